@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The table of scopes: a red-black tree by cgroup pointer, under one spinlock that is held for a
+ * look-up or an insertion and never while data moves.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/cgroup.h>
+#include <linux/err.h>
+#include <linux/fs.h>
+#include <linux/module.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+
+#include "scope.h"
+
+static DEFINE_SPINLOCK(table_lock);	/* protects the table; the last put is under it */
+static struct rb_root table = RB_ROOT;
+static struct kmem_cache *scope_cache;
+
+static void note_mount(struct super_block *sb, void *mounted)
+{
+	*(bool *)mounted = true;
+}
+
+/*
+ * The kernel does not tell modules whether a unified hierarchy is in use. Without one every process
+ * sits in its root; that, and no superblock of the file system, is how it shows.
+ */
+static bool unified_hierarchy_is_mounted(void)
+{
+	struct file_system_type *type = get_fs_type("cgroup2");
+	bool mounted = false;
+
+	if (!type)
+		return false;
+	iterate_supers_type(type, note_mount, &mounted);
+	module_put(type->owner);
+	return mounted;
+}
+
+/*
+ * The caller may be moved while we look; a cgroup whose last reference went is no longer the
+ * caller's.
+ */
+static struct cgroup *own_cgroup_get(void)
+{
+	struct cgroup *cgroup;
+
+	rcu_read_lock();
+	do {
+		cgroup = task_dfl_cgroup(current);
+	} while (!cgroup_tryget(cgroup));
+	rcu_read_unlock();
+	return cgroup;
+}
+
+/*
+ * The scope of @cgroup with a reference; if there is none, @fresh in its place, or NULL without a
+ * @fresh. The table's lock is held.
+ */
+static struct sluice_scope *find_or_insert(struct cgroup *cgroup, struct sluice_scope *fresh)
+{
+	struct rb_node **link = &table.rb_node, *parent = NULL;
+
+	while (*link) {
+		struct sluice_scope *scope = rb_entry(*link, struct sluice_scope, node);
+
+		if (scope->cgroup == cgroup) {
+			refcount_inc(&scope->refs);
+			return scope;
+		}
+		parent = *link;
+		link = cgroup < scope->cgroup ? &parent->rb_left : &parent->rb_right;
+	}
+	if (fresh) {
+		rb_link_node(&fresh->node, parent, link);
+		rb_insert_color(&fresh->node, &table);
+	}
+	return fresh;
+}
+
+/* The new scope takes over the caller's reference to @cgroup. */
+static struct sluice_scope *scope_create(struct cgroup *cgroup)
+{
+	struct sluice_scope *scope = kmem_cache_alloc(scope_cache, GFP_KERNEL);
+
+	if (!scope)
+		return NULL;
+	scope->cgroup = cgroup;
+	refcount_set(&scope->refs, 1);
+	scope->pipe = NULL;
+	return scope;
+}
+
+static void scope_free(struct sluice_scope *scope)
+{
+	cgroup_put(scope->cgroup);
+	kmem_cache_free(scope_cache, scope);
+}
+
+static struct sluice_scope *scope_get(struct cgroup *cgroup)
+{
+	struct sluice_scope *scope, *fresh;
+
+	spin_lock(&table_lock);
+	scope = find_or_insert(cgroup, NULL);
+	spin_unlock(&table_lock);
+	if (scope) {
+		cgroup_put(cgroup);
+		return scope;
+	}
+
+	fresh = scope_create(cgroup);
+	if (!fresh) {
+		cgroup_put(cgroup);
+		return ERR_PTR(-ENOMEM);
+	}
+	spin_lock(&table_lock);
+	scope = find_or_insert(cgroup, fresh);
+	spin_unlock(&table_lock);
+	if (scope != fresh)
+		scope_free(fresh);
+	return scope;
+}
+
+struct sluice_scope *sluice_scope_get_self(void)
+{
+	struct cgroup *cgroup = own_cgroup_get();
+
+	if (cgroup == &cgrp_dfl_root.cgrp && !unified_hierarchy_is_mounted()) {
+		cgroup_put(cgroup);
+		pr_warn_ratelimited("%s[%d] was refused: without a mounted cgroup v2 hierarchy all processes would share one scope; boot with systemd.unified_cgroup_hierarchy=1 or mount cgroup2\n",
+				    current->comm, task_pid_nr(current));
+		return ERR_PTR(-EOPNOTSUPP);
+	}
+	return scope_get(cgroup);
+}
+
+void sluice_scope_put(struct sluice_scope *scope)
+{
+	bool last;
+
+	spin_lock(&table_lock);
+	last = refcount_dec_and_test(&scope->refs);
+	if (last)
+		rb_erase(&scope->node, &table);
+	spin_unlock(&table_lock);
+	if (last)
+		scope_free(scope);
+}
+
+/* Runs once for each piece of memory in the cache: a freed scope leaves its lock as it was born. */
+static void scope_construct(void *memory)
+{
+	struct sluice_scope *scope = memory;
+
+	spin_lock_init(&scope->lock);
+}
+
+int sluice_scope_init(void)
+{
+	scope_cache = kmem_cache_create("sluice_scope", sizeof(struct sluice_scope), 0,
+					SLAB_ACCOUNT, scope_construct);
+	if (!scope_cache)
+		return -ENOMEM;
+	if (!unified_hierarchy_is_mounted())
+		pr_warn("no cgroup v2 hierarchy is mounted: opens are refused until there is one\n");
+	return 0;
+}
+
+void sluice_scope_exit(void)
+{
+	kmem_cache_destroy(scope_cache);
+}
