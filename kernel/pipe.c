@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
-#include <linux/cache.h>
+#include <linux/capability.h>
 #include <linux/err.h>
 #include <linux/fs.h>
-#include <linux/gfp.h>
-#include <linux/limits.h>
-#include <linux/memcontrol.h>
-#include <linux/mm.h>
+#include <linux/log2.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/poll.h>
 #include <linux/refcount.h>
-#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/uaccess.h>
@@ -20,58 +17,21 @@
 
 #include <asm/ioctls.h>
 
+#include <uapi/linux/sluice.h>
+
 #include "compat.h"
 #include "pipe.h"
+#include "pipe_ring.h"
 #include "scope.h"
 #include "wait.h"
 
-#define DEFAULT_SLOTS 16
+#define CAPACITY_MAX SZ_1G
 
-/*
- * What the two sides write is on lines apart, each lock apart from the count that the other reads.
- */
-struct sluice_pipe {
-	struct sluice_scope *scope;
-	struct mem_cgroup *payer;	/* the creator's: pages are charged to it whoever writes */
-	struct page **slots;		/* NULL where no write has been yet */
-	unsigned long slot_count;	/* a power of two */
-	refcount_t refs;		/* under scope->lock */
-
-	spinlock_t lock;		/* protects the four counts; they are read without it */
-	unsigned int readers, writers;	/* endpoints now */
-	unsigned int readers_joined, writers_joined; /* ever; an open waits for one to move */
-	wait_queue_head_t partners;	/* opens that wait for their other side */
-	struct fasync_struct *readers_async, *writers_async;
-
-	struct mutex read_mutex ____cacheline_aligned_in_smp;
-	unsigned long head_seen;	/* under read_mutex: `head` as last loaded */
-
-	struct mutex write_mutex ____cacheline_aligned_in_smp;
-	unsigned long tail_seen;	/* under write_mutex: `tail` as last loaded */
-
-	unsigned long head ____cacheline_aligned_in_smp;
-	wait_queue_head_t readable;
-
-	unsigned long tail ____cacheline_aligned_in_smp;
-	wait_queue_head_t writable;
-};
-
-/* One open file. */
-struct endpoint {
-	struct sluice_pipe *pipe;
-	/*
-	 * What writers_joined was when this end was opened without waiting and found no writer:
-	 * until it moves, poll does not report a hang-up. Otherwise a number that it no longer is.
-	 */
-	unsigned int writers_joined_before;
-};
+static unsigned int pipe_max_size = SZ_1M;
+module_param(pipe_max_size, uint, 0644);
+MODULE_PARM_DESC(pipe_max_size, "The largest capacity of a pipe without CAP_SYS_RESOURCE, in bytes");
 
 static struct kmem_cache *pipe_cache;
-
-static struct endpoint *endpoint_of(struct file *file)
-{
-	return file->private_data;
-}
 
 static bool never_waits(const struct kiocb *iocb)
 {
@@ -90,170 +50,6 @@ static int lock_side(struct mutex *mutex, const struct kiocb *iocb)
 	return mutex_lock_interruptible(mutex) ? -ERESTARTSYS : 0;
 }
 
-/* ---- the ring ---- */
-
-static unsigned long capacity(const struct sluice_pipe *pipe)
-{
-	return pipe->slot_count << PAGE_SHIFT;
-}
-
-static struct page **slot_at(const struct sluice_pipe *pipe, unsigned long position)
-{
-	return &pipe->slots[(position >> PAGE_SHIFT) & (pipe->slot_count - 1)];
-}
-
-static size_t left_in_page(unsigned long position)
-{
-	return PAGE_SIZE - offset_in_page(position);
-}
-
-/*
- * Without a lock. `tail` first: a `head` that moved meanwhile makes the answer too large rather
- * than negative, and what cannot be is cut off.
- */
-static size_t bytes_held(const struct sluice_pipe *pipe)
-{
-	unsigned long tail = smp_load_acquire(&pipe->tail);	/* before `head` */
-	unsigned long head = READ_ONCE(pipe->head);
-
-	return min(head - tail, capacity(pipe));
-}
-
-static size_t room(const struct sluice_pipe *pipe)
-{
-	return capacity(pipe) - bytes_held(pipe);
-}
-
-static bool is_readable(const struct sluice_pipe *pipe)
-{
-	return bytes_held(pipe) > 0;
-}
-
-/* The promise of poll(2): a write of up to PIPE_BUF bytes would not wait. */
-static bool is_writable(const struct sluice_pipe *pipe)
-{
-	return room(pipe) >= PIPE_BUF;
-}
-
-static void publish_head(struct sluice_pipe *pipe, unsigned long head)
-{
-	smp_store_release(&pipe->head, head);	/* (A) */
-	sluice_wait_wake_one(&pipe->readable, EPOLLIN | EPOLLRDNORM);
-	kill_fasync(&pipe->readers_async, SIGIO, POLL_IN);
-}
-
-/* A writer that sleeps wants room for a whole short write: less is no news to it. */
-static void publish_tail(struct sluice_pipe *pipe, unsigned long tail)
-{
-	smp_store_release(&pipe->tail, tail);	/* (B) */
-	if (!is_writable(pipe))
-		return;
-	sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
-	kill_fasync(&pipe->writers_async, SIGIO, POLL_OUT);
-}
-
-/*
- * Bytes from @tail on; under read_mutex. `head` is loaded only when what was seen of it is used up.
- */
-static size_t bytes_from(struct sluice_pipe *pipe, unsigned long tail)
-{
-	if (pipe->head_seen == tail)
-		pipe->head_seen = smp_load_acquire(&pipe->head);	/* (A) */
-	return pipe->head_seen - tail;
-}
-
-/*
- * Room from @head on, looking at `tail` afresh where there seems to be less than @wanted; under
- * write_mutex.
- */
-static size_t room_from(struct sluice_pipe *pipe, unsigned long head, size_t wanted)
-{
-	if (capacity(pipe) - (head - pipe->tail_seen) < wanted)
-		pipe->tail_seen = smp_load_acquire(&pipe->tail);	/* (B) */
-	return capacity(pipe) - (head - pipe->tail_seen);
-}
-
-/*
- * The page that @head is in. Charged to the creator of the pipe: a stranger's write costs the
- * stranger nothing.
- */
-static struct page *page_for(struct sluice_pipe *pipe, unsigned long head)
-{
-	struct page **slot = slot_at(pipe, head);
-	struct mem_cgroup *old;
-
-	if (likely(*slot))
-		return *slot;
-	old = set_active_memcg(pipe->payer);
-	*slot = alloc_page(GFP_HIGHUSER | __GFP_ACCOUNT);
-	set_active_memcg(old);
-	return *slot;
-}
-
-/*
- * Takes what is there, up to what @to holds; under read_mutex. The room is given back page by page,
- * so that a writer works while we go on. Bytes, 0 when there are none, -EFAULT when not even the
- * first could be delivered.
- */
-static ssize_t drain(struct sluice_pipe *pipe, struct iov_iter *to)
-{
-	unsigned long tail = pipe->tail;
-	ssize_t drained = 0;
-
-	while (iov_iter_count(to)) {
-		size_t chunk = min3(bytes_from(pipe, tail), left_in_page(tail),
-				    iov_iter_count(to));
-		size_t copied;
-
-		if (!chunk)
-			break;
-		copied = copy_page_to_iter(*slot_at(pipe, tail), offset_in_page(tail), chunk, to);
-		if (copied) {
-			tail += copied;
-			drained += copied;
-			publish_tail(pipe, tail);
-		}
-		if (copied < chunk)
-			return drained ?: -EFAULT;
-	}
-	return drained;
-}
-
-/*
- * Writes what fits, at least @whole bytes or none; under write_mutex. More than @whole is published
- * page by page, so that a reader works while we go on. Bytes, 0 when @whole does not fit, or an
- * error when none were published.
- */
-static ssize_t fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t whole)
-{
-	unsigned long head = pipe->head;
-	size_t filled = 0;
-
-	if (room_from(pipe, head, whole) < whole)
-		return 0;
-
-	while (iov_iter_count(from)) {
-		size_t chunk = min3(room_from(pipe, head, 1), left_in_page(head),
-				    iov_iter_count(from));
-		struct page *page;
-		size_t copied;
-
-		if (!chunk)
-			break;
-		page = page_for(pipe, head);
-		if (!page)
-			return filled >= whole ? filled : -ENOMEM;
-		copied = copy_page_from_iter(page, offset_in_page(head), chunk, from);
-		head += copied;
-		filled += copied;
-		if (filled >= whole && copied)
-			publish_head(pipe, head);
-		if (copied < chunk)
-			return filled >= whole ? filled : -EFAULT;
-	}
-	return filled;
-}
-
 /* ---- read and write ---- */
 
 /* One step of a read: bytes, 0 when others took them first, or an error. */
@@ -263,14 +59,15 @@ static ssize_t read_some(struct sluice_pipe *pipe, const struct kiocb *iocb, str
 
 	if (ret)
 		return ret;
-	ret = drain(pipe, to);
+	ret = sluice_pipe_drain(pipe, to);
 	mutex_unlock(&pipe->read_mutex);
 	return ret;
 }
 
 static ssize_t pipe_read_iter(struct kiocb *iocb, struct iov_iter *to)
 {
-	struct sluice_pipe *pipe = endpoint_of(iocb->ki_filp)->pipe;
+	struct sluice_endpoint *end = sluice_pipe_endpoint(iocb->ki_filp);
+	struct sluice_pipe *pipe = end->pipe;
 	bool waited = false;
 	ssize_t ret = 0;
 
@@ -278,14 +75,14 @@ static ssize_t pipe_read_iter(struct kiocb *iocb, struct iov_iter *to)
 		return 0;
 
 	for (;;) {
-		if (is_readable(pipe)) {
+		if (sluice_pipe_is_readable(pipe)) {
 			ret = read_some(pipe, iocb, to);
 			if (ret)
 				break;
 			continue;
 		}
 		if (!smp_load_acquire(&pipe->writers)) {	/* (C) */
-			if (is_readable(pipe))
+			if (sluice_pipe_is_readable(pipe))
 				continue;
 			break;
 		}
@@ -294,40 +91,42 @@ static ssize_t pipe_read_iter(struct kiocb *iocb, struct iov_iter *to)
 			break;
 		}
 		ret = sluice_wait_until(pipe->readable,
-					is_readable(pipe) || !READ_ONCE(pipe->writers));
+					sluice_pipe_is_readable(pipe) || !READ_ONCE(pipe->writers),
+					&end->spin);
 		if (ret)
 			break;
 		waited = true;
 	}
 
-	if (waited && is_readable(pipe))
+	if (waited && sluice_pipe_is_readable(pipe))
 		sluice_wait_wake_one(&pipe->readable, EPOLLIN | EPOLLRDNORM);
 	return ret;
 }
 
 /* One step of a write: bytes, 0 when others took the room first, or an error. */
-static ssize_t write_some(struct sluice_pipe *pipe, const struct kiocb *iocb, struct iov_iter *from,
-			  size_t whole)
+static ssize_t write_some(struct sluice_pipe *pipe, const struct kiocb *iocb,
+			  struct iov_iter *from, size_t whole)
 {
 	ssize_t ret = lock_side(&pipe->write_mutex, iocb);
 
 	if (ret)
 		return ret;
-	ret = fill(pipe, from, whole);
+	ret = sluice_pipe_fill(pipe, from, whole);
 	mutex_unlock(&pipe->write_mutex);
 	return ret;
 }
 
-static int broken_pipe(const struct kiocb *iocb)
+int sluice_pipe_broken(bool signal)
 {
-	if (!(iocb->ki_flags & IOCB_NOSIGNAL))
+	if (signal)
 		send_sig(SIGPIPE, current, 0);
 	return -EPIPE;
 }
 
 static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 {
-	struct sluice_pipe *pipe = endpoint_of(iocb->ki_filp)->pipe;
+	struct sluice_endpoint *end = sluice_pipe_endpoint(iocb->ki_filp);
+	struct sluice_pipe *pipe = end->pipe;
 	size_t count = iov_iter_count(from);
 	size_t whole = count <= PIPE_BUF ? count : 1;	/* the least that goes in at once */
 	ssize_t written = 0, ret = 0;
@@ -337,10 +136,10 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 		size_t wanted = min_t(size_t, iov_iter_count(from), PIPE_BUF);
 
 		if (!READ_ONCE(pipe->readers)) {
-			ret = broken_pipe(iocb);
+			ret = sluice_pipe_broken(!(iocb->ki_flags & IOCB_NOSIGNAL));
 			break;
 		}
-		if (room(pipe) >= whole) {
+		if (sluice_pipe_room(pipe) >= whole) {
 			ret = write_some(pipe, iocb, from, whole);
 			if (ret < 0)
 				break;
@@ -352,20 +151,21 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 			break;
 		}
 		ret = sluice_wait_until(pipe->writable,
-					room(pipe) >= wanted || !READ_ONCE(pipe->readers));
+					sluice_pipe_room(pipe) >= wanted || !READ_ONCE(pipe->readers),
+					&end->spin);
 		if (ret)
 			break;
 		waited = true;
 	}
 
-	if (waited && is_writable(pipe))
+	if (waited && sluice_pipe_is_writable(pipe))
 		sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
 	return written ?: ret;
 }
 
 static __poll_t pipe_poll(struct file *file, poll_table *wait)
 {
-	struct endpoint *end = endpoint_of(file);
+	struct sluice_endpoint *end = sluice_pipe_endpoint(file);
 	struct sluice_pipe *pipe = end->pipe;
 	__poll_t events = 0;
 
@@ -380,14 +180,14 @@ static __poll_t pipe_poll(struct file *file, poll_table *wait)
 	smp_mb();
 
 	if (file->f_mode & FMODE_READ) {
-		if (is_readable(pipe))
+		if (sluice_pipe_is_readable(pipe))
 			events |= EPOLLIN | EPOLLRDNORM;
 		if (!READ_ONCE(pipe->writers) &&
 		    READ_ONCE(pipe->writers_joined) != end->writers_joined_before)
 			events |= EPOLLHUP;
 	}
 	if (file->f_mode & FMODE_WRITE) {
-		if (is_writable(pipe))
+		if (sluice_pipe_is_writable(pipe))
 			events |= EPOLLOUT | EPOLLWRNORM;
 		if (!READ_ONCE(pipe->readers))
 			events |= EPOLLERR;
@@ -395,17 +195,102 @@ static __poll_t pipe_poll(struct file *file, poll_table *wait)
 	return events;
 }
 
+/* ---- settings and state ---- */
+
+/*
+ * The caller's structure, by the rules at the top of the ABI header: its first word says how much
+ * of it there is.
+ */
+static int copy_argument(void *argument, size_t size, const void __user *user)
+{
+	u32 user_size;
+
+	if (get_user(user_size, (const u32 __user *)user))
+		return -EFAULT;
+	if (user_size < sizeof(u32) || user_size > PAGE_SIZE)
+		return -EINVAL;
+	return copy_struct_from_user(argument, size, user, user_size);
+}
+
+static long set_capacity(struct sluice_pipe *pipe, u64 bytes)
+{
+	if (!bytes || bytes > CAPACITY_MAX)
+		return -EINVAL;
+	bytes = roundup_pow_of_two(max_t(u64, bytes, PAGE_SIZE));
+	if (bytes > READ_ONCE(pipe_max_size) && bytes > sluice_pipe_capacity(pipe) &&
+	    !capable(CAP_SYS_RESOURCE))
+		return -EPERM;
+	return sluice_pipe_resize(pipe, bytes >> PAGE_SHIFT);
+}
+
+static long change_setting(struct sluice_endpoint *end, unsigned int number,
+			   struct sluice_setting __user *user)
+{
+	struct sluice_setting setting;
+	long ret = copy_argument(&setting, sizeof(setting), user);
+
+	if (ret)
+		return ret;
+	if (setting.flags || setting.size < sizeof(setting))
+		return -EINVAL;
+	if (number == _IOC_NR(SLUICE_PIPE_SET_CAPACITY))
+		ret = set_capacity(end->pipe, setting.value);
+	else
+		ret = sluice_spin_set_limit(&end->spin, setting.value);
+	if (ret < 0)
+		return ret;
+	return put_user((u64)ret, &user->value);
+}
+
+static long tell_info(struct sluice_endpoint *end, struct sluice_pipe_info __user *user)
+{
+	struct sluice_pipe *pipe = end->pipe;
+	struct sluice_pipe_info info;
+	u32 size;
+	int err = copy_argument(&info, sizeof(info), user);
+
+	if (err)
+		return err;
+	size = min_t(u32, info.size, sizeof(info));
+	info = (struct sluice_pipe_info) {
+		.size = size,
+		.readers = READ_ONCE(pipe->readers),
+		.writers = READ_ONCE(pipe->writers),
+		.capacity = sluice_pipe_capacity(pipe),
+		.bytes = sluice_pipe_bytes(pipe),
+		.spin_limit_ns = READ_ONCE(end->spin.limit_ns),
+		.pages_allocated = READ_ONCE(pipe->pages_allocated),
+		.pages_moved_in = READ_ONCE(pipe->pages_moved_in),
+		.pages_moved_out = READ_ONCE(pipe->pages_moved_out),
+	};
+	return copy_to_user(user, &info, size) ? -EFAULT : 0;
+}
+
 static long pipe_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
+	struct sluice_endpoint *end = sluice_pipe_endpoint(file);
+	void __user *user = (void __user *)argument;
+
 	if (command == FIONREAD)
-		return put_user((int)bytes_held(endpoint_of(file)->pipe),
-				(int __user *)argument);
-	return -ENOTTY;
+		return put_user((int)sluice_pipe_bytes(end->pipe), (int __user *)user);
+	if (_IOC_TYPE(command) != SLUICE_IOCTL_TYPE)
+		return -ENOTTY;
+
+	/* By number alone: the size, which is part of the command, may grow. */
+	switch (_IOC_NR(command)) {
+	case _IOC_NR(SLUICE_PIPE_SET_CAPACITY):
+	case _IOC_NR(SLUICE_PIPE_SET_SPIN):
+		return change_setting(end, _IOC_NR(command), user);
+	case _IOC_NR(SLUICE_PIPE_INFO):
+		return tell_info(end, user);
+	default:
+		return -ENOTTY;
+	}
 }
 
 static int pipe_fasync(int fd, struct file *file, int on)
 {
-	struct sluice_pipe *pipe = endpoint_of(file)->pipe;
+	struct sluice_pipe *pipe = sluice_pipe_endpoint(file)->pipe;
 	int ret = 0;
 
 	if (file->f_mode & FMODE_READ)
@@ -426,14 +311,11 @@ static struct sluice_pipe *pipe_create(struct sluice_scope *scope)
 
 	if (!pipe)
 		return NULL;
-	pipe->slots = kcalloc(DEFAULT_SLOTS, sizeof(*pipe->slots), GFP_KERNEL_ACCOUNT);
-	if (!pipe->slots) {
+	if (sluice_pipe_ring_init(pipe)) {
 		kmem_cache_free(pipe_cache, pipe);
 		return NULL;
 	}
-	pipe->slot_count = DEFAULT_SLOTS;
 	pipe->scope = scope;
-	pipe->payer = get_mem_cgroup_from_mm(current->mm);
 	refcount_set(&pipe->refs, 1);
 	pipe->readers = 0;
 	pipe->writers = 0;
@@ -441,22 +323,12 @@ static struct sluice_pipe *pipe_create(struct sluice_scope *scope)
 	pipe->writers_joined = 0;
 	pipe->readers_async = NULL;
 	pipe->writers_async = NULL;
-	pipe->head = 0;
-	pipe->head_seen = 0;
-	pipe->tail = 0;
-	pipe->tail_seen = 0;
 	return pipe;
 }
 
 static void pipe_free(struct sluice_pipe *pipe)
 {
-	unsigned long i;
-
-	for (i = 0; i < pipe->slot_count; i++)
-		if (pipe->slots[i])
-			__free_page(pipe->slots[i]);
-	kfree(pipe->slots);
-	mem_cgroup_put(pipe->payer);
+	sluice_pipe_ring_free(pipe);
 	kmem_cache_free(pipe_cache, pipe);
 }
 
@@ -542,7 +414,7 @@ static void leave(struct sluice_pipe *pipe, fmode_t mode)
  * has been is enough: a reader that came and went lets a waiting writer go, which then learns of
  * the broken pipe by writing.
  */
-static int join(struct endpoint *end, fmode_t mode, bool nonblock)
+static int join(struct sluice_endpoint *end, fmode_t mode, bool nonblock)
 {
 	struct sluice_pipe *pipe = end->pipe;
 	unsigned int *joined = mode & FMODE_READ ? &pipe->writers_joined : &pipe->readers_joined;
@@ -579,7 +451,7 @@ static int join(struct endpoint *end, fmode_t mode, bool nonblock)
 
 static int pipe_open(struct inode *inode, struct file *file)
 {
-	struct endpoint *end;
+	struct sluice_endpoint *end;
 	int err;
 
 	if (!(file->f_mode & (FMODE_READ | FMODE_WRITE)))
@@ -593,6 +465,7 @@ static int pipe_open(struct inode *inode, struct file *file)
 		err = PTR_ERR(end->pipe);
 		goto free_end;
 	}
+	sluice_spin_init(&end->spin);
 	err = join(end, file->f_mode, file->f_flags & O_NONBLOCK);
 	if (err)
 		goto put_pipe;
@@ -610,7 +483,7 @@ free_end:
 
 static int pipe_release(struct inode *inode, struct file *file)
 {
-	struct endpoint *end = endpoint_of(file);
+	struct sluice_endpoint *end = sluice_pipe_endpoint(file);
 
 	leave(end->pipe, file->f_mode);
 	pipe_put(end->pipe);
@@ -624,6 +497,8 @@ const struct file_operations sluice_pipe_fops = {
 	.release	= pipe_release,
 	.read_iter	= pipe_read_iter,
 	.write_iter	= pipe_write_iter,
+	.splice_read	= sluice_pipe_splice_read,
+	.splice_write	= sluice_pipe_splice_write,
 	.poll		= pipe_poll,
 	.unlocked_ioctl	= pipe_ioctl,
 	.compat_ioctl	= compat_ptr_ioctl,

@@ -8,42 +8,42 @@
  * process that moves to another cgroup keeps its endpoint, because the pipe was found once, at
  * open.
  *
- * The ring: two byte counts that only grow, `head` written and `tail` read, over a power of two of
- * page slots:
- *
- *      slots   0          1          2          3          ...   n-1
- *         +----------+----------+----------+----------+---   ---+----------+
- *         |          |      ####|##########|###       |         |          |   # not yet read
- *         +----------+----------+----------+----------+---   ---+----------+
- *                           ^ tail            ^ head
- *
- * Byte p lives in slot (p / PAGE_SIZE) mod n at offset p mod PAGE_SIZE. Short writes are therefore
- * always packed, and a page, once allocated by the first write that reaches its slot, is used again
- * and again: the steady state allocates nothing.
- *
- * Who writes what:
- * - `head` and what lies from it to `tail` + capacity belong to the holder of write_mutex;
- * - `tail` and what lies from it to `head` belong to the holder of read_mutex.
- *
- * So a reader and a writer never wait for each other's copy, nor for each other's page faults.
- *
- * Barriers, in pairs:
- * - (A) The writer stores `head` with release after it filled the bytes; the reader loads it with
- *   acquire before it takes them.
- * - (B) The reader stores `tail` with release after it took the bytes; the writer loads it with
- *   acquire before it fills them again.
- * - (C) The last writer to leave stores `writers` = 0 with release after its last `head`; a reader
- *   loads it with acquire before it looks once more for bytes and, finding none, reports the end of
- *   the file.
- * - Sleeping and waking: see wait.h. Conditions read `head` and `tail` without a lock; a stale view
- *   only errs towards looking again, since whoever made it stale looks at the queue afterwards.
+ * An endpoint is one open file. It carries what belongs to the opener alone: what it has learned of
+ * spinning, and whether a hang-up is news to it. The bytes are in pipe_ring.h, moving whole pages
+ * to and from pipe(2) is in pipe_splice.c.
  */
 #ifndef SLUICE_PIPE_H
 #define SLUICE_PIPE_H
 
 #include <linux/fs.h>
 
+#include "pipe_ring.h"
+#include "wait.h"
+
+struct sluice_endpoint {
+	struct sluice_pipe *pipe;
+	struct sluice_spin spin;
+	/*
+	 * What writers_joined was when this end was opened without waiting and found no writer:
+	 * until it moves, poll does not report a hang-up. Otherwise a number that it no longer is.
+	 */
+	unsigned int writers_joined_before;
+};
+
 extern const struct file_operations sluice_pipe_fops;
+
+static inline struct sluice_endpoint *sluice_pipe_endpoint(struct file *file)
+{
+	return file->private_data;
+}
+
+/* Answers a write when nobody reads. */
+int sluice_pipe_broken(bool signal);
+
+ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position, struct pipe_inode_info *out,
+				size_t length, unsigned int flags);
+ssize_t sluice_pipe_splice_write(struct pipe_inode_info *in, struct file *out, loff_t *position,
+				 size_t length, unsigned int flags);
 
 int sluice_pipe_init(void);
 void sluice_pipe_exit(void);

@@ -1,29 +1,83 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * How every kind sleeps and wakes.
+ * How every kind waits: it spins, briefly, while that promises something, and then it sleeps.
  *
- * A waiter queues itself exclusively and then looks at its condition; a waker changes what the
- * condition reads and then looks at the queue. Each side has a full barrier between its two steps,
- * so at least one sees the other: either the waiter finds the condition true or the waker finds the
- * waiter. (The waiter's barrier is in prepare_to_wait_event(), the waker's in wq_has_sleeper().)
- * Conditions therefore need no lock.
+ * Sleeping. A waiter queues itself exclusively and then looks at its condition; a waker changes
+ * what the condition reads and then looks at the queue. Each side has a full barrier between its
+ * two steps, so at least one sees the other: either the waiter finds the condition true or the
+ * waker finds the waiter. (The waiter's barrier is in prepare_to_wait_event(), the waker's in
+ * wq_has_sleeper().) Conditions therefore need no lock.
  *
  * One event wakes one exclusive waiter, in order of arrival. The one that was woken owes the next a
  * wake-up if, when it leaves for whatever reason, the condition still holds: so it goes on as a
  * chain, each link only once there is something for it to do. Pollers are not exclusive (unless
  * they asked, EPOLLEXCLUSIVE) and hear every event.
+ *
+ * Spinning. A sleep and a wake-up across CPUs cost microseconds each; a peer that answers sooner is
+ * better waited for awake. But spinning only helps while the peer runs elsewhere, so it stops as
+ * soon as anything else wants this CPU. For how long it is tried is learned per endpoint: the
+ * window doubles when a wait turned out short enough that spinning would have met it, halves when
+ * it did not, and never exceeds the endpoint's limit nor the module's (spin_limit_us). With a limit
+ * of 0 a wait costs one comparison more than without this code.
  */
 #ifndef SLUICE_WAIT_H
 #define SLUICE_WAIT_H
 
+#include <linux/sched.h>
+#include <linux/sched/stat.h>
+#include <linux/types.h>
 #include <linux/wait.h>
 
-/* Sleeps until @condition; 0, or -ERESTARTSYS when a signal came first. */
-#define sluice_wait_until(queue, condition) wait_event_interruptible_exclusive(queue, condition)
+/* What an endpoint has learned. Two threads may share one; a lost update only costs a guess. */
+struct sluice_spin {
+	u32 limit_ns;
+	u32 window_ns;
+};
+
+/* One wait in progress. */
+struct sluice_spell {
+	struct sluice_spin *spin;
+	u64 began;
+	u64 deadline;
+	unsigned int turns;
+};
+
+void sluice_spin_init(struct sluice_spin *spin);
+/* Sets the limit, cut to the module's, and returns what it is now. */
+u32 sluice_spin_set_limit(struct sluice_spin *spin, u64 limit_ns);
+
+/* True when it is worth looking again; the caller has just seen its condition false. */
+bool sluice_spin_goes_on(struct sluice_spell *spell);
+void sluice_spin_begin(struct sluice_spell *spell, struct sluice_spin *spin);
+/* After the wait, however it ended. */
+void sluice_spin_learn(struct sluice_spell *spell);
 
 /*
- * After a change: tells one exclusive waiter and every poller. @events is what pollers filter by.
+ * Waits until @condition; 0, or -ERESTARTSYS when a signal came first. The condition is looked at
+ * many times and must have no side effect.
  */
+#define sluice_wait_until(queue, condition, spin_)					\
+({											\
+	struct sluice_spin *__spin = (spin_);						\
+	int __err = 0;									\
+											\
+	if (READ_ONCE(__spin->limit_ns) && single_task_running()) {			\
+		struct sluice_spell __spell;						\
+		bool __met;								\
+											\
+		sluice_spin_begin(&__spell, __spin);					\
+		while (!(__met = (condition)) && sluice_spin_goes_on(&__spell))		\
+			cpu_relax();							\
+		if (!__met)								\
+			__err = wait_event_interruptible_exclusive(queue, condition);	\
+		sluice_spin_learn(&__spell);						\
+	} else {									\
+		__err = wait_event_interruptible_exclusive(queue, condition);		\
+	}										\
+	__err;										\
+})
+
+/* After a change: tells one exclusive waiter and every poller. Pollers filter by @events. */
 void sluice_wait_wake_one(struct wait_queue_head *queue, __poll_t events);
 
 /* After a change that concerns all: end of file, no reader left. */

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/fs.h>
+#include <linux/gfp.h>
+#include <linux/highmem.h>
+#include <linux/log2.h>
+#include <linux/memcontrol.h>
+#include <linux/poll.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include "pipe_ring.h"
+#include "wait.h"
+
+#define DEFAULT_SLOTS 16
+
+static struct sluice_slot *slot_at(const struct sluice_pipe *pipe, unsigned long position)
+{
+	return &pipe->slots[(position >> PAGE_SHIFT) & (pipe->slot_count - 1)];
+}
+
+static size_t left_in_page(unsigned long position)
+{
+	return PAGE_SIZE - offset_in_page(position);
+}
+
+static void publish_head(struct sluice_pipe *pipe, unsigned long head)
+{
+	smp_store_release(&pipe->head, head);	/* (A) */
+	sluice_wait_wake_one(&pipe->readable, EPOLLIN | EPOLLRDNORM);
+	kill_fasync(&pipe->readers_async, SIGIO, POLL_IN);
+}
+
+/* A writer that sleeps wants room for a whole short write: less is no news to it. */
+static void publish_tail(struct sluice_pipe *pipe, unsigned long tail)
+{
+	smp_store_release(&pipe->tail, tail);	/* (B) */
+	if (!sluice_pipe_is_writable(pipe))
+		return;
+	sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
+	kill_fasync(&pipe->writers_async, SIGIO, POLL_OUT);
+}
+
+/* `head` is loaded only when what was seen of it is used up. */
+static size_t bytes_from(struct sluice_pipe *pipe, unsigned long tail)
+{
+	if (pipe->head_seen == tail)
+		pipe->head_seen = smp_load_acquire(&pipe->head);	/* (A) */
+	return pipe->head_seen - tail;
+}
+
+/* `tail` is loaded only when, by what was seen of it, there is less room than @wanted. */
+static size_t room_from(struct sluice_pipe *pipe, unsigned long head, size_t wanted)
+{
+	unsigned long capacity = sluice_pipe_capacity(pipe);
+
+	if (capacity - (head - pipe->tail_seen) < wanted)
+		pipe->tail_seen = smp_load_acquire(&pipe->tail);	/* (B) */
+	return capacity - (head - pipe->tail_seen);
+}
+
+/* Charged to the creator of the pipe: a stranger's write costs the stranger nothing. */
+static struct page *page_to_fill(struct sluice_pipe *pipe, unsigned long head)
+{
+	struct sluice_slot *slot = slot_at(pipe, head);
+	struct mem_cgroup *old;
+
+	if (likely(slot->page))
+		return slot->page;
+	old = set_active_memcg(pipe->payer);
+	slot->page = alloc_page(GFP_HIGHUSER | __GFP_ACCOUNT);
+	set_active_memcg(old);
+	pipe->pages_allocated += !!slot->page;
+	return slot->page;
+}
+
+/* The reader is done with @bytes from @tail on: a foreign page goes with its last byte. */
+static void release_bytes(struct sluice_pipe *pipe, unsigned long tail, size_t bytes)
+{
+	struct sluice_slot *slot = slot_at(pipe, tail);
+
+	if (unlikely(slot->foreign) && bytes == left_in_page(tail)) {
+		put_page(slot->page);
+		slot->page = NULL;
+		slot->foreign = false;
+	}
+	publish_tail(pipe, tail + bytes);
+}
+
+/* The room is given back page by page, so that a writer works while we go on. */
+ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to)
+{
+	ssize_t drained = 0;
+
+	while (iov_iter_count(to)) {
+		unsigned long tail = pipe->tail;
+		size_t chunk = min3(bytes_from(pipe, tail), left_in_page(tail),
+				    iov_iter_count(to));
+		size_t copied;
+
+		if (!chunk)
+			break;
+		copied = copy_page_to_iter(slot_at(pipe, tail)->page, offset_in_page(tail), chunk,
+					   to);
+		if (copied)
+			release_bytes(pipe, tail, copied);
+		drained += copied;
+		if (copied < chunk)
+			return drained ?: -EFAULT;
+	}
+	return drained;
+}
+
+/* More than @whole is published page by page, so that a reader works while we go on. */
+ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t whole)
+{
+	unsigned long head = pipe->head;
+	size_t filled = 0;
+
+	if (room_from(pipe, head, whole) < whole)
+		return 0;
+
+	while (iov_iter_count(from)) {
+		size_t chunk = min3(room_from(pipe, head, 1), left_in_page(head),
+				    iov_iter_count(from));
+		struct page *page;
+		size_t copied;
+
+		if (!chunk)
+			break;
+		page = page_to_fill(pipe, head);
+		if (!page)
+			return filled >= whole ? filled : -ENOMEM;
+		copied = copy_page_from_iter(page, offset_in_page(head), chunk, from);
+		head += copied;
+		filled += copied;
+		if (filled >= whole && copied)
+			publish_head(pipe, head);
+		if (copied < chunk)
+			return filled >= whole ? filled : -EFAULT;
+	}
+	return filled;
+}
+
+ssize_t sluice_pipe_take_page(struct sluice_pipe *pipe, size_t most, struct page **page)
+{
+	unsigned long tail = pipe->tail;
+	struct sluice_slot *slot = slot_at(pipe, tail);
+	size_t bytes;
+
+	pipe->head_seen = smp_load_acquire(&pipe->head);	/* (A) */
+	bytes = min3(pipe->head_seen - tail, left_in_page(tail), most);
+	if (!bytes)
+		return 0;
+	if (bytes == PAGE_SIZE) {
+		*page = slot->page;
+		slot->page = NULL;
+		slot->foreign = false;
+		pipe->pages_moved_out++;
+	} else {
+		*page = alloc_page(GFP_KERNEL_ACCOUNT);
+		if (!*page)
+			return -ENOMEM;
+		memcpy_page(*page, 0, slot->page, offset_in_page(tail), bytes);
+	}
+	release_bytes(pipe, tail, bytes);
+	return bytes;
+}
+
+bool sluice_pipe_give_page(struct sluice_pipe *pipe, struct page *page)
+{
+	unsigned long head = pipe->head;
+	struct sluice_slot *slot = slot_at(pipe, head);
+
+	if (offset_in_page(head) || room_from(pipe, head, PAGE_SIZE) < PAGE_SIZE)
+		return false;
+	if (slot->page)
+		put_page(slot->page);
+	get_page(page);
+	slot->page = page;
+	slot->foreign = true;
+	pipe->pages_moved_in++;
+	publish_head(pipe, head + PAGE_SIZE);
+	return true;
+}
+
+static struct sluice_slot *slots_alloc(unsigned long count)
+{
+	return kvcalloc(count, sizeof(struct sluice_slot), GFP_KERNEL_ACCOUNT);
+}
+
+static void slots_free(struct sluice_slot *slots, unsigned long count)
+{
+	unsigned long i;
+
+	for (i = 0; i < count; i++)
+		if (slots[i].page)
+			put_page(slots[i].page);
+	kvfree(slots);
+}
+
+/* Pages that hold bytes go to where the new slot count looks for them; the others stay behind. */
+static void move_live_pages(struct sluice_pipe *pipe, struct sluice_slot *fresh,
+			    unsigned long count)
+{
+	unsigned long at = pipe->tail & PAGE_MASK;
+
+	for (; at < pipe->head; at += PAGE_SIZE) {
+		struct sluice_slot *slot = slot_at(pipe, at);
+
+		fresh[(at >> PAGE_SHIFT) & (count - 1)] = *slot;
+		slot->page = NULL;
+		slot->foreign = false;
+	}
+}
+
+static int exchange_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
+			  unsigned long *count)
+{
+	unsigned long first = pipe->tail >> PAGE_SHIFT;
+	unsigned long end = (pipe->head + PAGE_SIZE - 1) >> PAGE_SHIFT;
+
+	if (pipe->head != pipe->tail && end - first > *count)
+		return -EBUSY;
+	move_live_pages(pipe, *slots, *count);
+	pipe->tail_seen = pipe->tail;	/* an older one could exceed a smaller capacity */
+	swap(pipe->slots, *slots);
+	*count = xchg(&pipe->slot_count, *count);
+	return 0;
+}
+
+long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
+{
+	struct sluice_slot *slots = slots_alloc(slot_count);
+	unsigned long count = slot_count;
+	int err;
+
+	if (!slots)
+		return -ENOMEM;
+	err = mutex_lock_interruptible(&pipe->read_mutex);
+	if (err)
+		goto free_slots;
+	err = mutex_lock_interruptible(&pipe->write_mutex);
+	if (!err) {
+		err = exchange_slots(pipe, &slots, &count);
+		mutex_unlock(&pipe->write_mutex);
+	}
+	mutex_unlock(&pipe->read_mutex);
+	if (!err && sluice_pipe_is_writable(pipe))
+		sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
+free_slots:
+	slots_free(slots, count);
+	return err ?: (long)(slot_count << PAGE_SHIFT);
+}
+
+int sluice_pipe_ring_init(struct sluice_pipe *pipe)
+{
+	pipe->slots = slots_alloc(DEFAULT_SLOTS);
+	if (!pipe->slots)
+		return -ENOMEM;
+	pipe->slot_count = DEFAULT_SLOTS;
+	pipe->payer = get_mem_cgroup_from_mm(current->mm);
+	pipe->head = 0;
+	pipe->head_seen = 0;
+	pipe->tail = 0;
+	pipe->tail_seen = 0;
+	pipe->pages_allocated = 0;
+	pipe->pages_moved_in = 0;
+	pipe->pages_moved_out = 0;
+	return 0;
+}
+
+void sluice_pipe_ring_free(struct sluice_pipe *pipe)
+{
+	slots_free(pipe->slots, pipe->slot_count);
+	mem_cgroup_put(pipe->payer);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The bytes of a pipe: two byte counts that only grow, `head` written and `tail` read, over a power
+ * of two of page slots:
+ *
+ *      slots   0          1          2          3          ...   n-1
+ *         +----------+----------+----------+----------+---   ---+----------+
+ *         |          |      ####|##########|###       |         |          |   # not yet read
+ *         +----------+----------+----------+----------+---   ---+----------+
+ *                           ^ tail            ^ head
+ *
+ * Byte p lives in slot (p / PAGE_SIZE) mod n at offset p mod PAGE_SIZE. Short writes are therefore
+ * always packed, and a page, once allocated by the first write that reaches its slot, is used again
+ * and again: the steady state allocates nothing.
+ *
+ * Who writes what:
+ * - `head` and what lies from it to `tail` + capacity belong to the holder of write_mutex;
+ * - `tail` and what lies from it to `head` belong to the holder of read_mutex.
+ *
+ * So a reader and a writer never wait for each other's copy, nor for each other's page faults.
+ *
+ * A slot may also hold a page that is not the pipe's own: splice put it there whole, it may belong
+ * to a file's cache, and nobody may write to it. Such a slot is marked, and the reader lets the
+ * page go as soon as it has taken its last byte.
+ *
+ * Barriers, in pairs:
+ * - (A) The writer stores `head` with release after it filled the bytes; the reader loads it with
+ *   acquire before it takes them.
+ * - (B) The reader stores `tail` with release after it took the bytes; the writer loads it with
+ *   acquire before it fills them again.
+ * - (C) The last writer to leave stores `writers` = 0 with release after its last `head`; a reader
+ *   loads it with acquire before it looks once more for bytes and, finding none, reports the end of
+ *   the file.
+ * - Sleeping and waking: see wait.h. Conditions read `head` and `tail` without a lock; a stale view
+ *   only errs towards looking again, since whoever made it stale looks at the queue afterwards.
+ */
+#ifndef SLUICE_PIPE_RING_H
+#define SLUICE_PIPE_RING_H
+
+#include <linux/cache.h>
+#include <linux/limits.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
+#include <linux/spinlock.h>
+#include <linux/uio.h>
+#include <linux/wait.h>
+
+struct fasync_struct;
+struct mem_cgroup;
+struct sluice_scope;
+
+struct sluice_slot {
+	struct page *page;	/* NULL where no write has been yet */
+	bool foreign;
+};
+
+/*
+ * What the two sides write is on lines apart, each lock apart from the count that the other reads.
+ */
+struct sluice_pipe {
+	struct sluice_scope *scope;
+	struct mem_cgroup *payer;	/* the creator's: pages are charged to it whoever writes */
+	struct sluice_slot *slots;	/* under either mutex; both to change it */
+	unsigned long slot_count;	/* a power of two; both mutexes to change it */
+	refcount_t refs;		/* under scope->lock */
+
+	spinlock_t lock;		/* protects the four counts; they are read without it */
+	unsigned int readers, writers;	/* endpoints now */
+	unsigned int readers_joined, writers_joined; /* ever; an open waits for one to move */
+	wait_queue_head_t partners;	/* opens that wait for their other side */
+	struct fasync_struct *readers_async, *writers_async;
+
+	struct mutex read_mutex ____cacheline_aligned_in_smp;
+	unsigned long head_seen;	/* under read_mutex: `head` as last loaded */
+	u64 pages_moved_out;		/* under read_mutex */
+
+	struct mutex write_mutex ____cacheline_aligned_in_smp;
+	unsigned long tail_seen;	/* under write_mutex: `tail` as last loaded */
+	u64 pages_allocated;		/* under write_mutex */
+	u64 pages_moved_in;		/* under write_mutex */
+
+	unsigned long head ____cacheline_aligned_in_smp;
+	wait_queue_head_t readable;
+
+	unsigned long tail ____cacheline_aligned_in_smp;
+	wait_queue_head_t writable;
+};
+
+static inline unsigned long sluice_pipe_capacity(const struct sluice_pipe *pipe)
+{
+	return READ_ONCE(pipe->slot_count) << PAGE_SHIFT;
+}
+
+/*
+ * Without a lock. `tail` first: a `head` that moved meanwhile makes the answer too large rather
+ * than negative, and what cannot be is cut off.
+ */
+static inline size_t sluice_pipe_bytes(const struct sluice_pipe *pipe)
+{
+	unsigned long tail = smp_load_acquire(&pipe->tail);	/* before `head` */
+	unsigned long head = READ_ONCE(pipe->head);
+
+	return min(head - tail, sluice_pipe_capacity(pipe));
+}
+
+/* The capacity may change between two looks at it, hence one. */
+static inline size_t sluice_pipe_room(const struct sluice_pipe *pipe)
+{
+	unsigned long tail = smp_load_acquire(&pipe->tail);	/* before `head` */
+	unsigned long held = READ_ONCE(pipe->head) - tail;
+	unsigned long capacity = sluice_pipe_capacity(pipe);
+
+	return held < capacity ? capacity - held : 0;
+}
+
+static inline bool sluice_pipe_is_readable(const struct sluice_pipe *pipe)
+{
+	return sluice_pipe_bytes(pipe) > 0;
+}
+
+/* The promise of poll(2): a write of up to PIPE_BUF bytes would not wait. */
+static inline bool sluice_pipe_is_writable(const struct sluice_pipe *pipe)
+{
+	return sluice_pipe_room(pipe) >= PIPE_BUF;
+}
+
+int sluice_pipe_ring_init(struct sluice_pipe *pipe);
+void sluice_pipe_ring_free(struct sluice_pipe *pipe);
+
+/*
+ * Takes what is there, up to what @to holds; under read_mutex. Bytes, 0 when there are none,
+ * -EFAULT when not even the first could be delivered.
+ */
+ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to);
+
+/*
+ * Writes what fits, at least @whole bytes or none; under write_mutex. Bytes, 0 when @whole does not
+ * fit, or an error when none were published.
+ */
+ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t whole);
+
+/*
+ * Takes up to @most bytes, at the start of a page that is the caller's from then on; under
+ * read_mutex. A whole page moves, less is copied. Bytes, 0 when there are none, -ENOMEM.
+ */
+ssize_t sluice_pipe_take_page(struct sluice_pipe *pipe, size_t most, struct page **page);
+
+/*
+ * Takes a reference to all of @page in place of a copy, if `head` is at the start of a slot; under
+ * write_mutex. False when it is not, or when there is no room.
+ */
+bool sluice_pipe_give_page(struct sluice_pipe *pipe, struct page *page);
+
+/* Changes the capacity; takes both mutexes. The new capacity in bytes, -EBUSY, -ENOMEM, -EINTR. */
+long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count);
+
+#endif

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Moving bytes between our pipe and pipe(2), which splice(2) and sendfile(2) do.
+ *
+ * Whole pages move by reference. Two locks are in play, the mutex of one side of ours and the mutex
+ * of theirs, and users of both may be made to wait. So neither is waited for while the other is
+ * held: theirs first, ours only tried, and when that fails theirs is let go before waiting.
+ */
+#include <linux/bvec.h>
+#include <linux/fs.h>
+#include <linux/highmem.h>
+#include <linux/module.h>
+#include <linux/pipe_fs_i.h>
+#include <linux/poll.h>
+#include <linux/sched.h>
+#include <linux/splice.h>
+#include <linux/uio.h>
+
+#include "compat.h"
+#include "pipe.h"
+#include "wait.h"
+
+static const struct pipe_buf_operations page_operations = {
+	.release	= generic_pipe_buf_release,
+	.try_steal	= generic_pipe_buf_try_steal,
+	.get		= generic_pipe_buf_get,
+};
+
+static bool refuses_to_wait(const struct file *file, unsigned int flags)
+{
+	return (flags & SPLICE_F_NONBLOCK) || (file->f_flags & O_NONBLOCK);
+}
+
+/* Waits for the holder of @mutex to leave it. */
+static int wait_for_turn(struct mutex *mutex)
+{
+	if (mutex_lock_interruptible(mutex))
+		return -ERESTARTSYS;
+	mutex_unlock(mutex);
+	return 0;
+}
+
+/* sendfile(2) goes through a pipe(2) that only the calling thread knows, and does not lock it. */
+static bool is_shared(const struct pipe_inode_info *theirs)
+{
+	return theirs != current->splice_pipe;
+}
+
+static bool has_space(const struct pipe_inode_info *theirs)
+{
+	return !pipe_full(READ_ONCE(theirs->head), READ_ONCE(theirs->tail),
+			  READ_ONCE(theirs->max_usage));
+}
+
+/* Hands over what is there, page by page; both mutexes are held. */
+static ssize_t hand_over(struct sluice_pipe *pipe, struct pipe_inode_info *theirs, size_t length)
+{
+	size_t moved = 0;
+
+	while (moved < length && has_space(theirs)) {
+		struct pipe_buffer buffer = { .ops = &page_operations };
+		ssize_t bytes = sluice_pipe_take_page(pipe, length - moved, &buffer.page);
+		ssize_t err;
+
+		if (bytes <= 0)
+			return moved ?: bytes;
+		buffer.len = bytes;
+		err = add_to_pipe(theirs, &buffer);
+		if (err < 0)
+			return moved ?: err;
+		moved += bytes;
+	}
+	return moved;
+}
+
+/* Waits, with no mutex held, for whatever kept hand_over() from moving anything. */
+static int wait_to_hand_over(struct sluice_endpoint *end, struct pipe_inode_info *theirs)
+{
+	struct sluice_pipe *pipe = end->pipe;
+
+	if (!has_space(theirs))
+		return wait_event_interruptible_exclusive(theirs->wr_wait,
+							  has_space(theirs) ||
+							  !READ_ONCE(theirs->readers));
+	if (sluice_pipe_is_readable(pipe))
+		return wait_for_turn(&pipe->read_mutex);
+	return sluice_wait_until(pipe->readable,
+				 sluice_pipe_is_readable(pipe) || !READ_ONCE(pipe->writers),
+				 &end->spin);
+}
+
+/* Called with the mutex of a shared pipe(2) held, and returns so. */
+ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position, struct pipe_inode_info *theirs,
+				size_t length, unsigned int flags)
+{
+	struct sluice_endpoint *end = sluice_pipe_endpoint(in);
+	struct sluice_pipe *pipe = end->pipe;
+	bool shared = is_shared(theirs);
+
+	for (;;) {
+		ssize_t ret;
+
+		if (shared && !theirs->readers)
+			return sluice_pipe_broken(true);
+		if (mutex_trylock(&pipe->read_mutex)) {
+			ret = hand_over(pipe, theirs, length);
+			mutex_unlock(&pipe->read_mutex);
+			if (ret)
+				return ret;
+		}
+		if (!smp_load_acquire(&pipe->writers) &&	/* (C) */
+		    !sluice_pipe_is_readable(pipe))
+			return 0;
+		if (refuses_to_wait(in, flags))
+			return -EAGAIN;
+
+		if (shared)
+			pipe_unlock(theirs);
+		ret = wait_to_hand_over(end, theirs);
+		if (shared)
+			pipe_lock(theirs);
+		if (ret)
+			return ret;
+	}
+}
+
+static ssize_t copy_buffer(struct sluice_pipe *pipe, const struct pipe_buffer *buffer,
+			   size_t length)
+{
+	struct bio_vec vector;
+	struct iov_iter from;
+
+	bvec_set_page(&vector, buffer->page, length, buffer->offset);
+	iov_iter_bvec(&from, ITER_SOURCE, &vector, 1, length);
+	return sluice_pipe_fill(pipe, &from, 1);
+}
+
+struct transfer {
+	struct sluice_pipe *pipe;
+	bool stalled;		/* it ended because our side would have had to wait */
+};
+
+/* Takes over one buffer of theirs, whose mutex is held. Bytes, or -EAGAIN and stalled. */
+static int take_over(struct pipe_inode_info *theirs, struct pipe_buffer *buffer,
+		     struct splice_desc *sd)
+{
+	struct transfer *transfer = sd->u.data;
+	struct sluice_pipe *pipe = transfer->pipe;
+	size_t length = min_t(size_t, buffer->len, sd->total_len);
+	ssize_t ret = 0;
+
+	if (!READ_ONCE(pipe->readers))
+		return sluice_pipe_broken(true);
+	if (mutex_trylock(&pipe->write_mutex)) {
+		if (length == PAGE_SIZE && !buffer->offset &&
+		    sluice_pipe_give_page(pipe, buffer->page))
+			ret = length;
+		else
+			ret = copy_buffer(pipe, buffer, length);
+		mutex_unlock(&pipe->write_mutex);
+	}
+	if (!ret)
+		transfer->stalled = true;
+	return ret ?: -EAGAIN;
+}
+
+/* Waits, with no mutex held, for whatever kept take_over() from moving anything. */
+static int wait_to_take_over(struct sluice_endpoint *end)
+{
+	struct sluice_pipe *pipe = end->pipe;
+
+	if (sluice_pipe_is_writable(pipe))
+		return wait_for_turn(&pipe->write_mutex);
+	return sluice_wait_until(pipe->writable,
+				 sluice_pipe_is_writable(pipe) || !READ_ONCE(pipe->readers),
+				 &end->spin);
+}
+
+/* Goes on until theirs is empty: what it held can all be had, if need be by waiting for room. */
+ssize_t sluice_pipe_splice_write(struct pipe_inode_info *theirs, struct file *out,
+				 loff_t *position, size_t length, unsigned int flags)
+{
+	struct sluice_endpoint *end = sluice_pipe_endpoint(out);
+	struct transfer transfer = { .pipe = end->pipe };
+	struct splice_desc sd = {
+		.total_len = length,
+		.flags = flags,
+		.u.data = &transfer,
+	};
+	ssize_t ret, moved = 0;
+
+	do {
+		transfer.stalled = false;
+		pipe_lock(theirs);
+		ret = __splice_from_pipe(theirs, &sd, take_over);
+		pipe_unlock(theirs);
+		if (ret > 0) {
+			moved += ret;
+			sd.flags |= SPLICE_F_NONBLOCK;	/* no longer worth waiting for more */
+		}
+		if (!transfer.stalled || refuses_to_wait(out, flags))
+			break;
+		ret = wait_to_take_over(end);
+	} while (!ret);
+	return moved ?: ret;
+}
