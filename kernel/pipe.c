@@ -519,17 +519,23 @@ static void pipe_put(struct sluice_pipe *pipe)
 }
 
 /*
- * Counts an endpoint out. Everyone may have to look: readers at the end of the file, writers at a
- * broken pipe.
+ * Counts an endpoint out. When that leaves one side alone, all of it have to look: readers find the
+ * end of the file, writers a broken pipe. Otherwise nobody is woken, for a sleeper that wakes for
+ * nothing loses its place in the queue.
  */
 static void leave(struct sluice_pipe *pipe, fmode_t mode)
 {
+	bool alone;
+
 	spin_lock(&pipe->lock);
 	if (mode & FMODE_READ)
 		WRITE_ONCE(pipe->readers, pipe->readers - 1);
 	if (mode & FMODE_WRITE)
 		smp_store_release(&pipe->writers, pipe->writers - 1);	/* (C) */
+	alone = !pipe->readers != !pipe->writers;
 	spin_unlock(&pipe->lock);
+	if (!alone)
+		return;
 
 	sluice_wait_wake_all(&pipe->readable);
 	sluice_wait_wake_all(&pipe->writable);
