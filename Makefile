@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# The front door. Each target runs a script; this file only names them.
+
+KERNEL ?= 6.12
+export KERNELS TESTS
+
+.DEFAULT_GOAL := help
+.PHONY: help demo check shell bench format lint test-unit test-vm clean
+
+help: ## list the targets
+	@echo 'make TARGET, where TARGET is one of'
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@echo
+	@echo 'KERNELS="6.1 6.12 debug" chooses the kernels for check and test-vm (7.2 is the fourth), TESTS="filter ..."'
+	@echo 'the tests, KERNEL=6.12 the kernel for demo, shell and bench.'
+
+demo: ## two containers send real files through one device node, isolated
+	@vm/with-module $(KERNEL) build/cargo/release/sluice-demo
+
+check: ## build and pass every test, on every kernel
+	@tests/check
+
+shell: ## a prompt in the VM with the module loaded
+	@vm/shell $(KERNEL)
+
+bench: ## measure against pipe(2) in the VM
+	@vm/with-module $(KERNEL) build/cargo/release/sluice-bench
+
+format: ## layout of Rust and shell sources
+	@tests/check format
+
+lint: ## clippy, sparse, checkpatch, licence lines
+	@tests/check lint
+
+test-unit: ## the tests that need no VM
+	@tests/check unit
+
+test-vm: ## the suites in the VM
+	@tests/check vm
+
+clean: ## remove build/; the kernels stay in the cache
+	rm -rf build

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Time, in nanoseconds that all processes of one machine share.
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
+
+/// The monotonic clock: unlike `Instant`, its values can be compared across processes.
+pub fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux always has CLOCK_MONOTONIC");
+    time.num_nanoseconds() as u64
+}
+
+/// Processor time that this process has used, its own and the kernel's on its behalf.
+pub fn cpu_ns() -> u64 {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("getrusage of oneself cannot fail");
+    ((usage.user_time() + usage.system_time()).num_microseconds() * 1000) as u64
+}
+
+/// What one reading of the clock costs: it is part of every latency sample.
+pub fn reading_cost_ns() -> u64 {
+    const READINGS: u64 = 10_000;
+    let start = now_ns();
+    for _ in 1..READINGS {
+        std::hint::black_box(now_ns());
+    }
+    (now_ns() - start) / READINGS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_does_not_run_backwards() {
+        let readings: Vec<u64> = (0..1000).map(|_| now_ns()).collect();
+        assert!(readings.is_sorted());
+    }
+
+    #[test]
+    fn spinning_uses_processor_time() {
+        let (cpu, start) = (cpu_ns(), now_ns());
+        while now_ns() - start < 30_000_000 {}
+        assert!(cpu_ns() > cpu);
+    }
+}

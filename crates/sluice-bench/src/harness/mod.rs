@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What every measurement shares.
+
+pub mod cgroup;
+pub mod clock;
+pub mod host;
+pub mod interrupt;
+pub mod module;
+pub mod pinning;
+pub mod process;
+pub mod progress;
+pub mod report;
+pub mod rounds;
+pub mod samples;
+pub mod table;
+pub mod terminal;
+pub mod units;

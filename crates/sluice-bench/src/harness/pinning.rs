@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which processor each of the two processes runs on.
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use serde::Serialize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    SameCpu,
+    TwoCpus,
+}
+
+impl Placement {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SameCpu => "same-cpu",
+            Self::TwoCpus => "two-cpus",
+        }
+    }
+
+    /// The processors of the first and of the second process, or None when this machine cannot place them so.
+    pub fn cpus(self) -> Result<Option<[usize; 2]>> {
+        Ok(self.choose(&allowed()?))
+    }
+
+    fn choose(self, allowed: &[usize]) -> Option<[usize; 2]> {
+        match (self, allowed) {
+            (Self::SameCpu, [first, ..]) => Some([*first, *first]),
+            (Self::TwoCpus, [first, second, ..]) => Some([*first, *second]),
+            _ => None,
+        }
+    }
+}
+
+fn allowed() -> Result<Vec<usize>> {
+    let set = sched_getaffinity(Pid::from_raw(0))
+        .context("cannot ask which processors this process may use")?;
+    Ok((0..CpuSet::count())
+        .filter(|&cpu| set.is_set(cpu).unwrap_or(false))
+        .collect())
+}
+
+/// Keeps the calling process on one processor.
+pub fn pin(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    sched_setaffinity(Pid::from_raw(0), &set)
+        .with_context(|| format!("cannot move to processor {cpu}; is it in this process's cpuset?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_cpus_need_two_that_may_be_used() {
+        assert_eq!(Placement::TwoCpus.choose(&[2, 5, 7]), Some([2, 5]));
+        assert_eq!(Placement::TwoCpus.choose(&[2]), None);
+        assert_eq!(Placement::SameCpu.choose(&[2]), Some([2, 2]));
+    }
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The measured processes. They are forked, so that what is made before (a pipe's two ends, shared memory) reaches both
+//! without being named; each says when it is ready, all start together, and each sends back its numbers.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, Pid, fork, pipe2};
+
+use super::interrupt;
+
+const READY: u8 = b'r';
+const DONE: u8 = b'd';
+const FAILED: u8 = b'f';
+/// For a process whose other side has failed.
+const ENDING: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    First,
+    Second,
+}
+
+/// How a process tells that it is set up, and waits until all are.
+pub struct Start {
+    report: File,
+    go: File,
+}
+
+impl Start {
+    pub fn wait(&mut self) -> Result<()> {
+        self.report.write_all(&[READY])?;
+        self.go
+            .read_exact(&mut [0])
+            .context("the benchmark ended before it said go")
+    }
+}
+
+/// A forked process; dropping it ends it.
+pub struct Worker {
+    pid: Pid,
+    report: File,
+    go: File,
+}
+
+impl Worker {
+    fn fork<T>(
+        shared: &mut Option<T>,
+        role: impl FnOnce(T, &mut Start) -> Result<Vec<u64>>,
+    ) -> Result<Self> {
+        let (report, report_out) = pipe2(OFlag::O_CLOEXEC)?;
+        let (go_in, go) = pipe2(OFlag::O_CLOEXEC)?;
+        // SAFETY: this process has one thread, so the child finds no lock held by a thread that is gone.
+        match unsafe { fork() }.context("cannot fork")? {
+            ForkResult::Child => {
+                drop((report, go));
+                let start = Start {
+                    report: report_out.into(),
+                    go: go_in.into(),
+                };
+                live(
+                    start,
+                    || {
+                        shared
+                            .take()
+                            .context("what is shared is taken once in each process")
+                    },
+                    role,
+                )
+            }
+            ForkResult::Parent { child } => Ok(Self {
+                pid: child,
+                report: report.into(),
+                go: go.into(),
+            }),
+        }
+    }
+
+    fn await_ready(&mut self, deadline: Instant) -> Result<()> {
+        match self.next_byte(deadline)? {
+            READY => Ok(()),
+            _ => Err(self.failure()),
+        }
+    }
+
+    fn go(&mut self) -> Result<()> {
+        self.go
+            .write_all(&[1])
+            .context("a measured process ended before it was started")
+    }
+
+    fn finish(&mut self, deadline: Instant) -> Result<Vec<u64>> {
+        if self.next_byte(deadline)? != DONE {
+            return Err(self.failure());
+        }
+        let mut bytes = Vec::new();
+        self.report.read_to_end(&mut bytes)?;
+        Ok(decode(&bytes))
+    }
+
+    fn next_byte(&mut self, deadline: Instant) -> Result<u8> {
+        await_readable(&self.report, deadline)?;
+        let mut byte = [0];
+        self.report
+            .read_exact(&mut byte)
+            .context("a measured process died without a word; 'dmesg | tail' may say why")?;
+        Ok(byte[0])
+    }
+
+    fn failure(&mut self) -> anyhow::Error {
+        let mut text = String::new();
+        match self.report.read_to_string(&mut text) {
+            Ok(_) => anyhow!("{text}"),
+            Err(error) => {
+                anyhow!("a measured process failed, and its reason could not be read: {error}")
+            }
+        }
+    }
+
+    /// Whether it sleeps in the kernel, neither running nor waiting to.
+    pub fn is_asleep(&self) -> Result<bool> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
+        Ok(process_state(&stat) == Some('S'))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // An error here means that it has ended already.
+        let _ = kill(self.pid, Signal::SIGKILL);
+        let _ = waitpid(self.pid, None);
+    }
+}
+
+/// The state letter, after the name, which may itself hold brackets and spaces.
+fn process_state(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// The whole life of a forked process. Nothing may unwind out of it: the frames above belong to the parent, and so do the
+/// cgroups and the module that they would remove.
+fn live<T>(
+    mut start: Start,
+    take: impl FnOnce() -> Result<T>,
+    role: impl FnOnce(T, &mut Start) -> Result<Vec<u64>>,
+) -> ! {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        interrupt::restore()?;
+        set_pdeathsig(Signal::SIGKILL)?;
+        role(take()?, &mut start)
+    }));
+    let message = match outcome {
+        Ok(Ok(values)) => encode(&values),
+        Ok(Err(error)) => failure_message(&format!("{error:#}")),
+        Err(_) => failure_message("a measured process panicked; its message is above"),
+    };
+    let status = i32::from(start.report.write_all(&message).is_err());
+    // SAFETY: _exit only ends this process; exit would flush buffers that belong to the parent.
+    unsafe { libc::_exit(status) }
+}
+
+fn encode(values: &[u64]) -> Vec<u8> {
+    let mut message = vec![DONE];
+    message.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    message
+}
+
+fn decode(bytes: &[u8]) -> Vec<u64> {
+    let values = bytes.chunks_exact(size_of::<u64>());
+    values
+        .map(|value| u64::from_le_bytes(value.try_into().expect("each chunk has this size")))
+        .collect()
+}
+
+fn failure_message(text: &str) -> Vec<u8> {
+    [&[FAILED], text.as_bytes()].concat()
+}
+
+fn await_readable(file: &File, deadline: Instant) -> Result<()> {
+    loop {
+        interrupt::check()?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            bail!(
+                "a measured process did not answer in time and was ended; if this repeats, look for a stuck peer with 'dmesg | tail'"
+            );
+        }
+        let step = left.min(Duration::from_millis(200)).as_millis() as u16 + 1;
+        match poll(
+            &mut [PollFd::new(file.as_fd(), PollFlags::POLLIN)],
+            PollTimeout::from(step),
+        ) {
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Two processes that share what was made before them.
+pub struct Pair {
+    workers: [Worker; 2],
+}
+
+impl Pair {
+    /// Both are set up when this returns, and neither has started. `role` runs in each of the two processes.
+    pub fn start<T>(
+        shared: T,
+        limit: Duration,
+        role: impl Fn(Side, T, &mut Start) -> Result<Vec<u64>>,
+    ) -> Result<Self> {
+        let mut shared = Some(shared);
+        let first = Worker::fork(&mut shared, |shared, start| {
+            role(Side::First, shared, start)
+        })?;
+        let second = Worker::fork(&mut shared, |shared, start| {
+            role(Side::Second, shared, start)
+        })?;
+        // An end kept open here would keep the other side from ever seeing end of file.
+        drop(shared);
+        let mut workers = [first, second];
+        let deadline = Instant::now() + limit;
+        for worker in &mut workers {
+            worker.await_ready(deadline)?;
+        }
+        Ok(Self { workers })
+    }
+
+    pub fn go(&mut self) -> Result<()> {
+        self.workers.iter_mut().try_for_each(Worker::go)
+    }
+
+    /// The numbers of the first and of the second process.
+    pub fn finish(mut self, limit: Duration) -> Result<[Vec<u64>; 2]> {
+        let [first, second] = &mut self.workers;
+        let first = first.finish(Instant::now() + limit);
+        // Once one has failed the other has nothing left to wait for.
+        let limit = if first.is_ok() { limit } else { ENDING };
+        both(first, second.finish(Instant::now() + limit))
+    }
+
+    pub fn worker(&self, side: Side) -> &Worker {
+        match side {
+            Side::First => &self.workers[0],
+            Side::Second => &self.workers[1],
+        }
+    }
+}
+
+/// The failure of one side often only follows from that of the other, so both are told.
+fn both(first: Result<Vec<u64>>, second: Result<Vec<u64>>) -> Result<[Vec<u64>; 2]> {
+    match (first, second) {
+        (Ok(first), Ok(second)) => Ok([first, second]),
+        (Err(first), Err(second)) => bail!("{second:#} (and the other side: {first:#})"),
+        (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_survive_the_way_to_the_parent() {
+        let values = [0, 1, u64::MAX, 0x0102_0304_0506_0708];
+        let message = encode(&values);
+        assert_eq!(message[0], DONE);
+        assert_eq!(decode(&message[1..]), values);
+    }
+
+    #[test]
+    fn the_state_is_found_behind_a_name_with_brackets() {
+        assert_eq!(process_state("12 (a) S (b) R 1 2"), Some('R'));
+        assert_eq!(process_state("12 (x) S 1"), Some('S'));
+        assert_eq!(process_state("nothing"), None);
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One line that says what is being measured and how long it will still take.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::terminal;
+use super::units::minutes;
+
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    started: Instant,
+    steps: u64,
+    done: u64,
+    said_tenths: u64,
+}
+
+impl Progress {
+    pub fn new(steps: u64) -> Self {
+        let bar = terminal::draw_target().map(|target| {
+            let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}");
+            ProgressBar::with_draw_target(Some(steps), target)
+                .with_style(style.expect("the template is a constant"))
+        });
+        Self {
+            bar,
+            started: Instant::now(),
+            steps,
+            done: 0,
+            said_tenths: 0,
+        }
+    }
+
+    /// What the next step is.
+    pub fn say(&self, what: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{what}{}", self.time_left()));
+        }
+    }
+
+    pub fn step(&mut self, what: &str) {
+        self.done += 1;
+        match &self.bar {
+            Some(bar) => bar.set_position(self.done),
+            None => self.say_each_tenth(what),
+        }
+    }
+
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn say_each_tenth(&mut self, what: &str) {
+        let tenths = self.done * 10 / self.steps.max(1);
+        if tenths > self.said_tenths {
+            self.said_tenths = tenths;
+            eprintln!("{:3} % measured ({what}){}", tenths * 10, self.time_left());
+        }
+    }
+
+    fn time_left(&self) -> String {
+        match time_left(self.started.elapsed(), self.done, self.steps) {
+            Some(left) => format!(", about {} left", minutes(left)),
+            None => String::new(),
+        }
+    }
+}
+
+/// As if the steps still to come took as long as those behind, which steps of one length nearly do.
+fn time_left(elapsed: Duration, done: u64, steps: u64) -> Option<Duration> {
+    (done > 0).then(|| elapsed.mul_f64(steps.saturating_sub(done) as f64 / done as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_left_is_unknown_at_first_and_none_at_the_end() {
+        let elapsed = Duration::from_secs(10);
+        assert_eq!(time_left(elapsed, 0, 8), None);
+        assert_eq!(time_left(elapsed, 2, 8), Some(Duration::from_secs(30)));
+        assert_eq!(time_left(elapsed, 8, 8), Some(Duration::ZERO));
+    }
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Statistics, all of them from every sample kept.
+
+/// How a set of samples is distributed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    pub n: usize,
+    pub min: u64,
+    pub mean: f64,
+    pub sd: f64,
+    pub p50: u64,
+    pub p99: u64,
+    pub p999: u64,
+    pub max: u64,
+}
+
+/// None when there is no sample.
+pub fn summarize(mut samples: Vec<u64>) -> Option<Summary> {
+    samples.sort_unstable();
+    let (min, max) = (*samples.first()?, *samples.last()?);
+    let mean = samples.iter().map(|&sample| sample as f64).sum::<f64>() / samples.len() as f64;
+    Some(Summary {
+        n: samples.len(),
+        min,
+        mean,
+        sd: standard_deviation(&samples, mean),
+        p50: percentile(&samples, 500),
+        p99: percentile(&samples, 990),
+        p999: percentile(&samples, 999),
+        max,
+    })
+}
+
+/// That of a sample (n - 1); 0 when there is only one.
+fn standard_deviation(samples: &[u64], mean: f64) -> f64 {
+    if samples.len() < 2 {
+        return 0.0;
+    }
+    let squares: f64 = samples
+        .iter()
+        .map(|&sample| (sample as f64 - mean).powi(2))
+        .sum();
+    (squares / (samples.len() - 1) as f64).sqrt()
+}
+
+/// The nearest-rank percentile: the smallest sample that at least so many thousandths of all do not exceed.
+fn percentile(sorted: &[u64], thousandths: usize) -> u64 {
+    let rank = (sorted.len() * thousandths).div_ceil(1000);
+    sorted[rank.max(1) - 1]
+}
+
+/// One figure per round: the median is quoted, and how far the rounds lie apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl Spread {
+    /// None when there is no round.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median = if sorted.len() % 2 == 1 {
+            sorted[middle]
+        } else {
+            (sorted[middle - 1] + sorted[middle]) / 2.0
+        };
+        Some(Self { median, min, max })
+    }
+
+    /// The ratio of each round to its neighbour of the same round, so that what disturbs both cancels out.
+    pub fn of_ratios(ours: &[f64], theirs: &[f64]) -> Option<Self> {
+        let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
+        Self::of(&ratios)
+    }
+
+    /// Whether all rounds of one lie beyond all rounds of the other: only then is one called better.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.min <= other.max && other.min <= self.max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The definition itself, counted out.
+    fn reference_percentile(samples: &[u64], thousandths: usize) -> u64 {
+        let mut candidates = samples.to_vec();
+        candidates.sort_unstable();
+        *candidates
+            .iter()
+            .find(|&&candidate| {
+                let at_most = samples
+                    .iter()
+                    .filter(|&&sample| sample <= candidate)
+                    .count();
+                at_most * 1000 >= samples.len() * thousandths
+            })
+            .expect("the largest sample always qualifies")
+    }
+
+    /// Numbers without a pattern, the same every time.
+    fn scattered(n: usize) -> Vec<u64> {
+        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        (0..n)
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % 5000
+            })
+            .collect()
+    }
+
+    #[test]
+    fn percentiles_agree_with_their_definition() {
+        for n in [1, 2, 3, 9, 10, 99, 100, 101, 999, 1000, 1001, 1237] {
+            let samples = scattered(n);
+            let summary = summarize(samples.clone()).unwrap();
+            assert_eq!(summary.p50, reference_percentile(&samples, 500), "n {n}");
+            assert_eq!(summary.p99, reference_percentile(&samples, 990), "n {n}");
+            assert_eq!(summary.p999, reference_percentile(&samples, 999), "n {n}");
+        }
+    }
+
+    #[test]
+    fn no_sample_has_no_summary() {
+        assert_eq!(summarize(Vec::new()), None);
+        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(Spread::of_ratios(&[], &[]), None);
+    }
+
+    #[test]
+    fn one_sample_is_every_figure() {
+        let summary = summarize(vec![42]).unwrap();
+        let expected = Summary {
+            n: 1,
+            min: 42,
+            mean: 42.0,
+            sd: 0.0,
+            p50: 42,
+            p99: 42,
+            p999: 42,
+            max: 42,
+        };
+        assert_eq!(summary, expected);
+    }
+
+    #[test]
+    fn mean_and_deviation_of_known_samples() {
+        let summary = summarize(vec![
+            9, 2, 5, 4, 12, 7, 8, 11, 9, 3, 7, 4, 12, 5, 4, 10, 9, 6, 9, 4,
+        ])
+        .unwrap();
+        assert_eq!(summary.mean, 7.0);
+        assert!((summary.sd - 3.060_787).abs() < 1e-5, "{}", summary.sd);
+        assert_eq!((summary.min, summary.max), (2, 12));
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_of_rounds_lies_between_the_middle_two() {
+        let spread = Spread::of(&[4.0, 1.0, 3.0, 2.0]).unwrap();
+        assert_eq!(
+            spread,
+            Spread {
+                median: 2.5,
+                min: 1.0,
+                max: 4.0
+            }
+        );
+    }
+
+    #[test]
+    fn ratios_are_taken_within_each_round() {
+        let spread = Spread::of_ratios(&[2.0, 30.0, 8.0], &[1.0, 10.0, 2.0]).unwrap();
+        assert_eq!(
+            spread,
+            Spread {
+                median: 3.0,
+                min: 2.0,
+                max: 4.0
+            }
+        );
+    }
+
+    #[test]
+    fn rounds_that_touch_overlap() {
+        let low = Spread::of(&[1.0, 2.0]).unwrap();
+        let touching = Spread::of(&[2.0, 3.0]).unwrap();
+        let apart = Spread::of(&[2.1, 3.0]).unwrap();
+        assert!(low.overlaps(&touching) && touching.overlaps(&low));
+        assert!(!low.overlaps(&apart) && !apart.overlaps(&low));
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Numbers for people: three figures and a unit.
+
+use std::time::Duration;
+
+/// Three significant figures, or all figures before the point when those are more.
+pub fn figures(value: f64) -> String {
+    match value.abs() {
+        small if small < 9.995 => format!("{value:.2}"),
+        medium if medium < 99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+const TIMES: [&str; 4] = ["ns", "µs", "ms", "s"];
+const RATES: [&str; 4] = ["B/s", "kB/s", "MB/s", "GB/s"];
+const COUNTS: [&str; 4] = ["", " k", " M", " G"];
+
+/// By what to divide, and the unit that is then meant.
+fn scale<'a>(value: f64, units: &[&'a str; 4]) -> (f64, &'a str) {
+    let mut divisor = 1.0;
+    for unit in &units[..3] {
+        if value < divisor * 999.5 {
+            return (divisor, unit);
+        }
+        divisor *= 1000.0;
+    }
+    (divisor, units[3])
+}
+
+fn scaled(value: f64, units: &[&str; 4]) -> String {
+    let (divisor, unit) = scale(value, units);
+    format!("{} {unit}", figures(value / divisor))
+}
+
+/// Both in the unit of the larger one.
+fn range(min: f64, max: f64, units: &[&str; 4]) -> String {
+    let (divisor, unit) = scale(max, units);
+    format!(
+        "{} … {} {unit}",
+        figures(min / divisor),
+        figures(max / divisor)
+    )
+}
+
+pub fn nanoseconds(ns: f64) -> String {
+    scaled(ns, &TIMES)
+}
+
+pub fn nanosecond_range(min: f64, max: f64) -> String {
+    range(min, max, &TIMES)
+}
+
+pub fn bytes_per_second(rate: f64) -> String {
+    scaled(rate, &RATES)
+}
+
+pub fn rate_range(min: f64, max: f64) -> String {
+    range(min, max, &RATES)
+}
+
+/// How many of something there are each second.
+pub fn per_second(count: f64) -> String {
+    let (divisor, prefix) = scale(count, &COUNTS);
+    format!("{}{prefix}/s", figures(count / divisor))
+}
+
+pub fn ratio_range(min: f64, max: f64) -> String {
+    format!("{min:.2} … {max:.2}")
+}
+
+pub fn megabytes(bytes: u64) -> String {
+    format!("{} MB", figures(bytes as f64 / 1e6))
+}
+
+/// A message size as it is usually said.
+pub fn size(bytes: usize) -> String {
+    match bytes {
+        0..1024 => format!("{bytes} B"),
+        _ => format!("{} KiB", bytes / 1024),
+    }
+}
+
+pub fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs_f64().round() as u64;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        _ => format!("{} min {:02} s", seconds / 60, seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_keep_three_figures() {
+        assert_eq!(figures(1.0), "1.00");
+        assert_eq!(figures(9.999), "10.0");
+        assert_eq!(figures(99.97), "100");
+        assert_eq!(figures(1234.4), "1234");
+    }
+
+    #[test]
+    fn units_change_where_four_figures_would_begin() {
+        assert_eq!(nanoseconds(999.0), "999 ns");
+        assert_eq!(nanoseconds(999.9), "1.00 µs");
+        assert_eq!(nanoseconds(70_400.0), "70.4 µs");
+        assert_eq!(bytes_per_second(1.234e9), "1.23 GB/s");
+        assert_eq!(bytes_per_second(5e12), "5000 GB/s");
+    }
+
+    #[test]
+    fn a_range_has_one_unit() {
+        assert_eq!(nanosecond_range(900.0, 1200.0), "0.90 … 1.20 µs");
+        assert_eq!(rate_range(2e6, 30e6), "2.00 … 30.0 MB/s");
+        assert_eq!(per_second(123_400.0), "123 k/s");
+        assert_eq!(per_second(7.0), "7.00/s");
+    }
+
+    #[test]
+    fn sizes_and_times_read_as_they_are_said() {
+        assert_eq!(size(64), "64 B");
+        assert_eq!(size(65_536), "64 KiB");
+        assert_eq!(megabytes(58_818_256), "58.8 MB");
+        assert_eq!(minutes(Duration::from_millis(59_400)), "59 s");
+        assert_eq!(minutes(Duration::from_millis(59_600)), "1 min 00 s");
+        assert_eq!(minutes(Duration::from_secs(125)), "2 min 05 s");
+    }
+}

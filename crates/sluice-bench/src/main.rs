@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Measures Sluice beside pipe(2): rounds interleaved, medians and their spread, every byte checked first.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use sluice_bench::harness::cgroup::Tree;
+use sluice_bench::harness::host::Host;
+use sluice_bench::harness::interrupt;
+use sluice_bench::harness::module::Module;
+use sluice_bench::harness::pinning::Placement;
+use sluice_bench::harness::progress::Progress;
+use sluice_bench::harness::report::{self, Results};
+use sluice_bench::harness::rounds::Outcome;
+use sluice_bench::mechanisms::SluicePipe;
+use sluice_bench::suites::{Plan, Suite, probe_class};
+
+#[derive(Parser)]
+#[command(about = "Measure Sluice beside pipe(2), in the same run", version)]
+struct Options {
+    /// Load this module first and unload it afterwards
+    #[arg(long, value_name = "SLUICE.KO")]
+    module: Option<PathBuf>,
+
+    /// What to measure
+    #[arg(long, value_delimiter = ',', default_values = ["rtt", "throughput", "tar", "isolation"])]
+    suite: Vec<Suite>,
+
+    /// Message sizes for throughput, in bytes
+    #[arg(long, value_delimiter = ',', default_values_t = [64, 1024, 4096, 65536], value_parser = positive)]
+    size: Vec<usize>,
+
+    /// Where the two processes run
+    #[arg(long, value_delimiter = ',', default_values = ["same-cpu", "two-cpus"])]
+    placement: Vec<Placement>,
+
+    /// How often each contender takes its turn
+    #[arg(long, value_name = "N", value_parser = positive)]
+    rounds: Option<usize>,
+
+    /// How long each turn lasts
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
+
+    /// A first look: 3 short rounds
+    #[arg(long)]
+    quick: bool,
+
+    /// Write the results here, too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("give a whole number from 1 up".into()),
+        Ok(number) => Ok(number),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text
+        .parse()
+        .ok()
+        .filter(|seconds| (0.01..=3600.0).contains(seconds));
+    seconds
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "give seconds from 0.01 to 3600".into())
+}
+
+impl Options {
+    fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 3 } else { 5 })
+    }
+
+    fn duration(&self) -> Duration {
+        self.duration.unwrap_or(if self.quick {
+            Duration::from_millis(200)
+        } else {
+            Duration::from_secs(1)
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    match bench(&Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench(options: &Options) -> Result<()> {
+    interrupt::install()?;
+    let module = options.module.as_deref().map(Module::load).transpose()?;
+    measure(options)?;
+    module.map_or(Ok(()), Module::unload)
+}
+
+fn measure(options: &Options) -> Result<()> {
+    let (tree, missing) = cgroups(options)?;
+    let plan = plan(options, tree.as_ref(), missing)?;
+    let class = probe_class(&plan)?;
+    let outcomes = run(&plan, options.rounds())?;
+    let host = Host::probe();
+    print!("{}", report::text(&host, &outcomes));
+    if let Some(path) = &options.json {
+        Results::new(host, class, &outcomes).write(path)?;
+        println!("\nAll figures are in {}.", path.display());
+    }
+    Ok(())
+}
+
+/// Our own cgroups, or why there are none. Without the device they are not needed, so a plain user may measure the rest.
+fn cgroups(options: &Options) -> Result<(Option<Rc<Tree>>, String)> {
+    if !SluicePipe::is_there() {
+        return Ok((None, "/dev/sluice/pipe is not there; load the module with --module build/module/6.12/sluice.ko".into()));
+    }
+    match Tree::create("sluice-bench") {
+        Ok(tree) => Ok((Some(Rc::new(tree)), String::new())),
+        Err(error) if options.module.is_some() => Err(error),
+        Err(error) => Ok((None, format!("{error:#}"))),
+    }
+}
+
+fn plan(options: &Options, tree: Option<&Rc<Tree>>, missing: String) -> Result<Plan> {
+    Ok(Plan {
+        suites: options.suite.clone(),
+        sizes: options.size.clone(),
+        placements: possible(&options.placement)?,
+        duration: options.duration(),
+        home: tree.map(|tree| tree.fresh()).transpose()?,
+        sluice: tree
+            .map(|tree| Rc::new(SluicePipe::new(Rc::clone(tree))) as _)
+            .ok_or(missing),
+    })
+}
+
+fn possible(placements: &[Placement]) -> Result<Vec<Placement>> {
+    let mut possible = Vec::new();
+    for &placement in placements {
+        match placement.cpus()? {
+            Some(_) => possible.push(placement),
+            None => eprintln!(
+                "skipped: {}: this machine has only one processor for us",
+                placement.name()
+            ),
+        }
+    }
+    Ok(possible)
+}
+
+fn run(plan: &Plan, rounds: usize) -> Result<Vec<Outcome>> {
+    let cells = plan
+        .cells()
+        .context("cannot set up what is to be measured")?;
+    let mut progress = Progress::new(cells.iter().map(|cell| cell.steps(rounds)).sum());
+    let outcomes = cells
+        .into_iter()
+        .map(|cell| cell.run(rounds, &mut progress))
+        .collect();
+    progress.finish();
+    outcomes
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The floor: one word of shared memory, written by one processor and watched by the other. Nothing that crosses between
+//! two processors can be faster. It carries single bytes, each overwriting the last, so it is only good for question and answer.
+
+use std::hint::spin_loop;
+use std::num::NonZeroUsize;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use super::{Link, Mechanism, Receiver, Sender, Waiting};
+
+pub struct Cacheline;
+
+impl Mechanism for Cacheline {
+    fn name(&self) -> &'static str {
+        "cacheline"
+    }
+
+    fn waiting(&self) -> Waiting {
+        Waiting::Spin
+    }
+
+    fn link(&self) -> Result<Box<dyn Link>> {
+        Ok(Box::new(Word::shared()?))
+    }
+}
+
+const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("4096 is not zero");
+/// In place of a byte: nothing more will come.
+const END: u64 = 0x1ff;
+
+/// A page of its own, so that nothing else shares the cache line. Bits 9 and up count the messages; below is the byte.
+struct Word(NonNull<AtomicU64>);
+
+impl Word {
+    fn shared() -> Result<Self> {
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
+        let page = unsafe { mmap_anonymous(None, PAGE, access, MapFlags::MAP_SHARED) };
+        Ok(Self(page.context("cannot map a shared page")?.cast()))
+    }
+
+    fn atomic(&self) -> &AtomicU64 {
+        // SAFETY: the mapping is aligned, zeroed, as long-lived as self, and only ever used as this atomic.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Word {
+    fn drop(&mut self) {
+        // SAFETY: nothing borrowed from the mapping outlives self.
+        unsafe { munmap(self.0.cast(), PAGE.get()) }.expect("the mapping is ours");
+    }
+}
+
+impl Link for Word {
+    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
+        Ok(Box::new(End {
+            word: *self,
+            count: 0,
+        }))
+    }
+
+    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
+        Ok(Box::new(Watch {
+            word: *self,
+            count: 0,
+        }))
+    }
+}
+
+struct End {
+    word: Word,
+    count: u64,
+}
+
+impl End {
+    fn put(&mut self, content: u64) {
+        self.count += 1;
+        self.word
+            .atomic()
+            .store(self.count << 9 | content, Ordering::Release);
+    }
+}
+
+impl Sender for End {
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        ensure!(
+            message.len() == 1,
+            "a cache line carries messages of 1 byte, not of {}",
+            message.len()
+        );
+        self.put(message[0].into());
+        Ok(())
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.put(END);
+    }
+}
+
+struct Watch {
+    word: Word,
+    count: u64,
+}
+
+impl Receiver for Watch {
+    fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
+        let word = loop {
+            let word = self.word.atomic().load(Ordering::Acquire);
+            if word >> 9 != self.count {
+                break word;
+            }
+            spin_loop();
+        };
+        if word & END == END {
+            return Ok(0);
+        }
+        self.count = word >> 9;
+        message[0] = word as u8;
+        Ok(1)
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_arrives_once_and_then_the_end() {
+        let word = Word::shared().unwrap();
+        let mapping = word.0;
+        let mut sender = End { word, count: 0 };
+        // The one mapping stands in for the copies that two processes have; only the sender may unmap it.
+        let mut receiver = std::mem::ManuallyDrop::new(Watch {
+            word: Word(mapping),
+            count: 0,
+        });
+        let mut byte = [0];
+        sender.send(&[0xff]).unwrap();
+        assert_eq!(receiver.receive(&mut byte).unwrap(), 1);
+        assert_eq!(byte, [0xff]);
+        sender.put(END);
+        assert_eq!(receiver.receive(&mut byte).unwrap(), 0);
+        assert_eq!(receiver.receive(&mut byte).unwrap(), 0);
+    }
+
+    #[test]
+    fn messages_of_other_sizes_are_refused() {
+        let mut sender = Box::new(Word::shared().unwrap()).sender().unwrap();
+        assert!(sender.send(b"two").is_err());
+    }
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A pair that streams messages of one size from one process to the other, as fast as it can.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::{PATIENCE, Room};
+use crate::harness::clock;
+use crate::harness::process::{Pair, Side, Start};
+use crate::harness::rounds::Measurement;
+use crate::mechanisms::{Link, Mechanism};
+
+/// The clock is looked at after so many bytes, or it would be part of what is measured.
+const BYTES_PER_LOOK: usize = 64 * 1024;
+const CHECKED_BYTES: usize = 1 << 20;
+const MOST_CHECKED_MESSAGES: usize = 4096;
+
+#[derive(Clone)]
+pub struct Stream {
+    pub mechanism: Rc<dyn Mechanism>,
+    pub room: Room,
+    pub size: usize,
+    pub duration: Duration,
+}
+
+impl Stream {
+    pub fn measure(&self) -> Result<Measurement> {
+        let link = self.mechanism.link()?;
+        let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
+            Side::First => self.send(link, start),
+            Side::Second => self.receive(link, start),
+        })?;
+        pair.go()?;
+        let [sent, received] = pair.finish(self.duration + PATIENCE)?;
+        let ([sent, begin, sender_cpu], [bytes, end, receiver_cpu]) =
+            (figures(&sent)?, figures(&received)?);
+        ensure!(
+            bytes == sent * self.size as u64,
+            "{sent} messages of {} bytes were sent, but {bytes} bytes arrived",
+            self.size
+        );
+        Ok(Measurement {
+            samples: Vec::new(),
+            messages: sent,
+            bytes,
+            elapsed_ns: end.saturating_sub(begin),
+            cpu_ns: sender_cpu + receiver_cpu,
+        })
+    }
+
+    /// Returns the number of messages, when the first was sent, and the processor time.
+    fn send(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
+        let mut sender = link.sender()?;
+        self.room.enter(Side::First)?;
+        let message = vec![0xa5; self.size];
+        let batch = (BYTES_PER_LOOK / self.size).clamp(1, 256) as u64;
+        start.wait()?;
+
+        let cpu = clock::cpu_ns();
+        let begin = clock::now_ns();
+        let end = begin + self.duration.as_nanos() as u64;
+        let mut messages = 0;
+        while clock::now_ns() < end {
+            for _ in 0..batch {
+                sender.send(&message)?;
+            }
+            messages += batch;
+        }
+        Ok(vec![messages, begin, clock::cpu_ns() - cpu])
+    }
+
+    /// Returns the number of bytes, when the last came, and the processor time.
+    fn receive(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
+        let mut receiver = link.receiver()?;
+        self.room.enter(Side::Second)?;
+        let mut message = vec![0; self.size];
+        start.wait()?;
+
+        let cpu = clock::cpu_ns();
+        let mut bytes = 0;
+        loop {
+            match receiver.receive(&mut message)? {
+                0 => break,
+                n => bytes += n as u64,
+            }
+        }
+        Ok(vec![bytes, clock::now_ns(), clock::cpu_ns() - cpu])
+    }
+
+    /// Sends a pattern in which every byte depends on its place in the stream, and looks at each one.
+    pub fn check(&self) -> Result<()> {
+        let messages = (CHECKED_BYTES / self.size).clamp(16, MOST_CHECKED_MESSAGES);
+        let link = self.mechanism.link()?;
+        let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
+            Side::First => self.send_pattern(link, start, messages),
+            Side::Second => self.receive_pattern(link, start, messages),
+        })?;
+        pair.go()?;
+        pair.finish(PATIENCE).map(drop)
+    }
+
+    fn send_pattern(
+        &self,
+        link: Box<dyn Link>,
+        start: &mut Start,
+        messages: usize,
+    ) -> Result<Vec<u64>> {
+        let mut sender = link.sender()?;
+        self.room.enter(Side::First)?;
+        start.wait()?;
+        for number in 0..messages {
+            sender.send(&pattern(number * self.size, self.size))?;
+        }
+        Ok(Vec::new())
+    }
+
+    fn receive_pattern(
+        &self,
+        link: Box<dyn Link>,
+        start: &mut Start,
+        messages: usize,
+    ) -> Result<Vec<u64>> {
+        let mut receiver = link.receiver()?;
+        self.room.enter(Side::Second)?;
+        start.wait()?;
+        let mut message = vec![0; self.size];
+        for number in 0..messages {
+            let n = receiver.receive(&mut message)?;
+            ensure!(
+                n == self.size,
+                "message {number} of {messages} has {n} bytes instead of {}",
+                self.size
+            );
+            ensure!(
+                message == pattern(number * self.size, self.size),
+                "message {number} of {messages} arrived damaged"
+            );
+        }
+        ensure!(
+            receiver.receive(&mut message)? == 0,
+            "more arrived than was sent"
+        );
+        Ok(Vec::new())
+    }
+}
+
+fn figures(values: &[u64]) -> Result<[u64; 3]> {
+    Ok(values.try_into()?)
+}
+
+/// The bytes from `place` on of a stream that does not repeat: each is mixed from its place.
+fn pattern(place: usize, len: usize) -> Vec<u8> {
+    (place..place + len).map(|at| mix(at as u64)).collect()
+}
+
+fn mix(at: u64) -> u8 {
+    let spread = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((spread ^ (spread >> 29)).wrapping_mul(0xd6e8_feb8_6659_fd93) >> 56) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::pinning::Placement;
+    use crate::mechanisms::{Pipe, Receiver, Sender, Waiting};
+
+    fn over(mechanism: Rc<dyn Mechanism>) -> Stream {
+        let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
+        Stream {
+            mechanism,
+            room: Room { home: None, cpus },
+            size: 1000,
+            duration: Duration::from_millis(20),
+        }
+    }
+
+    #[test]
+    fn a_pipe_delivers_all_that_was_sent() {
+        over(Rc::new(Pipe)).check().unwrap();
+        let measurement = over(Rc::new(Pipe)).measure().unwrap();
+        assert!(measurement.messages > 0);
+        assert_eq!(measurement.bytes, measurement.messages * 1000);
+    }
+
+    #[test]
+    fn no_two_places_near_each_other_look_alike() {
+        assert_eq!(pattern(3, 64), pattern(0, 67)[3..]);
+        for shift in 1..5000 {
+            assert_ne!(pattern(0, 16), pattern(shift, 16), "shift {shift}");
+        }
+    }
+
+    /// A pipe that swaps two bytes once.
+    struct Faulty;
+
+    impl Mechanism for Faulty {
+        fn name(&self) -> &'static str {
+            "faulty"
+        }
+
+        fn waiting(&self) -> Waiting {
+            Waiting::Sleep
+        }
+
+        fn link(&self) -> Result<Box<dyn Link>> {
+            Ok(Box::new(FaultyLink(Pipe.link()?)))
+        }
+    }
+
+    struct FaultyLink(Box<dyn Link>);
+
+    impl Link for FaultyLink {
+        fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
+            self.0.sender()
+        }
+
+        fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
+            Ok(Box::new(FaultyReceiver(self.0.receiver()?)))
+        }
+    }
+
+    struct FaultyReceiver(Box<dyn Receiver>);
+
+    impl Receiver for FaultyReceiver {
+        fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
+            let n = self.0.receive(message)?;
+            if n > 1 {
+                message.swap(0, 1);
+            }
+            Ok(n)
+        }
+
+        fn file(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_mechanism_that_damages_a_message_is_caught() {
+        let error = over(Rc::new(Faulty)).check().unwrap_err();
+        assert!(error.to_string().contains("damaged"), "{error}");
+    }
+}

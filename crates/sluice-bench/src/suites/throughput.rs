@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Streaming throughput for each message size.
+
+use std::rc::Rc;
+
+use anyhow::Result;
+
+use super::Plan;
+use super::stream::Stream;
+use crate::harness::pinning::Placement;
+use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
+use crate::harness::units;
+use crate::mechanisms::Mechanism;
+
+pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
+    let conditions = plan.sizes.iter().flat_map(|&size| {
+        plan.placements
+            .iter()
+            .map(move |&placement| (size, placement))
+    });
+    conditions
+        .map(|(size, placement)| cell(plan, size, placement))
+        .collect()
+}
+
+fn cell(plan: &Plan, size: usize, placement: Placement) -> Result<Cell> {
+    let (mechanisms, skips) = plan.rivals();
+    let room = plan.room(placement)?;
+    let contender = |mechanism: Rc<dyn Mechanism>| Contender {
+        mechanism: mechanism.name(),
+        label: mechanism.name().to_string(),
+        waiting: mechanism.waiting(),
+        processes: 2,
+        job: Box::new(Stream {
+            mechanism,
+            room: room.clone(),
+            size,
+            duration: plan.duration,
+        }),
+    };
+    Ok(Cell {
+        suite: "throughput",
+        title: format!("{} {}", units::size(size), placement.name()),
+        size: Some(size),
+        placement,
+        headline: Headline::Rate,
+        contenders: mechanisms.into_iter().map(contender).collect(),
+        skips,
+    })
+}
+
+impl Job for Stream {
+    fn check(&self) -> Result<()> {
+        Stream::check(self)
+    }
+
+    fn measure(&self) -> Result<Measurement> {
+        Stream::measure(self)
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end-to-end tests of the cgroup pipe. Those about fifo(7) run against a FIFO just as well, and that is where
+//! their expectations come from.
+
+mod registry;
+mod runner;
+mod suite;
+mod support;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+
+use registry::Target;
+use runner::Named;
+use runner::place::Ground;
+use runner::report::{Json, Lines, Reporter, Sum};
+use support::time;
+
+/// Runs the tests of the cgroup pipe.
+#[derive(Parser)]
+#[command(name = "sluice-tests", version)]
+struct Arguments {
+    /// List the tests instead of running them
+    #[arg(long)]
+    list: bool,
+
+    /// What to test; a fifo gets only the tests about fifo(7)
+    #[arg(long, value_enum, default_value = "pipe")]
+    on: Target,
+
+    /// Seconds that one test may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = positive)]
+    timeout: f64,
+
+    /// How many times slower than usual this machine is: stretches every limit [env: SLUICE_TEST_SLOWNESS]
+    #[arg(long, value_name = "FACTOR", value_parser = positive)]
+    slowness: Option<f64>,
+
+    /// Print one JSON document instead of lines
+    #[arg(long)]
+    json: bool,
+
+    /// Run only tests whose name, such as open::readwrite_never_waits, contains one of these
+    filters: Vec<String>,
+}
+
+fn positive(text: &str) -> Result<f64> {
+    let number: f64 = text.parse()?;
+    if !(number > 0.0 && number < 1e6) {
+        bail!("it must be a number above 0, such as 2.5");
+    }
+    Ok(number)
+}
+
+impl Arguments {
+    fn slowness(&self) -> Result<f64> {
+        if let Some(factor) = self.slowness {
+            return Ok(factor);
+        }
+        match std::env::var("SLUICE_TEST_SLOWNESS") {
+            Ok(text) => {
+                positive(&text).with_context(|| format!("SLUICE_TEST_SLOWNESS is '{text}'"))
+            }
+            Err(_) => Ok(1.0),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("sluice-tests: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether nothing failed.
+fn run(arguments: &Arguments) -> Result<bool> {
+    let tests = runner::select(suite::TOPICS, arguments.on, &arguments.filters);
+    if tests.is_empty() {
+        bail!(
+            "no test matches {:?}; --list shows them all",
+            arguments.filters
+        );
+    }
+    if arguments.list {
+        list(&tests).context("printing the list")?;
+        return Ok(true);
+    }
+    time::set_slowness(arguments.slowness()?);
+    let width = tests
+        .iter()
+        .map(|named| named.name.len())
+        .max()
+        .unwrap_or(0);
+    let mut reporter: Box<dyn Reporter> = if arguments.json {
+        Box::new(Json::new(io::stdout()))
+    } else {
+        Box::new(Lines::new(io::stdout(), width))
+    };
+    run_all(arguments, &tests, reporter.as_mut())
+}
+
+fn run_all(arguments: &Arguments, tests: &[Named], reporter: &mut dyn Reporter) -> Result<bool> {
+    let limit = time::slowed(Duration::from_secs_f64(arguments.timeout));
+    runner::process::adopt_orphans()?;
+    let ground = Ground::lay(arguments.on)?;
+    let mut outcomes = Vec::new();
+    for named in tests {
+        reporter.begin(&named.name).context("printing")?;
+        let outcome = runner::run_one(named, &ground, limit);
+        reporter.end(&outcome).context("printing")?;
+        outcomes.push(outcome);
+    }
+    let cleared = ground.clear();
+    reporter.close(&outcomes).context("printing")?;
+    cleared.context("clearing up after all tests")?;
+    Ok(Sum::of(&outcomes).failed == 0)
+}
+
+fn list(tests: &[Named]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    tests
+        .iter()
+        .try_for_each(|named| writeln!(out, "{}", named.name))
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One test in one process: started, watched, and cleared away with everything that descends from it.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::prctl;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid};
+
+use super::report::Verdict;
+use crate::registry::{Context, TestFn};
+use crate::support::check::Skip;
+use crate::support::time::{Deadline, eventually, patience};
+use crate::support::{child, poll, proc};
+
+/// How much of what a failed test printed is shown: its end.
+const OUTPUT_SHOWN: usize = 4096;
+
+/// Makes orphans of tests our own children, so that none can hide. Once, before the first test.
+pub fn adopt_orphans() -> Result<()> {
+    prctl::set_child_subreaper(true).context("becoming the parent of orphaned processes")
+}
+
+pub fn run(test: TestFn, context: &Context, limit: Duration) -> Verdict {
+    watch(test, context, limit)
+        .unwrap_or_else(|error| Verdict::Failed(format!("running the test: {error:#}")))
+}
+
+fn watch(test: TestFn, context: &Context, limit: Duration) -> Result<Verdict> {
+    let report = memfd_create("report", MFdFlags::MFD_CLOEXEC).context("memfd for the report")?;
+    let output = memfd_create("output", MFdFlags::MFD_CLOEXEC).context("memfd for the output")?;
+    // SAFETY: the runner has one thread.
+    let leader = match unsafe { fork() }.context("fork")? {
+        ForkResult::Parent { child } => child,
+        ForkResult::Child => lead(test, context, report, &output),
+    };
+    let ended = poll::wait_readable(&child::open_pidfd(leader)?, &Deadline::after(limit))?;
+    let hang = (!ended).then(|| describe_hang(leader, limit));
+
+    let _ = killpg(leader, Signal::SIGKILL);
+    let status = reap(leader).with_context(|| proc::describe(leader));
+    let leftovers = end_leftovers();
+
+    let verdict = match (hang, status) {
+        (Some(hang), Ok(_)) => Verdict::Failed(hang),
+        (Some(hang), Err(error)) => {
+            Verdict::Failed(format!("{hang}\nit cannot be killed: {error:#}"))
+        }
+        (None, status) => verdict_from(&contents(report)?, status?),
+    };
+    let verdict = match (verdict, leftovers) {
+        (Verdict::Failed(message), Err(error)) => {
+            Verdict::Failed(format!("{message}\nafterwards: {error:#}"))
+        }
+        (_, Err(error)) => Verdict::Failed(format!("{error:#}")),
+        (verdict, Ok(())) => verdict,
+    };
+    with_output(verdict, output)
+}
+
+/// The process of the test; it leads a session and so a process group of its own.
+fn lead(test: TestFn, context: &Context, report: OwnedFd, output: &OwnedFd) -> ! {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        detach(output)?;
+        if let Some(cgroup) = &context.cgroup {
+            cgroup.enter()?;
+        }
+        test(context)
+    }));
+    let result = result.unwrap_or_else(|panic| {
+        let message = child::panic_message(&*panic);
+        Err(anyhow!("panicked: {message}"))
+    });
+    let verdict = match result {
+        Ok(()) => Verdict::Passed,
+        Err(error) => match error.downcast_ref::<Skip>() {
+            Some(reason) => Verdict::Skipped(reason.to_string()),
+            None => Verdict::Failed(format!("{error:#}")),
+        },
+    };
+    let sent = serde_json::to_writer(File::from(report), &verdict);
+    // SAFETY: ends the process at once; what the runner would do at its exit is not ours to do.
+    unsafe { libc::_exit(if sent.is_ok() { 0 } else { 99 }) }
+}
+
+/// A session without a terminal, nothing to read, and output that is shown only if the test fails.
+fn detach(output: &OwnedFd) -> Result<()> {
+    setsid().context("setsid")?;
+    let null = File::open("/dev/null").context("opening /dev/null")?;
+    dup2_stdin(&null).context("replacing standard input")?;
+    dup2_stdout(output).context("replacing standard output")?;
+    dup2_stderr(output).context("replacing standard error")?;
+    Ok(())
+}
+
+fn verdict_from(report: &[u8], status: WaitStatus) -> Verdict {
+    serde_json::from_slice(report).unwrap_or_else(|_| {
+        Verdict::Failed(format!(
+            "the test's process ended without a verdict: {status:?}"
+        ))
+    })
+}
+
+fn describe_hang(leader: Pid, limit: Duration) -> String {
+    let mut lines = vec![format!("hung: not done after {limit:?}")];
+    lines.push(proc::describe(leader));
+    lines.extend(
+        proc::descendants(leader)
+            .iter()
+            .map(|s| proc::describe(s.pid)),
+    );
+    lines.join("\n")
+}
+
+fn reap(pid: Pid) -> Result<WaitStatus> {
+    eventually(&format!("process {pid} ends"), || {
+        match waitpid(pid, Some(WaitPidFlag::WNOHANG))? {
+            WaitStatus::StillAlive => Ok(None),
+            status => Ok(Some(status)),
+        }
+    })
+}
+
+/// Ends and reaps whatever the test left. Being alive after its test is a fault, being a zombie is not.
+fn end_leftovers() -> Result<()> {
+    let mut alive = Vec::new();
+    let deadline = Deadline::after(patience());
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Err(Errno::ECHILD) => break,
+            Err(error) => return Err(error).context("reaping what the test left"),
+            Ok(WaitStatus::StillAlive) => {}
+            Ok(_) => continue,
+        }
+        for stat in proc::descendants(Pid::this()) {
+            if !stat.is_dead() && kill(stat.pid, Signal::SIGKILL).is_ok() {
+                alive.push(format!("{} ({})", stat.pid, stat.name));
+            }
+        }
+        if deadline.passed() {
+            let stuck = proc::descendants(Pid::this());
+            let lines: Vec<String> = stuck.iter().map(|s| proc::describe(s.pid)).collect();
+            return Err(anyhow!("SIGKILL does not end:\n{}", lines.join("\n")));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    alive.dedup();
+    if alive.is_empty() {
+        return Ok(());
+    }
+    Err(anyhow!(
+        "the test left processes behind: {}",
+        alive.join(", ")
+    ))
+}
+
+fn with_output(verdict: Verdict, output: OwnedFd) -> Result<Verdict> {
+    let Verdict::Failed(message) = verdict else {
+        return Ok(verdict);
+    };
+    let output = contents(output)?;
+    if output.is_empty() {
+        return Ok(Verdict::Failed(message));
+    }
+    let shown = &output[output.len().saturating_sub(OUTPUT_SHOWN)..];
+    let text = String::from_utf8_lossy(shown);
+    Ok(Verdict::Failed(format!(
+        "{message}\nit printed:\n{}",
+        text.trim_end()
+    )))
+}
+
+fn contents(memfd: OwnedFd) -> Result<Vec<u8>> {
+    let mut file = File::from(memfd);
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0)).context("rewinding a memfd")?;
+    file.read_to_end(&mut bytes).context("reading a memfd")?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::channel::Channel;
+    use crate::support::check::skip;
+    use anyhow::{bail, ensure};
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    /// Runs a test in a runner of its own: a process that adopts orphans and waits for any child must not be the one
+    /// that the unit tests run in.
+    fn verdict_of(test: TestFn, limit: Duration) -> Verdict {
+        let runner = child::spawn("runner", || {
+            adopt_orphans()?;
+            let context = Context {
+                channel: Channel::new("/dev/null"),
+                scratch: "/".into(),
+                cgroup: None,
+            };
+            Ok(run(test, &context, limit))
+        });
+        runner.expect("fork").finish().expect("the runner reports")
+    }
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn passes(_: &Context) -> Result<()> {
+        Ok(())
+    }
+
+    #[test]
+    fn a_test_that_returns_passes() {
+        assert_eq!(verdict_of(passes, LONG), Verdict::Passed);
+    }
+
+    fn fails(_: &Context) -> Result<()> {
+        std::io::stderr().write_all(b"a word on the way\n")?;
+        bail!("expected 1, saw 2")
+    }
+
+    #[test]
+    fn a_failure_keeps_its_message_and_its_output() {
+        let expected = "expected 1, saw 2\nit printed:\na word on the way";
+        assert_eq!(
+            verdict_of(fails, LONG),
+            Verdict::Failed(expected.to_owned())
+        );
+    }
+
+    fn panics(_: &Context) -> Result<()> {
+        panic!("off the rails")
+    }
+
+    #[test]
+    fn a_panic_is_a_failure() {
+        let Verdict::Failed(message) = verdict_of(panics, LONG) else {
+            panic!("a panic did not fail the test");
+        };
+        assert!(message.starts_with("panicked: off the rails"), "{message}");
+    }
+
+    fn dies(_: &Context) -> Result<()> {
+        kill(Pid::this(), Signal::SIGKILL)?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_test_that_dies_is_a_failure() {
+        let Verdict::Failed(message) = verdict_of(dies, LONG) else {
+            panic!("a dead test did not fail");
+        };
+        assert!(message.contains("SIGKILL"), "{message}");
+    }
+
+    fn skips(_: &Context) -> Result<()> {
+        Err(skip("no device")).context("looking for the device")
+    }
+
+    #[test]
+    fn a_skip_keeps_its_reason() {
+        assert_eq!(
+            verdict_of(skips, LONG),
+            Verdict::Skipped("no device".to_owned())
+        );
+    }
+
+    fn hangs(_: &Context) -> Result<()> {
+        loop {
+            std::thread::park();
+        }
+    }
+
+    #[test]
+    fn a_hang_is_ended_and_told() {
+        let Verdict::Failed(message) = verdict_of(hangs, Duration::from_millis(100)) else {
+            panic!("a hanging test did not fail");
+        };
+        assert!(
+            message.starts_with("hung: not done after 100ms"),
+            "{message}"
+        );
+        assert!(message.contains("system call"), "{message}");
+    }
+
+    fn leaves_a_process(_: &Context) -> Result<()> {
+        let child = child::spawn("left behind", || {
+            setsid()?;
+            loop {
+                std::thread::park();
+            }
+            #[allow(unreachable_code)]
+            Ok(())
+        })?;
+        std::mem::forget(child);
+        Ok(())
+    }
+
+    #[test]
+    fn a_process_left_behind_is_ended_and_told() {
+        let Verdict::Failed(message) = verdict_of(leaves_a_process, LONG) else {
+            panic!("a process left behind did not fail the test");
+        };
+        assert!(
+            message.starts_with("the test left processes behind"),
+            "{message}"
+        );
+    }
+
+    fn has_a_session(_: &Context) -> Result<()> {
+        ensure!(
+            nix::unistd::getsid(None)? == Pid::this(),
+            "not the leader of its session"
+        );
+        ensure!(File::open("/dev/tty").is_err(), "it has a terminal");
+        ensure!(std::io::stdin().as_raw_fd() == 0, "no standard input");
+        Ok(())
+    }
+
+    #[test]
+    fn a_test_leads_its_own_session() {
+        assert_eq!(verdict_of(has_a_session, LONG), Verdict::Passed);
+    }
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory that cannot be read or written, whole or in part, and calls that a pipe has no answer for.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+
+use anyhow::{Context as _, Result};
+use nix::errno::Errno;
+use nix::libc;
+use nix::unistd::{fsync, read};
+
+use crate::registry::{Context, topic};
+use crate::support::channel::{
+    CAPACITY, PIPE_BUF, read_all, read_some, set_nonblocking, write_all,
+};
+use crate::support::check::{expect, expect_bytes};
+use crate::support::memory::{EdgeBuffer, Mapping, PAGE, read_at, write_at};
+use crate::support::random::stream_bytes;
+
+topic!(
+    "hostile",
+    fifo: [
+        a_read_into_bad_memory_is_efault_and_loses_nothing,
+        a_read_into_partly_bad_memory_neither_loses_nor_repeats,
+        a_write_from_bad_memory_is_efault_and_writes_nothing,
+        a_short_write_from_partly_bad_memory_is_efault_and_writes_nothing,
+        a_large_write_from_partly_bad_memory_writes_what_it_says,
+        a_fault_leaves_no_lock_behind,
+        fionread_counts_the_bytes,
+        fionread_into_bad_memory_is_efault,
+        an_unknown_ioctl_is_enotty,
+        mapping_is_enodev,
+        syncing_is_einval,
+    ],
+    pipe_only: [],
+);
+
+fn a_read_into_bad_memory_is_efault_and_loses_nothing(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let bytes = stream_bytes(0, 0, 10_000);
+    write_all(&both, &bytes)?;
+    let bad = EdgeBuffer::new(0)?;
+    expect(
+        "result of the read",
+        read_at(&both, bad.start(), 100),
+        Err(Errno::EFAULT),
+    )?;
+    expect_bytes(
+        "what a good read gets",
+        &read_all(&both, bytes.len())?,
+        &bytes,
+    )
+}
+
+/// How many bytes a read that faults half-way delivers is open; that the next one goes on there is not.
+fn a_read_into_partly_bad_memory_neither_loses_nor_repeats(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    for (good, total) in [
+        (1, 2),
+        (1000, 4096),
+        (PAGE, 2 * PAGE),
+        (PAGE + 10, 5 * PAGE),
+        (5000, CAPACITY),
+    ] {
+        let what = format!("a read of {total} bytes of which {good} have good memory");
+        let bytes = stream_bytes(total as u64, 0, total);
+        write_all(&both, &bytes)?;
+        let buffer = EdgeBuffer::new(good)?;
+        let mut seen = match read_at(&both, buffer.start(), total) {
+            Ok(count) => buffer.to_vec(count),
+            Err(Errno::EFAULT) => Vec::new(),
+            Err(error) => return Err(error).context(what),
+        };
+        while let Ok(more) = read_some(&both, CAPACITY) {
+            seen.extend(more);
+        }
+        expect_bytes(&format!("{what}, and the reads after it"), &seen, &bytes)?;
+    }
+    Ok(())
+}
+
+fn a_write_from_bad_memory_is_efault_and_writes_nothing(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    let bad = EdgeBuffer::new(0)?;
+    for count in [1, PIPE_BUF, CAPACITY, 2 * CAPACITY] {
+        let what = format!("a write of {count} bytes");
+        expect(
+            &what,
+            write_at(&both, bad.start(), count),
+            Err(Errno::EFAULT),
+        )?;
+        expect(
+            &format!("a read after {what}"),
+            read(&both, &mut [0]),
+            Err(Errno::EAGAIN),
+        )?;
+    }
+    Ok(())
+}
+
+/// A write of up to PIPE_BUF bytes is never seen in part, even if its memory ends early.
+fn a_short_write_from_partly_bad_memory_is_efault_and_writes_nothing(
+    context: &Context,
+) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    // Something before it, so that the write starts in the middle of a page, and ends in the next one.
+    write_all(&both, &[b'.'; 3000])?;
+    for (good, total) in [(1, 2), (1000, 2000), (PIPE_BUF - 1, PIPE_BUF)] {
+        let mut buffer = EdgeBuffer::new(good)?;
+        buffer.fill_from(&vec![b'x'; good]);
+        let what = format!("a write of {total} bytes of which {good} can be read");
+        expect(
+            &what,
+            write_at(&both, buffer.start(), total),
+            Err(Errno::EFAULT),
+        )?;
+    }
+    write_all(&both, b"!")?;
+    let seen = read_some(&both, CAPACITY).context("read")?;
+    expect_bytes(
+        "what the good writes left",
+        &seen,
+        &[&[b'.'; 3000], &b"!"[..]].concat(),
+    )
+}
+
+fn a_large_write_from_partly_bad_memory_writes_what_it_says(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    for (good, total) in [
+        (100, PIPE_BUF + 1),
+        (PAGE, 2 * PAGE),
+        (3 * PAGE + 5, 8 * PAGE),
+        (5000, CAPACITY),
+    ] {
+        let what = format!("a write of {total} bytes of which {good} can be read");
+        let bytes = stream_bytes(total as u64, 0, good);
+        let mut buffer = EdgeBuffer::new(good)?;
+        buffer.fill_from(&bytes);
+        let written = match write_at(&both, buffer.start(), total) {
+            Ok(count) => count,
+            Err(Errno::EFAULT) => 0,
+            Err(error) => return Err(error).context(what),
+        };
+        let seen = read_some(&both, CAPACITY).unwrap_or_default();
+        expect_bytes(
+            &format!("what came out after {what}"),
+            &seen,
+            &bytes[..written],
+        )?;
+    }
+    Ok(())
+}
+
+fn a_fault_leaves_no_lock_behind(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let bad = EdgeBuffer::new(0)?;
+    for round in 0..100 {
+        let byte = [round];
+        expect(
+            "a bad write",
+            write_at(&both, bad.start(), 5),
+            Err(Errno::EFAULT),
+        )?;
+        write_all(&both, &byte)?;
+        expect(
+            "a bad read",
+            read_at(&both, bad.start(), 1),
+            Err(Errno::EFAULT),
+        )?;
+        expect_bytes("a good read", &read_all(&both, 1)?, &byte)?;
+    }
+    Ok(())
+}
+
+/// FIONREAD into any address.
+fn bytes_waiting(fd: &impl AsFd, result: *mut libc::c_int) -> nix::Result<()> {
+    // SAFETY: the kernel checks the address, and callers pass memory that no Rust reference covers.
+    let ret = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::FIONREAD, result) };
+    Errno::result(ret).map(drop)
+}
+
+fn expect_waiting(what: &str, fd: &impl AsFd, expected: usize) -> Result<()> {
+    let memory = Mapping::new(1)?;
+    let result: *mut libc::c_int = memory.start().cast();
+    bytes_waiting(fd, result).with_context(|| format!("FIONREAD, {what}"))?;
+    // SAFETY: the kernel just wrote there, within our own mapping.
+    let count = unsafe { result.read() };
+    expect(
+        &format!("bytes waiting, {what}"),
+        count,
+        expected as libc::c_int,
+    )
+}
+
+fn fionread_counts_the_bytes(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends()?;
+    expect_waiting("at the start", &reader, 0)?;
+    write_all(&writer, &[0; 5000])?;
+    expect_waiting("after 5000 were written", &reader, 5000)?;
+    expect_waiting("asked at the other end", &writer, 5000)?;
+    read_all(&reader, 4999)?;
+    expect_waiting("after 4999 of them were read", &reader, 1)?;
+    read_all(&reader, 1)?;
+    write_all(&writer, &[0; CAPACITY])?;
+    expect_waiting("when it is full", &reader, CAPACITY)?;
+    drop(writer);
+    expect_waiting("after the writer left", &reader, CAPACITY)
+}
+
+fn fionread_into_bad_memory_is_efault(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let bad = EdgeBuffer::new(0)?;
+    expect(
+        "result of FIONREAD",
+        bytes_waiting(&both, bad.start().cast()),
+        Err(Errno::EFAULT),
+    )
+}
+
+fn an_unknown_ioctl_is_enotty(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    // TCGETS, which isatty(3) asks, and a number that nobody has.
+    for command in [0x5401, 0x1234_5678] {
+        // SAFETY: should the command exist after all, it gets memory for its answer.
+        let ret = unsafe { libc::ioctl(both.as_raw_fd(), command, Mapping::new(1)?.start()) };
+        expect(
+            &format!("ioctl {command:#x}"),
+            Errno::result(ret),
+            Err(Errno::ENOTTY),
+        )?;
+    }
+    Ok(())
+}
+
+fn mapping_is_enodev(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let (protection, null) = (libc::PROT_READ | libc::PROT_WRITE, std::ptr::null_mut());
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    let start = unsafe {
+        libc::mmap(
+            null,
+            PAGE,
+            protection,
+            libc::MAP_SHARED,
+            both.as_raw_fd(),
+            0,
+        )
+    };
+    let result = if start == libc::MAP_FAILED {
+        Err(Errno::last())
+    } else {
+        Ok(())
+    };
+    expect("result of mmap", result, Err(Errno::ENODEV))
+}
+
+fn syncing_is_einval(context: &Context) -> Result<()> {
+    let file = File::from(context.channel.open_both_ways()?);
+    expect("result of fsync", fsync(&file), Err(Errno::EINVAL))
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is kept, for how long, and that nothing is kept beyond. A FIFO has neither cgroups nor a module.
+
+use anyhow::{Context as _, Result, ensure};
+use nix::errno::Errno;
+
+use crate::registry::{Context, topic};
+use crate::support::cgroup::Cgroup;
+use crate::support::channel::{CAPACITY, Channel, fill, read_all, set_nonblocking, write_all};
+use crate::support::check::expect;
+use crate::support::child::{Child, spawn};
+use crate::support::kernel::{free_pages, module_objects, unload_module};
+use crate::support::proc::Call;
+use crate::support::time::eventually;
+
+topic!(
+    "lifetime",
+    fifo: [],
+    pipe_only: [
+        without_endpoints_the_module_holds_nothing,
+        every_way_to_close_gives_everything_back,
+        an_endpoint_of_a_removed_cgroup_is_freed_when_it_closes,
+        a_removed_cgroup_is_let_go_with_its_last_endpoint,
+        a_thousand_cgroups_leave_nothing_behind,
+        the_module_stays_while_an_endpoint_is_open,
+        the_module_stays_while_an_open_waits,
+    ],
+);
+
+/// Fails unless the module's caches come to hold no object. The kernel may free with some delay.
+fn expect_nothing_held() -> Result<()> {
+    let mut held = Vec::new();
+    let settled = eventually("the module's caches are empty", || {
+        held = module_objects()?;
+        Ok(held.iter().all(|(_, objects)| *objects == 0).then_some(()))
+    });
+    settled.with_context(|| format!("objects held: {held:?}"))
+}
+
+/// Makes the cgroup's pipe carry data: every page of it, once around.
+fn use_pipe(channel: &Channel) -> Result<()> {
+    let both = channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    expect("bytes that fill it", fill(&both, b'.')?, CAPACITY)?;
+    read_all(&both, CAPACITY)?;
+    write_all(&both, b"left in it")
+}
+
+fn without_endpoints_the_module_holds_nothing(context: &Context) -> Result<()> {
+    expect_nothing_held()?;
+    let both = context.channel.open_both_ways()?;
+    let held: u64 = module_objects()?.iter().map(|(_, objects)| objects).sum();
+    ensure!(
+        held > 0,
+        "with an endpoint open its caches hold no object: they are not what it uses"
+    );
+    drop(both);
+    expect_nothing_held()
+}
+
+fn every_way_to_close_gives_everything_back(context: &Context) -> Result<()> {
+    use_pipe(&context.channel)?;
+    drop(context.channel.open_ends()?);
+    // Refused, and given up while it waits.
+    context.channel.expect_no_reader()?;
+    let waiting: Child<()> = spawn("a reader that waits", || {
+        context.channel.open_reader().map(drop)
+    })?;
+    waiting.wait_asleep_in(Call::Open)?;
+    waiting.kill()?;
+    expect_nothing_held()
+}
+
+/// An endpoint that was opened in a cgroup that is gone.
+fn orphan(context: &Context) -> Result<std::os::fd::OwnedFd> {
+    let home = context.cgroup()?;
+    let cgroup = home.create_child("doomed")?;
+    cgroup.enter()?;
+    let both = context.channel.open_both_ways()?;
+    home.enter()?;
+    cgroup.remove()?;
+    Ok(both)
+}
+
+fn an_endpoint_of_a_removed_cgroup_is_freed_when_it_closes(context: &Context) -> Result<()> {
+    let both = orphan(context)?;
+    write_all(&both, b"left in it")?;
+    drop(both);
+    expect_nothing_held()
+}
+
+fn a_removed_cgroup_is_let_go_with_its_last_endpoint(context: &Context) -> Result<()> {
+    let home = context.cgroup()?;
+    let before = home.dying_descendants()?;
+    let both = orphan(context)?;
+    drop(both);
+    expect_dying(home, before)
+}
+
+fn expect_dying(cgroup: &Cgroup, expected: u64) -> Result<()> {
+    let mut seen = 0;
+    let settled = eventually("removed cgroups are let go", || {
+        seen = cgroup.dying_descendants()?;
+        Ok((seen <= expected).then_some(()))
+    });
+    settled.with_context(|| {
+        format!("removed cgroups that are still held: {seen}, expected {expected}")
+    })
+}
+
+/// Makes, uses and removes one cgroup after the other.
+fn use_cgroups(context: &Context, count: usize) -> Result<()> {
+    let home = context.cgroup()?;
+    for number in 0..count {
+        let cgroup = home.create_child(&format!("number-{number}"))?;
+        cgroup.enter()?;
+        use_pipe(&context.channel)?;
+        home.enter()?;
+        cgroup.remove()?;
+    }
+    Ok(())
+}
+
+/// Free pages go up and down by themselves, by a few hundred at most; a thousand leaks of one page would be more.
+fn a_thousand_cgroups_leave_nothing_behind(context: &Context) -> Result<()> {
+    const CGROUPS: usize = 1000;
+    const TOLERANCE: u64 = CGROUPS as u64 / 2;
+    let home = context.cgroup()?;
+    use_cgroups(context, 50)?;
+    expect_nothing_held()?;
+    let dying_before = home.dying_descendants()?;
+    let free_before = free_pages()?;
+
+    use_cgroups(context, CGROUPS)?;
+    expect_nothing_held()?;
+    expect_dying(home, dying_before)?;
+    let mut free = 0;
+    let settled = eventually("free pages are back", || {
+        free = free_pages()?;
+        Ok((free + TOLERANCE >= free_before).then_some(()))
+    });
+    settled.with_context(|| {
+        format!("{free_before} pages were free before, {free} after; a difference of {TOLERANCE} is allowed")
+    })
+}
+
+fn expect_module_stays() -> Result<()> {
+    expect(
+        "removing the module",
+        unload_module(c"sluice"),
+        Err(Errno::EWOULDBLOCK),
+    )
+}
+
+fn the_module_stays_while_an_endpoint_is_open(context: &Context) -> Result<()> {
+    let _reader = context.channel.open_reader_now()?;
+    expect_module_stays()
+}
+
+fn the_module_stays_while_an_open_waits(context: &Context) -> Result<()> {
+    let waiting: Child<()> = spawn("a reader that waits", || {
+        context.channel.open_reader().map(drop)
+    })?;
+    waiting.wait_asleep_in(Call::Open)?;
+    expect_module_stays()
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tests, one file a topic, one behaviour a test.
+
+mod atomicity;
+mod device;
+mod faults;
+mod hostile;
+mod interrupts;
+mod isolation;
+mod kill;
+mod lifetime;
+mod no_cgroup2;
+mod open;
+mod poll;
+mod programs;
+mod read_write;
+mod stress;
+mod wakeups;
+
+use crate::registry::Topic;
+
+/// In this order: simple things first, so that the first failure is the one to look at.
+pub const TOPICS: &[Topic] = &[
+    open::TOPIC,
+    read_write::TOPIC,
+    poll::TOPIC,
+    interrupts::TOPIC,
+    hostile::TOPIC,
+    wakeups::TOPIC,
+    atomicity::TOPIC,
+    faults::TOPIC,
+    device::TOPIC,
+    isolation::TOPIC,
+    kill::TOPIC,
+    lifetime::TOPIC,
+    programs::TOPIC,
+    stress::TOPIC,
+    no_cgroup2::TOPIC,
+];

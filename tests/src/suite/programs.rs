@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ordinary programs, which know nothing of Sluice, as a user would put them together in a shell.
+
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::unistd::write;
+
+use crate::registry::{Context, topic};
+use crate::support::channel::write_all;
+use crate::support::check::expect;
+
+topic!(
+    "programs",
+    fifo: [
+        cat_to_cat_copies_a_file,
+        dd_to_sha256sum_keeps_the_sum,
+        tar_to_tar_copies_a_tree,
+        pv_to_pv_copies_a_file,
+        socat_to_socat_copies_a_file,
+        head_ends_a_program_that_writes_for_ever,
+        a_shell_reads_line_by_line,
+        a_killed_cat_breaks_the_pipe_of_its_writer,
+    ],
+    pipe_only: [],
+);
+
+/// Runs a script that finds the pipe as $PIPE and the shell's own program, a real file many times the size of the pipe,
+/// as $BASH; what it prints.
+fn shell(context: &Context, script: &str) -> Result<String> {
+    let output = Command::new("bash")
+        .args(["-euo", "pipefail", "-c", script])
+        .env("PIPE", context.channel.path())
+        .current_dir(&context.scratch)
+        .stdin(Stdio::null())
+        .output()
+        .context("running bash")?;
+    ensure!(
+        output.status.success(),
+        "the script ended with {}; it said: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim_end()
+    );
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .trim_end()
+        .to_owned())
+}
+
+fn cat_to_cat_copies_a_file(context: &Context) -> Result<()> {
+    let script = r#"cat "$BASH" > "$PIPE" & cat "$PIPE" > copy; wait $!; cmp "$BASH" copy"#;
+    shell(context, script).map(drop)
+}
+
+fn dd_to_sha256sum_keeps_the_sum(context: &Context) -> Result<()> {
+    let sent = shell(
+        context,
+        r#"dd if="$BASH" of="$PIPE" bs=64k status=none & sha256sum < "$PIPE"; wait $!"#,
+    )?;
+    expect("the sum", sent, shell(context, r#"sha256sum < "$BASH""#)?)
+}
+
+fn tar_to_tar_copies_a_tree(context: &Context) -> Result<()> {
+    let script = r#"
+        mkdir -p from/deep/er to
+        cp "$BASH" from/deep/large
+        seq 10000 > from/deep/er/lines
+        ln -s large from/deep/link
+        tar -C from -cf - . > "$PIPE" &
+        tar -C to -xf - < "$PIPE"
+        wait $!
+        diff -r from to
+        readlink to/deep/link"#;
+    expect(
+        "where the copied link points",
+        shell(context, script)?,
+        "large".to_owned(),
+    )
+}
+
+fn pv_to_pv_copies_a_file(context: &Context) -> Result<()> {
+    let script = r#"pv -q "$BASH" > "$PIPE" & pv -q "$PIPE" > copy; wait $!; cmp "$BASH" copy"#;
+    shell(context, script).map(drop)
+}
+
+fn socat_to_socat_copies_a_file(context: &Context) -> Result<()> {
+    let script = r#"
+        socat -u OPEN:"$BASH",rdonly OPEN:"$PIPE",wronly &
+        socat -u OPEN:"$PIPE",rdonly CREATE:copy
+        wait $!
+        cmp "$BASH" copy"#;
+    shell(context, script).map(drop)
+}
+
+fn head_ends_a_program_that_writes_for_ever(context: &Context) -> Result<()> {
+    let script = r#"
+        yes > "$PIPE" &
+        head -c 200000 "$PIPE" | wc -c
+        status=0; wait $! || status=$?
+        echo $status"#;
+    // 141 is a shell's word for SIGPIPE.
+    expect(
+        "bytes, and the end of yes",
+        shell(context, script)?,
+        "200000\n141".to_owned(),
+    )
+}
+
+/// A shell reads byte by byte where it cannot seek back.
+fn a_shell_reads_line_by_line(context: &Context) -> Result<()> {
+    let script = r#"
+        seq 500 > "$PIPE" &
+        sum=0
+        while read -r number; do sum=$((sum + number)); done < "$PIPE"
+        wait $!
+        echo $sum"#;
+    expect(
+        "the sum of all lines",
+        shell(context, script)?,
+        "125250".to_owned(),
+    )
+}
+
+fn a_killed_cat_breaks_the_pipe_of_its_writer(context: &Context) -> Result<()> {
+    let path = context.channel.path();
+    let mut cat = Command::new("cat")
+        .stdin(File::open("/dev/null").context("opening /dev/null")?)
+        .arg(path)
+        .stdout(Stdio::null())
+        .spawn()
+        .context("running cat")?;
+    let writer = context.channel.open_writer()?;
+    write_all(&writer, b"the last words that it hears")?;
+    cat.kill().context("killing cat")?;
+    let status = cat.wait().context("waiting for cat")?;
+    expect(
+        "the signal that ended cat",
+        status.signal(),
+        Some(Signal::SIGKILL as i32),
+    )?;
+    expect(
+        "a write after that",
+        write(&writer, b"x"),
+        Err(Errno::EPIPE),
+    )
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Cgroups (v2) of the tests' own.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::unistd::Pid;
+
+use super::time;
+
+/// Where the unified hierarchy is mounted, every place of it.
+pub fn mounts() -> Result<Vec<PathBuf>> {
+    let table = fs::read_to_string("/proc/self/mountinfo").context("reading the mount table")?;
+    Ok(parse_mounts(&table))
+}
+
+/// Mount points of type cgroup2; the fields up to ` - ` vary in number.
+fn parse_mounts(table: &str) -> Vec<PathBuf> {
+    table
+        .lines()
+        .filter_map(|line| {
+            let (left, right) = line.split_once(" - ")?;
+            let point = left.split(' ').nth(4)?;
+            right.starts_with("cgroup2 ").then(|| point.into())
+        })
+        .collect()
+}
+
+/// A cgroup, by its directory. Nothing is removed by itself: that it can be removed is part of the test.
+#[derive(Clone, Debug)]
+pub struct Cgroup {
+    path: PathBuf,
+}
+
+impl Cgroup {
+    /// The root of the hierarchy, as far as this process can see it.
+    pub fn root() -> Result<Self> {
+        let path = mounts()?.pop().context(
+            "no cgroup v2 hierarchy is mounted; mount one: mount -t cgroup2 none /sys/fs/cgroup",
+        )?;
+        Ok(Cgroup { path })
+    }
+
+    /// The one that this process is in.
+    pub fn own() -> Result<Self> {
+        let text = fs::read_to_string("/proc/self/cgroup").context("reading the own cgroup")?;
+        let name = text
+            .lines()
+            .find_map(|line| line.strip_prefix("0::/"))
+            .context("this process is in no cgroup v2")?;
+        Ok(Cgroup {
+            path: Self::root()?.path.join(name),
+        })
+    }
+
+    pub fn create_child(&self, name: &str) -> Result<Self> {
+        let path = self.path.join(name);
+        fs::create_dir(&path).with_context(|| format!("creating the cgroup {}", path.display()))?;
+        Ok(Cgroup { path })
+    }
+
+    /// Moves the whole process here.
+    pub fn enter(&self) -> Result<()> {
+        self.set("cgroup.procs", "0")
+    }
+
+    /// Moves another process here.
+    pub fn adopt(&self, pid: Pid) -> Result<()> {
+        self.set("cgroup.procs", &pid.to_string())
+    }
+
+    /// Moves the calling thread only; the cgroup must be threaded.
+    pub fn enter_with_this_thread(&self) -> Result<()> {
+        self.set("cgroup.threads", "0")
+    }
+
+    pub fn make_threaded(&self) -> Result<()> {
+        self.set("cgroup.type", "threaded")
+    }
+
+    fn set(&self, file: &str, value: &str) -> Result<()> {
+        let path = self.path.join(file);
+        fs::write(&path, value).with_context(|| format!("writing {value} to {}", path.display()))
+    }
+
+    /// How many removed descendants the kernel still keeps.
+    pub fn dying_descendants(&self) -> Result<u64> {
+        let path = self.path.join("cgroup.stat");
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        text.lines()
+            .find_map(|line| line.strip_prefix("nr_dying_descendants "))
+            .and_then(|count| count.parse().ok())
+            .with_context(|| format!("{} has no nr_dying_descendants", path.display()))
+    }
+
+    /// Removes it. A process that was just reaped may keep it busy for a moment longer.
+    pub fn remove(&self) -> Result<()> {
+        time::eventually(
+            &format!("removing the cgroup {}", self.path.display()),
+            || match fs::remove_dir(&self.path) {
+                Ok(()) => Ok(Some(())),
+                Err(error) if is_busy(&error) => Ok(None),
+                Err(error) => bail!("removing the cgroup {}: {error}", self.path.display()),
+            },
+        )
+    }
+
+    /// Removes it with all that is below.
+    pub fn remove_tree(&self) -> Result<()> {
+        let entries = fs::read_dir(&self.path)
+            .with_context(|| format!("listing the cgroup {}", self.path.display()))?;
+        for entry in entries.flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                Cgroup { path: entry.path() }.remove_tree()?;
+            }
+        }
+        self.remove()
+    }
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::EBUSY as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_unified_mounts_are_found() {
+        let table = "\
+25 1 0:22 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+26 1 0:23 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw
+27 1 0:24 / /tmp rw - tmpfs cgroup2 rw
+28 1 0:25 / /mnt rw,relatime - cgroup2 none rw
+";
+        let expected: Vec<PathBuf> = vec!["/sys/fs/cgroup/unified".into(), "/mnt".into()];
+        assert_eq!(parse_mounts(table), expected);
+    }
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The one way in which a test opens its pipe, whether that is a FIFO or the cgroup's.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::libc;
+use nix::sys::stat::Mode;
+use nix::unistd::{read, write};
+
+/// Bytes that a pipe holds.
+pub const CAPACITY: usize = 65536;
+/// The largest write that is never split.
+pub const PIPE_BUF: usize = libc::PIPE_BUF;
+
+const CLOSED_ON_EXEC: OFlag = OFlag::O_CLOEXEC;
+
+#[derive(Clone, Debug)]
+pub struct Channel {
+    path: PathBuf,
+}
+
+impl Channel {
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Channel { path: path.into() }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn open(&self, flags: OFlag) -> nix::Result<OwnedFd> {
+        open(&self.path, flags | CLOSED_ON_EXEC, Mode::empty())
+    }
+
+    /// Waits for a writer.
+    pub fn open_reader(&self) -> Result<OwnedFd> {
+        self.open(OFlag::O_RDONLY).context("opening for reading")
+    }
+
+    /// Waits for a reader.
+    pub fn open_writer(&self) -> Result<OwnedFd> {
+        self.open(OFlag::O_WRONLY).context("opening for writing")
+    }
+
+    pub fn open_both_ways(&self) -> Result<OwnedFd> {
+        self.open(OFlag::O_RDWR)
+            .context("opening for reading and writing")
+    }
+
+    /// A reader that neither waited nor will.
+    pub fn open_reader_now(&self) -> Result<OwnedFd> {
+        self.open(OFlag::O_RDONLY | OFlag::O_NONBLOCK)
+            .context("opening for reading without waiting")
+    }
+
+    /// A writer that neither waited nor will; there must be a reader.
+    pub fn open_writer_now(&self) -> Result<OwnedFd> {
+        self.open(OFlag::O_WRONLY | OFlag::O_NONBLOCK)
+            .context("opening for writing without waiting")
+    }
+
+    /// Both ends in this process, in blocking mode.
+    pub fn open_ends(&self) -> Result<(OwnedFd, OwnedFd)> {
+        let reader = self.open_reader_now()?;
+        let writer = self.open_writer()?;
+        set_blocking(&reader)?;
+        Ok((reader, writer))
+    }
+
+    /// Both ends in this process, neither of which ever waits.
+    pub fn open_ends_now(&self) -> Result<(OwnedFd, OwnedFd)> {
+        let reader = self.open_reader_now()?;
+        let writer = self.open_writer_now()?;
+        Ok((reader, writer))
+    }
+
+    /// Fails if somebody still counts as a reader.
+    pub fn expect_no_reader(&self) -> Result<()> {
+        let seen = self.open(OFlag::O_WRONLY | OFlag::O_NONBLOCK).map(drop);
+        ensure!(
+            seen == Err(Errno::ENXIO),
+            "opening for writing without waiting: expected ENXIO, as there is no reader, saw {seen:?}"
+        );
+        Ok(())
+    }
+
+    /// Fails if somebody still counts as a writer.
+    pub fn expect_no_writer(&self) -> Result<()> {
+        let seen = read(&self.open_reader_now()?, &mut [0]);
+        ensure!(
+            seen == Ok(0),
+            "reading without waiting: expected the end of the file, as there is no writer, saw {seen:?}"
+        );
+        Ok(())
+    }
+}
+
+pub fn set_blocking(fd: &impl AsFd) -> Result<()> {
+    fcntl(fd, FcntlArg::F_SETFL(OFlag::empty())).context("making an endpoint wait")?;
+    Ok(())
+}
+
+pub fn set_nonblocking(fd: &impl AsFd) -> Result<()> {
+    fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).context("making an endpoint not wait")?;
+    Ok(())
+}
+
+/// One read of up to `limit` bytes.
+pub fn read_some(fd: &impl AsFd, limit: usize) -> nix::Result<Vec<u8>> {
+    let mut bytes = vec![0; limit];
+    let count = read(fd, &mut bytes)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+/// One read of up to `limit` bytes that may not wait, whatever the mode of the endpoint (RWF_NOWAIT).
+pub fn read_nowait(fd: &impl AsFd, limit: usize) -> nix::Result<Vec<u8>> {
+    let mut bytes = vec![0u8; limit];
+    let piece = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: limit,
+    };
+    // SAFETY: one valid piece of memory that is ours alone.
+    let count = unsafe { libc::preadv2(fd.as_fd().as_raw_fd(), &piece, 1, -1, libc::RWF_NOWAIT) };
+    bytes.truncate(Errno::result(count)? as usize);
+    Ok(bytes)
+}
+
+/// One write that may not wait, whatever the mode of the endpoint (RWF_NOWAIT).
+pub fn write_nowait(fd: &impl AsFd, bytes: &[u8]) -> nix::Result<usize> {
+    let piece = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: one valid piece of memory, which the kernel only reads.
+    let count = unsafe { libc::pwritev2(fd.as_fd().as_raw_fd(), &piece, 1, -1, libc::RWF_NOWAIT) };
+    Ok(Errno::result(count)? as usize)
+}
+
+/// Reads exactly `count` bytes, in as many reads as it takes.
+pub fn read_all(fd: &impl AsFd, count: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; count];
+    let mut filled = 0;
+    while filled < count {
+        let more = read(fd, &mut bytes[filled..])
+            .with_context(|| format!("reading byte {filled} of {count}"))?;
+        ensure!(more > 0, "the file ended after {filled} of {count} bytes");
+        filled += more;
+    }
+    Ok(bytes)
+}
+
+/// Reads until the end of the file.
+pub fn read_to_end(fd: &impl AsFd) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        let more = read_some(fd, CAPACITY)
+            .with_context(|| format!("reading on after {} bytes", bytes.len()))?;
+        if more.is_empty() {
+            return Ok(bytes);
+        }
+        bytes.extend(more);
+    }
+}
+
+/// Writes everything, in as many writes as it takes.
+pub fn write_all(fd: &impl AsFd, bytes: &[u8]) -> Result<()> {
+    let mut done = 0;
+    while done < bytes.len() {
+        done += write(fd, &bytes[done..])
+            .with_context(|| format!("writing byte {done} of {}", bytes.len()))?;
+    }
+    Ok(())
+}
+
+/// Writes whole pages of `byte` until no more fit, and says how many bytes those were. `fd` must not wait.
+pub fn fill(fd: &impl AsFd, byte: u8) -> Result<usize> {
+    let page = [byte; PIPE_BUF];
+    let mut filled = 0;
+    loop {
+        match write(fd, &page) {
+            Ok(count) => filled += count,
+            Err(Errno::EAGAIN) => return Ok(filled),
+            Err(error) => return Err(error).context("filling the pipe"),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Assertions that say what was expected and what was seen, and the one way to skip.
+
+use std::fmt::{self, Debug, Display};
+
+use anyhow::{Error, Result, bail};
+
+/// Fails unless `seen` equals `expected`.
+pub fn expect<T: PartialEq + Debug>(what: &str, seen: T, expected: T) -> Result<()> {
+    if seen != expected {
+        bail!("{what}: expected {expected:?}, saw {seen:?}");
+    }
+    Ok(())
+}
+
+/// As `expect`, for bytes: shows where they part instead of all of them.
+pub fn expect_bytes(what: &str, seen: &[u8], expected: &[u8]) -> Result<()> {
+    let same = seen
+        .iter()
+        .zip(expected)
+        .take_while(|(a, b)| a == b)
+        .count();
+    if same < seen.len().min(expected.len()) {
+        bail!(
+            "{what}: byte {same} of {} is {:#04x}, expected {:#04x}",
+            seen.len(),
+            seen[same],
+            expected[same]
+        );
+    }
+    expect(
+        &format!("{what}: number of bytes"),
+        seen.len(),
+        expected.len(),
+    )
+}
+
+/// The reason why a test cannot run here.
+#[derive(Debug)]
+pub struct Skip(pub String);
+
+impl Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Skip {}
+
+pub fn skip(reason: impl Into<String>) -> Error {
+    Error::new(Skip(reason.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_values_pass() {
+        expect("answer", 42, 42).expect("equal");
+        expect_bytes("bytes", b"abc", b"abc").expect("equal");
+    }
+
+    #[test]
+    fn a_difference_names_both_sides() {
+        let message = expect("answer", 41, 42).expect_err("differs").to_string();
+        assert_eq!(message, "answer: expected 42, saw 41");
+    }
+
+    #[test]
+    fn bytes_name_the_first_difference() {
+        let message = expect_bytes("data", b"abX", b"abc")
+            .expect_err("differs")
+            .to_string();
+        assert_eq!(message, "data: byte 2 of 3 is 0x58, expected 0x63");
+    }
+
+    #[test]
+    fn bytes_of_different_length_differ() {
+        let message = expect_bytes("data", b"ab", b"abc")
+            .expect_err("differs")
+            .to_string();
+        assert_eq!(message, "data: number of bytes: expected 3, saw 2");
+    }
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A forked child that runs a closure and reports what it returned.
+//!
+//! A child starts with none of the parent's files except those it is told to keep: an endpoint that a child held
+//! without knowing would change what the test is about.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use anyhow::{Context, Result, anyhow, bail};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork, pipe2};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::poll;
+use super::proc::{self, Call};
+use super::time::{self, Deadline};
+
+pub struct Child<T> {
+    what: String,
+    pid: Pid,
+    pidfd: OwnedFd,
+    report: OwnedFd,
+    reaped: bool,
+    returns: PhantomData<T>,
+}
+
+/// Runs `body` in a child that keeps no file of ours. `what` names the child in failures.
+pub fn spawn<T, F>(what: &str, body: F) -> Result<Child<T>>
+where
+    T: Serialize + DeserializeOwned,
+    F: FnOnce() -> Result<T>,
+{
+    spawn_keeping(what, &[], body)
+}
+
+/// As `spawn`, with the files in `keep` open in the child.
+pub fn spawn_keeping<T, F>(what: &str, keep: &[BorrowedFd], body: F) -> Result<Child<T>>
+where
+    T: Serialize + DeserializeOwned,
+    F: FnOnce() -> Result<T>,
+{
+    let (report, report_to) = pipe2(OFlag::O_CLOEXEC).context("making a pipe for the report")?;
+    // SAFETY: the runner forks each test from a single thread, and tests start threads only while they fork nothing,
+    // so no lock is held by a thread that the child does not have.
+    match unsafe { fork() }.with_context(|| format!("forking: {what}"))? {
+        ForkResult::Parent { child } => Ok(Child {
+            what: what.to_owned(),
+            pid: child,
+            pidfd: open_pidfd(child)?,
+            report,
+            reaped: false,
+            returns: PhantomData,
+        }),
+        ForkResult::Child => {
+            let kept = keep.iter().map(|fd| fd.as_raw_fd());
+            close_all_but(kept.chain([report_to.as_raw_fd()]));
+            std::mem::forget(report);
+            run(body, report_to)
+        }
+    }
+}
+
+fn run<T: Serialize>(body: impl FnOnce() -> Result<T>, report_to: OwnedFd) -> ! {
+    let result = catch_unwind(AssertUnwindSafe(body))
+        .unwrap_or_else(|panic| Err(anyhow!("panicked: {}", panic_message(&*panic))))
+        .map_err(|error| format!("{error:#}"));
+    let sent = serde_json::to_vec(&result)
+        .map_err(std::io::Error::from)
+        .and_then(|bytes| std::fs::File::from(report_to).write_all(&bytes));
+    // SAFETY: ends the process at once; what the parent would do at its exit is not ours to do.
+    unsafe { libc::_exit(if sent.is_ok() { 0 } else { 99 }) }
+}
+
+pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or(panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+        .to_owned()
+}
+
+/// Closes every file above standard error that is not listed.
+fn close_all_but(keep: impl Iterator<Item = RawFd>) {
+    let mut from = 3;
+    for fd in keep.collect::<BTreeSet<_>>() {
+        if fd > from {
+            close_range(from, fd - 1);
+        }
+        from = from.max(fd + 1);
+    }
+    close_range(from, RawFd::MAX);
+}
+
+fn close_range(first: RawFd, last: RawFd) {
+    // SAFETY: closes descriptors that this process, a fresh child, never uses again.
+    unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+}
+
+pub fn open_pidfd(pid: Pid) -> Result<OwnedFd> {
+    // SAFETY: takes two numbers.
+    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })
+        .with_context(|| format!("opening a pidfd of process {pid}"))?;
+    // SAFETY: the kernel just gave us this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+}
+
+impl<T: DeserializeOwned> Child<T> {
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    pub fn has_ended(&self) -> Result<bool> {
+        Ok(poll::wait(&self.pidfd, libc::POLLIN, 0).context("polling a pidfd")? != 0)
+    }
+
+    pub fn wait_asleep_in(&self, call: Call) -> Result<()> {
+        proc::wait_asleep_in(self.pid, call).with_context(|| self.what.clone())
+    }
+
+    /// Gives a wrong wake-up the time to show, then fails unless the child still sleeps in this call.
+    pub fn expect_still_asleep_in(&self, call: Call) -> Result<()> {
+        time::settle();
+        if self.has_ended()? {
+            bail!(
+                "{}: ended; expected it to stay asleep in {call:?}",
+                self.what
+            );
+        }
+        // It may be seen running for a moment if it was woken for nothing, as a signal or a look at it may do.
+        self.wait_asleep_in(call)
+    }
+
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        kill(self.pid, signal).with_context(|| format!("sending {signal} to: {}", self.what))
+    }
+
+    /// Kills the child and waits until it is gone.
+    pub fn kill(mut self) -> Result<()> {
+        self.signal(Signal::SIGKILL)?;
+        self.reap().map(drop)
+    }
+
+    /// Waits for the child's end, however it ends.
+    pub fn wait_end(mut self) -> Result<WaitStatus> {
+        self.reap()
+    }
+
+    /// Waits for what the child returns.
+    pub fn finish(mut self) -> Result<T> {
+        let bytes = self.read_report()?;
+        let status = self.reap()?;
+        if bytes.is_empty() {
+            bail!("{}: ended without a report: {status:?}", self.what);
+        }
+        let result: Result<T, String> = serde_json::from_slice(&bytes)
+            .with_context(|| format!("{}: the report is cut off ({status:?})", self.what))?;
+        result.map_err(|message| anyhow!("{}: {message}", self.what))
+    }
+
+    fn read_report(&self) -> Result<Vec<u8>> {
+        let deadline = Deadline::of_patience();
+        let mut report = std::fs::File::from(self.report.try_clone().context("dup of the report")?);
+        let mut bytes = Vec::new();
+        let mut piece = vec![0; 65536];
+        loop {
+            if !poll::wait_readable(&self.report, &deadline)? {
+                bail!(self.overdue(&deadline));
+            }
+            match report.read(&mut piece) {
+                Ok(0) => return Ok(bytes),
+                Ok(count) => bytes.extend_from_slice(&piece[..count]),
+                Err(error) => return Err(error).context("reading the report"),
+            }
+        }
+    }
+
+    fn reap(&mut self) -> Result<WaitStatus> {
+        let deadline = Deadline::of_patience();
+        if !poll::wait_readable(&self.pidfd, &deadline)? {
+            bail!(self.overdue(&deadline));
+        }
+        let status = waitpid(self.pid, None).with_context(|| format!("reaping: {}", self.what))?;
+        self.reaped = true;
+        Ok(status)
+    }
+
+    fn overdue(&self, deadline: &Deadline) -> String {
+        format!(
+            "{}: expected to end within {:?}; {}",
+            self.what,
+            deadline.span(),
+            proc::describe(self.pid)
+        )
+    }
+}
+
+impl<T> Drop for Child<T> {
+    fn drop(&mut self) {
+        if self.reaped {
+            return;
+        }
+        let _ = kill(self.pid, Signal::SIGKILL);
+        // One that even this does not end is the runner's to report: it looks at everything that is left.
+        if poll::wait_readable(&self.pidfd.as_fd(), &Deadline::of_patience()).unwrap_or(false) {
+            let _ = waitpid(self.pid, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_reports_what_it_returned() {
+        let child = spawn("adder", || Ok(1 + 1)).expect("fork");
+        assert_eq!(child.finish().expect("report"), 2);
+    }
+
+    #[test]
+    fn a_report_may_be_larger_than_a_pipe() {
+        let child = spawn("writer", || Ok("x".repeat(1 << 20))).expect("fork");
+        assert_eq!(child.finish().expect("report").len(), 1 << 20);
+    }
+
+    #[test]
+    fn a_child_reports_why_it_failed() {
+        let child: Child<()> = spawn("failer", || bail!("no luck")).expect("fork");
+        let message = child.finish().expect_err("failed").to_string();
+        assert_eq!(message, "failer: no luck");
+    }
+
+    #[test]
+    fn a_killed_child_is_told_from_one_that_reports() {
+        let child: Child<()> = spawn("sleeper", || {
+            loop {
+                std::thread::park();
+            }
+        })
+        .expect("fork");
+        child.signal(Signal::SIGTERM).expect("signal");
+        let message = child.finish().expect_err("killed").to_string();
+        assert!(message.contains("SIGTERM"), "{message}");
+    }
+
+    #[test]
+    fn a_child_keeps_only_the_files_it_is_told_to() {
+        let (reader, writer) = pipe2(OFlag::O_CLOEXEC).expect("pipe");
+        let open = |fd: RawFd| {
+            nix::fcntl::fcntl(
+                // SAFETY: only asks whether it is open.
+                unsafe { BorrowedFd::borrow_raw(fd) },
+                nix::fcntl::FcntlArg::F_GETFD,
+            )
+        };
+        let (kept, dropped) = (writer.as_raw_fd(), reader.as_raw_fd());
+        let child = spawn_keeping("keeper", &[writer.as_fd()], move || {
+            Ok((open(kept).is_ok(), open(dropped).is_ok()))
+        });
+        assert_eq!(
+            child.expect("fork").finish().expect("report"),
+            (true, false)
+        );
+    }
+}

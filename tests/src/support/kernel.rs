@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the kernel tells of itself: its log, its memory, its modules.
+
+use std::ffi::CStr;
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+
+use anyhow::{Context, Result, ensure};
+use nix::errno::Errno;
+
+const LOG: &str = "/dev/kmsg";
+
+/// The kernel log from the moment of its making on.
+pub struct LogWatch(fs::File);
+
+impl LogWatch {
+    pub fn from_now() -> Result<Self> {
+        let mut log = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(LOG)
+            .with_context(|| format!("opening {LOG}"))?;
+        log.seek(SeekFrom::End(0))
+            .with_context(|| format!("seeking to the end of {LOG}"))?;
+        Ok(LogWatch(log))
+    }
+
+    /// The messages since the last call.
+    pub fn messages(&mut self) -> Result<Vec<String>> {
+        let mut messages = Vec::new();
+        let mut record = vec![0; 8192];
+        loop {
+            match self.0.read(&mut record) {
+                Ok(count) => messages.push(message_of(&String::from_utf8_lossy(&record[..count]))),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(messages),
+                // The oldest records were overwritten while we read: go on with what is left.
+                Err(error) if error.raw_os_error() == Some(Errno::EPIPE as i32) => {}
+                Err(error) => return Err(error).with_context(|| format!("reading {LOG}")),
+            }
+        }
+    }
+}
+
+/// The text of one record: what follows the first semicolon, without the lines that describe the device.
+fn message_of(record: &str) -> String {
+    let text = record.split_once(';').map_or(record, |(_, text)| text);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Leaves a mark in the kernel log, at the level that stays off consoles, so that a complaint of the kernel can be
+/// traced to the test that caused it. Where the log cannot be written there is nothing to trace either.
+pub fn mark_log(text: &str) {
+    if let Ok(mut log) = OpenOptions::new().write(true).open(LOG) {
+        // Each write is a record.
+        let _ = log.write_all(format!("<7>sluice-tests: {text}\n").as_bytes());
+    }
+}
+
+/// Objects in use in every slab cache of the module's, counted after the kernel let go of what it kept for reuse.
+pub fn module_objects() -> Result<Vec<(String, u64)>> {
+    for name in module_caches()?.iter().map(|(name, _)| name) {
+        let shrink = format!("/sys/kernel/slab/{name}/shrink");
+        fs::write(&shrink, "1").with_context(|| format!("writing to {shrink}"))?;
+    }
+    module_caches()
+}
+
+fn module_caches() -> Result<Vec<(String, u64)>> {
+    let table = fs::read_to_string("/proc/slabinfo").context("reading /proc/slabinfo")?;
+    let caches = parse_slabinfo(&table);
+    ensure!(
+        !caches.is_empty(),
+        "/proc/slabinfo has no cache whose name starts with sluice: is the module loaded, with caches of its own?"
+    );
+    Ok(caches)
+}
+
+fn parse_slabinfo(table: &str) -> Vec<(String, u64)> {
+    table
+        .lines()
+        .filter(|line| line.starts_with("sluice"))
+        .filter_map(|line| {
+            let mut fields = line.split_whitespace();
+            Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+        })
+        .collect()
+}
+
+/// Free pages, after the caches of file contents and names, which come and go for reasons of their own, were emptied.
+pub fn free_pages() -> Result<u64> {
+    fs::write("/proc/sys/vm/drop_caches", "3").context("dropping the caches")?;
+    let table = fs::read_to_string("/proc/vmstat").context("reading /proc/vmstat")?;
+    table
+        .lines()
+        .find_map(|line| line.strip_prefix("nr_free_pages "))
+        .and_then(|count| count.parse().ok())
+        .context("/proc/vmstat has no nr_free_pages")
+}
+
+/// delete_module(2), answering at once if the module is in use.
+pub fn unload_module(name: &CStr) -> nix::Result<()> {
+    // SAFETY: a terminated string.
+    let ret = unsafe { libc::syscall(libc::SYS_delete_module, name.as_ptr(), libc::O_NONBLOCK) };
+    Errno::result(ret).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_record_is_stripped_to_its_message() {
+        let record = "4,512,1234567,-;sluice: refused; try again\n SUBSYSTEM=misc\n";
+        assert_eq!(message_of(record), "sluice: refused; try again");
+    }
+
+    #[test]
+    fn only_the_caches_of_the_module_are_counted() {
+        let table = "\
+# name            <active_objs> <num_objs> <objsize>
+sluice_pipe            3     16    512   16    2
+kmalloc-64          9000   9000     64   64    1
+sluice_scope           0      0     96   42    1
+";
+        let expected = vec![
+            ("sluice_pipe".to_owned(), 3),
+            ("sluice_scope".to_owned(), 0),
+        ];
+        assert_eq!(parse_slabinfo(table), expected);
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! User memory that ends where it hurts, and system calls that take raw pointers into it.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
+
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+
+pub const PAGE: usize = 4096;
+
+/// A private anonymous mapping.
+pub struct Mapping {
+    start: *mut u8,
+    len: usize,
+}
+
+impl Mapping {
+    pub fn new(pages: usize) -> Result<Self> {
+        Self::with_flags(pages * PAGE, libc::MAP_PRIVATE)
+    }
+
+    pub fn with_flags(len: usize, flags: libc::c_int) -> Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_ANONYMOUS | flags;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(Errno::last()).with_context(|| format!("mapping {len} bytes"));
+        }
+        Ok(Mapping {
+            start: start.cast(),
+            len,
+        })
+    }
+
+    pub fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, which nobody can reach once this value is gone.
+        unsafe { libc::munmap(self.start.cast(), self.len) };
+    }
+}
+
+/// A buffer whose last byte lies right before a page that nobody may touch.
+pub struct EdgeBuffer {
+    mapping: Mapping,
+    usable: usize,
+}
+
+impl EdgeBuffer {
+    pub fn new(usable: usize) -> Result<Self> {
+        let mapping = Mapping::new(usable.div_ceil(PAGE) + 1)?;
+        let edge = mapping.len() - PAGE;
+        // SAFETY: the last page of our own mapping, to which no reference exists.
+        let ret = unsafe { libc::mprotect(mapping.start.add(edge).cast(), PAGE, libc::PROT_NONE) };
+        Errno::result(ret).context("protecting a page")?;
+        Ok(EdgeBuffer { mapping, usable })
+    }
+
+    /// `len()` usable bytes start here.
+    pub fn start(&self) -> *mut u8 {
+        let edge = self.mapping.len() - PAGE;
+        // SAFETY: stays within the mapping: it was made to hold the usable bytes before its edge.
+        unsafe { self.mapping.start.add(edge - self.usable) }
+    }
+
+    pub fn fill_from(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.usable, "the buffer is too small");
+        // SAFETY: the destination is ours and large enough, and no Rust reference to it exists.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.start(), bytes.len()) };
+    }
+
+    pub fn to_vec(&self, count: usize) -> Vec<u8> {
+        assert!(count <= self.usable, "the buffer has fewer bytes");
+        // SAFETY: readable memory of ours that nobody writes meanwhile.
+        unsafe { std::slice::from_raw_parts(self.start(), count) }.to_vec()
+    }
+}
+
+/// read(2) into any address; the kernel answers EFAULT where it is bad.
+pub fn read_at(fd: &impl AsFd, start: *mut u8, len: usize) -> nix::Result<usize> {
+    // SAFETY: the kernel checks the range, and callers pass memory that no Rust reference covers.
+    let count = unsafe { libc::read(fd.as_fd().as_raw_fd(), start.cast(), len) };
+    Errno::result(count).map(|count| count as usize)
+}
+
+/// write(2) from any address.
+pub fn write_at(fd: &impl AsFd, start: *const u8, len: usize) -> nix::Result<usize> {
+    // SAFETY: the kernel only reads, and checks the range.
+    let count = unsafe { libc::write(fd.as_fd().as_raw_fd(), start.cast(), len) };
+    Errno::result(count).map(|count| count as usize)
+}

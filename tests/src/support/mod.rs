@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tests are made of: processes that report, proofs that one sleeps, cgroups, hostile memory.
+
+pub mod cgroup;
+pub mod channel;
+pub mod check;
+pub mod child;
+pub mod kernel;
+pub mod memory;
+pub mod notice;
+pub mod poll;
+pub mod proc;
+pub mod random;
+pub mod shared;
+pub mod signals;
+pub mod stall;
+pub mod time;

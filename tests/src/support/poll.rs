@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! poll(2) and epoll(7), with the bits that nix does not name.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+
+use super::time::Deadline;
+
+pub const IN: i16 = libc::POLLIN | libc::POLLRDNORM;
+pub const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
+pub const HUP: i16 = libc::POLLHUP;
+pub const ERR: i16 = libc::POLLERR;
+
+const EVERYTHING: i16 =
+    IN | OUT | libc::POLLPRI | libc::POLLRDBAND | libc::POLLWRBAND | libc::POLLRDHUP;
+
+/// The state as poll(2) tells it after waiting up to `timeout` milliseconds (-1: for ever).
+pub fn wait(fd: &impl AsFd, events: i16, timeout: i32) -> nix::Result<i16> {
+    let mut entry = libc::pollfd {
+        fd: fd.as_fd().as_raw_fd(),
+        events,
+        revents: 0,
+    };
+    // SAFETY: one valid entry, and a count of one.
+    Errno::result(unsafe { libc::poll(&mut entry, 1, timeout) })?;
+    Ok(entry.revents)
+}
+
+/// The state now, in words, so that a failure can be read.
+pub fn state(fd: &impl AsFd) -> Result<String> {
+    Ok(name(wait(fd, EVERYTHING, 0).context("poll")?))
+}
+
+/// `IN|OUT` and so on; the two bits that always go together have one name.
+pub fn name(mask: i16) -> String {
+    let named = [(IN, "IN"), (OUT, "OUT"), (ERR, "ERR"), (HUP, "HUP")];
+    let known = named.iter().fold(0, |all, (bits, _)| all | bits);
+    let mut words: Vec<String> = named
+        .iter()
+        .filter(|(bits, _)| mask & bits == *bits)
+        .map(|(_, word)| (*word).to_owned())
+        .collect();
+    let named_bits = named
+        .iter()
+        .filter(|(bits, _)| mask & bits == *bits)
+        .fold(0, |all, (bits, _)| all | bits);
+    let rest = mask & !(known & named_bits);
+    if rest != 0 {
+        words.push(format!("{rest:#x}"));
+    }
+    if words.is_empty() {
+        "nothing".to_owned()
+    } else {
+        words.join("|")
+    }
+}
+
+/// Whether there was something to read (or the end of it) before the deadline.
+pub fn wait_readable(fd: &impl AsFd, deadline: &Deadline) -> Result<bool> {
+    loop {
+        match wait(fd, libc::POLLIN, deadline.poll_timeout()) {
+            Ok(mask) => return Ok(mask != 0),
+            Err(Errno::EINTR) => continue,
+            Err(error) => return Err(error).context("poll"),
+        }
+    }
+}
+
+/// An epoll instance that watches one file.
+pub fn epoll_on(fd: &impl AsFd, flags: EpollFlags) -> Result<Epoll> {
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("epoll_create1")?;
+    epoll
+        .add(fd, EpollEvent::new(flags, 0))
+        .context("adding the file to the epoll instance")?;
+    Ok(epoll)
+}
+
+/// The event that waits to be fetched, or `None`; waits up to `timeout`.
+pub fn epoll_event(epoll: &Epoll, timeout: EpollTimeout) -> nix::Result<Option<EpollFlags>> {
+    let mut events = [EpollEvent::empty()];
+    let count = epoll.wait(&mut events, timeout)?;
+    Ok((count == 1).then(|| events[0].events()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_told_in_words() {
+        assert_eq!(name(0), "nothing");
+        assert_eq!(name(IN | HUP), "IN|HUP");
+        assert_eq!(name(OUT | ERR), "OUT|ERR");
+    }
+
+    #[test]
+    fn half_a_pair_shows_as_what_it_is() {
+        assert_eq!(name(libc::POLLIN), format!("{:#x}", libc::POLLIN));
+    }
+}

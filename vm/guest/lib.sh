@@ -1,0 +1,22 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# The guest's set-up, shared by the session that runs a command and the one that gives a prompt.
+
+# A host without a kernel of its own has no /lib/modules, and its tree is read-only here: put a writable layer over /usr/lib.
+# vm/run left the directory's path in a file, if the kernel has modules.
+provide_modules() {
+	local run=$1 release
+	read -r release </proc/sys/kernel/osrelease
+	[[ -e /lib/modules/$release || ! -e $run/modules ]] && return
+	mkdir -p /run/sluice/lib/modules /run/sluice/work
+	ln -s "$(<"$run/modules")" "/run/sluice/lib/modules/$release"
+	mount -t overlay -o lowerdir=/usr/lib,upperdir=/run/sluice/lib,workdir=/run/sluice/work overlay /usr/lib
+}
+
+set_up_guest() {
+	export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
+	# Init passes on what the kernel did not understand of its command line.
+	unset nr_open SHLVL
+	provide_modules "$1"
+	echo '+cpu +memory +pids' >/sys/fs/cgroup/cgroup.subtree_control
+}
