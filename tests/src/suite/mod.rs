@@ -11,9 +11,12 @@ mod kill;
 mod lifetime;
 mod no_cgroup2;
 mod open;
+mod pages;
 mod poll;
 mod programs;
 mod read_write;
+mod settings;
+mod splice;
 mod stress;
 mod wakeups;
 
@@ -29,6 +32,9 @@ pub const TOPICS: &[Topic] = &[
     wakeups::TOPIC,
     atomicity::TOPIC,
     faults::TOPIC,
+    splice::TOPIC,
+    settings::TOPIC,
+    pages::TOPIC,
     device::TOPIC,
     isolation::TOPIC,
     kill::TOPIC,

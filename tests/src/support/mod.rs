@@ -5,6 +5,7 @@ pub mod cgroup;
 pub mod channel;
 pub mod check;
 pub mod child;
+pub mod ioctl;
 pub mod kernel;
 pub mod memory;
 pub mod notice;

@@ -17,6 +17,7 @@ pub enum Call {
     Poll,
     Epoll,
     Select,
+    Splice,
 }
 
 impl Call {
@@ -28,6 +29,7 @@ impl Call {
             Call::Poll => &[libc::SYS_poll, libc::SYS_ppoll],
             Call::Epoll => &[libc::SYS_epoll_wait, libc::SYS_epoll_pwait],
             Call::Select => &[libc::SYS_select, libc::SYS_pselect6],
+            Call::Splice => &[libc::SYS_splice, libc::SYS_sendfile],
         }
     }
 }

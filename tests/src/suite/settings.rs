@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Capacity, spin limit and information: the pipe's own ioctls.
+
+use std::ptr;
+
+use anyhow::{Context as _, Result};
+use nix::errno::Errno;
+use nix::unistd::{Uid, read, seteuid, write};
+
+use crate::registry::{Context, topic};
+use crate::support::channel::{CAPACITY, fill, read_all, set_nonblocking, write_all};
+use crate::support::check::{expect, expect_bytes};
+use crate::support::child::spawn;
+use crate::support::ioctl::{self, INFO, Info, SET_CAPACITY, SET_SPIN, Setting};
+use crate::support::memory::PAGE;
+use crate::support::proc::Call;
+use crate::support::random::stream_bytes;
+
+topic!(
+    "settings",
+    fifo: [],
+    pipe_only: [
+        growing_keeps_the_bytes_and_makes_room,
+        growing_wakes_a_waiting_write,
+        shrinking_keeps_the_bytes,
+        shrinking_below_the_bytes_is_ebusy_and_loses_nothing,
+        a_ring_that_wrapped_can_grow_and_shrink,
+        a_capacity_is_rounded_up_to_a_power_of_two_of_pages,
+        a_capacity_of_zero_or_more_than_a_gibibyte_is_einval,
+        an_unprivileged_capacity_above_the_modules_limit_is_eperm,
+        a_small_pipe_still_takes_short_writes_whole,
+        info_tells_the_state,
+        a_shorter_info_is_filled_as_far_as_it_goes,
+        the_spin_limit_is_per_endpoint_and_cut_to_the_modules,
+        an_unknown_flag_is_einval,
+        a_structure_that_is_too_short_is_einval,
+        a_longer_structure_is_taken_if_the_rest_is_zero,
+        a_bad_pointer_is_efault,
+    ],
+);
+
+fn growing_keeps_the_bytes_and_makes_room(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    let bytes = stream_bytes(1, 0, 4 * CAPACITY);
+    expect("bytes before", write(&both, &bytes), Ok(CAPACITY))?;
+    expect(
+        "the new capacity",
+        ioctl::set(&both, SET_CAPACITY, 4 * CAPACITY as u64),
+        Ok(4 * CAPACITY as u64),
+    )?;
+    expect(
+        "bytes after",
+        write(&both, &bytes[CAPACITY..]),
+        Ok(3 * CAPACITY),
+    )?;
+    expect_bytes("all of them", &read_all(&both, 4 * CAPACITY)?, &bytes)
+}
+
+fn growing_wakes_a_waiting_write(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    fill(&both, b'x')?;
+    let writer = spawn("the waiting writer", || {
+        let fd = context.channel.open_both_ways()?;
+        write(&fd, b"late").context("write")
+    })?;
+    writer.wait_asleep_in(Call::Write)?;
+    ioctl::set(&both, SET_CAPACITY, 2 * CAPACITY as u64).context("growing")?;
+    expect("what the writer wrote", writer.finish()?, 4)
+}
+
+fn shrinking_keeps_the_bytes(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    let bytes = stream_bytes(2, 0, 2 * PAGE);
+    write_all(&both, &bytes)?;
+    expect(
+        "the new capacity",
+        ioctl::set(&both, SET_CAPACITY, 2 * PAGE as u64),
+        Ok(2 * PAGE as u64),
+    )?;
+    expect("a write to it", write(&both, b"x"), Err(Errno::EAGAIN))?;
+    expect_bytes("what it holds", &read_all(&both, bytes.len())?, &bytes)?;
+    expect("room now", fill(&both, b'x')?, 2 * PAGE)
+}
+
+fn shrinking_below_the_bytes_is_ebusy_and_loses_nothing(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let bytes = stream_bytes(3, 0, 2 * PAGE + 1);
+    write_all(&both, &bytes)?;
+    expect(
+        "shrinking to one byte less than there are",
+        ioctl::set(&both, SET_CAPACITY, 2 * PAGE as u64),
+        Err(Errno::EBUSY),
+    )?;
+    expect(
+        "the capacity",
+        ioctl::info(&both)?.capacity,
+        CAPACITY as u64,
+    )?;
+    expect_bytes("what it holds", &read_all(&both, bytes.len())?, &bytes)
+}
+
+/// Bytes that lie across the end of the ring must be found again in a ring of another size.
+fn a_ring_that_wrapped_can_grow_and_shrink(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let mut at = 0;
+    let mut read_to = 0;
+    for pages in [16, 32, 8, 64, 4, 16] {
+        let capacity = pages * PAGE;
+        // An odd distance, so that each turn starts at another place of the ring.
+        let count = (3 * PAGE - 1000).min(capacity);
+        for _ in 0..9 {
+            write_all(&both, &stream_bytes(4, at, count))?;
+            at += count as u64;
+            ioctl::set(&both, SET_CAPACITY, capacity as u64).context("changing the capacity")?;
+            expect_bytes(
+                &format!("bytes with a ring of {pages} pages"),
+                &read_all(&both, count)?,
+                &stream_bytes(4, read_to, count),
+            )?;
+            read_to += count as u64;
+        }
+    }
+    Ok(())
+}
+
+fn a_capacity_is_rounded_up_to_a_power_of_two_of_pages(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    for (asked, given) in [
+        (1, PAGE),
+        (PAGE, PAGE),
+        (PAGE + 1, 2 * PAGE),
+        (5 * PAGE, 8 * PAGE),
+        (1_000_000, 1 << 20),
+    ] {
+        expect(
+            &format!("the capacity when {asked} is asked for"),
+            ioctl::set(&both, SET_CAPACITY, asked as u64),
+            Ok(given as u64),
+        )?;
+        expect(
+            "the capacity told",
+            ioctl::info(&both)?.capacity,
+            given as u64,
+        )?;
+    }
+    Ok(())
+}
+
+fn a_capacity_of_zero_or_more_than_a_gibibyte_is_einval(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    for value in [0, (1 << 30) + 1, u64::MAX] {
+        expect(
+            &format!("a capacity of {value}"),
+            ioctl::set(&both, SET_CAPACITY, value),
+            Err(Errno::EINVAL),
+        )?;
+    }
+    Ok(())
+}
+
+fn an_unprivileged_capacity_above_the_modules_limit_is_eperm(context: &Context) -> Result<()> {
+    let limit: u64 = std::fs::read_to_string("/sys/module/sluice/parameters/pipe_max_size")
+        .context("reading the module's limit")?
+        .trim()
+        .parse()
+        .context("the module's limit")?;
+    let both = context.channel.open_both_ways()?;
+    let as_nobody = spawn("an unprivileged process", || {
+        let fd = context.channel.open_both_ways()?;
+        seteuid(Uid::from_raw(65534)).context("becoming nobody")?;
+        Ok([limit, limit + 1].map(|value| {
+            ioctl::set(&fd, SET_CAPACITY, value).map_err(|error| error as i32)
+        }))
+    })?;
+    expect(
+        "at the limit, and above it",
+        as_nobody.finish()?,
+        [Ok(limit), Err(Errno::EPERM as i32)],
+    )?;
+    expect(
+        "above it with privilege",
+        ioctl::set(&both, SET_CAPACITY, 2 * limit),
+        Ok(2 * limit),
+    )
+}
+
+fn a_small_pipe_still_takes_short_writes_whole(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    ioctl::set(&both, SET_CAPACITY, PAGE as u64).context("shrinking")?;
+    let bytes = stream_bytes(5, 0, PAGE);
+    write_all(&both, &bytes[..100])?;
+    expect("too much", write(&both, &bytes), Err(Errno::EAGAIN))?;
+    expect_bytes("the beginning", &read_all(&both, 100)?, &bytes[..100])?;
+    expect("what fits exactly", write(&both, &bytes), Ok(PAGE))?;
+    expect_bytes("all of it", &read_all(&both, PAGE)?, &bytes)
+}
+
+fn info_tells_the_state(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends()?;
+    let _second = context.channel.open_writer()?;
+    write_all(&writer, &[0; PAGE + 1])?;
+    let info = ioctl::info(&reader)?;
+    expect("size", info.size as usize, size_of::<Info>())?;
+    expect("readers", info.readers, 1)?;
+    expect("writers", info.writers, 2)?;
+    expect("reserved", info.reserved, 0)?;
+    expect("capacity", info.capacity, CAPACITY as u64)?;
+    expect("bytes", info.bytes, PAGE as u64 + 1)?;
+    expect("pages allocated", info.pages_allocated, 2)?;
+    expect("pages moved in", info.pages_moved_in, 0)?;
+    expect("pages moved out", info.pages_moved_out, 0)
+}
+
+fn a_shorter_info_is_filled_as_far_as_it_goes(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let mut info = Info {
+        size: 8,
+        writers: 77,
+        ..Info::default()
+    };
+    expect("the call", ioctl::raw(&both, INFO, &mut info), Ok(()))?;
+    expect("size", info.size, 8)?;
+    expect("readers, inside", info.readers, 1)?;
+    expect("writers, outside", info.writers, 77)
+}
+
+fn the_spin_limit_is_per_endpoint_and_cut_to_the_modules(context: &Context) -> Result<()> {
+    let module_us: u64 = std::fs::read_to_string("/sys/module/sluice/parameters/spin_limit_us")
+        .context("reading the module's limit")?
+        .trim()
+        .parse()
+        .context("the module's limit")?;
+    let one = context.channel.open_both_ways()?;
+    let other = context.channel.open_both_ways()?;
+    let module_ns = module_us * 1000;
+    expect("off", ioctl::set(&one, SET_SPIN, 0), Ok(0))?;
+    expect("one's", ioctl::info(&one)?.spin_limit_ns, 0)?;
+    expect("the other's", ioctl::info(&other)?.spin_limit_ns, module_ns)?;
+    expect(
+        "too much",
+        ioctl::set(&one, SET_SPIN, u64::MAX),
+        Ok(module_ns),
+    )
+}
+
+fn an_unknown_flag_is_einval(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    for command in [SET_CAPACITY, SET_SPIN] {
+        for bit in 0..32 {
+            let mut setting = Setting {
+                flags: 1 << bit,
+                ..Setting::new(PAGE as u64)
+            };
+            expect(
+                &format!("command {command:#x} with flag {bit}"),
+                ioctl::raw(&both, command, &mut setting),
+                Err(Errno::EINVAL),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn a_structure_that_is_too_short_is_einval(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    for size in [0, 1, 3, 4, 8, 15] {
+        let mut setting = Setting {
+            size,
+            ..Setting::new(PAGE as u64)
+        };
+        expect(
+            &format!("a size of {size}"),
+            ioctl::raw(&both, SET_CAPACITY, &mut setting),
+            Err(Errno::EINVAL),
+        )?;
+    }
+    for size in [0, 3] {
+        let mut info = Info {
+            size,
+            ..Info::default()
+        };
+        expect(
+            &format!("an info of {size}"),
+            ioctl::raw(&both, INFO, &mut info),
+            Err(Errno::EINVAL),
+        )?;
+    }
+    Ok(())
+}
+
+fn a_longer_structure_is_taken_if_the_rest_is_zero(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let mut words = vec![0u64; 100];
+    words[0] = 800;
+    words[1] = PAGE as u64;
+    expect(
+        "with zeros behind",
+        ioctl::raw(&both, SET_CAPACITY, words.as_mut_ptr()),
+        Ok(()),
+    )?;
+    words[99] = 1;
+    expect(
+        "with something behind",
+        ioctl::raw(&both, SET_CAPACITY, words.as_mut_ptr()),
+        Err(Errno::E2BIG),
+    )
+}
+
+fn a_bad_pointer_is_efault(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    for command in [SET_CAPACITY, SET_SPIN, INFO] {
+        expect(
+            &format!("command {command:#x}"),
+            ioctl::raw::<u8>(&both, command, ptr::null_mut()),
+            Err(Errno::EFAULT),
+        )?;
+    }
+    expect("a read after it", read(&both, &mut []), Ok(0))
+}

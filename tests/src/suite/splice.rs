@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! splice(2) and sendfile(2), to and from the kernel's own pipes and files.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, SpliceFFlags, splice};
+use nix::sys::sendfile::sendfile;
+use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::unistd::{pipe2, read, write};
+
+use crate::registry::{Context, topic};
+use crate::support::channel::{
+    CAPACITY, fill, read_all, read_some, read_to_end, set_nonblocking, write_all,
+};
+use crate::support::check::{expect, expect_bytes};
+use crate::support::child::{spawn, spawn_keeping};
+use crate::support::ioctl;
+use crate::support::memory::PAGE;
+use crate::support::proc::Call;
+use crate::support::random::stream_bytes;
+
+topic!(
+    "splice",
+    fifo: [
+        a_splice_out_delivers_the_bytes_in_order,
+        a_splice_in_delivers_the_bytes_in_order,
+        odd_pieces_arrive_whole,
+        a_splice_out_of_an_empty_pipe_waits_for_data,
+        a_splice_out_that_waits_leaves_its_target_usable,
+        a_nonblocking_splice_out_of_an_empty_pipe_is_eagain,
+        a_splice_out_at_the_end_of_the_file_is_0,
+        a_splice_in_waits_for_room,
+        a_splice_in_that_waits_leaves_its_source_usable,
+        a_nonblocking_splice_into_a_full_pipe_is_eagain,
+        a_splice_in_without_a_reader_is_epipe,
+        sendfile_delivers_a_file,
+        a_page_of_a_file_is_never_written_to,
+        a_killed_splice_leaves_no_lock_behind,
+    ],
+    pipe_only: [
+        whole_pages_move_in_without_a_copy,
+        whole_pages_move_out_without_a_copy,
+        sendfile_out_of_the_pipe_fills_a_file,
+        bytes_survive_a_change_of_capacity_among_moved_pages,
+    ],
+);
+
+fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    pipe2(OFlag::O_CLOEXEC).context("pipe2")
+}
+
+fn move_bytes(from: &impl AsFd, to: &impl AsFd, count: usize) -> nix::Result<usize> {
+    splice(from, None, to, None, count, SpliceFFlags::empty())
+}
+
+fn move_bytes_now(from: &impl AsFd, to: &impl AsFd, count: usize) -> nix::Result<usize> {
+    splice(from, None, to, None, count, SpliceFFlags::SPLICE_F_NONBLOCK)
+}
+
+fn a_splice_out_delivers_the_bytes_in_order(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let (out, into) = pipe()?;
+    let bytes = stream_bytes(1, 0, 3 * CAPACITY);
+    for piece in bytes.chunks(CAPACITY / 2) {
+        write_all(&both, piece)?;
+        let mut left = piece.len();
+        while left > 0 {
+            left -= move_bytes(&both, &into, left).context("splice")?;
+        }
+        expect_bytes("a piece", &read_all(&out, piece.len())?, piece)?;
+    }
+    Ok(())
+}
+
+fn a_splice_in_delivers_the_bytes_in_order(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let (out, into) = pipe()?;
+    let bytes = stream_bytes(2, 0, 3 * CAPACITY);
+    for piece in bytes.chunks(CAPACITY / 2) {
+        write_all(&into, piece)?;
+        let mut left = piece.len();
+        while left > 0 {
+            left -= move_bytes(&out, &both, left).context("splice")?;
+        }
+        expect_bytes("a piece", &read_all(&both, piece.len())?, piece)?;
+    }
+    Ok(())
+}
+
+/// Pieces that start and end anywhere in a page, through our pipe and out again.
+fn odd_pieces_arrive_whole(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let (in_out, in_into) = pipe()?;
+    let (out_out, out_into) = pipe()?;
+    let mut at = 0;
+    for count in [1, 4095, 4096, 4097, 100, 8192, 12_289, 3, 4096, 16_384, 20_000] {
+        let bytes = stream_bytes(3, at, count);
+        write_all(&in_into, &bytes)?;
+        for (from, to) in [(&in_out, &both), (&both, &out_into)] {
+            let mut left = count;
+            while left > 0 {
+                left -= move_bytes(from, to, left).context("splice")?;
+            }
+        }
+        expect_bytes(&format!("{count} bytes"), &read_all(&out_out, count)?, &bytes)?;
+        at += count as u64;
+    }
+    Ok(())
+}
+
+fn a_splice_out_of_an_empty_pipe_waits_for_data(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let (out, into) = pipe()?;
+    let mover = spawn_keeping("the splice", &[into.as_fd()], || {
+        let fd = context.channel.open_both_ways()?;
+        move_bytes(&fd, &into, 100).context("splice")
+    })?;
+    mover.wait_asleep_in(Call::Splice)?;
+    write_all(&both, b"at last")?;
+    expect("bytes moved", mover.finish()?, 7)?;
+    expect_bytes("them", &read_all(&out, 7)?, b"at last")
+}
+
+/// The target is locked by a splice into it, but not while that waits.
+fn a_splice_out_that_waits_leaves_its_target_usable(context: &Context) -> Result<()> {
+    let _both = context.channel.open_both_ways()?;
+    let (out, into) = pipe()?;
+    let mover = spawn_keeping("the splice", &[into.as_fd()], || {
+        let fd = context.channel.open_both_ways()?;
+        move_bytes(&fd, &into, 100).context("splice")
+    })?;
+    mover.wait_asleep_in(Call::Splice)?;
+    write_all(&into, b"meanwhile")?;
+    expect_bytes("what was written", &read_all(&out, 9)?, b"meanwhile")?;
+    mover.expect_still_asleep_in(Call::Splice)?;
+    mover.kill()
+}
+
+fn a_nonblocking_splice_out_of_an_empty_pipe_is_eagain(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let (_out, into) = pipe()?;
+    expect(
+        "with SPLICE_F_NONBLOCK",
+        move_bytes_now(&both, &into, 1),
+        Err(Errno::EAGAIN),
+    )?;
+    set_nonblocking(&both)?;
+    expect(
+        "with O_NONBLOCK",
+        move_bytes(&both, &into, 1),
+        Err(Errno::EAGAIN),
+    )
+}
+
+fn a_splice_out_at_the_end_of_the_file_is_0(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends()?;
+    let (_out, into) = pipe()?;
+    write_all(&writer, b"rest")?;
+    drop(writer);
+    expect("the rest", move_bytes(&reader, &into, 100), Ok(4))?;
+    expect("the end", move_bytes(&reader, &into, 100), Ok(0))
+}
+
+fn a_splice_in_waits_for_room(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    let filled = fill(&both, b'x')?;
+    let (out, into) = pipe()?;
+    write_all(&into, b"last")?;
+    let mover = spawn_keeping("the splice", &[out.as_fd()], || {
+        let fd = context.channel.open_both_ways()?;
+        move_bytes(&out, &fd, 4).context("splice")
+    })?;
+    mover.wait_asleep_in(Call::Splice)?;
+    read_all(&both, filled)?;
+    expect("bytes moved", mover.finish()?, 4)?;
+    expect_bytes("them", &read_all(&both, 4)?, b"last")
+}
+
+fn a_splice_in_that_waits_leaves_its_source_usable(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    fill(&both, b'x')?;
+    let (out, into) = pipe()?;
+    write_all(&into, b"first")?;
+    let mover = spawn_keeping("the splice", &[out.as_fd()], || {
+        let fd = context.channel.open_both_ways()?;
+        move_bytes(&out, &fd, 5).context("splice")
+    })?;
+    mover.wait_asleep_in(Call::Splice)?;
+    write_all(&into, b" second")?;
+    expect_bytes("what is read", &read_all(&out, 6)?, b"first ")?;
+    mover.expect_still_asleep_in(Call::Splice)?;
+    mover.kill()
+}
+
+fn a_nonblocking_splice_into_a_full_pipe_is_eagain(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    fill(&both, b'x')?;
+    let (out, into) = pipe()?;
+    write_all(&into, b"more")?;
+    expect(
+        "the splice",
+        move_bytes_now(&out, &both, 4),
+        Err(Errno::EAGAIN),
+    )?;
+    expect_bytes("what stayed", &read_all(&out, 4)?, b"more")
+}
+
+fn a_splice_in_without_a_reader_is_epipe(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends()?;
+    drop(reader);
+    let (out, into) = pipe()?;
+    write_all(&into, b"to nobody")?;
+    // SAFETY: no handler runs.
+    unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }.context("ignoring SIGPIPE")?;
+    expect("the splice", move_bytes(&out, &writer, 9), Err(Errno::EPIPE))
+}
+
+fn scratch_file(context: &Context, bytes: &[u8]) -> Result<File> {
+    let path = context.scratch.join("file");
+    std::fs::write(&path, bytes).context("writing the file")?;
+    File::options()
+        .read(true)
+        .write(true)
+        .open(&path)
+        .context("opening the file")
+}
+
+fn sendfile_delivers_a_file(context: &Context) -> Result<()> {
+    let bytes = stream_bytes(4, 0, 300_001);
+    let file = scratch_file(context, &bytes)?;
+    let (reader, writer) = context.channel.open_ends()?;
+    let sender = spawn_keeping("the sender", &[file.as_fd(), writer.as_fd()], || {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            sent += sendfile(&writer, &file, None, bytes.len() - sent).context("sendfile")?;
+        }
+        Ok(sent)
+    })?;
+    drop(writer);
+    expect_bytes("the file", &read_to_end(&reader)?, &bytes)?;
+    expect("bytes sent", sender.finish()?, bytes.len())
+}
+
+/// A page that a file lent must not be taken for one of the pipe's own when the ring comes around.
+fn a_page_of_a_file_is_never_written_to(context: &Context) -> Result<()> {
+    let bytes = stream_bytes(5, 0, 4 * PAGE);
+    let file = scratch_file(context, &bytes)?;
+    let both = context.channel.open_both_ways()?;
+    let sent = sendfile(&both, &file, None, bytes.len()).context("sendfile")?;
+    expect("bytes sent", sent, bytes.len())?;
+    expect_bytes("the file's bytes", &read_all(&both, sent)?, &bytes)?;
+    for _ in 0..3 * CAPACITY / PAGE {
+        expect("a write", write(&both, &[0xee; PAGE]), Ok(PAGE))?;
+        expect("a read", read(&both, &mut [0; PAGE]), Ok(PAGE))?;
+    }
+    let after = std::fs::read(context.scratch.join("file")).context("reading the file")?;
+    expect_bytes("the file afterwards", &after, &bytes)
+}
+
+fn a_killed_splice_leaves_no_lock_behind(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let (out, into) = pipe()?;
+    for _ in 0..10 {
+        let mover = spawn_keeping("the splice", &[into.as_fd()], || {
+            let fd = context.channel.open_both_ways()?;
+            move_bytes(&fd, &into, 100).context("splice")
+        })?;
+        mover.wait_asleep_in(Call::Splice)?;
+        mover.kill()?;
+    }
+    write_all(&both, b"on")?;
+    expect("a splice afterwards", move_bytes(&both, &into, 2), Ok(2))?;
+    expect_bytes("its bytes", &read_all(&out, 2)?, b"on")
+}
+
+fn whole_pages_move_in_without_a_copy(context: &Context) -> Result<()> {
+    let bytes = stream_bytes(6, 0, 8 * PAGE + 10);
+    let file = scratch_file(context, &bytes)?;
+    let both = context.channel.open_both_ways()?;
+    expect(
+        "bytes sent",
+        sendfile(&both, &file, None, bytes.len()),
+        Ok(bytes.len()),
+    )?;
+    let info = ioctl::info(&both)?;
+    expect("pages moved in", info.pages_moved_in, 8)?;
+    expect("pages allocated, for the rest", info.pages_allocated, 1)?;
+    expect_bytes("the file", &read_all(&both, bytes.len())?, &bytes)
+}
+
+fn whole_pages_move_out_without_a_copy(context: &Context) -> Result<()> {
+    let bytes = stream_bytes(7, 0, 8 * PAGE + 10);
+    let both = context.channel.open_both_ways()?;
+    let (out, into) = pipe()?;
+    write_all(&both, &bytes)?;
+    let mut left = bytes.len();
+    while left > 0 {
+        left -= move_bytes(&both, &into, left).context("splice")?;
+    }
+    expect("pages moved out", ioctl::info(&both)?.pages_moved_out, 8)?;
+    expect_bytes("the bytes", &read_all(&out, bytes.len())?, &bytes)
+}
+
+fn sendfile_out_of_the_pipe_fills_a_file(context: &Context) -> Result<()> {
+    let bytes = stream_bytes(8, 0, 3 * PAGE + 5);
+    let file = scratch_file(context, b"")?;
+    let (reader, writer) = context.channel.open_ends()?;
+    write_all(&writer, &bytes)?;
+    drop(writer);
+    let mut sent = 0;
+    loop {
+        let more = sendfile(&file, &reader, None, CAPACITY).context("sendfile")?;
+        if more == 0 {
+            break;
+        }
+        sent += more;
+        ensure!(sent <= bytes.len(), "{sent} bytes came of {}", bytes.len());
+    }
+    let after = std::fs::read(context.scratch.join("file")).context("reading the file")?;
+    expect_bytes("the file", &after, &bytes)
+}
+
+fn bytes_survive_a_change_of_capacity_among_moved_pages(context: &Context) -> Result<()> {
+    let bytes = stream_bytes(9, 0, 6 * PAGE);
+    let file = scratch_file(context, &bytes)?;
+    let both = context.channel.open_both_ways()?;
+    sendfile(&both, &file, None, bytes.len()).context("sendfile")?;
+    expect_bytes("the start", &read_some(&both, 100)?, &bytes[..100])?;
+    for pages in [32, 8] {
+        ioctl::set(&both, ioctl::SET_CAPACITY, pages * PAGE as u64).context("resizing")?;
+    }
+    expect_bytes("the rest", &read_all(&both, bytes.len() - 100)?, &bytes[100..])?;
+    // Two readers, so that one is left to tell whether the moved pages were let go of twice.
+    let other = spawn("a second user", || {
+        let fd = context.channel.open_both_ways()?;
+        write_all(&fd, &[1; PAGE])?;
+        Ok(read_all(&fd, PAGE)? == [1; PAGE])
+    })?;
+    expect("the ring still works", other.finish()?, true)
+}
