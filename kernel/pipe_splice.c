@@ -40,12 +40,6 @@ static int wait_for_turn(struct mutex *mutex)
 	return 0;
 }
 
-/* sendfile(2) goes through a pipe(2) that only the calling thread knows, and does not lock it. */
-static bool is_shared(const struct pipe_inode_info *theirs)
-{
-	return theirs != current->splice_pipe;
-}
-
 static bool has_space(const struct pipe_inode_info *theirs)
 {
 	return !pipe_full(READ_ONCE(theirs->head), READ_ONCE(theirs->tail),
@@ -89,18 +83,20 @@ static int wait_to_hand_over(struct sluice_endpoint *end, struct pipe_inode_info
 				 &end->spin);
 }
 
-/* Called with the mutex of a shared pipe(2) held, and returns so. */
+/*
+ * Called with their mutex held, and returns so. (Not called by sendfile(2), which wants a file that
+ * can seek and has a pipe of its own that it does not lock.)
+ */
 ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position, struct pipe_inode_info *theirs,
 				size_t length, unsigned int flags)
 {
 	struct sluice_endpoint *end = sluice_pipe_endpoint(in);
 	struct sluice_pipe *pipe = end->pipe;
-	bool shared = is_shared(theirs);
 
 	for (;;) {
 		ssize_t ret;
 
-		if (shared && !theirs->readers)
+		if (!theirs->readers)
 			return sluice_pipe_broken(true);
 		if (mutex_trylock(&pipe->read_mutex)) {
 			ret = hand_over(pipe, theirs, length);
@@ -114,11 +110,9 @@ ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position, struct pipe_i
 		if (refuses_to_wait(in, flags))
 			return -EAGAIN;
 
-		if (shared)
-			pipe_unlock(theirs);
+		pipe_unlock(theirs);
 		ret = wait_to_hand_over(end, theirs);
-		if (shared)
-			pipe_lock(theirs);
+		pipe_lock(theirs);
 		if (ret)
 			return ret;
 	}
