@@ -18,6 +18,7 @@ mod read_write;
 mod settings;
 mod splice;
 mod stress;
+mod uring;
 mod wakeups;
 
 use crate::registry::Topic;
@@ -35,6 +36,7 @@ pub const TOPICS: &[Topic] = &[
     splice::TOPIC,
     settings::TOPIC,
     pages::TOPIC,
+    uring::TOPIC,
     device::TOPIC,
     isolation::TOPIC,
     kill::TOPIC,

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The pipe through io_uring: READ, WRITE and POLL_ADD, each of which may wait and be cancelled while it does.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use io_uring::{IoUring, opcode, squeue, types};
+use nix::errno::Errno;
+use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::unistd::write;
+
+use crate::registry::{Context, topic};
+use crate::support::channel::{CAPACITY, PIPE_BUF, fill, read_all, set_nonblocking, write_all};
+use crate::support::check::{expect, expect_bytes, skip};
+use crate::support::time::{Deadline, settle};
+
+topic!(
+    "uring",
+    fifo: [
+        a_read_takes_what_is_there,
+        a_read_of_an_empty_pipe_completes_with_data,
+        a_waiting_read_completes_at_the_end_of_the_file,
+        a_waiting_read_can_be_cancelled_and_takes_nothing,
+        a_write_goes_in,
+        a_write_to_a_full_pipe_completes_with_room,
+        a_waiting_write_can_be_cancelled_and_leaves_nothing,
+        a_write_without_a_reader_is_epipe,
+        a_poll_completes_with_data,
+        a_poll_for_room_completes_with_room,
+        a_waiting_poll_can_be_cancelled,
+        closing_the_ring_ends_what_waits,
+    ],
+    pipe_only: [],
+);
+
+const REQUEST: u64 = 1;
+const CANCEL: u64 = 2;
+
+struct Ring(IoUring);
+
+impl Ring {
+    fn new() -> Result<Self> {
+        match IoUring::new(8) {
+            Ok(ring) => Ok(Ring(ring)),
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                Err(skip("io_uring is switched off here (kernel.io_uring_disabled)"))
+            }
+            Err(error) => Err(error).context("setting up a ring"),
+        }
+    }
+
+    fn submit(&mut self, entry: squeue::Entry, name: u64) -> Result<()> {
+        // SAFETY: each test keeps the buffers of its requests until they are complete or the ring is gone.
+        unsafe { self.0.submission().push(&entry.user_data(name)) }.context("queueing")?;
+        self.0.submit().context("submitting")?;
+        Ok(())
+    }
+
+    /// The result of the request of this name, which must be the next to complete.
+    fn result(&mut self, name: u64) -> Result<Result<i32, Errno>> {
+        let deadline = Deadline::of_patience();
+        loop {
+            if let Some(entry) = self.0.completion().next() {
+                expect("which request completed", entry.user_data(), name)?;
+                let result = entry.result();
+                return Ok(if result < 0 { Err(Errno::from_raw(-result)) } else { Ok(result) });
+            }
+            if deadline.passed() {
+                bail!("request {name} did not complete within {:?}", deadline.span());
+            }
+            // Also runs what the kernel left for this thread to do.
+            self.0.submit().context("entering the ring")?;
+            sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn expect_waiting(&mut self) -> Result<()> {
+        settle();
+        self.0.submit().context("entering the ring")?;
+        match self.0.completion().next() {
+            None => Ok(()),
+            Some(entry) => bail!(
+                "request {} completed with {}; expected it to wait",
+                entry.user_data(),
+                entry.result()
+            ),
+        }
+    }
+
+    /// Cancels the request; it must say so itself, and so must the cancellation.
+    fn cancel(&mut self) -> Result<()> {
+        self.submit(opcode::AsyncCancel::new(REQUEST).build(), CANCEL)?;
+        let mut seen = Vec::new();
+        let deadline = Deadline::of_patience();
+        while seen.len() < 2 {
+            let next = self.0.completion().next();
+            match next {
+                Some(entry) => seen.push((entry.user_data(), entry.result())),
+                None if deadline.passed() => bail!("after the cancellation only {seen:?} completed"),
+                None => {
+                    self.0.submit().context("entering the ring")?;
+                    sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        seen.sort_unstable();
+        expect(
+            "the request and the cancellation",
+            seen,
+            vec![(REQUEST, -libc::ECANCELED), (CANCEL, 0)],
+        )
+    }
+}
+
+fn ignore_sigpipe() -> Result<()> {
+    // SAFETY: no handler runs.
+    unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }.context("ignoring SIGPIPE")?;
+    Ok(())
+}
+
+fn number(fd: &impl AsFd) -> types::Fd {
+    types::Fd(fd.as_fd().as_raw_fd())
+}
+
+fn read_into(fd: &impl AsFd, buffer: &mut [u8]) -> squeue::Entry {
+    opcode::Read::new(number(fd), buffer.as_mut_ptr(), buffer.len() as u32).build()
+}
+
+fn write_from(fd: &impl AsFd, bytes: &[u8]) -> squeue::Entry {
+    opcode::Write::new(number(fd), bytes.as_ptr(), bytes.len() as u32).build()
+}
+
+fn poll_for(fd: &impl AsFd, events: libc::c_short) -> squeue::Entry {
+    opcode::PollAdd::new(number(fd), events as u32).build()
+}
+
+fn a_read_takes_what_is_there(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    write_all(&both, b"there")?;
+    let mut ring = Ring::new()?;
+    let mut buffer = [0; 100];
+    ring.submit(read_into(&both, &mut buffer), REQUEST)?;
+    expect("result", ring.result(REQUEST)?, Ok(5))?;
+    expect_bytes("bytes", &buffer[..5], b"there")
+}
+
+fn a_read_of_an_empty_pipe_completes_with_data(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let mut ring = Ring::new()?;
+    let mut buffer = [0; 100];
+    ring.submit(read_into(&both, &mut buffer), REQUEST)?;
+    ring.expect_waiting()?;
+    write_all(&both, b"later")?;
+    expect("result", ring.result(REQUEST)?, Ok(5))?;
+    expect_bytes("bytes", &buffer[..5], b"later")
+}
+
+fn a_waiting_read_completes_at_the_end_of_the_file(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends()?;
+    let mut ring = Ring::new()?;
+    let mut buffer = [0; 100];
+    ring.submit(read_into(&reader, &mut buffer), REQUEST)?;
+    ring.expect_waiting()?;
+    drop(writer);
+    expect("result", ring.result(REQUEST)?, Ok(0))
+}
+
+fn a_waiting_read_can_be_cancelled_and_takes_nothing(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let mut ring = Ring::new()?;
+    let mut buffer = [0; 100];
+    ring.submit(read_into(&both, &mut buffer), REQUEST)?;
+    ring.expect_waiting()?;
+    ring.cancel()?;
+    write_all(&both, b"mine")?;
+    expect_bytes("what is read afterwards", &read_all(&both, 4)?, b"mine")
+}
+
+fn a_write_goes_in(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let mut ring = Ring::new()?;
+    ring.submit(write_from(&both, b"in"), REQUEST)?;
+    expect("result", ring.result(REQUEST)?, Ok(2))?;
+    expect_bytes("bytes", &read_all(&both, 2)?, b"in")
+}
+
+/// A full pipe whose endpoint waits, as io_uring's requests do.
+fn full(context: &Context) -> Result<(OwnedFd, usize)> {
+    let filler = context.channel.open_both_ways()?;
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&filler)?;
+    let filled = fill(&filler, b'x')?;
+    expect("bytes in the full pipe", filled, CAPACITY)?;
+    Ok((both, filled))
+}
+
+fn a_write_to_a_full_pipe_completes_with_room(context: &Context) -> Result<()> {
+    let (both, filled) = full(context)?;
+    let mut ring = Ring::new()?;
+    ring.submit(write_from(&both, b"last"), REQUEST)?;
+    ring.expect_waiting()?;
+    read_all(&both, filled)?;
+    expect("result", ring.result(REQUEST)?, Ok(4))?;
+    expect_bytes("bytes", &read_all(&both, 4)?, b"last")
+}
+
+fn a_waiting_write_can_be_cancelled_and_leaves_nothing(context: &Context) -> Result<()> {
+    let (both, filled) = full(context)?;
+    let mut ring = Ring::new()?;
+    ring.submit(write_from(&both, b"never"), REQUEST)?;
+    ring.expect_waiting()?;
+    ring.cancel()?;
+    read_all(&both, filled)?;
+    write_all(&both, b"mine")?;
+    expect_bytes("what is read afterwards", &read_all(&both, 4)?, b"mine")
+}
+
+fn a_write_without_a_reader_is_epipe(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends()?;
+    drop(reader);
+    ignore_sigpipe()?;
+    let mut ring = Ring::new()?;
+    ring.submit(write_from(&writer, b"to nobody"), REQUEST)?;
+    expect("result", ring.result(REQUEST)?, Err(Errno::EPIPE))
+}
+
+fn a_poll_completes_with_data(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let mut ring = Ring::new()?;
+    ring.submit(poll_for(&both, libc::POLLIN), REQUEST)?;
+    ring.expect_waiting()?;
+    write_all(&both, b"x")?;
+    expect("result", ring.result(REQUEST)?, Ok(libc::POLLIN.into()))
+}
+
+fn a_poll_for_room_completes_with_room(context: &Context) -> Result<()> {
+    let (both, _) = full(context)?;
+    let mut ring = Ring::new()?;
+    ring.submit(poll_for(&both, libc::POLLOUT), REQUEST)?;
+    ring.expect_waiting()?;
+    read_all(&both, PIPE_BUF)?;
+    expect("result", ring.result(REQUEST)?, Ok(libc::POLLOUT.into()))
+}
+
+fn a_waiting_poll_can_be_cancelled(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let mut ring = Ring::new()?;
+    ring.submit(poll_for(&both, libc::POLLIN), REQUEST)?;
+    ring.expect_waiting()?;
+    ring.cancel()
+}
+
+/// Nothing may hold the endpoint once the ring that waited on it is gone.
+fn closing_the_ring_ends_what_waits(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends()?;
+    let mut ring = Ring::new()?;
+    let mut buffer = [0; 100];
+    ring.submit(read_into(&reader, &mut buffer), REQUEST)?;
+    ring.expect_waiting()?;
+    drop(ring);
+    drop(reader);
+    ignore_sigpipe()?;
+    let deadline = Deadline::of_patience();
+    while write(&writer, b"x") != Err(Errno::EPIPE) {
+        if deadline.passed() {
+            bail!("the reader was still there {:?} after its ring and its file were closed", deadline.span());
+        }
+        sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
