@@ -40,6 +40,8 @@ topic!(
         a_signal_ends_a_waiting_writers_open_with_eintr,
         an_interrupted_open_leaves_no_reader_behind,
         an_interrupted_open_leaves_no_writer_behind,
+        a_killed_open_leaves_no_reader_behind,
+        a_killed_open_leaves_no_writer_behind,
         a_restarting_signal_lets_a_readers_open_go_on,
         a_restarting_signal_lets_a_writers_open_go_on,
         neither_reading_nor_writing_is_einval,
@@ -106,11 +108,44 @@ fn writeonly_nonblocking_with_a_reader_succeeds(context: &Context) -> Result<()>
     expect("result of the open", child.finish()?, Ok(()))
 }
 
+/// A pipe goes with its last endpoint, and wrong counts with it: somebody else has to be there to see them. Here that is
+/// another reader; once it has left too, a writer must find the pipe broken.
+fn expect_no_reader_after(
+    context: &Context,
+    what_happens: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let witness = waiting_opener(&context.channel, OFlag::O_RDONLY)?;
+    what_happens()?;
+    let writer = context.channel.open_writer_now()?;
+    expect_released(witness)?;
+    expect(
+        "a write after the last reader left",
+        write(&writer, b"x"),
+        Err(Errno::EPIPE),
+    )
+}
+
+/// As above for writers: a reader must find the end of the file.
+fn expect_no_writer_after(
+    context: &Context,
+    what_happens: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let witness = waiting_opener(&context.channel, OFlag::O_WRONLY)?;
+    what_happens()?;
+    let reader = context.channel.open_reader_now()?;
+    expect_released(witness)?;
+    expect(
+        "a read after the last writer left",
+        read(&reader, &mut [0]),
+        Ok(0),
+    )
+}
+
 fn a_refused_nonblocking_open_leaves_no_writer_behind(context: &Context) -> Result<()> {
-    let refused = context.channel.open(OFlag::O_WRONLY | OFlag::O_NONBLOCK);
-    expect("result of the open", refused.map(drop), Err(Errno::ENXIO))?;
-    context.channel.expect_no_writer()?;
-    waiting_opener(&context.channel, OFlag::O_RDONLY)?.expect_still_asleep_in(Call::Open)
+    expect_no_writer_after(context, || {
+        let refused = context.channel.open(OFlag::O_WRONLY | OFlag::O_NONBLOCK);
+        expect("result of the open", refused.map(drop), Err(Errno::ENXIO))
+    })
 }
 
 fn a_waiting_opener_counts_as_the_other_sides_partner(context: &Context) -> Result<()> {
@@ -223,13 +258,23 @@ fn a_signal_ends_a_waiting_writers_open_with_eintr(context: &Context) -> Result<
 }
 
 fn an_interrupted_open_leaves_no_reader_behind(context: &Context) -> Result<()> {
-    expect_interrupted(context, OFlag::O_RDONLY)?;
-    context.channel.expect_no_reader()
+    expect_no_reader_after(context, || expect_interrupted(context, OFlag::O_RDONLY))
 }
 
 fn an_interrupted_open_leaves_no_writer_behind(context: &Context) -> Result<()> {
-    expect_interrupted(context, OFlag::O_WRONLY)?;
-    context.channel.expect_no_writer()
+    expect_no_writer_after(context, || expect_interrupted(context, OFlag::O_WRONLY))
+}
+
+fn kill_waiting_opener(context: &Context, flags: OFlag) -> Result<()> {
+    waiting_opener(&context.channel, flags)?.kill()
+}
+
+fn a_killed_open_leaves_no_reader_behind(context: &Context) -> Result<()> {
+    expect_no_reader_after(context, || kill_waiting_opener(context, OFlag::O_RDONLY))
+}
+
+fn a_killed_open_leaves_no_writer_behind(context: &Context) -> Result<()> {
+    expect_no_writer_after(context, || kill_waiting_opener(context, OFlag::O_WRONLY))
 }
 
 fn expect_restarted(context: &Context, flags: OFlag, partner: OFlag) -> Result<()> {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ordinary programs, which know nothing of Sluice, as a user would put them together in a shell.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -11,8 +13,9 @@ use nix::sys::signal::Signal;
 use nix::unistd::write;
 
 use crate::registry::{Context, topic};
-use crate::support::channel::write_all;
-use crate::support::check::expect;
+use crate::support::channel::{CAPACITY, write_all};
+use crate::support::check::{expect, expect_bytes};
+use crate::support::random::stream_bytes;
 
 topic!(
     "programs",
@@ -50,40 +53,49 @@ fn shell(context: &Context, script: &str) -> Result<String> {
         .to_owned())
 }
 
+/// Fails unless `copy`, in the scratch directory, has the bytes of the original.
+fn expect_copied(context: &Context, original: &str) -> Result<()> {
+    let read = |path: &Path| fs::read(path).with_context(|| format!("reading {}", path.display()));
+    let copy = read(&context.scratch.join("copy"))?;
+    expect_bytes("the copy", &copy, &read(Path::new(original))?)
+}
+
 fn cat_to_cat_copies_a_file(context: &Context) -> Result<()> {
-    let script = r#"cat "$BASH" > "$PIPE" & cat "$PIPE" > copy; wait $!; cmp "$BASH" copy"#;
-    shell(context, script).map(drop)
+    let script = r#"cat "$BASH" > "$PIPE" & cat "$PIPE" > copy; wait $!; echo "$BASH""#;
+    expect_copied(context, &shell(context, script)?)
 }
 
 fn dd_to_sha256sum_keeps_the_sum(context: &Context) -> Result<()> {
-    let sent = shell(
-        context,
-        r#"dd if="$BASH" of="$PIPE" bs=64k status=none & sha256sum < "$PIPE"; wait $!"#,
-    )?;
-    expect("the sum", sent, shell(context, r#"sha256sum < "$BASH""#)?)
+    let script = r#"
+        dd if="$BASH" of="$PIPE" bs=64k status=none &
+        sha256sum < "$PIPE"
+        wait $!
+        sha256sum < "$BASH""#;
+    let sums = shell(context, script)?;
+    let (sent, original) = sums.split_once('\n').context("two sums")?;
+    expect("the sum", sent, original)
 }
 
 fn tar_to_tar_copies_a_tree(context: &Context) -> Result<()> {
-    let script = r#"
-        mkdir -p from/deep/er to
-        cp "$BASH" from/deep/large
-        seq 10000 > from/deep/er/lines
-        ln -s large from/deep/link
-        tar -C from -cf - . > "$PIPE" &
-        tar -C to -xf - < "$PIPE"
-        wait $!
-        diff -r from to
-        readlink to/deep/link"#;
-    expect(
-        "where the copied link points",
-        shell(context, script)?,
-        "large".to_owned(),
-    )
+    let (from, to) = (context.scratch.join("from"), context.scratch.join("to"));
+    let content = stream_bytes(0, 0, 5 * CAPACITY + 1);
+    fs::create_dir_all(from.join("deep/er")).context("making a tree")?;
+    fs::create_dir(&to).context("making a directory")?;
+    fs::write(from.join("deep/large"), &content).context("writing a large file")?;
+    fs::write(from.join("deep/er/small"), b"x").context("writing a small file")?;
+    symlink("large", from.join("deep/link")).context("making a link")?;
+    let script = r#"tar -C from -cf - . > "$PIPE" & tar -C to -xf - < "$PIPE"; wait $!"#;
+    shell(context, script)?;
+    let copied = |name: &str| fs::read(to.join(name)).with_context(|| format!("reading {name}"));
+    expect_bytes("the large file", &copied("deep/large")?, &content)?;
+    expect_bytes("the small file", &copied("deep/er/small")?, b"x")?;
+    let link = fs::read_link(to.join("deep/link")).context("reading the link")?;
+    expect("where the link points", link, PathBuf::from("large"))
 }
 
 fn pv_to_pv_copies_a_file(context: &Context) -> Result<()> {
-    let script = r#"pv -q "$BASH" > "$PIPE" & pv -q "$PIPE" > copy; wait $!; cmp "$BASH" copy"#;
-    shell(context, script).map(drop)
+    let script = r#"pv -q "$BASH" > "$PIPE" & pv -q "$PIPE" > copy; wait $!; echo "$BASH""#;
+    expect_copied(context, &shell(context, script)?)
 }
 
 fn socat_to_socat_copies_a_file(context: &Context) -> Result<()> {
@@ -91,8 +103,8 @@ fn socat_to_socat_copies_a_file(context: &Context) -> Result<()> {
         socat -u OPEN:"$BASH",rdonly OPEN:"$PIPE",wronly &
         socat -u OPEN:"$PIPE",rdonly CREATE:copy
         wait $!
-        cmp "$BASH" copy"#;
-    shell(context, script).map(drop)
+        echo "$BASH""#;
+    expect_copied(context, &shell(context, script)?)
 }
 
 fn head_ends_a_program_that_writes_for_ever(context: &Context) -> Result<()> {

@@ -77,26 +77,6 @@ impl Channel {
         let writer = self.open_writer_now()?;
         Ok((reader, writer))
     }
-
-    /// Fails if somebody still counts as a reader.
-    pub fn expect_no_reader(&self) -> Result<()> {
-        let seen = self.open(OFlag::O_WRONLY | OFlag::O_NONBLOCK).map(drop);
-        ensure!(
-            seen == Err(Errno::ENXIO),
-            "opening for writing without waiting: expected ENXIO, as there is no reader, saw {seen:?}"
-        );
-        Ok(())
-    }
-
-    /// Fails if somebody still counts as a writer.
-    pub fn expect_no_writer(&self) -> Result<()> {
-        let seen = read(&self.open_reader_now()?, &mut [0]);
-        ensure!(
-            seen == Ok(0),
-            "reading without waiting: expected the end of the file, as there is no writer, saw {seen:?}"
-        );
-        Ok(())
-    }
 }
 
 pub fn set_blocking(fd: &impl AsFd) -> Result<()> {

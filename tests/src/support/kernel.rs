@@ -9,6 +9,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 
+use super::time;
+
 const LOG: &str = "/dev/kmsg";
 
 /// The kernel log from the moment of its making on.
@@ -87,15 +89,35 @@ fn parse_slabinfo(table: &str) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// Free pages, after the caches of file contents and names, which come and go for reasons of their own, were emptied.
+/// Free pages, once they hold still. First the caches of file contents and names, which come and go for reasons of their
+/// own, are emptied, and the counts that each processor keeps are added up.
 pub fn free_pages() -> Result<u64> {
-    fs::write("/proc/sys/vm/drop_caches", "3").context("dropping the caches")?;
-    let table = fs::read_to_string("/proc/vmstat").context("reading /proc/vmstat")?;
-    table
+    const STILL: u64 = 16;
+    let mut last = 0;
+    time::eventually("the number of free pages holds still", || {
+        fs::write("/proc/sys/vm/drop_caches", "3").context("dropping the caches")?;
+        fs::write("/proc/sys/vm/stat_refresh", "1").context("adding up the counts")?;
+        let zones = fs::read_to_string("/proc/zoneinfo").context("reading /proc/zoneinfo")?;
+        let now = parse_free_pages(&zones);
+        ensure!(now > 0, "/proc/zoneinfo tells of no free page");
+        let still = now.abs_diff(last) <= STILL;
+        last = now;
+        Ok(still.then_some(now))
+    })
+}
+
+/// Those that a zone calls free and those that a processor keeps at hand, which can be thousands.
+fn parse_free_pages(zones: &str) -> u64 {
+    zones
         .lines()
-        .find_map(|line| line.strip_prefix("nr_free_pages "))
-        .and_then(|count| count.parse().ok())
-        .context("/proc/vmstat has no nr_free_pages")
+        .filter_map(|line| {
+            let line = line.trim_start();
+            let number = line
+                .strip_prefix("pages free ")
+                .or_else(|| line.strip_prefix("count:"))?;
+            number.trim().parse::<u64>().ok()
+        })
+        .sum()
 }
 
 /// delete_module(2), answering at once if the module is in use.
@@ -113,6 +135,23 @@ mod tests {
     fn a_log_record_is_stripped_to_its_message() {
         let record = "4,512,1234567,-;sluice: refused; try again\n SUBSYSTEM=misc\n";
         assert_eq!(message_of(record), "sluice: refused; try again");
+    }
+
+    #[test]
+    fn pages_at_hand_are_free_too() {
+        let zones = "\
+Node 0, zone    DMA32
+  pages free     400
+        boost    0
+        min      11
+  pagesets
+    cpu: 0
+              count:    30
+              high:     80
+    cpu: 1
+              count: 2
+";
+        assert_eq!(parse_free_pages(zones), 432);
     }
 
     #[test]
