@@ -15,7 +15,7 @@ help: ## list the targets
 	@echo 'the tests, KERNEL=6.12 the kernel for demo, shell and bench.'
 
 demo: ## two containers send real files through one device node, isolated
-	@vm/with-module $(KERNEL) build/cargo/release/sluice-demo
+	@vm/program $(KERNEL) sluice-demo
 
 check: ## build and pass every test, on every kernel
 	@tests/check
@@ -24,7 +24,7 @@ shell: ## a prompt in the VM with the module loaded
 	@vm/shell $(KERNEL)
 
 bench: ## measure against pipe(2) in the VM
-	@vm/with-module $(KERNEL) build/cargo/release/sluice-bench
+	@vm/program $(KERNEL) sluice-bench --json build/bench/results.json
 
 format: ## layout of Rust and shell sources
 	@tests/check format

@@ -120,7 +120,11 @@ fn measure(options: &Options) -> Result<()> {
 /// Our own cgroups, or why there are none. Without the device they are not needed, so a plain user may measure the rest.
 fn cgroups(options: &Options) -> Result<(Option<Rc<Tree>>, String)> {
     if !SluicePipe::is_there() {
-        return Ok((None, "/dev/sluice/pipe is not there; load the module with --module build/module/6.12/sluice.ko".into()));
+        return Ok((
+            None,
+            "/dev/sluice/pipe is not there; load the module with --module \"$(vm/module 6.12)\""
+                .into(),
+        ));
     }
     match Tree::create("sluice-bench") {
         Ok(tree) => Ok((Some(Rc::new(tree)), String::new())),
@@ -167,4 +171,53 @@ fn run(plan: &Plan, rounds: usize) -> Result<Vec<Outcome>> {
         .collect();
     progress.finish();
     outcomes
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_options_are_consistent_and_have_working_defaults() {
+        Options::command().debug_assert();
+        let options = Options::parse_from(["sluice-bench"]);
+        assert_eq!(options.size, [64, 1024, 4096, 65536]);
+        assert_eq!(
+            options.suite,
+            [Suite::Rtt, Suite::Throughput, Suite::Tar, Suite::Isolation]
+        );
+        assert_eq!(
+            (options.rounds(), options.duration()),
+            (5, Duration::from_secs(1))
+        );
+    }
+
+    #[test]
+    fn what_is_said_goes_before_quick() {
+        let options =
+            Options::parse_from(["sluice-bench", "--quick", "--rounds", "7", "--size", "1,2"]);
+        assert_eq!(
+            (options.rounds(), options.duration()),
+            (7, Duration::from_millis(200))
+        );
+        assert_eq!(options.size, [1, 2]);
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused() {
+        for arguments in [
+            ["--size", "0"],
+            ["--rounds", "0"],
+            ["--duration", "0"],
+            ["--duration", "inf"],
+            ["--suite", "all"],
+        ] {
+            assert!(
+                Options::try_parse_from([&["sluice-bench"], &arguments[..]].concat()).is_err(),
+                "{arguments:?}"
+            );
+        }
+    }
 }

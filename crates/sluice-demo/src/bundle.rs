@@ -33,9 +33,7 @@ impl Bundle {
         // crun wants the root to be a mount of its own.
         bind(rootfs, &root)?;
         let node = fs::metadata(PIPE_NODE).with_context(|| {
-            format!(
-                "there is no {PIPE_NODE}; load the module with --module build/module/6.12/sluice.ko"
-            )
+            format!("there is no {PIPE_NODE}; load the module with --module \"$(vm/module 6.12)\"")
         })?;
         let configuration = configuration(spec, node.rdev());
         fs::write(

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +14,6 @@ use anyhow::{Context, Result, bail};
 
 use crate::bundle::Bundle;
 use crate::protocol::{Event, Order, line};
-use crate::worker::PROGRAM;
 
 /// For crun to do what it should do at once.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -100,39 +99,46 @@ impl Container {
         }
     }
 
-    /// Whether it ended of its own accord, and crun cleared up behind it, once there were no more orders.
-    fn ends(&mut self) -> bool {
-        drop(self.crun.stdin.take());
+    /// Waits for crun, which ends with its container and clears up behind it.
+    fn ended(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             match self.crun.try_wait() {
                 Ok(None) => thread::sleep(Duration::from_millis(10)),
-                Ok(Some(status)) => return status.success(),
-                Err(_) => return false,
+                Ok(Some(status)) => return Some(status),
+                Err(_) => return None,
             }
         }
-        false
+        None
+    }
+
+    /// Fails when the container is gone, which is what is wanted; whatever stays is found with its cgroup.
+    fn force(&self) {
+        let mut delete = crun(&self.state);
+        delete
+            .args(["delete", "--force", &self.id])
+            .stderr(Stdio::null());
+        let _ = delete.status();
     }
 }
 
 impl Drop for Container {
     fn drop(&mut self) {
-        if self.ends() {
+        // Without orders to come it ends of its own accord.
+        drop(self.crun.stdin.take());
+        if self.ended().is_some_and(|status| status.success()) {
             return;
         }
-        // Of a container that is not there any more this takes no notice.
-        let deleted = crun(&self.state)
-            .args(["delete", "--force", &self.id])
-            .status();
-        if !deleted.is_ok_and(|status| status.success()) {
+        self.force();
+        if self.ended().is_none() {
             eprintln!(
-                "container {} could not be removed; end the processes that 'ps' shows as '{PROGRAM} worker'",
+                "crun did not end container {} and is ended itself",
                 self.name
             );
+            // An error here means that it has ended after all.
+            let _ = self.crun.kill();
+            let _ = self.crun.wait();
         }
-        // An error here means that it has ended already.
-        let _ = self.crun.kill();
-        let _ = self.crun.wait();
     }
 }
 

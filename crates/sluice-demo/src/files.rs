@@ -139,7 +139,6 @@ fn rustup_homes() -> Vec<PathBuf> {
     let people = children(Path::new("/home"));
     let homes = own
         .into_iter()
-        .chain([PathBuf::from("/root")])
         .chain(people)
         .map(|home| home.join(".rustup"));
     said.into_iter()

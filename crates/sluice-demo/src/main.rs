@@ -182,3 +182,36 @@ fn summary(options: &Demo, staged: &[Staged; 2], results: &Results, unloaded: bo
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_options_are_consistent_and_refuse_what_makes_no_sense() {
+        Options::command().debug_assert();
+        assert!(Options::try_parse_from(["sluice-demo", "--rounds", "0"]).is_err());
+        assert!(Options::try_parse_from(["sluice-demo", "--write-size", "0"]).is_err());
+    }
+
+    #[test]
+    fn a_worker_understands_what_it_is_started_with() {
+        for way in Way::ALL {
+            let arguments = [
+                "sluice-demo",
+                "worker",
+                "send",
+                "--way",
+                way.argument(),
+                "--write-size",
+                "64",
+            ];
+            let options = Options::try_parse_from(arguments).unwrap();
+            assert!(
+                matches!(options.inside, Some(Inside::Worker(Role::Send(job))) if job.way == way)
+            );
+        }
+    }
+}

@@ -17,6 +17,7 @@ pub struct Progress {
 
 impl Progress {
     pub fn new(what: &str, labels: [String; 2], totals: [u64; 2]) -> Self {
+        let labels = aligned(labels);
         let bars = terminal::draw_target().map(|target| {
             let screen = MultiProgress::with_draw_target(target);
             [0, 1].map(|index| {
@@ -71,8 +72,17 @@ impl Progress {
     }
 }
 
+fn aligned(labels: [String; 2]) -> [String; 2] {
+    let width = labels
+        .iter()
+        .map(|label| label.chars().count())
+        .max()
+        .unwrap_or_default();
+    labels.map(|label| format!("{label:<width$}"))
+}
+
 fn style() -> ProgressStyle {
-    ProgressStyle::with_template("  {prefix} {bar:30} {percent:>3} % {bytes_per_sec}")
+    ProgressStyle::with_template("  {prefix} {bar:30} {percent:>3} % of {decimal_total_bytes}")
         .expect("the template is a constant")
 }
 
@@ -100,6 +110,11 @@ mod tests {
         progress.set(1, 110);
         assert_eq!(progress.said, 50);
         assert_eq!(progress.line(), "  copying: a 100 %, b  55 %");
+    }
+
+    #[test]
+    fn bars_begin_in_one_column() {
+        assert_eq!(aligned(["a".into(), "bcd".into()]), ["a  ", "bcd"]);
     }
 
     #[test]

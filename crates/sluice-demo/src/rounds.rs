@@ -3,6 +3,8 @@
 
 use anyhow::{Result, bail, ensure};
 
+use sluice_bench::harness::units::bytes_per_second;
+
 use crate::crew::{Crew, NAMES};
 use crate::progress::Progress;
 use crate::protocol::{Event, Order, Way};
@@ -45,6 +47,16 @@ pub fn total_rate(round: &Round) -> f64 {
     )
 }
 
+fn rates(round: &Round) -> String {
+    let [a, b] = [0, 1].map(|index| bytes_per_second(round[index].rate()));
+    format!(
+        "{} {a}, {} {b}, both {}",
+        NAMES[0],
+        NAMES[1],
+        bytes_per_second(total_rate(round))
+    )
+}
+
 fn rate(bytes: u64, begin_ns: u64, end_ns: u64) -> f64 {
     bytes as f64 * 1e9 / end_ns.saturating_sub(begin_ns).max(1) as f64
 }
@@ -68,6 +80,7 @@ pub fn run(
             let title = format!("round {number} of {rounds}, {}", way.label());
             let round = transfer(crew, staged, way, write_size, &title)?;
             verify(&round, staged, way)?;
+            eprintln!("  {title}: {}", rates(&round));
             match way {
                 Way::Pipe => results.pipe.push(round),
                 Way::Sluice => results.sluice.push(round),
@@ -131,7 +144,6 @@ fn collect(crew: &mut Crew, progress: &mut Progress) -> Result<Round> {
                 end_ns,
                 sha256,
             } => {
-                progress.set(index, bytes);
                 (delivery.received, delivery.end_ns, delivery.sha256) = (bytes, end_ns, sha256);
             }
             event => bail!(

@@ -60,6 +60,9 @@ pub fn receive(way: Way, read_size: usize) -> Result<()> {
         tell(&Event::Progress { bytes })
     })?;
     let end_ns = clock::now_ns();
+    tell(&Event::Progress {
+        bytes: bytes as u64,
+    })?;
     let sha256 = (way == Way::Sluice).then(|| hexadecimal(&Sha256::digest(&store[..bytes])));
     tell(&Event::Received {
         bytes: bytes as u64,

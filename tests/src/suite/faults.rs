@@ -130,19 +130,33 @@ fn a_faulting_writer_does_not_delay_the_reader_of_earlier_bytes(context: &Contex
     expect_bytes("what it wrote", &read_all(&both, PAGE)?, &[SLOW_BYTE; PAGE])
 }
 
-/// Not on a FIFO, where the reader could not even look.
+/// Its first half is copied, its second is not: the fault comes in the middle of the write, and the write itself lies
+/// across the end of a page of the pipe. Not on a FIFO, where the reader could not even look.
 fn a_short_write_shows_nothing_until_its_fault_ends(context: &Context) -> Result<()> {
+    const HALF: usize = 100;
     let both = context.channel.open_both_ways()?;
-    let writer = stalled_writer(context, 0)?;
-    expect_poll_answers(&both, "OUT")?;
+    write_all(&both, &[b'.'; PAGE - HALF / 2])?;
+    let writer = spawn_stalled("a writer in a page fault", 1, |buffer| {
+        let fd = context.channel.open_both_ways()?;
+        // SAFETY: within the buffer.
+        let start = unsafe { buffer.start().add(PAGE - HALF) };
+        write_at(&fd, start, 2 * HALF).context("the write that faults")
+    })?;
     set_nonblocking(&both)?;
+    expect_bytes(
+        "what is there before it",
+        &read_some(&both, CAPACITY).context("read")?,
+        &[b'.'; PAGE - HALF / 2],
+    )?;
     expect(
         "a read meanwhile",
         read(&both, &mut [0; PAGE]),
         Err(Errno::EAGAIN),
     )?;
-    expect("result of the write", writer.resume()?, Ok(PAGE))?;
-    expect_bytes("what it wrote", &read_all(&both, PAGE)?, &[SLOW_BYTE; PAGE])
+    expect_poll_answers(&both, "OUT")?;
+    expect("bytes that it wrote", writer.resume()?, 2 * HALF)?;
+    let expected = [[0; HALF], [SLOW_BYTE; HALF]].concat();
+    expect_bytes("what it wrote", &read_all(&both, 2 * HALF)?, &expected)
 }
 
 /// Not on a FIFO, whose readers and writers share one lock.

@@ -4,10 +4,11 @@
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::unistd::write;
 
 use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
-use crate::support::channel::{CAPACITY, Channel, fill, read_all, set_nonblocking, write_all};
+use crate::support::channel::{CAPACITY, Channel, read_all, set_nonblocking, write_all};
 use crate::support::check::expect;
 use crate::support::child::{Child, spawn};
 use crate::support::kernel::{free_pages, module_objects, unload_module};
@@ -42,7 +43,11 @@ fn expect_nothing_held() -> Result<()> {
 fn use_pipe(channel: &Channel) -> Result<()> {
     let both = channel.open_both_ways()?;
     set_nonblocking(&both)?;
-    expect("bytes that fill it", fill(&both, b'.')?, CAPACITY)?;
+    expect(
+        "bytes that fill it",
+        write(&both, &[0; 2 * CAPACITY]),
+        Ok(CAPACITY),
+    )?;
     read_all(&both, CAPACITY)?;
     write_all(&both, b"left in it")
 }
@@ -114,17 +119,20 @@ fn expect_dying(cgroup: &Cgroup, expected: u64) -> Result<()> {
     })
 }
 
-/// Makes, uses and removes one cgroup after the other.
+/// Makes and uses one cgroup after the other, and removes each once it is in the next one.
 fn use_cgroups(context: &Context, count: usize) -> Result<()> {
     let home = context.cgroup()?;
+    let mut last = None;
     for number in 0..count {
         let cgroup = home.create_child(&format!("number-{number}"))?;
         cgroup.enter()?;
         use_pipe(&context.channel)?;
-        home.enter()?;
-        cgroup.remove()?;
+        if let Some(last) = last.replace(cgroup) {
+            last.remove()?;
+        }
     }
-    Ok(())
+    home.enter()?;
+    last.as_ref().map_or(Ok(()), Cgroup::remove)
 }
 
 /// Free pages go up and down by themselves, by less than a hundred; a thousand leaks of one page would be a thousand.

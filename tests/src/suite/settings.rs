@@ -171,9 +171,8 @@ fn an_unprivileged_capacity_above_the_modules_limit_is_eperm(context: &Context) 
     let as_nobody = spawn("an unprivileged process", || {
         let fd = context.channel.open_both_ways()?;
         seteuid(Uid::from_raw(65534)).context("becoming nobody")?;
-        Ok([limit, limit + 1].map(|value| {
-            ioctl::set(&fd, SET_CAPACITY, value).map_err(|error| error as i32)
-        }))
+        Ok([limit, limit + 1]
+            .map(|value| ioctl::set(&fd, SET_CAPACITY, value).map_err(|error| error as i32)))
     })?;
     expect(
         "at the limit, and above it",

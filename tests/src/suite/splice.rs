@@ -96,7 +96,9 @@ fn odd_pieces_arrive_whole(context: &Context) -> Result<()> {
     let (in_out, in_into) = pipe()?;
     let (out_out, out_into) = pipe()?;
     let mut at = 0;
-    for count in [1, 4095, 4096, 4097, 100, 8192, 12_289, 3, 4096, 16_384, 20_000] {
+    for count in [
+        1, 4095, 4096, 4097, 100, 8192, 12_289, 3, 4096, 16_384, 20_000,
+    ] {
         let bytes = stream_bytes(3, at, count);
         write_all(&in_into, &bytes)?;
         for (from, to) in [(&in_out, &both), (&both, &out_into)] {
@@ -105,7 +107,11 @@ fn odd_pieces_arrive_whole(context: &Context) -> Result<()> {
                 left -= move_bytes(from, to, left).context("splice")?;
             }
         }
-        expect_bytes(&format!("{count} bytes"), &read_all(&out_out, count)?, &bytes)?;
+        expect_bytes(
+            &format!("{count} bytes"),
+            &read_all(&out_out, count)?,
+            &bytes,
+        )?;
         at += count as u64;
     }
     Ok(())
@@ -218,7 +224,11 @@ fn a_splice_in_without_a_reader_is_epipe(context: &Context) -> Result<()> {
     write_all(&into, b"to nobody")?;
     // SAFETY: no handler runs.
     unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }.context("ignoring SIGPIPE")?;
-    expect("the splice", move_bytes(&out, &writer, 9), Err(Errno::EPIPE))
+    expect(
+        "the splice",
+        move_bytes(&out, &writer, 9),
+        Err(Errno::EPIPE),
+    )
 }
 
 fn scratch_file(context: &Context, bytes: &[u8]) -> Result<File> {
@@ -328,7 +338,11 @@ fn bytes_survive_a_change_of_capacity_among_moved_pages(context: &Context) -> Re
     for pages in [32, 8] {
         ioctl::set(&both, ioctl::SET_CAPACITY, pages * PAGE as u64).context("resizing")?;
     }
-    expect_bytes("the rest", &read_all(&both, bytes.len() - 100)?, &bytes[100..])?;
+    expect_bytes(
+        "the rest",
+        &read_all(&both, bytes.len() - 100)?,
+        &bytes[100..],
+    )?;
     // Two readers, so that one is left to tell whether the moved pages were let go of twice.
     let other = spawn("a second user", || {
         let fd = context.channel.open_both_ways()?;

@@ -44,9 +44,9 @@ impl Ring {
     fn new() -> Result<Self> {
         match IoUring::new(8) {
             Ok(ring) => Ok(Ring(ring)),
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                Err(skip("io_uring is switched off here (kernel.io_uring_disabled)"))
-            }
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => Err(skip(
+                "io_uring is switched off here (kernel.io_uring_disabled)",
+            )),
             Err(error) => Err(error).context("setting up a ring"),
         }
     }
@@ -65,10 +65,17 @@ impl Ring {
             if let Some(entry) = self.0.completion().next() {
                 expect("which request completed", entry.user_data(), name)?;
                 let result = entry.result();
-                return Ok(if result < 0 { Err(Errno::from_raw(-result)) } else { Ok(result) });
+                return Ok(if result < 0 {
+                    Err(Errno::from_raw(-result))
+                } else {
+                    Ok(result)
+                });
             }
             if deadline.passed() {
-                bail!("request {name} did not complete within {:?}", deadline.span());
+                bail!(
+                    "request {name} did not complete within {:?}",
+                    deadline.span()
+                );
             }
             // Also runs what the kernel left for this thread to do.
             self.0.submit().context("entering the ring")?;
@@ -98,7 +105,9 @@ impl Ring {
             let next = self.0.completion().next();
             match next {
                 Some(entry) => seen.push((entry.user_data(), entry.result())),
-                None if deadline.passed() => bail!("after the cancellation only {seen:?} completed"),
+                None if deadline.passed() => {
+                    bail!("after the cancellation only {seen:?} completed")
+                }
                 None => {
                     self.0.submit().context("entering the ring")?;
                     sleep(Duration::from_millis(1));
@@ -265,7 +274,10 @@ fn closing_the_ring_ends_what_waits(context: &Context) -> Result<()> {
     let deadline = Deadline::of_patience();
     while write(&writer, b"x") != Err(Errno::EPIPE) {
         if deadline.passed() {
-            bail!("the reader was still there {:?} after its ring and its file were closed", deadline.span());
+            bail!(
+                "the reader was still there {:?} after its ring and its file were closed",
+                deadline.span()
+            );
         }
         sleep(Duration::from_millis(1));
     }

@@ -213,7 +213,7 @@ fn the_last_readers_leaving_wakes_every_writer(context: &Context) -> Result<()> 
 fn a_killed_sleeper_does_not_swallow_the_wake_up(context: &Context) -> Result<()> {
     let both = context.channel.open_both_ways()?;
     set_nonblocking(&both)?;
-    for _ in 0..20 {
+    for _ in 0..10 {
         let mut readers = sleeping_readers(context, 2)?;
         let first = readers.remove(0);
         let second = readers.remove(0);

@@ -244,6 +244,7 @@ impl Pair {
     pub fn finish(mut self, limit: Duration) -> Result<[Vec<u64>; 2]> {
         let [first, second] = &mut self.workers;
         let first = first.finish(Instant::now() + limit);
+        interrupt::check()?;
         // Once one has failed the other has nothing left to wait for.
         let limit = if first.is_ok() { limit } else { ENDING };
         both(first, second.finish(Instant::now() + limit))

@@ -4,6 +4,7 @@
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use indicatif::{ProgressDrawTarget, TermLike};
 
@@ -12,6 +13,7 @@ pub fn draw_target() -> Option<ProgressDrawTarget> {
     if env::var("SLUICE_TTY").is_ok_and(|value| value == "1") {
         return Some(ProgressDrawTarget::term_like(Box::new(FarTerminal {
             columns: columns(env::var("COLUMNS").ok().as_deref()),
+            unsent: Mutex::default(),
         })));
     }
     io::stderr().is_terminal().then(ProgressDrawTarget::stderr)
@@ -25,15 +27,22 @@ fn columns(value: Option<&str>) -> u16 {
         .unwrap_or(USUAL)
 }
 
-/// A terminal that this process cannot ask anything, only write to.
+/// A terminal that this process cannot ask anything, only write to. What makes up one picture is sent in one write: each
+/// is dear inside a VM.
 #[derive(Debug)]
 struct FarTerminal {
     columns: u16,
+    unsent: Mutex<String>,
 }
 
 impl FarTerminal {
     fn write(&self, text: &str) -> io::Result<()> {
-        io::stderr().write_all(text.as_bytes())
+        self.unsent().push_str(text);
+        Ok(())
+    }
+
+    fn unsent(&self) -> MutexGuard<'_, String> {
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn move_cursor(&self, cells: usize, direction: char) -> io::Result<()> {
@@ -78,13 +87,29 @@ impl TermLike for FarTerminal {
     }
 
     fn flush(&self) -> io::Result<()> {
-        io::stderr().flush()
+        let picture = std::mem::take(&mut *self.unsent());
+        io::stderr().write_all(picture.as_bytes())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_sent_before_the_picture_is_whole() {
+        let terminal = FarTerminal {
+            columns: 80,
+            unsent: Mutex::default(),
+        };
+        terminal.clear_line().unwrap();
+        terminal.move_cursor_up(2).unwrap();
+        terminal.move_cursor_down(0).unwrap();
+        terminal.write_line("half").unwrap();
+        assert_eq!(*terminal.unsent(), "\r\x1b[2K\x1b[2Ahalf\n");
+        terminal.flush().unwrap();
+        assert!(terminal.unsent().is_empty());
+    }
 
     #[test]
     fn the_width_is_taken_from_columns_and_80_otherwise() {

@@ -33,9 +33,12 @@ fn scaled(value: f64, units: &[&str; 4]) -> String {
     format!("{} {unit}", figures(value / divisor))
 }
 
-/// Both in the unit of the larger one.
+/// Both in the unit of the larger one, unless the smaller one would vanish in it.
 fn range(min: f64, max: f64, units: &[&str; 4]) -> String {
     let (divisor, unit) = scale(max, units);
+    if min < divisor / 100.0 {
+        return format!("{} … {}", scaled(min, units), scaled(max, units));
+    }
     format!(
         "{} … {} {unit}",
         figures(min / divisor),
@@ -111,9 +114,10 @@ mod tests {
     }
 
     #[test]
-    fn a_range_has_one_unit() {
+    fn a_range_has_one_unit_where_that_can_be() {
         assert_eq!(nanosecond_range(900.0, 1200.0), "0.90 … 1.20 µs");
         assert_eq!(rate_range(2e6, 30e6), "2.00 … 30.0 MB/s");
+        assert_eq!(nanosecond_range(790.0, 2.82e6), "790 ns … 2.82 ms");
         assert_eq!(per_second(123_400.0), "123 k/s");
         assert_eq!(per_second(7.0), "7.00/s");
     }
