@@ -151,7 +151,8 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 			break;
 		}
 		ret = sluice_wait_until(pipe->writable,
-					sluice_pipe_room(pipe) >= wanted || !READ_ONCE(pipe->readers),
+					sluice_pipe_room(pipe) >= wanted ||
+					!READ_ONCE(pipe->readers),
 					&end->spin);
 		if (ret)
 			break;
