@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 use std::fs::{self, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
 use anyhow::{Context, Result, ensure};
@@ -104,6 +104,18 @@ pub fn free_pages() -> Result<u64> {
         last = now;
         Ok(still.then_some(now))
     })
+}
+
+/// Whether this kernel has KASAN, whose quarantine holds what was freed until there is too much of it.
+pub fn freed_memory_is_kept_back() -> Result<bool> {
+    let symbols = fs::File::open("/proc/kallsyms").context("opening /proc/kallsyms")?;
+    for line in BufReader::new(symbols).lines() {
+        let line = line.context("reading /proc/kallsyms")?;
+        if line.ends_with(" kasan_quarantine_put") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Those that a zone calls free and those that a processor keeps at hand, which can be thousands.
