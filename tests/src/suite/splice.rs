@@ -56,6 +56,15 @@ fn move_bytes(from: &impl AsFd, to: &impl AsFd, count: usize) -> nix::Result<usi
     splice(from, None, to, None, count, SpliceFFlags::empty())
 }
 
+/// Moves exactly `count` bytes, in as many calls as it takes.
+fn move_all(from: &impl AsFd, to: &impl AsFd, count: usize) -> Result<()> {
+    let mut left = count;
+    while left > 0 {
+        left -= move_bytes(from, to, left).context("splice")?;
+    }
+    Ok(())
+}
+
 fn move_bytes_now(from: &impl AsFd, to: &impl AsFd, count: usize) -> nix::Result<usize> {
     splice(from, None, to, None, count, SpliceFFlags::SPLICE_F_NONBLOCK)
 }
@@ -66,10 +75,7 @@ fn a_splice_out_delivers_the_bytes_in_order(context: &Context) -> Result<()> {
     let bytes = stream_bytes(1, 0, 3 * CAPACITY);
     for piece in bytes.chunks(CAPACITY / 2) {
         write_all(&both, piece)?;
-        let mut left = piece.len();
-        while left > 0 {
-            left -= move_bytes(&both, &into, left).context("splice")?;
-        }
+        move_all(&both, &into, piece.len())?;
         expect_bytes("a piece", &read_all(&out, piece.len())?, piece)?;
     }
     Ok(())
@@ -81,10 +87,7 @@ fn a_splice_in_delivers_the_bytes_in_order(context: &Context) -> Result<()> {
     let bytes = stream_bytes(2, 0, 3 * CAPACITY);
     for piece in bytes.chunks(CAPACITY / 2) {
         write_all(&into, piece)?;
-        let mut left = piece.len();
-        while left > 0 {
-            left -= move_bytes(&out, &both, left).context("splice")?;
-        }
+        move_all(&out, &both, piece.len())?;
         expect_bytes("a piece", &read_all(&both, piece.len())?, piece)?;
     }
     Ok(())
@@ -102,10 +105,7 @@ fn odd_pieces_arrive_whole(context: &Context) -> Result<()> {
         let bytes = stream_bytes(3, at, count);
         write_all(&in_into, &bytes)?;
         for (from, to) in [(&in_out, &both), (&both, &out_into)] {
-            let mut left = count;
-            while left > 0 {
-                left -= move_bytes(from, to, left).context("splice")?;
-            }
+            move_all(from, to, count)?;
         }
         expect_bytes(
             &format!("{count} bytes"),
@@ -309,10 +309,7 @@ fn whole_pages_move_out_without_a_copy(context: &Context) -> Result<()> {
     let both = context.channel.open_both_ways()?;
     let (out, into) = pipe()?;
     write_all(&both, &bytes)?;
-    let mut left = bytes.len();
-    while left > 0 {
-        left -= move_bytes(&both, &into, left).context("splice")?;
-    }
+    move_all(&both, &into, bytes.len())?;
     expect("pages moved out", ioctl::info(&both)?.pages_moved_out, 8)?;
     expect_bytes("the bytes", &read_all(&out, bytes.len())?, &bytes)
 }
