@@ -6,6 +6,8 @@ TREE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 # shellcheck disable=SC2034 # used by the scripts that source this file
 BUILD=$TREE/build
 SLUICE_CACHE=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}
+# A plain user's PATH on Debian lacks the folder that depmod and its like are in.
+PATH=$PATH:/usr/sbin:/sbin
 
 # Progress goes to stderr: stdout belongs to each script's result.
 say() {
