@@ -16,7 +16,7 @@ use sluice_bench::harness::pinning::Placement;
 use sluice_bench::harness::progress::Progress;
 use sluice_bench::harness::report::{self, Results};
 use sluice_bench::harness::rounds::Outcome;
-use sluice_bench::mechanisms::SluicePipe;
+use sluice_bench::mechanisms::{Mechanism, SluicePipe, Waiting};
 use sluice_bench::suites::{Plan, Suite, probe_class};
 
 #[derive(Parser)]
@@ -140,10 +140,14 @@ fn plan(options: &Options, tree: Option<&Rc<Tree>>, missing: String) -> Result<P
         placements: possible(&options.placement)?,
         duration: options.duration(),
         home: tree.map(|tree| tree.fresh()).transpose()?,
-        sluice: tree
-            .map(|tree| Rc::new(SluicePipe::new(Rc::clone(tree))) as _)
-            .ok_or(missing),
+        sluice: tree.map(sluice_pipes).ok_or(missing),
     })
+}
+
+fn sluice_pipes(tree: &Rc<Tree>) -> Vec<Rc<dyn Mechanism>> {
+    [Waiting::Sleep, Waiting::Spin]
+        .map(|waiting| Rc::new(SluicePipe::new(Rc::clone(tree), waiting)) as _)
+        .into()
 }
 
 fn possible(placements: &[Placement]) -> Result<Vec<Placement>> {

@@ -100,6 +100,8 @@ impl From<Summary> for Distribution {
 #[derive(Serialize)]
 struct Ratio {
     to: String,
+    /// Of the two one spins and the other sleeps.
+    across_waiting: bool,
     median: f64,
     min: f64,
     max: f64,
@@ -201,6 +203,7 @@ fn ratio(outcome: &Outcome, series: &Series) -> Option<Ratio> {
     let Spread { median, min, max } = series.ratio_to(reference)?;
     Some(Ratio {
         to: reference.contender.label.clone(),
+        across_waiting: !series.waits_like(reference),
         median,
         min,
         max,
@@ -268,7 +271,7 @@ fn line(outcome: &Outcome, series: &Series, title: String) -> [String; 9] {
         ratio
             .map(|ratio| units::ratio_range(ratio.min, ratio.max))
             .unwrap_or_default(),
-        verdict(outcome, series).unwrap_or_default().into(),
+        verdict(outcome, series).unwrap_or_default(),
     ]
 }
 
@@ -288,19 +291,24 @@ fn detail(outcome: &Outcome, series: &Series) -> Option<String> {
 }
 
 /// Better or worse only where the rounds of the two do not overlap.
-fn verdict(outcome: &Outcome, series: &Series) -> Option<&'static str> {
+fn verdict(outcome: &Outcome, series: &Series) -> Option<String> {
     let reference = reference_of(outcome, series)?;
     series.ratio_to(reference)?;
     let (ours, theirs) = (series.spread(), reference.spread());
-    if ours.overlaps(&theirs) {
-        return Some("within spread");
-    }
     let smaller = ours.median < theirs.median;
-    Some(if smaller == (outcome.headline == Headline::Latency) {
+    let verdict = if ours.overlaps(&theirs) {
+        "within spread"
+    } else if smaller == (outcome.headline == Headline::Latency) {
         "faster"
     } else {
         "slower"
-    })
+    };
+    let label = if series.waits_like(reference) {
+        ""
+    } else {
+        ", spin against sleep"
+    };
+    Some(format!("{verdict}{label}"))
 }
 
 /// One line for each reason, however many cells it concerns.
@@ -377,20 +385,29 @@ mod tests {
     fn better_means_beyond_both_spreads() {
         let judge = |headline, theirs: &[f64], ours: &[f64]| {
             let outcome = outcome(headline, theirs, ours);
-            verdict(&outcome, &outcome.series[1])
+            verdict(&outcome, &outcome.series[1]).unwrap()
         };
         assert_eq!(
             judge(Headline::Latency, &[10.0, 12.0], &[5.0, 9.0]),
-            Some("faster")
+            "faster"
         );
-        assert_eq!(
-            judge(Headline::Rate, &[10.0, 12.0], &[5.0, 9.0]),
-            Some("slower")
-        );
+        assert_eq!(judge(Headline::Rate, &[10.0, 12.0], &[5.0, 9.0]), "slower");
         assert_eq!(
             judge(Headline::Rate, &[10.0, 12.0], &[11.0, 20.0]),
-            Some("within spread")
+            "within spread"
         );
+    }
+
+    #[test]
+    fn a_spinner_against_a_sleeper_is_labelled_so() {
+        let mut outcome = outcome(Headline::Latency, &[10.0], &[5.0]);
+        outcome.series[1].contender.waiting = Waiting::Spin;
+        assert_eq!(
+            verdict(&outcome, &outcome.series[1]).unwrap(),
+            "faster, spin against sleep"
+        );
+        let rows = serde_json::to_value(rows(&outcome, None)).unwrap();
+        assert_eq!(rows[1]["ratio"]["across_waiting"], true);
     }
 
     #[test]

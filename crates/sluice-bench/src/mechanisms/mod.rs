@@ -30,6 +30,14 @@ pub trait Mechanism {
 
     fn waiting(&self) -> Waiting;
 
+    /// How tables call it.
+    fn label(&self) -> String {
+        match self.waiting() {
+            Waiting::Sleep => self.name().to_string(),
+            Waiting::Spin => format!("{} (spins)", self.name()),
+        }
+    }
+
     /// A new link, made before the two processes are.
     fn link(&self) -> Result<Box<dyn Link>>;
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! /dev/sluice/pipe. Each cgroup has one, so each link lives in a cgroup of its own: both processes enter it, open, and may
-//! move on, since an endpoint stays with the pipe that it was opened on.
+//! move on, since an endpoint stays with the pipe that it was opened on. It takes part twice: as it comes, which is spinning
+//! for as long as the module thinks good, and with that turned off.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::mem::size_of;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -15,11 +18,12 @@ use crate::harness::module::PIPE_NODE;
 
 pub struct SluicePipe {
     tree: Rc<Tree>,
+    waiting: Waiting,
 }
 
 impl SluicePipe {
-    pub fn new(tree: Rc<Tree>) -> Self {
-        Self { tree }
+    pub fn new(tree: Rc<Tree>, waiting: Waiting) -> Self {
+        Self { tree, waiting }
     }
 
     pub fn is_there() -> bool {
@@ -33,36 +37,66 @@ impl Mechanism for SluicePipe {
     }
 
     fn waiting(&self) -> Waiting {
-        Waiting::Sleep
+        self.waiting
     }
 
     fn link(&self) -> Result<Box<dyn Link>> {
-        Ok(Box::new(InCgroup(self.tree.fresh()?)))
+        Ok(Box::new(InCgroup {
+            cgroup: self.tree.fresh()?,
+            waiting: self.waiting,
+        }))
     }
 }
 
-struct InCgroup(PathBuf);
+struct InCgroup {
+    cgroup: PathBuf,
+    waiting: Waiting,
+}
+
+impl InCgroup {
+    fn open(&self, options: &mut OpenOptions) -> Result<File> {
+        cgroup::enter(&self.cgroup)?;
+        let file = options.open(PIPE_NODE).with_context(|| format!(
+            "cannot open {PIPE_NODE}; is the module loaded and a cgroup v2 hierarchy mounted? 'dmesg | tail' says more"
+        ))?;
+        if self.waiting == Waiting::Sleep {
+            never_spin(&file)?;
+        }
+        Ok(file)
+    }
+}
+
+/// struct sluice_setting of include/uapi/linux/sluice.h.
+#[repr(C)]
+struct Setting {
+    size: u32,
+    flags: u32,
+    value: u64,
+}
+
+nix::ioctl_readwrite!(set_spin, 0xC7, 0x01, Setting);
+
+fn never_spin(file: &File) -> Result<()> {
+    let mut setting = Setting {
+        size: size_of::<Setting>() as u32,
+        flags: 0,
+        value: 0,
+    };
+    // SAFETY: the kernel reads and writes one Setting, whose size it is told.
+    unsafe { set_spin(file.as_raw_fd(), &mut setting) }.with_context(|| {
+        format!("cannot turn off spinning on {PIPE_NODE}; is an old module loaded?")
+    })?;
+    Ok(())
+}
 
 impl Link for InCgroup {
     fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        cgroup::enter(&self.0)?;
-        let file = File::options().write(true).open(PIPE_NODE);
-        Ok(Box::new(StreamSender(
-            file.with_context(|| refused("writing"))?,
-        )))
+        let file = self.open(File::options().write(true))?;
+        Ok(Box::new(StreamSender(file)))
     }
 
     fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        cgroup::enter(&self.0)?;
-        let file = File::open(PIPE_NODE);
-        Ok(Box::new(StreamReceiver(
-            file.with_context(|| refused("reading"))?,
-        )))
+        let file = self.open(File::options().read(true))?;
+        Ok(Box::new(StreamReceiver(file)))
     }
-}
-
-fn refused(way: &str) -> String {
-    format!(
-        "cannot open {PIPE_NODE} for {way}; is the module loaded and a cgroup v2 hierarchy mounted? 'dmesg | tail' says more"
-    )
 }

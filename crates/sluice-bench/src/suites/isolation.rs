@@ -55,7 +55,7 @@ fn cell(plan: &Plan, mechanism: Rc<dyn Mechanism>) -> Result<Cell> {
     ];
     Ok(Cell {
         suite: "isolation",
-        title: format!("{} 1 KiB {}", mechanism.name(), placement.name()),
+        title: format!("{} 1 KiB {}", mechanism.label(), placement.name()),
         size: Some(SIZE),
         placement,
         headline: Headline::Rate,

@@ -41,8 +41,8 @@ pub struct Plan {
     pub duration: Duration,
     /// Where every measured process ends up, so that the scheduler treats all alike; none without cgroup v2.
     pub home: Option<PathBuf>,
-    /// Ours, or why it cannot take part.
-    pub sluice: Result<Rc<dyn Mechanism>, String>,
+    /// Ours, in each way of waiting, or why they cannot take part.
+    pub sluice: Result<Vec<Rc<dyn Mechanism>>, String>,
 }
 
 impl Plan {
@@ -64,7 +64,7 @@ impl Plan {
     fn rivals(&self) -> (Vec<Rc<dyn Mechanism>>, Vec<Skip>) {
         let mut rivals: Vec<Rc<dyn Mechanism>> = vec![Rc::new(Pipe)];
         match &self.sluice {
-            Ok(sluice) => rivals.push(Rc::clone(sluice)),
+            Ok(sluice) => rivals.extend(sluice.iter().cloned()),
             Err(reason) => {
                 return (
                     rivals,

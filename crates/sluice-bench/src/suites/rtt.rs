@@ -11,7 +11,7 @@ use crate::harness::clock;
 use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement, Skip};
-use crate::mechanisms::{Cacheline, Link, Mechanism, Waiting};
+use crate::mechanisms::{Cacheline, Link, Mechanism};
 
 /// Not counted: caches, branch predictors and the adaptive parts of the kernel settle first.
 const WARM_UP: usize = 200;
@@ -39,10 +39,7 @@ fn cell(plan: &Plan, placement: Placement) -> Result<Cell> {
     let room = plan.room(placement)?;
     let contender = |mechanism: Rc<dyn Mechanism>| Contender {
         mechanism: mechanism.name(),
-        label: match mechanism.waiting() {
-            Waiting::Sleep => mechanism.name().to_string(),
-            Waiting::Spin => format!("{} (spins)", mechanism.name()),
-        },
+        label: mechanism.label(),
         waiting: mechanism.waiting(),
         processes: 2,
         job: Box::new(RoundTrip {

@@ -42,7 +42,7 @@ fn cell(plan: &Plan, placement: Placement, staged: Rc<Staged>) -> Result<Cell> {
     );
     let contender = |mechanism: Rc<dyn Mechanism>| Contender {
         mechanism: mechanism.name(),
-        label: mechanism.name().to_string(),
+        label: mechanism.label(),
         waiting: mechanism.waiting(),
         processes: 2,
         job: Box::new(Tar {

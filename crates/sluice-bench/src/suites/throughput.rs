@@ -28,7 +28,7 @@ fn cell(plan: &Plan, size: usize, placement: Placement) -> Result<Cell> {
     let room = plan.room(placement)?;
     let contender = |mechanism: Rc<dyn Mechanism>| Contender {
         mechanism: mechanism.name(),
-        label: mechanism.name().to_string(),
+        label: mechanism.label(),
         waiting: mechanism.waiting(),
         processes: 2,
         job: Box::new(Stream {
