@@ -116,7 +116,7 @@ static inline size_t sluice_pipe_room(const struct sluice_pipe *pipe)
 
 static inline bool sluice_pipe_is_readable(const struct sluice_pipe *pipe)
 {
-	return sluice_pipe_bytes(pipe) > 0;
+	return READ_ONCE(pipe->head) != READ_ONCE(pipe->tail);
 }
 
 /* The promise of poll(2): a write of up to PIPE_BUF bytes would not wait. */

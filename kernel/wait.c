@@ -13,7 +13,7 @@
 #define WINDOW_FLOOR_NS 2000	/* from here a window grows, and below it there is none */
 #define TURNS_PER_LOOK 16	/* the clock is read once in so many turns */
 
-static unsigned int spin_limit_us = 50;
+static unsigned int spin_limit_us = 200;
 module_param(spin_limit_us, uint, 0644);
 MODULE_PARM_DESC(spin_limit_us, "The longest that any wait may spin before it sleeps, in microseconds; 0: never");
 
@@ -37,28 +37,51 @@ u32 sluice_spin_set_limit(struct sluice_spin *spin, u64 limit_ns)
 	return limit;
 }
 
-void sluice_spin_begin(struct sluice_spell *spell, struct sluice_spin *spin)
+void sluice_wait_begin(struct sluice_wait *wait, struct sluice_spin *spin)
 {
-	spell->spin = spin;
-	spell->turns = 0;
-	spell->began = local_clock();
-	spell->deadline = spell->began + min(READ_ONCE(spin->window_ns), module_limit_ns());
+	init_wait_entry(&wait->entry, WQ_FLAG_EXCLUSIVE);
+	wait->spin = spin;
+	wait->queued = false;
+	wait->spins = READ_ONCE(spin->limit_ns) && single_task_running();
+	if (!wait->spins) {
+		wait->began = 0;
+		return;
+	}
+	wait->turns = 0;
+	wait->began = local_clock();
+	wait->deadline = wait->began + min(READ_ONCE(spin->window_ns), module_limit_ns());
 }
 
-bool sluice_spin_goes_on(struct sluice_spell *spell)
+static bool spin_goes_on(struct sluice_wait *wait)
 {
 	if (need_resched() || !single_task_running())
 		return false;
-	if (spell->turns++ % TURNS_PER_LOOK)
+	if (wait->turns++ % TURNS_PER_LOOK)
 		return true;
-	return !signal_pending(current) && local_clock() < spell->deadline;
+	return !signal_pending(current) && local_clock() < wait->deadline;
 }
 
-void sluice_spin_learn(struct sluice_spell *spell)
+int sluice_wait_step(struct sluice_wait *wait, struct wait_queue_head *queue)
 {
-	struct sluice_spin *spin = spell->spin;
+	if (wait->spins) {
+		wait->spins = spin_goes_on(wait);
+		cpu_relax();
+	} else if (!wait->queued) {
+		wait->interrupted = prepare_to_wait_event(queue, &wait->entry, TASK_INTERRUPTIBLE);
+		wait->queued = true;
+	} else if (wait->interrupted) {
+		return wait->interrupted;
+	} else {
+		schedule();
+		/* Who was woken finds its event, and need not queue up for a last look. */
+		wait->queued = false;
+	}
+	return 0;
+}
+
+static void learn(struct sluice_spin *spin, u64 waited)
+{
 	u32 limit = READ_ONCE(spin->limit_ns), window = READ_ONCE(spin->window_ns);
-	u64 waited = local_clock() - spell->began;
 
 	if (waited <= window)
 		return;
@@ -67,6 +90,13 @@ void sluice_spin_learn(struct sluice_spell *spell)
 	else
 		window = window / 2 < WINDOW_FLOOR_NS ? 0 : window / 2;
 	WRITE_ONCE(spin->window_ns, window);
+}
+
+void sluice_wait_end(struct sluice_wait *wait, struct wait_queue_head *queue)
+{
+	finish_wait(queue, &wait->entry);
+	if (wait->began)
+		learn(wait->spin, local_clock() - wait->began);
 }
 
 /*

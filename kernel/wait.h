@@ -10,8 +10,9 @@
  *
  * One event wakes one exclusive waiter, in order of arrival. The one that was woken owes the next a
  * wake-up if, when it leaves for whatever reason, the condition still holds: so it goes on as a
- * chain, each link only once there is something for it to do. Pollers are not exclusive (unless
- * they asked, EPOLLEXCLUSIVE) and hear every event.
+ * chain, each link only once there is something for it to do. A waiter that a signal ends has left
+ * the queue before it looked for the last time, and so takes no event with it. Pollers are not
+ * exclusive (unless they asked, EPOLLEXCLUSIVE) and hear every event.
  *
  * Spinning. A sleep and a wake-up across CPUs cost microseconds each; a peer that answers sooner is
  * better waited for awake. But spinning only helps while the peer runs elsewhere, so it stops as
@@ -19,12 +20,15 @@
  * window doubles when a wait turned out short enough that spinning would have met it, halves when
  * it did not, and never exceeds the endpoint's limit nor the module's (spin_limit_us). With a limit
  * of 0 a wait costs one comparison more than without this code.
+ *
+ * The limit must cover a wake-up and an answer: when both sides of a conversation have come to
+ * sleep, each waits for the other to be woken, and neither would ever see a wait short enough to
+ * spin again. Hence 200 microseconds, which is also the kernel's choice for a guest's idle CPU
+ * (halt_poll_ns).
  */
 #ifndef SLUICE_WAIT_H
 #define SLUICE_WAIT_H
 
-#include <linux/sched.h>
-#include <linux/sched/stat.h>
 #include <linux/types.h>
 #include <linux/wait.h>
 
@@ -35,46 +39,47 @@ struct sluice_spin {
 };
 
 /* One wait in progress. */
-struct sluice_spell {
+struct sluice_wait {
+	struct wait_queue_entry entry;
 	struct sluice_spin *spin;
 	u64 began;
 	u64 deadline;
 	unsigned int turns;
+	bool spins;			/* still awake, on no queue */
+	bool queued;
+	int interrupted;		/* what a signal makes of it */
 };
 
 void sluice_spin_init(struct sluice_spin *spin);
 /* Sets the limit, cut to the module's, and returns what it is now. */
 u32 sluice_spin_set_limit(struct sluice_spin *spin, u64 limit_ns);
 
-/* True when it is worth looking again; the caller has just seen its condition false. */
-bool sluice_spin_goes_on(struct sluice_spell *spell);
-void sluice_spin_begin(struct sluice_spell *spell, struct sluice_spin *spin);
-/* After the wait, however it ended. */
-void sluice_spin_learn(struct sluice_spell *spell);
+void sluice_wait_begin(struct sluice_wait *wait, struct sluice_spin *spin);
+/*
+ * After a look at the condition, which was false: one turn of spinning, or into the queue, or to
+ * sleep. 0 to look again, -ERESTARTSYS when a signal came.
+ */
+int sluice_wait_step(struct sluice_wait *wait, struct wait_queue_head *queue);
+/* However it ended. */
+void sluice_wait_end(struct sluice_wait *wait, struct wait_queue_head *queue);
 
 /*
  * Waits until @condition; 0, or -ERESTARTSYS when a signal came first. The condition is looked at
- * many times and must have no side effect.
+ * many times and must have no side effect, nor sleep.
  */
-#define sluice_wait_until(queue, condition, spin_)					\
-({											\
-	struct sluice_spin *__spin = (spin_);						\
-	int __err = 0;									\
-											\
-	if (READ_ONCE(__spin->limit_ns) && single_task_running()) {			\
-		struct sluice_spell __spell;						\
-		bool __met;								\
-											\
-		sluice_spin_begin(&__spell, __spin);					\
-		while (!(__met = (condition)) && sluice_spin_goes_on(&__spell))		\
-			cpu_relax();							\
-		if (!__met)								\
-			__err = wait_event_interruptible_exclusive(queue, condition);	\
-		sluice_spin_learn(&__spell);						\
-	} else {									\
-		__err = wait_event_interruptible_exclusive(queue, condition);		\
-	}										\
-	__err;										\
+#define sluice_wait_until(queue, condition, spin)			\
+({									\
+	struct sluice_wait __wait;					\
+	int __err = 0;							\
+									\
+	sluice_wait_begin(&__wait, spin);				\
+	while (!(condition)) {						\
+		__err = sluice_wait_step(&__wait, &(queue));		\
+		if (__err)						\
+			break;						\
+	}								\
+	sluice_wait_end(&__wait, &(queue));				\
+	__err;								\
 })
 
 /* After a change: tells one exclusive waiter and every poller. Pollers filter by @events. */
