@@ -3,6 +3,7 @@
 
 mod atomicity;
 mod device;
+mod exclusive;
 mod faults;
 mod hostile;
 mod interrupts;
@@ -31,6 +32,7 @@ pub const TOPICS: &[Topic] = &[
     interrupts::TOPIC,
     hostile::TOPIC,
     wakeups::TOPIC,
+    exclusive::TOPIC,
     atomicity::TOPIC,
     faults::TOPIC,
     splice::TOPIC,
