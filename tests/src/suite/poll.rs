@@ -45,6 +45,7 @@ topic!(
         a_first_writers_coming_does_not_wake_a_poll_for_data,
         a_poll_with_a_time_limit_comes_back_empty,
         select_tells_of_data_and_room,
+        select_takes_a_broken_pipe_for_writable,
         data_wakes_a_select,
         level_triggered_epoll_tells_until_the_data_is_gone,
         edge_triggered_epoll_tells_once_of_each_write,
@@ -293,6 +294,15 @@ fn select_tells_of_data_and_room(context: &Context) -> Result<()> {
         selected(&reader)?.0,
         true,
     )
+}
+
+/// A write would not wait, it would fail.
+fn select_takes_a_broken_pipe_for_writable(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends_now()?;
+    fill(&writer, b'.')?;
+    expect("whether it is when full", selected(&writer)?.1, false)?;
+    drop(reader);
+    expect("whether it is without a reader", selected(&writer)?.1, true)
 }
 
 fn data_wakes_a_select(context: &Context) -> Result<()> {
