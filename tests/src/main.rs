@@ -32,9 +32,13 @@ struct Arguments {
     #[arg(long, value_enum, default_value = "pipe")]
     on: Target,
 
-    /// Seconds that one test may take
+    /// Seconds that one test may take, beside those of --stress
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = positive)]
     timeout: f64,
+
+    /// Seconds that each stress test lasts
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
+    stress: f64,
 
     /// How many times slower than usual this machine is: stretches every limit [env: SLUICE_TEST_SLOWNESS]
     #[arg(long, value_name = "FACTOR", value_parser = positive)]
@@ -109,9 +113,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
 }
 
 fn run_all(arguments: &Arguments, tests: &[Named], reporter: &mut dyn Reporter) -> Result<bool> {
-    let limit = time::slowed(Duration::from_secs_f64(arguments.timeout));
+    let stress = Duration::from_secs_f64(arguments.stress);
+    let limit = time::slowed(Duration::from_secs_f64(arguments.timeout)) + stress;
     runner::process::adopt_orphans()?;
-    let ground = Ground::lay(arguments.on)?;
+    let ground = Ground::lay(arguments.on, stress)?;
     let mut outcomes = Vec::new();
     for named in tests {
         reporter.begin(&named.name).context("printing")?;

@@ -2,6 +2,7 @@
 //! What a test is, and what it is given.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
@@ -32,6 +33,8 @@ pub struct Context {
     /// An empty directory, removed afterwards.
     pub scratch: PathBuf,
     pub cgroup: Option<Cgroup>,
+    /// How long a test that only repeats itself goes on.
+    pub stress: Duration,
 }
 
 impl Context {

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::stat::Mode;
@@ -20,6 +21,7 @@ pub struct Ground {
     target: Target,
     scratch: PathBuf,
     cgroup: Option<Cgroup>,
+    stress: Duration,
     places: Cell<u32>,
 }
 
@@ -29,7 +31,7 @@ pub struct Place {
 }
 
 impl Ground {
-    pub fn lay(target: Target) -> Result<Self> {
+    pub fn lay(target: Target, stress: Duration) -> Result<Self> {
         let cgroup = match target {
             Target::Fifo => None,
             Target::Pipe => Some(make_cgroup()?),
@@ -41,6 +43,7 @@ impl Ground {
             target,
             scratch,
             cgroup,
+            stress,
             places: Cell::new(0),
         })
     }
@@ -67,6 +70,7 @@ impl Ground {
                 channel: Channel::new(path),
                 scratch,
                 cgroup,
+                stress: self.stress,
             },
         })
     }

@@ -204,6 +204,7 @@ mod tests {
                 channel: Channel::new("/dev/null"),
                 scratch: "/".into(),
                 cgroup: None,
+                stress: Duration::ZERO,
             };
             Ok(run(test, &context, limit))
         });

@@ -2,9 +2,10 @@
 //! Memory that cannot be read or written, whole or in part, and calls that a pipe has no answer for.
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::{fsync, read};
@@ -14,7 +15,10 @@ use crate::support::channel::{
     CAPACITY, PIPE_BUF, read_all, read_some, set_nonblocking, write_all,
 };
 use crate::support::check::{expect, expect_bytes};
+use crate::support::child::{Child, spawn_keeping};
 use crate::support::memory::{EdgeBuffer, Mapping, PAGE, read_at, write_at};
+use crate::support::notice::Notice;
+use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
 
 topic!(
@@ -26,6 +30,9 @@ topic!(
         a_short_write_from_partly_bad_memory_is_efault_and_writes_nothing,
         a_large_write_from_partly_bad_memory_writes_what_it_says,
         a_fault_leaves_no_lock_behind,
+        a_buffer_rewritten_during_its_write_arrives_as_it_was_or_as_it_is,
+        a_buffer_unmapped_during_its_write_ends_it_where_it_ends,
+        a_buffer_unmapped_during_its_read_is_efault_and_loses_nothing,
         fionread_counts_the_bytes,
         fionread_into_bad_memory_is_efault,
         an_unknown_ioctl_is_enotty,
@@ -174,6 +181,142 @@ fn a_fault_leaves_no_lock_behind(context: &Context) -> Result<()> {
         expect_bytes("a good read", &read_all(&both, 1)?, &byte)?;
     }
     Ok(())
+}
+
+/// Of two contents, each byte may arrive as it was in either, and as nothing else.
+fn a_buffer_rewritten_during_its_write_arrives_as_it_was_or_as_it_is(
+    context: &Context,
+) -> Result<()> {
+    const CONTENTS: [u8; 2] = [0x55, 0xaa];
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    let buffer = Mapping::new(CAPACITY / PAGE)?;
+    buffer.fill(CONTENTS[0]);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                CONTENTS.iter().for_each(|&byte| buffer.fill(byte));
+            }
+        });
+        let result = (0..200).try_for_each(|round| {
+            let count = [1, PIPE_BUF, PIPE_BUF + 1, CAPACITY][round % 4];
+            expect(
+                "result of the write",
+                write_at(&both, buffer.start(), count),
+                Ok(count),
+            )?;
+            let seen = read_some(&both, 2 * CAPACITY).context("read")?;
+            expect("bytes that arrived", seen.len(), count)?;
+            let foreign = seen.iter().find(|byte| !CONTENTS.contains(byte)).copied();
+            expect("a byte that was never there", foreign, None)
+        });
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// A child that sleeps while it moves bytes between the pipe and a buffer; meanwhile the buffer can be taken from it.
+struct Unmapped {
+    child: Child<Result<usize, i32>>,
+    unmap: Notice,
+    unmapped: Notice,
+}
+
+impl Unmapped {
+    /// Of the buffer's pages, full of `FILLING`, the first `kept` stay.
+    fn spawn(
+        pages: usize,
+        kept: usize,
+        call: Call,
+        body: impl FnOnce(&Mapping) -> Result<nix::Result<usize>>,
+    ) -> Result<Self> {
+        let (unmap, unmapped) = (Notice::new()?, Notice::new()?);
+        let keep = [unmap.fds(), unmapped.fds()].concat();
+        let child = spawn_keeping("a child that loses its buffer", &keep, || {
+            let buffer = Mapping::new(pages)?;
+            buffer.fill(FILLING);
+            std::thread::scope(|scope| {
+                let unmapper = scope.spawn(|| {
+                    unmap.wait("the test has the buffer unmapped")?;
+                    buffer.cut_off(kept * PAGE)?;
+                    unmapped.give()
+                });
+                let moved = body(&buffer)?;
+                unmapper
+                    .join()
+                    .expect("the unmapping thread does not panic")?;
+                Ok(moved.map_err(|errno| errno as i32))
+            })
+        })?;
+        child.wait_asleep_in(call)?;
+        Ok(Unmapped {
+            child,
+            unmap,
+            unmapped,
+        })
+    }
+
+    fn take_buffer_away(&self) -> Result<()> {
+        self.unmap.give()?;
+        self.unmapped.wait("the buffer is unmapped")
+    }
+}
+
+const FILLING: u8 = b'f';
+
+fn a_buffer_unmapped_during_its_write_ends_it_where_it_ends(context: &Context) -> Result<()> {
+    const KEPT: usize = CAPACITY / PAGE + 2;
+    let both = context.channel.open_both_ways()?;
+    let writer = Unmapped::spawn(2 * KEPT, KEPT, Call::Write, |buffer| {
+        let fd = context.channel.open_writer()?;
+        Ok(write_at(&fd, buffer.start(), buffer.len()))
+    })?;
+    writer.take_buffer_away()?;
+    let first = read_all(&both, CAPACITY)?;
+    let written = writer.child.finish()?.map_err(Errno::from_raw);
+    let written = written.context("a write of which a part went in")?;
+    ensure!(
+        (CAPACITY..=KEPT * PAGE).contains(&written),
+        "the write of {} bytes, of which the last were unmapped, returned {written}",
+        2 * KEPT * PAGE
+    );
+    let rest = read_all(&both, written - CAPACITY)?;
+    expect_bytes(
+        "what arrived",
+        &[first, rest].concat(),
+        &vec![FILLING; written],
+    )?;
+    expect_empty_and_working(&both)
+}
+
+fn a_buffer_unmapped_during_its_read_is_efault_and_loses_nothing(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let reader = Unmapped::spawn(1, 0, Call::Read, |buffer| {
+        let fd = context.channel.open_reader()?;
+        Ok(read_at(&fd, buffer.start(), buffer.len()))
+    })?;
+    reader.take_buffer_away()?;
+    write_all(&both, b"kept")?;
+    expect(
+        "result of the read",
+        reader.child.finish()?,
+        Err(Errno::EFAULT as i32),
+    )?;
+    expect_bytes("what is left", &read_all(&both, 4)?, b"kept")?;
+    expect_empty_and_working(&both)
+}
+
+/// After all of this nothing may be in the pipe that was not written, nor may it have stopped working.
+fn expect_empty_and_working(both: &OwnedFd) -> Result<()> {
+    set_nonblocking(both)?;
+    expect(
+        "a read of the rest",
+        read(both, &mut [0]),
+        Err(Errno::EAGAIN),
+    )?;
+    write_all(both, b"on")?;
+    expect_bytes("what comes next", &read_all(both, 2)?, b"on")
 }
 
 /// FIONREAD into any address.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signals that meet a sleeping read, write or poll, and the signal that tells of data (SIGIO).
 
-use std::os::fd::AsFd;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nix::errno::Errno;
@@ -33,6 +35,7 @@ topic!(
         sigio_tells_a_reader_of_data,
         sigio_tells_a_reader_of_the_last_writers_leaving,
         sigio_tells_a_writer_of_room,
+        sigio_can_be_another_signal_that_names_its_file,
         sigio_ends_with_o_async,
         sigio_ends_with_the_endpoint,
     ],
@@ -170,10 +173,8 @@ fn ask_for_sigio(fd: &impl AsFd) -> Result<()> {
         .thread_block()
         .context("blocking SIGIO")?;
     // SAFETY: sets the receiver of the signal, a number.
-    let owner = unsafe {
-        use std::os::fd::AsRawFd;
-        libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_SETOWN, Pid::this().as_raw())
-    };
+    let owner =
+        unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_SETOWN, Pid::this().as_raw()) };
     Errno::result(owner).context("asking to get the signals")?;
     fcntl(fd, FcntlArg::F_SETFL(OFlag::O_ASYNC | OFlag::O_NONBLOCK)).context("setting O_ASYNC")?;
     Ok(())
@@ -187,18 +188,22 @@ fn expect_sigio() -> Result<()> {
 }
 
 fn expect_no_sigio() -> Result<()> {
-    if take_sigio(std::time::Duration::ZERO)? {
+    if take_sigio(Duration::ZERO)? {
         bail!("expected no SIGIO, saw one");
     }
     Ok(())
 }
 
-fn take_sigio(wait: std::time::Duration) -> Result<bool> {
+fn timespec(span: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: span.as_secs() as libc::time_t,
+        tv_nsec: span.subsec_nanos().into(),
+    }
+}
+
+fn take_sigio(wait: Duration) -> Result<bool> {
     let signals = SigSet::from(Signal::SIGIO);
-    let limit = libc::timespec {
-        tv_sec: wait.as_secs() as libc::time_t,
-        tv_nsec: wait.subsec_nanos().into(),
-    };
+    let limit = timespec(wait);
     // SAFETY: a valid set and time; no details are asked for.
     let taken = unsafe { libc::sigtimedwait(signals.as_ref(), std::ptr::null_mut(), &limit) };
     match Errno::result(taken) {
@@ -234,6 +239,48 @@ fn sigio_tells_a_writer_of_room(context: &Context) -> Result<()> {
     expect_sigio()
 }
 
+/// `F_SETSIG` of fcntl(2), which libc does not name.
+const F_SETSIG: libc::c_int = 10;
+/// The code of a signal that tells of something to read, as above.
+const POLL_IN: libc::c_int = 1;
+
+/// What siginfo_t holds when the signal is about a file.
+#[repr(C)]
+struct FileSignal {
+    signal: libc::c_int,
+    error: libc::c_int,
+    code: libc::c_int,
+    band: libc::c_long,
+    file: libc::c_int,
+}
+
+fn sigio_can_be_another_signal_that_names_its_file(context: &Context) -> Result<()> {
+    const CHOSEN: Signal = Signal::SIGUSR2;
+    let (reader, writer) = context.channel.open_ends()?;
+    let chosen = SigSet::from(CHOSEN);
+    chosen.thread_block().context("blocking the signal")?;
+    // SAFETY: sets the number of the signal.
+    let set = unsafe { libc::fcntl(reader.as_raw_fd(), F_SETSIG, CHOSEN as libc::c_int) };
+    Errno::result(set).context("choosing the signal")?;
+    ask_for_sigio(&reader)?;
+    write_all(&writer, b"x")?;
+
+    let mut details = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let limit = timespec(patience());
+    // SAFETY: a valid set, time and place for the details.
+    let taken = unsafe { libc::sigtimedwait(chosen.as_ref(), details.as_mut_ptr(), &limit) };
+    expect(
+        "the signal",
+        Errno::result(taken),
+        Ok(CHOSEN as libc::c_int),
+    )?;
+    // SAFETY: the kernel filled the details, or they are zeroes; this is what they hold for files.
+    let details = unsafe { &*details.as_ptr().cast::<FileSignal>() };
+    expect("its code", details.code, POLL_IN)?;
+    expect("its file", details.file, reader.as_raw_fd())?;
+    expect_no_sigio()
+}
+
 fn sigio_ends_with_o_async(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     ask_for_sigio(&reader)?;
@@ -248,7 +295,7 @@ fn sigio_ends_with_the_endpoint(context: &Context) -> Result<()> {
     ask_for_sigio(&reader)?;
     drop(reader);
     // What its closing itself may have raised is not in question.
-    take_sigio(std::time::Duration::ZERO)?;
+    take_sigio(Duration::ZERO)?;
     write_all(&writer, b"x")?;
     expect_no_sigio()
 }

@@ -3,6 +3,8 @@
 
 mod atomicity;
 mod device;
+mod ends;
+mod exclusive;
 mod faults;
 mod hostile;
 mod interrupts;
@@ -27,10 +29,12 @@ use crate::registry::Topic;
 pub const TOPICS: &[Topic] = &[
     open::TOPIC,
     read_write::TOPIC,
+    ends::TOPIC,
     poll::TOPIC,
     interrupts::TOPIC,
     hostile::TOPIC,
     wakeups::TOPIC,
+    exclusive::TOPIC,
     atomicity::TOPIC,
     faults::TOPIC,
     splice::TOPIC,
@@ -45,3 +49,40 @@ pub const TOPICS: &[Topic] = &[
     stress::TOPIC,
     no_cgroup2::TOPIC,
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::TOPICS;
+
+    const FIFO_PAGE: &str = include_str!("../../../docs/fifo.md");
+
+    fn is_test_name(text: &str) -> bool {
+        let is_word = |word: &str| {
+            let mut letters = word.chars();
+            letters.all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit())
+        };
+        text.split_once("::")
+            .is_some_and(|(topic, name)| is_word(topic) && is_word(name))
+    }
+
+    #[test]
+    fn every_test_that_the_page_on_fifos_names_exists() {
+        let known: BTreeSet<String> = TOPICS
+            .iter()
+            .flat_map(|topic| {
+                let tests = topic.tests.iter();
+                tests.map(|test| format!("{}::{}", topic.name, test.name))
+            })
+            .collect();
+        let named: BTreeSet<String> = FIFO_PAGE
+            .split('`')
+            .filter(|text| is_test_name(text))
+            .map(str::to_owned)
+            .collect();
+        assert!(named.len() > 50, "only {} names were found", named.len());
+        let missing: Vec<_> = named.difference(&known).collect();
+        assert!(missing.is_empty(), "these do not exist: {missing:?}");
+    }
+}

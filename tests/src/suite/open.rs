@@ -23,6 +23,7 @@ topic!(
         readonly_waits_for_a_writer,
         writeonly_waits_for_a_reader,
         readwrite_never_waits,
+        readwrite_nonblocking_succeeds,
         readonly_nonblocking_succeeds_without_a_writer,
         writeonly_nonblocking_without_a_reader_is_enxio,
         writeonly_nonblocking_with_a_reader_succeeds,
@@ -85,6 +86,11 @@ fn writeonly_waits_for_a_reader(context: &Context) -> Result<()> {
 
 fn readwrite_never_waits(context: &Context) -> Result<()> {
     let child = opener(&context.channel, OFlag::O_RDWR)?;
+    expect("result of the open", child.finish()?, Ok(()))
+}
+
+fn readwrite_nonblocking_succeeds(context: &Context) -> Result<()> {
+    let child = opener(&context.channel, OFlag::O_RDWR | OFlag::O_NONBLOCK)?;
     expect("result of the open", child.finish()?, Ok(()))
 }
 

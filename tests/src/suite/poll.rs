@@ -15,8 +15,7 @@ use crate::support::channel::{
 use crate::support::check::expect;
 use crate::support::child::{Child, spawn};
 use crate::support::poll::{self, epoll_event, epoll_on};
-use crate::support::proc::{self, Call};
-use crate::support::time::{eventually, settle};
+use crate::support::proc::Call;
 
 topic!(
     "poll",
@@ -46,12 +45,12 @@ topic!(
         a_first_writers_coming_does_not_wake_a_poll_for_data,
         a_poll_with_a_time_limit_comes_back_empty,
         select_tells_of_data_and_room,
+        select_takes_a_broken_pipe_for_writable,
         data_wakes_a_select,
         level_triggered_epoll_tells_until_the_data_is_gone,
         edge_triggered_epoll_tells_once_of_each_write,
         edge_triggered_epoll_tells_a_writer_of_new_room,
         epoll_tells_of_the_hang_up,
-        an_exclusive_epoll_wakes_one_of_many,
         a_poll_wakes_every_waiter,
     ],
     pipe_only: [],
@@ -297,6 +296,15 @@ fn select_tells_of_data_and_room(context: &Context) -> Result<()> {
     )
 }
 
+/// A write would not wait, it would fail.
+fn select_takes_a_broken_pipe_for_writable(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends_now()?;
+    fill(&writer, b'.')?;
+    expect("whether it is when full", selected(&writer)?.1, false)?;
+    drop(reader);
+    expect("whether it is without a reader", selected(&writer)?.1, true)
+}
+
 fn data_wakes_a_select(context: &Context) -> Result<()> {
     let child = spawn("a select", || {
         let fd = context.channel.open_reader_now()?;
@@ -394,57 +402,6 @@ fn epoll_tells_of_the_hang_up(context: &Context) -> Result<()> {
 }
 
 const CROWD: usize = 4;
-
-/// A child that waits in an epoll instance of its own for as long as it takes, then until it may end.
-fn epoll_waiter(context: &Context, flags: EpollFlags) -> Result<Child<bool>> {
-    let child = spawn("an epoll_wait", || {
-        let fd = context.channel.open_reader_now()?;
-        let epoll = epoll_on(&fd, flags)?;
-        let event = epoll_event(&epoll, EpollTimeout::NONE).context("epoll_wait")?;
-        Ok(event.is_some_and(|events| events.contains(EpollFlags::EPOLLIN)))
-    })?;
-    child.wait_asleep_in(Call::Epoll)?;
-    Ok(child)
-}
-
-fn an_exclusive_epoll_wakes_one_of_many(context: &Context) -> Result<()> {
-    // Before they sleep: the coming of a first writer is an event too, and makes a FIFO wake them all for a look.
-    let (_reader, writer) = context.channel.open_ends()?;
-    let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
-    let mut waiters = (0..CROWD)
-        .map(|_| epoll_waiter(context, flags))
-        .collect::<Result<Vec<_>>>()?;
-    let mut sleeps = waiters
-        .iter()
-        .map(|waiter| proc::sleeps(waiter.pid()))
-        .collect::<Result<Vec<_>>>()?;
-    write_all(&writer, b"x")?;
-
-    let first = eventually("one waiter is woken", || {
-        for (index, waiter) in waiters.iter().enumerate() {
-            if waiter.has_ended()? {
-                return Ok(Some(index));
-            }
-        }
-        Ok(None)
-    })?;
-    expect(
-        "whether the first saw data",
-        waiters.remove(first).finish()?,
-        true,
-    )?;
-    sleeps.remove(first);
-    settle();
-    for (waiter, sleeps) in waiters.iter().zip(sleeps) {
-        waiter.wait_asleep_in(Call::Epoll)?;
-        expect(
-            "sleeps of a waiter that was not woken",
-            proc::sleeps(waiter.pid())?,
-            sleeps,
-        )?;
-    }
-    Ok(())
-}
 
 fn a_poll_wakes_every_waiter(context: &Context) -> Result<()> {
     let pollers = (0..CROWD)

@@ -2,14 +2,13 @@
 //! The stream: order, amounts, waiting for bytes and for room, and both of its ends.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::AsFd;
 
 use anyhow::{Context as _, Result, bail};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::uio::{preadv, pwritev, readv, writev};
 use nix::sys::wait::WaitStatus;
-use nix::unistd::{Whence, dup, lseek, read, write};
+use nix::unistd::{Whence, lseek, read, write};
 
 use crate::registry::{Context, topic};
 use crate::support::channel::{
@@ -17,7 +16,7 @@ use crate::support::channel::{
     write_all, write_nowait,
 };
 use crate::support::check::{expect, expect_bytes};
-use crate::support::child::{Child, spawn, spawn_keeping};
+use crate::support::child::{Child, spawn};
 use crate::support::proc::Call;
 use crate::support::random::{Random, stream_bytes};
 use crate::support::signals;
@@ -51,8 +50,6 @@ topic!(
         a_write_without_a_reader_raises_sigpipe,
         a_waiting_write_ends_with_the_last_reader,
         a_write_cut_short_by_the_last_reader_returns_its_part,
-        a_duplicate_keeps_the_endpoint,
-        a_forked_child_keeps_the_endpoint,
         seeking_is_espipe,
         reading_and_writing_at_an_offset_is_espipe,
     ],
@@ -440,43 +437,6 @@ fn a_write_cut_short_by_the_last_reader_returns_its_part(context: &Context) -> R
     writer.wait_asleep_in(Call::Write)?;
     drop(reader);
     expect("result of the write", writer.finish()?, Ok(CAPACITY))
-}
-
-fn a_duplicate_keeps_the_endpoint(context: &Context) -> Result<()> {
-    let (reader, writer) = context.channel.open_ends_now()?;
-    let duplicate = dup(&writer).context("dup")?;
-    drop(writer);
-    expect(
-        "a read while the duplicate is open",
-        read(&reader, &mut [0]),
-        Err(Errno::EAGAIN),
-    )?;
-    write_all(&duplicate, b"same")?;
-    expect_bytes(
-        "what the duplicate wrote",
-        &read_some(&reader, 64).context("read")?,
-        b"same",
-    )?;
-    drop(duplicate);
-    expect("a read after it was closed", read(&reader, &mut [0]), Ok(0))
-}
-
-fn a_forked_child_keeps_the_endpoint(context: &Context) -> Result<()> {
-    let (reader, writer) = context.channel.open_ends_now()?;
-    let child: Child<()> =
-        spawn_keeping("a child that holds the writer", &[writer.as_fd()], || {
-            loop {
-                std::thread::park();
-            }
-        })?;
-    drop(writer);
-    expect(
-        "a read while the child lives",
-        read(&reader, &mut [0]),
-        Err(Errno::EAGAIN),
-    )?;
-    child.kill()?;
-    expect("a read after its end", read(&reader, &mut [0]), Ok(0))
 }
 
 fn seeking_is_espipe(context: &Context) -> Result<()> {

@@ -2,11 +2,12 @@
 //! splice(2) and sendfile(2), to and from the kernel's own pipes and files.
 
 use std::fs::File;
+use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context as _, Result};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, SpliceFFlags, splice};
+use nix::fcntl::{OFlag, SpliceFFlags, splice, tee, vmsplice};
 use nix::sys::sendfile::sendfile;
 use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{pipe2, read, write};
@@ -45,6 +46,8 @@ topic!(
         whole_pages_move_in_without_a_copy,
         whole_pages_move_out_without_a_copy,
         bytes_survive_a_change_of_capacity_among_moved_pages,
+        tee_is_einval,
+        vmsplice_is_ebadf,
     ],
 );
 
@@ -347,4 +350,35 @@ fn bytes_survive_a_change_of_capacity_among_moved_pages(context: &Context) -> Re
         Ok(read_all(&fd, PAGE)? == [1; PAGE])
     })?;
     expect("the ring still works", other.finish()?, true)
+}
+
+/// tee(2) needs the kernel's own pipe on both sides.
+fn tee_is_einval(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    write_all(&both, b"kept")?;
+    let (out, into) = pipe()?;
+    write_all(&into, b"kept too")?;
+    let flags = SpliceFFlags::SPLICE_F_NONBLOCK;
+    expect(
+        "tee out of it",
+        tee(&both, &into, 4, flags),
+        Err(Errno::EINVAL),
+    )?;
+    expect(
+        "tee into it",
+        tee(&out, &both, 8, flags),
+        Err(Errno::EINVAL),
+    )?;
+    expect_bytes(
+        "what is left",
+        &read_some(&both, 64).context("read")?,
+        b"kept",
+    )
+}
+
+fn vmsplice_is_ebadf(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let pieces = [IoSlice::new(b"x")];
+    let result = vmsplice(&both, &pieces, SpliceFFlags::SPLICE_F_NONBLOCK);
+    expect("result of vmsplice", result, Err(Errno::EBADF))
 }

@@ -41,7 +41,40 @@ impl Mapping {
     pub fn len(&self) -> usize {
         self.len
     }
+
+    /// Fills it byte by byte; others may read it meanwhile.
+    pub fn fill(&self, byte: u8) {
+        for offset in 0..self.len {
+            // SAFETY: within our own mapping, to which no Rust reference exists; single bytes cannot tear.
+            unsafe { self.start.add(offset).write_volatile(byte) };
+        }
+    }
+
+    /// Every page has to be brought in again at its next touch: with its content if the mapping is shared, otherwise
+    /// without.
+    pub fn forget_pages(&self) -> Result<()> {
+        // SAFETY: our own mapping, to which no Rust reference exists.
+        let ret = unsafe { libc::madvise(self.start.cast(), self.len, libc::MADV_DONTNEED) };
+        Errno::result(ret).context("forgetting the pages of a mapping")?;
+        Ok(())
+    }
+
+    /// Unmaps everything from `offset`, a multiple of a page, on. Nothing else gets the addresses while this lives, so
+    /// that whoever still uses them faults.
+    pub fn cut_off(&self, offset: usize) -> Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let (start, len) = (self.start.wrapping_add(offset), self.len - offset);
+        // SAFETY: replaces only pages of our own mapping, to which no Rust reference exists.
+        let mapped = unsafe { libc::mmap(start.cast(), len, libc::PROT_NONE, flags, -1, 0) };
+        if mapped == libc::MAP_FAILED {
+            return Err(Errno::last()).context("unmapping a part of a mapping");
+        }
+        Ok(())
+    }
 }
+
+// SAFETY: a mapping is only addresses; what is read and written there is unsafe where it happens.
+unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {

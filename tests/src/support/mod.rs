@@ -16,3 +16,4 @@ pub mod shared;
 pub mod signals;
 pub mod stall;
 pub mod time;
+pub mod userfault;

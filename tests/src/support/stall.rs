@@ -2,85 +2,32 @@
 //! A child that is stopped inside a page fault in the middle of a system call, for as long as the test wants:
 //! userfaultfd(2) lets user space answer faults, even those that the kernel takes while it copies.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-
 use anyhow::{Context, Result, bail, ensure};
-use nix::errno::Errno;
-use nix::{ioctl_readwrite, libc};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::check::skip;
 use super::child::{Child, spawn_keeping};
 use super::memory::{Mapping, PAGE};
 use super::notice::Notice;
-use super::poll;
 use super::time::Deadline;
-
-// From linux/userfaultfd.h.
-const UFFD_API: u64 = 0xaa;
-const REGISTER_MODE_MISSING: u64 = 1;
-const EVENT_PAGEFAULT: u8 = 0x12;
-const MESSAGE_SIZE: usize = 32;
-
-#[repr(C)]
-struct UffdioApi {
-    api: u64,
-    features: u64,
-    ioctls: u64,
-}
-
-#[repr(C)]
-struct UffdioRange {
-    start: u64,
-    len: u64,
-}
-
-#[repr(C)]
-struct UffdioRegister {
-    range: UffdioRange,
-    mode: u64,
-    ioctls: u64,
-}
-
-#[repr(C)]
-struct UffdioCopy {
-    dst: u64,
-    src: u64,
-    len: u64,
-    mode: u64,
-    copy: i64,
-}
-
-ioctl_readwrite!(uffdio_api, 0xaa, 0x3f, UffdioApi);
-ioctl_readwrite!(uffdio_register, 0xaa, 0x00, UffdioRegister);
-ioctl_readwrite!(uffdio_copy, 0xaa, 0x03, UffdioCopy);
+use super::userfault::UserFault;
 
 /// Pages that are there, and behind them one whose first touch waits until `resolve`.
 pub struct SlowBuffer {
     mapping: Mapping,
-    uffd: OwnedFd,
+    faults: UserFault,
 }
 
 impl SlowBuffer {
     fn new(ready_pages: usize) -> Result<Self> {
-        let uffd = open_userfaultfd()?;
+        let faults = UserFault::open()?;
         let mapping = Mapping::new(ready_pages + 1)?;
         for page in 0..ready_pages {
             // SAFETY: within our own mapping.
             unsafe { mapping.start().add(page * PAGE).write_volatile(0) };
         }
-        let mut register = UffdioRegister {
-            range: UffdioRange {
-                start: mapping.start() as u64 + (ready_pages * PAGE) as u64,
-                len: PAGE as u64,
-            },
-            mode: REGISTER_MODE_MISSING,
-            ioctls: 0,
-        };
-        // SAFETY: a valid structure; the range is ours.
-        unsafe { uffdio_register(uffd.as_raw_fd(), &mut register) }
-            .context("registering a page with userfaultfd")?;
-        Ok(SlowBuffer { mapping, uffd })
+        let slow = mapping.start().wrapping_add(ready_pages * PAGE);
+        faults.watch(slow, PAGE)?;
+        Ok(SlowBuffer { mapping, faults })
     }
 
     pub fn start(&self) -> *mut u8 {
@@ -98,63 +45,12 @@ impl SlowBuffer {
         unsafe { std::slice::from_raw_parts(self.start(), count) }.to_vec()
     }
 
-    fn wait_fault(&self) -> Result<()> {
+    fn wait_fault(&self) -> Result<*mut u8> {
         let deadline = Deadline::of_patience();
-        ensure!(
-            poll::wait_readable(&self.uffd, &deadline)?,
-            "no page fault within {:?}",
-            deadline.span()
-        );
-        let mut message = [0; MESSAGE_SIZE];
-        nix::unistd::read(&self.uffd, &mut message).context("reading a userfaultfd event")?;
-        ensure!(
-            message[0] == EVENT_PAGEFAULT,
-            "userfaultfd reports event {:#x}, expected a page fault",
-            message[0]
-        );
-        Ok(())
+        self.faults
+            .next(&deadline)?
+            .with_context(|| format!("no page fault within {:?}", deadline.span()))
     }
-
-    /// Lets whoever touched the slow page go on and find `byte` all over it.
-    fn resolve(&self, byte: u8) -> Result<()> {
-        let content = [byte; PAGE];
-        let mut copy = UffdioCopy {
-            dst: self.start() as u64 + (self.len() - PAGE) as u64,
-            src: content.as_ptr() as u64,
-            len: PAGE as u64,
-            mode: 0,
-            copy: 0,
-        };
-        // SAFETY: a valid structure; source and destination are whole pages of ours.
-        unsafe { uffdio_copy(self.uffd.as_raw_fd(), &mut copy) }
-            .context("resolving a page fault")?;
-        Ok(())
-    }
-}
-
-fn open_userfaultfd() -> Result<OwnedFd> {
-    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
-    // SAFETY: takes flags only.
-    let fd = match Errno::result(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) }) {
-        Ok(fd) => fd,
-        Err(Errno::ENOSYS) => {
-            return Err(skip("this kernel has no userfaultfd (CONFIG_USERFAULTFD)"));
-        }
-        Err(Errno::EPERM) => {
-            return Err(skip("userfaultfd for the kernel's own faults needs root"));
-        }
-        Err(error) => return Err(error).context("userfaultfd"),
-    };
-    // SAFETY: the kernel just gave us this descriptor.
-    let uffd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-    let mut api = UffdioApi {
-        api: UFFD_API,
-        features: 0,
-        ioctls: 0,
-    };
-    // SAFETY: a valid structure.
-    unsafe { uffdio_api(uffd.as_raw_fd(), &mut api) }.context("agreeing on the userfaultfd API")?;
-    Ok(uffd)
 }
 
 /// A child in a page fault.
@@ -173,7 +69,7 @@ where
     T: Serialize + DeserializeOwned,
     F: FnOnce(&SlowBuffer) -> Result<T>,
 {
-    open_userfaultfd()?;
+    UserFault::open()?;
     let faulted = Notice::new()?;
     let resume = Notice::new()?;
     let keep = [faulted.fds(), resume.fds()].concat();
@@ -197,14 +93,11 @@ where
     Ok(Stalled { child, resume })
 }
 
-// SAFETY: the mapping is used by address only, by the kernel on both threads' behalf.
-unsafe impl Sync for SlowBuffer {}
-
 fn answer_fault(buffer: &SlowBuffer, faulted: &Notice, resume: &Notice) -> Result<()> {
-    buffer.wait_fault()?;
+    let page = buffer.wait_fault()?;
     faulted.give()?;
     resume.wait("the test lets the fault end")?;
-    buffer.resolve(SLOW_BYTE)
+    buffer.faults.fill(page, &[SLOW_BYTE; PAGE])
 }
 
 impl<T: Serialize + DeserializeOwned> Stalled<T> {

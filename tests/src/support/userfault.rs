@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! userfaultfd(2): pages whose first touch waits until user space says what they hold.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use anyhow::{Context, Result, ensure};
+use nix::errno::Errno;
+use nix::unistd::read;
+use nix::{ioctl_readwrite, libc};
+
+use super::check::skip;
+use super::memory::PAGE;
+use super::poll;
+use super::time::Deadline;
+
+// From linux/userfaultfd.h.
+const UFFD_API: u64 = 0xaa;
+const REGISTER_MODE_MISSING: u64 = 1;
+const EVENT_PAGEFAULT: u8 = 0x12;
+const MESSAGE_SIZE: usize = 32;
+/// Where in the message of a page fault its address stands.
+const ADDRESS_AT: usize = 16;
+
+#[repr(C)]
+struct UffdioApi {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct UffdioRange {
+    start: u64,
+    len: u64,
+}
+
+#[repr(C)]
+struct UffdioRegister {
+    range: UffdioRange,
+    mode: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+struct UffdioCopy {
+    dst: u64,
+    src: u64,
+    len: u64,
+    mode: u64,
+    copy: i64,
+}
+
+ioctl_readwrite!(uffdio_api, 0xaa, 0x3f, UffdioApi);
+ioctl_readwrite!(uffdio_register, 0xaa, 0x00, UffdioRegister);
+ioctl_readwrite!(uffdio_copy, 0xaa, 0x03, UffdioCopy);
+
+/// Memory of this process whose missing pages it fills in itself, when they are touched.
+pub struct UserFault {
+    fd: OwnedFd,
+}
+
+impl UserFault {
+    /// Skips the test where there is none.
+    pub fn open() -> Result<Self> {
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+        // SAFETY: takes flags only.
+        let fd = match Errno::result(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) }) {
+            Ok(fd) => fd,
+            Err(Errno::ENOSYS) => {
+                return Err(skip("this kernel has no userfaultfd (CONFIG_USERFAULTFD)"));
+            }
+            Err(Errno::EPERM) => {
+                return Err(skip("userfaultfd for the kernel's own faults needs root"));
+            }
+            Err(error) => return Err(error).context("userfaultfd"),
+        };
+        // SAFETY: the kernel just gave us this descriptor.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        let mut api = UffdioApi {
+            api: UFFD_API,
+            features: 0,
+            ioctls: 0,
+        };
+        // SAFETY: a valid structure.
+        unsafe { uffdio_api(fd.as_raw_fd(), &mut api) }
+            .context("agreeing on the userfaultfd API")?;
+        Ok(UserFault { fd })
+    }
+
+    /// From now on, touching a page of these that is missing waits for `fill`.
+    pub fn watch(&self, start: *mut u8, len: usize) -> Result<()> {
+        let mut register = UffdioRegister {
+            range: UffdioRange {
+                start: start as u64,
+                len: len as u64,
+            },
+            mode: REGISTER_MODE_MISSING,
+            ioctls: 0,
+        };
+        // SAFETY: a valid structure; the kernel checks the range.
+        unsafe { uffdio_register(self.fd.as_raw_fd(), &mut register) }
+            .context("registering pages with userfaultfd")?;
+        Ok(())
+    }
+
+    /// The page that somebody touched, or `None` if nobody did before the deadline.
+    pub fn next(&self, deadline: &Deadline) -> Result<Option<*mut u8>> {
+        let mut message = [0; MESSAGE_SIZE];
+        loop {
+            if !poll::wait_readable(&self.fd, deadline)? {
+                return Ok(None);
+            }
+            match read(&self.fd, &mut message) {
+                Ok(_) => return page_of(&message).map(Some),
+                // Whoever touched the page was interrupted meanwhile.
+                Err(Errno::EAGAIN) => {}
+                Err(error) => return Err(error).context("reading a userfaultfd event"),
+            }
+        }
+    }
+
+    /// Lets whoever touched this page go on and find `content` there.
+    pub fn fill(&self, page: *mut u8, content: &[u8; PAGE]) -> Result<()> {
+        let mut copy = UffdioCopy {
+            dst: page as u64,
+            src: content.as_ptr() as u64,
+            len: PAGE as u64,
+            mode: 0,
+            copy: 0,
+        };
+        // SAFETY: a valid structure; the source is a page of ours, and the kernel fills only missing pages.
+        match unsafe { uffdio_copy(self.fd.as_raw_fd(), &mut copy) } {
+            // One who is interrupted and touches the page again is reported twice.
+            Ok(_) | Err(Errno::EEXIST) => Ok(()),
+            Err(error) => Err(error).context("filling a missing page"),
+        }
+    }
+}
+
+fn page_of(message: &[u8; MESSAGE_SIZE]) -> Result<*mut u8> {
+    ensure!(
+        message[0] == EVENT_PAGEFAULT,
+        "userfaultfd reports event {:#x}, expected a page fault",
+        message[0]
+    );
+    let word = message[ADDRESS_AT..ADDRESS_AT + 8].try_into();
+    let address = u64::from_ne_bytes(word.expect("eight bytes were taken")) as usize;
+    Ok((address & !(PAGE - 1)) as *mut u8)
+}
