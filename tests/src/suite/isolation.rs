@@ -22,6 +22,7 @@ use crate::support::channel::{
 };
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn, spawn_keeping};
+use crate::support::notice::Notice;
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
 
@@ -77,21 +78,37 @@ fn open_in(cgroup: &Cgroup, home: &Cgroup, channel: &Channel) -> Result<OwnedFd>
     Ok(both)
 }
 
+/// All four ends are open before the first byte moves: were there only one pipe, all would be on it.
 fn two_cgroups_never_see_each_others_bytes(context: &Context) -> Result<()> {
     const TOTAL: usize = 8 * CAPACITY;
+    let (ready, go) = (Notice::new()?, Notice::new()?);
+    let keep = [ready.fds(), go.fds()].concat();
+    let meet = || {
+        ready.give()?;
+        go.wait("all ends are open")
+    };
     let mut children = Vec::new();
     for stream in [1, 2] {
         let cgroup = context.cgroup()?.create_child(&format!("side-{stream}"))?;
-        children.push(spawn_in(&cgroup, &format!("writer {stream}"), || {
-            write_all(
-                &context.channel.open_writer()?,
-                &stream_bytes(stream, 0, TOTAL),
-            )
+        children.push(spawn_keeping(&format!("writer {stream}"), &keep, || {
+            cgroup.enter()?;
+            let writer = context.channel.open_writer()?;
+            meet()?;
+            write_all(&writer, &stream_bytes(stream, 0, TOTAL))
         })?);
-        children.push(spawn_in(&cgroup, &format!("reader {stream}"), || {
-            let bytes = read_all(&context.channel.open_reader()?, TOTAL)?;
+        children.push(spawn_keeping(&format!("reader {stream}"), &keep, || {
+            cgroup.enter()?;
+            let reader = context.channel.open_reader()?;
+            meet()?;
+            let bytes = read_all(&reader, TOTAL)?;
             expect_bytes("what came through", &bytes, &stream_bytes(stream, 0, TOTAL))
         })?);
+    }
+    for _ in &children {
+        ready.wait("an end is open")?;
+    }
+    for _ in &children {
+        go.give()?;
     }
     children.into_iter().try_for_each(Child::finish)
 }
