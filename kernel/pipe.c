@@ -75,7 +75,7 @@ static ssize_t pipe_read_iter(struct kiocb *iocb, struct iov_iter *to)
 		return 0;
 
 	for (;;) {
-		if (sluice_pipe_is_readable(pipe)) {
+		if (sluice_pipe_promises_bytes(pipe)) {
 			ret = read_some(pipe, iocb, to);
 			if (ret)
 				break;
@@ -139,7 +139,7 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 			ret = sluice_pipe_broken(!(iocb->ki_flags & IOCB_NOSIGNAL));
 			break;
 		}
-		if (sluice_pipe_room(pipe) >= whole) {
+		if (sluice_pipe_promises_room(pipe, whole)) {
 			ret = write_some(pipe, iocb, from, whole);
 			if (ret < 0)
 				break;

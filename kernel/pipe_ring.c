@@ -30,10 +30,15 @@ static void publish_head(struct sluice_pipe *pipe, unsigned long head)
 	kill_fasync(&pipe->readers_async, SIGIO, POLL_IN);
 }
 
-/* A writer that sleeps wants room for a whole short write: less is no news to it. */
+/*
+ * A writer that sleeps wants room for a whole short write: less is no news to it. How much there is
+ * only `head` tells, a line of the writers', which is left alone while nobody sleeps.
+ */
 static void publish_tail(struct sluice_pipe *pipe, unsigned long tail)
 {
 	smp_store_release(&pipe->tail, tail);	/* (B) */
+	if (!wq_has_sleeper(&pipe->writable) && !READ_ONCE(pipe->writers_async))
+		return;
 	if (!sluice_pipe_is_writable(pipe))
 		return;
 	sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
@@ -44,7 +49,7 @@ static void publish_tail(struct sluice_pipe *pipe, unsigned long tail)
 static size_t bytes_from(struct sluice_pipe *pipe, unsigned long tail)
 {
 	if (pipe->head_seen == tail)
-		pipe->head_seen = smp_load_acquire(&pipe->head);	/* (A) */
+		WRITE_ONCE(pipe->head_seen, smp_load_acquire(&pipe->head));	/* (A) */
 	return pipe->head_seen - tail;
 }
 
@@ -54,7 +59,7 @@ static size_t room_from(struct sluice_pipe *pipe, unsigned long head, size_t wan
 	unsigned long capacity = sluice_pipe_capacity(pipe);
 
 	if (capacity - (head - pipe->tail_seen) < wanted)
-		pipe->tail_seen = smp_load_acquire(&pipe->tail);	/* (B) */
+		WRITE_ONCE(pipe->tail_seen, smp_load_acquire(&pipe->tail));	/* (B) */
 	return capacity - (head - pipe->tail_seen);
 }
 
@@ -147,7 +152,7 @@ ssize_t sluice_pipe_take_page(struct sluice_pipe *pipe, size_t most, struct page
 	struct sluice_slot *slot = slot_at(pipe, tail);
 	size_t bytes;
 
-	pipe->head_seen = smp_load_acquire(&pipe->head);	/* (A) */
+	WRITE_ONCE(pipe->head_seen, smp_load_acquire(&pipe->head));	/* (A) */
 	bytes = min3(pipe->head_seen - tail, left_in_page(tail), most);
 	if (!bytes)
 		return 0;
@@ -222,7 +227,8 @@ static int exchange_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 	if (pipe->head != pipe->tail && end - first > *count)
 		return -EBUSY;
 	move_live_pages(pipe, *slots, *count);
-	pipe->tail_seen = pipe->tail;	/* an older one could exceed a smaller capacity */
+	/* An older one could exceed a smaller capacity. */
+	WRITE_ONCE(pipe->tail_seen, pipe->tail);
 	swap(pipe->slots, *slots);
 	*count = xchg(&pipe->slot_count, *count);
 	return 0;

@@ -72,11 +72,11 @@ struct sluice_pipe {
 	struct fasync_struct *readers_async, *writers_async;
 
 	struct mutex read_mutex ____cacheline_aligned_in_smp;
-	unsigned long head_seen;	/* under read_mutex: `head` as last loaded */
+	unsigned long head_seen;	/* written under read_mutex: `head` as last loaded */
 	u64 pages_moved_out;		/* under read_mutex */
 
 	struct mutex write_mutex ____cacheline_aligned_in_smp;
-	unsigned long tail_seen;	/* under write_mutex: `tail` as last loaded */
+	unsigned long tail_seen;	/* written under write_mutex: `tail` as last loaded */
 	u64 pages_allocated;		/* under write_mutex */
 	u64 pages_moved_in;		/* under write_mutex */
 
@@ -117,6 +117,24 @@ static inline size_t sluice_pipe_room(const struct sluice_pipe *pipe)
 static inline bool sluice_pipe_is_readable(const struct sluice_pipe *pipe)
 {
 	return READ_ONCE(pipe->head) != READ_ONCE(pipe->tail);
+}
+
+/*
+ * Before a call takes its side's mutex: from what its side has last seen of the other, and only
+ * when that is used up from the other's line. As long as both sides keep up with each other,
+ * neither touches what the other writes. Without a lock; a yes may be outdated, a no is not.
+ */
+static inline bool sluice_pipe_promises_bytes(const struct sluice_pipe *pipe)
+{
+	return READ_ONCE(pipe->head_seen) != READ_ONCE(pipe->tail) ||
+	       sluice_pipe_is_readable(pipe);
+}
+
+static inline bool sluice_pipe_promises_room(const struct sluice_pipe *pipe, size_t wanted)
+{
+	unsigned long held = READ_ONCE(pipe->head) - READ_ONCE(pipe->tail_seen);
+
+	return held + wanted <= sluice_pipe_capacity(pipe) || sluice_pipe_room(pipe) >= wanted;
 }
 
 /* The promise of poll(2): a write of up to PIPE_BUF bytes would not wait. */
