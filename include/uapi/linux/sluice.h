@@ -55,4 +55,113 @@ struct sluice_pipe_info {
 /* Reads the state of the pipe. */
 #define SLUICE_PIPE_INFO _IOWR(SLUICE_IOCTL_TYPE, 0x02, struct sluice_pipe_info)
 
+/*
+ * ---- /dev/sluice/ctl: channels by name ----
+ *
+ * A channel has a kind, a scope and a name. The scope is a cgroup (v2): the caller's own, or the
+ * one whose directory is open as scope_fd. The name is 1 to 63 bytes other than '/' and NUL,
+ * neither "." nor "..", and zeros up to the end of the array.
+ *
+ * It is always the caller of the operation who is judged, never the opener of ctl.
+ */
+#define SLUICE_NAME_SIZE 64
+
+#define SLUICE_KIND_PIPE 1
+
+/* scope_fd: the caller's own cgroup. */
+#define SLUICE_SCOPE_SELF (-1)
+
+#define SLUICE_OPEN_READ	0x01
+#define SLUICE_OPEN_WRITE	0x02
+#define SLUICE_OPEN_CREATE	0x04	/* make it if it is not there */
+#define SLUICE_OPEN_EXCL	0x08	/* with CREATE: fail with EEXIST if it is */
+#define SLUICE_OPEN_PERSIST	0x10	/* with CREATE: keep it without endpoints, until it is unlinked */
+#define SLUICE_OPEN_NONBLOCK	0x20	/* as O_NONBLOCK in open(2) */
+
+/*
+ * Opens a channel and returns an endpoint: a new file descriptor, closed on exec. In: everything.
+ * mode (permission bits, 0 to 0777) and capacity (bytes, 0 for the default) are those of a channel
+ * that this call makes, and otherwise ignored.
+ */
+struct sluice_open {
+	__u32 size;
+	__u32 kind;
+	__u32 flags;
+	__s32 scope_fd;
+	__u8 name[SLUICE_NAME_SIZE];
+	__u32 mode;
+	__u32 reserved;
+	__u64 capacity;
+};
+#define SLUICE_CTL_OPEN _IOW(SLUICE_IOCTL_TYPE, 0x10, struct sluice_open)
+
+/* Which channel. In: everything. */
+struct sluice_name {
+	__u32 size;
+	__u32 kind;
+	__u32 flags;			/* 0 */
+	__s32 scope_fd;
+	__u8 name[SLUICE_NAME_SIZE];
+};
+
+/* Takes the name away. Endpoints stay connected; a persistent channel without any goes. */
+#define SLUICE_CTL_UNLINK _IOW(SLUICE_IOCTL_TYPE, 0x11, struct sluice_name)
+
+#define SLUICE_CHANNEL_PERSISTENT 0x01
+
+/* A channel as a list shows it. Out. */
+struct sluice_channel_info {
+	__u32 kind;
+	__u32 flags;			/* SLUICE_CHANNEL_* */
+	__u8 name[SLUICE_NAME_SIZE];
+	__u32 mode;			/* permission bits */
+	__u32 uid;			/* as seen by the caller */
+	__u32 gid;			/* as seen by the caller */
+	__u32 readers;			/* endpoints open for reading */
+	__u32 writers;			/* endpoints open for writing */
+	__u32 reserved;
+	__u64 capacity;			/* bytes */
+	__u64 bytes;			/* bytes written and not yet read */
+};
+
+/* One channel. In: as in sluice_name. Out: info. */
+struct sluice_info {
+	__u32 size;
+	__u32 kind;
+	__u32 flags;			/* 0 */
+	__s32 scope_fd;
+	__u8 name[SLUICE_NAME_SIZE];
+	struct sluice_channel_info info;
+};
+#define SLUICE_CTL_INFO _IOWR(SLUICE_IOCTL_TYPE, 0x12, struct sluice_info)
+
+/*
+ * The channels of a scope, in the order of kind and name. In: all but count's result: count entries
+ * fit at entries; those after {kind, name} are told, from the beginning when kind is 0. Out: how
+ * many there were, in count; fewer than asked for only at the end, unless more than
+ * SLUICE_LIST_MAX were asked for.
+ */
+#define SLUICE_LIST_MAX 64
+struct sluice_list {
+	__u32 size;
+	__u32 kind;
+	__u32 flags;			/* 0 */
+	__s32 scope_fd;
+	__u8 name[SLUICE_NAME_SIZE];
+	__u64 entries;			/* address of an array of struct sluice_channel_info */
+	__u32 count;
+	__u32 entry_size;		/* sizeof(struct sluice_channel_info) */
+};
+#define SLUICE_CTL_LIST _IOWR(SLUICE_IOCTL_TYPE, 0x13, struct sluice_list)
+
+/* What this module knows. Out: everything but size. */
+struct sluice_features {
+	__u32 size;
+	__u32 abi;			/* SLUICE_ABI of the module */
+	__u64 kinds;			/* bit n: kind n can be opened */
+	__u64 open_flags;		/* mask of the SLUICE_OPEN_* that are known */
+};
+#define SLUICE_ABI 1
+#define SLUICE_CTL_FEATURES _IOWR(SLUICE_IOCTL_TYPE, 0x14, struct sluice_features)
+
 #endif
