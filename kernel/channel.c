@@ -212,7 +212,7 @@ static struct sluice_channel *create(const struct sluice_channel_request *reques
 	}
 	/*
 	 * Whoever removes the cgroup marks it first and then takes our lock to look for persistent
-	 * channels; we added ours under that lock and look at the mark now. One of us sees the other.
+	 * channels; we added ours under that lock and look at the mark now. One sees the other.
 	 */
 	if (persistent && !sluice_scope_is_online(request->view.scope)) {
 		sluice_channel_drop_persistent(request->view.scope);

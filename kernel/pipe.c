@@ -247,6 +247,8 @@ static long tell_info(struct sluice_endpoint *end, struct sluice_pipe_info __use
 
 	if (err)
 		return err;
+	if (info.reserved)
+		return -EINVAL;
 	size = min_t(u32, info.size, sizeof(info));
 	info = (struct sluice_pipe_info) {
 		.size = size,

@@ -29,8 +29,9 @@ static void publish_head(struct sluice_pipe *pipe, unsigned long head)
 }
 
 /*
- * A writer that sleeps wants room for a whole short write: less is no news to it. How much there is
- * only `head` tells, a line of the writers', which is left alone while nobody sleeps.
+ * Who sleeps for room is told when there is PIPE_BUF of it, which serves any short write, as with
+ * pipe(2), which frees whole pages. How much there is only `head` tells, a line of the writers',
+ * which is left alone while nobody sleeps.
  */
 static void publish_tail(struct sluice_pipe *pipe, unsigned long tail)
 {
@@ -61,32 +62,58 @@ static size_t room_from(struct sluice_pipe *pipe, unsigned long head, size_t wan
 	return capacity - (head - pipe->tail_seen);
 }
 
-/* Charged to the creator of the pipe: a stranger's write costs the stranger nothing. */
+/*
+ * Charged to the creator of the pipe: a stranger's write costs the stranger nothing. When the
+ * creator has no more, the stranger is refused, and nobody of the creator's killed.
+ */
+static struct page *page_alloc(struct sluice_pipe *pipe)
+{
+	struct mem_cgroup *old = set_active_memcg(pipe->payer);
+	struct page *page = alloc_page(GFP_HIGHUSER | __GFP_ACCOUNT | __GFP_RETRY_MAYFAIL);
+
+	set_active_memcg(old);
+	return page;
+}
+
 static struct page *page_to_fill(struct sluice_pipe *pipe, unsigned long head)
 {
 	struct sluice_slot *slot = slot_at(pipe, head);
-	struct mem_cgroup *old;
 
 	if (likely(slot->page))
 		return slot->page;
-	old = set_active_memcg(pipe->payer);
-	slot->page = alloc_page(GFP_HIGHUSER | __GFP_ACCOUNT);
-	set_active_memcg(old);
+	slot->page = page_alloc(pipe);
 	pipe->pages_allocated += !!slot->page;
 	return slot->page;
 }
 
-/* The reader is done with @bytes from @tail on: a foreign page goes with its last byte. */
+/* The reader is done with @bytes from @tail on, of a foreign page with all of it. */
 static void release_bytes(struct sluice_pipe *pipe, unsigned long tail, size_t bytes)
 {
 	struct sluice_slot *slot = slot_at(pipe, tail);
 
-	if (unlikely(slot->foreign) && bytes == left_in_page(tail)) {
+	if (unlikely(slot->foreign)) {
 		put_page(slot->page);
 		slot->page = NULL;
 		slot->foreign = false;
 	}
 	publish_tail(pipe, tail + bytes);
+}
+
+/*
+ * Before a part of a foreign page is read. Once `tail` is inside a slot, what lies before it is
+ * room, and the next that comes around writes into the slot's page.
+ */
+static int make_own(struct sluice_pipe *pipe, struct sluice_slot *slot)
+{
+	struct page *own = page_alloc(pipe);
+
+	if (!own)
+		return -ENOMEM;
+	memcpy_page(own, 0, slot->page, 0, PAGE_SIZE);
+	put_page(slot->page);
+	slot->page = own;
+	slot->foreign = false;
+	return 0;
 }
 
 /* The room is given back page by page, so that a writer works while we go on. */
@@ -98,12 +125,18 @@ ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to)
 		unsigned long tail = pipe->tail;
 		size_t chunk = min3(bytes_from(pipe, tail), left_in_page(tail),
 				    iov_iter_count(to));
+		struct sluice_slot *slot = slot_at(pipe, tail);
 		size_t copied;
 
 		if (!chunk)
 			break;
-		copied = copy_page_to_iter(slot_at(pipe, tail)->page, offset_in_page(tail), chunk,
-					   to);
+		if (unlikely(slot->foreign) && chunk < PAGE_SIZE && make_own(pipe, slot))
+			return drained ?: -ENOMEM;
+		copied = copy_page_to_iter(slot->page, offset_in_page(tail), chunk, to);
+		if (unlikely(slot->foreign) && copied < chunk) {
+			iov_iter_revert(to, copied);
+			copied = 0;
+		}
 		if (copied)
 			release_bytes(pipe, tail, copied);
 		drained += copied;
@@ -160,6 +193,8 @@ ssize_t sluice_pipe_take_page(struct sluice_pipe *pipe, size_t most, struct page
 		slot->foreign = false;
 		pipe->pages_moved_out++;
 	} else {
+		if (slot->foreign && make_own(pipe, slot))
+			return -ENOMEM;
 		*page = alloc_page(GFP_KERNEL_ACCOUNT);
 		if (!*page)
 			return -ENOMEM;
@@ -201,34 +236,50 @@ static void slots_free(struct sluice_slot *slots, unsigned long count)
 	kvfree(slots);
 }
 
-/* Pages that hold bytes go to where the new slot count looks for them; the others stay behind. */
-static void move_live_pages(struct sluice_pipe *pipe, struct sluice_slot *fresh,
-			    unsigned long count)
+/* How many pages the bytes from `tail` to `head` touch. */
+static unsigned long live_pages(const struct sluice_pipe *pipe)
 {
-	unsigned long at = pipe->tail & PAGE_MASK;
+	unsigned long bytes = pipe->head - pipe->tail;
 
-	for (; at < pipe->head; at += PAGE_SIZE) {
-		struct sluice_slot *slot = slot_at(pipe, at);
+	return bytes ? (offset_in_page(pipe->tail) + bytes + PAGE_SIZE - 1) >> PAGE_SHIFT : 0;
+}
 
-		fresh[(at >> PAGE_SHIFT) & (count - 1)] = *slot;
+/*
+ * Pages that hold bytes go to where the new slot count looks for them; the others stay behind. When
+ * the ring is full and `tail` inside a page, `head` is in the same slot, before it: those bytes
+ * move to the spare page, which is then no longer the caller's.
+ */
+static void move_live_pages(struct sluice_pipe *pipe, struct sluice_slot *fresh,
+			    unsigned long count, struct page **spare)
+{
+	unsigned long pages = live_pages(pipe), first = pipe->tail >> PAGE_SHIFT, i;
+
+	if (pages > pipe->slot_count) {
+		memcpy_page(*spare, 0, slot_at(pipe, pipe->head)->page, 0,
+			    offset_in_page(pipe->head));
+		fresh[(first + --pages) & (count - 1)].page = *spare;
+		*spare = NULL;
+	}
+	for (i = 0; i < pages; i++) {
+		struct sluice_slot *slot = &pipe->slots[(first + i) & (pipe->slot_count - 1)];
+
+		fresh[(first + i) & (count - 1)] = *slot;
 		slot->page = NULL;
 		slot->foreign = false;
 	}
 }
 
 static int exchange_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
-			  unsigned long *count)
+			  unsigned long *count, struct page **spare)
 {
-	unsigned long first = pipe->tail >> PAGE_SHIFT;
-	unsigned long end = (pipe->head + PAGE_SIZE - 1) >> PAGE_SHIFT;
 	int err;
 
-	if (pipe->head != pipe->tail && end - first > *count)
+	if (live_pages(pipe) > *count)
 		return -EBUSY;
 	err = sluice_quota_change(&pipe->channel.charge, (u64)*count << PAGE_SHIFT);
 	if (err)
 		return err;
-	move_live_pages(pipe, *slots, *count);
+	move_live_pages(pipe, *slots, *count, spare);
 	/* An older one could exceed a smaller capacity. */
 	WRITE_ONCE(pipe->tail_seen, pipe->tail);
 	swap(pipe->slots, *slots);
@@ -236,27 +287,38 @@ static int exchange_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 	return 0;
 }
 
-long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
+static int exchange_locked(struct sluice_pipe *pipe, struct sluice_slot **slots,
+			   unsigned long *count, struct page **spare)
 {
-	struct sluice_slot *slots = slots_alloc(slot_count);
-	unsigned long count = slot_count;
-	int err;
+	int err = -ERESTARTSYS;
 
-	if (!slots)
-		return -ENOMEM;
-	err = mutex_lock_interruptible(&pipe->read_mutex);
-	if (err)
-		goto free_slots;
-	err = mutex_lock_interruptible(&pipe->write_mutex);
-	if (!err) {
-		err = exchange_slots(pipe, &slots, &count);
+	if (mutex_lock_interruptible(&pipe->read_mutex))
+		return err;
+	if (!mutex_lock_interruptible(&pipe->write_mutex)) {
+		err = exchange_slots(pipe, slots, count, spare);
 		mutex_unlock(&pipe->write_mutex);
 	}
 	mutex_unlock(&pipe->read_mutex);
-	if (!err && sluice_pipe_is_writable(pipe))
+	return err;
+}
+
+long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
+{
+	struct sluice_slot *slots = slots_alloc(slot_count);
+	struct page *spare = page_alloc(pipe);
+	unsigned long count = slot_count;
+	int err = -ENOMEM;
+
+	if (slots && spare)
+		err = exchange_locked(pipe, &slots, &count, &spare);
+	if (!err && sluice_pipe_is_writable(pipe)) {
 		sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
-free_slots:
-	slots_free(slots, count);
+		kill_fasync(&pipe->writers_async, SIGIO, POLL_OUT);
+	}
+	if (spare)
+		put_page(spare);
+	if (slots)
+		slots_free(slots, count);
 	return err ?: (long)(slot_count << PAGE_SHIFT);
 }
 

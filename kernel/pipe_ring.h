@@ -20,8 +20,9 @@
  * So a reader and a writer never wait for each other's copy, nor for each other's page faults.
  *
  * A slot may also hold a page that is not the pipe's own: splice put it there whole, it may belong
- * to a file's cache, and nobody may write to it. Such a slot is marked, and the reader lets the
- * page go as soon as it has taken its last byte.
+ * to a file's cache, and nobody may write to it. Such a slot is marked, and the reader takes the
+ * page as a whole: to read a part of it, it first puts a copy in its place. So `tail` is never
+ * inside a foreign page, and the writer, who may fill what lies before `tail`, never in one.
  *
  * Barriers, in pairs:
  * - (A) The writer stores `head` with release after it filled the bytes; the reader loads it with
@@ -103,19 +104,28 @@ static inline size_t sluice_pipe_bytes(const struct sluice_pipe *pipe)
 	return min(head - tail, sluice_pipe_capacity(pipe));
 }
 
-/* The capacity may change between two looks at it, hence one. */
+/*
+ * A `tail` that moved meanwhile would make the answer too small, and a call that must not wait would
+ * be turned away for nothing: hence once more. The capacity may change between two looks at it,
+ * hence one.
+ */
 static inline size_t sluice_pipe_room(const struct sluice_pipe *pipe)
 {
-	unsigned long tail = smp_load_acquire(&pipe->tail);	/* before `head` */
-	unsigned long held = READ_ONCE(pipe->head) - tail;
 	unsigned long capacity = sluice_pipe_capacity(pipe);
+	unsigned long tail, held;
 
+	do {
+		tail = smp_load_acquire(&pipe->tail);	/* before `head` */
+		held = smp_load_acquire(&pipe->head) - tail;
+	} while (READ_ONCE(pipe->tail) != tail);
 	return held < capacity ? capacity - held : 0;
 }
 
 static inline bool sluice_pipe_is_readable(const struct sluice_pipe *pipe)
 {
-	return READ_ONCE(pipe->head) != READ_ONCE(pipe->tail);
+	unsigned long tail = smp_load_acquire(&pipe->tail);	/* before `head` */
+
+	return READ_ONCE(pipe->head) != tail;
 }
 
 /*
@@ -169,7 +179,7 @@ ssize_t sluice_pipe_take_page(struct sluice_pipe *pipe, size_t most, struct page
  */
 bool sluice_pipe_give_page(struct sluice_pipe *pipe, struct page *page);
 
-/* Changes the capacity; takes both mutexes. The new capacity in bytes, -EBUSY, -ENOMEM, -EINTR. */
+/* Changes the capacity; takes both mutexes. Bytes, or an error. */
 long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count);
 
 #endif

@@ -20,9 +20,12 @@
 #include "pipe.h"
 #include "wait.h"
 
+/*
+ * Nobody may steal a page that we hand out: our own are charged as the kernel's memory, and those
+ * that only passed through may not have been for stealing.
+ */
 static const struct pipe_buf_operations page_operations = {
 	.release	= generic_pipe_buf_release,
-	.try_steal	= generic_pipe_buf_try_steal,
 	.get		= generic_pipe_buf_get,
 };
 
@@ -34,7 +37,7 @@ static bool refuses_to_wait(const struct file *file, unsigned int flags)
 /* Waits for the holder of @mutex to leave it. */
 static int wait_for_turn(struct mutex *mutex)
 {
-	if (mutex_lock_interruptible(mutex))
+	if (signal_pending(current) || mutex_lock_interruptible(mutex))
 		return -ERESTARTSYS;
 	mutex_unlock(mutex);
 	return 0;
@@ -67,30 +70,39 @@ static ssize_t hand_over(struct sluice_pipe *pipe, struct pipe_inode_info *their
 	return moved;
 }
 
-/* Waits, with no mutex held, for whatever kept hand_over() from moving anything. */
-static int wait_to_hand_over(struct sluice_endpoint *end, struct pipe_inode_info *theirs)
+/* Who has waited for bytes and leaves some, or does not come to take any, tells the next. */
+static void pass_on_bytes(struct sluice_pipe *pipe, bool waited)
+{
+	if (waited && sluice_pipe_is_readable(pipe))
+		sluice_wait_wake_one(&pipe->readable, EPOLLIN | EPOLLRDNORM);
+}
+
+/*
+ * Waits, with no mutex held, for whatever kept hand_over() from moving anything. For space in
+ * theirs not exclusively, since the kernel's own waiters do not pass a wake-up on for us.
+ */
+static int wait_to_hand_over(struct sluice_endpoint *end, struct pipe_inode_info *theirs,
+			     bool *waited)
 {
 	struct sluice_pipe *pipe = end->pipe;
 
-	if (!has_space(theirs))
-		return wait_event_interruptible_exclusive(theirs->wr_wait,
-							  has_space(theirs) ||
-							  !READ_ONCE(theirs->readers));
+	if (!has_space(theirs)) {
+		pass_on_bytes(pipe, *waited);
+		*waited = false;
+		return wait_event_interruptible(theirs->wr_wait, has_space(theirs) ||
+						!READ_ONCE(theirs->readers));
+	}
 	if (sluice_pipe_is_readable(pipe))
 		return wait_for_turn(&pipe->read_mutex);
+	*waited = true;
 	return sluice_wait_until(pipe->readable,
 				 sluice_pipe_is_readable(pipe) || !READ_ONCE(pipe->writers),
 				 &end->spin);
 }
 
-/*
- * Called with their mutex held, and returns so. (Not called by sendfile(2), which wants a file that
- * can seek and has a pipe of its own that it does not lock.)
- */
-ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position, struct pipe_inode_info *theirs,
-				size_t length, unsigned int flags)
+static ssize_t splice_out(struct sluice_endpoint *end, struct pipe_inode_info *theirs,
+			  size_t length, bool never_waits, bool *waited)
 {
-	struct sluice_endpoint *end = sluice_pipe_endpoint(in);
 	struct sluice_pipe *pipe = end->pipe;
 
 	for (;;) {
@@ -107,15 +119,31 @@ ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position, struct pipe_i
 		if (!smp_load_acquire(&pipe->writers) &&	/* (C) */
 		    !sluice_pipe_is_readable(pipe))
 			return 0;
-		if (refuses_to_wait(in, flags))
+		/* To wait for one's turn is not to wait for bytes or for space. */
+		if (never_waits && !(sluice_pipe_is_readable(pipe) && has_space(theirs)))
 			return -EAGAIN;
 
 		pipe_unlock(theirs);
-		ret = wait_to_hand_over(end, theirs);
+		ret = wait_to_hand_over(end, theirs, waited);
 		pipe_lock(theirs);
 		if (ret)
 			return ret;
 	}
+}
+
+/*
+ * Called with their mutex held, and returns so. (Not called by sendfile(2), which wants a file that
+ * can seek and has a pipe of its own that it does not lock.)
+ */
+ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position, struct pipe_inode_info *theirs,
+				size_t length, unsigned int flags)
+{
+	struct sluice_endpoint *end = sluice_pipe_endpoint(in);
+	bool waited = false;
+	ssize_t ret = splice_out(end, theirs, length, refuses_to_wait(in, flags), &waited);
+
+	pass_on_bytes(end->pipe, waited);
+	return ret;
 }
 
 static ssize_t copy_buffer(struct sluice_pipe *pipe, const struct pipe_buffer *buffer,
@@ -159,12 +187,13 @@ static int take_over(struct pipe_inode_info *theirs, struct pipe_buffer *buffer,
 }
 
 /* Waits, with no mutex held, for whatever kept take_over() from moving anything. */
-static int wait_to_take_over(struct sluice_endpoint *end)
+static int wait_to_take_over(struct sluice_endpoint *end, bool *waited)
 {
 	struct sluice_pipe *pipe = end->pipe;
 
-	if (sluice_pipe_is_writable(pipe))
+	if (sluice_pipe_room(pipe))
 		return wait_for_turn(&pipe->write_mutex);
+	*waited = true;
 	return sluice_wait_until(pipe->writable,
 				 sluice_pipe_is_writable(pipe) || !READ_ONCE(pipe->readers),
 				 &end->spin);
@@ -175,12 +204,14 @@ ssize_t sluice_pipe_splice_write(struct pipe_inode_info *theirs, struct file *ou
 				 loff_t *position, size_t length, unsigned int flags)
 {
 	struct sluice_endpoint *end = sluice_pipe_endpoint(out);
-	struct transfer transfer = { .pipe = end->pipe };
+	struct sluice_pipe *pipe = end->pipe;
+	struct transfer transfer = { .pipe = pipe };
 	struct splice_desc sd = {
 		.total_len = length,
 		.flags = flags,
 		.u.data = &transfer,
 	};
+	bool waited = false;
 	ssize_t ret, moved = 0;
 
 	do {
@@ -192,9 +223,15 @@ ssize_t sluice_pipe_splice_write(struct pipe_inode_info *theirs, struct file *ou
 			moved += ret;
 			sd.flags |= SPLICE_F_NONBLOCK;	/* no longer worth waiting for more */
 		}
-		if (!transfer.stalled || refuses_to_wait(out, flags))
+		if (!transfer.stalled)
 			break;
-		ret = wait_to_take_over(end);
+		/* To wait for one's turn is not to wait for room. */
+		if (refuses_to_wait(out, flags) && !sluice_pipe_room(pipe))
+			break;
+		ret = wait_to_take_over(end, &waited);
 	} while (!ret);
+
+	if (waited && sluice_pipe_is_writable(pipe))
+		sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
 	return moved ?: ret;
 }

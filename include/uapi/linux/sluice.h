@@ -5,7 +5,8 @@
  * Every structure starts with its own size, filled in by the caller, so that it can grow: a kernel
  * that knows less refuses what it does not know (E2BIG when the rest is not zero), a kernel that
  * knows more takes zero for what the caller did not know. Fields have one layout for 32 and 64 bit.
- * Reserved fields and unknown flags must be zero (EINVAL).
+ * Reserved fields and unknown flags must be zero (EINVAL), and a structure is at most a page long
+ * (EINVAL).
  */
 #ifndef _UAPI_LINUX_SLUICE_H
 #define _UAPI_LINUX_SLUICE_H
@@ -75,7 +76,7 @@ struct sluice_pipe_info {
 #define SLUICE_OPEN_WRITE	0x02
 #define SLUICE_OPEN_CREATE	0x04	/* make it if it is not there */
 #define SLUICE_OPEN_EXCL	0x08	/* with CREATE: fail with EEXIST if it is */
-#define SLUICE_OPEN_PERSIST	0x10	/* with CREATE: keep it without endpoints, until it is unlinked */
+#define SLUICE_OPEN_PERSIST	0x10	/* with CREATE: keep it without endpoints */
 #define SLUICE_OPEN_NONBLOCK	0x20	/* as O_NONBLOCK in open(2) */
 
 /*
@@ -93,6 +94,7 @@ struct sluice_open {
 	__u32 reserved;
 	__u64 capacity;
 };
+
 #define SLUICE_CTL_OPEN _IOW(SLUICE_IOCTL_TYPE, 0x10, struct sluice_open)
 
 /* Which channel. In: everything. */
@@ -133,6 +135,7 @@ struct sluice_info {
 	__u8 name[SLUICE_NAME_SIZE];
 	struct sluice_channel_info info;
 };
+
 #define SLUICE_CTL_INFO _IOWR(SLUICE_IOCTL_TYPE, 0x12, struct sluice_info)
 
 /*
@@ -142,6 +145,7 @@ struct sluice_info {
  * SLUICE_LIST_MAX were asked for.
  */
 #define SLUICE_LIST_MAX 64
+
 struct sluice_list {
 	__u32 size;
 	__u32 kind;
@@ -152,6 +156,7 @@ struct sluice_list {
 	__u32 count;
 	__u32 entry_size;		/* sizeof(struct sluice_channel_info) */
 };
+
 #define SLUICE_CTL_LIST _IOWR(SLUICE_IOCTL_TYPE, 0x13, struct sluice_list)
 
 /* What this module knows. Out: everything but size. */
@@ -161,6 +166,7 @@ struct sluice_features {
 	__u64 kinds;			/* bit n: kind n can be opened */
 	__u64 open_flags;		/* mask of the SLUICE_OPEN_* that are known */
 };
+
 #define SLUICE_ABI 1
 #define SLUICE_CTL_FEATURES _IOWR(SLUICE_IOCTL_TYPE, 0x14, struct sluice_features)
 

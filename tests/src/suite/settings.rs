@@ -25,6 +25,7 @@ topic!(
         shrinking_keeps_the_bytes,
         shrinking_below_the_bytes_is_ebusy_and_loses_nothing,
         a_ring_that_wrapped_can_grow_and_shrink,
+        a_ring_whose_ends_share_a_page_can_grow,
         a_capacity_is_rounded_up_to_a_power_of_two_of_pages,
         a_capacity_of_zero_or_more_than_a_gibibyte_is_einval,
         an_unprivileged_capacity_above_the_modules_limit_is_eperm,
@@ -122,6 +123,29 @@ fn a_ring_that_wrapped_can_grow_and_shrink(context: &Context) -> Result<()> {
             )?;
             read_to += count as u64;
         }
+    }
+    Ok(())
+}
+
+/// A full ring with a half-read page: what was written last lies in the same page as what is read next.
+fn a_ring_whose_ends_share_a_page_can_grow(context: &Context) -> Result<()> {
+    for (taken, put) in [(100, 50), (100, 100), (PAGE - 1, 1), (1, 1)] {
+        let both = context.channel.open_both_ways()?;
+        write_all(&both, &stream_bytes(7, 0, CAPACITY))?;
+        expect_bytes(
+            "what was taken",
+            &read_all(&both, taken)?,
+            &stream_bytes(7, 0, taken),
+        )?;
+        write_all(&both, &stream_bytes(7, CAPACITY as u64, put))?;
+        ioctl::set(&both, SET_CAPACITY, 2 * CAPACITY as u64).context("growing")?;
+        write_all(&both, &stream_bytes(7, (CAPACITY + put) as u64, PAGE))?;
+        let rest = CAPACITY + put + PAGE - taken;
+        expect_bytes(
+            &format!("bytes after {taken} taken and {put} put"),
+            &read_all(&both, rest)?,
+            &stream_bytes(7, taken as u64, rest),
+        )?;
     }
     Ok(())
 }

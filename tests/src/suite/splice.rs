@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, SpliceFFlags, splice, tee, vmsplice};
 use nix::sys::sendfile::sendfile;
@@ -19,7 +19,7 @@ use crate::support::channel::{
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{spawn, spawn_keeping};
 use crate::support::ioctl;
-use crate::support::memory::PAGE;
+use crate::support::memory::{EdgeBuffer, PAGE, read_at};
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
 
@@ -39,6 +39,7 @@ topic!(
         a_splice_in_without_a_reader_is_epipe,
         sendfile_delivers_a_file,
         a_page_of_a_file_is_never_written_to,
+        a_partly_read_page_of_a_file_is_never_written_to,
         sendfile_out_of_a_pipe_is_einval,
         a_killed_splice_leaves_no_lock_behind,
     ],
@@ -274,6 +275,48 @@ fn a_page_of_a_file_is_never_written_to(context: &Context) -> Result<()> {
     }
     let after = std::fs::read(context.scratch.join("file")).context("reading the file")?;
     expect_bytes("the file afterwards", &after, &bytes)
+}
+
+/// The room before a half-read page comes around as room in that page. Read by read(2) and by splice(2), and by a read
+/// whose buffer ends in the middle.
+fn a_partly_read_page_of_a_file_is_never_written_to(context: &Context) -> Result<()> {
+    const PART: usize = 100;
+    let bytes = stream_bytes(6, 0, CAPACITY);
+    let ways: [fn(&OwnedFd) -> Result<()>; 3] = [
+        |both| expect("a short read", read(both, &mut [0; PART]), Ok(PART)),
+        |both| {
+            let (_out, into) = pipe()?;
+            expect("a short splice", move_bytes(both, &into, PART), Ok(PART))
+        },
+        |both| {
+            let buffer = EdgeBuffer::new(PART)?;
+            let cut_off = read_at(both, buffer.start(), PAGE);
+            expect("a read that faults", cut_off, Err(Errno::EFAULT))?;
+            expect("a short read", read(both, &mut [0; PART]), Ok(PART))
+        },
+    ];
+    for part in ways {
+        let file = scratch_file(context, &bytes)?;
+        let both = context.channel.open_both_ways()?;
+        expect(
+            "bytes sent",
+            sendfile(&both, &file, None, CAPACITY),
+            Ok(CAPACITY),
+        )?;
+        set_nonblocking(&both)?;
+        part(&both)?;
+        let wrote = write(&both, &[0xee; PART]);
+        ensure!(
+            matches!(wrote, Ok(_) | Err(Errno::EAGAIN)),
+            "a write into the room: {wrote:?}"
+        );
+        let after = std::fs::read(context.scratch.join("file")).context("reading the file")?;
+        expect_bytes("the file afterwards", &after, &bytes)?;
+        let mut rest = bytes[PART..].to_vec();
+        rest.extend(std::iter::repeat_n(0xee, wrote.unwrap_or(0)));
+        expect_bytes("what the pipe held", &read_all(&both, rest.len())?, &rest)?;
+    }
+    Ok(())
 }
 
 fn a_killed_splice_leaves_no_lock_behind(context: &Context) -> Result<()> {
