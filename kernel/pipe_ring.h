@@ -105,9 +105,9 @@ static inline size_t sluice_pipe_bytes(const struct sluice_pipe *pipe)
 }
 
 /*
- * A `tail` that moved meanwhile would make the answer too small, and a call that must not wait would
- * be turned away for nothing: hence once more. The capacity may change between two looks at it,
- * hence one.
+ * A `tail` that moved meanwhile would make the answer too small, and a call that must not wait
+ * would be turned away for nothing: hence once more. The capacity may change between two looks at
+ * it, hence one.
  */
 static inline size_t sluice_pipe_room(const struct sluice_pipe *pipe)
 {
