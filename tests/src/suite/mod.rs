@@ -2,6 +2,10 @@
 //! The tests, one file a topic, one behaviour a test.
 
 mod atomicity;
+mod ctl_names;
+mod ctl_open;
+mod ctl_permissions;
+mod ctl_scopes;
 mod device;
 mod ends;
 mod exclusive;
@@ -46,6 +50,10 @@ pub const TOPICS: &[Topic] = &[
     kill::TOPIC,
     lifetime::TOPIC,
     programs::TOPIC,
+    ctl_open::TOPIC,
+    ctl_names::TOPIC,
+    ctl_scopes::TOPIC,
+    ctl_permissions::TOPIC,
     stress::TOPIC,
     no_cgroup2::TOPIC,
 ];
