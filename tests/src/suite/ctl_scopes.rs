@@ -13,7 +13,7 @@ use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::{read_some, write_all};
 use crate::support::check::{expect, expect_bytes};
-use crate::support::child::spawn_keeping;
+use crate::support::child::{spawn, spawn_keeping};
 use crate::support::ctl::{BOTH, CREATE, Ctl, OWN, Open, PERSIST};
 use crate::support::identity::{NOBODY, become_root_of_a_namespace, become_user};
 use crate::support::passing;
@@ -31,6 +31,7 @@ topic!(
         root_of_a_user_namespace_is_no_administrator,
         creating_by_directory_needs_write_permission_on_it,
         creating_in_the_own_cgroup_needs_no_permission,
+        who_may_write_to_the_directory_may_create_from_outside_and_no_more,
         a_process_that_moves_sees_the_names_of_its_new_cgroup,
         a_passed_endpoint_works_in_another_cgroup,
         a_passed_ctl_judges_who_calls,
@@ -235,6 +236,28 @@ fn creating_in_the_own_cgroup_needs_no_permission(context: &Context) -> Result<(
         expect("making it", create_in(&Ctl::new()?, OWN), Ok(()))
     })?;
     inside.finish()
+}
+
+fn who_may_write_to_the_directory_may_create_from_outside_and_no_more(
+    context: &Context,
+) -> Result<()> {
+    let cgroup = context.cgroup()?.create_child("writable")?;
+    fs::set_permissions(cgroup.path(), Permissions::from_mode(0o757)).context("chmod")?;
+    let outside = spawn("a process outside", || {
+        become_user(NOBODY)?;
+        let ctl = Ctl::new()?;
+        let directory = cgroup.directory()?;
+        let scope_fd = directory.as_raw_fd();
+        let request = Open::new("channel", BOTH | CREATE);
+        let _end = ctl
+            .open(Open {
+                scope_fd,
+                ..request
+            })
+            .context("making it")?;
+        expect_all("afterwards", &ctl, scope_fd, Errno::EACCES)
+    })?;
+    outside.finish()
 }
 
 fn a_process_that_moves_sees_the_names_of_its_new_cgroup(context: &Context) -> Result<()> {

@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use anyhow::{Context, Result};
 
+use super::check::expect;
 use super::ioctl::{Direction, command, raw, raw_with_result};
+use super::kernel::expect_nothing_held;
 
 const NODE: &str = "/dev/sluice/ctl";
 
@@ -269,4 +271,10 @@ impl AsFd for Ctl {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Fails unless the own cgroup has no name, and the module nothing at all.
+pub fn expect_no_channel(ctl: &Ctl) -> Result<()> {
+    expect("names that are left", ctl.names(OWN), Ok(vec![]))?;
+    expect_nothing_held()
 }

@@ -15,6 +15,7 @@ pub mod passing;
 pub mod poll;
 pub mod proc;
 pub mod random;
+pub mod requests;
 pub mod shared;
 pub mod signals;
 pub mod stall;
