@@ -18,7 +18,7 @@ use crate::support::child::{Child, spawn};
 use crate::support::ctl::{
     BOTH, CREATE, Ctl, EXCL, KIND_PIPE, NONBLOCK, Open, PERSIST, PERSISTENT, READ, WRITE,
 };
-use crate::support::kernel::expect_nothing_held;
+use crate::support::kernel::{expect_nothing_held, mark_log};
 use crate::support::random::Random;
 use crate::support::time::Deadline;
 
@@ -195,7 +195,7 @@ fn whatever_happens_at_once_nothing_is_left(context: &Context) -> Result<()> {
         })?);
     }
     let times = finish_all(children, context.stress)?;
-    println!("times: {times:?}");
+    mark_log(&format!("times: {times:?}"));
     expect(
         "how many did nothing",
         times.iter().filter(|&&n| n == 0).count(),

@@ -77,7 +77,7 @@ fn a_nonblocking_reader_does_not_wait(_: &Context) -> Result<()> {
 
 fn a_nonblocking_writer_without_a_reader_is_enxio_and_leaves_no_channel(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    for more in [0, EXCL, PERSIST, EXCL | PERSIST] {
+    for more in [0, EXCL] {
         let flags = WRITE | NONBLOCK | CREATE | more;
         expect(
             &format!("an open with flags {flags:#x}"),
