@@ -26,6 +26,7 @@ topic!(
         both_ways_never_waits,
         a_nonblocking_reader_does_not_wait,
         a_nonblocking_writer_without_a_reader_is_enxio_and_leaves_no_channel,
+        a_nonblocking_writer_without_a_reader_leaves_no_persistent_channel_either,
         a_nonblocking_writer_without_a_reader_leaves_a_channel_that_was_there,
         an_interrupted_open_is_eintr_and_leaves_no_channel,
         an_open_restarts_after_a_signal_that_says_so,
@@ -89,6 +90,13 @@ fn expect_refused_writer(more: u32) -> Result<()> {
 fn a_nonblocking_writer_without_a_reader_is_enxio_and_leaves_no_channel(_: &Context) -> Result<()> {
     expect_refused_writer(0)?;
     expect_refused_writer(EXCL)
+}
+
+fn a_nonblocking_writer_without_a_reader_leaves_no_persistent_channel_either(
+    _: &Context,
+) -> Result<()> {
+    expect_refused_writer(PERSIST)?;
+    expect_refused_writer(PERSIST | EXCL)
 }
 
 fn a_nonblocking_writer_without_a_reader_leaves_a_channel_that_was_there(
