@@ -2,18 +2,12 @@
 //! Each cgroup has a pipe of its own, found by the thread that opens, at the moment when it opens. A FIFO belongs to
 //! whoever can name it, so none of this applies to one.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd};
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg,
-    sendmsg, socketpair,
-};
 use nix::unistd::write;
-use serde::{Serialize, de::DeserializeOwned};
 
 use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
@@ -23,6 +17,7 @@ use crate::support::channel::{
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn, spawn_keeping};
 use crate::support::notice::Notice;
+use crate::support::passing;
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
 
@@ -43,17 +38,6 @@ topic!(
         a_new_cgroup_of_an_old_name_has_a_new_pipe,
     ],
 );
-
-/// A child in this cgroup.
-fn spawn_in<T>(cgroup: &Cgroup, what: &str, body: impl FnOnce() -> Result<T>) -> Result<Child<T>>
-where
-    T: Serialize + DeserializeOwned,
-{
-    spawn(what, || {
-        cgroup.enter()?;
-        body()
-    })
-}
 
 fn expect_empty(what: &str, fd: &impl AsFd) -> Result<()> {
     let seen = read_some(fd, 64);
@@ -129,7 +113,7 @@ fn a_full_pipe_in_one_cgroup_does_not_stop_another(context: &Context) -> Result<
 fn an_opener_waits_for_a_partner_in_its_own_cgroup(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
     let cgroup = home.create_child("waiting")?;
-    let reader = spawn_in(&cgroup, "a reader that waits", || {
+    let reader = cgroup.spawn("a reader that waits", || {
         context.channel.open_reader().map(drop)
     })?;
     reader.wait_asleep_in(Call::Open)?;
@@ -141,7 +125,7 @@ fn an_opener_waits_for_a_partner_in_its_own_cgroup(context: &Context) -> Result<
     )?;
     let _both = context.channel.open_both_ways()?;
     reader.expect_still_asleep_in(Call::Open)?;
-    let writer = spawn_in(&cgroup, "a writer in the same cgroup", || {
+    let writer = cgroup.spawn("a writer in the same cgroup", || {
         context.channel.open_writer().map(drop)
     })?;
     reader.finish()?;
@@ -209,7 +193,7 @@ fn a_process_that_moves_keeps_its_endpoint(context: &Context) -> Result<()> {
     let old_end = nonblocking(&context.channel)?;
     home.create_child("new")?.enter()?;
     let new_end = nonblocking(&context.channel)?;
-    let stayed = spawn_in(home, "one who stayed", || {
+    let stayed = home.spawn("one who stayed", || {
         write_all(&context.channel.open_writer()?, b"from home")
     })?;
     stayed.finish()?;
@@ -238,53 +222,18 @@ fn an_opener_that_waits_while_it_is_moved_stays_with_its_first_pipe(
     expect_bytes("what it read", &reader.finish()?, b"first")
 }
 
-/// Hands an open file to whoever reads the other end of the socket.
-fn send_fd(socket: &OwnedFd, fd: BorrowedFd) -> Result<()> {
-    let fds = [fd.as_raw_fd()];
-    let control = [ControlMessage::ScmRights(&fds)];
-    let content = [IoSlice::new(b"!")];
-    sendmsg::<()>(
-        socket.as_raw_fd(),
-        &content,
-        &control,
-        MsgFlags::empty(),
-        None,
-    )
-    .context("sending an endpoint")?;
-    Ok(())
-}
-
-fn receive_fd(socket: &OwnedFd) -> Result<OwnedFd> {
-    let mut byte = [0];
-    let mut content = [IoSliceMut::new(&mut byte)];
-    let mut space = nix::cmsg_space!(RawFd);
-    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
-    let message = recvmsg::<()>(socket.as_raw_fd(), &mut content, Some(&mut space), flags)
-        .context("receiving an endpoint")?;
-    for control in message.cmsgs().context("looking at what came with it")? {
-        if let ControlMessageOwned::ScmRights(fds) = control {
-            let fd = *fds.first().context("the message carries no file")?;
-            // SAFETY: the kernel just gave us this descriptor.
-            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
-        }
-    }
-    bail!("the message carries no file")
-}
-
 fn a_passed_endpoint_works_in_another_cgroup(context: &Context) -> Result<()> {
     let other = context.cgroup()?.create_child("other")?;
-    let flags = SockFlag::SOCK_CLOEXEC;
-    let (ours, theirs) =
-        socketpair(AddressFamily::Unix, SockType::Stream, None, flags).context("socketpair")?;
+    let (ours, theirs) = passing::sockets()?;
     let child = spawn_keeping("a process in another cgroup", &[theirs.as_fd()], || {
         other.enter()?;
-        let passed = receive_fd(&theirs)?;
+        let passed = passing::receive(&theirs)?;
         expect_empty("its own cgroup's pipe", &nonblocking(&context.channel)?)?;
         read_some(&passed, 64).context("reading the passed endpoint")
     })?;
     let (reader, writer) = context.channel.open_ends()?;
     write_all(&writer, b"passed on")?;
-    send_fd(&ours, reader.as_fd())?;
+    passing::send(&ours, reader.as_fd())?;
     expect_bytes("what the other read", &child.finish()?, b"passed on")
 }
 

@@ -12,7 +12,7 @@ use crate::support::channel::{CAPACITY, Channel, read_all, set_nonblocking, writ
 use crate::support::check::{expect, skip};
 use crate::support::child::{Child, spawn};
 use crate::support::kernel::{
-    free_pages, freed_memory_is_kept_back, module_objects, unload_module,
+    expect_module_stays, expect_nothing_held, free_pages, freed_memory_is_kept_back, module_objects,
 };
 use crate::support::proc::Call;
 use crate::support::time::eventually;
@@ -31,16 +31,6 @@ topic!(
         the_module_stays_while_an_open_waits,
     ],
 );
-
-/// Fails unless the module's caches come to hold no object. The kernel may free with some delay.
-fn expect_nothing_held() -> Result<()> {
-    let mut held = Vec::new();
-    let settled = eventually("the module's caches are empty", || {
-        held = module_objects()?;
-        Ok(held.iter().all(|(_, objects)| *objects == 0).then_some(()))
-    });
-    settled.with_context(|| format!("objects held: {held:?}"))
-}
 
 /// Makes the cgroup's pipe carry data: every page of it, once around.
 fn use_pipe(channel: &Channel) -> Result<()> {
@@ -108,18 +98,7 @@ fn a_removed_cgroup_is_let_go_with_its_last_endpoint(context: &Context) -> Resul
     let before = home.dying_descendants()?;
     let both = orphan(context)?;
     drop(both);
-    expect_dying(home, before)
-}
-
-fn expect_dying(cgroup: &Cgroup, expected: u64) -> Result<()> {
-    let mut seen = 0;
-    let settled = eventually("removed cgroups are let go", || {
-        seen = cgroup.dying_descendants()?;
-        Ok((seen <= expected).then_some(()))
-    });
-    settled.with_context(|| {
-        format!("removed cgroups that are still held: {seen}, expected {expected}")
-    })
+    home.expect_dying(before)
 }
 
 /// Makes and uses one cgroup after the other, and removes each once it is in the next one.
@@ -144,7 +123,7 @@ fn expect_nothing_left_of_cgroups(context: &Context, count: usize) -> Result<()>
     let dying = home.dying_descendants()?;
     use_cgroups(context, count)?;
     expect_nothing_held()?;
-    expect_dying(home, dying)
+    home.expect_dying(dying)
 }
 
 fn a_hundred_cgroups_leave_no_object_behind(context: &Context) -> Result<()> {
@@ -173,14 +152,6 @@ fn a_thousand_cgroups_leave_neither_objects_nor_pages_behind(context: &Context) 
             "{before} pages were free before, {after} after; a difference of {TOLERANCE} is allowed"
         )
     })
-}
-
-fn expect_module_stays() -> Result<()> {
-    expect(
-        "removing the module",
-        unload_module(c"sluice"),
-        Err(Errno::EWOULDBLOCK),
-    )
 }
 
 fn the_module_stays_while_an_endpoint_is_open(context: &Context) -> Result<()> {

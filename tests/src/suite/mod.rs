@@ -2,6 +2,17 @@
 //! The tests, one file a topic, one behaviour a test.
 
 mod atomicity;
+mod ctl_bad_input;
+mod ctl_bad_memory;
+mod ctl_list;
+mod ctl_names;
+mod ctl_open;
+mod ctl_permissions;
+mod ctl_persist;
+mod ctl_races;
+mod ctl_scale;
+mod ctl_scopes;
+mod ctl_waits;
 mod device;
 mod ends;
 mod exclusive;
@@ -46,6 +57,17 @@ pub const TOPICS: &[Topic] = &[
     kill::TOPIC,
     lifetime::TOPIC,
     programs::TOPIC,
+    ctl_open::TOPIC,
+    ctl_waits::TOPIC,
+    ctl_names::TOPIC,
+    ctl_scopes::TOPIC,
+    ctl_permissions::TOPIC,
+    ctl_list::TOPIC,
+    ctl_persist::TOPIC,
+    ctl_bad_input::TOPIC,
+    ctl_bad_memory::TOPIC,
+    ctl_races::TOPIC,
+    ctl_scale::TOPIC,
     stress::TOPIC,
     no_cgroup2::TOPIC,
 ];

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cgroups (v2) of the tests' own.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::unistd::Pid;
 
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::child::{Child, spawn};
 use super::time;
 
 /// Where the unified hierarchy is mounted, every place of it.
@@ -62,6 +65,28 @@ impl Cgroup {
         Ok(Cgroup { path })
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its directory, open: what the module takes as a scope.
+    pub fn directory(&self) -> Result<File> {
+        File::open(&self.path)
+            .with_context(|| format!("opening the cgroup {}", self.path.display()))
+    }
+
+    /// A child that runs here.
+    pub fn spawn<T, F>(&self, what: &str, body: F) -> Result<Child<T>>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce() -> Result<T>,
+    {
+        spawn(what, || {
+            self.enter()?;
+            body()
+        })
+    }
+
     /// Moves the whole process here.
     pub fn enter(&self) -> Result<()> {
         self.set("cgroup.procs", "0")
@@ -95,6 +120,18 @@ impl Cgroup {
             .find_map(|line| line.strip_prefix("nr_dying_descendants "))
             .and_then(|count| count.parse().ok())
             .with_context(|| format!("{} has no nr_dying_descendants", path.display()))
+    }
+
+    /// Waits until the kernel keeps no more removed descendants than `expected`.
+    pub fn expect_dying(&self, expected: u64) -> Result<()> {
+        let mut seen = 0;
+        let settled = time::eventually("removed cgroups are let go", || {
+            seen = self.dying_descendants()?;
+            Ok((seen <= expected).then_some(()))
+        });
+        settled.with_context(|| {
+            format!("removed cgroups that are still held: {seen}, expected {expected}")
+        })
     }
 
     /// Removes it. A process that was just reaped may keep it busy for a moment longer.

@@ -6,17 +6,23 @@ use std::os::fd::{AsFd, AsRawFd};
 use nix::errno::Errno;
 
 const TYPE: u64 = 0xC7;
-const READ_AND_WRITE: u64 = 3;
 
-/// The number of a command that reads and writes an argument of `size` bytes.
-const fn command(number: u64, size: usize) -> u64 {
-    READ_AND_WRITE << 30 | (size as u64) << 16 | TYPE << 8 | number
+/// Which way the argument of a command goes.
+#[derive(Clone, Copy)]
+pub enum Direction {
+    In = 1,
+    InAndOut = 3,
+}
+
+/// The number of a command with an argument of `size` bytes.
+pub const fn command(direction: Direction, number: u64, size: usize) -> u64 {
+    (direction as u64) << 30 | (size as u64) << 16 | TYPE << 8 | number
 }
 
 const SETTING_SIZE: usize = size_of::<Setting>();
-pub const SET_CAPACITY: u64 = command(0, SETTING_SIZE);
-pub const SET_SPIN: u64 = command(1, SETTING_SIZE);
-pub const INFO: u64 = command(2, size_of::<Info>());
+pub const SET_CAPACITY: u64 = command(Direction::InAndOut, 0, SETTING_SIZE);
+pub const SET_SPIN: u64 = command(Direction::InAndOut, 1, SETTING_SIZE);
+pub const INFO: u64 = command(Direction::InAndOut, 2, size_of::<Info>());
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,9 +59,18 @@ pub struct Info {
 
 /// Any command with any argument.
 pub fn raw<T>(fd: &impl AsFd, command: u64, argument: *mut T) -> nix::Result<()> {
+    raw_with_result(fd, command, argument).map(drop)
+}
+
+/// As `raw`, for a command that returns a number.
+pub fn raw_with_result<T>(
+    fd: &impl AsFd,
+    command: u64,
+    argument: *mut T,
+) -> nix::Result<libc::c_int> {
     // SAFETY: the kernel checks the pointer and touches no more than the size that stands in what it points to, which
     // callers of this function choose to fit or to fault.
-    Errno::result(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), command, argument) }).map(drop)
+    Errno::result(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), command, argument) })
 }
 
 /// Sets a number and returns what is in force.

@@ -9,6 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 
+use super::check::expect;
 use super::time;
 
 const LOG: &str = "/dev/kmsg";
@@ -66,6 +67,16 @@ pub fn module_objects() -> Result<Vec<(String, u64)>> {
         fs::write(&shrink, "1").with_context(|| format!("writing to {shrink}"))?;
     }
     module_caches()
+}
+
+/// Fails unless the module's caches come to hold no object. The kernel may free with some delay.
+pub fn expect_nothing_held() -> Result<()> {
+    let mut held = Vec::new();
+    let settled = time::eventually("the module's caches are empty", || {
+        held = module_objects()?;
+        Ok(held.iter().all(|(_, objects)| *objects == 0).then_some(()))
+    });
+    settled.with_context(|| format!("objects held: {held:?}"))
 }
 
 fn module_caches() -> Result<Vec<(String, u64)>> {
@@ -133,10 +144,19 @@ fn parse_free_pages(zones: &str) -> u64 {
 }
 
 /// delete_module(2), answering at once if the module is in use.
-pub fn unload_module(name: &CStr) -> nix::Result<()> {
+fn unload_module(name: &CStr) -> nix::Result<()> {
     // SAFETY: a terminated string.
     let ret = unsafe { libc::syscall(libc::SYS_delete_module, name.as_ptr(), libc::O_NONBLOCK) };
     Errno::result(ret).map(drop)
+}
+
+/// Fails unless the module refuses to go.
+pub fn expect_module_stays() -> Result<()> {
+    expect(
+        "removing the module",
+        unload_module(c"sluice"),
+        Err(Errno::EWOULDBLOCK),
+    )
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub enum Call {
     Epoll,
     Select,
     Splice,
+    Ioctl,
 }
 
 impl Call {
@@ -30,6 +31,7 @@ impl Call {
             Call::Epoll => &[libc::SYS_epoll_wait, libc::SYS_epoll_pwait],
             Call::Select => &[libc::SYS_select, libc::SYS_pselect6],
             Call::Splice => &[libc::SYS_splice, libc::SYS_sendfile],
+            Call::Ioctl => &[libc::SYS_ioctl],
         }
     }
 }
