@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Load and unload, in one order: what others stand on comes first and goes last; the device node,
- * which lets users in, comes last and goes first. No endpoint can be open at exit, since each holds
- * the module.
+ * Load and unload, in one order: what others stand on comes first and goes last; the device nodes,
+ * which let users in, come last and go first. No endpoint can be open at exit and no channel
+ * persistent, since each holds the module.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/init.h>
 #include <linux/module.h>
 
+#include "ctl.h"
 #include "node.h"
 #include "pipe.h"
+#include "removal.h"
 #include "scope.h"
 
 static int __init sluice_init(void)
@@ -23,11 +25,21 @@ static int __init sluice_init(void)
 	err = sluice_pipe_init();
 	if (err)
 		goto exit_scope;
-	err = sluice_node_init();
+	err = sluice_removal_init();
 	if (err)
 		goto exit_pipe;
+	err = sluice_node_init();
+	if (err)
+		goto exit_removal;
+	err = sluice_ctl_init();
+	if (err)
+		goto exit_node;
 	return 0;
 
+exit_node:
+	sluice_node_exit();
+exit_removal:
+	sluice_removal_exit();
 exit_pipe:
 	sluice_pipe_exit();
 exit_scope:
@@ -37,7 +49,9 @@ exit_scope:
 
 static void __exit sluice_exit(void)
 {
+	sluice_ctl_exit();
 	sluice_node_exit();
+	sluice_removal_exit();
 	sluice_pipe_exit();
 	sluice_scope_exit();
 }

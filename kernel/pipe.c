@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
+#include <linux/anon_inodes.h>
 #include <linux/capability.h>
 #include <linux/err.h>
 #include <linux/fs.h>
@@ -6,7 +7,6 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/poll.h>
-#include <linux/refcount.h>
 #include <linux/sched/signal.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
@@ -19,6 +19,8 @@
 
 #include <uapi/linux/sluice.h>
 
+#include "argument.h"
+#include "channel.h"
 #include "compat.h"
 #include "pipe.h"
 #include "pipe_ring.h"
@@ -26,6 +28,7 @@
 #include "wait.h"
 
 #define CAPACITY_MAX SZ_1G
+#define DEFAULT_SLOTS 16
 
 static unsigned int pipe_max_size = SZ_1M;
 module_param(pipe_max_size, uint, 0644);
@@ -198,37 +201,29 @@ static __poll_t pipe_poll(struct file *file, poll_table *wait)
 
 /* ---- settings and state ---- */
 
-/*
- * The caller's structure, by the rules at the top of the ABI header: its first word says how much
- * of it there is.
- */
-static int copy_argument(void *argument, size_t size, const void __user *user)
-{
-	u32 user_size;
-
-	if (get_user(user_size, (const u32 __user *)user))
-		return -EFAULT;
-	if (user_size < sizeof(u32) || user_size > PAGE_SIZE)
-		return -EINVAL;
-	return copy_struct_from_user(argument, size, user, user_size);
-}
-
-static long set_capacity(struct sluice_pipe *pipe, u64 bytes)
+/* The number of pages that a capacity takes, or an error. What is there already may stay. */
+static long slots_for(u64 bytes, u64 bytes_now)
 {
 	if (!bytes || bytes > CAPACITY_MAX)
 		return -EINVAL;
 	bytes = roundup_pow_of_two(max_t(u64, bytes, PAGE_SIZE));
-	if (bytes > READ_ONCE(pipe_max_size) && bytes > sluice_pipe_capacity(pipe) &&
-	    !capable(CAP_SYS_RESOURCE))
+	if (bytes > READ_ONCE(pipe_max_size) && bytes > bytes_now && !capable(CAP_SYS_RESOURCE))
 		return -EPERM;
-	return sluice_pipe_resize(pipe, bytes >> PAGE_SHIFT);
+	return bytes >> PAGE_SHIFT;
+}
+
+static long set_capacity(struct sluice_pipe *pipe, u64 bytes)
+{
+	long slots = slots_for(bytes, sluice_pipe_capacity(pipe));
+
+	return slots < 0 ? slots : sluice_pipe_resize(pipe, slots);
 }
 
 static long change_setting(struct sluice_endpoint *end, unsigned int number,
 			   struct sluice_setting __user *user)
 {
 	struct sluice_setting setting;
-	long ret = copy_argument(&setting, sizeof(setting), user);
+	long ret = sluice_argument_copy(&setting, sizeof(setting), user);
 
 	if (ret)
 		return ret;
@@ -248,7 +243,7 @@ static long tell_info(struct sluice_endpoint *end, struct sluice_pipe_info __use
 	struct sluice_pipe *pipe = end->pipe;
 	struct sluice_pipe_info info;
 	u32 size;
-	int err = copy_argument(&info, sizeof(info), user);
+	int err = sluice_argument_copy(&info, sizeof(info), user);
 
 	if (err)
 		return err;
@@ -264,7 +259,7 @@ static long tell_info(struct sluice_endpoint *end, struct sluice_pipe_info __use
 		.pages_moved_in = READ_ONCE(pipe->pages_moved_in),
 		.pages_moved_out = READ_ONCE(pipe->pages_moved_out),
 	};
-	return copy_to_user(user, &info, size) ? -EFAULT : 0;
+	return sluice_argument_return(user, &info, sizeof(info), size);
 }
 
 static long pipe_ioctl(struct file *file, unsigned int command, unsigned long argument)
@@ -306,90 +301,59 @@ static int pipe_fasync(int fd, struct file *file, int on)
 
 /* ---- life ---- */
 
-static struct sluice_pipe *pipe_create(struct sluice_scope *scope)
+static struct sluice_pipe *pipe_of(const struct sluice_channel *channel)
 {
-	struct sluice_pipe *pipe = kmem_cache_alloc(pipe_cache, GFP_KERNEL);
+	return container_of(channel, struct sluice_pipe, channel);
+}
 
+static struct sluice_channel *pipe_create(const struct sluice_channel_request *request)
+{
+	long slots = request->capacity ? slots_for(request->capacity, 0) : DEFAULT_SLOTS;
+	struct sluice_pipe *pipe;
+
+	if (slots < 0)
+		return ERR_PTR(slots);
+	pipe = kmem_cache_alloc(pipe_cache, GFP_KERNEL);
 	if (!pipe)
-		return NULL;
-	if (sluice_pipe_ring_init(pipe)) {
+		return ERR_PTR(-ENOMEM);
+	if (sluice_pipe_ring_init(pipe, slots)) {
 		kmem_cache_free(pipe_cache, pipe);
-		return NULL;
+		return ERR_PTR(-ENOMEM);
 	}
-	pipe->scope = scope;
-	refcount_set(&pipe->refs, 1);
+	sluice_channel_init(&pipe->channel, request);
 	pipe->readers = 0;
 	pipe->writers = 0;
 	pipe->readers_joined = 0;
 	pipe->writers_joined = 0;
 	pipe->readers_async = NULL;
 	pipe->writers_async = NULL;
-	return pipe;
+	return &pipe->channel;
 }
 
-static void pipe_free(struct sluice_pipe *pipe)
+static void pipe_free(struct sluice_channel *channel)
 {
+	struct sluice_pipe *pipe = pipe_of(channel);
+
 	sluice_pipe_ring_free(pipe);
 	kmem_cache_free(pipe_cache, pipe);
 }
 
-/* The scope's pipe with a reference, or NULL; @fresh takes the place if there is none. */
-static struct sluice_pipe *find_or_set(struct sluice_scope *scope, struct sluice_pipe *fresh)
+static void pipe_inform(const struct sluice_channel *channel, struct sluice_channel_info *info)
 {
-	struct sluice_pipe *pipe;
+	const struct sluice_pipe *pipe = pipe_of(channel);
 
-	spin_lock(&scope->lock);
-	pipe = scope->pipe;
-	if (pipe)
-		refcount_inc(&pipe->refs);
-	else
-		scope->pipe = fresh;
-	spin_unlock(&scope->lock);
-	return pipe ?: fresh;
+	info->readers = READ_ONCE(pipe->readers);
+	info->writers = READ_ONCE(pipe->writers);
+	info->capacity = sluice_pipe_capacity(pipe);
+	info->bytes = sluice_pipe_bytes(pipe);
 }
 
-/* The pipe of the caller's scope, made if need be. */
-static struct sluice_pipe *pipe_get_self(void)
-{
-	struct sluice_scope *scope = sluice_scope_get_self();
-	struct sluice_pipe *pipe, *fresh;
-
-	if (IS_ERR(scope))
-		return ERR_CAST(scope);
-	pipe = find_or_set(scope, NULL);
-	if (pipe)
-		goto put_scope;
-
-	fresh = pipe_create(scope);
-	if (!fresh) {
-		pipe = ERR_PTR(-ENOMEM);
-		goto put_scope;
-	}
-	pipe = find_or_set(scope, fresh);
-	if (pipe == fresh)
-		return pipe;	/* it keeps our reference to the scope */
-	pipe_free(fresh);
-put_scope:
-	sluice_scope_put(scope);
-	return pipe;
-}
-
-static void pipe_put(struct sluice_pipe *pipe)
-{
-	struct sluice_scope *scope = pipe->scope;
-
-	bool last;
-
-	spin_lock(&scope->lock);
-	last = refcount_dec_and_test(&pipe->refs);
-	if (last)
-		scope->pipe = NULL;
-	spin_unlock(&scope->lock);
-	if (!last)
-		return;
-	pipe_free(pipe);
-	sluice_scope_put(scope);
-}
+const struct sluice_channel_kind sluice_pipe_kind = {
+	.number	= SLUICE_KIND_PIPE,
+	.create	= pipe_create,
+	.free	= pipe_free,
+	.inform	= pipe_inform,
+};
 
 /*
  * Counts an endpoint out. When that leaves one side alone, all of it have to look: readers find the
@@ -456,45 +420,101 @@ static int join(struct sluice_endpoint *end, fmode_t mode, bool nonblock)
 	return 0;
 }
 
+/* An endpoint that has joined. */
+static struct sluice_endpoint *endpoint_open(const struct sluice_channel_request *request,
+					     fmode_t mode, bool nonblock)
+{
+	struct sluice_channel *channel;
+	struct sluice_endpoint *end;
+	int err;
+
+	end = kmalloc(sizeof(*end), GFP_KERNEL_ACCOUNT);
+	if (!end)
+		return ERR_PTR(-ENOMEM);
+	channel = sluice_channel_open(request);
+	if (IS_ERR(channel)) {
+		err = PTR_ERR(channel);
+		goto free_end;
+	}
+	end->pipe = pipe_of(channel);
+	sluice_spin_init(&end->spin);
+	err = join(end, mode, nonblock);
+	if (err)
+		goto put_channel;
+	return end;
+
+put_channel:
+	sluice_channel_put(channel);
+free_end:
+	kfree(end);
+	return ERR_PTR(err);
+}
+
+static void endpoint_close(struct sluice_endpoint *end, fmode_t mode)
+{
+	leave(end->pipe, mode);
+	sluice_channel_put(&end->pipe->channel);
+	kfree(end);
+}
+
+static int set_up_file(struct file *file, struct sluice_endpoint *end)
+{
+	file->private_data = end;
+	file->f_mode |= FMODE_NOWAIT;
+	return stream_open(file_inode(file), file);
+}
+
+/* Of /dev/sluice/pipe: the pipe without a name, which is for everyone in the cgroup. */
 static int pipe_open(struct inode *inode, struct file *file)
 {
+	struct sluice_channel_request request = {
+		.kind = &sluice_pipe_kind,
+		.key.kind = SLUICE_KIND_PIPE,
+		.flags = SLUICE_OPEN_READ | SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE,
+		.mode = 0666,
+	};
 	struct sluice_endpoint *end;
 	int err;
 
 	if (!(file->f_mode & (FMODE_READ | FMODE_WRITE)))
 		return -EINVAL;
-
-	end = kmalloc(sizeof(*end), GFP_KERNEL_ACCOUNT);
-	if (!end)
-		return -ENOMEM;
-	end->pipe = pipe_get_self();
-	if (IS_ERR(end->pipe)) {
-		err = PTR_ERR(end->pipe);
-		goto free_end;
-	}
-	sluice_spin_init(&end->spin);
-	err = join(end, file->f_mode, file->f_flags & O_NONBLOCK);
+	err = sluice_scope_view_own(&request.view);
 	if (err)
-		goto put_pipe;
+		return err;
+	end = endpoint_open(&request, file->f_mode, file->f_flags & O_NONBLOCK);
+	sluice_scope_put(request.view.scope);
+	return IS_ERR(end) ? PTR_ERR(end) : set_up_file(file, end);
+}
 
-	file->private_data = end;
-	file->f_mode |= FMODE_NOWAIT;
-	return stream_open(inode, file);
+static int file_flags(u32 flags)
+{
+	int nonblock = flags & SLUICE_OPEN_NONBLOCK ? O_NONBLOCK : 0;
 
-put_pipe:
-	pipe_put(end->pipe);
-free_end:
-	kfree(end);
-	return err;
+	if (!(flags & SLUICE_OPEN_WRITE))
+		return O_RDONLY | nonblock;
+	return (flags & SLUICE_OPEN_READ ? O_RDWR : O_WRONLY) | nonblock;
+}
+
+struct file *sluice_pipe_open_channel(const struct sluice_channel_request *request)
+{
+	int flags = file_flags(request->flags);
+	fmode_t mode = OPEN_FMODE(flags);
+	struct sluice_endpoint *end = endpoint_open(request, mode, flags & O_NONBLOCK);
+	struct file *file;
+
+	if (IS_ERR(end))
+		return ERR_CAST(end);
+	file = anon_inode_getfile("[sluice-pipe]", &sluice_pipe_fops, end, flags);
+	if (IS_ERR(file))
+		endpoint_close(end, mode);
+	else
+		set_up_file(file, end);
+	return file;
 }
 
 static int pipe_release(struct inode *inode, struct file *file)
 {
-	struct sluice_endpoint *end = sluice_pipe_endpoint(file);
-
-	leave(end->pipe, file->f_mode);
-	pipe_put(end->pipe);
-	kfree(end);
+	endpoint_close(sluice_pipe_endpoint(file), file->f_mode);
 	return 0;
 }
 

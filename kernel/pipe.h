@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A byte stream with the semantics of fifo(7), one for every cgroup that opens /dev/sluice/pipe.
+ * A byte stream with the semantics of fifo(7): one without a name for every cgroup that opens
+ * /dev/sluice/pipe, and as many named ones as are made through /dev/sluice/ctl.
  *
- * Life: the first open in a scope makes the pipe, every endpoint (open file, or open that still
- * waits for its other side) holds one reference, and the last release frees it with whatever it
- * still holds, as a FIFO does. The pipe holds its scope; the scope points back without holding. A
+ * Life: that of a channel (channel.h). An endpoint is an open file, or an open that still waits for
+ * its other side. The last release frees the pipe with whatever it still holds, as a FIFO does. A
  * process that moves to another cgroup keeps its endpoint, because the pipe was found once, at
  * open.
  *
@@ -17,6 +17,7 @@
 
 #include <linux/fs.h>
 
+#include "channel.h"
 #include "pipe_ring.h"
 #include "wait.h"
 
@@ -31,6 +32,10 @@ struct sluice_endpoint {
 };
 
 extern const struct file_operations sluice_pipe_fops;
+extern const struct sluice_channel_kind sluice_pipe_kind;
+
+/* A new file of the channel that is asked for. Waits as open(2) does on a FIFO. */
+struct file *sluice_pipe_open_channel(const struct sluice_channel_request *request);
 
 static inline struct sluice_endpoint *sluice_pipe_endpoint(struct file *file)
 {

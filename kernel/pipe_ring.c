@@ -11,8 +11,6 @@
 #include "pipe_ring.h"
 #include "wait.h"
 
-#define DEFAULT_SLOTS 16
-
 static struct sluice_slot *slot_at(const struct sluice_pipe *pipe, unsigned long position)
 {
 	return &pipe->slots[(position >> PAGE_SHIFT) & (pipe->slot_count - 1)];
@@ -258,12 +256,12 @@ free_slots:
 	return err ?: (long)(slot_count << PAGE_SHIFT);
 }
 
-int sluice_pipe_ring_init(struct sluice_pipe *pipe)
+int sluice_pipe_ring_init(struct sluice_pipe *pipe, unsigned long slot_count)
 {
-	pipe->slots = slots_alloc(DEFAULT_SLOTS);
+	pipe->slots = slots_alloc(slot_count);
 	if (!pipe->slots)
 		return -ENOMEM;
-	pipe->slot_count = DEFAULT_SLOTS;
+	pipe->slot_count = slot_count;
 	pipe->payer = get_mem_cgroup_from_mm(current->mm);
 	pipe->head = 0;
 	pipe->head_seen = 0;

@@ -41,14 +41,14 @@
 #include <linux/limits.h>
 #include <linux/mm.h>
 #include <linux/mutex.h>
-#include <linux/refcount.h>
 #include <linux/spinlock.h>
 #include <linux/uio.h>
 #include <linux/wait.h>
 
+#include "channel.h"
+
 struct fasync_struct;
 struct mem_cgroup;
-struct sluice_scope;
 
 struct sluice_slot {
 	struct page *page;	/* NULL where no write has been yet */
@@ -59,11 +59,10 @@ struct sluice_slot {
  * What the two sides write is on lines apart, each lock apart from the count that the other reads.
  */
 struct sluice_pipe {
-	struct sluice_scope *scope;
+	struct sluice_channel channel;
 	struct mem_cgroup *payer;	/* the creator's: pages are charged to it whoever writes */
 	struct sluice_slot *slots;	/* under either mutex; both to change it */
 	unsigned long slot_count;	/* a power of two; both mutexes to change it */
-	refcount_t refs;		/* under scope->lock */
 
 	spinlock_t lock;		/* protects the four counts; they are read without it */
 	unsigned int readers, writers;	/* endpoints now */
@@ -143,7 +142,7 @@ static inline bool sluice_pipe_is_writable(const struct sluice_pipe *pipe)
 	return sluice_pipe_room(pipe) >= PIPE_BUF;
 }
 
-int sluice_pipe_ring_init(struct sluice_pipe *pipe);
+int sluice_pipe_ring_init(struct sluice_pipe *pipe, unsigned long slot_count);
 void sluice_pipe_ring_free(struct sluice_pipe *pipe);
 
 /*

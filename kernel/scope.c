@@ -7,6 +7,7 @@
 
 #include <linux/cgroup.h>
 #include <linux/err.h>
+#include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/module.h>
 #include <linux/rcupdate.h>
@@ -89,7 +90,8 @@ static struct sluice_scope *scope_create(struct cgroup *cgroup)
 		return NULL;
 	scope->cgroup = cgroup;
 	refcount_set(&scope->refs, 1);
-	scope->pipe = NULL;
+	scope->channels = RB_ROOT;
+	INIT_LIST_HEAD(&scope->persistent);
 	return scope;
 }
 
@@ -99,13 +101,12 @@ static void scope_free(struct sluice_scope *scope)
 	kmem_cache_free(scope_cache, scope);
 }
 
-static struct sluice_scope *scope_get(struct cgroup *cgroup)
+/* Takes over the caller's reference to @cgroup. */
+static struct sluice_scope *scope_of(struct cgroup *cgroup)
 {
 	struct sluice_scope *scope, *fresh;
 
-	spin_lock(&table_lock);
-	scope = find_or_insert(cgroup, NULL);
-	spin_unlock(&table_lock);
+	scope = sluice_scope_find(cgroup);
 	if (scope) {
 		cgroup_put(cgroup);
 		return scope;
@@ -124,7 +125,17 @@ static struct sluice_scope *scope_get(struct cgroup *cgroup)
 	return scope;
 }
 
-struct sluice_scope *sluice_scope_get_self(void)
+struct sluice_scope *sluice_scope_find(struct cgroup *cgroup)
+{
+	struct sluice_scope *scope;
+
+	spin_lock(&table_lock);
+	scope = find_or_insert(cgroup, NULL);
+	spin_unlock(&table_lock);
+	return scope;
+}
+
+int sluice_scope_view_own(struct sluice_scope_view *view)
 {
 	struct cgroup *cgroup = own_cgroup_get();
 
@@ -132,9 +143,63 @@ struct sluice_scope *sluice_scope_get_self(void)
 		cgroup_put(cgroup);
 		pr_warn_ratelimited("%s[%d] was refused: without a mounted cgroup v2 hierarchy all processes would share one scope; boot with systemd.unified_cgroup_hierarchy=1 or mount cgroup2\n",
 				    current->comm, task_pid_nr(current));
-		return ERR_PTR(-EOPNOTSUPP);
+		return -EOPNOTSUPP;
 	}
-	return scope_get(cgroup);
+	view->scope = scope_of(cgroup);
+	view->inside = true;
+	view->writable = true;
+	return PTR_ERR_OR_ZERO(view->scope);
+}
+
+static bool holds_caller(struct cgroup *cgroup)
+{
+	bool inside;
+
+	rcu_read_lock();
+	inside = cgroup_is_descendant(task_dfl_cgroup(current), cgroup);
+	rcu_read_unlock();
+	return inside;
+}
+
+/*
+ * The kernel finds the cgroup of a descriptor for us, but not of a file, and between two looks at a
+ * descriptor another thread can put a different file behind it. Hence the comparison.
+ */
+static bool is_directory_of(const struct file *file, const struct cgroup *cgroup)
+{
+	return file_inode(file)->i_private == cgroup->kn;
+}
+
+int sluice_scope_view_fd(struct sluice_scope_view *view, int fd)
+{
+	struct cgroup *cgroup = cgroup_get_from_fd(fd);
+	struct file *file;
+
+	if (IS_ERR(cgroup))
+		return PTR_ERR(cgroup);
+	file = fget_raw(fd);
+	if (!file || !is_directory_of(file, cgroup)) {
+		cgroup_put(cgroup);
+		if (file)
+			fput(file);
+		return -EBADF;
+	}
+	view->inside = holds_caller(cgroup);
+	view->writable = !file_permission(file, MAY_WRITE);
+	fput(file);
+	view->scope = scope_of(cgroup);
+	return PTR_ERR_OR_ZERO(view->scope);
+}
+
+bool sluice_scope_is_online(const struct sluice_scope *scope)
+{
+	return READ_ONCE(scope->cgroup->self.flags) & CSS_ONLINE;
+}
+
+struct sluice_scope *sluice_scope_get(struct sluice_scope *scope)
+{
+	refcount_inc(&scope->refs);
+	return scope;
 }
 
 void sluice_scope_put(struct sluice_scope *scope)

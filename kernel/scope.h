@@ -12,28 +12,52 @@
 #ifndef SLUICE_SCOPE_H
 #define SLUICE_SCOPE_H
 
+#include <linux/list.h>
+#include <linux/llist.h>
 #include <linux/rbtree.h>
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
 
 struct cgroup;
-struct sluice_pipe;
 
 struct sluice_scope {
 	struct cgroup *cgroup;
 	refcount_t refs;
 	struct rb_node node;		/* in the table, under its lock */
+	struct llist_node removal;	/* once the cgroup is removed, see removal.h */
 
 	spinlock_t lock;		/* protects what follows */
-	struct sluice_pipe *pipe;	/* the default pipe; holds us, we do not hold it */
+	struct rb_root channels;	/* by kind and name; they hold us, we do not hold them */
+	struct list_head persistent;	/* of them, those that need no endpoint */
+};
+
+/* A scope, held, and what the caller who asked for it may do there. */
+struct sluice_scope_view {
+	struct sluice_scope *scope;
+	bool inside;			/* the caller is in the cgroup or below it */
+	bool writable;			/* the caller may create in it */
 };
 
 /*
- * The scope of the calling thread, with a reference, made if need be. Errors: -EOPNOTSUPP without a
- * cgroup v2 hierarchy, where every process would share one scope; -ENOMEM.
+ * The scope of the calling thread, made if need be. Errors: -EOPNOTSUPP without a cgroup v2
+ * hierarchy, where every process would share one scope; -ENOMEM.
  */
-struct sluice_scope *sluice_scope_get_self(void);
+int sluice_scope_view_own(struct sluice_scope_view *view);
+
+/*
+ * The scope of the cgroup whose directory is open as @fd, made if need be. Errors: -EBADF when it
+ * is no directory of a cgroup (v2), -ENOENT when the cgroup is removed, -ENOMEM.
+ */
+int sluice_scope_view_fd(struct sluice_scope_view *view, int fd);
+
+struct sluice_scope *sluice_scope_get(struct sluice_scope *scope);
 void sluice_scope_put(struct sluice_scope *scope);
+
+/* The scope of a cgroup if it has one, with a reference; otherwise NULL. */
+struct sluice_scope *sluice_scope_find(struct cgroup *cgroup);
+
+/* False once the cgroup is being removed. */
+bool sluice_scope_is_online(const struct sluice_scope *scope);
 
 int sluice_scope_init(void);
 void sluice_scope_exit(void);

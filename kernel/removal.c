@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/cgroup.h>
+#include <linux/llist.h>
+#include <linux/string.h>
+#include <linux/tracepoint.h>
+#include <linux/workqueue.h>
+
+#include "channel.h"
+#include "removal.h"
+#include "scope.h"
+
+static struct tracepoint *cgroup_rmdir;
+static LLIST_HEAD(removed);		/* scopes, each held */
+
+static void drop_channels(struct work_struct *work)
+{
+	struct llist_node *list = llist_del_all(&removed);
+	struct sluice_scope *scope, *next;
+
+	llist_for_each_entry_safe(scope, next, list, removal) {
+		sluice_channel_drop_persistent(scope);
+		sluice_scope_put(scope);
+	}
+}
+
+static DECLARE_WORK(removal_work, drop_channels);
+
+/* The cgroup is marked as gone by now: whoever adds a channel later will notice (channel.c). */
+static void note_rmdir(void *unused, struct cgroup *cgroup, const char *path)
+{
+	struct sluice_scope *scope = sluice_scope_find(cgroup);
+
+	if (!scope)
+		return;
+	/* A cgroup is removed once, so the scope is on no list. */
+	llist_add(&scope->removal, &removed);
+	schedule_work(&removal_work);
+}
+
+static void note_tracepoint(struct tracepoint *tracepoint, void *unused)
+{
+	if (!strcmp(tracepoint->name, "cgroup_rmdir"))
+		cgroup_rmdir = tracepoint;
+}
+
+int sluice_removal_init(void)
+{
+	for_each_kernel_tracepoint(note_tracepoint, NULL);
+	if (!cgroup_rmdir)
+		return -EOPNOTSUPP;
+	return tracepoint_probe_register(cgroup_rmdir, note_rmdir, NULL);
+}
+
+void sluice_removal_exit(void)
+{
+	tracepoint_probe_unregister(cgroup_rmdir, note_rmdir, NULL);
+	tracepoint_synchronize_unregister();
+	flush_work(&removal_work);
+}
