@@ -59,7 +59,7 @@ impl List {
             .list(self.scope.raw(), kind, name, &mut entries)
             .map_err(|error| self.error(error))?;
         entries.truncate(count);
-        self.ended = count < abi::LIST_MAX;
+        self.ended = count == 0;
         if let Some(last) = entries.last() {
             self.cursor = Cursor {
                 kind: last.kind,

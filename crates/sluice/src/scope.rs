@@ -33,7 +33,7 @@ impl Scope {
         let path = directory.as_ref();
         fs::File::options()
             .read(true)
-            .custom_flags(libc::O_DIRECTORY)
+            .custom_flags(libc::O_DIRECTORY | libc::O_PATH)
             .open(path)
             .map(|file| Self::from(OwnedFd::from(file)))
             .map_err(|error| open_error(error, path))
