@@ -2,6 +2,7 @@
 //! The tests, one file a topic, one behaviour a test.
 
 mod atomicity;
+mod command;
 mod device;
 mod ends;
 mod exclusive;
@@ -10,6 +11,7 @@ mod hostile;
 mod interrupts;
 mod isolation;
 mod kill;
+mod library;
 mod lifetime;
 mod no_cgroup2;
 mod open;
@@ -46,6 +48,8 @@ pub const TOPICS: &[Topic] = &[
     kill::TOPIC,
     lifetime::TOPIC,
     programs::TOPIC,
+    library::TOPIC,
+    command::TOPIC,
     stress::TOPIC,
     no_cgroup2::TOPIC,
 ];
