@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
@@ -54,6 +54,10 @@ impl Cgroup {
         Ok(Cgroup {
             path: Self::root()?.path.join(name),
         })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     pub fn create_child(&self, name: &str) -> Result<Self> {
