@@ -103,9 +103,13 @@ static void put_persistent(struct sluice_channel *channel)
 
 /* ---- life ---- */
 
-void sluice_channel_init(struct sluice_channel *channel,
-			 const struct sluice_channel_request *request)
+int sluice_channel_init(struct sluice_channel *channel,
+			const struct sluice_channel_request *request, u64 bytes)
 {
+	int err = sluice_quota_charge(&channel->charge, request->view.scope, bytes);
+
+	if (err)
+		return err;
 	channel->kind = request->kind;
 	channel->scope = sluice_scope_get(request->view.scope);
 	channel->key = request->key;
@@ -115,12 +119,14 @@ void sluice_channel_init(struct sluice_channel *channel,
 	refcount_set(&channel->refs, 1);
 	RB_CLEAR_NODE(&channel->node);
 	INIT_LIST_HEAD(&channel->persistence);
+	return 0;
 }
 
 static void channel_free(struct sluice_channel *channel)
 {
 	struct sluice_scope *scope = channel->scope;
 
+	sluice_quota_uncharge(&channel->charge);
 	channel->kind->free(channel);
 	sluice_scope_put(scope);
 }

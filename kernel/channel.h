@@ -24,6 +24,7 @@
 
 #include <uapi/linux/sluice.h>
 
+#include "quota.h"
 #include "scope.h"
 
 struct sluice_channel;
@@ -50,6 +51,7 @@ struct sluice_channel {
 	umode_t mode;			/* permission bits */
 	kuid_t uid;
 	kgid_t gid;
+	struct sluice_quota_charge charge;
 
 	/* Under the scope's lock: */
 	refcount_t refs;
@@ -67,9 +69,12 @@ struct sluice_channel_request {
 	u64 capacity;			/* bytes, 0 for the default */
 };
 
-/* For a kind's create(): takes a reference to the scope. */
-void sluice_channel_init(struct sluice_channel *channel,
-			 const struct sluice_channel_request *request);
+/*
+ * For a kind's create(): takes a reference to the scope and charges one channel of @bytes. 0, or an
+ * error of sluice_quota_charge().
+ */
+int sluice_channel_init(struct sluice_channel *channel,
+			const struct sluice_channel_request *request, u64 bytes);
 
 /*
  * The channel that is asked for, with a reference, made if need be. -ENOENT when there is none and

@@ -12,6 +12,7 @@
 #include "ctl.h"
 #include "node.h"
 #include "pipe.h"
+#include "quota.h"
 #include "removal.h"
 #include "scope.h"
 
@@ -19,6 +20,7 @@ static int __init sluice_init(void)
 {
 	int err;
 
+	sluice_quota_init();
 	err = sluice_scope_init();
 	if (err)
 		return err;

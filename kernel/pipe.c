@@ -310,17 +310,19 @@ static struct sluice_channel *pipe_create(const struct sluice_channel_request *r
 {
 	long slots = request->capacity ? slots_for(request->capacity, 0) : DEFAULT_SLOTS;
 	struct sluice_pipe *pipe;
+	int err;
 
 	if (slots < 0)
 		return ERR_PTR(slots);
 	pipe = kmem_cache_alloc(pipe_cache, GFP_KERNEL);
 	if (!pipe)
 		return ERR_PTR(-ENOMEM);
-	if (sluice_pipe_ring_init(pipe, slots)) {
-		kmem_cache_free(pipe_cache, pipe);
-		return ERR_PTR(-ENOMEM);
-	}
-	sluice_channel_init(&pipe->channel, request);
+	err = sluice_pipe_ring_init(pipe, slots);
+	if (err)
+		goto free_pipe;
+	err = sluice_channel_init(&pipe->channel, request, sluice_pipe_capacity(pipe));
+	if (err)
+		goto free_ring;
 	pipe->readers = 0;
 	pipe->writers = 0;
 	pipe->readers_joined = 0;
@@ -328,6 +330,12 @@ static struct sluice_channel *pipe_create(const struct sluice_channel_request *r
 	pipe->readers_async = NULL;
 	pipe->writers_async = NULL;
 	return &pipe->channel;
+
+free_ring:
+	sluice_pipe_ring_free(pipe);
+free_pipe:
+	kmem_cache_free(pipe_cache, pipe);
+	return ERR_PTR(err);
 }
 
 static void pipe_free(struct sluice_channel *channel)

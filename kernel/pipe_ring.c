@@ -221,9 +221,13 @@ static int exchange_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 {
 	unsigned long first = pipe->tail >> PAGE_SHIFT;
 	unsigned long end = (pipe->head + PAGE_SIZE - 1) >> PAGE_SHIFT;
+	int err;
 
 	if (pipe->head != pipe->tail && end - first > *count)
 		return -EBUSY;
+	err = sluice_quota_change(&pipe->channel.charge, (u64)*count << PAGE_SHIFT);
+	if (err)
+		return err;
 	move_live_pages(pipe, *slots, *count);
 	/* An older one could exceed a smaller capacity. */
 	WRITE_ONCE(pipe->tail_seen, pipe->tail);

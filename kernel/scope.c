@@ -81,14 +81,18 @@ static struct sluice_scope *find_or_insert(struct cgroup *cgroup, struct sluice_
 	return fresh;
 }
 
-/* The new scope takes over the caller's reference to @cgroup. */
-static struct sluice_scope *scope_create(struct cgroup *cgroup)
+/* The new scope takes over the caller's reference to @parent. */
+static struct sluice_scope *scope_create(struct cgroup *cgroup, struct sluice_scope *parent)
 {
 	struct sluice_scope *scope = kmem_cache_alloc(scope_cache, GFP_KERNEL);
 
 	if (!scope)
 		return NULL;
+	cgroup_get(cgroup);
 	scope->cgroup = cgroup;
+	scope->parent = parent;
+	atomic64_set(&scope->use.channels, 0);
+	atomic64_set(&scope->use.bytes, 0);
 	refcount_set(&scope->refs, 1);
 	scope->channels = RB_ROOT;
 	INIT_LIST_HEAD(&scope->persistent);
@@ -101,27 +105,38 @@ static void scope_free(struct sluice_scope *scope)
 	kmem_cache_free(scope_cache, scope);
 }
 
-/* Takes over the caller's reference to @cgroup. */
-static struct sluice_scope *scope_of(struct cgroup *cgroup)
+/* Takes over the caller's reference to @parent. */
+static struct sluice_scope *find_or_create(struct cgroup *cgroup, struct sluice_scope *parent)
 {
-	struct sluice_scope *scope, *fresh;
+	struct sluice_scope *scope = sluice_scope_find(cgroup), *fresh;
 
-	scope = sluice_scope_find(cgroup);
-	if (scope) {
-		cgroup_put(cgroup);
-		return scope;
-	}
-
-	fresh = scope_create(cgroup);
+	if (scope)
+		goto put_parent;
+	fresh = scope_create(cgroup, parent);
 	if (!fresh) {
-		cgroup_put(cgroup);
-		return ERR_PTR(-ENOMEM);
+		scope = ERR_PTR(-ENOMEM);
+		goto put_parent;
 	}
 	spin_lock(&table_lock);
 	scope = find_or_insert(cgroup, fresh);
 	spin_unlock(&table_lock);
-	if (scope != fresh)
-		scope_free(fresh);
+	if (scope == fresh)
+		return scope;
+	scope_free(fresh);
+put_parent:
+	if (parent)
+		sluice_scope_put(parent);
+	return scope;
+}
+
+/* From the root down, since each holds the one above it. */
+static struct sluice_scope *scope_of(struct cgroup *cgroup)
+{
+	struct sluice_scope *scope = sluice_scope_find(cgroup);
+	int level;
+
+	for (level = 0; !IS_ERR(scope) && (!scope || scope->cgroup != cgroup); level++)
+		scope = find_or_create(cgroup_ancestor(cgroup, level), scope);
 	return scope;
 }
 
@@ -146,6 +161,7 @@ int sluice_scope_view_own(struct sluice_scope_view *view)
 		return -EOPNOTSUPP;
 	}
 	view->scope = scope_of(cgroup);
+	cgroup_put(cgroup);
 	view->inside = true;
 	view->writable = true;
 	return PTR_ERR_OR_ZERO(view->scope);
@@ -188,6 +204,7 @@ int sluice_scope_view_fd(struct sluice_scope_view *view, int fd)
 	view->writable = !file_permission(file, MAY_WRITE);
 	fput(file);
 	view->scope = scope_of(cgroup);
+	cgroup_put(cgroup);
 	return PTR_ERR_OR_ZERO(view->scope);
 }
 
@@ -202,7 +219,7 @@ struct sluice_scope *sluice_scope_get(struct sluice_scope *scope)
 	return scope;
 }
 
-void sluice_scope_put(struct sluice_scope *scope)
+static bool put_one(struct sluice_scope *scope)
 {
 	bool last;
 
@@ -211,8 +228,18 @@ void sluice_scope_put(struct sluice_scope *scope)
 	if (last)
 		rb_erase(&scope->node, &table);
 	spin_unlock(&table_lock);
-	if (last)
+	return last;
+}
+
+/* The last of a cgroup may be the last below the one above it, and so on up to the root. */
+void sluice_scope_put(struct sluice_scope *scope)
+{
+	while (scope && put_one(scope)) {
+		struct sluice_scope *parent = scope->parent;
+
 		scope_free(scope);
+		scope = parent;
+	}
 }
 
 /* Runs once for each piece of memory in the cache: a freed scope leaves its lock as it was born. */

@@ -2,8 +2,9 @@
 /*
  * The cgroup (v2) that an object lives in.
  *
- * Life: the first object of a cgroup makes its scope, every object holds one reference, and the
- * last one to go takes the scope out of the table and frees it. Nothing is kept for a cgroup that
+ * Life: the first object of a cgroup makes its scope and those of the cgroups above, every object
+ * and every scope right below holds one reference, and the last one to go takes the scope out of
+ * the table and frees it. Nothing is kept for a cgroup that
  * uses nothing, so there is nothing to clean up when a cgroup is removed.
  *
  * Identity: a scope holds a reference to its cgroup for as long as it lives. The pointer is
@@ -18,10 +19,14 @@
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
 
+#include "quota.h"
+
 struct cgroup;
 
 struct sluice_scope {
 	struct cgroup *cgroup;
+	struct sluice_scope *parent;	/* held; that of the cgroup's parent, none for the root's */
+	struct sluice_quota_use use;	/* by this scope and all below it */
 	refcount_t refs;
 	struct rb_node node;		/* in the table, under its lock */
 	struct llist_node removal;	/* once the cgroup is removed, see removal.h */

@@ -66,16 +66,18 @@ int sluice_wait_step(struct sluice_wait *wait, struct wait_queue_head *queue)
 	if (wait->spins) {
 		wait->spins = spin_goes_on(wait);
 		cpu_relax();
-	} else if (!wait->queued) {
+		return 0;
+	}
+	if (!wait->queued) {
 		wait->interrupted = prepare_to_wait_event(queue, &wait->entry, TASK_INTERRUPTIBLE);
 		wait->queued = true;
-	} else if (wait->interrupted) {
-		return wait->interrupted;
-	} else {
-		schedule();
-		/* Who was woken finds its event, and need not queue up for a last look. */
-		wait->queued = false;
+		return 0;
 	}
+	if (wait->interrupted)
+		return wait->interrupted;
+	schedule();
+	/* Who was woken finds its event, and need not queue up for a last look. */
+	wait->queued = false;
 	return 0;
 }
 

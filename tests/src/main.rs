@@ -36,7 +36,7 @@ struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = positive)]
     timeout: f64,
 
-    /// Seconds that each stress test lasts
+    /// Seconds that the stress test of bytes lasts; that of records lasts at most 10
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
     stress: f64,
 

@@ -173,8 +173,8 @@ pub fn turns_within(span: Duration) -> usize {
     2 * SEATS + (span.as_millis() as usize).div_ceil(10)
 }
 
-/// Lets them all run for the time that the test has.
-pub fn run<P: Play>(context: &Context, play: &mut P) -> Result<()> {
+/// Lets them all run for so long.
+pub fn run<P: Play>(context: &Context, play: &mut P, span: Duration) -> Result<()> {
     let mut crowd = Crowd {
         play,
         ready: Notice::new()?,
@@ -190,7 +190,7 @@ pub fn run<P: Play>(context: &Context, play: &mut P) -> Result<()> {
     drop(reader);
 
     let mut random = Random::new(12);
-    let deadline = Deadline::after(context.stress);
+    let deadline = Deadline::after(span);
     while !deadline.passed() {
         std::thread::sleep(Duration::from_micros(random.within(0..=PAUSE) as u64));
         crowd.expect_all_at_work()?;

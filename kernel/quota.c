@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/capability.h>
+#include <linux/cgroup.h>
+#include <linux/cred.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/nsproxy.h>
+#include <linux/rbtree.h>
+#include <linux/refcount.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+
+#include "quota.h"
+#include "scope.h"
+
+static unsigned long scope_max_channels = 65536;
+module_param(scope_max_channels, ulong, 0644);
+MODULE_PARM_DESC(scope_max_channels, "The most channels in a cgroup and all below it");
+
+static unsigned long scope_max_bytes;
+module_param(scope_max_bytes, ulong, 0644);
+MODULE_PARM_DESC(scope_max_bytes, "The most bytes of capacity in a cgroup and all below it; by default all of the memory");
+
+static unsigned long user_max_channels = 16384;
+module_param(user_max_channels, ulong, 0644);
+MODULE_PARM_DESC(user_max_channels, "The most channels of a user within a cgroup namespace without CAP_SYS_RESOURCE");
+
+static unsigned long user_max_bytes;
+module_param(user_max_bytes, ulong, 0644);
+MODULE_PARM_DESC(user_max_bytes, "The most bytes of capacity of a user within a cgroup namespace without CAP_SYS_RESOURCE; by default half of the memory");
+
+/* A user who has made something that is still there. */
+struct sluice_quota_user {
+	struct rb_node node;
+	kuid_t uid;
+	u64 root;		/* the cgroup that is the root of the user's cgroup namespace */
+	refcount_t refs;	/* charges; the last put is under users_lock */
+	struct sluice_quota_use use;
+};
+
+static DEFINE_SPINLOCK(users_lock);	/* protects the tree of users */
+static struct rb_root users = RB_ROOT;
+
+/* ---- counters ---- */
+
+static bool take(struct sluice_quota_use *use, s64 channels, s64 bytes, u64 most_channels,
+		 u64 most_bytes)
+{
+	u64 channels_now = atomic64_add_return(channels, &use->channels);
+	u64 bytes_now = atomic64_add_return(bytes, &use->bytes);
+
+	if (channels_now <= most_channels && bytes_now <= most_bytes)
+		return true;
+	atomic64_sub(channels, &use->channels);
+	atomic64_sub(bytes, &use->bytes);
+	return false;
+}
+
+static void give_back(struct sluice_quota_use *use, s64 channels, s64 bytes)
+{
+	atomic64_sub(channels, &use->channels);
+	atomic64_sub(bytes, &use->bytes);
+}
+
+/* From @scope up to the root, or to @end, which is left out. */
+static void give_back_scopes(struct sluice_scope *scope, struct sluice_scope *end, s64 channels,
+			     s64 bytes)
+{
+	for (; scope != end; scope = scope->parent)
+		give_back(&scope->use, channels, bytes);
+}
+
+static int take_scopes(struct sluice_scope *scope, s64 channels, s64 bytes)
+{
+	struct sluice_scope *at;
+
+	for (at = scope; at; at = at->parent) {
+		if (take(&at->use, channels, bytes, READ_ONCE(scope_max_channels),
+			 READ_ONCE(scope_max_bytes)))
+			continue;
+		give_back_scopes(scope, at, channels, bytes);
+		return -ENOSPC;
+	}
+	return 0;
+}
+
+static int take_user(struct sluice_quota_user *user, s64 channels, s64 bytes)
+{
+	if (take(&user->use, channels, bytes, READ_ONCE(user_max_channels),
+		 READ_ONCE(user_max_bytes)))
+		return 0;
+	if (!capable(CAP_SYS_RESOURCE))
+		return -EDQUOT;
+	take(&user->use, channels, bytes, U64_MAX, U64_MAX);
+	return 0;
+}
+
+static int take_all(struct sluice_quota_charge *charge, s64 channels, s64 bytes)
+{
+	int err = take_scopes(charge->scope, channels, bytes);
+
+	if (err)
+		return err;
+	err = take_user(charge->user, channels, bytes);
+	if (err)
+		give_back_scopes(charge->scope, NULL, channels, bytes);
+	return err;
+}
+
+static void give_back_all(struct sluice_quota_charge *charge, s64 channels, s64 bytes)
+{
+	give_back_scopes(charge->scope, NULL, channels, bytes);
+	give_back(&charge->user->use, channels, bytes);
+}
+
+/* ---- users ---- */
+
+static bool goes_before(const struct sluice_quota_user *a, const struct sluice_quota_user *b)
+{
+	return a->root != b->root ? a->root < b->root : uid_lt(a->uid, b->uid);
+}
+
+/* The one who is like @fresh, with a reference; @fresh itself if there is none. */
+static struct sluice_quota_user *find_or_insert(struct sluice_quota_user *fresh)
+{
+	struct rb_node **link = &users.rb_node, *parent = NULL;
+
+	while (*link) {
+		struct sluice_quota_user *user = rb_entry(*link, struct sluice_quota_user, node);
+
+		parent = *link;
+		if (goes_before(fresh, user)) {
+			link = &parent->rb_left;
+		} else if (goes_before(user, fresh)) {
+			link = &parent->rb_right;
+		} else {
+			refcount_inc(&user->refs);
+			return user;
+		}
+	}
+	rb_link_node(&fresh->node, parent, link);
+	rb_insert_color(&fresh->node, &users);
+	return fresh;
+}
+
+static struct sluice_quota_user *user_get_self(void)
+{
+	struct sluice_quota_user *user, *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
+
+	if (!fresh)
+		return NULL;
+	fresh->uid = current_fsuid();
+	fresh->root = cgroup_id(current->nsproxy->cgroup_ns->root_cset->dfl_cgrp);
+	refcount_set(&fresh->refs, 1);
+	spin_lock(&users_lock);
+	user = find_or_insert(fresh);
+	spin_unlock(&users_lock);
+	if (user != fresh)
+		kfree(fresh);
+	return user;
+}
+
+static void user_put(struct sluice_quota_user *user)
+{
+	bool last;
+
+	spin_lock(&users_lock);
+	last = refcount_dec_and_test(&user->refs);
+	if (last)
+		rb_erase(&user->node, &users);
+	spin_unlock(&users_lock);
+	if (last)
+		kfree(user);
+}
+
+/* ---- charges ---- */
+
+int sluice_quota_charge(struct sluice_quota_charge *charge, struct sluice_scope *scope, u64 bytes)
+{
+	int err;
+
+	charge->scope = scope;
+	charge->bytes = bytes;
+	charge->user = user_get_self();
+	if (!charge->user)
+		return -ENOMEM;
+	err = take_all(charge, 1, bytes);
+	if (err)
+		user_put(charge->user);
+	return err;
+}
+
+void sluice_quota_uncharge(struct sluice_quota_charge *charge)
+{
+	give_back_all(charge, 1, charge->bytes);
+	user_put(charge->user);
+}
+
+int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes)
+{
+	int err = 0;
+
+	if (bytes > charge->bytes)
+		err = take_all(charge, 0, bytes - charge->bytes);
+	else
+		give_back_all(charge, 0, charge->bytes - bytes);
+	if (!err)
+		charge->bytes = bytes;
+	return err;
+}
+
+void sluice_quota_init(void)
+{
+	scope_max_bytes = scope_max_bytes ?: totalram_pages() << PAGE_SHIFT;
+	user_max_bytes = user_max_bytes ?: totalram_pages() << PAGE_SHIFT >> 1;
+}
