@@ -73,9 +73,19 @@ pub enum Error {
     CapacityInUse { bytes: u64 },
 
     #[error(
-        "there is no memory for {what}, or a quota is used up: the memory limit of this cgroup, or the module's limits in /sys/module/sluice/parameters; remove channels that nobody needs, or raise the limit"
+        "{what} failed: its scope, or one above, has all the channels or bytes that it may have; remove what nobody needs ('sluice ls', 'sluice pipe rm NAME'), ask for a smaller capacity, or have root raise scope_max_channels or scope_max_bytes in /sys/module/sluice/parameters"
     )]
-    Quota { what: String, source: io::Error },
+    ScopeFull { what: String },
+
+    #[error(
+        "{what} failed: this user has all the channels or bytes that one may have; remove what nobody needs ('sluice ls', 'sluice pipe rm NAME'), ask for a smaller capacity, or have root raise user_max_channels or user_max_bytes in /sys/module/sluice/parameters"
+    )]
+    UserQuota { what: String },
+
+    #[error(
+        "{what} failed for lack of memory; raise the memory limit of this cgroup (memory.max), or end what uses it up"
+    )]
+    NoMemory { what: String },
 
     #[error(
         "{what} failed: {source}; 'sluice doctor' tells whether something is wrong with this system"
@@ -85,16 +95,28 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Self {
+        let what = what.into();
         match source.raw_os_error() {
             Some(libc::EOPNOTSUPP) => Self::NoCgroup2,
-            Some(libc::ENOMEM | libc::ENOSPC | libc::EDQUOT) => Self::Quota {
-                what: what.into(),
-                source,
-            },
-            _ => Self::Io {
-                what: what.into(),
-                source,
-            },
+            Some(libc::ENOSPC) => Self::ScopeFull { what },
+            Some(libc::EDQUOT) => Self::UserQuota { what },
+            Some(libc::ENOMEM) => Self::NoMemory { what },
+            _ => Self::Io { what, source },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_up_is_told_apart() {
+        let of = |errno| Error::io("opening", io::Error::from_raw_os_error(errno)).to_string();
+        assert!(of(libc::ENOSPC).contains("scope_max_channels"));
+        assert!(of(libc::EDQUOT).contains("user_max_channels"));
+        assert!(of(libc::ENOMEM).contains("memory.max"));
+        assert!(of(libc::EOPNOTSUPP).contains("cgroup2"));
+        assert!(of(libc::EIO).contains("sluice doctor"));
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The crate `sluice` on the real devices.
 
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ topic!(
         the_settings_of_a_pipe_can_be_changed,
         a_list_goes_on_over_pages,
         errors_are_told_apart,
+        a_full_scope_says_so,
         the_module_has_all_features,
         a_task_that_waits_does_not_hold_up_the_other,
     ],
@@ -128,6 +130,22 @@ fn errors_are_told_apart(_: &Context) -> Result<()> {
     let huge = options.capacity(1 << 40).reader().map(drop);
     ensure!(matches!(huge, Err(Error::CapacityRange { .. })), "{huge:?}");
     Ok(())
+}
+
+/// The limit is lowered for the one thing that needs it, and nobody else runs meanwhile.
+fn a_full_scope_says_so(_: &Context) -> Result<()> {
+    const LIMIT: &str = "/sys/module/sluice/parameters/scope_max_channels";
+    let usual = fs::read_to_string(LIMIT).context("reading the limit")?;
+    let channel = Channel::new("frames")?;
+    let options = channel.options().create(true).nonblocking(true);
+    fs::write(LIMIT, "0").context("lowering the limit")?;
+    let refused = options.reader().map(drop);
+    fs::write(LIMIT, usual.trim_end()).context("raising the limit again")?;
+    ensure!(
+        matches!(refused, Err(Error::ScopeFull { .. })),
+        "{refused:?}"
+    );
+    options.reader().map(drop).context("with the usual limit")
 }
 
 fn the_module_has_all_features(_: &Context) -> Result<()> {

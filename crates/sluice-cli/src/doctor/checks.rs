@@ -171,14 +171,24 @@ fn features() -> Finding {
 
 fn limits() -> Finding {
     const CHECK: &str = "limits";
-    match (parameter("pipe_max_size"), parameter("spin_limit_us")) {
-        (Ok(size), Ok(spin)) => Finding::good(
+    const PARAMETERS: [&str; 6] = [
+        "pipe_max_size",
+        "spin_limit_us",
+        "scope_max_channels",
+        "scope_max_bytes",
+        "user_max_channels",
+        "user_max_bytes",
+    ];
+    let read = |name| parameter(name).map(|value| format!("{name} {value}"));
+    match PARAMETERS
+        .into_iter()
+        .map(read)
+        .collect::<io::Result<Vec<_>>>()
+    {
+        Ok(limits) => Finding::good(CHECK, limits.join(", ")),
+        Err(error) => Finding::bad(
             CHECK,
-            format!("up to {size} bytes in a pipe without privileges, up to {spin} us of spinning"),
-        ),
-        (Err(error), _) | (_, Err(error)) => Finding::bad(
-            CHECK,
-            format!("the parameters in {MODULE}/parameters cannot be read: {error}"),
+            format!("a parameter in {MODULE}/parameters cannot be read: {error}"),
             "mount /sys, and load the module that came with this program",
         ),
     }
