@@ -26,7 +26,7 @@ topic!(
         both_ways_never_waits,
         a_nonblocking_reader_does_not_wait,
         a_nonblocking_writer_without_a_reader_is_enxio_and_leaves_no_channel,
-        a_nonblocking_writer_without_a_reader_leaves_no_persistent_channel_either,
+        a_nonblocking_writer_without_a_reader_leaves_the_persistent_channel_that_it_made,
         a_nonblocking_writer_without_a_reader_leaves_a_channel_that_was_there,
         an_interrupted_open_is_eintr_and_leaves_no_channel,
         an_open_restarts_after_a_signal_that_says_so,
@@ -92,11 +92,16 @@ fn a_nonblocking_writer_without_a_reader_is_enxio_and_leaves_no_channel(_: &Cont
     expect_refused_writer(EXCL)
 }
 
-fn a_nonblocking_writer_without_a_reader_leaves_no_persistent_channel_either(
+/// As a file that an open made stays when the open then fails.
+fn a_nonblocking_writer_without_a_reader_leaves_the_persistent_channel_that_it_made(
     _: &Context,
 ) -> Result<()> {
-    expect_refused_writer(PERSIST)?;
-    expect_refused_writer(PERSIST | EXCL)
+    let ctl = Ctl::new()?;
+    let refused = ctl.open(Open::new("channel", WRITE | NONBLOCK | CREATE | PERSIST));
+    expect("the open", refused.map(drop), Err(Errno::ENXIO))?;
+    let info = ctl.info(OWN, "channel").context("info")?;
+    expect("flags", info.flags, PERSISTENT)?;
+    ctl.unlink(OWN, "channel").context("unlinking it")
 }
 
 fn a_nonblocking_writer_without_a_reader_leaves_a_channel_that_was_there(

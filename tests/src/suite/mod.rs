@@ -2,6 +2,7 @@
 //! The tests, one file a topic, one behaviour a test.
 
 mod atomicity;
+mod command;
 mod ctl_bad_input;
 mod ctl_bad_memory;
 mod ctl_list;
@@ -21,6 +22,7 @@ mod hostile;
 mod interrupts;
 mod isolation;
 mod kill;
+mod library;
 mod lifetime;
 mod no_cgroup2;
 mod open;
@@ -68,6 +70,8 @@ pub const TOPICS: &[Topic] = &[
     ctl_bad_memory::TOPIC,
     ctl_races::TOPIC,
     ctl_scale::TOPIC,
+    library::TOPIC,
+    command::TOPIC,
     stress::TOPIC,
     no_cgroup2::TOPIC,
 ];

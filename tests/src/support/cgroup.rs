@@ -59,14 +59,14 @@ impl Cgroup {
         })
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub fn create_child(&self, name: &str) -> Result<Self> {
         let path = self.path.join(name);
         fs::create_dir(&path).with_context(|| format!("creating the cgroup {}", path.display()))?;
         Ok(Cgroup { path })
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Its directory, open: what the module takes as a scope.

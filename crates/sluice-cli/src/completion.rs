@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use anyhow::Result;
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::{Cli, output};
+
+#[derive(Args)]
+pub struct Arguments {
+    /// The shell to print them for
+    shell: Shell,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    output::print(&script(arguments.shell))
+}
+
+fn script(shell: Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "sluice", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shell_is_told_of_the_commands() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            assert!(script(shell).contains("doctor"), "{shell}");
+        }
+    }
+}

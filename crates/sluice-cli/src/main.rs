@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command `sluice`. Its manual is docs/man/sluice.1.
+
+mod completion;
+mod doctor;
+mod exit;
+mod ls;
+mod output;
+mod pipe;
+mod place;
+mod progress;
+mod transfer;
+mod waiting;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Move data between the processes of one cgroup, by name
+#[derive(Parser)]
+#[command(name = "sluice", version)]
+struct Cli {
+    #[command(subcommand)]
+    noun: Noun,
+}
+
+#[derive(Subcommand)]
+enum Noun {
+    /// Send, receive, and manage pipes
+    #[command(subcommand)]
+    Pipe(pipe::Verb),
+    /// List the channels of a scope, of all kinds
+    Ls(ls::Arguments),
+    /// Check whether this system is set up for Sluice
+    Doctor(doctor::Arguments),
+    /// Print completions for a shell
+    Completion(completion::Arguments),
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(code) => code,
+        Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice: {error:#}");
+            exit::status(&error)
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<ExitCode> {
+    match &cli.noun {
+        Noun::Pipe(verb) => pipe::run(verb)?,
+        Noun::Ls(arguments) => ls::run(arguments)?,
+        Noun::Doctor(arguments) => return doctor::run(arguments),
+        Noun::Completion(arguments) => completion::run(arguments)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parses(line: &str) -> bool {
+        Cli::try_parse_from(line.split_whitespace()).is_ok()
+    }
+
+    #[test]
+    fn the_options_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_makes_sense_is_understood() {
+        for line in [
+            "sluice pipe send",
+            "sluice pipe recv frames out.bin",
+            "sluice pipe send frames - --create --persist --mode 660 --size 1M",
+            "sluice pipe create frames --scope /sys/fs/cgroup/a --json",
+            "sluice pipe rm frames",
+            "sluice pipe info frames --json",
+            "sluice ls --json",
+            "sluice doctor",
+            "sluice completion bash",
+        ] {
+            assert!(parses(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for line in [
+            "sluice",
+            "sluice pipe info",
+            "sluice pipe send --create",
+            "sluice pipe send --scope /sys/fs/cgroup/a",
+            "sluice pipe send frames --persist",
+            "sluice pipe send frames --mode 600",
+            "sluice pipe create frames --mode 1777",
+            "sluice pipe create frames --mode rw",
+            "sluice pipe create frames --size 0",
+            "sluice pipe create a/b",
+        ] {
+            assert!(!parses(line), "{line}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Arguments that several commands share: where a channel is, and what one that is made is like.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use sluice::{Channel, Name, Options, Scope};
+
+/// The option --scope.
+#[derive(Args)]
+pub struct Place {
+    /// The directory of the cgroup to look in, instead of the own cgroup
+    #[arg(long, value_name = "DIR")]
+    scope: Option<PathBuf>,
+}
+
+impl Place {
+    pub fn scope(&self) -> sluice::Result<Scope> {
+        scope(self.scope.as_deref())
+    }
+}
+
+pub fn scope(directory: Option<&Path>) -> sluice::Result<Scope> {
+    directory.map_or(Ok(Scope::own()), Scope::at)
+}
+
+/// A channel that has to be named.
+#[derive(Args)]
+pub struct Named {
+    /// The name of the pipe
+    #[arg(value_parser = name)]
+    name: Name,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Named {
+    pub fn channel(&self) -> sluice::Result<Channel> {
+        Ok(Channel::new(self.name.as_bytes())?.in_scope(self.place.scope()?))
+    }
+}
+
+pub fn name(text: &str) -> sluice::Result<Name> {
+    Name::new(text)
+}
+
+/// What a channel that is made is like.
+#[derive(Args)]
+pub struct Shape {
+    /// Who may open it, as permission bits in octal
+    #[arg(long, value_name = "OCTAL", default_value = "600", value_parser = mode)]
+    mode: u32,
+
+    /// How much it holds, such as 65536, 64K or 1M
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    size: Option<u64>,
+}
+
+impl Shape {
+    pub fn apply<'a>(&self, options: Options<'a>) -> Options<'a> {
+        options.mode(self.mode).capacity(self.size.unwrap_or(0))
+    }
+}
+
+pub fn mode(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777)
+        .ok_or_else(|| "give permission bits in octal, from 0 to 777, such as 660".to_owned())
+}
+
+pub fn size(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.chars().last() {
+        Some('K') => (&text[..text.len() - 1], 1 << 10),
+        Some('M') => (&text[..text.len() - 1], 1 << 20),
+        Some('G') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| "give a number of bytes above 0, such as 65536, 64K, 1M or 1G".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_of_1024() {
+        assert_eq!(size("65536"), Ok(65536));
+        assert_eq!(size("64K"), Ok(65536));
+        assert_eq!(size("1G"), Ok(1 << 30));
+        for bad in [
+            "",
+            "K",
+            "0",
+            "1T",
+            "-1",
+            "1.5M",
+            "99999999999999999999",
+            "18446744073709551615K",
+        ] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn modes_are_octal() {
+        assert_eq!(mode("0660"), Ok(0o660));
+        for bad in ["", "800", "1000", "rw"] {
+            assert!(mode(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Compares every structure and number with what a C compiler makes of the header.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::mem::{offset_of, size_of};
+use std::path::Path;
+use std::process::Command;
+
+use super::*;
+
+/// A C expression and what it has to be.
+type Fact = (String, u64);
+
+/// The size of a structure and the place of each of its fields, by their names in C.
+macro_rules! layout {
+    ($facts:ident, $rust:ident, $c:literal, [$($field:ident),*]) => {
+        $facts.push((format!("sizeof(struct {})", $c), size_of::<$rust>() as u64));
+        $($facts.push((
+            format!("offsetof(struct {}, {})", $c, stringify!($field)),
+            offset_of!($rust, $field) as u64,
+        ));)*
+    };
+}
+
+macro_rules! numbers {
+    ($facts:ident, [$($rust:ident = $c:literal),* $(,)?]) => {
+        $($facts.push((format!("(unsigned long long)(unsigned int)({})", $c), $rust as u32 as u64));)*
+    };
+}
+
+fn structures() -> Vec<Fact> {
+    let mut facts = Vec::new();
+    layout!(facts, Setting, "sluice_setting", [size, flags, value]);
+    layout!(
+        facts,
+        PipeInfo,
+        "sluice_pipe_info",
+        [
+            size,
+            readers,
+            writers,
+            reserved,
+            capacity,
+            bytes,
+            spin_limit_ns,
+            pages_allocated,
+            pages_moved_in,
+            pages_moved_out
+        ]
+    );
+    layout!(
+        facts,
+        Open,
+        "sluice_open",
+        [size, kind, flags, scope_fd, name, mode, reserved, capacity]
+    );
+    layout!(
+        facts,
+        Name,
+        "sluice_name",
+        [size, kind, flags, scope_fd, name]
+    );
+    layout!(
+        facts,
+        ChannelInfo,
+        "sluice_channel_info",
+        [
+            kind, flags, name, mode, uid, gid, readers, writers, reserved, capacity, bytes
+        ]
+    );
+    layout!(
+        facts,
+        Info,
+        "sluice_info",
+        [size, kind, flags, scope_fd, name, info]
+    );
+    layout!(
+        facts,
+        List,
+        "sluice_list",
+        [
+            size, kind, flags, scope_fd, name, entries, count, entry_size
+        ]
+    );
+    layout!(
+        facts,
+        Features,
+        "sluice_features",
+        [size, abi, kinds, open_flags]
+    );
+    facts
+}
+
+fn constants() -> Vec<Fact> {
+    let mut facts = Vec::new();
+    numbers!(
+        facts,
+        [
+            NAME_SIZE = "SLUICE_NAME_SIZE",
+            KIND_PIPE = "SLUICE_KIND_PIPE",
+            SCOPE_SELF = "SLUICE_SCOPE_SELF",
+            OPEN_READ = "SLUICE_OPEN_READ",
+            OPEN_WRITE = "SLUICE_OPEN_WRITE",
+            OPEN_CREATE = "SLUICE_OPEN_CREATE",
+            OPEN_EXCL = "SLUICE_OPEN_EXCL",
+            OPEN_PERSIST = "SLUICE_OPEN_PERSIST",
+            OPEN_NONBLOCK = "SLUICE_OPEN_NONBLOCK",
+            CHANNEL_PERSISTENT = "SLUICE_CHANNEL_PERSISTENT",
+            LIST_MAX = "SLUICE_LIST_MAX",
+            ABI = "SLUICE_ABI",
+            PIPE_SET_CAPACITY = "SLUICE_PIPE_SET_CAPACITY",
+            PIPE_SET_SPIN = "SLUICE_PIPE_SET_SPIN",
+            PIPE_INFO = "SLUICE_PIPE_INFO",
+            CTL_OPEN = "SLUICE_CTL_OPEN",
+            CTL_UNLINK = "SLUICE_CTL_UNLINK",
+            CTL_INFO = "SLUICE_CTL_INFO",
+            CTL_LIST = "SLUICE_CTL_LIST",
+            CTL_FEATURES = "SLUICE_CTL_FEATURES",
+        ]
+    );
+    facts
+}
+
+/// A program in C that prints every expression's value, one a line.
+fn program(facts: &[Fact]) -> String {
+    let mut text =
+        String::from("#include <stddef.h>\n#include <stdio.h>\n#include <linux/sluice.h>\n");
+    text += "int main(void)\n{\n";
+    for (expression, _) in facts {
+        writeln!(
+            text,
+            "printf(\"%llu\\n\", (unsigned long long)({expression}));"
+        )
+        .unwrap();
+    }
+    text + "return 0;\n}\n"
+}
+
+/// What a C compiler says each is; None without one.
+fn ask_the_compiler(facts: &[Fact], directory: &Path) -> Option<Vec<u64>> {
+    let (source, binary) = (directory.join("facts.c"), directory.join("facts"));
+    fs::write(&source, program(facts)).unwrap();
+    // Copied so that the system's <linux/types.h> stays in charge of everything else.
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include/uapi/linux/sluice.h");
+    fs::create_dir_all(directory.join("include/linux")).unwrap();
+    fs::copy(header, directory.join("include/linux/sluice.h")).unwrap();
+    let compiled = Command::new("cc")
+        .arg("-I")
+        .arg(directory.join("include"))
+        .arg("-o")
+        .args([&binary, &source])
+        .output()
+        .ok()?;
+    let complaints = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success(), "cc failed: {complaints}");
+    let told = Command::new(&binary).output().unwrap();
+    let told = String::from_utf8(told.stdout).unwrap();
+    Some(told.lines().map(|line| line.parse().unwrap()).collect())
+}
+
+#[test]
+fn the_structures_and_numbers_are_those_of_the_header() {
+    let facts = [structures(), constants()].concat();
+    let directory = std::env::temp_dir().join(format!("sluice-abi-{}", std::process::id()));
+    fs::create_dir_all(&directory).unwrap();
+    let told = ask_the_compiler(&facts, &directory);
+    fs::remove_dir_all(&directory).unwrap();
+    let Some(told) = told else {
+        eprintln!(
+            "NOT TESTED: the ABI against the header, since there is no 'cc'; install a C compiler"
+        );
+        return;
+    };
+    assert_eq!(told.len(), facts.len());
+    for ((expression, ours), theirs) in facts.iter().zip(told) {
+        assert_eq!(*ours, theirs, "{expression}");
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use crate::abi;
+use crate::control::Control;
+use crate::endpoint::{Reader, Writer};
+use crate::error::{Error, Result};
+use crate::info::ChannelInfo;
+use crate::name::Name;
+use crate::scope::Scope;
+
+/// A named pipe in a scope: where it is, not whether it is there.
+///
+/// ```no_run
+/// use sluice::{Channel, Scope};
+///
+/// let scope = Scope::at("/sys/fs/cgroup/system.slice/example.service")?;
+/// let channel = Channel::new("frames")?.in_scope(scope);
+/// println!("{} bytes are waiting", channel.info()?.bytes);
+/// channel.unlink()?;
+/// # Ok::<(), sluice::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Channel {
+    name: Name,
+    scope: Scope,
+}
+
+impl Channel {
+    /// The channel of this name in the caller's own cgroup.
+    pub fn new(name: impl AsRef<[u8]>) -> Result<Self> {
+        Ok(Self {
+            name: Name::new(name)?,
+            scope: Scope::own(),
+        })
+    }
+
+    #[must_use]
+    pub fn in_scope(mut self, scope: Scope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// How to open it.
+    pub fn options(&self) -> Options<'_> {
+        Options {
+            channel: self,
+            flags: 0,
+            mode: 0o600,
+            capacity: 0,
+        }
+    }
+
+    /// Takes the name away. Endpoints stay connected; a persistent channel without any goes.
+    pub fn unlink(&self) -> Result<()> {
+        let mut name = abi::Name {
+            size: abi::size_of::<abi::Name>(),
+            kind: abi::KIND_PIPE,
+            flags: 0,
+            scope_fd: self.scope.raw(),
+            name: self.name.padded(),
+        };
+        Control::open()?
+            .call(abi::CTL_UNLINK, &mut name)
+            .map(drop)
+            .map_err(|error| match error.raw_os_error() {
+                Some(libc::EPERM) => Error::NotOwner {
+                    name: self.name.to_string(),
+                    scope: self.scope.to_string(),
+                },
+                _ => self.error("removing", error),
+            })
+    }
+
+    /// Its state, without touching it.
+    pub fn info(&self) -> Result<ChannelInfo> {
+        let mut info = abi::Info {
+            size: abi::size_of::<abi::Info>(),
+            kind: abi::KIND_PIPE,
+            flags: 0,
+            scope_fd: self.scope.raw(),
+            name: self.name.padded(),
+            info: abi::ChannelInfo::EMPTY,
+        };
+        Control::open()?
+            .call(abi::CTL_INFO, &mut info)
+            .map_err(|error| match error.raw_os_error() {
+                Some(libc::EACCES) => Error::OutsideScope {
+                    scope: self.scope.to_string(),
+                },
+                _ => self.error("looking at", error),
+            })?;
+        Ok(info.info.into())
+    }
+
+    /// What all operations on a channel can meet.
+    fn error(&self, doing: &str, error: io::Error) -> Error {
+        let (name, scope) = (self.name.to_string(), self.scope.to_string());
+        match error.raw_os_error() {
+            Some(libc::ENOENT) => Error::NotFound { name, scope },
+            Some(libc::EACCES) => Error::Denied { name, scope },
+            Some(libc::EBADF) => self.scope.not_a_scope(),
+            _ => Error::io(format!("{doing} the channel '{name}' in {scope}"), error),
+        }
+    }
+}
+
+/// How to open a [`Channel`]; without any option, one that is there, waiting for the other side.
+///
+/// ```no_run
+/// use std::io::Write as _;
+///
+/// let channel = sluice::Channel::new("frames")?;
+/// let mut writer = channel.options().create(true).mode(0o660).writer()?;
+/// writer.write_all(b"hello")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Options<'a> {
+    channel: &'a Channel,
+    flags: u32,
+    mode: u32,
+    capacity: u64,
+}
+
+impl Options<'_> {
+    /// Make it if it is not there.
+    pub fn create(self, create: bool) -> Self {
+        self.flag(abi::OPEN_CREATE, create)
+    }
+
+    /// With `create`: fail with [`Error::Exists`] if it is there.
+    pub fn exclusive(self, exclusive: bool) -> Self {
+        self.flag(abi::OPEN_EXCL, exclusive)
+    }
+
+    /// With `create`: keep it, and the bytes in it, without endpoints until it is unlinked or its cgroup is removed.
+    pub fn persistent(self, persistent: bool) -> Self {
+        self.flag(abi::OPEN_PERSIST, persistent)
+    }
+
+    /// Neither the open nor the endpoint's reads and writes wait, see [`Reader`] and [`Writer`].
+    pub fn nonblocking(self, nonblocking: bool) -> Self {
+        self.flag(abi::OPEN_NONBLOCK, nonblocking)
+    }
+
+    /// Who may open a channel that this makes: the permission bits of a file, 0o600 unless told otherwise.
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// The capacity in bytes of a channel that this makes, rounded up to a power of two of pages.
+    pub fn capacity(mut self, bytes: u64) -> Self {
+        self.capacity = bytes;
+        self
+    }
+
+    /// Opens it for reading. Waits for a writer unless it is nonblocking.
+    pub fn reader(&self) -> Result<Reader> {
+        self.open(abi::OPEN_READ).map(Reader::from)
+    }
+
+    /// Opens it for writing. Waits for a reader; nonblocking, it fails with [`Error::NoReader`] without one.
+    pub fn writer(&self) -> Result<Writer> {
+        self.open(abi::OPEN_WRITE).map(Writer::from)
+    }
+
+    fn flag(mut self, flag: u32, set: bool) -> Self {
+        match set {
+            true => self.flags |= flag,
+            false => self.flags &= !flag,
+        }
+        self
+    }
+
+    fn open(&self, side: u32) -> Result<OwnedFd> {
+        let mut open = abi::Open {
+            size: abi::size_of::<abi::Open>(),
+            kind: abi::KIND_PIPE,
+            flags: self.flags | side,
+            scope_fd: self.channel.scope.raw(),
+            name: self.channel.name.padded(),
+            mode: self.mode,
+            reserved: 0,
+            capacity: self.capacity,
+        };
+        let fd = Control::open()?
+            .call(abi::CTL_OPEN, &mut open)
+            .map_err(|error| self.error(error))?;
+        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    fn error(&self, error: io::Error) -> Error {
+        let (name, scope) = (&self.channel.name, &self.channel.scope);
+        match error.raw_os_error() {
+            Some(libc::EEXIST) => Error::Exists {
+                name: name.to_string(),
+                scope: scope.to_string(),
+            },
+            Some(libc::ENXIO) => Error::NoReader {
+                what: format!("'{name}' in {scope}"),
+            },
+            Some(libc::EPERM) => Error::CapacityLimit {
+                bytes: self.capacity,
+            },
+            Some(libc::EINVAL) if self.capacity > 0 => Error::CapacityRange {
+                bytes: self.capacity,
+            },
+            _ => self.channel.error("opening", error),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! /dev/sluice/ctl and the ioctls.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
+
+use crate::abi;
+use crate::error::{Error, Result};
+use crate::pipe::PIPE_NODE;
+
+const CTL_NODE: &str = "/dev/sluice/ctl";
+
+/// The types that the kernel's structures are made of, each with its own commands.
+pub(crate) trait Argument {
+    const COMMANDS: &'static [libc::Ioctl];
+}
+
+impl Argument for abi::Setting {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::PIPE_SET_CAPACITY, abi::PIPE_SET_SPIN];
+}
+
+impl Argument for abi::PipeInfo {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::PIPE_INFO];
+}
+
+impl Argument for abi::Open {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_OPEN];
+}
+
+impl Argument for abi::Name {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_UNLINK];
+}
+
+impl Argument for abi::Info {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_INFO];
+}
+
+impl Argument for abi::Features {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_FEATURES];
+}
+
+/// Calls the kernel, again when a signal handler ran.
+pub(crate) fn ioctl<A: Argument>(
+    fd: BorrowedFd<'_>,
+    command: libc::Ioctl,
+    argument: &mut A,
+) -> io::Result<i32> {
+    debug_assert!(A::COMMANDS.contains(&command));
+    // SAFETY: the command takes a structure of this type, which holds no address, and the kernel touches no more of it
+    // than its first word says.
+    retry(|| unsafe { libc::ioctl(fd.as_raw_fd(), command, std::ptr::from_mut(argument)) })
+}
+
+fn retry(mut call: impl FnMut() -> i32) -> io::Result<i32> {
+    loop {
+        let returned = call();
+        if returned >= 0 {
+            return Ok(returned);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// An open /dev/sluice/ctl.
+#[derive(Debug)]
+pub(crate) struct Control {
+    file: File,
+}
+
+impl Control {
+    pub fn open() -> Result<Self> {
+        match File::open(CTL_NODE) {
+            Ok(file) => Ok(Self { file }),
+            Err(error) => Err(node_error(CTL_NODE, error)),
+        }
+    }
+
+    pub fn call<A: Argument>(&self, command: libc::Ioctl, argument: &mut A) -> io::Result<i32> {
+        ioctl(self.file.as_fd(), command, argument)
+    }
+
+    /// The channels of a scope after {kind, name}, as many as fit.
+    pub fn list(
+        &self,
+        scope_fd: i32,
+        kind: u32,
+        name: [u8; abi::NAME_SIZE],
+        entries: &mut [abi::ChannelInfo],
+    ) -> io::Result<usize> {
+        let mut list = abi::List {
+            size: abi::size_of::<abi::List>(),
+            kind,
+            flags: 0,
+            scope_fd,
+            name,
+            entries: entries.as_mut_ptr() as u64,
+            count: u32::try_from(entries.len()).unwrap_or(u32::MAX),
+            entry_size: abi::size_of::<abi::ChannelInfo>(),
+        };
+        // SAFETY: the address is that of `count` entries of `entry_size` bytes, ours alone until the call returns; any
+        // bytes are a valid entry.
+        retry(|| unsafe { libc::ioctl(self.file.as_raw_fd(), abi::CTL_LIST, &raw mut list) })?;
+        Ok((list.count as usize).min(entries.len()))
+    }
+}
+
+/// Why a node could not be opened.
+pub(crate) fn node_error(node: &'static str, error: io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) if node == CTL_NODE && Path::new(PIPE_NODE).exists() => {
+            Error::OldModule {
+                lacking: "channels by name",
+            }
+        }
+        // A node without a driver behind it, as in an old copy of /dev.
+        Some(libc::ENOENT | libc::ENODEV) => Error::NotLoaded { node },
+        Some(libc::ENXIO) if node == CTL_NODE => Error::NotLoaded { node },
+        _ => Error::io(format!("opening {node}"), error),
+    }
+}

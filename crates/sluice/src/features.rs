@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use crate::abi;
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::info::Kind;
+
+/// What the loaded module knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Features {
+    /// The version of the interface that it speaks.
+    pub abi: u32,
+    kinds: u64,
+    open_flags: u64,
+}
+
+impl Features {
+    /// Whether channels of this kind can be opened.
+    pub fn has_kind(&self, kind: Kind) -> bool {
+        let number = match kind {
+            Kind::Pipe => abi::KIND_PIPE,
+            Kind::Other(number) => number,
+        };
+        number < u64::BITS && self.kinds & (1 << number) != 0
+    }
+
+    /// Whether it knows everything that this library can ask of it.
+    pub fn has_all(&self) -> bool {
+        const FLAGS: u32 = abi::OPEN_READ
+            | abi::OPEN_WRITE
+            | abi::OPEN_CREATE
+            | abi::OPEN_EXCL
+            | abi::OPEN_PERSIST
+            | abi::OPEN_NONBLOCK;
+        let flags = u64::from(FLAGS);
+        self.abi >= abi::ABI && self.has_kind(Kind::Pipe) && self.open_flags & flags == flags
+    }
+}
+
+/// Asks the loaded module what it knows.
+///
+/// ```no_run
+/// assert!(sluice::features()?.has_kind(sluice::Kind::Pipe));
+/// # Ok::<(), sluice::Error>(())
+/// ```
+pub fn features() -> Result<Features> {
+    let mut features = abi::Features {
+        size: abi::size_of::<abi::Features>(),
+        ..abi::Features::default()
+    };
+    Control::open()?
+        .call(abi::CTL_FEATURES, &mut features)
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOTTY) => Error::OldModule {
+                lacking: "the question what it knows",
+            },
+            _ => Error::io("asking the module what it knows", error),
+        })?;
+    Ok(Features {
+        abi: features.abi,
+        kinds: features.kinds,
+        open_flags: features.open_flags,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_shows() {
+        let all = Features {
+            abi: 1,
+            kinds: 0b10,
+            open_flags: 0x3f,
+        };
+        assert!(all.has_all());
+        assert!(!all.has_kind(Kind::Other(2)));
+        assert!(!all.has_kind(Kind::Other(64)));
+        for less in [
+            Features { abi: 0, ..all },
+            Features { kinds: 0, ..all },
+            Features {
+                open_flags: 0x1f,
+                ..all
+            },
+        ] {
+            assert!(!less.has_all(), "{less:?}");
+        }
+    }
+}

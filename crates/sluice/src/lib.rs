@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pipes between the processes of one cgroup, through the Sluice kernel module.
+//!
+//! A [`Pipe`] is the one that each cgroup has for itself; a [`Channel`] is a pipe with a name, in the caller's own cgroup or
+//! in another [`Scope`]. Both open as a [`Reader`] or a [`Writer`], which behave as the two ends of a FIFO do: see
+//! sluice-pipe(4) and fifo(7).
+//!
+//! One process:
+//!
+//! ```no_run
+//! use std::io::Read as _;
+//!
+//! let mut greeting = String::new();
+//! sluice::Channel::new("greetings")?
+//!     .options()
+//!     .create(true)
+//!     .reader()? // waits for a writer
+//!     .read_to_string(&mut greeting)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Another one in the same cgroup:
+//!
+//! ```no_run
+//! use std::io::Write as _;
+//!
+//! sluice::Channel::new("greetings")?
+//!     .options()
+//!     .create(true)
+//!     .writer()? // waits for a reader
+//!     .write_all(b"hello")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! With the feature `tokio` there are `AsyncReader` and `AsyncWriter`.
+
+mod abi;
+#[cfg(feature = "tokio")]
+mod asynchronous;
+mod channel;
+mod control;
+mod endpoint;
+mod error;
+mod features;
+mod info;
+mod list;
+mod name;
+mod pipe;
+mod scope;
+
+#[cfg(feature = "tokio")]
+pub use asynchronous::{AsyncReader, AsyncWriter};
+pub use channel::{Channel, Options};
+pub use endpoint::{Reader, Writer};
+pub use error::{Error, Result};
+pub use features::{Features, features};
+pub use info::{ChannelInfo, Kind, PipeInfo};
+pub use list::{List, list};
+pub use name::Name;
+pub use pipe::Pipe;
+pub use scope::Scope;

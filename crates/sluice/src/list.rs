@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use std::io;
+use std::vec;
+
+use crate::abi;
+use crate::control::Control;
+use crate::error::{Error, Result};
+use crate::info::ChannelInfo;
+use crate::scope::Scope;
+
+/// The channels of a scope, in the order of kind and name.
+///
+/// ```no_run
+/// for channel in sluice::list(&sluice::Scope::own())? {
+///     println!("{}", channel?.name);
+/// }
+/// # Ok::<(), sluice::Error>(())
+/// ```
+pub fn list(scope: &Scope) -> Result<List> {
+    Ok(List {
+        control: Control::open()?,
+        scope: scope.clone(),
+        cursor: Cursor::START,
+        page: Vec::new().into_iter(),
+        ended: false,
+    })
+}
+
+/// What [`list`] returns. It asks for a page at a time: what is made or removed meanwhile may or may not appear, all else
+/// appears once.
+#[derive(Debug)]
+pub struct List {
+    control: Control,
+    scope: Scope,
+    cursor: Cursor,
+    page: vec::IntoIter<abi::ChannelInfo>,
+    ended: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cursor {
+    kind: u32,
+    name: [u8; abi::NAME_SIZE],
+}
+
+impl Cursor {
+    const START: Self = Self {
+        kind: 0,
+        name: [0; abi::NAME_SIZE],
+    };
+}
+
+impl List {
+    fn turn_page(&mut self) -> Result<()> {
+        let mut entries = vec![abi::ChannelInfo::EMPTY; abi::LIST_MAX];
+        let Cursor { kind, name } = self.cursor;
+        let count = self
+            .control
+            .list(self.scope.raw(), kind, name, &mut entries)
+            .map_err(|error| self.error(error))?;
+        entries.truncate(count);
+        self.ended = count == 0;
+        if let Some(last) = entries.last() {
+            self.cursor = Cursor {
+                kind: last.kind,
+                name: last.name,
+            };
+        }
+        self.page = entries.into_iter();
+        Ok(())
+    }
+
+    fn error(&self, error: io::Error) -> Error {
+        match error.raw_os_error() {
+            Some(libc::EACCES) => Error::OutsideScope {
+                scope: self.scope.to_string(),
+            },
+            Some(libc::EBADF) => self.scope.not_a_scope(),
+            _ => Error::io(format!("listing {}", self.scope), error),
+        }
+    }
+}
+
+/// An error is the last item.
+impl Iterator for List {
+    type Item = Result<ChannelInfo>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.page.len() == 0 && !self.ended {
+            if let Err(error) = self.turn_page() {
+                self.ended = true;
+                return Some(Err(error));
+            }
+        }
+        self.page.next().map(|info| Ok(info.into()))
+    }
+}

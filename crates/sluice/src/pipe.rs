@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+
+use crate::control::node_error;
+use crate::endpoint::{Reader, Writer};
+use crate::error::{Error, Result};
+
+pub(crate) const PIPE_NODE: &str = "/dev/sluice/pipe";
+
+/// The pipe that every cgroup has for itself, `/dev/sluice/pipe`.
+///
+/// It comes with the first open in the cgroup and goes with the last endpoint.
+///
+/// ```no_run
+/// use std::io::Write as _;
+///
+/// let mut writer = sluice::Pipe::new().writer()?; // waits for a reader
+/// writer.write_all(b"hello")?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Pipe {
+    nonblocking: bool,
+}
+
+impl Pipe {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Neither the open nor the endpoint's reads and writes wait, see [`Reader`] and [`Writer`].
+    #[must_use]
+    pub fn nonblocking(mut self, nonblocking: bool) -> Self {
+        self.nonblocking = nonblocking;
+        self
+    }
+
+    /// Opens it for reading. Waits for a writer unless it is nonblocking.
+    pub fn reader(&self) -> Result<Reader> {
+        self.open(File::options().read(true)).map(Reader::from)
+    }
+
+    /// Opens it for writing. Waits for a reader; nonblocking, it fails with [`Error::NoReader`] without one.
+    pub fn writer(&self) -> Result<Writer> {
+        self.open(File::options().write(true)).map(Writer::from)
+    }
+
+    fn open(&self, options: &mut std::fs::OpenOptions) -> Result<OwnedFd> {
+        if self.nonblocking {
+            options.custom_flags(libc::O_NONBLOCK);
+        }
+        options
+            .open(PIPE_NODE)
+            .map(OwnedFd::from)
+            .map_err(open_error)
+    }
+}
+
+fn open_error(error: io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(libc::ENXIO) => Error::NoReader {
+            what: "the cgroup's own pipe".to_owned(),
+        },
+        _ => node_error(PIPE_NODE, error),
+    }
+}

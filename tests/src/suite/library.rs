@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The crate `sluice` on the real devices.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use sluice::{AsyncReader, AsyncWriter, Channel, Error, Kind, Pipe, Reader, Scope, Writer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::registry::{Context, topic};
+use crate::support::channel::CAPACITY;
+use crate::support::check::{expect, expect_bytes};
+use crate::support::random::stream_bytes;
+
+topic!(
+    "library",
+    fifo: [],
+    pipe_only: [
+        both_kinds_of_pipe_carry_bytes_and_end,
+        a_nonblocking_end_says_that_it_would_wait,
+        the_settings_of_a_pipe_can_be_changed,
+        a_list_goes_on_over_pages,
+        errors_are_told_apart,
+        a_full_scope_says_so,
+        the_module_has_all_features,
+        a_task_that_waits_does_not_hold_up_the_other,
+    ],
+);
+
+/// Both ends of a named pipe in this process.
+fn named_ends(name: &str) -> Result<(Reader, Writer)> {
+    let channel = Channel::new(name)?;
+    let options = channel.options().create(true).nonblocking(true);
+    Ok((options.reader()?, options.writer()?))
+}
+
+fn both_kinds_of_pipe_carry_bytes_and_end(_: &Context) -> Result<()> {
+    let own = Pipe::new().nonblocking(true);
+    for (mut reader, mut writer) in [(own.reader()?, own.writer()?), named_ends("frames")?] {
+        writer.write_all(b"some bytes").context("write")?;
+        drop(writer);
+        let mut all = Vec::new();
+        reader.read_to_end(&mut all).context("read")?;
+        expect_bytes("what came", &all, b"some bytes")?;
+    }
+    Ok(())
+}
+
+fn a_nonblocking_end_says_that_it_would_wait(_: &Context) -> Result<()> {
+    let (mut reader, mut writer) = named_ends("frames")?;
+    let empty = reader.read(&mut [0]).map_err(|error| error.kind());
+    expect("a read", empty, Err(ErrorKind::WouldBlock))?;
+    writer.write_all(&[0; CAPACITY]).context("filling it")?;
+    let full = writer.write(&[0]).map_err(|error| error.kind());
+    expect("a write", full, Err(ErrorKind::WouldBlock))?;
+    drop(reader);
+    let broken = writer.write(&[0]).map_err(|error| error.kind());
+    expect("a write to nobody", broken, Err(ErrorKind::BrokenPipe))
+}
+
+fn the_settings_of_a_pipe_can_be_changed(_: &Context) -> Result<()> {
+    let (reader, mut writer) = named_ends("frames")?;
+    expect("the capacity", writer.set_capacity(70_000)?, 131_072)?;
+    let limit = Duration::from_nanos(1500);
+    expect("the limit", reader.set_spin_limit(limit)?, limit)?;
+    writer.write_all(b"four").context("write")?;
+    let info = reader.info()?;
+    expect("ends", (info.readers, info.writers), (1, 1))?;
+    expect("its state", (info.capacity, info.bytes), (131_072, 4))?;
+    expect("the spin limit", info.spin_limit, limit)?;
+    let failure = writer.set_capacity(0);
+    ensure!(
+        matches!(failure, Err(Error::CapacityRange { .. })),
+        "{failure:?}"
+    );
+    Ok(())
+}
+
+/// One more than two full pages.
+fn a_list_goes_on_over_pages(_: &Context) -> Result<()> {
+    let names: Vec<String> = (0..129).map(|number| format!("n{number:03}")).collect();
+    let mut ends = Vec::new();
+    // In another order than they are listed.
+    for name in names.iter().rev() {
+        let channel = Channel::new(name)?;
+        ends.push(channel.options().create(true).nonblocking(true).reader()?);
+    }
+    let mut listed = Vec::new();
+    for info in sluice::list(&Scope::own())? {
+        let info = info?;
+        expect(
+            "its kind and readers",
+            (info.kind, info.readers),
+            (Kind::Pipe, 1),
+        )?;
+        listed.push(info.name.to_string());
+    }
+    expect("the names", listed, names)
+}
+
+fn errors_are_told_apart(_: &Context) -> Result<()> {
+    let channel = Channel::new("frames")?;
+    let missing = channel.options().reader().map(drop);
+    ensure!(
+        matches!(missing, Err(Error::NotFound { .. })),
+        "{missing:?}"
+    );
+    let options = channel.options().create(true).nonblocking(true);
+    let lonely = options.writer().map(drop);
+    ensure!(matches!(lonely, Err(Error::NoReader { .. })), "{lonely:?}");
+    let lonely = Pipe::new().nonblocking(true).writer().map(drop);
+    ensure!(matches!(lonely, Err(Error::NoReader { .. })), "{lonely:?}");
+    let reader = options.reader()?;
+    let taken = options.clone().exclusive(true).reader().map(drop);
+    ensure!(matches!(taken, Err(Error::Exists { .. })), "{taken:?}");
+    let nowhere = channel.clone().in_scope(Scope::at("/proc")?).info();
+    ensure!(
+        matches!(nowhere, Err(Error::NotAScope { .. })),
+        "{nowhere:?}"
+    );
+    channel.unlink()?;
+    let unlinked = channel.info();
+    ensure!(
+        matches!(unlinked, Err(Error::NotFound { .. })),
+        "{unlinked:?}"
+    );
+    drop(reader);
+    let huge = options.capacity(1 << 40).reader().map(drop);
+    ensure!(matches!(huge, Err(Error::CapacityRange { .. })), "{huge:?}");
+    Ok(())
+}
+
+/// The limit is lowered for the one thing that needs it, and nobody else runs meanwhile.
+fn a_full_scope_says_so(_: &Context) -> Result<()> {
+    const LIMIT: &str = "/sys/module/sluice/parameters/scope_max_channels";
+    let usual = fs::read_to_string(LIMIT).context("reading the limit")?;
+    let channel = Channel::new("frames")?;
+    let options = channel.options().create(true).nonblocking(true);
+    fs::write(LIMIT, "0").context("lowering the limit")?;
+    let refused = options.reader().map(drop);
+    fs::write(LIMIT, usual.trim_end()).context("raising the limit again")?;
+    ensure!(
+        matches!(refused, Err(Error::ScopeFull { .. })),
+        "{refused:?}"
+    );
+    options.reader().map(drop).context("with the usual limit")
+}
+
+fn the_module_has_all_features(_: &Context) -> Result<()> {
+    let features = sluice::features()?;
+    ensure!(features.has_all(), "it lacks some: {features:?}");
+    expect("kind 63", features.has_kind(Kind::Other(63)), false)
+}
+
+/// Both in one thread, with many times what fits.
+fn a_task_that_waits_does_not_hold_up_the_other(_: &Context) -> Result<()> {
+    let (reader, writer) = named_ends("frames")?;
+    let sent = stream_bytes(0, 0, 10 * CAPACITY + 1);
+    let copy = sent.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .context("a runtime")?;
+    let received = runtime.block_on(async move {
+        let (mut reader, mut writer) = (AsyncReader::new(reader)?, AsyncWriter::new(writer)?);
+        let sending = tokio::spawn(async move { writer.write_all(&copy).await });
+        let mut received = Vec::new();
+        reader.read_to_end(&mut received).await?;
+        sending.await??;
+        anyhow::Ok(received)
+    })?;
+    expect_bytes("what came", &received, &sent)
+}
