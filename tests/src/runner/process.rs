@@ -191,6 +191,8 @@ mod tests {
     use super::*;
     use crate::support::channel::Channel;
     use crate::support::check::skip;
+    use crate::support::child::Child;
+    use crate::support::notice::Notice;
     use anyhow::{bail, ensure};
     use std::io::Write;
     use std::os::fd::AsRawFd;
@@ -291,15 +293,17 @@ mod tests {
         assert!(message.contains("system call"), "{message}");
     }
 
+    /// Left behind is only who has left the group that ends with the test.
     fn leaves_a_process(_: &Context) -> Result<()> {
-        let child = child::spawn("left behind", || {
+        let gone = Notice::new()?;
+        let child: Child<()> = child::spawn_keeping("left behind", &gone.fds(), || {
             setsid()?;
+            gone.give()?;
             loop {
                 std::thread::park();
             }
-            #[allow(unreachable_code)]
-            Ok(())
         })?;
+        gone.wait("it leads a session of its own")?;
         std::mem::forget(child);
         Ok(())
     }
