@@ -11,7 +11,6 @@ mod ctl_open;
 mod ctl_permissions;
 mod ctl_persist;
 mod ctl_races;
-mod ctl_scale;
 mod ctl_scopes;
 mod ctl_waits;
 mod device;
@@ -69,7 +68,6 @@ pub const TOPICS: &[Topic] = &[
     ctl_bad_input::TOPIC,
     ctl_bad_memory::TOPIC,
     ctl_races::TOPIC,
-    ctl_scale::TOPIC,
     library::TOPIC,
     command::TOPIC,
     stress::TOPIC,
