@@ -48,6 +48,10 @@ struct Arguments {
     #[arg(long)]
     json: bool,
 
+    /// Leave out tests whose name contains this
+    #[arg(long, value_name = "FILTER")]
+    except: Option<String>,
+
     /// Run only tests whose name, such as open::readwrite_never_waits, contains one of these
     filters: Vec<String>,
 }
@@ -87,7 +91,10 @@ fn main() -> ExitCode {
 
 /// Whether nothing failed.
 fn run(arguments: &Arguments) -> Result<bool> {
-    let tests = runner::select(suite::TOPICS, arguments.on, &arguments.filters);
+    let mut tests = runner::select(suite::TOPICS, arguments.on, &arguments.filters);
+    if let Some(left_out) = &arguments.except {
+        tests.retain(|named| !named.name.contains(left_out));
+    }
     if tests.is_empty() {
         bail!(
             "no test matches {:?}; --list shows them all",
