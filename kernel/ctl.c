@@ -53,6 +53,14 @@ static int view_scope(struct sluice_scope_view *view, int fd)
 	return sluice_scope_view_fd(view, fd);
 }
 
+static int set_place(struct sluice_scope_view *view, struct sluice_channel_key *key, int scope_fd,
+		     u32 kind, const u8 *name)
+{
+	int err = set_key(key, kind, name);
+
+	return err ?: view_scope(view, scope_fd);
+}
+
 static bool is_sound(const struct sluice_open *open)
 {
 	bool creates = open->flags & SLUICE_OPEN_CREATE;
@@ -93,16 +101,13 @@ static long ctl_open(struct sluice_open __user *user)
 		return ret;
 	if (!is_sound(&open))
 		return -EINVAL;
-	ret = set_key(&request.key, open.kind, open.name);
+	ret = set_place(&request.view, &request.key, open.scope_fd, open.kind, open.name);
 	if (ret)
 		return ret;
 	request.kind = kind_of(open.kind);
 	request.flags = open.flags;
 	request.mode = open.mode;
 	request.capacity = open.capacity;
-	ret = view_scope(&request.view, open.scope_fd);
-	if (ret)
-		return ret;
 	ret = open_file(&request);
 	sluice_scope_put(request.view.scope);
 	return ret;
@@ -120,10 +125,7 @@ static long ctl_unlink(struct sluice_name __user *user)
 		return ret;
 	if (name.size < sizeof(name) || name.flags)
 		return -EINVAL;
-	ret = set_key(&key, name.kind, name.name);
-	if (ret)
-		return ret;
-	ret = view_scope(&view, name.scope_fd);
+	ret = set_place(&view, &key, name.scope_fd, name.kind, name.name);
 	if (ret)
 		return ret;
 	ret = sluice_channel_unlink(&view, &key);
@@ -143,10 +145,7 @@ static long ctl_info(struct sluice_info __user *user)
 		return ret;
 	if (info.size < offsetofend(struct sluice_info, name) || info.flags)
 		return -EINVAL;
-	ret = set_key(&key, info.kind, info.name);
-	if (ret)
-		return ret;
-	ret = view_scope(&view, info.scope_fd);
+	ret = set_place(&view, &key, info.scope_fd, info.kind, info.name);
 	if (ret)
 		return ret;
 	ret = sluice_channel_inform(&view, &key, &info.info);

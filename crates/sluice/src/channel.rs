@@ -2,7 +2,8 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use crate::abi;
+use sluice_abi as abi;
+
 use crate::control::Control;
 use crate::endpoint::{Reader, Writer};
 use crate::error::{Error, Result};
@@ -62,13 +63,7 @@ impl Channel {
 
     /// Takes the name away. Endpoints stay connected; a persistent channel without any goes.
     pub fn unlink(&self) -> Result<()> {
-        let mut name = abi::Name {
-            size: abi::size_of::<abi::Name>(),
-            kind: abi::KIND_PIPE,
-            flags: 0,
-            scope_fd: self.scope.raw(),
-            name: self.name.padded(),
-        };
+        let mut name = abi::Name::new(self.scope.raw(), self.name.as_bytes());
         Control::open()?
             .call(abi::CTL_UNLINK, &mut name)
             .map(drop)
@@ -83,14 +78,7 @@ impl Channel {
 
     /// Its state, without touching it.
     pub fn info(&self) -> Result<ChannelInfo> {
-        let mut info = abi::Info {
-            size: abi::size_of::<abi::Info>(),
-            kind: abi::KIND_PIPE,
-            flags: 0,
-            scope_fd: self.scope.raw(),
-            name: self.name.padded(),
-            info: abi::ChannelInfo::EMPTY,
-        };
+        let mut info = abi::Info::new(self.scope.raw(), self.name.as_bytes());
         Control::open()?
             .call(abi::CTL_INFO, &mut info)
             .map_err(|error| match error.raw_os_error() {
@@ -186,14 +174,10 @@ impl Options<'_> {
 
     fn open(&self, side: u32) -> Result<OwnedFd> {
         let mut open = abi::Open {
-            size: abi::size_of::<abi::Open>(),
-            kind: abi::KIND_PIPE,
-            flags: self.flags | side,
             scope_fd: self.channel.scope.raw(),
-            name: self.channel.name.padded(),
             mode: self.mode,
-            reserved: 0,
             capacity: self.capacity,
+            ..abi::Open::new(self.channel.name.as_bytes(), self.flags | side)
         };
         let fd = Control::open()?
             .call(abi::CTL_OPEN, &mut open)

@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
-use crate::abi;
+use sluice_abi as abi;
+
 use crate::error::{Error, Result};
 use crate::pipe::PIPE_NODE;
 
@@ -93,14 +94,9 @@ impl Control {
         entries: &mut [abi::ChannelInfo],
     ) -> io::Result<usize> {
         let mut list = abi::List {
-            size: abi::size_of::<abi::List>(),
             kind,
-            flags: 0,
-            scope_fd,
             name,
-            entries: entries.as_mut_ptr() as u64,
-            count: u32::try_from(entries.len()).unwrap_or(u32::MAX),
-            entry_size: abi::size_of::<abi::ChannelInfo>(),
+            ..abi::List::new(scope_fd, entries.as_mut_ptr(), entries.len())
         };
         // SAFETY: the address is that of `count` entries of `entry_size` bytes, ours alone until the call returns; any
         // bytes are a valid entry.

@@ -6,7 +6,8 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use crate::abi;
+use sluice_abi as abi;
+
 use crate::control::ioctl;
 use crate::error::{Error, Result};
 use crate::info::PipeInfo;
@@ -131,11 +132,7 @@ impl Write for Writer {
 }
 
 fn set(fd: BorrowedFd<'_>, command: libc::Ioctl, value: u64) -> io::Result<u64> {
-    let mut setting = abi::Setting {
-        size: abi::size_of::<abi::Setting>(),
-        flags: 0,
-        value,
-    };
+    let mut setting = abi::Setting::new(value);
     ioctl(fd, command, &mut setting)?;
     Ok(setting.value)
 }
@@ -157,10 +154,7 @@ fn set_spin_limit(fd: BorrowedFd<'_>, limit: Duration) -> Result<Duration> {
 }
 
 fn info(fd: BorrowedFd<'_>) -> Result<PipeInfo> {
-    let mut info = abi::PipeInfo {
-        size: abi::size_of::<abi::PipeInfo>(),
-        ..abi::PipeInfo::default()
-    };
+    let mut info = abi::PipeInfo::default();
     ioctl(fd, abi::PIPE_INFO, &mut info)
         .map_err(|error| Error::io("asking for the pipe's state", error))?;
     Ok(info.into())

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-use crate::abi;
+use sluice_abi as abi;
+
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::info::Kind;
@@ -26,13 +27,7 @@ impl Features {
 
     /// Whether it knows everything that this library can ask of it.
     pub fn has_all(&self) -> bool {
-        const FLAGS: u32 = abi::OPEN_READ
-            | abi::OPEN_WRITE
-            | abi::OPEN_CREATE
-            | abi::OPEN_EXCL
-            | abi::OPEN_PERSIST
-            | abi::OPEN_NONBLOCK;
-        let flags = u64::from(FLAGS);
+        let flags = u64::from(abi::OPEN_FLAGS);
         self.abi >= abi::ABI && self.has_kind(Kind::Pipe) && self.open_flags & flags == flags
     }
 }
@@ -44,10 +39,7 @@ impl Features {
 /// # Ok::<(), sluice::Error>(())
 /// ```
 pub fn features() -> Result<Features> {
-    let mut features = abi::Features {
-        size: abi::size_of::<abi::Features>(),
-        ..abi::Features::default()
-    };
+    let mut features = abi::Features::default();
     Control::open()?
         .call(abi::CTL_FEATURES, &mut features)
         .map_err(|error| match error.raw_os_error() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::time::Duration;
 
-use crate::abi;
+use sluice_abi as abi;
+
 use crate::name::Name;
 
 /// The state of a pipe, as one of its endpoints sees it. The counts of pages only grow.

@@ -34,7 +34,6 @@
 //!
 //! With the feature `tokio` there are `AsyncReader` and `AsyncWriter`.
 
-mod abi;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod channel;

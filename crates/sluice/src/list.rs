@@ -2,7 +2,8 @@
 use std::io;
 use std::vec;
 
-use crate::abi;
+use sluice_abi as abi;
+
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::info::ChannelInfo;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::fmt;
 
-use crate::abi::NAME_SIZE;
+use sluice_abi::{NAME_SIZE, padded};
+
 use crate::error::{Error, Result};
 
 /// A channel's name: 1 to 63 bytes, usually text.
@@ -22,9 +23,9 @@ impl Name {
                 reason,
             });
         }
-        let mut padded = [0; NAME_SIZE];
-        padded[..bytes.len()].copy_from_slice(bytes);
-        Ok(Self { padded })
+        Ok(Self {
+            padded: padded(bytes),
+        })
     }
 
     pub fn as_bytes(&self) -> &[u8] {
@@ -34,10 +35,6 @@ impl Name {
 
     pub(crate) fn from_padded(padded: [u8; NAME_SIZE]) -> Self {
         Self { padded }
-    }
-
-    pub(crate) fn padded(&self) -> [u8; NAME_SIZE] {
-        self.padded
     }
 }
 

@@ -7,7 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::abi;
+use sluice_abi as abi;
+
 use crate::error::{Error, Result};
 
 /// The cgroup (v2) in which a name is looked up.

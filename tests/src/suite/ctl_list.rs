@@ -266,7 +266,7 @@ fn only_the_entries_told_are_written(_: &Context) -> Result<()> {
         raw(&ctl, LIST, &mut list).context("the list")?;
         let told = asked.min(2);
         expect("count", list.count as usize, told)?;
-        expect("size", list.after.size as usize, size_of::<List>())?;
+        expect("size", list.size as usize, size_of::<List>())?;
         let rest = vec![untouched; 4 - told];
         expect("the rest", entries[told..].to_vec(), rest)?;
     }
@@ -302,8 +302,8 @@ fn a_cursor_must_be_a_name_or_nothing(_: &Context) -> Result<()> {
     let mut entry = ChannelInfo::EMPTY;
     for kind in [2, 3, u32::MAX] {
         let mut list = List::new(OWN, &mut entry, 1);
-        list.after.kind = kind;
-        list.after.name[0] = b'n';
+        list.kind = kind;
+        list.name[0] = b'n';
         let what = format!("a cursor of kind {kind}");
         expect(&what, raw(&ctl, LIST, &mut list), Err(Errno::EINVAL))?;
     }

@@ -13,7 +13,7 @@ use crate::support::check::{expect, expect_bytes};
 use crate::support::child::spawn;
 use crate::support::ctl::{
     BOTH, CREATE, ChannelInfo, Ctl, INFO, Info, KIND_PIPE, NAME_SIZE, Name, OWN, Open, READ,
-    UNLINK, WRITE, name_bytes,
+    UNLINK, WRITE, padded,
 };
 use crate::support::ioctl::raw;
 use crate::support::kernel::expect_nothing_held;
@@ -44,7 +44,7 @@ fn results(ctl: &Ctl, name: [u8; NAME_SIZE]) -> [nix::Result<()>; 3] {
     let mut which = Name::new(OWN, b"");
     which.name = name;
     let mut info = Info::new(OWN, b"");
-    info.which.name = name;
+    info.name = name;
     let opened = ctl.open(Open {
         name,
         ..Open::new(b"", BOTH | CREATE)
@@ -62,7 +62,7 @@ fn expect_name(ctl: &Ctl, name: &[u8]) -> Result<()> {
             "open, info and unlink of {:?}",
             name.escape_ascii().to_string()
         ),
-        results(ctl, name_bytes(name)),
+        results(ctl, padded(name)),
         [Ok(()); 3],
     )
 }
@@ -80,7 +80,7 @@ fn expect_no_name(ctl: &Ctl, name: [u8; NAME_SIZE]) -> Result<()> {
 
 fn a_name_has_1_to_63_bytes(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    expect_no_name(&ctl, name_bytes(b""))?;
+    expect_no_name(&ctl, padded(b""))?;
     (1..NAME_SIZE).try_for_each(|length| expect_name(&ctl, &vec![b'n'; length]))?;
     expect_nothing_held()
 }
@@ -95,9 +95,9 @@ fn every_byte_but_a_slash_is_a_name(_: &Context) -> Result<()> {
 
 fn a_slash_is_einval_wherever_it_stands(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    expect_no_name(&ctl, name_bytes(b"/"))?;
+    expect_no_name(&ctl, padded(b"/"))?;
     for at in 0..NAME_SIZE - 1 {
-        let mut name = name_bytes([b'n'; NAME_SIZE - 1]);
+        let mut name = padded([b'n'; NAME_SIZE - 1]);
         name[at] = b'/';
         expect_no_name(&ctl, name)?;
     }
@@ -106,8 +106,8 @@ fn a_slash_is_einval_wherever_it_stands(_: &Context) -> Result<()> {
 
 fn dot_and_dotdot_are_einval(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    expect_no_name(&ctl, name_bytes(b"."))?;
-    expect_no_name(&ctl, name_bytes(b".."))?;
+    expect_no_name(&ctl, padded(b"."))?;
+    expect_no_name(&ctl, padded(b".."))?;
     [&b"..."[..], b".a", b"..a", b"a.", b"-"]
         .iter()
         .try_for_each(|name| expect_name(&ctl, name))
@@ -121,7 +121,7 @@ fn bytes_behind_the_end_are_einval(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     for end in 0..NAME_SIZE - 1 {
         for at in [end + 1, NAME_SIZE - 1] {
-            let mut name = name_bytes(vec![b'n'; end]);
+            let mut name = padded(vec![b'n'; end]);
             name[at] = b'x';
             expect_no_name(&ctl, name)?;
         }
@@ -260,7 +260,7 @@ fn info_tells_what_it_is(_: &Context) -> Result<()> {
         Ok(ChannelInfo {
             kind: KIND_PIPE,
             flags: 0,
-            name: name_bytes("channel"),
+            name: padded("channel"),
             mode: 0o600,
             uid: 0,
             gid: 0,

@@ -76,23 +76,22 @@ fn move_bytes_now(from: &impl AsFd, to: &impl AsFd, count: usize) -> nix::Result
 fn a_splice_out_delivers_the_bytes_in_order(context: &Context) -> Result<()> {
     let both = context.channel.open_both_ways()?;
     let (out, into) = pipe()?;
-    let bytes = stream_bytes(1, 0, 3 * CAPACITY);
-    for piece in bytes.chunks(CAPACITY / 2) {
-        write_all(&both, piece)?;
-        move_all(&both, &into, piece.len())?;
-        expect_bytes("a piece", &read_all(&out, piece.len())?, piece)?;
-    }
-    Ok(())
+    expect_order(&both, [&both, &into], &out)
 }
 
 fn a_splice_in_delivers_the_bytes_in_order(context: &Context) -> Result<()> {
     let both = context.channel.open_both_ways()?;
     let (out, into) = pipe()?;
-    let bytes = stream_bytes(2, 0, 3 * CAPACITY);
+    expect_order(&into, [&out, &both], &both)
+}
+
+/// Three times what a pipe holds: written, spliced between the two in the middle, and read.
+fn expect_order(writer: &OwnedFd, [from, to]: [&OwnedFd; 2], reader: &OwnedFd) -> Result<()> {
+    let bytes = stream_bytes(1, 0, 3 * CAPACITY);
     for piece in bytes.chunks(CAPACITY / 2) {
-        write_all(&into, piece)?;
-        move_all(&out, &both, piece.len())?;
-        expect_bytes("a piece", &read_all(&both, piece.len())?, piece)?;
+        write_all(writer, piece)?;
+        move_all(from, to, piece.len())?;
+        expect_bytes("a piece", &read_all(reader, piece.len())?, piece)?;
     }
     Ok(())
 }

@@ -80,13 +80,9 @@ impl Entries {
 
 /// Of each call one that succeeds, as long as there is "channel"; unlinking comes last.
 pub fn requests(entries: &Entries) -> Vec<Request> {
-    let features = Features {
-        size: size_of::<Features>() as u32,
-        ..Features::default()
-    };
     let list = List::new(OWN, entries.start(), 4);
     let mut all = vec![
-        Request::new("features", FEATURES, &features, true),
+        Request::new("features", FEATURES, &Features::default(), true),
         Request::new("open", OPEN, &Open::new("channel", BOTH | CREATE), false),
         Request::new("info", INFO, &Info::new(OWN, "channel"), true),
         Request::new("list", LIST, &list, true),

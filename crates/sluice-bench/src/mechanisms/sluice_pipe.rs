@@ -4,12 +4,13 @@
 //! for as long as the module thinks good, and with that turned off.
 
 use std::fs::{File, OpenOptions};
-use std::mem::size_of;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
+use sluice_abi::{PIPE_SET_SPIN, Setting};
 
 use super::stream::{StreamReceiver, StreamSender};
 use super::{Link, Mechanism, Receiver, Sender, Waiting};
@@ -66,24 +67,11 @@ impl InCgroup {
     }
 }
 
-/// struct sluice_setting of include/uapi/linux/sluice.h.
-#[repr(C)]
-struct Setting {
-    size: u32,
-    flags: u32,
-    value: u64,
-}
-
-nix::ioctl_readwrite!(set_spin, 0xC7, 0x01, Setting);
-
 fn never_spin(file: &File) -> Result<()> {
-    let mut setting = Setting {
-        size: size_of::<Setting>() as u32,
-        flags: 0,
-        value: 0,
-    };
+    let mut setting = Setting::new(0);
     // SAFETY: the kernel reads and writes one Setting, whose size it is told.
-    unsafe { set_spin(file.as_raw_fd(), &mut setting) }.with_context(|| {
+    let returned = unsafe { libc::ioctl(file.as_raw_fd(), PIPE_SET_SPIN, &raw mut setting) };
+    Errno::result(returned).with_context(|| {
         format!("cannot turn off spinning on {PIPE_NODE}; is an old module loaded?")
     })?;
     Ok(())

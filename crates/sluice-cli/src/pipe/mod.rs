@@ -6,6 +6,8 @@ mod recv;
 mod send;
 mod side;
 
+use std::path::{Path, PathBuf};
+
 use anyhow::Result;
 use clap::Subcommand;
 use sluice::Kind;
@@ -38,4 +40,9 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Rm(named) => Ok(named.channel()?.unlink()?),
         Verb::Info(arguments) => manage::info(arguments),
     }
+}
+
+/// What was given as FILE, unless that means a standard stream.
+fn file_of(argument: &Option<PathBuf>) -> Option<&Path> {
+    argument.as_deref().filter(|path| *path != Path::new("-"))
 }

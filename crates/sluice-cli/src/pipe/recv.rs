@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
 
+use super::file_of;
 use super::side::Side;
 use crate::progress::Progress;
 use crate::transfer;
@@ -23,7 +24,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     // Before the file, which is not to be emptied for a channel that is not there.
     let reader = arguments.side.open_reader()?;
-    let output = create(arguments.file.as_deref())?;
+    let output = create(file_of(&arguments.file))?;
     let progress = match output.is_terminal() {
         true => Progress::hidden(),
         false => Progress::of(None),
@@ -34,13 +35,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn create(file: Option<&Path>) -> Result<File> {
     match file {
-        Some(path) if path != Path::new("-") => File::create(path).with_context(|| {
+        Some(path) => File::create(path).with_context(|| {
             format!(
                 "cannot write {}; give a file that you may write, and send anew",
                 path.display()
             )
         }),
-        _ => {
+        None => {
             let output = io::stdout().as_fd().try_clone_to_owned();
             let output = output.context("there is no standard output; name a file to write")?;
             Ok(output.into())

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
 
+use super::file_of;
 use super::side::Side;
 use crate::progress::Progress;
 use crate::transfer;
@@ -22,7 +23,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     // Before the pipe is opened: a receiver must not see the end of a file that never was.
-    let input = open(arguments.file.as_deref())?;
+    let input = open(file_of(&arguments.file))?;
     let writer = arguments.side.open_writer()?;
     let progress = Progress::of(length(&input));
     let (moved, outcome) = transfer::run(&input, &File::from(OwnedFd::from(writer)), &progress);
@@ -31,13 +32,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn open(file: Option<&Path>) -> Result<File> {
     match file {
-        Some(path) if path != Path::new("-") => File::open(path).with_context(|| {
+        Some(path) => File::open(path).with_context(|| {
             format!(
                 "cannot open {} to send it; give a file that you may read",
                 path.display()
             )
         }),
-        _ => {
+        None => {
             let input = io::stdin().as_fd().try_clone_to_owned();
             let input = input.context("there is no standard input; name a file to send")?;
             Ok(input.into())

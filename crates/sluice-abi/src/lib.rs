@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What include/uapi/linux/sluice.h says, in Rust: no calls, only what they take. A test compiles that header and compares.
+//! docs/abi.md explains each field. What `new` and `default` make asks for the common case.
+
+use libc::Ioctl;
+
+#[cfg(test)]
+mod header;
+
+const TYPE: u32 = 0xC7;
+
+pub const NAME_SIZE: usize = 64;
+pub const KIND_PIPE: u32 = 1;
+pub const SCOPE_SELF: i32 = -1;
+
+pub const OPEN_READ: u32 = 0x01;
+pub const OPEN_WRITE: u32 = 0x02;
+pub const OPEN_CREATE: u32 = 0x04;
+pub const OPEN_EXCL: u32 = 0x08;
+pub const OPEN_PERSIST: u32 = 0x10;
+pub const OPEN_NONBLOCK: u32 = 0x20;
+/// All that a module of this version knows.
+pub const OPEN_FLAGS: u32 =
+    OPEN_READ | OPEN_WRITE | OPEN_CREATE | OPEN_EXCL | OPEN_PERSIST | OPEN_NONBLOCK;
+
+pub const CHANNEL_PERSISTENT: u32 = 0x01;
+pub const LIST_MAX: usize = 64;
+pub const ABI: u32 = 1;
+
+pub const PIPE_SET_CAPACITY: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x00);
+pub const PIPE_SET_SPIN: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x01);
+pub const PIPE_INFO: Ioctl = libc::_IOWR::<PipeInfo>(TYPE, 0x02);
+pub const CTL_OPEN: Ioctl = libc::_IOW::<Open>(TYPE, 0x10);
+pub const CTL_UNLINK: Ioctl = libc::_IOW::<Name>(TYPE, 0x11);
+pub const CTL_INFO: Ioctl = libc::_IOWR::<Info>(TYPE, 0x12);
+pub const CTL_LIST: Ioctl = libc::_IOWR::<List>(TYPE, 0x13);
+pub const CTL_FEATURES: Ioctl = libc::_IOWR::<Features>(TYPE, 0x14);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    pub size: u32,
+    pub flags: u32,
+    pub value: u64,
+}
+
+impl Setting {
+    pub const fn new(value: u64) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            flags: 0,
+            value,
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PipeInfo {
+    pub size: u32,
+    pub readers: u32,
+    pub writers: u32,
+    pub reserved: u32,
+    pub capacity: u64,
+    pub bytes: u64,
+    pub spin_limit_ns: u64,
+    pub pages_allocated: u64,
+    pub pages_moved_in: u64,
+    pub pages_moved_out: u64,
+}
+
+impl Default for PipeInfo {
+    fn default() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            readers: 0,
+            writers: 0,
+            reserved: 0,
+            capacity: 0,
+            bytes: 0,
+            spin_limit_ns: 0,
+            pages_allocated: 0,
+            pages_moved_in: 0,
+            pages_moved_out: 0,
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Open {
+    pub size: u32,
+    pub kind: u32,
+    pub flags: u32,
+    pub scope_fd: i32,
+    pub name: [u8; NAME_SIZE],
+    pub mode: u32,
+    pub reserved: u32,
+    pub capacity: u64,
+}
+
+impl Open {
+    /// A pipe in the caller's own cgroup, for its owner alone, with the default capacity.
+    pub fn new(name: impl AsRef<[u8]>, flags: u32) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            kind: KIND_PIPE,
+            flags,
+            scope_fd: SCOPE_SELF,
+            name: padded(name),
+            mode: 0o600,
+            reserved: 0,
+            capacity: 0,
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name {
+    pub size: u32,
+    pub kind: u32,
+    pub flags: u32,
+    pub scope_fd: i32,
+    pub name: [u8; NAME_SIZE],
+}
+
+impl Name {
+    pub fn new(scope_fd: i32, name: impl AsRef<[u8]>) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            kind: KIND_PIPE,
+            flags: 0,
+            scope_fd,
+            name: padded(name),
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelInfo {
+    pub kind: u32,
+    pub flags: u32,
+    pub name: [u8; NAME_SIZE],
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub readers: u32,
+    pub writers: u32,
+    pub reserved: u32,
+    pub capacity: u64,
+    pub bytes: u64,
+}
+
+impl ChannelInfo {
+    pub const EMPTY: Self = Self {
+        kind: 0,
+        flags: 0,
+        name: [0; NAME_SIZE],
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        readers: 0,
+        writers: 0,
+        reserved: 0,
+        capacity: 0,
+        bytes: 0,
+    };
+
+    /// The name without the zeros behind it.
+    pub fn name(&self) -> &[u8] {
+        let end = self.name.iter().position(|byte| *byte == 0);
+        &self.name[..end.unwrap_or(NAME_SIZE)]
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info {
+    pub size: u32,
+    pub kind: u32,
+    pub flags: u32,
+    pub scope_fd: i32,
+    pub name: [u8; NAME_SIZE],
+    pub info: ChannelInfo,
+}
+
+impl Info {
+    pub fn new(scope_fd: i32, name: impl AsRef<[u8]>) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            kind: KIND_PIPE,
+            flags: 0,
+            scope_fd,
+            name: padded(name),
+            info: ChannelInfo::EMPTY,
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct List {
+    pub size: u32,
+    pub kind: u32,
+    pub flags: u32,
+    pub scope_fd: i32,
+    pub name: [u8; NAME_SIZE],
+    pub entries: u64,
+    pub count: u32,
+    pub entry_size: u32,
+}
+
+impl List {
+    /// From the beginning. The address is all that is kept of `entries`, which are `count`.
+    pub fn new(scope_fd: i32, entries: *mut ChannelInfo, count: usize) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            kind: 0,
+            flags: 0,
+            scope_fd,
+            name: [0; NAME_SIZE],
+            entries: entries as u64,
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+            entry_size: size_of::<ChannelInfo>(),
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    pub size: u32,
+    pub abi: u32,
+    pub kinds: u64,
+    pub open_flags: u64,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            abi: 0,
+            kinds: 0,
+            open_flags: 0,
+        }
+    }
+}
+
+/// A name as the structures hold it: zeros behind it, cut off where their array ends.
+pub fn padded(name: impl AsRef<[u8]>) -> [u8; NAME_SIZE] {
+    let mut padded = [0; NAME_SIZE];
+    for (to, from) in padded.iter_mut().zip(name.as_ref()) {
+        *to = *from;
+    }
+    padded
+}
+
+/// What the first word of a structure must say.
+const fn size_of<T>() -> u32 {
+    std::mem::size_of::<T>() as u32
+}
