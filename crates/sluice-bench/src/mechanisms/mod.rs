@@ -2,6 +2,7 @@
 //! What is compared, one file each. A mechanism makes a link in the parent; of the two processes forked from it one takes
 //! the sender's end and the other the receiver's, which closes the end that is not its own.
 
+mod apart;
 mod cacheline;
 mod pipe;
 mod sluice_pipe;
@@ -12,6 +13,7 @@ use std::os::fd::BorrowedFd;
 use anyhow::Result;
 use serde::Serialize;
 
+pub use apart::Apart;
 pub use cacheline::Cacheline;
 pub use pipe::Pipe;
 pub use sluice_pipe::SluicePipe;

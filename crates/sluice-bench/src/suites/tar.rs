@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A real job: `tar -cf - | tar -xf -` of a tree of C headers, with the mechanism in the middle. Both trees are in a tmpfs.
+//! Most of the time is the two tars' own: `no-pipe` says how much.
 
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -19,7 +20,7 @@ use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
 use crate::harness::units::megabytes;
-use crate::mechanisms::{Link, Mechanism};
+use crate::mechanisms::{Apart, Link, Mechanism};
 
 /// There wherever programs are compiled.
 const TREES: [&str; 2] = ["/usr/include/linux", "/usr/include"];
@@ -32,7 +33,11 @@ pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
 }
 
 fn cell(plan: &Plan, placement: Placement, staged: Rc<Staged>) -> Result<Cell> {
-    let (mechanisms, skips) = plan.rivals();
+    let (mut mechanisms, skips) = plan.rivals();
+    mechanisms.push(Rc::new(Apart::new(
+        staged.archive(),
+        staged.other_archive(),
+    )));
     let room = plan.room(placement)?;
     let title = format!(
         "{} in {} files {}",
@@ -82,6 +87,12 @@ impl Staged {
         fs::create_dir(&staged.folder)
             .with_context(|| format!("cannot make {}", staged.folder.display()))?;
         run(Command::new("cp").arg("-rL").arg(source).arg(staged.tree()))?;
+        run(Command::new("tar")
+            .arg("-cf")
+            .arg(staged.archive())
+            .arg("-C")
+            .arg(staged.tree())
+            .arg("."))?;
         (staged.files, staged.bytes) = count(&staged.tree())?;
         Ok(staged)
     }
@@ -92,6 +103,16 @@ impl Staged {
 
     fn copy(&self) -> PathBuf {
         self.folder.join("copy")
+    }
+
+    /// Of the tree, made before anything is measured.
+    fn archive(&self) -> PathBuf {
+        self.folder.join("archive.tar")
+    }
+
+    /// For those who pack while another unpacks.
+    fn other_archive(&self) -> PathBuf {
+        self.folder.join("other.tar")
     }
 
     fn clear(&self) -> Result<()> {
@@ -151,8 +172,9 @@ impl Job for Tar {
             Side::Second => self.unpack(link, start),
         })?;
         pair.go()?;
-        let [begin, end] = pair.finish(LIMIT)?.map(|times| times[0]);
-        let elapsed_ns = end.saturating_sub(begin);
+        let times = pair.finish(LIMIT)?.concat();
+        let (begin, end) = (times.iter().min(), times.iter().max());
+        let elapsed_ns = end.zip(begin).map_or(0, |(end, begin)| end - begin);
         Ok(Measurement {
             samples: vec![elapsed_ns],
             messages: 1,
@@ -164,7 +186,7 @@ impl Job for Tar {
 }
 
 impl Tar {
-    /// Returns when it began.
+    /// Returns when it began and when it was done.
     fn pack(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
         let sender = link.sender()?;
         self.room.enter(Side::First)?;
@@ -176,7 +198,7 @@ impl Tar {
         start.wait()?;
         let begin = clock::now_ns();
         run(&mut tar)?;
-        Ok(vec![begin])
+        Ok(vec![begin, clock::now_ns()])
     }
 
     /// Returns when it was done.
