@@ -12,7 +12,7 @@ help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 	@echo
 	@echo 'KERNELS="6.1 6.12 debug" chooses the kernels for check and test-vm (7.2 is the fourth), TESTS="filter ..."'
-	@echo 'the tests, STRESS=60 the seconds that the stress test lasts (without it 60 on 6.12, 10 on the others), KERNEL=6.12'
+	@echo 'the tests, STRESS=60 the seconds that stress and races last (without it 60 where it counts most, else 10), KERNEL=6.12'
 	@echo 'the kernel for demo, shell and bench.'
 
 demo: ## two containers send real files through one device node, isolated

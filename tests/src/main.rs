@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 
-use registry::Target;
+use registry::{Lengths, Target};
 use runner::Named;
 use runner::place::Ground;
 use runner::report::{Json, Lines, Reporter, Sum};
@@ -32,13 +32,17 @@ struct Arguments {
     #[arg(long, value_enum, default_value = "pipe")]
     on: Target,
 
-    /// Seconds that one test may take, beside those of --stress
+    /// Seconds that one test may take, beside those of --stress or --races
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = positive)]
     timeout: f64,
 
     /// Seconds that the stress test of bytes lasts; that of records lasts at most 10
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
     stress: f64,
+
+    /// Seconds that the race for names lasts
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
+    races: f64,
 
     /// How many times slower than usual this machine is: stretches every limit [env: SLUICE_TEST_SLOWNESS]
     #[arg(long, value_name = "FACTOR", value_parser = positive)]
@@ -120,10 +124,14 @@ fn run(arguments: &Arguments) -> Result<bool> {
 }
 
 fn run_all(arguments: &Arguments, tests: &[Named], reporter: &mut dyn Reporter) -> Result<bool> {
-    let stress = Duration::from_secs_f64(arguments.stress);
-    let limit = time::slowed(Duration::from_secs_f64(arguments.timeout)) + stress;
+    let lengths = Lengths {
+        stress: Duration::from_secs_f64(arguments.stress),
+        races: Duration::from_secs_f64(arguments.races),
+    };
+    let limit = time::slowed(Duration::from_secs_f64(arguments.timeout))
+        + lengths.stress.max(lengths.races);
     runner::process::adopt_orphans()?;
-    let ground = Ground::lay(arguments.on, stress)?;
+    let ground = Ground::lay(arguments.on, lengths)?;
     let mut outcomes = Vec::new();
     for named in tests {
         reporter.begin(&named.name).context("printing")?;

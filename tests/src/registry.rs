@@ -33,8 +33,14 @@ pub struct Context {
     /// An empty directory, removed afterwards.
     pub scratch: PathBuf,
     pub cgroup: Option<Cgroup>,
-    /// How long a test that only repeats itself goes on.
+    pub lengths: Lengths,
+}
+
+/// How long those tests go on that only repeat themselves.
+#[derive(Clone, Copy, Default)]
+pub struct Lengths {
     pub stress: Duration,
+    pub races: Duration,
 }
 
 impl Context {

@@ -4,13 +4,12 @@
 use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::stat::Mode;
 use nix::unistd::{mkdtemp, mkfifo};
 
-use crate::registry::{Context, Target};
+use crate::registry::{Context, Lengths, Target};
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::Channel;
 
@@ -21,7 +20,7 @@ pub struct Ground {
     target: Target,
     scratch: PathBuf,
     cgroup: Option<Cgroup>,
-    stress: Duration,
+    lengths: Lengths,
     places: Cell<u32>,
 }
 
@@ -31,7 +30,7 @@ pub struct Place {
 }
 
 impl Ground {
-    pub fn lay(target: Target, stress: Duration) -> Result<Self> {
+    pub fn lay(target: Target, lengths: Lengths) -> Result<Self> {
         let cgroup = match target {
             Target::Fifo => None,
             Target::Pipe => Some(make_cgroup()?),
@@ -43,7 +42,7 @@ impl Ground {
             target,
             scratch,
             cgroup,
-            stress,
+            lengths,
             places: Cell::new(0),
         })
     }
@@ -70,7 +69,7 @@ impl Ground {
                 channel: Channel::new(path),
                 scratch,
                 cgroup,
-                stress: self.stress,
+                lengths: self.lengths,
             },
         })
     }

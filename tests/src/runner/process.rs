@@ -189,6 +189,7 @@ fn contents(memfd: OwnedFd) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Lengths;
     use crate::support::channel::Channel;
     use crate::support::check::skip;
     use crate::support::child::Child;
@@ -206,7 +207,7 @@ mod tests {
                 channel: Channel::new("/dev/null"),
                 scratch: "/".into(),
                 cgroup: None,
-                stress: Duration::ZERO,
+                lengths: Lengths::default(),
             };
             Ok(run(test, &context, limit))
         });

@@ -18,6 +18,7 @@ topic!(
         a_file_arrives_whole_by_name,
         a_file_arrives_whole_by_the_cgroups_own_pipe,
         a_stream_between_programs_arrives_whole,
+        a_terminal_shows_how_far_a_transfer_is,
         a_process_further_down_reaches_a_scope_by_its_directory,
         a_pipe_is_made_shown_listed_and_removed,
         a_pipe_that_is_kept_outlives_both_sides,
@@ -158,6 +159,25 @@ fn a_stream_between_programs_arrives_whole(context: &Context) -> Result<()> {
         sluice pipe recv --create --size 1M frames | cat > copy
         wait $!"#;
     expect_copied(context, script)
+}
+
+/// Half of it is there when the receiver begins to dawdle.
+fn a_terminal_shows_how_far_a_transfer_is(context: &Context) -> Result<()> {
+    let script = r#"
+        truncate --size 4M zeros
+        script --quiet --return --command 'sluice pipe send --create --size 2M frames zeros' screen < /dev/null > /dev/null &
+        sluice pipe recv --create --size 2M frames | { sleep 0.5; cat > copy; }
+        wait $!
+        cmp zeros copy >&2
+        cat screen"#;
+    let screen = shell(context, script)?.printed()?;
+    for shown in ["/4.00 MiB", "MiB/s", " left"] {
+        ensure!(
+            screen.contains(shown),
+            "no {shown:?} on the screen: {screen:?}"
+        );
+    }
+    Ok(())
 }
 
 fn a_process_further_down_reaches_a_scope_by_its_directory(context: &Context) -> Result<()> {

@@ -190,11 +190,11 @@ fn whatever_happens_at_once_nothing_is_left(context: &Context) -> Result<()> {
                 home,
                 ctl: Ctl::new()?,
                 random: Random::new(seed as u64),
-                deadline: Deadline::after(context.stress),
+                deadline: Deadline::after(context.lengths.races),
             })
         })?);
     }
-    let times = finish_all(children, context.stress)?;
+    let times = finish_all(children, context.lengths.races)?;
     mark_log(&format!("times: {times:?}"));
     expect(
         "how many did nothing",

@@ -205,7 +205,7 @@ pub fn every_byte_is_accounted_for_at_any_size(context: &Context) -> Result<()> 
         writers_killed: [0; SEATS],
         lost: 0,
     };
-    crowd::run(context, &mut bytes, context.stress)?;
+    crowd::run(context, &mut bytes, context.lengths.stress)?;
     bytes.settle_accounts()
 }
 

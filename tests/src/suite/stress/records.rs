@@ -191,7 +191,7 @@ impl Play for Records<'_> {
 const LONGEST: Duration = Duration::from_secs(10);
 
 pub fn every_record_is_accounted_for_under_signals_and_kills(context: &Context) -> Result<()> {
-    let span = context.stress.min(LONGEST);
+    let span = context.lengths.stress.min(LONGEST);
     let mut records = Records {
         channel: &context.channel,
         ledger: Ledger::new(crowd::turns_within(span))?,
