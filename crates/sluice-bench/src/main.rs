@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Parser;
 use sluice_bench::harness::cgroup::Tree;
 use sluice_bench::harness::host::Host;
@@ -14,10 +14,11 @@ use sluice_bench::harness::interrupt;
 use sluice_bench::harness::module::Module;
 use sluice_bench::harness::pinning::Placement;
 use sluice_bench::harness::progress::Progress;
-use sluice_bench::harness::report::{self, Results};
-use sluice_bench::harness::rounds::Outcome;
-use sluice_bench::mechanisms::{Mechanism, SluicePipe, Waiting};
-use sluice_bench::suites::{Plan, Suite, probe_class};
+use sluice_bench::harness::report;
+use sluice_bench::harness::rounds::{Outcome, Skip};
+use sluice_bench::harness::rows::Results;
+use sluice_bench::mechanisms::{Roster, SluicePipe};
+use sluice_bench::suites::{CachelineProbe, Plan, Suite};
 
 #[derive(Parser)]
 #[command(about = "Measure Sluice beside pipe(2), in the same run", version)]
@@ -30,8 +31,12 @@ struct Options {
     #[arg(long, value_delimiter = ',', default_values = ["rtt", "throughput", "tar", "isolation"])]
     suite: Vec<Suite>,
 
-    /// Message sizes for throughput, in bytes
-    #[arg(long, value_delimiter = ',', default_values_t = [64, 1024, 4096, 65536], value_parser = positive)]
+    /// What to measure it with, beside pipe(2), which the others are compared with [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    mechanism: Vec<String>,
+
+    /// Sizes of messages, in bytes [default: from 1 to 4096 for rtt, from 64 to 65536 for throughput]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = positive)]
     size: Vec<usize>,
 
     /// Where the two processes run
@@ -104,50 +109,67 @@ fn bench(options: &Options) -> Result<()> {
 }
 
 fn measure(options: &Options) -> Result<()> {
-    let (tree, missing) = cgroups(options)?;
-    let plan = plan(options, tree.as_ref(), missing)?;
-    let class = probe_class(&plan)?;
+    let plan = plan(options)?;
     let outcomes = run(&plan, options.rounds())?;
     let host = Host::probe();
     print!("{}", report::text(&host, &outcomes));
     if let Some(path) = &options.json {
-        Results::new(host, class, &outcomes).write(path)?;
+        Results::new(host, &outcomes).write(path)?;
         println!("\nAll figures are in {}.", path.display());
     }
+    expect_no_failure(&outcomes)
+}
+
+/// The table is worth having without them, but nobody shall take it for complete.
+fn expect_no_failure(outcomes: &[Outcome]) -> Result<()> {
+    let skips = outcomes.iter().flat_map(|outcome| &outcome.skips);
+    let mut failed: Vec<&str> = skips
+        .filter(|skip| skip.failed)
+        .map(|skip| skip.label.as_str())
+        .collect();
+    failed.sort_unstable();
+    failed.dedup();
+    ensure!(
+        failed.is_empty(),
+        "what failed, as told below the table: {}",
+        failed.join(", ")
+    );
     Ok(())
 }
 
-/// Our own cgroups, or why there are none. Without the device they are not needed, so a plain user may measure the rest.
-fn cgroups(options: &Options) -> Result<(Option<Rc<Tree>>, String)> {
+/// Our own cgroups. Without the device they are not needed, so a plain user may measure the rest.
+fn cgroups(options: &Options) -> Result<Rc<Tree>, Skip> {
     if !SluicePipe::is_there() {
-        return Ok((
-            None,
-            "/dev/sluice/pipe is not there; load the module with --module \"$(vm/module 6.12)\""
-                .into(),
+        return Err(Skip::circumstance(
+            "sluice-pipe",
+            "/dev/sluice/pipe is not there; load the module with --module \"$(vm/module 6.12)\"",
         ));
     }
-    match Tree::create("sluice-bench") {
-        Ok(tree) => Ok((Some(Rc::new(tree)), String::new())),
-        Err(error) if options.module.is_some() => Err(error),
-        Err(error) => Ok((None, format!("{error:#}"))),
-    }
+    Tree::create("sluice-bench")
+        .map(Rc::new)
+        .map_err(|error| Skip {
+            // Whoever brings the module wants it measured.
+            failed: options.module.is_some(),
+            ..Skip::circumstance("sluice-pipe", format!("{error:#}"))
+        })
 }
 
-fn plan(options: &Options, tree: Option<&Rc<Tree>>, missing: String) -> Result<Plan> {
+fn plan(options: &Options) -> Result<Plan> {
+    let tree = cgroups(options);
+    let roster = Roster::call(&tree);
+    let names = roster.names().join(", ");
+    let roster = roster.choose(&options.mechanism).map_err(|unknown| {
+        anyhow!("there is no mechanism '{unknown}'; these are known: {names}")
+    })?;
     Ok(Plan {
         suites: options.suite.clone(),
         sizes: options.size.clone(),
         placements: possible(&options.placement)?,
         duration: options.duration(),
-        home: tree.map(|tree| tree.fresh()).transpose()?,
-        sluice: tree.map(sluice_pipes).ok_or(missing),
+        home: tree.ok().map(|tree| tree.fresh()).transpose()?,
+        mechanisms: roster.present,
+        absent: roster.absent,
     })
-}
-
-fn sluice_pipes(tree: &Rc<Tree>) -> Vec<Rc<dyn Mechanism>> {
-    [Waiting::Sleep, Waiting::Spin]
-        .map(|waiting| Rc::new(SluicePipe::new(Rc::clone(tree), waiting)) as _)
-        .into()
 }
 
 fn possible(placements: &[Placement]) -> Result<Vec<Placement>> {
@@ -168,10 +190,11 @@ fn run(plan: &Plan, rounds: usize) -> Result<Vec<Outcome>> {
     let cells = plan
         .cells()
         .context("cannot set up what is to be measured")?;
+    let probe = CachelineProbe::new(plan)?;
     let mut progress = Progress::new(cells.iter().map(|cell| cell.steps(rounds)).sum());
     let outcomes = cells
         .into_iter()
-        .map(|cell| cell.run(rounds, &mut progress))
+        .map(|cell| cell.run(rounds, &probe, &mut progress))
         .collect();
     progress.finish();
     outcomes
@@ -187,7 +210,7 @@ mod tests {
     fn the_options_are_consistent_and_have_working_defaults() {
         Options::command().debug_assert();
         let options = Options::parse_from(["sluice-bench"]);
-        assert_eq!(options.size, [64, 1024, 4096, 65536]);
+        assert!(options.size.is_empty() && options.mechanism.is_empty());
         assert_eq!(
             options.suite,
             [Suite::Rtt, Suite::Throughput, Suite::Tar, Suite::Isolation]

@@ -3,11 +3,11 @@
 
 use std::{env, fs};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::clock;
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Host {
     pub name: String,
     pub kernel: String,

@@ -2,6 +2,7 @@
 //! What every measurement shares.
 
 pub mod cgroup;
+pub mod class;
 pub mod clock;
 pub mod host;
 pub mod interrupt;
@@ -11,6 +12,7 @@ pub mod process;
 pub mod progress;
 pub mod report;
 pub mod rounds;
+pub mod rows;
 pub mod samples;
 pub mod table;
 pub mod terminal;

@@ -39,8 +39,9 @@ impl Progress {
         }
     }
 
-    pub fn step(&mut self, what: &str) {
-        self.done += 1;
+    /// So many turns are behind, or will not be taken.
+    pub fn step(&mut self, what: &str, turns: u64) {
+        self.done += turns;
         match &self.bar {
             Some(bar) => bar.set_position(self.done),
             None => self.say_each_tenth(what),

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Statistics, all of them from every sample kept.
 
+use serde::{Deserialize, Serialize};
+
 /// How a set of samples is distributed.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub n: usize,
     pub min: u64,
@@ -29,6 +31,25 @@ pub fn summarize(mut samples: Vec<u64>) -> Option<Summary> {
         p999: percentile(&samples, 999),
         max,
     })
+}
+
+/// The distribution function in steps that a plot can show: each sample value with the share of samples that do not exceed
+/// it, finer towards the largest. None when there is no sample.
+pub fn distribution_function(mut samples: Vec<u64>) -> Option<Vec<(u64, f64)>> {
+    samples.sort_unstable();
+    let n = samples.len();
+    let mut steps = vec![(*samples.first()?, 1.0 / n as f64)];
+    // Of the samples above each step a twentieth is passed with the next one.
+    let mut above = n;
+    while above > 0 {
+        above -= above.div_ceil(20);
+        let step = (samples[n - above - 1], (n - above) as f64 / n as f64);
+        if step.0 == steps[steps.len() - 1].0 {
+            steps.pop();
+        }
+        steps.push(step);
+    }
+    Some(steps)
 }
 
 /// That of a sample (n - 1); 0 when there is only one.
@@ -126,6 +147,26 @@ mod tests {
             assert_eq!(summary.p99, reference_percentile(&samples, 990), "n {n}");
             assert_eq!(summary.p999, reference_percentile(&samples, 999), "n {n}");
         }
+    }
+
+    #[test]
+    fn the_distribution_function_rises_from_the_smallest_to_the_largest() {
+        let samples = scattered(20_000);
+        let steps = distribution_function(samples.clone()).unwrap();
+        assert!(steps.len() < 400, "{} steps", steps.len());
+        for (value, share) in &steps[1..] {
+            let at_most = samples.iter().filter(|&sample| sample <= value).count();
+            let exact = at_most as f64 / samples.len() as f64;
+            assert!(share - exact <= 0.0 && exact - share < 0.001, "{value}");
+        }
+        assert!(
+            steps
+                .windows(2)
+                .all(|two| two[0].0 < two[1].0 && two[0].1 < two[1].1)
+        );
+        assert_eq!(steps.last().unwrap().1, 1.0);
+        assert_eq!(distribution_function(vec![7, 7, 7]), Some(vec![(7, 1.0)]));
+        assert_eq!(distribution_function(Vec::new()), None);
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Mechanism for Apart {
         Waiting::Sleep
     }
 
-    fn link(&self) -> Result<Box<dyn Link>> {
+    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
         Ok(Box::new(Files {
             there: open(File::options().read(true), &self.there)?,
             made: open(

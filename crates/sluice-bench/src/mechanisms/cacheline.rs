@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, Result, ensure};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-use super::{Link, Mechanism, Receiver, Sender, Waiting};
+use super::{Link, Mechanism, Receiver, Sender, Shape, Task, Waiting, spinning_alone};
 
 pub struct Cacheline;
 
@@ -24,7 +24,15 @@ impl Mechanism for Cacheline {
         Waiting::Spin
     }
 
-    fn link(&self) -> Result<Box<dyn Link>> {
+    fn obstacle(&self, task: &Task) -> Option<String> {
+        if task.size > 1 || task.shape != Shape::Question {
+            Some("it carries single bytes, one at a time".into())
+        } else {
+            spinning_alone(task)
+        }
+    }
+
+    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
         Ok(Box::new(Word::shared()?))
     }
 }

@@ -5,25 +5,48 @@
 mod apart;
 mod cacheline;
 mod pipe;
+mod roster;
 mod sluice_pipe;
 mod stream;
 
 use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+
+use crate::harness::pinning::Placement;
 
 pub use apart::Apart;
 pub use cacheline::Cacheline;
 pub use pipe::Pipe;
+pub use roster::Roster;
 pub use sluice_pipe::SluicePipe;
 
 /// What a waiting process does meanwhile. Only like is compared with like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Waiting {
     Spin,
     Sleep,
+}
+
+/// What a mechanism is wanted for.
+#[derive(Clone, Copy, Debug)]
+pub struct Task {
+    /// Of each message, in bytes.
+    pub size: usize,
+    pub placement: Placement,
+    pub shape: Shape,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Never more than one message on the way.
+    Question,
+    /// As many as fit.
+    Stream,
+    /// Programs that know nothing of us read and write it as a file.
+    File,
 }
 
 pub trait Mechanism {
@@ -40,8 +63,13 @@ pub trait Mechanism {
         }
     }
 
-    /// A new link, made before the two processes are.
-    fn link(&self) -> Result<Box<dyn Link>>;
+    /// Why it cannot do this here, with what to do about it where something can be done.
+    fn obstacle(&self, _task: &Task) -> Option<String> {
+        None
+    }
+
+    /// A new link for messages of so many bytes, made before the two processes are.
+    fn link(&self, size: usize) -> Result<Box<dyn Link>>;
 }
 
 /// One direction between two processes.
@@ -66,4 +94,10 @@ pub trait Receiver {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize>;
 
     fn file(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// Why a mechanism that never sleeps does not take part on one processor.
+fn spinning_alone(task: &Task) -> Option<String> {
+    (task.placement == Placement::SameCpu)
+        .then(|| "spinning for another process needs a processor for each of the two".into())
 }

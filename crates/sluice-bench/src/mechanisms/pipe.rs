@@ -21,7 +21,7 @@ impl Mechanism for Pipe {
         Waiting::Sleep
     }
 
-    fn link(&self) -> Result<Box<dyn Link>> {
+    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
         let (output, input) = pipe2(OFlag::O_CLOEXEC).context("cannot make a pipe")?;
         Ok(Box::new(Ends { output, input }))
     }

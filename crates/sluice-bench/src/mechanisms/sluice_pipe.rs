@@ -41,7 +41,7 @@ impl Mechanism for SluicePipe {
         self.waiting
     }
 
-    fn link(&self) -> Result<Box<dyn Link>> {
+    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
         Ok(Box::new(InCgroup {
             cgroup: self.tree.fresh()?,
             waiting: self.waiting,

@@ -11,18 +11,24 @@ use anyhow::{Result, bail};
 use super::stream::Stream;
 use super::{PATIENCE, Plan, Room};
 use crate::harness::interrupt;
+use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
-use crate::mechanisms::{Link, Mechanism};
+use crate::mechanisms::{Link, Mechanism, Shape, Task};
 
 const STALLED: usize = 7;
 const SIZE: usize = 1024;
 
 pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
-    let (mechanisms, mut skips) = plan.rivals();
+    let placement = plan.one_placement();
+    let (mechanisms, mut skips) = plan.rivals(&Task {
+        size: SIZE,
+        placement,
+        shape: Shape::Stream,
+    });
     let mut cells: Vec<Cell> = mechanisms
         .into_iter()
-        .map(|mechanism| cell(plan, mechanism))
+        .map(|mechanism| cell(plan, placement, mechanism))
         .collect::<Result<_>>()?;
     if let Some(cell) = cells.first_mut() {
         cell.skips.append(&mut skips);
@@ -30,8 +36,7 @@ pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
     Ok(cells)
 }
 
-fn cell(plan: &Plan, mechanism: Rc<dyn Mechanism>) -> Result<Cell> {
-    let placement = plan.one_placement();
+fn cell(plan: &Plan, placement: Placement, mechanism: Rc<dyn Mechanism>) -> Result<Cell> {
     let room = plan.room(placement)?;
     let stream = Stream {
         mechanism: Rc::clone(&mechanism),
@@ -92,7 +97,7 @@ impl Beside {
     }
 
     fn stalled_pair(&self) -> Result<Pair> {
-        let link = self.stream.mechanism.link()?;
+        let link = self.stream.mechanism.link(SIZE)?;
         let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
             Side::First => self.fill(link, start),
             Side::Second => self.hold(link, start),

@@ -19,9 +19,9 @@ use crate::harness::cgroup;
 use crate::harness::pinning::{self, Placement};
 use crate::harness::process::Side;
 use crate::harness::rounds::{Cell, Skip};
-use crate::mechanisms::{Mechanism, Pipe};
+use crate::mechanisms::{Mechanism, Task};
 
-pub use probe::probe_class;
+pub use probe::CachelineProbe;
 
 /// How long two processes may take to be set up, and beyond their time to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,13 +36,16 @@ pub enum Suite {
 
 pub struct Plan {
     pub suites: Vec<Suite>,
+    /// Of messages; without any, each suite has its own.
     pub sizes: Vec<usize>,
     pub placements: Vec<Placement>,
     pub duration: Duration,
     /// Where every measured process ends up, so that the scheduler treats all alike; none without cgroup v2.
     pub home: Option<PathBuf>,
-    /// Ours, in each way of waiting, or why they cannot take part.
-    pub sluice: Result<Vec<Rc<dyn Mechanism>>, String>,
+    /// Those that take part. The first one is what the others are compared with.
+    pub mechanisms: Vec<Rc<dyn Mechanism>>,
+    /// Those that should and cannot.
+    pub absent: Vec<Skip>,
 }
 
 impl Plan {
@@ -60,22 +63,27 @@ impl Plan {
             .collect())
     }
 
-    /// pipe(2) first: it is what the others are compared with.
-    fn rivals(&self) -> (Vec<Rc<dyn Mechanism>>, Vec<Skip>) {
-        let mut rivals: Vec<Rc<dyn Mechanism>> = vec![Rc::new(Pipe)];
-        match &self.sluice {
-            Ok(sluice) => rivals.extend(sluice.iter().cloned()),
-            Err(reason) => {
-                return (
-                    rivals,
-                    vec![Skip {
-                        mechanism: "sluice-pipe",
-                        reason: reason.clone(),
-                    }],
-                );
+    /// Those that can do this, and why the others cannot.
+    fn rivals(&self, task: &Task) -> (Vec<Rc<dyn Mechanism>>, Vec<Skip>) {
+        let mut skips = self.absent.clone();
+        let mut rivals = Vec::new();
+        for mechanism in &self.mechanisms {
+            match mechanism.obstacle(task) {
+                None => rivals.push(Rc::clone(mechanism)),
+                Some(reason) => skips.push(Skip {
+                    label: mechanism.label(),
+                    ..Skip::circumstance(mechanism.name(), reason)
+                }),
             }
         }
-        (rivals, Vec::new())
+        (rivals, skips)
+    }
+
+    fn sizes_or(&self, default: &[usize]) -> Vec<usize> {
+        match self.sizes.is_empty() {
+            true => default.to_vec(),
+            false => self.sizes.clone(),
+        }
     }
 
     /// For suites with one placement: two processors, unless only one was asked for.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The round trip of one byte: two processes, a link there and a link back.
+//! The round trip of a message: two processes, a link there and a link back.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,9 +10,11 @@ use super::{PATIENCE, Plan, Room};
 use crate::harness::clock;
 use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
-use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement, Skip};
-use crate::mechanisms::{Cacheline, Link, Mechanism};
+use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
+use crate::harness::units;
+use crate::mechanisms::{Link, Mechanism, Shape, Task};
 
+const SIZES: [usize; 5] = [1, 64, 256, 1024, 4096];
 /// Not counted: caches, branch predictors and the adaptive parts of the kernel settle first.
 const WARM_UP: usize = 200;
 /// A spinning pair would otherwise fill the memory with samples.
@@ -21,21 +23,22 @@ const MOST_SAMPLES: usize = 200_000;
 const CHECKED: usize = 256;
 
 pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
-    plan.placements
-        .iter()
-        .map(|&placement| cell(plan, placement))
+    let conditions = plan.sizes_or(&SIZES).into_iter().flat_map(|size| {
+        plan.placements
+            .iter()
+            .map(move |&placement| (size, placement))
+    });
+    conditions
+        .map(|(size, placement)| cell(plan, size, placement))
         .collect()
 }
 
-fn cell(plan: &Plan, placement: Placement) -> Result<Cell> {
-    let (mut mechanisms, mut skips) = plan.rivals();
-    match placement {
-        Placement::TwoCpus => mechanisms.push(Rc::new(Cacheline)),
-        Placement::SameCpu => skips.push(Skip {
-            mechanism: "cacheline",
-            reason: "spinning for another process needs a processor for each of the two".into(),
-        }),
-    }
+fn cell(plan: &Plan, size: usize, placement: Placement) -> Result<Cell> {
+    let (mechanisms, skips) = plan.rivals(&Task {
+        size,
+        placement,
+        shape: Shape::Question,
+    });
     let room = plan.room(placement)?;
     let contender = |mechanism: Rc<dyn Mechanism>| Contender {
         mechanism: mechanism.name(),
@@ -45,13 +48,14 @@ fn cell(plan: &Plan, placement: Placement) -> Result<Cell> {
         job: Box::new(RoundTrip {
             mechanism,
             room: room.clone(),
+            size,
             duration: plan.duration,
         }),
     };
     Ok(Cell {
         suite: "rtt",
-        title: format!("1 B {}", placement.name()),
-        size: Some(1),
+        title: format!("{} {}", units::size(size), placement.name()),
+        size: Some(size),
         placement,
         headline: Headline::Latency,
         contenders: mechanisms.into_iter().map(contender).collect(),
@@ -62,6 +66,7 @@ fn cell(plan: &Plan, placement: Placement) -> Result<Cell> {
 pub struct RoundTrip {
     mechanism: Rc<dyn Mechanism>,
     room: Room,
+    size: usize,
     duration: Duration,
 }
 
@@ -78,16 +83,20 @@ impl Job for RoundTrip {
 type Links = [Box<dyn Link>; 2];
 
 impl RoundTrip {
-    pub fn new(mechanism: Rc<dyn Mechanism>, room: Room, duration: Duration) -> Self {
+    pub fn new(mechanism: Rc<dyn Mechanism>, room: Room, size: usize, duration: Duration) -> Self {
         Self {
             mechanism,
             room,
+            size,
             duration,
         }
     }
 
     fn run(&self, most: usize, duration: Duration) -> Result<Measurement> {
-        let links: Links = [self.mechanism.link()?, self.mechanism.link()?];
+        let links: Links = [
+            self.mechanism.link(self.size)?,
+            self.mechanism.link(self.size)?,
+        ];
         let mut pair = Pair::start(links, PATIENCE, |side, links, start| match side {
             Side::First => self.ask(links, start, most, duration),
             Side::Second => self.answer(links, start),
@@ -95,9 +104,10 @@ impl RoundTrip {
         pair.go()?;
         let [mut asked, answered] = pair.finish(duration + PATIENCE)?;
         let samples = asked.split_off(2);
+        let messages = 2 * samples.len() as u64;
         Ok(Measurement {
-            messages: 2 * samples.len() as u64,
-            bytes: 2 * samples.len() as u64,
+            messages,
+            bytes: messages * self.size as u64,
             samples,
             elapsed_ns: asked[0],
             cpu_ns: asked[1] + answered[0],
@@ -117,15 +127,16 @@ impl RoundTrip {
         self.room.enter(Side::First)?;
         start.wait()?;
 
-        let mut byte = [0];
+        let mut sent = vec![0; self.size];
+        let mut message = vec![0; self.size];
         let mut round_trip = |number: usize| {
-            let sent = [number as u8];
+            sent.fill(number as u8);
             sender.send(&sent)?;
             ensure!(
-                receiver.receive(&mut byte)? == 1,
+                receiver.receive(&mut message)? == self.size,
                 "the other side ended in the middle"
             );
-            ensure!(byte == sent, "byte {} came back as {}", sent[0], byte[0]);
+            ensure!(message == sent, "message {number} came back changed");
             Ok(())
         };
         (0..WARM_UP).try_for_each(&mut round_trip)?;
@@ -150,11 +161,11 @@ impl RoundTrip {
         self.room.enter(Side::Second)?;
         start.wait()?;
 
-        let mut byte = [0];
+        let mut message = vec![0; self.size];
         let mut trips = 0;
         let mut cpu = clock::cpu_ns();
-        while receiver.receive(&mut byte)? == 1 {
-            sender.send(&byte)?;
+        while receiver.receive(&mut message)? == self.size {
+            sender.send(&message)?;
             trips += 1;
             if trips == WARM_UP {
                 cpu = clock::cpu_ns();
@@ -167,25 +178,34 @@ impl RoundTrip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::rounds::Skip;
+    use crate::mechanisms::{Cacheline, Pipe};
 
-    #[test]
-    fn round_trips_over_a_pipe_are_all_kept() {
-        let plan = Plan {
+    fn plan() -> Plan {
+        Plan {
             suites: Vec::new(),
             sizes: Vec::new(),
             placements: vec![Placement::SameCpu],
             duration: Duration::from_millis(20),
             home: None,
-            sluice: Err("not in unit tests".into()),
-        };
-        let cell = cell(&plan, Placement::SameCpu).unwrap();
+            mechanisms: vec![Rc::new(Pipe), Rc::new(Cacheline)],
+            absent: vec![Skip::circumstance("sluice-pipe", "not in unit tests")],
+        }
+    }
+
+    #[test]
+    fn round_trips_over_a_pipe_are_all_kept() {
+        let cell = cell(&plan(), 64, Placement::SameCpu).unwrap();
         let measurement = cell.contenders[0].job.measure().unwrap();
         assert!(measurement.samples.len() > 10);
         assert!(measurement.samples.iter().sum::<u64>() <= measurement.elapsed_ns);
-        assert_eq!(
-            cell.skips.len(),
-            2,
-            "ours and the spinner are named as skipped"
-        );
+        assert_eq!(measurement.bytes, measurement.messages * 64);
+    }
+
+    #[test]
+    fn who_is_absent_or_cannot_carry_the_size_is_named() {
+        let cell = cell(&plan(), 64, Placement::SameCpu).unwrap();
+        let skipped: Vec<_> = cell.skips.iter().map(|skip| skip.mechanism).collect();
+        assert_eq!(skipped, ["sluice-pipe", "cacheline"]);
     }
 }

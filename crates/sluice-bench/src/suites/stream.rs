@@ -27,7 +27,7 @@ pub struct Stream {
 
 impl Stream {
     pub fn measure(&self) -> Result<Measurement> {
-        let link = self.mechanism.link()?;
+        let link = self.mechanism.link(self.size)?;
         let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
             Side::First => self.send(link, start),
             Side::Second => self.receive(link, start),
@@ -92,7 +92,7 @@ impl Stream {
     /// Sends a pattern in which every byte depends on its place in the stream, and looks at each one.
     pub fn check(&self) -> Result<()> {
         let messages = (CHECKED_BYTES / self.size).clamp(16, MOST_CHECKED_MESSAGES);
-        let link = self.mechanism.link()?;
+        let link = self.mechanism.link(self.size)?;
         let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
             Side::First => self.send_pattern(link, start, messages),
             Side::Second => self.receive_pattern(link, start, messages),
@@ -204,8 +204,8 @@ mod tests {
             Waiting::Sleep
         }
 
-        fn link(&self) -> Result<Box<dyn Link>> {
-            Ok(Box::new(FaultyLink(Pipe.link()?)))
+        fn link(&self, size: usize) -> Result<Box<dyn Link>> {
+            Ok(Box::new(FaultyLink(Pipe.link(size)?)))
         }
     }
 

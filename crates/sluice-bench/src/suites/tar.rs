@@ -20,10 +20,12 @@ use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
 use crate::harness::units::megabytes;
-use crate::mechanisms::{Apart, Link, Mechanism};
+use crate::mechanisms::{Apart, Link, Mechanism, Shape, Task};
 
 /// There wherever programs are compiled.
 const TREES: [&str; 2] = ["/usr/include/linux", "/usr/include"];
+/// What tar writes at a time.
+const TAR_RECORD: usize = 10_240;
 /// In emulation making files is slow.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -33,7 +35,11 @@ pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
 }
 
 fn cell(plan: &Plan, placement: Placement, staged: Rc<Staged>) -> Result<Cell> {
-    let (mut mechanisms, skips) = plan.rivals();
+    let (mut mechanisms, skips) = plan.rivals(&Task {
+        size: TAR_RECORD,
+        placement,
+        shape: Shape::File,
+    });
     mechanisms.push(Rc::new(Apart::new(
         staged.archive(),
         staged.other_archive(),
@@ -166,7 +172,7 @@ impl Job for Tar {
 
     fn measure(&self) -> Result<Measurement> {
         self.staged.clear()?;
-        let link = self.mechanism.link()?;
+        let link = self.mechanism.link(TAR_RECORD)?;
         let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
             Side::First => self.pack(link, start),
             Side::Second => self.unpack(link, start),

@@ -10,10 +10,12 @@ use super::stream::Stream;
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
 use crate::harness::units;
-use crate::mechanisms::Mechanism;
+use crate::mechanisms::{Mechanism, Shape, Task};
+
+const SIZES: [usize; 6] = [64, 256, 1024, 4096, 16384, 65536];
 
 pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
-    let conditions = plan.sizes.iter().flat_map(|&size| {
+    let conditions = plan.sizes_or(&SIZES).into_iter().flat_map(|size| {
         plan.placements
             .iter()
             .map(move |&placement| (size, placement))
@@ -24,7 +26,11 @@ pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
 }
 
 fn cell(plan: &Plan, size: usize, placement: Placement) -> Result<Cell> {
-    let (mechanisms, skips) = plan.rivals();
+    let (mechanisms, skips) = plan.rivals(&Task {
+        size,
+        placement,
+        shape: Shape::Stream,
+    });
     let room = plan.room(placement)?;
     let contender = |mechanism: Rc<dyn Mechanism>| Contender {
         mechanism: mechanism.name(),

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Results as rows for programs. Tables, plots and comparisons are made from them.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::class::Class;
+use super::host::Host;
+use super::pinning::Placement;
+use super::rounds::{Headline, Measurement, Outcome, Series, Skip};
+use super::samples::{Spread, Summary, distribution_function, summarize};
+use crate::mechanisms::Waiting;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results {
+    pub host: Host,
+    pub rows: Vec<Row>,
+}
+
+/// One contender under one set of conditions. What does not apply is left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Row {
+    pub suite: String,
+    pub mechanism: String,
+    /// What tables and plots call it, ways of waiting told apart.
+    pub label: String,
+    /// The conditions in words. Rows of one suite with one title are compared with each other.
+    pub title: String,
+    /// Of a message, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receivers: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe_class: Option<Class>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Waiting>,
+    /// Of the quoted figure: "ns", of which less is better, or "bytes/s", of which more is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
+    /// The quoted figure over the rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub median: Option<f64>,
+    /// Its smallest and largest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<[f64; 2]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<usize>,
+    /// How many of them have a distance of processors that would not stay the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noisy_rounds: Option<usize>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub distribution: Option<Summary>,
+    /// Steps of the distribution function of all samples: nanoseconds, and the share of samples that are no longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cdf: Option<Vec<(u64, f64)>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub msgs_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_ns_per_msg: Option<f64>,
+    /// To the first contender of the same conditions, taken within each round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<Ratio>,
+    /// Why there are no figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// There are none because it failed, where it should have worked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    pub to: String,
+    /// Of the two one spins and the other sleeps.
+    pub across_waiting: bool,
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl Results {
+    pub fn new(host: Host, outcomes: &[Outcome]) -> Self {
+        let rows = outcomes.iter().flat_map(rows).collect();
+        Self { host, rows }
+    }
+
+    pub fn write(&self, path: &Path) -> Result<()> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)
+                .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        }
+        let text = serde_json::to_string_pretty(self)?;
+        fs::write(path, text + "\n").with_context(|| {
+            format!(
+                "cannot write the results to {}; give another place with --json",
+                path.display()
+            )
+        })
+    }
+
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).with_context(|| {
+            format!(
+                "cannot read {}; give a file that --json wrote",
+                path.display()
+            )
+        })?;
+        serde_json::from_str(&text)
+            .with_context(|| format!("{} holds no results of this benchmark", path.display()))
+    }
+}
+
+fn rows(outcome: &Outcome) -> Vec<Row> {
+    let measured = outcome
+        .series
+        .iter()
+        .map(|series| measured_row(outcome, series));
+    let skipped = outcome.skips.iter().map(|skip| skipped_row(outcome, skip));
+    measured.chain(skipped).collect()
+}
+
+fn measured_row(outcome: &Outcome, series: &Series) -> Row {
+    let spread = series.spread();
+    let samples = samples(series);
+    Row {
+        suite: outcome.suite.into(),
+        mechanism: series.contender.mechanism.into(),
+        label: series.contender.label.clone(),
+        title: outcome.title.clone(),
+        size: outcome.size,
+        receivers: Some(1),
+        processes: Some(series.contender.processes),
+        placement: Some(outcome.placement),
+        probe_class: series.class(),
+        waiting: Some(series.contender.waiting),
+        unit: Some(match outcome.headline {
+            Headline::Latency => "ns".into(),
+            Headline::Rate => "bytes/s".into(),
+        }),
+        median: Some(spread.median),
+        spread: Some([spread.min, spread.max]),
+        rounds: Some(series.turns.len()),
+        noisy_rounds: Some(series.noisy_rounds()).filter(|&rounds| rounds > 0),
+        cdf: distribution_function(samples.clone()),
+        distribution: summarize(samples),
+        msgs_per_s: per_second(series, |one| one.messages),
+        bytes_per_s: per_second(series, |one| one.bytes),
+        cpu_ns_per_msg: cpu_per_message(series),
+        ratio: ratio(outcome, series),
+        skipped: None,
+        failed: None,
+    }
+}
+
+fn skipped_row(outcome: &Outcome, skip: &Skip) -> Row {
+    Row {
+        suite: outcome.suite.into(),
+        mechanism: skip.mechanism.into(),
+        label: skip.label.clone(),
+        title: outcome.title.clone(),
+        size: outcome.size,
+        placement: Some(outcome.placement),
+        skipped: Some(skip.reason.clone()),
+        failed: Some(skip.failed).filter(|&failed| failed),
+        ..Row::default()
+    }
+}
+
+pub fn samples(series: &Series) -> Vec<u64> {
+    let samples = series.measurements().flat_map(|one| &one.samples);
+    samples.copied().collect()
+}
+
+/// The median over the rounds of something counted.
+pub fn per_second(series: &Series, count: impl Fn(&Measurement) -> u64) -> Option<f64> {
+    let rate = |one: &Measurement| {
+        (one.elapsed_ns > 0).then(|| count(one) as f64 * 1e9 / one.elapsed_ns as f64)
+    };
+    let rates: Option<Vec<f64>> = series.measurements().map(rate).collect();
+    Some(Spread::of(&rates?)?.median).filter(|rate| *rate > 0.0)
+}
+
+pub fn cpu_per_message(series: &Series) -> Option<f64> {
+    let messages: u64 = series.measurements().map(|one| one.messages).sum();
+    let cpu: u64 = series.measurements().map(|one| one.cpu_ns).sum();
+    (messages > 0 && cpu > 0).then(|| cpu as f64 / messages as f64)
+}
+
+fn ratio(outcome: &Outcome, series: &Series) -> Option<Ratio> {
+    let reference = outcome.reference_of(series)?;
+    let Spread { median, min, max } = series.ratio_to(reference)?;
+    Some(Ratio {
+        to: reference.contender.label.clone(),
+        across_waiting: !series.waits_like(reference),
+        median,
+        min,
+        max,
+    })
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::harness::rounds::tests::{outcome, series};
+
+    fn near(mut outcome: Outcome) -> Outcome {
+        let turns = outcome.series.iter_mut().flat_map(|one| &mut one.turns);
+        turns.for_each(|turn| turn.class = Some(Class::Near));
+        outcome
+    }
+
+    #[test]
+    fn rows_leave_out_what_does_not_apply() {
+        let rows = rows(&outcome(Headline::Latency, &[10.0], &[5.0]));
+        let json = serde_json::to_value(&rows).unwrap();
+        assert_eq!(json[0]["mechanism"], "pipe");
+        assert_eq!(json[0]["placement"], "same-cpu");
+        assert_eq!(json[0]["p50"], 10);
+        assert_eq!(json[0]["median"], 10.0);
+        assert_eq!(json[0]["cpu_ns_per_msg"], 50.0);
+        for absent in ["ratio", "probe_class", "noisy_rounds", "skipped", "failed"] {
+            assert!(json[0].get(absent).is_none(), "{absent}");
+        }
+        assert_eq!(json[1]["ratio"]["median"], 0.5);
+        assert_eq!(json[2]["skipped"], "spins");
+        assert!(json[2].get("p50").is_none());
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let outcomes = [near(outcome(Headline::Latency, &[10.0, 11.0], &[5.0, 6.0]))];
+        let results = Results::new(Host::probe(), &outcomes);
+        assert_eq!(results.rows[0].probe_class, Some(Class::Near));
+        let path = std::env::temp_dir().join(format!("sluice-rows-{}.json", std::process::id()));
+        results.write(&path).unwrap();
+        let read = Results::read(&path);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(read.unwrap().rows, results.rows);
+    }
+
+    #[test]
+    fn rounds_of_different_classes_have_no_ratio() {
+        let mut outcome = near(outcome(Headline::Latency, &[10.0], &[5.0]));
+        assert!(ratio(&outcome, &outcome.series[1]).is_some());
+        outcome.series[1].turns[0].class = Some(Class::Far);
+        assert_eq!(ratio(&outcome, &outcome.series[1]), None);
+    }
+
+    #[test]
+    fn a_spinner_against_a_sleeper_is_labelled_so() {
+        let mut outcome = outcome(Headline::Latency, &[10.0], &[5.0]);
+        outcome.series[1] = series("sluice-pipe", Waiting::Spin, &[5.0]);
+        assert!(ratio(&outcome, &outcome.series[1]).unwrap().across_waiting);
+    }
+}

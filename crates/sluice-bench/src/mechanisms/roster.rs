@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! All mechanisms, in the order of the tables.
+
+use std::rc::Rc;
+
+use super::{Cacheline, Mechanism, Pipe, SluicePipe, Waiting};
+use crate::harness::cgroup::Tree;
+use crate::harness::rounds::Skip;
+
+/// Those that take part, and those that should and cannot.
+pub struct Roster {
+    pub present: Vec<Rc<dyn Mechanism>>,
+    pub absent: Vec<Skip>,
+}
+
+impl Roster {
+    /// Ours need cgroups of their own; or else it is known why there are none.
+    pub fn call(tree: &Result<Rc<Tree>, Skip>) -> Self {
+        let mut roster = Self {
+            // What the others are compared with comes first.
+            present: vec![Rc::new(Pipe)],
+            absent: Vec::new(),
+        };
+        match tree {
+            Ok(tree) => roster.present.extend(sluice_pipes(tree)),
+            Err(skip) => roster.absent.push(skip.clone()),
+        }
+        roster.present.push(Rc::new(Cacheline));
+        roster
+    }
+
+    /// Leaves those with one of these names, and the first, which the ratios are to. Fails with a name that is nobody's.
+    pub fn choose(mut self, names: &[String]) -> Result<Self, String> {
+        let known = |name: &String| {
+            let present = self.present.iter().map(|one| one.name());
+            let absent = self.absent.iter().map(|skip| skip.mechanism);
+            present.chain(absent).any(|one| one == name)
+        };
+        if let Some(unknown) = names.iter().find(|name| !known(name)) {
+            return Err(unknown.clone());
+        }
+        let wanted = |name: &str| names.is_empty() || names.iter().any(|one| one == name);
+        let mut first = true;
+        self.present
+            .retain(|one| std::mem::take(&mut first) || wanted(one.name()));
+        self.absent.retain(|skip| wanted(skip.mechanism));
+        Ok(self)
+    }
+
+    pub fn names(&self) -> Vec<&'static str> {
+        let present = self.present.iter().map(|one| one.name());
+        let absent = self.absent.iter().map(|skip| skip.mechanism);
+        let mut names: Vec<_> = present.chain(absent).collect();
+        names.dedup();
+        names
+    }
+}
+
+/// Twice: as it comes, which is spinning for as long as the module thinks good, and with that turned off.
+fn sluice_pipes(tree: &Rc<Tree>) -> [Rc<dyn Mechanism>; 2] {
+    [Waiting::Sleep, Waiting::Spin]
+        .map(|waiting| Rc::new(SluicePipe::new(Rc::clone(tree), waiting)) as _)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roster() -> Roster {
+        Roster::call(&Err(Skip::circumstance("sluice-pipe", "not in unit tests")))
+    }
+
+    fn choose(names: &[&str]) -> Result<Vec<&'static str>, String> {
+        let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+        roster().choose(&names).map(|roster| roster.names())
+    }
+
+    #[test]
+    fn without_a_choice_all_are_called() {
+        assert_eq!(choose(&[]).unwrap(), roster().names());
+        assert_eq!(roster().names()[0], "pipe");
+    }
+
+    #[test]
+    fn the_chosen_are_measured_against_the_first() {
+        assert_eq!(choose(&["cacheline"]).unwrap(), ["pipe", "cacheline"]);
+        assert_eq!(choose(&["sluice-pipe"]).unwrap(), ["pipe", "sluice-pipe"]);
+    }
+
+    #[test]
+    fn a_name_that_is_nobodys_is_refused() {
+        assert_eq!(choose(&["pipe", "hamster"]), Err("hamster".to_string()));
+    }
+}
