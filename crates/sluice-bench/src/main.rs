@@ -18,7 +18,7 @@ use sluice_bench::harness::report;
 use sluice_bench::harness::rounds::{Outcome, Skip};
 use sluice_bench::harness::rows::Results;
 use sluice_bench::mechanisms::{Roster, SluicePipe};
-use sluice_bench::suites::{CachelineProbe, Plan, Suite};
+use sluice_bench::suites::{CachelineProbe, Plan, Suite, waking_cost};
 
 #[derive(Parser)]
 #[command(about = "Measure Sluice beside pipe(2), in the same run", version)]
@@ -28,7 +28,7 @@ struct Options {
     module: Option<PathBuf>,
 
     /// What to measure
-    #[arg(long, value_delimiter = ',', default_values = ["rtt", "throughput", "tar", "isolation"])]
+    #[arg(long, value_delimiter = ',', default_values = ["rtt", "throughput", "wakeup", "tar", "isolation"])]
     suite: Vec<Suite>,
 
     /// What to measure it with, beside pipe(2), which the others are compared with [default: all]
@@ -111,7 +111,8 @@ fn bench(options: &Options) -> Result<()> {
 fn measure(options: &Options) -> Result<()> {
     let plan = plan(options)?;
     let outcomes = run(&plan, options.rounds())?;
-    let host = Host::probe();
+    let mut host = Host::probe();
+    host.waking_ns = waking_cost(&plan)?;
     print!("{}", report::text(&host, &outcomes));
     if let Some(path) = &options.json {
         Results::new(host, &outcomes).write(path)?;
@@ -213,7 +214,13 @@ mod tests {
         assert!(options.size.is_empty() && options.mechanism.is_empty());
         assert_eq!(
             options.suite,
-            [Suite::Rtt, Suite::Throughput, Suite::Tar, Suite::Isolation]
+            [
+                Suite::Rtt,
+                Suite::Throughput,
+                Suite::Wakeup,
+                Suite::Tar,
+                Suite::Isolation
+            ]
         );
         assert_eq!(
             (options.rounds(), options.duration()),

@@ -17,6 +17,9 @@ pub struct Host {
     pub clocksource: String,
     /// What reading the clock costs; every latency sample contains it once.
     pub clock_ns: u64,
+    /// What it takes to wake a process that sleeps on another processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waking_ns: Option<u64>,
 }
 
 impl Host {
@@ -36,6 +39,7 @@ impl Host {
             ),
             clocksource: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
             clock_ns: clock::reading_cost_ns(),
+            waking_ns: None,
         }
     }
 

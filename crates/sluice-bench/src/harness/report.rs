@@ -31,7 +31,21 @@ pub fn text(host: &Host, outcomes: &[Outcome]) -> String {
             table.row(line(outcome, series, title));
         }
     }
-    format!("{}\n\n{table}{}", host.line(), skipped_lines(outcomes))
+    format!(
+        "{}{}\n\n{table}{}",
+        host.line(),
+        waking(host),
+        skipped_lines(outcomes)
+    )
+}
+
+fn waking(host: &Host) -> String {
+    host.waking_ns.map_or_else(String::new, |cost| {
+        format!(
+            "\nto wake a process that sleeps on another processor takes about {} here",
+            units::nanoseconds(cost as f64)
+        )
+    })
 }
 
 fn line(outcome: &Outcome, series: &Series, title: String) -> [String; 9] {

@@ -7,6 +7,7 @@ mod rtt;
 mod stream;
 mod tar;
 mod throughput;
+mod wakeup;
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -22,6 +23,7 @@ use crate::harness::rounds::{Cell, Skip};
 use crate::mechanisms::{Mechanism, Task};
 
 pub use probe::CachelineProbe;
+pub use wakeup::waking_cost;
 
 /// How long two processes may take to be set up, and beyond their time to end.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,6 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub enum Suite {
     Rtt,
     Throughput,
+    Wakeup,
     Tar,
     Isolation,
 }
@@ -53,6 +56,7 @@ impl Plan {
         let cells = self.suites.iter().map(|suite| match suite {
             Suite::Rtt => rtt::cells(self),
             Suite::Throughput => throughput::cells(self),
+            Suite::Wakeup => wakeup::cells(self),
             Suite::Tar => tar::cells(self),
             Suite::Isolation => isolation::cells(self),
         });
