@@ -4,4 +4,5 @@
 
 pub mod harness;
 pub mod mechanisms;
+pub mod reports;
 pub mod suites;

@@ -18,6 +18,7 @@ use sluice_bench::harness::report;
 use sluice_bench::harness::rounds::{Outcome, Skip};
 use sluice_bench::harness::rows::Results;
 use sluice_bench::mechanisms::{Roster, SluicePipe};
+use sluice_bench::reports;
 use sluice_bench::suites::{CachelineProbe, Plan, Suite, waking_cost};
 
 #[derive(Parser)]
@@ -28,7 +29,7 @@ struct Options {
     module: Option<PathBuf>,
 
     /// What to measure
-    #[arg(long, value_delimiter = ',', default_values = ["rtt", "throughput", "wakeup", "tar", "isolation"])]
+    #[arg(long, value_delimiter = ',', default_values = ["rtt", "throughput", "wakeup", "tar", "isolation", "reports"])]
     suite: Vec<Suite>,
 
     /// What to measure it with, beside pipe(2), which the others are compared with [default: all]
@@ -114,8 +115,12 @@ fn measure(options: &Options) -> Result<()> {
     let mut host = Host::probe();
     host.waking_ns = waking_cost(&plan)?;
     print!("{}", report::text(&host, &outcomes));
+    let results = Results::new(host, &outcomes);
+    if let Some(text) = reports::text(&results.rows) {
+        print!("\n{text}");
+    }
     if let Some(path) = &options.json {
-        Results::new(host, &outcomes).write(path)?;
+        results.write(path)?;
         println!("\nAll figures are in {}.", path.display());
     }
     expect_no_failure(&outcomes)
@@ -219,7 +224,8 @@ mod tests {
                 Suite::Throughput,
                 Suite::Wakeup,
                 Suite::Tar,
-                Suite::Isolation
+                Suite::Isolation,
+                Suite::Reports,
             ]
         );
         assert_eq!(

@@ -71,6 +71,9 @@ pub struct Row {
     /// To the first contender of the same conditions, taken within each round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<Ratio>,
+    /// The share of messages that came to somebody else, from 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misdelivered: Option<f64>,
     /// Why there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
@@ -158,6 +161,7 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         bytes_per_s: per_second(series, |one| one.bytes),
         cpu_ns_per_msg: cpu_per_message(series),
         ratio: ratio(outcome, series),
+        misdelivered: None,
         skipped: None,
         failed: None,
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use super::stream::Stream;
+use super::stream::{Length, Stream};
 use super::{PATIENCE, Plan, Room};
 use crate::harness::interrupt;
 use crate::harness::pinning::Placement;
@@ -42,7 +42,7 @@ fn cell(plan: &Plan, placement: Placement, mechanism: Rc<dyn Mechanism>) -> Resu
         mechanism: Rc::clone(&mechanism),
         room: room.clone(),
         size: SIZE,
-        duration: plan.duration,
+        length: Length::For(plan.duration),
     };
     let contender = |stalled: usize, job: Box<dyn Job>| Contender {
         mechanism: mechanism.name(),
@@ -161,12 +161,12 @@ mod tests {
     fn pairs_beside_a_stream_stand_still_and_do_not_stop_it() {
         let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
         let room = Room { home: None, cpus };
-        let duration = Duration::from_millis(20);
+        let length = Length::For(Duration::from_millis(20));
         let stream = Stream {
             mechanism: Rc::new(Pipe),
             room: room.clone(),
             size: SIZE,
-            duration,
+            length,
         };
         let beside = Beside { stream, room };
         assert!(beside.measure().unwrap().messages > 0);

@@ -3,6 +3,7 @@
 
 mod isolation;
 mod probe;
+mod reports;
 mod rtt;
 mod stream;
 mod tar;
@@ -35,6 +36,7 @@ pub enum Suite {
     Wakeup,
     Tar,
     Isolation,
+    Reports,
 }
 
 pub struct Plan {
@@ -59,6 +61,7 @@ impl Plan {
             Suite::Wakeup => wakeup::cells(self),
             Suite::Tar => tar::cells(self),
             Suite::Isolation => isolation::cells(self),
+            Suite::Reports => reports::cells(self),
         });
         Ok(cells
             .collect::<Result<Vec<_>>>()?

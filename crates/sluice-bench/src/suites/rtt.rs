@@ -49,6 +49,7 @@ fn cell(plan: &Plan, size: usize, placement: Placement) -> Result<Cell> {
             mechanism,
             room: room.clone(),
             size,
+            most: MOST_SAMPLES,
             duration: plan.duration,
         }),
     };
@@ -67,6 +68,8 @@ pub struct RoundTrip {
     mechanism: Rc<dyn Mechanism>,
     room: Room,
     size: usize,
+    /// Whatever comes first.
+    most: usize,
     duration: Duration,
 }
 
@@ -76,7 +79,7 @@ impl Job for RoundTrip {
     }
 
     fn measure(&self) -> Result<Measurement> {
-        self.run(MOST_SAMPLES, self.duration)
+        self.run(self.most, self.duration)
     }
 }
 
@@ -88,7 +91,19 @@ impl RoundTrip {
             mechanism,
             room,
             size,
+            most: MOST_SAMPLES,
             duration,
+        }
+    }
+
+    /// So many round trips, however long they take.
+    pub fn counted(mechanism: Rc<dyn Mechanism>, room: Room, size: usize, most: usize) -> Self {
+        Self {
+            mechanism,
+            room,
+            size,
+            most,
+            duration: 2 * PATIENCE,
         }
     }
 

@@ -22,7 +22,14 @@ pub struct Stream {
     pub mechanism: Rc<dyn Mechanism>,
     pub room: Room,
     pub size: usize,
-    pub duration: Duration,
+    pub length: Length,
+}
+
+/// When the sender stops.
+#[derive(Clone, Copy)]
+pub enum Length {
+    For(Duration),
+    Messages(u64),
 }
 
 impl Stream {
@@ -33,7 +40,7 @@ impl Stream {
             Side::Second => self.receive(link, start),
         })?;
         pair.go()?;
-        let [sent, received] = pair.finish(self.duration + PATIENCE)?;
+        let [sent, received] = pair.finish(self.length.limit())?;
         let ([sent, begin, sender_cpu], [bytes, end, receiver_cpu]) =
             (figures(&sent)?, figures(&received)?);
         ensure!(
@@ -60,13 +67,22 @@ impl Stream {
 
         let cpu = clock::cpu_ns();
         let begin = clock::now_ns();
-        let end = begin + self.duration.as_nanos() as u64;
         let mut messages = 0;
-        while clock::now_ns() < end {
-            for _ in 0..batch {
+        loop {
+            let next = match self.length {
+                Length::For(duration) if clock::now_ns() - begin < duration.as_nanos() as u64 => {
+                    batch
+                }
+                Length::For(_) => 0,
+                Length::Messages(most) => most - messages,
+            };
+            if next == 0 {
+                break;
+            }
+            for _ in 0..next {
                 sender.send(&message)?;
             }
-            messages += batch;
+            messages += next;
         }
         Ok(vec![messages, begin, clock::cpu_ns() - cpu])
     }
@@ -146,6 +162,16 @@ impl Stream {
     }
 }
 
+impl Length {
+    /// After which something hangs.
+    fn limit(self) -> Duration {
+        match self {
+            Self::For(duration) => duration + PATIENCE,
+            Self::Messages(_) => 4 * PATIENCE,
+        }
+    }
+}
+
 fn figures(values: &[u64]) -> Result<[u64; 3]> {
     Ok(values.try_into()?)
 }
@@ -172,8 +198,17 @@ mod tests {
             mechanism,
             room: Room { home: None, cpus },
             size: 1000,
-            duration: Duration::from_millis(20),
+            length: Length::For(Duration::from_millis(20)),
         }
+    }
+
+    #[test]
+    fn as_many_messages_are_sent_as_were_asked_for() {
+        let stream = Stream {
+            length: Length::Messages(1234),
+            ..over(Rc::new(Pipe))
+        };
+        assert_eq!(stream.measure().unwrap().messages, 1234);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use super::Plan;
-use super::stream::Stream;
+use super::stream::{Length, Stream};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
 use crate::harness::units;
@@ -41,7 +41,7 @@ fn cell(plan: &Plan, size: usize, placement: Placement) -> Result<Cell> {
             mechanism,
             room: room.clone(),
             size,
-            duration: plan.duration,
+            length: Length::For(plan.duration),
         }),
     };
     Ok(Cell {

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What two reports claim, beside what this run measured. Report 1 describes a pipe that each cgroup has one of, `/dev/hello`,
+//! of which Sluice's pipe is the grown-up form; report 2 compares a naive driver, MyIPC, with shared memory behind three
+//! semaphores. `docs/reports.md` lists their claims and how each is tested.
+
+mod claims;
+mod figures;
+mod model;
+
+use crate::harness::rows::Row;
+
+/// Those that the reports compare: in their words the standard pipe, "our driver" or "the opponent's", MyIPC, shared memory
+/// with semaphores, and ipc-bench's shared memory, whose two sides spin.
+pub const MECHANISMS: [&str; 5] = ["pipe", "sluice-pipe", "myipc", "shm-sem", "shm-spin"];
+/// Of the rows.
+pub const SUITE: &str = "reports";
+
+/// One measurement of the reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measured {
+    RoundTrips { size: usize, count: usize },
+    Stream { size: usize, count: usize },
+}
+
+impl Measured {
+    const RTT_1: Self = Self::RoundTrips {
+        size: 1,
+        count: 1000,
+    };
+    const RTT_1_LONG: Self = Self::RoundTrips {
+        size: 1,
+        count: 10_000,
+    };
+    /// What ipc-bench calls the message rate: one message after the other, each answered.
+    const RTT_1K: Self = Self::RoundTrips {
+        size: 1024,
+        count: 1000,
+    };
+    const STREAM_64: Self = Self::stream(64);
+    const STREAM_256: Self = Self::stream(256);
+    const STREAM_1K: Self = Self::stream(1024);
+    /// 64 MB in chunks of 512 bytes.
+    const BULK: Self = Self::Stream {
+        size: 512,
+        count: 125_000,
+    };
+
+    pub const ALL: [Self; 7] = [
+        Self::RTT_1,
+        Self::RTT_1_LONG,
+        Self::RTT_1K,
+        Self::STREAM_64,
+        Self::STREAM_256,
+        Self::STREAM_1K,
+        Self::BULK,
+    ];
+
+    const fn stream(size: usize) -> Self {
+        Self::Stream {
+            size,
+            count: 100_000,
+        }
+    }
+
+    pub fn size(self) -> usize {
+        match self {
+            Self::RoundTrips { size, .. } | Self::Stream { size, .. } => size,
+        }
+    }
+
+    pub fn title(self) -> String {
+        match self {
+            Self::RoundTrips { size, count } => format!("{count} round trips of {size} B"),
+            Self::Stream { size, count } => format!("{count} messages of {size} B"),
+        }
+    }
+}
+
+/// The rows of this suite that hold figures.
+pub struct Rows<'a>(Vec<&'a Row>);
+
+impl<'a> Rows<'a> {
+    fn of(rows: &'a [Row]) -> Self {
+        Self(
+            rows.iter()
+                .filter(|row| row.suite == SUITE && row.median.is_some())
+                .collect(),
+        )
+    }
+
+    /// `label` is that of the row: the mechanism's name, or with " (spins)".
+    fn find(&self, measured: Measured, label: &str) -> Option<&'a Row> {
+        let title = measured.title();
+        self.0
+            .iter()
+            .find(|row| row.title == title && row.label == label)
+            .copied()
+    }
+}
+
+/// All tables; None when the suite was not measured.
+pub fn text(rows: &[Row]) -> Option<String> {
+    let rows_of_suite = Rows::of(rows);
+    if rows_of_suite.0.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "{}\n{}\n{}",
+        figures::text(&rows_of_suite),
+        model::text(&rows_of_suite),
+        claims::text(rows)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::samples::summarize;
+
+    /// A row of this suite with one figure in nanoseconds or bytes per second.
+    pub fn row(measured: Measured, label: &str, median: f64, spread: [f64; 2]) -> Row {
+        let rate = match measured {
+            Measured::RoundTrips { .. } => 2e9 / median,
+            Measured::Stream { size, .. } => median / size as f64,
+        };
+        Row {
+            suite: SUITE.into(),
+            mechanism: label.split(' ').next().unwrap_or_default().into(),
+            label: label.into(),
+            title: measured.title(),
+            size: Some(measured.size()),
+            median: Some(median),
+            spread: Some(spread),
+            msgs_per_s: Some(rate),
+            ..Row::default()
+        }
+    }
+
+    #[test]
+    fn without_the_suite_there_is_nothing_to_tell() {
+        assert_eq!(text(&[]), None);
+    }
+
+    #[test]
+    fn one_row_is_enough_for_tables() {
+        let mut row = row(Measured::RTT_1, "pipe", 50_000.0, [40_000.0, 60_000.0]);
+        row.distribution = summarize(vec![40_000, 60_000]);
+        let text = text(&[row]).unwrap();
+        assert!(text.contains("50.0 µs"), "{text}");
+    }
+}
