@@ -152,7 +152,7 @@ static struct sluice_quota_user *find_or_insert(struct sluice_quota_user *fresh)
 
 static struct sluice_quota_user *user_get_self(void)
 {
-	struct sluice_quota_user *user, *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
+	struct sluice_quota_user *user, *fresh = kzalloc(sizeof(*fresh), SLUICE_QUOTA_GFP);
 
 	if (!fresh)
 		return NULL;
