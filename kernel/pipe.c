@@ -316,7 +316,7 @@ static struct sluice_channel *pipe_create(const struct sluice_channel_request *r
 
 	if (slots < 0)
 		return ERR_PTR(slots);
-	pipe = kmem_cache_alloc(pipe_cache, GFP_KERNEL);
+	pipe = kmem_cache_alloc(pipe_cache, SLUICE_QUOTA_GFP);
 	if (!pipe)
 		return ERR_PTR(-ENOMEM);
 	err = sluice_pipe_ring_init(pipe, slots);
@@ -438,7 +438,7 @@ static struct sluice_endpoint *endpoint_open(const struct sluice_channel_request
 	struct sluice_endpoint *end;
 	int err;
 
-	end = kmalloc(sizeof(*end), GFP_KERNEL_ACCOUNT);
+	end = kmalloc(sizeof(*end), SLUICE_QUOTA_GFP);
 	if (!end)
 		return ERR_PTR(-ENOMEM);
 	channel = sluice_channel_open(request);

@@ -223,7 +223,7 @@ bool sluice_pipe_give_page(struct sluice_pipe *pipe, struct page *page)
 
 static struct sluice_slot *slots_alloc(unsigned long count)
 {
-	return kvcalloc(count, sizeof(struct sluice_slot), GFP_KERNEL_ACCOUNT);
+	return kvcalloc(count, sizeof(struct sluice_slot), SLUICE_QUOTA_GFP);
 }
 
 static void slots_free(struct sluice_slot *slots, unsigned long count)

@@ -44,13 +44,19 @@ static struct rb_root users = RB_ROOT;
 
 /* ---- counters ---- */
 
+/* Who takes none is not refused for there being too many, as after a limit was lowered. */
+static bool fits(s64 taken, u64 now, u64 most)
+{
+	return !taken || now <= most;
+}
+
 static bool take(struct sluice_quota_use *use, s64 channels, s64 bytes, u64 most_channels,
 		 u64 most_bytes)
 {
 	u64 channels_now = atomic64_add_return(channels, &use->channels);
 	u64 bytes_now = atomic64_add_return(bytes, &use->bytes);
 
-	if (channels_now <= most_channels && bytes_now <= most_bytes)
+	if (fits(channels, channels_now, most_channels) && fits(bytes, bytes_now, most_bytes))
 		return true;
 	atomic64_sub(channels, &use->channels);
 	atomic64_sub(bytes, &use->bytes);
@@ -146,7 +152,7 @@ static struct sluice_quota_user *find_or_insert(struct sluice_quota_user *fresh)
 
 static struct sluice_quota_user *user_get_self(void)
 {
-	struct sluice_quota_user *user, *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
+	struct sluice_quota_user *user, *fresh = kzalloc(sizeof(*fresh), SLUICE_QUOTA_GFP);
 
 	if (!fresh)
 		return NULL;

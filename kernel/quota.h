@@ -16,7 +16,14 @@
 #define SLUICE_QUOTA_H
 
 #include <linux/atomic.h>
+#include <linux/gfp.h>
 #include <linux/types.h>
+
+/*
+ * For what users make us hold. Where their memory cgroup has no more, the call fails; otherwise one
+ * of the cgroup's processes would be killed, which need not be the one that asked.
+ */
+#define SLUICE_QUOTA_GFP (GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
 
 struct sluice_quota_user;
 struct sluice_scope;

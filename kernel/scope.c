@@ -84,7 +84,7 @@ static struct sluice_scope *find_or_insert(struct cgroup *cgroup, struct sluice_
 /* The new scope takes over the caller's reference to @parent. */
 static struct sluice_scope *scope_create(struct cgroup *cgroup, struct sluice_scope *parent)
 {
-	struct sluice_scope *scope = kmem_cache_alloc(scope_cache, GFP_KERNEL);
+	struct sluice_scope *scope = kmem_cache_alloc(scope_cache, SLUICE_QUOTA_GFP);
 
 	if (!scope)
 		return NULL;

@@ -10,6 +10,9 @@ mod ctl_names;
 mod ctl_open;
 mod ctl_permissions;
 mod ctl_persist;
+mod ctl_quota;
+mod ctl_quota_memory;
+mod ctl_quota_scopes;
 mod ctl_races;
 mod ctl_scopes;
 mod ctl_waits;
@@ -65,6 +68,9 @@ pub const TOPICS: &[Topic] = &[
     ctl_permissions::TOPIC,
     ctl_list::TOPIC,
     ctl_persist::TOPIC,
+    ctl_quota::TOPIC,
+    ctl_quota_scopes::TOPIC,
+    ctl_quota_memory::TOPIC,
     ctl_bad_input::TOPIC,
     ctl_bad_memory::TOPIC,
     ctl_races::TOPIC,

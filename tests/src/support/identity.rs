@@ -4,6 +4,7 @@
 use std::fs;
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
@@ -22,6 +23,18 @@ pub fn become_member(uid: u32, gid: u32, groups: &[u32]) -> Result<()> {
     setresgid(gid, gid, gid).context("setresgid")?;
     let uid = Uid::from_raw(uid);
     setresuid(uid, uid, uid).context("setresuid")
+}
+
+/// Stays who it is, but may do no more than any other user.
+pub fn give_up_capabilities() -> Result<()> {
+    const VERSION_3: u32 = 0x2008_0522;
+    let header: [u32; 2] = [VERSION_3, 0];
+    let no_sets: [u32; 6] = [0; 6];
+    // SAFETY: a header and the two triples of sets that this version takes; the kernel reads both, and writes to the
+    // header only if it does not know the version.
+    let ret = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), no_sets.as_ptr()) };
+    Errno::result(ret).context("capset")?;
+    Ok(())
 }
 
 /// Becomes root of a new user namespace, in which only the user and group of this number are known, as 0.

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How much a user may have, who counts as one, and what gives it back.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+
+use anyhow::{Context as _, Result};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sched::{CloneFlags, unshare};
+
+use crate::registry::{Context, topic};
+use crate::support::cgroup::Cgroup;
+use crate::support::channel::{CAPACITY, read_all, write_all};
+use crate::support::check::{expect, expect_bytes};
+use crate::support::child::spawn;
+use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, OWN, Open, PERSIST};
+use crate::support::identity::{become_root_of_a_namespace, become_user, give_up_capabilities};
+use crate::support::ioctl::{self, SET_CAPACITY};
+use crate::support::memory::PAGE;
+use crate::support::parameter::Parameter;
+use crate::support::random::stream_bytes;
+
+topic!(
+    "ctl_quota",
+    fifo: [],
+    pipe_only: [
+        no_limit_is_zero_by_default,
+        at_its_channels_a_user_is_edquot_until_one_goes,
+        at_its_bytes_a_user_is_edquot_on_making_and_on_growing,
+        shrinking_gives_bytes_back,
+        a_refused_growth_changes_nothing,
+        growing_needs_no_channel,
+        the_maker_pays_for_whoever_grows_it,
+        another_user_is_not_affected,
+        an_administrator_is_exempt_and_counted,
+        root_without_the_capability_is_not_exempt,
+        root_of_a_user_namespace_is_its_user_outside,
+        two_cgroup_namespaces_have_an_account_each,
+        all_of_a_cgroup_namespace_share_an_account,
+        the_default_pipe_is_counted,
+        a_refused_user_takes_nothing_of_the_scope,
+    ],
+);
+
+const USER: u32 = 1001;
+const OTHER: u32 = 1002;
+const FULL: nix::Result<()> = Err(Errno::EDQUOT);
+
+/// What `body` sees as this user.
+fn as_user(id: u32, body: impl FnOnce(&Ctl) -> Result<()>) -> Result<()> {
+    let child = spawn(&format!("user {id}"), || {
+        become_user(id)?;
+        body(&Ctl::new()?)
+    })?;
+    child.finish()
+}
+
+fn with_capacity(ctl: &Ctl, name: &str, capacity: usize) -> nix::Result<OwnedFd> {
+    ctl.open(Open {
+        capacity: capacity as u64,
+        ..Open::new(name, BOTH | CREATE | EXCL)
+    })
+}
+
+fn no_limit_is_zero_by_default(_: &Context) -> Result<()> {
+    for (name, documented) in [
+        ("scope_max_channels", 65536),
+        ("user_max_channels", 16384),
+        ("pipe_max_size", 1 << 20),
+    ] {
+        expect(name, Parameter::get(name)?, documented)?;
+    }
+    let memory = Parameter::get("scope_max_bytes")?;
+    let told = total_memory()?;
+    expect("all of the memory is more than nothing", memory > 0, true)?;
+    // What the kernel gave up after the module was loaded, or took, is little.
+    let part = memory.abs_diff(told) * 20 / told;
+    expect("twentieths by which it is not all of the memory", part, 0)?;
+    let half = Parameter::get("user_max_bytes")?;
+    expect("half of the memory", half, memory / 2)
+}
+
+fn total_memory() -> Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo").context("reading /proc/meminfo")?;
+    let kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.strip_suffix("kB"))
+        .and_then(|number| number.trim().parse::<u64>().ok());
+    Ok(kib.context("/proc/meminfo has no MemTotal")? * 1024)
+}
+
+fn at_its_channels_a_user_is_edquot_until_one_goes(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_channels", 2)?;
+    as_user(USER, |ctl| {
+        let one = ctl.create("one").context("the first")?;
+        ctl.persist(OWN, "two").context("the second")?;
+        expect("a third", ctl.create("three").map(drop), FULL)?;
+        expect("attaching", ctl.attach(OWN, "one").map(drop), Ok(()))?;
+        drop(one);
+        let _three = ctl.create("three").context("after closing one")?;
+        expect("a fourth", ctl.create("four").map(drop), FULL)?;
+        ctl.unlink(OWN, "two").context("unlinking")?;
+        let _four = ctl.create("four").context("after unlinking one")?;
+        expect("a fifth", ctl.create("five").map(drop), FULL)
+    })
+}
+
+fn at_its_bytes_a_user_is_edquot_on_making_and_on_growing(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_bytes", 3 * CAPACITY as u64)?;
+    as_user(USER, |ctl| {
+        let one = ctl.create("one").context("the first")?;
+        let too_large = with_capacity(ctl, "two", 4 * CAPACITY).map(drop);
+        expect("making too large a one", too_large, FULL)?;
+        let two = ctl.create("two").context("the second")?;
+        let grown = ioctl::set(&two, SET_CAPACITY, 4 * CAPACITY as u64);
+        expect("growing too far", grown, Err(Errno::EDQUOT))?;
+        let grown = ioctl::set(&two, SET_CAPACITY, 2 * CAPACITY as u64);
+        expect("growing as far as it goes", grown, Ok(2 * CAPACITY as u64))?;
+        let smallest = with_capacity(ctl, "three", PAGE).map(drop);
+        expect("making one of a page", smallest, FULL)?;
+        drop(one);
+        let three = with_capacity(ctl, "three", CAPACITY).map(drop);
+        expect("making one after closing one", three, Ok(()))
+    })
+}
+
+fn shrinking_gives_bytes_back(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_bytes", 2 * CAPACITY as u64)?;
+    as_user(USER, |ctl| {
+        let one = with_capacity(ctl, "one", 2 * CAPACITY).context("the first")?;
+        expect("another", ctl.create("two").map(drop), FULL)?;
+        ioctl::set(&one, SET_CAPACITY, CAPACITY as u64).context("shrinking")?;
+        let _two = ctl.create("two").context("after shrinking")?;
+        let grown = ioctl::set(&one, SET_CAPACITY, 2 * CAPACITY as u64);
+        expect("growing again", grown, Err(Errno::EDQUOT))
+    })
+}
+
+fn a_refused_growth_changes_nothing(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_bytes", 2 * CAPACITY as u64)?;
+    as_user(USER, |ctl| {
+        let one = ctl.create("one").context("making it")?;
+        let bytes = stream_bytes(1, 0, CAPACITY);
+        write_all(&one, &bytes)?;
+        for _ in 0..3 {
+            let grown = ioctl::set(&one, SET_CAPACITY, 4 * CAPACITY as u64);
+            expect("growing too far", grown, Err(Errno::EDQUOT))?;
+        }
+        let capacity = ioctl::info(&one)?.capacity;
+        expect("its capacity", capacity, CAPACITY as u64)?;
+        expect_bytes("what it holds", &read_all(&one, CAPACITY)?, &bytes)?;
+        let _rest = with_capacity(ctl, "two", CAPACITY).context("what is left")?;
+        let more = with_capacity(ctl, "three", PAGE).map(drop);
+        expect("more than what is left", more, FULL)
+    })
+}
+
+/// The number of channels is not what grows.
+fn growing_needs_no_channel(_: &Context) -> Result<()> {
+    as_user(USER, |ctl| {
+        ctl.persist(OWN, "one").context("the first")?;
+        ctl.persist(OWN, "two").context("the second")
+    })?;
+    let _lowered = Parameter::set("user_max_channels", 1)?;
+    let _scope_lowered = Parameter::set("scope_max_channels", 1)?;
+    as_user(USER, |ctl| {
+        let one = ctl.attach(OWN, "one").context("attaching")?;
+        let grown = ioctl::set(&one, SET_CAPACITY, 2 * CAPACITY as u64);
+        expect("growing", grown, Ok(2 * CAPACITY as u64))
+    })
+}
+
+fn the_maker_pays_for_whoever_grows_it(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_bytes", 2 * CAPACITY as u64)?;
+    as_user(USER, |ctl| {
+        let request = Open::new("shared", BOTH | CREATE | EXCL | PERSIST);
+        let made = ctl.open(Open {
+            mode: 0o666,
+            ..request
+        });
+        made.map(drop).context("making it")
+    })?;
+    as_user(OTHER, |ctl| {
+        let shared = ctl.attach(OWN, "shared").context("attaching")?;
+        let grown = ioctl::set(&shared, SET_CAPACITY, 4 * CAPACITY as u64);
+        expect("beyond the maker's limit", grown, Err(Errno::EDQUOT))?;
+        let grown = ioctl::set(&shared, SET_CAPACITY, 2 * CAPACITY as u64);
+        expect("up to the maker's limit", grown, Ok(2 * CAPACITY as u64))?;
+        let own = with_capacity(ctl, "own", 2 * CAPACITY).map(drop);
+        expect("what the other may have still", own, Ok(()))
+    })?;
+    as_user(USER, |ctl| {
+        expect("more of the maker's", ctl.create("more").map(drop), FULL)
+    })
+}
+
+fn another_user_is_not_affected(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_channels", 1)?;
+    as_user(USER, |ctl| {
+        ctl.persist(OWN, "one").context("the first")?;
+        expect("another", ctl.create("two").map(drop), FULL)
+    })?;
+    as_user(OTHER, |ctl| {
+        expect("another user's", ctl.create("two").map(drop), Ok(()))
+    })
+}
+
+fn an_administrator_is_exempt_and_counted(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_channels", 2)?;
+    let ctl = Ctl::new()?;
+    for name in ["one", "two", "three"] {
+        ctl.persist(OWN, name).context("as administrator")?;
+    }
+    let expect_without_capability = |what: &str, expected: nix::Result<()>| {
+        let child = spawn("root without capabilities", || {
+            give_up_capabilities()?;
+            expect(what, Ctl::new()?.create("four").map(drop), expected)
+        })?;
+        child.finish()
+    };
+    expect_without_capability("with three", FULL)?;
+    ctl.unlink(OWN, "one").context("unlinking")?;
+    expect_without_capability("with two", FULL)?;
+    ctl.unlink(OWN, "two").context("unlinking")?;
+    expect_without_capability("with one", Ok(()))
+}
+
+fn root_without_the_capability_is_not_exempt(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_bytes", CAPACITY as u64)?;
+    let child = spawn("root without capabilities", || {
+        give_up_capabilities()?;
+        let ctl = Ctl::new()?;
+        let one = ctl.create("one").context("the first")?;
+        let grown = ioctl::set(&one, SET_CAPACITY, 2 * CAPACITY as u64);
+        expect("growing", grown, Err(Errno::EDQUOT))?;
+        expect("another", with_capacity(&ctl, "two", PAGE).map(drop), FULL)
+    })?;
+    child.finish()
+}
+
+fn root_of_a_user_namespace_is_its_user_outside(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_channels", 2)?;
+    as_user(USER, |ctl| ctl.persist(OWN, "one").context("the first"))?;
+    let root = spawn("root of a user namespace", || {
+        become_root_of_a_namespace(USER)?;
+        let ctl = Ctl::new()?;
+        let _two = ctl.create("two").context("the second")?;
+        expect("a third", ctl.create("three").map(drop), FULL)
+    })?;
+    root.finish()
+}
+
+/// A channel of `USER` that stays, made in a new namespace whose root is this cgroup.
+fn persist_in_namespace(root: &Cgroup, name: &str) -> Result<Result<(), i32>> {
+    let child = root.spawn("a user in a cgroup namespace", || {
+        unshare(CloneFlags::CLONE_NEWCGROUP).context("unshare(CLONE_NEWCGROUP)")?;
+        become_user(USER)?;
+        let made = Ctl::new()?.persist(OWN, name);
+        Ok(made.map_err(|errno| errno as i32))
+    })?;
+    child.finish()
+}
+
+fn two_cgroup_namespaces_have_an_account_each(context: &Context) -> Result<()> {
+    const FULL: Result<(), i32> = Err(Errno::EDQUOT as i32);
+    let _limit = Parameter::set("user_max_channels", 1)?;
+    let left = context.cgroup()?.create_child("left")?;
+    let right = context.cgroup()?.create_child("right")?;
+    for root in [&left, &right] {
+        expect("the first", persist_in_namespace(root, "one")?, Ok(()))?;
+        // A namespace of its own, but its root is the same cgroup.
+        expect("the second", persist_in_namespace(root, "two")?, FULL)?;
+    }
+    as_user(USER, |ctl| {
+        expect("outside", ctl.create("one").map(drop), Ok(()))
+    })
+}
+
+fn all_of_a_cgroup_namespace_share_an_account(context: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_channels", 1)?;
+    let root = context.cgroup()?.create_child("root")?;
+    let (left, right) = (root.create_child("left")?, root.create_child("right")?);
+    let container = root.spawn("the first of a cgroup namespace", || {
+        unshare(CloneFlags::CLONE_NEWCGROUP).context("unshare(CLONE_NEWCGROUP)")?;
+        for (cgroup, expected) in [(&left, Ok(())), (&right, FULL)] {
+            let inside = cgroup.spawn("one inside", || {
+                become_user(USER)?;
+                expect("making one", Ctl::new()?.persist(OWN, "one"), expected)
+            })?;
+            inside.finish()?;
+        }
+        Ok(())
+    })?;
+    container.finish()
+}
+
+fn the_default_pipe_is_counted(context: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_channels", 1)?;
+    let default = || context.channel.open(OFlag::O_RDWR);
+    as_user(USER, |ctl| {
+        let pipe = default().context("the default pipe")?;
+        expect("a named one beside it", ctl.create("one").map(drop), FULL)?;
+        drop(pipe);
+        let _one = ctl.create("one").context("once it is closed")?;
+        expect("the default beside a named one", default().map(drop), FULL)
+    })
+}
+
+/// The scope is asked first, and must get back what the user then may not have.
+fn a_refused_user_takes_nothing_of_the_scope(_: &Context) -> Result<()> {
+    let _user = Parameter::set("user_max_channels", 1)?;
+    let _scope = Parameter::set("scope_max_channels", 3)?;
+    as_user(USER, |ctl| {
+        ctl.persist(OWN, "one").context("the first")?;
+        for _ in 0..5 {
+            expect("another", ctl.create("two").map(drop), FULL)?;
+        }
+        Ok(())
+    })?;
+    let ctl = Ctl::new()?;
+    let _two = ctl.create("two").context("the second of the scope")?;
+    let _three = ctl.create("three").context("the third of the scope")?;
+    let more = ctl.create("four").map(drop);
+    expect("a fourth", more, Err(Errno::ENOSPC))
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Cgroups whose memory is counted.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::cgroup::Cgroup;
+use super::check::skip;
+
+/// The memory controller, enabled for the children of a test's cgroup while this lives.
+pub struct MemoryController<'a> {
+    parents: Vec<&'a Path>,
+}
+
+impl<'a> MemoryController<'a> {
+    /// Moves the test to a child of its cgroup: one with processes of its own cannot count the memory of its children.
+    pub fn enable_below(home: &'a Cgroup) -> Result<Self> {
+        let above = home
+            .path()
+            .parent()
+            .context("a test's cgroup has no parent")?;
+        let available = read(above, "cgroup.controllers")?;
+        if !available.split_whitespace().any(|name| name == "memory") {
+            return Err(skip("there is no memory controller in this hierarchy"));
+        }
+        home.create_child("the-test-itself")?.enter()?;
+        let mut enabled = MemoryController { parents: vec![] };
+        for parent in [above, home.path()] {
+            write(parent, "cgroup.subtree_control", "+memory")?;
+            enabled.parents.push(parent);
+        }
+        Ok(enabled)
+    }
+}
+
+impl Drop for MemoryController<'_> {
+    fn drop(&mut self) {
+        for parent in self.parents.iter().rev() {
+            // What stays enabled only counts more than is asked for.
+            let _ = write(parent, "cgroup.subtree_control", "-memory");
+        }
+    }
+}
+
+pub fn set_memory_max(cgroup: &Cgroup, bytes: u64) -> Result<()> {
+    write(cgroup.path(), "memory.max", &bytes.to_string())
+}
+
+/// Bytes that are charged to it now. Each processor may hold some of them ready for the next charge.
+pub fn memory_current(cgroup: &Cgroup) -> Result<u64> {
+    let text = read(cgroup.path(), "memory.current")?;
+    text.trim().parse().context("memory.current")
+}
+
+/// How many of its processes were killed because it was at its limit.
+pub fn killed_for_memory(cgroup: &Cgroup) -> Result<u64> {
+    let text = read(cgroup.path(), "memory.events")?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("oom_kill "))
+        .and_then(|count| count.parse().ok())
+        .context("memory.events has no oom_kill")
+}
+
+fn read(directory: &Path, file: &str) -> Result<String> {
+    let path = directory.join(file);
+    fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+}
+
+fn write(directory: &Path, file: &str, value: &str) -> Result<()> {
+    let path = directory.join(file);
+    fs::write(&path, value).with_context(|| format!("writing {value} to {}", path.display()))
+}
