@@ -16,11 +16,11 @@
 
 static unsigned long scope_max_channels = 65536;
 module_param(scope_max_channels, ulong, 0644);
-MODULE_PARM_DESC(scope_max_channels, "The most channels in a cgroup and all below it");
+MODULE_PARM_DESC(scope_max_channels, "The most channels in a cgroup and all below it, except the root");
 
 static unsigned long scope_max_bytes;
 module_param(scope_max_bytes, ulong, 0644);
-MODULE_PARM_DESC(scope_max_bytes, "The most bytes of capacity in a cgroup and all below it; by default all of the memory");
+MODULE_PARM_DESC(scope_max_bytes, "The most bytes of capacity in a cgroup and all below it, except the root; by default all of the memory");
 
 static unsigned long user_max_channels = 16384;
 module_param(user_max_channels, ulong, 0644);
@@ -77,13 +77,24 @@ static void give_back_scopes(struct sluice_scope *scope, struct sluice_scope *en
 		give_back(&scope->use, channels, bytes);
 }
 
+/*
+ * The root is counted and not limited: if it were, a cgroup with all that it may have would leave
+ * nothing to the others.
+ */
+static bool take_scope(struct sluice_scope *scope, s64 channels, s64 bytes)
+{
+	if (!scope->parent)
+		return take(&scope->use, channels, bytes, U64_MAX, U64_MAX);
+	return take(&scope->use, channels, bytes, READ_ONCE(scope_max_channels),
+		    READ_ONCE(scope_max_bytes));
+}
+
 static int take_scopes(struct sluice_scope *scope, s64 channels, s64 bytes)
 {
 	struct sluice_scope *at;
 
 	for (at = scope; at; at = at->parent) {
-		if (take(&at->use, channels, bytes, READ_ONCE(scope_max_channels),
-			 READ_ONCE(scope_max_bytes)))
+		if (take_scope(at, channels, bytes))
 			continue;
 		give_back_scopes(scope, at, channels, bytes);
 		return -ENOSPC;

@@ -25,6 +25,7 @@ topic!(
         at_its_channels_a_scope_is_enospc_for_administrators_too,
         at_its_bytes_a_scope_is_enospc_on_making_and_on_growing,
         cgroups_below_one_share_what_it_may_have,
+        a_cgroup_at_its_limit_leaves_those_beside_it_theirs,
         closing_the_last_endpoint_gives_back,
         unlinking_a_persistent_one_gives_back,
         an_unlinked_one_counts_until_its_endpoints_are_closed,
@@ -99,6 +100,23 @@ fn cgroups_below_one_share_what_it_may_have(context: &Context) -> Result<()> {
     let directory = left.directory()?;
     Ctl::new()?.unlink(directory.as_raw_fd(), "one")?;
     expect("once one went", persist_in(&right, "two")?, Ok(()))
+}
+
+/// Right below the root, which has no limit.
+fn a_cgroup_at_its_limit_leaves_those_beside_it_theirs(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("scope_max_channels", 1)?;
+    let root = Cgroup::root()?;
+    let name = |side: &str| format!("sluice-quota-{}-{side}", std::process::id());
+    let left = root.create_child(&name("left"))?;
+    let right = root.create_child(&name("right"))?;
+    let outcome = (|| {
+        expect("the first", persist_in(&left, "one")?, Ok(()))?;
+        expect("beyond the limit", persist_in(&left, "two")?, FULL)?;
+        expect("beside it", persist_in(&right, "one")?, Ok(()))
+    })();
+    left.remove()?;
+    right.remove()?;
+    outcome
 }
 
 fn closing_the_last_endpoint_gives_back(_: &Context) -> Result<()> {
