@@ -16,7 +16,7 @@ use sluice_bench::harness::pinning::Placement;
 use sluice_bench::harness::progress::Progress;
 use sluice_bench::harness::report::{self, Results};
 use sluice_bench::harness::rounds::Outcome;
-use sluice_bench::mechanisms::{Mechanism, SluicePipe, Waiting};
+use sluice_bench::mechanisms::SluicePipe;
 use sluice_bench::suites::{Plan, Suite, probe_class};
 
 #[derive(Parser)]
@@ -27,7 +27,7 @@ struct Options {
     module: Option<PathBuf>,
 
     /// What to measure
-    #[arg(long, value_delimiter = ',', default_values = ["rtt", "throughput", "tar", "isolation"])]
+    #[arg(long, value_delimiter = ',', default_values = ["rtt", "throughput", "tar", "isolation", "names"])]
     suite: Vec<Suite>,
 
     /// Message sizes for throughput, in bytes
@@ -140,14 +140,8 @@ fn plan(options: &Options, tree: Option<&Rc<Tree>>, missing: String) -> Result<P
         placements: possible(&options.placement)?,
         duration: options.duration(),
         home: tree.map(|tree| tree.fresh()).transpose()?,
-        sluice: tree.map(sluice_pipes).ok_or(missing),
+        sluice: tree.cloned().ok_or(missing),
     })
-}
-
-fn sluice_pipes(tree: &Rc<Tree>) -> Vec<Rc<dyn Mechanism>> {
-    [Waiting::Sleep, Waiting::Spin]
-        .map(|waiting| Rc::new(SluicePipe::new(Rc::clone(tree), waiting)) as _)
-        .into()
 }
 
 fn possible(placements: &[Placement]) -> Result<Vec<Placement>> {
@@ -190,7 +184,13 @@ mod tests {
         assert_eq!(options.size, [64, 1024, 4096, 65536]);
         assert_eq!(
             options.suite,
-            [Suite::Rtt, Suite::Throughput, Suite::Tar, Suite::Isolation]
+            [
+                Suite::Rtt,
+                Suite::Throughput,
+                Suite::Tar,
+                Suite::Isolation,
+                Suite::Names
+            ]
         );
         assert_eq!(
             (options.rounds(), options.duration()),

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::host::Host;
 use super::pinning::Placement;
-use super::rounds::{Headline, Measurement, Outcome, Series, Skip};
+use super::rounds::{Among, Headline, Measurement, Outcome, Series, Skip};
 use super::samples::{Spread, Summary, summarize};
 use super::table::{Align, Table};
 use super::units;
@@ -30,6 +30,8 @@ pub struct Row {
     size: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     receivers: Option<usize>,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    among: Option<Among>,
     #[serde(skip_serializing_if = "Option::is_none")]
     processes: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,7 +154,8 @@ fn measured_row(outcome: &Outcome, series: &Series, class: Option<&'static str>)
         suite: outcome.suite,
         mechanism: series.contender.mechanism,
         size: outcome.size,
-        receivers: Some(1),
+        receivers: series.contender.among.is_none().then_some(1),
+        among: series.contender.among,
         processes: Some(series.contender.processes),
         placement: Some(outcome.placement),
         probe_class: class,
@@ -357,6 +360,7 @@ mod tests {
             label: mechanism.into(),
             waiting: Waiting::Sleep,
             processes: 2,
+            among: None,
             job: Box::new(Idle),
         };
         Series {

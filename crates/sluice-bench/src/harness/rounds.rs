@@ -2,6 +2,7 @@
 //! Contenders take turns, round by round (A B A B …), so that a machine that slows down slows all of them.
 
 use anyhow::{Context, Result, ensure};
+use serde::Serialize;
 
 use super::interrupt;
 use super::pinning::Placement;
@@ -34,7 +35,17 @@ pub struct Contender {
     pub label: String,
     pub waiting: Waiting,
     pub processes: usize,
+    pub among: Option<Among>,
     pub job: Box<dyn Job>,
+}
+
+/// Of an operation that is done again and again: what it is, and how many others there are of what it has to find.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Among {
+    pub operation: &'static str,
+    /// In the scope.
+    pub names: usize,
+    pub scopes: usize,
 }
 
 /// A contender that cannot take part, and why.
@@ -210,6 +221,7 @@ mod tests {
             label: mechanism.into(),
             waiting,
             processes: 2,
+            among: None,
             job,
         }
     }

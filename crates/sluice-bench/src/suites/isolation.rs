@@ -47,6 +47,7 @@ fn cell(plan: &Plan, mechanism: Rc<dyn Mechanism>) -> Result<Cell> {
         },
         waiting: mechanism.waiting(),
         processes: 2 + 2 * stalled,
+        among: None,
         job,
     };
     let contenders = vec![

@@ -2,6 +2,7 @@
 //! What is measured: each suite turns the options into cells, and leaves measuring to the harness.
 
 mod isolation;
+mod names;
 mod probe;
 mod rtt;
 mod stream;
@@ -15,11 +16,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-use crate::harness::cgroup;
+use crate::harness::cgroup::{self, Tree};
 use crate::harness::pinning::{self, Placement};
 use crate::harness::process::Side;
 use crate::harness::rounds::{Cell, Skip};
-use crate::mechanisms::{Mechanism, Pipe};
+use crate::mechanisms::{Mechanism, Pipe, SluicePipe, Waiting};
 
 pub use probe::probe_class;
 
@@ -32,6 +33,7 @@ pub enum Suite {
     Throughput,
     Tar,
     Isolation,
+    Names,
 }
 
 pub struct Plan {
@@ -41,8 +43,8 @@ pub struct Plan {
     pub duration: Duration,
     /// Where every measured process ends up, so that the scheduler treats all alike; none without cgroup v2.
     pub home: Option<PathBuf>,
-    /// Ours, in each way of waiting, or why they cannot take part.
-    pub sluice: Result<Vec<Rc<dyn Mechanism>>, String>,
+    /// Where ours live, or why they cannot take part.
+    pub sluice: Result<Rc<Tree>, String>,
 }
 
 impl Plan {
@@ -52,6 +54,7 @@ impl Plan {
             Suite::Throughput => throughput::cells(self),
             Suite::Tar => tar::cells(self),
             Suite::Isolation => isolation::cells(self),
+            Suite::Names => names::cells(self),
         });
         Ok(cells
             .collect::<Result<Vec<_>>>()?
@@ -64,7 +67,7 @@ impl Plan {
     fn rivals(&self) -> (Vec<Rc<dyn Mechanism>>, Vec<Skip>) {
         let mut rivals: Vec<Rc<dyn Mechanism>> = vec![Rc::new(Pipe)];
         match &self.sluice {
-            Ok(sluice) => rivals.extend(sluice.iter().cloned()),
+            Ok(tree) => rivals.extend(sluice_pipes(tree)),
             Err(reason) => {
                 return (
                     rivals,
@@ -98,6 +101,12 @@ impl Plan {
             cpus,
         })
     }
+}
+
+/// In each way of waiting.
+fn sluice_pipes(tree: &Rc<Tree>) -> [Rc<dyn Mechanism>; 2] {
+    [Waiting::Sleep, Waiting::Spin]
+        .map(|waiting| Rc::new(SluicePipe::new(Rc::clone(tree), waiting)) as _)
 }
 
 /// Where the two processes of a pair run.

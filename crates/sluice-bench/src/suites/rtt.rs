@@ -42,6 +42,7 @@ fn cell(plan: &Plan, placement: Placement) -> Result<Cell> {
         label: mechanism.label(),
         waiting: mechanism.waiting(),
         processes: 2,
+        among: None,
         job: Box::new(RoundTrip {
             mechanism,
             room: room.clone(),

@@ -45,6 +45,7 @@ fn cell(plan: &Plan, placement: Placement, staged: Rc<Staged>) -> Result<Cell> {
         label: mechanism.label(),
         waiting: mechanism.waiting(),
         processes: 2,
+        among: None,
         job: Box::new(Tar {
             mechanism,
             room: room.clone(),

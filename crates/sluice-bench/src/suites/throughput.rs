@@ -31,6 +31,7 @@ fn cell(plan: &Plan, size: usize, placement: Placement) -> Result<Cell> {
         label: mechanism.label(),
         waiting: mechanism.waiting(),
         processes: 2,
+        among: None,
         job: Box::new(Stream {
             mechanism,
             room: room.clone(),
