@@ -44,19 +44,24 @@ struct sluice_channel_key {
 	u8 name[SLUICE_NAME_SIZE];	/* zeros up to the end; none for the default */
 };
 
+/*
+ * First what a look-up reads of each channel that it passes, on one cache line: among thousands of
+ * names, lines that are in no cache are what it waits for. Last what seldom changes, since what the
+ * kind reads while data moves is on the same line.
+ */
 struct sluice_channel {
-	const struct sluice_channel_kind *kind;
-	struct sluice_scope *scope;
+	struct rb_node node;		/* in the scope's tree, while it has its name (+) */
 	struct sluice_channel_key key;
 	umode_t mode;			/* permission bits */
 	kuid_t uid;
 	kgid_t gid;
-	struct sluice_quota_charge charge;
+	refcount_t refs;		/* (+) */
+	struct list_head persistence;	/* in the scope's list, while it is persistent (+) */
+	/* (+) under the scope's lock */
 
-	/* Under the scope's lock: */
-	refcount_t refs;
-	struct rb_node node;		/* in the scope's tree, while it has its name */
-	struct list_head persistence;	/* in the scope's list, while it is persistent */
+	const struct sluice_channel_kind *kind;
+	struct sluice_scope *scope;
+	struct sluice_quota_charge charge;
 };
 
 /* What an open asks for. */

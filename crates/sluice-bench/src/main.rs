@@ -29,7 +29,7 @@ struct Options {
     module: Option<PathBuf>,
 
     /// What to measure
-    #[arg(long, value_delimiter = ',', default_values = ["rtt", "throughput", "wakeup", "tar", "isolation", "reports"])]
+    #[arg(long, value_delimiter = ',', default_values = ["rtt", "throughput", "wakeup", "tar", "isolation", "names", "reports"])]
     suite: Vec<Suite>,
 
     /// What to measure it with, beside pipe(2), which the others are compared with [default: all]
@@ -172,9 +172,10 @@ fn plan(options: &Options) -> Result<Plan> {
         sizes: options.size.clone(),
         placements: possible(&options.placement)?,
         duration: options.duration(),
-        home: tree.ok().map(|tree| tree.fresh()).transpose()?,
+        home: tree.as_ref().ok().map(|tree| tree.fresh()).transpose()?,
         mechanisms: roster.present,
         absent: roster.absent,
+        tree,
     })
 }
 
@@ -225,6 +226,7 @@ mod tests {
                 Suite::Wakeup,
                 Suite::Tar,
                 Suite::Isolation,
+                Suite::Names,
                 Suite::Reports,
             ]
         );

@@ -26,6 +26,7 @@ mod isolation;
 mod kill;
 mod library;
 mod lifetime;
+mod locks;
 mod no_cgroup2;
 mod open;
 mod pages;
@@ -58,6 +59,7 @@ pub const TOPICS: &[Topic] = &[
     uring::TOPIC,
     device::TOPIC,
     isolation::TOPIC,
+    locks::TOPIC,
     kill::TOPIC,
     lifetime::TOPIC,
     programs::TOPIC,

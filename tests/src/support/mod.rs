@@ -9,6 +9,7 @@ pub mod ctl;
 pub mod identity;
 pub mod ioctl;
 pub mod kernel;
+pub mod lock_trace;
 pub mod memcg;
 pub mod memory;
 pub mod notice;

@@ -52,6 +52,28 @@ pub fn pin(cpu: usize) -> Result<()> {
         .with_context(|| format!("cannot move to processor {cpu}; is it in this process's cpuset?"))
 }
 
+/// The calling process stays on one processor until this is dropped.
+pub struct Held {
+    before: CpuSet,
+}
+
+pub fn hold(cpu: usize) -> Result<Held> {
+    let before = sched_getaffinity(Pid::from_raw(0))
+        .context("cannot ask which processors this process may use")?;
+    pin(cpu)?;
+    Ok(Held { before })
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Err(error) = sched_setaffinity(Pid::from_raw(0), &self.before) {
+            eprintln!(
+                "this process stays on one processor ({error}); what is measured next is wrong, start again"
+            );
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use super::interrupt;
 use super::pinning::Placement;
 use super::progress::Progress;
 use super::samples::Spread;
-use crate::mechanisms::Waiting;
+use crate::mechanisms::{Mechanism, Waiting};
 
 /// What one contender did in one round.
 #[derive(Clone, Debug, Default)]
@@ -35,7 +35,31 @@ pub struct Contender {
     pub label: String,
     pub waiting: Waiting,
     pub processes: usize,
+    pub among: Option<Among>,
     pub job: Box<dyn Job>,
+}
+
+impl Contender {
+    /// A sender and a receiver.
+    pub fn pair(mechanism: &dyn Mechanism, job: Box<dyn Job>) -> Self {
+        Self {
+            mechanism: mechanism.name(),
+            label: mechanism.label(),
+            waiting: mechanism.waiting(),
+            processes: 2,
+            among: None,
+            job,
+        }
+    }
+}
+
+/// Of an operation that is done again and again: what it is, and how many others there are of what it has to find.
+#[derive(Clone, Copy, Debug)]
+pub struct Among {
+    pub operation: &'static str,
+    /// In the scope.
+    pub names: usize,
+    pub scopes: usize,
 }
 
 /// A contender that does not take part.
@@ -335,6 +359,7 @@ pub mod tests {
             label: mechanism.into(),
             waiting,
             processes: 2,
+            among: None,
             job,
         }
     }

@@ -35,6 +35,13 @@ pub struct Row {
     pub size: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receivers: Option<usize>,
+    /// What is done again and again among so many names in a scope, and so many scopes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub names: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scopes: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -136,13 +143,17 @@ fn rows(outcome: &Outcome) -> Vec<Row> {
 fn measured_row(outcome: &Outcome, series: &Series) -> Row {
     let spread = series.spread();
     let samples = samples(series);
+    let among = series.contender.among;
     Row {
         suite: outcome.suite.into(),
         mechanism: series.contender.mechanism.into(),
         label: series.contender.label.clone(),
         title: outcome.title.clone(),
         size: outcome.size,
-        receivers: Some(1),
+        receivers: among.is_none().then_some(1),
+        operation: among.map(|among| among.operation.into()),
+        names: among.map(|among| among.names),
+        scopes: among.map(|among| among.scopes),
         processes: Some(series.contender.processes),
         placement: Some(outcome.placement),
         probe_class: series.class(),

@@ -52,6 +52,7 @@ fn cell(plan: &Plan, placement: Placement, mechanism: Rc<dyn Mechanism>) -> Resu
         },
         waiting: mechanism.waiting(),
         processes: 2 + 2 * stalled,
+        among: None,
         job,
     };
     let contenders = vec![

@@ -2,6 +2,7 @@
 //! What is measured: each suite turns the options into cells, and leaves measuring to the harness.
 
 mod isolation;
+mod names;
 mod probe;
 mod reports;
 mod rtt;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 
-use crate::harness::cgroup;
+use crate::harness::cgroup::{self, Tree};
 use crate::harness::pinning::{self, Placement};
 use crate::harness::process::Side;
 use crate::harness::rounds::{Cell, Skip};
@@ -36,6 +37,7 @@ pub enum Suite {
     Wakeup,
     Tar,
     Isolation,
+    Names,
     Reports,
 }
 
@@ -51,6 +53,8 @@ pub struct Plan {
     pub mechanisms: Vec<Rc<dyn Mechanism>>,
     /// Those that should and cannot.
     pub absent: Vec<Skip>,
+    /// Where ours live, or why they cannot take part.
+    pub tree: Result<Rc<Tree>, Skip>,
 }
 
 impl Plan {
@@ -61,6 +65,7 @@ impl Plan {
             Suite::Wakeup => wakeup::cells(self),
             Suite::Tar => tar::cells(self),
             Suite::Isolation => isolation::cells(self),
+            Suite::Names => names::cells(self),
             Suite::Reports => reports::cells(self),
         });
         Ok(cells

@@ -32,12 +32,11 @@ fn cell(plan: &Plan, room: &Room, placement: Placement, measured: Measured) -> C
     });
     mechanisms.retain(|one| MECHANISMS.contains(&one.name()));
     skips.retain(|skip| MECHANISMS.contains(&skip.mechanism));
-    let contender = |mechanism: Rc<dyn Mechanism>| Contender {
-        mechanism: mechanism.name(),
-        label: mechanism.label(),
-        waiting: mechanism.waiting(),
-        processes: 2,
-        job: job(mechanism, room.clone(), measured),
+    let contender = |mechanism: Rc<dyn Mechanism>| {
+        Contender::pair(
+            &*mechanism,
+            job(Rc::clone(&mechanism), room.clone(), measured),
+        )
     };
     Cell {
         suite: SUITE,

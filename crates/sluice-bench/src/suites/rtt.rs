@@ -40,18 +40,17 @@ fn cell(plan: &Plan, size: usize, placement: Placement) -> Result<Cell> {
         shape: Shape::Question,
     });
     let room = plan.room(placement)?;
-    let contender = |mechanism: Rc<dyn Mechanism>| Contender {
-        mechanism: mechanism.name(),
-        label: mechanism.label(),
-        waiting: mechanism.waiting(),
-        processes: 2,
-        job: Box::new(RoundTrip {
-            mechanism,
-            room: room.clone(),
-            size,
-            most: MOST_SAMPLES,
-            duration: plan.duration,
-        }),
+    let contender = |mechanism: Rc<dyn Mechanism>| {
+        Contender::pair(
+            &*mechanism,
+            Box::new(RoundTrip {
+                mechanism: Rc::clone(&mechanism),
+                room: room.clone(),
+                size,
+                most: MOST_SAMPLES,
+                duration: plan.duration,
+            }),
+        )
     };
     Ok(Cell {
         suite: "rtt",
@@ -205,6 +204,7 @@ mod tests {
             home: None,
             mechanisms: vec![Rc::new(Pipe), Rc::new(Cacheline)],
             absent: vec![Skip::circumstance("sluice-pipe", "not in unit tests")],
+            tree: Err(Skip::circumstance("sluice-pipe", "not in unit tests")),
         }
     }
 

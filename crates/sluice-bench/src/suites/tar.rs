@@ -51,16 +51,15 @@ fn cell(plan: &Plan, placement: Placement, staged: Rc<Staged>) -> Result<Cell> {
         staged.files,
         placement.name()
     );
-    let contender = |mechanism: Rc<dyn Mechanism>| Contender {
-        mechanism: mechanism.name(),
-        label: mechanism.label(),
-        waiting: mechanism.waiting(),
-        processes: 2,
-        job: Box::new(Tar {
-            mechanism,
-            room: room.clone(),
-            staged: Rc::clone(&staged),
-        }),
+    let contender = |mechanism: Rc<dyn Mechanism>| {
+        Contender::pair(
+            &*mechanism,
+            Box::new(Tar {
+                mechanism: Rc::clone(&mechanism),
+                room: room.clone(),
+                staged: Rc::clone(&staged),
+            }),
+        )
     };
     Ok(Cell {
         suite: "tar",

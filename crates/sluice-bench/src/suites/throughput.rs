@@ -32,17 +32,16 @@ fn cell(plan: &Plan, size: usize, placement: Placement) -> Result<Cell> {
         shape: Shape::Stream,
     });
     let room = plan.room(placement)?;
-    let contender = |mechanism: Rc<dyn Mechanism>| Contender {
-        mechanism: mechanism.name(),
-        label: mechanism.label(),
-        waiting: mechanism.waiting(),
-        processes: 2,
-        job: Box::new(Stream {
-            mechanism,
-            room: room.clone(),
-            size,
-            length: Length::For(plan.duration),
-        }),
+    let contender = |mechanism: Rc<dyn Mechanism>| {
+        Contender::pair(
+            &*mechanism,
+            Box::new(Stream {
+                mechanism: Rc::clone(&mechanism),
+                room: room.clone(),
+                size,
+                length: Length::For(plan.duration),
+            }),
+        )
     };
     Ok(Cell {
         suite: "throughput",

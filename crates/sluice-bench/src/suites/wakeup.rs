@@ -81,17 +81,16 @@ fn cell(plan: &Plan, way: Way, placement: Placement) -> Result<Cell> {
         )];
     }
     let room = plan.room(placement)?;
-    let contender = |mechanism: Rc<dyn Mechanism>| Contender {
-        mechanism: mechanism.name(),
-        label: mechanism.label(),
-        waiting: mechanism.waiting(),
-        processes: 2,
-        job: Box::new(WakeUp {
-            mechanism,
-            room: room.clone(),
-            way,
-            duration: plan.duration,
-        }),
+    let contender = |mechanism: Rc<dyn Mechanism>| {
+        Contender::pair(
+            &*mechanism,
+            Box::new(WakeUp {
+                mechanism: Rc::clone(&mechanism),
+                room: room.clone(),
+                way,
+                duration: plan.duration,
+            }),
+        )
     };
     Ok(Cell {
         suite: "wakeup",

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The calls of /dev/sluice/ctl, each with nothing around it that would be measured with it.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+use sluice_abi::{
+    CTL_INFO, CTL_LIST, CTL_OPEN, CTL_UNLINK, ChannelInfo, Info, List, Name, OPEN_CREATE,
+    OPEN_EXCL, OPEN_PERSIST, OPEN_READ, OPEN_WRITE, Open,
+};
+
+const NODE: &str = "/dev/sluice/ctl";
+/// The least: what is counted here are names, and thousands of them are to stay below the limit of bytes.
+const CAPACITY: u64 = 4096;
+
+pub struct Ctl(File);
+
+impl Ctl {
+    pub fn new() -> Result<Self> {
+        let file = File::open(NODE).with_context(|| {
+            format!("cannot open {NODE}; is the module loaded, and no older one?")
+        })?;
+        Ok(Self(file))
+    }
+
+    /// A new persistent channel, and an endpoint of it.
+    pub fn create(&self, scope: &File, name: &str) -> nix::Result<File> {
+        self.open(scope, name, OPEN_CREATE | OPEN_EXCL | OPEN_PERSIST)
+    }
+
+    pub fn attach(&self, scope: &File, name: &str) -> nix::Result<File> {
+        self.open(scope, name, 0)
+    }
+
+    /// Both ways, so that nobody is waited for.
+    fn open(&self, scope: &File, name: &str, flags: u32) -> nix::Result<File> {
+        let mut open = Open::new(name, OPEN_READ | OPEN_WRITE | flags);
+        open.scope_fd = scope.as_raw_fd();
+        open.capacity = CAPACITY;
+        let fd = self.call(CTL_OPEN, &mut open)?;
+        // SAFETY: the kernel just gave us this descriptor.
+        Ok(unsafe { File::from_raw_fd(fd) })
+    }
+
+    pub fn unlink(&self, scope: &File, name: &str) -> nix::Result<()> {
+        self.call(CTL_UNLINK, &mut Name::new(scope.as_raw_fd(), name))?;
+        Ok(())
+    }
+
+    pub fn info(&self, scope: &File, name: &str) -> nix::Result<ChannelInfo> {
+        let mut info = Info::new(scope.as_raw_fd(), name);
+        self.call(CTL_INFO, &mut info)?;
+        Ok(info.info)
+    }
+
+    /// The channels behind `after`, or the first ones: their number.
+    pub fn page(
+        &self,
+        scope: &File,
+        after: Option<&ChannelInfo>,
+        entries: &mut [ChannelInfo],
+    ) -> nix::Result<usize> {
+        let mut list = List::new(scope.as_raw_fd(), entries.as_mut_ptr(), entries.len());
+        if let Some(after) = after {
+            (list.kind, list.name) = (after.kind, after.name);
+        }
+        self.call(CTL_LIST, &mut list)?;
+        Ok(list.count as usize)
+    }
+
+    fn call<T>(&self, command: libc::Ioctl, structure: &mut T) -> nix::Result<i32> {
+        // SAFETY: every caller passes the structure that its command takes; of memory that it points to only as much is
+        // written as its count says.
+        Errno::result(unsafe {
+            libc::ioctl(self.0.as_raw_fd(), command, std::ptr::from_mut(structure))
+        })
+    }
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which locks of the module's are taken where, as lockdep's tracepoint tells. It is there on the debug kernel only.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::epoll::{EpollFlags, EpollTimeout};
+use nix::unistd::Pid;
+
+use crate::registry::{Context, topic};
+use crate::support::cgroup::Cgroup;
+use crate::support::channel::{CAPACITY, Channel, PIPE_BUF, read_all, write_all};
+use crate::support::check::{expect, expect_bytes};
+use crate::support::child::{Child, spawn_keeping};
+use crate::support::ctl::{BOTH, CREATE, Ctl, Open};
+use crate::support::lock_trace::{Lock, LockTrace};
+use crate::support::notice::Notice;
+use crate::support::poll;
+use crate::support::proc::{Call, wait_asleep_in};
+
+topic!(
+    "locks",
+    fifo: [],
+    pipe_only: [
+        moving_data_takes_no_lock_that_another_scope_takes,
+    ],
+);
+
+/// One for all scopes: taken to open, and never to move data.
+const FOR_ALL: [&str; 2] = ["table_lock", "users_lock"];
+const OF_A_SCOPE: [&str; 1] = ["&scope->lock"];
+const OF_A_PIPE: [&str; 6] = [
+    "&pipe->lock",
+    "&pipe->read_mutex",
+    "&pipe->write_mutex",
+    "&pipe->partners",
+    "&pipe->readable",
+    "&pipe->writable",
+];
+
+const ROUNDS: usize = 8;
+const MESSAGE: &[u8] = b"there and back";
+/// More than fits: who writes it sleeps until some is read.
+const FLOOD: usize = CAPACITY + PIPE_BUF;
+
+/// Something that all processes do at the same time.
+struct Stage {
+    go: Notice,
+    done: Notice,
+}
+
+impl Stage {
+    fn new() -> Result<Self> {
+        Ok(Stage {
+            go: Notice::new()?,
+            done: Notice::new()?,
+        })
+    }
+
+    fn take_part<T>(&self, part: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.go.wait("the stage begins")?;
+        let result = part()?;
+        self.done.give()?;
+        Ok(result)
+    }
+}
+
+struct Stages {
+    open: Stage,
+    warm_up: Stage,
+    moving: Stage,
+    /// Until which all stay open: closing would take what opening takes.
+    end: Stage,
+}
+
+impl Stages {
+    fn new() -> Result<Self> {
+        Ok(Stages {
+            open: Stage::new()?,
+            warm_up: Stage::new()?,
+            moving: Stage::new()?,
+            end: Stage::new()?,
+        })
+    }
+
+    fn spawn(&self, what: &str, body: impl FnOnce() -> Result<()>) -> Result<Child<()>> {
+        let all = [&self.open, &self.warm_up, &self.moving, &self.end];
+        let keep: Vec<_> = all
+            .into_iter()
+            .flat_map(|stage| [stage.go.fds(), stage.done.fds()].concat())
+            .collect();
+        spawn_keeping(what, &keep, body)
+    }
+}
+
+/// The pipes of one scope: the own one leads from near to far, a named one back.
+struct Ends {
+    there: OwnedFd,
+    back: OwnedFd,
+}
+
+impl Ends {
+    fn open(channel: &Channel) -> Result<Self> {
+        let back = Ctl::new()?.open(Open::new("back", BOTH | CREATE));
+        Ok(Ends {
+            there: channel.open_both_ways()?,
+            back: back.context("opening the named pipe")?,
+        })
+    }
+
+    fn answer(&self) -> Result<()> {
+        write_all(&self.back, &read_all(&self.there, MESSAGE.len())?)
+    }
+
+    /// What the far process does: answers, each time after waiting in another way, and then says too much.
+    fn far(&self) -> Result<()> {
+        for _ in 0..ROUNDS {
+            self.answer()?;
+        }
+        poll::wait(&self.there, poll::IN, -1).context("poll")?;
+        self.answer()?;
+        let epoll = poll::epoll_on(&self.there, EpollFlags::EPOLLIN)?;
+        poll::epoll_event(&epoll, EpollTimeout::NONE).context("epoll_wait")?;
+        self.answer()?;
+        write_all(&self.back, &[b'.'; FLOOD])
+    }
+
+    /// What the near process does: wakes the far one wherever it sleeps.
+    fn near(&self, far: Pid) -> Result<()> {
+        let waits = [Call::Read; ROUNDS].into_iter();
+        for call in waits.chain([Call::Poll, Call::Epoll]) {
+            wait_asleep_in(far, call)?;
+            write_all(&self.there, MESSAGE)?;
+            expect_bytes("the answer", &read_all(&self.back, MESSAGE.len())?, MESSAGE)?;
+        }
+        wait_asleep_in(far, Call::Write)?;
+        expect_bytes("the flood", &read_all(&self.back, FLOOD)?, &[b'.'; FLOOD])
+    }
+}
+
+/// Two processes in a cgroup of their own.
+struct Pair {
+    near: Child<()>,
+    far: Child<()>,
+}
+
+impl Pair {
+    fn spawn(stages: &Stages, cgroup: &Cgroup, channel: &Channel) -> Result<Self> {
+        let role = |name: &str, moves: &dyn Fn(&Ends) -> Result<()>| {
+            stages.spawn(name, || {
+                cgroup.enter()?;
+                let ends = stages.open.take_part(|| Ends::open(channel))?;
+                stages.warm_up.take_part(|| moves(&ends))?;
+                stages.moving.take_part(|| moves(&ends))?;
+                stages.end.take_part(|| Ok(()))
+            })
+        };
+        let far = role("the far process", &Ends::far)?;
+        let pid = far.pid();
+        let near = role("the near process", &|ends| ends.near(pid))?;
+        Ok(Pair { near, far })
+    }
+
+    fn pids(&self) -> [Pid; 2] {
+        [self.near.pid(), self.far.pid()]
+    }
+}
+
+struct Pairs {
+    stages: Stages,
+    pairs: [Pair; 2],
+    trace: LockTrace,
+}
+
+impl Pairs {
+    fn run(&self, stage: &Stage) -> Result<()> {
+        let everyone = self.pairs.iter().flat_map(Pair::pids);
+        everyone.clone().try_for_each(|_| stage.go.give())?;
+        everyone
+            .clone()
+            .try_for_each(|_| stage.done.wait("a process has done its part"))
+    }
+
+    /// Lets the children end. The failure of one says more than what the others missed of it.
+    fn end(self, observed: Result<()>) -> Result<()> {
+        for child in self
+            .pairs
+            .into_iter()
+            .flat_map(|pair| [pair.far, pair.near])
+        {
+            if observed.is_ok() || child.has_ended()? {
+                child.finish()?;
+            }
+        }
+        observed
+    }
+
+    /// Of each pair the module's locks that it takes in this stage.
+    fn locks_of(&self, stage: &Stage) -> Result<[BTreeSet<Lock>; 2]> {
+        let [first, second] = self.pairs.each_ref().map(Pair::pids);
+        let pids = [first, second].concat();
+        let taken = self.trace.during(&pids, || self.run(stage))?;
+        let of_pair = |taken: &[BTreeSet<Lock>]| taken.iter().flatten().cloned().collect();
+        Ok([of_pair(&taken[..2]), of_pair(&taken[2..])])
+    }
+}
+
+/// All of the module's. Those of the scheduler, the allocator and so on are everyone's, and not the module's doing.
+fn names() -> Vec<&'static str> {
+    [&FOR_ALL[..], &OF_A_SCOPE, &OF_A_PIPE].concat()
+}
+
+fn count(locks: &BTreeSet<Lock>, name: &str) -> usize {
+    locks.iter().filter(|lock| lock.name == name).count()
+}
+
+fn shared(locks: &[BTreeSet<Lock>; 2]) -> BTreeSet<&str> {
+    let both = locks[0].intersection(&locks[1]);
+    both.map(|lock| lock.name.as_str()).collect()
+}
+
+fn observe(pairs: &Pairs) -> Result<()> {
+    let opening = pairs.locks_of(&pairs.stages.open)?;
+    expect(
+        "locks that both pairs took to open",
+        shared(&opening),
+        BTreeSet::from(FOR_ALL),
+    )?;
+    pairs.run(&pairs.stages.warm_up)?;
+    let moving = pairs.locks_of(&pairs.stages.moving)?;
+    expect(
+        "locks of the module's that both pairs took to move data",
+        shared(&moving),
+        BTreeSet::new(),
+    )?;
+    for locks in &moving {
+        for name in FOR_ALL {
+            expect(&format!("{name} while data moves"), count(locks, name), 0)?;
+        }
+        for (name, pipes) in [
+            ("&pipe->read_mutex", 2),
+            ("&pipe->write_mutex", 2),
+            ("&pipe->readable", 1),
+            ("&pipe->writable", 1),
+        ] {
+            let seen = count(locks, name);
+            ensure!(
+                (pipes..=2).contains(&seen),
+                "{name} of {seen} pipes was seen, expected {pipes} to 2: {locks:?}"
+            );
+        }
+    }
+    pairs.run(&pairs.stages.end)
+}
+
+/// That the tracing would show a shared lock is seen while both open, and that it sees what moving data takes in the mutexes
+/// and the wait queues of each pair's two pipes.
+fn moving_data_takes_no_lock_that_another_scope_takes(context: &Context) -> Result<()> {
+    let trace = LockTrace::of(&names())?;
+    let home = context.cgroup()?;
+    let stages = Stages::new()?;
+    let pair = |name| Pair::spawn(&stages, &home.create_child(name)?, &context.channel);
+    let pairs = [pair("first")?, pair("second")?];
+    let pairs = Pairs {
+        stages,
+        pairs,
+        trace,
+    };
+
+    let observed = observe(&pairs);
+    pairs.end(observed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// What lockdep calls a lock is how the source names it where it is initialised.
+    fn locks_of_source(text: &str) -> Vec<String> {
+        const MAKERS: [&str; 5] = [
+            "spin_lock_init(",
+            "mutex_init(",
+            "init_waitqueue_head(",
+            "DEFINE_SPINLOCK(",
+            "DEFINE_MUTEX(",
+        ];
+        let named = |maker| {
+            let places = text.split(maker).skip(1);
+            places.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()))
+        };
+        MAKERS.into_iter().flat_map(named).collect()
+    }
+
+    #[test]
+    fn every_lock_of_the_module_is_looked_for() {
+        let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernel");
+        let mut found = BTreeSet::new();
+        for entry in fs::read_dir(kernel).expect("the module's sources") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some_and(|end| end == "c" || end == "h") {
+                let text = fs::read_to_string(path).expect("a source");
+                found.extend(locks_of_source(&text));
+            }
+        }
+        assert_eq!(found, names().into_iter().map(str::to_owned).collect());
+    }
+}
