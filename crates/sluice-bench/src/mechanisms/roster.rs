@@ -3,6 +3,10 @@
 
 use std::rc::Rc;
 
+use super::eventfd_shm::EventfdShm;
+use super::futex_shm::FutexShm;
+use super::shm_sem::ShmSem;
+use super::shm_spin::ShmSpin;
 use super::{Cacheline, Mechanism, Pipe, SluicePipe, Waiting};
 use crate::harness::cgroup::Tree;
 use crate::harness::rounds::Skip;
@@ -25,6 +29,10 @@ impl Roster {
             Ok(tree) => roster.present.extend(sluice_pipes(tree)),
             Err(skip) => roster.absent.push(skip.clone()),
         }
+        roster.present.push(Rc::new(EventfdShm));
+        roster.present.push(Rc::new(FutexShm));
+        roster.present.push(Rc::new(ShmSem));
+        roster.present.push(Rc::new(ShmSpin));
         roster.present.push(Rc::new(Cacheline));
         roster
     }
