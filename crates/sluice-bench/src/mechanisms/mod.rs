@@ -15,6 +15,8 @@ mod shm_spin;
 mod sleeping;
 mod sluice_pipe;
 mod stream;
+mod zeromq;
+mod zmq_library;
 
 use std::os::fd::BorrowedFd;
 

@@ -7,6 +7,7 @@ use super::eventfd_shm::EventfdShm;
 use super::futex_shm::FutexShm;
 use super::shm_sem::ShmSem;
 use super::shm_spin::ShmSpin;
+use super::zeromq::ZeroMq;
 use super::{Cacheline, Mechanism, Pipe, SluicePipe, Waiting};
 use crate::harness::cgroup::Tree;
 use crate::harness::rounds::Skip;
@@ -32,6 +33,7 @@ impl Roster {
         roster.present.push(Rc::new(EventfdShm));
         roster.present.push(Rc::new(FutexShm));
         roster.present.push(Rc::new(ShmSem));
+        roster.present.push(Rc::new(ZeroMq::load()));
         roster.present.push(Rc::new(ShmSpin));
         roster.present.push(Rc::new(Cacheline));
         roster
