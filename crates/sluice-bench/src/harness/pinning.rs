@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which processor each of the two processes runs on.
 
+use std::fs;
+
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -44,12 +46,30 @@ fn allowed() -> Result<Vec<usize>> {
         .collect())
 }
 
-/// Keeps the calling process on one processor.
+/// Keeps the calling process on one processor: every thread of it, also those that a library has begun.
 pub fn pin(cpu: usize) -> Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;
-    sched_setaffinity(Pid::from_raw(0), &set)
-        .with_context(|| format!("cannot move to processor {cpu}; is it in this process's cpuset?"))
+    for thread in threads()? {
+        sched_setaffinity(thread, &set).with_context(|| {
+            format!("cannot move to processor {cpu}; is it in this process's cpuset?")
+        })?;
+    }
+    Ok(())
+}
+
+fn threads() -> Result<Vec<Pid>> {
+    const DIRECTORY: &str = "/proc/self/task";
+    let entries = fs::read_dir(DIRECTORY).with_context(|| format!("cannot read {DIRECTORY}"))?;
+    entries
+        .map(|entry| {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.parse().ok());
+            number
+                .map(Pid::from_raw)
+                .with_context(|| format!("{DIRECTORY} has {name:?}, which is no thread"))
+        })
+        .collect()
 }
 
 /// The calling process stays on one processor until this is dropped.

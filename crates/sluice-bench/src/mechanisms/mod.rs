@@ -4,10 +4,19 @@
 
 mod apart;
 mod cacheline;
+mod eventfd_shm;
+mod futex_shm;
 mod pipe;
 mod roster;
+mod shared_memory;
+mod shared_ring;
+mod shm_sem;
+mod shm_spin;
+mod sleeping;
 mod sluice_pipe;
 mod stream;
+mod zeromq;
+mod zmq_library;
 
 use std::os::fd::BorrowedFd;
 
@@ -45,6 +54,8 @@ pub enum Shape {
     Question,
     /// As many as fit.
     Stream,
+    /// The same, beside pairs whose senders sleep until someone receives.
+    Stalled,
     /// Programs that know nothing of us read and write it as a file.
     File,
 }
@@ -94,6 +105,11 @@ pub trait Receiver {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize>;
 
     fn file(&self) -> Option<BorrowedFd<'_>>;
+}
+
+/// Why a mechanism without files leaves out what is done with them.
+fn messages_only(task: &Task) -> Option<String> {
+    (task.shape == Shape::File).then(|| "it has no file that a program could read or write".into())
 }
 
 /// Why a mechanism that never sleeps does not take part on one processor.

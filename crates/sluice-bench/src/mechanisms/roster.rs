@@ -3,6 +3,11 @@
 
 use std::rc::Rc;
 
+use super::eventfd_shm::EventfdShm;
+use super::futex_shm::FutexShm;
+use super::shm_sem::ShmSem;
+use super::shm_spin::ShmSpin;
+use super::zeromq::ZeroMq;
 use super::{Cacheline, Mechanism, Pipe, SluicePipe, Waiting};
 use crate::harness::cgroup::Tree;
 use crate::harness::rounds::Skip;
@@ -25,6 +30,11 @@ impl Roster {
             Ok(tree) => roster.present.extend(sluice_pipes(tree)),
             Err(skip) => roster.absent.push(skip.clone()),
         }
+        roster.present.push(Rc::new(EventfdShm));
+        roster.present.push(Rc::new(FutexShm));
+        roster.present.push(Rc::new(ShmSem));
+        roster.present.push(Rc::new(ZeroMq::load()));
+        roster.present.push(Rc::new(ShmSpin));
         roster.present.push(Rc::new(Cacheline));
         roster
     }

@@ -24,7 +24,7 @@ pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
     let (mechanisms, mut skips) = plan.rivals(&Task {
         size: SIZE,
         placement,
-        shape: Shape::Stream,
+        shape: Shape::Stalled,
     });
     let mut cells: Vec<Cell> = mechanisms
         .into_iter()

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is measured: each suite turns the options into cells, and leaves measuring to the harness.
 
+#[cfg(test)]
+pub mod conformance;
 mod isolation;
 mod names;
 mod probe;

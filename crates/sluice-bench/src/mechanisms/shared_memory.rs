@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory that two forked processes see both.
+
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+
+use anyhow::{Context, Result};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+/// Begins at a page, zeroed; unmapped when dropped.
+pub struct SharedMemory {
+    start: NonNull<u8>,
+    len: NonZeroUsize,
+}
+
+fn access() -> ProtFlags {
+    ProtFlags::PROT_READ | ProtFlags::PROT_WRITE
+}
+
+impl SharedMemory {
+    /// Reaches the processes that are forked while it is there.
+    pub fn nameless(len: NonZeroUsize) -> Result<Self> {
+        // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
+        let start = unsafe { mmap_anonymous(None, len, access(), MapFlags::MAP_SHARED) };
+        let start = start.with_context(|| format!("cannot map {len} bytes of shared memory"))?;
+        Ok(Self {
+            start: start.cast(),
+            len,
+        })
+    }
+
+    pub fn of_file(file: impl AsFd, len: NonZeroUsize) -> Result<Self> {
+        // SAFETY: as above; and nobody shortens the file.
+        let start = unsafe { mmap(None, len, access(), MapFlags::MAP_SHARED, file, 0) };
+        let start = start.with_context(|| format!("cannot map {len} bytes of a shared file"))?;
+        Ok(Self {
+            start: start.cast(),
+            len,
+        })
+    }
+
+    pub fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset < self.len.get(), "inside of the mapping");
+        // SAFETY: just asserted.
+        unsafe { self.start.add(offset) }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: whoever uses the memory holds self.
+        unsafe { munmap(self.start.cast(), self.len.get()) }.expect("the mapping is ours");
+    }
+}

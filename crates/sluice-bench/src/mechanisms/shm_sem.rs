@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Shared memory with named POSIX semaphores, as textbooks have it: 1024 messages of one size in a ring, one semaphore for
+//! the empty slots, one for the full ones, one that guards the ring. A reference, which is not to be improved.
+
+use std::ffi::CString;
+use std::num::NonZeroUsize;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::mman::{shm_open, shm_unlink};
+use nix::sys::stat::Mode;
+use nix::sys::statvfs::statvfs;
+use nix::unistd::ftruncate;
+
+use super::shared_memory::SharedMemory;
+use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, messages_only};
+use crate::harness::units;
+
+const BUFFER_SIZE: usize = 1024;
+/// Where the C library keeps what is shared by name.
+const DIRECTORY: &str = "/dev/shm";
+/// A round trip has a ring for each direction.
+const MOST_RINGS: u64 = 2;
+
+pub struct ShmSem;
+
+impl Mechanism for ShmSem {
+    fn name(&self) -> &'static str {
+        "shm-sem"
+    }
+
+    fn waiting(&self) -> Waiting {
+        Waiting::Sleep
+    }
+
+    fn obstacle(&self, task: &Task) -> Option<String> {
+        messages_only(task).or_else(|| too_little_memory(task.size))
+    }
+
+    fn link(&self, size: usize) -> Result<Box<dyn Link>> {
+        Ok(Box::new(Buffer::new(size)?))
+    }
+}
+
+/// Beyond the end of its file system, shared memory ends a process that touches it.
+fn too_little_memory(size: usize) -> Option<String> {
+    let needed = Layout::of(size).len() as u64 * MOST_RINGS;
+    let free = match statvfs(DIRECTORY) {
+        Ok(status) => status.blocks_available() * status.fragment_size(),
+        Err(error) => {
+            return Some(format!(
+                "{DIRECTORY} cannot be used ({error}); mount a tmpfs there"
+            ));
+        }
+    };
+    (free < needed).then(|| {
+        format!(
+            "{BUFFER_SIZE} messages of {} need {needed} bytes in {DIRECTORY}, where {free} are free; 'mount -o remount,size=50% {DIRECTORY}' may help",
+            units::size(size)
+        )
+    })
+}
+
+/// `struct { struct { char data[size]; int len; } buffer[1024]; int head, tail; }`
+#[derive(Clone, Copy)]
+struct Layout {
+    len_at: usize,
+    message: usize,
+}
+
+impl Layout {
+    fn of(size: usize) -> Self {
+        let len_at = size.next_multiple_of(align_of::<i32>());
+        Self {
+            len_at,
+            message: len_at + size_of::<i32>(),
+        }
+    }
+
+    fn head(self) -> usize {
+        BUFFER_SIZE * self.message
+    }
+
+    fn tail(self) -> usize {
+        self.head() + size_of::<i32>()
+    }
+
+    fn len(self) -> usize {
+        self.tail() + size_of::<i32>()
+    }
+}
+
+struct Buffer {
+    memory: SharedMemory,
+    layout: Layout,
+    size: usize,
+    empty: Semaphore,
+    full: Semaphore,
+    mutex: Semaphore,
+}
+
+impl Buffer {
+    /// The names are gone when this returns: the two processes are forked with what they stood for.
+    fn new(size: usize) -> Result<Self> {
+        let layout = Layout::of(size);
+        Ok(Self {
+            memory: named_memory(layout.len())?,
+            layout,
+            size,
+            empty: Semaphore::new(BUFFER_SIZE as u32)?,
+            full: Semaphore::new(0)?,
+            mutex: Semaphore::new(1)?,
+        })
+    }
+
+    fn put(&self, message: &[u8]) -> Result<()> {
+        ensure!(
+            message.len() <= self.size,
+            "this ring carries messages up to {} bytes, not of {}",
+            self.size,
+            message.len()
+        );
+        self.empty.wait()?;
+        self.mutex.wait()?;
+        let slot = self.take_slot(self.layout.tail());
+        // SAFETY: the slot has room for a message of this size and for its length, and the mutex is ours.
+        unsafe {
+            slot.copy_from_nonoverlapping(message.as_ptr(), message.len());
+            slot.add(self.layout.len_at)
+                .cast::<i32>()
+                .write(message.len() as i32);
+        }
+        self.mutex.post()?;
+        self.full.post()
+    }
+
+    fn get(&self, message: &mut [u8]) -> Result<usize> {
+        self.full.wait()?;
+        self.mutex.wait()?;
+        let slot = self.take_slot(self.layout.head());
+        // SAFETY: the sender has written the slot, and the mutex is ours.
+        let len = unsafe { slot.add(self.layout.len_at).cast::<i32>().read() } as usize;
+        ensure!(
+            len <= message.len().min(self.size),
+            "a message of {len} bytes does not fit where {} were expected",
+            message.len()
+        );
+        // SAFETY: as above; both places have so many bytes.
+        unsafe { slot.copy_to_nonoverlapping(message.as_mut_ptr(), len) };
+        self.mutex.post()?;
+        self.empty.post()?;
+        Ok(len)
+    }
+
+    /// The slot that the head or the tail is at, which then goes on. Only with the mutex.
+    fn take_slot(&self, index_at: usize) -> *mut u8 {
+        let index = self.memory.at(index_at).cast::<i32>();
+        // SAFETY: the layout has an aligned and zeroed index here, and the mutex is ours.
+        let at = unsafe { index.read() } as usize % BUFFER_SIZE;
+        // SAFETY: as above.
+        unsafe { index.write(((at + 1) % BUFFER_SIZE) as i32) };
+        self.memory.at(at * self.layout.message).as_ptr()
+    }
+}
+
+/// One that nothing else has.
+fn fresh_name() -> Result<CString> {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let name = format!("/sluice-bench-{}-{number}", std::process::id());
+    CString::new(name).context("a name has no zero in it")
+}
+
+fn named_memory(len: usize) -> Result<SharedMemory> {
+    let name = fresh_name()?;
+    let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR;
+    let file = shm_open(name.as_c_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)
+        .with_context(|| format!("cannot make {name:?} in {DIRECTORY}"))?;
+    shm_unlink(name.as_c_str()).with_context(|| format!("cannot remove {name:?} again"))?;
+    let len = NonZeroUsize::new(len).context("a ring is never empty")?;
+    ftruncate(&file, len.get() as i64)
+        .with_context(|| format!("cannot make {len} bytes of shared memory"))?;
+    SharedMemory::of_file(&file, len)
+}
+
+struct Semaphore(NonNull<libc::sem_t>);
+
+impl Semaphore {
+    fn new(value: u32) -> Result<Self> {
+        let name = fresh_name()?;
+        let mode = libc::S_IRUSR | libc::S_IWUSR;
+        // SAFETY: the name ends with zero, and O_CREAT is followed by a mode and a value.
+        let semaphore =
+            unsafe { libc::sem_open(name.as_ptr(), libc::O_CREAT | libc::O_EXCL, mode, value) };
+        let semaphore = NonNull::new(semaphore)
+            .ok_or_else(Errno::last)
+            .with_context(|| format!("cannot make the semaphore {name:?}"))?;
+        let semaphore = Self(semaphore);
+        // SAFETY: the name ends with zero.
+        Errno::result(unsafe { libc::sem_unlink(name.as_ptr()) })
+            .with_context(|| format!("cannot remove the semaphore {name:?} again"))?;
+        Ok(semaphore)
+    }
+
+    fn wait(&self) -> Result<()> {
+        loop {
+            // SAFETY: the semaphore is open as long as self.
+            match Errno::result(unsafe { libc::sem_wait(self.0.as_ptr()) }) {
+                Ok(_) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error).context("cannot wait for a semaphore"),
+            }
+        }
+    }
+
+    fn post(&self) -> Result<()> {
+        // SAFETY: the semaphore is open as long as self.
+        Errno::result(unsafe { libc::sem_post(self.0.as_ptr()) })
+            .context("cannot post a semaphore")?;
+        Ok(())
+    }
+}
+
+impl Drop for Semaphore {
+    fn drop(&mut self) {
+        // SAFETY: it was opened once and is closed once. It cannot fail, since it is one.
+        unsafe { libc::sem_close(self.0.as_ptr()) };
+    }
+}
+
+impl Link for Buffer {
+    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
+        Ok(Box::new(BufferSender(*self)))
+    }
+
+    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
+        Ok(Box::new(BufferReceiver {
+            buffer: *self,
+            ended: false,
+        }))
+    }
+}
+
+struct BufferSender(Buffer);
+
+impl Sender for BufferSender {
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.0.put(message)
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+impl Drop for BufferSender {
+    /// An empty message is the end. A receiver that does not get it is ended by the harness.
+    fn drop(&mut self) {
+        let _ = self.0.put(&[]);
+    }
+}
+
+struct BufferReceiver {
+    buffer: Buffer,
+    ended: bool,
+}
+
+impl Receiver for BufferReceiver {
+    fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
+        if self.ended {
+            return Ok(0);
+        }
+        let len = self.buffer.get(message)?;
+        self.ended = len == 0;
+        Ok(len)
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suites::conformance;
+
+    #[test]
+    fn it_conforms() {
+        conformance::expect(ShmSem);
+    }
+
+    #[test]
+    fn nothing_is_left_behind_by_name_even_while_it_is_used() {
+        let buffer = Buffer::new(64).unwrap();
+        let ours = format!("sluice-bench-{}-", std::process::id());
+        let names = std::fs::read_dir(DIRECTORY).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let left: Vec<_> = names.filter(|name| name.contains(&ours)).collect();
+        assert!(left.is_empty(), "{left:?}");
+        buffer.put(b"it works").unwrap();
+        assert_eq!(buffer.get(&mut [0; 64]).unwrap(), 8);
+    }
+
+    #[test]
+    fn a_size_beyond_the_memory_is_an_obstacle() {
+        assert!(too_little_memory(1 << 40).unwrap().contains(DIRECTORY));
+        assert_eq!(too_little_memory(64), None);
+    }
+
+    #[test]
+    fn the_layout_is_that_of_the_structures() {
+        let layout = Layout::of(5);
+        assert_eq!((layout.len_at, layout.message), (8, 12));
+        assert_eq!((layout.head(), layout.tail()), (12288, 12292));
+        assert_eq!(layout.len(), 12296);
+    }
+}
