@@ -4,12 +4,24 @@
 
 mod apart;
 mod cacheline;
+mod fifo;
+mod mmap;
+mod packets;
 mod pipe;
+mod posix_mq;
 mod roster;
+mod signal;
 mod sluice_pipe;
 mod stream;
+mod sysctl;
+mod sysv_mq;
+mod tcp;
+mod unix_dgram;
+mod unix_seqpacket;
+mod unix_stream;
 
 use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -100,4 +112,18 @@ pub trait Receiver {
 fn spinning_alone(task: &Task) -> Option<String> {
     (task.placement == Placement::SameCpu)
         .then(|| "spinning for another process needs a processor for each of the two".into())
+}
+
+/// Why a mechanism that is no file to read and write does not take part where one is wanted.
+fn no_file(task: &Task) -> Option<String> {
+    (task.shape == Shape::File).then(|| "programs cannot use it as a file".into())
+}
+
+/// For files that are only to be in memory.
+fn memory_folder() -> PathBuf {
+    let tmpfs = Path::new("/dev/shm");
+    match tmpfs.is_dir() {
+        true => tmpfs.into(),
+        false => std::env::temp_dir(),
+    }
 }

@@ -3,6 +3,15 @@
 
 use std::rc::Rc;
 
+use super::fifo::Fifo;
+use super::mmap::Mmap;
+use super::posix_mq::PosixMq;
+use super::signal::Signal;
+use super::sysv_mq::SysvMq;
+use super::tcp::Tcp;
+use super::unix_dgram::UnixDgram;
+use super::unix_seqpacket::UnixSeqpacket;
+use super::unix_stream::UnixStream;
 use super::{Cacheline, Mechanism, Pipe, SluicePipe, Waiting};
 use crate::harness::cgroup::Tree;
 use crate::harness::rounds::Skip;
@@ -25,6 +34,7 @@ impl Roster {
             Ok(tree) => roster.present.extend(sluice_pipes(tree)),
             Err(skip) => roster.absent.push(skip.clone()),
         }
+        roster.present.extend(kernel_ipc());
         roster.present.push(Rc::new(Cacheline));
         roster
     }
@@ -60,6 +70,21 @@ impl Roster {
 fn sluice_pipes(tree: &Rc<Tree>) -> [Rc<dyn Mechanism>; 2] {
     [Waiting::Sleep, Waiting::Spin]
         .map(|waiting| Rc::new(SluicePipe::new(Rc::clone(tree), waiting)) as _)
+}
+
+/// What every Linux has, beside pipe(2).
+fn kernel_ipc() -> [Rc<dyn Mechanism>; 9] {
+    [
+        Rc::new(Fifo),
+        Rc::new(UnixStream),
+        Rc::new(UnixSeqpacket),
+        Rc::new(UnixDgram),
+        Rc::new(Tcp),
+        Rc::new(PosixMq),
+        Rc::new(SysvMq::default()),
+        Rc::new(Signal),
+        Rc::new(Mmap),
+    ]
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 
 mod isolation;
 mod probe;
+#[cfg(test)]
+mod rivals;
 mod rtt;
 mod stream;
 mod tar;
