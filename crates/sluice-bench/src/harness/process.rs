@@ -109,7 +109,7 @@ impl Worker {
     }
 
     fn next_byte(&mut self, deadline: Instant) -> Result<u8> {
-        await_readable(&self.report, deadline)?;
+        await_readable(&[&self.report], deadline)?;
         let mut byte = [0];
         self.report
             .read_exact(&mut byte)
@@ -186,7 +186,8 @@ fn failure_message(text: &str) -> Vec<u8> {
     [&[FAILED], text.as_bytes()].concat()
 }
 
-fn await_readable(file: &File, deadline: Instant) -> Result<()> {
+/// The place of the first that has something to read.
+fn await_readable(files: &[&File], deadline: Instant) -> Result<usize> {
     loop {
         interrupt::check()?;
         let left = deadline.saturating_duration_since(Instant::now());
@@ -196,13 +197,17 @@ fn await_readable(file: &File, deadline: Instant) -> Result<()> {
             );
         }
         let step = left.min(Duration::from_millis(200)).as_millis() as u16 + 1;
-        match poll(
-            &mut [PollFd::new(file.as_fd(), PollFlags::POLLIN)],
-            PollTimeout::from(step),
-        ) {
-            Ok(0) | Err(Errno::EINTR) => {}
-            Ok(_) => return Ok(()),
+        let mut polled: Vec<PollFd> = files
+            .iter()
+            .map(|file| PollFd::new(file.as_fd(), PollFlags::POLLIN))
+            .collect();
+        match poll(&mut polled, PollTimeout::from(step)) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => continue,
             Err(error) => return Err(error.into()),
+        }
+        if let Some(place) = polled.iter().position(|one| one.any() == Some(true)) {
+            return Ok(place);
         }
     }
 }
@@ -242,12 +247,17 @@ impl Pair {
 
     /// The numbers of the first and of the second process.
     pub fn finish(mut self, limit: Duration) -> Result<[Vec<u64>; 2]> {
-        let [first, second] = &mut self.workers;
-        let first = first.finish(Instant::now() + limit);
+        let reports = [&self.workers[0].report, &self.workers[1].report];
+        let earlier = await_readable(&reports, Instant::now() + limit)?;
+        let outcome = self.workers[earlier].finish(Instant::now() + limit);
         interrupt::check()?;
-        // Once one has failed the other has nothing left to wait for.
-        let limit = if first.is_ok() { limit } else { ENDING };
-        both(first, second.finish(Instant::now() + limit))
+        // Once one has failed the other has nothing left to wait for, and not every mechanism tells it so.
+        let limit = if outcome.is_ok() { limit } else { ENDING };
+        let other = self.workers[1 - earlier].finish(Instant::now() + limit);
+        match earlier {
+            0 => both(outcome, other),
+            _ => both(other, outcome),
+        }
     }
 
     pub fn worker(&self, side: Side) -> &Worker {
@@ -268,8 +278,16 @@ fn both(first: Result<Vec<u64>>, second: Result<Vec<u64>>) -> Result<[Vec<u64>; 
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
     use super::*;
+
+    /// Tests that start pairs take turns: what one forks would inherit the ends of another's link, which then never ends.
+    pub fn turn() -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     #[test]
     fn values_survive_the_way_to_the_parent() {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::stream::{StreamReceiver, StreamSender};
-use super::{Link, Mechanism, Receiver, Sender, Waiting};
+use super::stream::StreamLink;
+use super::{Link, Mechanism, Waiting};
 
 pub struct Apart {
     /// What the receiver reads.
@@ -34,12 +34,12 @@ impl Mechanism for Apart {
     }
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        Ok(Box::new(Files {
-            there: open(File::options().read(true), &self.there)?,
-            made: open(
+        Ok(Box::new(StreamLink {
+            sender: open(
                 File::options().write(true).create(true).truncate(true),
                 &self.made,
             )?,
+            receiver: open(File::options().read(true), &self.there)?,
         }))
     }
 }
@@ -48,19 +48,4 @@ fn open(options: &std::fs::OpenOptions, path: &Path) -> Result<File> {
     options
         .open(path)
         .with_context(|| format!("cannot open {}", path.display()))
-}
-
-struct Files {
-    there: File,
-    made: File,
-}
-
-impl Link for Files {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        Ok(Box::new(StreamSender(self.made)))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        Ok(Box::new(StreamReceiver(self.there)))
-    }
 }

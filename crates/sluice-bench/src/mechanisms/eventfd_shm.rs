@@ -55,14 +55,3 @@ impl Bell for Event {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::suites::conformance;
-
-    #[test]
-    fn it_conforms() {
-        conformance::expect(EventfdShm);
-    }
-}

@@ -54,14 +54,3 @@ impl Bell for Futex {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::suites::conformance;
-
-    #[test]
-    fn it_conforms() {
-        conformance::expect(FutexShm);
-    }
-}

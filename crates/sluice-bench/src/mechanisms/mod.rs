@@ -5,20 +5,32 @@
 mod apart;
 mod cacheline;
 mod eventfd_shm;
+mod fifo;
 mod futex_shm;
+mod mmap;
+mod packets;
 mod pipe;
+mod posix_mq;
 mod roster;
 mod shared_memory;
 mod shared_ring;
 mod shm_sem;
 mod shm_spin;
+mod signal;
 mod sleeping;
 mod sluice_pipe;
 mod stream;
+mod sysctl;
+mod sysv_mq;
+mod tcp;
+mod unix_dgram;
+mod unix_seqpacket;
+mod unix_stream;
 mod zeromq;
 mod zmq_library;
 
 use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -116,4 +128,18 @@ fn messages_only(task: &Task) -> Option<String> {
 fn spinning_alone(task: &Task) -> Option<String> {
     (task.placement == Placement::SameCpu)
         .then(|| "spinning for another process needs a processor for each of the two".into())
+}
+
+/// Why a mechanism that is no file to read and write does not take part where one is wanted.
+fn no_file(task: &Task) -> Option<String> {
+    (task.shape == Shape::File).then(|| "programs cannot use it as a file".into())
+}
+
+/// For files that are only to be in memory.
+fn memory_folder() -> PathBuf {
+    let tmpfs = Path::new("/dev/shm");
+    match tmpfs.is_dir() {
+        true => tmpfs.into(),
+        false => std::env::temp_dir(),
+    }
 }

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! pipe(2), what everyone has.
 
-use std::os::fd::OwnedFd;
-
 use anyhow::{Context, Result};
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 
-use super::stream::{StreamReceiver, StreamSender};
-use super::{Link, Mechanism, Receiver, Sender, Waiting};
+use super::stream::StreamLink;
+use super::{Link, Mechanism, Waiting};
 
 pub struct Pipe;
 
@@ -22,22 +20,10 @@ impl Mechanism for Pipe {
     }
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        let (output, input) = pipe2(OFlag::O_CLOEXEC).context("cannot make a pipe")?;
-        Ok(Box::new(Ends { output, input }))
-    }
-}
-
-struct Ends {
-    output: OwnedFd,
-    input: OwnedFd,
-}
-
-impl Link for Ends {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        Ok(Box::new(StreamSender(self.input.into())))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        Ok(Box::new(StreamReceiver(self.output.into())))
+        let (receiver, sender) = pipe2(OFlag::O_CLOEXEC).context("cannot make a pipe")?;
+        Ok(Box::new(StreamLink {
+            sender: sender.into(),
+            receiver: receiver.into(),
+        }))
     }
 }

@@ -4,9 +4,18 @@
 use std::rc::Rc;
 
 use super::eventfd_shm::EventfdShm;
+use super::fifo::Fifo;
 use super::futex_shm::FutexShm;
+use super::mmap::Mmap;
+use super::posix_mq::PosixMq;
 use super::shm_sem::ShmSem;
 use super::shm_spin::ShmSpin;
+use super::signal::Signal;
+use super::sysv_mq::SysvMq;
+use super::tcp::Tcp;
+use super::unix_dgram::UnixDgram;
+use super::unix_seqpacket::UnixSeqpacket;
+use super::unix_stream::UnixStream;
 use super::zeromq::ZeroMq;
 use super::{Cacheline, Mechanism, Pipe, SluicePipe, Waiting};
 use crate::harness::cgroup::Tree;
@@ -30,11 +39,9 @@ impl Roster {
             Ok(tree) => roster.present.extend(sluice_pipes(tree)),
             Err(skip) => roster.absent.push(skip.clone()),
         }
-        roster.present.push(Rc::new(EventfdShm));
-        roster.present.push(Rc::new(FutexShm));
-        roster.present.push(Rc::new(ShmSem));
+        roster.present.extend(kernel_ipc());
+        roster.present.extend(shared_memory());
         roster.present.push(Rc::new(ZeroMq::load()));
-        roster.present.push(Rc::new(ShmSpin));
         roster.present.push(Rc::new(Cacheline));
         roster
     }
@@ -70,6 +77,31 @@ impl Roster {
 fn sluice_pipes(tree: &Rc<Tree>) -> [Rc<dyn Mechanism>; 2] {
     [Waiting::Sleep, Waiting::Spin]
         .map(|waiting| Rc::new(SluicePipe::new(Rc::clone(tree), waiting)) as _)
+}
+
+/// What every Linux has, beside pipe(2).
+fn kernel_ipc() -> [Rc<dyn Mechanism>; 9] {
+    [
+        Rc::new(Fifo),
+        Rc::new(UnixStream),
+        Rc::new(UnixSeqpacket),
+        Rc::new(UnixDgram),
+        Rc::new(Tcp),
+        Rc::new(PosixMq),
+        Rc::new(SysvMq::default()),
+        Rc::new(Signal),
+        Rc::new(Mmap),
+    ]
+}
+
+/// What is built on memory that both sides have.
+fn shared_memory() -> [Rc<dyn Mechanism>; 4] {
+    [
+        Rc::new(EventfdShm),
+        Rc::new(FutexShm),
+        Rc::new(ShmSem),
+        Rc::new(ShmSpin),
+    ]
 }
 
 #[cfg(test)]

@@ -287,12 +287,6 @@ impl Receiver for BufferReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suites::conformance;
-
-    #[test]
-    fn it_conforms() {
-        conformance::expect(ShmSem);
-    }
 
     #[test]
     fn nothing_is_left_behind_by_name_even_while_it_is_used() {

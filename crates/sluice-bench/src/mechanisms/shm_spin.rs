@@ -52,14 +52,3 @@ impl Rest for Spinning {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::suites::conformance;
-
-    #[test]
-    fn it_conforms() {
-        conformance::expect(ShmSpin);
-    }
-}

@@ -7,7 +7,23 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::{Context, Result};
 
-use super::{Receiver, Sender};
+use super::{Link, Receiver, Sender};
+
+/// Both ends are open before there are two processes.
+pub struct StreamLink {
+    pub sender: File,
+    pub receiver: File,
+}
+
+impl Link for StreamLink {
+    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
+        Ok(Box::new(StreamSender(self.sender)))
+    }
+
+    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
+        Ok(Box::new(StreamReceiver(self.receiver)))
+    }
+}
 
 pub struct StreamSender(pub File);
 

@@ -180,12 +180,6 @@ impl Receiver for Pulling {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suites::conformance;
-
-    #[test]
-    fn it_conforms() {
-        conformance::expect(ZeroMq::load());
-    }
 
     #[test]
     fn its_directory_goes_with_it() {

@@ -156,10 +156,12 @@ fn await_stall(pairs: &[Pair]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::harness::pinning::Placement;
+    use crate::harness::process::tests::turn;
     use crate::mechanisms::Pipe;
 
     #[test]
     fn pairs_beside_a_stream_stand_still_and_do_not_stop_it() {
+        let _turn = turn();
         let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
         let room = Room { home: None, cpus };
         let length = Length::For(Duration::from_millis(20));

@@ -2,7 +2,7 @@
 //! What is measured: each suite turns the options into cells, and leaves measuring to the harness.
 
 #[cfg(test)]
-pub mod conformance;
+mod conformance;
 mod isolation;
 mod names;
 mod probe;

@@ -192,6 +192,7 @@ impl RoundTrip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::process::tests::turn;
     use crate::harness::rounds::Skip;
     use crate::mechanisms::{Cacheline, Pipe};
 
@@ -210,6 +211,7 @@ mod tests {
 
     #[test]
     fn round_trips_over_a_pipe_are_all_kept() {
+        let _turn = turn();
         let cell = cell(&plan(), 64, Placement::SameCpu).unwrap();
         let measurement = cell.contenders[0].job.measure().unwrap();
         assert!(measurement.samples.len() > 10);

@@ -190,6 +190,7 @@ fn mix(at: u64) -> u8 {
 mod tests {
     use super::*;
     use crate::harness::pinning::Placement;
+    use crate::harness::process::tests::turn;
     use crate::mechanisms::{Pipe, Receiver, Sender, Waiting};
 
     fn over(mechanism: Rc<dyn Mechanism>) -> Stream {
@@ -213,6 +214,7 @@ mod tests {
 
     #[test]
     fn a_pipe_delivers_all_that_was_sent() {
+        let _turn = turn();
         over(Rc::new(Pipe)).check().unwrap();
         let measurement = over(Rc::new(Pipe)).measure().unwrap();
         assert!(measurement.messages > 0);
@@ -274,6 +276,7 @@ mod tests {
 
     #[test]
     fn a_mechanism_that_damages_a_message_is_caught() {
+        let _turn = turn();
         let error = over(Rc::new(Faulty)).check().unwrap_err();
         assert!(error.to_string().contains("damaged"), "{error}");
     }

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the sockets of AF_UNIX share that keep messages apart: seqpacket and dgram. A message goes as a whole or not at all,
+//! so the buffer of the sending socket bounds its size.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use anyhow::{Context, Result};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, getsockopt, recv, send, socketpair, sockopt,
+};
+
+use super::{Task, no_file};
+
+/// Of the buffer the kernel keeps so much for itself.
+const RESERVED: usize = 32;
+
+pub struct Packets {
+    pub sender: OwnedFd,
+    pub receiver: OwnedFd,
+}
+
+impl Packets {
+    pub fn new(kind: SockType) -> Result<Self> {
+        let pair = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC);
+        let (sender, receiver) = pair.context("cannot make a pair of sockets")?;
+        Ok(Self { sender, receiver })
+    }
+
+    fn most_bytes(&self) -> Result<usize> {
+        let buffer = getsockopt(&self.sender, sockopt::SndBuf)?;
+        Ok(buffer.saturating_sub(RESERVED))
+    }
+}
+
+pub fn obstacle(kind: SockType, task: &Task) -> Option<String> {
+    no_file(task).or_else(
+        || match Packets::new(kind).and_then(|one| one.most_bytes()) {
+            Ok(most) if task.size <= most => None,
+            Ok(most) => Some(format!(
+                "its messages hold at most {most} bytes here; for more: sysctl net.core.wmem_default={}",
+                task.size + RESERVED
+            )),
+            Err(error) => Some(format!("{error:#}")),
+        },
+    )
+}
+
+pub fn send_whole(socket: &OwnedFd, message: &[u8]) -> Result<()> {
+    send(socket.as_raw_fd(), message, MsgFlags::MSG_NOSIGNAL).context("cannot send a message")?;
+    Ok(())
+}
+
+pub fn receive_whole(socket: &OwnedFd, message: &mut [u8]) -> Result<usize> {
+    recv(socket.as_raw_fd(), message, MsgFlags::empty()).context("cannot receive a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::pinning::Placement;
+    use crate::mechanisms::Shape;
+
+    fn stream_of(size: usize) -> Task {
+        Task {
+            size,
+            placement: Placement::SameCpu,
+            shape: Shape::Stream,
+        }
+    }
+
+    #[test]
+    fn the_largest_message_that_is_promised_goes_and_one_more_byte_does_not() {
+        for kind in [SockType::SeqPacket, SockType::Datagram] {
+            let packets = Packets::new(kind).unwrap();
+            let most = packets.most_bytes().unwrap();
+            assert_eq!(obstacle(kind, &stream_of(most)), None);
+            send_whole(&packets.sender, &vec![1; most]).unwrap();
+            let reason = obstacle(kind, &stream_of(most + 1)).unwrap();
+            assert!(reason.contains("net.core.wmem_default"), "{reason}");
+            assert!(send_whole(&packets.sender, &vec![1; most + 1]).is_err());
+        }
+    }
+
+    #[test]
+    fn messages_stay_apart() {
+        for kind in [SockType::SeqPacket, SockType::Datagram] {
+            let packets = Packets::new(kind).unwrap();
+            send_whole(&packets.sender, b"abc").unwrap();
+            send_whole(&packets.sender, b"de").unwrap();
+            let mut message = [0; 8];
+            assert_eq!(receive_whole(&packets.receiver, &mut message).unwrap(), 3);
+            assert_eq!(receive_whole(&packets.receiver, &mut message).unwrap(), 2);
+            assert_eq!(&message[..3], b"dec");
+        }
+    }
+}
