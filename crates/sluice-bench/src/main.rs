@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
+use sluice_bench::compare;
 use sluice_bench::harness::cgroup::Tree;
 use sluice_bench::harness::host::Host;
 use sluice_bench::harness::interrupt;
@@ -21,7 +22,28 @@ use sluice_bench::mechanisms::{Roster, SluicePipe};
 use sluice_bench::suites::{CachelineProbe, Plan, Suite};
 
 #[derive(Parser)]
-#[command(about = "Measure Sluice beside pipe(2), in the same run", version)]
+#[command(
+    about = "Measure Sluice beside pipe(2), in the same run",
+    version,
+    args_conflicts_with_subcommands = true
+)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    /// Without a command those of run.
+    #[command(flatten)]
+    run: Options,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure; this is done without a command, too
+    Run(Options),
+    Compare(compare::Options),
+}
+
+#[derive(Args)]
 struct Options {
     /// Load this module first and unload it afterwards
     #[arg(long, value_name = "SLUICE.KO")]
@@ -92,11 +114,18 @@ impl Options {
 }
 
 fn main() -> ExitCode {
-    match bench(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+    let CommandLine { command, run } = CommandLine::parse();
+    let (status, fault) = match command {
+        Some(Command::Compare(options)) => (compare::run(&options), ExitCode::from(2)),
+        Some(Command::Run(options)) => (bench(&options).map(|()| true), ExitCode::FAILURE),
+        None => (bench(&run).map(|()| true), ExitCode::FAILURE),
+    };
+    match status {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("sluice-bench: {error:#}");
-            ExitCode::FAILURE
+            fault
         }
     }
 }
@@ -113,11 +142,16 @@ fn measure(options: &Options) -> Result<()> {
     let outcomes = run(&plan, options.rounds())?;
     let host = Host::probe();
     print!("{}", report::text(&host, &outcomes));
+    write(&Results::new(host, &outcomes), options)?;
+    expect_no_failure(&outcomes)
+}
+
+fn write(results: &Results, options: &Options) -> Result<()> {
     if let Some(path) = &options.json {
-        Results::new(host, &outcomes).write(path)?;
+        results.write(path)?;
         println!("\nAll figures are in {}.", path.display());
     }
-    expect_no_failure(&outcomes)
+    Ok(())
 }
 
 /// The table is worth having without them, but nobody shall take it for complete.
@@ -208,8 +242,8 @@ mod tests {
 
     #[test]
     fn the_options_are_consistent_and_have_working_defaults() {
-        Options::command().debug_assert();
-        let options = Options::parse_from(["sluice-bench"]);
+        CommandLine::command().debug_assert();
+        let options = CommandLine::parse_from(["sluice-bench"]).run;
         assert!(options.size.is_empty() && options.mechanism.is_empty());
         assert_eq!(
             options.suite,
@@ -223,8 +257,8 @@ mod tests {
 
     #[test]
     fn what_is_said_goes_before_quick() {
-        let options =
-            Options::parse_from(["sluice-bench", "--quick", "--rounds", "7", "--size", "1,2"]);
+        let arguments = ["--quick", "--rounds", "7", "--size", "1,2"];
+        let options = CommandLine::parse_from([&["sluice-bench"], &arguments[..]].concat()).run;
         assert_eq!(
             (options.rounds(), options.duration()),
             (7, Duration::from_millis(200))
@@ -242,9 +276,30 @@ mod tests {
             ["--suite", "all"],
         ] {
             assert!(
-                Options::try_parse_from([&["sluice-bench"], &arguments[..]].concat()).is_err(),
+                CommandLine::try_parse_from([&["sluice-bench"], &arguments[..]].concat()).is_err(),
                 "{arguments:?}"
             );
         }
+    }
+
+    #[test]
+    fn run_is_what_is_done_without_a_command() {
+        let line = CommandLine::parse_from(["sluice-bench", "run", "--rounds", "7"]);
+        assert!(matches!(line.command, Some(Command::Run(options)) if options.rounds() == 7));
+        assert!(
+            CommandLine::parse_from(["sluice-bench", "--quick"])
+                .command
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn two_files_are_needed_to_compare() {
+        let parse = |files: &[&str]| {
+            CommandLine::try_parse_from([&["sluice-bench", "compare"], files].concat()).is_ok()
+        };
+        assert!(parse(&["a.json", "b.json", "--threshold", "5"]));
+        assert!(!parse(&["a.json"]));
+        assert!(!parse(&["a.json", "b.json", "--threshold", "-5"]));
     }
 }
