@@ -4,5 +4,6 @@
 
 pub mod compare;
 pub mod harness;
+pub mod html;
 pub mod mechanisms;
 pub mod suites;

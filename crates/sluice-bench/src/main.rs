@@ -18,6 +18,7 @@ use sluice_bench::harness::progress::Progress;
 use sluice_bench::harness::report;
 use sluice_bench::harness::rounds::{Outcome, Skip};
 use sluice_bench::harness::rows::Results;
+use sluice_bench::html;
 use sluice_bench::mechanisms::{Roster, SluicePipe};
 use sluice_bench::suites::{CachelineProbe, Plan, Suite};
 
@@ -80,6 +81,10 @@ struct Options {
     /// Write the results here, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+
+    /// Write a report with plots here, one page that needs no network
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 fn positive(text: &str) -> Result<usize, String> {
@@ -150,6 +155,10 @@ fn write(results: &Results, options: &Options) -> Result<()> {
     if let Some(path) = &options.json {
         results.write(path)?;
         println!("\nAll figures are in {}.", path.display());
+    }
+    if let Some(path) = &options.html {
+        html::write(results, path)?;
+        println!("The report with plots is {}.", path.display());
     }
     Ok(())
 }
