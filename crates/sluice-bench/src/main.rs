@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
+use sluice_bench::compare;
 use sluice_bench::harness::cgroup::Tree;
 use sluice_bench::harness::host::Host;
 use sluice_bench::harness::interrupt;
@@ -17,12 +18,34 @@ use sluice_bench::harness::progress::Progress;
 use sluice_bench::harness::report;
 use sluice_bench::harness::rounds::{Outcome, Skip};
 use sluice_bench::harness::rows::Results;
+use sluice_bench::html;
 use sluice_bench::mechanisms::{Roster, SluicePipe};
 use sluice_bench::reports;
 use sluice_bench::suites::{CachelineProbe, Plan, Suite, waking_cost};
 
 #[derive(Parser)]
-#[command(about = "Measure Sluice beside pipe(2), in the same run", version)]
+#[command(
+    about = "Measure Sluice beside pipe(2), in the same run",
+    version,
+    args_conflicts_with_subcommands = true
+)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    /// Without a command those of run.
+    #[command(flatten)]
+    run: Options,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure; this is done without a command, too
+    Run(Options),
+    Compare(compare::Options),
+}
+
+#[derive(Args)]
 struct Options {
     /// Load this module first and unload it afterwards
     #[arg(long, value_name = "SLUICE.KO")]
@@ -59,6 +82,10 @@ struct Options {
     /// Write the results here, too
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+
+    /// Write a report with plots here, one page that needs no network
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 fn positive(text: &str) -> Result<usize, String> {
@@ -93,11 +120,18 @@ impl Options {
 }
 
 fn main() -> ExitCode {
-    match bench(&Options::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+    let CommandLine { command, run } = CommandLine::parse();
+    let (status, fault) = match command {
+        Some(Command::Compare(options)) => (compare::run(&options), ExitCode::from(2)),
+        Some(Command::Run(options)) => (bench(&options).map(|()| true), ExitCode::FAILURE),
+        None => (bench(&run).map(|()| true), ExitCode::FAILURE),
+    };
+    match status {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("sluice-bench: {error:#}");
-            ExitCode::FAILURE
+            fault
         }
     }
 }
@@ -119,11 +153,20 @@ fn measure(options: &Options) -> Result<()> {
     if let Some(text) = reports::text(&results.rows) {
         print!("\n{text}");
     }
+    write(&results, options)?;
+    expect_no_failure(&outcomes)
+}
+
+fn write(results: &Results, options: &Options) -> Result<()> {
     if let Some(path) = &options.json {
         results.write(path)?;
         println!("\nAll figures are in {}.", path.display());
     }
-    expect_no_failure(&outcomes)
+    if let Some(path) = &options.html {
+        html::write(results, path)?;
+        println!("The report with plots is {}.", path.display());
+    }
+    Ok(())
 }
 
 /// The table is worth having without them, but nobody shall take it for complete.
@@ -215,8 +258,8 @@ mod tests {
 
     #[test]
     fn the_options_are_consistent_and_have_working_defaults() {
-        Options::command().debug_assert();
-        let options = Options::parse_from(["sluice-bench"]);
+        CommandLine::command().debug_assert();
+        let options = CommandLine::parse_from(["sluice-bench"]).run;
         assert!(options.size.is_empty() && options.mechanism.is_empty());
         assert_eq!(
             options.suite,
@@ -238,8 +281,8 @@ mod tests {
 
     #[test]
     fn what_is_said_goes_before_quick() {
-        let options =
-            Options::parse_from(["sluice-bench", "--quick", "--rounds", "7", "--size", "1,2"]);
+        let arguments = ["--quick", "--rounds", "7", "--size", "1,2"];
+        let options = CommandLine::parse_from([&["sluice-bench"], &arguments[..]].concat()).run;
         assert_eq!(
             (options.rounds(), options.duration()),
             (7, Duration::from_millis(200))
@@ -257,9 +300,30 @@ mod tests {
             ["--suite", "all"],
         ] {
             assert!(
-                Options::try_parse_from([&["sluice-bench"], &arguments[..]].concat()).is_err(),
+                CommandLine::try_parse_from([&["sluice-bench"], &arguments[..]].concat()).is_err(),
                 "{arguments:?}"
             );
         }
+    }
+
+    #[test]
+    fn run_is_what_is_done_without_a_command() {
+        let line = CommandLine::parse_from(["sluice-bench", "run", "--rounds", "7"]);
+        assert!(matches!(line.command, Some(Command::Run(options)) if options.rounds() == 7));
+        assert!(
+            CommandLine::parse_from(["sluice-bench", "--quick"])
+                .command
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn two_files_are_needed_to_compare() {
+        let parse = |files: &[&str]| {
+            CommandLine::try_parse_from([&["sluice-bench", "compare"], files].concat()).is_ok()
+        };
+        assert!(parse(&["a.json", "b.json", "--threshold", "5"]));
+        assert!(!parse(&["a.json"]));
+        assert!(!parse(&["a.json", "b.json", "--threshold", "-5"]));
     }
 }

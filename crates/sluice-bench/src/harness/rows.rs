@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::class::Class;
+use super::file;
 use super::host::Host;
 use super::pinning::Placement;
 use super::rounds::{Headline, Measurement, Outcome, Series, Skip};
@@ -106,17 +107,8 @@ impl Results {
     }
 
     pub fn write(&self, path: &Path) -> Result<()> {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)
-                .with_context(|| format!("cannot make the folder {}", folder.display()))?;
-        }
         let text = serde_json::to_string_pretty(self)?;
-        fs::write(path, text + "\n").with_context(|| {
-            format!(
-                "cannot write the results to {}; give another place with --json",
-                path.display()
-            )
-        })
+        file::write(path, &(text + "\n"), "results", "--json")
     }
 
     pub fn read(path: &Path) -> Result<Self> {

@@ -62,6 +62,31 @@ pub fn rate_range(min: f64, max: f64) -> String {
     range(min, max, &RATES)
 }
 
+/// As few figures as tell this value: what is written beside an axis is round.
+pub fn figures_short(value: f64) -> String {
+    let text = figures(value);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').into(),
+        false => text,
+    }
+}
+
+fn tick(value: f64, units: &[&str; 4]) -> String {
+    if value == 0.0 {
+        return "0".into();
+    }
+    let (divisor, unit) = scale(value, units);
+    format!("{} {unit}", figures_short(value / divisor))
+}
+
+pub fn time_tick(ns: f64) -> String {
+    tick(ns, &TIMES)
+}
+
+pub fn rate_tick(rate: f64) -> String {
+    tick(rate, &RATES)
+}
+
 /// How many of something there are each second.
 pub fn per_second(count: f64) -> String {
     let (divisor, prefix) = scale(count, &COUNTS);
@@ -120,6 +145,17 @@ mod tests {
         assert_eq!(nanosecond_range(790.0, 2.82e6), "790 ns … 2.82 ms");
         assert_eq!(per_second(123_400.0), "123 k/s");
         assert_eq!(per_second(7.0), "7.00/s");
+    }
+
+    #[test]
+    fn what_is_round_is_written_short() {
+        assert_eq!(time_tick(1000.0), "1 µs");
+        assert_eq!(rate_tick(2.5e6), "2.5 MB/s");
+        assert_eq!(rate_tick(0.0), "0");
+        assert_eq!(
+            [0.5, 1.25, 10.0, 200.0].map(figures_short),
+            ["0.5", "1.25", "10", "200"]
+        );
     }
 
     #[test]

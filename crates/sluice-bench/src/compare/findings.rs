@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which rows belong together, and what of them can be said.
+
+use serde::Serialize;
+
+use crate::harness::host::Host;
+use crate::harness::pinning::Placement;
+use crate::harness::rows::{Results, Row};
+use crate::harness::samples::Spread;
+use crate::mechanisms::Waiting;
+
+/// What a row is about.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Key {
+    pub suite: String,
+    pub title: String,
+    pub mechanism: String,
+    pub label: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Waiting>,
+}
+
+impl Key {
+    fn of(row: &Row) -> Self {
+        Self {
+            suite: row.suite.clone(),
+            title: row.title.clone(),
+            mechanism: row.mechanism.clone(),
+            label: row.label.clone(),
+            size: row.size,
+            placement: row.placement,
+            waiting: row.waiting,
+        }
+    }
+
+    /// What was skipped does not tell how it would have waited.
+    fn matches(&self, other: &Self) -> bool {
+        let waits_alike =
+            self.waiting == other.waiting || self.waiting.is_none() || other.waiting.is_none();
+        let without = |key: &Self| Self {
+            waiting: None,
+            ..key.clone()
+        };
+        waits_alike && without(self) == without(other)
+    }
+
+    pub fn is_ours(&self) -> bool {
+        self.mechanism.starts_with("sluice")
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    Faster,
+    Slower,
+    WithinSpread,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Compared {
+    #[serde(flatten)]
+    pub key: Key,
+    pub unit: String,
+    pub before: Range,
+    pub after: Range,
+    /// By how much the quoted figure rose, in percent of what it was.
+    pub percent: f64,
+    pub change: Change,
+    pub noisy: bool,
+}
+
+/// The quoted figure, and the smallest and largest of the rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Range {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+/// In both runs, and yet not to be compared.
+#[derive(Clone, Debug, Serialize)]
+pub struct Apart {
+    #[serde(flatten)]
+    pub key: Key,
+    pub why: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    pub compared: Vec<Compared>,
+    pub apart: Vec<Apart>,
+    pub only_before: Vec<Key>,
+    pub only_after: Vec<Key>,
+}
+
+impl Comparison {
+    /// What of ours became slower, beyond the spread and by more than so many percent.
+    pub fn ours_slower_by_more_than(&self, percent: f64) -> Vec<&Compared> {
+        let beyond = |one: &&Compared| {
+            one.key.is_ours() && one.change == Change::Slower && one.percent.abs() > percent
+        };
+        self.compared.iter().filter(beyond).collect()
+    }
+
+    pub fn compares_ours(&self) -> bool {
+        self.compared.iter().any(|one| one.key.is_ours())
+    }
+}
+
+pub fn compare(before: &Results, after: &Results) -> Comparison {
+    let other_host = different_host(&before.host, &after.host);
+    let mut comparison = Comparison {
+        compared: Vec::new(),
+        apart: Vec::new(),
+        only_before: only_in(&before.rows, &after.rows),
+        only_after: only_in(&after.rows, &before.rows),
+    };
+    for old in &before.rows {
+        let key = Key::of(old);
+        let Some(new) = after.rows.iter().find(|new| Key::of(new).matches(&key)) else {
+            continue;
+        };
+        // In neither run was there anything to compare.
+        if old.median.is_none() && new.median.is_none() {
+            continue;
+        }
+        match other_host
+            .clone()
+            .map_or_else(|| judge(&key, old, new), Err)
+        {
+            Ok(compared) => comparison.compared.push(compared),
+            Err(why) => comparison.apart.push(Apart { key, why }),
+        }
+    }
+    comparison
+}
+
+/// What was measured in one run and is not even skipped in the other.
+fn only_in(rows: &[Row], others: &[Row]) -> Vec<Key> {
+    let others: Vec<Key> = others.iter().map(Key::of).collect();
+    let measured = rows.iter().filter(|row| row.median.is_some());
+    let keys = measured.map(Key::of);
+    keys.filter(|key| !others.iter().any(|other| other.matches(key)))
+        .collect()
+}
+
+/// The kernel may differ: a new one is a reason to compare.
+fn different_host(before: &Host, after: &Host) -> Option<String> {
+    let facts = |host: &Host| {
+        [
+            ("name", host.name.clone()),
+            ("processor", host.cpu.clone()),
+            ("number of processors", host.cpus.to_string()),
+            ("accelerator", host.accelerator.clone()),
+            ("clock", host.clocksource.clone()),
+        ]
+    };
+    let differing = facts(before)
+        .into_iter()
+        .zip(facts(after))
+        .filter(|(old, new)| old != new);
+    let told: Vec<String> = differing
+        .map(|((what, old), (_, new))| format!("{what} {old} before, {new} after"))
+        .collect();
+    (!told.is_empty()).then(|| format!("other host: {}", told.join("; ")))
+}
+
+/// Or why nothing can be said.
+fn judge(key: &Key, old: &Row, new: &Row) -> Result<Compared, String> {
+    let before = range(old).map_err(|why| format!("before: {why}"))?;
+    let after = range(new).map_err(|why| format!("after: {why}"))?;
+    if old.probe_class != new.probe_class {
+        let name = |row: &Row| row.probe_class.map_or("unknown", |class| class.name());
+        return Err(format!(
+            "other distance of processors: {} before, {} after",
+            name(old),
+            name(new)
+        ));
+    }
+    if old.unit != new.unit {
+        let unit = |row: &Row| row.unit.clone().unwrap_or_else(|| "unknown".into());
+        return Err(format!(
+            "other unit: {} before, {} after",
+            unit(old),
+            unit(new)
+        ));
+    }
+    let unit = old.unit.clone().unwrap_or_default();
+    Ok(Compared {
+        key: Key {
+            waiting: old.waiting.or(new.waiting),
+            ..key.clone()
+        },
+        before,
+        after,
+        percent: (after.median / before.median - 1.0) * 100.0,
+        change: change(before, after, unit == "ns"),
+        unit,
+        noisy: old.noisy_rounds.is_some() || new.noisy_rounds.is_some(),
+    })
+}
+
+fn range(row: &Row) -> Result<Range, String> {
+    if let (Some(median), Some([min, max])) = (row.median, row.spread) {
+        return match median > 0.0 {
+            true => Ok(Range { median, min, max }),
+            false => Err(format!("its figure is {median}")),
+        };
+    }
+    let fate = match row.failed {
+        Some(true) => "failed",
+        _ => "skipped",
+    };
+    Err(format!(
+        "{fate}: {}",
+        row.skipped.as_deref().unwrap_or("no reason is given")
+    ))
+}
+
+fn change(before: Range, after: Range, less_is_better: bool) -> Change {
+    let spread = |range: Range| Spread {
+        median: range.median,
+        min: range.min,
+        max: range.max,
+    };
+    if spread(before).overlaps(&spread(after)) {
+        return Change::WithinSpread;
+    }
+    match (after.median < before.median) == less_is_better {
+        true => Change::Faster,
+        false => Change::Slower,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::text::tests::{results, row};
+    use crate::harness::class::Class;
+
+    fn only(comparison: &Comparison) -> &Compared {
+        let [compared] = &comparison.compared[..] else {
+            panic!("one row is compared: {comparison:?}");
+        };
+        compared
+    }
+
+    fn one(before: Row, after: Row) -> Comparison {
+        compare(&results(vec![before]), &results(vec![after]))
+    }
+
+    fn latency(median: f64, spread: [f64; 2]) -> Row {
+        row("sluice-pipe", "ns", median, spread)
+    }
+
+    fn rate(median: f64, spread: [f64; 2]) -> Row {
+        row("sluice-pipe", "bytes/s", median, spread)
+    }
+
+    #[test]
+    fn equal_runs_differ_in_nothing() {
+        let same = latency(10.0, [9.0, 11.0]);
+        let comparison = one(same.clone(), same);
+        let compared = only(&comparison);
+        assert_eq!(
+            (compared.change, compared.percent),
+            (Change::WithinSpread, 0.0)
+        );
+        assert!(comparison.ours_slower_by_more_than(0.0).is_empty());
+        assert!(
+            comparison.apart.is_empty()
+                && comparison.only_before.is_empty()
+                && comparison.only_after.is_empty()
+        );
+    }
+
+    #[test]
+    fn faster_and_slower_follow_the_unit() {
+        let change = |before, after| only(&one(before, after)).change;
+        let (low, high) = ([9.0, 11.0], [19.0, 21.0]);
+        assert_eq!(
+            change(latency(20.0, high), latency(10.0, low)),
+            Change::Faster
+        );
+        assert_eq!(
+            change(latency(10.0, low), latency(20.0, high)),
+            Change::Slower
+        );
+        assert_eq!(change(rate(20.0, high), rate(10.0, low)), Change::Slower);
+        assert_eq!(change(rate(10.0, low), rate(20.0, high)), Change::Faster);
+    }
+
+    #[test]
+    fn what_overlaps_is_no_change_however_far_the_medians_are_apart() {
+        let comparison = one(latency(10.0, [9.0, 30.0]), latency(29.0, [12.0, 31.0]));
+        assert_eq!(only(&comparison).change, Change::WithinSpread);
+        assert!(comparison.ours_slower_by_more_than(0.0).is_empty());
+    }
+
+    #[test]
+    fn only_what_is_ours_and_past_the_threshold_counts() {
+        let slower = one(latency(10.0, [9.0, 11.0]), latency(12.0, [11.5, 13.0]));
+        assert_eq!(slower.ours_slower_by_more_than(19.9).len(), 1);
+        assert!(slower.ours_slower_by_more_than(20.1).is_empty());
+        let fallen = one(rate(10.0, [9.0, 11.0]), rate(8.0, [7.0, 8.5]));
+        assert_eq!(fallen.ours_slower_by_more_than(19.9).len(), 1);
+        assert!(fallen.ours_slower_by_more_than(20.1).is_empty());
+        let pipe = |median, spread| row("pipe", "ns", median, spread);
+        let theirs = one(pipe(10.0, [9.0, 11.0]), pipe(20.0, [19.0, 21.0]));
+        assert!(theirs.ours_slower_by_more_than(0.0).is_empty() && !theirs.compares_ours());
+    }
+
+    #[test]
+    fn rows_of_one_run_only_are_named() {
+        let pipe = row("pipe", "ns", 1.0, [1.0, 1.0]);
+        let ours = latency(1.0, [1.0, 1.0]);
+        let comparison = compare(
+            &results(vec![pipe.clone(), ours.clone()]),
+            &results(vec![pipe.clone()]),
+        );
+        assert_eq!(comparison.only_before, [Key::of(&ours)]);
+        let comparison = compare(
+            &results(vec![pipe.clone()]),
+            &results(vec![pipe, ours.clone()]),
+        );
+        assert_eq!(comparison.only_after, [Key::of(&ours)]);
+        assert_eq!(comparison.compared.len(), 1);
+    }
+
+    #[test]
+    fn other_sizes_and_ways_of_waiting_are_other_rows() {
+        let sleeps = Row {
+            waiting: Some(Waiting::Sleep),
+            ..latency(1.0, [1.0, 1.0])
+        };
+        let larger = Row {
+            size: Some(64),
+            ..sleeps.clone()
+        };
+        let spins = Row {
+            waiting: Some(Waiting::Spin),
+            ..sleeps.clone()
+        };
+        for other in [larger, spins] {
+            let comparison = one(sleeps.clone(), other);
+            assert!(comparison.compared.is_empty());
+            assert_eq!(
+                (comparison.only_before.len(), comparison.only_after.len()),
+                (1, 1)
+            );
+        }
+    }
+
+    #[test]
+    fn other_classes_and_hosts_are_listed_and_not_compared() {
+        let near = Row {
+            probe_class: Some(Class::Near),
+            ..latency(10.0, [10.0, 10.0])
+        };
+        let far = Row {
+            probe_class: Some(Class::Far),
+            ..latency(90.0, [90.0, 90.0])
+        };
+        let comparison = one(near.clone(), far);
+        assert!(comparison.compared.is_empty() && !comparison.compares_ours());
+        assert_eq!(
+            comparison.apart[0].why,
+            "other distance of processors: near before, far after"
+        );
+
+        let mut elsewhere = results(vec![near.clone()]);
+        elsewhere.host.accelerator = "tcg".into();
+        let comparison = compare(&results(vec![near]), &elsewhere);
+        assert!(comparison.compared.is_empty());
+        assert_eq!(
+            comparison.apart[0].why,
+            "other host: accelerator kvm before, tcg after"
+        );
+    }
+
+    #[test]
+    fn what_is_skipped_now_is_told_with_its_reason() {
+        let before = Row {
+            waiting: Some(Waiting::Sleep),
+            ..latency(1.0, [1.0, 1.0])
+        };
+        let after = Row {
+            waiting: None,
+            median: None,
+            spread: None,
+            skipped: Some("it broke".into()),
+            failed: Some(true),
+            ..before.clone()
+        };
+        let comparison = one(before, after.clone());
+        assert_eq!(comparison.apart[0].why, "after: failed: it broke");
+        let comparison = one(after.clone(), after);
+        assert!(comparison.apart.is_empty() && comparison.only_before.is_empty());
+    }
+}

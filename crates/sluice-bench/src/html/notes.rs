@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is to be known about a row beside its figures.
+
+use super::text::escape;
+use crate::harness::rows::Row;
+use crate::harness::samples::Spread;
+
+pub fn spread(row: &Row) -> Option<Spread> {
+    let ([min, max], median) = (row.spread?, row.median?);
+    Some(Spread { median, min, max })
+}
+
+pub fn less_is_better(row: &Row) -> bool {
+    row.unit.as_deref() == Some("ns")
+}
+
+/// Better or worse than what it is compared with, where the rounds of the two do not overlap.
+pub fn verdict(row: &Row, rows: &[Row]) -> Option<&'static str> {
+    let ratio = row.ratio.as_ref()?;
+    let alike = |other: &&Row| {
+        (&other.suite, &other.title, &other.label) == (&row.suite, &row.title, &ratio.to)
+    };
+    let reference = spread(rows.iter().find(alike)?)?;
+    let ours = spread(row)?;
+    Some(match ours.overlaps(&reference) {
+        true => "within spread",
+        false if (ours.median < reference.median) == less_is_better(row) => "faster",
+        false => "slower",
+    })
+}
+
+pub fn is_noisy(row: &Row) -> bool {
+    row.noisy_rounds.is_some()
+}
+
+/// The word where there is little room.
+pub fn noisy(row: &Row) -> Option<String> {
+    let noisy = row.noisy_rounds?;
+    Some(badge(
+        "noisy",
+        &format!("noisy {noisy}/{}", row.rounds.unwrap_or(noisy)),
+        "so many of the rounds: the distance of the processors would not stay the same during them",
+    ))
+}
+
+/// All but the distance of processors.
+pub fn notes(row: &Row, rows: &[Row]) -> String {
+    let verdict = verdict(row, rows).map(|verdict| {
+        let class = verdict.split(' ').next().unwrap_or_default();
+        let explained = format!(
+            "against {}",
+            row.ratio.as_ref().map_or("", |ratio| &ratio.to)
+        );
+        badge(class, verdict, &explained)
+    });
+    let across = row.ratio.as_ref().filter(|ratio| ratio.across_waiting);
+    let across = across.map(|_| {
+        badge(
+            "across",
+            "spin vs sleep",
+            "one of the two pays for its speed with processor time while it waits",
+        )
+    });
+    [verdict, across, noisy(row)]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+pub fn class(row: &Row) -> Option<String> {
+    let class = row.probe_class?;
+    let explained = "how far apart the two processors were";
+    Some(badge("class", class.name(), explained))
+}
+
+fn badge(class: &str, text: &str, explained: &str) -> String {
+    format!(
+        r#"<span class="badge {class}" title="{}">{}</span>"#,
+        escape(explained),
+        escape(text)
+    )
+}

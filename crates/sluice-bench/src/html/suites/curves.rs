@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Medians along something that is counted: the size of messages, the number of neighbours, of names. The table has a column
+//! for each count.
+
+use super::super::lines::{Line, Mark, Point};
+use super::super::looks::{self, Look};
+use super::super::notes;
+use super::super::tables;
+use super::super::text::escape;
+use super::distinct;
+use crate::harness::rows::Row;
+
+pub struct Curve<'a> {
+    pub name: String,
+    pub look: Look,
+    pub points: Vec<(usize, &'a Row)>,
+}
+
+/// What of a row is drawn: the quoted figure, or its ratio to another.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Shown {
+    Figure,
+    Ratio,
+}
+
+impl Shown {
+    /// The value, and the smallest and largest of the rounds.
+    pub fn of(self, row: &Row) -> Option<(f64, [f64; 2])> {
+        match (self, &row.ratio) {
+            (Self::Figure, _) => Some((row.median?, row.spread?)),
+            (Self::Ratio, Some(ratio)) => Some((ratio.median, [ratio.min, ratio.max])),
+            (Self::Ratio, None) => Some((1.0, [1.0, 1.0])),
+        }
+    }
+}
+
+pub fn counts(curves: &[Curve]) -> Vec<usize> {
+    let counts = curves.iter().flat_map(|curve| &curve.points);
+    let mut counts = distinct(counts.map(|(count, _)| *count));
+    counts.sort_unstable();
+    counts
+}
+
+/// All that an axis has to hold.
+pub fn values(curves: &[Curve], shown: Shown) -> Vec<f64> {
+    let points = curves.iter().flat_map(|curve| &curve.points);
+    points
+        .filter_map(|(_, row)| shown.of(row))
+        .flat_map(|(value, [min, max])| [value, min, max])
+        .collect()
+}
+
+pub fn lines(curves: &[Curve], shown: Shown) -> Vec<Line> {
+    let line = |(series, curve): (usize, &Curve)| Line {
+        series,
+        name: curve.name.clone(),
+        look: curve.look,
+        points: curve
+            .points
+            .iter()
+            .filter_map(|&(count, row)| point(count, row, shown))
+            .collect(),
+    };
+    curves.iter().enumerate().map(line).collect()
+}
+
+fn point(count: usize, row: &Row, shown: Shown) -> Option<Point> {
+    let (value, range) = shown.of(row)?;
+    Some(Point {
+        x: count as f64,
+        y: value,
+        range: Some(range),
+        mark: Some(Mark {
+            noisy: notes::is_noisy(row),
+        }),
+    })
+}
+
+pub fn table(
+    caption: &str,
+    first: &str,
+    heads: Vec<String>,
+    curves: &[Curve],
+    shown: Shown,
+) -> String {
+    let counts = counts(curves);
+    let heads: Vec<String> = std::iter::once(first.to_string()).chain(heads).collect();
+    let lines: Vec<tables::Line> = curves
+        .iter()
+        .enumerate()
+        .map(|(series, curve)| {
+            let name = looks::entry(curve.look, &curve.name);
+            let cell = |count: &usize| {
+                let row = curve.points.iter().find(|(at, _)| at == count);
+                row.map(|(_, row)| cell(row, shown)).unwrap_or_default()
+            };
+            tables::Line {
+                series: Some(series),
+                party: curve.look.party,
+                cells: std::iter::once(name)
+                    .chain(counts.iter().map(cell))
+                    .collect(),
+            }
+        })
+        .collect();
+    tables::table(caption, &heads, &lines)
+}
+
+fn cell(row: &Row, shown: Shown) -> String {
+    let [ratio, ratios] = tables::ratio(row);
+    let (main, below) = match shown {
+        Shown::Figure if ratio.is_empty() => (tables::median(row), String::new()),
+        Shown::Figure => (tables::median(row), format!("× {ratio}")),
+        Shown::Ratio if ratio.is_empty() => ("1".to_string(), String::new()),
+        Shown::Ratio => (ratio, ratios),
+    };
+    format!(
+        "{}<small>{}</small>{}",
+        escape(&main),
+        escape(&below),
+        notes::noisy(row).unwrap_or_default()
+    )
+}
+
+/// Those with the best last figure first, so that the table has the order of the lines.
+pub fn sort(curves: &mut [Curve]) {
+    let last = |curve: &Curve| {
+        let row = curve.points.last().map(|(_, row)| *row);
+        let figure = row.and_then(|row| row.median).unwrap_or(0.0);
+        match row.is_some_and(notes::less_is_better) {
+            true => figure,
+            false => -figure,
+        }
+    };
+    curves.sort_by(|one, other| last(one).total_cmp(&last(other)));
+}

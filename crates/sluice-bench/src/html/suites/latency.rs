@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Distribution functions of latencies, one figure for each set of conditions.
+
+use super::super::lines::{Axis, Line, Mark, Plot, Point, ROOM_ACROSS};
+use super::super::looks::{Look, Looks};
+use super::super::notes;
+use super::super::scale::{SHARES, Scale};
+use super::super::tables;
+use super::{Figure, distinct};
+use crate::harness::rows::Row;
+use crate::harness::units;
+
+pub fn figures(rows: &[&Row], all: &[Row], looks: &Looks) -> Vec<Figure> {
+    distinct(rows.iter().map(|row| row.title.as_str()))
+        .into_iter()
+        .filter_map(|title| {
+            let rows: Vec<&Row> = rows
+                .iter()
+                .copied()
+                .filter(|row| row.title == title)
+                .collect();
+            figure(title, &rows, all, looks)
+        })
+        .collect()
+}
+
+fn figure(title: &str, rows: &[&Row], all: &[Row], looks: &Looks) -> Option<Figure> {
+    let entries: Vec<(usize, &Row, Look)> = tables::sorted(rows)
+        .into_iter()
+        .enumerate()
+        .map(|(series, row)| (series, row, looks.get(row)))
+        .collect();
+    let lines: Vec<Line> = entries
+        .iter()
+        .map(|&(series, row, look)| line(series, row, look))
+        .collect();
+    let times = lines
+        .iter()
+        .flat_map(|line| &line.points)
+        .map(|point| point.x);
+    let plot = Plot {
+        title: format!("Distribution of latencies, {title}"),
+        x: Axis {
+            scale: Scale::logarithmic(times, ROOM_ACROSS)?,
+            label: "time".into(),
+            format: units::time_tick,
+        },
+        y: Axis {
+            scale: Scale::shares(),
+            label: "share that took no longer, stretched towards both ends".into(),
+            format: percent,
+        },
+        level: None,
+        lines,
+    };
+    Some(Figure {
+        heading: title.into(),
+        hint: distance(rows),
+        plot: plot.svg(),
+        table: tables::latencies(&format!("Latencies, {title}"), &entries, all),
+    })
+}
+
+/// Said once where it is the same for all.
+fn distance(rows: &[&Row]) -> String {
+    match distinct(rows.iter().filter_map(|row| row.probe_class))[..] {
+        [class] => format!("Distance of the two processors: {}.", class.name()),
+        _ => String::new(),
+    }
+}
+
+fn percent(share: f64) -> String {
+    let text = format!("{:.2}", share * 100.0);
+    format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+fn line(series: usize, row: &Row, look: Look) -> Line {
+    let samples = row.distribution.map_or(1, |one| one.n) as f64;
+    let mut points = Vec::new();
+    for &(time, share) in row.cdf.iter().flatten() {
+        // The longest of all samples stands for a share that only more samples would tell.
+        let share = share.min(1.0 - 0.5 / samples);
+        points.push(Point {
+            x: time as f64,
+            y: share,
+            range: None,
+            mark: None,
+        });
+        if share >= SHARES[1] {
+            break;
+        }
+    }
+    mark_percentiles(&mut points, notes::is_noisy(row));
+    Line {
+        series,
+        name: row.label.clone(),
+        look,
+        points,
+    }
+}
+
+/// At the steps that are nearest to them.
+fn mark_percentiles(points: &mut [Point], noisy: bool) {
+    for percentile in [0.5, 0.99] {
+        if let Some(point) = points.iter_mut().find(|point| point.y >= percentile) {
+            point.mark = Some(Mark { noisy });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::samples::{distribution_function, summarize};
+
+    #[test]
+    fn a_curve_rises_ends_below_one_and_has_two_marks() {
+        let samples: Vec<u64> = (1..=1000).collect();
+        let row = Row {
+            cdf: distribution_function(samples.clone()),
+            distribution: summarize(samples),
+            ..Row::default()
+        };
+        let line = line(0, &row, Look::numbered(0));
+        assert!(
+            line.points
+                .windows(2)
+                .all(|pair| pair[0].x < pair[1].x && pair[0].y < pair[1].y)
+        );
+        assert_eq!(line.points.last().unwrap().y, 0.9995);
+        let marked: Vec<f64> = line
+            .points
+            .iter()
+            .filter(|point| point.mark.is_some())
+            .map(|point| point.x)
+            .collect();
+        assert!(
+            matches!(marked[..], [500.0..530.0, 990.0..995.0]),
+            "{marked:?}"
+        );
+    }
+
+    #[test]
+    fn shares_are_told_in_percent() {
+        assert_eq!([0.01, 0.5, 0.9999].map(percent), ["1 %", "50 %", "99.99 %"]);
+    }
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The figures of each suite. Which kind of plot suits it is told by its rows, so that a new suite has figures, too.
+
+mod crowd;
+mod curves;
+mod isolation;
+mod latency;
+mod side_by_side;
+mod throughput;
+
+use super::looks::Looks;
+use super::tables;
+use super::text::{anchor, escape};
+use crate::harness::rows::{Results, Row};
+
+/// A plot and the table beside it.
+pub struct Figure {
+    pub heading: String,
+    /// How to read it, where the heading and the axes do not tell.
+    pub hint: String,
+    pub plot: String,
+    pub table: String,
+}
+
+pub struct Suite<'a> {
+    pub name: &'a str,
+    pub rows: Vec<&'a Row>,
+    pub figures: Vec<Figure>,
+}
+
+pub fn suites<'a>(results: &'a Results, looks: &Looks) -> Vec<Suite<'a>> {
+    distinct(results.rows.iter().map(|row| row.suite.as_str()))
+        .into_iter()
+        .map(|name| {
+            let rows: Vec<&Row> = results
+                .rows
+                .iter()
+                .filter(|row| row.suite == name)
+                .collect();
+            let measured: Vec<&Row> = rows
+                .iter()
+                .copied()
+                .filter(|row| row.median.is_some())
+                .collect();
+            let figures = figures(&measured, &results.rows, looks);
+            Suite {
+                name,
+                rows,
+                figures,
+            }
+        })
+        .collect()
+}
+
+/// In the order in which they first come.
+pub fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut known = Vec::new();
+    for value in values {
+        if !known.contains(&value) {
+            known.push(value);
+        }
+    }
+    known
+}
+
+fn figures(rows: &[&Row], all: &[Row], looks: &Looks) -> Vec<Figure> {
+    const FEWEST_SAMPLES: usize = 50;
+    let sampled = |row: &&Row| row.distribution.is_some_and(|one| one.n >= FEWEST_SAMPLES);
+    let sizes = distinct(rows.iter().filter_map(|row| row.size)).len();
+    match rows {
+        [] => Vec::new(),
+        _ if rows.iter().all(|row| isolation::company(row).is_some()) => {
+            isolation::figures(rows, looks)
+        }
+        _ if rows.iter().all(|row| crowd::among(row).is_some()) => crowd::figures(rows),
+        _ if rows
+            .iter()
+            .all(|row| row.unit.as_deref() == Some("bytes/s"))
+            && sizes > 1 =>
+        {
+            throughput::figures(rows, looks)
+        }
+        _ if rows.iter().all(sampled) => latency::figures(rows, all, looks),
+        _ => side_by_side::figures(rows, all, looks),
+    }
+}
+
+impl Suite<'_> {
+    pub fn title(&self) -> &str {
+        match self.name {
+            "rtt" => "Round trips",
+            "throughput" => "Throughput",
+            "wakeup" => "Waking a sleeper",
+            "isolation" => "Isolation",
+            "tar" => "tar through it",
+            "names" => "Calls by name",
+            other => other,
+        }
+    }
+
+    fn about(&self) -> &'static str {
+        match self.name {
+            "rtt" => {
+                "A message goes to another process and comes back. Each plot shows for every mechanism which share of the round trips took no longer than the time below: further left is faster, and the steeper, the steadier. Marks are at the median and at 99 %."
+            }
+            "throughput" => {
+                "One process sends as fast as it can, the other receives. Higher is faster. Bars at the marks reach from the slowest to the fastest round."
+            }
+            "wakeup" => {
+                "How long it takes from sending until a receiver that sleeps has the message. Each plot shows which share of the wake-ups took no longer than the time below: further left is faster."
+            }
+            "isolation" => {
+                "One pair of processes sends as fast as it can, first alone, then beside other pairs that stand still with full buffers or are busy themselves. A flat line is a pair that does not notice the others."
+            }
+            "tar" => {
+                "tar packs a tree of files on one side and unpacks it on the other. Most of the time is the two tars' own; no-pipe is what they take beside each other with nothing between them. Further left is faster."
+            }
+            "names" => {
+                "What a call takes among few and among many names or scopes. A flat line is a cost that does not grow with them."
+            }
+            _ => "",
+        }
+    }
+
+    pub fn anchor(&self) -> String {
+        anchor(&["suite", self.name])
+    }
+
+    pub fn figure_anchor(&self, figure: &Figure) -> String {
+        anchor(&[self.name, &figure.heading])
+    }
+
+    pub fn section(&self, all: &[Row]) -> String {
+        let figures: String = self
+            .figures
+            .iter()
+            .map(|figure| self.figure(figure))
+            .collect();
+        format!(
+            "<section id=\"{}\"><h2>{}</h2><p class=\"about\">{}</p>{figures}{}{}</section>",
+            self.anchor(),
+            escape(self.title()),
+            self.about(),
+            absent(&self.rows),
+            self.everything(all),
+        )
+    }
+
+    fn figure(&self, figure: &Figure) -> String {
+        let hint = match figure.hint.as_str() {
+            "" => String::new(),
+            hint => format!("<p class=\"hint\">{hint}</p>"),
+        };
+        format!(
+            concat!(
+                r#"<figure id="{anchor}"><figcaption><h3>{heading}</h3>{hint}</figcaption>"#,
+                r#"<div class="pair"><div class="drawing">{plot}</div>{table}</div></figure>"#
+            ),
+            anchor = self.figure_anchor(figure),
+            heading = escape(&figure.heading),
+            hint = hint,
+            plot = figure.plot,
+            table = figure.table,
+        )
+    }
+
+    fn everything(&self, all: &[Row]) -> String {
+        let measured: Vec<&Row> = self
+            .rows
+            .iter()
+            .copied()
+            .filter(|row| row.median.is_some())
+            .collect();
+        if measured.is_empty() {
+            return String::new();
+        }
+        format!(
+            "<details><summary>All figures of this suite ({} rows)</summary>{}</details>",
+            measured.len(),
+            tables::everything(&format!("All figures: {}", self.title()), &measured, all)
+        )
+    }
+}
+
+/// Who did not take part and why: each reason once, with what it concerns.
+fn absent(rows: &[&Row]) -> String {
+    let skipped = rows.iter().filter(|row| row.skipped.is_some());
+    let reasons = distinct(skipped.map(|row| (&row.label, &row.skipped, row.failed)));
+    if reasons.is_empty() {
+        return String::new();
+    }
+    let lines: String = reasons
+        .into_iter()
+        .map(|(label, reason, failed)| {
+            let same = rows.iter().filter(|row| (&row.label, &row.skipped, row.failed) == (label, reason, failed));
+            let titles = distinct(same.map(|row| row.title.as_str())).join(", ");
+            let (class, fate) = match failed {
+                Some(true) => ("failed", "failed"),
+                _ => ("skipped", "skipped"),
+            };
+            format!(
+                concat!(
+                    r#"<li class="{class}"><span class="badge {class}">{fate}</span> <b>{label}</b>: "#,
+                    r#"{reason} <span class="where">({titles})</span></li>"#
+                ),
+                class = class,
+                fate = fate,
+                label = escape(label),
+                reason = escape(reason.as_deref().unwrap_or_default()),
+                titles = escape(&titles),
+            )
+        })
+        .collect();
+    format!("<div class=\"absent\"><h3>Not measured here</h3><ul>{lines}</ul></div>")
+}

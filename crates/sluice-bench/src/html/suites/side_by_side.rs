@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Medians and ranges of their rounds, where there are too few samples for a distribution.
+
+use super::super::intervals::{Group, Interval, Plot};
+use super::super::lines::Axis;
+use super::super::looks::{Look, Looks};
+use super::super::notes;
+use super::super::scale::Scale;
+use super::super::tables;
+use super::{Figure, distinct};
+use crate::harness::rows::Row;
+use crate::harness::units;
+
+pub fn figures(rows: &[&Row], all: &[Row], looks: &Looks) -> Vec<Figure> {
+    distinct(rows.iter().map(|row| row.title.as_str()))
+        .into_iter()
+        .filter_map(|title| {
+            let rows: Vec<&Row> = rows
+                .iter()
+                .copied()
+                .filter(|row| row.title == title)
+                .collect();
+            figure(title, &rows, all, looks)
+        })
+        .collect()
+}
+
+fn figure(title: &str, rows: &[&Row], all: &[Row], looks: &Looks) -> Option<Figure> {
+    let rows = tables::sorted(rows);
+    let entries: Vec<(usize, &Row, Look)> = rows
+        .iter()
+        .enumerate()
+        .map(|(series, row)| (series, *row, looks.get(row)))
+        .collect();
+    let ends = rows.iter().filter_map(|row| row.spread).flatten();
+    let plot = Plot {
+        title: title.into(),
+        axis: axis(rows.first()?, ends)?,
+        level: None,
+        groups: entries
+            .iter()
+            .filter_map(|&(series, row, look)| group(series, row, look))
+            .collect(),
+    };
+    Some(Figure {
+        heading: title.into(),
+        hint: "Marks are medians, bars reach from the smallest to the largest round. The axis begins at 0.".into(),
+        plot: plot.svg(),
+        table: tables::latencies(title, &entries, all),
+    })
+}
+
+fn axis(row: &Row, ends: impl Iterator<Item = f64>) -> Option<Axis> {
+    let (label, format): (&str, fn(f64) -> String) = match notes::less_is_better(row) {
+        true => ("time", units::time_tick),
+        false => ("bytes each second", units::rate_tick),
+    };
+    Some(Axis {
+        scale: Scale::from_zero(ends)?,
+        label: label.into(),
+        format,
+    })
+}
+
+fn group(series: usize, row: &Row, look: Look) -> Option<Group> {
+    Some(Group {
+        label: row.label.clone(),
+        intervals: vec![Interval {
+            series,
+            name: row.label.clone(),
+            look,
+            median: row.median?,
+            range: row.spread?,
+            noisy: notes::is_noisy(row),
+        }],
+    })
+}

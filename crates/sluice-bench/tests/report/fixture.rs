@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Results as a large run has them: all kinds of rows, more mechanisms than there are colours, and text that must be escaped.
+//! The figures are made up, the same every time.
+
+use sluice_bench::harness::class::Class;
+use sluice_bench::harness::host::Host;
+use sluice_bench::harness::pinning::Placement;
+use sluice_bench::harness::rows::{Ratio, Results, Row};
+use sluice_bench::harness::samples::{Spread, distribution_function, summarize};
+use sluice_bench::mechanisms::Waiting;
+
+/// A mechanism, and how many nanoseconds its round trip takes at its best.
+const MECHANISMS: [(&str, Waiting, f64); 19] = [
+    ("pipe", Waiting::Sleep, 9000.0),
+    ("fifo", Waiting::Sleep, 9100.0),
+    ("unix-stream", Waiting::Sleep, 11_000.0),
+    ("unix-seqpacket", Waiting::Sleep, 11_800.0),
+    ("unix-dgram", Waiting::Sleep, 12_500.0),
+    ("tcp", Waiting::Sleep, 24_000.0),
+    ("posix-mq", Waiting::Sleep, 10_200.0),
+    ("sysv-mq", Waiting::Sleep, 10_900.0),
+    ("eventfd-shm", Waiting::Sleep, 8200.0),
+    ("shm-spin", Waiting::Spin, 310.0),
+    ("futex-shm", Waiting::Sleep, 7400.0),
+    ("mmap", Waiting::Spin, 420.0),
+    ("signal", Waiting::Sleep, 15_000.0),
+    ("shm-sem", Waiting::Sleep, 7900.0),
+    ("myipc", Waiting::Sleep, 9900.0),
+    ("zeromq", Waiting::Sleep, 61_000.0),
+    ("sluice-pipe", Waiting::Sleep, 7600.0),
+    ("sluice-pipe", Waiting::Spin, 1300.0),
+    ("cacheline", Waiting::Spin, 140.0),
+];
+const PLACEMENTS: [Placement; 2] = [Placement::SameCpu, Placement::TwoCpus];
+const ROUNDS: usize = 5;
+
+/// Numbers without a pattern.
+struct Chance(u64);
+
+impl Chance {
+    /// From 0 up to 1.
+    fn next(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// About this, some of them far above.
+    fn latency(&mut self, best: f64) -> u64 {
+        let tail = (1.0 - self.next()).powf(-0.35) - 1.0;
+        (best * (1.0 + 0.08 * self.next() + 0.12 * tail * self.next())) as u64
+    }
+
+    fn round(&mut self, value: f64) -> f64 {
+        value * (0.94 + 0.12 * self.next())
+    }
+}
+
+pub fn results() -> Results {
+    let mut chance = Chance(0x2545_f491_4f6c_dd1d);
+    let mut rows = Vec::new();
+    for placement in PLACEMENTS {
+        for size in [1, 1024, 4096] {
+            rows.extend(latencies("rtt", size, placement, &mut chance));
+        }
+        rows.extend(latencies("wakeup", 64, placement, &mut chance));
+        for size in [64, 256, 1024, 4096, 16_384, 65_536] {
+            rows.extend(rates(size, placement, &mut chance));
+        }
+    }
+    rows.extend(tar(&mut chance));
+    rows.extend(isolation(&mut chance));
+    rows.extend(names(&mut chance));
+    rows.push(failed());
+    Results { host: host(), rows }
+}
+
+fn host() -> Host {
+    Host {
+        name: "<bench & co>".into(),
+        kernel: "6.12.48".into(),
+        cpu: "AMD EPYC 7B13".into(),
+        cpus: 2,
+        accelerator: "tcg".into(),
+        clocksource: "tsc".into(),
+        clock_ns: 42,
+        waking_ns: Some(85_000),
+    }
+}
+
+fn label(mechanism: &str, waiting: Waiting) -> String {
+    match waiting {
+        Waiting::Spin => format!("{mechanism} (spins)"),
+        Waiting::Sleep => mechanism.into(),
+    }
+}
+
+/// Those that are measured and those that are not.
+fn each(
+    suite: &str,
+    title: &str,
+    size: Option<usize>,
+    placement: Placement,
+    mut measure: impl FnMut(Row, f64) -> Row,
+) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for (mechanism, waiting, best) in MECHANISMS {
+        let row = Row {
+            suite: suite.into(),
+            mechanism: mechanism.into(),
+            label: label(mechanism, waiting),
+            title: title.into(),
+            size,
+            placement: Some(placement),
+            ..Row::default()
+        };
+        rows.push(match (waiting, placement) {
+            (Waiting::Spin, Placement::SameCpu) => Row {
+                skipped: Some("spinning for another process needs a processor for each".into()),
+                ..row
+            },
+            _ => {
+                let row = Row {
+                    waiting: Some(waiting),
+                    processes: Some(2),
+                    rounds: Some(ROUNDS),
+                    probe_class: (placement == Placement::TwoCpus).then_some(Class::Near),
+                    noisy_rounds: (mechanism == "tcp" && placement == Placement::TwoCpus)
+                        .then_some(2),
+                    cpu_ns_per_msg: Some(best / 2.5),
+                    ..row
+                };
+                let mut row = measure(row, best);
+                row.ratio = rows.first().map(|pipe| ratio(&row, pipe));
+                row
+            }
+        });
+    }
+    rows
+}
+
+fn ratio(row: &Row, to: &Row) -> Ratio {
+    let ([min, max], median) = (row.spread.unwrap(), row.median.unwrap());
+    let reference = to.median.unwrap();
+    Ratio {
+        to: to.label.clone(),
+        across_waiting: row.waiting != to.waiting,
+        median: median / reference,
+        min: min / reference,
+        max: max / reference,
+    }
+}
+
+/// The quoted figure about this.
+fn quoted(row: Row, unit: &str, value: f64, chance: &mut Chance) -> Row {
+    let rounds: Vec<f64> = (0..ROUNDS).map(|_| chance.round(value)).collect();
+    let Spread { median, min, max } = Spread::of(&rounds).unwrap();
+    Row {
+        unit: Some(unit.into()),
+        median: Some(median),
+        spread: Some([min, max]),
+        ..row
+    }
+}
+
+fn latencies(suite: &str, size: usize, placement: Placement, chance: &mut Chance) -> Vec<Row> {
+    let title = match size {
+        1024 => format!("1 KiB {}", placement.name()),
+        4096 => format!("4 KiB {}", placement.name()),
+        _ => format!("{size} B {}", placement.name()),
+    };
+    each(suite, &title, Some(size), placement, |row, best| {
+        let best = best + size as f64 * 0.2;
+        let samples: Vec<u64> = (0..4000).map(|_| chance.latency(best)).collect();
+        Row {
+            cdf: distribution_function(samples.clone()),
+            distribution: summarize(samples),
+            ..quoted(row, "ns", best * 1.05, chance)
+        }
+    })
+}
+
+fn rates(size: usize, placement: Placement, chance: &mut Chance) -> Vec<Row> {
+    let size_words = match size {
+        0..1024 => format!("{size} B"),
+        _ => format!("{} KiB", size / 1024),
+    };
+    let title = format!("{size_words} {}", placement.name());
+    each("throughput", &title, Some(size), placement, |row, best| {
+        let rate = size as f64 * 1e9 / (best.powf(0.7) + size as f64 * 0.3);
+        Row {
+            msgs_per_s: Some(rate / size as f64),
+            ..quoted(row, "bytes/s", rate, chance)
+        }
+    })
+}
+
+fn tar(chance: &mut Chance) -> Vec<Row> {
+    let title = "4.68 MB in 763 files two-cpus";
+    let mut rows = each("tar", title, None, Placement::TwoCpus, |row, best| {
+        quoted(row, "ns", 1.1e8 + best * 5000.0, chance)
+    });
+    rows.retain(|row| {
+        matches!(
+            row.mechanism.as_str(),
+            "pipe" | "fifo" | "unix-stream" | "sluice-pipe"
+        )
+    });
+    let floor = Row {
+        mechanism: "no-pipe".into(),
+        label: "no-pipe".into(),
+        ..quoted(rows[0].clone(), "ns", 9e7, chance)
+    };
+    rows.push(floor);
+    rows
+}
+
+fn isolation(chance: &mut Chance) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for (mechanism, waiting, best) in MECHANISMS {
+        let title = format!("{} 1 KiB two-cpus", label(mechanism, waiting));
+        let row = Row {
+            suite: "isolation".into(),
+            mechanism: mechanism.into(),
+            title,
+            size: Some(1024),
+            placement: Some(Placement::TwoCpus),
+            waiting: Some(waiting),
+            rounds: Some(ROUNDS),
+            ..Row::default()
+        };
+        let rate = 1024e9 / best.powf(0.7);
+        let alone = Row {
+            label: "alone".into(),
+            processes: Some(2),
+            ..quoted(row.clone(), "bytes/s", rate, chance)
+        };
+        rows.push(alone.clone());
+        for (kind, cost) in [("stalled", 0.01), ("busy", 0.5)] {
+            for pairs in [1, 3, 5, 7] {
+                let mut beside = Row {
+                    label: format!("beside {pairs} {kind}"),
+                    processes: Some(2 + 2 * pairs),
+                    ..quoted(
+                        row.clone(),
+                        "bytes/s",
+                        rate / (1.0 + cost * pairs as f64),
+                        chance,
+                    )
+                };
+                beside.ratio = Some(ratio(&beside, &alone));
+                rows.push(beside);
+            }
+        }
+    }
+    rows
+}
+
+fn names(chance: &mut Chance) -> Vec<Row> {
+    let operations = [
+        "create",
+        "attach",
+        "list, a name",
+        "list by 10, a name",
+        "info",
+        "unlink",
+    ];
+    let mut rows: Vec<Row> = Vec::new();
+    for (number, operation) in operations.iter().enumerate() {
+        for (what, counts) in [
+            ("names", &[10, 100, 1000, 10_000][..]),
+            ("scopes", &[10, 100, 1000]),
+        ] {
+            if what == "scopes" && *operation != "attach" {
+                continue;
+            }
+            let begin = rows.len();
+            for &count in counts {
+                let cost = 900.0 * (number + 1) as f64 * (1.0 + (count as f64).log10() * 0.04);
+                let row = Row {
+                    suite: "names".into(),
+                    mechanism: "sluice-pipe".into(),
+                    label: format!("among {count} {what}"),
+                    title: (*operation).into(),
+                    placement: Some(Placement::SameCpu),
+                    waiting: Some(Waiting::Sleep),
+                    rounds: Some(ROUNDS),
+                    ..Row::default()
+                };
+                let mut row = quoted(row, "ns", cost, chance);
+                row.ratio = rows.get(begin).map(|fewest| ratio(&row, fewest));
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}
+
+fn failed() -> Row {
+    Row {
+        suite: "tar".into(),
+        mechanism: "<script>alert(1)</script>".into(),
+        label: "<script>alert(1)</script>".into(),
+        title: "4.68 MB in 763 files two-cpus".into(),
+        placement: Some(Placement::TwoCpus),
+        skipped: Some("message 7 came back \"changed\" & late".into()),
+        failed: Some(true),
+        ..Row::default()
+    }
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The report as text, and as a browser shows it.
+
+mod browser;
+mod fixture;
+
+use browser::{Findings, open};
+use sluice_bench::harness::rows::Results;
+use sluice_bench::html::page;
+
+fn without(text: &str, begin: &str, end: &str) -> String {
+    let (before, rest) = text.split_once(begin).unwrap();
+    let (_, after) = rest.split_once(end).unwrap();
+    format!("{before}{after}")
+}
+
+#[test]
+fn every_mechanism_and_every_reason_is_in_it() {
+    let results = fixture::results();
+    let page = page(&results);
+    for row in results.rows.iter().filter(|row| row.failed.is_none()) {
+        let names = [&row.mechanism, &row.label, &row.title];
+        assert!(
+            names.iter().all(|name| page.contains(name.as_str())),
+            "{row:?}"
+        );
+        if let Some(reason) = &row.skipped {
+            assert!(page.contains(reason), "{reason}");
+        }
+    }
+    let measured = results
+        .rows
+        .iter()
+        .filter(|row| row.median.is_some())
+        .count();
+    let full: usize = page
+        .split("<details>")
+        .skip(1)
+        .map(|part| {
+            let table = part
+                .split_once("<tbody>")
+                .unwrap()
+                .1
+                .split_once("</tbody>")
+                .unwrap()
+                .0;
+            table.matches("<tr").count()
+        })
+        .sum();
+    assert_eq!(
+        full, measured,
+        "each measured row has its line among all figures"
+    );
+}
+
+#[test]
+fn text_from_outside_is_escaped() {
+    let page = page(&fixture::results());
+    assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+    assert!(page.contains("&quot;changed&quot; &amp; late"));
+    assert!(page.contains("&lt;bench &amp; co&gt;"));
+    assert!(!page.contains("<script>alert") && !page.contains("<bench"));
+}
+
+#[test]
+fn what_is_noisy_or_failed_has_its_mark_and_what_is_not_has_none() {
+    let mut results = fixture::results();
+    let marked = page(&results);
+    assert!(marked.contains("noisy 2/5") && marked.contains("class=\"mark noisy\""));
+    assert!(marked.contains("<span class=\"badge failed\">failed</span>"));
+    for row in &mut results.rows {
+        (row.noisy_rounds, row.failed) = (None, None);
+    }
+    let clean = page(&results);
+    for mark in ["class=\"mark noisy\"", "badge noisy", "badge failed"] {
+        assert!(!clean.contains(mark), "{mark}");
+    }
+}
+
+#[test]
+fn nothing_is_fetched() {
+    let page = without(&page(&fixture::results()), "<style>", "</style>");
+    for reference in ["http:", "https:", "//", "src=", "<link", "url(", "@import"] {
+        // The script's comment begins with two slashes.
+        let page = without(&page, "<script>", "</script>");
+        assert!(!page.contains(reference), "{reference}");
+    }
+    assert!(
+        page.split("href=\"")
+            .skip(1)
+            .all(|link| link.starts_with('#'))
+    );
+}
+
+#[test]
+fn a_run_without_rows_has_a_page() {
+    let empty = Results {
+        rows: Vec::new(),
+        ..fixture::results()
+    };
+    assert!(page(&empty).contains("Nothing of ours was measured"));
+}
+
+#[test]
+fn what_is_linked_is_there_once() {
+    let page = page(&fixture::results());
+    for link in page.split("href=\"#").skip(1) {
+        let anchor = format!("id=\"{}\"", link.split_once('"').unwrap().0);
+        assert_eq!(page.matches(&anchor).count(), 1, "{anchor}");
+    }
+}
+
+#[test]
+#[ignore = "needs Chromium; vm/packages-install installs it, and make check runs this"]
+fn a_browser_shows_all_of_it_and_has_nothing_to_complain_about() {
+    let page = page(&fixture::results());
+    let plots = page.matches("<svg class=\"plot\"").count();
+    let series = page.matches("<g class=\"series").count();
+    for width in [1280, 400] {
+        for scheme in ["light", "dark"] {
+            let found = open(&page, width, scheme).unwrap();
+            let expected = Findings {
+                plots,
+                series,
+                width,
+                dark: scheme == "dark",
+                ..Findings::default()
+            };
+            assert_eq!(found, expected);
+        }
+    }
+}
+
+/// Or else the test above would find nothing whatever the page is like.
+#[test]
+#[ignore = "needs Chromium; vm/packages-install installs it, and make check runs this"]
+fn a_browser_tells_of_what_is_wrong() {
+    let page = page(&fixture::results());
+    let look = |broken: String| open(&broken, 400, "light").unwrap();
+    let complaints = |broken: String| look(broken).complaints;
+    let wide = page.replacen("<main>", "<main><p style='width: 2000px'>x</p>", 1);
+    assert!(look(wide).overflow > 0);
+    let empty = page.replacen(
+        "</title><path class=\"line\" d=\"M",
+        "</title><path class=\"line\" d=\"M0 0\" data-was=\"",
+        1,
+    );
+    assert_eq!(look(empty).invisible.len(), 1);
+    let not_a_number = page.replacen(
+        "</title><path class=\"line\" d=\"M",
+        "</title><path class=\"line\" d=\"MNaN ",
+        1,
+    );
+    assert!(!complaints(not_a_number).is_empty());
+    let faulty = page.replacen(
+        "<script>",
+        "<script>console.warn('hm');</script><script>",
+        1,
+    );
+    assert!(!complaints(faulty).is_empty());
+}
