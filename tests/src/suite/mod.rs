@@ -23,6 +23,7 @@ mod isolation;
 mod kill;
 mod library;
 mod lifetime;
+mod myipc;
 mod no_cgroup2;
 mod open;
 mod pages;
@@ -70,6 +71,7 @@ pub const TOPICS: &[Topic] = &[
     ctl_races::TOPIC,
     library::TOPIC,
     command::TOPIC,
+    myipc::TOPIC,
     stress::TOPIC,
     no_cgroup2::TOPIC,
 ];
