@@ -24,7 +24,7 @@ check: ## build and pass every test, on every kernel
 shell: ## a prompt in the VM with the module loaded
 	@vm/shell $(KERNEL)
 
-bench: ## measure against pipe(2) in the VM
+bench: ## measure against pipe(2) and a naive driver in the VM
 	@vm/program $(KERNEL) sluice-bench --json build/bench/results.json
 
 format: ## layout of Rust and shell sources

@@ -14,6 +14,7 @@ pub mod report;
 pub mod rounds;
 pub mod rows;
 pub mod samples;
+pub mod shared;
 pub mod table;
 pub mod terminal;
 pub mod units;

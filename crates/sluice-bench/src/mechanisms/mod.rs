@@ -4,6 +4,7 @@
 
 mod apart;
 mod cacheline;
+mod myipc;
 mod pipe;
 mod roster;
 mod sluice_pipe;
@@ -11,16 +12,19 @@ mod stream;
 
 use std::os::fd::BorrowedFd;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::harness::pinning::Placement;
 
 pub use apart::Apart;
 pub use cacheline::Cacheline;
+pub use myipc::MyIpc;
 pub use pipe::Pipe;
 pub use roster::Roster;
 pub use sluice_pipe::SluicePipe;
+#[cfg(test)]
+pub(crate) use stream::{StreamReceiver, StreamSender};
 
 /// What a waiting process does meanwhile. Only like is compared with like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +49,10 @@ pub enum Shape {
     Question,
     /// As many as fit.
     Stream,
+    /// As many as fit, beside pairs that are stalled.
+    Beside,
+    /// As many as fit, of several pairs that know nothing of each other and use the same name.
+    Strangers,
     /// Programs that know nothing of us read and write it as a file.
     File,
 }
@@ -70,6 +78,12 @@ pub trait Mechanism {
 
     /// A new link for messages of so many bytes, made before the two processes are.
     fn link(&self, size: usize) -> Result<Box<dyn Link>>;
+
+    /// A link for each of several pairs that are in cgroups of their own and have nothing but the name in common. None of
+    /// them is ever ended: all are killed.
+    fn strangers(&self, _pairs: usize, _size: usize) -> Result<Vec<Box<dyn Link>>> {
+        bail!("{} has no name by which strangers could meet", self.name())
+    }
 }
 
 /// One direction between two processes.

@@ -8,7 +8,7 @@ use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 
 use super::stream::{StreamReceiver, StreamSender};
-use super::{Link, Mechanism, Receiver, Sender, Waiting};
+use super::{Link, Mechanism, Receiver, Sender, Shape, Task, Waiting};
 
 pub struct Pipe;
 
@@ -19,6 +19,11 @@ impl Mechanism for Pipe {
 
     fn waiting(&self) -> Waiting {
         Waiting::Sleep
+    }
+
+    fn obstacle(&self, task: &Task) -> Option<String> {
+        (task.shape == Shape::Strangers)
+            .then(|| "it has no name by which strangers could meet".into())
     }
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {

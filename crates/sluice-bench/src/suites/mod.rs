@@ -4,6 +4,7 @@
 mod isolation;
 mod probe;
 mod rtt;
+mod strangers;
 mod stream;
 mod tar;
 mod throughput;

@@ -47,6 +47,7 @@ impl Stream {
             bytes,
             elapsed_ns: end.saturating_sub(begin),
             cpu_ns: sender_cpu + receiver_cpu,
+            misdelivered: None,
         })
     }
 
