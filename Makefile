@@ -24,7 +24,7 @@ check: ## build and pass every test, on every kernel
 shell: ## a prompt in the VM with the module loaded
 	@vm/shell $(KERNEL)
 
-bench: ## measure against pipe(2) in the VM; a report with plots is build/bench/report.html
+bench: ## measure against what people use today, in the VM; a report with plots is build/bench/report.html
 	@vm/program $(KERNEL) sluice-bench --json build/bench/results.json --html build/bench/report.html
 
 format: ## layout of Rust and shell sources

@@ -8,6 +8,7 @@ mod suite;
 mod support;
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -47,6 +48,10 @@ struct Arguments {
     /// How many times slower than usual this machine is: stretches every limit [env: SLUICE_TEST_SLOWNESS]
     #[arg(long, value_name = "FACTOR", value_parser = positive)]
     slowness: Option<f64>,
+
+    /// The naive driver's module; without it its tests are skipped
+    #[arg(long, value_name = "MYIPC.KO")]
+    baseline: Option<PathBuf>,
 
     /// Print one JSON document instead of lines
     #[arg(long)]
@@ -131,7 +136,7 @@ fn run_all(arguments: &Arguments, tests: &[Named], reporter: &mut dyn Reporter) 
     let limit = time::slowed(Duration::from_secs_f64(arguments.timeout))
         + lengths.stress.max(lengths.races);
     runner::process::adopt_orphans()?;
-    let ground = Ground::lay(arguments.on, lengths)?;
+    let ground = Ground::lay(arguments.on, arguments.baseline.clone(), lengths)?;
     let mut outcomes = Vec::new();
     for named in tests {
         reporter.begin(&named.name).context("printing")?;

@@ -33,6 +33,8 @@ pub struct Context {
     /// An empty directory, removed afterwards.
     pub scratch: PathBuf,
     pub cgroup: Option<Cgroup>,
+    /// The naive driver's module, which those load who test it.
+    pub baseline: Option<PathBuf>,
     pub lengths: Lengths,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measures Sluice beside pipe(2): rounds interleaved, medians and their spread, every byte checked first.
+//! Measures Sluice beside pipe(2) and a naive driver: rounds interleaved, medians and their spread, every byte checked first.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use sluice_bench::compare;
 use sluice_bench::harness::cgroup::Tree;
 use sluice_bench::harness::host::Host;
 use sluice_bench::harness::interrupt;
-use sluice_bench::harness::module::Module;
+use sluice_bench::harness::module::{MYIPC, Module, SLUICE};
 use sluice_bench::harness::pinning::Placement;
 use sluice_bench::harness::progress::Progress;
 use sluice_bench::harness::report;
@@ -50,6 +50,10 @@ struct Options {
     /// Load this module first and unload it afterwards
     #[arg(long, value_name = "SLUICE.KO")]
     module: Option<PathBuf>,
+
+    /// Load this naive driver, too, and measure it beside ours
+    #[arg(long, value_name = "MYIPC.KO")]
+    baseline: Option<PathBuf>,
 
     /// What to measure
     #[arg(long, value_delimiter = ',', default_values = ["rtt", "throughput", "wakeup", "tar", "isolation", "names", "reports"])]
@@ -138,9 +142,13 @@ fn main() -> ExitCode {
 
 fn bench(options: &Options) -> Result<()> {
     interrupt::install()?;
-    let module = options.module.as_deref().map(Module::load).transpose()?;
+    let files = [(&SLUICE, &options.module), (&MYIPC, &options.baseline)];
+    let modules = files
+        .into_iter()
+        .filter_map(|(kind, file)| Some(Module::load(kind, file.as_deref()?)))
+        .collect::<Result<Vec<_>>>()?;
     measure(options)?;
-    module.map_or(Ok(()), Module::unload)
+    modules.into_iter().try_for_each(Module::unload)
 }
 
 fn measure(options: &Options) -> Result<()> {
@@ -189,10 +197,7 @@ fn expect_no_failure(outcomes: &[Outcome]) -> Result<()> {
 /// Our own cgroups. Without the device they are not needed, so a plain user may measure the rest.
 fn cgroups(options: &Options) -> Result<Rc<Tree>, Skip> {
     if !SluicePipe::is_there() {
-        return Err(Skip::circumstance(
-            "sluice-pipe",
-            "/dev/sluice/pipe is not there; load the module with --module \"$(vm/module 6.12)\"",
-        ));
+        return Err(Skip::circumstance("sluice-pipe", SLUICE.how_to_load()));
     }
     Tree::create("sluice-bench")
         .map(Rc::new)

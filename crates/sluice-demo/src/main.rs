@@ -27,7 +27,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use sluice_bench::harness::host::Host;
 use sluice_bench::harness::interrupt;
-use sluice_bench::harness::module::Module;
+use sluice_bench::harness::module::{Module, SLUICE};
 use sluice_bench::harness::units::{megabytes, minutes};
 
 use crate::crew::Crew;
@@ -128,7 +128,11 @@ fn demo(options: &Demo) -> Result<()> {
     let begin = Instant::now();
     interrupt::install()?;
     let log = KernelLog::from_now()?;
-    let module = options.module.as_deref().map(Module::load).transpose()?;
+    let module = options
+        .module
+        .as_deref()
+        .map(|file| Module::load(&SLUICE, file))
+        .transpose()?;
     let (staged, results) = show(options)?;
     let unloaded = module.is_some();
     module.map_or(Ok(()), Module::unload)?;

@@ -20,6 +20,7 @@ pub struct Ground {
     target: Target,
     scratch: PathBuf,
     cgroup: Option<Cgroup>,
+    baseline: Option<PathBuf>,
     lengths: Lengths,
     places: Cell<u32>,
 }
@@ -30,7 +31,7 @@ pub struct Place {
 }
 
 impl Ground {
-    pub fn lay(target: Target, lengths: Lengths) -> Result<Self> {
+    pub fn lay(target: Target, baseline: Option<PathBuf>, lengths: Lengths) -> Result<Self> {
         let cgroup = match target {
             Target::Fifo => None,
             Target::Pipe => Some(make_cgroup()?),
@@ -42,6 +43,7 @@ impl Ground {
             target,
             scratch,
             cgroup,
+            baseline,
             lengths,
             places: Cell::new(0),
         })
@@ -69,6 +71,7 @@ impl Ground {
                 channel: Channel::new(path),
                 scratch,
                 cgroup,
+                baseline: self.baseline.clone(),
                 lengths: self.lengths,
             },
         })

@@ -27,6 +27,7 @@ mod kill;
 mod library;
 mod lifetime;
 mod locks;
+mod myipc;
 mod no_cgroup2;
 mod open;
 mod pages;
@@ -78,6 +79,7 @@ pub const TOPICS: &[Topic] = &[
     ctl_races::TOPIC,
     library::TOPIC,
     command::TOPIC,
+    myipc::TOPIC,
     stress::TOPIC,
     no_cgroup2::TOPIC,
 ];

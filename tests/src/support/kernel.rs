@@ -5,9 +5,11 @@ use std::ffi::CStr;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
+use nix::kmod::{ModuleInitFlags, finit_module};
 
 use super::check::expect;
 use super::time;
@@ -148,6 +150,39 @@ fn unload_module(name: &CStr) -> nix::Result<()> {
     // SAFETY: a terminated string.
     let ret = unsafe { libc::syscall(libc::SYS_delete_module, name.as_ptr(), libc::O_NONBLOCK) };
     Errno::result(ret).map(drop)
+}
+
+/// A module beside the one that is tested, in the kernel until it is unloaded or dropped.
+pub struct OtherModule {
+    name: &'static CStr,
+    loaded: bool,
+}
+
+impl OtherModule {
+    pub fn load(file: &Path, name: &'static CStr, parameters: &CStr) -> Result<nix::Result<Self>> {
+        let image = fs::File::open(file)
+            .with_context(|| format!("opening the module {}", file.display()))?;
+        let loaded = finit_module(&image, parameters, ModuleInitFlags::empty());
+        Ok(loaded.map(|()| OtherModule { name, loaded: true }))
+    }
+
+    pub fn unload(&mut self) -> nix::Result<()> {
+        unload_module(self.name)?;
+        self.loaded = false;
+        Ok(())
+    }
+}
+
+impl Drop for OtherModule {
+    fn drop(&mut self) {
+        if !self.loaded {
+            return;
+        }
+        // After a failure its users may still be on their way out. One that stays is the next one's to report.
+        let _ = time::eventually("the module can be unloaded", || {
+            Ok(unload_module(self.name).ok())
+        });
+    }
 }
 
 /// Fails unless the module refuses to go.

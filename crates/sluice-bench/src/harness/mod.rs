@@ -15,6 +15,8 @@ pub mod report;
 pub mod rounds;
 pub mod rows;
 pub mod samples;
+pub mod shared;
+pub mod shared_memory;
 pub mod table;
 pub mod terminal;
 pub mod units;

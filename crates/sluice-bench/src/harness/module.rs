@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loads the kernel module and takes it out again, whatever happens in between.
+//! Loads a kernel module and takes it out again, whatever happens in between.
 
+use std::ffi::CString;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -10,26 +11,76 @@ use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
 
-/// The node that a loaded module provides.
+/// The node that our loaded module provides.
 pub const PIPE_NODE: &str = "/dev/sluice/pipe";
-const LOADED: &str = "/sys/module/sluice";
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The module, loaded; dropping it unloads it.
+/// Which module, and how it is used here.
+pub struct Kind {
+    pub name: &'static str,
+    /// That it provides when it is loaded.
+    pub node: &'static str,
+    /// Of the program, to load it.
+    option: &'static str,
+    /// What builds it.
+    build: &'static str,
+}
+
+pub const SLUICE: Kind = Kind {
+    name: "sluice",
+    node: PIPE_NODE,
+    option: "--module",
+    build: "vm/module 6.12",
+};
+
+/// The naive driver, to compare with.
+pub const MYIPC: Kind = Kind {
+    name: "myipc",
+    node: "/dev/myipc0",
+    option: "--baseline",
+    build: "vm/module 6.12 myipc",
+};
+
+impl Kind {
+    /// There while it is loaded.
+    fn sign(&self) -> PathBuf {
+        Path::new("/sys/module").join(self.name)
+    }
+
+    /// What to say where its node is missing.
+    pub fn how_to_load(&self) -> String {
+        let Self {
+            node,
+            option,
+            build,
+            ..
+        } = self;
+        format!("{node} is not there; load the module with {option} \"$({build})\"")
+    }
+}
+
+/// A module, loaded; dropping it unloads it.
 pub struct Module {
+    kind: &'static Kind,
     loaded: bool,
 }
 
 impl Module {
-    pub fn load(file: &Path) -> Result<Self> {
-        if Path::new(LOADED).exists() {
+    pub fn load(kind: &'static Kind, file: &Path) -> Result<Self> {
+        let Kind {
+            name,
+            option,
+            build,
+            ..
+        } = kind;
+        if kind.sign().exists() {
             bail!(
-                "the module sluice is loaded already; take it out with 'rmmod sluice', or leave --module away to use it as it is"
+                "the module {name} is loaded already; take it out with 'rmmod {name}', or leave {option} away to use it as it is"
             );
         }
         let image = File::open(file).with_context(|| {
             format!(
-                "cannot open the module {}; build it with vm/module 6.12",
+                "cannot open the module {}; build it with {build}",
                 file.display()
             )
         })?;
@@ -39,8 +90,8 @@ impl Module {
                 file.display()
             )
         })?;
-        let module = Self { loaded: true };
-        await_state(Path::new(PIPE_NODE), true).context(
+        let module = Self { kind, loaded: true };
+        await_state(Path::new(kind.node), true).context(
             "the module is loaded, but its device node did not appear; look for its messages with 'dmesg | tail'",
         )?;
         Ok(module)
@@ -49,9 +100,9 @@ impl Module {
     /// Takes the module out and makes sure that nothing of it is left.
     pub fn unload(mut self) -> Result<()> {
         self.loaded = false;
-        remove()?;
-        await_state(Path::new(LOADED), false)?;
-        await_state(Path::new(PIPE_NODE), false)
+        remove(self.kind)?;
+        await_state(&self.kind.sign(), false)?;
+        await_state(Path::new(self.kind.node), false)
     }
 }
 
@@ -60,24 +111,27 @@ impl Drop for Module {
         if !self.loaded {
             return;
         }
-        if let Err(error) = remove() {
+        if let Err(error) = remove(self.kind) {
             eprintln!("{error:#}");
         }
     }
 }
 
 /// The last reference of a killed process may go a moment after the process: so not only one try.
-fn remove() -> Result<()> {
+fn remove(kind: &Kind) -> Result<()> {
     let deadline = Instant::now() + PATIENCE;
+    let name = CString::new(kind.name)?;
     loop {
-        match delete_module(c"sluice", DeleteModuleFlags::O_NONBLOCK) {
+        match delete_module(&name, DeleteModuleFlags::O_NONBLOCK) {
             Ok(()) => return Ok(()),
             Err(Errno::EAGAIN | Errno::EBUSY | Errno::EWOULDBLOCK) if Instant::now() < deadline => {
                 sleep(Duration::from_millis(20));
             }
             Err(error) => bail!(
-                "the module could not be unloaded ({error}); an endpoint that is still open holds it: 'fuser -v {PIPE_NODE}' names \
-                 the process; end it, then 'rmmod sluice'"
+                "the module could not be unloaded ({error}); an endpoint that is still open holds it: 'fuser -v {}' names \
+                 the process; end it, then 'rmmod {}'",
+                kind.node,
+                kind.name
             ),
         }
     }
@@ -105,11 +159,13 @@ mod tests {
 
     #[test]
     fn a_missing_module_file_is_named_with_what_to_do() {
-        let Err(error) = Module::load(Path::new("/nonexistent/sluice.ko")) else {
-            panic!("loaded a file that is not there");
-        };
-        let text = format!("{error:#}");
-        assert!(text.contains("/nonexistent/sluice.ko"), "{text}");
-        assert!(text.contains("vm/module"), "{text}");
+        for kind in [&SLUICE, &MYIPC] {
+            let Err(error) = Module::load(kind, Path::new("/nonexistent/some.ko")) else {
+                panic!("loaded a file that is not there");
+            };
+            let text = format!("{error:#}");
+            assert!(text.contains("/nonexistent/some.ko"), "{text}");
+            assert!(text.contains(kind.build), "{text}");
+        }
     }
 }

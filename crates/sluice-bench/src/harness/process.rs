@@ -117,6 +117,18 @@ impl Worker {
         Ok(byte[0])
     }
 
+    /// Fails if it has ended, which it was not to do by itself.
+    fn expect_alive(&mut self) -> Result<()> {
+        let report = PollFd::new(self.report.as_fd(), PollFlags::POLLIN);
+        if poll(&mut [report], PollTimeout::ZERO)? == 0 {
+            return Ok(());
+        }
+        match self.next_byte(Instant::now() + ENDING)? {
+            FAILED => Err(self.failure()),
+            _ => bail!("a measured process ended before it was told to"),
+        }
+    }
+
     fn failure(&mut self) -> anyhow::Error {
         let mut text = String::new();
         match self.report.read_to_string(&mut text) {
@@ -258,6 +270,11 @@ impl Pair {
             0 => both(outcome, other),
             _ => both(other, outcome),
         }
+    }
+
+    /// For pairs that go on until they are dropped.
+    pub fn expect_alive(&mut self) -> Result<()> {
+        self.workers.iter_mut().try_for_each(Worker::expect_alive)
     }
 
     pub fn worker(&self, side: Side) -> &Worker {

@@ -3,7 +3,7 @@
 
 use super::host::Host;
 use super::rounds::{Headline, Outcome, Series};
-use super::rows::{cpu_per_message, per_second, samples};
+use super::rows::{cpu_per_message, misdelivered, per_second, samples};
 use super::samples::summarize;
 use super::table::{Align, Table};
 use super::units;
@@ -78,7 +78,7 @@ fn line(outcome: &Outcome, series: &Series, title: String) -> [String; 9] {
         ratio
             .map(|ratio| units::ratio_range(ratio.min, ratio.max))
             .unwrap_or_default(),
-        verdict(outcome, series).unwrap_or_default(),
+        remark(outcome, series),
     ]
 }
 
@@ -90,6 +90,13 @@ fn detail(outcome: &Outcome, series: &Series) -> Option<String> {
             summarize(samples(series)).map(|summary| units::nanoseconds(summary.p99 as f64))
         }
     }
+}
+
+/// How it compares, and how much came to others than it was meant for.
+fn remark(outcome: &Outcome, series: &Series) -> String {
+    let astray = misdelivered(series).map(|share| format!("{} misdelivered", units::share(share)));
+    let parts = [verdict(outcome, series), astray];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Better or worse only where the rounds of the two do not overlap.
@@ -166,6 +173,17 @@ mod tests {
             verdict(&outcome, &outcome.series[1]).unwrap(),
             "faster, spin against sleep"
         );
+    }
+
+    #[test]
+    fn what_was_misdelivered_is_remarked_even_if_it_is_nothing() {
+        let mut outcome = outcome(Headline::Rate, &[4.0], &[1.0]);
+        for (series, astray) in outcome.series.iter_mut().zip([3, 0]) {
+            series.turns[0].measurement.misdelivered = Some(astray);
+        }
+        let remark = |index: usize| remark(&outcome, &outcome.series[index]);
+        assert_eq!(remark(0), "75.0 % misdelivered");
+        assert_eq!(remark(1), "slower, 0 % misdelivered");
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct Measurement {
     pub bytes: u64,
     pub elapsed_ns: u64,
     pub cpu_ns: u64,
+    /// Bytes that came to another pair than they were meant for; None where there is no other.
+    pub misdelivered: Option<u64>,
 }
 
 /// Something that can be measured again and again.
@@ -350,6 +352,7 @@ pub mod tests {
             bytes: headline as u64,
             elapsed_ns: 1_000_000_000,
             cpu_ns: 500,
+            misdelivered: None,
         }
     }
 

@@ -76,12 +76,12 @@ pub struct Row {
     pub bytes_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_ns_per_msg: Option<f64>,
+    /// The share of all bytes, from 0 to 1, that a process of another pair read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misdelivered: Option<f64>,
     /// To the first contender of the same conditions, taken within each round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<Ratio>,
-    /// The share of messages that came to somebody else, from 0 to 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub misdelivered: Option<f64>,
     /// Why there are no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
@@ -163,8 +163,8 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         msgs_per_s: per_second(series, |one| one.messages),
         bytes_per_s: per_second(series, |one| one.bytes),
         cpu_ns_per_msg: cpu_per_message(series),
+        misdelivered: misdelivered(series),
         ratio: ratio(outcome, series),
-        misdelivered: None,
         skipped: None,
         failed: None,
     }
@@ -204,6 +204,15 @@ pub fn cpu_per_message(series: &Series) -> Option<f64> {
     (messages > 0 && cpu > 0).then(|| cpu as f64 / messages as f64)
 }
 
+/// The share of bytes that came to strangers, over all rounds.
+pub fn misdelivered(series: &Series) -> Option<f64> {
+    let bytes: u64 = series.measurements().map(|one| one.bytes).sum();
+    let astray: Option<u64> = series.measurements().map(|one| one.misdelivered).sum();
+    astray
+        .filter(|_| bytes > 0)
+        .map(|astray| astray as f64 / bytes as f64)
+}
+
 fn ratio(outcome: &Outcome, series: &Series) -> Option<Ratio> {
     let reference = outcome.reference_of(series)?;
     let Spread { median, min, max } = series.ratio_to(reference)?;
@@ -236,7 +245,14 @@ pub mod tests {
         assert_eq!(json[0]["p50"], 10);
         assert_eq!(json[0]["median"], 10.0);
         assert_eq!(json[0]["cpu_ns_per_msg"], 50.0);
-        for absent in ["ratio", "probe_class", "noisy_rounds", "skipped", "failed"] {
+        for absent in [
+            "ratio",
+            "probe_class",
+            "noisy_rounds",
+            "misdelivered",
+            "skipped",
+            "failed",
+        ] {
             assert!(json[0].get(absent).is_none(), "{absent}");
         }
         assert_eq!(json[1]["ratio"]["median"], 0.5);
@@ -262,6 +278,16 @@ pub mod tests {
         assert!(ratio(&outcome, &outcome.series[1]).is_some());
         outcome.series[1].turns[0].class = Some(Class::Far);
         assert_eq!(ratio(&outcome, &outcome.series[1]), None);
+    }
+
+    #[test]
+    fn the_share_that_went_astray_is_of_all_rounds() {
+        let mut outcome = outcome(Headline::Rate, &[10.0, 30.0], &[5.0]);
+        assert_eq!(misdelivered(&outcome.series[0]), None);
+        for (turn, astray) in outcome.series[0].turns.iter_mut().zip([4, 6]) {
+            turn.measurement.misdelivered = Some(astray);
+        }
+        assert_eq!(misdelivered(&outcome.series[0]), Some(0.25));
     }
 
     #[test]

@@ -97,6 +97,15 @@ pub fn ratio_range(min: f64, max: f64) -> String {
     format!("{min:.2} … {max:.2}")
 }
 
+/// Of a whole, from 0 to 1. What is more than nothing does not look like nothing.
+pub fn share(share: f64) -> String {
+    match share * 100.0 {
+        0.0 => "0 %".into(),
+        percent if percent < 0.01 => "less than 0.01 %".into(),
+        percent => format!("{} %", figures(percent)),
+    }
+}
+
 pub fn megabytes(bytes: u64) -> String {
     format!("{} MB", figures(bytes as f64 / 1e6))
 }
@@ -120,6 +129,14 @@ pub fn minutes(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_share_is_nothing_only_if_it_is() {
+        assert_eq!(
+            [0.0, 0.00001, 0.875, 1.0].map(share),
+            ["0 %", "less than 0.01 %", "87.5 %", "100 %"]
+        );
+    }
 
     #[test]
     fn values_keep_three_figures() {

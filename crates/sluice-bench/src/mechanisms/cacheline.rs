@@ -3,15 +3,14 @@
 //! two processors can be faster. It carries single bytes, each overwriting the last, so it is only good for question and answer.
 
 use std::hint::spin_loop;
-use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, ensure};
 
-use super::shared_memory::SharedMemory;
 use super::{Link, Mechanism, Receiver, Sender, Shape, Task, Waiting, spinning_alone};
+use crate::harness::shared::SharedWords;
 
 pub struct Cacheline;
 
@@ -37,22 +36,20 @@ impl Mechanism for Cacheline {
     }
 }
 
-const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("4096 is not zero");
 /// In place of a byte: nothing more will come.
 const END: u64 = 0x1ff;
 
-/// A page of its own, so that nothing else shares the cache line. Bits 9 and up count the messages; below is the byte.
+/// In a page of its own, so that nothing else shares the cache line. Bits 9 and up count the messages; below is the byte.
 #[derive(Clone)]
-struct Word(Rc<SharedMemory>);
+struct Word(Rc<SharedWords>);
 
 impl Word {
     fn shared() -> Result<Self> {
-        Ok(Self(Rc::new(SharedMemory::nameless(PAGE)?)))
+        Ok(Self(Rc::new(SharedWords::new()?)))
     }
 
     fn atomic(&self) -> &AtomicU64 {
-        // SAFETY: the mapping is aligned, zeroed, as long-lived as self, and only ever used as this atomic.
-        unsafe { self.0.at(0).cast().as_ref() }
+        self.0.word(0)
     }
 }
 
@@ -142,11 +139,12 @@ mod tests {
     #[test]
     fn a_byte_arrives_once_and_then_the_end() {
         let word = Word::shared().unwrap();
-        let mut receiver = Watch {
+        // Shared within a process as it otherwise is between two.
+        let mut sender = End {
             word: word.clone(),
             count: 0,
         };
-        let mut sender = End { word, count: 0 };
+        let mut receiver = Watch { word, count: 0 };
         let mut byte = [0];
         sender.send(&[0xff]).unwrap();
         assert_eq!(receiver.receive(&mut byte).unwrap(), 1);

@@ -8,11 +8,11 @@ mod eventfd_shm;
 mod fifo;
 mod futex_shm;
 mod mmap;
+mod myipc;
 mod packets;
 mod pipe;
 mod posix_mq;
 mod roster;
-mod shared_memory;
 mod shared_ring;
 mod shm_sem;
 mod shm_spin;
@@ -32,16 +32,19 @@ mod zmq_library;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::harness::pinning::Placement;
 
 pub use apart::Apart;
 pub use cacheline::Cacheline;
+pub use myipc::MyIpc;
 pub use pipe::Pipe;
 pub use roster::Roster;
 pub use sluice_pipe::SluicePipe;
+#[cfg(test)]
+pub(crate) use stream::{StreamReceiver, StreamSender};
 
 /// What a waiting process does meanwhile. Only like is compared with like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,8 +69,10 @@ pub enum Shape {
     Question,
     /// As many as fit.
     Stream,
-    /// The same, beside pairs whose senders sleep until someone receives.
+    /// As many as fit, beside pairs whose senders sleep until someone receives.
     Stalled,
+    /// As many as fit, of several pairs that know nothing of each other and use the same name.
+    Strangers,
     /// Programs that know nothing of us read and write it as a file.
     File,
 }
@@ -93,6 +98,17 @@ pub trait Mechanism {
 
     /// A new link for messages of so many bytes, made before the two processes are.
     fn link(&self, size: usize) -> Result<Box<dyn Link>>;
+
+    /// Whether strangers find each other by its name.
+    fn meets_strangers(&self) -> bool {
+        false
+    }
+
+    /// A link for each of several pairs that are in cgroups of their own and have nothing but the name in common. None of
+    /// them is ever ended: all are killed.
+    fn strangers(&self, _pairs: usize, _size: usize) -> Result<Vec<Box<dyn Link>>> {
+        bail!("{} has no name by which strangers could meet", self.name())
+    }
 }
 
 /// One direction between two processes.

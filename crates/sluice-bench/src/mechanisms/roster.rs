@@ -17,8 +17,9 @@ use super::unix_dgram::UnixDgram;
 use super::unix_seqpacket::UnixSeqpacket;
 use super::unix_stream::UnixStream;
 use super::zeromq::ZeroMq;
-use super::{Cacheline, Mechanism, Pipe, SluicePipe, Waiting};
+use super::{Cacheline, Mechanism, MyIpc, Pipe, SluicePipe, Waiting};
 use crate::harness::cgroup::Tree;
+use crate::harness::module::MYIPC;
 use crate::harness::rounds::Skip;
 
 /// Those that take part, and those that should and cannot.
@@ -35,6 +36,14 @@ impl Roster {
             present: vec![Rc::new(Pipe)],
             absent: Vec::new(),
         };
+        match MyIpc::is_there() {
+            true => roster
+                .present
+                .push(Rc::new(MyIpc::new(tree.as_ref().ok().cloned()))),
+            false => roster
+                .absent
+                .push(Skip::circumstance(MYIPC.name, MYIPC.how_to_load())),
+        }
         match tree {
             Ok(tree) => roster.present.extend(sluice_pipes(tree)),
             Err(skip) => roster.absent.push(skip.clone()),
@@ -127,6 +136,7 @@ mod tests {
     fn the_chosen_are_measured_against_the_first() {
         assert_eq!(choose(&["cacheline"]).unwrap(), ["pipe", "cacheline"]);
         assert_eq!(choose(&["sluice-pipe"]).unwrap(), ["pipe", "sluice-pipe"]);
+        assert_eq!(choose(&["myipc"]).unwrap(), ["pipe", "myipc"]);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
-use super::shared_memory::SharedMemory;
 use super::{Link, Receiver, Sender};
+use crate::harness::shared_memory::SharedMemory;
 
 /// What the messages on the way may take together, however many they are: enough that neither side waits for the other at
 /// each message, and little enough to stay in the processors' second caches.

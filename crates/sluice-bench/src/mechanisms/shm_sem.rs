@@ -16,8 +16,8 @@ use nix::sys::stat::Mode;
 use nix::sys::statvfs::statvfs;
 use nix::unistd::ftruncate;
 
-use super::shared_memory::SharedMemory;
 use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, messages_only};
+use crate::harness::shared_memory::SharedMemory;
 use crate::harness::units;
 
 const BUFFER_SIZE: usize = 1024;

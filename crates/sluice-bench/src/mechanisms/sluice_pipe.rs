@@ -47,6 +47,14 @@ impl Mechanism for SluicePipe {
             waiting: self.waiting,
         }))
     }
+
+    fn meets_strangers(&self) -> bool {
+        true
+    }
+
+    fn strangers(&self, pairs: usize, size: usize) -> Result<Vec<Box<dyn Link>>> {
+        (0..pairs).map(|_| self.link(size)).collect()
+    }
 }
 
 struct InCgroup {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What others' trouble costs: a pair streams alone, and beside stalled pairs whose pipes are full and whose writers wait.
-//! Each pair of ours is in a cgroup of its own.
+//! Each pair of ours is in a cgroup of its own. The other half of isolation, who gets whose bytes, is in strangers.rs.
 
 use std::rc::Rc;
 use std::thread::sleep;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::stream::{Length, Stream};
-use super::{PATIENCE, Plan, Room};
+use super::{PATIENCE, Plan, Room, strangers};
 use crate::harness::interrupt;
 use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
@@ -33,6 +33,7 @@ pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
     if let Some(cell) = cells.first_mut() {
         cell.skips.append(&mut skips);
     }
+    cells.extend(strangers::cells(plan)?);
     Ok(cells)
 }
 

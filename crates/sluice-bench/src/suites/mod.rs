@@ -8,6 +8,7 @@ mod names;
 mod probe;
 mod reports;
 mod rtt;
+mod strangers;
 mod stream;
 mod tar;
 mod throughput;

@@ -163,6 +163,7 @@ impl WakeUp {
             samples,
             elapsed_ns: sent[1],
             cpu_ns: 0,
+            misdelivered: None,
         })
     }
 

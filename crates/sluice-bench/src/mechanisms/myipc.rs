@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The naive driver of kernel/baseline: /dev/myipc0 and /dev/myipc1, each a ring that everyone who opens the node shares. A
+//! link uses one of them in one direction, a round trip both, one there and one back; so there can be two links at a time.
+//!
+//! The driver tells of no end, and a reader of an empty ring waits. So the sender's last act is to note in shared memory how
+//! many bytes it sent, and then to send one more, which only wakes the receiver. After each read the receiver looks whether
+//! it has all that was noted. Until the end nobody writes to that word: looking costs next to nothing, and the messages
+//! cross as they are, without a header.
+
+use std::cell::Cell;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::stream::{StreamReceiver, StreamSender};
+use super::{Link, Mechanism, Receiver, Sender, Shape, Task, Waiting};
+use crate::harness::cgroup::{self, Tree};
+use crate::harness::clock;
+use crate::harness::module::MYIPC;
+use crate::harness::shared::SharedWords;
+
+const NODES: [&str; 2] = [MYIPC.node, "/dev/myipc1"];
+
+pub struct MyIpc {
+    /// For strangers, who live in cgroups of their own.
+    tree: Option<Rc<Tree>>,
+    /// The node of the next link.
+    next: Cell<usize>,
+}
+
+impl MyIpc {
+    pub fn new(tree: Option<Rc<Tree>>) -> Self {
+        Self {
+            tree,
+            next: Cell::new(0),
+        }
+    }
+
+    pub fn is_there() -> bool {
+        Path::new(MYIPC.node).exists()
+    }
+}
+
+impl Mechanism for MyIpc {
+    fn name(&self) -> &'static str {
+        "myipc"
+    }
+
+    fn waiting(&self) -> Waiting {
+        Waiting::Sleep
+    }
+
+    fn obstacle(&self, task: &Task) -> Option<String> {
+        match task.shape {
+            Shape::Question | Shape::Stream => None,
+            Shape::File => Some("it has no end of file, which programs wait for".into()),
+            Shape::Stalled => Some(
+                "everyone shares its two rings, so no pair can be stalled without the others".into(),
+            ),
+            Shape::Strangers if self.tree.is_none() => Some(
+                "strangers live in cgroups of their own, which are made with our module loaded: give --module, too".into(),
+            ),
+            Shape::Strangers => None,
+        }
+    }
+
+    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
+        let node = NODES[self.next.get()];
+        self.next.set((self.next.get() + 1) % NODES.len());
+        drain(node)?;
+        Ok(Box::new(OneWay {
+            node,
+            end: End::new()?,
+        }))
+    }
+
+    fn meets_strangers(&self) -> bool {
+        true
+    }
+
+    fn strangers(&self, pairs: usize, _size: usize) -> Result<Vec<Box<dyn Link>>> {
+        let tree = self.tree.as_ref().context("there are no cgroups")?;
+        drain(NODES[0])?;
+        let stranger = |_| -> Result<Box<dyn Link>> {
+            Ok(Box::new(Stranger {
+                cgroup: tree.fresh()?,
+            }))
+        };
+        (0..pairs).map(stranger).collect()
+    }
+}
+
+fn open(options: &mut OpenOptions, node: &str) -> Result<File> {
+    options.open(node).with_context(|| {
+        format!("cannot open {node}; load the naive driver with --baseline, as root")
+    })
+}
+
+/// Takes out what the killed have left. Reading an empty ring waits, so a mark is sent after it and read up to; a ring may
+/// be too full for the mark, which is why another thread sends it.
+fn drain(node: &str) -> Result<()> {
+    let mark = format!("<{}:{}>", std::process::id(), clock::now_ns()).into_bytes();
+    let mut input = open(File::options().write(true), node)?;
+    let mut output = open(File::options().read(true), node)?;
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| input.write_all(&mark));
+        read_up_to(&mut output, &mark)?;
+        let sent = sending
+            .join()
+            .map_err(|_| anyhow!("the thread that sends the mark panicked"))?;
+        sent.context("cannot write a mark")
+    })
+    .with_context(|| format!("cannot drain {node}"))
+}
+
+fn read_up_to(output: &mut impl Read, mark: &[u8]) -> Result<()> {
+    let mut last = Vec::new();
+    while !last.ends_with(mark) {
+        last.extend(read_some(output, &mut [0; 4096])?);
+        // No more than what may be the beginning of the mark.
+        last.drain(..last.len().saturating_sub(mark.len()));
+    }
+    Ok(())
+}
+
+fn read_some<'a>(input: &mut impl Read, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
+    loop {
+        match input.read(buffer) {
+            Ok(0) => return Err(anyhow!("it ended, though it has no end of file")),
+            Ok(n) => return Ok(&buffer[..n]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error).context("cannot read a message"),
+        }
+    }
+}
+
+/// How many bytes were sent in all, once that is known.
+#[derive(Clone)]
+struct End(Rc<SharedWords>);
+
+impl End {
+    fn new() -> Result<Self> {
+        let words = SharedWords::new()?;
+        words.word(0).store(u64::MAX, Ordering::Relaxed);
+        Ok(Self(Rc::new(words)))
+    }
+
+    fn note(&self, bytes: u64) {
+        self.0.word(0).store(bytes, Ordering::Release);
+    }
+
+    /// More than anyone sends, until it is known.
+    fn bytes(&self) -> u64 {
+        self.0.word(0).load(Ordering::Acquire)
+    }
+}
+
+struct OneWay {
+    node: &'static str,
+    end: End,
+}
+
+impl Link for OneWay {
+    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
+        Ok(Box::new(EndingSender {
+            file: open(File::options().write(true), self.node)?,
+            sent: 0,
+            end: self.end,
+        }))
+    }
+
+    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
+        Ok(Box::new(EndingReceiver {
+            file: open(File::options().read(true), self.node)?,
+            received: 0,
+            ended: false,
+            end: self.end,
+        }))
+    }
+}
+
+struct EndingSender<W: Write> {
+    file: W,
+    sent: u64,
+    end: End,
+}
+
+impl<W: Write + AsFd> Sender for EndingSender<W> {
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.file
+            .write_all(message)
+            .context("cannot write a message")?;
+        self.sent += message.len() as u64;
+        Ok(())
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}
+
+impl<W: Write> Drop for EndingSender<W> {
+    fn drop(&mut self) {
+        self.end.note(self.sent);
+        if let Err(error) = self.file.write_all(&[0]) {
+            eprintln!("cannot wake the receiver at the end: {error}");
+        }
+    }
+}
+
+struct EndingReceiver<R: Read> {
+    file: R,
+    received: u64,
+    ended: bool,
+    end: End,
+}
+
+impl<R: Read + AsFd> Receiver for EndingReceiver<R> {
+    fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
+        let mut filled = 0;
+        while filled < message.len() && !self.ended {
+            let came = read_some(&mut self.file, &mut message[filled..])?.len();
+            // What comes beyond the end is the byte that wakes.
+            let due = self.end.bytes() - self.received;
+            self.ended = came as u64 > due;
+            let n = came - usize::from(self.ended);
+            filled += n;
+            self.received += n as u64;
+        }
+        Ok(filled)
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}
+
+/// One pair of many on the first node, from a cgroup of its own, which changes nothing. It has no end: who would get it?
+struct Stranger {
+    cgroup: PathBuf,
+}
+
+impl Link for Stranger {
+    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
+        cgroup::enter(&self.cgroup)?;
+        let file = open(File::options().write(true), NODES[0])?;
+        Ok(Box::new(StreamSender(file)))
+    }
+
+    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
+        cgroup::enter(&self.cgroup)?;
+        let file = open(File::options().read(true), NODES[0])?;
+        Ok(Box::new(StreamReceiver(file)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_left_is_read_up_to_the_mark_even_if_that_comes_in_pieces() {
+        let mut ring = b"left <1:2 over<1".chain(&b":2"[..]).chain(&b">"[..]);
+        read_up_to(&mut ring, b"<1:2>").unwrap();
+        assert_eq!(ring.read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_stream_without_its_mark_is_an_error() {
+        let mut ring: &[u8] = b"left <1:2 over";
+        assert!(read_up_to(&mut ring, b"<1:2>").is_err());
+    }
+
+    /// A pipe stands in for the ring: its end of file is never reached.
+    #[test]
+    fn the_end_is_told_once_and_its_byte_is_not_delivered() {
+        let (output, input) = nix::unistd::pipe().unwrap();
+        let end = End::new().unwrap();
+        let mut sender = EndingSender {
+            file: File::from(input.try_clone().unwrap()),
+            sent: 0,
+            end: end.clone(),
+        };
+        let mut receiver = EndingReceiver {
+            file: File::from(output),
+            received: 0,
+            ended: false,
+            end,
+        };
+        let mut message = [0; 4];
+        sender.send(b"abcd").unwrap();
+        assert_eq!(receiver.receive(&mut message).unwrap(), 4);
+        sender.send(b"ef").unwrap();
+        drop(sender);
+        // The byte that wakes is read in one piece with the last ones.
+        let _kept_open = input;
+        assert_eq!(receiver.receive(&mut message).unwrap(), 2);
+        assert_eq!(&message[..2], b"ef");
+        assert_eq!(receiver.receive(&mut message).unwrap(), 0);
+    }
+}

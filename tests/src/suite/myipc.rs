@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The naive driver that the benchmark compares with. What is measured against it has to be a driver that works: nothing
+//! lost or changed, nobody stuck, nothing left behind.
+
+use std::ffi::CStr;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::unistd::{read, write};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::registry::{Context, topic};
+use crate::support::channel::{Channel, read_all, read_some, write_all};
+use crate::support::check::{expect, expect_bytes, skip};
+use crate::support::child::{Child, spawn, spawn_keeping};
+use crate::support::kernel::OtherModule;
+use crate::support::memory::{EdgeBuffer, read_at, write_at};
+use crate::support::notice::Notice;
+use crate::support::proc::Call;
+use crate::support::random::stream_bytes;
+use crate::support::signals;
+
+topic!(
+    "myipc",
+    fifo: [],
+    pipe_only: [
+        bytes_cross_both_ways_unchanged,
+        a_write_takes_what_fits_in_one_piece,
+        a_reader_waits_for_bytes_and_a_writer_for_room,
+        a_signal_ends_a_wait_with_eintr,
+        the_killed_in_a_wait_leave_it_working,
+        bad_memory_moves_nothing,
+        it_stays_while_open_and_goes_without_a_trace,
+        a_size_that_makes_no_ring_is_refused,
+    ],
+);
+
+const NODES: [&str; 2] = ["/dev/myipc0", "/dev/myipc1"];
+/// Of 4096 bytes one is never used.
+const HOLDS: usize = 4095;
+
+fn load(context: &Context, parameters: &CStr) -> Result<nix::Result<OtherModule>> {
+    let file = context.baseline.as_ref().ok_or_else(|| {
+        skip("no module of the naive driver was given; build it with 'vm/module KERNEL myipc' and name it with --baseline")
+    })?;
+    OtherModule::load(file, c"myipc", parameters)
+}
+
+/// The driver as the benchmark uses it, and its two nodes.
+fn loaded(context: &Context) -> Result<(OtherModule, [Channel; 2])> {
+    let module = load(context, c"")?.context("loading the naive driver")?;
+    Ok((module, NODES.map(Channel::new)))
+}
+
+fn bytes_cross_both_ways_unchanged(context: &Context) -> Result<()> {
+    // Neither divides the other, so that pieces end everywhere in the ring.
+    const MESSAGE: usize = 1237;
+    const TOTAL: usize = 200 * MESSAGE;
+    let (_module, [there, back]) = loaded(context)?;
+    let echo = spawn("an echo", || {
+        let (reader, writer) = (there.open_both_ways()?, back.open_both_ways()?);
+        for _ in 0..TOTAL / MESSAGE {
+            write_all(&writer, &read_all(&reader, MESSAGE)?)?;
+        }
+        Ok(())
+    })?;
+    let sender = spawn("a sender", || {
+        write_all(&there.open_writer()?, &stream_bytes(1, 0, TOTAL))
+    })?;
+    let came = read_all(&back.open_reader()?, TOTAL)?;
+    expect_bytes("what came back", &came, &stream_bytes(1, 0, TOTAL))?;
+    sender.finish()?;
+    echo.finish()
+}
+
+fn a_write_takes_what_fits_in_one_piece(context: &Context) -> Result<()> {
+    let (_module, [node, _]) = loaded(context)?;
+    let both = node.open_both_ways()?;
+    let bytes = stream_bytes(2, 0, 2 * HOLDS);
+    expect("a write of nothing", write(&both, &[]), Ok(0))?;
+    expect("a write that is too large", write(&both, &bytes), Ok(HOLDS))?;
+    expect("a read of nothing", read(&both, &mut []), Ok(0))?;
+    expect_bytes("the first bytes", &read_all(&both, 1000)?, &bytes[..1000])?;
+    // The ring now has one byte of room at its end, and 999 at its beginning.
+    expect("a write up to the end", write(&both, &bytes), Ok(1))?;
+    expect("a write from the beginning", write(&both, &bytes), Ok(999))?;
+    expect_bytes(
+        "a read up to the end",
+        &read_some(&both, 2 * HOLDS)?,
+        &[&bytes[1000..HOLDS], &bytes[..1]].concat(),
+    )?;
+    expect_bytes(
+        "a read from the beginning",
+        &read_some(&both, 2 * HOLDS)?,
+        &bytes[..999],
+    )
+}
+
+/// A child that waits for a byte.
+fn waiting_reader(node: &Channel) -> Result<Child<Vec<u8>>> {
+    let reader = spawn("a reader", || Ok(read_some(&node.open_reader()?, 64)?))?;
+    reader.wait_asleep_in(Call::Read)?;
+    Ok(reader)
+}
+
+/// A child that waits for room in the full ring, to write `x`.
+fn waiting_writer(node: &Channel) -> Result<Child<usize>> {
+    let writer = spawn("a writer", || Ok(write(&node.open_writer()?, b"x")?))?;
+    writer.wait_asleep_in(Call::Write)?;
+    Ok(writer)
+}
+
+fn a_reader_waits_for_bytes_and_a_writer_for_room(context: &Context) -> Result<()> {
+    let (_module, nodes) = loaded(context)?;
+    for node in &nodes {
+        let both = node.open_both_ways()?;
+        let reader = waiting_reader(node)?;
+        reader.expect_still_asleep_in(Call::Read)?;
+        write_all(&both, b"hello")?;
+        expect_bytes("what the reader got", &reader.finish()?, b"hello")?;
+
+        write_all(&both, &[b'.'; HOLDS])?;
+        let writer = waiting_writer(node)?;
+        writer.expect_still_asleep_in(Call::Write)?;
+        read_all(&both, 1)?;
+        expect("result of the write", writer.finish()?, 1)?;
+        let rest = read_all(&both, HOLDS)?;
+        expect_bytes("the last byte", &rest[HOLDS - 1..], b"x")?;
+    }
+    Ok(())
+}
+
+/// A child that a signal meets while it sleeps in `call`, and what it returns.
+fn interrupted<T: Serialize + DeserializeOwned>(
+    call: Call,
+    body: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let handled = Notice::new()?;
+    let child = spawn_keeping(&format!("a child in {call:?}"), &handled.fds(), || {
+        signals::handle_usr1(&handled, false)?;
+        body()
+    })?;
+    child.wait_asleep_in(call)?;
+    child.signal(Signal::SIGUSR1)?;
+    child.finish()
+}
+
+fn a_signal_ends_a_wait_with_eintr(context: &Context) -> Result<()> {
+    let (_module, [node, _]) = loaded(context)?;
+    let both = node.open_both_ways()?;
+    let returned = interrupted(Call::Read, || {
+        Ok(read(&node.open_reader()?, &mut [0]).map_err(|errno| errno as i32))
+    })?;
+    expect("result of the read", returned, Err(Errno::EINTR as i32))?;
+
+    write_all(&both, &[b'.'; HOLDS])?;
+    let returned = interrupted(Call::Write, || {
+        Ok(write(&node.open_writer()?, b"x").map_err(|errno| errno as i32))
+    })?;
+    expect("result of the write", returned, Err(Errno::EINTR as i32))?;
+    expect_bytes("what is there", &read_all(&both, HOLDS)?, &[b'.'; HOLDS])
+}
+
+fn the_killed_in_a_wait_leave_it_working(context: &Context) -> Result<()> {
+    let (_module, [node, _]) = loaded(context)?;
+    waiting_reader(&node)?.kill()?;
+    let both = node.open_both_ways()?;
+    write_all(&both, &[b'.'; HOLDS])?;
+    waiting_writer(&node)?.kill()?;
+    expect_bytes("what is there", &read_all(&both, HOLDS)?, &[b'.'; HOLDS])?;
+    write_all(&both, b"unharmed")?;
+    expect_bytes("what came next", &read_all(&both, 8)?, b"unharmed")
+}
+
+fn bad_memory_moves_nothing(context: &Context) -> Result<()> {
+    let (_module, [node, _]) = loaded(context)?;
+    let both = node.open_both_ways()?;
+    let edge = EdgeBuffer::new(8)?;
+    expect(
+        "a write from beyond the edge",
+        write_at(&both, edge.start(), 16),
+        Err(Errno::EFAULT),
+    )?;
+    write_all(&both, b"sixteen bytes ok")?;
+    expect(
+        "a read to beyond the edge",
+        read_at(&both, edge.start(), 16),
+        Err(Errno::EFAULT),
+    )?;
+    expect_bytes("what is there", &read_some(&both, 64)?, b"sixteen bytes ok")
+}
+
+fn it_stays_while_open_and_goes_without_a_trace(context: &Context) -> Result<()> {
+    let (mut module, nodes) = loaded(context)?;
+    for node in &nodes {
+        let both = node.open_both_ways()?;
+        write_all(&both, b"left behind")?;
+        expect("unloading", module.unload(), Err(Errno::EWOULDBLOCK))?;
+    }
+    module.unload().context("unloading")?;
+    for trace in [NODES[0], NODES[1], "/sys/class/myipc", "/sys/module/myipc"] {
+        ensure!(!Path::new(trace).exists(), "{trace} is still there");
+    }
+    Ok(())
+}
+
+fn a_size_that_makes_no_ring_is_refused(context: &Context) -> Result<()> {
+    for parameters in [c"size=1", c"size=0", c"size=-4096", c"size=16777217"] {
+        let refused = load(context, parameters)?.err();
+        expect(
+            &format!("loading with {parameters:?}"),
+            refused,
+            Some(Errno::EINVAL),
+        )?;
+    }
+    let _module = load(context, c"size=2")?.context("loading with the smallest size")?;
+    let node = Channel::new(NODES[0]);
+    let sender = spawn("a sender", || {
+        write_all(&node.open_writer()?, b"byte by byte")
+    })?;
+    let came = read_all(&node.open_reader()?, 12)?;
+    expect_bytes("what came", &came, b"byte by byte")?;
+    sender.finish()
+}
