@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What others' trouble costs: a pair streams alone, and beside stalled pairs whose pipes are full and whose writers wait.
-//! Each pair of ours is in a cgroup of its own. The other half of isolation, who gets whose bytes, is in strangers.rs.
+//! What others cost: a pair streams alone, beside stalled pairs, whose pipes are full and whose writers wait, and beside busy
+//! ones, with which it shares the processors. Each pair of ours is in a cgroup of its own. The other half of isolation, who gets whose bytes, is in strangers.rs.
 
 use std::rc::Rc;
 use std::thread::sleep;
@@ -16,16 +16,37 @@ use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
 use crate::mechanisms::{Link, Mechanism, Shape, Task};
 
-const STALLED: usize = 7;
+/// Pairs beside the measured one.
+const OTHERS: [usize; 4] = [1, 3, 5, 7];
 const SIZE: usize = 1024;
+/// What people use today, and ours.
+const MECHANISMS: [&str; 3] = ["pipe", "unix-stream", "sluice-pipe"];
+
+/// What the other pairs do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Others {
+    Stalled,
+    Busy,
+}
+
+impl Others {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stalled => "stalled",
+            Self::Busy => "busy",
+        }
+    }
+}
 
 pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
     let placement = plan.one_placement();
-    let (mechanisms, mut skips) = plan.rivals(&Task {
+    let (mut mechanisms, mut skips) = plan.rivals(&Task {
         size: SIZE,
         placement,
         shape: Shape::Stalled,
     });
+    mechanisms.retain(|one| MECHANISMS.contains(&one.name()));
+    skips.retain(|skip| MECHANISMS.contains(&skip.mechanism));
     let mut cells: Vec<Cell> = mechanisms
         .into_iter()
         .map(|mechanism| cell(plan, placement, mechanism))
@@ -45,21 +66,24 @@ fn cell(plan: &Plan, placement: Placement, mechanism: Rc<dyn Mechanism>) -> Resu
         size: SIZE,
         length: Length::For(plan.duration),
     };
-    let contender = |stalled: usize, job: Box<dyn Job>| Contender {
-        mechanism: mechanism.name(),
-        label: match stalled {
-            0 => "alone".into(),
-            _ => format!("beside {stalled} stalled"),
-        },
-        waiting: mechanism.waiting(),
-        processes: 2 + 2 * stalled,
-        among: None,
-        job,
+    let contender = |label: String, count: usize, job: Box<dyn Job>| Contender {
+        label,
+        processes: 2 + 2 * count,
+        ..Contender::pair(&*mechanism, job)
     };
-    let contenders = vec![
-        contender(0, Box::new(stream.clone())),
-        contender(STALLED, Box::new(Beside { stream, room })),
-    ];
+    let mut contenders = vec![contender("alone".into(), 0, Box::new(stream.clone()))];
+    for others in [Others::Stalled, Others::Busy] {
+        for count in OTHERS {
+            let label = format!("beside {count} {}", others.name());
+            let beside = Beside {
+                stream: stream.clone(),
+                room: room.clone(),
+                others,
+                count,
+            };
+            contenders.push(contender(label, count, Box::new(beside)));
+        }
+    }
     Ok(Cell {
         suite: "isolation",
         title: format!("{} 1 KiB {}", mechanism.label(), placement.name()),
@@ -74,35 +98,42 @@ fn cell(plan: &Plan, placement: Placement, mechanism: Rc<dyn Mechanism>) -> Resu
 struct Beside {
     stream: Stream,
     room: Room,
+    others: Others,
+    count: usize,
 }
 
 impl Job for Beside {
     fn check(&self) -> Result<()> {
-        let _stalled = self.stall()?;
+        let _others = self.start_others()?;
         self.stream.check()
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let _stalled = self.stall()?;
+        let _others = self.start_others()?;
         self.stream.measure()
     }
 }
 
 impl Beside {
-    /// Pairs that stand still until they are dropped.
-    fn stall(&self) -> Result<Vec<Pair>> {
-        let pairs: Vec<Pair> = (0..STALLED)
-            .map(|_| self.stalled_pair())
+    /// Pairs that do what they do until they are dropped.
+    fn start_others(&self) -> Result<Vec<Pair>> {
+        let pairs: Vec<Pair> = (0..self.count)
+            .map(|_| self.other_pair())
             .collect::<Result<_>>()?;
-        await_stall(&pairs)?;
+        if self.others == Others::Stalled {
+            await_stall(&pairs)?;
+        }
         Ok(pairs)
     }
 
-    fn stalled_pair(&self) -> Result<Pair> {
+    fn other_pair(&self) -> Result<Pair> {
         let link = self.stream.mechanism.link(SIZE)?;
-        let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
-            Side::First => self.fill(link, start),
-            Side::Second => self.hold(link, start),
+        let mut pair = Pair::start(link, PATIENCE, |side, link, start| {
+            match (side, self.others) {
+                (Side::First, _) => self.fill(link, start),
+                (Side::Second, Others::Stalled) => self.hold(link, start),
+                (Side::Second, Others::Busy) => self.drain(link, start),
+            }
         })?;
         pair.go()?;
         Ok(pair)
@@ -124,6 +155,14 @@ impl Beside {
         loop {
             sleep(Duration::MAX);
         }
+    }
+
+    fn drain(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
+        let mut receiver = link.receiver()?;
+        self.room.enter(Side::Second)?;
+        start.wait()?;
+        while receiver.receive(&mut [0; SIZE])? > 0 {}
+        Ok(Vec::new())
     }
 }
 
@@ -161,7 +200,7 @@ mod tests {
     use crate::mechanisms::Pipe;
 
     #[test]
-    fn pairs_beside_a_stream_stand_still_and_do_not_stop_it() {
+    fn pairs_beside_a_stream_do_not_stop_it() {
         let _turn = turn();
         let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
         let room = Room { home: None, cpus };
@@ -172,7 +211,14 @@ mod tests {
             size: SIZE,
             length,
         };
-        let beside = Beside { stream, room };
-        assert!(beside.measure().unwrap().messages > 0);
+        for others in [Others::Stalled, Others::Busy] {
+            let beside = Beside {
+                stream: stream.clone(),
+                room: room.clone(),
+                others,
+                count: 3,
+            };
+            assert!(beside.measure().unwrap().messages > 0, "{others:?}");
+        }
     }
 }
