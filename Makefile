@@ -2,6 +2,8 @@
 # The front door. Each target runs a script; this file only names them.
 
 KERNEL ?= 6.12
+# QUICK=1 measures little, FULL=1 everything.
+BENCH := $(if $(QUICK),--quick)$(if $(FULL),--full)
 export KERNELS TESTS STRESS
 
 .DEFAULT_GOAL := help
@@ -24,8 +26,8 @@ check: ## build and pass every test, on every kernel
 shell: ## a prompt in the VM with the module loaded
 	@vm/shell $(KERNEL)
 
-bench: ## measure against what people use today, in the VM; a report with plots is build/bench/report.html
-	@vm/program $(KERNEL) sluice-bench --json build/bench/results.json --html build/bench/report.html
+bench: ## measure against what people use today, in the VM; a report with plots is build/bench/report.html; QUICK=1, FULL=1
+	@vm/program $(KERNEL) sluice-bench $(BENCH) --json build/bench/results.json --html build/bench/report.html
 
 format: ## layout of Rust and shell sources
 	@tests/check format

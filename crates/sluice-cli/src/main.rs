@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command `sluice`. Its manual is docs/man/sluice.1.
 
+mod bench;
 mod completion;
 mod doctor;
 mod exit;
@@ -32,6 +33,8 @@ enum Noun {
     Pipe(pipe::Verb),
     /// List the channels of a scope, of all kinds
     Ls(ls::Arguments),
+    /// Measure Sluice beside what people use today, or compare two measurements
+    Bench(bench::Arguments),
     /// Check whether this system is set up for Sluice
     Doctor(doctor::Arguments),
     /// Print completions for a shell
@@ -53,6 +56,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     match &cli.noun {
         Noun::Pipe(verb) => pipe::run(verb)?,
         Noun::Ls(arguments) => ls::run(arguments)?,
+        Noun::Bench(arguments) => bench::run(arguments)?,
         Noun::Doctor(arguments) => return doctor::run(arguments),
         Noun::Completion(arguments) => completion::run(arguments)?,
     }
@@ -84,6 +88,9 @@ mod tests {
             "sluice pipe rm frames",
             "sluice pipe info frames --json",
             "sluice ls --json",
+            "sluice bench --quick --suite rtt",
+            "sluice bench compare a.json b.json",
+            "sluice bench --help",
             "sluice doctor",
             "sluice completion bash",
         ] {

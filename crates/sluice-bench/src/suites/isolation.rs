@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::stream::{Length, Stream};
-use super::{PATIENCE, Plan, Room, strangers};
+use super::{PATIENCE, Plan, Room, Scale, strangers};
 use crate::harness::interrupt;
 use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
@@ -17,7 +17,14 @@ use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
 use crate::mechanisms::{Link, Mechanism, Shape, Task};
 
 /// Pairs beside the measured one.
-const OTHERS: [usize; 4] = [1, 3, 5, 7];
+fn others(scale: Scale) -> &'static [usize] {
+    match scale {
+        Scale::Quick => &[7],
+        Scale::Standard => &[1, 3, 5, 7],
+        Scale::Full => &[1, 2, 3, 4, 5, 6, 7],
+    }
+}
+
 const SIZE: usize = 1024;
 /// What people use today, and ours.
 const MECHANISMS: [&str; 3] = ["pipe", "unix-stream", "sluice-pipe"];
@@ -73,7 +80,7 @@ fn cell(plan: &Plan, placement: Placement, mechanism: Rc<dyn Mechanism>) -> Resu
     };
     let mut contenders = vec![contender("alone".into(), 0, Box::new(stream.clone()))];
     for others in [Others::Stalled, Others::Busy] {
-        for count in OTHERS {
+        for &count in self::others(plan.scale) {
             let label = format!("beside {count} {}", others.name());
             let beside = Beside {
                 stream: stream.clone(),

@@ -44,7 +44,32 @@ pub enum Suite {
     Reports,
 }
 
+/// How much is measured of what was not said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    Quick,
+    Standard,
+    Full,
+}
+
+impl Scale {
+    pub fn suites(self) -> Vec<Suite> {
+        let mut suites = vec![
+            Suite::Rtt,
+            Suite::Throughput,
+            Suite::Wakeup,
+            Suite::Tar,
+            Suite::Isolation,
+        ];
+        if self != Self::Quick {
+            suites.extend([Suite::Names, Suite::Reports]);
+        }
+        suites
+    }
+}
+
 pub struct Plan {
+    pub scale: Scale,
     pub suites: Vec<Suite>,
     /// Of messages; without any, each suite has its own.
     pub sizes: Vec<usize>,
@@ -94,10 +119,18 @@ impl Plan {
         (rivals, skips)
     }
 
-    fn sizes_or(&self, default: &[usize]) -> Vec<usize> {
-        match self.sizes.is_empty() {
-            true => default.to_vec(),
-            false => self.sizes.clone(),
+    /// Of all that take part, or should.
+    pub fn names(&self) -> Vec<&'static str> {
+        let present = self.mechanisms.iter().map(|one| one.name());
+        let absent = self.absent.iter().map(|skip| skip.mechanism);
+        present.chain(absent).collect()
+    }
+
+    fn sizes_or(&self, quick: usize, default: &[usize]) -> Vec<usize> {
+        match (self.sizes.is_empty(), self.scale) {
+            (false, _) => self.sizes.clone(),
+            (true, Scale::Quick) => vec![quick],
+            (true, _) => default.to_vec(),
         }
     }
 

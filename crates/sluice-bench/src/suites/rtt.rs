@@ -23,7 +23,7 @@ const MOST_SAMPLES: usize = 200_000;
 const CHECKED: usize = 256;
 
 pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
-    let conditions = plan.sizes_or(&SIZES).into_iter().flat_map(|size| {
+    let conditions = plan.sizes_or(1, &SIZES).into_iter().flat_map(|size| {
         plan.placements
             .iter()
             .map(move |&placement| (size, placement))
@@ -196,9 +196,11 @@ mod tests {
     use crate::harness::process::tests::turn;
     use crate::harness::rounds::Skip;
     use crate::mechanisms::{Cacheline, Pipe};
+    use crate::suites::Scale;
 
     fn plan() -> Plan {
         Plan {
+            scale: Scale::Standard,
             suites: Vec::new(),
             sizes: Vec::new(),
             placements: vec![Placement::SameCpu],

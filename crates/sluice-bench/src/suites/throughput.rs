@@ -15,7 +15,7 @@ use crate::mechanisms::{Mechanism, Shape, Task};
 const SIZES: [usize; 6] = [64, 256, 1024, 4096, 16384, 65536];
 
 pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
-    let conditions = plan.sizes_or(&SIZES).into_iter().flat_map(|size| {
+    let conditions = plan.sizes_or(1024, &SIZES).into_iter().flat_map(|size| {
         plan.placements
             .iter()
             .map(move |&placement| (size, placement))

@@ -326,6 +326,7 @@ impl Job for AmongScopes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::suites::Scale;
 
     #[test]
     fn every_short_page_is_full() {
@@ -335,6 +336,7 @@ mod tests {
     #[test]
     fn without_the_module_the_suite_is_named_as_skipped() {
         let plan = Plan {
+            scale: Scale::Standard,
             suites: Vec::new(),
             sizes: Vec::new(),
             placements: vec![Placement::SameCpu],
