@@ -10,6 +10,7 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/module.h>
+#include <linux/mount.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 
@@ -186,6 +187,15 @@ static bool is_directory_of(const struct file *file, const struct cgroup *cgroup
 	return file_inode(file)->i_private == cgroup->kn;
 }
 
+/*
+ * Whether the caller could make a directory there. The permission of a file knows nothing of its
+ * mount, which a container usually has read-only.
+ */
+static bool is_writable(struct file *file)
+{
+	return !__mnt_is_readonly(file->f_path.mnt) && !file_permission(file, MAY_WRITE);
+}
+
 int sluice_scope_view_fd(struct sluice_scope_view *view, int fd)
 {
 	struct cgroup *cgroup = cgroup_get_from_fd(fd);
@@ -201,7 +211,7 @@ int sluice_scope_view_fd(struct sluice_scope_view *view, int fd)
 		return -EBADF;
 	}
 	view->inside = holds_caller(cgroup);
-	view->writable = !file_permission(file, MAY_WRITE);
+	view->writable = is_writable(file);
 	fput(file);
 	view->scope = scope_of(cgroup);
 	cgroup_put(cgroup);

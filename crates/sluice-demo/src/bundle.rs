@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An OCI bundle: a locked-down container with namespaces of its own, an unprivileged user, and of all our device nodes
-//! only the pipe's.
+//! An OCI bundle: a locked-down container with namespaces of its own and an unprivileged user, and of all devices our two
+//! nodes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use nix::sys::stat::{major, minor};
 use serde_json::{Value, json};
 use sluice_bench::harness::module::PIPE_NODE;
 
-use crate::worker::{INPUT, PROGRAM};
+use crate::worker::{CGROUPS, CTL_NODE, INPUT, PROGRAM, SOCKET};
 use crate::workspace::bind;
 
 pub struct Bundle {
@@ -24,6 +24,10 @@ pub struct Spec<'a> {
     pub cgroup: &'a str,
     /// The file that it can read, and nothing else of the host's.
     pub input: &'a Path,
+    /// Whether it is started with an endpoint.
+    pub handed: bool,
+    /// Where the host hands out open files.
+    pub socket: &'a Path,
 }
 
 impl Bundle {
@@ -32,10 +36,7 @@ impl Bundle {
         fs::create_dir_all(&root)?;
         // crun wants the root to be a mount of its own.
         bind(rootfs, &root)?;
-        let node = fs::metadata(PIPE_NODE).with_context(|| {
-            format!("there is no {PIPE_NODE}; load the module with --module \"$(vm/module 6.12)\"")
-        })?;
-        let configuration = configuration(spec, node.rdev());
+        let configuration = configuration(spec, [device(PIPE_NODE)?, device(CTL_NODE)?]);
         fs::write(
             path.join("config.json"),
             serde_json::to_string_pretty(&configuration)?,
@@ -44,27 +45,39 @@ impl Bundle {
     }
 }
 
-fn configuration(spec: &Spec, device: u64) -> Value {
+fn device(node: &str) -> Result<u64> {
+    let metadata = fs::metadata(node).with_context(|| {
+        format!("there is no {node}; load the module with --module \"$(vm/module 6.12)\"")
+    })?;
+    Ok(metadata.rdev())
+}
+
+fn configuration(spec: &Spec, nodes: [u64; 2]) -> Value {
     json!({
         "ociVersion": "1.0.0",
         "hostname": format!("sluice-{}", spec.name),
         "root": { "path": "rootfs", "readonly": true },
-        "process": process(),
-        "mounts": mounts(spec.input),
+        "process": process(spec.handed),
+        "mounts": mounts(spec),
         "linux": {
             "cgroupsPath": spec.cgroup,
             "namespaces": namespaces(),
-            "resources": { "devices": devices(device) },
+            "resources": { "devices": devices(nodes) },
         },
     })
 }
 
-fn process() -> Value {
+fn process(handed: bool) -> Value {
+    let flag = handed.then_some("--handed");
+    let arguments: Vec<_> = [PROGRAM, "worker", "serve"]
+        .into_iter()
+        .chain(flag)
+        .collect();
     let none: [&str; 0] = [];
     json!({
         "terminal": false,
         "user": { "uid": 1000, "gid": 1000 },
-        "args": [PROGRAM, "worker", "serve"],
+        "args": arguments,
         "env": ["PATH=/"],
         "cwd": "/",
         "noNewPrivileges": true,
@@ -82,7 +95,7 @@ fn namespaces() -> Value {
         .collect()
 }
 
-fn mounts(input: &Path) -> Value {
+fn mounts(spec: &Spec) -> Value {
     json!([
         { "destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"] },
         {
@@ -90,16 +103,23 @@ fn mounts(input: &Path) -> Value {
             "options": ["nosuid", "noexec", "mode=755", "size=64k"],
         },
         { "destination": PIPE_NODE, "type": "bind", "source": PIPE_NODE, "options": ["bind", "nosuid", "noexec"] },
-        { "destination": INPUT, "type": "bind", "source": input, "options": ["bind", "ro", "nosuid", "noexec", "nodev"] },
+        { "destination": CTL_NODE, "type": "bind", "source": CTL_NODE, "options": ["bind", "nosuid", "noexec"] },
+        {
+            "destination": CGROUPS, "type": "cgroup", "source": "cgroup",
+            "options": ["ro", "nosuid", "noexec", "nodev"],
+        },
+        { "destination": INPUT, "type": "bind", "source": spec.input, "options": ["bind", "ro", "nosuid", "noexec", "nodev"] },
+        { "destination": SOCKET, "type": "bind", "source": spec.socket, "options": ["bind", "nosuid", "noexec", "nodev"] },
     ])
 }
 
-/// No device but the pipe; crun adds the harmless ones that every container has.
-fn devices(pipe: u64) -> Value {
-    json!([
-        { "allow": false, "access": "rwm" },
-        { "allow": true, "type": "c", "major": major(pipe), "minor": minor(pipe), "access": "rw" },
-    ])
+/// No device but our nodes; crun adds the harmless ones that every container has.
+fn devices(nodes: [u64; 2]) -> Value {
+    let ours = nodes.map(|node| {
+        json!({ "allow": true, "type": "c", "major": major(node), "minor": minor(node), "access": "rw" })
+    });
+    let others = json!({ "allow": false, "access": "rwm" });
+    [others].into_iter().chain(ours).collect()
 }
 
 #[cfg(test)]
@@ -112,12 +132,14 @@ mod tests {
             name: "a",
             cgroup: "/demo/a",
             input: Path::new("/stage/a"),
+            handed: true,
+            socket: Path::new("/stage/socket"),
         };
-        configuration(&spec, makedev(240, 3))
+        configuration(&spec, [makedev(240, 3), makedev(10, 120)])
     }
 
     #[test]
-    fn only_the_pipe_is_bound_in_and_allowed() {
+    fn only_our_nodes_are_bound_in_and_allowed() {
         let configuration = example();
         let mounts = configuration["mounts"].as_array().unwrap();
         let nodes: Vec<_> = mounts
@@ -125,14 +147,15 @@ mod tests {
             .filter_map(|mount| mount["destination"].as_str())
             .filter(|destination| destination.starts_with("/dev/"))
             .collect();
-        assert_eq!(nodes, [PIPE_NODE]);
+        assert_eq!(nodes, [PIPE_NODE, CTL_NODE]);
         let devices = &configuration["linux"]["resources"]["devices"];
         assert_eq!(devices[0]["allow"], false);
         assert_eq!(
             (&devices[1]["major"], &devices[1]["minor"]),
             (&json!(240), &json!(3))
         );
-        assert_eq!(devices.as_array().unwrap().len(), 2);
+        assert_eq!(devices[2]["minor"], 120);
+        assert_eq!(devices.as_array().unwrap().len(), 3);
     }
 
     #[test]
@@ -146,6 +169,7 @@ mod tests {
             6
         );
         assert_eq!(configuration["root"]["readonly"], true);
+        assert_eq!(configuration["process"]["args"][3], "--handed");
         assert_eq!(configuration["process"]["user"]["uid"], 1000);
         assert_eq!(
             configuration["process"]["capabilities"]["effective"],

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::bundle::Bundle;
+use crate::crew::NAMES;
 use crate::protocol::{Event, Order, line};
 
 /// For crun to do what it should do at once.
@@ -35,18 +37,19 @@ pub struct Container {
 }
 
 impl Container {
-    /// Its words go to `words`, marked with `index`.
+    /// Its words go to `words`, marked with `index`. What is `preserved` is open in it, as the first file after standard error.
     pub fn start(
         index: usize,
-        name: &'static str,
         bundle: &Bundle,
         state: &Path,
+        preserved: Option<OwnedFd>,
         words: Sender<(usize, Word)>,
     ) -> Result<Self> {
+        let name = NAMES[index];
         let id = format!("sluice-demo-{}-{name}", std::process::id());
         let pid_file = bundle.path.join("pid");
-        let mut crun = crun(state)
-            .arg("run")
+        let mut crun = crun_preserving(state, preserved);
+        let mut crun = crun
             .arg("--bundle")
             .arg(&bundle.path)
             .arg("--pid-file")
@@ -55,7 +58,6 @@ impl Container {
             // ^C is for the demo alone, which then ends the containers in order.
             .process_group(0)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .context("cannot start crun; install the package crun")?;
@@ -144,11 +146,31 @@ impl Drop for Container {
 
 fn crun(state: &Path) -> Command {
     let mut command = Command::new("crun");
+    global_options(&mut command, state);
+    command
+}
+
+/// `crun run`, with this file as its file 3, as a shell would start it, and with nothing as standard output.
+fn crun_preserving(state: &Path, preserved: Option<OwnedFd>) -> Command {
+    let Some(file) = preserved else {
+        let mut command = crun(state);
+        command.arg("run").stdout(Stdio::null());
+        return command;
+    };
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "exec crun \"$@\" 3>&1 >/dev/null", "sh"])
+        .stdout(file);
+    global_options(&mut command, state);
+    command.args(["run", "--preserve-fds", "1"]);
+    command
+}
+
+fn global_options(command: &mut Command, state: &Path) {
     command
         .arg("--cgroup-manager=cgroupfs")
         .arg("--root")
         .arg(state);
-    command
 }
 
 fn listen(index: usize, errors: ChildStderr, words: &Sender<(usize, Word)>) {

@@ -2,6 +2,7 @@
 //! The two containers together: orders to them, and what they answer.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use sluice_bench::harness::{cgroup, interrupt};
 
 use crate::bundle::{Bundle, Spec};
 use crate::container::{Container, Word};
+use crate::handing::Handing;
 use crate::protocol::{Event, Order};
 use crate::staging::Staged;
 
@@ -24,29 +26,44 @@ pub struct Crew {
     _cgroups: Cgroups,
     words: Receiver<(usize, Word)>,
     remarks: [Vec<String>; 2],
+    handing: Option<Handing>,
 }
 
 impl Crew {
     pub fn start(staged: &[Staged; 2], rootfs: &Path, folder: &Path) -> Result<Self> {
         let cgroups = Cgroups::new()?;
+        let (handing, reader) = Handing::prepare(&cgroups.root(), folder)?;
         let (sender, words) = channel();
-        let start = |index: usize| {
+        let start = |index: usize, preserved: Option<OwnedFd>| {
             let name = NAMES[index];
             let spec = Spec {
                 name,
                 cgroup: &cgroups.path_of(name),
                 input: &staged[index].path,
+                handed: preserved.is_some(),
+                socket: &handing.socket,
             };
             let bundle = Bundle::create(&spec, rootfs, folder.join(format!("bundle-{name}")))?;
-            Container::start(index, name, &bundle, &folder.join("crun"), sender.clone())
+            let words = sender.clone();
+            Container::start(index, &bundle, &folder.join("crun"), preserved, words)
         };
-        let containers = [start(0)?, start(1)?];
+        let containers = [start(0, None)?, start(1, Some(reader))?];
         Ok(Self {
             containers,
             _cgroups: cgroups,
             words,
             remarks: [Vec::new(), Vec::new()],
+            handing: Some(handing),
         })
+    }
+
+    /// Gives the write end of the channel above both to the container that comes for it.
+    pub fn hand_over(&mut self) -> Result<()> {
+        let handing = self
+            .handing
+            .take()
+            .context("the write end has been given")?;
+        handing.give()
     }
 
     pub fn container(&self, index: usize) -> &Container {

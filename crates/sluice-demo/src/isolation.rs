@@ -60,8 +60,8 @@ fn check_views(views: &[View], host: &BTreeMap<String, String>) -> Result<()> {
             view.inside
         );
         ensure!(
-            view.nodes == ["pipe"],
-            "container {name} sees more than the pipe under /dev/sluice: {:?}",
+            view.nodes == ["ctl", "pipe"],
+            "container {name} sees something else than our two nodes under /dev/sluice: {:?}",
             view.nodes
         );
     }
@@ -120,7 +120,7 @@ pub fn show_secrecy(crew: &mut Crew) -> Result<()> {
 }
 
 /// Random, so that it can have come from nowhere else.
-fn secret() -> Result<String> {
+pub fn secret() -> Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/uuid")?
         .trim()
         .to_string())
@@ -171,7 +171,7 @@ mod tests {
             inside: "/".into(),
             outside: outside.into(),
             namespaces: of(&[("pid", pid)]),
-            nodes: vec!["pipe".into()],
+            nodes: vec!["ctl".into(), "pipe".into()],
         }
     }
 
@@ -197,7 +197,7 @@ mod tests {
             ])
             .contains("cgroup namespace")
         );
-        let nodes = vec!["ctl".into(), "pipe".into()];
+        let nodes = vec!["another".into(), "ctl".into(), "pipe".into()];
         assert!(
             fails([
                 View {
@@ -206,7 +206,7 @@ mod tests {
                 },
                 view("/b", "2")
             ])
-            .contains("more than the pipe")
+            .contains("something else than our two nodes")
         );
     }
 }

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The main job, visibly: two containers send two real files at the same time through one device node, and the bytes of
-//! each stay its own. pipe(2) moves the same files in the same containers, for comparison.
+//! each stay its own. pipe(2) moves the same files in the same containers, for comparison. Then the same with names: neither
+//! container finds a channel of the other's, until the host hands both an end of one.
 
 mod bundle;
+mod by_name;
 mod container;
 mod crew;
 mod files;
+mod handed;
+mod handing;
 mod isolation;
 mod kernel_log;
+mod named;
 mod progress;
 mod protocol;
 mod report;
@@ -79,9 +84,16 @@ enum Inside {
 
 #[derive(Subcommand)]
 enum Role {
-    Serve,
+    Serve(Post),
     Send(Job),
     Receive(Job),
+}
+
+#[derive(Args)]
+struct Post {
+    /// Whether an endpoint came with the start
+    #[arg(long)]
+    handed: bool,
 }
 
 #[derive(Args)]
@@ -118,7 +130,7 @@ fn complain(error: &anyhow::Error, inside: bool) {
 
 fn work(role: &Role) -> Result<()> {
     match role {
-        Role::Serve => worker::serve(),
+        Role::Serve(post) => worker::serve(post.handed),
         Role::Send(job) => transfer::send(job.way, job.write_size),
         Role::Receive(job) => transfer::receive(job.way, job.write_size),
     }
@@ -154,7 +166,7 @@ fn show(options: &Demo) -> Result<([Staged; 2], Results)> {
     let workspace = Workspace::create(&sources)?;
     let staged = staging::stage(&sources, workspace.path())?;
 
-    eprintln!("Two containers, each with namespaces of its own, both with the same device node:");
+    eprintln!("Two containers, each with namespaces of its own, both with the same device nodes:");
     let rootfs = workspace.path().join("rootfs");
     rootfs::build(&rootfs)?;
     let mut crew = Crew::start(&staged, &rootfs, workspace.path())?;
@@ -168,6 +180,8 @@ fn show(options: &Demo) -> Result<([Staged; 2], Results)> {
         options.rounds.into(),
         options.write_size as usize,
     )?;
+    by_name::show_secrecy(&mut crew)?;
+    by_name::show_handing(&mut crew, &staged, options.write_size as usize)?;
     Ok((staged, results))
 }
 
@@ -180,7 +194,7 @@ fn summary(options: &Demo, staged: &[Staged; 2], results: &Results, unloaded: bo
         "What came over /dev/sluice/pipe:\n\n{}\n",
         report::digests(staged, results)
     );
-    text += "Every hash is right, no byte crossed over, and neither container could see the other's bytes.\n";
+    text += "Every hash is right, no byte crossed over, and neither container could see the other's bytes or channels.\n";
     if unloaded {
         text += "The module is unloaded, and the kernel has nothing to complain about.\n";
     }

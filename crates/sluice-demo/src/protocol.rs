@@ -52,6 +52,59 @@ pub enum Order {
     Peek,
     /// Read back what is held.
     Take,
+    /// Make channels of these names in the own scope, with this in each, and keep them.
+    Make {
+        names: Vec<String>,
+        secret: String,
+    },
+    /// Look for the other's channels: `shared` is a name that both have, `theirs` one that only the other has.
+    Search {
+        shared: String,
+        theirs: String,
+    },
+    /// Read back what is in a channel that was made.
+    Recall {
+        name: String,
+    },
+    /// Look for a channel of this name in the own scope.
+    LookUp {
+        name: String,
+    },
+    /// Wait for an endpoint on the socket, and send the own file through it.
+    SendHanded {
+        write_size: usize,
+    },
+    /// Read the endpoint that came with the start to its end.
+    ReceiveHanded {
+        read_size: usize,
+    },
+}
+
+/// How a call for a channel by name ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    Done,
+    NoSuchChannel,
+    Failed(String),
+}
+
+/// What a container found when it looked for the other's channels.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Findings {
+    /// All names in its own scope.
+    pub names: Vec<String>,
+    /// How many directories and open files were tried as a scope, and the names in those that were one.
+    pub places: usize,
+    pub names_there: Vec<Vec<String>>,
+    /// The bytes in the shared name.
+    pub text: String,
+    /// To looking up, opening and removing the name that only the other has.
+    pub look_up: Answer,
+    pub open: Answer,
+    pub remove: Answer,
+    /// To removing the shared name.
+    pub remove_shared: Answer,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +138,12 @@ pub enum Event {
     },
     Taken {
         text: String,
+    },
+    Searched {
+        findings: Findings,
+    },
+    LookedUp {
+        answer: Answer,
     },
     Failed {
         message: String,

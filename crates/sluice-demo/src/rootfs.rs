@@ -8,14 +8,16 @@ use std::{env, fs};
 
 use anyhow::{Context, Result};
 
-use crate::worker::{INPUT, PROGRAM};
+use crate::worker::{CGROUPS, INPUT, PROGRAM, SOCKET};
 
 pub fn build(root: &Path) -> Result<()> {
     let program = env::current_exe().context("cannot tell where this program is")?;
-    for folder in ["proc", "dev"] {
-        fs::create_dir_all(root.join(folder))?;
+    for folder in ["/proc", "/dev", CGROUPS] {
+        fs::create_dir_all(inside(root, Path::new(folder)))?;
     }
-    fs::write(inside(root, Path::new(INPUT)), "")?;
+    for file in [INPUT, SOCKET] {
+        fs::write(inside(root, Path::new(file)), "")?;
+    }
     copy(&program, &inside(root, Path::new(PROGRAM)))?;
     for library in libraries(&program)? {
         copy(&library, &inside(root, &library))?;

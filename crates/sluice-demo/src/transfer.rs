@@ -37,7 +37,7 @@ pub fn send(way: Way, write_size: usize) -> Result<()> {
     tell(&Event::Sent { bytes, begin_ns })
 }
 
-fn write_all(mut output: File, content: &[u8], write_size: usize) -> Result<u64> {
+pub fn write_all(mut output: impl Write, content: &[u8], write_size: usize) -> Result<u64> {
     for piece in content.chunks(write_size) {
         output
             .write_all(piece)

@@ -11,20 +11,29 @@ use anyhow::{Context, Result, bail};
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 
+use crate::handed;
+use crate::named::{self, Named};
 use crate::protocol::{Event, Order, Way, tell};
 use crate::secret::Secret;
 
 /// Where the program and the file to send are inside the container.
 pub const PROGRAM: &str = "/sluice-demo";
 pub const INPUT: &str = "/input";
+/// Where the container finds the host, for what it hands out.
+pub const SOCKET: &str = "/socket";
+pub const CTL_NODE: &str = "/dev/sluice/ctl";
+/// Its own part of the hierarchy, read-only as in most containers.
+pub const CGROUPS: &str = "/sys/fs/cgroup";
 /// What is to be private to each container, as files of /proc/PID/ns.
 pub const NAMESPACES: [&str; 6] = ["cgroup", "ipc", "mnt", "net", "pid", "uts"];
 
 /// Takes orders until there are no more.
-pub fn serve() -> Result<()> {
+pub fn serve(handed: bool) -> Result<()> {
     tell(&hello()?)?;
     let mut transfer = None;
     let mut secret = Secret::default();
+    let mut named = Named::default();
+    let mut handed = handed.then(handed::take_preserved).transpose()?;
     for order in io::stdin().lock().lines() {
         match serde_json::from_str(&order?)? {
             Order::Prepare { way, write_size } => {
@@ -37,6 +46,15 @@ pub fn serve() -> Result<()> {
             Order::Hold { text } => tell(&secret.hold(&text)?)?,
             Order::Peek => tell(&secret.peek()?)?,
             Order::Take => tell(&secret.take()?)?,
+            Order::Make { names, secret } => tell(&named.make(&names, &secret)?)?,
+            Order::Search { shared, theirs } => tell(&named.search(&shared, &theirs)?)?,
+            Order::Recall { name } => tell(&named.recall(&name)?)?,
+            Order::LookUp { name } => tell(&named::look_up(&name)?)?,
+            Order::SendHanded { write_size } => tell(&handed::send(write_size)?)?,
+            Order::ReceiveHanded { read_size } => {
+                let end = handed.take().context("no endpoint came with the start")?;
+                tell(&handed::receive(&end, read_size)?)?;
+            }
         }
     }
     Ok(())

@@ -5,6 +5,8 @@ mod atomicity;
 mod command;
 mod ctl_bad_input;
 mod ctl_bad_memory;
+mod ctl_containers;
+mod ctl_handing;
 mod ctl_list;
 mod ctl_names;
 mod ctl_open;
@@ -68,6 +70,8 @@ pub const TOPICS: &[Topic] = &[
     ctl_waits::TOPIC,
     ctl_names::TOPIC,
     ctl_scopes::TOPIC,
+    ctl_containers::TOPIC,
+    ctl_handing::TOPIC,
     ctl_permissions::TOPIC,
     ctl_list::TOPIC,
     ctl_persist::TOPIC,

@@ -5,6 +5,8 @@ pub mod cgroup;
 pub mod channel;
 pub mod check;
 pub mod child;
+pub mod container;
+pub mod crun;
 pub mod ctl;
 pub mod identity;
 pub mod ioctl;
