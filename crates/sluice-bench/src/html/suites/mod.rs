@@ -12,6 +12,7 @@ use super::looks::Looks;
 use super::tables;
 use super::text::{anchor, escape};
 use crate::harness::rows::{Results, Row};
+use crate::reports;
 
 /// A plot and the table beside it.
 pub struct Figure {
@@ -63,25 +64,47 @@ pub fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     known
 }
 
+/// What a row is about, which decides how it is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The rate beside others.
+    Company,
+    /// A cost among many.
+    Crowd,
+    Rate,
+    Time,
+}
+
+impl Kind {
+    fn of(row: &Row) -> Self {
+        match row.unit.as_deref() {
+            _ if isolation::company(row).is_some() => Self::Company,
+            _ if crowd::among(row).is_some() => Self::Crowd,
+            Some("bytes/s") => Self::Rate,
+            _ => Self::Time,
+        }
+    }
+}
+
 fn figures(rows: &[&Row], all: &[Row], looks: &Looks) -> Vec<Figure> {
+    let kinds = distinct(rows.iter().map(|row| Kind::of(row)));
+    let figures_of = |kind: Kind| {
+        let of_kind = rows.iter().copied().filter(|row| Kind::of(row) == kind);
+        figures_of_kind(kind, &of_kind.collect::<Vec<_>>(), all, looks)
+    };
+    kinds.into_iter().flat_map(figures_of).collect()
+}
+
+fn figures_of_kind(kind: Kind, rows: &[&Row], all: &[Row], looks: &Looks) -> Vec<Figure> {
     const FEWEST_SAMPLES: usize = 50;
     let sampled = |row: &&Row| row.distribution.is_some_and(|one| one.n >= FEWEST_SAMPLES);
     let sizes = distinct(rows.iter().filter_map(|row| row.size)).len();
-    match rows {
-        [] => Vec::new(),
-        _ if rows.iter().all(|row| isolation::company(row).is_some()) => {
-            isolation::figures(rows, looks)
-        }
-        _ if rows.iter().all(|row| crowd::among(row).is_some()) => crowd::figures(rows),
-        _ if rows
-            .iter()
-            .all(|row| row.unit.as_deref() == Some("bytes/s"))
-            && sizes > 1 =>
-        {
-            throughput::figures(rows, looks)
-        }
-        _ if rows.iter().all(sampled) => latency::figures(rows, all, looks),
-        _ => side_by_side::figures(rows, all, looks),
+    match kind {
+        Kind::Company => isolation::figures(rows, looks),
+        Kind::Crowd => crowd::figures(rows),
+        Kind::Rate if sizes > 1 => throughput::figures(rows, looks),
+        Kind::Time if rows.iter().all(sampled) => latency::figures(rows, all, looks),
+        Kind::Rate | Kind::Time => side_by_side::figures(rows, all, looks),
     }
 }
 
@@ -94,6 +117,7 @@ impl Suite<'_> {
             "isolation" => "Isolation",
             "tar" => "tar through it",
             "names" => "Calls by name",
+            "reports" => "The two reports",
             other => other,
         }
     }
@@ -118,6 +142,9 @@ impl Suite<'_> {
             "names" => {
                 "What a call takes among few and among many names or scopes. A flat line is a cost that does not grow with them."
             }
+            "reports" => {
+                "The measurements of the two reports that the pipe and the naive driver come from, with their own counts; their figures, their model and what they say in words, beside what came out here."
+            }
             _ => "",
         }
     }
@@ -137,13 +164,25 @@ impl Suite<'_> {
             .map(|figure| self.figure(figure))
             .collect();
         format!(
-            "<section id=\"{}\"><h2>{}</h2><p class=\"about\">{}</p>{figures}{}{}</section>",
+            "<section id=\"{}\"><h2>{}</h2><p class=\"about\">{}</p>{}{figures}{}{}</section>",
             self.anchor(),
             escape(self.title()),
             self.about(),
+            self.verdicts(all),
             absent(&self.rows),
             self.everything(all),
         )
+    }
+
+    /// What the terminal says of the reports.
+    fn verdicts(&self, all: &[Row]) -> String {
+        let text = (self.name == reports::SUITE).then(|| reports::text(all));
+        text.flatten().map_or_else(String::new, |text| {
+            format!(
+                "<pre class=\"scroll\" tabindex=\"0\">{}</pre>",
+                escape(&text)
+            )
+        })
     }
 
     fn figure(&self, figure: &Figure) -> String {
