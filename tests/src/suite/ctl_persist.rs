@@ -37,7 +37,7 @@ topic!(
         an_endpoint_keeps_it_when_its_cgroup_goes,
         a_cgroup_with_many_goes_with_all_of_them,
         only_the_removed_cgroup_loses_its_own,
-        a_thousand_removed_cgroups_leave_no_object,
+        a_hundred_removed_cgroups_leave_no_object,
         a_thousand_removed_cgroups_leave_no_page,
         the_module_stays_while_there_is_one,
     ],
@@ -221,8 +221,8 @@ fn use_cgroups(home: &Cgroup, count: usize) -> Result<()> {
     home.expect_dying(dying)
 }
 
-fn a_thousand_removed_cgroups_leave_no_object(context: &Context) -> Result<()> {
-    use_cgroups(context.cgroup()?, CGROUPS)
+fn a_hundred_removed_cgroups_leave_no_object(context: &Context) -> Result<()> {
+    use_cgroups(context.cgroup()?, 100)
 }
 
 /// Free pages go up and down by themselves, by less than a hundred; a thousand leaks of one page would be a thousand.

@@ -14,7 +14,9 @@ use crate::support::check::expect;
 use crate::support::child::spawn_keeping;
 use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST};
 use crate::support::ioctl::{self, SET_CAPACITY};
-use crate::support::memcg::{MemoryController, killed_for_memory, memory_current, set_memory_max};
+use crate::support::memcg::{
+    MemoryController, killed_for_memory, memory_current, set_memory_max, stay_resident,
+};
 use crate::support::parameter::Parameter;
 use crate::support::passing;
 use crate::support::time::eventually;
@@ -151,9 +153,9 @@ fn a_write_beyond_the_makers_memory_is_enomem_and_kills_nobody(context: &Context
     let _memory = MemoryController::enable_below(home)?;
     let maker = counted(home, "maker", Some(LITTLE))?;
     let child = maker.spawn("the maker", || {
+        stay_resident()?;
         let ctl = Ctl::new()?;
         let mut pipes = fill_memory(&ctl)?;
-        // Whatever else a process does at its limit, such as touching a new page, ends it.
         pipes.truncate(1);
         let kept = read_all(&pipes[0], CAPACITY)?;
         expect("what was written before", kept, vec![b'x'; CAPACITY])?;

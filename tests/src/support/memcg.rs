@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use nix::sys::mman::{MlockAllFlags, mlockall};
 
 use super::cgroup::Cgroup;
 use super::check::skip;
@@ -52,6 +53,12 @@ pub fn set_memory_max(cgroup: &Cgroup, bytes: u64) -> Result<()> {
 pub fn memory_current(cgroup: &Cgroup) -> Result<u64> {
     let text = read(cgroup.path(), "memory.current")?;
     text.trim().parse().context("memory.current")
+}
+
+/// Keeps all memory of this process where it is: at the limit of a cgroup, touching a page that is not there ends it.
+pub fn stay_resident() -> Result<()> {
+    mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
+        .context("locking the memory of a test")
 }
 
 /// How many of its processes were killed because it was at its limit.
