@@ -57,9 +57,9 @@ struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// Leave out tests whose name contains this
+    /// Leave out tests whose name contains this; may be given several times
     #[arg(long, value_name = "FILTER")]
-    except: Option<String>,
+    except: Vec<String>,
 
     /// Run only tests whose name, such as open::readwrite_never_waits, contains one of these
     filters: Vec<String>,
@@ -101,9 +101,8 @@ fn main() -> ExitCode {
 /// Whether nothing failed.
 fn run(arguments: &Arguments) -> Result<bool> {
     let mut tests = runner::select(suite::TOPICS, arguments.on, &arguments.filters);
-    if let Some(left_out) = &arguments.except {
-        tests.retain(|named| !named.name.contains(left_out));
-    }
+    let left_out = |name: &str| arguments.except.iter().any(|filter| name.contains(filter));
+    tests.retain(|named| !left_out(&named.name));
     if tests.is_empty() {
         bail!(
             "no test matches {:?}; --list shows them all",
