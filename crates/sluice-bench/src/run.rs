@@ -40,7 +40,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     mechanism: Vec<String>,
 
-    /// Sizes of messages, in bytes [default: from 1 to 4096 for rtt, from 64 to 65536 for throughput; with --quick 1 and 1024]
+    /// Sizes of messages, in bytes [default: from 1 up for rtt, from 64 up for throughput]
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = positive)]
     size: Vec<usize>,
 
@@ -52,7 +52,7 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = positive)]
     rounds: Option<usize>,
 
-    /// How long each turn lasts [default: 0.2; 0.1 with --quick, 1 with --full]
+    /// How long each turn lasts [default: 0.2; 0.06 with --quick, 1 with --full]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
 
@@ -121,7 +121,7 @@ impl Options {
     fn duration(&self) -> Duration {
         self.duration
             .unwrap_or(Duration::from_millis(match self.scale() {
-                Scale::Quick => 100,
+                Scale::Quick => 60,
                 Scale::Standard => 200,
                 Scale::Full => 1000,
             }))

@@ -68,6 +68,13 @@ impl Scale {
     }
 }
 
+/// What a suite measures of its own accord.
+struct Sizes {
+    quick: &'static [usize],
+    standard: &'static [usize],
+    full: &'static [usize],
+}
+
 pub struct Plan {
     pub scale: Scale,
     pub suites: Vec<Suite>,
@@ -126,12 +133,14 @@ impl Plan {
         present.chain(absent).collect()
     }
 
-    fn sizes_or(&self, quick: usize, default: &[usize]) -> Vec<usize> {
+    fn sizes_or(&self, default: &Sizes) -> Vec<usize> {
         match (self.sizes.is_empty(), self.scale) {
-            (false, _) => self.sizes.clone(),
-            (true, Scale::Quick) => vec![quick],
-            (true, _) => default.to_vec(),
+            (false, _) => self.sizes.as_slice(),
+            (true, Scale::Quick) => default.quick,
+            (true, Scale::Standard) => default.standard,
+            (true, Scale::Full) => default.full,
         }
+        .to_vec()
     }
 
     /// For suites with one placement: two processors, unless only one was asked for.

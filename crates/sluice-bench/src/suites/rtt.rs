@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::{PATIENCE, Plan, Room};
+use super::{PATIENCE, Plan, Room, Sizes};
 use crate::harness::clock;
 use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
@@ -14,7 +14,11 @@ use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
 use crate::harness::units;
 use crate::mechanisms::{Link, Mechanism, Shape, Task};
 
-const SIZES: [usize; 5] = [1, 64, 256, 1024, 4096];
+const SIZES: Sizes = Sizes {
+    quick: &[1],
+    standard: &[1, 64, 1024],
+    full: &[1, 64, 256, 1024, 4096],
+};
 /// Not counted: caches, branch predictors and the adaptive parts of the kernel settle first.
 const WARM_UP: usize = 200;
 /// A spinning pair would otherwise fill the memory with samples.
@@ -23,7 +27,7 @@ const MOST_SAMPLES: usize = 200_000;
 const CHECKED: usize = 256;
 
 pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
-    let conditions = plan.sizes_or(1, &SIZES).into_iter().flat_map(|size| {
+    let conditions = plan.sizes_or(&SIZES).into_iter().flat_map(|size| {
         plan.placements
             .iter()
             .map(move |&placement| (size, placement))

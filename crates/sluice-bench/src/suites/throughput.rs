@@ -5,17 +5,21 @@ use std::rc::Rc;
 
 use anyhow::Result;
 
-use super::Plan;
 use super::stream::{Length, Stream};
+use super::{Plan, Sizes};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
 use crate::harness::units;
 use crate::mechanisms::{Mechanism, Shape, Task};
 
-const SIZES: [usize; 6] = [64, 256, 1024, 4096, 16384, 65536];
+const SIZES: Sizes = Sizes {
+    quick: &[1024],
+    standard: &[64, 1024, 4096, 65536],
+    full: &[64, 256, 1024, 4096, 16384, 65536],
+};
 
 pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
-    let conditions = plan.sizes_or(1024, &SIZES).into_iter().flat_map(|size| {
+    let conditions = plan.sizes_or(&SIZES).into_iter().flat_map(|size| {
         plan.placements
             .iter()
             .map(move |&placement| (size, placement))

@@ -61,11 +61,13 @@ pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
         Scale::Quick => &Way::ALL[..1],
         Scale::Standard | Scale::Full => &Way::ALL,
     };
-    let conditions = ways.iter().flat_map(|&way| {
-        plan.placements
-            .iter()
-            .map(move |&placement| (way, placement))
-    });
+    let placements = match plan.scale {
+        Scale::Full => plan.placements.clone(),
+        Scale::Quick | Scale::Standard => vec![plan.one_placement()],
+    };
+    let conditions = ways
+        .iter()
+        .flat_map(|&way| placements.iter().map(move |&placement| (way, placement)));
     conditions
         .map(|(way, placement)| cell(plan, way, placement))
         .collect()
