@@ -143,6 +143,15 @@ impl Plan {
         .to_vec()
     }
 
+    /// Every size in every placement.
+    fn conditions(&self, default: &Sizes) -> impl Iterator<Item = (usize, Placement)> {
+        let sizes = self.sizes_or(default).into_iter();
+        sizes.flat_map(|size| {
+            let placements = self.placements.iter();
+            placements.map(move |&placement| (size, placement))
+        })
+    }
+
     /// For suites with one placement: two processors, unless only one was asked for.
     fn one_placement(&self) -> Placement {
         match self.placements.contains(&Placement::TwoCpus) {

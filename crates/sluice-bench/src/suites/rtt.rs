@@ -27,12 +27,7 @@ const MOST_SAMPLES: usize = 200_000;
 const CHECKED: usize = 256;
 
 pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
-    let conditions = plan.sizes_or(&SIZES).into_iter().flat_map(|size| {
-        plan.placements
-            .iter()
-            .map(move |&placement| (size, placement))
-    });
-    conditions
+    plan.conditions(&SIZES)
         .map(|(size, placement)| cell(plan, size, placement))
         .collect()
 }

@@ -19,12 +19,7 @@ const SIZES: Sizes = Sizes {
 };
 
 pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
-    let conditions = plan.sizes_or(&SIZES).into_iter().flat_map(|size| {
-        plan.placements
-            .iter()
-            .map(move |&placement| (size, placement))
-    });
-    conditions
+    plan.conditions(&SIZES)
         .map(|(size, placement)| cell(plan, size, placement))
         .collect()
 }

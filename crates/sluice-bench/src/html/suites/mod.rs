@@ -64,6 +64,18 @@ pub fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     known
 }
 
+/// A figure for each set of conditions that has one.
+fn by_title(rows: &[&Row], figure: impl Fn(&str, &[&Row]) -> Option<Figure>) -> Vec<Figure> {
+    let of_title = |title: &str| {
+        let rows = rows.iter().copied().filter(|row| row.title == title);
+        figure(title, &rows.collect::<Vec<_>>())
+    };
+    distinct(rows.iter().map(|row| row.title.as_str()))
+        .into_iter()
+        .filter_map(of_title)
+        .collect()
+}
+
 /// What a row is about, which decides how it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {

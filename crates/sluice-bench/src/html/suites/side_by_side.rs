@@ -7,22 +7,12 @@ use super::super::looks::{Look, Looks};
 use super::super::notes;
 use super::super::scale::Scale;
 use super::super::tables;
-use super::{Figure, distinct};
+use super::{Figure, by_title};
 use crate::harness::rows::Row;
 use crate::harness::units;
 
 pub fn figures(rows: &[&Row], all: &[Row], looks: &Looks) -> Vec<Figure> {
-    distinct(rows.iter().map(|row| row.title.as_str()))
-        .into_iter()
-        .filter_map(|title| {
-            let rows: Vec<&Row> = rows
-                .iter()
-                .copied()
-                .filter(|row| row.title == title)
-                .collect();
-            figure(title, &rows, all, looks)
-        })
-        .collect()
+    by_title(rows, |title, rows| figure(title, rows, all, looks))
 }
 
 fn figure(title: &str, rows: &[&Row], all: &[Row], looks: &Looks) -> Option<Figure> {
