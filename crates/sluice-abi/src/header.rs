@@ -14,7 +14,7 @@ type Fact = (String, u64);
 
 /// The size of a structure and the place of each of its fields, by their names in C.
 macro_rules! layout {
-    ($facts:ident, $rust:ident, $c:literal, [$($field:ident),*]) => {
+    ($facts:ident, $rust:ty, $c:literal, [$($field:ident),*]) => {
         $facts.push((format!("sizeof(struct {})", $c), size_of::<$rust>() as u64));
         $($facts.push((
             format!("offsetof(struct {}, {})", $c, stringify!($field)),
@@ -24,7 +24,7 @@ macro_rules! layout {
 }
 
 macro_rules! numbers {
-    ($facts:ident, [$($rust:ident = $c:literal),* $(,)?]) => {
+    ($facts:ident, [$($rust:path = $c:literal),* $(,)?]) => {
         $($facts.push((format!("(unsigned long long)(unsigned int)({})", $c), $rust as u32 as u64));)*
     };
 }
@@ -92,6 +92,25 @@ fn structures() -> Vec<Fact> {
     facts
 }
 
+fn ring_structures() -> Vec<Fact> {
+    let mut facts = Vec::new();
+    layout!(facts, ring::Header, "sluice_ring_header", [length, state]);
+    layout!(
+        facts,
+        ring::Side,
+        "sluice_ring_side",
+        [position, reserved0, waiting, bell, closed, reserved1]
+    );
+    layout!(
+        facts,
+        ring::Hello,
+        "sluice_ring_hello",
+        [magic, size, version, role, flags, data, capacity]
+    );
+    layout!(facts, ring::Verdict, "sluice_ring_verdict", [magic, error]);
+    facts
+}
+
 fn constants() -> Vec<Fact> {
     let mut facts = Vec::new();
     numbers!(
@@ -117,6 +136,18 @@ fn constants() -> Vec<Fact> {
             CTL_INFO = "SLUICE_CTL_INFO",
             CTL_LIST = "SLUICE_CTL_LIST",
             CTL_FEATURES = "SLUICE_CTL_FEATURES",
+            ring::VERSION = "SLUICE_RING_VERSION",
+            ring::CAPACITY_MIN = "SLUICE_RING_CAPACITY_MIN",
+            ring::CAPACITY_MAX = "SLUICE_RING_CAPACITY_MAX",
+            ring::RECORD = "SLUICE_RING_RECORD",
+            ring::WAKE_FUTEX = "SLUICE_RING_WAKE_FUTEX",
+            ring::WAKE_SOCKET = "SLUICE_RING_WAKE_SOCKET",
+            ring::FENCE = "SLUICE_RING_FENCE",
+            ring::TURN_SHIFT = "SLUICE_RING_TURN_SHIFT",
+            ring::PRODUCER = "SLUICE_RING_PRODUCER",
+            ring::CONSUMER = "SLUICE_RING_CONSUMER",
+            ring::REGISTERED = "SLUICE_RING_REGISTERED",
+            ring::MAGIC = "SLUICE_RING_MAGIC",
         ]
     );
     facts
@@ -161,7 +192,7 @@ fn ask_the_compiler(facts: &[Fact], directory: &Path) -> Option<Vec<u64>> {
 
 #[test]
 fn the_structures_and_numbers_are_those_of_the_header() {
-    let facts = [structures(), constants()].concat();
+    let facts = [structures(), ring_structures(), constants()].concat();
     let directory = std::env::temp_dir().join(format!("sluice-abi-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
     let told = ask_the_compiler(&facts, &directory);

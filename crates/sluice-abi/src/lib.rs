@@ -6,6 +6,7 @@ use libc::Ioctl;
 
 #[cfg(test)]
 mod header;
+pub mod ring;
 
 const TYPE: u32 = 0xC7;
 

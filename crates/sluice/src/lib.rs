@@ -45,6 +45,7 @@ mod info;
 mod list;
 mod name;
 mod pipe;
+pub mod ring;
 mod scope;
 
 #[cfg(feature = "tokio")]

@@ -19,6 +19,7 @@ mod shm_spin;
 mod signal;
 mod sleeping;
 mod sluice_pipe;
+mod sluice_ring;
 mod stream;
 mod sysctl;
 mod sysv_mq;
@@ -43,6 +44,7 @@ pub use myipc::MyIpc;
 pub use pipe::Pipe;
 pub use roster::Roster;
 pub use sluice_pipe::SluicePipe;
+pub use sluice_ring::SluiceRing;
 #[cfg(test)]
 pub(crate) use stream::{StreamReceiver, StreamSender};
 

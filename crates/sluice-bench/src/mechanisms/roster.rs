@@ -17,7 +17,7 @@ use super::unix_dgram::UnixDgram;
 use super::unix_seqpacket::UnixSeqpacket;
 use super::unix_stream::UnixStream;
 use super::zeromq::ZeroMq;
-use super::{Cacheline, Mechanism, MyIpc, Pipe, SluicePipe, Waiting};
+use super::{Cacheline, Mechanism, MyIpc, Pipe, SluicePipe, SluiceRing, Waiting};
 use crate::harness::cgroup::Tree;
 use crate::harness::module::MYIPC;
 use crate::harness::rounds::Skip;
@@ -48,6 +48,7 @@ impl Roster {
             Ok(tree) => roster.present.extend(sluice_pipes(tree)),
             Err(skip) => roster.absent.push(skip.clone()),
         }
+        roster.present.extend(sluice_rings());
         roster.present.extend(kernel_ipc());
         roster.present.extend(shared_memory());
         roster.present.push(Rc::new(ZeroMq::load()));
@@ -86,6 +87,11 @@ impl Roster {
 fn sluice_pipes(tree: &Rc<Tree>) -> [Rc<dyn Mechanism>; 2] {
     [Waiting::Sleep, Waiting::Spin]
         .map(|waiting| Rc::new(SluicePipe::new(Rc::clone(tree), waiting)) as _)
+}
+
+/// Over memfd, which needs neither the module nor a cgroup.
+fn sluice_rings() -> [Rc<dyn Mechanism>; 2] {
+    [Waiting::Sleep, Waiting::Spin].map(|waiting| Rc::new(SluiceRing::new(waiting)) as _)
 }
 
 /// What every Linux has, beside pipe(2).

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rings over memfd: what lies in the shared memory, and what the two sides tell each other over their socket.
+
+pub const VERSION: u32 = 1;
+
+pub const CAPACITY_MIN: u64 = 1 << 12;
+pub const CAPACITY_MAX: u64 = 1 << 28;
+
+pub const RECORD: u32 = 1;
+
+pub const WAKE_FUTEX: u32 = 0x01;
+pub const WAKE_SOCKET: u32 = 0x02;
+pub const FENCE: u32 = 0x04;
+pub const TURN_SHIFT: u32 = 3;
+
+pub const PRODUCER: u32 = 1;
+pub const CONSUMER: u32 = 2;
+
+pub const REGISTERED: u32 = 0x01;
+
+pub const MAGIC: u32 = 0x474e_5253;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub length: u32,
+    pub state: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Side {
+    pub position: u64,
+    pub reserved0: [u64; 15],
+    pub waiting: u32,
+    pub bell: u32,
+    pub closed: u32,
+    pub reserved1: [u32; 29],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    pub magic: u32,
+    pub size: u32,
+    pub version: u32,
+    pub role: u32,
+    pub flags: u32,
+    pub data: u32,
+    pub capacity: u64,
+}
+
+impl Hello {
+    pub const SIZE: usize = size_of::<Self>();
+
+    /// As it goes over the socket.
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+        let words = [
+            self.magic,
+            self.size,
+            self.version,
+            self.role,
+            self.flags,
+            self.data,
+        ];
+        let mut bytes = [0; Self::SIZE];
+        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes[24..].copy_from_slice(&self.capacity.to_ne_bytes());
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
+        let mut rest = &bytes[..];
+        Self {
+            magic: take(&mut rest, u32::from_ne_bytes),
+            size: take(&mut rest, u32::from_ne_bytes),
+            version: take(&mut rest, u32::from_ne_bytes),
+            role: take(&mut rest, u32::from_ne_bytes),
+            flags: take(&mut rest, u32::from_ne_bytes),
+            data: take(&mut rest, u32::from_ne_bytes),
+            capacity: take(&mut rest, u64::from_ne_bytes),
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub magic: u32,
+    pub error: u32,
+}
+
+impl Verdict {
+    pub const SIZE: usize = size_of::<Self>();
+
+    /// As it goes over the socket.
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[..4].copy_from_slice(&self.magic.to_ne_bytes());
+        bytes[4..].copy_from_slice(&self.error.to_ne_bytes());
+        bytes
+    }
+
+    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
+        let mut rest = &bytes[..];
+        Self {
+            magic: take(&mut rest, u32::from_ne_bytes),
+            error: take(&mut rest, u32::from_ne_bytes),
+        }
+    }
+}
+
+/// The next field of a structure without padding.
+fn take<const N: usize, T>(rest: &mut &[u8], number: fn([u8; N]) -> T) -> T {
+    let mut bytes = [0; N];
+    let (field, behind) = rest.split_at(N);
+    bytes.copy_from_slice(field);
+    *rest = behind;
+    number(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_what_lies_in_memory() {
+        let hello = Hello {
+            magic: MAGIC,
+            size: 2,
+            version: 3,
+            role: 4,
+            flags: 5,
+            data: 6,
+            capacity: 7 << 40,
+        };
+        // SAFETY: it has no padding, and any bytes are an array of them.
+        let memory: [u8; Hello::SIZE] = unsafe { std::mem::transmute(hello) };
+        assert_eq!(hello.to_bytes(), memory);
+        assert_eq!(Hello::from_bytes(&memory), hello);
+        let verdict = Verdict { magic: 8, error: 9 };
+        assert_eq!(Verdict::from_bytes(&verdict.to_bytes()), verdict);
+        assert_eq!(&verdict.to_bytes()[..4], &8_u32.to_ne_bytes());
+    }
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sluice's ring over memfd, which needs no module. Twice: spinning alone, and sleeping as soon as there is nothing to do.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sluice::ring::{Consumer, Options, Producer, Socket};
+
+use super::{Link, Mechanism, Receiver, Sender, Shape, Task, Waiting, no_file, spinning_alone};
+
+/// What short messages on the way may take, which stays in the processors' caches, and what long ones may.
+const CAPACITY: u64 = 1 << 20;
+const LONG_CAPACITY: u64 = 16 << 20;
+const LONG: usize = 4096;
+
+pub struct SluiceRing {
+    waiting: Waiting,
+}
+
+impl SluiceRing {
+    pub fn new(waiting: Waiting) -> Self {
+        Self { waiting }
+    }
+}
+
+impl Mechanism for SluiceRing {
+    fn name(&self) -> &'static str {
+        "sluice-ring-memfd"
+    }
+
+    fn waiting(&self) -> Waiting {
+        self.waiting
+    }
+
+    fn obstacle(&self, task: &Task) -> Option<String> {
+        match (self.waiting, task.shape) {
+            (Waiting::Spin, Shape::Stalled) => {
+                Some("spinning, it never stands still, as its pairs would have to".into())
+            }
+            (Waiting::Spin, _) => no_file(task).or_else(|| spinning_alone(task)),
+            (Waiting::Sleep, _) => no_file(task),
+        }
+    }
+
+    fn link(&self, size: usize) -> Result<Box<dyn Link>> {
+        let (sending, receiving) = Socket::pair()?;
+        let options = Options::new()
+            .capacity(if size < LONG { CAPACITY } else { LONG_CAPACITY })
+            .spin(match self.waiting {
+                Waiting::Spin => Duration::MAX,
+                Waiting::Sleep => Duration::ZERO,
+            });
+        Ok(Box::new(Pair {
+            options,
+            sending,
+            receiving,
+        }))
+    }
+}
+
+struct Pair {
+    options: Options,
+    sending: Socket,
+    receiving: Socket,
+}
+
+impl Link for Pair {
+    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
+        drop(self.receiving);
+        let producer = self.options.producer(self.sending);
+        Ok(Box::new(
+            producer.context("cannot set up the sending side")?,
+        ))
+    }
+
+    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
+        drop(self.sending);
+        let consumer = self.options.consumer(self.receiving);
+        Ok(Box::new(
+            consumer.context("cannot set up the receiving side")?,
+        ))
+    }
+}
+
+impl Sender for Producer {
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        Ok(Producer::send(self, message)?)
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+impl Receiver for Consumer {
+    fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
+        Ok(self.recv(message)?.unwrap_or(0))
+    }
+
+    fn file(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use sluice_abi::ring::RECORD;
+
+use crate::geometry::{HEADER, step};
+use crate::lie::Lie;
+use crate::memory::Memory;
+use crate::producer::STATE;
+use crate::sync::Ordering;
+
+/// The side that reads records. See the picture at the top of the crate.
+#[derive(Debug)]
+pub struct Consumer<M> {
+    memory: M,
+    /// Of the next record.
+    position: u64,
+    released: u64,
+}
+
+impl<M: Memory> Consumer<M> {
+    /// Of a ring that nothing was ever taken from.
+    pub fn new(memory: M) -> Self {
+        Self {
+            memory,
+            position: 0,
+            released: 0,
+        }
+    }
+
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// The length of the record that is there, if there is one. Read once: whatever the producer writes there later, this
+    /// many bytes are within the ring.
+    #[inline]
+    pub fn peek(&self) -> Result<Option<u32>, Lie> {
+        let at = self.position;
+        // Pairs with the release in Producer::publish.
+        match self.memory.word(at + STATE).load(Ordering::Acquire) {
+            0 => Ok(None),
+            RECORD => {
+                let length = self.memory.word(at).load(Ordering::Relaxed);
+                let most = self.memory.capacity().longest();
+                if length > most {
+                    return Err(Lie::Length { at, length, most });
+                }
+                Ok(Some(length))
+            }
+            state => Err(Lie::State { at, state }),
+        }
+    }
+
+    /// Where the bytes are of the record that peek found.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.position + HEADER
+    }
+
+    /// Goes on to the record after the one of this length. Its bytes stay until they are released.
+    #[inline]
+    pub fn take(&mut self, length: u32) {
+        self.position += step(length);
+    }
+
+    pub fn holds(&self) -> bool {
+        self.position != self.released
+    }
+
+    /// Gives back everything that was taken. The caller then calls the producer if it sleeps.
+    #[inline]
+    pub fn release(&mut self) {
+        self.released = self.position;
+        // Pairs with the acquire in Producer::look_what_is_released.
+        self.memory
+            .consumer()
+            .position
+            .store(self.position, Ordering::Release);
+    }
+
+    /// Bytes, headers included, that are said to be published and were not taken yet. Only an honest producer tells the truth.
+    pub fn pending(&self) -> u64 {
+        let said = self.memory.producer().position.load(Ordering::Relaxed);
+        said.saturating_sub(self.position)
+            .min(self.memory.capacity().bytes())
+    }
+}

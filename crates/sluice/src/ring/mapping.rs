@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of a ring, as one of its sides has it.
+
+use std::os::fd::OwnedFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use sluice_ring::sync::AtomicU32;
+use sluice_ring::{Capacity, Memory, Side};
+
+use super::region::{Access, Region};
+
+/// Where the data begins in the producer's file, and how much there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Geometry {
+    /// A power of two, the size of the file's pages.
+    pub data: u64,
+    pub capacity: Capacity,
+}
+
+impl Geometry {
+    /// Of the producer's file.
+    pub fn bytes(self) -> u64 {
+        self.data + self.capacity.bytes()
+    }
+}
+
+/// Clones are of the same memory.
+#[derive(Clone, Debug)]
+pub(super) struct Mapping {
+    data: NonNull<u8>,
+    mask: u64,
+    capacity: Capacity,
+    producer: NonNull<Side>,
+    consumer: NonNull<Side>,
+    /// What keeps all of it.
+    _regions: Arc<[Region; 3]>,
+}
+
+// SAFETY: what is in the memory is atomic, or only one side's to touch, which Producer and Consumer see to.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// The producer's side and data, mapped.
+#[derive(Debug)]
+pub(super) struct Data {
+    side: Region,
+    data: Region,
+    capacity: Capacity,
+}
+
+impl Data {
+    pub fn map(file: &OwnedFd, geometry: Geometry, access: Access) -> Result<Self, Errno> {
+        let align = usize::try_from(geometry.data).map_err(|_| Errno::OVERFLOW)?;
+        let bytes = usize::try_from(geometry.capacity.bytes()).map_err(|_| Errno::OVERFLOW)?;
+        Ok(Self {
+            side: Region::once(file, 0, align, access)?,
+            data: Region::twice(file, geometry.data, bytes, align, access)?,
+            capacity: geometry.capacity,
+        })
+    }
+
+    pub fn regions(&self) -> [&Region; 2] {
+        [&self.side, &self.data]
+    }
+}
+
+impl Mapping {
+    /// Both files are at least a Side long, and stay so.
+    pub fn new(producer: Data, consumer: Region) -> Self {
+        let Data {
+            side,
+            data,
+            capacity,
+        } = producer;
+        Self {
+            data: data.at(0).cast(),
+            mask: capacity.bytes() - 1,
+            capacity,
+            producer: side.at(0).cast(),
+            consumer: consumer.at(0).cast(),
+            _regions: Arc::new([side, data, consumer]),
+        }
+    }
+
+    fn offset(&self, position: u64) -> usize {
+        // The capacity fits into the address space: it is mapped.
+        (position & self.mask) as usize
+    }
+
+    /// Up to a capacity of bytes from here on are one piece.
+    pub fn bytes(&self, position: u64) -> NonNull<u8> {
+        // SAFETY: the offset is below the capacity, and the mapping is twice as long.
+        unsafe { self.data.add(self.offset(position)) }
+    }
+}
+
+impl Memory for Mapping {
+    fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
+    fn producer(&self) -> &Side {
+        // SAFETY: the mapping lives as long as self, and its beginning is only ever used as a Side of atomics.
+        unsafe { self.producer.as_ref() }
+    }
+
+    fn consumer(&self) -> &Side {
+        // SAFETY: as above.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    fn word(&self, position: u64) -> &AtomicU32 {
+        // SAFETY: it is within the mapping, a multiple of four, and a header is only ever used as two atomics.
+        unsafe { self.bytes(position & !3).cast().as_ref() }
+    }
+
+    fn clear(&self, from: u64, to: u64) {
+        // SAFETY: less than a capacity is one piece; the producer has it to itself, as it was not published since it was
+        // released.
+        unsafe { ptr::write_bytes(self.bytes(from).as_ptr(), 0, (to - from) as usize) }
+    }
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use sluice_ring::{Capacity, Side};
+
+use super::consumer::Consumer;
+use super::error::{Error, Result};
+use super::handshake::{Accepted, Handshake, Offer, Role};
+use super::link::{Link, register};
+use super::mapping::{Data, Geometry, Mapping};
+use super::memfd::{self, Pages};
+use super::producer::Producer;
+use super::region::{Access, Region};
+use super::socket::Socket;
+
+/// Of the data of a ring for which nothing else was asked, in bytes.
+const CAPACITY: u64 = 1 << 20;
+
+/// About as long as waking a process takes: who spins longer could have slept.
+const SPIN: Duration = Duration::from_micros(50);
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How a side of a ring is set up over a [`Socket`]. The other end does the same, as the other side.
+///
+/// ```
+/// use sluice::ring::{Options, Socket};
+///
+/// let (here, there) = Socket::pair()?;
+/// let sender = std::thread::spawn(move || {
+///     let mut producer = Options::new().capacity(64 << 10).producer(there)?;
+///     producer.send(b"hello")
+/// });
+/// let mut consumer = Options::new().consumer(here)?;
+/// let mut greeting = Vec::new();
+/// while let Some(record) = consumer.peek()? {
+///     greeting = record.to_vec();
+///     record.release();
+/// }
+/// assert_eq!(greeting, b"hello");
+/// sender.join().expect("the sender panicked")?;
+/// # Ok::<(), sluice::ring::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Options {
+    capacity: u64,
+    spin: Duration,
+    pages: Pages,
+    locked: bool,
+    node: Option<u32>,
+    patience: Duration,
+    users: Users,
+}
+
+/// Who may be at the other end.
+#[derive(Clone, Debug)]
+enum Users {
+    Own,
+    OwnAnd(Vec<u32>),
+    Everyone,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            capacity: CAPACITY,
+            spin: match thread::available_parallelism().map(NonZeroUsize::get) {
+                // Nobody else could do anything meanwhile.
+                Ok(1) => Duration::ZERO,
+                _ => SPIN,
+            },
+            pages: Pages::Normal,
+            locked: false,
+            node: None,
+            patience: PATIENCE,
+            users: Users::Own,
+        }
+    }
+}
+
+impl Options {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Bytes for records on the way, rounded up to a power of two from 4 KiB to 256 MiB; 1 MiB if nothing is said. A record
+    /// takes 8 bytes more than it has, rounded up to a multiple of 8, and may take half of the capacity. The producer decides.
+    pub fn capacity(mut self, bytes: u64) -> Self {
+        self.capacity = bytes;
+        self
+    }
+
+    /// For how long a waiting call looks again and again before it sleeps, at most: less when that has not paid lately. 50 µs
+    /// if nothing is said; zero never spins, [`Duration::MAX`] never sleeps.
+    pub fn spin(mut self, most: Duration) -> Self {
+        self.spin = most;
+        self
+    }
+
+    /// Takes the memory from the reserve of huge pages of 2 MiB (hugetlbfs), and at least one of them. The producer decides.
+    pub fn huge_pages(mut self, huge: bool) -> Self {
+        self.pages = match huge {
+            true => Pages::Huge,
+            false => Pages::Normal,
+        };
+        self
+    }
+
+    /// Keeps the memory from being swapped out, as mlock(2) does.
+    pub fn locked(mut self, locked: bool) -> Self {
+        self.locked = locked;
+        self
+    }
+
+    /// Takes this side's memory from one node of a machine with several (NUMA). The data is the producer's.
+    pub fn node(mut self, node: u32) -> Self {
+        self.node = Some(node);
+        self
+    }
+
+    /// How long the other end may take to set up its side: 5 s if nothing is said.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Lets the process at the other end run as this user too. Without a word it is this process's own user, or root.
+    pub fn allow_user(mut self, uid: u32) -> Self {
+        self.users = match self.users {
+            Users::Own => Users::OwnAnd(vec![uid]),
+            Users::OwnAnd(mut more) => {
+                more.push(uid);
+                Users::OwnAnd(more)
+            }
+            Users::Everyone => Users::Everyone,
+        };
+        self
+    }
+
+    /// Lets the process at the other end run as whoever can connect. It cannot do more than send what you read, and learn what
+    /// you send.
+    pub fn allow_everyone(mut self) -> Self {
+        self.users = Users::Everyone;
+        self
+    }
+
+    /// Becomes the side that sends, once the other end has become the one that receives.
+    pub fn producer(&self, socket: Socket) -> Result<Producer> {
+        let geometry = self.geometry()?;
+        let file = memfd::create(geometry.bytes(), self.pages)?;
+        let data = Data::map(&file, geometry, Access::Ours)
+            .map_err(|errno| self.no_memory(geometry, errno))?;
+        for region in data.regions() {
+            self.prepare(region, geometry)?;
+        }
+        memfd::seal(&file)?;
+        let link = self.meet(socket, Role::Producer, Some(geometry), &file, |accepted| {
+            let side = map_side(&accepted.file, Access::Theirs)?;
+            Ok(Mapping::new(data, side))
+        })?;
+        Ok(Producer::new(link))
+    }
+
+    /// Becomes the side that receives, once the other end has become the one that sends.
+    pub fn consumer(&self, socket: Socket) -> Result<Consumer> {
+        let file = memfd::create(size_of::<Side>() as u64, Pages::Normal)?;
+        let side = map_side(&file, Access::Ours)?;
+        memfd::seal(&file)?;
+        let link = self.meet(socket, Role::Consumer, None, &file, |accepted| {
+            let geometry = accepted.geometry.ok_or(Error::NoRing("it has no data"))?;
+            let data = Data::map(&accepted.file, geometry, Access::Theirs)
+                .map_err(Error::system("mapping the other end's memory"))?;
+            if geometry.data != Pages::Normal.size() {
+                // A missing huge page would be a fault that nobody can answer.
+                for region in data.regions() {
+                    region
+                        .populate(Access::Theirs)
+                        .map_err(|_| Error::Unsafe("its huge pages are not there".into()))?;
+                }
+            }
+            if self.locked {
+                for region in data.regions() {
+                    region
+                        .lock()
+                        .map_err(|errno| Error::NotLocked(geometry.capacity, errno.into()))?;
+                }
+            }
+            Ok(Mapping::new(data, side))
+        })?;
+        Ok(Consumer::new(link))
+    }
+
+    fn geometry(&self) -> Result<Geometry> {
+        let data = self.pages.size();
+        let least = match self.pages {
+            Pages::Normal => self.capacity,
+            Pages::Huge => self.capacity.max(data),
+        };
+        Ok(Geometry {
+            data,
+            capacity: Capacity::holding(least)?,
+        })
+    }
+
+    /// What was asked for memory of our own.
+    fn prepare(&self, region: &Region, geometry: Geometry) -> Result<()> {
+        if let Some(node) = self.node {
+            region
+                .bind(node)
+                .map_err(Error::system("binding the ring's memory to its node"))?;
+        }
+        if self.pages == Pages::Huge {
+            region
+                .populate(Access::Ours)
+                .map_err(|errno| self.no_memory(geometry, errno))?;
+        }
+        if self.locked {
+            region
+                .lock()
+                .map_err(|errno| Error::NotLocked(geometry.capacity, errno.into()))?;
+        }
+        Ok(())
+    }
+
+    fn no_memory(&self, geometry: Geometry, errno: Errno) -> Error {
+        match self.pages {
+            Pages::Huge => Error::NoHugePages(geometry.capacity),
+            Pages::Normal => Error::system("mapping the ring's memory")(errno),
+        }
+    }
+
+    /// Finds a common ring with the other end. `map` makes this side's view of it.
+    fn meet(
+        &self,
+        Socket(socket): Socket,
+        role: Role,
+        geometry: Option<Geometry>,
+        file: &OwnedFd,
+        map: impl FnOnce(&Accepted) -> Result<Mapping>,
+    ) -> Result<Link> {
+        let handshake = Handshake::new(&socket, self.patience);
+        let offer = Offer {
+            role,
+            geometry,
+            file,
+            registered: register(),
+        };
+        let met = self.admit(&socket).and_then(|()| {
+            let accepted = handshake.exchange(&offer)?;
+            Ok((map(&accepted)?, accepted.registered))
+        });
+        let (mapping, registered) = met.inspect_err(|error| handshake.refuse(error))?;
+        handshake.agree()?;
+        let registered = registered && offer.registered;
+        Link::new(socket, mapping, role, registered, self.spin)
+    }
+
+    fn admit(&self, socket: &OwnedFd) -> Result<()> {
+        let uid = rustix::net::sockopt::socket_peercred(socket)
+            .map_err(Error::system("asking who is at the other end"))?
+            .uid
+            .as_raw();
+        let own = uid == 0 || uid == rustix::process::geteuid().as_raw();
+        let admitted = match &self.users {
+            Users::Own => own,
+            Users::OwnAnd(more) => own || more.contains(&uid),
+            Users::Everyone => true,
+        };
+        match admitted {
+            true => Ok(()),
+            false => Err(Error::Stranger { uid }),
+        }
+    }
+}
+
+fn map_side(file: &OwnedFd, access: Access) -> Result<Region> {
+    Region::once(file, 0, size_of::<Side>(), access)
+        .map_err(Error::system("mapping the consumer's side of the ring"))
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::slice;
+use std::time::Duration;
+
+use sluice_ring::Memory;
+
+use super::error::{Error, Result};
+use super::link::{Awaited, Link, Patience};
+use super::mapping::Mapping;
+
+/// The side of a ring that sends records. Dropping it ends the stream: the consumer gets what was sent, and then learns that.
+///
+/// A record is sent whole or not at all, and received whole.
+pub struct Producer {
+    core: sluice_ring::Producer<Mapping>,
+    pub(super) link: Link,
+}
+
+impl Producer {
+    pub(super) fn new(link: Link) -> Self {
+        Self {
+            core: sluice_ring::Producer::new(link.mapping().clone()),
+            link,
+        }
+    }
+
+    /// Bytes for records on the way, their headers included.
+    pub fn capacity(&self) -> u64 {
+        self.core.memory().capacity().bytes()
+    }
+
+    /// Bytes of the longest record.
+    pub fn longest(&self) -> usize {
+        self.core.memory().capacity().longest() as usize
+    }
+
+    /// Bytes, headers included, that the consumer has not released yet.
+    pub fn pending(&mut self) -> Result<u64> {
+        Ok(self.core.pending()?)
+    }
+
+    /// Sends a record, waiting for room if there is none.
+    #[inline]
+    pub fn send(&mut self, record: &[u8]) -> Result<()> {
+        self.send_within(record, Patience::Endless)
+    }
+
+    /// Sends a record, or fails with [`Error::Full`].
+    #[inline]
+    pub fn try_send(&mut self, record: &[u8]) -> Result<()> {
+        self.send_within(record, Patience::None)
+    }
+
+    /// Sends a record, waiting so long for room at most; fails with [`Error::TimedOut`].
+    pub fn send_timeout(&mut self, record: &[u8], timeout: Duration) -> Result<()> {
+        self.send_within(record, Patience::For(timeout))
+    }
+
+    /// Room for a record of so many bytes, to be filled in place and then [committed](Reservation::commit). Waits if there is none.
+    #[inline]
+    pub fn reserve(&mut self, length: usize) -> Result<Reservation<'_>> {
+        self.reserve_within(length, Patience::Endless)
+    }
+
+    /// As [`reserve`](Self::reserve), but fails with [`Error::Full`] instead of waiting.
+    #[inline]
+    pub fn try_reserve(&mut self, length: usize) -> Result<Reservation<'_>> {
+        self.reserve_within(length, Patience::None)
+    }
+
+    /// As [`reserve`](Self::reserve), but waits so long at most; fails with [`Error::TimedOut`].
+    pub fn reserve_timeout(&mut self, length: usize, timeout: Duration) -> Result<Reservation<'_>> {
+        self.reserve_within(length, Patience::For(timeout))
+    }
+
+    /// Several records that the consumer gets to see at once, which costs less than one at a time.
+    pub fn batch(&mut self) -> Batch<'_> {
+        Batch { producer: self }
+    }
+
+    fn send_within(&mut self, record: &[u8], patience: Patience) -> Result<()> {
+        self.put(record, patience)?;
+        self.publish();
+        Ok(())
+    }
+
+    fn reserve_within(&mut self, length: usize, patience: Patience) -> Result<Reservation<'_>> {
+        let length = self.make_room(length, patience)?;
+        Ok(Reservation {
+            bytes: self.room(length),
+            length,
+            producer: self,
+            publishes: true,
+        })
+    }
+
+    /// Makes a record that is not published yet.
+    #[inline]
+    fn put(&mut self, record: &[u8], patience: Patience) -> Result<()> {
+        let length = self.make_room(record.len(), patience)?;
+        let room = self.room(length);
+        // SAFETY: there are so many bytes, which are this side's alone until they are published.
+        unsafe { room.copy_from_nonoverlapping(NonNull::from(record).cast(), record.len()) };
+        self.core.write(length);
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn publish(&mut self) {
+        self.core.publish();
+        self.link.call();
+        self.core.clear_ahead();
+    }
+
+    pub(super) fn fits(&self, length: usize) -> Result<u32> {
+        let most = self.core.memory().capacity().longest();
+        match u32::try_from(length) {
+            Ok(length) if length <= most => Ok(length),
+            _ => Err(Error::TooLong { length, most }),
+        }
+    }
+
+    #[inline]
+    fn make_room(&mut self, length: usize, patience: Patience) -> Result<u32> {
+        let length = self.fits(length)?;
+        self.link.check()?;
+        if self.core.has_room(length)? {
+            self.link.pace.step();
+        } else {
+            self.wait_for_room(length, patience)?;
+        }
+        Ok(length)
+    }
+
+    #[cold]
+    fn wait_for_room(&mut self, length: u32, patience: Patience) -> Result<()> {
+        if self.core.has_batch() {
+            // The room that is missing may be what the batch takes.
+            self.publish();
+        }
+        let core = &mut self.core;
+        let look = || Ok(core.has_room(length)?.then_some(()));
+        match self.link.wait(patience, look)? {
+            Awaited::Found(()) => Ok(()),
+            Awaited::Closed => Err(Error::Closed),
+        }
+    }
+
+    /// Whether a record of this length has room, and if not, what to look for.
+    #[cfg(feature = "tokio")]
+    pub(super) fn lie_down(&mut self, length: u32) -> Result<bool> {
+        let core = &mut self.core;
+        let look = || Ok(core.has_room(length)?.then_some(()));
+        match self.link.lie_down(look)? {
+            Some(Awaited::Found(())) => Ok(true),
+            Some(Awaited::Closed) => Err(Error::Closed),
+            None => Ok(false),
+        }
+    }
+
+    /// Where the bytes of a record belong for which there is room.
+    #[inline]
+    fn room(&mut self, length: u32) -> NonNull<u8> {
+        let at = self.core.bytes_for(length);
+        self.core.memory().bytes(at)
+    }
+}
+
+impl fmt::Debug for Producer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer")
+            .field("capacity", &self.capacity())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Room for a record. What is in it at first is of no meaning. Dropped without a commit, it was never there.
+pub struct Reservation<'a> {
+    producer: &'a mut Producer,
+    bytes: NonNull<u8>,
+    length: u32,
+    publishes: bool,
+}
+
+impl Reservation<'_> {
+    /// Sends what was filled in.
+    #[inline]
+    pub fn commit(self) {
+        self.producer.core.write(self.length);
+        if self.publishes {
+            self.producer.publish();
+        }
+    }
+
+    /// Sends the first so many bytes of it.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn commit_first(mut self, length: usize) {
+        assert!(
+            length <= self.len(),
+            "{length} bytes of a reservation of {}",
+            self.len()
+        );
+        // It is no longer than the length that was one.
+        self.length = length as u32;
+        self.commit();
+    }
+}
+
+impl Deref for Reservation<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the memory is mapped as long as the producer lives, which this borrows, always has a value, and is only this
+        // side's to write.
+        unsafe { slice::from_raw_parts(self.bytes.as_ptr(), self.length as usize) }
+    }
+}
+
+impl DerefMut for Reservation<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; the producer is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.bytes.as_ptr(), self.length as usize) }
+    }
+}
+
+impl fmt::Debug for Reservation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation")
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Records that are sent together when it is dropped. Where they do not fit into the ring at once, those that are there are
+/// sent before it waits, so that no batch is too large.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    producer: &'a mut Producer,
+}
+
+impl Batch<'_> {
+    /// As [`Producer::send`].
+    #[inline]
+    pub fn send(&mut self, record: &[u8]) -> Result<()> {
+        self.producer.put(record, Patience::Endless)
+    }
+
+    /// As [`Producer::try_send`].
+    #[inline]
+    pub fn try_send(&mut self, record: &[u8]) -> Result<()> {
+        self.producer.put(record, Patience::None)
+    }
+
+    /// As [`Producer::reserve`].
+    #[inline]
+    pub fn reserve(&mut self, length: usize) -> Result<Reservation<'_>> {
+        let reservation = self.producer.reserve(length)?;
+        Ok(Reservation {
+            publishes: false,
+            ..reservation
+        })
+    }
+
+    /// Sends them now.
+    pub fn publish(self) {}
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.producer.publish();
+    }
+}

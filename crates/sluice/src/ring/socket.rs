@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where the two sides of a ring meet, and what tells each of the other's end: a Unix socket.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with, socketpair, sockopt,
+};
+
+use super::error::{Error, Result};
+
+/// Connections that wait to be accepted, as the kernel's own default has it.
+const BACKLOG: i32 = 128;
+
+/// A path at which others connect to set up rings. The socket is removed when it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Makes a socket at `path`, where nothing must be. Who may connect is the socket's mode's to say, which the process's umask
+    /// decides, and then the side's that accepts.
+    pub fn bind(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let open = || -> std::result::Result<OwnedFd, Errno> {
+            let socket = new_socket()?;
+            bind(&socket, &SocketAddrUnix::new(path)?)?;
+            listen(&socket, BACKLOG)?;
+            Ok(socket)
+        };
+        let failed = |errno: Errno| Error::Listen {
+            path: path.to_owned(),
+            source: errno.into(),
+        };
+        Ok(Self {
+            socket: open().map_err(failed)?,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Waits for the next one to connect.
+    pub fn accept(&self) -> Result<Socket> {
+        retry_on_intr(|| accept_with(&self.socket, SocketFlags::CLOEXEC))
+            .map(Socket)
+            .map_err(Error::system("accepting a connection"))
+    }
+}
+
+impl AsFd for Listener {
+    /// Can be read when somebody wants to connect.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // It may have been removed by somebody else.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// A connection to the process that is to be the other side of a ring: see [`Options`](super::Options) for what comes next.
+#[derive(Debug)]
+pub struct Socket(pub(super) OwnedFd);
+
+impl Socket {
+    /// To where a [`Listener`] is.
+    pub fn connect(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let open = || -> std::result::Result<OwnedFd, Errno> {
+            let socket = new_socket()?;
+            connect(&socket, &SocketAddrUnix::new(path)?)?;
+            Ok(socket)
+        };
+        let failed = |errno: Errno| Error::Connect {
+            path: path.to_owned(),
+            source: errno.into(),
+        };
+        open().map(Self).map_err(failed)
+    }
+
+    /// Both ends of one, for a process and its child, or for two threads.
+    pub fn pair() -> Result<(Self, Self)> {
+        socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .map(|(one, other)| (Self(one), Self(other)))
+        .map_err(Error::system("making a pair of sockets"))
+    }
+
+    /// The user that the process at the other end ran as when it connected, or listened.
+    pub fn peer_user(&self) -> Result<u32> {
+        sockopt::socket_peercred(&self.0)
+            .map(|credentials| credentials.uid.as_raw())
+            .map_err(Error::system("asking who is at the other end"))
+    }
+}
+
+/// A connected one of type SOCK_SEQPACKET, from wherever it comes.
+impl From<OwnedFd> for Socket {
+    fn from(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+}
+
+impl From<Socket> for OwnedFd {
+    fn from(socket: Socket) -> Self {
+        socket.0
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn new_socket() -> std::result::Result<OwnedFd, Errno> {
+    socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+}
+
+/// Sends one message, with a file if there is one. Never waits: a handshake fits into every socket.
+pub(super) fn send(socket: &OwnedFd, message: &[u8], file: Option<&OwnedFd>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let files = file.map(|file| [file.as_fd()]);
+    if let Some(files) = &files {
+        control.push(SendAncillaryMessage::ScmRights(files));
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    retry_on_intr(|| sendmsg(socket, &[IoSlice::new(message)], &mut control, flags))?;
+    Ok(())
+}
+
+/// What came in one message.
+pub(super) struct Received {
+    pub bytes: usize,
+    pub file: Option<OwnedFd>,
+    /// It was longer than there was room for, or had more files than one.
+    pub too_much: bool,
+}
+
+/// Waits for one message until a certain time; none when that has come. No bytes are the end.
+pub(super) fn receive(
+    socket: &OwnedFd,
+    message: &mut [u8],
+    until: Instant,
+) -> io::Result<Option<Received>> {
+    if !readable(socket, until)? {
+        return Ok(None);
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let got =
+        retry_on_intr(|| recvmsg(socket, &mut [IoSliceMut::new(message)], &mut control, flags))?;
+    let mut files = control
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => Some(files),
+            _ => None,
+        })
+        .flatten();
+    Ok(Some(Received {
+        bytes: got.bytes,
+        file: files.next(),
+        too_much: got
+            .flags
+            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC),
+    }))
+}
+
+fn readable(socket: &OwnedFd, until: Instant) -> io::Result<bool> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        let mut asked = [PollFd::new(socket, PollFlags::IN)];
+        match poll(&mut asked, Some(&timeout)) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Takes what the other side sent to wake this one, and says whether it has hung up.
+#[cfg(feature = "tokio")]
+pub(super) fn drain(socket: &OwnedFd) -> bool {
+    let mut bytes = [0; 64];
+    loop {
+        match rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return true,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return errno != Errno::AGAIN,
+        }
+    }
+}

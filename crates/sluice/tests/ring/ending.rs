@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of a stream, and the death of a process.
+
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sluice::ring::{Error, Listener, Options, Socket};
+
+use crate::support::{LONG, SHORT, ring, small};
+
+#[test]
+fn what_was_sent_before_the_end_is_received_before_the_end() {
+    let (mut producer, mut consumer) = ring(&small());
+    producer.send(b"one").expect("not sent");
+    producer.send(b"two").expect("not sent");
+    drop(producer);
+    let mut room = [0; 3];
+    assert_eq!(consumer.recv(&mut room).expect("not received"), Some(3));
+    assert_eq!(consumer.try_recv(&mut room).expect("not received"), Some(3));
+    assert_eq!(&room, b"two");
+    for _ in 0..2 {
+        assert_eq!(consumer.recv(&mut room).expect("no end"), None);
+        assert_eq!(consumer.try_recv(&mut room).expect("no end"), None);
+    }
+}
+
+#[test]
+fn the_end_wakes_a_waiting_receiver() {
+    for spin in [Duration::ZERO, Duration::MAX] {
+        let (producer, mut consumer) = ring(&small().spin(spin));
+        let receiver = thread::spawn(move || consumer.recv_timeout(&mut [0; 8], LONG));
+        thread::sleep(SHORT);
+        drop(producer);
+        let got = receiver.join().expect("panicked").expect("no end");
+        assert_eq!(got, None);
+    }
+}
+
+#[test]
+fn without_a_receiver_sending_fails() {
+    let (mut producer, consumer) = ring(&small());
+    producer.send(b"heard").expect("not sent");
+    drop(consumer);
+    let sent = producer.send(b"unheard");
+    assert!(matches!(sent, Err(Error::Closed)), "{sent:?}");
+    let room = producer.try_reserve(1).map(drop);
+    assert!(matches!(room, Err(Error::Closed)), "{room:?}");
+}
+
+#[test]
+fn a_waiting_sender_learns_that_the_receiver_is_gone() {
+    for spin in [Duration::ZERO, Duration::MAX] {
+        let (mut producer, consumer) = ring(&small().spin(spin));
+        while producer.try_send(&[0; 500]).is_ok() {}
+        let sender = thread::spawn(move || producer.send_timeout(&[0; 500], LONG));
+        thread::sleep(SHORT);
+        drop(consumer);
+        let sent = sender.join().expect("panicked");
+        assert!(matches!(sent, Err(Error::Closed)), "{sent:?}");
+    }
+}
+
+/// A process that becomes one side of a ring over its standard input, and then does nothing more until it is killed.
+fn silent_partner(role: &str, socket: Socket) -> std::process::Child {
+    let exe = std::env::current_exe().expect("no path");
+    let socket: OwnedFd = socket.into();
+    Command::new(exe)
+        .args(["--exact", "ending::be_a_silent_partner", "--nocapture"])
+        .env("SLUICE_SILENT_PARTNER", role)
+        .stdin(Stdio::from(socket))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("no process")
+}
+
+/// What silent_partner runs; as a test by itself it has nothing to do.
+#[test]
+fn be_a_silent_partner() {
+    use std::os::fd::AsFd;
+    let Ok(role) = std::env::var("SLUICE_SILENT_PARTNER") else {
+        return;
+    };
+    let socket = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .expect("no input");
+    let socket = Socket::from(socket);
+    if role == "producer" {
+        let mut producer = small().producer(socket).expect("no ring");
+        producer.send(b"before").expect("not sent");
+        producer.reserve(100).expect("no room").fill(1);
+        thread::sleep(Duration::MAX);
+    } else {
+        let _consumer = small().consumer(socket).expect("no ring");
+        thread::sleep(Duration::MAX);
+    }
+}
+
+#[test]
+fn a_receiver_learns_at_once_that_the_sender_was_killed() {
+    for spin in [Duration::ZERO, Duration::MAX] {
+        let (here, there) = Socket::pair().expect("no sockets");
+        let mut child = silent_partner("producer", there);
+        let mut consumer = small().spin(spin).consumer(here).expect("no ring");
+        let mut room = [0; 100];
+        let got = consumer.recv_timeout(&mut room, LONG);
+        assert_eq!(got.expect("not received"), Some(6));
+        let receiver = thread::spawn(move || {
+            let got = consumer.recv_timeout(&mut room, LONG);
+            (got, Instant::now())
+        });
+        thread::sleep(SHORT);
+        child.kill().expect("not killed");
+        child.wait().expect("not waited for");
+        let gone = Instant::now();
+        let (got, learned) = receiver.join().expect("panicked");
+        assert!(matches!(got, Err(Error::Died)), "{got:?}");
+        let late = learned.saturating_duration_since(gone);
+        assert!(late < Duration::from_secs(1), "{late:?}");
+    }
+}
+
+#[test]
+fn a_sender_learns_at_once_that_the_receiver_was_killed() {
+    for spin in [Duration::ZERO, Duration::MAX] {
+        let (here, there) = Socket::pair().expect("no sockets");
+        let mut child = silent_partner("consumer", there);
+        let mut producer = small().spin(spin).producer(here).expect("no ring");
+        while producer.try_send(&[0; 500]).is_ok() {}
+        let sender = thread::spawn(move || producer.send_timeout(&[0; 500], LONG));
+        thread::sleep(SHORT);
+        child.kill().expect("not killed");
+        child.wait().expect("not waited for");
+        let sent = sender.join().expect("panicked");
+        assert!(matches!(sent, Err(Error::Died)), "{sent:?}");
+    }
+}
+
+#[test]
+fn nothing_is_left_of_a_ring() {
+    let count = || {
+        let entries = std::fs::read_dir("/proc/self/fd").expect("no /proc");
+        let files = entries
+            .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+            .filter(|link| link.to_string_lossy().contains("sluice-ring"));
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("no /proc");
+        // Other tests run beside this one and have rings too, of other sizes.
+        let mapped = maps.lines().filter(|line| line.contains("sluice-ring"));
+        (
+            files.count(),
+            mapped.filter(|line| spans(line, 32 << 20)).count(),
+        )
+    };
+    let (_, before) = count();
+    for _ in 0..20 {
+        let (mut producer, _consumer) = ring(&Options::new().capacity(32 << 20));
+        producer.send(b"something").expect("not sent");
+    }
+    let until = Instant::now() + LONG;
+    while count().1 != before {
+        // The thread that watches may be the last to let go.
+        assert!(Instant::now() < until, "mappings are left");
+        thread::sleep(SHORT);
+    }
+}
+
+/// Whether a line of /proc/PID/maps is of so many bytes.
+fn spans(line: &str, bytes: usize) -> bool {
+    let range = line.split(' ').next().unwrap_or_default();
+    let mut ends = range.split('-').map(|end| usize::from_str_radix(end, 16));
+    match (ends.next(), ends.next()) {
+        (Some(Ok(from)), Some(Ok(to))) => to - from == bytes,
+        _ => false,
+    }
+}
+
+#[test]
+fn a_listener_leaves_no_socket_behind() {
+    let path = std::env::temp_dir().join(format!("sluice-ring-{}", std::process::id()));
+    let listener = Listener::bind(&path).expect("cannot listen");
+    let again = Listener::bind(&path);
+    assert!(matches!(again, Err(Error::Listen { .. })), "{again:?}");
+    assert!(path.exists());
+    drop(listener);
+    assert!(!path.exists());
+    let nobody = Socket::connect(&path);
+    assert!(matches!(nobody, Err(Error::Connect { .. })), "{nobody:?}");
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How two sides come together, or do not.
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sluice::ring::{Error, Listener, Options, Socket};
+
+use crate::support::{LONG, SHORT, meet, ring, small};
+
+#[test]
+fn who_connects_may_be_either_side() {
+    let path = std::env::temp_dir().join(format!("sluice-meeting-{}", std::process::id()));
+    let listener = Listener::bind(&path).expect("cannot listen");
+    for connects_to_send in [true, false] {
+        thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let socket = Socket::connect(&path).expect("cannot connect");
+                match connects_to_send {
+                    true => small().producer(socket).expect("no ring").send(b"hello"),
+                    false => {
+                        let mut consumer = small().consumer(socket).expect("no ring");
+                        let got = consumer.recv_timeout(&mut [0; 5], LONG);
+                        got.map(|got| assert_eq!(got, Some(5)))
+                    }
+                }
+            });
+            let socket = listener.accept().expect("nobody came");
+            assert_eq!(
+                socket.peer_user().expect("nobody"),
+                rustix::process::getuid().as_raw()
+            );
+            match connects_to_send {
+                true => {
+                    let mut consumer = small().consumer(socket).expect("no ring");
+                    let got = consumer.recv_timeout(&mut [0; 5], LONG);
+                    assert_eq!(got.expect("not received"), Some(5));
+                }
+                false => {
+                    let mut producer = small().producer(socket).expect("no ring");
+                    producer.send(b"hello").expect("not sent");
+                    other.join().expect("panicked").expect("no hello");
+                    return;
+                }
+            }
+            other.join().expect("panicked").expect("no hello");
+        });
+    }
+}
+
+#[test]
+fn two_of_one_side_refuse_each_other() {
+    let (here, there) = Socket::pair().expect("no sockets");
+    let (one, other) = thread::scope(|scope| {
+        let one = scope.spawn(|| small().producer(here).map(drop));
+        let other = small().producer(there).map(drop);
+        (one.join().expect("panicked"), other)
+    });
+    for side in [one, other] {
+        assert!(
+            matches!(side, Err(Error::SameRole { role: "producer" })),
+            "{side:?}"
+        );
+    }
+}
+
+#[test]
+fn a_partner_that_says_nothing_is_given_up() {
+    let (here, _there) = Socket::pair().expect("no sockets");
+    let began = Instant::now();
+    let silent = small().patience(SHORT).consumer(here).map(drop);
+    assert!(
+        matches!(silent, Err(Error::Silent(time)) if time == SHORT),
+        "{silent:?}"
+    );
+    assert!(began.elapsed() < LONG);
+}
+
+#[test]
+fn a_partner_that_hangs_up_is_told() {
+    let (here, there) = Socket::pair().expect("no sockets");
+    drop(there);
+    let gone = small().consumer(here).map(drop);
+    assert!(matches!(gone, Err(Error::HungUp)), "{gone:?}");
+}
+
+#[test]
+fn capacities_that_cannot_be_are_refused() {
+    for wrong in [0, (256 << 20) + 1, u64::MAX] {
+        let (here, _there) = Socket::pair().expect("no sockets");
+        let made = Options::new().capacity(wrong).producer(here).map(drop);
+        assert!(matches!(made, Err(Error::Capacity(_))), "{made:?}");
+    }
+}
+
+#[test]
+fn each_side_has_its_own_patience_and_manners() {
+    let (here, there) = Socket::pair().expect("no sockets");
+    let spins = Options::new().capacity(8192).spin(Duration::from_millis(1));
+    let sleeps = Options::new().capacity(1 << 20).spin(Duration::ZERO);
+    let (producer, consumer) = meet(&spins, &sleeps, here, there);
+    assert_eq!(producer.expect("no ring").capacity(), 8192);
+    assert_eq!(
+        consumer.expect("no ring").capacity(),
+        8192,
+        "the producer decides"
+    );
+}
+
+#[test]
+fn the_other_side_cannot_write_what_is_not_its_own() {
+    let (producer, consumer) = ring(&small());
+    let maps = fs::read_to_string("/proc/self/maps").expect("no /proc");
+    let ours: Vec<&str> = maps
+        .lines()
+        .filter(|line| line.contains("sluice-ring"))
+        .collect();
+    // In this process are both sides: each has its own for writing, and the other's for reading only.
+    assert!(ours.iter().any(|line| line.contains(" rw-s ")), "{ours:?}");
+    assert!(ours.iter().any(|line| line.contains(" r--s ")), "{ours:?}");
+    drop((producer, consumer));
+}
+
+#[test]
+fn locked_memory_is_locked_or_the_limit_is_named() {
+    let (here, there) = Socket::pair().expect("no sockets");
+    let locked = small().locked(true);
+    match meet(&locked, &small(), here, there) {
+        (Ok(_producer), Ok(_consumer)) => {
+            let smaps = fs::read_to_string("/proc/self/smaps").expect("no /proc");
+            let locked = smaps
+                .split("sluice-ring")
+                .skip(1)
+                .filter(|mapping| !mapping.contains("Locked:                0 kB"));
+            assert!(locked.count() > 0, "nothing is locked");
+        }
+        (Err(Error::NotLocked(..)), _) => {}
+        (producer, consumer) => panic!("{producer:?} {consumer:?}"),
+    }
+}
+
+#[test]
+fn huge_pages_are_used_or_their_lack_is_named() {
+    let (here, there) = Socket::pair().expect("no sockets");
+    let huge = small().huge_pages(true).patience(SHORT);
+    match meet(&huge, &small().patience(LONG), here, there) {
+        (Ok(mut producer), Ok(mut consumer)) => {
+            assert_eq!(producer.capacity(), 2 << 20);
+            producer.send(b"huge").expect("not sent");
+            assert_eq!(consumer.recv(&mut [0; 4]).expect("not received"), Some(4));
+        }
+        (Err(Error::NoHugePages(_)), Err(Error::HungUp)) => {}
+        (producer, consumer) => panic!("{producer:?} {consumer:?}"),
+    }
+}
+
+#[test]
+fn memory_can_be_bound_to_a_node() {
+    let (here, there) = Socket::pair().expect("no sockets");
+    let (producer, consumer) = meet(&small().node(0), &small().node(0), here, there);
+    producer.expect("no ring").send(b"near").expect("not sent");
+    let mut consumer = consumer.expect("no ring");
+    assert_eq!(consumer.recv(&mut [0; 4]).expect("not received"), Some(4));
+
+    let (here, _there) = Socket::pair().expect("no sockets");
+    let nowhere = small().node(1023).producer(here).map(drop);
+    assert!(matches!(nowhere, Err(Error::System { .. })), "{nowhere:?}");
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is sent is what is received.
+
+use sluice::ring::{Error, Options};
+
+use crate::support::{pattern, ring, small};
+
+#[test]
+fn records_of_every_length_arrive_as_they_were_sent() {
+    let (mut producer, mut consumer) = ring(&small());
+    let mut room = vec![0; consumer.longest()];
+    for length in 0..=producer.longest() {
+        producer.send(&pattern(length, length)).expect("not sent");
+        let got = consumer.recv(&mut room).expect("not received");
+        assert_eq!(got, Some(length));
+        assert_eq!(room[..length], pattern(length, length));
+    }
+}
+
+#[test]
+fn records_stay_in_order_around_the_ring() {
+    let (mut producer, mut consumer) = ring(&small());
+    let mut room = [0; 256];
+    let mut taken = 0;
+    for number in 0..10_000 {
+        let length = number % 200;
+        while let Err(error) = producer.try_send(&pattern(number, length)) {
+            assert!(matches!(error, Error::Full), "{error}");
+            let got = consumer
+                .try_recv(&mut room)
+                .expect("nothing in a full ring");
+            assert_eq!(got, Some(taken % 200));
+            assert_eq!(room[..taken % 200], pattern(taken, taken % 200));
+            taken += 1;
+        }
+    }
+    while let Ok(Some(length)) = consumer.try_recv(&mut room) {
+        assert_eq!(room[..length], pattern(taken, taken % 200));
+        taken += 1;
+    }
+    assert_eq!(taken, 10_000);
+}
+
+#[test]
+fn a_record_that_looks_like_headers_is_none() {
+    let (mut producer, mut consumer) = ring(&small());
+    // Every word of it is what the state of a record is, at every place in the ring.
+    let lure = [1, 0, 0, 0].repeat(25);
+    let mut room = [0; 100];
+    for _ in 0..1000 {
+        producer.send(&lure).expect("not sent");
+        assert_eq!(consumer.recv(&mut room).expect("not received"), Some(100));
+        assert_eq!(room[..], lure);
+        assert!(matches!(consumer.try_recv(&mut room), Err(Error::Empty)));
+    }
+}
+
+#[test]
+fn what_is_filled_in_place_and_cut_is_sent_cut() {
+    let (mut producer, mut consumer) = ring(&small());
+    for number in 0..1000 {
+        let mut room = producer.reserve(500).expect("no room");
+        room.fill(1);
+        let length = number % 501;
+        room[..length].copy_from_slice(&pattern(number, length));
+        room.commit_first(length);
+        let record = consumer.peek().expect("no record").expect("no end");
+        assert_eq!(record.to_vec(), pattern(number, length));
+        record.release();
+        assert!(matches!(consumer.try_peek(), Err(Error::Empty)));
+    }
+}
+
+#[test]
+fn what_is_filled_and_not_committed_was_never_there() {
+    let (mut producer, mut consumer) = ring(&small());
+    let mut room = [0; 8];
+    for _ in 0..1000 {
+        producer.reserve(300).expect("no room").fill(1);
+        assert!(matches!(consumer.try_peek(), Err(Error::Empty)));
+        producer.send(b"sent").expect("not sent");
+        assert_eq!(consumer.recv(&mut room).expect("not received"), Some(4));
+        assert!(matches!(consumer.try_peek(), Err(Error::Empty)));
+    }
+}
+
+#[test]
+fn a_record_that_was_not_released_is_the_next_one_again() {
+    let (mut producer, mut consumer) = ring(&small());
+    producer.send(b"first").expect("not sent");
+    producer.send(b"second").expect("not sent");
+    for _ in 0..2 {
+        let record = consumer.peek().expect("no record").expect("no end");
+        assert_eq!(record.to_vec(), b"first");
+    }
+    consumer
+        .peek()
+        .expect("no record")
+        .expect("no end")
+        .release();
+    let record = consumer.peek().expect("no record").expect("no end");
+    assert_eq!(record.to_vec(), b"second");
+}
+
+#[test]
+fn a_record_may_take_half_of_the_ring_and_no_more() {
+    let (mut producer, mut consumer) = ring(&small());
+    assert_eq!(producer.longest(), 2048 - 8);
+    let too_long = producer.send(&[0; 2048 - 7]);
+    assert!(
+        matches!(
+            too_long,
+            Err(Error::TooLong {
+                length: 2041,
+                most: 2040
+            })
+        ),
+        "{too_long:?}"
+    );
+    assert!(matches!(
+        producer.try_reserve(usize::MAX),
+        Err(Error::TooLong { .. })
+    ));
+    for number in 0..10 {
+        producer.send(&pattern(number, 2040)).expect("not sent");
+        let record = consumer.peek().expect("no record").expect("no end");
+        assert_eq!(record.to_vec(), pattern(number, 2040));
+        record.release();
+    }
+}
+
+#[test]
+fn a_record_longer_than_the_receivers_room_stays() {
+    let (mut producer, mut consumer) = ring(&small());
+    producer.send(b"longer").expect("not sent");
+    let too_little = consumer.recv(&mut [0; 5]);
+    assert!(
+        matches!(too_little, Err(Error::TooLittleRoom { length: 6, room: 5 })),
+        "{too_little:?}"
+    );
+    let mut room = [0; 6];
+    assert_eq!(consumer.recv(&mut room).expect("not received"), Some(6));
+    assert_eq!(&room, b"longer");
+}
+
+#[test]
+fn both_sides_know_how_much_is_on_the_way() {
+    let (mut producer, mut consumer) = ring(&small());
+    assert_eq!(
+        (producer.pending().expect("broken"), consumer.pending()),
+        (0, 0)
+    );
+    producer.send(&[0; 8]).expect("not sent");
+    producer.send(&[0; 9]).expect("not sent");
+    assert_eq!(
+        (producer.pending().expect("broken"), consumer.pending()),
+        (40, 40)
+    );
+    consumer
+        .peek()
+        .expect("no record")
+        .expect("no end")
+        .release();
+    assert_eq!(
+        (producer.pending().expect("broken"), consumer.pending()),
+        (24, 24)
+    );
+}
+
+#[test]
+fn the_capacity_is_what_was_asked_for_or_the_next_power_of_two() {
+    for (asked, got) in [(1, 4096), (4096, 4096), (4097, 8192), (1 << 20, 1 << 20)] {
+        let (producer, consumer) = ring(&Options::new().capacity(asked));
+        assert_eq!((producer.capacity(), consumer.capacity()), (got, got));
+    }
+}
+
+#[test]
+fn the_largest_ring_carries_the_longest_record() {
+    let (mut producer, mut consumer) = ring(&Options::new().capacity(256 << 20));
+    let longest = producer.longest();
+    assert_eq!(longest, (128 << 20) - 8);
+    for number in 0..3 {
+        let mut room = producer.reserve(longest).expect("no room");
+        room[0] = number;
+        room[longest - 1] = number;
+        room.commit();
+        let record = consumer.peek().expect("no record").expect("no end");
+        let mut ends = [0xff; 2];
+        assert_eq!(record.copy_to(0, &mut ends[..1]), 1);
+        assert_eq!(record.copy_to(longest - 1, &mut ends[1..]), 1);
+        assert_eq!(ends, [number; 2]);
+        record.release();
+    }
+}

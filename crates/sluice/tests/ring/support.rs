@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::thread;
+use std::time::Duration;
+
+use sluice::ring::{Consumer, Options, Producer, Result, Socket};
+
+/// Long enough for anything that is to happen.
+pub const LONG: Duration = Duration::from_secs(20);
+
+/// Long enough to see that nothing happens.
+pub const SHORT: Duration = Duration::from_millis(50);
+
+/// Both sides of a ring, set up with the same options.
+pub fn ring(options: &Options) -> (Producer, Consumer) {
+    let (here, there) = Socket::pair().expect("no sockets");
+    let (sending, receiving) = meet(options, options, here, there);
+    (
+        sending.expect("no producer"),
+        receiving.expect("no consumer"),
+    )
+}
+
+pub fn small() -> Options {
+    Options::new().capacity(4096)
+}
+
+pub fn meet(
+    sending: &Options,
+    receiving: &Options,
+    here: Socket,
+    there: Socket,
+) -> (Result<Producer>, Result<Consumer>) {
+    thread::scope(|scope| {
+        let producer = scope.spawn(|| sending.producer(here));
+        let consumer = receiving.consumer(there);
+        (producer.join().expect("the producer panicked"), consumer)
+    })
+}
+
+/// Bytes that tell which record they belong to, and where in it.
+pub fn pattern(number: usize, length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|at| (number.wrapping_mul(31) ^ at.wrapping_mul(7)) as u8)
+        .collect()
+}

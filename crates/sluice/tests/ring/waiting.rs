@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waiting, spinning and asleep.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use sluice::ring::{Error, Options};
+
+use crate::support::{LONG, SHORT, pattern, ring, small};
+
+/// Never spins, always spins, and as it comes.
+fn manners() -> [Options; 3] {
+    [
+        small().spin(Duration::ZERO),
+        small().spin(Duration::MAX),
+        small(),
+    ]
+}
+
+#[test]
+fn a_waiting_receiver_gets_what_is_sent() {
+    for options in manners() {
+        let (mut producer, mut consumer) = ring(&options);
+        let receiver = thread::spawn(move || {
+            let mut room = [0; 8];
+            consumer
+                .recv_timeout(&mut room, LONG)
+                .map(|got| (got, room))
+        });
+        thread::sleep(SHORT);
+        producer.send(b"awaited!").expect("not sent");
+        let (got, room) = receiver.join().expect("panicked").expect("not received");
+        assert_eq!((got, &room), (Some(8), b"awaited!"));
+    }
+}
+
+#[test]
+fn a_waiting_sender_goes_on_when_there_is_room() {
+    for options in manners() {
+        let (mut producer, mut consumer) = ring(&options);
+        while producer.try_send(&[0; 500]).is_ok() {}
+        let sender = thread::spawn(move || producer.send_timeout(b"at last", LONG));
+        thread::sleep(SHORT);
+        let mut room = [0; 500];
+        while consumer
+            .recv_timeout(&mut room, LONG)
+            .expect("not received")
+            != Some(7)
+        {}
+        assert_eq!(&room[..7], b"at last");
+        sender.join().expect("panicked").expect("not sent");
+    }
+}
+
+#[test]
+fn many_records_pass_whoever_waits() {
+    const RECORDS: usize = 50_000;
+    for options in manners() {
+        let (mut producer, mut consumer) = ring(&options);
+        let sender = thread::spawn(move || {
+            for number in 0..RECORDS {
+                producer
+                    .send(&pattern(number, number % 64))
+                    .expect("not sent");
+            }
+        });
+        let mut room = [0; 64];
+        let mut number = 0;
+        while let Some(length) = consumer.recv(&mut room).expect("not received") {
+            assert_eq!(room[..length], pattern(number, number % 64));
+            number += 1;
+        }
+        sender.join().expect("panicked");
+        assert_eq!(number, RECORDS);
+    }
+}
+
+#[test]
+fn questions_and_answers_over_two_rings_never_hang() {
+    for options in manners() {
+        let (mut ask, mut hear) = ring(&options);
+        let (mut answer, mut listen) = ring(&options);
+        let other = thread::spawn(move || {
+            let mut room = [0; 8];
+            while let Some(length) = hear.recv(&mut room).expect("not received") {
+                answer.send(&room[..length]).expect("not sent");
+            }
+        });
+        let mut room = [0; 8];
+        for number in 0..5000_u64 {
+            ask.send(&number.to_ne_bytes()).expect("not sent");
+            let got = listen.recv_timeout(&mut room, LONG).expect("not received");
+            assert_eq!((got, u64::from_ne_bytes(room)), (Some(8), number));
+        }
+        drop(ask);
+        other.join().expect("panicked");
+    }
+}
+
+#[test]
+fn waiting_ends_when_its_time_is_over() {
+    for options in manners() {
+        let (mut producer, mut consumer) = ring(&options);
+        let began = Instant::now();
+        let late = consumer.peek_timeout(SHORT).map(drop);
+        assert!(
+            matches!(late, Err(Error::TimedOut(time)) if time == SHORT),
+            "{late:?}"
+        );
+        assert!(began.elapsed() >= SHORT);
+
+        while producer.try_send(&[0; 500]).is_ok() {}
+        let late = producer.send_timeout(&[0; 500], SHORT);
+        assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+        let late = producer.reserve_timeout(500, Duration::ZERO).map(drop);
+        assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+    }
+}
+
+#[test]
+fn who_sleeps_costs_nothing() {
+    let (_producer, mut consumer) = ring(&small());
+    let sleeper = thread::spawn(move || {
+        let before = clock_gettime(ClockId::ThreadCPUTime);
+        let late = consumer.peek_timeout(Duration::from_secs(1)).map(drop);
+        assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+        clock_gettime(ClockId::ThreadCPUTime) - before
+    });
+    let used = sleeper.join().expect("panicked");
+    let used = Duration::new(used.tv_sec as u64, used.tv_nsec as u32);
+    // It spins for 50 µs at first.
+    assert!(used < Duration::from_millis(5), "{used:?} of a second");
+}
