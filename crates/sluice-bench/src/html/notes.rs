@@ -4,6 +4,7 @@
 use super::text::escape;
 use crate::harness::rows::Row;
 use crate::harness::samples::Spread;
+use crate::harness::units;
 
 pub fn spread(row: &Row) -> Option<Spread> {
     let ([min, max], median) = (row.spread?, row.median?);
@@ -61,11 +62,20 @@ pub fn notes(row: &Row, rows: &[Row]) -> String {
             "one of the two pays for its speed with processor time while it waits",
         )
     });
-    [verdict, across, noisy(row)]
+    [verdict, across, misdelivered(row), noisy(row)]
         .into_iter()
         .flatten()
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+/// Said of a mechanism that could misdeliver, even if it did not.
+fn misdelivered(row: &Row) -> Option<String> {
+    let share = row.misdelivered?;
+    let class = if share > 0.0 { "slower" } else { "faster" };
+    let text = format!("{} misdelivered", units::share(share));
+    let explained = "of the bytes that were received, those that another pair had sent";
+    Some(badge(class, &text, explained))
 }
 
 pub fn class(row: &Row) -> Option<String> {
@@ -80,4 +90,24 @@ fn badge(class: &str, text: &str, explained: &str) -> String {
         escape(explained),
         escape(text)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(misdelivered: Option<f64>) -> Row {
+        let row = serde_json::json!({
+            "suite": "isolation", "mechanism": "myipc", "label": "myipc", "title": "two pairs", "waiting": "sleep",
+            "misdelivered": misdelivered,
+        });
+        serde_json::from_value(row).expect("a row")
+    }
+
+    #[test]
+    fn what_was_misdelivered_is_noted_even_if_it_is_nothing() {
+        assert!(notes(&row(Some(0.877)), &[]).contains("87.7 % misdelivered"));
+        assert!(notes(&row(Some(0.0)), &[]).contains("0 % misdelivered"));
+        assert!(!notes(&row(None), &[]).contains("misdelivered"));
+    }
 }
