@@ -3,6 +3,7 @@
 //! `RUSTFLAGS="--cfg sluice_loom" cargo test --release -p sluice-ring --test interleavings`.
 #![cfg(sluice_loom)]
 
+use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use sluice_ring::sync::{AtomicU32, Ordering};
@@ -20,10 +21,18 @@ const LURE: u32 = sluice_abi::ring::RECORD;
 
 struct Ring {
     words: Vec<AtomicU32>,
+    /// Of each word, for loom to see that no record's bytes are written while they may still be read, or the other way round:
+    /// as atomics, which the words have to be for their other life as states, they could never be seen to.
+    turns: Vec<UnsafeCell<()>>,
     producer: Side,
     consumer: Side,
     bed: Futex,
 }
+
+// SAFETY: what is not atomic has no value.
+unsafe impl Send for Ring {}
+// SAFETY: as above.
+unsafe impl Sync for Ring {}
 
 #[derive(Clone)]
 struct View(Arc<Ring>);
@@ -32,10 +41,29 @@ impl View {
     fn new(capacity: u64) -> Self {
         Self(Arc::new(Ring {
             words: (0..capacity / 4).map(|_| AtomicU32::new(0)).collect(),
+            turns: (0..capacity / 4).map(|_| UnsafeCell::new(())).collect(),
             producer: Side::default(),
             consumer: Side::default(),
             bed: Futex::default(),
         }))
+    }
+}
+
+impl View {
+    fn index(&self, position: u64) -> usize {
+        (position / 4 % self.0.words.len() as u64) as usize
+    }
+
+    fn fill(&self, position: u64, word: u32) {
+        let index = self.index(position);
+        self.0.turns[index].with_mut(|_| ());
+        self.0.words[index].store(word, Ordering::Relaxed);
+    }
+
+    fn read(&self, position: u64) -> u32 {
+        let index = self.index(position);
+        self.0.turns[index].with(|_| ());
+        self.0.words[index].load(Ordering::Relaxed)
     }
 }
 
@@ -53,8 +81,7 @@ impl Memory for View {
     }
 
     fn word(&self, position: u64) -> &AtomicU32 {
-        let index = position / 4 % self.0.words.len() as u64;
-        &self.0.words[index as usize]
+        &self.0.words[self.index(position)]
     }
 }
 
@@ -115,10 +142,7 @@ impl Sender {
     fn write(&mut self, number: u32) {
         let at = self.core.bytes_for(LENGTH);
         for (offset, word) in [(0, number), (4, LURE)] {
-            self.core
-                .memory()
-                .word(at + offset)
-                .store(word, Ordering::Relaxed);
+            self.core.memory().fill(at + offset, word);
         }
         self.core.write(LENGTH);
     }
@@ -173,7 +197,7 @@ impl Receiver {
         let length = self.core.peek().unwrap()?;
         assert_eq!(length, LENGTH);
         let at = self.core.bytes();
-        let word = |offset| self.core.memory().word(at + offset).load(Ordering::Relaxed);
+        let word = |offset| self.core.memory().read(at + offset);
         let (number, lure) = (word(0), word(4));
         assert_eq!(lure, LURE, "the bytes of another record");
         self.core.take(length);
@@ -299,11 +323,7 @@ fn what_was_filled_and_not_sent_is_never_taken_for_a_record() {
             assert!(sender.core.has_room(long).unwrap());
             let at = sender.core.bytes_for(long);
             for offset in (0..u64::from(long)).step_by(4) {
-                sender
-                    .core
-                    .memory()
-                    .word(at + offset)
-                    .store(LURE, Ordering::Relaxed);
+                sender.core.memory().fill(at + offset, LURE);
             }
             sender.core.write(LENGTH);
             sender.publish();
@@ -322,12 +342,19 @@ fn nothing_is_overwritten_before_it_is_released() {
         let mut receiver = Receiver::new(&view);
         sender.send(1);
         let sending = thread::spawn(move || {
-            if sender.core.has_room(LENGTH).unwrap() {
-                sender.write(2);
-                sender.publish();
+            // The second of them has the place of the one that is there.
+            for number in [2, 3] {
+                if sender.core.has_room(LENGTH).unwrap() {
+                    sender.write(number);
+                    sender.core.publish();
+                }
             }
         });
-        assert_eq!(receiver.try_receive(), Some(1));
+        for _ in 0..2 {
+            if receiver.take().is_some() {
+                receiver.core.release();
+            }
+        }
         sending.join().unwrap();
     });
 }
@@ -392,6 +419,25 @@ fn the_end_wakes_and_comes_after_everything() {
         });
         assert_eq!(receiver.receive(), Some(1));
         assert_eq!(receiver.receive(), None);
+        sending.join().unwrap();
+    });
+}
+
+#[test]
+fn the_end_is_seen_after_everything() {
+    explore(|| {
+        let view = View::new(SMALL);
+        let mut sender = Sender::new(&view);
+        let mut receiver = Receiver::new(&view);
+        let sending = thread::spawn(move || {
+            sender.write(1);
+            // Without a call, whose barrier would order the two by itself.
+            sender.core.publish();
+            sender.core.memory().producer().close();
+        });
+        if receiver.core.memory().producer().is_closed() {
+            assert_eq!(receiver.try_receive(), Some(1));
+        }
         sending.join().unwrap();
     });
 }
