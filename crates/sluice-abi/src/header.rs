@@ -147,6 +147,7 @@ fn constants() -> Vec<Fact> {
             ring::PRODUCER = "SLUICE_RING_PRODUCER",
             ring::CONSUMER = "SLUICE_RING_CONSUMER",
             ring::REGISTERED = "SLUICE_RING_REGISTERED",
+            ring::WRITABLE = "SLUICE_RING_WRITABLE",
             ring::MAGIC = "SLUICE_RING_MAGIC",
         ]
     );

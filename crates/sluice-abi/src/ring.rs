@@ -17,6 +17,7 @@ pub const PRODUCER: u32 = 1;
 pub const CONSUMER: u32 = 2;
 
 pub const REGISTERED: u32 = 0x01;
+pub const WRITABLE: u32 = 0x02;
 
 pub const MAGIC: u32 = 0x474e_5253;
 

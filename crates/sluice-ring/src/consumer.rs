@@ -27,8 +27,19 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
+    #[inline]
     pub fn memory(&self) -> &M {
         &self.memory
+    }
+
+    /// Whether there is a record, or something that should not be there.
+    #[inline]
+    pub fn has_record(&self) -> bool {
+        // What follows from it is for peek to say, which looks again.
+        self.memory
+            .word(self.position + STATE)
+            .load(Ordering::Relaxed)
+            != 0
     }
 
     /// The length of the record that is there, if there is one. Read once: whatever the producer writes there later, this

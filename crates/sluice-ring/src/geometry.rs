@@ -52,11 +52,13 @@ impl Capacity {
         Self(bytes)
     }
 
+    #[inline]
     pub const fn bytes(self) -> u64 {
         self.0
     }
 
     /// Of the longest record: with its header it takes half of the ring.
+    #[inline]
     pub const fn longest(self) -> u32 {
         (self.0 / 2 - HEADER) as u32
     }

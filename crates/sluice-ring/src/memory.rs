@@ -50,6 +50,7 @@ impl Side {
         self.closed.store(1, Ordering::Release);
     }
 
+    #[inline]
     pub fn is_closed(&self) -> bool {
         // Pairs with the release in close.
         self.closed.load(Ordering::Acquire) != 0

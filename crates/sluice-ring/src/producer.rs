@@ -43,6 +43,7 @@ impl<M: Memory> Producer<M> {
         }
     }
 
+    #[inline]
     pub fn memory(&self) -> &M {
         &self.memory
     }
@@ -99,6 +100,7 @@ impl<M: Memory> Producer<M> {
         self.touched = 0;
     }
 
+    #[inline]
     pub fn has_batch(&self) -> bool {
         self.written != self.published
     }

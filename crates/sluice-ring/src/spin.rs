@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::sync::spin_loop;
 
+/// Some 3 µs.
+const GLANCES: u32 = 64;
+
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 32;
 
@@ -29,6 +32,15 @@ impl Spin {
             most,
             worth: most,
             skipped: 0,
+        }
+    }
+
+    /// So many looks before the clock is asked for the first time, or anything else: what comes at once comes within these.
+    #[inline]
+    pub fn glances(&self) -> u32 {
+        match self.worth.is_zero() {
+            true => 0,
+            false => GLANCES,
         }
     }
 

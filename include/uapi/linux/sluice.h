@@ -265,12 +265,17 @@ struct sluice_ring_side {
 #define SLUICE_RING_CONSUMER 2
 
 #define SLUICE_RING_REGISTERED 0x01	/* with membarrier(2), and can issue barriers by it */
+#define SLUICE_RING_WRITABLE 0x02	/* a producer's memfd lacks F_SEAL_FUTURE_WRITE on purpose */
 
 /*
  * The greeting, over a Unix socket of type SOCK_SEQPACKET: each side sends this with its memfd
  * (SCM_RIGHTS, exactly one), judges what the other side sent, and answers with a verdict. The memfd
  * must be sealed with F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE and F_SEAL_SEAL, and be
  * as long as told.
+ *
+ * A producer that trusts its consumer may leave F_SEAL_FUTURE_WRITE out and say so. The consumer
+ * then maps the data for writing, and never writes: some processors hand a line that another has
+ * just written over faster to who may write to it.
  */
 #define SLUICE_RING_MAGIC 0x474e5253	/* "SRNG" */
 

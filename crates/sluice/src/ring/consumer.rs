@@ -105,13 +105,13 @@ impl Consumer {
     /// The length of the next record.
     #[inline]
     pub(super) fn find(&mut self, patience: Patience) -> Result<Option<u32>> {
-        match self.core.peek()? {
-            Some(length) => {
-                self.link.pace.step();
-                Ok(Some(length))
-            }
-            None => self.wait(patience),
+        let Self { core, link } = self;
+        if core.has_record() {
+            link.pace.step();
+        } else if !patience.is_some() || !link.glance(|| core.has_record()) {
+            return self.wait(patience);
         }
+        Ok(core.peek()?)
     }
 
     #[cold]

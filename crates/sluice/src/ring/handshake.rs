@@ -12,7 +12,7 @@ use sluice_ring::{Capacity, Side};
 
 use super::error::{Error, Result};
 use super::mapping::Geometry;
-use super::memfd;
+use super::memfd::{self, Writers};
 use super::socket::{self, Received};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,7 @@ pub(super) struct Offer<'a> {
     pub file: &'a OwnedFd,
     /// It leaves out the barriers that membarrier(2) makes unnecessary.
     pub registered: bool,
+    pub writers: Writers,
 }
 
 /// What the other side said, and was found to be good.
@@ -52,6 +53,7 @@ pub(super) struct Accepted {
     pub geometry: Option<Geometry>,
     pub file: OwnedFd,
     pub registered: bool,
+    pub writers: Writers,
 }
 
 /// One side's part in it, within a time.
@@ -83,10 +85,7 @@ impl<'a> Handshake<'a> {
             size: Hello::SIZE as u32,
             version: ring::VERSION,
             role: offer.role.number(),
-            flags: match offer.registered {
-                true => ring::REGISTERED,
-                false => 0,
-            },
+            flags: flags(offer),
             data: offer.geometry.map_or(0, |geometry| geometry.data as u32),
             capacity: offer
                 .geometry
@@ -110,7 +109,7 @@ impl<'a> Handshake<'a> {
                 theirs: hello.version,
             });
         }
-        if hello.size as usize != Hello::SIZE || hello.flags & !ring::REGISTERED != 0 {
+        if hello.size as usize != Hello::SIZE || hello.flags & !KNOWN != 0 {
             return Err(Error::NoRing(
                 "its greeting has something in it that this version does not know",
             ));
@@ -131,11 +130,16 @@ impl<'a> Handshake<'a> {
             .file
             .ok_or(Error::NoRing("its greeting came without its memory"))?;
         let bytes = geometry.map_or(size_of::<Side>() as u64, Geometry::bytes);
-        memfd::judge(&file, bytes)?;
+        let writers = match (role, hello.flags & ring::WRITABLE) {
+            (Role::Consumer, ring::WRITABLE) => Writers::Everybody,
+            _ => Writers::Nobody,
+        };
+        memfd::judge(&file, bytes, writers)?;
         Ok(Accepted {
             geometry,
             file,
             registered: hello.flags & ring::REGISTERED != 0,
+            writers,
         })
     }
 
@@ -199,9 +203,24 @@ impl<'a> Handshake<'a> {
     }
 }
 
+/// What may be in a greeting's flags.
+const KNOWN: u32 = ring::REGISTERED | ring::WRITABLE;
+
+fn flags(offer: &Offer) -> u32 {
+    let registered = match offer.registered {
+        true => ring::REGISTERED,
+        false => 0,
+    };
+    let writable = match offer.writers {
+        Writers::Everybody => ring::WRITABLE,
+        Writers::Nobody => 0,
+    };
+    registered | writable
+}
+
 fn consumers(hello: &Hello) -> Result<Option<Geometry>> {
-    match (hello.data, hello.capacity) {
-        (0, 0) => Ok(None),
+    match (hello.data, hello.capacity, hello.flags & ring::WRITABLE) {
+        (0, 0, 0) => Ok(None),
         _ => Err(Error::NoRing("a consumer has no data")),
     }
 }

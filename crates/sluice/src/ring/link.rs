@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::thread::{MembarrierCommand, futex, membarrier};
-use sluice_ring::sync::AtomicU32;
+use sluice_ring::sync::{AtomicU32, spin_loop};
 use sluice_ring::{Bed, Call, How, Lie, Memory, Pace, Rest, Side, Spin};
 
 use super::error::{Error, Result};
@@ -34,6 +34,13 @@ pub(super) enum Patience {
     None,
     For(Duration),
     Endless,
+}
+
+impl Patience {
+    #[inline]
+    pub fn is_some(self) -> bool {
+        !matches!(self, Self::None)
+    }
 }
 
 /// What became of waiting.
@@ -76,6 +83,7 @@ impl Link {
         &self.mapping
     }
 
+    #[inline]
     fn sides(&self) -> (&Side, &Side) {
         sides(&self.mapping, self.role)
     }
@@ -107,11 +115,10 @@ impl Link {
         mut look: impl FnMut() -> Look<T>,
     ) -> Result<Awaited<T>> {
         let until = match patience {
-            Patience::None => return self.glance(look),
+            Patience::None => return self.look_once(look),
             Patience::For(time) => Instant::now().checked_add(time).map(|until| (until, time)),
             Patience::Endless => None,
         };
-        self.pace.caught_up();
         loop {
             if let Some(found) = self.spin(until.map(|(until, _)| until), &mut look) {
                 return found.map(Awaited::Found).map_err(Error::from);
@@ -130,7 +137,7 @@ impl Link {
     }
 
     /// For who does not wait.
-    fn glance<T>(&mut self, mut look: impl FnMut() -> Look<T>) -> Result<Awaited<T>> {
+    fn look_once<T>(&mut self, mut look: impl FnMut() -> Look<T>) -> Result<Awaited<T>> {
         if let Some(found) = look()? {
             return Ok(Awaited::Found(found));
         }
@@ -138,6 +145,22 @@ impl Link {
             Role::Producer => Error::Full,
             Role::Consumer => Error::Empty,
         }))
+    }
+
+    /// Looks for a moment, without the clock or anything else that is only of use to who waits for long: what comes at once
+    /// shall not wait for that.
+    #[inline]
+    pub fn glance(&mut self, look: impl Fn() -> bool) -> bool {
+        self.pace.caught_up();
+        for _ in 0..self.spin.glances() {
+            if look() {
+                let (own, _) = sides(&self.mapping, self.role);
+                self.rest.stayed_awake(own);
+                return true;
+            }
+            spin_loop();
+        }
+        false
     }
 
     fn spin<T>(
@@ -221,6 +244,7 @@ impl Drop for Link {
 }
 
 /// This side's, and the other's.
+#[inline]
 fn sides(mapping: &Mapping, role: Role) -> (&Side, &Side) {
     match role {
         Role::Producer => (mapping.producer(), mapping.consumer()),

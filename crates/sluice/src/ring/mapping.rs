@@ -85,12 +85,14 @@ impl Mapping {
         }
     }
 
+    #[inline]
     fn offset(&self, position: u64) -> usize {
         // The capacity fits into the address space: it is mapped.
         (position & self.mask) as usize
     }
 
     /// Up to a capacity of bytes from here on are one piece.
+    #[inline]
     pub fn bytes(&self, position: u64) -> NonNull<u8> {
         // SAFETY: the offset is below the capacity, and the mapping is twice as long.
         unsafe { self.data.add(self.offset(position)) }
@@ -98,25 +100,30 @@ impl Mapping {
 }
 
 impl Memory for Mapping {
+    #[inline]
     fn capacity(&self) -> Capacity {
         self.capacity
     }
 
+    #[inline]
     fn producer(&self) -> &Side {
         // SAFETY: the mapping lives as long as self, and its beginning is only ever used as a Side of atomics.
         unsafe { self.producer.as_ref() }
     }
 
+    #[inline]
     fn consumer(&self) -> &Side {
         // SAFETY: as above.
         unsafe { self.consumer.as_ref() }
     }
 
+    #[inline]
     fn word(&self, position: u64) -> &AtomicU32 {
         // SAFETY: it is within the mapping, a multiple of four, and a header is only ever used as two atomics.
         unsafe { self.bytes(position & !3).cast().as_ref() }
     }
 
+    #[inline]
     fn clear(&self, from: u64, to: u64) {
         // SAFETY: less than a capacity is one piece; the producer has it to itself, as it was not published since it was
         // released.

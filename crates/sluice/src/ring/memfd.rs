@@ -25,11 +25,23 @@ impl Pages {
     }
 }
 
-/// Against what would let the other end pull the memory away from under us, and against writes from its side.
-const SEALS: SealFlags = SealFlags::SHRINK
-    .union(SealFlags::GROW)
-    .union(SealFlags::FUTURE_WRITE)
-    .union(SealFlags::SEAL);
+/// Who may map it for writing once it is sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writers {
+    Nobody,
+    Everybody,
+}
+
+impl Writers {
+    /// Against what would let the other end pull the memory away from under us, and against writes from its side.
+    fn seals(self) -> SealFlags {
+        let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        match self {
+            Self::Nobody => size | SealFlags::FUTURE_WRITE,
+            Self::Everybody => size,
+        }
+    }
+}
 
 /// A new one of so many bytes, all zero. It is sealed once it is mapped.
 pub(super) fn create(bytes: u64, pages: Pages) -> Result<OwnedFd> {
@@ -43,15 +55,15 @@ pub(super) fn create(bytes: u64, pages: Pages) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// From now on nobody can map it for writing, nor change its size. Mappings that are there stay as they are.
-pub(super) fn seal(file: &OwnedFd) -> Result<()> {
-    fcntl_add_seals(file, SEALS).map_err(Error::system("sealing the ring's memory"))
+/// From now on nobody can change its size, and only these can map it for writing. Mappings that are there stay as they are.
+pub(super) fn seal(file: &OwnedFd, writers: Writers) -> Result<()> {
+    fcntl_add_seals(file, writers.seals()).map_err(Error::system("sealing the ring's memory"))
 }
 
 /// Whether the other side's file can be trusted to stay so many bytes.
-pub(super) fn judge(file: &impl AsFd, bytes: u64) -> Result<()> {
+pub(super) fn judge(file: &impl AsFd, bytes: u64, writers: Writers) -> Result<()> {
     let seals = fcntl_get_seals(file).map_err(|_| Error::Unsafe("it is no memfd".into()))?;
-    let lacking = SEALS.difference(seals);
+    let lacking = writers.seals().difference(seals);
     if !lacking.is_empty() {
         return Err(Error::Unsafe(format!("it lacks the seals {lacking:?}")));
     }

@@ -142,6 +142,9 @@ impl Producer {
             // The room that is missing may be what the batch takes.
             self.publish();
         }
+        if patience.is_some() {
+            self.link.pace.caught_up();
+        }
         let core = &mut self.core;
         let look = || Ok(core.has_room(length)?.then_some(()));
         match self.link.wait(patience, look)? {

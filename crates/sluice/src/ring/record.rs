@@ -5,9 +5,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
-
-/// From here on the processor's own instruction for copying is the faster one.
-const LONG: usize = 256;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 /// The bytes of a record, where they lie in the ring.
 #[derive(Clone, Copy)]
@@ -65,42 +63,10 @@ impl fmt::Debug for Bytes<'_> {
 /// There are so many bytes at `from`, which others may write to, and room for as many at `into`, which nobody else has.
 #[inline]
 unsafe fn copy(from: *const u8, into: *mut u8, length: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if length >= LONG {
-        // SAFETY: as the caller says. The compiler knows nothing of what it does to the memory at `from`.
-        unsafe {
-            std::arch::asm!(
-                "rep movsb",
-                inout("rcx") length => _,
-                inout("rsi") from => _,
-                inout("rdi") into => _,
-                options(nostack, preserves_flags),
-            );
-        }
-        return;
-    }
-    // SAFETY: as the caller says.
-    unsafe { copy_words(from, into, length) }
-}
-
-/// # Safety
-/// As above.
-#[inline]
-unsafe fn copy_words(from: *const u8, into: *mut u8, length: usize) {
-    const WORD: usize = size_of::<u64>();
-    let head = from.align_offset(WORD).min(length);
-    let body = head + (length - head) / WORD * WORD;
-    for at in (0..head).chain(body..length) {
-        // SAFETY: within both.
-        unsafe { into.add(at).write(ptr::read_volatile(from.add(at))) };
-    }
-    for at in (head..body).step_by(WORD) {
-        // SAFETY: within both, and a multiple of a word behind one that is aligned at `from`.
-        unsafe {
-            let word = ptr::read_volatile(from.add(at).cast::<u64>());
-            into.add(at).cast::<u64>().write_unaligned(word);
-        }
-    }
+    // SAFETY: as the caller says. Which of two values a byte has that is being written is as good as chance.
+    unsafe { ptr::copy_nonoverlapping(from, into, length) };
+    // From here on the compiler cannot take the bytes from where they came, where they may be others by now.
+    compiler_fence(Ordering::SeqCst);
 }
 
 #[cfg(test)]

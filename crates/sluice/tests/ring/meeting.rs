@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use sluice::ring::{Error, Listener, Options, Socket};
 
-use crate::support::{LONG, SHORT, meet, ring, small};
+use crate::support::{LONG, SHORT, meet, pattern, ring, small};
 
 #[test]
 fn who_connects_may_be_either_side() {
@@ -120,6 +120,17 @@ fn the_other_side_cannot_write_what_is_not_its_own() {
     assert!(ours.iter().any(|line| line.contains(" rw-s ")), "{ours:?}");
     assert!(ours.iter().any(|line| line.contains(" r--s ")), "{ours:?}");
     drop((producer, consumer));
+}
+
+#[test]
+fn a_trusted_consumer_gets_the_same_records() {
+    let (mut producer, mut consumer) = ring(&small().trust_consumer(true));
+    let mut room = [0; 100];
+    for number in 0..1000 {
+        producer.send(&pattern(number, 100)).expect("not sent");
+        assert_eq!(consumer.recv(&mut room).expect("not received"), Some(100));
+        assert_eq!(room[..], pattern(number, 100));
+    }
 }
 
 #[test]
