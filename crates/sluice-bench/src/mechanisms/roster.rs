@@ -90,8 +90,13 @@ fn sluice_pipes(tree: &Rc<Tree>) -> [Rc<dyn Mechanism>; 2] {
 }
 
 /// Over memfd, which needs neither the module nor a cgroup.
-fn sluice_rings() -> [Rc<dyn Mechanism>; 2] {
-    [Waiting::Sleep, Waiting::Spin].map(|waiting| Rc::new(SluiceRing::new(waiting)) as _)
+fn sluice_rings() -> [Rc<dyn Mechanism>; 3] {
+    [
+        SluiceRing::SLEEPING,
+        SluiceRing::SPINNING,
+        SluiceRing::TRUSTING,
+    ]
+    .map(|ring| Rc::new(ring) as _)
 }
 
 /// What every Linux has, beside pipe(2).

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sluice's ring over memfd, which needs no module. Twice: spinning alone, and sleeping as soon as there is nothing to do.
+//! Sluice's ring over memfd, which needs no module. It sleeps as soon as there is nothing to do, or it spins alone; and it
+//! spins between two who trust each other, as those do who share memory otherwise.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -16,12 +17,24 @@ const LONG: usize = 4096;
 
 pub struct SluiceRing {
     waiting: Waiting,
+    trusts: bool,
 }
 
 impl SluiceRing {
-    pub fn new(waiting: Waiting) -> Self {
-        Self { waiting }
-    }
+    pub const SLEEPING: Self = Self {
+        waiting: Waiting::Sleep,
+        trusts: false,
+    };
+
+    pub const SPINNING: Self = Self {
+        waiting: Waiting::Spin,
+        trusts: false,
+    };
+
+    pub const TRUSTING: Self = Self {
+        waiting: Waiting::Spin,
+        trusts: true,
+    };
 }
 
 impl Mechanism for SluiceRing {
@@ -31,6 +44,15 @@ impl Mechanism for SluiceRing {
 
     fn waiting(&self) -> Waiting {
         self.waiting
+    }
+
+    fn label(&self) -> String {
+        let manner = match (self.waiting, self.trusts) {
+            (Waiting::Sleep, _) => return self.name().to_string(),
+            (Waiting::Spin, false) => "spins",
+            (Waiting::Spin, true) => "spins, trusts",
+        };
+        format!("{} ({manner})", self.name())
     }
 
     fn obstacle(&self, task: &Task) -> Option<String> {
@@ -47,6 +69,7 @@ impl Mechanism for SluiceRing {
         let (sending, receiving) = Socket::pair()?;
         let options = Options::new()
             .capacity(if size < LONG { CAPACITY } else { LONG_CAPACITY })
+            .trust_consumer(self.trusts)
             .spin(match self.waiting {
                 Waiting::Spin => Duration::MAX,
                 Waiting::Sleep => Duration::ZERO,
