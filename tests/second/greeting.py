@@ -25,7 +25,8 @@ SMALLEST, LARGEST = 4096, 1 << 28
 F_SEAL_FUTURE_WRITE = 0x10
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL
 
-PATIENCE = 5
+# On a busy machine the other side may take long to start.
+PATIENCE = 60
 
 
 class Refused(Exception):

@@ -5,7 +5,7 @@
 use sluice_ring::sync::Ordering;
 use sluice_ring::{Consumer, Lie, Memory, Producer, step};
 
-use crate::memory::{View, publish, ring, state_of, take, write};
+use crate::memory::{View, publish, ring, some, state_of, take, write};
 use crate::model::Random;
 
 /// A ring of 4096 bytes where 128 bytes were sent, of which 64 are known to be released, and 32 more are written.
@@ -27,10 +27,11 @@ fn a_producer_believes_no_release_that_cannot_be() {
     let unaligned = [65, 68, 71, 127];
     let withdrawn = [0, 8, 56];
     let not_sent = [136, 160, 4096, 1 << 63, u64::MAX - 7, u64::MAX];
-    for said in [&unaligned[..], &withdrawn, &not_sent].concat() {
+    let lies = [&unaligned[..], &withdrawn, &not_sent].concat();
+    for said in some(lies.into_iter(), 5) {
         let (mut producer, consumer) = under_way();
-        let lies = consumer.memory().consumer();
-        lies.position.store(said, Ordering::Relaxed);
+        let position = &consumer.memory().consumer().position;
+        position.store(said, Ordering::Relaxed);
         let lie = Lie::Released {
             said,
             least: 64,
@@ -47,7 +48,7 @@ fn a_producer_believes_no_release_that_cannot_be() {
 
 #[test]
 fn a_producer_believes_every_release_that_can_be() {
-    for said in (64..=128).step_by(8) {
+    for said in some((64..=128).step_by(8), 4) {
         let (mut producer, consumer) = under_way();
         let position = &consumer.memory().consumer().position;
         position.store(said, Ordering::Relaxed);
@@ -65,7 +66,7 @@ fn a_producer_believes_every_release_that_can_be() {
 
 #[test]
 fn a_consumer_believes_no_state_but_two() {
-    for state in [2, 3, 0x100, 0x0100_0000, 1 << 31, u32::MAX] {
+    for state in some([2, 3, 0x100, 0x0100_0000, 1 << 31, u32::MAX].into_iter(), 3) {
         let (producer, consumer) = under_way();
         let at = consumer.bytes();
         producer.memory().set(state_of(at), state);
@@ -75,7 +76,10 @@ fn a_consumer_believes_no_state_but_two() {
 
 #[test]
 fn a_consumer_believes_no_length_that_does_not_fit() {
-    for length in [2041, 2048, 4096, 1 << 31, u32::MAX - 7, u32::MAX] {
+    for length in some(
+        [2041, 2048, 4096, 1 << 31, u32::MAX - 7, u32::MAX].into_iter(),
+        3,
+    ) {
         let (producer, consumer) = under_way();
         let at = consumer.bytes() - 8;
         producer.memory().set(at, length);

@@ -29,8 +29,8 @@ impl View {
         let capacity = Capacity::exactly(bytes).expect("no such ring");
         Self(Arc::new(Heap {
             capacity,
-            words: (0..bytes as usize / WORD)
-                .map(|_| AtomicU32::new(0))
+            words: std::iter::repeat_with(AtomicU32::default)
+                .take(bytes as usize / WORD)
                 .collect(),
             producer: Side::default(),
             consumer: Side::default(),
@@ -87,6 +87,11 @@ impl Memory for View {
     fn word(&self, position: u64) -> &AtomicU32 {
         &self.0.words[position as usize / WORD % self.0.words.len()]
     }
+}
+
+/// One in so many, where Miri runs the test, which has not the time for all.
+pub fn some<T>(all: impl Iterator<Item = T>, of: usize) -> impl Iterator<Item = T> {
+    all.step_by(if cfg!(miri) { of } else { 1 })
 }
 
 /// Both sides of a ring of so many bytes.

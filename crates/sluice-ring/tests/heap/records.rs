@@ -5,12 +5,7 @@ use std::thread;
 
 use sluice_ring::{Capacity, Memory, step};
 
-use crate::memory::{View, content, publish, ring, take, write};
-
-/// Those of a list that Miri, which is slow, has the time for.
-fn some<T>(all: impl Iterator<Item = T>, of: usize) -> impl Iterator<Item = T> {
-    all.step_by(if cfg!(miri) { of } else { 1 })
-}
+use crate::memory::{View, content, publish, ring, some, take, write};
 
 fn capacities() -> impl Iterator<Item = u64> {
     let largest = if cfg!(miri) { 12 } else { 17 };

@@ -9,16 +9,16 @@ use std::time::Duration;
 use sluice::ring::{Options, Socket};
 
 /// Long enough for anything that is to happen.
-pub const LONG: Duration = Duration::from_secs(20);
+pub const LONG: Duration = Duration::from_secs(60);
 
 const PROGRAM: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../../tests/second/exchange.py"
 );
 
-/// The smallest ring, which is the soonest full.
+/// The smallest ring, which is the soonest full, with a partner that may take long to start.
 pub fn small() -> Options {
-    Options::new().capacity(4096)
+    Options::new().capacity(4096).patience(LONG)
 }
 
 /// At the other end of a socket.
