@@ -97,6 +97,9 @@ impl<'a> Handshake<'a> {
     fn judge(&self, role: Role) -> Result<Accepted> {
         let mut bytes = [0; Hello::SIZE];
         let received = self.receive(&mut bytes)?;
+        if let Some(error) = early_verdict(&bytes[..received.bytes]) {
+            return Err(Error::Refused(reason(error)));
+        }
         if received.bytes != bytes.len() || received.too_much {
             return Err(Error::NoRing("what it sent first is no greeting"));
         }
@@ -175,25 +178,31 @@ impl<'a> Handshake<'a> {
         let _ = self.send(&verdict(errno.raw_os_error() as u32), None);
     }
 
+    /// Where the other end is closed, its verdict may still be there to be heard, and if it is not, receive says so.
     fn send(&self, message: &[u8], file: Option<&OwnedFd>) -> Result<()> {
-        socket::send(self.socket, message, file).map_err(|error| match error.raw_os_error() {
-            Some(libc::EPIPE | libc::ECONNRESET) => Error::HungUp,
-            _ => Error::System {
+        match socket::send(self.socket, message, file) {
+            Err(error) if !is_hang_up(&error) => Err(Error::System {
                 what: "speaking to the other end",
                 source: error,
-            },
-        })
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn receive(&self, message: &mut [u8]) -> Result<Received> {
-        let heard = |error: io::Error| match error.raw_os_error() {
-            Some(libc::ECONNRESET) => Error::HungUp,
-            _ => Error::System {
+        let mut received = socket::receive(self.socket, message, self.until);
+        if received.as_ref().is_err_and(is_hang_up) {
+            // It was closed with something unread in it, which is told once, ahead of what it had sent before.
+            received = socket::receive(self.socket, message, self.until);
+        }
+        let heard = |error: io::Error| match is_hang_up(&error) {
+            true => Error::HungUp,
+            false => Error::System {
                 what: "listening to the other end",
                 source: error,
             },
         };
-        let received = socket::receive(self.socket, message, self.until)
+        let received = received
             .map_err(heard)?
             .ok_or(Error::Silent(self.patience))?;
         match received.bytes {
@@ -216,6 +225,16 @@ fn flags(offer: &Offer) -> u32 {
         Writers::Nobody => 0,
     };
     registered | writable
+}
+
+fn is_hang_up(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET))
+}
+
+/// Why the other side refuses, if it says that in place of its greeting.
+fn early_verdict(message: &[u8]) -> Option<u32> {
+    let verdict = Verdict::from_bytes(message.try_into().ok()?);
+    (verdict.magic == ring::MAGIC && verdict.error != 0).then_some(verdict.error)
 }
 
 fn consumers(hello: &Hello) -> Result<Option<Geometry>> {

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The algorithm over ordinary memory: nothing here needs the system, so that Miri and the sanitizers can watch.
+#![cfg(not(sluice_loom))]
+
+#[path = "heap/lies.rs"]
+mod lies;
+#[path = "heap/memory.rs"]
+mod memory;
+#[path = "heap/model.rs"]
+mod model;
+#[path = "heap/records.rs"]
+mod records;

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A ring in this process's own memory, and records whose bytes are never zero, so that who takes old ones for a header finds
+//! something there.
+
+use std::sync::Arc;
+
+use sluice_ring::sync::{AtomicU32, Ordering};
+use sluice_ring::{Capacity, Consumer, HEADER, Memory, Producer, Side};
+
+/// What an old byte must not be taken for, in each byte, so that it is there wherever a header would be.
+const LURE: u32 = 0x0101_0101;
+
+const WORD: usize = size_of::<u32>();
+
+#[derive(Debug)]
+struct Heap {
+    capacity: Capacity,
+    words: Vec<AtomicU32>,
+    producer: Side,
+    consumer: Side,
+}
+
+/// Clones are of the same memory.
+#[derive(Clone, Debug)]
+pub struct View(Arc<Heap>);
+
+impl View {
+    pub fn new(bytes: u64) -> Self {
+        let capacity = Capacity::exactly(bytes).expect("no such ring");
+        Self(Arc::new(Heap {
+            capacity,
+            words: std::iter::repeat_with(AtomicU32::default)
+                .take(bytes as usize / WORD)
+                .collect(),
+            producer: Side::default(),
+            consumer: Side::default(),
+        }))
+    }
+
+    pub fn set(&self, position: u64, word: u32) {
+        self.word(position).store(word, Ordering::Relaxed);
+    }
+
+    pub fn get(&self, position: u64) -> u32 {
+        self.word(position).load(Ordering::Relaxed)
+    }
+
+    /// The bytes of a record, and lures behind them up to the next word.
+    pub fn put(&self, position: u64, bytes: &[u8]) {
+        for (at, chunk) in (position..).step_by(WORD).zip(bytes.chunks(WORD)) {
+            let mut word = [LURE as u8; WORD];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.set(at, u32::from_ne_bytes(word));
+        }
+    }
+
+    /// Fills as many bytes with lures.
+    pub fn lure(&self, position: u64, length: u32) {
+        for at in (position..position + u64::from(length)).step_by(WORD) {
+            self.set(at, LURE);
+        }
+    }
+
+    pub fn bytes(&self, position: u64, length: u32) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(length as usize + WORD);
+        for at in (position..position + u64::from(length)).step_by(WORD) {
+            bytes.extend_from_slice(&self.get(at).to_ne_bytes());
+        }
+        bytes.truncate(length as usize);
+        bytes
+    }
+}
+
+impl Memory for View {
+    fn capacity(&self) -> Capacity {
+        self.0.capacity
+    }
+
+    fn producer(&self) -> &Side {
+        &self.0.producer
+    }
+
+    fn consumer(&self) -> &Side {
+        &self.0.consumer
+    }
+
+    fn word(&self, position: u64) -> &AtomicU32 {
+        &self.0.words[position as usize / WORD % self.0.words.len()]
+    }
+}
+
+/// One in so many, where Miri runs the test, which has not the time for all.
+pub fn some<T>(all: impl Iterator<Item = T>, of: usize) -> impl Iterator<Item = T> {
+    all.step_by(if cfg!(miri) { of } else { 1 })
+}
+
+/// Both sides of a ring of so many bytes.
+pub fn ring(bytes: u64) -> (Producer<View>, Consumer<View>) {
+    let view = View::new(bytes);
+    (Producer::new(view.clone()), Consumer::new(view))
+}
+
+/// The bytes of a record: lures, but for the first word, which tells which record it is.
+pub fn content(number: u32, length: u32) -> Vec<u8> {
+    let mut bytes = vec![LURE as u8; length as usize];
+    let first = bytes.len().min(WORD);
+    bytes[..first].copy_from_slice(&number.to_ne_bytes()[..first]);
+    bytes
+}
+
+/// Writes a record for which there is room, without publishing it.
+pub fn write(producer: &mut Producer<View>, number: u32, length: u32) {
+    let at = producer.bytes_for(length);
+    producer.memory().put(at, &content(number, length));
+    producer.write(length);
+}
+
+pub fn publish(producer: &mut Producer<View>) {
+    producer.publish();
+    producer.clear_ahead();
+}
+
+/// Takes the next record, which has to be there and to be this one, without releasing it.
+pub fn take(consumer: &mut Consumer<View>, number: u32, length: u32) {
+    assert_eq!(consumer.peek(), Ok(Some(length)), "record {number}");
+    let bytes = consumer.memory().bytes(consumer.bytes(), length);
+    assert!(bytes == content(number, length), "record {number}");
+    consumer.take(length);
+}
+
+/// Where the state is of the record whose bytes are here.
+pub fn state_of(bytes: u64) -> u64 {
+    bytes - HEADER + WORD as u64
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Anything that both sides can do, in any order, against two queues.
+
+use std::collections::VecDeque;
+
+use sluice_ring::{Consumer, Producer, step};
+
+use crate::memory::{View, content, publish, ring};
+
+/// Marsaglia's xorshift, of 64 bits: the same numbers for the same seed.
+pub struct Random(u64);
+
+impl Random {
+    /// A seed that is not zero.
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// A ring, and what has to be in it.
+struct Model {
+    producer: Producer<View>,
+    consumer: Consumer<View>,
+    capacity: u64,
+    numbers: u32,
+    /// Number and length of what is written and not published, published and not taken.
+    batch: Vec<(u32, u32)>,
+    published: VecDeque<(u32, u32)>,
+    /// Bytes taken and not released.
+    held: u64,
+}
+
+fn bytes<'a>(records: impl IntoIterator<Item = &'a (u32, u32)>) -> u64 {
+    records.into_iter().map(|&(_, length)| step(length)).sum()
+}
+
+impl Model {
+    fn new(capacity: u64) -> Self {
+        let (producer, consumer) = ring(capacity);
+        Self {
+            producer,
+            consumer,
+            capacity,
+            numbers: 0,
+            batch: Vec::new(),
+            published: VecDeque::new(),
+            held: 0,
+        }
+    }
+
+    /// Reserves room for `asked` bytes, if there is any, fills it with lures, and writes a record of `kept` of them, if any are to be.
+    fn write(&mut self, asked: u32, kept: Option<u32>) {
+        let taken = bytes(&self.batch) + bytes(&self.published) + self.held;
+        let fits = taken + step(asked) + 8 <= self.capacity;
+        assert_eq!(self.producer.has_room(asked), Ok(fits));
+        if !fits {
+            return;
+        }
+        let at = self.producer.bytes_for(asked);
+        self.producer.memory().lure(at, asked);
+        if let Some(length) = kept {
+            let content = content(self.numbers, length);
+            self.producer.memory().put(at, &content);
+            self.producer.write(length);
+            self.batch.push((self.numbers, length));
+            self.numbers += 1;
+        }
+    }
+
+    fn publish(&mut self) {
+        publish(&mut self.producer);
+        self.published.extend(self.batch.drain(..));
+    }
+
+    fn take(&mut self) {
+        let Some((number, length)) = self.published.pop_front() else {
+            assert_eq!(self.consumer.peek(), Ok(None));
+            return;
+        };
+        crate::memory::take(&mut self.consumer, number, length);
+        self.held += step(length);
+    }
+
+    fn release(&mut self) {
+        assert_eq!(self.consumer.holds(), self.held > 0);
+        self.consumer.release();
+        self.held = 0;
+    }
+
+    fn check(&mut self) {
+        let published = bytes(&self.published);
+        assert_eq!(self.producer.has_batch(), !self.batch.is_empty());
+        assert_eq!(self.producer.pending(), Ok(published + self.held));
+        assert_eq!(self.consumer.pending(), published);
+        if self.published.is_empty() {
+            assert_eq!(self.consumer.peek(), Ok(None));
+        }
+    }
+
+    fn step(&mut self, random: &mut Random) {
+        match random.below(10) {
+            0..=3 => {
+                // Short ones are many to a ring; now and then one of any length.
+                let long = random.below(8) == 0;
+                let most = match (long, cfg!(miri)) {
+                    (true, false) => self.capacity / 2 - 7,
+                    (false, false) => 300,
+                    (true, true) => 700,
+                    (false, true) => 30,
+                };
+                let asked = random.below(most) as u32;
+                let kept = match random.below(6) {
+                    0 => None,
+                    1 => Some(random.below(u64::from(asked) + 1) as u32),
+                    _ => Some(asked),
+                };
+                self.write(asked, kept);
+            }
+            4..=5 => self.publish(),
+            6..=8 => self.take(),
+            _ => self.release(),
+        }
+    }
+}
+
+#[test]
+fn any_order_of_calls_leaves_the_records_in_theirs() {
+    let (seeds, steps) = if cfg!(miri) { (1, 60) } else { (40, 3000) };
+    for seed in 1..=seeds {
+        let mut random = Random::new(seed);
+        let mut model = Model::new(4096 << random.below(if cfg!(miri) { 1 } else { 3 }));
+        for _ in 0..steps {
+            model.step(&mut random);
+            // Not always, for looking at what is released is a step by itself.
+            if random.below(3) == 0 {
+                model.check();
+            }
+        }
+        model.publish();
+        while !model.published.is_empty() {
+            model.take();
+        }
+        model.release();
+        model.check();
+    }
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end and the death of either side, as the other learns it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use sluice::ring::{Error, Options, Socket};
+
+use crate::partner::{LONG, Partner, content, small};
+
+/// Fewer bytes than the ring has, so that they are sent whether or not anybody receives.
+const FEW: usize = 3;
+
+fn manners() -> [Options; 2] {
+    [small().spin(Duration::ZERO), small()]
+}
+
+/// Sends until that fails.
+fn send_for_ever(options: &Options, socket: Socket) -> Error {
+    let mut producer = options.producer(socket).expect("no ring");
+    let longest = producer.longest();
+    (0..)
+        .find_map(|number| producer.send_timeout(content(number, longest), LONG).err())
+        .expect("it never fails")
+}
+
+#[test]
+fn the_library_learns_that_the_other_consumer_is_done() {
+    for options in manners() {
+        let Some((partner, socket)) = Partner::start("receive-and-close --records 500") else {
+            return;
+        };
+        let error = send_for_ever(&options, socket);
+        assert!(matches!(error, Error::Closed), "{error:?}");
+        assert_eq!(partner.end().as_deref(), Some("received 500"));
+    }
+}
+
+#[test]
+fn the_library_learns_that_the_other_consumer_died() {
+    for options in manners() {
+        let Some((partner, socket)) = Partner::start("receive-and-die --records 500") else {
+            return;
+        };
+        let error = send_for_ever(&options, socket);
+        assert!(matches!(error, Error::Died), "{error:?}");
+        assert_eq!(partner.end(), None);
+    }
+}
+
+#[test]
+fn the_library_learns_that_the_other_producer_died_after_what_that_sent() {
+    for options in manners() {
+        let Some((partner, socket)) = Partner::start(&format!("send-and-die --records {FEW}"))
+        else {
+            return;
+        };
+        let mut consumer = options.consumer(socket).expect("no ring");
+        // Nothing is taken before it is dead.
+        assert_eq!(partner.end(), None);
+        let mut room = vec![0; consumer.longest()];
+        for number in 0..FEW {
+            let length = consumer
+                .recv_timeout(&mut room, LONG)
+                .expect("not received");
+            let length = length.expect("it ended instead of dying");
+            assert_eq!(room[..length], *content(number, consumer.longest()));
+        }
+        let error = consumer.recv_timeout(&mut room, LONG);
+        assert!(matches!(error, Err(Error::Died)), "{error:?}");
+    }
+}
+
+#[test]
+fn the_other_producer_learns_that_the_library_is_done() {
+    for how in ["futex", "socket"] {
+        let Some((partner, socket)) = Partner::start(&format!("send --records 5000 --how {how}"))
+        else {
+            return;
+        };
+        let mut consumer = small().consumer(socket).expect("no ring");
+        let mut room = vec![0; consumer.longest()];
+        for _ in 0..500 {
+            consumer
+                .recv_timeout(&mut room, LONG)
+                .expect("not received");
+        }
+        drop(consumer);
+        assert_eq!(
+            partner.end().as_deref(),
+            Some("gone: the consumer closed the ring")
+        );
+    }
+}
+
+/// A process of the library that moves a few records over its standard input, and is killed then.
+fn dying_library(role: &str, socket: Socket) -> Child {
+    let exe = std::env::current_exe().expect("no path");
+    Command::new(exe)
+        .args(["--exact", "ending::be_a_dying_library", "--nocapture"])
+        .env("SLUICE_DYING_LIBRARY", role)
+        .stdin(Stdio::from(OwnedFd::from(socket)))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("no process")
+}
+
+/// What dying_library runs; as a test by itself it has nothing to do.
+#[test]
+fn be_a_dying_library() {
+    let Ok(role) = std::env::var("SLUICE_DYING_LIBRARY") else {
+        return;
+    };
+    let socket = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .expect("no input");
+    let socket = Socket::from(socket);
+    if role == "producer" {
+        let mut producer = small().producer(socket).expect("no ring");
+        let longest = producer.longest();
+        for number in 0..FEW {
+            producer.send(content(number, longest)).expect("not sent");
+        }
+        kill_ourselves();
+    } else {
+        let mut consumer = small().consumer(socket).expect("no ring");
+        let mut room = vec![0; consumer.longest()];
+        for _ in 0..FEW {
+            consumer.recv(&mut room).expect("not received");
+        }
+        kill_ourselves();
+    }
+}
+
+fn kill_ourselves() {
+    let ourselves = rustix::process::getpid();
+    rustix::process::kill_process(ourselves, rustix::process::Signal::KILL).expect("still alive");
+}
+
+#[test]
+fn the_other_learns_that_the_library_died() {
+    for how in ["futex", "socket"] {
+        for (role, task, last) in [
+            (
+                "producer",
+                "receive",
+                "died: the producer died after 3 records",
+            ),
+            ("consumer", "send", "died: the consumer died"),
+        ] {
+            let arguments = format!("{task} --records 5000 --how {how}");
+            let Some((partner, socket)) = Partner::start(&arguments) else {
+                return;
+            };
+            let mut library = dying_library(role, socket);
+            assert_eq!(partner.end().as_deref(), Some(last));
+            library.wait().expect("no outcome");
+        }
+    }
+}

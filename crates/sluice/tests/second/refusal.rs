@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Greetings that come to nothing, and what each side learns of the reason.
+
+use sluice::ring::{Error, Result};
+
+use crate::partner::{Partner, small};
+
+/// Both sides meet as they are told; what became of it on either.
+fn meet(arguments: &str) -> Option<(Result<()>, Option<String>)> {
+    let (partner, socket) = Partner::start(arguments)?;
+    let ours = match arguments.starts_with("send") {
+        true => small().consumer(socket).map(drop),
+        false => small().producer(socket).map(drop),
+    };
+    Some((ours, partner.end()))
+}
+
+/// The library refuses this greeting, and the other is told why.
+fn is_refused(arguments: &str, expected: impl Fn(&Error) -> bool, verdict: &str) {
+    let Some((ours, said)) = meet(arguments) else {
+        return;
+    };
+    let error = ours.expect_err(arguments);
+    assert!(expected(&error), "{arguments}: {error:?}");
+    let verdict = format!("was refused: {verdict}");
+    assert_eq!(said, Some(verdict), "{arguments}");
+}
+
+#[test]
+fn the_other_is_told_why_the_library_refuses_it() {
+    for task in ["send", "receive"] {
+        is_refused(
+            &format!("{task} --say version=2"),
+            |error| matches!(error, Error::Version { theirs: 2 }),
+            "EPROTONOSUPPORT",
+        );
+        is_refused(
+            &format!("{task} --unsealed"),
+            |error| matches!(error, Error::Unsafe(_)),
+            "EACCES",
+        );
+    }
+    for wrong in ["magic=1", "size=40", "flags=2", "role=3", "data=0"] {
+        is_refused(
+            &format!("send --say {wrong}"),
+            |error| matches!(error, Error::NoRing(_)),
+            "EPROTO",
+        );
+    }
+    for wrong in [0, 2048, 12288, 1 << 29] {
+        is_refused(
+            &format!("send --say capacity={wrong}"),
+            |error| matches!(error, Error::Capacity(_)),
+            "ERANGE",
+        );
+    }
+    is_refused(
+        "send --say capacity=8192",
+        |error| matches!(error, Error::Unsafe(_)),
+        "EACCES",
+    );
+    for wrong in ["data=4096", "capacity=4096"] {
+        is_refused(
+            &format!("receive --say {wrong}"),
+            |error| matches!(error, Error::NoRing(_)),
+            "EPROTO",
+        );
+    }
+}
+
+#[test]
+fn two_of_one_side_do_not_meet() {
+    let Some((partner, socket)) = Partner::start("send") else {
+        return;
+    };
+    let ours = small().producer(socket).map(drop);
+    assert!(matches!(ours, Err(Error::SameRole { .. })), "{ours:?}");
+    assert_eq!(partner.end().as_deref(), Some("refused: EALREADY"));
+}
+
+/// The other refuses the library, which is told why.
+fn refuses(arguments: &str, verdict: &str, reason: &str) {
+    let Some((ours, said)) = meet(&format!("{arguments} --refuse {verdict}")) else {
+        return;
+    };
+    let error = ours.expect_err(arguments);
+    assert!(
+        matches!(&error, Error::Refused(why) if why.contains(reason)),
+        "{arguments}, {verdict}: {error:?}"
+    );
+    assert_eq!(said, Some(format!("refused: {verdict}")), "{arguments}");
+}
+
+#[test]
+fn the_library_is_told_why_the_other_refuses_it() {
+    for (verdict, reason) in [
+        ("EPERM", "this user"),
+        ("EPROTONOSUPPORT", "another version"),
+        ("EALREADY", "the same side"),
+        ("EACCES", "memory"),
+        ("EPROTO", "the greeting"),
+        ("ERANGE", "this capacity"),
+        ("ECANCELED", "could not set up"),
+    ] {
+        refuses("receive", verdict, reason);
+    }
+    refuses("send", "EACCES", "memory");
+}
+
+#[test]
+fn a_refusal_in_place_of_a_greeting_is_understood() {
+    for task in ["send", "receive"] {
+        refuses(&format!("{task} --before-greeting"), "EPERM", "this user");
+    }
+}

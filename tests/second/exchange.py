@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""exchange.py TASK [OPTION...]: one side of a ring over standard input, for crates/sluice/tests/second.rs, the other side.
+
+Sends or receives --records records that both sides can make up, looks at each byte, and says how it ended in its last line.
+"""
+
+import argparse
+import errno
+import os
+import signal
+import socket as sockets
+
+import ring
+from greeting import Died, Refused, Tampering
+
+# Long and without a period, so that a byte tells where in which record it belongs.
+TABLE = bytes((place * 2654435761 >> 16) & 0xFF for place in range(1 << 18))
+
+
+def length_of(number, longest):
+    """Takes every value from 0 to the longest before it takes one twice, as the factor is prime."""
+    return number * 7919 % (longest + 1)
+
+
+def content_of(number, longest):
+    start = number * 17 % 8191
+    return TABLE[start : start + length_of(number, longest)]
+
+
+def send(producer, records, batch):
+    for first in range(0, records, batch):
+        numbers = range(first, min(first + batch, records))
+        producer.send_batch([content_of(number, producer.longest) for number in numbers])
+
+
+def receive(consumer, records, batch):
+    """Fewer than `records` only if the producer closed the ring."""
+    number = 0
+    while number < records:
+        try:
+            received = consumer.receive_batch(min(batch, records - number))
+        except Died as died:
+            raise Died(f"{died} after {number} records") from died
+        if not received:
+            break
+        for record in received:
+            if record != content_of(number, consumer.longest):
+                raise SystemExit(f"record {number} is not what was sent: {len(record)} bytes")
+            number += 1
+    return number
+
+
+def send_all(producer, options):
+    send(producer, options.records, options.batch)
+    producer.close()
+    return f"sent {options.records}"
+
+
+def send_and_die(producer, options):
+    send(producer, options.records, options.batch)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def receive_all(consumer, options):
+    received = receive(consumer, options.records, options.batch)
+    if received == options.records and consumer.receive() is not None:
+        raise SystemExit(f"there are more records than {received}")
+    consumer.close()
+    return f"received {received}"
+
+
+def receive_and_close(consumer, options):
+    received = receive(consumer, options.records, options.batch)
+    consumer.close()
+    return f"received {received}"
+
+
+def receive_and_die(consumer, options):
+    receive(consumer, options.records, options.batch)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+TASKS = {
+    "send": (ring.Producer, send_all),
+    "send-and-die": (ring.Producer, send_and_die),
+    "receive": (ring.Consumer, receive_all),
+    "receive-and-close": (ring.Consumer, receive_and_close),
+    "receive-and-die": (ring.Consumer, receive_and_die),
+}
+
+
+def field_and_value(text):
+    name, value = text.split("=")
+    return name, int(value, 0)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("--records", type=int, default=0)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--capacity", type=int, default=4096)
+    parser.add_argument("--how", choices=["futex", "socket"], default="futex")
+    parser.add_argument("--spins", type=int, default=0)
+    parser.add_argument("--unregistered", action="store_true")
+    parser.add_argument("--say", type=field_and_value, action="append", default=[], help="FIELD=NUMBER of the greeting")
+    parser.add_argument("--unsealed", action="store_true")
+    parser.add_argument("--refuse", type=lambda name: getattr(errno, name), default=0, help="with this errno")
+    parser.add_argument("--before-greeting", action="store_true")
+    return parser.parse_args()
+
+
+def meet(side, options):
+    socket = sockets.socket(fileno=0)
+    manners = {
+        "how": ring.WAKE_FUTEX if options.how == "futex" else ring.WAKE_SOCKET,
+        "registered": not options.unregistered,
+        "spins": options.spins,
+        "tampering": Tampering(dict(options.say), not options.unsealed, options.refuse, options.before_greeting),
+    }
+    return side(socket, options.capacity, **manners) if side is ring.Producer else side(socket, **manners)
+
+
+def main():
+    options = parse()
+    side, task = TASKS[options.task]
+    try:
+        print(task(meet(side, options), options))
+    except Refused as refused:
+        print(refused)
+    except Died as died:
+        print(f"died: {died}")
+    except ring.Gone as gone:
+        print(f"gone: {gone}")
+
+
+main()
