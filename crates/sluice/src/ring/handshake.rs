@@ -2,7 +2,6 @@
 //! How two sides that have a socket in common come to have a ring in common: each tells what it has and hands over its
 //! memory, judges what the other has handed over, and tells the verdict.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -98,6 +97,9 @@ impl<'a> Handshake<'a> {
     fn judge(&self, role: Role) -> Result<Accepted> {
         let mut bytes = [0; Hello::SIZE];
         let received = self.receive(&mut bytes)?;
+        if let Some(error) = refusal(&bytes[..received.bytes]) {
+            return Err(Error::Refused(reason(error)));
+        }
         if received.bytes != bytes.len() || received.too_much {
             return Err(Error::NoRing("what it sent first is no greeting"));
         }
@@ -132,6 +134,9 @@ impl<'a> Handshake<'a> {
             .ok_or(Error::NoRing("its greeting came without its memory"))?;
         let bytes = geometry.map_or(size_of::<Side>() as u64, Geometry::bytes);
         memfd::judge(&file, bytes)?;
+        if let Some(geometry) = geometry {
+            memfd::judge_pages(&file, geometry.data)?;
+        }
         Ok(Accepted {
             geometry,
             file,
@@ -172,29 +177,35 @@ impl<'a> Handshake<'a> {
     }
 
     fn send(&self, message: &[u8], file: Option<&OwnedFd>) -> Result<()> {
-        socket::send(self.socket, message, file).map_err(|error| match error.raw_os_error() {
-            Some(libc::EPIPE | libc::ECONNRESET) => Error::HungUp,
-            _ => Error::System {
+        let source = match socket::send(self.socket, message, file) {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        match source.raw_os_error() {
+            // Whoever listens next hears what it said before it hung up, which may be why.
+            Some(libc::EPIPE | libc::ECONNRESET) => Ok(()),
+            _ => Err(Error::System {
                 what: "speaking to the other end",
-                source: error,
-            },
-        })
+                source,
+            }),
+        }
     }
 
     fn receive(&self, message: &mut [u8]) -> Result<Received> {
-        let heard = |error: io::Error| match error.raw_os_error() {
-            Some(libc::ECONNRESET) => Error::HungUp,
-            _ => Error::System {
-                what: "listening to the other end",
-                source: error,
-            },
-        };
         let received = socket::receive(self.socket, message, self.until)
-            .map_err(heard)?
+            .or_else(|error| match error.raw_os_error() {
+                // It hung up without hearing all of what it was told, and may have said why before. This error comes once.
+                Some(libc::ECONNRESET) => socket::receive(self.socket, message, self.until),
+                _ => Err(error),
+            })
+            .map_err(|source| Error::System {
+                what: "listening to the other end",
+                source,
+            })?
             .ok_or(Error::Silent(self.patience))?;
-        match received.bytes {
-            0 => Err(Error::HungUp),
-            _ => Ok(received),
+        match received.ended {
+            true => Err(Error::HungUp),
+            false => Ok(received),
         }
     }
 }
@@ -220,17 +231,23 @@ fn verdict(error: u32) -> [u8; Verdict::SIZE] {
     Verdict { magic, error }.to_bytes()
 }
 
+/// The error in a verdict that does not agree.
+fn refusal(message: &[u8]) -> Option<u32> {
+    let verdict = Verdict::from_bytes(message.try_into().ok()?);
+    (verdict.magic == ring::MAGIC && verdict.error != 0).then_some(verdict.error)
+}
+
+/// What the other end means by the number that it gave, which may be anything.
 fn reason(error: u32) -> String {
-    let errno = i32::try_from(error).unwrap_or_default();
-    match Errno::from_raw_os_error(errno) {
-        Errno::PERM => "it is not set up to speak with this user".into(),
-        Errno::PROTONOSUPPORT => {
+    match i32::try_from(error).unwrap_or_default() {
+        libc::EPERM => "it is not set up to speak with this user".into(),
+        libc::EPROTONOSUPPORT => {
             "it speaks another version of the protocol; bring both to the same version".into()
         }
-        Errno::ALREADY => "it wants to be the same side of the ring".into(),
-        Errno::ACCESS => "it does not trust the memory that it was handed".into(),
-        Errno::PROTO => "it did not understand the greeting".into(),
-        Errno::RANGE => "it cannot have a ring of this capacity".into(),
+        libc::EALREADY => "it wants to be the same side of the ring".into(),
+        libc::EACCES => "it does not trust the memory that it was handed".into(),
+        libc::EPROTO => "it did not understand the greeting".into(),
+        libc::ERANGE => "it cannot have a ring of this capacity".into(),
         _ => "it could not set up its side; see what it says".into(),
     }
 }
