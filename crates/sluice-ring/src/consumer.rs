@@ -62,6 +62,26 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
+    /// As peek, for who has not released yet what it took: there cannot be more than the ring holds, so that whoever takes all
+    /// that is there comes to an end.
+    #[inline]
+    pub fn peek_more(&self) -> Result<Option<u32>, Lie> {
+        let Some(length) = self.peek()? else {
+            return Ok(None);
+        };
+        let end = self.position + step(length);
+        let (released, capacity) = (self.released, self.memory.capacity().bytes());
+        // The producer keeps room for the state behind it.
+        if end + HEADER - released > capacity {
+            return Err(Lie::TooMany {
+                end,
+                released,
+                capacity,
+            });
+        }
+        Ok(Some(length))
+    }
+
     /// Where the bytes are of the record that peek found.
     #[inline]
     pub fn bytes(&self) -> u64 {

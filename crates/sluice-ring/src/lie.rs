@@ -13,4 +13,12 @@ pub enum Lie {
         "the record at position {at} is said to have {length} bytes, more than the {most} that fit"
     )]
     Length { at: u64, length: u32, most: u32 },
+    #[error(
+        "up to position {end} there are records without anything having been released since {released}, more than the {capacity} bytes of the ring hold"
+    )]
+    TooMany {
+        end: u64,
+        released: u64,
+        capacity: u64,
+    },
 }

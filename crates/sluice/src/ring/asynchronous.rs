@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings in a tokio runtime: what is there is taken without a system call, and the socket wakes who waits.
+//! Rings in a tokio runtime: what is there is taken without a system call, and the socket wakes who waits. A peer that always has
+//! something gets its share of the thread and no more, as tokio's own sockets have it.
 
 use std::os::fd::OwnedFd;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::task::coop::consume_budget;
 
 use super::consumer::Consumer;
 use super::error::{Error, Result};
@@ -37,13 +39,14 @@ impl AsyncProducer {
     /// Sends a record, waiting for room if there is none. A call that is dropped while it waits has sent nothing.
     pub async fn send(&mut self, record: &[u8]) -> Result<()> {
         loop {
+            consume_budget().await;
             match self.producer.try_send(record) {
                 Err(Error::Full) => {}
                 other => return other,
             }
             let length = self.producer.fits(record.len())?;
             if !self.producer.lie_down(length)? {
-                wait(&self.socket).await?;
+                wait(&self.producer.link, &self.socket).await?;
             }
             self.producer.link.get_up();
         }
@@ -67,12 +70,13 @@ impl AsyncConsumer {
     /// taken. A call that is dropped while it waits has taken nothing. A record that is longer than `into` stays.
     pub async fn recv(&mut self, into: &mut [u8]) -> Result<Option<usize>> {
         loop {
+            consume_budget().await;
             match self.consumer.try_recv(into) {
                 Err(Error::Empty) => {}
                 other => return other,
             }
             if self.consumer.lie_down()?.is_none() {
-                wait(&self.socket).await?;
+                wait(&self.consumer.link, &self.socket).await?;
             }
             self.consumer.link.get_up();
         }
@@ -94,11 +98,14 @@ fn readable(link: &Link) -> Result<AsyncFd<OwnedFd>> {
         .map_err(|error| failed(error.into()))
 }
 
-async fn wait(socket: &AsyncFd<OwnedFd>) -> Result<()> {
+async fn wait(link: &Link, socket: &AsyncFd<OwnedFd>) -> Result<()> {
     let failed = |source| Error::System {
         what: "waiting for the ring's socket in the runtime",
         source,
     };
-    socket.readable().await.map_err(failed)?.clear_ready();
+    let mut ready = socket.readable().await.map_err(failed)?;
+    if link.drain() {
+        ready.clear_ready();
+    }
     Ok(())
 }

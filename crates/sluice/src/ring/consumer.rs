@@ -205,7 +205,7 @@ impl Batch<'_> {
     /// The next one, where it lies; none if there is no other one yet. It counts as taken.
     #[inline]
     pub fn take(&mut self) -> Result<Option<Bytes<'_>>> {
-        let Some(length) = self.consumer.core.peek()? else {
+        let Some(length) = self.consumer.core.peek_more()? else {
             return Ok(None);
         };
         let bytes = self.consumer.bytes(length);
@@ -218,7 +218,7 @@ impl Batch<'_> {
     /// than `into` stays.
     #[inline]
     pub fn recv(&mut self, into: &mut [u8]) -> Result<Option<usize>> {
-        let Some(length) = self.consumer.core.peek()? else {
+        let Some(length) = self.consumer.core.peek_more()? else {
             return Ok(None);
         };
         let copied = self.consumer.copy(length, into)?;

@@ -2,7 +2,6 @@
 //! How two sides that have a socket in common come to have a ring in common: each tells what it has and hands over its
 //! memory, judges what the other has handed over, and tells the verdict.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -69,7 +68,10 @@ impl<'a> Handshake<'a> {
         Self {
             socket,
             patience,
-            until: now.checked_add(patience).unwrap_or(now),
+            // As good as never.
+            until: now
+                .checked_add(patience)
+                .unwrap_or(now + Duration::from_secs(u32::MAX.into())),
         }
     }
 
@@ -97,7 +99,7 @@ impl<'a> Handshake<'a> {
     fn judge(&self, role: Role) -> Result<Accepted> {
         let mut bytes = [0; Hello::SIZE];
         let received = self.receive(&mut bytes)?;
-        if let Some(error) = early_verdict(&bytes[..received.bytes]) {
+        if let Some(error) = refusal(&bytes[..received.bytes]) {
             return Err(Error::Refused(reason(error)));
         }
         if received.bytes != bytes.len() || received.too_much {
@@ -138,6 +140,9 @@ impl<'a> Handshake<'a> {
             _ => Writers::Nobody,
         };
         memfd::judge(&file, bytes, writers)?;
+        if let Some(geometry) = geometry {
+            memfd::judge_pages(&file, geometry.data)?;
+        }
         Ok(Accepted {
             geometry,
             file,
@@ -178,36 +183,36 @@ impl<'a> Handshake<'a> {
         let _ = self.send(&verdict(errno.raw_os_error() as u32), None);
     }
 
-    /// Where the other end is closed, its verdict may still be there to be heard, and if it is not, receive says so.
     fn send(&self, message: &[u8], file: Option<&OwnedFd>) -> Result<()> {
-        match socket::send(self.socket, message, file) {
-            Err(error) if !is_hang_up(&error) => Err(Error::System {
+        let source = match socket::send(self.socket, message, file) {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        match source.raw_os_error() {
+            // Whoever listens next hears what it said before it hung up, which may be why.
+            Some(libc::EPIPE | libc::ECONNRESET) => Ok(()),
+            _ => Err(Error::System {
                 what: "speaking to the other end",
-                source: error,
+                source,
             }),
-            _ => Ok(()),
         }
     }
 
     fn receive(&self, message: &mut [u8]) -> Result<Received> {
-        let mut received = socket::receive(self.socket, message, self.until);
-        if received.as_ref().is_err_and(is_hang_up) {
-            // It was closed with something unread in it, which is told once, ahead of what it had sent before.
-            received = socket::receive(self.socket, message, self.until);
-        }
-        let heard = |error: io::Error| match is_hang_up(&error) {
-            true => Error::HungUp,
-            false => Error::System {
+        let received = socket::receive(self.socket, message, self.until)
+            .or_else(|error| match error.raw_os_error() {
+                // It hung up without hearing all of what it was told, and may have said why before. This error comes once.
+                Some(libc::ECONNRESET) => socket::receive(self.socket, message, self.until),
+                _ => Err(error),
+            })
+            .map_err(|source| Error::System {
                 what: "listening to the other end",
-                source: error,
-            },
-        };
-        let received = received
-            .map_err(heard)?
+                source,
+            })?
             .ok_or(Error::Silent(self.patience))?;
-        match received.bytes {
-            0 => Err(Error::HungUp),
-            _ => Ok(received),
+        match received.ended {
+            true => Err(Error::HungUp),
+            false => Ok(received),
         }
     }
 }
@@ -225,16 +230,6 @@ fn flags(offer: &Offer) -> u32 {
         Writers::Nobody => 0,
     };
     registered | writable
-}
-
-fn is_hang_up(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET))
-}
-
-/// Why the other side refuses, if it says that in place of its greeting.
-fn early_verdict(message: &[u8]) -> Option<u32> {
-    let verdict = Verdict::from_bytes(message.try_into().ok()?);
-    (verdict.magic == ring::MAGIC && verdict.error != 0).then_some(verdict.error)
 }
 
 fn consumers(hello: &Hello) -> Result<Option<Geometry>> {
@@ -258,17 +253,23 @@ fn verdict(error: u32) -> [u8; Verdict::SIZE] {
     Verdict { magic, error }.to_bytes()
 }
 
+/// The error in a verdict that does not agree.
+fn refusal(message: &[u8]) -> Option<u32> {
+    let verdict = Verdict::from_bytes(message.try_into().ok()?);
+    (verdict.magic == ring::MAGIC && verdict.error != 0).then_some(verdict.error)
+}
+
+/// What the other end means by the number that it gave, which may be anything.
 fn reason(error: u32) -> String {
-    let errno = i32::try_from(error).unwrap_or_default();
-    match Errno::from_raw_os_error(errno) {
-        Errno::PERM => "it is not set up to speak with this user".into(),
-        Errno::PROTONOSUPPORT => {
+    match i32::try_from(error).unwrap_or_default() {
+        libc::EPERM => "it is not set up to speak with this user".into(),
+        libc::EPROTONOSUPPORT => {
             "it speaks another version of the protocol; bring both to the same version".into()
         }
-        Errno::ALREADY => "it wants to be the same side of the ring".into(),
-        Errno::ACCESS => "it does not trust the memory that it was handed".into(),
-        Errno::PROTO => "it did not understand the greeting".into(),
-        Errno::RANGE => "it cannot have a ring of this capacity".into(),
+        libc::EALREADY => "it wants to be the same side of the ring".into(),
+        libc::EACCES => "it does not trust the memory that it was handed".into(),
+        libc::EPROTO => "it did not understand the greeting".into(),
+        libc::ERANGE => "it cannot have a ring of this capacity".into(),
         _ => "it could not set up its side; see what it says".into(),
     }
 }

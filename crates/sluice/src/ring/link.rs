@@ -14,6 +14,8 @@ use sluice_ring::{Bed, Call, How, Lie, Memory, Pace, Rest, Side, Spin};
 use super::error::{Error, Result};
 use super::handshake::Role;
 use super::mapping::Mapping;
+#[cfg(feature = "tokio")]
+use super::socket::Drained;
 use super::watch::Peer;
 
 #[derive(Debug)]
@@ -225,11 +227,18 @@ impl Link {
         self.end(look).transpose()
     }
 
+    /// Takes from the socket what wakes this side, and says whether that was all.
     #[cfg(feature = "tokio")]
-    pub fn get_up(&mut self) {
-        if super::socket::drain(&self.socket) {
+    pub fn drain(&self) -> bool {
+        let drained = super::socket::drain(&self.socket);
+        if drained == Drained::HungUp {
             self.peer.has_hung_up();
         }
+        drained != Drained::More
+    }
+
+    #[cfg(feature = "tokio")]
+    pub fn get_up(&mut self) {
         let (own, _) = sides(&self.mapping, self.role);
         self.rest.get_up(own);
     }

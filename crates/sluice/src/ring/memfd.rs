@@ -4,7 +4,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    memfd_create,
 };
 
 use super::error::{Error, Result};
@@ -76,4 +77,20 @@ pub(super) fn judge(file: &impl AsFd, bytes: u64, writers: Writers) -> Result<()
         )));
     }
     Ok(())
+}
+
+/// Whether the other side's data begins where its file's pages make it. What is not of huge pages needs not be there as a whole, and must
+/// not be asked for: it could be all of this machine's memory.
+pub(super) fn judge_pages(file: &impl AsFd, data: u64) -> Result<()> {
+    let system = fstatfs(file).map_err(Error::system("looking at the other end's memory"))?;
+    let size = match system.f_type {
+        libc::HUGETLBFS_MAGIC => system.f_bsize as u64,
+        _ => Pages::Normal.size(),
+    };
+    match data == size {
+        true => Ok(()),
+        false => Err(Error::Unsafe(format!(
+            "its data begins at {data}, where its pages have {size} bytes"
+        ))),
+    }
 }

@@ -157,9 +157,11 @@ pub(super) struct Received {
     pub file: Option<OwnedFd>,
     /// It was longer than there was room for, or had more files than one.
     pub too_much: bool,
+    /// There was none, nor will there be any: the other end has hung up.
+    pub ended: bool,
 }
 
-/// Waits for one message until a certain time; none when that has come. No bytes are the end.
+/// Waits for one message until a certain time; none when that has come.
 pub(super) fn receive(
     socket: &OwnedFd,
     message: &mut [u8],
@@ -180,12 +182,16 @@ pub(super) fn receive(
             _ => None,
         })
         .flatten();
+    let file = files.next();
+    let truncated = got
+        .flags
+        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
     Ok(Some(Received {
         bytes: got.bytes,
-        file: files.next(),
-        too_much: got
-            .flags
-            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC),
+        // What is aligned for one file has room for two.
+        too_much: truncated || files.next().is_some(),
+        ended: got.bytes == 0 && file.is_none() && has_hung_up(socket)?,
+        file,
     }))
 }
 
@@ -203,15 +209,35 @@ fn readable(socket: &OwnedFd, until: Instant) -> io::Result<bool> {
     }
 }
 
-/// Takes what the other side sent to wake this one, and says whether it has hung up.
+/// A message may have no bytes, just as the end has none.
+fn has_hung_up(socket: &OwnedFd) -> std::result::Result<bool, Errno> {
+    let mut asked = [PollFd::new(socket, PollFlags::RDHUP)];
+    retry_on_intr(|| poll(&mut asked, Some(&Timespec::default())))?;
+    Ok(!asked[0].revents().is_empty())
+}
+
+/// What was found in the socket when what woke this side was taken from it.
 #[cfg(feature = "tokio")]
-pub(super) fn drain(socket: &OwnedFd) -> bool {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Drained {
+    Empty,
+    /// Somebody sends more than a ring needs.
+    More,
+    HungUp,
+}
+
+/// Takes what the other side sent to wake this one. Not more than so much at once: it may send without end.
+#[cfg(feature = "tokio")]
+pub(super) fn drain(socket: &OwnedFd) -> Drained {
+    const MESSAGES: u32 = 16;
     let mut bytes = [0; 64];
-    loop {
+    for _ in 0..MESSAGES {
         match rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => return true,
+            Ok((_, 0)) if has_hung_up(socket).unwrap_or(true) => return Drained::HungUp,
             Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return errno != Errno::AGAIN,
+            Err(Errno::AGAIN) => return Drained::Empty,
+            Err(_) => return Drained::HungUp,
         }
     }
+    Drained::More
 }
