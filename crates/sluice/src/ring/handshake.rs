@@ -98,6 +98,9 @@ impl<'a> Handshake<'a> {
     fn judge(&self, role: Role) -> Result<Accepted> {
         let mut bytes = [0; Hello::SIZE];
         let received = self.receive(&mut bytes)?;
+        if let Some(why) = refusal(&bytes, &received) {
+            return Err(Error::Refused(why));
+        }
         if received.bytes != bytes.len() || received.too_much {
             return Err(Error::NoRing("what it sent first is no greeting"));
         }
@@ -172,31 +175,46 @@ impl<'a> Handshake<'a> {
     }
 
     fn send(&self, message: &[u8], file: Option<&OwnedFd>) -> Result<()> {
-        socket::send(self.socket, message, file).map_err(|error| match error.raw_os_error() {
-            Some(libc::EPIPE | libc::ECONNRESET) => Error::HungUp,
-            _ => Error::System {
+        match socket::send(self.socket, message, file) {
+            // Who has hung up may have said why, which is what is heard next.
+            Err(error) if is_hung_up(&error) => Ok(()),
+            other => other.map_err(|source| Error::System {
                 what: "speaking to the other end",
-                source: error,
-            },
-        })
+                source,
+            }),
+        }
     }
 
     fn receive(&self, message: &mut [u8]) -> Result<Received> {
-        let heard = |error: io::Error| match error.raw_os_error() {
-            Some(libc::ECONNRESET) => Error::HungUp,
-            _ => Error::System {
-                what: "listening to the other end",
-                source: error,
-            },
+        let mut listen = || socket::receive(self.socket, message, self.until);
+        let heard = match listen() {
+            // That it did not hear all that it was told comes before what it said itself.
+            Err(error) if is_hung_up(&error) => listen(),
+            other => other,
         };
-        let received = socket::receive(self.socket, message, self.until)
-            .map_err(heard)?
+        let received = heard
+            .map_err(|source| Error::System {
+                what: "listening to the other end",
+                source,
+            })?
             .ok_or(Error::Silent(self.patience))?;
         match received.bytes {
             0 => Err(Error::HungUp),
             _ => Ok(received),
         }
     }
+}
+
+fn is_hung_up(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET))
+}
+
+/// Why this side is not even greeted, if that is what came in place of a greeting.
+fn refusal(bytes: &[u8], received: &Received) -> Option<String> {
+    let (verdict, _) = bytes.split_first_chunk()?;
+    let Verdict { magic, error } = Verdict::from_bytes(verdict);
+    let is_one = received.bytes == Verdict::SIZE && !received.too_much && received.file.is_none();
+    (is_one && magic == ring::MAGIC && error != 0).then(|| reason(error))
 }
 
 fn consumers(hello: &Hello) -> Result<Option<Geometry>> {
