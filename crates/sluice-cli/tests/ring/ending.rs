@@ -100,6 +100,20 @@ fn a_sender_that_is_done_waits_until_all_was_taken() {
 }
 
 #[test]
+fn a_record_counts_as_taken_when_it_was_written() {
+    let place = Place::new();
+    // More than a pipe holds, of which nobody reads anything yet.
+    let receiver = place.receiver("");
+    let mut sender = place.start("send", "");
+    sender.say(&"x".repeat(300_000));
+    drop(sender.0.stdin.take());
+    thread::sleep(SHORT);
+    assert!(sender.0.try_wait().expect("cannot wait").is_none());
+    assert_eq!(receiver.end().succeeded().stdout.len(), 300_001);
+    sender.end().succeeded();
+}
+
+#[test]
 fn both_sides_fail_when_nobody_reads_the_output() {
     let place = Place::new();
     let mut receiver = place.receiver("");

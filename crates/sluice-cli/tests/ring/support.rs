@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Long enough for anything that is to happen.
-pub const LONG: Duration = Duration::from_secs(30);
+pub const LONG: Duration = Duration::from_secs(120);
 
 /// Long enough to see that nothing happens.
 pub const SHORT: Duration = Duration::from_millis(200);
