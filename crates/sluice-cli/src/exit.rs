@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use sluice::{Error, ring};
 
-use crate::ring::Absent;
+use crate::ring::{Absent, Taken};
 
 const FAILURE: u8 = 1;
 const NO_CHANNEL: u8 = 3;
@@ -19,6 +19,7 @@ pub fn status(error: &anyhow::Error) -> ExitCode {
         (Some(error), _) => of_module(error),
         (_, Some(error)) => of_ring(error),
         _ if error.is::<Absent>() => NO_CHANNEL,
+        _ if error.is::<Taken>() => NAME_TAKEN,
         _ => FAILURE,
     };
     ExitCode::from(number)

@@ -50,10 +50,21 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sluice: {error:#}");
+            eprintln!("sluice: {}", in_full(&error));
             exit::status(&error)
         }
     }
+}
+
+/// With all causes, but for those that were named already.
+fn in_full(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text += &format!(": {cause}");
+        }
+    }
+    text
 }
 
 fn run(cli: &Cli) -> Result<ExitCode> {
@@ -70,12 +81,25 @@ fn run(cli: &Cli) -> Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use clap::CommandFactory;
 
     use super::*;
 
     fn parses(line: &str) -> bool {
         Cli::try_parse_from(line.split_whitespace()).is_ok()
+    }
+
+    #[test]
+    fn a_cause_is_named_once() {
+        let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let silent = anyhow::Error::new(refused()).context("cannot look");
+        assert_eq!(in_full(&silent), "cannot look: permission denied");
+        let source = refused();
+        let path = "/a".into();
+        let telling = anyhow::Error::new(sluice::ring::Error::Connect { path, source });
+        assert_eq!(in_full(&telling).matches("permission denied").count(), 1);
     }
 
     #[test]

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The socket of the side that listens: there while it waits and gone when it does not, also when a signal ends the command.
 
+use std::fmt;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result};
+use anyhow::{Context, Result};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
@@ -86,11 +87,26 @@ fn bind(path: &Path) -> Result<Listener> {
         other => other,
     };
     bound.map_err(|error| match is_taken(&error) && is_socket(path) {
-        true => Error::new(error)
-            .context("somebody listens there; if that is the other side, give --connect here"),
+        true => Taken(path.to_owned()).into(),
         false => error.into(),
     })
 }
+
+/// Somebody else listens there.
+#[derive(Debug)]
+pub struct Taken(PathBuf);
+
+impl fmt::Display for Taken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.0.display();
+        write!(
+            f,
+            "somebody listens at {path} already; if that is the other side, give --connect here, otherwise meet at another path"
+        )
+    }
+}
+
+impl std::error::Error for Taken {}
 
 fn is_taken(error: &ring::Error) -> bool {
     matches!(error, ring::Error::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse)

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::{fmt, fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
@@ -194,8 +194,8 @@ pub struct Absent {
     whom: String,
 }
 
-impl std::fmt::Display for Absent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "waited {} s in vain for {}", self.seconds, self.whom)
     }
 }

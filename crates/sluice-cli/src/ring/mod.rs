@@ -13,6 +13,7 @@ mod tally;
 use anyhow::Result;
 use clap::Subcommand;
 
+pub use listening::Taken;
 pub use meeting::Absent;
 
 #[derive(Subcommand)]

@@ -81,7 +81,7 @@ fn who_waits_is_told_for_whom_and_what_to_run() {
 fn a_path_at_which_somebody_listens_is_taken_and_stays_theirs() {
     let place = Place::new();
     let receiver = place.receiver("");
-    let words = ["somebody listens there", "--connect", "socket"];
+    let words = ["somebody listens at socket", "--connect"];
     place.start("recv", "").end().failed(PATH_TAKEN, &words);
     place
         .start("send", "--listen")
@@ -129,7 +129,7 @@ fn a_socket_of_another_kind_is_left_alone() {
     place
         .start("recv", "")
         .end()
-        .failed(PATH_TAKEN, &["somebody listens there"]);
+        .failed(PATH_TAKEN, &["somebody listens at socket"]);
     place
         .start("send", "")
         .end()
