@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use nix::sys::signal::Signal;
@@ -226,9 +226,9 @@ fn stranger(place: &Place, verb: &str, arguments: &str) -> Side {
         .current_dir(place.path())
         .uid(1234)
         .gid(1234)
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped());
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     Side(command.spawn().expect("no process"))
 }
 
@@ -272,6 +272,29 @@ fn who_connects_to_a_stranger_is_told() {
     let words = ["runs as user 1234", "allow that one"];
     place.start("send", "").end().failed(NO_PERMISSION, &words);
     let sender = place.start("send", "--allow-user 1234");
+    sender.fed(b"hello\n".to_vec()).succeeded();
+    assert_eq!(receiver.end().succeeded().stdout, b"hello\n");
+}
+
+/// As in two containers: the process at the other end has no number that the kernel could tell.
+#[test]
+fn processes_of_two_pid_namespaces_meet() {
+    if !Uid::effective().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let receiver = place.receiver("");
+    let like = place.command("send", "");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--pid", "--fork"])
+        .arg(like.get_program())
+        .args(like.get_args())
+        .current_dir(place.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let sender = Side(command.spawn().expect("no process"));
     sender.fed(b"hello\n".to_vec()).succeeded();
     assert_eq!(receiver.end().succeeded().stdout, b"hello\n");
 }
