@@ -28,7 +28,9 @@ mod tests {
     #[test]
     fn every_shell_is_told_of_the_commands() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            assert!(script(shell).contains("doctor"), "{shell}");
+            for word in ["doctor", "framing", "allow-everyone"] {
+                assert!(script(shell).contains(word), "{shell} knows no {word}");
+            }
         }
     }
 }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The exit statuses that the manual promises; 2, a usage error, is clap's own.
 
+use std::io;
 use std::process::ExitCode;
 
-use sluice::Error;
+use sluice::{Error, ring};
+
+use crate::ring::{Absent, Taken};
 
 const FAILURE: u8 = 1;
 const NO_CHANNEL: u8 = 3;
@@ -12,10 +15,17 @@ const NO_PERMISSION: u8 = 5;
 const NOT_SET_UP: u8 = 6;
 
 pub fn status(error: &anyhow::Error) -> ExitCode {
-    ExitCode::from(error.downcast_ref().map_or(FAILURE, number))
+    let number = match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(error), _) => of_module(error),
+        (_, Some(error)) => of_ring(error),
+        _ if error.is::<Absent>() => NO_CHANNEL,
+        _ if error.is::<Taken>() => NAME_TAKEN,
+        _ => FAILURE,
+    };
+    ExitCode::from(number)
 }
 
-fn number(error: &Error) -> u8 {
+fn of_module(error: &Error) -> u8 {
     match error {
         Error::NotFound { .. } => NO_CHANNEL,
         Error::Exists { .. } => NAME_TAKEN,
@@ -24,6 +34,20 @@ fn number(error: &Error) -> u8 {
         | Error::NotOwner { .. }
         | Error::CapacityLimit { .. } => NO_PERMISSION,
         Error::NotLoaded { .. } | Error::OldModule { .. } | Error::NoCgroup2 => NOT_SET_UP,
+        _ => FAILURE,
+    }
+}
+
+fn of_ring(error: &ring::Error) -> u8 {
+    match error {
+        ring::Error::Stranger { .. } => NO_PERMISSION,
+        ring::Error::Listen { source, .. } | ring::Error::Connect { source, .. } => {
+            match source.kind() {
+                io::ErrorKind::AddrInUse => NAME_TAKEN,
+                io::ErrorKind::PermissionDenied => NO_PERMISSION,
+                _ => FAILURE,
+            }
+        }
         _ => FAILURE,
     }
 }
@@ -38,6 +62,8 @@ mod tests {
     fn the_reason_counts_whatever_was_said_around_it() {
         let error = Err::<(), _>(Error::NoCgroup2).context("sending");
         assert_eq!(status(&error.unwrap_err()), ExitCode::from(NOT_SET_UP));
+        let error = Err::<(), _>(ring::Error::Stranger { uid: 7 }).context("meeting");
+        assert_eq!(status(&error.unwrap_err()), ExitCode::from(NO_PERMISSION));
         assert_eq!(status(&anyhow::anyhow!("other")), ExitCode::from(FAILURE));
     }
 }

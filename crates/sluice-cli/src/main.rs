@@ -10,6 +10,7 @@ mod output;
 mod pipe;
 mod place;
 mod progress;
+mod ring;
 mod transfer;
 mod waiting;
 
@@ -31,6 +32,9 @@ enum Noun {
     /// Send, receive, and manage pipes
     #[command(subcommand)]
     Pipe(pipe::Verb),
+    /// Send and receive records through shared memory, without the module
+    #[command(subcommand)]
+    Ring(ring::Verb),
     /// List the channels of a scope, of all kinds
     Ls(ls::Arguments),
     /// Measure Sluice beside what people use today, or compare two measurements
@@ -46,15 +50,27 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sluice: {error:#}");
+            eprintln!("sluice: {}", in_full(&error));
             exit::status(&error)
         }
     }
 }
 
+/// With all causes, but for those that were named already.
+fn in_full(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text += &format!(": {cause}");
+        }
+    }
+    text
+}
+
 fn run(cli: &Cli) -> Result<ExitCode> {
     match &cli.noun {
         Noun::Pipe(verb) => pipe::run(verb)?,
+        Noun::Ring(verb) => ring::run(verb)?,
         Noun::Ls(arguments) => ls::run(arguments)?,
         Noun::Bench(arguments) => bench::run(arguments)?,
         Noun::Doctor(arguments) => return doctor::run(arguments),
@@ -65,12 +81,25 @@ fn run(cli: &Cli) -> Result<ExitCode> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use clap::CommandFactory;
 
     use super::*;
 
     fn parses(line: &str) -> bool {
         Cli::try_parse_from(line.split_whitespace()).is_ok()
+    }
+
+    #[test]
+    fn a_cause_is_named_once() {
+        let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let silent = anyhow::Error::new(refused()).context("cannot look");
+        assert_eq!(in_full(&silent), "cannot look: permission denied");
+        let source = refused();
+        let path = "/a".into();
+        let telling = anyhow::Error::new(sluice::ring::Error::Connect { path, source });
+        assert_eq!(in_full(&telling).matches("permission denied").count(), 1);
     }
 
     #[test]
@@ -87,6 +116,10 @@ mod tests {
             "sluice pipe create frames --scope /sys/fs/cgroup/a --json",
             "sluice pipe rm frames",
             "sluice pipe info frames --json",
+            "sluice ring send /run/prices --capacity 16M --huge-pages --lock --node 0 --spin 0",
+            "sluice ring send --listen prices --framing length --wait 5 --json",
+            "sluice ring recv prices --connect --allow-user 1000 --allow-user 1001",
+            "sluice ring recv prices --allow-everyone",
             "sluice ls --json",
             "sluice bench --quick --suite rtt",
             "sluice bench compare a.json b.json",
@@ -111,6 +144,15 @@ mod tests {
             "sluice pipe create frames --mode rw",
             "sluice pipe create frames --size 0",
             "sluice pipe create a/b",
+            "sluice ring",
+            "sluice ring send",
+            "sluice ring send prices --listen --connect",
+            "sluice ring send prices --capacity 0",
+            "sluice ring send prices --framing words",
+            "sluice ring recv prices --capacity 1M",
+            "sluice ring recv prices --huge-pages",
+            "sluice ring recv prices --wait -1",
+            "sluice ring recv prices --allow-user 0 --allow-everyone",
         ] {
             assert!(!parses(line), "{line}");
         }

@@ -11,8 +11,11 @@ use nix::sys::stat::{major, minor};
 use serde_json::{Value, json};
 use sluice_bench::harness::module::PIPE_NODE;
 
-use crate::worker::{CGROUPS, CTL_NODE, INPUT, PROGRAM, SOCKET};
+use crate::worker::{CGROUPS, CTL_NODE, INPUT, PROGRAM, SHARED, SOCKET};
 use crate::workspace::bind;
+
+/// As whom everything in a container runs.
+pub const USER: u32 = 1000;
 
 pub struct Bundle {
     pub path: PathBuf,
@@ -28,6 +31,8 @@ pub struct Spec<'a> {
     pub handed: bool,
     /// Where the host hands out open files.
     pub socket: &'a Path,
+    /// A directory that the other one has, too.
+    pub shared: &'a Path,
 }
 
 impl Bundle {
@@ -76,7 +81,7 @@ fn process(handed: bool) -> Value {
     let none: [&str; 0] = [];
     json!({
         "terminal": false,
-        "user": { "uid": 1000, "gid": 1000 },
+        "user": { "uid": USER, "gid": USER },
         "args": arguments,
         "env": ["PATH=/"],
         "cwd": "/",
@@ -110,6 +115,7 @@ fn mounts(spec: &Spec) -> Value {
         },
         { "destination": INPUT, "type": "bind", "source": spec.input, "options": ["bind", "ro", "nosuid", "noexec", "nodev"] },
         { "destination": SOCKET, "type": "bind", "source": spec.socket, "options": ["bind", "nosuid", "noexec", "nodev"] },
+        { "destination": SHARED, "type": "bind", "source": spec.shared, "options": ["bind", "nosuid", "noexec", "nodev"] },
     ])
 }
 
@@ -134,6 +140,7 @@ mod tests {
             input: Path::new("/stage/a"),
             handed: true,
             socket: Path::new("/stage/socket"),
+            shared: Path::new("/stage/shared"),
         };
         configuration(&spec, [makedev(240, 3), makedev(10, 120)])
     }

@@ -2,7 +2,7 @@
 //! Shows that names are apart as well: two containers that use the same name do not find each other, until the host hands
 //! both an end of a channel.
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use sluice_bench::harness::table::{Align, Table};
 use sluice_bench::harness::units::megabytes;
 
@@ -12,6 +12,7 @@ use crate::isolation::secret;
 use crate::protocol::{Answer, Event, Findings, Order};
 use crate::rounds::Delivery;
 use crate::staging::Staged;
+use crate::talk;
 
 const SHARED: &str = "frames";
 /// Which each container alone has.
@@ -176,7 +177,7 @@ pub fn show_handing(crew: &mut Crew, staged: &[Staged; 2], write_size: usize) ->
     eprintln!("  neither finds it by its name: no such channel");
     let file = &staged[0];
     let delivery = hand_and_talk(crew, write_size)?;
-    verify(&delivery, file)?;
+    talk::verify(&delivery, file)?;
     eprintln!(
         "  a sends {}, {}; b receives SHA-256 {}, as sha256sum says\n",
         file.name,
@@ -208,46 +209,7 @@ fn hand_and_talk(crew: &mut Crew, write_size: usize) -> Result<Delivery> {
     crew.order(1, &receive)?;
     crew.order(0, &Order::SendHanded { write_size })?;
     crew.hand_over()?;
-    let mut delivery = Delivery::default();
-    for _ in 0..2 {
-        match crew.next()? {
-            (0, Event::Sent { bytes, begin_ns }) => {
-                (delivery.sent, delivery.begin_ns) = (bytes, begin_ns);
-            }
-            (
-                1,
-                Event::Received {
-                    bytes,
-                    end_ns,
-                    sha256,
-                },
-            ) => (delivery.received, delivery.end_ns, delivery.sha256) = (bytes, end_ns, sha256),
-            (index, event) => bail!(
-                "container {} answered {event:?} while the two talked",
-                NAMES[index]
-            ),
-        }
-    }
-    Ok(delivery)
-}
-
-fn verify(delivery: &Delivery, file: &Staged) -> Result<()> {
-    ensure!(
-        delivery.sent == file.bytes && delivery.received == file.bytes,
-        "of the {} bytes of {} container a sent {} and container b received {}",
-        file.bytes,
-        file.name,
-        delivery.sent,
-        delivery.received
-    );
-    let digest = delivery.sha256.as_deref().context("b told no SHA-256")?;
-    ensure!(
-        digest == file.sha256,
-        "container b received something else than {}: its SHA-256 is {digest}, not {}",
-        file.name,
-        file.sha256
-    );
-    Ok(())
+    talk::collect(crew)
 }
 
 #[cfg(test)]
@@ -323,24 +285,5 @@ mod tests {
         ] {
             assert!(check(0, &wrong, &secrets()).is_err(), "{wrong:?}");
         }
-    }
-
-    #[test]
-    fn a_wrong_or_missing_byte_is_found() {
-        let file = Staged {
-            path: "/a".into(),
-            name: "file".into(),
-            bytes: 10,
-            sha256: "aa".into(),
-        };
-        let delivery = |received, sha256: &str| Delivery {
-            sent: 10,
-            received,
-            sha256: Some(sha256.into()),
-            ..Delivery::default()
-        };
-        verify(&delivery(10, "aa"), &file).unwrap();
-        assert!(verify(&delivery(9, "aa"), &file).is_err());
-        assert!(verify(&delivery(10, "bb"), &file).is_err());
     }
 }

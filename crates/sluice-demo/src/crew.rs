@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use sluice_bench::harness::{cgroup, interrupt};
 
-use crate::bundle::{Bundle, Spec};
+use crate::bundle::{Bundle, Spec, USER};
 use crate::container::{Container, Word};
 use crate::handing::Handing;
 use crate::protocol::{Event, Order};
@@ -33,6 +34,9 @@ impl Crew {
     pub fn start(staged: &[Staged; 2], rootfs: &Path, folder: &Path) -> Result<Self> {
         let cgroups = Cgroups::new()?;
         let (handing, reader) = Handing::prepare(&cgroups.root(), folder)?;
+        let shared = folder.join("shared");
+        fs::create_dir(&shared).context("cannot make the shared directory")?;
+        chown(&shared, Some(USER), Some(USER)).context("cannot hand over the shared directory")?;
         let (sender, words) = channel();
         let start = |index: usize, preserved: Option<OwnedFd>| {
             let name = NAMES[index];
@@ -42,6 +46,7 @@ impl Crew {
                 input: &staged[index].path,
                 handed: preserved.is_some(),
                 socket: &handing.socket,
+                shared: &shared,
             };
             let bundle = Bundle::create(&spec, rootfs, folder.join(format!("bundle-{name}")))?;
             let words = sender.clone();

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The main job, visibly: two containers send two real files at the same time through one device node, and the bytes of
 //! each stay its own. pipe(2) moves the same files in the same containers, for comparison. Then the same with names: neither
-//! container finds a channel of the other's, until the host hands both an end of one.
+//! container finds a channel of the other's, until the host hands both an end of one. At last they talk through a ring.
 
 mod bundle;
 mod by_name;
+mod by_ring;
 mod container;
 mod crew;
 mod files;
@@ -16,10 +17,12 @@ mod named;
 mod progress;
 mod protocol;
 mod report;
+mod ring;
 mod rootfs;
 mod rounds;
 mod secret;
 mod staging;
+mod talk;
 mod transfer;
 mod worker;
 mod workspace;
@@ -182,6 +185,7 @@ fn show(options: &Demo) -> Result<([Staged; 2], Results)> {
     )?;
     by_name::show_secrecy(&mut crew)?;
     by_name::show_handing(&mut crew, &staged, options.write_size as usize)?;
+    by_ring::show(&mut crew, &staged, options.write_size as usize)?;
     Ok((staged, results))
 }
 

@@ -78,6 +78,12 @@ pub enum Order {
     ReceiveHanded {
         read_size: usize,
     },
+    /// Wait in the shared directory for whoever comes to set up a ring, and receive to its end.
+    ReceiveByRing,
+    /// Go there, and send the own file through the ring.
+    SendByRing {
+        write_size: usize,
+    },
 }
 
 /// How a call for a channel by name ended.
@@ -116,7 +122,7 @@ pub enum Event {
         namespaces: BTreeMap<String, String>,
         nodes: Vec<String>,
     },
-    /// One of the two processes is set up.
+    /// One of the two processes is set up, or whoever is to receive by a ring is there.
     Ready,
     Progress {
         bytes: u64,

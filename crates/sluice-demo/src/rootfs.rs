@@ -8,11 +8,11 @@ use std::{env, fs};
 
 use anyhow::{Context, Result};
 
-use crate::worker::{CGROUPS, INPUT, PROGRAM, SOCKET};
+use crate::worker::{CGROUPS, INPUT, PROGRAM, SHARED, SOCKET};
 
 pub fn build(root: &Path) -> Result<()> {
     let program = env::current_exe().context("cannot tell where this program is")?;
-    for folder in ["/proc", "/dev", CGROUPS] {
+    for folder in ["/proc", "/dev", CGROUPS, SHARED] {
         fs::create_dir_all(inside(root, Path::new(folder)))?;
     }
     for file in [INPUT, SOCKET] {

@@ -14,6 +14,7 @@ use nix::unistd::pipe2;
 use crate::handed;
 use crate::named::{self, Named};
 use crate::protocol::{Event, Order, Way, tell};
+use crate::ring;
 use crate::secret::Secret;
 
 /// Where the program and the file to send are inside the container.
@@ -21,6 +22,8 @@ pub const PROGRAM: &str = "/sluice-demo";
 pub const INPUT: &str = "/input";
 /// Where the container finds the host, for what it hands out.
 pub const SOCKET: &str = "/socket";
+/// A directory that both containers have.
+pub const SHARED: &str = "/shared";
 pub const CTL_NODE: &str = "/dev/sluice/ctl";
 /// Its own part of the hierarchy, read-only as in most containers.
 pub const CGROUPS: &str = "/sys/fs/cgroup";
@@ -55,6 +58,8 @@ pub fn serve(handed: bool) -> Result<()> {
                 let end = handed.take().context("no endpoint came with the start")?;
                 tell(&handed::receive(&end, read_size)?)?;
             }
+            Order::ReceiveByRing => tell(&ring::receive()?)?,
+            Order::SendByRing { write_size } => tell(&ring::send(write_size)?)?,
         }
     }
     Ok(())

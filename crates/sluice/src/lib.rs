@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pipes between the processes of one cgroup, through the Sluice kernel module.
+//! Pipes between the processes of one cgroup, through the Sluice kernel module, and rings between any two, without it.
+//!
+//! # Pipes
 //!
 //! A [`Pipe`] is the one that each cgroup has for itself; a [`Channel`] is a pipe with a name, in the caller's own cgroup or
 //! in another [`Scope`]. Both open as a [`Reader`] or a [`Writer`], which behave as the two ends of a FIFO do: see
@@ -32,7 +34,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! With the feature `tokio` there are `AsyncReader` and `AsyncWriter`.
+//! # Rings
+//!
+//! A ring carries records from one process to another through shared memory: see [`ring`], and sluice-ring(7) for when it is
+//! the better choice.
+//!
+//! With the feature `tokio` there are `AsyncReader` and `AsyncWriter`, and the same for both sides of a ring.
 
 #[cfg(feature = "tokio")]
 mod asynchronous;

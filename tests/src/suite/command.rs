@@ -333,7 +333,7 @@ fn a_usage_error_is_status_2(context: &Context) -> Result<()> {
 
 fn the_doctor_finds_nothing_wrong_here(context: &Context) -> Result<()> {
     let report = sluice(context, "doctor")?.printed()?;
-    expect("how many checks", report.lines().count(), 8)?;
+    expect("how many checks", report.lines().count(), 9)?;
     ensure!(
         report.lines().all(|line| line.starts_with("ok ")),
         "it has complaints: {report}"

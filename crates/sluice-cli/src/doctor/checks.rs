@@ -7,6 +7,7 @@ use std::path::Path;
 use nix::unistd::{AccessFlags, access};
 
 use super::Finding;
+use super::rings::rings;
 
 const OLDEST_KERNEL: (u32, u32) = (6, 1);
 const MODULE: &str = "/sys/module/sluice";
@@ -14,7 +15,7 @@ const LOAD_IT: &str = "run 'sudo modprobe sluice', or 'sudo insmod kernel/sluice
 
 /// In this order: what comes later needs what comes before.
 pub fn all() -> Vec<Finding> {
-    let mut findings = vec![kernel(), cgroup_mount(), own_cgroup(), module()];
+    let mut findings = vec![kernel(), rings(), cgroup_mount(), own_cgroup(), module()];
     if Path::new(MODULE).exists() {
         findings.extend([
             node("pipe node", "/dev/sluice/pipe"),

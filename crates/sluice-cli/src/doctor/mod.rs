@@ -2,6 +2,7 @@
 //! `sluice doctor`: one line for each thing that has to be right, and how to mend what is not.
 
 mod checks;
+mod rings;
 
 use std::process::ExitCode;
 

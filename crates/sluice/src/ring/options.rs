@@ -16,7 +16,7 @@ use super::mapping::{Data, Geometry, Mapping};
 use super::memfd::{self, Pages, Writers};
 use super::producer::Producer;
 use super::region::{Access, Region};
-use super::socket::Socket;
+use super::socket::{Socket, peer_user};
 
 /// Of the data of a ring for which nothing else was asked, in bytes.
 const CAPACITY: u64 = 1 << 20;
@@ -286,10 +286,7 @@ impl Options {
     }
 
     fn admit(&self, socket: &OwnedFd) -> Result<()> {
-        let uid = rustix::net::sockopt::socket_peercred(socket)
-            .map_err(Error::system("asking who is at the other end"))?
-            .uid
-            .as_raw();
+        let uid = peer_user(socket)?;
         let own = uid == 0 || uid == rustix::process::geteuid().as_raw();
         let admitted = match &self.users {
             Users::Own => own,

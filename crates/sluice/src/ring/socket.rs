@@ -3,7 +3,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with, socketpair, sockopt,
+    accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with, socketpair,
 };
 
 use super::error::{Error, Result};
@@ -104,9 +104,7 @@ impl Socket {
 
     /// The user that the process at the other end ran as when it connected, or listened.
     pub fn peer_user(&self) -> Result<u32> {
-        sockopt::socket_peercred(&self.0)
-            .map(|credentials| credentials.uid.as_raw())
-            .map_err(Error::system("asking who is at the other end"))
+        peer_user(&self.0)
     }
 }
 
@@ -126,6 +124,33 @@ impl From<Socket> for OwnedFd {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// Not by way of rustix, which fails where the process has no number here: its PID namespace may be another one.
+pub(super) fn peer_user(socket: &OwnedFd) -> Result<u32> {
+    let mut credentials = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut size = size_of_val(&credentials) as libc::socklen_t;
+    // SAFETY: there is room for as many bytes as `size` says, and any are a value of them.
+    let asked = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut size,
+        )
+    };
+    match asked {
+        0 => Ok(credentials.uid),
+        _ => Err(Error::System {
+            what: "asking who is at the other end",
+            source: io::Error::last_os_error(),
+        }),
     }
 }
 

@@ -2,10 +2,13 @@
 //! How two sides come together, or do not.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::net::SendFlags;
 use sluice::ring::{Error, Listener, Options, Socket};
+use sluice_abi::ring::Verdict;
 
 use crate::support::{LONG, SHORT, meet, pattern, ring, small};
 
@@ -83,6 +86,33 @@ fn a_partner_that_hangs_up_is_told() {
     drop(there);
     let gone = small().consumer(here).map(drop);
     assert!(matches!(gone, Err(Error::HungUp)), "{gone:?}");
+}
+
+/// Before it has heard a greeting, and after: then the kernel first reports that it left without having heard it.
+#[test]
+fn who_is_refused_in_place_of_a_greeting_learns_why() {
+    for pause in [Duration::ZERO, SHORT] {
+        let (here, there) = Socket::pair().expect("no sockets");
+        let refused = thread::scope(|scope| {
+            let refused = scope.spawn(|| {
+                thread::sleep(SHORT - pause);
+                small().consumer(here).map(drop)
+            });
+            thread::sleep(pause * 2);
+            let verdict = Verdict {
+                magic: sluice_abi::ring::MAGIC,
+                error: libc::EPERM as u32,
+            };
+            let there = OwnedFd::from(there);
+            rustix::net::send(&there, &verdict.to_bytes(), SendFlags::empty()).expect("not sent");
+            drop(there);
+            refused.join().expect("panicked")
+        });
+        assert!(
+            matches!(&refused, Err(Error::Refused(why)) if why.contains("this user")),
+            "{refused:?}"
+        );
+    }
 }
 
 #[test]

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::mem;
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Error, Result, anyhow};
+use clap::Args;
+use sluice::ring::{self, Options, Producer};
+
+use super::cutter::Cutter;
+use super::meeting::{Meeting, Role};
+use super::tally::Tally;
+use crate::place;
+use crate::progress::Progress;
+
+/// How long to look away while the receiver takes the last records.
+const GLANCE: Duration = Duration::from_millis(1);
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    meeting: Meeting,
+
+    /// How much is on the way at most, up to 256M; a record can take half of it [default: 1M]
+    #[arg(long, value_name = "BYTES", value_parser = place::size)]
+    capacity: Option<u64>,
+
+    /// Take the ring's memory from the reserve of huge pages of 2 MiB
+    #[arg(long)]
+    huge_pages: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let input = io::stdin().as_fd().try_clone_to_owned();
+    let input = File::from(input.context("there is no standard input; direct a file to it")?);
+    let mut options = Options::new().huge_pages(arguments.huge_pages);
+    if let Some(capacity) = arguments.capacity {
+        options = options.capacity(capacity);
+    }
+    let meeting = &arguments.meeting;
+    let mut producer = meeting.meet(Role::Sender, Options::producer, options)?;
+    let progress = match input.is_terminal() {
+        true => Progress::hidden(),
+        false => Progress::of(length(&input)),
+    };
+    let mut tally = Tally::begin();
+    let mut cutter = Cutter::new(meeting.framing, producer.longest());
+    let sent = send_all(&input, &mut cutter, &mut producer, &mut tally, &progress)
+        .and_then(|()| until_taken(&mut producer).map_err(|error| explain(&tally, error)));
+    drop(progress);
+    match sent {
+        Ok(()) if meeting.json => tally.tell(producer.capacity()),
+        Ok(()) => Ok(()),
+        Err(error) => {
+            // A farewell would tell the receiver that it has everything.
+            mem::forget(producer);
+            Err(error)
+        }
+    }
+}
+
+fn send_all(
+    mut input: &File,
+    cutter: &mut Cutter,
+    producer: &mut Producer,
+    tally: &mut Tally,
+    progress: &Progress,
+) -> Result<()> {
+    loop {
+        let before = tally.bytes;
+        let more = cutter.fill(&mut input).with_context(|| {
+            format!(
+                "cannot read standard input after {} records; see what it is, and send anew",
+                tally.records
+            )
+        })?;
+        let mut batch = producer.batch();
+        let mut send = |record: &[u8]| {
+            batch.send(record).map_err(|error| explain(tally, error))?;
+            tally.count(record.len());
+            Ok::<(), Error>(())
+        };
+        while let Some(record) = cutter.next()? {
+            send(record)?;
+        }
+        if !more {
+            return cutter.last()?.map_or(Ok(()), send);
+        }
+        batch.publish();
+        progress.advance((tally.bytes - before) as usize);
+    }
+}
+
+/// What is only in the ring is lost when the receiver dies.
+fn until_taken(producer: &mut Producer) -> ring::Result<()> {
+    while producer.pending()? > 0 {
+        // It sends nothing, and fails when nobody is there any more.
+        match producer.try_reserve(0) {
+            Ok(_) | Err(ring::Error::Full) => thread::sleep(GLANCE),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Of a file, which may be larger or smaller when it has been read.
+fn length(input: &File) -> Option<u64> {
+    let metadata = input.metadata().ok()?;
+    (metadata.is_file() && metadata.len() > 0).then_some(metadata.len())
+}
+
+fn explain(tally: &Tally, error: ring::Error) -> Error {
+    let how = match error {
+        ring::Error::Closed => "left",
+        ring::Error::Died => "died, or was ended by a signal,",
+        _ => {
+            let records = tally.records;
+            return Error::new(error).context(format!("sending failed after {records} records"));
+        }
+    };
+    anyhow!(
+        "the receiver {how} after {} records had been sent, and may not have written them all; see why, start it again, and send anew",
+        tally.records
+    )
+}

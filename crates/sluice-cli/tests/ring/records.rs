@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What arrives, and when.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::process::{Command, Stdio};
+
+use crate::support::{Place, Side};
+
+fn frames(records: &[&[u8]]) -> Vec<u8> {
+    let frame = |record: &&[u8]| [&(record.len() as u32).to_le_bytes()[..], *record].concat();
+    records.iter().flat_map(frame).collect()
+}
+
+#[test]
+fn lines_arrive_as_they_are() {
+    let place = Place::new();
+    let lines = b"one\n\n two \n\n\0\xff\r\n\n".to_vec();
+    assert_eq!(place.transfer("", "", lines.clone()), lines);
+    assert!(place.transfer("", "", Vec::new()).is_empty());
+}
+
+#[test]
+fn a_last_line_without_a_newline_gets_one() {
+    let place = Place::new();
+    let printed = place.transfer("", "", b"one\ntwo".to_vec());
+    assert_eq!(printed, b"one\ntwo\n");
+}
+
+#[test]
+fn frames_arrive_as_they_are() {
+    let place = Place::new();
+    let all: Vec<u8> = (0..=255).collect();
+    let input = frames(&[b"", b"a\nb\n", &all, b"", &[b'\n'; 2000]]);
+    let both = "--framing length";
+    assert_eq!(place.transfer(both, both, input.clone()), input);
+    assert!(place.transfer(both, both, Vec::new()).is_empty());
+}
+
+#[test]
+fn each_side_frames_for_itself() {
+    let place = Place::new();
+    let printed = place.transfer("", "--framing length", b"one\n\ntwo\n".to_vec());
+    assert_eq!(printed, frames(&[b"one", b"", b"two"]));
+    let records = frames(&[b"one", b"of two\nlines"]);
+    let printed = place.transfer("--framing length", "", records);
+    assert_eq!(printed, b"one\nof two\nlines\n");
+}
+
+#[test]
+fn a_record_may_take_half_of_the_ring() {
+    let place = Place::new();
+    for (capacity, longest) in [("4096", 2040), ("16M", (8 << 20) - 8)] {
+        let sending = format!("--capacity {capacity}");
+        let mut input = vec![b'x'; longest];
+        input.extend(b"\nshort\n");
+        input.extend(vec![b'y'; longest]);
+        input.push(b'\n');
+        assert!(
+            place.transfer(&sending, "", input.clone()) == input,
+            "{capacity}"
+        );
+    }
+}
+
+#[test]
+fn a_record_that_is_longer_ends_both_sides_after_what_came_before() {
+    let place = Place::new();
+    let receiver = place.receiver("");
+    let sender = place.start("send", "--capacity 4096");
+    let input = [b"before\n", &[b'x'; 2041][..], b"\nbehind\n"].concat();
+    let words = [
+        "line 2 has at least 2041 bytes",
+        "2040 at most",
+        "--capacity",
+    ];
+    sender.fed(input).failed(1, &words);
+    let received = receiver.end().failed(1, &["after 1 records", "send anew"]);
+    assert_eq!(received.stdout, b"before\n");
+}
+
+#[test]
+fn a_frame_that_is_cut_off_ends_both_sides_after_what_came_before() {
+    let place = Place::new();
+    let receiver = place.receiver("");
+    let sender = place.start("send", "--framing length");
+    let mut input = frames(&[b"whole", b"cut off"]);
+    input.truncate(input.len() - 3);
+    let words = ["within frame 2, of which 8 bytes came", "send anew"];
+    sender.fed(input).failed(1, &words);
+    let received = receiver.end().failed(1, &["the sender failed"]);
+    assert_eq!(received.stdout, b"whole\n");
+}
+
+#[test]
+fn a_record_is_not_held_back_for_the_next_one() {
+    let place = Place::new();
+    let mut receiver = place.receiver("");
+    let mut sender = place.start("send", "");
+    for line in ["hello\n", "\n", "there\n"] {
+        sender.say(line);
+        assert_eq!(receiver.hear(line.len()), line);
+    }
+    // An unfinished line is held back, but not the finished one before it.
+    sender.say("whole\nhalf");
+    assert_eq!(receiver.hear(6), "whole\n");
+    sender.say(" and half\n");
+    assert_eq!(receiver.hear(14), "half and half\n");
+    sender.end().succeeded();
+    receiver.end().succeeded();
+}
+
+/// Of lengths from 0 to some hundred, and now and then a long one.
+fn write_lines(path: &std::path::Path, bytes: usize) {
+    let mut file = BufWriter::new(File::create(path).expect("no file"));
+    let mut state = 1_u64;
+    let mut written = 0;
+    while written < bytes {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let length = match state >> 32 & 0x3ff {
+            0 => 100_000,
+            short => (short & 0xff) as usize,
+        };
+        let mut line = vec![b'a' + (state >> 50) as u8 % 26; length];
+        line.extend(format!("{written}\n").into_bytes());
+        file.write_all(&line).expect("cannot write");
+        written += line.len();
+    }
+    file.flush().expect("cannot write");
+}
+
+/// As sha256sum says, which shares no code with what is tested.
+fn sha256sum(path: &std::path::Path) -> String {
+    let output = Command::new("sha256sum").arg(path).output();
+    let output = output.expect("no sha256sum");
+    assert!(output.status.success());
+    String::from_utf8_lossy(&output.stdout[..64]).into_owned()
+}
+
+#[test]
+fn a_hundred_megabytes_of_lines_keep_their_checksum() {
+    let place = Place::new();
+    let (input, output) = (place.path().join("input"), place.path().join("output"));
+    write_lines(&input, 100_000_000);
+    for capacity in ["256K", "16M"] {
+        let receiver = place
+            .command("recv", "")
+            .stdout(Stdio::from(File::create(&output).expect("no file")))
+            .spawn();
+        let sender = place
+            .command("send", &format!("--capacity {capacity}"))
+            .stdin(Stdio::from(File::open(&input).expect("no file")))
+            .output();
+        let sent = sender.expect("no process");
+        assert!(sent.status.success(), "{sent:?}");
+        // All of it was written by now.
+        assert_eq!(sha256sum(&input), sha256sum(&output));
+        let receiver = Side(receiver.expect("no process"));
+        receiver.end().succeeded();
+    }
+}

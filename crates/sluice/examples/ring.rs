@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sends records from one process to another through a ring, and says how long that took: `cargo run -p sluice --example ring`.
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use sluice::ring::{Listener, Options, Result, Socket};
+
+const RECORDS: u64 = 1_000_000;
+
+fn main() -> ExitCode {
+    let outcome = match env::args_os().nth(1) {
+        None => receive(),
+        Some(path) => send(Path::new(&path)),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Starts the other process, which is this program again, and takes what it sends.
+fn receive() -> Result<()> {
+    let path = env::temp_dir().join(format!("sluice-example-{}", std::process::id()));
+    let listener = Listener::bind(&path)?;
+    let mut sender = Command::new(env::current_exe().expect("this program has no path"))
+        .arg(&path)
+        .spawn()
+        .expect("this program cannot be started again");
+    let taken = take_all(&listener);
+    let status = sender.wait().expect("there is nothing to wait for");
+    assert!(status.success(), "the sender ended with {status}");
+    taken
+}
+
+fn take_all(listener: &Listener) -> Result<()> {
+    let mut consumer = Options::new().consumer(listener.accept()?)?;
+    let begin = Instant::now();
+    let mut record = [0; size_of::<u64>()];
+    let mut sum = 0;
+    while let Some(mut batch) = consumer.batch()? {
+        while batch.recv(&mut record)?.is_some() {
+            sum += u64::from_ne_bytes(record);
+        }
+    }
+    println!("{RECORDS} records in {:?}", begin.elapsed());
+    assert_eq!(sum, RECORDS * (RECORDS - 1) / 2);
+    Ok(())
+}
+
+fn send(path: &Path) -> Result<()> {
+    let mut producer = Options::new().producer(Socket::connect(path)?)?;
+    for number in 0..RECORDS {
+        producer.send(&number.to_ne_bytes())?;
+    }
+    // The end of the stream comes when the producer is dropped.
+    Ok(())
+}
