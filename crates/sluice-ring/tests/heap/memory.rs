@@ -15,7 +15,9 @@ const WORD: usize = size_of::<u32>();
 #[derive(Debug)]
 struct Heap {
     capacity: Capacity,
-    words: Vec<AtomicU32>,
+    /// Each by itself, as Miri looks at a whole slice of atomics whenever one of it is used.
+    #[expect(clippy::vec_box)]
+    words: Vec<Box<AtomicU32>>,
     producer: Side,
     consumer: Side,
 }
@@ -29,7 +31,7 @@ impl View {
         let capacity = Capacity::exactly(bytes).expect("no such ring");
         Self(Arc::new(Heap {
             capacity,
-            words: std::iter::repeat_with(AtomicU32::default)
+            words: std::iter::repeat_with(Box::default)
                 .take(bytes as usize / WORD)
                 .collect(),
             producer: Side::default(),

@@ -73,8 +73,8 @@ fn clearing_ahead_touches_no_record_and_leaves_no_old_byte() {
     for bytes in capacities() {
         // Around a header, a cache line, the window of 256 bytes, and the longest.
         let longest = (bytes / 2 - 8) as u32;
-        let lengths = [0, 4, 8, 40, 56, 57, 64, 191, 240, 248, 256, 1000, longest];
-        for length in some(lengths.into_iter(), 6) {
+        let lengths = [191, 0, 4, 8, 40, 56, 57, 64, 240, 248, 256, 1000, longest];
+        for length in some(lengths.into_iter(), 12) {
             keep_full(bytes, length);
         }
     }
