@@ -111,7 +111,11 @@ impl Consumer {
         } else if !patience.is_some() || !link.glance(|| core.has_record()) {
             return self.wait(patience);
         }
-        Ok(core.peek()?)
+        match core.peek()? {
+            Some(length) => Ok(Some(length)),
+            // A producer that takes a record back is none to learn the end from.
+            None => self.wait(patience),
+        }
     }
 
     #[cold]

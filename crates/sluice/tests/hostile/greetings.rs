@@ -65,7 +65,7 @@ fn another_magic_size_or_flag_is_no_greeting() {
         |hello| hello.size = 31,
         |hello| hello.size = 40,
         |hello| hello.size = u32::MAX,
-        |hello| hello.flags = 0x02,
+        |hello| hello.flags = 0x04,
         |hello| hello.flags = 0x8000_0001,
     ];
     for spoil in spoils {
