@@ -79,6 +79,15 @@ pub enum Shape {
     File,
 }
 
+/// How messages go where several at once are handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batching {
+    /// Together, as its interface allows.
+    Together,
+    /// Each by itself, as it knows no other way.
+    OneByOne,
+}
+
 pub trait Mechanism {
     /// As in the rows of the results.
     fn name(&self) -> &'static str;
@@ -95,6 +104,11 @@ pub trait Mechanism {
 
     /// Why it cannot do this here, with what to do about it where something can be done.
     fn obstacle(&self, _task: &Task) -> Option<String> {
+        None
+    }
+
+    /// How it takes part where batches are compared; None for those who would only repeat what they do without.
+    fn batching(&self) -> Option<Batching> {
         None
     }
 
@@ -126,6 +140,12 @@ pub trait Link {
 pub trait Sender {
     fn send(&mut self, message: &[u8]) -> Result<()>;
 
+    /// Several messages of this size, one behind the other.
+    fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
+        let mut messages = messages.chunks_exact(size);
+        messages.try_for_each(|message| self.send(message))
+    }
+
     /// The file behind it, for programs that are to use it as their standard output.
     fn file(&self) -> Option<BorrowedFd<'_>>;
 }
@@ -133,6 +153,12 @@ pub trait Sender {
 pub trait Receiver {
     /// A whole message, or what was left of the stream when it ended; 0 after its end.
     fn receive(&mut self, message: &mut [u8]) -> Result<usize>;
+
+    /// Messages of this size, one behind the other: one at least, and more where they are there already and have room.
+    /// Returns how many bytes they have; 0 after the end of the stream.
+    fn receive_batch(&mut self, messages: &mut [u8], size: usize) -> Result<usize> {
+        self.receive(&mut messages[..size])
+    }
 
     fn file(&self) -> Option<BorrowedFd<'_>>;
 }

@@ -80,6 +80,7 @@ fn every_byte_of_a_stream_arrives_and_then_the_end() {
             mechanism,
             room: room(task.placement),
             size: task.size,
+            batch: None,
             length: Length::For(DURATION),
         };
         stream

@@ -71,6 +71,7 @@ fn cell(plan: &Plan, placement: Placement, mechanism: Rc<dyn Mechanism>) -> Resu
         mechanism: Rc::clone(&mechanism),
         room: room.clone(),
         size: SIZE,
+        batch: None,
         length: Length::For(plan.duration),
     };
     let contender = |label: String, count: usize, job: Box<dyn Job>| Contender {
@@ -216,6 +217,7 @@ mod tests {
             mechanism: Rc::new(Pipe),
             room: room.clone(),
             size: SIZE,
+            batch: None,
             length,
         };
         for others in [Others::Stalled, Others::Busy] {

@@ -190,14 +190,14 @@ impl RoundTrip {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::harness::process::tests::turn;
     use crate::harness::rounds::Skip;
     use crate::mechanisms::{Cacheline, Pipe};
     use crate::suites::Scale;
 
-    fn plan() -> Plan {
+    pub fn plan() -> Plan {
         Plan {
             scale: Scale::Standard,
             suites: Vec::new(),
