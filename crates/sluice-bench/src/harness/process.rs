@@ -5,7 +5,9 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -44,6 +46,31 @@ impl Start {
             .read_exact(&mut [0])
             .context("the benchmark ended before it said go")
     }
+
+    /// This process becomes a program, which speaks for it from then on: on its standard output it says what is otherwise
+    /// said here, and on its standard input it is told to go. Comes back only if that fails.
+    pub fn hand_over(&mut self, mut program: Command) -> anyhow::Error {
+        let (go, report) = match (self.go.try_clone(), self.report.try_clone()) {
+            (Ok(go), Ok(report)) => (go, report),
+            (Err(error), _) | (_, Err(error)) => return error.into(),
+        };
+        let error = program.stdin(go).stdout(report).exec();
+        anyhow!(
+            "cannot start {}: {error}; is it installed?",
+            program.get_program().display()
+        )
+    }
+}
+
+/// Starts what has to run beside this process, and ends with it.
+pub fn start_beside(mut program: Command) -> Result<()> {
+    let name = program.get_program().to_owned();
+    program.stdin(Stdio::null()).stdout(Stdio::null());
+    // SAFETY: between fork and exec only a system call is made.
+    unsafe { program.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
+    let started = program.spawn();
+    started.with_context(|| format!("cannot start {}; is it installed?", name.display()))?;
+    Ok(())
 }
 
 /// A forked process; dropping it ends it.

@@ -2,16 +2,22 @@
 //! What is compared, one file each. A mechanism makes a link in the parent; of the two processes forked from it one takes
 //! the sender's end and the other the receiver's, which closes the end that is not its own.
 
+mod aeron;
 mod apart;
 mod cacheline;
 mod eventfd_shm;
 mod fifo;
 mod futex_shm;
+#[cfg(feature = "iceoryx2")]
+mod iceoryx2;
 mod mmap;
 mod myipc;
 mod packets;
+mod peers;
 mod pipe;
+mod places;
 mod posix_mq;
+mod programs;
 mod roster;
 mod shared_ring;
 mod shm_sem;
@@ -23,6 +29,8 @@ mod sluice_ring;
 mod stream;
 mod sysctl;
 mod sysv_mq;
+#[cfg(feature = "tachyon")]
+mod tachyon;
 mod tcp;
 mod unix_dgram;
 mod unix_seqpacket;
@@ -42,6 +50,7 @@ pub use apart::Apart;
 pub use cacheline::Cacheline;
 pub use myipc::MyIpc;
 pub use pipe::Pipe;
+pub use programs::{Errand, Programs};
 pub use roster::Roster;
 pub use sluice_pipe::SluicePipe;
 pub use sluice_ring::SluiceRing;
@@ -114,6 +123,11 @@ pub trait Mechanism {
 
     /// A new link for messages of so many bytes, made before the two processes are.
     fn link(&self, size: usize) -> Result<Box<dyn Link>>;
+
+    /// What takes the place of a link for a mechanism that cannot be called from here.
+    fn programs(&self, _size: usize, _errand: Errand) -> Result<Option<Box<dyn Programs>>> {
+        Ok(None)
+    }
 
     /// Whether strangers find each other by its name.
     fn meets_strangers(&self) -> bool {

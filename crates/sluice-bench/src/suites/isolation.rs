@@ -20,7 +20,7 @@ use crate::mechanisms::{Link, Mechanism, Shape, Task};
 fn others(scale: Scale) -> &'static [usize] {
     match scale {
         Scale::Quick => &[7],
-        Scale::Standard => &[1, 3, 7],
+        Scale::Standard | Scale::Peers => &[1, 3, 7],
         Scale::Full => &[1, 2, 3, 4, 5, 6, 7],
     }
 }

@@ -10,7 +10,7 @@ use super::{PATIENCE, Room};
 use crate::harness::clock;
 use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::Measurement;
-use crate::mechanisms::{Link, Mechanism, Receiver, Sender};
+use crate::mechanisms::{Errand, Link, Mechanism, Programs, Receiver, Sender};
 
 /// The clock is looked at after so many bytes, or it would be part of what is measured.
 const BYTES_PER_LOOK: usize = 64 * 1024;
@@ -36,11 +36,7 @@ pub enum Length {
 
 impl Stream {
     pub fn measure(&self) -> Result<Measurement> {
-        let link = self.mechanism.link(self.size)?;
-        let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
-            Side::First => self.send(link, start),
-            Side::Second => self.receive(link, start),
-        })?;
+        let mut pair = self.start()?;
         pair.go()?;
         let [sent, received] = pair.finish(self.length.limit())?;
         let ([sent, begin, sender_cpu], [bytes, end, receiver_cpu]) =
@@ -58,6 +54,23 @@ impl Stream {
             cpu_ns: sender_cpu + receiver_cpu,
             misdelivered: None,
         })
+    }
+
+    fn start(&self) -> Result<Pair> {
+        if let Length::For(duration) = self.length
+            && let Some(programs) = self.programs(Errand::Stream { duration })?
+        {
+            return self.room.start_programs(programs);
+        }
+        let link = self.mechanism.link(self.size)?;
+        Pair::start(link, PATIENCE, |side, link, start| match side {
+            Side::First => self.send(link, start),
+            Side::Second => self.receive(link, start),
+        })
+    }
+
+    fn programs(&self, errand: Errand) -> Result<Option<Box<dyn Programs>>> {
+        self.mechanism.programs(self.size, errand)
     }
 
     /// Returns the number of messages, when the first was sent, and the processor time.
@@ -136,11 +149,16 @@ impl Stream {
     /// Sends a pattern in which every byte depends on its place in the stream, and looks at each one.
     pub fn check(&self) -> Result<()> {
         let messages = (CHECKED_BYTES / self.size).clamp(16, MOST_CHECKED_MESSAGES);
-        let link = self.mechanism.link(self.size)?;
-        let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
-            Side::First => self.send_pattern(link, start, messages),
-            Side::Second => self.receive_pattern(link, start, messages),
-        })?;
+        let mut pair = match self.programs(Errand::Pattern { messages })? {
+            Some(programs) => self.room.start_programs(programs)?,
+            None => {
+                let link = self.mechanism.link(self.size)?;
+                Pair::start(link, PATIENCE, |side, link, start| match side {
+                    Side::First => self.send_pattern(link, start, messages),
+                    Side::Second => self.receive_pattern(link, start, messages),
+                })?
+            }
+        };
         pair.go()?;
         pair.finish(PATIENCE).map(drop)
     }

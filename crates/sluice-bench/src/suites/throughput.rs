@@ -16,6 +16,7 @@ const SIZES: Sizes = Sizes {
     quick: &[1024],
     standard: &[64, 1024, 4096, 65536],
     full: &[64, 256, 1024, 4096, 16384, 65536],
+    peers: &[64, 1024, 4096, 65536],
 };
 
 /// Short messages, several of which are handed over at once.
@@ -23,6 +24,7 @@ const BATCHED: Sizes = Sizes {
     quick: &[],
     standard: &[64],
     full: &[64],
+    peers: &[64],
 };
 const BATCH: usize = 32;
 
