@@ -11,7 +11,7 @@ export KERNELS TESTS STRESS
 
 help: ## list the targets
 	@echo 'make TARGET, where TARGET is one of'
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 15
 	@echo
 	@echo 'KERNELS="6.1 6.12 debug" chooses the kernels for check and test-vm (7.2 is the fourth), TESTS="filter ..."'
 	@echo 'the tests, STRESS=60 the seconds that stress and races last (without it 60 where it counts most, else 10), KERNEL=6.12'

@@ -150,3 +150,45 @@ impl Programs for Peers {
         (side == Side::First).then_some(java)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn programs(errand: Errand) -> Box<dyn Programs> {
+        let aeron = Aeron {
+            class_path: "a.jar".into(),
+            places: Places::below(env::temp_dir()),
+        };
+        aeron.programs(64, errand).unwrap().unwrap()
+    }
+
+    /// From our program's name on, but for the directory.
+    fn role(command: &Command) -> Vec<String> {
+        let arguments = command.get_args().map(|one| one.to_string_lossy());
+        let role = arguments.skip_while(|one| one != PROGRAM).skip(1);
+        let mut role: Vec<String> = role.map(String::from).collect();
+        role.remove(1);
+        role
+    }
+
+    #[test]
+    fn both_programs_are_told_of_the_same_errand() {
+        let duration = Duration::from_nanos(7);
+        let errand = Errand::RoundTrips { most: 5, duration };
+        let programs = programs(errand);
+        let [ask, answer] = [Side::First, Side::Second].map(|side| programs.program(side));
+        assert_eq!(role(&ask), ["ask", "64", "5", "7"]);
+        assert_eq!(role(&answer), ["answer", "64", "5", "7"]);
+    }
+
+    #[test]
+    fn there_is_one_driver_for_the_two() {
+        let programs = programs(Errand::Pattern { messages: 3 });
+        let driver = programs.beside(Side::First).unwrap();
+        assert_eq!(role(&driver)[0], "driver");
+        assert!(programs.beside(Side::Second).is_none());
+    }
+}

@@ -120,6 +120,7 @@ fn config(root: &FilePath) -> Result<Config> {
     Ok(config)
 }
 
+type Bytes = PortFactory<ipc::Service, [u8], ()>;
 type Sample = SampleMutUninit<ipc::Service, [MaybeUninit<u8>], ()>;
 
 struct Topic {
@@ -130,7 +131,7 @@ struct Topic {
 
 impl Topic {
     /// To be called after the fork.
-    fn open(&self) -> Result<(Node<ipc::Service>, PortFactory<ipc::Service, [u8], ()>)> {
+    fn open(&self) -> Result<(Node<ipc::Service>, Bytes)> {
         set_log_level(LogLevel::Fatal);
         let node = NodeBuilder::new()
             .config(&self.config)
@@ -270,5 +271,36 @@ impl Receiver for Subscribing {
 
     fn file(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_killed_leave_behind_goes_with_the_mechanism() {
+        let mechanism = Iceoryx2::new();
+        let root = mechanism.places.directory().unwrap().to_owned();
+        let prefix = prefix(&root).unwrap();
+        let topic = Topic {
+            config: config(&root).unwrap(),
+            service: "one".into(),
+            size: 8,
+        };
+        let left = || {
+            let names = fs::read_dir(memory_folder()).unwrap();
+            names
+                .filter(|entry| {
+                    let name = entry.as_ref().unwrap().file_name();
+                    name.as_encoded_bytes().starts_with(prefix.as_bytes())
+                })
+                .count()
+        };
+        std::mem::forget(topic.open().unwrap());
+        assert!(left() > 0);
+        drop(mechanism);
+        assert_eq!(left(), 0);
+        assert!(!root.exists());
     }
 }
