@@ -7,11 +7,11 @@ BENCH := $(if $(QUICK),--quick)$(if $(FULL),--full)
 export KERNELS TESTS STRESS
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check shell bench format lint test-unit test-vm clean
+.PHONY: help demo check shell bench bench-peers format lint test-unit test-vm clean
 
 help: ## list the targets
 	@echo 'make TARGET, where TARGET is one of'
-	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 15
 	@echo
 	@echo 'KERNELS="6.1 6.12 debug" chooses the kernels for check and test-vm (7.2 is the fourth), TESTS="filter ..."'
 	@echo 'the tests, STRESS=60 the seconds that stress and races last (without it 60 where it counts most, else 10), KERNEL=6.12'
@@ -28,6 +28,9 @@ shell: ## a prompt in the VM with the module loaded
 
 bench: ## measure against what people use today, in the VM; a report with plots is build/bench/report.html; QUICK=1, FULL=1
 	@vm/program $(KERNEL) sluice-bench $(BENCH) --json build/bench/results.json --html build/bench/report.html
+
+bench-peers: ## measure the ring against iceoryx2, Tachyon and Aeron, on this machine; build/bench/peers.html
+	@crates/sluice-bench/peers/run
 
 format: ## layout of Rust and shell sources
 	@tests/check format

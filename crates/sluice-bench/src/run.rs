@@ -44,8 +44,8 @@ pub struct Options {
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = positive)]
     size: Vec<usize>,
 
-    /// Where the two processes run
-    #[arg(long, value_delimiter = ',', default_values = ["same-cpu", "two-cpus"])]
+    /// Where the two processes run [default: same-cpu,two-cpus; with --peers two-cpus]
+    #[arg(long, value_delimiter = ',')]
     placement: Vec<Placement>,
 
     /// How often each contender takes its turn [default: 5; 3 with --quick, 9 with --full]
@@ -64,6 +64,10 @@ pub struct Options {
     #[arg(long)]
     full: bool,
 
+    /// Sluice's ring and the libraries that do the same, which only then take part
+    #[arg(long, conflicts_with_all = ["quick", "full"])]
+    peers: bool,
+
     /// Fail, too, when a mechanism could take part in nothing at all
     #[arg(long)]
     all: bool,
@@ -76,6 +80,18 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
+
+/// What is compared with --peers: the libraries, the floor, and what one can have without any of them.
+const RING_AND_PEERS: [&str; 8] = [
+    "sluice-ring-memfd",
+    "iceoryx2",
+    "tachyon",
+    "aeron",
+    "shm-spin",
+    "futex-shm",
+    "shm-sem",
+    "cacheline",
+];
 
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -96,9 +112,10 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 impl Options {
     fn scale(&self) -> Scale {
-        match (self.quick, self.full) {
-            (true, _) => Scale::Quick,
-            (_, true) => Scale::Full,
+        match (self.quick, self.full, self.peers) {
+            (true, ..) => Scale::Quick,
+            (_, true, _) => Scale::Full,
+            (.., true) => Scale::Peers,
             _ => Scale::Standard,
         }
     }
@@ -110,10 +127,26 @@ impl Options {
         }
     }
 
+    fn placements(&self) -> Vec<Placement> {
+        match (self.placement.is_empty(), self.peers) {
+            (false, _) => self.placement.clone(),
+            (true, true) => vec![Placement::TwoCpus],
+            (true, false) => vec![Placement::SameCpu, Placement::TwoCpus],
+        }
+    }
+
+    /// None for all.
+    fn mechanisms(&self) -> Vec<String> {
+        match self.mechanism.is_empty() && self.peers {
+            true => RING_AND_PEERS.map(String::from).to_vec(),
+            false => self.mechanism.clone(),
+        }
+    }
+
     fn rounds(&self) -> usize {
         self.rounds.unwrap_or(match self.scale() {
             Scale::Quick => 3,
-            Scale::Standard => 5,
+            Scale::Standard | Scale::Peers => 5,
             Scale::Full => 9,
         })
     }
@@ -122,7 +155,7 @@ impl Options {
         self.duration
             .unwrap_or(Duration::from_millis(match self.scale() {
                 Scale::Quick => 60,
-                Scale::Standard => 200,
+                Scale::Standard | Scale::Peers => 200,
                 Scale::Full => 1000,
             }))
     }
@@ -219,16 +252,19 @@ fn cgroups(options: &Options) -> Result<Rc<Tree>, Skip> {
 
 fn plan(options: &Options) -> Result<Plan> {
     let tree = cgroups(options);
-    let roster = Roster::call(&tree);
+    let mut roster = Roster::call(&tree);
+    if options.peers {
+        roster = roster.with_peers();
+    }
     let names = roster.names().join(", ");
-    let roster = roster.choose(&options.mechanism).map_err(|unknown| {
+    let roster = roster.choose(&options.mechanisms()).map_err(|unknown| {
         anyhow!("there is no mechanism '{unknown}'; these are known: {names}")
     })?;
     Ok(Plan {
         scale: options.scale(),
         suites: options.suites(),
         sizes: options.size.clone(),
-        placements: possible(&options.placement)?,
+        placements: possible(&options.placements())?,
         duration: options.duration(),
         home: tree.as_ref().ok().map(|tree| tree.fresh()).transpose()?,
         mechanisms: roster.present,
@@ -294,6 +330,21 @@ mod tests {
         assert!(quick.duration() < standard.duration() && standard.duration() < full.duration());
         assert!(quick.rounds() < standard.rounds() && standard.rounds() < full.rounds());
         assert!(parse(&["--quick", "--full"]).is_err());
+        assert_eq!(full.placements().len(), 2);
+        assert!(full.mechanisms().is_empty());
+    }
+
+    #[test]
+    fn peers_have_a_selection_of_their_own() {
+        let peers = parse(&["--peers"]).unwrap();
+        assert_eq!(peers.suites(), [Suite::Rtt, Suite::Throughput]);
+        assert_eq!(peers.placements(), [Placement::TwoCpus]);
+        assert!(peers.mechanisms().contains(&"tachyon".to_string()));
+        let chosen = parse(&["--peers", "--mechanism", "aeron", "--placement", "same-cpu"]);
+        let chosen = chosen.unwrap();
+        assert_eq!(chosen.mechanisms(), ["aeron"]);
+        assert_eq!(chosen.placements(), [Placement::SameCpu]);
+        assert!(parse(&["--peers", "--quick"]).is_err());
     }
 
     #[test]

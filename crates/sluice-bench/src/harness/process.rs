@@ -5,7 +5,9 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -44,6 +46,31 @@ impl Start {
             .read_exact(&mut [0])
             .context("the benchmark ended before it said go")
     }
+
+    /// This process becomes a program, which speaks for it from then on: on its standard output it says what is otherwise
+    /// said here, and on its standard input it is told to go. Comes back only if that fails.
+    pub fn hand_over(&mut self, mut program: Command) -> anyhow::Error {
+        let (go, report) = match (self.go.try_clone(), self.report.try_clone()) {
+            (Ok(go), Ok(report)) => (go, report),
+            (Err(error), _) | (_, Err(error)) => return error.into(),
+        };
+        let error = program.stdin(go).stdout(report).exec();
+        anyhow!(
+            "cannot start {}: {error}; is it installed?",
+            program.get_program().to_string_lossy()
+        )
+    }
+}
+
+/// Starts what has to run beside this process, and ends with it.
+pub fn start_beside(mut program: Command) -> Result<()> {
+    let name = program.get_program().to_string_lossy().into_owned();
+    program.stdin(Stdio::null()).stdout(Stdio::null());
+    // SAFETY: between fork and exec only a system call is made.
+    unsafe { program.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
+    let started = program.spawn();
+    started.with_context(|| format!("cannot start {name}; is it installed?"))?;
+    Ok(())
 }
 
 /// A forked process; dropping it ends it.
@@ -312,6 +339,60 @@ pub mod tests {
         let message = encode(&values);
         assert_eq!(message[0], DONE);
         assert_eq!(decode(&message[1..]), values);
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]);
+        shell
+    }
+
+    #[test]
+    fn a_program_speaks_for_the_process_that_became_it() {
+        let _turn = turn();
+        let limit = Duration::from_secs(20);
+        let script = r"printf r; head -c 1 >/dev/null; printf 'd\1\0\0\0\0\0\0\0'";
+        let become_it = |_, (), start: &mut Start| Err(start.hand_over(shell(script)));
+        let mut pair = Pair::start((), limit, become_it).unwrap();
+        pair.go().unwrap();
+        assert_eq!(pair.finish(limit).unwrap(), [[1], [1]]);
+
+        let missing = |_, (), start: &mut Start| Err(start.hand_over(Command::new("/no/such")));
+        let error = Pair::start((), limit, missing).err().unwrap();
+        assert!(error.to_string().contains("is it installed?"), "{error}");
+    }
+
+    #[test]
+    fn what_runs_beside_a_process_ends_with_it() {
+        let _turn = turn();
+        let limit = Duration::from_secs(20);
+        let note = std::env::temp_dir().join(format!("sluice-beside-{}", std::process::id()));
+        let script = format!("echo $$ > {}; exec sleep 600", note.display());
+        let role = |side, (), start: &mut Start| {
+            if side == Side::First {
+                start_beside(shell(&script))?;
+            }
+            start.wait()?;
+            Ok(Vec::new())
+        };
+        let pair = Pair::start((), limit, role).unwrap();
+        let deadline = Instant::now() + limit;
+        let pid = loop {
+            let text = std::fs::read_to_string(&note).unwrap_or_default();
+            if text.ends_with('\n') {
+                break text.trim().to_string();
+            }
+            assert!(Instant::now() < deadline, "it never began");
+        };
+        std::fs::remove_file(&note).unwrap();
+        drop(pair);
+        let lives = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+            stat.is_ok_and(|stat| process_state(&stat) != Some('Z'))
+        };
+        while lives() {
+            assert!(Instant::now() < deadline, "it outlives who started it");
+        }
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct Contender {
     pub waiting: Waiting,
     pub processes: usize,
     pub among: Option<Among>,
+    /// How many messages are handed over at once, where that is compared.
+    pub batch: Option<usize>,
     pub job: Box<dyn Job>,
 }
 
@@ -50,6 +52,7 @@ impl Contender {
             waiting: mechanism.waiting(),
             processes: 2,
             among: None,
+            batch: None,
             job,
         }
     }
@@ -363,6 +366,7 @@ pub mod tests {
             waiting,
             processes: 2,
             among: None,
+            batch: None,
             job,
         }
     }

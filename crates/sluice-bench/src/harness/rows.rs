@@ -34,6 +34,9 @@ pub struct Row {
     /// Of a message, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<usize>,
+    /// How many messages are handed over at once, where that is compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receivers: Option<usize>,
     /// What is done again and again among so many names in a scope, and so many scopes.
@@ -142,6 +145,7 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         label: series.contender.label.clone(),
         title: outcome.title.clone(),
         size: outcome.size,
+        batch: series.contender.batch,
         receivers: among.is_none().then_some(1),
         operation: among.map(|among| among.operation.into()),
         names: among.map(|among| among.names),

@@ -2,16 +2,22 @@
 //! What is compared, one file each. A mechanism makes a link in the parent; of the two processes forked from it one takes
 //! the sender's end and the other the receiver's, which closes the end that is not its own.
 
+mod aeron;
 mod apart;
 mod cacheline;
 mod eventfd_shm;
 mod fifo;
 mod futex_shm;
+#[cfg(feature = "iceoryx2")]
+mod iceoryx2;
 mod mmap;
 mod myipc;
 mod packets;
+mod peers;
 mod pipe;
+mod places;
 mod posix_mq;
+mod programs;
 mod roster;
 mod shared_ring;
 mod shm_sem;
@@ -23,6 +29,8 @@ mod sluice_ring;
 mod stream;
 mod sysctl;
 mod sysv_mq;
+#[cfg(feature = "tachyon")]
+mod tachyon;
 mod tcp;
 mod unix_dgram;
 mod unix_seqpacket;
@@ -42,6 +50,7 @@ pub use apart::Apart;
 pub use cacheline::Cacheline;
 pub use myipc::MyIpc;
 pub use pipe::Pipe;
+pub use programs::{Errand, Programs};
 pub use roster::Roster;
 pub use sluice_pipe::SluicePipe;
 pub use sluice_ring::SluiceRing;
@@ -79,6 +88,15 @@ pub enum Shape {
     File,
 }
 
+/// How messages go where several at once are handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batching {
+    /// Together, as its interface allows.
+    Together,
+    /// Each by itself, as it knows no other way.
+    OneByOne,
+}
+
 pub trait Mechanism {
     /// As in the rows of the results.
     fn name(&self) -> &'static str;
@@ -98,8 +116,18 @@ pub trait Mechanism {
         None
     }
 
+    /// How it takes part where batches are compared; None for those who would only repeat what they do without.
+    fn batching(&self) -> Option<Batching> {
+        None
+    }
+
     /// A new link for messages of so many bytes, made before the two processes are.
     fn link(&self, size: usize) -> Result<Box<dyn Link>>;
+
+    /// What takes the place of a link for a mechanism that cannot be called from here.
+    fn programs(&self, _size: usize, _errand: Errand) -> Result<Option<Box<dyn Programs>>> {
+        Ok(None)
+    }
 
     /// Whether strangers find each other by its name.
     fn meets_strangers(&self) -> bool {
@@ -126,6 +154,12 @@ pub trait Link {
 pub trait Sender {
     fn send(&mut self, message: &[u8]) -> Result<()>;
 
+    /// Several messages of this size, one behind the other.
+    fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
+        let mut messages = messages.chunks_exact(size);
+        messages.try_for_each(|message| self.send(message))
+    }
+
     /// The file behind it, for programs that are to use it as their standard output.
     fn file(&self) -> Option<BorrowedFd<'_>>;
 }
@@ -133,6 +167,12 @@ pub trait Sender {
 pub trait Receiver {
     /// A whole message, or what was left of the stream when it ended; 0 after its end.
     fn receive(&mut self, message: &mut [u8]) -> Result<usize>;
+
+    /// Messages of this size, one behind the other: one at least, and more where they are there already and have room.
+    /// Returns how many bytes they have; 0 after the end of the stream.
+    fn receive_batch(&mut self, messages: &mut [u8], size: usize) -> Result<usize> {
+        self.receive(&mut messages[..size])
+    }
 
     fn file(&self) -> Option<BorrowedFd<'_>>;
 }

@@ -6,7 +6,7 @@ use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 
 use super::stream::StreamLink;
-use super::{Link, Mechanism, Waiting};
+use super::{Batching, Link, Mechanism, Waiting};
 
 pub struct Pipe;
 
@@ -17,6 +17,11 @@ impl Mechanism for Pipe {
 
     fn waiting(&self) -> Waiting {
         Waiting::Sleep
+    }
+
+    /// So that batches, too, have something to be compared with.
+    fn batching(&self) -> Option<Batching> {
+        Some(Batching::OneByOne)
     }
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {

@@ -7,6 +7,7 @@ use super::eventfd_shm::EventfdShm;
 use super::fifo::Fifo;
 use super::futex_shm::FutexShm;
 use super::mmap::Mmap;
+use super::peers::peers;
 use super::posix_mq::PosixMq;
 use super::shm_sem::ShmSem;
 use super::shm_spin::ShmSpin;
@@ -54,6 +55,17 @@ impl Roster {
         roster.present.push(Rc::new(ZeroMq::load()));
         roster.present.push(Rc::new(Cacheline));
         roster
+    }
+
+    /// And the libraries that do what ours does.
+    pub fn with_peers(mut self) -> Self {
+        for peer in peers() {
+            match peer {
+                Ok(mechanism) => self.present.push(mechanism),
+                Err(skip) => self.absent.push(skip),
+            }
+        }
+        self
     }
 
     /// Leaves those with one of these names, and the first, which the ratios are to. Fails with a name that is nobody's.
@@ -148,6 +160,15 @@ mod tests {
         assert_eq!(choose(&["cacheline"]).unwrap(), ["pipe", "cacheline"]);
         assert_eq!(choose(&["sluice-pipe"]).unwrap(), ["pipe", "sluice-pipe"]);
         assert_eq!(choose(&["myipc"]).unwrap(), ["pipe", "myipc"]);
+    }
+
+    #[test]
+    fn peers_are_called_only_when_they_are_asked_for() {
+        let peers = ["iceoryx2", "tachyon", "aeron"];
+        let without = roster().names();
+        assert!(peers.iter().all(|name| !without.contains(name)));
+        let with = roster().with_peers().names();
+        assert!(peers.iter().all(|name| with.contains(name)), "{with:?}");
     }
 
     #[test]

@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use sluice::ring::{Consumer, Options, Producer, Socket};
 
-use super::{Link, Mechanism, Receiver, Sender, Shape, Task, Waiting, no_file, spinning_alone};
+use super::{
+    Batching, Link, Mechanism, Receiver, Sender, Shape, Task, Waiting, no_file, spinning_alone,
+};
 
 /// What short messages on the way may take, which stays in the processors' caches, and what long ones may.
 const CAPACITY: u64 = 1 << 20;
@@ -65,6 +67,10 @@ impl Mechanism for SluiceRing {
         }
     }
 
+    fn batching(&self) -> Option<Batching> {
+        Some(Batching::Together)
+    }
+
     fn link(&self, size: usize) -> Result<Box<dyn Link>> {
         let (sending, receiving) = Socket::pair()?;
         let options = Options::new()
@@ -111,6 +117,14 @@ impl Sender for Producer {
         Ok(Producer::send(self, message)?)
     }
 
+    fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
+        let mut batch = self.batch();
+        for message in messages.chunks_exact(size) {
+            batch.send(message)?;
+        }
+        Ok(())
+    }
+
     fn file(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -119,6 +133,20 @@ impl Sender for Producer {
 impl Receiver for Consumer {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
         Ok(self.recv(message)?.unwrap_or(0))
+    }
+
+    fn receive_batch(&mut self, messages: &mut [u8], size: usize) -> Result<usize> {
+        let Some(mut batch) = self.batch()? else {
+            return Ok(0);
+        };
+        let mut bytes = 0;
+        for room in messages.chunks_exact_mut(size) {
+            match batch.recv(room)? {
+                Some(length) => bytes += length,
+                None => break,
+            }
+        }
+        Ok(bytes)
     }
 
     fn file(&self) -> Option<BorrowedFd<'_>> {

@@ -6,26 +6,24 @@
 //! A receiver that is at its high-water mark drops what it has not read yet when the sender's connection closes. So the sender
 //! stays until the receiver has all, which it learns through a pipe that carries nothing: its other end is closed then.
 
-use std::cell::{Cell, OnceCell};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, anyhow};
 use nix::fcntl::OFlag;
-use nix::unistd::{mkdtemp, pipe2};
+use nix::unistd::pipe2;
 
+use super::places::Places;
 use super::zmq_library::{Kind, Socket, Zmq};
 use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, messages_only};
 
 pub struct ZeroMq {
     /// Or why not.
     zmq: Result<Rc<Zmq>, String>,
-    /// Made when it is first needed.
-    directory: OnceCell<Directory>,
-    links: Cell<usize>,
+    /// Of the sockets.
+    places: Places,
 }
 
 impl ZeroMq {
@@ -33,17 +31,8 @@ impl ZeroMq {
         let advice = |error| format!("{error:#}; install libzmq5");
         Self {
             zmq: Zmq::load().map(Rc::new).map_err(advice),
-            directory: OnceCell::new(),
-            links: Cell::new(0),
+            places: Places::below(std::env::temp_dir()),
         }
-    }
-
-    fn directory(&self) -> Result<&Directory> {
-        if self.directory.get().is_none() {
-            let made = Directory::new()?;
-            return Ok(self.directory.get_or_init(|| made));
-        }
-        self.directory.get().context("it was there just now")
     }
 }
 
@@ -62,8 +51,7 @@ impl Mechanism for ZeroMq {
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
         let zmq = self.zmq.as_ref().map_err(|reason| anyhow!("{reason}"))?;
-        let number = self.links.replace(self.links.get() + 1);
-        let path = self.directory()?.0.join(number.to_string());
+        let path = self.places.fresh()?;
         let (gone, here) = pipe2(OFlag::O_CLOEXEC).context("cannot make a pipe")?;
         Ok(Box::new(Endpoint {
             zmq: Rc::clone(zmq),
@@ -71,26 +59,6 @@ impl Mechanism for ZeroMq {
             gone,
             here,
         }))
-    }
-}
-
-/// Nobody else's, for the names of the sockets; removed when dropped.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new() -> Result<Self> {
-        let template = std::env::temp_dir().join("sluice-bench-XXXXXX");
-        let path = mkdtemp(&template)
-            .with_context(|| format!("cannot make a directory like {}", template.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            eprintln!("cannot remove {}: {error}", self.0.display());
-        }
     }
 }
 
@@ -174,19 +142,5 @@ impl Receiver for Pulling {
 
     fn file(&self) -> Option<BorrowedFd<'_>> {
         None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn its_directory_goes_with_it() {
-        let directory = Directory::new().unwrap();
-        let path = directory.0.clone();
-        fs::write(path.join("0"), "as if somebody had been killed").unwrap();
-        drop(directory);
-        assert!(!path.exists());
     }
 }

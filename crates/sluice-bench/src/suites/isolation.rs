@@ -20,7 +20,7 @@ use crate::mechanisms::{Link, Mechanism, Shape, Task};
 fn others(scale: Scale) -> &'static [usize] {
     match scale {
         Scale::Quick => &[7],
-        Scale::Standard => &[1, 3, 7],
+        Scale::Standard | Scale::Peers => &[1, 3, 7],
         Scale::Full => &[1, 2, 3, 4, 5, 6, 7],
     }
 }
@@ -71,6 +71,7 @@ fn cell(plan: &Plan, placement: Placement, mechanism: Rc<dyn Mechanism>) -> Resu
         mechanism: Rc::clone(&mechanism),
         room: room.clone(),
         size: SIZE,
+        batch: None,
         length: Length::For(plan.duration),
     };
     let contender = |label: String, count: usize, job: Box<dyn Job>| Contender {
@@ -216,6 +217,7 @@ mod tests {
             mechanism: Rc::new(Pipe),
             room: room.clone(),
             size: SIZE,
+            batch: None,
             length,
         };
         for others in [Others::Stalled, Others::Busy] {

@@ -23,9 +23,9 @@ use clap::ValueEnum;
 
 use crate::harness::cgroup::{self, Tree};
 use crate::harness::pinning::{self, Placement};
-use crate::harness::process::Side;
+use crate::harness::process::{self, Pair, Side};
 use crate::harness::rounds::{Cell, Skip};
-use crate::mechanisms::{Mechanism, Task};
+use crate::mechanisms::{Mechanism, Programs, Task};
 
 pub use probe::CachelineProbe;
 pub use wakeup::waking_cost;
@@ -50,10 +50,15 @@ pub enum Scale {
     Quick,
     Standard,
     Full,
+    /// What libraries for the same purpose are compared in.
+    Peers,
 }
 
 impl Scale {
     pub fn suites(self) -> Vec<Suite> {
+        if self == Self::Peers {
+            return vec![Suite::Rtt, Suite::Throughput];
+        }
         let mut suites = vec![
             Suite::Rtt,
             Suite::Throughput,
@@ -73,6 +78,7 @@ struct Sizes {
     quick: &'static [usize],
     standard: &'static [usize],
     full: &'static [usize],
+    peers: &'static [usize],
 }
 
 pub struct Plan {
@@ -139,6 +145,7 @@ impl Plan {
             (true, Scale::Quick) => default.quick,
             (true, Scale::Standard) => default.standard,
             (true, Scale::Full) => default.full,
+            (true, Scale::Peers) => default.peers,
         }
         .to_vec()
     }
@@ -182,6 +189,18 @@ struct Room {
 }
 
 impl Room {
+    /// Two processes that become programs, each in its place.
+    fn start_programs(&self, programs: Box<dyn Programs>) -> Result<Pair> {
+        Pair::start(programs, PATIENCE, |side, programs, start| {
+            // What serves the two has no place of its own.
+            if let Some(beside) = programs.beside(side) {
+                process::start_beside(beside)?;
+            }
+            self.enter(side)?;
+            Err(start.hand_over(programs.program(side)))
+        })
+    }
+
     fn enter(&self, side: Side) -> Result<()> {
         if let Some(home) = &self.home {
             cgroup::enter(home)?;

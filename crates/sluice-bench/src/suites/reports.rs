@@ -61,6 +61,7 @@ fn job(mechanism: Rc<dyn Mechanism>, room: Room, measured: Measured) -> Box<dyn 
             mechanism,
             room,
             size,
+            batch: None,
             length: Length::Messages(count as u64),
         }),
     }

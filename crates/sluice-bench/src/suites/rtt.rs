@@ -12,12 +12,13 @@ use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
 use crate::harness::units;
-use crate::mechanisms::{Link, Mechanism, Shape, Task};
+use crate::mechanisms::{Errand, Link, Mechanism, Shape, Task};
 
 const SIZES: Sizes = Sizes {
     quick: &[1],
     standard: &[1, 64, 1024],
     full: &[1, 64, 256, 1024, 4096],
+    peers: &[1, 8, 64],
 };
 /// Not counted: caches, branch predictors and the adaptive parts of the kernel settle first.
 const WARM_UP: usize = 200;
@@ -106,14 +107,7 @@ impl RoundTrip {
     }
 
     fn run(&self, most: usize, duration: Duration) -> Result<Measurement> {
-        let links: Links = [
-            self.mechanism.link(self.size)?,
-            self.mechanism.link(self.size)?,
-        ];
-        let mut pair = Pair::start(links, PATIENCE, |side, links, start| match side {
-            Side::First => self.ask(links, start, most, duration),
-            Side::Second => self.answer(links, start),
-        })?;
+        let mut pair = self.start(most, duration)?;
         pair.go()?;
         let [mut asked, answered] = pair.finish(duration + PATIENCE)?;
         let samples = asked.split_off(2);
@@ -125,6 +119,21 @@ impl RoundTrip {
             elapsed_ns: asked[0],
             cpu_ns: asked[1] + answered[0],
             misdelivered: None,
+        })
+    }
+
+    fn start(&self, most: usize, duration: Duration) -> Result<Pair> {
+        let errand = Errand::RoundTrips { most, duration };
+        if let Some(programs) = self.mechanism.programs(self.size, errand)? {
+            return self.room.start_programs(programs);
+        }
+        let links: Links = [
+            self.mechanism.link(self.size)?,
+            self.mechanism.link(self.size)?,
+        ];
+        Pair::start(links, PATIENCE, |side, links, start| match side {
+            Side::First => self.ask(links, start, most, duration),
+            Side::Second => self.answer(links, start),
         })
     }
 
@@ -190,14 +199,14 @@ impl RoundTrip {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::harness::process::tests::turn;
     use crate::harness::rounds::Skip;
     use crate::mechanisms::{Cacheline, Pipe};
     use crate::suites::Scale;
 
-    fn plan() -> Plan {
+    pub fn plan() -> Plan {
         Plan {
             scale: Scale::Standard,
             suites: Vec::new(),

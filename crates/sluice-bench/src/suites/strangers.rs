@@ -43,17 +43,16 @@ fn cell(plan: &Plan, pairs: usize) -> Result<Cell> {
         ..plan.room(placement)?
     };
     let contender = |mechanism: Rc<dyn Mechanism>| Contender {
-        mechanism: mechanism.name(),
-        label: mechanism.label(),
-        waiting: mechanism.waiting(),
         processes: 2 * pairs,
-        among: None,
-        job: Box::new(Strangers {
-            mechanism,
-            room: room.clone(),
-            pairs,
-            duration: plan.duration,
-        }),
+        ..Contender::pair(
+            &*mechanism,
+            Box::new(Strangers {
+                mechanism: Rc::clone(&mechanism),
+                room: room.clone(),
+                pairs,
+                duration: plan.duration,
+            }),
+        )
     };
     Ok(Cell {
         suite: "isolation",

@@ -10,7 +10,7 @@ use super::{PATIENCE, Room};
 use crate::harness::clock;
 use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::Measurement;
-use crate::mechanisms::{Link, Mechanism};
+use crate::mechanisms::{Errand, Link, Mechanism, Programs, Receiver, Sender};
 
 /// The clock is looked at after so many bytes, or it would be part of what is measured.
 const BYTES_PER_LOOK: usize = 64 * 1024;
@@ -22,6 +22,8 @@ pub struct Stream {
     pub mechanism: Rc<dyn Mechanism>,
     pub room: Room,
     pub size: usize,
+    /// How many messages are handed over at once; None for one at a time.
+    pub batch: Option<usize>,
     pub length: Length,
 }
 
@@ -34,11 +36,7 @@ pub enum Length {
 
 impl Stream {
     pub fn measure(&self) -> Result<Measurement> {
-        let link = self.mechanism.link(self.size)?;
-        let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
-            Side::First => self.send(link, start),
-            Side::Second => self.receive(link, start),
-        })?;
+        let mut pair = self.start()?;
         pair.go()?;
         let [sent, received] = pair.finish(self.length.limit())?;
         let ([sent, begin, sender_cpu], [bytes, end, receiver_cpu]) =
@@ -58,12 +56,29 @@ impl Stream {
         })
     }
 
+    fn start(&self) -> Result<Pair> {
+        if let Length::For(duration) = self.length
+            && let Some(programs) = self.programs(Errand::Stream { duration })?
+        {
+            return self.room.start_programs(programs);
+        }
+        let link = self.mechanism.link(self.size)?;
+        Pair::start(link, PATIENCE, |side, link, start| match side {
+            Side::First => self.send(link, start),
+            Side::Second => self.receive(link, start),
+        })
+    }
+
+    fn programs(&self, errand: Errand) -> Result<Option<Box<dyn Programs>>> {
+        self.mechanism.programs(self.size, errand)
+    }
+
     /// Returns the number of messages, when the first was sent, and the processor time.
     fn send(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
         let mut sender = link.sender()?;
         self.room.enter(Side::First)?;
-        let message = vec![0xa5; self.size];
-        let batch = (BYTES_PER_LOOK / self.size).clamp(1, 256) as u64;
+        let messages_at_once = vec![0xa5; self.room_for_messages()];
+        let between_looks = (BYTES_PER_LOOK / self.size).clamp(1, 256) as u64;
         start.wait()?;
 
         let cpu = clock::cpu_ns();
@@ -72,7 +87,7 @@ impl Stream {
         loop {
             let next = match self.length {
                 Length::For(duration) if clock::now_ns() - begin < duration.as_nanos() as u64 => {
-                    batch
+                    between_looks
                 }
                 Length::For(_) => 0,
                 Length::Messages(most) => most - messages,
@@ -80,25 +95,50 @@ impl Stream {
             if next == 0 {
                 break;
             }
-            for _ in 0..next {
-                sender.send(&message)?;
-            }
+            self.hand_over(&mut *sender, &messages_at_once, next)?;
             messages += next;
         }
         Ok(vec![messages, begin, clock::cpu_ns() - cpu])
+    }
+
+    /// Sends so many messages, of which as many are given as go at once.
+    fn hand_over(&self, sender: &mut dyn Sender, messages: &[u8], count: u64) -> Result<()> {
+        let Some(batch) = self.batch else {
+            return (0..count).try_for_each(|_| sender.send(messages));
+        };
+        let mut left = count as usize;
+        while left > 0 {
+            let now = left.min(batch);
+            sender.send_batch(&messages[..now * self.size], self.size)?;
+            left -= now;
+        }
+        Ok(())
+    }
+
+    /// One message or several; returns how many bytes they have.
+    fn take_over(&self, receiver: &mut dyn Receiver, messages: &mut [u8]) -> Result<usize> {
+        match self.batch {
+            Some(_) => receiver.receive_batch(messages, self.size),
+            None => receiver.receive(messages),
+        }
+    }
+
+    /// In bytes, for all that go at once.
+    fn room_for_messages(&self) -> usize {
+        self.size * self.batch.unwrap_or(1)
     }
 
     /// Returns the number of bytes, when the last came, and the processor time.
     fn receive(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
         let mut receiver = link.receiver()?;
         self.room.enter(Side::Second)?;
-        let mut message = vec![0; self.size];
+        let mut messages = vec![0; self.room_for_messages()];
         start.wait()?;
 
         let cpu = clock::cpu_ns();
         let mut bytes = 0;
         loop {
-            match receiver.receive(&mut message)? {
+            match self.take_over(&mut *receiver, &mut messages)? {
                 0 => break,
                 n => bytes += n as u64,
             }
@@ -109,11 +149,16 @@ impl Stream {
     /// Sends a pattern in which every byte depends on its place in the stream, and looks at each one.
     pub fn check(&self) -> Result<()> {
         let messages = (CHECKED_BYTES / self.size).clamp(16, MOST_CHECKED_MESSAGES);
-        let link = self.mechanism.link(self.size)?;
-        let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
-            Side::First => self.send_pattern(link, start, messages),
-            Side::Second => self.receive_pattern(link, start, messages),
-        })?;
+        let mut pair = match self.programs(Errand::Pattern { messages })? {
+            Some(programs) => self.room.start_programs(programs)?,
+            None => {
+                let link = self.mechanism.link(self.size)?;
+                Pair::start(link, PATIENCE, |side, link, start| match side {
+                    Side::First => self.send_pattern(link, start, messages),
+                    Side::Second => self.receive_pattern(link, start, messages),
+                })?
+            }
+        };
         pair.go()?;
         pair.finish(PATIENCE).map(drop)
     }
@@ -127,8 +172,11 @@ impl Stream {
         let mut sender = link.sender()?;
         self.room.enter(Side::First)?;
         start.wait()?;
-        for number in 0..messages {
-            sender.send(&pattern(number * self.size, self.size))?;
+        let at_once = self.batch.unwrap_or(1);
+        for number in (0..messages).step_by(at_once) {
+            let count = at_once.min(messages - number);
+            let some = pattern(number * self.size, count * self.size);
+            self.hand_over(&mut *sender, &some, count as u64)?;
         }
         Ok(Vec::new())
     }
@@ -142,21 +190,24 @@ impl Stream {
         let mut receiver = link.receiver()?;
         self.room.enter(Side::Second)?;
         start.wait()?;
-        let mut message = vec![0; self.size];
-        for number in 0..messages {
-            let n = receiver.receive(&mut message)?;
+        let mut some = vec![0; self.room_for_messages()];
+        let mut number = 0;
+        while number < messages {
+            let n = self.take_over(&mut *receiver, &mut some)?;
             ensure!(
-                n == self.size,
-                "message {number} of {messages} has {n} bytes instead of {}",
+                n > 0 && n % self.size == 0,
+                "message {number} of {messages} has {} bytes instead of {}",
+                n % self.size,
                 self.size
             );
             ensure!(
-                message == pattern(number * self.size, self.size),
+                some[..n] == pattern(number * self.size, n),
                 "message {number} of {messages} arrived damaged"
             );
+            number += n / self.size;
         }
         ensure!(
-            receiver.receive(&mut message)? == 0,
+            number == messages && self.take_over(&mut *receiver, &mut some)? == 0,
             "more arrived than was sent"
         );
         Ok(Vec::new())
@@ -192,7 +243,7 @@ mod tests {
     use super::*;
     use crate::harness::pinning::Placement;
     use crate::harness::process::tests::turn;
-    use crate::mechanisms::{Pipe, Receiver, Sender, Waiting};
+    use crate::mechanisms::{Pipe, SluiceRing, Waiting};
 
     fn over(mechanism: Rc<dyn Mechanism>) -> Stream {
         let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
@@ -200,6 +251,7 @@ mod tests {
             mechanism,
             room: Room { home: None, cpus },
             size: 1000,
+            batch: None,
             length: Length::For(Duration::from_millis(20)),
         }
     }
@@ -220,6 +272,28 @@ mod tests {
         let measurement = over(Rc::new(Pipe)).measure().unwrap();
         assert!(measurement.messages > 0);
         assert_eq!(measurement.bytes, measurement.messages * 1000);
+    }
+
+    #[test]
+    fn batches_arrive_whole_whether_they_go_together_or_not() {
+        let _turn = turn();
+        let together = Rc::new(SluiceRing::SLEEPING);
+        let one_by_one = Rc::new(Pipe);
+        for mechanism in [together as Rc<dyn Mechanism>, one_by_one] {
+            // Neither the messages nor those that go at once come out even.
+            let stream = Stream {
+                batch: Some(7),
+                ..over(mechanism)
+            };
+            stream.check().unwrap();
+            let measurement = stream.measure().unwrap();
+            assert_eq!(measurement.bytes, measurement.messages * 1000);
+            let counted = Stream {
+                length: Length::Messages(1234),
+                ..stream
+            };
+            assert_eq!(counted.measure().unwrap().messages, 1234);
+        }
     }
 
     #[test]

@@ -59,11 +59,11 @@ impl Way {
 pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
     let ways = match plan.scale {
         Scale::Quick => &Way::ALL[..1],
-        Scale::Standard | Scale::Full => &Way::ALL,
+        Scale::Standard | Scale::Full | Scale::Peers => &Way::ALL,
     };
     let placements = match plan.scale {
         Scale::Full => plan.placements.clone(),
-        Scale::Quick | Scale::Standard => vec![plan.one_placement()],
+        Scale::Quick | Scale::Standard | Scale::Peers => vec![plan.one_placement()],
     };
     let conditions = ways
         .iter()

@@ -69,6 +69,7 @@ pub fn results() -> Results {
             rows.extend(rates(size, placement, &mut chance));
         }
     }
+    rows.extend(batches(&mut chance));
     rows.extend(tar(&mut chance));
     rows.extend(isolation(&mut chance));
     rows.extend(names(&mut chance));
@@ -194,6 +195,25 @@ fn rates(size: usize, placement: Placement, chance: &mut Chance) -> Vec<Row> {
             ..quoted(row, "bytes/s", rate, chance)
         }
     })
+}
+
+/// Some mechanisms send a batch at once; the one that they are compared with cannot.
+fn batches(chance: &mut Chance) -> Vec<Row> {
+    let title = "64 B in batches of 32 two-cpus";
+    let two = Placement::TwoCpus;
+    let mut rows = each("throughput", title, Some(64), two, |row, best| Row {
+        batch: Some(32),
+        ..quoted(row, "bytes/s", 64e9 / best.powf(0.6), chance)
+    });
+    rows.retain(|row| matches!(row.mechanism.as_str(), "pipe" | "sluice-pipe"));
+    for row in &mut rows {
+        match (row.mechanism.as_str(), &mut row.ratio) {
+            ("pipe", _) => row.label += ", one by one",
+            (_, Some(ratio)) => ratio.to += ", one by one",
+            _ => {}
+        }
+    }
+    rows
 }
 
 fn tar(chance: &mut Chance) -> Vec<Row> {

@@ -54,6 +54,21 @@ fn every_mechanism_and_every_reason_is_in_it() {
 }
 
 #[test]
+fn batches_have_a_figure_of_their_own() {
+    let page = page(&fixture::results());
+    let (_, rest) = page
+        .split_once("<h3>64 B in batches of 32 two-cpus</h3>")
+        .unwrap();
+    let figure = rest.split_once("</figure>").unwrap().0;
+    assert!(figure.contains("pipe, one by one") && figure.contains("sluice-pipe"));
+    let (_, rest) = page
+        .split_once("<h3>Throughput by size of message, two-cpus</h3>")
+        .unwrap();
+    let by_size = rest.split_once("</figure>").unwrap().0;
+    assert!(!by_size.contains("one by one"));
+}
+
+#[test]
 fn text_from_outside_is_escaped() {
     let page = page(&fixture::results());
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));

@@ -83,6 +83,8 @@ enum Kind {
     Company,
     /// A cost among many.
     Crowd,
+    /// The rate of messages that are handed over several at once.
+    Batch,
     Rate,
     Time,
 }
@@ -92,6 +94,7 @@ impl Kind {
         match row.unit.as_deref() {
             _ if isolation::company(row).is_some() => Self::Company,
             _ if crowd::among(row).is_some() => Self::Crowd,
+            _ if row.batch.is_some() => Self::Batch,
             Some("bytes/s") => Self::Rate,
             _ => Self::Time,
         }
@@ -116,7 +119,7 @@ fn figures_of_kind(kind: Kind, rows: &[&Row], all: &[Row], looks: &Looks) -> Vec
         Kind::Crowd => crowd::figures(rows),
         Kind::Rate if sizes > 1 => throughput::figures(rows, looks),
         Kind::Time if rows.iter().all(sampled) => latency::figures(rows, all, looks),
-        Kind::Rate | Kind::Time => side_by_side::figures(rows, all, looks),
+        Kind::Batch | Kind::Rate | Kind::Time => side_by_side::figures(rows, all, looks),
     }
 }
 
@@ -140,7 +143,7 @@ impl Suite<'_> {
                 "A message goes to another process and comes back. Each plot shows for every mechanism which share of the round trips took no longer than the time below: further left is faster, and the steeper, the steadier. Marks are at the median and at 99 %."
             }
             "throughput" => {
-                "One process sends as fast as it can, the other receives. Higher is faster. Bars at the marks reach from the slowest to the fastest round."
+                "One process sends as fast as it can, the other receives. Higher is faster. Bars at the marks reach from the slowest to the fastest round. In batches, several short messages are handed over at once; who has no call for that sends them one by one."
             }
             "wakeup" => {
                 "How long it takes from sending until a receiver that sleeps has the message. Each plot shows which share of the wake-ups took no longer than the time below: further left is faster."

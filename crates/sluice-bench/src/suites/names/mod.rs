@@ -129,6 +129,7 @@ fn contender(label: String, job: impl Job + 'static) -> Contender {
         waiting: Waiting::Sleep,
         processes: 1,
         among: None,
+        batch: None,
         job: Box::new(job),
     }
 }

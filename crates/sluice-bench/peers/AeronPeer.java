@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+import io.aeron.Aeron;
+import io.aeron.ExclusivePublication;
+import io.aeron.FragmentAssembler;
+import io.aeron.Publication;
+import io.aeron.Subscription;
+import io.aeron.driver.MediaDriver;
+import io.aeron.driver.ThreadingMode;
+import io.aeron.logbuffer.BufferClaim;
+import io.aeron.logbuffer.FragmentHandler;
+import io.aeron.logbuffer.Header;
+import java.io.FileDescriptor;
+import java.io.FileInputStream;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import org.agrona.DirectBuffer;
+import io.aeron.RethrowingErrorHandler;
+import org.agrona.concurrent.BackoffIdleStrategy;
+import org.agrona.concurrent.BusySpinIdleStrategy;
+import org.agrona.concurrent.ShutdownSignalBarrier;
+import org.agrona.concurrent.UnsafeBuffer;
+
+/**
+ * Either side of what the benchmark measures of Aeron, or the media driver between them. On standard output it says what the
+ * benchmark's own processes say: 'r' when it is ready, 'd' and its numbers when it is done, 'f' and the reason when it failed.
+ * A byte on standard input is the word to go.
+ *
+ * What is measured is what the benchmark measures of the others, in the same order: see its suites rtt.rs and stream.rs.
+ */
+public final class AeronPeer implements FragmentHandler {
+    private static final String CHANNEL = "aeron:ipc";
+    private static final int TERM_LENGTH = 16 << 20;
+    /** The largest there is: what fits is written in place, and the rest goes in few pieces. */
+    private static final int MTU = 65504;
+    private static final int FRAGMENTS_AT_ONCE = 32;
+    /** Until the compiler is done with all that is measured. */
+    private static final long WARM_UP_NS = 1_500_000_000L;
+    /** After the pause before the start, in which caches went cold. */
+    private static final int WARM_UP_TRIPS = 200;
+    private static final int TRIPS_AT_ONCE = 1000;
+    private static final int BYTES_PER_LOOK = 64 * 1024;
+    private static final long WARM_UP_STREAM_NS = 50_000_000L;
+
+    private final FileOutputStream report = new FileOutputStream(FileDescriptor.out);
+    private final FileInputStream go = new FileInputStream(FileDescriptor.in);
+    private final int size;
+    private final byte[] sent;
+    private final byte[] received;
+    private final UnsafeBuffer toSend;
+    private final UnsafeBuffer toReturn;
+    /** What it holds means nothing, only its length. */
+    private final UnsafeBuffer note;
+    private final BufferClaim claim = new BufferClaim();
+    private final FragmentHandler handler = new FragmentAssembler(this);
+    private ExclusivePublication publication;
+    private Subscription subscription;
+
+    /** What came since it was last looked at. */
+    private long bytes;
+    private int lastLength;
+    private long cpuAtBegin;
+    private boolean ended;
+    private boolean answers;
+    /** The place in the stream of what is compared with the pattern; -1 for no comparison. */
+    private long place = -1;
+
+    private AeronPeer(final int size) {
+        this.size = size;
+        sent = new byte[size];
+        received = new byte[size];
+        toSend = new UnsafeBuffer(sent);
+        toReturn = new UnsafeBuffer(received);
+        note = new UnsafeBuffer(new byte[size + 2]);
+    }
+
+    public static void main(final String[] args) throws Exception {
+        final String role = args[0];
+        final String directory = args[1];
+        if (role.equals("driver")) {
+            drive(directory, args[2].equals("spin"));
+            return;
+        }
+        final AeronPeer peer = new AeronPeer(Integer.parseInt(args[2]));
+        try {
+            peer.play(role, directory, args);
+        } catch (final Throwable reason) {
+            peer.report.write(("f" + reason).getBytes(StandardCharsets.UTF_8));
+        }
+        // Not by closing: the other side may have ended, and the driver with it.
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static void drive(final String directory, final boolean spins) {
+        final MediaDriver.Context context = new MediaDriver.Context()
+            .aeronDirectoryName(directory)
+            .threadingMode(ThreadingMode.SHARED)
+            .sharedIdleStrategy(spins ? BusySpinIdleStrategy.INSTANCE : new BackoffIdleStrategy())
+            .ipcTermBufferLength(TERM_LENGTH)
+            .ipcMtuLength(MTU);
+        MediaDriver.launch(context);
+        // It lives until it is killed, as its threads do.
+        new ShutdownSignalBarrier().await();
+    }
+
+    private void play(final String role, final String directory, final String[] args) throws IOException {
+        final boolean first = role.equals("ask") || role.startsWith("send");
+        final Aeron aeron = Aeron.connect(new Aeron.Context()
+            .aeronDirectoryName(directory)
+            .subscriberErrorHandler(RethrowingErrorHandler.INSTANCE));
+        publication = aeron.addExclusivePublication(CHANNEL, first ? 1 : 2);
+        subscription = aeron.addSubscription(CHANNEL, first ? 2 : 1);
+        while (!publication.isConnected() || !subscription.isConnected()) {
+            Thread.onSpinWait();
+        }
+        switch (role) {
+            case "ask": ask(Integer.parseInt(args[3]), Long.parseLong(args[4])); break;
+            case "answer": answer(); break;
+            case "send": send(Long.parseLong(args[3])); break;
+            case "receive": receive(); break;
+            case "send-pattern": sendPattern(Integer.parseInt(args[3])); break;
+            case "receive-pattern": receivePattern(Integer.parseInt(args[3])); break;
+            default: throw new IllegalArgumentException("there is no role " + role);
+        }
+    }
+
+    private void ask(final int most, final long duration) throws IOException {
+        final long[] samples = new long[most];
+        final long warm = System.nanoTime() + WARM_UP_NS;
+        while (System.nanoTime() < warm) {
+            trips(samples, Math.min(most, TRIPS_AT_ONCE), warm);
+        }
+        ready();
+        awaitGo();
+        put(note, begin());
+        trips(samples, Math.min(most, WARM_UP_TRIPS), Long.MAX_VALUE);
+        final long cpu = cpu();
+        final long begin = System.nanoTime();
+        final int count = trips(samples, most, begin + duration);
+        final long elapsed = System.nanoTime() - begin;
+        final long used = cpu() - cpu;
+        put(note, end());
+        final long[] numbers = new long[2 + count];
+        numbers[0] = elapsed;
+        numbers[1] = used;
+        System.arraycopy(samples, 0, numbers, 2, count);
+        done(numbers);
+    }
+
+    /** So many, or until then. */
+    private int trips(final long[] samples, final int most, final long until) {
+        int count = 0;
+        long now = 0;
+        while (count < most && now < until) {
+            final long before = System.nanoTime();
+            trip(count);
+            now = System.nanoTime();
+            samples[count++] = now - before;
+        }
+        return count;
+    }
+
+    private void trip(final int number) {
+        Arrays.fill(sent, (byte)number);
+        put(toSend, size);
+        next();
+        if (lastLength != size) {
+            throw new IllegalStateException("the other side ended in the middle");
+        }
+        if (!Arrays.equals(received, sent)) {
+            throw new IllegalStateException("message " + number + " came back changed");
+        }
+    }
+
+    private void answer() throws IOException {
+        answers = true;
+        ready();
+        while (!ended) {
+            poll();
+        }
+        done(cpu() - cpuAtBegin);
+    }
+
+    private void send(final long duration) throws IOException {
+        Arrays.fill(sent, (byte)0xa5);
+        final long warm = System.nanoTime() + WARM_UP_NS;
+        while (System.nanoTime() < warm) {
+            sendFor(WARM_UP_STREAM_NS);
+        }
+        ready();
+        awaitGo();
+        put(note, begin());
+        final long cpu = cpu();
+        final long begin = System.nanoTime();
+        final long messages = sendFor(duration);
+        final long used = cpu() - cpu;
+        put(note, end());
+        done(messages, begin, used);
+    }
+
+    private long sendFor(final long duration) {
+        final int betweenLooks = Math.max(1, Math.min(256, BYTES_PER_LOOK / size));
+        final long begin = System.nanoTime();
+        long messages = 0;
+        while (System.nanoTime() - begin < duration) {
+            for (int i = 0; i < betweenLooks; i++) {
+                put(toSend, size);
+            }
+            messages += betweenLooks;
+        }
+        return messages;
+    }
+
+    private void receive() throws IOException {
+        ready();
+        while (!ended) {
+            poll();
+        }
+        final long end = System.nanoTime();
+        done(bytes, end, cpu() - cpuAtBegin);
+    }
+
+    private void sendPattern(final int messages) throws IOException {
+        ready();
+        awaitGo();
+        for (int number = 0; number < messages; number++) {
+            pattern((long)number * size, sent);
+            put(toSend, size);
+        }
+        put(note, end());
+        done();
+    }
+
+    private void receivePattern(final int messages) throws IOException {
+        place = 0;
+        ready();
+        while (!ended) {
+            poll();
+        }
+        if (place != (long)messages * size) {
+            throw new IllegalStateException(place / size + " of " + messages + " messages arrived");
+        }
+        done();
+    }
+
+    /** As the benchmark's stream.rs has it: each byte is mixed from its place. */
+    private static void pattern(final long place, final byte[] into) {
+        for (int i = 0; i < into.length; i++) {
+            final long spread = (place + i) * 0x9e3779b97f4a7c15L;
+            into[i] = (byte)(((spread ^ (spread >>> 29)) * 0xd6e8feb86659fd93L) >>> 56);
+        }
+    }
+
+    /** What comes before what is measured, and after it, is told from messages by its length. */
+    private int begin() {
+        return size + 1;
+    }
+
+    private int end() {
+        return size + 2;
+    }
+
+    private void put(final UnsafeBuffer from, final int length) {
+        long result;
+        if (length <= publication.maxPayloadLength()) {
+            while ((result = publication.tryClaim(length, claim)) < 0) {
+                waitForRoom(result);
+            }
+            claim.buffer().putBytes(claim.offset(), from, 0, length);
+            claim.commit();
+        } else {
+            while ((result = publication.offer(from, 0, length)) < 0) {
+                waitForRoom(result);
+            }
+        }
+    }
+
+    private static void waitForRoom(final long result) {
+        if (result != Publication.BACK_PRESSURED && result != Publication.ADMIN_ACTION) {
+            throw new IllegalStateException("cannot send: " + Publication.errorString(result));
+        }
+        Thread.onSpinWait();
+    }
+
+    private void next() {
+        lastLength = 0;
+        while (lastLength == 0) {
+            poll();
+        }
+    }
+
+    private void poll() {
+        if (subscription.poll(handler, FRAGMENTS_AT_ONCE) == 0) {
+            Thread.onSpinWait();
+        }
+    }
+
+    @Override
+    public void onFragment(final DirectBuffer buffer, final int offset, final int length, final Header header) {
+        lastLength = length;
+        if (length == size) {
+            buffer.getBytes(offset, received);
+            bytes += length;
+            if (answers) {
+                put(toReturn, size);
+            } else if (place >= 0) {
+                compare();
+            }
+        } else if (length == begin()) {
+            bytes = 0;
+            cpuAtBegin = cpu();
+        } else if (length == end()) {
+            ended = true;
+        } else {
+            throw new IllegalStateException("a message has " + length + " bytes instead of " + size);
+        }
+    }
+
+    private void compare() {
+        pattern(place, sent);
+        if (!Arrays.equals(received, sent)) {
+            throw new IllegalStateException("message " + place / size + " arrived damaged");
+        }
+        place += size;
+    }
+
+    private static long cpu() {
+        return ((com.sun.management.OperatingSystemMXBean)ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
+    }
+
+    private void ready() throws IOException {
+        report.write('r');
+    }
+
+    private void awaitGo() throws IOException {
+        if (go.read() < 0) {
+            throw new IOException("the benchmark ended before it said go");
+        }
+    }
+
+    private void done(final long... numbers) throws IOException {
+        final ByteBuffer message = ByteBuffer.allocate(1 + Long.BYTES * numbers.length).order(ByteOrder.LITTLE_ENDIAN);
+        message.put((byte)'d');
+        for (final long number : numbers) {
+            message.putLong(number);
+        }
+        report.write(message.array());
+    }
+}
