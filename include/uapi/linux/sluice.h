@@ -231,8 +231,8 @@ struct sluice_features {
  */
 #define SLUICE_RING_VERSION 1
 
-#define SLUICE_RING_CAPACITY_MIN (1 << 12)
-#define SLUICE_RING_CAPACITY_MAX (1 << 28)
+#define SLUICE_RING_CAPACITY_MIN 0x1000		/* 4 KiB */
+#define SLUICE_RING_CAPACITY_MAX 0x10000000	/* 256 MiB */
 
 #define SLUICE_RING_RECORD 1		/* state: there is one */
 
@@ -265,7 +265,7 @@ struct sluice_ring_side {
 #define SLUICE_RING_CONSUMER 2
 
 #define SLUICE_RING_REGISTERED 0x01	/* with membarrier(2), and can issue barriers by it */
-#define SLUICE_RING_WRITABLE 0x02	/* a producer's memfd lacks F_SEAL_FUTURE_WRITE on purpose */
+#define SLUICE_RING_WRITABLE 0x02	/* a producer's memfd lacks F_SEAL_FUTURE_WRITE */
 
 /*
  * The greeting, over a Unix socket of type SOCK_SEQPACKET: each side sends this with its memfd
@@ -285,7 +285,7 @@ struct sluice_ring_hello {
 	__u32 version;			/* SLUICE_RING_VERSION */
 	__u32 role;			/* SLUICE_RING_PRODUCER or SLUICE_RING_CONSUMER */
 	__u32 flags;
-	__u32 data;			/* where the data begins, the size of a page; 0 of a consumer */
+	__u32 data;			/* where the data begins, or 0 of a consumer */
 	__u64 capacity;			/* bytes of data, a power of two; 0 of a consumer */
 };
 
