@@ -40,7 +40,7 @@ fn the_other_is_told_why_the_library_refuses_it() {
             "EACCES",
         );
     }
-    for wrong in ["magic=1", "size=40", "flags=2", "role=3", "data=0"] {
+    for wrong in ["magic=1", "size=40", "flags=4", "role=3", "data=0"] {
         is_refused(
             &format!("send --say {wrong}"),
             |error| matches!(error, Error::NoRing(_)),
