@@ -21,8 +21,7 @@ use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
 
 use super::places::Places;
 use super::{
-    Batching, Link, Mechanism, Receiver, Sender, Shape, Task, Waiting, memory_folder,
-    messages_only, spinning_alone,
+    Batching, Link, Mechanism, Receiver, Sender, Task, Waiting, memory_folder, never_sleeping,
 };
 
 /// What the messages on the way may take together, within bounds for how many they are.
@@ -55,10 +54,7 @@ impl Mechanism for Iceoryx2 {
     }
 
     fn obstacle(&self, task: &Task) -> Option<String> {
-        match task.shape {
-            Shape::Stalled => Some("it never sleeps, so that its pairs never stand still".into()),
-            _ => messages_only(task).or_else(|| spinning_alone(task)),
-        }
+        never_sleeping(task)
     }
 
     fn batching(&self) -> Option<Batching> {

@@ -188,6 +188,14 @@ fn spinning_alone(task: &Task) -> Option<String> {
         .then(|| "spinning for another process needs a processor for each of the two".into())
 }
 
+/// What keeps a mechanism of messages out that never sleeps.
+fn never_sleeping(task: &Task) -> Option<String> {
+    match task.shape {
+        Shape::Stalled => Some("it never sleeps, so that its pairs never stand still".into()),
+        _ => messages_only(task).or_else(|| spinning_alone(task)),
+    }
+}
+
 /// Why a mechanism that is no file to read and write does not take part where one is wanted.
 fn no_file(task: &Task) -> Option<String> {
     (task.shape == Shape::File).then(|| "programs cannot use it as a file".into())

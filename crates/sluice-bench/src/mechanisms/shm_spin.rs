@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use anyhow::Result;
 
 use super::shared_ring::{Position, Rest, Ring};
-use super::{Link, Mechanism, Shape, Task, Waiting, messages_only, spinning_alone};
+use super::{Link, Mechanism, Task, Waiting, never_sleeping};
 
 pub struct ShmSpin;
 
@@ -21,10 +21,7 @@ impl Mechanism for ShmSpin {
     }
 
     fn obstacle(&self, task: &Task) -> Option<String> {
-        match task.shape {
-            Shape::Stalled => Some("it never sleeps, so that its pairs never stand still".into()),
-            _ => messages_only(task).or_else(|| spinning_alone(task)),
-        }
+        never_sleeping(task)
     }
 
     fn link(&self, size: usize) -> Result<Box<dyn Link>> {

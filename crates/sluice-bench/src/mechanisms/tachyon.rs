@@ -12,10 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use tachyon_ipc::{Bus, RxGuard, TachyonError, TxGuard};
 
 use super::places::Places;
-use super::{
-    Batching, Link, Mechanism, Receiver, Sender, Shape, Task, Waiting, messages_only,
-    spinning_alone,
-};
+use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Waiting, never_sleeping};
 
 /// What short messages on the way may take, which stays in the processors' caches, and what long ones may.
 const CAPACITY: usize = 1 << 20;
@@ -53,10 +50,7 @@ impl Mechanism for Tachyon {
     }
 
     fn obstacle(&self, task: &Task) -> Option<String> {
-        match task.shape {
-            Shape::Stalled => Some("it never sleeps, so that its pairs never stand still".into()),
-            _ => messages_only(task).or_else(|| spinning_alone(task)),
-        }
+        never_sleeping(task)
     }
 
     fn batching(&self) -> Option<Batching> {

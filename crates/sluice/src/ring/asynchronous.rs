@@ -2,6 +2,7 @@
 //! Rings in a tokio runtime: what is there is taken without a system call, and the socket wakes who waits. A peer that always has
 //! something gets its share of the thread and no more, as tokio's own sockets have it.
 
+use std::io;
 use std::os::fd::OwnedFd;
 
 use tokio::io::Interest;
@@ -88,21 +89,20 @@ impl AsyncConsumer {
 }
 
 fn readable(link: &Link) -> Result<AsyncFd<OwnedFd>> {
-    let failed = |source| Error::System {
-        what: "waiting for the ring's socket in the runtime",
-        source,
-    };
     let socket = link.socket().try_clone().map_err(failed)?;
     // SAFETY: the descriptor is owned by what is registered, and only closed with it.
     unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }
         .map_err(|error| failed(error.into()))
 }
 
-async fn wait(link: &Link, socket: &AsyncFd<OwnedFd>) -> Result<()> {
-    let failed = |source| Error::System {
+fn failed(source: io::Error) -> Error {
+    Error::System {
         what: "waiting for the ring's socket in the runtime",
         source,
-    };
+    }
+}
+
+async fn wait(link: &Link, socket: &AsyncFd<OwnedFd>) -> Result<()> {
     let mut ready = socket.readable().await.map_err(failed)?;
     if link.drain() {
         ready.clear_ready();
