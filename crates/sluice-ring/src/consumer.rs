@@ -2,7 +2,7 @@
 
 use sluice_abi::ring::RECORD;
 
-use crate::geometry::{HEADER, step};
+use crate::geometry::{HEADER, LINE, step};
 use crate::lie::Lie;
 use crate::memory::Memory;
 use crate::producer::STATE;
@@ -40,6 +40,14 @@ impl<M: Memory> Consumer<M> {
             .word(self.position + STATE)
             .load(Ordering::Relaxed)
             != 0
+    }
+
+    /// As has_record, for who waits for it: most records end in the line behind their header's, which comes over at the same time
+    /// then, and not after it.
+    #[inline]
+    pub fn watch(&self) -> bool {
+        self.memory.prefetch(self.position + LINE);
+        self.has_record()
     }
 
     /// The length of the record that is there, if there is one. Read once: whatever the producer writes there later, this

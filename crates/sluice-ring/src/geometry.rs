@@ -8,6 +8,9 @@ use sluice_abi::ring;
 /// Bytes before each record.
 pub const HEADER: u64 = size_of::<ring::Header>() as u64;
 
+/// What two processors pass to each other at once.
+pub const LINE: u64 = 64;
+
 /// How far a record of so many bytes takes its side: header, bytes and padding.
 #[inline]
 pub const fn step(length: u32) -> u64 {

@@ -69,6 +69,11 @@ pub trait Memory {
     /// Four bytes of the data, at a position that is a multiple of four, modulo the capacity.
     fn word(&self, position: u64) -> &AtomicU32;
 
+    /// Has the processor fetch the line at this position, which may be wanted next.
+    fn prefetch(&self, position: u64) {
+        let _ = position;
+    }
+
     /// Makes all words from one position up to another zero, both multiples of eight and less than a capacity apart.
     fn clear(&self, from: u64, to: u64) {
         for position in (from..to).step_by(size_of::<u32>()) {

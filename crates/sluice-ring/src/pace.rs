@@ -6,8 +6,8 @@ use crate::sync::spin_loop;
 const STREAM: u32 = 8;
 
 /// Pauses, in turns of spin_loop, which is some 40 ns on today's processors.
-const FIRST_PAUSE: u32 = 8;
-const LONGEST_PAUSE: u32 = 64;
+const FIRST_PAUSE: u32 = 64;
+const LONGEST_PAUSE: u32 = 256;
 
 /// Lets the other side get some cache lines ahead, in a stream.
 #[derive(Debug, Default)]

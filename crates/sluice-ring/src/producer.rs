@@ -2,7 +2,7 @@
 
 use sluice_abi::ring::RECORD;
 
-use crate::geometry::{HEADER, step};
+use crate::geometry::{HEADER, LINE, step};
 use crate::lie::Lie;
 use crate::memory::Memory;
 use crate::sync::Ordering;
@@ -10,9 +10,6 @@ use crate::sync::Ordering;
 /// How far ahead the memory is cleared: enough that the line of the next record but one is there in time, and little
 /// enough that the consumer's prefetcher has not fetched it back by then. Measured: 192 to 384 bytes do equally well.
 const WINDOW: u64 = 256;
-
-/// The window is cleared by whole cache lines.
-const LINE: u64 = 64;
 
 /// Where the state is in a header.
 pub(crate) const STATE: u64 = 4;
@@ -134,6 +131,7 @@ impl<M: Memory> Producer<M> {
     #[inline]
     pub fn clear_ahead(&mut self) {
         let free = self.released + self.memory.capacity().bytes();
+        // By whole lines.
         let goal = ((self.written + WINDOW) & !(LINE - 1)).min(free);
         if goal > self.cleared {
             self.memory.clear(self.cleared, goal);

@@ -108,7 +108,7 @@ impl Consumer {
         let Self { core, link } = self;
         if core.has_record() {
             link.pace.step();
-        } else if !patience.is_some() || !link.glance(|| core.has_record()) {
+        } else if !patience.is_some() || !link.glance(|| core.watch()) {
             return self.wait(patience);
         }
         match core.peek()? {

@@ -45,6 +45,7 @@
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod consumer;
+mod copy;
 mod error;
 mod handshake;
 mod link;

@@ -4,8 +4,10 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, compiler_fence};
+
+use super::copy::copy;
 
 /// The bytes of a record, where they lie in the ring.
 #[derive(Clone, Copy)]
@@ -40,8 +42,11 @@ impl<'a> Bytes<'a> {
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
         let length = self.length.saturating_sub(offset).min(into.len());
         if length > 0 {
-            // SAFETY: from the offset on there are at least so many bytes, and `into` has room for them.
+            // SAFETY: from the offset on there are at least so many bytes, and `into` has room for them. Which of two values a
+            // byte has that is being written is as good as chance.
             unsafe { copy(self.start.as_ptr().add(offset), into.as_mut_ptr(), length) };
+            // From here on the compiler cannot take the bytes from where they came, where they may be others by now.
+            compiler_fence(Ordering::SeqCst);
         }
         length
     }
@@ -57,16 +62,6 @@ impl fmt::Debug for Bytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes", self.length)
     }
-}
-
-/// # Safety
-/// There are so many bytes at `from`, which others may write to, and room for as many at `into`, which nobody else has.
-#[inline]
-unsafe fn copy(from: *const u8, into: *mut u8, length: usize) {
-    // SAFETY: as the caller says. Which of two values a byte has that is being written is as good as chance.
-    unsafe { ptr::copy_nonoverlapping(from, into, length) };
-    // From here on the compiler cannot take the bytes from where they came, where they may be others by now.
-    compiler_fence(Ordering::SeqCst);
 }
 
 #[cfg(test)]
