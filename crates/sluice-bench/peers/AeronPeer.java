@@ -156,18 +156,18 @@ public final class AeronPeer implements FragmentHandler {
         int count = 0;
         long now = 0;
         while (count < most && now < until) {
+            Arrays.fill(sent, (byte)count);
             final long before = System.nanoTime();
-            trip(count);
+            put(toSend, size);
+            next();
             now = System.nanoTime();
+            check(count);
             samples[count++] = now - before;
         }
         return count;
     }
 
-    private void trip(final int number) {
-        Arrays.fill(sent, (byte)number);
-        put(toSend, size);
-        next();
+    private void check(final int number) {
         if (lastLength != size) {
             throw new IllegalStateException("the other side ended in the middle");
         }

@@ -152,27 +152,29 @@ impl RoundTrip {
 
         let mut sent = vec![0; self.size];
         let mut message = vec![0; self.size];
+        // When it began and when it ended: making a message and looking at it are no part of it.
         let mut round_trip = |number: usize| {
             sent.fill(number as u8);
+            let began = clock::now_ns();
             sender.send(&sent)?;
-            ensure!(
-                receiver.receive(&mut message)? == self.size,
-                "the other side ended in the middle"
-            );
+            let length = receiver.receive(&mut message)?;
+            let ended = clock::now_ns();
+            ensure!(length == self.size, "the other side ended in the middle");
             ensure!(message == sent, "message {number} came back changed");
-            Ok(())
+            Ok((began, ended))
         };
-        (0..WARM_UP).try_for_each(&mut round_trip)?;
+        for number in 0..WARM_UP {
+            round_trip(number)?;
+        }
 
         let mut samples = Vec::with_capacity(most);
         let (begin, cpu) = (clock::now_ns(), clock::cpu_ns());
         let end = begin + duration.as_nanos() as u64;
         let mut now = begin;
         while samples.len() < most && now < end {
-            let before = clock::now_ns();
-            round_trip(samples.len())?;
-            now = clock::now_ns();
-            samples.push(now - before);
+            let (began, ended) = round_trip(samples.len())?;
+            samples.push(ended - began);
+            now = ended;
         }
         Ok([vec![now - begin, clock::cpu_ns() - cpu], samples].concat())
     }
