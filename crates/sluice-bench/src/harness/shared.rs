@@ -21,6 +21,11 @@ impl SharedWords {
         SharedMemory::nameless(PAGE).map(Self)
     }
 
+    /// By this process.
+    pub fn only_read(&self) -> Result<()> {
+        self.0.only_read()
+    }
+
     pub fn word(&self, number: usize) -> &AtomicU64 {
         let word = self.0.at(number * size_of::<AtomicU64>()).cast();
         // SAFETY: the mapping is aligned, zeroed, as long-lived as self, and only ever used as these atomics; the last one

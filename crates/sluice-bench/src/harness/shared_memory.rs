@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
 use anyhow::{Context, Result};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 
 /// Begins at a page, zeroed; unmapped when dropped.
 pub struct SharedMemory {
@@ -38,6 +38,13 @@ impl SharedMemory {
             start: start.cast(),
             len,
         })
+    }
+
+    /// From now on this process can only read it; those that were forked before are not concerned.
+    pub fn only_read(&self) -> Result<()> {
+        // SAFETY: whoever uses the memory holds self, and a store of this process would be a fault and nothing else.
+        unsafe { mprotect(self.start.cast(), self.len.get(), ProtFlags::PROT_READ) }
+            .context("cannot take away from oneself the right to write to shared memory")
     }
 
     pub fn at(&self, offset: usize) -> NonNull<u8> {

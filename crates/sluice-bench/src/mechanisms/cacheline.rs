@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The floor: one word of shared memory, written by one processor and watched by the other. Nothing that crosses between
 //! two processors can be faster. It carries single bytes, each overwriting the last, so it is only good for question and answer.
+//!
+//! Who watches may have the word mapped for reading only, as it is where neither side can harm the other: with some processors a line
+//! takes longer then.
 
 use std::hint::spin_loop;
 use std::os::fd::BorrowedFd;
@@ -12,7 +15,14 @@ use anyhow::{Result, ensure};
 use super::{Link, Mechanism, Receiver, Sender, Shape, Task, Waiting, spinning_alone};
 use crate::harness::shared::SharedWords;
 
-pub struct Cacheline;
+pub struct Cacheline {
+    read_only: bool,
+}
+
+impl Cacheline {
+    pub const SHARED: Self = Self { read_only: false };
+    pub const READ_ONLY: Self = Self { read_only: true };
+}
 
 impl Mechanism for Cacheline {
     fn name(&self) -> &'static str {
@@ -21,6 +31,14 @@ impl Mechanism for Cacheline {
 
     fn waiting(&self) -> Waiting {
         Waiting::Spin
+    }
+
+    fn label(&self) -> String {
+        let manner = match self.read_only {
+            false => "spins",
+            true => "spins, reads only",
+        };
+        format!("{} ({manner})", self.name())
     }
 
     fn obstacle(&self, task: &Task) -> Option<String> {
@@ -32,7 +50,7 @@ impl Mechanism for Cacheline {
     }
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        Ok(Box::new(Word::shared()?))
+        Ok(Box::new(Word::shared(self.read_only)?))
     }
 }
 
@@ -41,15 +59,19 @@ const END: u64 = 0x1ff;
 
 /// In a page of its own, so that nothing else shares the cache line. Bits 9 and up count the messages; below is the byte.
 #[derive(Clone)]
-struct Word(Rc<SharedWords>);
+struct Word {
+    page: Rc<SharedWords>,
+    read_only: bool,
+}
 
 impl Word {
-    fn shared() -> Result<Self> {
-        Ok(Self(Rc::new(SharedWords::new()?)))
+    fn shared(read_only: bool) -> Result<Self> {
+        let page = Rc::new(SharedWords::new()?);
+        Ok(Self { page, read_only })
     }
 
     fn atomic(&self) -> &AtomicU64 {
-        self.0.word(0)
+        self.page.word(0)
     }
 }
 
@@ -62,6 +84,9 @@ impl Link for Word {
     }
 
     fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
+        if self.read_only {
+            self.page.only_read()?;
+        }
         Ok(Box::new(Watch {
             word: *self,
             count: 0,
@@ -138,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_byte_arrives_once_and_then_the_end() {
-        let word = Word::shared().unwrap();
+        let word = Word::shared(false).unwrap();
         // Shared within a process as it otherwise is between two.
         let mut sender = End {
             word: word.clone(),
@@ -156,7 +181,7 @@ mod tests {
 
     #[test]
     fn messages_of_other_sizes_are_refused() {
-        let mut sender = Box::new(Word::shared().unwrap()).sender().unwrap();
+        let mut sender = Box::new(Word::shared(false).unwrap()).sender().unwrap();
         assert!(sender.send(b"two").is_err());
     }
 }

@@ -53,17 +53,19 @@ impl Roster {
         roster.present.extend(kernel_ipc());
         roster.present.extend(shared_memory());
         roster.present.push(Rc::new(ZeroMq::load()));
-        roster.present.push(Rc::new(Cacheline));
+        roster.present.push(Rc::new(Cacheline::SHARED));
         roster
     }
 
-    /// And the libraries that do what ours does, and ours as they do it: in memory that both sides may write to.
+    /// And the libraries that do what ours does, and ours as they do it: in memory that both sides may write to. The floor is
+    /// shown for both kinds of memory.
     pub fn with_peers(mut self) -> Self {
         let trusting = SluiceRing::TRUSTING;
         let alike = |one: &Rc<dyn Mechanism>| one.name() == trusting.name();
         let behind = self.present.iter().rposition(alike).map(|last| last + 1);
         let behind = behind.unwrap_or(self.present.len());
         self.present.insert(behind, Rc::new(trusting));
+        self.present.push(Rc::new(Cacheline::READ_ONLY));
         for peer in peers() {
             match peer {
                 Ok(mechanism) => self.present.push(mechanism),

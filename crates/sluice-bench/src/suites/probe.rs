@@ -29,7 +29,7 @@ impl CachelineProbe {
         };
         let cpus = Placement::TwoCpus.cpus()?;
         Ok(Self(cpus.map(|cpus| {
-            RoundTrip::new(Rc::new(Cacheline), room(cpus), 1, DURATION)
+            RoundTrip::new(Rc::new(Cacheline::SHARED), room(cpus), 1, DURATION)
         })))
     }
 }

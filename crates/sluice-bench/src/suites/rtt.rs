@@ -216,7 +216,7 @@ pub mod tests {
             placements: vec![Placement::SameCpu],
             duration: Duration::from_millis(20),
             home: None,
-            mechanisms: vec![Rc::new(Pipe), Rc::new(Cacheline)],
+            mechanisms: vec![Rc::new(Pipe), Rc::new(Cacheline::SHARED)],
             absent: vec![Skip::circumstance("sluice-pipe", "not in unit tests")],
             tree: Err(Skip::circumstance("sluice-pipe", "not in unit tests")),
         }

@@ -135,7 +135,7 @@ mod tests {
         let plan = Plan {
             mechanisms: vec![
                 Rc::new(Pipe),
-                Rc::new(Cacheline),
+                Rc::new(Cacheline::SHARED),
                 Rc::new(SluiceRing::SLEEPING),
                 Rc::new(SluiceRing::SPINNING),
             ],

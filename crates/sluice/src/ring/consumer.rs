@@ -213,8 +213,7 @@ impl Batch<'_> {
             return Ok(None);
         };
         let bytes = self.consumer.bytes(length);
-        self.consumer.link.pace.step();
-        self.consumer.take(length);
+        self.step_over(length);
         Ok(Some(bytes))
     }
 
@@ -226,9 +225,14 @@ impl Batch<'_> {
             return Ok(None);
         };
         let copied = self.consumer.copy(length, into)?;
+        self.step_over(length);
+        Ok(Some(copied))
+    }
+
+    #[inline]
+    fn step_over(&mut self, length: u32) {
         self.consumer.link.pace.step();
         self.consumer.take(length);
-        Ok(Some(copied))
     }
 }
 

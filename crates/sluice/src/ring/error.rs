@@ -84,7 +84,7 @@ pub enum Error {
     #[error("the other end refuses this one: {0}")]
     Refused(String),
 
-    #[error("{what} failed: {source}")]
+    #[error("{what} failed: {source}; {}", next_step(source))]
     System {
         what: &'static str,
         source: io::Error,
@@ -106,6 +106,50 @@ impl Error {
         move |errno| Self::System {
             what,
             source: errno.into(),
+        }
+    }
+}
+
+fn next_step(failure: &io::Error) -> &'static str {
+    match failure.raw_os_error() {
+        Some(libc::EMFILE) => {
+            "close what is not needed, or raise the limit on open files (ulimit -n)"
+        }
+        Some(libc::ENFILE) => "have root raise /proc/sys/fs/file-max",
+        Some(libc::ENOMEM) => {
+            "raise the memory limit of this cgroup (memory.max), or end what uses it up"
+        }
+        Some(libc::EAGAIN) => {
+            "raise the limit on processes and threads (ulimit -u, or pids.max of this cgroup)"
+        }
+        Some(libc::EPERM | libc::ENOSYS) => {
+            "see whether a seccomp filter forbids it, or the kernel is older than Linux 6.1"
+        }
+        _ => "'sluice doctor' tells whether something is wrong with this system",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_call_says_what_to_do_next() {
+        let of = |errno| Error::System {
+            what: "mapping the ring",
+            source: io::Error::from_raw_os_error(errno),
+        };
+        for (errno, word) in [
+            (libc::EMFILE, "ulimit -n"),
+            (libc::ENFILE, "file-max"),
+            (libc::ENOMEM, "memory.max"),
+            (libc::EAGAIN, "pids.max"),
+            (libc::EPERM, "seccomp"),
+            (libc::EIO, "sluice doctor"),
+        ] {
+            let said = of(errno).to_string();
+            assert!(said.starts_with("mapping the ring failed: "), "{said}");
+            assert!(said.contains(word), "{said}");
         }
     }
 }

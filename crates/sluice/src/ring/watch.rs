@@ -121,7 +121,10 @@ impl Watch {
         static WATCH: OnceLock<io::Result<Watch>> = OnceLock::new();
         let failed = |error: &io::Error| Error::System {
             what: "starting the thread that watches the other end",
-            source: io::Error::from(error.kind()),
+            source: match error.raw_os_error() {
+                Some(errno) => io::Error::from_raw_os_error(errno),
+                None => io::Error::from(error.kind()),
+            },
         };
         WATCH.get_or_init(Self::start).as_ref().map_err(failed)
     }
