@@ -52,7 +52,7 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = positive)]
     rounds: Option<usize>,
 
-    /// How long each turn lasts [default: 0.2; 0.06 with --quick, 1 with --full]
+    /// How long each turn lasts [default: 0.15; 0.06 with --quick, 0.2 with --peers, 1 with --full]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
 
@@ -155,7 +155,8 @@ impl Options {
         self.duration
             .unwrap_or(Duration::from_millis(match self.scale() {
                 Scale::Quick => 60,
-                Scale::Standard | Scale::Peers => 200,
+                Scale::Standard => 150,
+                Scale::Peers => 200,
                 Scale::Full => 1000,
             }))
     }

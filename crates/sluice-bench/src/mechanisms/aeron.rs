@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use super::places::Places;
 use super::programs::{Errand, Programs};
 use super::{
-    Batching, Link, Mechanism, Shape, Task, Waiting, memory_folder, messages_only, spinning_alone,
+    Batching, Link, Mechanism, Shape, Task, Waiting, memory_folder, no_file, spinning_alone,
 };
 use crate::harness::process::Side;
 
@@ -77,7 +77,7 @@ impl Mechanism for Aeron {
         match task.shape {
             Shape::Question | Shape::Stream => spinning_alone(task),
             Shape::Stalled | Shape::Strangers => Some("its program only knows pairs".into()),
-            Shape::File => messages_only(task),
+            Shape::File => no_file(task),
         }
     }
 

@@ -10,7 +10,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::shared_ring::Ring;
 use super::sleeping::{Bell, Sleeping};
-use super::{Link, Mechanism, Task, Waiting, messages_only};
+use super::{Link, Mechanism, Task, Waiting, no_file};
 
 pub struct EventfdShm;
 
@@ -24,7 +24,7 @@ impl Mechanism for EventfdShm {
     }
 
     fn obstacle(&self, task: &Task) -> Option<String> {
-        messages_only(task)
+        no_file(task)
     }
 
     fn link(&self, size: usize) -> Result<Box<dyn Link>> {

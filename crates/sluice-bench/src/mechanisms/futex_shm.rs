@@ -9,7 +9,7 @@ use nix::errno::Errno;
 
 use super::shared_ring::Ring;
 use super::sleeping::{AWAITED, Bell, Sleeping};
-use super::{Link, Mechanism, Task, Waiting, messages_only};
+use super::{Link, Mechanism, Task, Waiting, no_file};
 
 pub struct FutexShm;
 
@@ -23,7 +23,7 @@ impl Mechanism for FutexShm {
     }
 
     fn obstacle(&self, task: &Task) -> Option<String> {
-        messages_only(task)
+        no_file(task)
     }
 
     fn link(&self, size: usize) -> Result<Box<dyn Link>> {

@@ -178,8 +178,8 @@ pub trait Receiver {
 }
 
 /// Why a mechanism without files leaves out what is done with them.
-fn messages_only(task: &Task) -> Option<String> {
-    (task.shape == Shape::File).then(|| "it has no file that a program could read or write".into())
+fn no_file(task: &Task) -> Option<String> {
+    (task.shape == Shape::File).then(|| "it is no file that programs could read or write".into())
 }
 
 /// Why a mechanism that never sleeps does not take part on one processor.
@@ -192,13 +192,8 @@ fn spinning_alone(task: &Task) -> Option<String> {
 fn never_sleeping(task: &Task) -> Option<String> {
     match task.shape {
         Shape::Stalled => Some("it never sleeps, so that its pairs never stand still".into()),
-        _ => messages_only(task).or_else(|| spinning_alone(task)),
+        _ => no_file(task).or_else(|| spinning_alone(task)),
     }
-}
-
-/// Why a mechanism that is no file to read and write does not take part where one is wanted.
-fn no_file(task: &Task) -> Option<String> {
-    (task.shape == Shape::File).then(|| "programs cannot use it as a file".into())
 }
 
 /// For files that are only to be in memory.

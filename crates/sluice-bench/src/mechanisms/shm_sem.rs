@@ -16,7 +16,7 @@ use nix::sys::stat::Mode;
 use nix::sys::statvfs::statvfs;
 use nix::unistd::ftruncate;
 
-use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, messages_only};
+use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, no_file};
 use crate::harness::shared_memory::SharedMemory;
 use crate::harness::units;
 
@@ -38,7 +38,7 @@ impl Mechanism for ShmSem {
     }
 
     fn obstacle(&self, task: &Task) -> Option<String> {
-        messages_only(task).or_else(|| too_little_memory(task.size))
+        no_file(task).or_else(|| too_little_memory(task.size))
     }
 
     fn link(&self, size: usize) -> Result<Box<dyn Link>> {

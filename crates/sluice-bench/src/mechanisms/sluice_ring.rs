@@ -8,9 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use sluice::ring::{Consumer, Options, Producer, Socket};
 
-use super::{
-    Batching, Link, Mechanism, Receiver, Sender, Shape, Task, Waiting, no_file, spinning_alone,
-};
+use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Waiting, never_sleeping, no_file};
 
 /// What short messages on the way may take, which stays in the processors' caches, and what long ones may.
 const CAPACITY: u64 = 1 << 20;
@@ -58,12 +56,9 @@ impl Mechanism for SluiceRing {
     }
 
     fn obstacle(&self, task: &Task) -> Option<String> {
-        match (self.waiting, task.shape) {
-            (Waiting::Spin, Shape::Stalled) => {
-                Some("spinning, it never stands still, as its pairs would have to".into())
-            }
-            (Waiting::Spin, _) => no_file(task).or_else(|| spinning_alone(task)),
-            (Waiting::Sleep, _) => no_file(task),
+        match self.waiting {
+            Waiting::Spin => never_sleeping(task),
+            Waiting::Sleep => no_file(task),
         }
     }
 

@@ -17,7 +17,7 @@ use nix::unistd::pipe2;
 
 use super::places::Places;
 use super::zmq_library::{Kind, Socket, Zmq};
-use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, messages_only};
+use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, no_file};
 
 pub struct ZeroMq {
     /// Or why not.
@@ -46,7 +46,7 @@ impl Mechanism for ZeroMq {
     }
 
     fn obstacle(&self, task: &Task) -> Option<String> {
-        messages_only(task).or_else(|| self.zmq.as_ref().err().cloned())
+        no_file(task).or_else(|| self.zmq.as_ref().err().cloned())
     }
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {

@@ -16,7 +16,7 @@ use crate::mechanisms::{Errand, Link, Mechanism, Shape, Task};
 
 const SIZES: Sizes = Sizes {
     quick: &[1],
-    standard: &[1, 64, 1024],
+    standard: &[1, 1024],
     full: &[1, 64, 256, 1024, 4096],
     peers: &[1, 8, 64],
 };

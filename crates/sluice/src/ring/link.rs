@@ -204,6 +204,7 @@ impl Link {
     ) -> Result<Option<T>> {
         let (own, other) = sides(&self.mapping, self.role);
         let bed = Socket(&self.socket);
+        self.pace.gave_up();
         let seen = self.rest.lie_down(own, other, How::Futex, &bed);
         let found = look();
         let slept = match found {
@@ -219,6 +220,7 @@ impl Link {
     #[cfg(feature = "tokio")]
     pub fn lie_down<T>(&mut self, mut look: impl FnMut() -> Look<T>) -> Result<Option<Awaited<T>>> {
         let (own, other) = sides(&self.mapping, self.role);
+        self.pace.gave_up();
         self.rest
             .lie_down(own, other, How::Socket, &Socket(&self.socket));
         if let Some(found) = look()? {
