@@ -57,7 +57,9 @@ mod tests {
     #[test]
     fn every_length_is_copied_as_it_is_and_no_byte_more() {
         let from: Vec<u8> = (0..5000_u32).map(|n| (n * 7) as u8 | 1).collect();
-        for length in (0..200).chain([1023, 1024, 1025, 2047, 2048, 2049, 4999]) {
+        // Miri has not the time for all.
+        let short = (0..200).step_by(if cfg!(miri) { 3 } else { 1 });
+        for length in short.chain([1023, 1024, 1025, 2047, 2048, 2049, 4999]) {
             let mut into = vec![0; length + 1];
             // SAFETY: both are at least as long.
             unsafe { copy(from.as_ptr(), into.as_mut_ptr(), length) };
