@@ -36,6 +36,7 @@ impl Pace {
         }
         self.streak = 0;
     }
+
     /// Nothing came while it paused, nor afterwards: the other side is not about to go on, or has no processor to do so.
     pub fn gave_up(&mut self) {
         self.pause = 0;

@@ -21,7 +21,7 @@ impl SharedWords {
         SharedMemory::nameless(PAGE).map(Self)
     }
 
-    /// By this process.
+    /// From now on this process cannot write to them.
     pub fn only_read(&self) -> Result<()> {
         self.0.only_read()
     }

@@ -8,7 +8,7 @@ use std::ptr;
 const PIECE: usize = 1024;
 
 /// # Safety
-/// There are so many bytes at `from`, and room for as many at `into`, which nobody else uses.
+/// There are so many bytes at `from`, which others may write to, and room for as many at `into`, which nobody else has.
 #[inline]
 pub(super) unsafe fn copy(from: *const u8, into: *mut u8, length: usize) {
     // SAFETY: as the caller says.

@@ -197,15 +197,20 @@ impl Link {
         })
     }
 
+    /// Announces that this side goes to sleep. Returns the other's bell, as Rest::lie_down does.
+    fn announce(&mut self, how: How) -> u32 {
+        let (own, other) = sides(&self.mapping, self.role);
+        self.pace.gave_up();
+        self.rest.lie_down(own, other, how, &Socket(&self.socket))
+    }
+
     fn sleep<T>(
         &mut self,
         limit: Option<Duration>,
         mut look: impl FnMut() -> Look<T>,
     ) -> Result<Option<T>> {
+        let seen = self.announce(How::Futex);
         let (own, other) = sides(&self.mapping, self.role);
-        let bed = Socket(&self.socket);
-        self.pace.gave_up();
-        let seen = self.rest.lie_down(own, other, How::Futex, &bed);
         let found = look();
         let slept = match found {
             Ok(None) if !other.is_closed() => self.peer.sleep(seen, limit),
@@ -219,10 +224,7 @@ impl Link {
     /// Whether to sleep until the socket can be read; not if the look after the announcement finds something, or an end.
     #[cfg(feature = "tokio")]
     pub fn lie_down<T>(&mut self, mut look: impl FnMut() -> Look<T>) -> Result<Option<Awaited<T>>> {
-        let (own, other) = sides(&self.mapping, self.role);
-        self.pace.gave_up();
-        self.rest
-            .lie_down(own, other, How::Socket, &Socket(&self.socket));
+        self.announce(How::Socket);
         if let Some(found) = look()? {
             return Ok(Some(Awaited::Found(found)));
         }
