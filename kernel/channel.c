@@ -30,12 +30,12 @@ static bool is_administrator(void)
 	return capable(CAP_SYS_ADMIN);
 }
 
-static bool may_see(const struct sluice_scope_view *view)
+static bool may_lookup(const struct sluice_scope_access *access)
 {
-	return view->inside || is_administrator();
+	return access->visible || is_administrator();
 }
 
-static bool may_attach(const struct sluice_channel *channel, u32 flags)
+static bool may_open(const struct sluice_channel *channel, u32 flags)
 {
 	umode_t wanted = (flags & SLUICE_OPEN_READ ? 4 : 0) | (flags & SLUICE_OPEN_WRITE ? 2 : 0);
 	umode_t granted = channel->mode;
@@ -54,10 +54,10 @@ static bool may_unlink(const struct sluice_channel *channel)
 
 /* ---- the scope's tree ---- */
 
-/* Under the scope's lock. With @fresh, it takes the place if there is none. */
+/* Under the scope's lock. With @new, it takes the place if there is none. */
 static struct sluice_channel *find_or_insert(struct sluice_scope *scope,
 					     const struct sluice_channel_key *key,
-					     struct sluice_channel *fresh)
+					     struct sluice_channel *new)
 {
 	struct rb_node **link = &scope->channels.rb_node, *parent = NULL;
 
@@ -70,11 +70,11 @@ static struct sluice_channel *find_or_insert(struct sluice_scope *scope,
 		parent = *link;
 		link = order < 0 ? &parent->rb_left : &parent->rb_right;
 	}
-	if (fresh) {
-		rb_link_node(&fresh->node, parent, link);
-		rb_insert_color(&fresh->node, &scope->channels);
+	if (new) {
+		rb_link_node(&new->node, parent, link);
+		rb_insert_color(&new->node, &scope->channels);
 	}
-	return fresh;
+	return new;
 }
 
 /* Under the scope's lock. */
@@ -106,12 +106,12 @@ static void put_persistent(struct sluice_channel *channel)
 int sluice_channel_init(struct sluice_channel *channel,
 			const struct sluice_channel_request *request, u64 bytes)
 {
-	int err = sluice_quota_charge(&channel->charge, request->view.scope, bytes);
+	int err = sluice_quota_charge(&channel->charge, request->access.scope, bytes);
 
 	if (err)
 		return err;
 	channel->kind = request->kind;
-	channel->scope = sluice_scope_get(request->view.scope);
+	channel->scope = sluice_scope_get(request->access.scope);
 	channel->key = request->key;
 	channel->mode = request->mode;
 	channel->uid = current_fsuid();
@@ -158,20 +158,20 @@ static struct sluice_channel *find(struct sluice_scope *scope,
 	return channel;
 }
 
-/* Puts @fresh in its place, unless another was faster: then that one, with a reference. */
-static struct sluice_channel *add(struct sluice_channel *fresh, bool persistent)
+/* Puts @new in its place, unless another was faster: then that one, with a reference. */
+static struct sluice_channel *add(struct sluice_channel *new, bool persistent)
 {
-	struct sluice_scope *scope = fresh->scope;
+	struct sluice_scope *scope = new->scope;
 	struct sluice_channel *channel;
 
 	spin_lock(&scope->lock);
-	channel = find_or_insert(scope, &fresh->key, fresh);
-	if (channel != fresh) {
+	channel = find_or_insert(scope, &new->key, new);
+	if (channel != new) {
 		refcount_inc(&channel->refs);
 	} else if (persistent) {
 		__module_get(THIS_MODULE);
-		refcount_inc(&fresh->refs);
-		list_add_tail(&fresh->persistence, &scope->persistent);
+		refcount_inc(&new->refs);
+		list_add_tail(&new->persistence, &scope->persistent);
 	}
 	spin_unlock(&scope->lock);
 	return channel;
@@ -183,11 +183,11 @@ static struct sluice_channel *attach(struct sluice_channel *channel,
 {
 	int err = 0;
 
-	if (!may_see(&request->view))
+	if (!may_lookup(&request->access))
 		err = -EACCES;
 	else if (request->flags & SLUICE_OPEN_EXCL)
 		err = -EEXIST;
-	else if (!may_attach(channel, request->flags))
+	else if (!may_open(channel, request->flags))
 		err = -EACCES;
 	if (!err)
 		return channel;
@@ -198,24 +198,24 @@ static struct sluice_channel *attach(struct sluice_channel *channel,
 static struct sluice_channel *create(const struct sluice_channel_request *request)
 {
 	bool persistent = request->flags & SLUICE_OPEN_PERSIST;
-	struct sluice_channel *channel, *fresh;
+	struct sluice_channel *channel, *new;
 
-	if (!request->view.writable)
+	if (!request->access.may_create)
 		return ERR_PTR(-EACCES);
-	fresh = request->kind->create(request);
-	if (IS_ERR(fresh))
-		return fresh;
-	channel = add(fresh, persistent);
-	if (channel != fresh) {
-		channel_free(fresh);
+	new = request->kind->create(request);
+	if (IS_ERR(new))
+		return new;
+	channel = add(new, persistent);
+	if (channel != new) {
+		channel_free(new);
 		return attach(channel, request);
 	}
 	/*
 	 * Whoever removes the cgroup marks it first and then takes our lock to look for persistent
 	 * channels; we added ours under that lock and look at the mark now. One sees the other.
 	 */
-	if (persistent && !sluice_scope_is_online(request->view.scope)) {
-		sluice_channel_drop_persistent(request->view.scope);
+	if (persistent && !sluice_scope_is_online(request->access.scope)) {
+		sluice_channel_drop_persistent(request->access.scope);
 		sluice_channel_put(channel);
 		return ERR_PTR(-ENOENT);
 	}
@@ -224,23 +224,23 @@ static struct sluice_channel *create(const struct sluice_channel_request *reques
 
 struct sluice_channel *sluice_channel_open(const struct sluice_channel_request *request)
 {
-	struct sluice_channel *channel = find(request->view.scope, &request->key);
+	struct sluice_channel *channel = find(request->access.scope, &request->key);
 
 	if (channel)
 		return attach(channel, request);
 	if (request->flags & SLUICE_OPEN_CREATE)
 		return create(request);
-	return ERR_PTR(may_see(&request->view) ? -ENOENT : -EACCES);
+	return ERR_PTR(may_lookup(&request->access) ? -ENOENT : -EACCES);
 }
 
-int sluice_channel_unlink(const struct sluice_scope_view *view,
+int sluice_channel_unlink(const struct sluice_scope_access *access,
 			  const struct sluice_channel_key *key)
 {
-	struct sluice_scope *scope = view->scope;
+	struct sluice_scope *scope = access->scope;
 	struct sluice_channel *channel;
 	bool was_persistent;
 
-	if (!may_see(view))
+	if (!may_lookup(access))
 		return -EACCES;
 	channel = find(scope, key);
 	if (!channel)
@@ -281,7 +281,7 @@ void sluice_channel_drop_persistent(struct sluice_scope *scope)
 /* ---- telling of channels ---- */
 
 /* Under the scope's lock. */
-static void inform(const struct sluice_channel *channel, struct sluice_channel_info *info)
+static void fill_info(const struct sluice_channel *channel, struct sluice_channel_info *info)
 {
 	*info = (struct sluice_channel_info) {
 		.kind = channel->key.kind,
@@ -291,21 +291,21 @@ static void inform(const struct sluice_channel *channel, struct sluice_channel_i
 		.gid = from_kgid_munged(current_user_ns(), channel->gid),
 	};
 	memcpy(info->name, channel->key.name, sizeof(info->name));
-	channel->kind->inform(channel, info);
+	channel->kind->fill_info(channel, info);
 }
 
-int sluice_channel_inform(const struct sluice_scope_view *view,
+int sluice_channel_get_info(const struct sluice_scope_access *access,
 			  const struct sluice_channel_key *key, struct sluice_channel_info *info)
 {
-	struct sluice_scope *scope = view->scope;
+	struct sluice_scope *scope = access->scope;
 	struct sluice_channel *channel;
 
-	if (!may_see(view))
+	if (!may_lookup(access))
 		return -EACCES;
 	spin_lock(&scope->lock);
 	channel = find_or_insert(scope, key, NULL);
 	if (channel)
-		inform(channel, info);
+		fill_info(channel, info);
 	spin_unlock(&scope->lock);
 	return channel ? 0 : -ENOENT;
 }
@@ -326,20 +326,20 @@ static struct rb_node *first_after(struct sluice_scope *scope, const struct slui
 	return found;
 }
 
-int sluice_channel_list(const struct sluice_scope_view *view,
+int sluice_channel_list(const struct sluice_scope_access *access,
 			const struct sluice_channel_key *key, struct sluice_channel_info *infos,
 			unsigned int most)
 {
-	struct sluice_scope *scope = view->scope;
+	struct sluice_scope *scope = access->scope;
 	struct rb_node *node;
 	unsigned int count = 0;
 
-	if (!may_see(view))
+	if (!may_lookup(access))
 		return -EACCES;
 	spin_lock(&scope->lock);
 	for (node = first_after(scope, key); node && count < most; node = rb_next(node))
 		if (channel_of(node)->key.name[0])
-			inform(channel_of(node), &infos[count++]);
+			fill_info(channel_of(node), &infos[count++]);
 	spin_unlock(&scope->lock);
 	return count;
 }

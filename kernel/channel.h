@@ -36,7 +36,7 @@ struct sluice_channel_kind {
 	struct sluice_channel *(*create)(const struct sluice_channel_request *request);
 	void (*free)(struct sluice_channel *channel);
 	/* Fills in what only the kind knows. Called under the scope's lock. */
-	void (*inform)(const struct sluice_channel *channel, struct sluice_channel_info *info);
+	void (*fill_info)(const struct sluice_channel *channel, struct sluice_channel_info *info);
 };
 
 struct sluice_channel_key {
@@ -67,7 +67,7 @@ struct sluice_channel {
 /* What an open asks for. */
 struct sluice_channel_request {
 	const struct sluice_channel_kind *kind;
-	struct sluice_scope_view view;
+	struct sluice_scope_access access;
 	struct sluice_channel_key key;
 	u32 flags;			/* SLUICE_OPEN_* */
 	umode_t mode;
@@ -90,15 +90,15 @@ struct sluice_channel *sluice_channel_open(const struct sluice_channel_request *
 void sluice_channel_put(struct sluice_channel *channel);
 
 /* 0, -ENOENT, -EACCES outside the scope, -EPERM for who does not own the channel. */
-int sluice_channel_unlink(const struct sluice_scope_view *view,
+int sluice_channel_unlink(const struct sluice_scope_access *access,
 			  const struct sluice_channel_key *key);
 
 /* 0, -ENOENT, -EACCES outside the scope. */
-int sluice_channel_inform(const struct sluice_scope_view *view,
+int sluice_channel_get_info(const struct sluice_scope_access *access,
 			  const struct sluice_channel_key *key, struct sluice_channel_info *info);
 
 /* Up to @most of those after @key, in order; their number, or -EACCES outside the scope. */
-int sluice_channel_list(const struct sluice_scope_view *view,
+int sluice_channel_list(const struct sluice_scope_access *access,
 			const struct sluice_channel_key *key, struct sluice_channel_info *infos,
 			unsigned int most);
 

@@ -12,7 +12,7 @@
 
 #include <uapi/linux/sluice.h>
 
-#include "argument.h"
+#include "user_struct.h"
 #include "channel.h"
 #include "ctl.h"
 #include "pipe.h"
@@ -37,7 +37,7 @@ static bool is_name(const u8 *name)
 	return !memchr(name, '/', length) && strcmp(name, ".") && strcmp(name, "..");
 }
 
-static int set_key(struct sluice_channel_key *key, u32 kind, const u8 *name)
+static int parse_key(struct sluice_channel_key *key, u32 kind, const u8 *name)
 {
 	if (!kind_of(kind) || !is_name(name))
 		return -EINVAL;
@@ -46,22 +46,22 @@ static int set_key(struct sluice_channel_key *key, u32 kind, const u8 *name)
 	return 0;
 }
 
-static int view_scope(struct sluice_scope_view *view, int fd)
+static int access_scope(struct sluice_scope_access *access, int fd)
 {
 	if (fd == SLUICE_SCOPE_SELF)
-		return sluice_scope_view_own(view);
-	return sluice_scope_view_fd(view, fd);
+		return sluice_scope_access_self(access);
+	return sluice_scope_access_fd(access, fd);
 }
 
-static int set_place(struct sluice_scope_view *view, struct sluice_channel_key *key, int scope_fd,
-		     u32 kind, const u8 *name)
+static int resolve_scope(struct sluice_scope_access *access, struct sluice_channel_key *key,
+			 int scope_fd, u32 kind, const u8 *name)
 {
-	int err = set_key(key, kind, name);
+	int err = parse_key(key, kind, name);
 
-	return err ?: view_scope(view, scope_fd);
+	return err ?: access_scope(access, scope_fd);
 }
 
-static bool is_sound(const struct sluice_open *open)
+static bool is_valid_open(const struct sluice_open *open)
 {
 	bool creates = open->flags & SLUICE_OPEN_CREATE;
 
@@ -96,12 +96,12 @@ static long ctl_open(struct sluice_open __user *user)
 	struct sluice_open open;
 	long ret;
 
-	ret = sluice_argument_copy(&open, sizeof(open), user);
+	ret = sluice_user_struct_copy(&open, sizeof(open), user);
 	if (ret)
 		return ret;
-	if (!is_sound(&open))
+	if (!is_valid_open(&open))
 		return -EINVAL;
-	ret = set_place(&request.view, &request.key, open.scope_fd, open.kind, open.name);
+	ret = resolve_scope(&request.access, &request.key, open.scope_fd, open.kind, open.name);
 	if (ret)
 		return ret;
 	request.kind = kind_of(open.kind);
@@ -109,55 +109,55 @@ static long ctl_open(struct sluice_open __user *user)
 	request.mode = open.mode;
 	request.capacity = open.capacity;
 	ret = open_file(&request);
-	sluice_scope_put(request.view.scope);
+	sluice_scope_put(request.access.scope);
 	return ret;
 }
 
 static long ctl_unlink(struct sluice_name __user *user)
 {
-	struct sluice_scope_view view;
+	struct sluice_scope_access access;
 	struct sluice_channel_key key;
 	struct sluice_name name;
 	long ret;
 
-	ret = sluice_argument_copy(&name, sizeof(name), user);
+	ret = sluice_user_struct_copy(&name, sizeof(name), user);
 	if (ret)
 		return ret;
 	if (name.size < sizeof(name) || name.flags)
 		return -EINVAL;
-	ret = set_place(&view, &key, name.scope_fd, name.kind, name.name);
+	ret = resolve_scope(&access, &key, name.scope_fd, name.kind, name.name);
 	if (ret)
 		return ret;
-	ret = sluice_channel_unlink(&view, &key);
-	sluice_scope_put(view.scope);
+	ret = sluice_channel_unlink(&access, &key);
+	sluice_scope_put(access.scope);
 	return ret;
 }
 
 static long ctl_info(struct sluice_info __user *user)
 {
-	struct sluice_scope_view view;
+	struct sluice_scope_access access;
 	struct sluice_channel_key key;
 	struct sluice_info info;
 	long ret;
 
-	ret = sluice_argument_copy(&info, sizeof(info), user);
+	ret = sluice_user_struct_copy(&info, sizeof(info), user);
 	if (ret)
 		return ret;
 	if (info.size < offsetofend(struct sluice_info, name) || info.flags)
 		return -EINVAL;
-	ret = set_place(&view, &key, info.scope_fd, info.kind, info.name);
+	ret = resolve_scope(&access, &key, info.scope_fd, info.kind, info.name);
 	if (ret)
 		return ret;
-	ret = sluice_channel_inform(&view, &key, &info.info);
-	sluice_scope_put(view.scope);
-	return ret ?: sluice_argument_return(user, &info, sizeof(info), info.size);
+	ret = sluice_channel_get_info(&access, &key, &info.info);
+	sluice_scope_put(access.scope);
+	return ret ?: sluice_user_struct_return(user, &info, sizeof(info), info.size);
 }
 
 /* The cursor may be no channel's, and at the beginning it is nothing at all. */
 static int set_cursor(struct sluice_channel_key *key, const struct sluice_list *list)
 {
 	if (list->kind)
-		return set_key(key, list->kind, list->name);
+		return parse_key(key, list->kind, list->name);
 	memset(key, 0, sizeof(*key));
 	return memchr_inv(list->name, 0, sizeof(list->name)) ? -EINVAL : 0;
 }
@@ -166,15 +166,15 @@ static long list_channels(struct sluice_list *list, const struct sluice_channel_
 {
 	unsigned int most = min_t(u32, list->count, SLUICE_LIST_MAX);
 	struct sluice_channel_info *infos;
-	struct sluice_scope_view view;
+	struct sluice_scope_access access;
 	long ret;
 
-	ret = view_scope(&view, list->scope_fd);
+	ret = access_scope(&access, list->scope_fd);
 	if (ret)
 		return ret;
 	infos = kcalloc(SLUICE_LIST_MAX, sizeof(*infos), GFP_KERNEL_ACCOUNT);
-	ret = infos ? sluice_channel_list(&view, key, infos, most) : -ENOMEM;
-	sluice_scope_put(view.scope);
+	ret = infos ? sluice_channel_list(&access, key, infos, most) : -ENOMEM;
+	sluice_scope_put(access.scope);
 	if (ret > 0 && copy_to_user(u64_to_user_ptr(list->entries), infos, ret * sizeof(*infos)))
 		ret = -EFAULT;
 	kfree(infos);
@@ -187,7 +187,7 @@ static long ctl_list(struct sluice_list __user *user)
 	struct sluice_list list;
 	long ret;
 
-	ret = sluice_argument_copy(&list, sizeof(list), user);
+	ret = sluice_user_struct_copy(&list, sizeof(list), user);
 	if (ret)
 		return ret;
 	if (list.size < sizeof(list) || list.flags ||
@@ -206,7 +206,7 @@ static long ctl_features(struct sluice_features __user *user)
 	u32 size;
 	long ret;
 
-	ret = sluice_argument_copy(&features, sizeof(features), user);
+	ret = sluice_user_struct_copy(&features, sizeof(features), user);
 	if (ret)
 		return ret;
 	size = min_t(u32, features.size, sizeof(features));
@@ -216,7 +216,7 @@ static long ctl_features(struct sluice_features __user *user)
 		.kinds = BIT(SLUICE_KIND_PIPE),
 		.open_flags = OPEN_FLAGS,
 	};
-	return sluice_argument_return(user, &features, sizeof(features), size);
+	return sluice_user_struct_return(user, &features, sizeof(features), size);
 }
 
 static long ctl_ioctl(struct file *file, unsigned int command, unsigned long argument)

@@ -10,10 +10,10 @@
 #include <linux/module.h>
 
 #include "ctl.h"
-#include "node.h"
+#include "chrdev.h"
 #include "pipe.h"
 #include "quota.h"
-#include "removal.h"
+#include "cgroup_release.h"
 #include "scope.h"
 
 static int __init sluice_init(void)
@@ -27,21 +27,21 @@ static int __init sluice_init(void)
 	err = sluice_pipe_init();
 	if (err)
 		goto exit_scope;
-	err = sluice_removal_init();
+	err = sluice_cgroup_release_init();
 	if (err)
 		goto exit_pipe;
-	err = sluice_node_init();
+	err = sluice_chrdev_init();
 	if (err)
-		goto exit_removal;
+		goto exit_cgroup_release;
 	err = sluice_ctl_init();
 	if (err)
-		goto exit_node;
+		goto exit_chrdev;
 	return 0;
 
-exit_node:
-	sluice_node_exit();
-exit_removal:
-	sluice_removal_exit();
+exit_chrdev:
+	sluice_chrdev_exit();
+exit_cgroup_release:
+	sluice_cgroup_release_exit();
 exit_pipe:
 	sluice_pipe_exit();
 exit_scope:
@@ -52,8 +52,8 @@ exit_scope:
 static void __exit sluice_exit(void)
 {
 	sluice_ctl_exit();
-	sluice_node_exit();
-	sluice_removal_exit();
+	sluice_chrdev_exit();
+	sluice_cgroup_release_exit();
 	sluice_pipe_exit();
 	sluice_scope_exit();
 }

@@ -19,11 +19,11 @@
 
 #include <uapi/linux/sluice.h>
 
-#include "argument.h"
+#include "user_struct.h"
 #include "channel.h"
 #include "compat.h"
 #include "pipe.h"
-#include "pipe_ring.h"
+#include "pipe_buffer.h"
 #include "scope.h"
 #include "wait.h"
 
@@ -36,7 +36,7 @@ MODULE_PARM_DESC(pipe_max_size, "The largest capacity of a pipe without CAP_SYS_
 
 static struct kmem_cache *pipe_cache;
 
-static bool never_waits(const struct kiocb *iocb)
+static bool is_nonblocking(const struct kiocb *iocb)
 {
 	return (iocb->ki_flags & IOCB_NOWAIT) || (iocb->ki_filp->f_flags & O_NONBLOCK);
 }
@@ -78,7 +78,7 @@ static ssize_t pipe_read_iter(struct kiocb *iocb, struct iov_iter *to)
 		return 0;
 
 	for (;;) {
-		if (sluice_pipe_promises_bytes(pipe)) {
+		if (sluice_pipe_maybe_readable(pipe)) {
 			ret = read_some(pipe, iocb, to);
 			if (ret)
 				break;
@@ -89,7 +89,7 @@ static ssize_t pipe_read_iter(struct kiocb *iocb, struct iov_iter *to)
 				continue;
 			break;
 		}
-		if (never_waits(iocb)) {
+		if (is_nonblocking(iocb)) {
 			ret = -EAGAIN;
 			break;
 		}
@@ -119,7 +119,7 @@ static ssize_t write_some(struct sluice_pipe *pipe, const struct kiocb *iocb,
 	return ret;
 }
 
-int sluice_pipe_broken(bool signal)
+int sluice_pipe_epipe(bool signal)
 {
 	if (signal)
 		send_sig(SIGPIPE, current, 0);
@@ -139,17 +139,17 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 		size_t wanted = min_t(size_t, iov_iter_count(from), PIPE_BUF);
 
 		if (!READ_ONCE(pipe->readers)) {
-			ret = sluice_pipe_broken(!(iocb->ki_flags & IOCB_NOSIGNAL));
+			ret = sluice_pipe_epipe(!(iocb->ki_flags & IOCB_NOSIGNAL));
 			break;
 		}
-		if (sluice_pipe_promises_room(pipe, whole)) {
+		if (sluice_pipe_maybe_writable(pipe, whole)) {
 			ret = write_some(pipe, iocb, from, whole);
 			if (ret < 0)
 				break;
 			written += ret;
 			continue;
 		}
-		if (never_waits(iocb)) {
+		if (is_nonblocking(iocb)) {
 			ret = -EAGAIN;
 			break;
 		}
@@ -187,7 +187,7 @@ static __poll_t pipe_poll(struct file *file, poll_table *wait)
 		if (sluice_pipe_is_readable(pipe))
 			events |= EPOLLIN | EPOLLRDNORM;
 		if (!READ_ONCE(pipe->writers) &&
-		    READ_ONCE(pipe->writers_joined) != end->writers_joined_before)
+		    READ_ONCE(pipe->writer_opens) != end->writer_opens_before)
 			events |= EPOLLHUP;
 	}
 	if (file->f_mode & FMODE_WRITE) {
@@ -223,7 +223,7 @@ static long change_setting(struct sluice_endpoint *end, unsigned int number,
 			   struct sluice_setting __user *user)
 {
 	struct sluice_setting setting;
-	long ret = sluice_argument_copy(&setting, sizeof(setting), user);
+	long ret = sluice_user_struct_copy(&setting, sizeof(setting), user);
 
 	if (ret)
 		return ret;
@@ -238,12 +238,12 @@ static long change_setting(struct sluice_endpoint *end, unsigned int number,
 	return put_user((u64)ret, &user->value);
 }
 
-static long tell_info(struct sluice_endpoint *end, struct sluice_pipe_info __user *user)
+static long get_info(struct sluice_endpoint *end, struct sluice_pipe_info __user *user)
 {
 	struct sluice_pipe *pipe = end->pipe;
 	struct sluice_pipe_info info;
 	u32 size;
-	int err = sluice_argument_copy(&info, sizeof(info), user);
+	int err = sluice_user_struct_copy(&info, sizeof(info), user);
 
 	if (err)
 		return err;
@@ -258,10 +258,10 @@ static long tell_info(struct sluice_endpoint *end, struct sluice_pipe_info __use
 		.bytes = sluice_pipe_bytes(pipe),
 		.spin_limit_ns = READ_ONCE(end->spin.limit_ns),
 		.pages_allocated = READ_ONCE(pipe->pages_allocated),
-		.pages_moved_in = READ_ONCE(pipe->pages_moved_in),
-		.pages_moved_out = READ_ONCE(pipe->pages_moved_out),
+		.pages_spliced_in = READ_ONCE(pipe->pages_spliced_in),
+		.pages_spliced_out = READ_ONCE(pipe->pages_spliced_out),
 	};
-	return sluice_argument_return(user, &info, sizeof(info), size);
+	return sluice_user_struct_return(user, &info, sizeof(info), size);
 }
 
 static long pipe_ioctl(struct file *file, unsigned int command, unsigned long argument)
@@ -280,7 +280,7 @@ static long pipe_ioctl(struct file *file, unsigned int command, unsigned long ar
 	case _IOC_NR(SLUICE_PIPE_SET_SPIN):
 		return change_setting(end, _IOC_NR(command), user);
 	case _IOC_NR(SLUICE_PIPE_INFO):
-		return tell_info(end, user);
+		return get_info(end, user);
 	default:
 		return -ENOTTY;
 	}
@@ -319,7 +319,7 @@ static struct sluice_channel *pipe_create(const struct sluice_channel_request *r
 	pipe = kmem_cache_alloc(pipe_cache, SLUICE_QUOTA_GFP);
 	if (!pipe)
 		return ERR_PTR(-ENOMEM);
-	err = sluice_pipe_ring_init(pipe, slots);
+	err = sluice_pipe_buffer_init(pipe, slots);
 	if (err)
 		goto free_pipe;
 	err = sluice_channel_init(&pipe->channel, request, sluice_pipe_capacity(pipe));
@@ -327,14 +327,14 @@ static struct sluice_channel *pipe_create(const struct sluice_channel_request *r
 		goto free_ring;
 	pipe->readers = 0;
 	pipe->writers = 0;
-	pipe->readers_joined = 0;
-	pipe->writers_joined = 0;
+	pipe->reader_opens = 0;
+	pipe->writer_opens = 0;
 	pipe->readers_async = NULL;
 	pipe->writers_async = NULL;
 	return &pipe->channel;
 
 free_ring:
-	sluice_pipe_ring_free(pipe);
+	sluice_pipe_buffer_free(pipe);
 free_pipe:
 	kmem_cache_free(pipe_cache, pipe);
 	return ERR_PTR(err);
@@ -344,11 +344,11 @@ static void pipe_free(struct sluice_channel *channel)
 {
 	struct sluice_pipe *pipe = pipe_of(channel);
 
-	sluice_pipe_ring_free(pipe);
+	sluice_pipe_buffer_free(pipe);
 	kmem_cache_free(pipe_cache, pipe);
 }
 
-static void pipe_inform(const struct sluice_channel *channel, struct sluice_channel_info *info)
+static void pipe_fill_info(const struct sluice_channel *channel, struct sluice_channel_info *info)
 {
 	const struct sluice_pipe *pipe = pipe_of(channel);
 
@@ -362,7 +362,7 @@ const struct sluice_channel_kind sluice_pipe_kind = {
 	.number	= SLUICE_KIND_PIPE,
 	.create	= pipe_create,
 	.free	= pipe_free,
-	.inform	= pipe_inform,
+	.fill_info	= pipe_fill_info,
 };
 
 /*
@@ -398,8 +398,8 @@ static void leave(struct sluice_pipe *pipe, fmode_t mode)
 static int join(struct sluice_endpoint *end, fmode_t mode, bool nonblock)
 {
 	struct sluice_pipe *pipe = end->pipe;
-	unsigned int *joined = mode & FMODE_READ ? &pipe->writers_joined : &pipe->readers_joined;
-	unsigned int joined_before;
+	unsigned int *joined = mode & FMODE_READ ? &pipe->writer_opens : &pipe->reader_opens;
+	unsigned int opens_before;
 	bool alone;
 
 	spin_lock(&pipe->lock);
@@ -409,21 +409,21 @@ static int join(struct sluice_endpoint *end, fmode_t mode, bool nonblock)
 	}
 	if (mode & FMODE_READ) {
 		WRITE_ONCE(pipe->readers, pipe->readers + 1);
-		WRITE_ONCE(pipe->readers_joined, pipe->readers_joined + 1);
+		WRITE_ONCE(pipe->reader_opens, pipe->reader_opens + 1);
 	}
 	if (mode & FMODE_WRITE) {
 		WRITE_ONCE(pipe->writers, pipe->writers + 1);
-		WRITE_ONCE(pipe->writers_joined, pipe->writers_joined + 1);
+		WRITE_ONCE(pipe->writer_opens, pipe->writer_opens + 1);
 	}
 	alone = !pipe->readers || !pipe->writers;
-	joined_before = *joined;
-	end->writers_joined_before = pipe->writers_joined - !(alone && nonblock);
+	opens_before = *joined;
+	end->writer_opens_before = pipe->writer_opens - !(alone && nonblock);
 	spin_unlock(&pipe->lock);
-	sluice_wait_wake_all(&pipe->partners);
+	sluice_wait_wake_all(&pipe->open_wait);
 
 	if (!alone || nonblock)
 		return 0;
-	if (wait_event_interruptible(pipe->partners, READ_ONCE(*joined) != joined_before)) {
+	if (wait_event_interruptible(pipe->open_wait, READ_ONCE(*joined) != opens_before)) {
 		leave(pipe, mode);
 		return -ERESTARTSYS;
 	}
@@ -488,11 +488,11 @@ static int pipe_open(struct inode *inode, struct file *file)
 
 	if (!(file->f_mode & (FMODE_READ | FMODE_WRITE)))
 		return -EINVAL;
-	err = sluice_scope_view_own(&request.view);
+	err = sluice_scope_access_self(&request.access);
 	if (err)
 		return err;
 	end = endpoint_open(&request, file->f_mode, file->f_flags & O_NONBLOCK);
-	sluice_scope_put(request.view.scope);
+	sluice_scope_put(request.access.scope);
 	return IS_ERR(end) ? PTR_ERR(end) : set_up_file(file, end);
 }
 
@@ -553,7 +553,7 @@ static void pipe_construct(void *memory)
 	spin_lock_init(&pipe->lock);
 	mutex_init(&pipe->read_mutex);
 	mutex_init(&pipe->write_mutex);
-	init_waitqueue_head(&pipe->partners);
+	init_waitqueue_head(&pipe->open_wait);
 	init_waitqueue_head(&pipe->readable);
 	init_waitqueue_head(&pipe->writable);
 }

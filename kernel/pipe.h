@@ -9,7 +9,7 @@
  * open.
  *
  * An endpoint is one open file. It carries what belongs to the opener alone: what it has learned of
- * spinning, and whether a hang-up is news to it. The bytes are in pipe_ring.h, moving whole pages
+ * spinning, and whether a hang-up is news to it. The bytes are in pipe_buffer.h, moving whole pages
  * to and from pipe(2) is in pipe_splice.c.
  */
 #ifndef SLUICE_PIPE_H
@@ -18,17 +18,17 @@
 #include <linux/fs.h>
 
 #include "channel.h"
-#include "pipe_ring.h"
+#include "pipe_buffer.h"
 #include "wait.h"
 
 struct sluice_endpoint {
 	struct sluice_pipe *pipe;
 	struct sluice_spin spin;
 	/*
-	 * What writers_joined was when this end was opened without waiting and found no writer:
+	 * What writer_opens was when this end was opened without waiting and found no writer:
 	 * until it moves, poll does not report a hang-up. Otherwise a number that it no longer is.
 	 */
-	unsigned int writers_joined_before;
+	unsigned int writer_opens_before;
 };
 
 extern const struct file_operations sluice_pipe_fops;
@@ -43,7 +43,7 @@ static inline struct sluice_endpoint *sluice_pipe_endpoint(struct file *file)
 }
 
 /* Answers a write when nobody reads. */
-int sluice_pipe_broken(bool signal);
+int sluice_pipe_epipe(bool signal);
 
 ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position, struct pipe_inode_info *out,
 				size_t length, unsigned int flags);

@@ -3,8 +3,8 @@
  * Moving bytes between our pipe and pipe(2), which splice(2) and sendfile(2) do.
  *
  * Whole pages move by reference. Two locks are in play, the mutex of one side of ours and the mutex
- * of theirs, and users of both may be made to wait. So neither is waited for while the other is
- * held: theirs first, ours only tried, and when that fails theirs is let go before waiting.
+ * of other_pipe, and users of both may be made to wait. So neither is waited for while the other is
+ * held: other_pipe first, ours only tried, and when that fails other_pipe is let go before waiting.
  */
 #include <linux/bvec.h>
 #include <linux/fs.h>
@@ -29,13 +29,13 @@ static const struct pipe_buf_operations page_operations = {
 	.get		= generic_pipe_buf_get,
 };
 
-static bool refuses_to_wait(const struct file *file, unsigned int flags)
+static bool is_nonblocking(const struct file *file, unsigned int flags)
 {
 	return (flags & SPLICE_F_NONBLOCK) || (file->f_flags & O_NONBLOCK);
 }
 
 /* Waits for the holder of @mutex to leave it. */
-static int wait_for_turn(struct mutex *mutex)
+static int wait_mutex(struct mutex *mutex)
 {
 	if (signal_pending(current) || mutex_lock_interruptible(mutex))
 		return -ERESTARTSYS;
@@ -43,26 +43,27 @@ static int wait_for_turn(struct mutex *mutex)
 	return 0;
 }
 
-static bool has_space(const struct pipe_inode_info *theirs)
+static bool has_space(const struct pipe_inode_info *other_pipe)
 {
-	return !pipe_full(READ_ONCE(theirs->head), READ_ONCE(theirs->tail),
-			  READ_ONCE(theirs->max_usage));
+	return !pipe_full(READ_ONCE(other_pipe->head), READ_ONCE(other_pipe->tail),
+			  READ_ONCE(other_pipe->max_usage));
 }
 
 /* Hands over what is there, page by page; both mutexes are held. */
-static ssize_t hand_over(struct sluice_pipe *pipe, struct pipe_inode_info *theirs, size_t length)
+static ssize_t splice_out(struct sluice_pipe *pipe, struct pipe_inode_info *other_pipe,
+			  size_t length)
 {
 	size_t moved = 0;
 
-	while (moved < length && has_space(theirs)) {
+	while (moved < length && has_space(other_pipe)) {
 		struct pipe_buffer buffer = { .ops = &page_operations };
-		ssize_t bytes = sluice_pipe_take_page(pipe, length - moved, &buffer.page);
+		ssize_t bytes = sluice_pipe_detach_page(pipe, length - moved, &buffer.page);
 		ssize_t err;
 
 		if (bytes <= 0)
 			return moved ?: bytes;
 		buffer.len = bytes;
-		err = add_to_pipe(theirs, &buffer);
+		err = add_to_pipe(other_pipe, &buffer);
 		if (err < 0)
 			return moved ?: err;
 		moved += bytes;
@@ -71,47 +72,47 @@ static ssize_t hand_over(struct sluice_pipe *pipe, struct pipe_inode_info *their
 }
 
 /* Who has waited for bytes and leaves some, or does not come to take any, tells the next. */
-static void pass_on_bytes(struct sluice_pipe *pipe, bool waited)
+static void wake_next_reader(struct sluice_pipe *pipe, bool waited)
 {
 	if (waited && sluice_pipe_is_readable(pipe))
 		sluice_wait_wake_one(&pipe->readable, EPOLLIN | EPOLLRDNORM);
 }
 
 /*
- * Waits, with no mutex held, for whatever kept hand_over() from moving anything. For space in
- * theirs not exclusively, since the kernel's own waiters do not pass a wake-up on for us.
+ * Waits, with no mutex held, for whatever kept splice_out() from moving anything. For space in
+ * other_pipe not exclusively, since the kernel's own waiters do not pass a wake-up on for us.
  */
-static int wait_to_hand_over(struct sluice_endpoint *end, struct pipe_inode_info *theirs,
+static int wait_to_splice_out(struct sluice_endpoint *end, struct pipe_inode_info *other_pipe,
 			     bool *waited)
 {
 	struct sluice_pipe *pipe = end->pipe;
 
-	if (!has_space(theirs)) {
-		pass_on_bytes(pipe, *waited);
+	if (!has_space(other_pipe)) {
+		wake_next_reader(pipe, *waited);
 		*waited = false;
-		return wait_event_interruptible(theirs->wr_wait, has_space(theirs) ||
-						!READ_ONCE(theirs->readers));
+		return wait_event_interruptible(other_pipe->wr_wait, has_space(other_pipe) ||
+						!READ_ONCE(other_pipe->readers));
 	}
 	if (sluice_pipe_is_readable(pipe))
-		return wait_for_turn(&pipe->read_mutex);
+		return wait_mutex(&pipe->read_mutex);
 	*waited = true;
 	return sluice_wait_until(pipe->readable,
 				 sluice_pipe_is_readable(pipe) || !READ_ONCE(pipe->writers),
 				 &end->spin);
 }
 
-static ssize_t splice_out(struct sluice_endpoint *end, struct pipe_inode_info *theirs,
-			  size_t length, bool never_waits, bool *waited)
+static ssize_t splice_out_wait(struct sluice_endpoint *end, struct pipe_inode_info *other_pipe,
+			  size_t length, bool is_nonblocking, bool *waited)
 {
 	struct sluice_pipe *pipe = end->pipe;
 
 	for (;;) {
 		ssize_t ret;
 
-		if (!theirs->readers)
-			return sluice_pipe_broken(true);
+		if (!other_pipe->readers)
+			return sluice_pipe_epipe(true);
 		if (mutex_trylock(&pipe->read_mutex)) {
-			ret = hand_over(pipe, theirs, length);
+			ret = splice_out(pipe, other_pipe, length);
 			mutex_unlock(&pipe->read_mutex);
 			if (ret)
 				return ret;
@@ -120,12 +121,12 @@ static ssize_t splice_out(struct sluice_endpoint *end, struct pipe_inode_info *t
 		    !sluice_pipe_is_readable(pipe))
 			return 0;
 		/* To wait for one's turn is not to wait for bytes or for space. */
-		if (never_waits && !(sluice_pipe_is_readable(pipe) && has_space(theirs)))
+		if (is_nonblocking && !(sluice_pipe_is_readable(pipe) && has_space(other_pipe)))
 			return -EAGAIN;
 
-		pipe_unlock(theirs);
-		ret = wait_to_hand_over(end, theirs, waited);
-		pipe_lock(theirs);
+		pipe_unlock(other_pipe);
+		ret = wait_to_splice_out(end, other_pipe, waited);
+		pipe_lock(other_pipe);
 		if (ret)
 			return ret;
 	}
@@ -135,14 +136,15 @@ static ssize_t splice_out(struct sluice_endpoint *end, struct pipe_inode_info *t
  * Called with their mutex held, and returns so. (Not called by sendfile(2), which wants a file that
  * can seek and has a pipe of its own that it does not lock.)
  */
-ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position, struct pipe_inode_info *theirs,
-				size_t length, unsigned int flags)
+ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position,
+				struct pipe_inode_info *other_pipe, size_t length,
+				unsigned int flags)
 {
 	struct sluice_endpoint *end = sluice_pipe_endpoint(in);
 	bool waited = false;
-	ssize_t ret = splice_out(end, theirs, length, refuses_to_wait(in, flags), &waited);
+	ssize_t ret = splice_out_wait(end, other_pipe, length, is_nonblocking(in, flags), &waited);
 
-	pass_on_bytes(end->pipe, waited);
+	wake_next_reader(end->pipe, waited);
 	return ret;
 }
 
@@ -162,8 +164,8 @@ struct transfer {
 	bool stalled;		/* it ended because our side would have had to wait */
 };
 
-/* Takes over one buffer of theirs, whose mutex is held. Bytes, or -EAGAIN and stalled. */
-static int take_over(struct pipe_inode_info *theirs, struct pipe_buffer *buffer,
+/* Takes over one buffer of other_pipe, whose mutex is held. Bytes, or -EAGAIN and stalled. */
+static int splice_in(struct pipe_inode_info *other_pipe, struct pipe_buffer *buffer,
 		     struct splice_desc *sd)
 {
 	struct transfer *transfer = sd->u.data;
@@ -172,10 +174,10 @@ static int take_over(struct pipe_inode_info *theirs, struct pipe_buffer *buffer,
 	ssize_t ret = 0;
 
 	if (!READ_ONCE(pipe->readers))
-		return sluice_pipe_broken(true);
+		return sluice_pipe_epipe(true);
 	if (mutex_trylock(&pipe->write_mutex)) {
 		if (length == PAGE_SIZE && !buffer->offset &&
-		    sluice_pipe_give_page(pipe, buffer->page))
+		    sluice_pipe_attach_page(pipe, buffer->page))
 			ret = length;
 		else
 			ret = copy_buffer(pipe, buffer, length);
@@ -186,21 +188,21 @@ static int take_over(struct pipe_inode_info *theirs, struct pipe_buffer *buffer,
 	return ret ?: -EAGAIN;
 }
 
-/* Waits, with no mutex held, for whatever kept take_over() from moving anything. */
-static int wait_to_take_over(struct sluice_endpoint *end, bool *waited)
+/* Waits, with no mutex held, for whatever kept splice_in() from moving anything. */
+static int wait_to_splice_in(struct sluice_endpoint *end, bool *waited)
 {
 	struct sluice_pipe *pipe = end->pipe;
 
 	if (sluice_pipe_room(pipe))
-		return wait_for_turn(&pipe->write_mutex);
+		return wait_mutex(&pipe->write_mutex);
 	*waited = true;
 	return sluice_wait_until(pipe->writable,
 				 sluice_pipe_is_writable(pipe) || !READ_ONCE(pipe->readers),
 				 &end->spin);
 }
 
-/* Goes on until theirs is empty: what it held can all be had, if need be by waiting for room. */
-ssize_t sluice_pipe_splice_write(struct pipe_inode_info *theirs, struct file *out,
+/* Goes on until the other pipe is empty, waiting for room if need be. */
+ssize_t sluice_pipe_splice_write(struct pipe_inode_info *other_pipe, struct file *out,
 				 loff_t *position, size_t length, unsigned int flags)
 {
 	struct sluice_endpoint *end = sluice_pipe_endpoint(out);
@@ -216,9 +218,9 @@ ssize_t sluice_pipe_splice_write(struct pipe_inode_info *theirs, struct file *ou
 
 	do {
 		transfer.stalled = false;
-		pipe_lock(theirs);
-		ret = __splice_from_pipe(theirs, &sd, take_over);
-		pipe_unlock(theirs);
+		pipe_lock(other_pipe);
+		ret = __splice_from_pipe(other_pipe, &sd, splice_in);
+		pipe_unlock(other_pipe);
 		if (ret > 0) {
 			moved += ret;
 			sd.flags |= SPLICE_F_NONBLOCK;	/* no longer worth waiting for more */
@@ -226,9 +228,9 @@ ssize_t sluice_pipe_splice_write(struct pipe_inode_info *theirs, struct file *ou
 		if (!transfer.stalled)
 			break;
 		/* To wait for one's turn is not to wait for room. */
-		if (refuses_to_wait(out, flags) && !sluice_pipe_room(pipe))
+		if (is_nonblocking(out, flags) && !sluice_pipe_room(pipe))
 			break;
-		ret = wait_to_take_over(end, &waited);
+		ret = wait_to_splice_in(end, &waited);
 	} while (!ret);
 
 	if (waited && sluice_pipe_is_writable(pipe))

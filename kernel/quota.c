@@ -36,7 +36,7 @@ struct sluice_quota_user {
 	kuid_t uid;
 	u64 root;		/* the cgroup that is the root of the user's cgroup namespace */
 	refcount_t refs;	/* charges; the last put is under users_lock */
-	struct sluice_quota_use use;
+	struct sluice_quota_usage usage;
 };
 
 static DEFINE_SPINLOCK(users_lock);	/* protects the tree of users */
@@ -50,85 +50,85 @@ static bool fits(s64 taken, u64 now, u64 most)
 	return !taken || now <= most;
 }
 
-static bool take(struct sluice_quota_use *use, s64 channels, s64 bytes, u64 most_channels,
+static bool try_charge(struct sluice_quota_usage *usage, s64 channels, s64 bytes, u64 most_channels,
 		 u64 most_bytes)
 {
-	u64 channels_now = atomic64_add_return(channels, &use->channels);
-	u64 bytes_now = atomic64_add_return(bytes, &use->bytes);
+	u64 channels_now = atomic64_add_return(channels, &usage->channels);
+	u64 bytes_now = atomic64_add_return(bytes, &usage->bytes);
 
 	if (fits(channels, channels_now, most_channels) && fits(bytes, bytes_now, most_bytes))
 		return true;
-	atomic64_sub(channels, &use->channels);
-	atomic64_sub(bytes, &use->bytes);
+	atomic64_sub(channels, &usage->channels);
+	atomic64_sub(bytes, &usage->bytes);
 	return false;
 }
 
-static void give_back(struct sluice_quota_use *use, s64 channels, s64 bytes)
+static void uncharge(struct sluice_quota_usage *usage, s64 channels, s64 bytes)
 {
-	atomic64_sub(channels, &use->channels);
-	atomic64_sub(bytes, &use->bytes);
+	atomic64_sub(channels, &usage->channels);
+	atomic64_sub(bytes, &usage->bytes);
 }
 
 /* From @scope up to the root, or to @end, which is left out. */
-static void give_back_scopes(struct sluice_scope *scope, struct sluice_scope *end, s64 channels,
+static void uncharge_scopes(struct sluice_scope *scope, struct sluice_scope *end, s64 channels,
 			     s64 bytes)
 {
 	for (; scope != end; scope = scope->parent)
-		give_back(&scope->use, channels, bytes);
+		uncharge(&scope->usage, channels, bytes);
 }
 
 /*
  * The root is counted and not limited: if it were, a cgroup with all that it may have would leave
  * nothing to the others.
  */
-static bool take_scope(struct sluice_scope *scope, s64 channels, s64 bytes)
+static bool try_charge_scope(struct sluice_scope *scope, s64 channels, s64 bytes)
 {
 	if (!scope->parent)
-		return take(&scope->use, channels, bytes, U64_MAX, U64_MAX);
-	return take(&scope->use, channels, bytes, READ_ONCE(scope_max_channels),
+		return try_charge(&scope->usage, channels, bytes, U64_MAX, U64_MAX);
+	return try_charge(&scope->usage, channels, bytes, READ_ONCE(scope_max_channels),
 		    READ_ONCE(scope_max_bytes));
 }
 
-static int take_scopes(struct sluice_scope *scope, s64 channels, s64 bytes)
+static int try_charge_scopes(struct sluice_scope *scope, s64 channels, s64 bytes)
 {
 	struct sluice_scope *at;
 
 	for (at = scope; at; at = at->parent) {
-		if (take_scope(at, channels, bytes))
+		if (try_charge_scope(at, channels, bytes))
 			continue;
-		give_back_scopes(scope, at, channels, bytes);
+		uncharge_scopes(scope, at, channels, bytes);
 		return -ENOSPC;
 	}
 	return 0;
 }
 
-static int take_user(struct sluice_quota_user *user, s64 channels, s64 bytes)
+static int try_charge_user(struct sluice_quota_user *user, s64 channels, s64 bytes)
 {
-	if (take(&user->use, channels, bytes, READ_ONCE(user_max_channels),
+	if (try_charge(&user->usage, channels, bytes, READ_ONCE(user_max_channels),
 		 READ_ONCE(user_max_bytes)))
 		return 0;
 	if (!capable(CAP_SYS_RESOURCE))
 		return -EDQUOT;
-	take(&user->use, channels, bytes, U64_MAX, U64_MAX);
+	try_charge(&user->usage, channels, bytes, U64_MAX, U64_MAX);
 	return 0;
 }
 
-static int take_all(struct sluice_quota_charge *charge, s64 channels, s64 bytes)
+static int try_charge_all(struct sluice_quota_charge *charge, s64 channels, s64 bytes)
 {
-	int err = take_scopes(charge->scope, channels, bytes);
+	int err = try_charge_scopes(charge->scope, channels, bytes);
 
 	if (err)
 		return err;
-	err = take_user(charge->user, channels, bytes);
+	err = try_charge_user(charge->user, channels, bytes);
 	if (err)
-		give_back_scopes(charge->scope, NULL, channels, bytes);
+		uncharge_scopes(charge->scope, NULL, channels, bytes);
 	return err;
 }
 
-static void give_back_all(struct sluice_quota_charge *charge, s64 channels, s64 bytes)
+static void uncharge_all(struct sluice_quota_charge *charge, s64 channels, s64 bytes)
 {
-	give_back_scopes(charge->scope, NULL, channels, bytes);
-	give_back(&charge->user->use, channels, bytes);
+	uncharge_scopes(charge->scope, NULL, channels, bytes);
+	uncharge(&charge->user->usage, channels, bytes);
 }
 
 /* ---- users ---- */
@@ -138,8 +138,8 @@ static bool goes_before(const struct sluice_quota_user *a, const struct sluice_q
 	return a->root != b->root ? a->root < b->root : uid_lt(a->uid, b->uid);
 }
 
-/* The one who is like @fresh, with a reference; @fresh itself if there is none. */
-static struct sluice_quota_user *find_or_insert(struct sluice_quota_user *fresh)
+/* The one who is like @new, with a reference; @new itself if there is none. */
+static struct sluice_quota_user *find_or_insert(struct sluice_quota_user *new)
 {
 	struct rb_node **link = &users.rb_node, *parent = NULL;
 
@@ -147,34 +147,34 @@ static struct sluice_quota_user *find_or_insert(struct sluice_quota_user *fresh)
 		struct sluice_quota_user *user = rb_entry(*link, struct sluice_quota_user, node);
 
 		parent = *link;
-		if (goes_before(fresh, user)) {
+		if (goes_before(new, user)) {
 			link = &parent->rb_left;
-		} else if (goes_before(user, fresh)) {
+		} else if (goes_before(user, new)) {
 			link = &parent->rb_right;
 		} else {
 			refcount_inc(&user->refs);
 			return user;
 		}
 	}
-	rb_link_node(&fresh->node, parent, link);
-	rb_insert_color(&fresh->node, &users);
-	return fresh;
+	rb_link_node(&new->node, parent, link);
+	rb_insert_color(&new->node, &users);
+	return new;
 }
 
 static struct sluice_quota_user *user_get_self(void)
 {
-	struct sluice_quota_user *user, *fresh = kzalloc(sizeof(*fresh), SLUICE_QUOTA_GFP);
+	struct sluice_quota_user *user, *new = kzalloc(sizeof(*new), SLUICE_QUOTA_GFP);
 
-	if (!fresh)
+	if (!new)
 		return NULL;
-	fresh->uid = current_fsuid();
-	fresh->root = cgroup_id(current->nsproxy->cgroup_ns->root_cset->dfl_cgrp);
-	refcount_set(&fresh->refs, 1);
+	new->uid = current_fsuid();
+	new->root = cgroup_id(current->nsproxy->cgroup_ns->root_cset->dfl_cgrp);
+	refcount_set(&new->refs, 1);
 	spin_lock(&users_lock);
-	user = find_or_insert(fresh);
+	user = find_or_insert(new);
 	spin_unlock(&users_lock);
-	if (user != fresh)
-		kfree(fresh);
+	if (user != new)
+		kfree(new);
 	return user;
 }
 
@@ -202,7 +202,7 @@ int sluice_quota_charge(struct sluice_quota_charge *charge, struct sluice_scope 
 	charge->user = user_get_self();
 	if (!charge->user)
 		return -ENOMEM;
-	err = take_all(charge, 1, bytes);
+	err = try_charge_all(charge, 1, bytes);
 	if (err)
 		user_put(charge->user);
 	return err;
@@ -210,7 +210,7 @@ int sluice_quota_charge(struct sluice_quota_charge *charge, struct sluice_scope 
 
 void sluice_quota_uncharge(struct sluice_quota_charge *charge)
 {
-	give_back_all(charge, 1, charge->bytes);
+	uncharge_all(charge, 1, charge->bytes);
 	user_put(charge->user);
 }
 
@@ -219,9 +219,9 @@ int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes)
 	int err = 0;
 
 	if (bytes > charge->bytes)
-		err = take_all(charge, 0, bytes - charge->bytes);
+		err = try_charge_all(charge, 0, bytes - charge->bytes);
 	else
-		give_back_all(charge, 0, charge->bytes - bytes);
+		uncharge_all(charge, 0, charge->bytes - bytes);
 	if (!err)
 		charge->bytes = bytes;
 	return err;

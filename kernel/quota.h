@@ -28,7 +28,7 @@
 struct sluice_quota_user;
 struct sluice_scope;
 
-struct sluice_quota_use {
+struct sluice_quota_usage {
 	atomic64_t channels;
 	atomic64_t bytes;
 };

@@ -58,10 +58,10 @@ static struct cgroup *own_cgroup_get(void)
 }
 
 /*
- * The scope of @cgroup with a reference; if there is none, @fresh in its place, or NULL without a
- * @fresh. The table's lock is held.
+ * The scope of @cgroup with a reference; if there is none, @new in its place, or NULL without a
+ * @new. The table's lock is held.
  */
-static struct sluice_scope *find_or_insert(struct cgroup *cgroup, struct sluice_scope *fresh)
+static struct sluice_scope *find_or_insert(struct cgroup *cgroup, struct sluice_scope *new)
 {
 	struct rb_node **link = &table.rb_node, *parent = NULL;
 
@@ -75,11 +75,11 @@ static struct sluice_scope *find_or_insert(struct cgroup *cgroup, struct sluice_
 		parent = *link;
 		link = cgroup < scope->cgroup ? &parent->rb_left : &parent->rb_right;
 	}
-	if (fresh) {
-		rb_link_node(&fresh->node, parent, link);
-		rb_insert_color(&fresh->node, &table);
+	if (new) {
+		rb_link_node(&new->node, parent, link);
+		rb_insert_color(&new->node, &table);
 	}
-	return fresh;
+	return new;
 }
 
 /* The new scope takes over the caller's reference to @parent. */
@@ -92,8 +92,8 @@ static struct sluice_scope *scope_create(struct cgroup *cgroup, struct sluice_sc
 	cgroup_get(cgroup);
 	scope->cgroup = cgroup;
 	scope->parent = parent;
-	atomic64_set(&scope->use.channels, 0);
-	atomic64_set(&scope->use.bytes, 0);
+	atomic64_set(&scope->usage.channels, 0);
+	atomic64_set(&scope->usage.bytes, 0);
 	refcount_set(&scope->refs, 1);
 	scope->channels = RB_ROOT;
 	INIT_LIST_HEAD(&scope->persistent);
@@ -109,21 +109,21 @@ static void scope_free(struct sluice_scope *scope)
 /* Takes over the caller's reference to @parent. */
 static struct sluice_scope *find_or_create(struct cgroup *cgroup, struct sluice_scope *parent)
 {
-	struct sluice_scope *scope = sluice_scope_find(cgroup), *fresh;
+	struct sluice_scope *scope = sluice_scope_find(cgroup), *new;
 
 	if (scope)
 		goto put_parent;
-	fresh = scope_create(cgroup, parent);
-	if (!fresh) {
+	new = scope_create(cgroup, parent);
+	if (!new) {
 		scope = ERR_PTR(-ENOMEM);
 		goto put_parent;
 	}
 	spin_lock(&table_lock);
-	scope = find_or_insert(cgroup, fresh);
+	scope = find_or_insert(cgroup, new);
 	spin_unlock(&table_lock);
-	if (scope == fresh)
+	if (scope == new)
 		return scope;
-	scope_free(fresh);
+	scope_free(new);
 put_parent:
 	if (parent)
 		sluice_scope_put(parent);
@@ -151,7 +151,7 @@ struct sluice_scope *sluice_scope_find(struct cgroup *cgroup)
 	return scope;
 }
 
-int sluice_scope_view_own(struct sluice_scope_view *view)
+int sluice_scope_access_self(struct sluice_scope_access *access)
 {
 	struct cgroup *cgroup = own_cgroup_get();
 
@@ -161,14 +161,14 @@ int sluice_scope_view_own(struct sluice_scope_view *view)
 				    current->comm, task_pid_nr(current));
 		return -EOPNOTSUPP;
 	}
-	view->scope = scope_of(cgroup);
+	access->scope = scope_of(cgroup);
 	cgroup_put(cgroup);
-	view->inside = true;
-	view->writable = true;
-	return PTR_ERR_OR_ZERO(view->scope);
+	access->visible = true;
+	access->may_create = true;
+	return PTR_ERR_OR_ZERO(access->scope);
 }
 
-static bool holds_caller(struct cgroup *cgroup)
+static bool caller_is_descendant(struct cgroup *cgroup)
 {
 	bool inside;
 
@@ -196,7 +196,7 @@ static bool is_writable(struct file *file)
 	return !__mnt_is_readonly(file->f_path.mnt) && !file_permission(file, MAY_WRITE);
 }
 
-int sluice_scope_view_fd(struct sluice_scope_view *view, int fd)
+int sluice_scope_access_fd(struct sluice_scope_access *access, int fd)
 {
 	struct cgroup *cgroup = cgroup_get_from_fd(fd);
 	struct file *file;
@@ -210,12 +210,12 @@ int sluice_scope_view_fd(struct sluice_scope_view *view, int fd)
 			fput(file);
 		return -EBADF;
 	}
-	view->inside = holds_caller(cgroup);
-	view->writable = is_writable(file);
+	access->visible = caller_is_descendant(cgroup);
+	access->may_create = is_writable(file);
 	fput(file);
-	view->scope = scope_of(cgroup);
+	access->scope = scope_of(cgroup);
 	cgroup_put(cgroup);
-	return PTR_ERR_OR_ZERO(view->scope);
+	return PTR_ERR_OR_ZERO(access->scope);
 }
 
 bool sluice_scope_is_online(const struct sluice_scope *scope)

@@ -26,10 +26,10 @@ struct cgroup;
 struct sluice_scope {
 	struct cgroup *cgroup;
 	struct sluice_scope *parent;	/* held; that of the cgroup's parent, none for the root's */
-	struct sluice_quota_use use;	/* by this scope and all below it */
+	struct sluice_quota_usage usage;	/* by this scope and all below it */
 	refcount_t refs;
 	struct rb_node node;		/* in the table, under its lock */
-	struct llist_node removal;	/* once the cgroup is removed, see removal.h */
+	struct llist_node removal;	/* once the cgroup is removed, see cgroup_release.h */
 
 	spinlock_t lock;		/* protects what follows */
 	struct rb_root channels;	/* by kind and name; they hold us, we do not hold them */
@@ -37,23 +37,23 @@ struct sluice_scope {
 };
 
 /* A scope, held, and what the caller who asked for it may do there. */
-struct sluice_scope_view {
+struct sluice_scope_access {
 	struct sluice_scope *scope;
-	bool inside;			/* the caller is in the cgroup or below it */
-	bool writable;			/* the caller may create in it */
+	bool visible;			/* the caller is in the cgroup or below it */
+	bool may_create;		/* the caller may create in it */
 };
 
 /*
  * The scope of the calling thread, made if need be. Errors: -EOPNOTSUPP without a cgroup v2
  * hierarchy, where every process would share one scope; -ENOMEM.
  */
-int sluice_scope_view_own(struct sluice_scope_view *view);
+int sluice_scope_access_self(struct sluice_scope_access *access);
 
 /*
  * The scope of the cgroup whose directory is open as @fd, made if need be. Errors: -EBADF when it
  * is no directory of a cgroup (v2), -ENOENT when the cgroup is removed, -ENOMEM.
  */
-int sluice_scope_view_fd(struct sluice_scope_view *view, int fd);
+int sluice_scope_access_fd(struct sluice_scope_access *access, int fd);
 
 struct sluice_scope *sluice_scope_get(struct sluice_scope *scope);
 void sluice_scope_put(struct sluice_scope *scope);

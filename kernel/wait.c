@@ -11,7 +11,7 @@
 #include "wait.h"
 
 #define WINDOW_FLOOR_NS 2000	/* from here a window grows, and below it there is none */
-#define TURNS_PER_LOOK 16	/* the clock is read once in so many turns */
+#define ITERATIONS_PER_CLOCK_READ 16	/* the clock is read once in so many turns */
 
 static unsigned int spin_limit_us = 200;
 module_param(spin_limit_us, uint, 0644);
@@ -42,12 +42,12 @@ void sluice_wait_begin(struct sluice_wait *wait, struct sluice_spin *spin)
 	init_wait_entry(&wait->entry, WQ_FLAG_EXCLUSIVE);
 	wait->spin = spin;
 	wait->queued = false;
-	wait->spins = READ_ONCE(spin->limit_ns) && single_task_running();
-	if (!wait->spins) {
+	wait->spinning = READ_ONCE(spin->limit_ns) && single_task_running();
+	if (!wait->spinning) {
 		wait->began = 0;
 		return;
 	}
-	wait->turns = 0;
+	wait->iterations = 0;
 	wait->began = local_clock();
 	wait->deadline = wait->began + min(READ_ONCE(spin->window_ns), module_limit_ns());
 }
@@ -56,15 +56,15 @@ static bool spin_goes_on(struct sluice_wait *wait)
 {
 	if (need_resched() || !single_task_running())
 		return false;
-	if (wait->turns++ % TURNS_PER_LOOK)
+	if (wait->iterations++ % ITERATIONS_PER_CLOCK_READ)
 		return true;
 	return !signal_pending(current) && local_clock() < wait->deadline;
 }
 
-int sluice_wait_step(struct sluice_wait *wait, struct wait_queue_head *queue)
+int sluice_wait_iterate(struct sluice_wait *wait, struct wait_queue_head *queue)
 {
-	if (wait->spins) {
-		wait->spins = spin_goes_on(wait);
+	if (wait->spinning) {
+		wait->spinning = spin_goes_on(wait);
 		cpu_relax();
 		return 0;
 	}
@@ -81,7 +81,7 @@ int sluice_wait_step(struct sluice_wait *wait, struct wait_queue_head *queue)
 	return 0;
 }
 
-static void learn(struct sluice_spin *spin, u64 waited)
+static void adapt_window(struct sluice_spin *spin, u64 waited)
 {
 	u32 limit = READ_ONCE(spin->limit_ns), window = READ_ONCE(spin->window_ns);
 
@@ -98,7 +98,7 @@ void sluice_wait_end(struct sluice_wait *wait, struct wait_queue_head *queue)
 {
 	finish_wait(queue, &wait->entry);
 	if (wait->began)
-		learn(wait->spin, local_clock() - wait->began);
+		adapt_window(wait->spin, local_clock() - wait->began);
 }
 
 /*

@@ -44,8 +44,8 @@ struct sluice_wait {
 	struct sluice_spin *spin;
 	u64 began;
 	u64 deadline;
-	unsigned int turns;
-	bool spins;			/* still awake, on no queue */
+	unsigned int iterations;
+	bool spinning;			/* still awake, on no queue */
 	bool queued;
 	int interrupted;		/* what a signal makes of it */
 };
@@ -59,7 +59,7 @@ void sluice_wait_begin(struct sluice_wait *wait, struct sluice_spin *spin);
  * After a look at the condition, which was false: one turn of spinning, or into the queue, or to
  * sleep. 0 to look again, -ERESTARTSYS when a signal came.
  */
-int sluice_wait_step(struct sluice_wait *wait, struct wait_queue_head *queue);
+int sluice_wait_iterate(struct sluice_wait *wait, struct wait_queue_head *queue);
 /* However it ended. */
 void sluice_wait_end(struct sluice_wait *wait, struct wait_queue_head *queue);
 
@@ -74,7 +74,7 @@ void sluice_wait_end(struct sluice_wait *wait, struct wait_queue_head *queue);
 									\
 	sluice_wait_begin(&__wait, spin);				\
 	while (!(condition)) {						\
-		__err = sluice_wait_step(&__wait, &(queue));		\
+		__err = sluice_wait_iterate(&__wait, &(queue));		\
 		if (__err)						\
 			break;						\
 	}								\

@@ -45,8 +45,8 @@ fn structures() -> Vec<Fact> {
             bytes,
             spin_limit_ns,
             pages_allocated,
-            pages_moved_in,
-            pages_moved_out
+            pages_spliced_in,
+            pages_spliced_out
         ]
     );
     layout!(

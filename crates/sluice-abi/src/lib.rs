@@ -66,8 +66,8 @@ pub struct PipeInfo {
     pub bytes: u64,
     pub spin_limit_ns: u64,
     pub pages_allocated: u64,
-    pub pages_moved_in: u64,
-    pub pages_moved_out: u64,
+    pub pages_spliced_in: u64,
+    pub pages_spliced_out: u64,
 }
 
 impl Default for PipeInfo {
@@ -81,8 +81,8 @@ impl Default for PipeInfo {
             bytes: 0,
             spin_limit_ns: 0,
             pages_allocated: 0,
-            pages_moved_in: 0,
-            pages_moved_out: 0,
+            pages_spliced_in: 0,
+            pages_spliced_out: 0,
         }
     }
 }

@@ -21,9 +21,9 @@ pub struct PipeInfo {
     pub spin_limit: Duration,
     pub pages_allocated: u64,
     /// Taken by splice(2) without a copy.
-    pub pages_moved_in: u64,
+    pub pages_spliced_in: u64,
     /// Given by splice(2) without a copy.
-    pub pages_moved_out: u64,
+    pub pages_spliced_out: u64,
 }
 
 impl From<abi::PipeInfo> for PipeInfo {
@@ -35,8 +35,8 @@ impl From<abi::PipeInfo> for PipeInfo {
             bytes: info.bytes,
             spin_limit: Duration::from_nanos(info.spin_limit_ns),
             pages_allocated: info.pages_allocated,
-            pages_moved_in: info.pages_moved_in,
-            pages_moved_out: info.pages_moved_out,
+            pages_spliced_in: info.pages_spliced_in,
+            pages_spliced_out: info.pages_spliced_out,
         }
     }
 }

@@ -36,8 +36,8 @@ struct sluice_pipe_info {
 	__u64 bytes;			/* bytes written and not yet read */
 	__u64 spin_limit_ns;		/* of this endpoint, see SLUICE_PIPE_SET_SPIN */
 	__u64 pages_allocated;		/* since creation */
-	__u64 pages_moved_in;		/* since creation: taken by splice without a copy */
-	__u64 pages_moved_out;		/* since creation: given by splice without a copy */
+	__u64 pages_spliced_in;		/* since creation: taken by splice without a copy */
+	__u64 pages_spliced_out;		/* since creation: given by splice without a copy */
 };
 
 /*

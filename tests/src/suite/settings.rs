@@ -234,8 +234,8 @@ fn info_tells_the_state(context: &Context) -> Result<()> {
     expect("capacity", info.capacity, CAPACITY as u64)?;
     expect("bytes", info.bytes, PAGE as u64 + 1)?;
     expect("pages allocated", info.pages_allocated, 2)?;
-    expect("pages moved in", info.pages_moved_in, 0)?;
-    expect("pages moved out", info.pages_moved_out, 0)
+    expect("pages moved in", info.pages_spliced_in, 0)?;
+    expect("pages moved out", info.pages_spliced_out, 0)
 }
 
 fn a_shorter_info_is_filled_as_far_as_it_goes(context: &Context) -> Result<()> {

@@ -344,7 +344,7 @@ fn whole_pages_move_in_without_a_copy(context: &Context) -> Result<()> {
         Ok(bytes.len()),
     )?;
     let info = ioctl::info(&both)?;
-    expect("pages moved in", info.pages_moved_in, 8)?;
+    expect("pages moved in", info.pages_spliced_in, 8)?;
     expect("pages allocated, for the rest", info.pages_allocated, 1)?;
     expect_bytes("the file", &read_all(&both, bytes.len())?, &bytes)
 }
@@ -355,7 +355,7 @@ fn whole_pages_move_out_without_a_copy(context: &Context) -> Result<()> {
     let (out, into) = pipe()?;
     write_all(&both, &bytes)?;
     move_all(&both, &into, bytes.len())?;
-    expect("pages moved out", ioctl::info(&both)?.pages_moved_out, 8)?;
+    expect("pages moved out", ioctl::info(&both)?.pages_spliced_out, 8)?;
     expect_bytes("the bytes", &read_all(&out, bytes.len())?, &bytes)
 }
 

@@ -6,7 +6,7 @@
 #include <linux/workqueue.h>
 
 #include "channel.h"
-#include "removal.h"
+#include "cgroup_release.h"
 #include "scope.h"
 
 static struct tracepoint *cgroup_rmdir;
@@ -23,7 +23,7 @@ static void drop_channels(struct work_struct *work)
 	}
 }
 
-static DECLARE_WORK(removal_work, drop_channels);
+static DECLARE_WORK(release_work, drop_channels);
 
 /* The cgroup is marked as gone by now: whoever adds a channel later will notice (channel.c). */
 static void note_rmdir(void *unused, struct cgroup *cgroup, const char *path)
@@ -34,7 +34,7 @@ static void note_rmdir(void *unused, struct cgroup *cgroup, const char *path)
 		return;
 	/* A cgroup is removed once, so the scope is on no list. */
 	llist_add(&scope->removal, &removed);
-	schedule_work(&removal_work);
+	schedule_work(&release_work);
 }
 
 static void note_tracepoint(struct tracepoint *tracepoint, void *unused)
@@ -43,7 +43,7 @@ static void note_tracepoint(struct tracepoint *tracepoint, void *unused)
 		cgroup_rmdir = tracepoint;
 }
 
-int sluice_removal_init(void)
+int sluice_cgroup_release_init(void)
 {
 	for_each_kernel_tracepoint(note_tracepoint, NULL);
 	if (!cgroup_rmdir)
@@ -51,9 +51,9 @@ int sluice_removal_init(void)
 	return tracepoint_probe_register(cgroup_rmdir, note_rmdir, NULL);
 }
 
-void sluice_removal_exit(void)
+void sluice_cgroup_release_exit(void)
 {
 	tracepoint_probe_unregister(cgroup_rmdir, note_rmdir, NULL);
 	tracepoint_synchronize_unregister();
-	flush_work(&removal_work);
+	flush_work(&release_work);
 }

@@ -7,10 +7,10 @@
  * locks held, so all that is done there is to find the scope and to hand it, with a reference, to a
  * work. A cgroup without a scope costs one look-up.
  */
-#ifndef SLUICE_REMOVAL_H
-#define SLUICE_REMOVAL_H
+#ifndef SLUICE_CGROUP_RELEASE_H
+#define SLUICE_CGROUP_RELEASE_H
 
-int sluice_removal_init(void);
-void sluice_removal_exit(void);
+int sluice_cgroup_release_init(void);
+void sluice_cgroup_release_exit(void);
 
 #endif

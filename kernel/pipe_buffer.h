@@ -22,7 +22,7 @@
  * A slot may also hold a page that is not the pipe's own: splice put it there whole, it may belong
  * to a file's cache, and nobody may write to it. Such a slot is marked, and the reader takes the
  * page as a whole: to read a part of it, it first puts a copy in its place. So `tail` is never
- * inside a foreign page, and the writer, who may fill what lies before `tail`, never in one.
+ * inside a spliced page, and the writer, who may fill what lies before `tail`, never in one.
  *
  * Barriers, in pairs:
  * - (A) The writer stores `head` with release after it filled the bytes; the reader loads it with
@@ -32,11 +32,11 @@
  * - (C) The last writer to leave stores `writers` = 0 with release after its last `head`; a reader
  *   loads it with acquire before it looks once more for bytes and, finding none, reports the end of
  *   the file.
- * - Sleeping and waking: see wait.h. Conditions read `head` and `tail` without a lock; a stale view
+ * - Sleeping and waking: see wait.h. Conditions read `head` and `tail` without a lock; a stale access
  *   only errs towards looking again, since whoever made it stale looks at the queue afterwards.
  */
-#ifndef SLUICE_PIPE_RING_H
-#define SLUICE_PIPE_RING_H
+#ifndef SLUICE_PIPE_BUFFER_H
+#define SLUICE_PIPE_BUFFER_H
 
 #include <linux/cache.h>
 #include <linux/limits.h>
@@ -53,7 +53,7 @@ struct mem_cgroup;
 
 struct sluice_slot {
 	struct page *page;	/* NULL where no write has been yet */
-	bool foreign;
+	bool spliced;
 };
 
 /*
@@ -61,24 +61,24 @@ struct sluice_slot {
  */
 struct sluice_pipe {
 	struct sluice_channel channel;
-	struct mem_cgroup *payer;	/* the creator's: pages are charged to it whoever writes */
+	struct mem_cgroup *memcg;	/* the creator's: pages are charged to it whoever writes */
 	struct sluice_slot *slots;	/* under either mutex; both to change it */
 	unsigned long slot_count;	/* a power of two; both mutexes to change it */
 
 	spinlock_t lock;		/* protects the four counts; they are read without it */
 	unsigned int readers, writers;	/* endpoints now */
-	unsigned int readers_joined, writers_joined; /* ever; an open waits for one to move */
-	wait_queue_head_t partners;	/* opens that wait for their other side */
+	unsigned int reader_opens, writer_opens; /* ever; an open waits for one to move */
+	wait_queue_head_t open_wait;	/* opens that wait for their other side */
 	struct fasync_struct *readers_async, *writers_async;
 
 	struct mutex read_mutex ____cacheline_aligned_in_smp;
-	unsigned long head_seen;	/* written under read_mutex: `head` as last loaded */
-	u64 pages_moved_out;		/* under read_mutex */
+	unsigned long cached_head;	/* written under read_mutex: `head` as last loaded */
+	u64 pages_spliced_out;		/* under read_mutex */
 
 	struct mutex write_mutex ____cacheline_aligned_in_smp;
-	unsigned long tail_seen;	/* written under write_mutex: `tail` as last loaded */
+	unsigned long cached_tail;	/* written under write_mutex: `tail` as last loaded */
 	u64 pages_allocated;		/* under write_mutex */
-	u64 pages_moved_in;		/* under write_mutex */
+	u64 pages_spliced_in;		/* under write_mutex */
 
 	unsigned long head ____cacheline_aligned_in_smp;
 	wait_queue_head_t readable;
@@ -133,15 +133,15 @@ static inline bool sluice_pipe_is_readable(const struct sluice_pipe *pipe)
  * when that is used up from the other's line. As long as both sides keep up with each other,
  * neither touches what the other writes. Without a lock; a yes may be outdated, a no is not.
  */
-static inline bool sluice_pipe_promises_bytes(const struct sluice_pipe *pipe)
+static inline bool sluice_pipe_maybe_readable(const struct sluice_pipe *pipe)
 {
-	return READ_ONCE(pipe->head_seen) != READ_ONCE(pipe->tail) ||
+	return READ_ONCE(pipe->cached_head) != READ_ONCE(pipe->tail) ||
 	       sluice_pipe_is_readable(pipe);
 }
 
-static inline bool sluice_pipe_promises_room(const struct sluice_pipe *pipe, size_t wanted)
+static inline bool sluice_pipe_maybe_writable(const struct sluice_pipe *pipe, size_t wanted)
 {
-	unsigned long held = READ_ONCE(pipe->head) - READ_ONCE(pipe->tail_seen);
+	unsigned long held = READ_ONCE(pipe->head) - READ_ONCE(pipe->cached_tail);
 
 	return held + wanted <= sluice_pipe_capacity(pipe) || sluice_pipe_room(pipe) >= wanted;
 }
@@ -152,8 +152,8 @@ static inline bool sluice_pipe_is_writable(const struct sluice_pipe *pipe)
 	return sluice_pipe_room(pipe) >= PIPE_BUF;
 }
 
-int sluice_pipe_ring_init(struct sluice_pipe *pipe, unsigned long slot_count);
-void sluice_pipe_ring_free(struct sluice_pipe *pipe);
+int sluice_pipe_buffer_init(struct sluice_pipe *pipe, unsigned long slot_count);
+void sluice_pipe_buffer_free(struct sluice_pipe *pipe);
 
 /*
  * Takes what is there, up to what @to holds; under read_mutex. Bytes, 0 when there are none,
@@ -171,13 +171,13 @@ ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t
  * Takes up to @most bytes, at the start of a page that is the caller's from then on; under
  * read_mutex. A whole page moves, less is copied. Bytes, 0 when there are none, -ENOMEM.
  */
-ssize_t sluice_pipe_take_page(struct sluice_pipe *pipe, size_t most, struct page **page);
+ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct page **page);
 
 /*
  * Takes a reference to all of @page in place of a copy, if `head` is at the start of a slot; under
  * write_mutex. False when it is not, or when there is no room.
  */
-bool sluice_pipe_give_page(struct sluice_pipe *pipe, struct page *page);
+bool sluice_pipe_attach_page(struct sluice_pipe *pipe, struct page *page);
 
 /* Changes the capacity; takes both mutexes. Bytes, or an error. */
 long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count);

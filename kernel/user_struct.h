@@ -3,15 +3,15 @@
  * The structures that users hand to ioctl(2), by the rules at the top of the ABI header: the first
  * word says how much of one there is.
  */
-#ifndef SLUICE_ARGUMENT_H
-#define SLUICE_ARGUMENT_H
+#ifndef SLUICE_USER_STRUCT_H
+#define SLUICE_USER_STRUCT_H
 
 #include <linux/minmax.h>
 #include <linux/types.h>
 #include <linux/uaccess.h>
 
 /* 0; -EINVAL for an impossible size, -E2BIG, -EFAULT. What the user left out is zero. */
-static inline int sluice_argument_copy(void *argument, size_t size, const void __user *user)
+static inline int sluice_user_struct_copy(void *argument, size_t size, const void __user *user)
 {
 	u32 user_size;
 
@@ -23,7 +23,7 @@ static inline int sluice_argument_copy(void *argument, size_t size, const void _
 }
 
 /* Hands back as much of it as the user has room for. */
-static inline int sluice_argument_return(void __user *user, const void *argument, size_t size,
+static inline int sluice_user_struct_return(void __user *user, const void *argument, size_t size,
 					 u32 user_size)
 {
 	return copy_to_user(user, argument, min_t(size_t, size, user_size)) ? -EFAULT : 0;

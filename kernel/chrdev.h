@@ -8,10 +8,10 @@
  * The node is open to all (0666), as /dev/null is: it is the cgroup that says who meets whom, and
  * an administrator who wants fewer guests changes the mode with udev.
  */
-#ifndef SLUICE_NODE_H
-#define SLUICE_NODE_H
+#ifndef SLUICE_CHRDEV_H
+#define SLUICE_CHRDEV_H
 
-int sluice_node_init(void);
-void sluice_node_exit(void);
+int sluice_chrdev_init(void);
+void sluice_chrdev_exit(void);
 
 #endif

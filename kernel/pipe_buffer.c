@@ -8,7 +8,7 @@
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
-#include "pipe_ring.h"
+#include "pipe_buffer.h"
 #include "wait.h"
 
 static struct sluice_slot *slot_at(const struct sluice_pipe *pipe, unsigned long position)
@@ -47,9 +47,9 @@ static void publish_tail(struct sluice_pipe *pipe, unsigned long tail)
 /* `head` is loaded only when what was seen of it is used up. */
 static size_t bytes_from(struct sluice_pipe *pipe, unsigned long tail)
 {
-	if (pipe->head_seen == tail)
-		WRITE_ONCE(pipe->head_seen, smp_load_acquire(&pipe->head));	/* (A) */
-	return pipe->head_seen - tail;
+	if (pipe->cached_head == tail)
+		WRITE_ONCE(pipe->cached_head, smp_load_acquire(&pipe->head));	/* (A) */
+	return pipe->cached_head - tail;
 }
 
 /* `tail` is loaded only when, by what was seen of it, there is less room than @wanted. */
@@ -57,9 +57,9 @@ static size_t room_from(struct sluice_pipe *pipe, unsigned long head, size_t wan
 {
 	unsigned long capacity = sluice_pipe_capacity(pipe);
 
-	if (capacity - (head - pipe->tail_seen) < wanted)
-		WRITE_ONCE(pipe->tail_seen, smp_load_acquire(&pipe->tail));	/* (B) */
-	return capacity - (head - pipe->tail_seen);
+	if (capacity - (head - pipe->cached_tail) < wanted)
+		WRITE_ONCE(pipe->cached_tail, smp_load_acquire(&pipe->tail));	/* (B) */
+	return capacity - (head - pipe->cached_tail);
 }
 
 /*
@@ -68,7 +68,7 @@ static size_t room_from(struct sluice_pipe *pipe, unsigned long head, size_t wan
  */
 static struct page *page_alloc(struct sluice_pipe *pipe)
 {
-	struct mem_cgroup *old = set_active_memcg(pipe->payer);
+	struct mem_cgroup *old = set_active_memcg(pipe->memcg);
 	struct page *page = alloc_page(GFP_HIGHUSER | __GFP_ACCOUNT | __GFP_RETRY_MAYFAIL);
 
 	set_active_memcg(old);
@@ -86,24 +86,24 @@ static struct page *page_to_fill(struct sluice_pipe *pipe, unsigned long head)
 	return slot->page;
 }
 
-/* The reader is done with @bytes from @tail on, of a foreign page with all of it. */
+/* The reader is done with @bytes from @tail on, of a spliced page with all of it. */
 static void release_bytes(struct sluice_pipe *pipe, unsigned long tail, size_t bytes)
 {
 	struct sluice_slot *slot = slot_at(pipe, tail);
 
-	if (unlikely(slot->foreign)) {
+	if (unlikely(slot->spliced)) {
 		put_page(slot->page);
 		slot->page = NULL;
-		slot->foreign = false;
+		slot->spliced = false;
 	}
 	publish_tail(pipe, tail + bytes);
 }
 
 /*
- * Before a part of a foreign page is read. Once `tail` is inside a slot, what lies before it is
+ * Before a part of a spliced page is read. Once `tail` is inside a slot, what lies before it is
  * room, and the next that comes around writes into the slot's page.
  */
-static int make_own(struct sluice_pipe *pipe, struct sluice_slot *slot)
+static int unshare_page(struct sluice_pipe *pipe, struct sluice_slot *slot)
 {
 	struct page *own = page_alloc(pipe);
 
@@ -112,7 +112,7 @@ static int make_own(struct sluice_pipe *pipe, struct sluice_slot *slot)
 	memcpy_page(own, 0, slot->page, 0, PAGE_SIZE);
 	put_page(slot->page);
 	slot->page = own;
-	slot->foreign = false;
+	slot->spliced = false;
 	return 0;
 }
 
@@ -130,10 +130,10 @@ ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to)
 
 		if (!chunk)
 			break;
-		if (unlikely(slot->foreign) && chunk < PAGE_SIZE && make_own(pipe, slot))
+		if (unlikely(slot->spliced) && chunk < PAGE_SIZE && unshare_page(pipe, slot))
 			return drained ?: -ENOMEM;
 		copied = copy_page_to_iter(slot->page, offset_in_page(tail), chunk, to);
-		if (unlikely(slot->foreign) && copied < chunk) {
+		if (unlikely(slot->spliced) && copied < chunk) {
 			iov_iter_revert(to, copied);
 			copied = 0;
 		}
@@ -177,23 +177,23 @@ ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t
 	return filled;
 }
 
-ssize_t sluice_pipe_take_page(struct sluice_pipe *pipe, size_t most, struct page **page)
+ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct page **page)
 {
 	unsigned long tail = pipe->tail;
 	struct sluice_slot *slot = slot_at(pipe, tail);
 	size_t bytes;
 
-	WRITE_ONCE(pipe->head_seen, smp_load_acquire(&pipe->head));	/* (A) */
-	bytes = min3(pipe->head_seen - tail, left_in_page(tail), most);
+	WRITE_ONCE(pipe->cached_head, smp_load_acquire(&pipe->head));	/* (A) */
+	bytes = min3(pipe->cached_head - tail, left_in_page(tail), most);
 	if (!bytes)
 		return 0;
 	if (bytes == PAGE_SIZE) {
 		*page = slot->page;
 		slot->page = NULL;
-		slot->foreign = false;
-		pipe->pages_moved_out++;
+		slot->spliced = false;
+		pipe->pages_spliced_out++;
 	} else {
-		if (slot->foreign && make_own(pipe, slot))
+		if (slot->spliced && unshare_page(pipe, slot))
 			return -ENOMEM;
 		*page = alloc_page(GFP_KERNEL_ACCOUNT);
 		if (!*page)
@@ -204,7 +204,7 @@ ssize_t sluice_pipe_take_page(struct sluice_pipe *pipe, size_t most, struct page
 	return bytes;
 }
 
-bool sluice_pipe_give_page(struct sluice_pipe *pipe, struct page *page)
+bool sluice_pipe_attach_page(struct sluice_pipe *pipe, struct page *page)
 {
 	unsigned long head = pipe->head;
 	struct sluice_slot *slot = slot_at(pipe, head);
@@ -215,8 +215,8 @@ bool sluice_pipe_give_page(struct sluice_pipe *pipe, struct page *page)
 		put_page(slot->page);
 	get_page(page);
 	slot->page = page;
-	slot->foreign = true;
-	pipe->pages_moved_in++;
+	slot->spliced = true;
+	pipe->pages_spliced_in++;
 	publish_head(pipe, head + PAGE_SIZE);
 	return true;
 }
@@ -249,7 +249,7 @@ static unsigned long live_pages(const struct sluice_pipe *pipe)
  * the ring is full and `tail` inside a page, `head` is in the same slot, before it: those bytes
  * move to the spare page, which is then no longer the caller's.
  */
-static void move_live_pages(struct sluice_pipe *pipe, struct sluice_slot *fresh,
+static void move_live_pages(struct sluice_pipe *pipe, struct sluice_slot *new,
 			    unsigned long count, struct page **spare)
 {
 	unsigned long pages = live_pages(pipe), first = pipe->tail >> PAGE_SHIFT, i;
@@ -257,19 +257,19 @@ static void move_live_pages(struct sluice_pipe *pipe, struct sluice_slot *fresh,
 	if (pages > pipe->slot_count) {
 		memcpy_page(*spare, 0, slot_at(pipe, pipe->head)->page, 0,
 			    offset_in_page(pipe->head));
-		fresh[(first + --pages) & (count - 1)].page = *spare;
+		new[(first + --pages) & (count - 1)].page = *spare;
 		*spare = NULL;
 	}
 	for (i = 0; i < pages; i++) {
 		struct sluice_slot *slot = &pipe->slots[(first + i) & (pipe->slot_count - 1)];
 
-		fresh[(first + i) & (count - 1)] = *slot;
+		new[(first + i) & (count - 1)] = *slot;
 		slot->page = NULL;
-		slot->foreign = false;
+		slot->spliced = false;
 	}
 }
 
-static int exchange_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
+static int swap_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 			  unsigned long *count, struct page **spare)
 {
 	int err;
@@ -281,13 +281,13 @@ static int exchange_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 		return err;
 	move_live_pages(pipe, *slots, *count, spare);
 	/* An older one could exceed a smaller capacity. */
-	WRITE_ONCE(pipe->tail_seen, pipe->tail);
+	WRITE_ONCE(pipe->cached_tail, pipe->tail);
 	swap(pipe->slots, *slots);
 	*count = xchg(&pipe->slot_count, *count);
 	return 0;
 }
 
-static int exchange_locked(struct sluice_pipe *pipe, struct sluice_slot **slots,
+static int swap_slots_locked(struct sluice_pipe *pipe, struct sluice_slot **slots,
 			   unsigned long *count, struct page **spare)
 {
 	int err = -ERESTARTSYS;
@@ -295,7 +295,7 @@ static int exchange_locked(struct sluice_pipe *pipe, struct sluice_slot **slots,
 	if (mutex_lock_interruptible(&pipe->read_mutex))
 		return err;
 	if (!mutex_lock_interruptible(&pipe->write_mutex)) {
-		err = exchange_slots(pipe, slots, count, spare);
+		err = swap_slots(pipe, slots, count, spare);
 		mutex_unlock(&pipe->write_mutex);
 	}
 	mutex_unlock(&pipe->read_mutex);
@@ -310,7 +310,7 @@ long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
 	int err = -ENOMEM;
 
 	if (slots && spare)
-		err = exchange_locked(pipe, &slots, &count, &spare);
+		err = swap_slots_locked(pipe, &slots, &count, &spare);
 	if (!err && sluice_pipe_is_writable(pipe)) {
 		sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
 		kill_fasync(&pipe->writers_async, SIGIO, POLL_OUT);
@@ -322,25 +322,25 @@ long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
 	return err ?: (long)(slot_count << PAGE_SHIFT);
 }
 
-int sluice_pipe_ring_init(struct sluice_pipe *pipe, unsigned long slot_count)
+int sluice_pipe_buffer_init(struct sluice_pipe *pipe, unsigned long slot_count)
 {
 	pipe->slots = slots_alloc(slot_count);
 	if (!pipe->slots)
 		return -ENOMEM;
 	pipe->slot_count = slot_count;
-	pipe->payer = get_mem_cgroup_from_mm(current->mm);
+	pipe->memcg = get_mem_cgroup_from_mm(current->mm);
 	pipe->head = 0;
-	pipe->head_seen = 0;
+	pipe->cached_head = 0;
 	pipe->tail = 0;
-	pipe->tail_seen = 0;
+	pipe->cached_tail = 0;
 	pipe->pages_allocated = 0;
-	pipe->pages_moved_in = 0;
-	pipe->pages_moved_out = 0;
+	pipe->pages_spliced_in = 0;
+	pipe->pages_spliced_out = 0;
 	return 0;
 }
 
-void sluice_pipe_ring_free(struct sluice_pipe *pipe)
+void sluice_pipe_buffer_free(struct sluice_pipe *pipe)
 {
 	slots_free(pipe->slots, pipe->slot_count);
-	mem_cgroup_put(pipe->payer);
+	mem_cgroup_put(pipe->memcg);
 }
