@@ -17,7 +17,7 @@ static void drop_channels(struct work_struct *work)
 	struct llist_node *list = llist_del_all(&removed);
 	struct sluice_scope *scope, *next;
 
-	llist_for_each_entry_safe(scope, next, list, removal) {
+	llist_for_each_entry_safe(scope, next, list, release) {
 		sluice_channel_drop_persistent(scope);
 		sluice_scope_put(scope);
 	}
@@ -33,7 +33,7 @@ static void note_rmdir(void *unused, struct cgroup *cgroup, const char *path)
 	if (!scope)
 		return;
 	/* A cgroup is removed once, so the scope is on no list. */
-	llist_add(&scope->removal, &removed);
+	llist_add(&scope->release, &removed);
 	schedule_work(&release_work);
 }
 

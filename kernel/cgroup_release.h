@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What becomes of persistent channels when their cgroup is removed: they go, without anyone
- * touching them.
+ * The removal of a cgroup frees its persistent channels.
  *
- * The kernel offers modules no call for this, but a tracepoint. It fires with interrupts off and
- * locks held, so all that is done there is to find the scope and to hand it, with a reference, to a
- * work. A cgroup without a scope costs one look-up.
+ * The kernel has no hook for modules, but a tracepoint. Its probe runs with preemption off and
+ * under locks of the kernel, so all that it does is to look up the scope (under a raw lock, see
+ * scope.c) and to hand it, with a reference, to a work. A cgroup without a scope costs one look-up.
  */
 #ifndef SLUICE_CGROUP_RELEASE_H
 #define SLUICE_CGROUP_RELEASE_H

@@ -2,13 +2,18 @@
 #include <linux/capability.h>
 #include <linux/cred.h>
 #include <linux/err.h>
+#include <linux/memcontrol.h>
 #include <linux/module.h>
+#include <linux/nsproxy.h>
 #include <linux/sched.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/user_namespace.h>
 
 #include "channel.h"
+#include "kind.h"
 #include "scope.h"
 
 static int compare(const struct sluice_channel_key *a, const struct sluice_channel_key *b)
@@ -47,14 +52,29 @@ static bool may_open(const struct sluice_channel *channel, u32 flags)
 	return !(wanted & ~granted) || is_administrator();
 }
 
-static bool may_unlink(const struct sluice_channel *channel)
+/*
+ * CAP_FOWNER counts as for a file: over channels of users whom the caller's namespace maps. Anybody
+ * can have the capability in a user namespace, which then maps that user alone.
+ */
+static bool is_fowner(const struct sluice_channel *channel,
+		      const struct sluice_scope_access *access)
 {
-	return uid_eq(current_fsuid(), channel->uid) || is_administrator();
+	struct user_namespace *ns = current->nsproxy->cgroup_ns->user_ns;
+
+	return access->at_or_below_root && kuid_has_mapping(ns, channel->uid) &&
+	       kgid_has_mapping(ns, channel->gid) && ns_capable(ns, CAP_FOWNER);
+}
+
+static bool may_manage(const struct sluice_channel *channel,
+		       const struct sluice_scope_access *access)
+{
+	return uid_eq(current_fsuid(), channel->uid) || is_fowner(channel, access) ||
+	       is_administrator();
 }
 
 /* ---- the scope's tree ---- */
 
-/* Under the scope's lock. With @new, it takes the place if there is none. */
+/* Under the scope's lock: the channel of this key; if there is none, @new in its place. */
 static struct sluice_channel *find_or_insert(struct sluice_scope *scope,
 					     const struct sluice_channel_key *key,
 					     struct sluice_channel *new)
@@ -86,6 +106,16 @@ static void remove_name(struct sluice_channel *channel)
 	RB_CLEAR_NODE(&channel->node);
 }
 
+/* Under the scope's lock. A channel without a name was unlinked, which has ended its persistence. */
+static void begin_persistence(struct sluice_channel *channel)
+{
+	if (!list_empty(&channel->persistence) || RB_EMPTY_NODE(&channel->node))
+		return;
+	__module_get(THIS_MODULE);
+	refcount_inc(&channel->refs);
+	list_add_tail(&channel->persistence, &channel->scope->persistent);
+}
+
 /* Under the scope's lock. True when the caller has to put the reference that persistence held. */
 static bool end_persistence(struct sluice_channel *channel)
 {
@@ -106,12 +136,12 @@ static void put_persistent(struct sluice_channel *channel)
 int sluice_channel_init(struct sluice_channel *channel,
 			const struct sluice_channel_request *request, u64 bytes)
 {
-	int err = sluice_quota_charge(&channel->charge, request->access.scope, bytes);
-
-	if (err)
-		return err;
+	channel->charge = sluice_quota_charge(request->access.scope, bytes);
+	if (IS_ERR(channel->charge))
+		return PTR_ERR(channel->charge);
 	channel->kind = request->kind;
 	channel->scope = sluice_scope_get(request->access.scope);
+	channel->memcg = get_mem_cgroup_from_mm(current->mm);
 	channel->key = request->key;
 	channel->mode = request->mode;
 	channel->uid = current_fsuid();
@@ -122,13 +152,38 @@ int sluice_channel_init(struct sluice_channel *channel,
 	return 0;
 }
 
+void sluice_channel_exit(struct sluice_channel *channel)
+{
+	sluice_quota_uncharge(channel->charge);
+	mem_cgroup_put(channel->memcg);
+	sluice_scope_put(channel->scope);
+}
+
+struct page *sluice_channel_page_alloc(const struct sluice_channel *channel)
+{
+	struct mem_cgroup *old = set_active_memcg(channel->memcg);
+	struct page *page = alloc_page(SLUICE_QUOTA_GFP | GFP_HIGHUSER);
+
+	set_active_memcg(old);
+	return page;
+}
+
+void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size)
+{
+	struct mem_cgroup *old = set_active_memcg(channel->memcg);
+	void *memory = kvcalloc(count, size, SLUICE_QUOTA_GFP);
+
+	set_active_memcg(old);
+	return memory;
+}
+
+/* The charge ends after the memory, or a limit could be exceeded meanwhile. */
 static void channel_free(struct sluice_channel *channel)
 {
-	struct sluice_scope *scope = channel->scope;
+	struct sluice_channel freed = *channel;
 
-	sluice_quota_uncharge(&channel->charge);
 	channel->kind->free(channel);
-	sluice_scope_put(scope);
+	sluice_channel_exit(&freed);
 }
 
 void sluice_channel_put(struct sluice_channel *channel)
@@ -145,8 +200,26 @@ void sluice_channel_put(struct sluice_channel *channel)
 		channel_free(channel);
 }
 
-static struct sluice_channel *find(struct sluice_scope *scope,
-				   const struct sluice_channel_key *key)
+bool sluice_channel_abandon(struct sluice_channel *channel)
+{
+	struct sluice_scope *scope = channel->scope;
+	bool persistent, shared;
+
+	spin_lock(&scope->lock);
+	persistent = !list_empty(&channel->persistence);
+	shared = refcount_read(&channel->refs) > 1 + persistent;
+	if (!shared) {
+		persistent = end_persistence(channel);
+		remove_name(channel);
+	}
+	spin_unlock(&scope->lock);
+	if (!shared && persistent)
+		put_persistent(channel);
+	sluice_channel_put(channel);
+	return shared;
+}
+
+static struct sluice_channel *find(struct sluice_scope *scope, const struct sluice_channel_key *key)
 {
 	struct sluice_channel *channel;
 
@@ -158,7 +231,7 @@ static struct sluice_channel *find(struct sluice_scope *scope,
 	return channel;
 }
 
-/* Puts @new in its place, unless another was faster: then that one, with a reference. */
+/* Inserts @new, unless another was faster: then that one, with a reference. */
 static struct sluice_channel *add(struct sluice_channel *new, bool persistent)
 {
 	struct sluice_scope *scope = new->scope;
@@ -166,36 +239,76 @@ static struct sluice_channel *add(struct sluice_channel *new, bool persistent)
 
 	spin_lock(&scope->lock);
 	channel = find_or_insert(scope, &new->key, new);
-	if (channel != new) {
+	if (channel != new)
 		refcount_inc(&channel->refs);
-	} else if (persistent) {
-		__module_get(THIS_MODULE);
-		refcount_inc(&new->refs);
-		list_add_tail(&new->persistence, &scope->persistent);
-	}
+	else if (persistent)
+		begin_persistence(new);
 	spin_unlock(&scope->lock);
 	return channel;
 }
 
-/* What was found is held: it is let go unless the caller may have it. */
+/*
+ * Whoever removes the cgroup marks it first and then takes the scope's lock to look for persistent
+ * channels; ours became one under that lock, and we look at the mark now. One sees the other.
+ */
+static struct sluice_channel *check_online(struct sluice_channel *channel)
+{
+	if (sluice_scope_is_online(channel->scope))
+		return channel;
+	sluice_channel_drop_persistent(channel->scope);
+	sluice_channel_put(channel);
+	return ERR_PTR(-ENOENT);
+}
+
+static struct sluice_channel *persist(struct sluice_channel *channel)
+{
+	struct sluice_scope *scope = channel->scope;
+
+	spin_lock(&scope->lock);
+	begin_persistence(channel);
+	spin_unlock(&scope->lock);
+	return check_online(channel);
+}
+
+static bool is_persistent(const struct sluice_channel *channel)
+{
+	return !list_empty_careful(&channel->persistence);
+}
+
+static int may_attach(const struct sluice_channel *channel,
+		      const struct sluice_channel_request *request)
+{
+	const struct sluice_scope_access *access = &request->access;
+
+	if (!may_lookup(access))
+		return -EACCES;
+	if (request->flags & SLUICE_OPEN_EXCL)
+		return -EEXIST;
+	if (!may_open(channel, request->flags))
+		return -EACCES;
+	if (request->flags & SLUICE_OPEN_PERSIST && !is_persistent(channel)) {
+		if (!access->may_create)
+			return -EACCES;
+		if (!may_manage(channel, access))
+			return -EPERM;
+	}
+	return 0;
+}
+
+/* Takes over the caller's reference. */
 static struct sluice_channel *attach(struct sluice_channel *channel,
 				     const struct sluice_channel_request *request)
 {
-	int err = 0;
+	int err = may_attach(channel, request);
 
-	if (!may_lookup(&request->access))
-		err = -EACCES;
-	else if (request->flags & SLUICE_OPEN_EXCL)
-		err = -EEXIST;
-	else if (!may_open(channel, request->flags))
-		err = -EACCES;
-	if (!err)
-		return channel;
-	sluice_channel_put(channel);
-	return ERR_PTR(err);
+	if (err) {
+		sluice_channel_put(channel);
+		return ERR_PTR(err);
+	}
+	return request->flags & SLUICE_OPEN_PERSIST ? persist(channel) : channel;
 }
 
-static struct sluice_channel *create(const struct sluice_channel_request *request)
+static struct sluice_channel *create(const struct sluice_channel_request *request, bool *created)
 {
 	bool persistent = request->flags & SLUICE_OPEN_PERSIST;
 	struct sluice_channel *channel, *new;
@@ -203,60 +316,73 @@ static struct sluice_channel *create(const struct sluice_channel_request *reques
 	if (!request->access.may_create)
 		return ERR_PTR(-EACCES);
 	new = request->kind->create(request);
-	if (IS_ERR(new))
-		return new;
+	if (IS_ERR(new)) {
+		/* A limit may have been reached by another caller who was faster with this name. */
+		channel = find(request->access.scope, &request->key);
+		return channel ? attach(channel, request) : new;
+	}
 	channel = add(new, persistent);
 	if (channel != new) {
 		channel_free(new);
 		return attach(channel, request);
 	}
-	/*
-	 * Whoever removes the cgroup marks it first and then takes our lock to look for persistent
-	 * channels; we added ours under that lock and look at the mark now. One sees the other.
-	 */
-	if (persistent && !sluice_scope_is_online(request->access.scope)) {
-		sluice_channel_drop_persistent(request->access.scope);
-		sluice_channel_put(channel);
-		return ERR_PTR(-ENOENT);
-	}
-	return channel;
+	*created = true;
+	return persistent ? check_online(channel) : channel;
 }
 
-struct sluice_channel *sluice_channel_open(const struct sluice_channel_request *request)
+struct sluice_channel *sluice_channel_open(const struct sluice_channel_request *request,
+					   bool *created)
 {
 	struct sluice_channel *channel = find(request->access.scope, &request->key);
 
+	*created = false;
 	if (channel)
 		return attach(channel, request);
 	if (request->flags & SLUICE_OPEN_CREATE)
-		return create(request);
+		return create(request, created);
 	return ERR_PTR(may_lookup(&request->access) ? -ENOENT : -EACCES);
+}
+
+struct sluice_channel *sluice_channel_lookup(const struct sluice_scope_access *access,
+					     const struct sluice_channel_key *key)
+{
+	struct sluice_channel *channel;
+
+	if (!may_lookup(access))
+		return ERR_PTR(-EACCES);
+	channel = find(access->scope, key);
+	return channel ?: ERR_PTR(-ENOENT);
+}
+
+static int may_unlink(const struct sluice_channel *channel,
+		      const struct sluice_scope_access *access)
+{
+	if (!access->may_create && !is_administrator())
+		return -EACCES;
+	return may_manage(channel, access) ? 0 : -EPERM;
 }
 
 int sluice_channel_unlink(const struct sluice_scope_access *access,
 			  const struct sluice_channel_key *key)
 {
+	struct sluice_channel *channel = sluice_channel_lookup(access, key);
 	struct sluice_scope *scope = access->scope;
-	struct sluice_channel *channel;
-	bool was_persistent;
+	bool was_persistent = false;
+	int err;
 
-	if (!may_lookup(access))
-		return -EACCES;
-	channel = find(scope, key);
-	if (!channel)
-		return -ENOENT;
-	if (!may_unlink(channel)) {
-		sluice_channel_put(channel);
-		return -EPERM;
+	if (IS_ERR(channel))
+		return PTR_ERR(channel);
+	err = may_unlink(channel, access);
+	if (!err) {
+		spin_lock(&scope->lock);
+		remove_name(channel);
+		was_persistent = end_persistence(channel);
+		spin_unlock(&scope->lock);
 	}
-	spin_lock(&scope->lock);
-	remove_name(channel);
-	was_persistent = end_persistence(channel);
-	spin_unlock(&scope->lock);
 	if (was_persistent)
 		put_persistent(channel);
 	sluice_channel_put(channel);
-	return 0;
+	return err;
 }
 
 void sluice_channel_drop_persistent(struct sluice_scope *scope)
@@ -278,12 +404,13 @@ void sluice_channel_drop_persistent(struct sluice_scope *scope)
 	} while (channel);
 }
 
-/* ---- telling of channels ---- */
+/* ---- information ---- */
 
 /* Under the scope's lock. */
 static void fill_info(const struct sluice_channel *channel, struct sluice_channel_info *info)
 {
 	*info = (struct sluice_channel_info) {
+		.size = sizeof(*info),
 		.kind = channel->key.kind,
 		.flags = list_empty(&channel->persistence) ? 0 : SLUICE_CHANNEL_PERSISTENT,
 		.mode = channel->mode,
@@ -294,20 +421,11 @@ static void fill_info(const struct sluice_channel *channel, struct sluice_channe
 	channel->kind->fill_info(channel, info);
 }
 
-int sluice_channel_get_info(const struct sluice_scope_access *access,
-			  const struct sluice_channel_key *key, struct sluice_channel_info *info)
+void sluice_channel_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
 {
-	struct sluice_scope *scope = access->scope;
-	struct sluice_channel *channel;
-
-	if (!may_lookup(access))
-		return -EACCES;
-	spin_lock(&scope->lock);
-	channel = find_or_insert(scope, key, NULL);
-	if (channel)
-		fill_info(channel, info);
-	spin_unlock(&scope->lock);
-	return channel ? 0 : -ENOENT;
+	spin_lock(&channel->scope->lock);
+	fill_info(channel, info);
+	spin_unlock(&channel->scope->lock);
 }
 
 /* Under the scope's lock: the first channel after @key. */

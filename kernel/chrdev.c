@@ -3,15 +3,20 @@
 #include <linux/device.h>
 #include <linux/err.h>
 #include <linux/fs.h>
+#include <linux/init.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 
-#include "compat.h"
 #include "chrdev.h"
-#include "pipe.h"
+#include "compat.h"
+#include "ctl.h"
+#include "kind.h"
 
-static dev_t chrdev_number;
-static struct cdev chrdev_cdev;
+#define CTL_MINOR 0		/* those of the kinds are their numbers */
+#define MINORS 64
+
+static dev_t first_number;
+static struct cdev chrdev;
 static struct class *chrdev_class;
 
 static char *chrdev_path(SLUICE_COMPAT_DEVNODE_CONST struct device *dev, umode_t *mode)
@@ -21,49 +26,94 @@ static char *chrdev_path(SLUICE_COMPAT_DEVNODE_CONST struct device *dev, umode_t
 	return kasprintf(GFP_KERNEL, "sluice/%s", dev_name(dev));
 }
 
-/* The device comes last: it is what makes the node appear. */
-int sluice_chrdev_init(void)
+static const struct file_operations *fops_of(unsigned int minor)
 {
-	struct device *device;
-	int err;
+	const struct sluice_kind *kind = sluice_kind_find(minor);
 
-	err = alloc_chrdev_region(&chrdev_number, 0, 1, "sluice");
+	if (minor == CTL_MINOR)
+		return &sluice_ctl_fops;
+	return kind && kind->has_node ? kind->fops : NULL;
+}
+
+/* The device holds the module for us, and the new operations hold it for the file. */
+static int chrdev_open(struct inode *inode, struct file *file)
+{
+	const struct file_operations *fops = fops_get(fops_of(iminor(inode)));
+
+	if (!fops)
+		return -ENXIO;
+	replace_fops(file, fops);
+	return fops->open(inode, file);
+}
+
+static const struct file_operations chrdev_fops = {
+	.owner	= THIS_MODULE,
+	.open	= chrdev_open,
+};
+
+static int create_node(unsigned int minor, const char *name)
+{
+	return PTR_ERR_OR_ZERO(device_create(chrdev_class, NULL, first_number + minor, NULL, "%s",
+					     name));
+}
+
+static int create_nodes(void)
+{
+	const struct sluice_kind *kind = NULL;
+	int err = create_node(CTL_MINOR, "ctl");
+
+	while (!err && (kind = sluice_kind_next(kind)))
+		if (kind->has_node)
+			err = create_node(kind->number, kind->name);
+	return err;
+}
+
+/* Also what create_nodes() left incomplete. */
+static void destroy_nodes(void)
+{
+	const struct sluice_kind *kind = NULL;
+
+	device_destroy(chrdev_class, first_number + CTL_MINOR);
+	while ((kind = sluice_kind_next(kind)))
+		device_destroy(chrdev_class, first_number + kind->number);
+}
+
+/*
+ * The last step lets users in, and nothing can fail after it: an open endpoint never meets a module
+ * whose init fails. Until then an open of a node answers ENXIO.
+ */
+int __init sluice_chrdev_init(void)
+{
+	int err = alloc_chrdev_region(&first_number, 0, MINORS, "sluice");
+
 	if (err)
 		return err;
-
 	chrdev_class = sluice_compat_class_create("sluice");
 	if (IS_ERR(chrdev_class)) {
 		err = PTR_ERR(chrdev_class);
 		goto unregister;
 	}
 	chrdev_class->devnode = chrdev_path;
-
-	cdev_init(&chrdev_cdev, &sluice_pipe_fops);
-	chrdev_cdev.owner = THIS_MODULE;
-	err = cdev_add(&chrdev_cdev, chrdev_number, 1);
+	err = create_nodes();
 	if (err)
-		goto destroy_class;
-
-	device = device_create(chrdev_class, NULL, chrdev_number, NULL, "pipe");
-	if (IS_ERR(device)) {
-		err = PTR_ERR(device);
-		goto delete_cdev;
-	}
-	return 0;
-
-delete_cdev:
-	cdev_del(&chrdev_cdev);
-destroy_class:
+		goto destroy;
+	cdev_init(&chrdev, &chrdev_fops);
+	chrdev.owner = THIS_MODULE;
+	err = cdev_add(&chrdev, first_number, MINORS);
+	if (!err)
+		return 0;
+destroy:
+	destroy_nodes();
 	class_destroy(chrdev_class);
 unregister:
-	unregister_chrdev_region(chrdev_number, 1);
+	unregister_chrdev_region(first_number, MINORS);
 	return err;
 }
 
 void sluice_chrdev_exit(void)
 {
-	device_destroy(chrdev_class, chrdev_number);
-	cdev_del(&chrdev_cdev);
+	destroy_nodes();
+	cdev_del(&chrdev);
 	class_destroy(chrdev_class);
-	unregister_chrdev_region(chrdev_number, 1);
+	unregister_chrdev_region(first_number, MINORS);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * /dev/sluice/pipe, a character device of its own.
+ * The nodes in /dev/sluice: ctl, and one for each kind that has a node.
  *
- * Not a misc device: misc_open() holds a mutex of the whole system across ->open, and opening a
- * pipe waits for its other side; a single waiting reader would lock every program out of /dev/fuse.
+ * They are minors of one character device of our own. Misc devices would not do: misc_open() holds
+ * a mutex of the whole system across ->open, and the open of a pipe waits for its other side.
  *
- * The node is open to all (0666), as /dev/null is: it is the cgroup that says who meets whom, and
- * an administrator who wants fewer guests changes the mode with udev.
+ * All nodes are open to all (0666), as /dev/null is: the cgroup decides who meets whom, and an
+ * administrator who wants fewer users changes the mode with udev.
  */
 #ifndef SLUICE_CHRDEV_H
 #define SLUICE_CHRDEV_H

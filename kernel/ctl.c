@@ -4,7 +4,6 @@
 #include <linux/fcntl.h>
 #include <linux/file.h>
 #include <linux/fs.h>
-#include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -12,21 +11,25 @@
 
 #include <uapi/linux/sluice.h>
 
-#include "user_struct.h"
 #include "channel.h"
 #include "ctl.h"
-#include "pipe.h"
+#include "endpoint.h"
+#include "kind.h"
 #include "scope.h"
+#include "user_struct.h"
 
 #define OPEN_FLAGS (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE | \
 		    SLUICE_OPEN_EXCL | SLUICE_OPEN_PERSIST | SLUICE_OPEN_NONBLOCK)
 
-static const struct sluice_channel_kind *kind_of(u32 number)
-{
-	return number == sluice_pipe_kind.number ? &sluice_pipe_kind : NULL;
-}
+/* A structure that one kind has. */
+union kind_struct {
+	u8 bytes[SLUICE_KIND_STRUCT_MAX];
+	u64 alignment;
+};
 
-/* Those with nothing behind their end are equal only if they are the same, hence the zeros. */
+/* ---- which channel ---- */
+
+/* Names are compared with memcmp() over the whole array, so the padding must be zero. */
 static bool is_name(const u8 *name)
 {
 	size_t length = strnlen(name, SLUICE_NAME_SIZE);
@@ -39,7 +42,7 @@ static bool is_name(const u8 *name)
 
 static int parse_key(struct sluice_channel_key *key, u32 kind, const u8 *name)
 {
-	if (!kind_of(kind) || !is_name(name))
+	if (!sluice_kind_find(kind) || !is_name(name))
 		return -EINVAL;
 	key->kind = kind;
 	memcpy(key->name, name, SLUICE_NAME_SIZE);
@@ -53,19 +56,21 @@ static int access_scope(struct sluice_scope_access *access, int fd)
 	return sluice_scope_access_fd(access, fd);
 }
 
-static int resolve_scope(struct sluice_scope_access *access, struct sluice_channel_key *key,
-			 int scope_fd, u32 kind, const u8 *name)
+static int resolve(struct sluice_scope_access *access, struct sluice_channel_key *key, int scope_fd,
+		   u32 kind, const u8 *name)
 {
 	int err = parse_key(key, kind, name);
 
 	return err ?: access_scope(access, scope_fd);
 }
 
+/* ---- open ---- */
+
 static bool is_valid_open(const struct sluice_open *open)
 {
 	bool creates = open->flags & SLUICE_OPEN_CREATE;
 
-	if (open->size < sizeof(*open) || open->reserved || open->flags & ~OPEN_FLAGS)
+	if (open->reserved || open->flags & ~OPEN_FLAGS)
 		return false;
 	if (!(open->flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE)))
 		return false;
@@ -74,14 +79,29 @@ static bool is_valid_open(const struct sluice_open *open)
 	return !(open->mode & ~0777);
 }
 
-static long open_file(const struct sluice_channel_request *request)
+/* The parameters of the kind, which @request points to afterwards. */
+static int read_params(struct sluice_channel_request *request, union kind_struct *params,
+		       u64 address)
+{
+	const struct sluice_kind *kind = request->kind;
+
+	if (!address)
+		return 0;
+	if (!kind->params_size)
+		return -EINVAL;
+	request->params = params;
+	return sluice_user_struct_read(params, kind->params_size, kind->params_size_ver0,
+				       u64_to_user_ptr(address));
+}
+
+static long install_file(const struct sluice_channel_request *request)
 {
 	struct file *file;
 	int fd = get_unused_fd_flags(O_CLOEXEC);
 
 	if (fd < 0)
 		return fd;
-	file = sluice_pipe_open_channel(request);
+	file = sluice_endpoint_create_file(request);
 	if (IS_ERR(file)) {
 		put_unused_fd(fd);
 		return PTR_ERR(file);
@@ -93,39 +113,45 @@ static long open_file(const struct sluice_channel_request *request)
 static long ctl_open(struct sluice_open __user *user)
 {
 	struct sluice_channel_request request = {};
+	union kind_struct params;
 	struct sluice_open open;
 	long ret;
 
-	ret = sluice_user_struct_copy(&open, sizeof(open), user);
+	ret = sluice_user_struct_read(&open, sizeof(open), SLUICE_OPEN_SIZE_VER0, user);
 	if (ret)
 		return ret;
-	if (!is_valid_open(&open))
+	request.kind = sluice_kind_find(open.kind);
+	if (!request.kind || !is_valid_open(&open))
 		return -EINVAL;
-	ret = resolve_scope(&request.access, &request.key, open.scope_fd, open.kind, open.name);
-	if (ret)
-		return ret;
-	request.kind = kind_of(open.kind);
 	request.flags = open.flags;
 	request.mode = open.mode;
 	request.capacity = open.capacity;
-	ret = open_file(&request);
+	ret = read_params(&request, &params, open.params);
+	if (ret)
+		return ret;
+	ret = resolve(&request.access, &request.key, open.scope_fd, open.kind, open.name);
+	if (ret)
+		return ret;
+	ret = install_file(&request);
 	sluice_scope_put(request.access.scope);
 	return ret;
 }
 
-static long ctl_unlink(struct sluice_name __user *user)
+/* ---- unlink ---- */
+
+static long ctl_unlink(struct sluice_unlink __user *user)
 {
 	struct sluice_scope_access access;
 	struct sluice_channel_key key;
-	struct sluice_name name;
+	struct sluice_unlink unlink;
 	long ret;
 
-	ret = sluice_user_struct_copy(&name, sizeof(name), user);
+	ret = sluice_user_struct_read(&unlink, sizeof(unlink), SLUICE_UNLINK_SIZE_VER0, user);
 	if (ret)
 		return ret;
-	if (name.size < sizeof(name) || name.flags)
+	if (unlink.flags)
 		return -EINVAL;
-	ret = resolve_scope(&access, &key, name.scope_fd, name.kind, name.name);
+	ret = resolve(&access, &key, unlink.scope_fd, unlink.kind, unlink.name);
 	if (ret)
 		return ret;
 	ret = sluice_channel_unlink(&access, &key);
@@ -133,28 +159,76 @@ static long ctl_unlink(struct sluice_name __user *user)
 	return ret;
 }
 
+/* ---- info ---- */
+
+static int write_info(struct sluice_channel *channel, struct sluice_channel_info __user *user)
+{
+	struct sluice_channel_info info;
+	u32 user_size;
+	int err = sluice_user_struct_size(user, SLUICE_CHANNEL_INFO_SIZE_VER0, &user_size);
+
+	if (err)
+		return err;
+	sluice_channel_fill_info(channel, &info);
+	return sluice_user_struct_write(user, &info, sizeof(info), user_size);
+}
+
+static int write_state(const struct sluice_channel *channel, void __user *user)
+{
+	const struct sluice_kind *kind = channel->kind;
+	union kind_struct state = {};
+	u32 user_size;
+	int err;
+
+	if (!kind->state_size)
+		return -EINVAL;
+	err = sluice_user_struct_size(user, kind->state_size_ver0, &user_size);
+	if (err)
+		return err;
+	kind->fill_state(channel, &state);
+	return sluice_user_struct_write(user, &state, kind->state_size, user_size);
+}
+
+static long write_all_info(struct sluice_channel *channel, const struct sluice_info *info)
+{
+	long ret = 0;
+
+	if (info->info)
+		ret = write_info(channel, u64_to_user_ptr(info->info));
+	if (!ret && info->state)
+		ret = write_state(channel, u64_to_user_ptr(info->state));
+	return ret;
+}
+
 static long ctl_info(struct sluice_info __user *user)
 {
 	struct sluice_scope_access access;
+	struct sluice_channel *channel;
 	struct sluice_channel_key key;
 	struct sluice_info info;
 	long ret;
 
-	ret = sluice_user_struct_copy(&info, sizeof(info), user);
+	ret = sluice_user_struct_read(&info, sizeof(info), SLUICE_INFO_SIZE_VER0, user);
 	if (ret)
 		return ret;
-	if (info.size < offsetofend(struct sluice_info, name) || info.flags)
+	if (info.flags)
 		return -EINVAL;
-	ret = resolve_scope(&access, &key, info.scope_fd, info.kind, info.name);
+	ret = resolve(&access, &key, info.scope_fd, info.kind, info.name);
 	if (ret)
 		return ret;
-	ret = sluice_channel_get_info(&access, &key, &info.info);
+	channel = sluice_channel_lookup(&access, &key);
 	sluice_scope_put(access.scope);
-	return ret ?: sluice_user_struct_return(user, &info, sizeof(info), info.size);
+	if (IS_ERR(channel))
+		return PTR_ERR(channel);
+	ret = write_all_info(channel, &info);
+	sluice_channel_put(channel);
+	return ret;
 }
 
-/* The cursor may be no channel's, and at the beginning it is nothing at all. */
-static int set_cursor(struct sluice_channel_key *key, const struct sluice_list *list)
+/* ---- list ---- */
+
+/* The cursor need not be a channel, and at the beginning it is all zeros. */
+static int parse_cursor(struct sluice_channel_key *key, const struct sluice_list *list)
 {
 	if (list->kind)
 		return parse_key(key, list->kind, list->name);
@@ -162,7 +236,24 @@ static int set_cursor(struct sluice_channel_key *key, const struct sluice_list *
 	return memchr_inv(list->name, 0, sizeof(list->name)) ? -EINVAL : 0;
 }
 
-static long list_channels(struct sluice_list *list, const struct sluice_channel_key *key)
+/* Copies of each entry what both sides know. @count or -EFAULT. */
+static long write_entries(const struct sluice_list *list, struct sluice_channel_info *infos,
+			  long count)
+{
+	long i;
+
+	for (i = 0; i < count; i++) {
+		void __user *entry = u64_to_user_ptr(list->entries + i * list->entry_size);
+		int err = sluice_user_struct_write(entry, &infos[i], sizeof(infos[i]),
+						   list->entry_size);
+
+		if (err)
+			return err;
+	}
+	return count;
+}
+
+static long list_channels(const struct sluice_list *list, const struct sluice_channel_key *key)
 {
 	unsigned int most = min_t(u32, list->count, SLUICE_LIST_MAX);
 	struct sluice_channel_info *infos;
@@ -172,11 +263,11 @@ static long list_channels(struct sluice_list *list, const struct sluice_channel_
 	ret = access_scope(&access, list->scope_fd);
 	if (ret)
 		return ret;
-	infos = kcalloc(SLUICE_LIST_MAX, sizeof(*infos), GFP_KERNEL_ACCOUNT);
+	infos = kcalloc(SLUICE_LIST_MAX, sizeof(*infos), SLUICE_QUOTA_GFP);
 	ret = infos ? sluice_channel_list(&access, key, infos, most) : -ENOMEM;
 	sluice_scope_put(access.scope);
-	if (ret > 0 && copy_to_user(u64_to_user_ptr(list->entries), infos, ret * sizeof(*infos)))
-		ret = -EFAULT;
+	if (ret > 0)
+		ret = write_entries(list, infos, ret);
 	kfree(infos);
 	return ret;
 }
@@ -187,36 +278,42 @@ static long ctl_list(struct sluice_list __user *user)
 	struct sluice_list list;
 	long ret;
 
-	ret = sluice_user_struct_copy(&list, sizeof(list), user);
+	ret = sluice_user_struct_read(&list, sizeof(list), SLUICE_LIST_SIZE_VER0, user);
 	if (ret)
 		return ret;
-	if (list.size < sizeof(list) || list.flags ||
-	    list.entry_size != sizeof(struct sluice_channel_info))
+	if (list.flags || list.entry_size < SLUICE_CHANNEL_INFO_SIZE_VER0 ||
+	    list.entry_size > PAGE_SIZE || list.entry_size % sizeof(u64))
 		return -EINVAL;
-	ret = set_cursor(&key, &list);
+	ret = parse_cursor(&key, &list);
 	if (ret)
 		return ret;
 	ret = list_channels(&list, &key);
 	return ret < 0 ? ret : put_user((u32)ret, &user->count);
 }
 
+/* ---- features ---- */
+
+static u64 all_kinds(void)
+{
+	const struct sluice_kind *kind = NULL;
+	u64 kinds = 0;
+
+	while ((kind = sluice_kind_next(kind)))
+		kinds |= BIT_ULL(kind->number);
+	return kinds;
+}
+
 static long ctl_features(struct sluice_features __user *user)
 {
-	struct sluice_features features;
-	u32 size;
-	long ret;
-
-	ret = sluice_user_struct_copy(&features, sizeof(features), user);
-	if (ret)
-		return ret;
-	size = min_t(u32, features.size, sizeof(features));
-	features = (struct sluice_features) {
-		.size = size,
+	struct sluice_features features = {
 		.abi = SLUICE_ABI,
-		.kinds = BIT(SLUICE_KIND_PIPE),
+		.kinds = all_kinds(),
 		.open_flags = OPEN_FLAGS,
 	};
-	return sluice_user_struct_return(user, &features, sizeof(features), size);
+	u32 user_size;
+	int err = sluice_user_struct_size(user, SLUICE_FEATURES_SIZE_VER0, &user_size);
+
+	return err ?: sluice_user_struct_write(user, &features, sizeof(features), user_size);
 }
 
 static long ctl_ioctl(struct file *file, unsigned int command, unsigned long argument)
@@ -243,28 +340,9 @@ static long ctl_ioctl(struct file *file, unsigned int command, unsigned long arg
 	}
 }
 
-static const struct file_operations ctl_fops = {
+const struct file_operations sluice_ctl_fops = {
 	.owner		= THIS_MODULE,
 	.open		= nonseekable_open,
 	.unlocked_ioctl	= ctl_ioctl,
 	.compat_ioctl	= compat_ptr_ioctl,
 };
-
-/* Its open never sleeps: the other misc devices of the host wait for each one's. */
-static struct miscdevice ctl_device = {
-	.minor		= MISC_DYNAMIC_MINOR,
-	.name		= "sluice-ctl",
-	.nodename	= "sluice/ctl",
-	.mode		= 0666,
-	.fops		= &ctl_fops,
-};
-
-int sluice_ctl_init(void)
-{
-	return misc_register(&ctl_device);
-}
-
-void sluice_ctl_exit(void)
-{
-	misc_deregister(&ctl_device);
-}

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Load and unload, in one order: what others stand on comes first and goes last; the device nodes,
+ * Load and unload, in one order: what others depend on comes first and goes last; the device nodes,
  * which let users in, come last and go first. No endpoint can be open at exit and no channel
  * persistent, since each holds the module.
  */
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
-
 #include <linux/init.h>
 #include <linux/module.h>
 
-#include "ctl.h"
-#include "chrdev.h"
-#include "pipe.h"
-#include "quota.h"
 #include "cgroup_release.h"
+#include "chrdev.h"
+#include "kind.h"
+#include "quota.h"
 #include "scope.h"
 
 static int __init sluice_init(void)
@@ -24,26 +21,21 @@ static int __init sluice_init(void)
 	err = sluice_scope_init();
 	if (err)
 		return err;
-	err = sluice_pipe_init();
+	err = sluice_kind_init();
 	if (err)
 		goto exit_scope;
 	err = sluice_cgroup_release_init();
 	if (err)
-		goto exit_pipe;
+		goto exit_kind;
 	err = sluice_chrdev_init();
 	if (err)
 		goto exit_cgroup_release;
-	err = sluice_ctl_init();
-	if (err)
-		goto exit_chrdev;
 	return 0;
 
-exit_chrdev:
-	sluice_chrdev_exit();
 exit_cgroup_release:
 	sluice_cgroup_release_exit();
-exit_pipe:
-	sluice_pipe_exit();
+exit_kind:
+	sluice_kind_exit();
 exit_scope:
 	sluice_scope_exit();
 	return err;
@@ -51,10 +43,9 @@ exit_scope:
 
 static void __exit sluice_exit(void)
 {
-	sluice_ctl_exit();
 	sluice_chrdev_exit();
 	sluice_cgroup_release_exit();
-	sluice_pipe_exit();
+	sluice_kind_exit();
 	sluice_scope_exit();
 }
 

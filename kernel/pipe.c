@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-#include <linux/anon_inodes.h>
 #include <linux/capability.h>
 #include <linux/err.h>
 #include <linux/fs.h>
+#include <linux/init.h>
 #include <linux/log2.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -22,6 +22,8 @@
 #include "user_struct.h"
 #include "channel.h"
 #include "compat.h"
+#include "endpoint.h"
+#include "kind.h"
 #include "pipe.h"
 #include "pipe_buffer.h"
 #include "scope.h"
@@ -69,7 +71,7 @@ static ssize_t read_some(struct sluice_pipe *pipe, const struct kiocb *iocb, str
 
 static ssize_t pipe_read_iter(struct kiocb *iocb, struct iov_iter *to)
 {
-	struct sluice_endpoint *end = sluice_pipe_endpoint(iocb->ki_filp);
+	struct sluice_pipe_endpoint *end = sluice_pipe_endpoint(iocb->ki_filp);
 	struct sluice_pipe *pipe = end->pipe;
 	bool waited = false;
 	ssize_t ret = 0;
@@ -128,7 +130,7 @@ int sluice_pipe_epipe(bool signal)
 
 static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 {
-	struct sluice_endpoint *end = sluice_pipe_endpoint(iocb->ki_filp);
+	struct sluice_pipe_endpoint *end = sluice_pipe_endpoint(iocb->ki_filp);
 	struct sluice_pipe *pipe = end->pipe;
 	size_t count = iov_iter_count(from);
 	size_t whole = count <= PIPE_BUF ? count : 1;	/* the least that goes in at once */
@@ -169,7 +171,7 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 
 static __poll_t pipe_poll(struct file *file, poll_table *wait)
 {
-	struct sluice_endpoint *end = sluice_pipe_endpoint(file);
+	struct sluice_pipe_endpoint *end = sluice_pipe_endpoint(file);
 	struct sluice_pipe *pipe = end->pipe;
 	__poll_t events = 0;
 
@@ -219,15 +221,16 @@ static long set_capacity(struct sluice_pipe *pipe, u64 bytes)
 	return slots < 0 ? slots : sluice_pipe_resize(pipe, slots);
 }
 
-static long change_setting(struct sluice_endpoint *end, unsigned int number,
+static long change_setting(struct sluice_pipe_endpoint *end, unsigned int number,
 			   struct sluice_setting __user *user)
 {
 	struct sluice_setting setting;
-	long ret = sluice_user_struct_copy(&setting, sizeof(setting), user);
+	long ret = sluice_user_struct_read(&setting, sizeof(setting), SLUICE_SETTING_SIZE_VER0,
+					   user);
 
 	if (ret)
 		return ret;
-	if (setting.flags || setting.size < sizeof(setting))
+	if (setting.flags)
 		return -EINVAL;
 	if (number == _IOC_NR(SLUICE_PIPE_SET_CAPACITY))
 		ret = set_capacity(end->pipe, setting.value);
@@ -238,35 +241,35 @@ static long change_setting(struct sluice_endpoint *end, unsigned int number,
 	return put_user((u64)ret, &user->value);
 }
 
-static long get_info(struct sluice_endpoint *end, struct sluice_pipe_info __user *user)
+static void fill_pipe_info(const struct sluice_pipe *pipe, struct sluice_pipe_info *info)
 {
-	struct sluice_pipe *pipe = end->pipe;
-	struct sluice_pipe_info info;
-	u32 size;
-	int err = sluice_user_struct_copy(&info, sizeof(info), user);
-
-	if (err)
-		return err;
-	if (info.reserved)
-		return -EINVAL;
-	size = min_t(u32, info.size, sizeof(info));
-	info = (struct sluice_pipe_info) {
-		.size = size,
+	*info = (struct sluice_pipe_info) {
 		.readers = READ_ONCE(pipe->readers),
 		.writers = READ_ONCE(pipe->writers),
 		.capacity = sluice_pipe_capacity(pipe),
 		.bytes = sluice_pipe_bytes(pipe),
-		.spin_limit_ns = READ_ONCE(end->spin.limit_ns),
 		.pages_allocated = READ_ONCE(pipe->pages_allocated),
 		.pages_spliced_in = READ_ONCE(pipe->pages_spliced_in),
 		.pages_spliced_out = READ_ONCE(pipe->pages_spliced_out),
 	};
-	return sluice_user_struct_return(user, &info, sizeof(info), size);
+}
+
+static long get_info(struct sluice_pipe_endpoint *end, struct sluice_pipe_info __user *user)
+{
+	struct sluice_pipe_info info;
+	u32 user_size;
+	int err = sluice_user_struct_size(user, SLUICE_PIPE_INFO_SIZE_VER0, &user_size);
+
+	if (err)
+		return err;
+	fill_pipe_info(end->pipe, &info);
+	info.spin_limit_ns = READ_ONCE(end->spin.limit_ns);
+	return sluice_user_struct_write(user, &info, sizeof(info), user_size);
 }
 
 static long pipe_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
-	struct sluice_endpoint *end = sluice_pipe_endpoint(file);
+	struct sluice_pipe_endpoint *end = sluice_pipe_endpoint(file);
 	void __user *user = (void __user *)argument;
 
 	if (command == FIONREAD)
@@ -301,7 +304,7 @@ static int pipe_fasync(int fd, struct file *file, int on)
 	return ret;
 }
 
-/* ---- life ---- */
+/* ---- life of the channel ---- */
 
 static struct sluice_pipe *pipe_of(const struct sluice_channel *channel)
 {
@@ -319,12 +322,12 @@ static struct sluice_channel *pipe_create(const struct sluice_channel_request *r
 	pipe = kmem_cache_alloc(pipe_cache, SLUICE_QUOTA_GFP);
 	if (!pipe)
 		return ERR_PTR(-ENOMEM);
-	err = sluice_pipe_buffer_init(pipe, slots);
+	err = sluice_channel_init(&pipe->channel, request, (u64)slots << PAGE_SHIFT);
 	if (err)
 		goto free_pipe;
-	err = sluice_channel_init(&pipe->channel, request, sluice_pipe_capacity(pipe));
+	err = sluice_pipe_buffer_init(pipe, slots);
 	if (err)
-		goto free_ring;
+		goto exit_channel;
 	pipe->readers = 0;
 	pipe->writers = 0;
 	pipe->reader_opens = 0;
@@ -333,8 +336,8 @@ static struct sluice_channel *pipe_create(const struct sluice_channel_request *r
 	pipe->writers_async = NULL;
 	return &pipe->channel;
 
-free_ring:
-	sluice_pipe_buffer_free(pipe);
+exit_channel:
+	sluice_channel_exit(&pipe->channel);
 free_pipe:
 	kmem_cache_free(pipe_cache, pipe);
 	return ERR_PTR(err);
@@ -358,26 +361,26 @@ static void pipe_fill_info(const struct sluice_channel *channel, struct sluice_c
 	info->bytes = sluice_pipe_bytes(pipe);
 }
 
-const struct sluice_channel_kind sluice_pipe_kind = {
-	.number	= SLUICE_KIND_PIPE,
-	.create	= pipe_create,
-	.free	= pipe_free,
-	.fill_info	= pipe_fill_info,
-};
+static void pipe_fill_state(const struct sluice_channel *channel, void *state)
+{
+	fill_pipe_info(pipe_of(channel), state);
+}
+
+/* ---- life of an endpoint ---- */
 
 /*
  * Counts an endpoint out. When that leaves one side alone, all of it have to look: readers find the
  * end of the file, writers a broken pipe. Otherwise nobody is woken, for a sleeper that wakes for
  * nothing loses its place in the queue.
  */
-static void leave(struct sluice_pipe *pipe, fmode_t mode)
+static void leave(struct sluice_pipe *pipe, u32 flags)
 {
 	bool alone;
 
 	spin_lock(&pipe->lock);
-	if (mode & FMODE_READ)
+	if (flags & SLUICE_OPEN_READ)
 		WRITE_ONCE(pipe->readers, pipe->readers - 1);
-	if (mode & FMODE_WRITE)
+	if (flags & SLUICE_OPEN_WRITE)
 		smp_store_release(&pipe->writers, pipe->writers - 1);	/* (C) */
 	alone = !pipe->readers != !pipe->writers;
 	spin_unlock(&pipe->lock);
@@ -391,147 +394,64 @@ static void leave(struct sluice_pipe *pipe, fmode_t mode)
 }
 
 /*
- * Counts an endpoint in and, unless @nonblock, waits until the other side has been there. That it
- * has been is enough: a reader that came and went lets a waiting writer go, which then learns of
- * the broken pipe by writing.
+ * Counts an endpoint in and, unless it is to open at once (NONBLOCK), waits until the other side
+ * has been there. That it has been is enough: a reader that came and went lets a waiting writer go,
+ * which then learns of the broken pipe by writing.
  */
-static int join(struct sluice_endpoint *end, fmode_t mode, bool nonblock)
+static int join(struct sluice_pipe_endpoint *end, u32 flags)
 {
+	bool nonblock = flags & SLUICE_OPEN_NONBLOCK, reads = flags & SLUICE_OPEN_READ;
 	struct sluice_pipe *pipe = end->pipe;
-	unsigned int *joined = mode & FMODE_READ ? &pipe->writer_opens : &pipe->reader_opens;
+	unsigned int *opens = reads ? &pipe->writer_opens : &pipe->reader_opens;
 	unsigned int opens_before;
 	bool alone;
 
 	spin_lock(&pipe->lock);
-	if (nonblock && !(mode & FMODE_READ) && !pipe->readers) {
+	if (nonblock && !reads && !pipe->readers) {
 		spin_unlock(&pipe->lock);
 		return -ENXIO;
 	}
-	if (mode & FMODE_READ) {
+	if (reads) {
 		WRITE_ONCE(pipe->readers, pipe->readers + 1);
 		WRITE_ONCE(pipe->reader_opens, pipe->reader_opens + 1);
 	}
-	if (mode & FMODE_WRITE) {
+	if (flags & SLUICE_OPEN_WRITE) {
 		WRITE_ONCE(pipe->writers, pipe->writers + 1);
 		WRITE_ONCE(pipe->writer_opens, pipe->writer_opens + 1);
 	}
 	alone = !pipe->readers || !pipe->writers;
-	opens_before = *joined;
+	opens_before = *opens;
 	end->writer_opens_before = pipe->writer_opens - !(alone && nonblock);
 	spin_unlock(&pipe->lock);
 	sluice_wait_wake_all(&pipe->open_wait);
 
 	if (!alone || nonblock)
 		return 0;
-	if (wait_event_interruptible(pipe->open_wait, READ_ONCE(*joined) != opens_before)) {
-		leave(pipe, mode);
+	if (wait_event_interruptible(pipe->open_wait, READ_ONCE(*opens) != opens_before)) {
+		leave(pipe, flags);
 		return -ERESTARTSYS;
 	}
 	return 0;
 }
 
-/* An endpoint that has joined. */
-static struct sluice_endpoint *endpoint_open(const struct sluice_channel_request *request,
-					     fmode_t mode, bool nonblock)
+static int pipe_attach(struct sluice_endpoint *endpoint)
 {
-	struct sluice_channel *channel;
-	struct sluice_endpoint *end;
-	int err;
+	struct sluice_pipe_endpoint *end = sluice_pipe_endpoint_of(endpoint);
 
-	end = kmalloc(sizeof(*end), SLUICE_QUOTA_GFP);
-	if (!end)
-		return ERR_PTR(-ENOMEM);
-	channel = sluice_channel_open(request);
-	if (IS_ERR(channel)) {
-		err = PTR_ERR(channel);
-		goto free_end;
-	}
-	end->pipe = pipe_of(channel);
+	end->pipe = pipe_of(endpoint->channel);
 	sluice_spin_init(&end->spin);
-	err = join(end, mode, nonblock);
-	if (err)
-		goto put_channel;
-	return end;
-
-put_channel:
-	sluice_channel_put(channel);
-free_end:
-	kfree(end);
-	return ERR_PTR(err);
+	return join(end, endpoint->flags);
 }
 
-static void endpoint_close(struct sluice_endpoint *end, fmode_t mode)
+static void pipe_detach(struct sluice_endpoint *endpoint)
 {
-	leave(end->pipe, mode);
-	sluice_channel_put(&end->pipe->channel);
-	kfree(end);
+	leave(pipe_of(endpoint->channel), endpoint->flags);
 }
 
-static int set_up_file(struct file *file, struct sluice_endpoint *end)
-{
-	file->private_data = end;
-	file->f_mode |= FMODE_NOWAIT;
-	return stream_open(file_inode(file), file);
-}
-
-/* Of /dev/sluice/pipe: the pipe without a name, which is for everyone in the cgroup. */
-static int pipe_open(struct inode *inode, struct file *file)
-{
-	struct sluice_channel_request request = {
-		.kind = &sluice_pipe_kind,
-		.key.kind = SLUICE_KIND_PIPE,
-		.flags = SLUICE_OPEN_READ | SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE,
-		.mode = 0666,
-	};
-	struct sluice_endpoint *end;
-	int err;
-
-	if (!(file->f_mode & (FMODE_READ | FMODE_WRITE)))
-		return -EINVAL;
-	err = sluice_scope_access_self(&request.access);
-	if (err)
-		return err;
-	end = endpoint_open(&request, file->f_mode, file->f_flags & O_NONBLOCK);
-	sluice_scope_put(request.access.scope);
-	return IS_ERR(end) ? PTR_ERR(end) : set_up_file(file, end);
-}
-
-static int file_flags(u32 flags)
-{
-	int nonblock = flags & SLUICE_OPEN_NONBLOCK ? O_NONBLOCK : 0;
-
-	if (!(flags & SLUICE_OPEN_WRITE))
-		return O_RDONLY | nonblock;
-	return (flags & SLUICE_OPEN_READ ? O_RDWR : O_WRONLY) | nonblock;
-}
-
-struct file *sluice_pipe_open_channel(const struct sluice_channel_request *request)
-{
-	int flags = file_flags(request->flags);
-	fmode_t mode = OPEN_FMODE(flags);
-	struct sluice_endpoint *end = endpoint_open(request, mode, flags & O_NONBLOCK);
-	struct file *file;
-
-	if (IS_ERR(end))
-		return ERR_CAST(end);
-	file = anon_inode_getfile("[sluice-pipe]", &sluice_pipe_fops, end, flags);
-	if (IS_ERR(file))
-		endpoint_close(end, mode);
-	else
-		set_up_file(file, end);
-	return file;
-}
-
-static int pipe_release(struct inode *inode, struct file *file)
-{
-	endpoint_close(sluice_pipe_endpoint(file), file->f_mode);
-	return 0;
-}
-
-const struct file_operations sluice_pipe_fops = {
+static const struct file_operations pipe_fops = {
 	.owner		= THIS_MODULE,
-	.open		= pipe_open,
-	.release	= pipe_release,
+	.open		= sluice_endpoint_open,
+	.release	= sluice_endpoint_release,
 	.read_iter	= pipe_read_iter,
 	.write_iter	= pipe_write_iter,
 	.splice_read	= sluice_pipe_splice_read,
@@ -542,10 +462,7 @@ const struct file_operations sluice_pipe_fops = {
 	.fasync		= pipe_fasync,
 };
 
-/*
- * Runs once for each piece of memory in the cache: a freed pipe leaves its locks and queues as they
- * were born.
- */
+/* Once for each object of the cache: a freed pipe leaves its locks and queues initialised. */
 static void pipe_construct(void *memory)
 {
 	struct sluice_pipe *pipe = memory;
@@ -558,14 +475,33 @@ static void pipe_construct(void *memory)
 	init_waitqueue_head(&pipe->writable);
 }
 
-int sluice_pipe_init(void)
+static int pipe_init(void)
 {
 	pipe_cache = kmem_cache_create("sluice_pipe", sizeof(struct sluice_pipe), 0,
 				       SLAB_HWCACHE_ALIGN | SLAB_ACCOUNT, pipe_construct);
 	return pipe_cache ? 0 : -ENOMEM;
 }
 
-void sluice_pipe_exit(void)
+static void pipe_exit(void)
 {
 	kmem_cache_destroy(pipe_cache);
 }
+
+const struct sluice_kind sluice_pipe_kind = {
+	.number		= SLUICE_KIND_PIPE,
+	.name		= "pipe",
+	.file_name	= "[sluice-pipe]",
+	.has_node	= true,
+	.fops		= &pipe_fops,
+	.init		= pipe_init,
+	.exit		= pipe_exit,
+	.create		= pipe_create,
+	.free		= pipe_free,
+	.endpoint_size	= sizeof(struct sluice_pipe_endpoint),
+	.attach		= pipe_attach,
+	.detach		= pipe_detach,
+	.fill_info	= pipe_fill_info,
+	.state_size	= sizeof(struct sluice_pipe_info),
+	.state_size_ver0 = SLUICE_PIPE_INFO_SIZE_VER0,
+	.fill_state	= pipe_fill_state,
+};

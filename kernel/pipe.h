@@ -1,56 +1,55 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * A byte stream with the semantics of fifo(7): one without a name for every cgroup that opens
- * /dev/sluice/pipe, and as many named ones as are made through /dev/sluice/ctl.
+ * /dev/sluice/pipe, and any number of named ones through /dev/sluice/ctl.
  *
- * Life: that of a channel (channel.h). An endpoint is an open file, or an open that still waits for
- * its other side. The last release frees the pipe with whatever it still holds, as a FIFO does. A
- * process that moves to another cgroup keeps its endpoint, because the pipe was found once, at
- * open.
+ * Life: that of a channel (channel.h). An open that waits for its other side counts as an endpoint.
+ * The last release frees the pipe with the bytes that it still holds, as a FIFO does.
  *
- * An endpoint is one open file. It carries what belongs to the opener alone: what it has learned of
- * spinning, and whether a hang-up is news to it. The bytes are in pipe_buffer.h, moving whole pages
- * to and from pipe(2) is in pipe_splice.c.
+ * An endpoint holds what belongs to its file alone: what it has learned about spinning, and whether
+ * poll has to report a hang-up. The bytes are in pipe_buffer.h, moving whole pages to and from
+ * pipe(2) is in pipe_splice.c.
  */
 #ifndef SLUICE_PIPE_H
 #define SLUICE_PIPE_H
 
+#include <linux/container_of.h>
 #include <linux/fs.h>
 
-#include "channel.h"
+#include "endpoint.h"
 #include "pipe_buffer.h"
 #include "wait.h"
 
-struct sluice_endpoint {
+struct sluice_pipe_endpoint {
+	struct sluice_endpoint endpoint;
 	struct sluice_pipe *pipe;
 	struct sluice_spin spin;
 	/*
-	 * What writer_opens was when this end was opened without waiting and found no writer:
-	 * until it moves, poll does not report a hang-up. Otherwise a number that it no longer is.
+	 * The value of writer_opens at an open that did not wait and found no writer: until it
+	 * changes, poll does not report a hang-up. Otherwise a value that it no longer has.
 	 */
 	unsigned int writer_opens_before;
 };
 
-extern const struct file_operations sluice_pipe_fops;
-extern const struct sluice_channel_kind sluice_pipe_kind;
+extern const struct sluice_kind sluice_pipe_kind;
 
-/* A new file of the channel that is asked for. Waits as open(2) does on a FIFO. */
-struct file *sluice_pipe_open_channel(const struct sluice_channel_request *request);
-
-static inline struct sluice_endpoint *sluice_pipe_endpoint(struct file *file)
+static inline struct sluice_pipe_endpoint *sluice_pipe_endpoint_of(struct sluice_endpoint *endpoint)
 {
-	return file->private_data;
+	return container_of(endpoint, struct sluice_pipe_endpoint, endpoint);
 }
 
-/* Answers a write when nobody reads. */
+static inline struct sluice_pipe_endpoint *sluice_pipe_endpoint(struct file *file)
+{
+	return sluice_pipe_endpoint_of(file->private_data);
+}
+
+/* For a write without readers. */
 int sluice_pipe_epipe(bool signal);
 
-ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position, struct pipe_inode_info *out,
-				size_t length, unsigned int flags);
-ssize_t sluice_pipe_splice_write(struct pipe_inode_info *in, struct file *out, loff_t *position,
-				 size_t length, unsigned int flags);
-
-int sluice_pipe_init(void);
-void sluice_pipe_exit(void);
+ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position,
+				struct pipe_inode_info *other_pipe, size_t length,
+				unsigned int flags);
+ssize_t sluice_pipe_splice_write(struct pipe_inode_info *other_pipe, struct file *out,
+				 loff_t *position, size_t length, unsigned int flags);
 
 #endif

@@ -3,11 +3,10 @@
 #include <linux/gfp.h>
 #include <linux/highmem.h>
 #include <linux/log2.h>
-#include <linux/memcontrol.h>
 #include <linux/poll.h>
-#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
+#include "channel.h"
 #include "pipe_buffer.h"
 #include "wait.h"
 
@@ -62,26 +61,13 @@ static size_t room_from(struct sluice_pipe *pipe, unsigned long head, size_t wan
 	return capacity - (head - pipe->cached_tail);
 }
 
-/*
- * Charged to the creator of the pipe: a stranger's write costs the stranger nothing. When the
- * creator has no more, the stranger is refused, and nobody of the creator's killed.
- */
-static struct page *page_alloc(struct sluice_pipe *pipe)
-{
-	struct mem_cgroup *old = set_active_memcg(pipe->memcg);
-	struct page *page = alloc_page(GFP_HIGHUSER | __GFP_ACCOUNT | __GFP_RETRY_MAYFAIL);
-
-	set_active_memcg(old);
-	return page;
-}
-
 static struct page *page_to_fill(struct sluice_pipe *pipe, unsigned long head)
 {
 	struct sluice_slot *slot = slot_at(pipe, head);
 
 	if (likely(slot->page))
 		return slot->page;
-	slot->page = page_alloc(pipe);
+	slot->page = sluice_channel_page_alloc(&pipe->channel);
 	pipe->pages_allocated += !!slot->page;
 	return slot->page;
 }
@@ -105,7 +91,7 @@ static void release_bytes(struct sluice_pipe *pipe, unsigned long tail, size_t b
  */
 static int unshare_page(struct sluice_pipe *pipe, struct sluice_slot *slot)
 {
-	struct page *own = page_alloc(pipe);
+	struct page *own = sluice_channel_page_alloc(&pipe->channel);
 
 	if (!own)
 		return -ENOMEM;
@@ -221,9 +207,9 @@ bool sluice_pipe_attach_page(struct sluice_pipe *pipe, struct page *page)
 	return true;
 }
 
-static struct sluice_slot *slots_alloc(unsigned long count)
+static struct sluice_slot *slots_alloc(const struct sluice_pipe *pipe, unsigned long count)
 {
-	return kvcalloc(count, sizeof(struct sluice_slot), SLUICE_QUOTA_GFP);
+	return sluice_channel_kvcalloc(&pipe->channel, count, sizeof(struct sluice_slot));
 }
 
 static void slots_free(struct sluice_slot *slots, unsigned long count)
@@ -276,7 +262,7 @@ static int swap_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 
 	if (live_pages(pipe) > *count)
 		return -EBUSY;
-	err = sluice_quota_change(&pipe->channel.charge, (u64)*count << PAGE_SHIFT);
+	err = sluice_quota_change(pipe->channel.charge, (u64)*count << PAGE_SHIFT);
 	if (err)
 		return err;
 	move_live_pages(pipe, *slots, *count, spare);
@@ -304,8 +290,8 @@ static int swap_slots_locked(struct sluice_pipe *pipe, struct sluice_slot **slot
 
 long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
 {
-	struct sluice_slot *slots = slots_alloc(slot_count);
-	struct page *spare = page_alloc(pipe);
+	struct sluice_slot *slots = slots_alloc(pipe, slot_count);
+	struct page *spare = sluice_channel_page_alloc(&pipe->channel);
 	unsigned long count = slot_count;
 	int err = -ENOMEM;
 
@@ -324,11 +310,10 @@ long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
 
 int sluice_pipe_buffer_init(struct sluice_pipe *pipe, unsigned long slot_count)
 {
-	pipe->slots = slots_alloc(slot_count);
+	pipe->slots = slots_alloc(pipe, slot_count);
 	if (!pipe->slots)
 		return -ENOMEM;
 	pipe->slot_count = slot_count;
-	pipe->memcg = get_mem_cgroup_from_mm(current->mm);
 	pipe->head = 0;
 	pipe->cached_head = 0;
 	pipe->tail = 0;
@@ -342,5 +327,4 @@ int sluice_pipe_buffer_init(struct sluice_pipe *pipe, unsigned long slot_count)
 void sluice_pipe_buffer_free(struct sluice_pipe *pipe)
 {
 	slots_free(pipe->slots, pipe->slot_count);
-	mem_cgroup_put(pipe->memcg);
 }

@@ -49,7 +49,6 @@
 #include "channel.h"
 
 struct fasync_struct;
-struct mem_cgroup;
 
 struct sluice_slot {
 	struct page *page;	/* NULL where no write has been yet */
@@ -61,7 +60,6 @@ struct sluice_slot {
  */
 struct sluice_pipe {
 	struct sluice_channel channel;
-	struct mem_cgroup *memcg;	/* the creator's: pages are charged to it whoever writes */
 	struct sluice_slot *slots;	/* under either mutex; both to change it */
 	unsigned long slot_count;	/* a power of two; both mutexes to change it */
 

@@ -82,7 +82,7 @@ static void wake_next_reader(struct sluice_pipe *pipe, bool waited)
  * Waits, with no mutex held, for whatever kept splice_out() from moving anything. For space in
  * other_pipe not exclusively, since the kernel's own waiters do not pass a wake-up on for us.
  */
-static int wait_to_splice_out(struct sluice_endpoint *end, struct pipe_inode_info *other_pipe,
+static int wait_to_splice_out(struct sluice_pipe_endpoint *end, struct pipe_inode_info *other_pipe,
 			     bool *waited)
 {
 	struct sluice_pipe *pipe = end->pipe;
@@ -101,7 +101,7 @@ static int wait_to_splice_out(struct sluice_endpoint *end, struct pipe_inode_inf
 				 &end->spin);
 }
 
-static ssize_t splice_out_wait(struct sluice_endpoint *end, struct pipe_inode_info *other_pipe,
+static ssize_t splice_out_wait(struct sluice_pipe_endpoint *end, struct pipe_inode_info *other_pipe,
 			  size_t length, bool is_nonblocking, bool *waited)
 {
 	struct sluice_pipe *pipe = end->pipe;
@@ -140,7 +140,7 @@ ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position,
 				struct pipe_inode_info *other_pipe, size_t length,
 				unsigned int flags)
 {
-	struct sluice_endpoint *end = sluice_pipe_endpoint(in);
+	struct sluice_pipe_endpoint *end = sluice_pipe_endpoint(in);
 	bool waited = false;
 	ssize_t ret = splice_out_wait(end, other_pipe, length, is_nonblocking(in, flags), &waited);
 
@@ -189,7 +189,7 @@ static int splice_in(struct pipe_inode_info *other_pipe, struct pipe_buffer *buf
 }
 
 /* Waits, with no mutex held, for whatever kept splice_in() from moving anything. */
-static int wait_to_splice_in(struct sluice_endpoint *end, bool *waited)
+static int wait_to_splice_in(struct sluice_pipe_endpoint *end, bool *waited)
 {
 	struct sluice_pipe *pipe = end->pipe;
 
@@ -205,7 +205,7 @@ static int wait_to_splice_in(struct sluice_endpoint *end, bool *waited)
 ssize_t sluice_pipe_splice_write(struct pipe_inode_info *other_pipe, struct file *out,
 				 loff_t *position, size_t length, unsigned int flags)
 {
-	struct sluice_endpoint *end = sluice_pipe_endpoint(out);
+	struct sluice_pipe_endpoint *end = sluice_pipe_endpoint(out);
 	struct sluice_pipe *pipe = end->pipe;
 	struct transfer transfer = { .pipe = pipe };
 	struct splice_desc sd = {

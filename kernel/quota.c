@@ -2,6 +2,8 @@
 #include <linux/capability.h>
 #include <linux/cgroup.h>
 #include <linux/cred.h>
+#include <linux/err.h>
+#include <linux/init.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/nsproxy.h>
@@ -10,31 +12,36 @@
 #include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
+#include <linux/user_namespace.h>
 
 #include "quota.h"
 #include "scope.h"
 
 static unsigned long scope_max_channels = 65536;
 module_param(scope_max_channels, ulong, 0644);
-MODULE_PARM_DESC(scope_max_channels, "The most channels in a cgroup and all below it, except the root");
+MODULE_PARM_DESC(scope_max_channels,
+		 "The most channels in a cgroup and all below it, except the root");
 
-static unsigned long scope_max_bytes;
-module_param(scope_max_bytes, ulong, 0644);
-MODULE_PARM_DESC(scope_max_bytes, "The most bytes of capacity in a cgroup and all below it, except the root; by default all of the memory");
+static unsigned long long scope_max_bytes;
+module_param(scope_max_bytes, ullong, 0644);
+MODULE_PARM_DESC(scope_max_bytes,
+		 "The most bytes of capacity in a cgroup and all below it, except the root (default: the size of the memory)");
 
 static unsigned long user_max_channels = 16384;
 module_param(user_max_channels, ulong, 0644);
-MODULE_PARM_DESC(user_max_channels, "The most channels of a user within a cgroup namespace without CAP_SYS_RESOURCE");
+MODULE_PARM_DESC(user_max_channels,
+		 "The most channels of a user within a cgroup namespace without CAP_SYS_RESOURCE");
 
-static unsigned long user_max_bytes;
-module_param(user_max_bytes, ulong, 0644);
-MODULE_PARM_DESC(user_max_bytes, "The most bytes of capacity of a user within a cgroup namespace without CAP_SYS_RESOURCE; by default half of the memory");
+static unsigned long long user_max_bytes;
+module_param(user_max_bytes, ullong, 0644);
+MODULE_PARM_DESC(user_max_bytes,
+		 "The most bytes of capacity of a user within a cgroup namespace without CAP_SYS_RESOURCE (default: half the size of the memory)");
 
-/* A user who has made something that is still there. */
+/* A user who has created something that still exists. */
 struct sluice_quota_user {
 	struct rb_node node;
 	kuid_t uid;
-	u64 root;		/* the cgroup that is the root of the user's cgroup namespace */
+	u64 root;		/* id of the cgroup that is the root of the user's cgroup namespace */
 	refcount_t refs;	/* charges; the last put is under users_lock */
 	struct sluice_quota_usage usage;
 };
@@ -44,23 +51,10 @@ static struct rb_root users = RB_ROOT;
 
 /* ---- counters ---- */
 
-/* Who takes none is not refused for there being too many, as after a limit was lowered. */
-static bool fits(s64 taken, u64 now, u64 most)
+/* A charge of nothing fits, even where a limit was lowered below the usage. */
+static bool fits(s64 charged, u64 now, u64 most)
 {
-	return !taken || now <= most;
-}
-
-static bool try_charge(struct sluice_quota_usage *usage, s64 channels, s64 bytes, u64 most_channels,
-		 u64 most_bytes)
-{
-	u64 channels_now = atomic64_add_return(channels, &usage->channels);
-	u64 bytes_now = atomic64_add_return(bytes, &usage->bytes);
-
-	if (fits(channels, channels_now, most_channels) && fits(bytes, bytes_now, most_bytes))
-		return true;
-	atomic64_sub(channels, &usage->channels);
-	atomic64_sub(bytes, &usage->bytes);
-	return false;
+	return !charged || now <= most;
 }
 
 static void uncharge(struct sluice_quota_usage *usage, s64 channels, s64 bytes)
@@ -69,66 +63,97 @@ static void uncharge(struct sluice_quota_usage *usage, s64 channels, s64 bytes)
 	atomic64_sub(bytes, &usage->bytes);
 }
 
-/* From @scope up to the root, or to @end, which is left out. */
+static bool try_charge(struct sluice_quota_usage *usage, s64 channels, s64 bytes, u64 most_channels,
+		       u64 most_bytes)
+{
+	u64 channels_now = atomic64_add_return(channels, &usage->channels);
+	u64 bytes_now = atomic64_add_return(bytes, &usage->bytes);
+
+	if (fits(channels, channels_now, most_channels) && fits(bytes, bytes_now, most_bytes))
+		return true;
+	uncharge(usage, channels, bytes);
+	return false;
+}
+
+/* From @scope up to @end, which is left out. */
 static void uncharge_scopes(struct sluice_scope *scope, struct sluice_scope *end, s64 channels,
-			     s64 bytes)
+			    s64 bytes)
 {
 	for (; scope != end; scope = scope->parent)
 		uncharge(&scope->usage, channels, bytes);
 }
 
 /*
- * The root is counted and not limited: if it were, a cgroup with all that it may have would leave
- * nothing to the others.
+ * The root of the hierarchy counts and has no limit: otherwise a cgroup with all that it may have
+ * would leave nothing to the others.
  */
 static bool try_charge_scope(struct sluice_scope *scope, s64 channels, s64 bytes)
 {
 	if (!scope->parent)
 		return try_charge(&scope->usage, channels, bytes, U64_MAX, U64_MAX);
 	return try_charge(&scope->usage, channels, bytes, READ_ONCE(scope_max_channels),
-		    READ_ONCE(scope_max_bytes));
+			  READ_ONCE(scope_max_bytes));
 }
 
-static int try_charge_scopes(struct sluice_scope *scope, s64 channels, s64 bytes)
+static int try_charge_scopes(const struct sluice_quota_charge *charge, s64 channels, s64 bytes)
 {
-	struct sluice_scope *at;
+	struct sluice_scope *scope;
 
-	for (at = scope; at; at = at->parent) {
-		if (try_charge_scope(at, channels, bytes))
+	for (scope = charge->scope; scope != charge->end; scope = scope->parent) {
+		if (try_charge_scope(scope, channels, bytes))
 			continue;
-		uncharge_scopes(scope, at, channels, bytes);
+		uncharge_scopes(charge->scope, scope, channels, bytes);
 		return -ENOSPC;
 	}
 	return 0;
 }
 
-static int try_charge_user(struct sluice_quota_user *user, s64 channels, s64 bytes)
+static bool try_charge_user(struct sluice_quota_user *user, s64 channels, s64 bytes)
 {
 	if (try_charge(&user->usage, channels, bytes, READ_ONCE(user_max_channels),
-		 READ_ONCE(user_max_bytes)))
-		return 0;
+		       READ_ONCE(user_max_bytes)))
+		return true;
 	if (!capable(CAP_SYS_RESOURCE))
+		return false;
+	return try_charge(&user->usage, channels, bytes, U64_MAX, U64_MAX);
+}
+
+static void uncharge_users(const struct sluice_quota_charge *charge, unsigned int count,
+			   s64 channels, s64 bytes)
+{
+	while (count--)
+		uncharge(&charge->users[count]->usage, channels, bytes);
+}
+
+static int try_charge_users(const struct sluice_quota_charge *charge, s64 channels, s64 bytes)
+{
+	unsigned int i;
+
+	for (i = 0; i < charge->user_count; i++) {
+		if (try_charge_user(charge->users[i], channels, bytes))
+			continue;
+		uncharge_users(charge, i, channels, bytes);
 		return -EDQUOT;
-	try_charge(&user->usage, channels, bytes, U64_MAX, U64_MAX);
+	}
 	return 0;
 }
 
-static int try_charge_all(struct sluice_quota_charge *charge, s64 channels, s64 bytes)
+static int try_charge_all(const struct sluice_quota_charge *charge, s64 channels, s64 bytes)
 {
-	int err = try_charge_scopes(charge->scope, channels, bytes);
+	int err = try_charge_scopes(charge, channels, bytes);
 
 	if (err)
 		return err;
-	err = try_charge_user(charge->user, channels, bytes);
+	err = try_charge_users(charge, channels, bytes);
 	if (err)
-		uncharge_scopes(charge->scope, NULL, channels, bytes);
+		uncharge_scopes(charge->scope, charge->end, channels, bytes);
 	return err;
 }
 
-static void uncharge_all(struct sluice_quota_charge *charge, s64 channels, s64 bytes)
+static void uncharge_all(const struct sluice_quota_charge *charge, s64 channels, s64 bytes)
 {
-	uncharge_scopes(charge->scope, NULL, channels, bytes);
-	uncharge(&charge->user->usage, channels, bytes);
+	uncharge_scopes(charge->scope, charge->end, channels, bytes);
+	uncharge_users(charge, charge->user_count, channels, bytes);
 }
 
 /* ---- users ---- */
@@ -138,7 +163,7 @@ static bool goes_before(const struct sluice_quota_user *a, const struct sluice_q
 	return a->root != b->root ? a->root < b->root : uid_lt(a->uid, b->uid);
 }
 
-/* The one who is like @new, with a reference; @new itself if there is none. */
+/* Under users_lock: the user like @new, with a reference; @new itself if there is none. */
 static struct sluice_quota_user *find_or_insert(struct sluice_quota_user *new)
 {
 	struct rb_node **link = &users.rb_node, *parent = NULL;
@@ -161,14 +186,14 @@ static struct sluice_quota_user *find_or_insert(struct sluice_quota_user *new)
 	return new;
 }
 
-static struct sluice_quota_user *user_get_self(void)
+static struct sluice_quota_user *user_get(kuid_t uid, u64 root)
 {
 	struct sluice_quota_user *user, *new = kzalloc(sizeof(*new), SLUICE_QUOTA_GFP);
 
 	if (!new)
 		return NULL;
-	new->uid = current_fsuid();
-	new->root = cgroup_id(current->nsproxy->cgroup_ns->root_cset->dfl_cgrp);
+	new->uid = uid;
+	new->root = root;
 	refcount_set(&new->refs, 1);
 	spin_lock(&users_lock);
 	user = find_or_insert(new);
@@ -193,25 +218,80 @@ static void user_put(struct sluice_quota_user *user)
 
 /* ---- charges ---- */
 
-int sluice_quota_charge(struct sluice_quota_charge *charge, struct sluice_scope *scope, u64 bytes)
+/* A user who is in the charge already counts once. 0 or -ENOMEM. */
+static int add_user(struct sluice_quota_charge *charge, kuid_t uid, u64 root)
 {
+	struct sluice_quota_user *user = user_get(uid, root);
+	unsigned int i;
+
+	if (!user)
+		return -ENOMEM;
+	for (i = 0; i < charge->user_count; i++) {
+		if (charge->users[i] == user) {
+			user_put(user);
+			return 0;
+		}
+	}
+	charge->users[charge->user_count++] = user;
+	return 0;
+}
+
+/* The caller, and the owners of its user namespaces. The initial one has no owner to count. */
+static int add_users(struct sluice_quota_charge *charge, const struct cgroup *root)
+{
+	u64 top = cgroup_id(&cgrp_dfl_root.cgrp);
+	struct user_namespace *ns;
+	int err = add_user(charge, current_fsuid(), cgroup_id(root));
+
+	for (ns = current_user_ns(); !err && ns != &init_user_ns; ns = ns->parent)
+		if (!uid_eq(ns->owner, GLOBAL_ROOT_UID))
+			err = add_user(charge, ns->owner, top);
+	return err;
+}
+
+static unsigned int most_users(void)
+{
+	return 1 + current_user_ns()->level;
+}
+
+/* The parent of @root's scope, if @scope is @root's or below it; otherwise NULL. */
+static struct sluice_scope *end_of(struct sluice_scope *scope, const struct cgroup *root)
+{
+	while (scope && scope->cgroup != root)
+		scope = scope->parent;
+	return scope ? scope->parent : NULL;
+}
+
+static void charge_free(struct sluice_quota_charge *charge)
+{
+	while (charge->user_count)
+		user_put(charge->users[--charge->user_count]);
+	kfree(charge);
+}
+
+struct sluice_quota_charge *sluice_quota_charge(struct sluice_scope *scope, u64 bytes)
+{
+	struct cgroup *root = current->nsproxy->cgroup_ns->root_cset->dfl_cgrp;
+	struct sluice_quota_charge *charge;
 	int err;
 
+	charge = kzalloc(struct_size(charge, users, most_users()), SLUICE_QUOTA_GFP);
+	if (!charge)
+		return ERR_PTR(-ENOMEM);
 	charge->scope = scope;
+	charge->end = end_of(scope, root);
 	charge->bytes = bytes;
-	charge->user = user_get_self();
-	if (!charge->user)
-		return -ENOMEM;
-	err = try_charge_all(charge, 1, bytes);
-	if (err)
-		user_put(charge->user);
-	return err;
+	err = add_users(charge, root) ?: try_charge_all(charge, 1, bytes);
+	if (!err)
+		return charge;
+	charge_free(charge);
+	return ERR_PTR(err);
 }
 
 void sluice_quota_uncharge(struct sluice_quota_charge *charge)
 {
 	uncharge_all(charge, 1, charge->bytes);
-	user_put(charge->user);
+	charge_free(charge);
 }
 
 int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes)
@@ -227,8 +307,10 @@ int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes)
 	return err;
 }
 
-void sluice_quota_init(void)
+void __init sluice_quota_init(void)
 {
-	scope_max_bytes = scope_max_bytes ?: totalram_pages() << PAGE_SHIFT;
-	user_max_bytes = user_max_bytes ?: totalram_pages() << PAGE_SHIFT >> 1;
+	u64 memory = (u64)totalram_pages() << PAGE_SHIFT;
+
+	scope_max_bytes = scope_max_bytes ?: memory;
+	user_max_bytes = user_max_bytes ?: memory / 2;
 }

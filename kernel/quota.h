@@ -2,15 +2,24 @@
 /*
  * How much users can make the kernel hold: channels, and bytes of their capacity.
  *
- * A channel is charged when it is made and uncharged when it is freed, twice over: to its scope and
- * every ancestor of that, so that a container cannot have more by dividing itself; and to its
- * maker, who is a user within the root of a cgroup namespace, so that the roots of two containers
- * do not starve each other. Each counter has a limit, a module parameter. The memory behind the
- * bytes, which is there only once they were written, is charged to the maker's memory cgroup
- * besides.
+ * A charge is made with its channel and lasts until the memory of the channel is freed. It counts
+ * in two ways:
  *
- * The counters are atomic and taken one after the other: a charge that fails gives back what it
- * took, and in the meantime another may fail that would have fitted.
+ * - In the channel's scope and its ancestors, up to the root of the creator's cgroup namespace. So
+ *   a container does not get more by dividing itself, and a container with all that it may have
+ *   leaves those beside it theirs. A scope that is not below that root counts up to the top.
+ *
+ * - For users. The creator counts, separately in each cgroup namespace, so that the roots of two
+ *   containers do not starve each other. Since anybody can create such a namespace in a user
+ *   namespace, the owners of the creator's user namespaces count, too, from the innermost up, each
+ *   as a user of the host. The host's uid 0 as an owner does not count: what it creates is the
+ *   host's own choice.
+ *
+ * Each counter has a limit, a module parameter. The memory behind the bytes is charged to the
+ * creator's memory cgroup besides (channel.h).
+ *
+ * The counters are atomic and taken one after the other: a charge that fails returns what it took,
+ * and meanwhile another may fail that would have fitted.
  */
 #ifndef SLUICE_QUOTA_H
 #define SLUICE_QUOTA_H
@@ -33,18 +42,20 @@ struct sluice_quota_usage {
 	atomic64_t bytes;
 };
 
-/* What a channel was charged. The scope that it is charged to must outlive it. */
+/* What a channel was charged. The scope must outlive it. */
 struct sluice_quota_charge {
 	struct sluice_scope *scope;
-	struct sluice_quota_user *user;
+	struct sluice_scope *end;	/* the lowest ancestor that is not charged, or NULL */
 	u64 bytes;
+	unsigned int user_count;
+	struct sluice_quota_user *users[];
 };
 
-/* 0; -ENOSPC when a scope is full, -EDQUOT when the user has enough, -ENOMEM. */
-int sluice_quota_charge(struct sluice_quota_charge *charge, struct sluice_scope *scope, u64 bytes);
+/* Charges one channel; -ENOSPC when a scope is full, -EDQUOT when a user is, -ENOMEM. */
+struct sluice_quota_charge *sluice_quota_charge(struct sluice_scope *scope, u64 bytes);
 void sluice_quota_uncharge(struct sluice_quota_charge *charge);
 
-/* From now on it is @bytes. The caller lets nobody else change it. 0, -ENOSPC, -EDQUOT. */
+/* Makes it @bytes. The caller serialises changes of one charge. 0, -ENOSPC, -EDQUOT. */
 int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes);
 
 void sluice_quota_init(void);

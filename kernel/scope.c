@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The table of scopes: a red-black tree by cgroup pointer, under one spinlock that is held for a
+ * The table of scopes: a red-black tree by cgroup pointer, under one lock that is held for a
  * look-up or an insertion and never while data moves.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -11,23 +11,32 @@
 #include <linux/fs.h>
 #include <linux/module.h>
 #include <linux/mount.h>
+#include <linux/nsproxy.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
+#include <linux/user_namespace.h>
 
 #include "scope.h"
 
-static DEFINE_SPINLOCK(table_lock);	/* protects the table; the last put is under it */
+/*
+ * Protects the table; the last put of a scope is under it. A raw lock with interrupts off, since
+ * the tracepoint of a cgroup's removal takes it: with preemption off, and under locks of the kernel
+ * that interrupts take.
+ */
+static DEFINE_RAW_SPINLOCK(table_lock);
 static struct rb_root table = RB_ROOT;
 static struct kmem_cache *scope_cache;
 
-static void note_mount(struct super_block *sb, void *mounted)
+/* A mount in a user namespace says nothing about the host: any user can have one. */
+static void note_host_mount(struct super_block *sb, void *mounted)
 {
-	*(bool *)mounted = true;
+	if (sb->s_user_ns == &init_user_ns)
+		*(bool *)mounted = true;
 }
 
 /*
- * The kernel does not tell modules whether a unified hierarchy is in use. Without one every process
- * sits in its root; that, and no superblock of the file system, is how it shows.
+ * The kernel does not tell modules whether the host uses a unified hierarchy. Without one every
+ * process is in its root, and the host has no mount of it.
  */
 static bool unified_hierarchy_is_mounted(void)
 {
@@ -36,15 +45,12 @@ static bool unified_hierarchy_is_mounted(void)
 
 	if (!type)
 		return false;
-	iterate_supers_type(type, note_mount, &mounted);
+	iterate_supers_type(type, note_host_mount, &mounted);
 	module_put(type->owner);
 	return mounted;
 }
 
-/*
- * The caller may be moved while we look; a cgroup whose last reference went is no longer the
- * caller's.
- */
+/* The caller may be moved meanwhile: a cgroup without references is no longer the caller's. */
 static struct cgroup *own_cgroup_get(void)
 {
 	struct cgroup *cgroup;
@@ -57,10 +63,7 @@ static struct cgroup *own_cgroup_get(void)
 	return cgroup;
 }
 
-/*
- * The scope of @cgroup with a reference; if there is none, @new in its place, or NULL without a
- * @new. The table's lock is held.
- */
+/* Under the table's lock: the scope of @cgroup with a reference; if there is none, @new. */
 static struct sluice_scope *find_or_insert(struct cgroup *cgroup, struct sluice_scope *new)
 {
 	struct rb_node **link = &table.rb_node, *parent = NULL;
@@ -110,6 +113,7 @@ static void scope_free(struct sluice_scope *scope)
 static struct sluice_scope *find_or_create(struct cgroup *cgroup, struct sluice_scope *parent)
 {
 	struct sluice_scope *scope = sluice_scope_find(cgroup), *new;
+	unsigned long flags;
 
 	if (scope)
 		goto put_parent;
@@ -118,9 +122,9 @@ static struct sluice_scope *find_or_create(struct cgroup *cgroup, struct sluice_
 		scope = ERR_PTR(-ENOMEM);
 		goto put_parent;
 	}
-	spin_lock(&table_lock);
+	raw_spin_lock_irqsave(&table_lock, flags);
 	scope = find_or_insert(cgroup, new);
-	spin_unlock(&table_lock);
+	raw_spin_unlock_irqrestore(&table_lock, flags);
 	if (scope == new)
 		return scope;
 	scope_free(new);
@@ -144,11 +148,23 @@ static struct sluice_scope *scope_of(struct cgroup *cgroup)
 struct sluice_scope *sluice_scope_find(struct cgroup *cgroup)
 {
 	struct sluice_scope *scope;
+	unsigned long flags;
 
-	spin_lock(&table_lock);
+	raw_spin_lock_irqsave(&table_lock, flags);
 	scope = find_or_insert(cgroup, NULL);
-	spin_unlock(&table_lock);
+	raw_spin_unlock_irqrestore(&table_lock, flags);
 	return scope;
+}
+
+/* Takes over the caller's reference to @cgroup. */
+static int access_cgroup(struct sluice_scope_access *access, struct cgroup *cgroup)
+{
+	struct cgroup *root = current->nsproxy->cgroup_ns->root_cset->dfl_cgrp;
+
+	access->at_or_below_root = cgroup_is_descendant(cgroup, root);
+	access->scope = scope_of(cgroup);
+	cgroup_put(cgroup);
+	return PTR_ERR_OR_ZERO(access->scope);
 }
 
 int sluice_scope_access_self(struct sluice_scope_access *access)
@@ -161,25 +177,23 @@ int sluice_scope_access_self(struct sluice_scope_access *access)
 				    current->comm, task_pid_nr(current));
 		return -EOPNOTSUPP;
 	}
-	access->scope = scope_of(cgroup);
-	cgroup_put(cgroup);
 	access->visible = true;
 	access->may_create = true;
-	return PTR_ERR_OR_ZERO(access->scope);
+	return access_cgroup(access, cgroup);
 }
 
 static bool caller_is_descendant(struct cgroup *cgroup)
 {
-	bool inside;
+	bool descendant;
 
 	rcu_read_lock();
-	inside = cgroup_is_descendant(task_dfl_cgroup(current), cgroup);
+	descendant = cgroup_is_descendant(task_dfl_cgroup(current), cgroup);
 	rcu_read_unlock();
-	return inside;
+	return descendant;
 }
 
 /*
- * The kernel finds the cgroup of a descriptor for us, but not of a file, and between two looks at a
+ * The kernel finds the cgroup of a descriptor, but not of a file, and between two looks at a
  * descriptor another thread can put a different file behind it. Hence the comparison.
  */
 static bool is_directory_of(const struct file *file, const struct cgroup *cgroup)
@@ -188,8 +202,8 @@ static bool is_directory_of(const struct file *file, const struct cgroup *cgroup
 }
 
 /*
- * Whether the caller could make a directory there. The permission of a file knows nothing of its
- * mount, which a container usually has read-only.
+ * Whether the caller could create a directory there. The permission of a file does not include its
+ * mount's, which in a container is usually read-only.
  */
 static bool is_writable(struct file *file)
 {
@@ -213,9 +227,7 @@ int sluice_scope_access_fd(struct sluice_scope_access *access, int fd)
 	access->visible = caller_is_descendant(cgroup);
 	access->may_create = is_writable(file);
 	fput(file);
-	access->scope = scope_of(cgroup);
-	cgroup_put(cgroup);
-	return PTR_ERR_OR_ZERO(access->scope);
+	return access_cgroup(access, cgroup);
 }
 
 bool sluice_scope_is_online(const struct sluice_scope *scope)
@@ -231,13 +243,14 @@ struct sluice_scope *sluice_scope_get(struct sluice_scope *scope)
 
 static bool put_one(struct sluice_scope *scope)
 {
+	unsigned long flags;
 	bool last;
 
-	spin_lock(&table_lock);
+	raw_spin_lock_irqsave(&table_lock, flags);
 	last = refcount_dec_and_test(&scope->refs);
 	if (last)
 		rb_erase(&scope->node, &table);
-	spin_unlock(&table_lock);
+	raw_spin_unlock_irqrestore(&table_lock, flags);
 	return last;
 }
 
@@ -252,7 +265,7 @@ void sluice_scope_put(struct sluice_scope *scope)
 	}
 }
 
-/* Runs once for each piece of memory in the cache: a freed scope leaves its lock as it was born. */
+/* Once for each object of the cache: a freed scope leaves its lock initialised. */
 static void scope_construct(void *memory)
 {
 	struct sluice_scope *scope = memory;
@@ -260,7 +273,7 @@ static void scope_construct(void *memory)
 	spin_lock_init(&scope->lock);
 }
 
-int sluice_scope_init(void)
+int __init sluice_scope_init(void)
 {
 	scope_cache = kmem_cache_create("sluice_scope", sizeof(struct sluice_scope), 0,
 					SLAB_ACCOUNT, scope_construct);

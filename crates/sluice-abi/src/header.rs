@@ -53,12 +53,14 @@ fn structures() -> Vec<Fact> {
         facts,
         Open,
         "sluice_open",
-        [size, kind, flags, scope_fd, name, mode, reserved, capacity]
+        [
+            size, kind, flags, scope_fd, name, mode, reserved, capacity, params
+        ]
     );
     layout!(
         facts,
-        Name,
-        "sluice_name",
+        Unlink,
+        "sluice_unlink",
         [size, kind, flags, scope_fd, name]
     );
     layout!(
@@ -66,14 +68,14 @@ fn structures() -> Vec<Fact> {
         ChannelInfo,
         "sluice_channel_info",
         [
-            kind, flags, name, mode, uid, gid, readers, writers, reserved, capacity, bytes
+            size, kind, flags, mode, name, uid, gid, readers, writers, capacity, bytes
         ]
     );
     layout!(
         facts,
         Info,
         "sluice_info",
-        [size, kind, flags, scope_fd, name, info]
+        [size, kind, flags, scope_fd, name, info, state]
     );
     layout!(
         facts,
@@ -128,6 +130,14 @@ fn constants() -> Vec<Fact> {
             CHANNEL_PERSISTENT = "SLUICE_CHANNEL_PERSISTENT",
             LIST_MAX = "SLUICE_LIST_MAX",
             ABI = "SLUICE_ABI",
+            SETTING_SIZE_VER0 = "SLUICE_SETTING_SIZE_VER0",
+            PIPE_INFO_SIZE_VER0 = "SLUICE_PIPE_INFO_SIZE_VER0",
+            OPEN_SIZE_VER0 = "SLUICE_OPEN_SIZE_VER0",
+            UNLINK_SIZE_VER0 = "SLUICE_UNLINK_SIZE_VER0",
+            CHANNEL_INFO_SIZE_VER0 = "SLUICE_CHANNEL_INFO_SIZE_VER0",
+            INFO_SIZE_VER0 = "SLUICE_INFO_SIZE_VER0",
+            LIST_SIZE_VER0 = "SLUICE_LIST_SIZE_VER0",
+            FEATURES_SIZE_VER0 = "SLUICE_FEATURES_SIZE_VER0",
             PIPE_SET_CAPACITY = "SLUICE_PIPE_SET_CAPACITY",
             PIPE_SET_SPIN = "SLUICE_PIPE_SET_SPIN",
             PIPE_INFO = "SLUICE_PIPE_INFO",

@@ -28,12 +28,21 @@ pub const CHANNEL_PERSISTENT: u32 = 0x01;
 pub const LIST_MAX: usize = 64;
 pub const ABI: u32 = 1;
 
+pub const SETTING_SIZE_VER0: u32 = 16;
+pub const PIPE_INFO_SIZE_VER0: u32 = 64;
+pub const OPEN_SIZE_VER0: u32 = 104;
+pub const UNLINK_SIZE_VER0: u32 = 80;
+pub const CHANNEL_INFO_SIZE_VER0: u32 = 112;
+pub const INFO_SIZE_VER0: u32 = 96;
+pub const LIST_SIZE_VER0: u32 = 96;
+pub const FEATURES_SIZE_VER0: u32 = 24;
+
 pub const PIPE_SET_CAPACITY: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x00);
 pub const PIPE_SET_SPIN: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x01);
 pub const PIPE_INFO: Ioctl = libc::_IOWR::<PipeInfo>(TYPE, 0x02);
 pub const CTL_OPEN: Ioctl = libc::_IOW::<Open>(TYPE, 0x10);
-pub const CTL_UNLINK: Ioctl = libc::_IOW::<Name>(TYPE, 0x11);
-pub const CTL_INFO: Ioctl = libc::_IOWR::<Info>(TYPE, 0x12);
+pub const CTL_UNLINK: Ioctl = libc::_IOW::<Unlink>(TYPE, 0x11);
+pub const CTL_INFO: Ioctl = libc::_IOW::<Info>(TYPE, 0x12);
 pub const CTL_LIST: Ioctl = libc::_IOWR::<List>(TYPE, 0x13);
 pub const CTL_FEATURES: Ioctl = libc::_IOWR::<Features>(TYPE, 0x14);
 
@@ -98,6 +107,7 @@ pub struct Open {
     pub mode: u32,
     pub reserved: u32,
     pub capacity: u64,
+    pub params: u64,
 }
 
 impl Open {
@@ -112,13 +122,14 @@ impl Open {
             mode: 0o600,
             reserved: 0,
             capacity: 0,
+            params: 0,
         }
     }
 }
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Name {
+pub struct Unlink {
     pub size: u32,
     pub kind: u32,
     pub flags: u32,
@@ -126,7 +137,7 @@ pub struct Name {
     pub name: [u8; NAME_SIZE],
 }
 
-impl Name {
+impl Unlink {
     pub fn new(scope_fd: i32, name: impl AsRef<[u8]>) -> Self {
         Self {
             size: size_of::<Self>(),
@@ -141,30 +152,30 @@ impl Name {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelInfo {
+    pub size: u32,
     pub kind: u32,
     pub flags: u32,
-    pub name: [u8; NAME_SIZE],
     pub mode: u32,
+    pub name: [u8; NAME_SIZE],
     pub uid: u32,
     pub gid: u32,
     pub readers: u32,
     pub writers: u32,
-    pub reserved: u32,
     pub capacity: u64,
     pub bytes: u64,
 }
 
 impl ChannelInfo {
     pub const EMPTY: Self = Self {
+        size: size_of::<Self>(),
         kind: 0,
         flags: 0,
-        name: [0; NAME_SIZE],
         mode: 0,
+        name: [0; NAME_SIZE],
         uid: 0,
         gid: 0,
         readers: 0,
         writers: 0,
-        reserved: 0,
         capacity: 0,
         bytes: 0,
     };
@@ -184,18 +195,21 @@ pub struct Info {
     pub flags: u32,
     pub scope_fd: i32,
     pub name: [u8; NAME_SIZE],
-    pub info: ChannelInfo,
+    pub info: u64,
+    pub state: u64,
 }
 
 impl Info {
-    pub fn new(scope_fd: i32, name: impl AsRef<[u8]>) -> Self {
+    /// Of a pipe. Only the address of `info` is kept.
+    pub fn new(scope_fd: i32, name: impl AsRef<[u8]>, info: *mut ChannelInfo) -> Self {
         Self {
             size: size_of::<Self>(),
             kind: KIND_PIPE,
             flags: 0,
             scope_fd,
             name: padded(name),
-            info: ChannelInfo::EMPTY,
+            info: info as u64,
+            state: 0,
         }
     }
 }

@@ -63,7 +63,7 @@ impl Channel {
 
     /// Takes the name away. Endpoints stay connected; a persistent channel without any goes.
     pub fn unlink(&self) -> Result<()> {
-        let mut name = abi::Name::new(self.scope.raw(), self.name.as_bytes());
+        let mut name = abi::Unlink::new(self.scope.raw(), self.name.as_bytes());
         Control::open()?
             .call(abi::CTL_UNLINK, &mut name)
             .map(drop)
@@ -78,16 +78,16 @@ impl Channel {
 
     /// Its state, without touching it.
     pub fn info(&self) -> Result<ChannelInfo> {
-        let mut info = abi::Info::new(self.scope.raw(), self.name.as_bytes());
+        let mut info = abi::ChannelInfo::EMPTY;
         Control::open()?
-            .call(abi::CTL_INFO, &mut info)
+            .info(self.scope.raw(), self.name.as_bytes(), &mut info)
             .map_err(|error| match error.raw_os_error() {
                 Some(libc::EACCES) => Error::OutsideScope {
                     scope: self.scope.to_string(),
                 },
                 _ => self.error("looking at", error),
             })?;
-        Ok(info.info.into())
+        Ok(info.into())
     }
 
     /// What all operations on a channel can meet.

@@ -30,12 +30,8 @@ impl Argument for abi::Open {
     const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_OPEN];
 }
 
-impl Argument for abi::Name {
+impl Argument for abi::Unlink {
     const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_UNLINK];
-}
-
-impl Argument for abi::Info {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_INFO];
 }
 
 impl Argument for abi::Features {
@@ -49,8 +45,8 @@ pub(crate) fn ioctl<A: Argument>(
     argument: &mut A,
 ) -> io::Result<i32> {
     debug_assert!(A::COMMANDS.contains(&command));
-    // SAFETY: the command takes a structure of this type, which holds no address, and the kernel touches no more of it
-    // than its first word says.
+    // SAFETY: the command takes a structure of this type, in which this crate leaves every address null, and the kernel
+    // touches no more of it than its first word says.
     retry(|| unsafe { libc::ioctl(fd.as_raw_fd(), command, std::ptr::from_mut(argument)) })
 }
 
@@ -83,6 +79,19 @@ impl Control {
 
     pub fn call<A: Argument>(&self, command: libc::Ioctl, argument: &mut A) -> io::Result<i32> {
         ioctl(self.file.as_fd(), command, argument)
+    }
+
+    /// The state of a channel.
+    pub fn info(
+        &self,
+        scope_fd: i32,
+        name: &[u8],
+        info: &mut abi::ChannelInfo,
+    ) -> io::Result<()> {
+        let mut which = abi::Info::new(scope_fd, name, info);
+        // SAFETY: the address is that of a structure whose first word is its size, ours alone until the call returns.
+        retry(|| unsafe { libc::ioctl(self.file.as_raw_fd(), abi::CTL_INFO, &raw mut which) })?;
+        Ok(())
     }
 
     /// The channels of a scope after {kind, name}, as many as fit.

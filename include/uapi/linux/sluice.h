@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
  * The interface between Sluice's kernel module and its users: the only definition of it.
+ * docs/abi.md explains each field and each error.
  *
- * Every structure starts with its own size, filled in by the caller, so that it can grow: a kernel
- * that knows less refuses what it does not know (E2BIG when the rest is not zero), a kernel that
- * knows more takes zero for what the caller did not know. Fields have one layout for 32 and 64 bit.
- * Reserved fields and unknown flags must be zero (EINVAL), and a structure is at most a page long
+ * Every structure starts with its own size in bytes, filled in by the caller, so that it can grow.
+ * The kernel accepts any size from that of the first version (*_SIZE_VER0) up to a page, otherwise
+ * EINVAL. Of a structure that it reads, a kernel that knows less than the caller demands zeros in
+ * the rest (E2BIG), and one that knows more takes zeros for what the caller left out. Of one that
+ * it fills in, it returns what both know and says in size how much that is. Fields have one layout for 32 and 64 bit. Reserved fields and unknown flags must be zero
  * (EINVAL).
+ *
+ * The structures of /dev/sluice/ctl are common to all kinds. What only one kind has is in a
+ * structure of that kind, with a size of its own, which a pointer field leads to; a null pointer
+ * leaves it out.
  */
 #ifndef _UAPI_LINUX_SLUICE_H
 #define _UAPI_LINUX_SLUICE_H
@@ -23,9 +29,11 @@ struct sluice_setting {
 	__u64 value;
 };
 
+#define SLUICE_SETTING_SIZE_VER0 16
+
 /*
- * The state of a pipe. In: size. Out: everything else. The counts since creation only grow; a
- * reader who wants a rate takes two samples.
+ * The state of a pipe. In: size. Out: everything. The counts since creation only
+ * grow; a rate is the difference of two samples.
  */
 struct sluice_pipe_info {
 	__u32 size;
@@ -34,11 +42,13 @@ struct sluice_pipe_info {
 	__u32 reserved;
 	__u64 capacity;			/* bytes */
 	__u64 bytes;			/* bytes written and not yet read */
-	__u64 spin_limit_ns;		/* of this endpoint, see SLUICE_PIPE_SET_SPIN */
+	__u64 spin_limit_ns;		/* of this endpoint (SLUICE_PIPE_SET_SPIN); 0 by name */
 	__u64 pages_allocated;		/* since creation */
 	__u64 pages_spliced_in;		/* since creation: taken by splice without a copy */
-	__u64 pages_spliced_out;		/* since creation: given by splice without a copy */
+	__u64 pages_spliced_out;	/* since creation: given by splice without a copy */
 };
+
+#define SLUICE_PIPE_INFO_SIZE_VER0 64
 
 /*
  * Sets the capacity in bytes, rounded up to a power of two of pages. EBUSY when the bytes held
@@ -63,7 +73,7 @@ struct sluice_pipe_info {
  * one whose directory is open as scope_fd. The name is 1 to 63 bytes other than '/' and NUL,
  * neither "." nor "..", and zeros up to the end of the array.
  *
- * It is always the caller of the operation who is judged, never the opener of ctl.
+ * Every call is judged by its caller, never by the opener of ctl.
  */
 #define SLUICE_NAME_SIZE 64
 
@@ -74,15 +84,15 @@ struct sluice_pipe_info {
 
 #define SLUICE_OPEN_READ	0x01
 #define SLUICE_OPEN_WRITE	0x02
-#define SLUICE_OPEN_CREATE	0x04	/* make it if it is not there */
-#define SLUICE_OPEN_EXCL	0x08	/* with CREATE: fail with EEXIST if it is */
+#define SLUICE_OPEN_CREATE	0x04	/* create the channel if it does not exist */
+#define SLUICE_OPEN_EXCL	0x08	/* with CREATE: fail with EEXIST if it exists */
 #define SLUICE_OPEN_PERSIST	0x10	/* with CREATE: keep it without endpoints */
 #define SLUICE_OPEN_NONBLOCK	0x20	/* as O_NONBLOCK in open(2) */
 
 /*
  * Opens a channel and returns an endpoint: a new file descriptor, closed on exec. In: everything.
- * mode (permission bits, 0 to 0777) and capacity (bytes, 0 for the default) are those of a channel
- * that this call makes, and otherwise ignored.
+ * mode (permission bits, 0 to 0777), capacity (bytes, 0 for the default) and params are those of a
+ * channel that this call creates, and otherwise ignored. A call that fails has created nothing.
  */
 struct sluice_open {
 	__u32 size;
@@ -93,12 +103,14 @@ struct sluice_open {
 	__u32 mode;
 	__u32 reserved;
 	__u64 capacity;
+	__u64 params;			/* address of the kind's parameters, or 0; a pipe has none */
 };
 
+#define SLUICE_OPEN_SIZE_VER0 104
 #define SLUICE_CTL_OPEN _IOW(SLUICE_IOCTL_TYPE, 0x10, struct sluice_open)
 
 /* Which channel. In: everything. */
-struct sluice_name {
+struct sluice_unlink {
 	__u32 size;
 	__u32 kind;
 	__u32 flags;			/* 0 */
@@ -106,42 +118,48 @@ struct sluice_name {
 	__u8 name[SLUICE_NAME_SIZE];
 };
 
-/* Takes the name away. Endpoints stay connected; a persistent channel without any goes. */
-#define SLUICE_CTL_UNLINK _IOW(SLUICE_IOCTL_TYPE, 0x11, struct sluice_name)
+#define SLUICE_UNLINK_SIZE_VER0 80
+
+/* Removes the name. Endpoints stay connected; a persistent channel without any is freed. */
+#define SLUICE_CTL_UNLINK _IOW(SLUICE_IOCTL_TYPE, 0x11, struct sluice_unlink)
 
 #define SLUICE_CHANNEL_PERSISTENT 0x01
 
-/* A channel as a list shows it. Out. */
+/* The state that all kinds have. In: size (not in a list). Out: everything. */
 struct sluice_channel_info {
+	__u32 size;			/* out: bytes that the kernel filled in */
 	__u32 kind;
 	__u32 flags;			/* SLUICE_CHANNEL_* */
-	__u8 name[SLUICE_NAME_SIZE];
 	__u32 mode;			/* permission bits */
-	__u32 uid;			/* as seen by the caller */
-	__u32 gid;			/* as seen by the caller */
+	__u8 name[SLUICE_NAME_SIZE];
+	__u32 uid;			/* in the caller's user namespace */
+	__u32 gid;			/* in the caller's user namespace */
 	__u32 readers;			/* endpoints open for reading */
 	__u32 writers;			/* endpoints open for writing */
-	__u32 reserved;
-	__u64 capacity;			/* bytes */
-	__u64 bytes;			/* bytes written and not yet read */
+	__u64 capacity;			/* bytes, as counted by the limits */
+	__u64 bytes;			/* bytes that it holds for its readers */
 };
 
-/* One channel. In: as in sluice_name. Out: info. */
+#define SLUICE_CHANNEL_INFO_SIZE_VER0 112
+
+/* One channel. In: everything. Out: what info and state lead to. */
 struct sluice_info {
 	__u32 size;
 	__u32 kind;
 	__u32 flags;			/* 0 */
 	__s32 scope_fd;
 	__u8 name[SLUICE_NAME_SIZE];
-	struct sluice_channel_info info;
+	__u64 info;			/* address of a struct sluice_channel_info, or 0 */
+	__u64 state;			/* address of the kind's state (sluice_pipe_info), or 0 */
 };
 
-#define SLUICE_CTL_INFO _IOWR(SLUICE_IOCTL_TYPE, 0x12, struct sluice_info)
+#define SLUICE_INFO_SIZE_VER0 96
+#define SLUICE_CTL_INFO _IOW(SLUICE_IOCTL_TYPE, 0x12, struct sluice_info)
 
 /*
- * The channels of a scope, in the order of kind and name. In: all but count's result: count entries
- * fit at entries; those after {kind, name} are told, from the beginning when kind is 0. Out: how
- * many there were, in count; fewer than asked for only at the end, unless more than
+ * The channels of a scope, in the order of kind and name. In: count entries of entry_size bytes fit
+ * at entries; the first is the one after {kind, name}, or the first of all when kind is 0. Out: in
+ * count the number of entries; fewer than asked for only at the end, unless more than
  * SLUICE_LIST_MAX were asked for.
  */
 #define SLUICE_LIST_MAX 64
@@ -154,19 +172,21 @@ struct sluice_list {
 	__u8 name[SLUICE_NAME_SIZE];
 	__u64 entries;			/* address of an array of struct sluice_channel_info */
 	__u32 count;
-	__u32 entry_size;		/* sizeof(struct sluice_channel_info) */
+	__u32 entry_size;		/* sizeof(struct sluice_channel_info) of the caller */
 };
 
+#define SLUICE_LIST_SIZE_VER0 96
 #define SLUICE_CTL_LIST _IOWR(SLUICE_IOCTL_TYPE, 0x13, struct sluice_list)
 
-/* What this module knows. Out: everything but size. */
+/* What this module supports. In: size. Out: everything. */
 struct sluice_features {
 	__u32 size;
 	__u32 abi;			/* SLUICE_ABI of the module */
 	__u64 kinds;			/* bit n: kind n can be opened */
-	__u64 open_flags;		/* mask of the SLUICE_OPEN_* that are known */
+	__u64 open_flags;		/* mask of the SLUICE_OPEN_* that it knows */
 };
 
+#define SLUICE_FEATURES_SIZE_VER0 24
 #define SLUICE_ABI 1
 #define SLUICE_CTL_FEATURES _IOWR(SLUICE_IOCTL_TYPE, 0x14, struct sluice_features)
 

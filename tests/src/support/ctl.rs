@@ -10,9 +10,9 @@ use sluice_abi::SCOPE_SELF;
 pub use sluice_abi::{
     ABI, CHANNEL_PERSISTENT as PERSISTENT, CTL_FEATURES as FEATURES, CTL_INFO as INFO,
     CTL_LIST as LIST, CTL_OPEN as OPEN, CTL_UNLINK as UNLINK, ChannelInfo, Features, Info,
-    KIND_PIPE, LIST_MAX, List, NAME_SIZE, Name, OPEN_CREATE as CREATE, OPEN_EXCL as EXCL,
+    KIND_PIPE, LIST_MAX, List, NAME_SIZE, OPEN_CREATE as CREATE, OPEN_EXCL as EXCL,
     OPEN_FLAGS as ALL_FLAGS, OPEN_NONBLOCK as NONBLOCK, OPEN_PERSIST as PERSIST, OPEN_READ as READ,
-    OPEN_WRITE as WRITE, Open, padded,
+    OPEN_WRITE as WRITE, Open, Unlink, padded,
 };
 
 use super::check::expect;
@@ -65,13 +65,13 @@ impl Ctl {
     }
 
     pub fn unlink(&self, scope_fd: RawFd, name: impl AsRef<[u8]>) -> nix::Result<()> {
-        raw(self, UNLINK, &mut Name::new(scope_fd, name))
+        raw(self, UNLINK, &mut Unlink::new(scope_fd, name))
     }
 
     pub fn info(&self, scope_fd: RawFd, name: impl AsRef<[u8]>) -> nix::Result<ChannelInfo> {
-        let mut info = Info::new(scope_fd, name);
-        raw(self, INFO, &mut info)?;
-        Ok(info.info)
+        let mut info = ChannelInfo::EMPTY;
+        raw(self, INFO, &mut Info::new(scope_fd, name, &mut info))?;
+        Ok(info)
     }
 
     /// Up to `count` channels: the first ones, or those after `after`.

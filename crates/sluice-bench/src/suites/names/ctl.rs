@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use sluice_abi::{
-    CTL_INFO, CTL_LIST, CTL_OPEN, CTL_UNLINK, ChannelInfo, Info, List, Name, OPEN_CREATE,
-    OPEN_EXCL, OPEN_PERSIST, OPEN_READ, OPEN_WRITE, Open,
+    CTL_INFO, CTL_LIST, CTL_OPEN, CTL_UNLINK, ChannelInfo, Info, List, OPEN_CREATE,
+    OPEN_EXCL, OPEN_PERSIST, OPEN_READ, OPEN_WRITE, Open, Unlink,
 };
 
 const NODE: &str = "/dev/sluice/ctl";
@@ -45,14 +45,14 @@ impl Ctl {
     }
 
     pub fn unlink(&self, scope: &File, name: &str) -> nix::Result<()> {
-        self.call(CTL_UNLINK, &mut Name::new(scope.as_raw_fd(), name))?;
+        self.call(CTL_UNLINK, &mut Unlink::new(scope.as_raw_fd(), name))?;
         Ok(())
     }
 
     pub fn info(&self, scope: &File, name: &str) -> nix::Result<ChannelInfo> {
-        let mut info = Info::new(scope.as_raw_fd(), name);
-        self.call(CTL_INFO, &mut info)?;
-        Ok(info.info)
+        let mut info = ChannelInfo::EMPTY;
+        self.call(CTL_INFO, &mut Info::new(scope.as_raw_fd(), name, &mut info))?;
+        Ok(info)
     }
 
     /// The channels behind `after`, or the first ones: their number.

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/anon_inodes.h>
+#include <linux/err.h>
+#include <linux/fcntl.h>
+#include <linux/slab.h>
+
+#include "channel.h"
+#include "endpoint.h"
+#include "kind.h"
+#include "scope.h"
+
+#define ENDPOINT_FLAGS (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE | SLUICE_OPEN_NONBLOCK)
+
+/*
+ * What an open that fails leaves of the channel. A call that was to create it exclusively must not
+ * be restarted by a signal when the name stays, since it would find what it created itself.
+ */
+static int put_channel(struct sluice_channel *channel, u32 flags, bool created, int err)
+{
+	if (!created) {
+		sluice_channel_put(channel);
+		return err;
+	}
+	if (!sluice_channel_abandon(channel) || !(flags & SLUICE_OPEN_EXCL))
+		return err;
+	return err == -ERESTARTSYS ? -EINTR : err;
+}
+
+static struct sluice_endpoint *endpoint_create(const struct sluice_channel_request *request,
+					       bool *created)
+{
+	const struct sluice_kind *kind = request->kind;
+	struct sluice_endpoint *endpoint = kzalloc(kind->endpoint_size, SLUICE_QUOTA_GFP);
+	int err;
+
+	if (!endpoint)
+		return ERR_PTR(-ENOMEM);
+	endpoint->flags = request->flags & ENDPOINT_FLAGS;
+	endpoint->channel = sluice_channel_open(request, created);
+	if (IS_ERR(endpoint->channel)) {
+		err = PTR_ERR(endpoint->channel);
+		goto free_endpoint;
+	}
+	err = kind->attach(endpoint);
+	if (!err)
+		return endpoint;
+	err = put_channel(endpoint->channel, request->flags, *created, err);
+free_endpoint:
+	kfree(endpoint);
+	return ERR_PTR(err);
+}
+
+static int file_flags(u32 flags)
+{
+	int nonblock = flags & SLUICE_OPEN_NONBLOCK ? O_NONBLOCK : 0;
+
+	if (!(flags & SLUICE_OPEN_WRITE))
+		return O_RDONLY | nonblock;
+	return (flags & SLUICE_OPEN_READ ? O_RDWR : O_WRONLY) | nonblock;
+}
+
+/* A stream, on which a call can be made to return instead of waiting (RWF_NOWAIT, io_uring). */
+static int set_up_file(struct file *file, struct sluice_endpoint *endpoint)
+{
+	file->private_data = endpoint;
+	file->f_mode |= FMODE_NOWAIT;
+	return stream_open(file_inode(file), file);
+}
+
+struct file *sluice_endpoint_create_file(const struct sluice_channel_request *request)
+{
+	const struct sluice_kind *kind = request->kind;
+	struct sluice_endpoint *endpoint;
+	struct file *file;
+	bool created;
+
+	endpoint = endpoint_create(request, &created);
+	if (IS_ERR(endpoint))
+		return ERR_CAST(endpoint);
+	file = anon_inode_getfile(kind->file_name, kind->fops, endpoint,
+				  file_flags(request->flags));
+	if (IS_ERR(file)) {
+		kind->detach(endpoint);
+		put_channel(endpoint->channel, request->flags, created, 0);
+		kfree(endpoint);
+		return file;
+	}
+	set_up_file(file, endpoint);
+	return file;
+}
+
+static u32 open_flags(const struct file *file)
+{
+	return (file->f_mode & FMODE_READ ? SLUICE_OPEN_READ : 0) |
+	       (file->f_mode & FMODE_WRITE ? SLUICE_OPEN_WRITE : 0) |
+	       (file->f_flags & O_NONBLOCK ? SLUICE_OPEN_NONBLOCK : 0);
+}
+
+int sluice_endpoint_open(struct inode *inode, struct file *file)
+{
+	struct sluice_channel_request request = {
+		.kind = sluice_kind_find(iminor(inode)),
+		.key.kind = iminor(inode),
+		.flags = open_flags(file) | SLUICE_OPEN_CREATE,
+		.mode = 0666,
+	};
+	struct sluice_endpoint *endpoint;
+	bool created;
+	int err;
+
+	if (!(file->f_mode & (FMODE_READ | FMODE_WRITE)))
+		return -EINVAL;
+	err = sluice_scope_access_self(&request.access);
+	if (err)
+		return err;
+	endpoint = endpoint_create(&request, &created);
+	sluice_scope_put(request.access.scope);
+	return IS_ERR(endpoint) ? PTR_ERR(endpoint) : set_up_file(file, endpoint);
+}
+
+int sluice_endpoint_release(struct inode *inode, struct file *file)
+{
+	struct sluice_endpoint *endpoint = file->private_data;
+	struct sluice_channel *channel = endpoint->channel;
+
+	channel->kind->detach(endpoint);
+	sluice_channel_put(channel);
+	kfree(endpoint);
+	return 0;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * An endpoint: an open file of a channel. The kind embeds this structure in its own, which is the
+ * file's private_data.
+ *
+ * Life: an open creates it, finds or creates the channel, and lets the kind attach it, which may
+ * wait as open(2) does on a FIFO; only then is there a file. The file's release detaches it and
+ * puts the channel. A process that moves to another cgroup keeps its endpoint, because the channel
+ * was looked up once, at open.
+ */
+#ifndef SLUICE_ENDPOINT_H
+#define SLUICE_ENDPOINT_H
+
+#include <linux/fs.h>
+#include <linux/types.h>
+
+struct sluice_channel;
+struct sluice_channel_request;
+
+struct sluice_endpoint {
+	struct sluice_channel *channel;
+	u32 flags;			/* SLUICE_OPEN_READ, _WRITE and _NONBLOCK, as opened */
+};
+
+/* A new file of the channel that is asked for, or an error of the open. */
+struct file *sluice_endpoint_create_file(const struct sluice_channel_request *request);
+
+/* For a kind's fops. ->open is that of its node: the default channel of the caller's scope. */
+int sluice_endpoint_open(struct inode *inode, struct file *file);
+int sluice_endpoint_release(struct inode *inode, struct file *file);
+
+#endif

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/kernel.h>
+#include <linux/init.h>
+
+#include "kind.h"
+
+/* SLUICE_KINDS comes from Kbuild: SLUICE_KIND(name) for each kind. */
+#define SLUICE_KIND(name) extern const struct sluice_kind sluice_##name##_kind;
+SLUICE_KINDS
+#undef SLUICE_KIND
+
+#define SLUICE_KIND(name) &sluice_##name##_kind,
+static const struct sluice_kind *const kinds[] = { SLUICE_KINDS };
+#undef SLUICE_KIND
+
+const struct sluice_kind *sluice_kind_find(u32 number)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(kinds); i++)
+		if (kinds[i]->number == number)
+			return kinds[i];
+	return NULL;
+}
+
+const struct sluice_kind *sluice_kind_next(const struct sluice_kind *kind)
+{
+	size_t i = 0;
+
+	while (kind && kinds[i++] != kind)
+		;
+	return i < ARRAY_SIZE(kinds) ? kinds[i] : NULL;
+}
+
+static void exit_first(size_t count)
+{
+	while (count--)
+		kinds[count]->exit();
+}
+
+int __init sluice_kind_init(void)
+{
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(kinds); i++) {
+		int err = kinds[i]->init();
+
+		if (err) {
+			exit_first(i);
+			return err;
+		}
+	}
+	return 0;
+}
+
+void sluice_kind_exit(void)
+{
+	exit_first(ARRAY_SIZE(kinds));
+}
