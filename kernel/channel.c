@@ -65,11 +65,15 @@ static bool is_fowner(const struct sluice_channel *channel,
 	       kgid_has_mapping(ns, channel->gid) && ns_capable(ns, CAP_FOWNER);
 }
 
-static bool may_manage(const struct sluice_channel *channel,
-		       const struct sluice_scope_access *access)
+/* To unlink it, or to make it persistent. 0, -EACCES, -EPERM. */
+static int may_manage(const struct sluice_channel *channel,
+		      const struct sluice_scope_access *access)
 {
-	return uid_eq(current_fsuid(), channel->uid) || is_fowner(channel, access) ||
-	       is_administrator();
+	bool owns = uid_eq(current_fsuid(), channel->uid) || is_fowner(channel, access);
+
+	if ((owns && access->may_create) || is_administrator())
+		return 0;
+	return access->may_create ? -EPERM : -EACCES;
 }
 
 /* ---- the scope's tree ---- */
@@ -286,12 +290,8 @@ static int may_attach(const struct sluice_channel *channel,
 		return -EEXIST;
 	if (!may_open(channel, request->flags))
 		return -EACCES;
-	if (request->flags & SLUICE_OPEN_PERSIST && !is_persistent(channel)) {
-		if (!access->may_create)
-			return -EACCES;
-		if (!may_manage(channel, access))
-			return -EPERM;
-	}
+	if (request->flags & SLUICE_OPEN_PERSIST && !is_persistent(channel))
+		return may_manage(channel, access);
 	return 0;
 }
 
@@ -354,14 +354,6 @@ struct sluice_channel *sluice_channel_lookup(const struct sluice_scope_access *a
 	return channel ?: ERR_PTR(-ENOENT);
 }
 
-static int may_unlink(const struct sluice_channel *channel,
-		      const struct sluice_scope_access *access)
-{
-	if (!access->may_create && !is_administrator())
-		return -EACCES;
-	return may_manage(channel, access) ? 0 : -EPERM;
-}
-
 int sluice_channel_unlink(const struct sluice_scope_access *access,
 			  const struct sluice_channel_key *key)
 {
@@ -372,7 +364,7 @@ int sluice_channel_unlink(const struct sluice_scope_access *access,
 
 	if (IS_ERR(channel))
 		return PTR_ERR(channel);
-	err = may_unlink(channel, access);
+	err = may_manage(channel, access);
 	if (!err) {
 		spin_lock(&scope->lock);
 		remove_name(channel);
