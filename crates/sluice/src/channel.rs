@@ -61,7 +61,7 @@ impl Channel {
         }
     }
 
-    /// Takes the name away. Endpoints stay connected; a persistent channel without any goes.
+    /// Removes the name. Endpoints stay connected; a persistent channel without endpoints is freed.
     pub fn unlink(&self) -> Result<()> {
         let mut name = abi::Unlink::new(self.scope.raw(), self.name.as_bytes());
         Control::open()?
@@ -132,7 +132,8 @@ impl Options<'_> {
         self.flag(abi::OPEN_EXCL, exclusive)
     }
 
-    /// With `create`: keep it, and the bytes in it, without endpoints until it is unlinked or its cgroup is removed.
+    /// With `create`: keep it, and its bytes, without endpoints until it is unlinked or its cgroup is removed. A channel
+    /// that exists becomes persistent, too; of another user's that fails with [`Error::NotOwner`].
     pub fn persistent(self, persistent: bool) -> Self {
         self.flag(abi::OPEN_PERSIST, persistent)
     }
@@ -196,8 +197,12 @@ impl Options<'_> {
             Some(libc::ENXIO) => Error::NoReader {
                 what: format!("'{name}' in {scope}"),
             },
-            Some(libc::EPERM) => Error::CapacityLimit {
+            Some(libc::EPERM) if self.capacity > 0 => Error::CapacityLimit {
                 bytes: self.capacity,
+            },
+            Some(libc::EPERM) => Error::NotOwner {
+                name: name.to_string(),
+                scope: scope.to_string(),
             },
             Some(libc::EINVAL) if self.capacity > 0 => Error::CapacityRange {
                 bytes: self.capacity,

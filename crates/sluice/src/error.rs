@@ -42,7 +42,7 @@ pub enum Error {
     Exists { name: String, scope: String },
 
     #[error(
-        "permission denied for '{name}' in {scope}: either this process is outside the scope, or the channel's mode does not let its user; enter the scope, or have the channel's owner make it anew with a wider mode"
+        "permission denied for '{name}' in {scope}: outside the scope, or its cgroup directory or the channel's mode does not permit it; enter the scope or ask the owner"
     )]
     Denied { name: String, scope: String },
 
@@ -52,7 +52,7 @@ pub enum Error {
     OutsideScope { scope: String },
 
     #[error(
-        "'{name}' in {scope} belongs to another user; ask its owner to remove it, or run this as root"
+        "'{name}' in {scope} belongs to another user; ask its owner, or run this as root"
     )]
     NotOwner { name: String, scope: String },
 
