@@ -110,10 +110,10 @@ static void remove_name(struct sluice_channel *channel)
 	RB_CLEAR_NODE(&channel->node);
 }
 
-/* Under the scope's lock. A channel without a name was unlinked, which has ended its persistence. */
+/* Under the scope's lock, of a channel that has its name. */
 static void begin_persistence(struct sluice_channel *channel)
 {
-	if (!list_empty(&channel->persistence) || RB_EMPTY_NODE(&channel->node))
+	if (!list_empty(&channel->persistence))
 		return;
 	__module_get(THIS_MODULE);
 	refcount_inc(&channel->refs);
@@ -151,6 +151,7 @@ int sluice_channel_init(struct sluice_channel *channel,
 	channel->uid = current_fsuid();
 	channel->gid = current_fsgid();
 	refcount_set(&channel->refs, 1);
+	channel->opens = 1;
 	RB_CLEAR_NODE(&channel->node);
 	INIT_LIST_HEAD(&channel->persistence);
 	return 0;
@@ -190,12 +191,14 @@ static void channel_free(struct sluice_channel *channel)
 	sluice_channel_exit(&freed);
 }
 
-void sluice_channel_put(struct sluice_channel *channel)
+/* A reference, and with it @opens of the opens. */
+static void put(struct sluice_channel *channel, unsigned int opens)
 {
 	struct sluice_scope *scope = channel->scope;
 	bool last;
 
 	spin_lock(&scope->lock);
+	channel->opens -= opens;
 	last = refcount_dec_and_test(&channel->refs);
 	if (last)
 		remove_name(channel);
@@ -204,22 +207,30 @@ void sluice_channel_put(struct sluice_channel *channel)
 		channel_free(channel);
 }
 
+void sluice_channel_put(struct sluice_channel *channel)
+{
+	put(channel, 0);
+}
+
+void sluice_channel_close(struct sluice_channel *channel)
+{
+	put(channel, 1);
+}
+
 bool sluice_channel_abandon(struct sluice_channel *channel)
 {
-	struct sluice_scope *scope = channel->scope;
-	bool persistent, shared;
+	bool was_persistent = false, shared;
 
-	spin_lock(&scope->lock);
-	persistent = !list_empty(&channel->persistence);
-	shared = refcount_read(&channel->refs) > 1 + persistent;
+	spin_lock(&channel->scope->lock);
+	shared = channel->opens > 1;
 	if (!shared) {
-		persistent = end_persistence(channel);
+		was_persistent = end_persistence(channel);
 		remove_name(channel);
 	}
-	spin_unlock(&scope->lock);
-	if (!shared && persistent)
+	spin_unlock(&channel->scope->lock);
+	if (was_persistent)
 		put_persistent(channel);
-	sluice_channel_put(channel);
+	sluice_channel_close(channel);
 	return shared;
 }
 
@@ -260,18 +271,23 @@ static struct sluice_channel *check_online(struct sluice_channel *channel)
 	if (sluice_scope_is_online(channel->scope))
 		return channel;
 	sluice_channel_drop_persistent(channel->scope);
-	sluice_channel_put(channel);
+	sluice_channel_close(channel);
 	return ERR_PTR(-ENOENT);
 }
 
-static struct sluice_channel *persist(struct sluice_channel *channel)
+/* Counts an open in. False when the channel has lost its name since it was found. */
+static bool enter(struct sluice_channel *channel, bool persist)
 {
-	struct sluice_scope *scope = channel->scope;
+	bool named;
 
-	spin_lock(&scope->lock);
-	begin_persistence(channel);
-	spin_unlock(&scope->lock);
-	return check_online(channel);
+	spin_lock(&channel->scope->lock);
+	named = !RB_EMPTY_NODE(&channel->node);
+	if (named)
+		channel->opens++;
+	if (named && persist)
+		begin_persistence(channel);
+	spin_unlock(&channel->scope->lock);
+	return named;
 }
 
 static bool is_persistent(const struct sluice_channel *channel)
@@ -295,17 +311,20 @@ static int may_attach(const struct sluice_channel *channel,
 	return 0;
 }
 
-/* Takes over the caller's reference. */
+/* Takes over the caller's reference. -ESTALE when the channel has lost its name meanwhile. */
 static struct sluice_channel *attach(struct sluice_channel *channel,
 				     const struct sluice_channel_request *request)
 {
+	bool persist = request->flags & SLUICE_OPEN_PERSIST;
 	int err = may_attach(channel, request);
 
+	if (!err && !enter(channel, persist))
+		err = -ESTALE;
 	if (err) {
 		sluice_channel_put(channel);
 		return ERR_PTR(err);
 	}
-	return request->flags & SLUICE_OPEN_PERSIST ? persist(channel) : channel;
+	return persist ? check_online(channel) : channel;
 }
 
 static struct sluice_channel *create(const struct sluice_channel_request *request, bool *created)
@@ -330,17 +349,28 @@ static struct sluice_channel *create(const struct sluice_channel_request *reques
 	return persistent ? check_online(channel) : channel;
 }
 
-struct sluice_channel *sluice_channel_open(const struct sluice_channel_request *request,
-					   bool *created)
+static struct sluice_channel *find_or_create(const struct sluice_channel_request *request,
+					     bool *created)
 {
 	struct sluice_channel *channel = find(request->access.scope, &request->key);
 
-	*created = false;
 	if (channel)
 		return attach(channel, request);
 	if (request->flags & SLUICE_OPEN_CREATE)
 		return create(request, created);
 	return ERR_PTR(may_lookup(&request->access) ? -ENOENT : -EACCES);
+}
+
+struct sluice_channel *sluice_channel_open(const struct sluice_channel_request *request,
+					   bool *created)
+{
+	struct sluice_channel *channel;
+
+	*created = false;
+	do {
+		channel = find_or_create(request, created);
+	} while (channel == ERR_PTR(-ESTALE));
+	return channel;
 }
 
 struct sluice_channel *sluice_channel_lookup(const struct sluice_scope_access *access,

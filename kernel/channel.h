@@ -3,8 +3,8 @@
  * A channel: an object of one kind in one scope, under one name. A scope's default channel of a
  * kind is the one without a name. The kind embeds this structure in its own (kind.h).
  *
- * Life: the first open that asks for it creates a channel, every endpoint holds one reference, and
- * the last put takes the name out of the scope and frees the channel. A persistent one holds one
+ * Life: the first open that asks for it creates a channel, every endpoint holds one reference, as
+ * does a look at it, and the last put takes the name out of the scope and frees the channel. A persistent one holds one
  * reference more, and the module, until it is unlinked or its cgroup is removed. Unlinking removes
  * the name, not the endpoints: they stay connected, and the name is free for another channel. An
  * open that fails after it created a channel takes it away again. The channel holds its scope; the
@@ -54,6 +54,7 @@ struct sluice_channel {
 	kuid_t uid;
 	kgid_t gid;
 	refcount_t refs;		/* (+) */
+	unsigned int opens;		/* endpoints, and opens that wait (+) */
 	struct list_head persistence;	/* in the scope's list, while it is persistent (+) */
 	/* (+) under the scope's lock */
 
@@ -94,11 +95,12 @@ void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count
  */
 struct sluice_channel *sluice_channel_open(const struct sluice_channel_request *request,
 					   bool *created);
-void sluice_channel_put(struct sluice_channel *channel);
+/* Undoes sluice_channel_open(). */
+void sluice_channel_close(struct sluice_channel *channel);
 
 /*
- * Puts a channel that the caller's own open created and could not use. It loses its name and its
- * persistence unless somebody else has opened it meanwhile. True when it has.
+ * The same for an open that created the channel and failed later. The channel loses its name and
+ * its persistence unless somebody else has opened it meanwhile. True when it has.
  */
 bool sluice_channel_abandon(struct sluice_channel *channel);
 
@@ -109,6 +111,7 @@ int sluice_channel_unlink(const struct sluice_scope_access *access,
 /* The channel of this name with a reference, for a look at it. -ENOENT, -EACCES. */
 struct sluice_channel *sluice_channel_lookup(const struct sluice_scope_access *access,
 					     const struct sluice_channel_key *key);
+void sluice_channel_put(struct sluice_channel *channel);
 void sluice_channel_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info);
 
 /* Up to @most of those after @key, in order; their number, or -EACCES outside the scope. */

@@ -15,10 +15,10 @@
  * What an open that fails leaves of the channel. A call that was to create it exclusively must not
  * be restarted by a signal when the name stays, since it would find what it created itself.
  */
-static int put_channel(struct sluice_channel *channel, u32 flags, bool created, int err)
+static int close_channel(struct sluice_channel *channel, u32 flags, bool created, int err)
 {
 	if (!created) {
-		sluice_channel_put(channel);
+		sluice_channel_close(channel);
 		return err;
 	}
 	if (!sluice_channel_abandon(channel) || !(flags & SLUICE_OPEN_EXCL))
@@ -44,7 +44,7 @@ static struct sluice_endpoint *endpoint_create(const struct sluice_channel_reque
 	err = kind->attach(endpoint);
 	if (!err)
 		return endpoint;
-	err = put_channel(endpoint->channel, request->flags, *created, err);
+	err = close_channel(endpoint->channel, request->flags, *created, err);
 free_endpoint:
 	kfree(endpoint);
 	return ERR_PTR(err);
@@ -81,7 +81,7 @@ struct file *sluice_endpoint_create_file(const struct sluice_channel_request *re
 				  file_flags(request->flags));
 	if (IS_ERR(file)) {
 		kind->detach(endpoint);
-		put_channel(endpoint->channel, request->flags, created, 0);
+		close_channel(endpoint->channel, request->flags, created, 0);
 		kfree(endpoint);
 		return file;
 	}
@@ -124,7 +124,7 @@ int sluice_endpoint_release(struct inode *inode, struct file *file)
 	struct sluice_channel *channel = endpoint->channel;
 
 	channel->kind->detach(endpoint);
-	sluice_channel_put(channel);
+	sluice_channel_close(channel);
 	kfree(endpoint);
 	return 0;
 }
