@@ -29,7 +29,7 @@ struct Arguments {
     #[arg(long)]
     list: bool,
 
-    /// What to test; a fifo gets only the tests about fifo(7)
+    /// What to test; a fifo and a pipe with a name get only the tests about fifo(7)
     #[arg(long, value_enum, default_value = "pipe")]
     on: Target,
 

@@ -16,12 +16,14 @@ pub enum Target {
     Pipe,
     /// The kernel's FIFO, which says what fifo(7) means.
     Fifo,
+    /// A pipe with a name, opened through /dev/sluice/ctl.
+    Named,
 }
 
 /// Where a test makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// It is about fifo(7): the very same test runs against a FIFO.
+    /// It is about fifo(7): the very same test runs against a FIFO, and against a pipe with a name.
     Fifo,
     /// It is about what a FIFO does not have or does otherwise.
     PipeOnly,

@@ -14,6 +14,8 @@ use crate::support::cgroup::Cgroup;
 use crate::support::channel::Channel;
 
 const NODE: &str = "/dev/sluice/pipe";
+/// The name of the tested pipe where it has one.
+const CHANNEL: &str = "tested";
 
 /// What all places of one run stand on.
 pub struct Ground {
@@ -34,7 +36,7 @@ impl Ground {
     pub fn lay(target: Target, baseline: Option<PathBuf>, lengths: Lengths) -> Result<Self> {
         let cgroup = match target {
             Target::Fifo => None,
-            Target::Pipe => Some(make_cgroup()?),
+            Target::Pipe | Target::Named => Some(make_cgroup()?),
         };
         let template = std::env::temp_dir().join("sluice-tests-XXXXXX");
         let scratch = mkdtemp(&template)
@@ -62,13 +64,14 @@ impl Ground {
             Some(cgroup) => Some(cgroup.create_child(&name)?),
             None => None,
         };
-        let path = match self.target {
-            Target::Pipe => PathBuf::from(NODE),
+        let channel = match self.target {
+            Target::Pipe => Channel::new(NODE),
+            Target::Named => Channel::Name(CHANNEL),
             Target::Fifo => make_fifo(&self.scratch.join(format!("{name}.fifo")))?,
         };
         Ok(Place {
             context: Context {
-                channel: Channel::new(path),
+                channel,
                 scratch,
                 cgroup,
                 baseline: self.baseline.clone(),
@@ -96,10 +99,10 @@ fn make_cgroup() -> Result<Cgroup> {
     Cgroup::own()?.create_child(&format!("sluice-tests-{}", std::process::id()))
 }
 
-fn make_fifo(path: &Path) -> Result<PathBuf> {
+fn make_fifo(path: &Path) -> Result<Channel> {
     mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
         .with_context(|| format!("making the FIFO {}", path.display()))?;
-    Ok(path.to_owned())
+    Ok(Channel::new(path))
 }
 
 impl Place {

@@ -21,6 +21,7 @@ mod ctl_waits;
 mod device;
 mod ends;
 mod exclusive;
+mod fail_nth;
 mod faults;
 mod hostile;
 mod interrupts;
@@ -81,6 +82,7 @@ pub const TOPICS: &[Topic] = &[
     ctl_bad_input::TOPIC,
     ctl_bad_memory::TOPIC,
     ctl_races::TOPIC,
+    fail_nth::TOPIC,
     library::TOPIC,
     command::TOPIC,
     myipc::TOPIC,

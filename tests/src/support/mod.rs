@@ -8,6 +8,7 @@ pub mod child;
 pub mod container;
 pub mod crun;
 pub mod ctl;
+pub mod fail_nth;
 pub mod identity;
 pub mod ioctl;
 pub mod kernel;
