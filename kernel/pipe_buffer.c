@@ -256,7 +256,7 @@ static void move_live_pages(struct sluice_pipe *pipe, struct sluice_slot *new,
 }
 
 static int swap_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
-			  unsigned long *count, struct page **spare)
+		      unsigned long *count, struct page **spare)
 {
 	int err;
 
@@ -274,7 +274,7 @@ static int swap_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 }
 
 static int swap_slots_locked(struct sluice_pipe *pipe, struct sluice_slot **slots,
-			   unsigned long *count, struct page **spare)
+			     unsigned long *count, struct page **spare)
 {
 	int err = -ERESTARTSYS;
 

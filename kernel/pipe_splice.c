@@ -83,7 +83,7 @@ static void wake_next_reader(struct sluice_pipe *pipe, bool waited)
  * other_pipe not exclusively, since the kernel's own waiters do not pass a wake-up on for us.
  */
 static int wait_to_splice_out(struct sluice_pipe_endpoint *end, struct pipe_inode_info *other_pipe,
-			     bool *waited)
+			      bool *waited)
 {
 	struct sluice_pipe *pipe = end->pipe;
 
@@ -102,7 +102,7 @@ static int wait_to_splice_out(struct sluice_pipe_endpoint *end, struct pipe_inod
 }
 
 static ssize_t splice_out_wait(struct sluice_pipe_endpoint *end, struct pipe_inode_info *other_pipe,
-			  size_t length, bool is_nonblocking, bool *waited)
+			       size_t length, bool is_nonblocking, bool *waited)
 {
 	struct sluice_pipe *pipe = end->pipe;
 
