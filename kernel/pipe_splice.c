@@ -20,15 +20,6 @@
 #include "pipe.h"
 #include "wait.h"
 
-/*
- * Nobody may steal a page that we hand out: our own are charged as the kernel's memory, and those
- * that only passed through may not have been for stealing.
- */
-static const struct pipe_buf_operations page_operations = {
-	.release	= generic_pipe_buf_release,
-	.get		= generic_pipe_buf_get,
-};
-
 static bool is_nonblocking(const struct file *file, unsigned int flags)
 {
 	return (flags & SPLICE_F_NONBLOCK) || (file->f_flags & O_NONBLOCK);
@@ -49,14 +40,20 @@ static bool has_space(const struct pipe_inode_info *other_pipe)
 			  READ_ONCE(other_pipe->max_usage));
 }
 
-/* Hands over what is there, page by page; both mutexes are held. */
+/*
+ * Hands over what is there, page by page; both mutexes are held.
+ *
+ * A buffer in other_pipe does not keep this module loaded, so its operations are the kernel's. They
+ * must not let anybody steal the page: our own are charged as the kernel's memory, and those that
+ * only passed through may not have been for stealing.
+ */
 static ssize_t splice_out(struct sluice_pipe *pipe, struct pipe_inode_info *other_pipe,
 			  size_t length)
 {
 	size_t moved = 0;
 
 	while (moved < length && has_space(other_pipe)) {
-		struct pipe_buffer buffer = { .ops = &page_operations };
+		struct pipe_buffer buffer = { .ops = &nosteal_pipe_buf_ops };
 		ssize_t bytes = sluice_pipe_detach_page(pipe, length - moved, &buffer.page);
 		ssize_t err;
 

@@ -16,9 +16,10 @@ use crate::registry::{Context, topic};
 use crate::support::channel::{
     CAPACITY, fill, read_all, read_some, read_to_end, set_nonblocking, write_all,
 };
-use crate::support::check::{expect, expect_bytes};
+use crate::support::check::{expect, expect_bytes, skip};
 use crate::support::child::{spawn, spawn_keeping};
 use crate::support::ioctl;
+use crate::support::kernel::Unloaded;
 use crate::support::memory::{EdgeBuffer, PAGE, read_at};
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
@@ -49,6 +50,7 @@ topic!(
         bytes_survive_a_change_of_capacity_among_moved_pages,
         tee_is_einval,
         vmsplice_is_ebadf,
+        pages_spliced_out_outlive_the_module,
     ],
 );
 
@@ -423,4 +425,20 @@ fn vmsplice_is_ebadf(context: &Context) -> Result<()> {
     let pieces = [IoSlice::new(b"x")];
     let result = vmsplice(&both, &pieces, SpliceFFlags::SPLICE_F_NONBLOCK);
     expect("result of vmsplice", result, Err(Errno::EBADF))
+}
+
+/// A buffer in the kernel's own pipe does not keep the module loaded.
+fn pages_spliced_out_outlive_the_module(context: &Context) -> Result<()> {
+    let file = context.module.as_ref().ok_or_else(|| {
+        skip("the module's file was not given; name the one that is loaded with --module")
+    })?;
+    let bytes = stream_bytes(12, 0, CAPACITY);
+    let both = context.channel.open_both_ways()?;
+    let (out, into) = pipe()?;
+    write_all(&both, &bytes)?;
+    move_all(&both, &into, CAPACITY)?;
+    drop(both);
+    let unloaded = Unloaded::module(file)?;
+    expect_bytes("what was moved", &read_all(&out, CAPACITY)?, &bytes)?;
+    unloaded.load_again()
 }
