@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, SpliceFFlags, splice, tee, vmsplice};
+use nix::fcntl::{SpliceFFlags, tee, vmsplice};
 use nix::sys::sendfile::sendfile;
 use nix::sys::signal::{SigHandler, Signal, signal};
-use nix::unistd::{pipe2, read, write};
+use nix::unistd::{read, write};
 
 use crate::registry::{Context, topic};
 use crate::support::channel::{
@@ -23,6 +23,7 @@ use crate::support::kernel::Unloaded;
 use crate::support::memory::{EdgeBuffer, PAGE, read_at};
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
+use crate::support::vfs_pipe::{move_all, move_bytes, move_bytes_now, pipe};
 
 topic!(
     "splice",
@@ -53,27 +54,6 @@ topic!(
         pages_spliced_out_outlive_the_module,
     ],
 );
-
-fn pipe() -> Result<(OwnedFd, OwnedFd)> {
-    pipe2(OFlag::O_CLOEXEC).context("pipe2")
-}
-
-fn move_bytes(from: &impl AsFd, to: &impl AsFd, count: usize) -> nix::Result<usize> {
-    splice(from, None, to, None, count, SpliceFFlags::empty())
-}
-
-/// Moves exactly `count` bytes, in as many calls as it takes.
-fn move_all(from: &impl AsFd, to: &impl AsFd, count: usize) -> Result<()> {
-    let mut left = count;
-    while left > 0 {
-        left -= move_bytes(from, to, left).context("splice")?;
-    }
-    Ok(())
-}
-
-fn move_bytes_now(from: &impl AsFd, to: &impl AsFd, count: usize) -> nix::Result<usize> {
-    splice(from, None, to, None, count, SpliceFFlags::SPLICE_F_NONBLOCK)
-}
 
 fn a_splice_out_delivers_the_bytes_in_order(context: &Context) -> Result<()> {
     let both = context.channel.open_both_ways()?;
