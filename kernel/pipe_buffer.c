@@ -260,6 +260,8 @@ static int swap_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 {
 	int err;
 
+	if (*count == pipe->slot_count)
+		return 0;
 	if (live_pages(pipe) > *count)
 		return -EBUSY;
 	err = sluice_quota_change(pipe->channel.charge, (u64)*count << PAGE_SHIFT);
@@ -290,11 +292,16 @@ static int swap_slots_locked(struct sluice_pipe *pipe, struct sluice_slot **slot
 
 long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
 {
-	struct sluice_slot *slots = slots_alloc(pipe, slot_count);
-	struct page *spare = sluice_channel_page_alloc(&pipe->channel);
 	unsigned long count = slot_count;
+	struct sluice_slot *slots;
+	struct page *spare;
 	int err = -ENOMEM;
 
+	/* Nothing to do must not fail for lack of memory; swap_slots() looks again, locked. */
+	if (slot_count == READ_ONCE(pipe->slot_count))
+		return slot_count << PAGE_SHIFT;
+	slots = slots_alloc(pipe, slot_count);
+	spare = sluice_channel_page_alloc(&pipe->channel);
 	if (slots && spare)
 		err = swap_slots_locked(pipe, &slots, &count, &spare);
 	if (!err && sluice_pipe_is_writable(pipe)) {

@@ -53,7 +53,7 @@ struct sluice_pipe_info {
 /*
  * Sets the capacity in bytes, rounded up to a power of two of pages. EBUSY when the bytes held
  * would not fit, EPERM above the module's pipe_max_size without CAP_SYS_RESOURCE, EINVAL for 0 or
- * more than 1 GiB, ENOMEM.
+ * more than 1 GiB, ENOMEM. The capacity in force can always be set.
  */
 #define SLUICE_PIPE_SET_CAPACITY _IOWR(SLUICE_IOCTL_TYPE, 0x00, struct sluice_setting)
 

@@ -26,6 +26,7 @@ topic!(
         shrinking_below_the_bytes_is_ebusy_and_loses_nothing,
         a_ring_that_wrapped_can_grow_and_shrink,
         a_ring_whose_ends_share_a_page_can_grow,
+        the_capacity_in_force_can_be_set_whatever_the_pipe_holds,
         a_capacity_is_rounded_up_to_a_power_of_two_of_pages,
         a_capacity_of_zero_or_more_than_a_gibibyte_is_einval,
         an_unprivileged_capacity_above_the_modules_limit_is_eperm,
@@ -148,6 +149,27 @@ fn a_ring_whose_ends_share_a_page_can_grow(context: &Context) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// With a half-read page a full ring holds bytes in one page more than it has.
+fn the_capacity_in_force_can_be_set_whatever_the_pipe_holds(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let capacity = CAPACITY as u64;
+    let set = |what| {
+        expect(
+            what,
+            ioctl::set(&both, SET_CAPACITY, capacity),
+            Ok(capacity),
+        )
+    };
+    let bytes = stream_bytes(8, 0, CAPACITY + 100);
+    set("empty")?;
+    write_all(&both, &bytes[..CAPACITY])?;
+    set("full")?;
+    expect_bytes("the start", &read_all(&both, 100)?, &bytes[..100])?;
+    write_all(&both, &bytes[CAPACITY..])?;
+    set("full, with a half-read page")?;
+    expect_bytes("all of it", &read_all(&both, CAPACITY)?, &bytes[100..])
 }
 
 fn a_capacity_is_rounded_up_to_a_power_of_two_of_pages(context: &Context) -> Result<()> {
