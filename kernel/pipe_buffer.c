@@ -163,6 +163,16 @@ ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t
 	return filled;
 }
 
+/* Charged to the caller, since the copy is none of the pipe's pages. */
+static struct page *copy_page_part(struct page *from, size_t offset, size_t bytes)
+{
+	struct page *copy = alloc_page(GFP_HIGHUSER | SLUICE_QUOTA_GFP);
+
+	if (copy)
+		memcpy_page(copy, 0, from, offset, bytes);
+	return copy;
+}
+
 ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct page **page)
 {
 	unsigned long tail = pipe->tail;
@@ -181,10 +191,9 @@ ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct pa
 	} else {
 		if (slot->spliced && unshare_page(pipe, slot))
 			return -ENOMEM;
-		*page = alloc_page(GFP_KERNEL_ACCOUNT);
+		*page = copy_page_part(slot->page, offset_in_page(tail), bytes);
 		if (!*page)
 			return -ENOMEM;
-		memcpy_page(*page, 0, slot->page, offset_in_page(tail), bytes);
 	}
 	release_bytes(pipe, tail, bytes);
 	return bytes;

@@ -17,9 +17,11 @@ use crate::support::ioctl::{self, SET_CAPACITY};
 use crate::support::memcg::{
     MemoryController, killed_for_memory, memory_current, set_memory_max, stay_resident,
 };
+use crate::support::memory::PAGE;
 use crate::support::parameter::Parameter;
 use crate::support::passing;
 use crate::support::time::eventually;
+use crate::support::vfs_pipe::{move_bytes, pipe_of_capacity};
 
 topic!(
     "ctl_quota_memory",
@@ -31,6 +33,7 @@ topic!(
         a_strangers_write_beyond_the_makers_memory_hurts_neither,
         making_one_beyond_the_memory_is_enomem_and_kills_nobody,
         growing_one_beyond_the_memory_is_enomem_and_changes_nothing,
+        a_splice_out_beyond_the_readers_memory_is_enomem_and_kills_nobody,
     ],
 );
 
@@ -104,13 +107,8 @@ fn a_strangers_bytes_are_charged_to_the_maker(context: &Context) -> Result<()> {
     })
 }
 
-fn the_maker_pays_for_an_endpoint_that_it_passed_on(context: &Context) -> Result<()> {
-    let home = context.cgroup()?;
-    let _memory = MemoryController::enable_below(home)?;
-    let (maker, stranger) = (
-        counted(home, "maker", None)?,
-        counted(home, "stranger", None)?,
-    );
+/// A pipe of a mebibyte, made by a process of `maker` that is no more.
+fn made_by(maker: &Cgroup) -> Result<OwnedFd> {
     let (ours, theirs) = passing::sockets()?;
     let making = spawn_keeping("the maker", &[theirs.as_fd()], || {
         maker.enter()?;
@@ -119,6 +117,17 @@ fn the_maker_pays_for_an_endpoint_that_it_passed_on(context: &Context) -> Result
     })?;
     let pipe = passing::receive(&ours)?;
     making.finish()?;
+    Ok(pipe)
+}
+
+fn the_maker_pays_for_an_endpoint_that_it_passed_on(context: &Context) -> Result<()> {
+    let home = context.cgroup()?;
+    let _memory = MemoryController::enable_below(home)?;
+    let (maker, stranger) = (
+        counted(home, "maker", None)?,
+        counted(home, "stranger", None)?,
+    );
+    let pipe = made_by(&maker)?;
     expect_maker_pays(&maker, &stranger, &pipe)
 }
 
@@ -233,4 +242,38 @@ fn growing_one_beyond_the_memory_is_enomem_and_changes_nothing(context: &Context
         expect("growing it", grown, Err(Errno::ENOMEM))?;
         expect("what it takes", fill(&pipe, b'x')?, CAPACITY)
     })
+}
+
+/// Each piece takes a page of the reader's.
+fn a_splice_out_beyond_the_readers_memory_is_enomem_and_kills_nobody(
+    context: &Context,
+) -> Result<()> {
+    let home = context.cgroup()?;
+    let _memory = MemoryController::enable_below(home)?;
+    let maker = counted(home, "maker", None)?;
+    let reader = counted(home, "reader", Some(LITTLE))?;
+    let pipe = made_by(&maker)?;
+    let child = spawn_keeping("the reader", &[pipe.as_fd()], || {
+        let held: Vec<(OwnedFd, OwnedFd)> = (0..=LITTLE / MIB)
+            .map(|_| pipe_of_capacity(MIB as usize))
+            .collect::<Result<_>>()?;
+        reader.enter()?;
+        stay_resident()?;
+        let mut refused = None;
+        'pipes: for (_, into) in &held {
+            for _ in 0..MIB as usize / PAGE {
+                expect("a write", write(&pipe, b"a piece."), Ok(8))?;
+                if let Err(error) = move_bytes(&pipe, into, 8) {
+                    refused = Some(error);
+                    break 'pipes;
+                }
+            }
+        }
+        // To go on takes memory.
+        drop(held);
+        expect("the refused splice", refused, Some(Errno::ENOMEM))
+    })?;
+    let seen = child.finish();
+    expect("killed", killed_for_memory(&reader)?, 0)?;
+    seen
 }
