@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whose memory a channel takes, and what happens when there is no more of it.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::errno::Errno;
@@ -33,6 +33,7 @@ topic!(
         a_strangers_write_beyond_the_makers_memory_hurts_neither,
         making_one_beyond_the_memory_is_enomem_and_kills_nobody,
         growing_one_beyond_the_memory_is_enomem_and_changes_nothing,
+        a_capacity_set_by_a_stranger_is_charged_to_the_maker,
         a_splice_out_beyond_the_readers_memory_is_enomem_and_kills_nobody,
     ],
 );
@@ -242,6 +243,54 @@ fn growing_one_beyond_the_memory_is_enomem_and_changes_nothing(context: &Context
         expect("growing it", grown, Err(Errno::ENOMEM))?;
         expect("what it takes", fill(&pipe, b'x')?, CAPACITY)
     })
+}
+
+/// How much the memory of both grows, in bytes: the maker's, and that of a process in `stranger` that runs `body`.
+fn grown(
+    maker: &Cgroup,
+    stranger: &Cgroup,
+    keep: &[BorrowedFd],
+    body: impl FnOnce() -> Result<()>,
+) -> Result<[u64; 2]> {
+    let child = spawn_keeping("a stranger", keep, || {
+        stranger.enter()?;
+        let both = || Ok::<_, anyhow::Error>([memory_current(maker)?, memory_current(stranger)?]);
+        let before = both()?;
+        body()?;
+        let after = both()?;
+        Ok([0, 1].map(|of| after[of].saturating_sub(before[of])))
+    })?;
+    child.finish()
+}
+
+fn expect_growth(whose: &str, grown: u64, expected: u64) -> Result<()> {
+    ensure!(
+        grown.abs_diff(expected) <= SLACK,
+        "{whose} cgroup grew by {grown} bytes, expected {expected} give or take {SLACK}"
+    );
+    Ok(())
+}
+
+/// The table of pages is memory too.
+fn a_capacity_set_by_a_stranger_is_charged_to_the_maker(context: &Context) -> Result<()> {
+    // 16 bytes a page.
+    const TABLE_AT_LEAST: u64 = MIB - SLACK;
+    let home = context.cgroup()?;
+    let _memory = MemoryController::enable_below(home)?;
+    let (maker, stranger) = (
+        counted(home, "maker", None)?,
+        counted(home, "stranger", None)?,
+    );
+    let pipe = made_by(&maker)?;
+    let [maker_grew, stranger_grew] = grown(&maker, &stranger, &[pipe.as_fd()], || {
+        let grown = ioctl::set(&pipe, SET_CAPACITY, 256 * MIB);
+        expect("growing it", grown, Ok(256 * MIB))
+    })?;
+    ensure!(
+        maker_grew >= TABLE_AT_LEAST,
+        "the maker's cgroup grew by {maker_grew} bytes only"
+    );
+    expect_growth("the stranger's", stranger_grew, 0)
 }
 
 /// Each piece takes a page of the reader's.
