@@ -44,8 +44,8 @@ static bool has_space(const struct pipe_inode_info *other_pipe)
  * Hands over what is there, page by page; both mutexes are held.
  *
  * A buffer in other_pipe does not keep this module loaded, so its operations are the kernel's. They
- * must not let anybody steal the page: our own are charged as the kernel's memory, and those that
- * only passed through may not have been for stealing.
+ * must not let anybody steal the page: our own are charged as the kernel's memory and remain in use
+ * here, and those that only passed through may not have been for stealing.
  */
 static ssize_t splice_out(struct sluice_pipe *pipe, struct pipe_inode_info *other_pipe,
 			  size_t length)
@@ -156,6 +156,24 @@ static ssize_t copy_buffer(struct sluice_pipe *pipe, const struct pipe_buffer *b
 	return sluice_pipe_fill(pipe, &from, 1);
 }
 
+/*
+ * Takes over a whole page by reference. Only where a reference to the buffer is one to its page,
+ * since we drop it as such; some operations count something else. pipe_buf_get() fails when the
+ * page has too many references. What is not taken over is copied.
+ */
+static bool splice_page_in(struct sluice_pipe *pipe, struct pipe_inode_info *other_pipe,
+			   struct pipe_buffer *buffer, size_t length)
+{
+	if (length != PAGE_SIZE || buffer->offset || buffer->ops->get != generic_pipe_buf_get)
+		return false;
+	if (!pipe_buf_get(other_pipe, buffer))
+		return false;
+	if (sluice_pipe_attach_page(pipe, buffer->page))
+		return true;
+	put_page(buffer->page);
+	return false;
+}
+
 struct transfer {
 	struct sluice_pipe *pipe;
 	bool stalled;		/* it ended because our side would have had to wait */
@@ -173,8 +191,7 @@ static int splice_in(struct pipe_inode_info *other_pipe, struct pipe_buffer *buf
 	if (!READ_ONCE(pipe->readers))
 		return sluice_pipe_epipe(true);
 	if (mutex_trylock(&pipe->write_mutex)) {
-		if (length == PAGE_SIZE && !buffer->offset &&
-		    sluice_pipe_attach_page(pipe, buffer->page))
+		if (splice_page_in(pipe, other_pipe, buffer, length))
 			ret = length;
 		else
 			ret = copy_buffer(pipe, buffer, length);
