@@ -35,6 +35,8 @@ pub struct Context {
     /// An empty directory, removed afterwards.
     pub scratch: PathBuf,
     pub cgroup: Option<Cgroup>,
+    /// The module that is tested, for a test that unloads and loads it.
+    pub module: Option<PathBuf>,
     /// The naive driver's module, which those load who test it.
     pub baseline: Option<PathBuf>,
     pub lengths: Lengths,

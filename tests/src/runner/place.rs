@@ -17,12 +17,20 @@ const NODE: &str = "/dev/sluice/pipe";
 /// The name of the tested pipe where it has one.
 const CHANNEL: &str = "tested";
 
+/// Files of modules, as far as they were named.
+pub struct Modules {
+    /// The one that is tested.
+    pub own: Option<PathBuf>,
+    /// The naive driver.
+    pub baseline: Option<PathBuf>,
+}
+
 /// What all places of one run stand on.
 pub struct Ground {
     target: Target,
     scratch: PathBuf,
     cgroup: Option<Cgroup>,
-    baseline: Option<PathBuf>,
+    modules: Modules,
     lengths: Lengths,
     places: Cell<u32>,
 }
@@ -33,7 +41,7 @@ pub struct Place {
 }
 
 impl Ground {
-    pub fn lay(target: Target, baseline: Option<PathBuf>, lengths: Lengths) -> Result<Self> {
+    pub fn lay(target: Target, modules: Modules, lengths: Lengths) -> Result<Self> {
         let cgroup = match target {
             Target::Fifo => None,
             Target::Pipe | Target::Named => Some(make_cgroup()?),
@@ -45,7 +53,7 @@ impl Ground {
             target,
             scratch,
             cgroup,
-            baseline,
+            modules,
             lengths,
             places: Cell::new(0),
         })
@@ -74,7 +82,8 @@ impl Ground {
                 channel,
                 scratch,
                 cgroup,
-                baseline: self.baseline.clone(),
+                module: self.modules.own.clone(),
+                baseline: self.modules.baseline.clone(),
                 lengths: self.lengths,
             },
         })

@@ -222,6 +222,7 @@ mod tests {
                 channel: Channel::new("/dev/null"),
                 scratch: "/".into(),
                 cgroup: None,
+                module: None,
                 baseline: None,
                 lengths: Lengths::default(),
             };

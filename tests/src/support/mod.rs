@@ -27,3 +27,4 @@ pub mod signals;
 pub mod stall;
 pub mod time;
 pub mod userfault;
+pub mod vfs_pipe;
