@@ -54,8 +54,9 @@
  * - (D) Whoever else holds a lent page is done with its bytes before put_page(), which decrements
  *   the page count fully ordered; we load a count of 1 with acquire before the page is written to.
  *   Nobody reads it after that: who has no reference cannot make one to read through.
- * - Sleeping and waking: see wait.h. Conditions read `head` and `tail` without a lock; a stale access
- *   only errs towards looking again, since whoever made it stale looks at the queue afterwards.
+ * - Sleeping and waking: see wait.h. Conditions read `head` and `tail` without a lock; a stale
+ *   value only errs towards looking again, since whoever made it stale looks at the queue
+ *   afterwards.
  */
 #ifndef SLUICE_PIPE_BUFFER_H
 #define SLUICE_PIPE_BUFFER_H
