@@ -7,8 +7,8 @@
  * The kernel accepts any size from that of the first version (*_SIZE_VER0) up to a page, otherwise
  * EINVAL. Of a structure that it reads, a kernel that knows less than the caller demands zeros in
  * the rest (E2BIG), and one that knows more takes zeros for what the caller left out. Of one that
- * it fills in, it returns what both know and says in size how much that is. Fields have one layout for 32 and 64 bit. Reserved fields and unknown flags must be zero
- * (EINVAL).
+ * it fills in, it returns what both know and says in size how much that is. Fields have one layout
+ * for 32 and 64 bit. Reserved fields and unknown flags must be zero (EINVAL).
  *
  * The structures of /dev/sluice/ctl are common to all kinds. What only one kind has is in a
  * structure of that kind, with a size of its own, which a pointer field leads to; a null pointer
@@ -104,7 +104,7 @@ struct sluice_open {
 	__u32 mode;
 	__u32 reserved;
 	__u64 capacity;
-	__u64 params;			/* address of the kind's parameters, or 0; a pipe has none */
+	__u64 params;			/* address of the kind's parameters, or 0 */
 };
 
 #define SLUICE_OPEN_SIZE_VER0 104
