@@ -152,6 +152,7 @@ int sluice_channel_init(struct sluice_channel *channel,
 	channel->gid = current_fsgid();
 	refcount_set(&channel->refs, 1);
 	channel->opens = 1;
+	channel->adopted = false;
 	RB_CLEAR_NODE(&channel->node);
 	INIT_LIST_HEAD(&channel->persistence);
 	return 0;
@@ -222,7 +223,7 @@ bool sluice_channel_abandon(struct sluice_channel *channel)
 	bool was_persistent = false, shared;
 
 	spin_lock(&channel->scope->lock);
-	shared = channel->opens > 1;
+	shared = channel->opens > 1 || channel->adopted;
 	if (!shared) {
 		was_persistent = end_persistence(channel);
 		remove_name(channel);
@@ -284,8 +285,10 @@ static bool enter(struct sluice_channel *channel, bool persist)
 	named = !RB_EMPTY_NODE(&channel->node);
 	if (named)
 		channel->opens++;
-	if (named && persist)
+	if (named && persist) {
 		begin_persistence(channel);
+		channel->adopted = true;
+	}
 	spin_unlock(&channel->scope->lock);
 	return named;
 }
