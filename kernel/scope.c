@@ -274,11 +274,12 @@ void sluice_scope_put(struct sluice_scope *scope)
 	}
 }
 
-/* Once for each object of the cache: a freed scope leaves its lock initialised. */
+/* Once for each object of the cache: a freed scope leaves its locks initialised. */
 static void scope_construct(void *memory)
 {
 	struct sluice_scope *scope = memory;
 
+	mutex_init(&scope->create_mutex);
 	spin_lock_init(&scope->lock);
 }
 
