@@ -17,6 +17,7 @@ mod ctl_quota_memory;
 mod ctl_quota_scopes;
 mod ctl_races;
 mod ctl_scopes;
+mod ctl_struct_size;
 mod ctl_waits;
 mod device;
 mod ends;
@@ -80,6 +81,7 @@ pub const TOPICS: &[Topic] = &[
     ctl_quota_memory::TOPIC,
     ctl_bad_input::TOPIC,
     ctl_bad_memory::TOPIC,
+    ctl_struct_size::TOPIC,
     ctl_races::TOPIC,
     library::TOPIC,
     command::TOPIC,
