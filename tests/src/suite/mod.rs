@@ -27,6 +27,7 @@ mod hostile;
 mod interrupts;
 mod isolation;
 mod kill;
+mod kinds;
 mod library;
 mod lifetime;
 mod locks;
@@ -83,6 +84,7 @@ pub const TOPICS: &[Topic] = &[
     ctl_bad_memory::TOPIC,
     ctl_struct_size::TOPIC,
     ctl_races::TOPIC,
+    kinds::TOPIC,
     library::TOPIC,
     command::TOPIC,
     myipc::TOPIC,
