@@ -1,27 +1,31 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# The front door. Each target runs a script; this file only names them.
+# Each target runs a script; this file only names them.
 
 KERNEL ?= 6.12
 # QUICK=1 measures little, FULL=1 everything.
 BENCH := $(if $(QUICK),--quick)$(if $(FULL),--full)
 export KERNELS TESTS STRESS
 
+SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo check shell bench bench-peers format lint test-unit test-vm clean
+.PHONY: help demo check check-long shell bench bench-peers format lint test-unit test-vm clean
 
 help: ## list the targets
 	@echo 'make TARGET, where TARGET is one of'
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 15
 	@echo
-	@echo 'KERNELS="6.1 6.12 debug" chooses the kernels for check and test-vm (7.2 is the fourth), TESTS="filter ..."'
-	@echo 'the tests, STRESS=60 the seconds that stress and races last (without it 60 where it counts most, else 10), KERNEL=6.12'
-	@echo 'the kernel for demo, shell and bench.'
+	@echo 'KERNELS="NAME ..." chooses the kernels for check, check-long and test-vm, TESTS="filter ..." the tests, STRESS=60 the'
+	@echo 'seconds that stress and races last (without it 60 where it counts most, else 10), KERNEL=6.12 the kernel for demo,'
+	@echo "shell and bench. The kernels are $$(. vm/lib.sh && kernel_list)."
 
 demo: ## two containers send real files through one device node, isolated
 	@vm/program $(KERNEL) sluice-demo
 
-check: ## build and pass every test, on every kernel
+check: ## build and pass every test
 	@tests/check
+
+check-long: ## check, and what takes longer: the whole suite on every kernel, data races, coverage, Miri
+	@tests/check --long
 
 shell: ## a prompt in the VM with the module loaded
 	@vm/shell $(KERNEL)

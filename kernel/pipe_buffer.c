@@ -61,45 +61,48 @@ static size_t room_from(struct sluice_pipe *pipe, unsigned long head, size_t wan
 	return capacity - (head - pipe->cached_tail);
 }
 
+/* The slot's lent page, if nobody else holds it any more; the slot then forgets it. */
+static struct page *reclaim_lent_page(struct sluice_slot *slot)
+{
+	struct page *page = slot->lent;
+
+	if (!page || page_count(page) != 1)
+		return NULL;
+	smp_acquire__after_ctrl_dep();	/* (D) */
+	slot->lent = NULL;
+	return page;
+}
+
+/* The slot's own page, which a slot without one gets: the lent one if it is free, or a new one. */
 static struct page *page_to_fill(struct sluice_pipe *pipe, unsigned long head)
 {
 	struct sluice_slot *slot = slot_at(pipe, head);
 
 	if (likely(slot->page))
 		return slot->page;
+	slot->page = reclaim_lent_page(slot);
+	if (slot->page)
+		return slot->page;
 	slot->page = sluice_channel_page_alloc(&pipe->channel);
 	pipe->pages_allocated += !!slot->page;
 	return slot->page;
 }
 
-/* The reader is done with @bytes from @tail on, of a spliced page with all of it. */
+static struct page *page_to_read(const struct sluice_slot *slot)
+{
+	return unlikely(slot->spliced) ? slot->spliced : slot->page;
+}
+
+/* The reader is done with @bytes from @tail on. A spliced page goes when `tail` leaves its slot. */
 static void release_bytes(struct sluice_pipe *pipe, unsigned long tail, size_t bytes)
 {
 	struct sluice_slot *slot = slot_at(pipe, tail);
 
-	if (unlikely(slot->spliced)) {
-		put_page(slot->page);
-		slot->page = NULL;
-		slot->spliced = false;
+	if (unlikely(slot->spliced) && bytes == left_in_page(tail)) {
+		put_page(slot->spliced);
+		slot->spliced = NULL;
 	}
 	publish_tail(pipe, tail + bytes);
-}
-
-/*
- * Before a part of a spliced page is read. Once `tail` is inside a slot, what lies before it is
- * room, and the next that comes around writes into the slot's page.
- */
-static int unshare_page(struct sluice_pipe *pipe, struct sluice_slot *slot)
-{
-	struct page *own = sluice_channel_page_alloc(&pipe->channel);
-
-	if (!own)
-		return -ENOMEM;
-	memcpy_page(own, 0, slot->page, 0, PAGE_SIZE);
-	put_page(slot->page);
-	slot->page = own;
-	slot->spliced = false;
-	return 0;
 }
 
 /* The room is given back page by page, so that a writer works while we go on. */
@@ -111,18 +114,12 @@ ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to)
 		unsigned long tail = pipe->tail;
 		size_t chunk = min3(bytes_from(pipe, tail), left_in_page(tail),
 				    iov_iter_count(to));
-		struct sluice_slot *slot = slot_at(pipe, tail);
 		size_t copied;
 
 		if (!chunk)
 			break;
-		if (unlikely(slot->spliced) && chunk < PAGE_SIZE && unshare_page(pipe, slot))
-			return drained ?: -ENOMEM;
-		copied = copy_page_to_iter(slot->page, offset_in_page(tail), chunk, to);
-		if (unlikely(slot->spliced) && copied < chunk) {
-			iov_iter_revert(to, copied);
-			copied = 0;
-		}
+		copied = copy_page_to_iter(page_to_read(slot_at(pipe, tail)), offset_in_page(tail),
+					   chunk, to);
 		if (copied)
 			release_bytes(pipe, tail, copied);
 		drained += copied;
@@ -163,6 +160,39 @@ ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t
 	return filled;
 }
 
+/*
+ * The whole page of a slot that is entirely the reader's, with a reference for the caller. A
+ * spliced page is handed on with ours. An own page is lent, unless the slot has lent one that is
+ * still in use: then NULL, so that a pipe never has more pages lent than slots.
+ */
+static struct page *move_page_out(struct sluice_slot *slot)
+{
+	struct page *page = slot->spliced, *reclaimed;
+
+	if (page) {
+		slot->spliced = NULL;
+		return page;
+	}
+	reclaimed = reclaim_lent_page(slot);
+	if (slot->lent)
+		return NULL;
+	page = slot->page;
+	get_page(page);
+	slot->lent = page;
+	slot->page = reclaimed;
+	return page;
+}
+
+/* Charged to the caller, since the copy is none of the pipe's pages. */
+static struct page *copy_page_part(struct page *from, size_t offset, size_t bytes)
+{
+	struct page *copy = alloc_page(GFP_HIGHUSER | SLUICE_QUOTA_GFP);
+
+	if (copy)
+		memcpy_page(copy, 0, from, offset, bytes);
+	return copy;
+}
+
 ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct page **page)
 {
 	unsigned long tail = pipe->tail;
@@ -173,19 +203,13 @@ ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct pa
 	bytes = min3(pipe->cached_head - tail, left_in_page(tail), most);
 	if (!bytes)
 		return 0;
-	if (bytes == PAGE_SIZE) {
-		*page = slot->page;
-		slot->page = NULL;
-		slot->spliced = false;
+	*page = bytes == PAGE_SIZE ? move_page_out(slot) : NULL;
+	if (*page)
 		pipe->pages_spliced_out++;
-	} else {
-		if (slot->spliced && unshare_page(pipe, slot))
-			return -ENOMEM;
-		*page = alloc_page(GFP_KERNEL_ACCOUNT);
-		if (!*page)
-			return -ENOMEM;
-		memcpy_page(*page, 0, slot->page, offset_in_page(tail), bytes);
-	}
+	else
+		*page = copy_page_part(page_to_read(slot), offset_in_page(tail), bytes);
+	if (!*page)
+		return -ENOMEM;
 	release_bytes(pipe, tail, bytes);
 	return bytes;
 }
@@ -193,15 +217,12 @@ ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct pa
 bool sluice_pipe_attach_page(struct sluice_pipe *pipe, struct page *page)
 {
 	unsigned long head = pipe->head;
-	struct sluice_slot *slot = slot_at(pipe, head);
 
 	if (offset_in_page(head) || room_from(pipe, head, PAGE_SIZE) < PAGE_SIZE)
 		return false;
-	if (slot->page)
-		put_page(slot->page);
-	get_page(page);
-	slot->page = page;
-	slot->spliced = true;
+	if (!page_to_fill(pipe, head))
+		return false;
+	slot_at(pipe, head)->spliced = page;
 	pipe->pages_spliced_in++;
 	publish_head(pipe, head + PAGE_SIZE);
 	return true;
@@ -212,13 +233,22 @@ static struct sluice_slot *slots_alloc(const struct sluice_pipe *pipe, unsigned 
 	return sluice_channel_kvcalloc(&pipe->channel, count, sizeof(struct sluice_slot));
 }
 
+static void page_put(struct page *page)
+{
+	if (page)
+		put_page(page);
+}
+
 static void slots_free(struct sluice_slot *slots, unsigned long count)
 {
 	unsigned long i;
 
-	for (i = 0; i < count; i++)
-		if (slots[i].page)
-			put_page(slots[i].page);
+	for (i = 0; i < count; i++) {
+		page_put(slots[i].page);
+		page_put(slots[i].spliced);
+		page_put(slots[i].lent);
+		cond_resched();
+	}
 	kvfree(slots);
 }
 
@@ -230,42 +260,91 @@ static unsigned long live_pages(const struct sluice_pipe *pipe)
 	return bytes ? (offset_in_page(pipe->tail) + bytes + PAGE_SIZE - 1) >> PAGE_SHIFT : 0;
 }
 
+static bool is_still_lent(const struct sluice_slot *slot)
+{
+	return slot->lent && page_count(slot->lent) != 1;
+}
+
+/* How many pages that splice handed out are still in use. */
+static unsigned long lent_pages(const struct sluice_pipe *pipe)
+{
+	unsigned long i, pages = 0;
+
+	for (i = 0; i < pipe->slot_count; i++) {
+		pages += is_still_lent(&pipe->slots[i]);
+		cond_resched();
+	}
+	return pages;
+}
+
 /*
- * Pages that hold bytes go to where the new slot count looks for them; the others stay behind. When
- * the ring is full and `tail` inside a page, `head` is in the same slot, before it: those bytes
- * move to the spare page, which is then no longer the caller's.
+ * In a full ring with `tail` inside a slot, that slot has the bytes of two laps. The @bytes of the
+ * newer, at the beginning of the own page, go to the slot @to, and the older ones stay in @from.
+ * Where the older ones are in a spliced page, the own page goes as it is.
  */
+static void split_slot(struct sluice_slot *from, struct sluice_slot *to, size_t bytes,
+		       struct page **spare)
+{
+	to->page = *spare;
+	*spare = NULL;
+	if (from->spliced)
+		swap(to->page, from->page);
+	else
+		memcpy_page(to->page, 0, from->page, 0, bytes);
+}
+
+/* Pages that hold bytes go to where the new slot count looks for them. */
 static void move_live_pages(struct sluice_pipe *pipe, struct sluice_slot *new,
 			    unsigned long count, struct page **spare)
 {
 	unsigned long pages = live_pages(pipe), first = pipe->tail >> PAGE_SHIFT, i;
 
-	if (pages > pipe->slot_count) {
-		memcpy_page(*spare, 0, slot_at(pipe, pipe->head)->page, 0,
-			    offset_in_page(pipe->head));
-		new[(first + --pages) & (count - 1)].page = *spare;
-		*spare = NULL;
-	}
+	if (pages > pipe->slot_count)
+		split_slot(slot_at(pipe, pipe->head), &new[(first + --pages) & (count - 1)],
+			   offset_in_page(pipe->head), spare);
 	for (i = 0; i < pages; i++) {
-		struct sluice_slot *slot = &pipe->slots[(first + i) & (pipe->slot_count - 1)];
+		struct sluice_slot *from = &pipe->slots[(first + i) & (pipe->slot_count - 1)];
+		struct sluice_slot *to = &new[(first + i) & (count - 1)];
 
-		new[(first + i) & (count - 1)] = *slot;
-		slot->page = NULL;
-		slot->spliced = false;
+		swap(to->page, from->page);
+		swap(to->spliced, from->spliced);
+		cond_resched();
 	}
 }
 
+/*
+ * A lent page holds no bytes of the pipe, so any slot will do. The page counts may have changed
+ * since lent_pages(), hence the limit. For a page that stays behind our reference is dropped: it is
+ * no longer counted, nothing else.
+ */
+static void move_lent_pages(struct sluice_pipe *pipe, struct sluice_slot *new, unsigned long count)
+{
+	unsigned long i, to = 0;
+
+	for (i = 0; i < pipe->slot_count && to < count; i++) {
+		if (is_still_lent(&pipe->slots[i])) {
+			swap(new[to].lent, pipe->slots[i].lent);
+			to++;
+		}
+		cond_resched();
+	}
+}
+
+/* The caller frees @slots, @count long, and @spare, as they are afterwards. */
 static int swap_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
-			  unsigned long *count, struct page **spare)
+		      unsigned long *count, struct page **spare)
 {
 	int err;
 
-	if (live_pages(pipe) > *count)
+	if (*count == pipe->slot_count)
+		return 0;
+	if (live_pages(pipe) > *count || lent_pages(pipe) > *count)
 		return -EBUSY;
 	err = sluice_quota_change(pipe->channel.charge, (u64)*count << PAGE_SHIFT);
 	if (err)
 		return err;
 	move_live_pages(pipe, *slots, *count, spare);
+	move_lent_pages(pipe, *slots, *count);
 	/* An older one could exceed a smaller capacity. */
 	WRITE_ONCE(pipe->cached_tail, pipe->tail);
 	swap(pipe->slots, *slots);
@@ -274,7 +353,7 @@ static int swap_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 }
 
 static int swap_slots_locked(struct sluice_pipe *pipe, struct sluice_slot **slots,
-			   unsigned long *count, struct page **spare)
+			     unsigned long *count, struct page **spare)
 {
 	int err = -ERESTARTSYS;
 
@@ -290,19 +369,23 @@ static int swap_slots_locked(struct sluice_pipe *pipe, struct sluice_slot **slot
 
 long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
 {
-	struct sluice_slot *slots = slots_alloc(pipe, slot_count);
-	struct page *spare = sluice_channel_page_alloc(&pipe->channel);
 	unsigned long count = slot_count;
+	struct sluice_slot *slots;
+	struct page *spare;
 	int err = -ENOMEM;
 
+	/* Nothing to do must not fail for lack of memory; swap_slots() looks again, locked. */
+	if (slot_count == READ_ONCE(pipe->slot_count))
+		return slot_count << PAGE_SHIFT;
+	slots = slots_alloc(pipe, slot_count);
+	spare = sluice_channel_page_alloc(&pipe->channel);
 	if (slots && spare)
 		err = swap_slots_locked(pipe, &slots, &count, &spare);
 	if (!err && sluice_pipe_is_writable(pipe)) {
 		sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
 		kill_fasync(&pipe->writers_async, SIGIO, POLL_OUT);
 	}
-	if (spare)
-		put_page(spare);
+	page_put(spare);
 	if (slots)
 		slots_free(slots, count);
 	return err ?: (long)(slot_count << PAGE_SHIFT);

@@ -19,10 +19,29 @@
  *
  * So a reader and a writer never wait for each other's copy, nor for each other's page faults.
  *
- * A slot may also hold a page that is not the pipe's own: splice put it there whole, it may belong
- * to a file's cache, and nobody may write to it. Such a slot is marked, and the reader takes the
- * page as a whole: to read a part of it, it first puts a copy in its place. So `tail` is never
- * inside a spliced page, and the writer, who may fill what lies before `tail`, never in one.
+ * A slot has up to three pages:
+ * - `page` is the pipe's own, charged to the creator. Only here are bytes written. A slot that
+ *   holds bytes always has one.
+ * - `spliced` is a page that splice took in whole. It may belong to a file's cache and is only
+ *   read: while it is set, the reader reads it instead of `page`. Its own charge is elsewhere; the
+ *   unused `page` behind it is what it costs the creator.
+ * - `lent` is an own page that splice handed out. It stays charged to the creator for as long as
+ *   anybody holds it, and nothing tells us when that ends; so we keep a reference, and a page count
+ *   of 1 says that the page is free to become `page` again. A slot has one lent page at most, and a
+ *   pipe therefore at most twice its capacity in own pages; beyond that splice copies.
+ *
+ * Both sides are in one slot when less than a page of the ring is free: the reader at the end of
+ * the slot, in the older lap, and the writer at its beginning, in the newer. Hence the rules for
+ * the fields:
+ * - `page` is changed only by a side that has the whole slot: by the writer if there is none (a
+ *   slot without one holds no bytes), by the reader when it hands the page out. In a shared slot
+ *   both only use it: the reader for the bytes from `tail` on, the writer for those up to `head`.
+ * - `spliced` is set by the writer in a slot that it has as a whole. From the `head` that publishes
+ *   it (A) to the `tail` that leaves the slot (B) it is the reader's, which clears it before that
+ *   `tail`. In a shared slot the writer does not look at it and fills `page`.
+ * - `lent` is changed only together with `page`, by the same side.
+ * - A resize has both mutexes and so all fields. In a shared slot the bytes of the older lap are in
+ *   `spliced`, if that is set, and those of the newer in `page` in any case.
  *
  * Barriers, in pairs:
  * - (A) The writer stores `head` with release after it filled the bytes; the reader loads it with
@@ -32,6 +51,9 @@
  * - (C) The last writer to leave stores `writers` = 0 with release after its last `head`; a reader
  *   loads it with acquire before it looks once more for bytes and, finding none, reports the end of
  *   the file.
+ * - (D) Whoever else holds a lent page is done with its bytes before put_page(), which decrements
+ *   the page count fully ordered; we load a count of 1 with acquire before the page is written to.
+ *   Nobody reads it after that: who has no reference cannot make one to read through.
  * - Sleeping and waking: see wait.h. Conditions read `head` and `tail` without a lock; a stale access
  *   only errs towards looking again, since whoever made it stale looks at the queue afterwards.
  */
@@ -51,8 +73,9 @@
 struct fasync_struct;
 
 struct sluice_slot {
-	struct page *page;	/* NULL where no write has been yet */
-	bool spliced;
+	struct page *page;	/* own, to write to; NULL where no write has been yet */
+	struct page *spliced;	/* taken in, read-only: to be read instead of `page` */
+	struct page *lent;	/* own, handed out, perhaps still in use */
 };
 
 /*
@@ -166,18 +189,23 @@ ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to);
 ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t whole);
 
 /*
- * Takes up to @most bytes, at the start of a page that is the caller's from then on; under
- * read_mutex. A whole page moves, less is copied. Bytes, 0 when there are none, -ENOMEM.
+ * Takes up to @most bytes, at the start of a page to which the caller gets a reference and must not
+ * write; under read_mutex. A whole page moves, unless its slot has lent one that is still in use;
+ * all else is copied. Bytes, 0 when there are none, -ENOMEM.
  */
 ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct page **page);
 
 /*
- * Takes a reference to all of @page in place of a copy, if `head` is at the start of a slot; under
- * write_mutex. False when it is not, or when there is no room.
+ * Takes over the caller's reference to @page, all of whose bytes are written by that; under
+ * write_mutex. False, and the reference remains the caller's, when `head` is not at the start of a
+ * slot, when there is no room, or no memory for the page that backs it.
  */
 bool sluice_pipe_attach_page(struct sluice_pipe *pipe, struct page *page);
 
-/* Changes the capacity; takes both mutexes. Bytes, or an error. */
+/*
+ * Changes the capacity; takes both mutexes. Bytes; -EBUSY when fewer slots are asked for than hold
+ * bytes, or than pages are lent; or another error.
+ */
 long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count);
 
 #endif

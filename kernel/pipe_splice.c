@@ -20,15 +20,6 @@
 #include "pipe.h"
 #include "wait.h"
 
-/*
- * Nobody may steal a page that we hand out: our own are charged as the kernel's memory, and those
- * that only passed through may not have been for stealing.
- */
-static const struct pipe_buf_operations page_operations = {
-	.release	= generic_pipe_buf_release,
-	.get		= generic_pipe_buf_get,
-};
-
 static bool is_nonblocking(const struct file *file, unsigned int flags)
 {
 	return (flags & SPLICE_F_NONBLOCK) || (file->f_flags & O_NONBLOCK);
@@ -49,14 +40,20 @@ static bool has_space(const struct pipe_inode_info *other_pipe)
 			  READ_ONCE(other_pipe->max_usage));
 }
 
-/* Hands over what is there, page by page; both mutexes are held. */
+/*
+ * Hands over what is there, page by page; both mutexes are held.
+ *
+ * A buffer in other_pipe does not keep this module loaded, so its operations are the kernel's. They
+ * must not let anybody steal the page: our own are charged as the kernel's memory and remain in use
+ * here, and those that only passed through may not have been for stealing.
+ */
 static ssize_t splice_out(struct sluice_pipe *pipe, struct pipe_inode_info *other_pipe,
 			  size_t length)
 {
 	size_t moved = 0;
 
 	while (moved < length && has_space(other_pipe)) {
-		struct pipe_buffer buffer = { .ops = &page_operations };
+		struct pipe_buffer buffer = { .ops = &nosteal_pipe_buf_ops };
 		ssize_t bytes = sluice_pipe_detach_page(pipe, length - moved, &buffer.page);
 		ssize_t err;
 
@@ -83,7 +80,7 @@ static void wake_next_reader(struct sluice_pipe *pipe, bool waited)
  * other_pipe not exclusively, since the kernel's own waiters do not pass a wake-up on for us.
  */
 static int wait_to_splice_out(struct sluice_pipe_endpoint *end, struct pipe_inode_info *other_pipe,
-			     bool *waited)
+			      bool *waited)
 {
 	struct sluice_pipe *pipe = end->pipe;
 
@@ -102,7 +99,7 @@ static int wait_to_splice_out(struct sluice_pipe_endpoint *end, struct pipe_inod
 }
 
 static ssize_t splice_out_wait(struct sluice_pipe_endpoint *end, struct pipe_inode_info *other_pipe,
-			  size_t length, bool is_nonblocking, bool *waited)
+			       size_t length, bool is_nonblocking, bool *waited)
 {
 	struct sluice_pipe *pipe = end->pipe;
 
@@ -159,6 +156,24 @@ static ssize_t copy_buffer(struct sluice_pipe *pipe, const struct pipe_buffer *b
 	return sluice_pipe_fill(pipe, &from, 1);
 }
 
+/*
+ * Takes over a whole page by reference. Only where a reference to the buffer is one to its page,
+ * since we drop it as such; some operations count something else. pipe_buf_get() fails when the
+ * page has too many references. What is not taken over is copied.
+ */
+static bool splice_page_in(struct sluice_pipe *pipe, struct pipe_inode_info *other_pipe,
+			   struct pipe_buffer *buffer, size_t length)
+{
+	if (length != PAGE_SIZE || buffer->offset || buffer->ops->get != generic_pipe_buf_get)
+		return false;
+	if (!pipe_buf_get(other_pipe, buffer))
+		return false;
+	if (sluice_pipe_attach_page(pipe, buffer->page))
+		return true;
+	put_page(buffer->page);
+	return false;
+}
+
 struct transfer {
 	struct sluice_pipe *pipe;
 	bool stalled;		/* it ended because our side would have had to wait */
@@ -176,8 +191,7 @@ static int splice_in(struct pipe_inode_info *other_pipe, struct pipe_buffer *buf
 	if (!READ_ONCE(pipe->readers))
 		return sluice_pipe_epipe(true);
 	if (mutex_trylock(&pipe->write_mutex)) {
-		if (length == PAGE_SIZE && !buffer->offset &&
-		    sluice_pipe_attach_page(pipe, buffer->page))
+		if (splice_page_in(pipe, other_pipe, buffer, length))
 			ret = length;
 		else
 			ret = copy_buffer(pipe, buffer, length);

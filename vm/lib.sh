@@ -28,3 +28,30 @@ hold_lock() {
 		flock "$lock_fd"
 	fi
 }
+
+# kernel_names PASSES: the kernels in vm/kernels that pass this; 'all' is each of them.
+kernel_names() {
+	awk -v passes="$1" '/^#/ { next } !header { for (i = 1; i <= NF; i++) column[$i] = i; header = 1; next }
+		passes == "all" || $column["passes"] == passes { print $1 }' "$TREE/vm/kernels"
+}
+
+# kernel_field NAME FIELD: that column of vm/kernels.
+kernel_field() {
+	local value
+	value=$(awk -v name="$1" -v field="$2" '/^#/ { next } !column { for (i = 1; i <= NF; i++) if ($i == field) column = i; next }
+		$1 == name { print $column }' "$TREE/vm/kernels")
+	[[ $value ]] || die "there is no kernel '$1'; the kernels are $(kernel_list)"
+	printf '%s\n' "$value"
+}
+
+# In a sentence.
+kernel_list() {
+	kernel_names all | paste -sd ' ' | sed 's/ /, /g; s/\(.*\), /\1 and /'
+}
+
+# kernel_provider NAME: the script that gets this kernel.
+kernel_provider() {
+	local provider
+	provider=$(kernel_field "$1" provider) || exit
+	printf '%s\n' "$TREE/vm/providers/$provider"
+}

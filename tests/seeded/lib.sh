@@ -3,6 +3,8 @@
 # To be sourced, with $work as the folder of the logs: what a planted bug says of itself in the lines before its diff, and how it is
 # judged by what the tests said.
 caught=0 failed=0
+again=       # if set, bugs whose verdict is kept are tried again
+declare -A kept_as=() # the file that says of a bug that it was caught, with all that decides on it in the name
 
 # header FIELD PATCH: the text after "FIELD: " in the lines before the diff.
 header() {
@@ -12,7 +14,7 @@ header() {
 # verdict NAME SECONDS TEXT
 verdict() {
 	printf '%-28s %4d s  %s\n' "$@"
-	if [[ $3 == caught ]]; then
+	if [[ $3 == caught* ]]; then
 		caught=$((caught + 1))
 		return
 	fi
@@ -31,7 +33,22 @@ judge() {
 		verdict "$name" "$3" "the tests failed for another reason than: $expect"
 	else
 		verdict "$name" "$3" caught
+		touch "${kept_as[$name]}"
 	fi
+}
+
+# is_kept NAME SUM: whether it was caught before, when everything that decides on it had this checksum. Only such verdicts are kept.
+is_kept() {
+	mkdir -p "$SLUICE_CACHE/seeded"
+	kept_as[$1]=$SLUICE_CACHE/seeded/$1-$2.caught
+	[[ ! $again && -e ${kept_as[$1]} ]] || return
+	touch "${kept_as[$1]}"
+	verdict "$1" 0 'caught (kept)'
+}
+
+# checksum_of FILE-OR-FOLDER...: of the content and the names.
+checksum_of() {
+	find "$@" -type f -print0 | sort -z | xargs -0 sha256sum
 }
 
 # all_judged: says how many were caught, and fails if one was not.

@@ -17,7 +17,7 @@ use clap::Parser;
 
 use registry::{Lengths, Target};
 use runner::Named;
-use runner::place::Ground;
+use runner::place::{Ground, Modules};
 use runner::report::{Json, Lines, Reporter, Sum};
 use support::time;
 
@@ -29,7 +29,7 @@ struct Arguments {
     #[arg(long)]
     list: bool,
 
-    /// What to test; a fifo gets only the tests about fifo(7)
+    /// What to test; a fifo and a pipe with a name get only the tests about fifo(7)
     #[arg(long, value_enum, default_value = "pipe")]
     on: Target,
 
@@ -48,6 +48,10 @@ struct Arguments {
     /// How many times slower than usual this machine is: stretches every limit [env: SLUICE_TEST_SLOWNESS]
     #[arg(long, value_name = "FACTOR", value_parser = positive)]
     slowness: Option<f64>,
+
+    /// The module that is loaded; without it the test that unloads it is skipped
+    #[arg(long, value_name = "SLUICE.KO")]
+    module: Option<PathBuf>,
 
     /// The naive driver's module; without it its tests are skipped
     #[arg(long, value_name = "MYIPC.KO")]
@@ -135,7 +139,11 @@ fn run_all(arguments: &Arguments, tests: &[Named], reporter: &mut dyn Reporter) 
     let limit = time::slowed(Duration::from_secs_f64(arguments.timeout))
         + lengths.stress.max(lengths.races);
     runner::process::adopt_orphans()?;
-    let ground = Ground::lay(arguments.on, arguments.baseline.clone(), lengths)?;
+    let modules = Modules {
+        own: arguments.module.clone(),
+        baseline: arguments.baseline.clone(),
+    };
+    let ground = Ground::lay(arguments.on, modules, lengths)?;
     let mut outcomes = Vec::new();
     for named in tests {
         reporter.begin(&named.name).context("printing")?;

@@ -16,12 +16,14 @@ pub enum Target {
     Pipe,
     /// The kernel's FIFO, which says what fifo(7) means.
     Fifo,
+    /// A pipe with a name, opened through /dev/sluice/ctl.
+    Named,
 }
 
 /// Where a test makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// It is about fifo(7): the very same test runs against a FIFO.
+    /// It is about fifo(7): the very same test runs against a FIFO, and against a pipe with a name.
     Fifo,
     /// It is about what a FIFO does not have or does otherwise.
     PipeOnly,
@@ -33,6 +35,8 @@ pub struct Context {
     /// An empty directory, removed afterwards.
     pub scratch: PathBuf,
     pub cgroup: Option<Cgroup>,
+    /// The module that is tested, for a test that unloads and loads it.
+    pub module: Option<PathBuf>,
     /// The naive driver's module, which those load who test it.
     pub baseline: Option<PathBuf>,
     pub lengths: Lengths,

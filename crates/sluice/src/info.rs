@@ -19,6 +19,7 @@ pub struct PipeInfo {
     pub bytes: u64,
     /// Of this endpoint.
     pub spin_limit: Duration,
+    /// New pages for bytes, one behind each page taken by splice(2) included.
     pub pages_allocated: u64,
     /// Taken by splice(2) without a copy.
     pub pages_spliced_in: u64,

@@ -43,7 +43,7 @@ struct sluice_pipe_info {
 	__u64 capacity;			/* bytes */
 	__u64 bytes;			/* bytes written and not yet read */
 	__u64 spin_limit_ns;		/* of this endpoint (SLUICE_PIPE_SET_SPIN); 0 by name */
-	__u64 pages_allocated;		/* since creation */
+	__u64 pages_allocated;		/* since creation: new pages for bytes */
 	__u64 pages_spliced_in;		/* since creation: taken by splice without a copy */
 	__u64 pages_spliced_out;	/* since creation: given by splice without a copy */
 };
@@ -52,8 +52,9 @@ struct sluice_pipe_info {
 
 /*
  * Sets the capacity in bytes, rounded up to a power of two of pages. EBUSY when the bytes held
- * would not fit, EPERM above the module's pipe_max_size without CAP_SYS_RESOURCE, EINVAL for 0 or
- * more than 1 GiB, ENOMEM.
+ * would not fit, or when more pages that splice handed out are still in use than the pipe would
+ * have; EPERM above the module's pipe_max_size without CAP_SYS_RESOURCE, EINVAL for 0 or more than
+ * 1 GiB, ENOMEM. The capacity in force can always be set.
  */
 #define SLUICE_PIPE_SET_CAPACITY _IOWR(SLUICE_IOCTL_TYPE, 0x00, struct sluice_setting)
 

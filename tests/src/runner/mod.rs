@@ -36,13 +36,15 @@ pub fn select(topics: &'static [Topic], target: Target, filters: &[String]) -> V
 /// Runs one test from making its place to removing it; whatever goes wrong on the way is a failure of the test.
 pub fn run_one(named: &Named, ground: &Ground, limit: Duration) -> Outcome {
     let started = Instant::now();
-    if ground.target() == Target::Pipe {
+    if ground.target() != Target::Fifo {
         kernel::mark_log(&named.name);
     }
+    let mut notes = Vec::new();
     let verdict = match ground.prepare() {
         Ok(place) => {
             let ended = process::run(named.test.run, &place.context, limit);
-            match (ended, place.clear()) {
+            notes = ended.notes;
+            match (ended.verdict, place.clear()) {
                 (Verdict::Failed(message), Err(error)) => {
                     Verdict::Failed(format!("{message}\nafterwards: {error:#}"))
                 }
@@ -57,6 +59,7 @@ pub fn run_one(named: &Named, ground: &Ground, limit: Duration) -> Outcome {
     Outcome {
         name: named.name.clone(),
         verdict,
+        notes,
         seconds: started.elapsed().as_secs_f64(),
     }
 }

@@ -14,13 +14,23 @@ use crate::support::cgroup::Cgroup;
 use crate::support::channel::Channel;
 
 const NODE: &str = "/dev/sluice/pipe";
+/// The name of the tested pipe where it has one.
+const CHANNEL: &str = "tested";
+
+/// Files of modules, as far as they were named.
+pub struct Modules {
+    /// The one that is tested.
+    pub own: Option<PathBuf>,
+    /// The naive driver.
+    pub baseline: Option<PathBuf>,
+}
 
 /// What all places of one run stand on.
 pub struct Ground {
     target: Target,
     scratch: PathBuf,
     cgroup: Option<Cgroup>,
-    baseline: Option<PathBuf>,
+    modules: Modules,
     lengths: Lengths,
     places: Cell<u32>,
 }
@@ -31,10 +41,10 @@ pub struct Place {
 }
 
 impl Ground {
-    pub fn lay(target: Target, baseline: Option<PathBuf>, lengths: Lengths) -> Result<Self> {
+    pub fn lay(target: Target, modules: Modules, lengths: Lengths) -> Result<Self> {
         let cgroup = match target {
             Target::Fifo => None,
-            Target::Pipe => Some(make_cgroup()?),
+            Target::Pipe | Target::Named => Some(make_cgroup()?),
         };
         let template = std::env::temp_dir().join("sluice-tests-XXXXXX");
         let scratch = mkdtemp(&template)
@@ -43,7 +53,7 @@ impl Ground {
             target,
             scratch,
             cgroup,
-            baseline,
+            modules,
             lengths,
             places: Cell::new(0),
         })
@@ -62,16 +72,18 @@ impl Ground {
             Some(cgroup) => Some(cgroup.create_child(&name)?),
             None => None,
         };
-        let path = match self.target {
-            Target::Pipe => PathBuf::from(NODE),
+        let channel = match self.target {
+            Target::Pipe => Channel::new(NODE),
+            Target::Named => Channel::Name(CHANNEL),
             Target::Fifo => make_fifo(&self.scratch.join(format!("{name}.fifo")))?,
         };
         Ok(Place {
             context: Context {
-                channel: Channel::new(path),
+                channel,
                 scratch,
                 cgroup,
-                baseline: self.baseline.clone(),
+                module: self.modules.own.clone(),
+                baseline: self.modules.baseline.clone(),
                 lengths: self.lengths,
             },
         })
@@ -96,10 +108,10 @@ fn make_cgroup() -> Result<Cgroup> {
     Cgroup::own()?.create_child(&format!("sluice-tests-{}", std::process::id()))
 }
 
-fn make_fifo(path: &Path) -> Result<PathBuf> {
+fn make_fifo(path: &Path) -> Result<Channel> {
     mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)
         .with_context(|| format!("making the FIFO {}", path.display()))?;
-    Ok(path.to_owned())
+    Ok(Channel::new(path))
 }
 
 impl Place {

@@ -17,7 +17,7 @@ use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork, s
 
 use super::report::Verdict;
 use crate::registry::{Context, TestFn};
-use crate::support::check::Skip;
+use crate::support::check::{NOTE, Skip};
 use crate::support::time::{Deadline, eventually, patience};
 use crate::support::{child, poll, proc};
 
@@ -29,12 +29,20 @@ pub fn adopt_orphans() -> Result<()> {
     prctl::set_child_subreaper(true).context("becoming the parent of orphaned processes")
 }
 
-pub fn run(test: TestFn, context: &Context, limit: Duration) -> Verdict {
-    watch(test, context, limit)
-        .unwrap_or_else(|error| Verdict::Failed(format!("running the test: {error:#}")))
+/// How a test ended, and what it noted.
+pub struct Ended {
+    pub verdict: Verdict,
+    pub notes: Vec<String>,
 }
 
-fn watch(test: TestFn, context: &Context, limit: Duration) -> Result<Verdict> {
+pub fn run(test: TestFn, context: &Context, limit: Duration) -> Ended {
+    watch(test, context, limit).unwrap_or_else(|error| Ended {
+        verdict: Verdict::Failed(format!("running the test: {error:#}")),
+        notes: Vec::new(),
+    })
+}
+
+fn watch(test: TestFn, context: &Context, limit: Duration) -> Result<Ended> {
     let report = memfd_create("report", MFdFlags::MFD_CLOEXEC).context("memfd for the report")?;
     let output = memfd_create("output", MFdFlags::MFD_CLOEXEC).context("memfd for the output")?;
     // SAFETY: the runner has one thread.
@@ -162,20 +170,27 @@ fn end_leftovers() -> Result<()> {
     ))
 }
 
-fn with_output(verdict: Verdict, output: OwnedFd) -> Result<Verdict> {
-    let Verdict::Failed(message) = verdict else {
-        return Ok(verdict);
-    };
+/// Adds the notes in the output, and all of the output if the test failed.
+fn with_output(verdict: Verdict, output: OwnedFd) -> Result<Ended> {
     let output = contents(output)?;
-    if output.is_empty() {
-        return Ok(Verdict::Failed(message));
-    }
-    let shown = &output[output.len().saturating_sub(OUTPUT_SHOWN)..];
-    let text = String::from_utf8_lossy(shown);
-    Ok(Verdict::Failed(format!(
-        "{message}\nit printed:\n{}",
-        text.trim_end()
-    )))
+    let notes = notes_in(&output);
+    let verdict = match verdict {
+        Verdict::Failed(message) if !output.is_empty() => {
+            let shown = &output[output.len().saturating_sub(OUTPUT_SHOWN)..];
+            let text = String::from_utf8_lossy(shown);
+            Verdict::Failed(format!("{message}\nit printed:\n{}", text.trim_end()))
+        }
+        verdict => verdict,
+    };
+    Ok(Ended { verdict, notes })
+}
+
+fn notes_in(output: &[u8]) -> Vec<String> {
+    String::from_utf8_lossy(output)
+        .lines()
+        .filter_map(|line| line.strip_prefix(NOTE))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn contents(memfd: OwnedFd) -> Result<Vec<u8>> {
@@ -191,7 +206,7 @@ mod tests {
     use super::*;
     use crate::registry::Lengths;
     use crate::support::channel::Channel;
-    use crate::support::check::skip;
+    use crate::support::check::{note, skip};
     use crate::support::child::Child;
     use crate::support::notice::Notice;
     use anyhow::{bail, ensure};
@@ -200,19 +215,25 @@ mod tests {
 
     /// Runs a test in a runner of its own: a process that adopts orphans and waits for any child must not be the one
     /// that the unit tests run in.
-    fn verdict_of(test: TestFn, limit: Duration) -> Verdict {
+    fn outcome_of(test: TestFn, limit: Duration) -> (Verdict, Vec<String>) {
         let runner = child::spawn("runner", || {
             adopt_orphans()?;
             let context = Context {
                 channel: Channel::new("/dev/null"),
                 scratch: "/".into(),
                 cgroup: None,
+                module: None,
                 baseline: None,
                 lengths: Lengths::default(),
             };
-            Ok(run(test, &context, limit))
+            let ended = run(test, &context, limit);
+            Ok((ended.verdict, ended.notes))
         });
         runner.expect("fork").finish().expect("the runner reports")
+    }
+
+    fn verdict_of(test: TestFn, limit: Duration) -> Verdict {
+        outcome_of(test, limit).0
     }
 
     const LONG: Duration = Duration::from_secs(20);
@@ -238,6 +259,18 @@ mod tests {
             verdict_of(fails, LONG),
             Verdict::Failed(expected.to_owned())
         );
+    }
+
+    fn notes(_: &Context) -> Result<()> {
+        println!("something else");
+        note("3 attempts");
+        Ok(())
+    }
+
+    #[test]
+    fn what_a_test_notes_is_kept() {
+        let expected = (Verdict::Passed, vec!["3 attempts".to_owned()]);
+        assert_eq!(outcome_of(notes, LONG), expected);
     }
 
     fn panics(_: &Context) -> Result<()> {

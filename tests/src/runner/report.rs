@@ -18,6 +18,9 @@ pub struct Outcome {
     pub name: String,
     #[serde(flatten)]
     pub verdict: Verdict,
+    /// Results that the test wants shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     pub seconds: f64,
 }
 
@@ -76,7 +79,11 @@ impl<W: Write> Reporter for Lines<W> {
             Verdict::Skipped(reason) => ("skipped", reason.as_str()),
         };
         let line = format!("{word:<7} {:>7.2} s  {reason}", outcome.seconds);
-        writeln!(self.out, "{}", line.trim_end())
+        writeln!(self.out, "{}", line.trim_end())?;
+        for note in &outcome.notes {
+            writeln!(self.out, "    {note}")?;
+        }
+        Ok(())
     }
 
     fn close(&mut self, outcomes: &[Outcome]) -> io::Result<()> {
@@ -142,6 +149,7 @@ mod tests {
         Outcome {
             name: name.to_owned(),
             verdict,
+            notes: Vec::new(),
             seconds: 0.25,
         }
     }

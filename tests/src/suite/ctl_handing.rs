@@ -121,7 +121,7 @@ fn a_shell_connects_two_containers_of_crun_by_its_own_pipe(context: &Context) ->
     fs::write(&from, &original).context("writing a file")?;
     let receiver = runtime.prepare("receiver", 1, "exec cat <&3")?;
     let sender = runtime.prepare("sender", 1, "exec cat >&3")?;
-    let pipe = context.channel.path().display();
+    let pipe = context.channel.path()?.display();
     let script = format!("{receiver} 3<{pipe} & {sender} 3>{pipe} >/dev/null; wait $!");
     let input = File::open(&from).context("opening a file")?;
     let output = File::create(&to).context("making a file")?;

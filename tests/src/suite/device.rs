@@ -30,7 +30,7 @@ topic!(
 );
 
 fn it_is_a_character_device_for_everyone(context: &Context) -> Result<()> {
-    let path = context.channel.path();
+    let path = context.channel.path()?;
     let metadata = fs::metadata(path).with_context(|| format!("looking at {}", path.display()))?;
     expect(
         "whether it is a character device",

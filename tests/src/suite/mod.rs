@@ -22,6 +22,7 @@ mod ctl_waits;
 mod device;
 mod ends;
 mod exclusive;
+mod fail_nth;
 mod faults;
 mod hostile;
 mod interrupts;
@@ -85,6 +86,7 @@ pub const TOPICS: &[Topic] = &[
     ctl_struct_size::TOPIC,
     ctl_races::TOPIC,
     kinds::TOPIC,
+    fail_nth::TOPIC,
     library::TOPIC,
     command::TOPIC,
     myipc::TOPIC,

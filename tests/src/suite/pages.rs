@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How the ring uses its pages: packed, and again and again.
 
+use std::os::fd::OwnedFd;
+
 use anyhow::Result;
 use nix::unistd::{read, write};
 
 use crate::registry::{Context, topic};
-use crate::support::channel::{CAPACITY, set_nonblocking};
-use crate::support::check::expect;
+use crate::support::channel::{CAPACITY, read_all, set_nonblocking, write_all};
+use crate::support::check::{expect, expect_bytes};
 use crate::support::ioctl;
 use crate::support::memory::PAGE;
+use crate::support::random::stream_bytes;
+use crate::support::vfs_pipe::{move_all, pipe};
 
 topic!(
     "pages",
@@ -17,6 +21,8 @@ topic!(
         a_page_of_one_byte_writes_uses_one_page,
         no_page_is_allocated_before_the_first_write,
         a_million_messages_allocate_no_page,
+        splicing_out_steadily_allocates_no_page,
+        splicing_in_steadily_allocates_no_page,
     ],
 );
 
@@ -58,4 +64,41 @@ fn a_million_messages_allocate_no_page(context: &Context) -> Result<()> {
         ioctl::info(&both)?.pages_allocated,
         before,
     )
+}
+
+/// Bytes come in and go out through the pipe many times around, `[from, to]` being the two ends of the splice.
+fn expect_no_page_after_the_first_lap(
+    both: &OwnedFd,
+    writer: &OwnedFd,
+    [from, to]: [&OwnedFd; 2],
+    reader: &OwnedFd,
+) -> Result<()> {
+    for lap in 0..20 {
+        let bytes = stream_bytes(lap, 0, CAPACITY);
+        for piece in bytes.chunks(4 * PAGE) {
+            write_all(writer, piece)?;
+            move_all(from, to, piece.len())?;
+            expect_bytes("a piece", &read_all(reader, piece.len())?, piece)?;
+        }
+        expect(
+            &format!("pages after lap {lap}"),
+            ioctl::info(both)?.pages_allocated,
+            (CAPACITY / PAGE) as u64,
+        )?;
+    }
+    Ok(())
+}
+
+/// A page that was spliced out and read is used again in the next lap.
+fn splicing_out_steadily_allocates_no_page(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let (out, into) = pipe()?;
+    expect_no_page_after_the_first_lap(&both, &both, [&both, &into], &out)
+}
+
+/// The page behind one that was spliced in stays in its slot.
+fn splicing_in_steadily_allocates_no_page(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let (out, into) = pipe()?;
+    expect_no_page_after_the_first_lap(&both, &into, [&out, &both], &both)
 }

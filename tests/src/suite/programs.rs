@@ -37,7 +37,7 @@ topic!(
 fn shell(context: &Context, script: &str) -> Result<String> {
     let output = Command::new("bash")
         .args(["-euo", "pipefail", "-c", script])
-        .env("PIPE", context.channel.path())
+        .env("PIPE", context.channel.path()?)
         .current_dir(&context.scratch)
         .stdin(Stdio::null())
         .output()
@@ -137,7 +137,7 @@ fn a_shell_reads_line_by_line(context: &Context) -> Result<()> {
 }
 
 fn a_killed_cat_breaks_the_pipe_of_its_writer(context: &Context) -> Result<()> {
-    let path = context.channel.path();
+    let path = context.channel.path()?;
     let mut cat = Command::new("cat")
         .stdin(File::open("/dev/null").context("opening /dev/null")?)
         .arg(path)

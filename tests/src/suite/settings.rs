@@ -15,6 +15,7 @@ use crate::support::ioctl::{self, INFO, Info, SET_CAPACITY, SET_SPIN, Setting};
 use crate::support::memory::PAGE;
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
+use crate::support::vfs_pipe::{move_all, pipe};
 
 topic!(
     "settings",
@@ -26,6 +27,8 @@ topic!(
         shrinking_below_the_bytes_is_ebusy_and_loses_nothing,
         a_ring_that_wrapped_can_grow_and_shrink,
         a_ring_whose_ends_share_a_page_can_grow,
+        the_capacity_in_force_can_be_set_whatever_the_pipe_holds,
+        shrinking_below_the_pages_lent_is_ebusy_until_they_are_released,
         a_capacity_is_rounded_up_to_a_power_of_two_of_pages,
         a_capacity_of_zero_or_more_than_a_gibibyte_is_einval,
         an_unprivileged_capacity_above_the_modules_limit_is_eperm,
@@ -147,6 +150,61 @@ fn a_ring_whose_ends_share_a_page_can_grow(context: &Context) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// With a half-read page a full ring holds bytes in one page more than it has.
+fn the_capacity_in_force_can_be_set_whatever_the_pipe_holds(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let capacity = CAPACITY as u64;
+    let set = |what| {
+        expect(
+            what,
+            ioctl::set(&both, SET_CAPACITY, capacity),
+            Ok(capacity),
+        )
+    };
+    let bytes = stream_bytes(8, 0, CAPACITY + 100);
+    set("empty")?;
+    write_all(&both, &bytes[..CAPACITY])?;
+    set("full")?;
+    expect_bytes("the start", &read_all(&both, 100)?, &bytes[..100])?;
+    write_all(&both, &bytes[CAPACITY..])?;
+    set("full, with a half-read page")?;
+    expect_bytes("all of it", &read_all(&both, CAPACITY)?, &bytes[100..])
+}
+
+/// Pages that splice handed out count until nobody has them any more.
+fn shrinking_below_the_pages_lent_is_ebusy_until_they_are_released(
+    context: &Context,
+) -> Result<()> {
+    const PAGES: usize = CAPACITY / PAGE;
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    let (out, into) = pipe()?;
+    let bytes = stream_bytes(9, 0, CAPACITY);
+    write_all(&both, &bytes)?;
+    move_all(&both, &into, CAPACITY)?;
+    let set = |pages: usize| ioctl::set(&both, SET_CAPACITY, (pages * PAGE) as u64);
+    expect("with all lent", set(PAGES / 2), Err(Errno::EBUSY))?;
+    expect("growing meanwhile", set(2 * PAGES), Ok(2 * CAPACITY as u64))?;
+    let (first, rest) = bytes.split_at(CAPACITY / 2);
+    expect_bytes("the first half", &read_all(&out, first.len())?, first)?;
+    expect(
+        "to as many as are lent",
+        set(PAGES / 2),
+        Ok(CAPACITY as u64 / 2),
+    )?;
+    expect("to fewer", set(PAGES / 4), Err(Errno::EBUSY))?;
+    for _ in 0..3 {
+        expect("what it takes", fill(&both, b'x')?, CAPACITY / 2)?;
+        expect_bytes(
+            "that",
+            &read_all(&both, CAPACITY / 2)?,
+            &[b'x'; CAPACITY / 2],
+        )?;
+    }
+    expect_bytes("the second half", &read_all(&out, rest.len())?, rest)?;
+    expect("with none lent", set(1), Ok(PAGE as u64))
 }
 
 fn a_capacity_is_rounded_up_to_a_power_of_two_of_pages(context: &Context) -> Result<()> {

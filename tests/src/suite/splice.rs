@@ -7,21 +7,23 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, SpliceFFlags, splice, tee, vmsplice};
+use nix::fcntl::{SpliceFFlags, tee, vmsplice};
 use nix::sys::sendfile::sendfile;
 use nix::sys::signal::{SigHandler, Signal, signal};
-use nix::unistd::{pipe2, read, write};
+use nix::unistd::{read, write};
 
 use crate::registry::{Context, topic};
 use crate::support::channel::{
     CAPACITY, fill, read_all, read_some, read_to_end, set_nonblocking, write_all,
 };
-use crate::support::check::{expect, expect_bytes};
+use crate::support::check::{expect, expect_bytes, skip};
 use crate::support::child::{spawn, spawn_keeping};
 use crate::support::ioctl;
+use crate::support::kernel::Unloaded;
 use crate::support::memory::{EdgeBuffer, PAGE, read_at};
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
+use crate::support::vfs_pipe::{move_all, move_bytes, move_bytes_now, pipe};
 
 topic!(
     "splice",
@@ -42,36 +44,19 @@ topic!(
         a_partly_read_page_of_a_file_is_never_written_to,
         sendfile_out_of_a_pipe_is_einval,
         a_killed_splice_leaves_no_lock_behind,
+        pages_spliced_out_stay_as_they_were,
     ],
     pipe_only: [
         whole_pages_move_in_without_a_copy,
         whole_pages_move_out_without_a_copy,
+        pages_that_stay_in_use_move_out_for_one_lap_and_then_are_copied,
         bytes_survive_a_change_of_capacity_among_moved_pages,
+        a_ring_whose_ends_share_a_page_of_a_file_can_grow,
         tee_is_einval,
         vmsplice_is_ebadf,
+        pages_spliced_out_outlive_the_module,
     ],
 );
-
-fn pipe() -> Result<(OwnedFd, OwnedFd)> {
-    pipe2(OFlag::O_CLOEXEC).context("pipe2")
-}
-
-fn move_bytes(from: &impl AsFd, to: &impl AsFd, count: usize) -> nix::Result<usize> {
-    splice(from, None, to, None, count, SpliceFFlags::empty())
-}
-
-/// Moves exactly `count` bytes, in as many calls as it takes.
-fn move_all(from: &impl AsFd, to: &impl AsFd, count: usize) -> Result<()> {
-    let mut left = count;
-    while left > 0 {
-        left -= move_bytes(from, to, left).context("splice")?;
-    }
-    Ok(())
-}
-
-fn move_bytes_now(from: &impl AsFd, to: &impl AsFd, count: usize) -> nix::Result<usize> {
-    splice(from, None, to, None, count, SpliceFFlags::SPLICE_F_NONBLOCK)
-}
 
 fn a_splice_out_delivers_the_bytes_in_order(context: &Context) -> Result<()> {
     let both = context.channel.open_both_ways()?;
@@ -289,9 +274,11 @@ fn a_partly_read_page_of_a_file_is_never_written_to(context: &Context) -> Result
         },
         |both| {
             let buffer = EdgeBuffer::new(PART)?;
-            let cut_off = read_at(both, buffer.start(), PAGE);
-            expect("a read that faults", cut_off, Err(Errno::EFAULT))?;
-            expect("a short read", read(both, &mut [0; PART]), Ok(PART))
+            // A FIFO moves nothing then.
+            match read_at(both, buffer.start(), PAGE) {
+                Err(Errno::EFAULT) => expect("a short read", read(both, &mut [0; PART]), Ok(PART)),
+                cut_off => expect("a read that faults", cut_off, Ok(PART)),
+            }
         },
     ];
     for part in ways {
@@ -334,6 +321,20 @@ fn a_killed_splice_leaves_no_lock_behind(context: &Context) -> Result<()> {
     expect_bytes("its bytes", &read_all(&out, 2)?, b"on")
 }
 
+/// What was spliced out is the receiver's: nothing that the pipe carries later may show in it.
+fn pages_spliced_out_stay_as_they_were(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let (out, into) = pipe()?;
+    let bytes = stream_bytes(10, 0, CAPACITY);
+    write_all(&both, &bytes)?;
+    move_all(&both, &into, CAPACITY)?;
+    for _ in 0..3 {
+        write_all(&both, &[0xee; CAPACITY])?;
+        expect_bytes("later", &read_all(&both, CAPACITY)?, &[0xee; CAPACITY])?;
+    }
+    expect_bytes("what was moved", &read_all(&out, CAPACITY)?, &bytes)
+}
+
 fn whole_pages_move_in_without_a_copy(context: &Context) -> Result<()> {
     let bytes = stream_bytes(6, 0, 8 * PAGE + 10);
     let file = scratch_file(context, &bytes)?;
@@ -345,7 +346,11 @@ fn whole_pages_move_in_without_a_copy(context: &Context) -> Result<()> {
     )?;
     let info = ioctl::info(&both)?;
     expect("pages moved in", info.pages_spliced_in, 8)?;
-    expect("pages allocated, for the rest", info.pages_allocated, 1)?;
+    expect(
+        "pages allocated, behind those and for the rest",
+        info.pages_allocated,
+        9,
+    )?;
     expect_bytes("the file", &read_all(&both, bytes.len())?, &bytes)
 }
 
@@ -357,6 +362,38 @@ fn whole_pages_move_out_without_a_copy(context: &Context) -> Result<()> {
     move_all(&both, &into, bytes.len())?;
     expect("pages moved out", ioctl::info(&both)?.pages_spliced_out, 8)?;
     expect_bytes("the bytes", &read_all(&out, bytes.len())?, &bytes)
+}
+
+/// A pipe has twice its capacity in pages, one half to write to: while the other is in use, what is spliced out is copied.
+fn pages_that_stay_in_use_move_out_for_one_lap_and_then_are_copied(
+    context: &Context,
+) -> Result<()> {
+    const PAGES: u64 = (CAPACITY / PAGE) as u64;
+    let both = context.channel.open_both_ways()?;
+    let mut kept = Vec::new();
+    for lap in 1..5 {
+        let bytes = stream_bytes(lap, 0, CAPACITY);
+        let (out, into) = pipe()?;
+        write_all(&both, &bytes)?;
+        move_all(&both, &into, CAPACITY)?;
+        kept.push((out, into, bytes));
+        expect(
+            &format!("pages moved out after lap {lap}"),
+            ioctl::info(&both)?.pages_spliced_out,
+            PAGES,
+        )?;
+    }
+    for (out, _into, bytes) in &kept {
+        expect_bytes("a lap", &read_all(out, CAPACITY)?, bytes)?;
+    }
+    let (_out, into) = pipe()?;
+    write_all(&both, &[0; CAPACITY])?;
+    move_all(&both, &into, CAPACITY)?;
+    expect(
+        "pages moved out once the others are free",
+        ioctl::info(&both)?.pages_spliced_out,
+        2 * PAGES,
+    )
 }
 
 fn sendfile_out_of_a_pipe_is_einval(context: &Context) -> Result<()> {
@@ -394,6 +431,32 @@ fn bytes_survive_a_change_of_capacity_among_moved_pages(context: &Context) -> Re
     expect("the ring still works", other.finish()?, true)
 }
 
+/// A full ring with a half-read page of a file: what was written last is behind that page, in the same slot.
+fn a_ring_whose_ends_share_a_page_of_a_file_can_grow(context: &Context) -> Result<()> {
+    for (taken, put) in [(100, 50), (100, 100), (PAGE - 1, 1), (1, 1)] {
+        let bytes = stream_bytes(11, 0, CAPACITY + put + PAGE);
+        let file = scratch_file(context, &bytes[..CAPACITY])?;
+        let both = context.channel.open_both_ways()?;
+        expect(
+            "bytes sent",
+            sendfile(&both, &file, None, CAPACITY),
+            Ok(CAPACITY),
+        )?;
+        expect_bytes("the start", &read_all(&both, taken)?, &bytes[..taken])?;
+        write_all(&both, &bytes[CAPACITY..CAPACITY + put])?;
+        ioctl::set(&both, ioctl::SET_CAPACITY, 2 * CAPACITY as u64).context("growing")?;
+        write_all(&both, &bytes[CAPACITY + put..])?;
+        expect_bytes(
+            &format!("bytes after {taken} taken and {put} put"),
+            &read_all(&both, bytes.len() - taken)?,
+            &bytes[taken..],
+        )?;
+        let after = std::fs::read(context.scratch.join("file")).context("reading the file")?;
+        expect_bytes("the file afterwards", &after, &bytes[..CAPACITY])?;
+    }
+    Ok(())
+}
+
 /// tee(2) needs the kernel's own pipe on both sides.
 fn tee_is_einval(context: &Context) -> Result<()> {
     let both = context.channel.open_both_ways()?;
@@ -423,4 +486,20 @@ fn vmsplice_is_ebadf(context: &Context) -> Result<()> {
     let pieces = [IoSlice::new(b"x")];
     let result = vmsplice(&both, &pieces, SpliceFFlags::SPLICE_F_NONBLOCK);
     expect("result of vmsplice", result, Err(Errno::EBADF))
+}
+
+/// A buffer in the kernel's own pipe does not keep the module loaded.
+fn pages_spliced_out_outlive_the_module(context: &Context) -> Result<()> {
+    let file = context.module.as_ref().ok_or_else(|| {
+        skip("the module's file was not given; name the one that is loaded with --module")
+    })?;
+    let bytes = stream_bytes(12, 0, CAPACITY);
+    let both = context.channel.open_both_ways()?;
+    let (out, into) = pipe()?;
+    write_all(&both, &bytes)?;
+    move_all(&both, &into, CAPACITY)?;
+    drop(both);
+    let unloaded = Unloaded::module(file)?;
+    expect_bytes("what was moved", &read_all(&out, CAPACITY)?, &bytes)?;
+    unloaded.load_again()
 }

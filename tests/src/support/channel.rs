@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one way in which a test opens its pipe, whether that is a FIFO or the cgroup's.
+//! The one way in which a test opens its pipe, whether that is a FIFO, the cgroup's, or one with a name.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,9 @@ use nix::libc;
 use nix::sys::stat::Mode;
 use nix::unistd::{read, write};
 
+use super::check::skip;
+use super::ctl::{self, Ctl};
+
 /// Bytes that a pipe holds.
 pub const CAPACITY: usize = 65536;
 /// The largest write that is never split.
@@ -19,21 +22,31 @@ pub const PIPE_BUF: usize = libc::PIPE_BUF;
 const CLOSED_ON_EXEC: OFlag = OFlag::O_CLOEXEC;
 
 #[derive(Clone, Debug)]
-pub struct Channel {
-    path: PathBuf,
+pub enum Channel {
+    /// A FIFO or the node of the cgroup's own pipe.
+    Path(PathBuf),
+    /// A channel of this name in the caller's cgroup, made by its first opening.
+    Name(&'static str),
 }
 
 impl Channel {
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Channel { path: path.into() }
+        Channel::Path(path.into())
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Skips the test if programs cannot open it by a path.
+    pub fn path(&self) -> Result<&Path> {
+        match self {
+            Channel::Path(path) => Ok(path),
+            Channel::Name(_) => Err(skip("a pipe with a name has no path")),
+        }
     }
 
     pub fn open(&self, flags: OFlag) -> nix::Result<OwnedFd> {
-        open(&self.path, flags | CLOSED_ON_EXEC, Mode::empty())
+        match self {
+            Channel::Path(path) => open(path, flags | CLOSED_ON_EXEC, Mode::empty()),
+            Channel::Name(name) => open_named(name, flags),
+        }
     }
 
     /// Waits for a writer.
@@ -77,6 +90,22 @@ impl Channel {
         let writer = self.open_writer_now()?;
         Ok((reader, writer))
     }
+}
+
+/// As with a FIFO, what is in it goes with the last endpoint. Flags that open(2) ignores for a FIFO have no counterpart here.
+fn open_named(name: &str, flags: OFlag) -> nix::Result<OwnedFd> {
+    let access = match flags & OFlag::O_ACCMODE {
+        OFlag::O_RDONLY => ctl::READ,
+        OFlag::O_WRONLY => ctl::WRITE,
+        OFlag::O_RDWR => ctl::BOTH,
+        _ => 0,
+    };
+    let waiting = match flags.contains(OFlag::O_NONBLOCK) {
+        true => ctl::NONBLOCK,
+        false => 0,
+    };
+    let node = open(ctl::NODE, OFlag::O_RDONLY | CLOSED_ON_EXEC, Mode::empty())?;
+    Ctl::from(node).open(ctl::Open::new(name, access | waiting | ctl::CREATE))
 }
 
 pub fn set_blocking(fd: &impl AsFd) -> Result<()> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Assertions that say what was expected and what was seen, and the one way to skip.
+//! Assertions that say what was expected and what was seen, notes, and the one way to skip.
 
 use std::fmt::{self, Debug, Display};
 
@@ -49,6 +49,14 @@ impl std::error::Error for Skip {}
 
 pub fn skip(reason: impl Into<String>) -> Error {
     Error::new(Skip(reason.into()))
+}
+
+/// What a line of a test's output begins with that is shown even if it passes.
+pub const NOTE: &str = "note: ";
+
+/// Shows a result of a test beside its verdict.
+pub fn note(text: impl Display) {
+    println!("{NOTE}{text}");
 }
 
 #[cfg(test)]

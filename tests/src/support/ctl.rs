@@ -20,7 +20,7 @@ use super::check::expect;
 use super::ioctl::{raw, raw_with_result};
 use super::kernel::expect_nothing_held;
 
-const NODE: &str = "/dev/sluice/ctl";
+pub const NODE: &str = "/dev/sluice/ctl";
 
 /// As a scope: the caller's own cgroup.
 pub const OWN: RawFd = SCOPE_SELF;
@@ -103,6 +103,12 @@ impl Ctl {
                 return Ok(names);
             }
         }
+    }
+}
+
+impl From<OwnedFd> for Ctl {
+    fn from(node: OwnedFd) -> Self {
+        Ctl(node)
     }
 }
 

@@ -38,3 +38,10 @@ pub fn info(fd: &impl AsFd) -> nix::Result<Info> {
     raw(fd, INFO, &mut info)?;
     Ok(info)
 }
+
+/// FIONREAD.
+pub fn bytes_waiting(fd: &impl AsFd) -> nix::Result<usize> {
+    let mut count: libc::c_int = 0;
+    raw(fd, libc::FIONREAD, &mut count)?;
+    Ok(count as usize)
+}

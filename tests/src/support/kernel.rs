@@ -185,6 +185,43 @@ impl Drop for OtherModule {
     }
 }
 
+/// The module that is tested, unloaded until it is loaded again or this is dropped.
+pub struct Unloaded {
+    image: fs::File,
+    loaded: bool,
+}
+
+impl Unloaded {
+    /// Unloads the module. `file` is what it is loaded from afterwards.
+    pub fn module(file: &Path) -> Result<Self> {
+        let image = fs::File::open(file)
+            .with_context(|| format!("opening the module {}", file.display()))?;
+        unload_module(c"sluice").context("unloading the module")?;
+        Ok(Unloaded {
+            image,
+            loaded: false,
+        })
+    }
+
+    pub fn load_again(mut self) -> Result<()> {
+        self.loaded = true;
+        self.load().context("loading the module again")
+    }
+
+    fn load(&self) -> nix::Result<()> {
+        finit_module(&self.image, c"", ModuleInitFlags::empty())
+    }
+}
+
+impl Drop for Unloaded {
+    fn drop(&mut self) {
+        if !self.loaded {
+            // The test has failed already; without the module the next one says so.
+            let _ = self.load();
+        }
+    }
+}
+
 /// Fails unless the module refuses to go.
 pub fn expect_module_stays() -> Result<()> {
     expect(

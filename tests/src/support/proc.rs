@@ -24,7 +24,8 @@ pub enum Call {
 impl Call {
     fn numbers(self) -> &'static [i64] {
         match self {
-            Call::Open => &[libc::SYS_openat],
+            // A channel with a name is opened by an ioctl.
+            Call::Open => &[libc::SYS_openat, libc::SYS_ioctl],
             Call::Read => &[libc::SYS_read, libc::SYS_readv, libc::SYS_preadv2],
             Call::Write => &[libc::SYS_write, libc::SYS_writev, libc::SYS_pwritev2],
             Call::Poll => &[libc::SYS_poll, libc::SYS_ppoll],

@@ -1,18 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SigHandler, Signal, signal};
+
 /// Long enough for anything that is to happen.
 pub const LONG: Duration = Duration::from_secs(120);
 
 /// Long enough to see that nothing happens.
 pub const SHORT: Duration = Duration::from_millis(200);
+
+/// Ignored signals are inherited, for example from nohup.
+fn default_signals() -> io::Result<()> {
+    for number in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
+        // SAFETY: the default action runs no code of this process.
+        unsafe { signal(number, SigHandler::SigDfl) }?;
+    }
+    Ok(())
+}
 
 /// A directory of one test's own, which goes with it.
 pub struct Place(PathBuf);
@@ -45,6 +57,8 @@ impl Place {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        // SAFETY: signal(2) may be called between fork and exec.
+        unsafe { command.pre_exec(default_signals) };
         command
     }
 

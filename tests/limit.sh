@@ -1,0 +1,45 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# To be sourced: runs commands for at most so long. What runs is in a process group of its own, so that all of it can be
+# ended, at its limit as well as when the script that sources this is interrupted.
+
+group=  # of the command that runs, if one does
+grace=5 # seconds from SIGTERM to SIGKILL; longer where commands within have limits of their own
+
+# run_limited SECONDS COMMAND...: the status is 124 if the command was ended at its limit.
+run_limited() {
+	local limit=$1 clock ended='' status=0
+	shift
+	set -m
+	(
+		set +m
+		"$@"
+	) &
+	group=$!
+	set +m
+	sleep "$limit" >/dev/null 2>&1 &
+	clock=$!
+	wait -n -p ended "$group" "$clock" || status=$?
+	[[ $ended != "$clock" ]] || status=124
+	{ kill "$clock" && wait "$clock"; } 2>/dev/null || true
+	end_group
+	return "$status"
+}
+
+# Ends the group, also what a command that ended left behind. With SIGTERM first: vm/run then ends its VM, which is in
+# another group.
+end_group() {
+	local tries ended=$group
+	[[ $ended ]] || return 0
+	group=
+	kill -TERM -- "-$ended" 2>/dev/null || true
+	for ((tries = 0; tries < 10 * grace; tries++)); do
+		kill -0 -- "-$ended" 2>/dev/null || break
+		sleep 0.1
+	done
+	kill -KILL -- "-$ended" 2>/dev/null || true
+	wait "$ended" 2>/dev/null || true
+}
+trap end_group EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM

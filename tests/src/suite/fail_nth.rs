@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What every operation does when memory runs out, or user memory cannot be copied, at any point of it: it fails with a
+//! documented error, leaves nothing behind, and works when it is tried again. The kernel injects the failures; the debug
+//! kernel can.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::unistd::{pipe2, write};
+
+use crate::registry::{Context, topic};
+use crate::support::channel::{CAPACITY, read_some};
+use crate::support::check::{expect, expect_bytes, note};
+use crate::support::ctl::{
+    BOTH, CREATE, Ctl, EXCL, FEATURES, Features, NONBLOCK, OWN, Open, PERSIST, expect_no_channel,
+};
+use crate::support::fail_nth::FailNth;
+use crate::support::ioctl::{self, SET_CAPACITY, SET_SPIN, raw};
+use crate::support::memory::PAGE;
+use crate::support::poll;
+use crate::support::random::stream_bytes;
+
+topic!(
+    "fail_nth",
+    fifo: [],
+    pipe_only: [
+        making_a_channel,
+        attaching_to_a_channel,
+        unlinking_a_channel,
+        asking_about_channels,
+        opening_the_node,
+        reading,
+        writing,
+        splicing,
+        waiting_for_events,
+        the_ioctls_of_a_pipe,
+    ],
+);
+
+/// More points than any operation has.
+const MOST: u32 = 1000;
+const NAME: &str = "channel";
+
+/// One test's operations, and the points at which each was made to fail.
+struct Exhaustion {
+    fail: FailNth,
+    ctl: Ctl,
+    points: RefCell<Vec<String>>,
+}
+
+impl Exhaustion {
+    fn new() -> Result<Self> {
+        Ok(Exhaustion {
+            fail: FailNth::of_this_thread()?,
+            ctl: Ctl::new()?,
+            points: RefCell::default(),
+        })
+    }
+
+    /// Runs `call` with its first point failing, its second, and so on, until there are no more; each time on what `setup`
+    /// makes. `verify` looks at what a call brought that went well, if need be at the second attempt.
+    fn exhaust<S, T>(
+        &self,
+        what: &str,
+        setup: impl Fn() -> Result<S>,
+        call: impl Fn(&S) -> nix::Result<T>,
+        verify: impl Fn(&S, T) -> Result<()>,
+    ) -> Result<()> {
+        for nth in 1..=MOST {
+            let at = || format!("{what}, failing at point {nth}");
+            let state = setup().with_context(at)?;
+            let seen = self.fail.during(nth, || call(&state))?;
+            let value = match seen.result {
+                Ok(value) => value,
+                Err(Errno::ENOMEM | Errno::EFAULT) if seen.hit => {
+                    call(&state).with_context(|| format!("{}: the second attempt", at()))?
+                }
+                Err(error) => bail!("{}: {error}", at()),
+            };
+            verify(&state, value).with_context(at)?;
+            drop(state);
+            if !seen.hit {
+                expect_no_channel(&self.ctl).with_context(|| what.to_owned())?;
+                self.points
+                    .borrow_mut()
+                    .push(format!("{what} × {}", nth - 1));
+                return Ok(());
+            }
+        }
+        bail!("{what}: more than {MOST} points")
+    }
+
+    fn finish(self) -> Result<()> {
+        note(self.points.into_inner().join(", "));
+        Ok(())
+    }
+}
+
+fn nothing<T>(_: &impl Sized, _: T) -> Result<()> {
+    Ok(())
+}
+
+/// A pipe with a name, open both ways; without the name's persistence nothing of it stays.
+fn endpoint(ctl: &Ctl) -> Result<OwnedFd> {
+    ctl.open(Open::new(NAME, BOTH | CREATE | EXCL | NONBLOCK))
+        .context("making a channel")
+}
+
+fn making_a_channel(context: &Context) -> Result<()> {
+    let all = Exhaustion::new()?;
+    let ctl = &all.ctl;
+    let make = |flags| {
+        let request = Open::new(NAME, BOTH | NONBLOCK | CREATE | flags);
+        move |_: &()| ctl.open(request)
+    };
+    all.exhaust("create", || Ok(()), make(0), nothing)?;
+    all.exhaust("create excl", || Ok(()), make(EXCL), nothing)?;
+    all.exhaust(
+        "create persist",
+        || Ok(()),
+        make(EXCL | PERSIST),
+        |_, end| {
+            drop(end);
+            ctl.unlink(OWN, NAME).context("unlinking it")
+        },
+    )?;
+    let below = context.cgroup()?.create_child("below")?;
+    let directory = below.directory()?;
+    let request = Open {
+        scope_fd: directory.as_raw_fd(),
+        ..Open::new(NAME, BOTH | CREATE | EXCL)
+    };
+    all.exhaust("create below", || Ok(()), |_| ctl.open(request), nothing)?;
+    all.finish()
+}
+
+fn attaching_to_a_channel(_: &Context) -> Result<()> {
+    let all = Exhaustion::new()?;
+    let ctl = &all.ctl;
+    let attach = |_: &OwnedFd| ctl.attach(OWN, NAME);
+    all.exhaust(
+        "attach",
+        || endpoint(ctl),
+        attach,
+        |_, end| {
+            expect("endpoints that read", ctl.info(OWN, NAME)?.readers, 2)?;
+            drop(end);
+            expect("after closing", ctl.info(OWN, NAME)?.readers, 1)
+        },
+    )?;
+    all.finish()
+}
+
+fn unlinking_a_channel(_: &Context) -> Result<()> {
+    let all = Exhaustion::new()?;
+    let ctl = &all.ctl;
+    all.exhaust(
+        "unlink",
+        || ctl.persist(OWN, NAME).context("making a channel"),
+        |_| ctl.unlink(OWN, NAME),
+        |_, ()| expect("names", ctl.names(OWN), Ok(vec![])),
+    )?;
+    all.finish()
+}
+
+fn asking_about_channels(_: &Context) -> Result<()> {
+    let all = Exhaustion::new()?;
+    let ctl = &all.ctl;
+    let open = || endpoint(ctl);
+    all.exhaust(
+        "info",
+        open,
+        |_| ctl.info(OWN, NAME),
+        |_, info| expect("the capacity", info.capacity, CAPACITY as u64),
+    )?;
+    // The memory for the answers is made and touched before.
+    all.exhaust(
+        "list",
+        open,
+        |_| ctl.page(OWN, None, 2),
+        |_, page| expect("channels", page.len(), 1),
+    )?;
+    let features = |_: &OwnedFd| raw(ctl, FEATURES, &mut Features::default());
+    all.exhaust("features", open, features, nothing)?;
+    all.finish()
+}
+
+fn opening_the_node(context: &Context) -> Result<()> {
+    let all = Exhaustion::new()?;
+    for (what, flags) in [("read", OFlag::O_RDONLY), ("both", OFlag::O_RDWR)] {
+        let open = |_: &()| context.channel.open(flags | OFlag::O_NONBLOCK);
+        all.exhaust(
+            &format!("open {what}"),
+            || Ok(()),
+            open,
+            |_, end| {
+                expect(
+                    "a read",
+                    read_some(&end, 1).is_ok_and(|b| !b.is_empty()),
+                    false,
+                )
+            },
+        )?;
+    }
+    let reader = || context.channel.open_reader_now();
+    let open = |_: &OwnedFd| context.channel.open(OFlag::O_WRONLY | OFlag::O_NONBLOCK);
+    all.exhaust("open write", reader, open, nothing)?;
+    all.finish()
+}
+
+/// Bytes that take several pages, none of them wholly.
+fn some_bytes() -> Vec<u8> {
+    stream_bytes(1, 0, 2 * PAGE + 100)
+}
+
+fn drain(fd: &impl AsFd) -> Result<Vec<u8>> {
+    match read_some(fd, 2 * CAPACITY) {
+        Ok(bytes) => Ok(bytes),
+        Err(Errno::EAGAIN) => Ok(Vec::new()),
+        Err(error) => Err(error).context("reading what is left"),
+    }
+}
+
+fn filled(ctl: &Ctl, bytes: &[u8]) -> Result<OwnedFd> {
+    let end = endpoint(ctl)?;
+    expect("bytes in the pipe", write(&end, bytes), Ok(bytes.len()))?;
+    Ok(end)
+}
+
+fn reading(_: &Context) -> Result<()> {
+    let all = Exhaustion::new()?;
+    let bytes = some_bytes();
+    let read = |end: &OwnedFd| read_some(end, CAPACITY);
+    all.exhaust(
+        "read",
+        || filled(&all.ctl, &bytes),
+        read,
+        |end, mut seen| {
+            ensure!(!seen.is_empty(), "nothing was read");
+            // What follows a copy that failed stays.
+            seen.extend(drain(end)?);
+            expect_bytes("what was read", &seen, &bytes)
+        },
+    )?;
+    all.finish()
+}
+
+fn writing(_: &Context) -> Result<()> {
+    let all = Exhaustion::new()?;
+    let bytes = some_bytes();
+    for (what, count) in [("write", bytes.len()), ("short write", 100)] {
+        let written = &bytes[..count];
+        let call = |end: &OwnedFd| write(end, written);
+        all.exhaust(
+            what,
+            || endpoint(&all.ctl),
+            call,
+            |end, count| {
+                ensure!(count > 0, "nothing was written");
+                expect_bytes("what was written", &drain(end)?, &written[..count])
+            },
+        )?;
+    }
+    all.finish()
+}
+
+/// A pipe of the kernel's own, whose ends never wait.
+fn kernel_pipe() -> Result<(OwnedFd, OwnedFd)> {
+    pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).context("pipe2")
+}
+
+fn move_bytes(from: &impl AsFd, to: &impl AsFd) -> nix::Result<usize> {
+    splice(
+        from,
+        None,
+        to,
+        None,
+        CAPACITY,
+        SpliceFFlags::SPLICE_F_NONBLOCK,
+    )
+}
+
+/// Bytes that moved and bytes that did not are all there.
+fn expect_all(moved: &impl AsFd, left: &impl AsFd, bytes: &[u8]) -> Result<()> {
+    let mut seen = drain(moved)?;
+    ensure!(!seen.is_empty(), "nothing was moved");
+    seen.extend(drain(left)?);
+    expect_bytes("what was moved, and what is left", &seen, bytes)
+}
+
+fn splicing(_: &Context) -> Result<()> {
+    let all = Exhaustion::new()?;
+    let ctl = &all.ctl;
+    let bytes = some_bytes();
+    all.exhaust(
+        "splice in",
+        || {
+            let (out, into) = kernel_pipe()?;
+            expect("bytes in the source", write(&into, &bytes), Ok(bytes.len()))?;
+            Ok((out, endpoint(ctl)?))
+        },
+        |(out, end)| move_bytes(out, end),
+        |(out, end), _| expect_all(end, out, &bytes),
+    )?;
+    all.exhaust(
+        "splice out",
+        || Ok((filled(ctl, &bytes)?, kernel_pipe()?)),
+        |(end, (_, into))| move_bytes(end, into),
+        |(end, (out, _)), _| expect_all(out, end, &bytes),
+    )?;
+    all.finish()
+}
+
+fn waiting_for_events(_: &Context) -> Result<()> {
+    let all = Exhaustion::new()?;
+    let open = || endpoint(&all.ctl);
+    let look = |end: &OwnedFd| poll::wait(end, poll::IN | poll::OUT, 0);
+    all.exhaust("poll", open, look, |_, state| {
+        expect("the state", poll::name(state), "OUT".to_owned())
+    })?;
+    all.exhaust(
+        "epoll add",
+        || {
+            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("epoll_create1")?;
+            Ok((epoll, open()?))
+        },
+        |(epoll, end)| epoll.add(end, EpollEvent::new(EpollFlags::EPOLLIN, 0)),
+        nothing,
+    )?;
+    let ask = |end: &OwnedFd| fcntl(end, FcntlArg::F_SETFL(OFlag::O_ASYNC | OFlag::O_NONBLOCK));
+    all.exhaust("fasync", open, ask, nothing)?;
+    all.finish()
+}
+
+fn the_ioctls_of_a_pipe(_: &Context) -> Result<()> {
+    let all = Exhaustion::new()?;
+    let bytes = some_bytes();
+    let open = || filled(&all.ctl, &bytes);
+    for (what, capacity) in [("grow", 4 * CAPACITY), ("shrink", CAPACITY / 4)] {
+        let set = |end: &OwnedFd| ioctl::set(end, SET_CAPACITY, capacity as u64);
+        all.exhaust(what, open, set, |end, seen| {
+            expect("the new capacity", seen, capacity as u64)?;
+            expect_bytes("what it holds", &drain(end)?, &bytes)
+        })?;
+    }
+    let spin = |end: &OwnedFd| ioctl::set(end, SET_SPIN, 1000);
+    all.exhaust("set spin", open, spin, |_, seen| {
+        expect("the limit", seen, 1000)
+    })?;
+    all.exhaust("pipe info", open, ioctl::info, |_, info| {
+        expect("bytes", info.bytes, bytes.len() as u64)
+    })?;
+    all.exhaust("fionread", open, ioctl::bytes_waiting, |_, seen| {
+        expect("bytes", seen, bytes.len())
+    })?;
+    all.finish()
+}

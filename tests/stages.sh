@@ -1,0 +1,160 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# shellcheck disable=SC2030,SC2031,SC2154 # what runs beside the rest hands its variables over in a file
+# To be sourced, with $logs as the folder of the logs: stages, each a command with a time budget at which it is ended, and
+# the summary of all.
+
+# shellcheck source=tests/limit.sh
+. "$TREE/tests/limit.sh"
+grace=15
+
+declare -A result   # of each stage so far: ok or failed
+summary=()          # one line a stage
+passed=0 failed=0 skipped=0
+beside=             # the process that runs stages beside ours
+
+# Adds what the test programs in a stage's log counted; says whether any of them counted a failure.
+count_tests() {
+	local log=$1 sums p f s
+	sums=$(sed -nE \
+		-e 's/^([0-9]+) passed, ([0-9]+) failed(, ([0-9]+) skipped)?$/\1 \2 0\4/p' \
+		-e 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored;.*$/\1 \2 \3/p' "$log")
+	local any=1
+	while read -r p f s; do
+		[[ $p ]] || continue
+		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + 10#$s))
+		((f == 0)) || any=0
+	done <<<"$sums"
+	return "$any"
+}
+
+# stage NAME BUDGET COMMAND...: runs it, showing its output, and ends it after BUDGET seconds, which is a failure.
+stage() {
+	local name=$1 budget=$2 started=$SECONDS took status=0 verdict=ok out tee
+	local log=$logs/${name// /-}.log
+	shift 2
+	printf '\n== %s (at most %d s)\n' "$name" "$budget"
+	exec {out}> >(exec tee "$log")
+	tee=$!
+	run_limited "$budget" "$@" </dev/null >&"$out" 2>&1 {out}>&- || status=$?
+	exec {out}>&-
+	await_tee "$tee"
+	took=$((SECONDS - started))
+	if ((status == 124)); then
+		verdict='failed: too slow'
+	elif ((status != 0)); then
+		verdict=failed
+	fi
+	# A stage that fails without a failed test counts as one, so that the sum never looks clean.
+	if ! count_tests "$log" && [[ $verdict != ok ]]; then
+		failed=$((failed + 1))
+	fi
+	result[$name]=${verdict%%:*}
+	summary+=("$(printf '%-28s %-18s %5d s of %5d s' "$name" "$verdict" "$took" "$budget")")
+	printf '== %s … %s, %d s of %d s\n' "$name" "$verdict" "$took" "$budget"
+}
+
+# A process outside the stage's group may still hold the pipe; it is not waited for.
+await_tee() {
+	local tries
+	for ((tries = 0; tries < 50; tries++)); do
+		kill -0 "$1" 2>/dev/null || break
+		sleep 0.1
+	done
+	kill "$1" 2>/dev/null || true
+	wait "$1" 2>/dev/null || true
+}
+
+# needs STAGE... -- stage...: only if those went well; otherwise the stage is reported as not run.
+needs() {
+	local missing=()
+	while [[ $1 != -- ]]; do
+		[[ ${result[$1]:-ok} == ok ]] || missing+=("$1")
+		shift
+	done
+	shift
+	if ((${#missing[@]} == 0)); then
+		"$@"
+		return
+	fi
+	failed=$((failed + 1))
+	result[$2]=failed
+	summary+=("$(printf '%-28s %s' "$2" "not run: ${missing[*]} failed")")
+	printf '\n== %s … not run: %s failed\n' "$2" "${missing[*]}"
+}
+
+# Runs COMMAND..., stages and all, beside what comes next. Its output is shown and counted only once it is joined.
+begin_beside() {
+	# In a process group of its own, so that all of it can be ended.
+	set -m
+	(
+		set +m
+		# A subshell has none of the traps of its parent.
+		trap end_group EXIT
+		trap 'exit 143' TERM
+		summary=() passed=0 failed=0 skipped=0
+		"$@"
+		print_outcome >"$logs/beside.outcome"
+	) </dev/null >"$logs/beside.log" 2>&1 &
+	beside=$!
+	set +m
+}
+
+# As commands of this shell, for join_beside.
+print_outcome() {
+	local name
+	for name in "${!result[@]}"; do printf 'result[%q]=%q\n' "$name" "${result[$name]}"; done
+	printf 'summary+=('
+	printf '%q ' "${summary[@]}"
+	# shellcheck disable=SC2016 # for the one that reads it
+	printf ')\npassed=$((passed + %d)) failed=$((failed + %d)) skipped=$((skipped + %d))\n' "$passed" "$failed" "$skipped"
+}
+
+join_beside() {
+	local status=0
+	wait "$beside" || status=$?
+	beside=
+	cat "$logs/beside.log"
+	((status == 0)) || die "the stages that ran beside the others ended with status $status; their output is above"
+	# shellcheck source=/dev/null # made by print_outcome
+	. "$logs/beside.outcome"
+}
+
+end_all() {
+	[[ ! $beside ]] || kill -TERM -- "-$beside" 2>/dev/null || true
+	end_group
+}
+trap end_all EXIT
+
+# Who reads the end of a long record should find the reason there.
+quote_failures() {
+	local name log
+	for name in "${!result[@]}"; do
+		log=$logs/${name// /-}.log
+		[[ ${result[$name]} == failed && -s $log ]] || continue
+		printf '== %s failed; the end of its output:\n' "$name"
+		{
+			grep -aE '^(not ok|FAIL|error)|FAILED|panicked|Kernel panic|BUG:|WARNING:' "$log" | tail -n 12 || true
+			tail -n 12 "$log"
+		} | cut -c 1-200
+		printf '\n'
+	done
+}
+
+# The summary; fails if a stage or a test failed.
+finish() {
+	local line
+	printf '\n'
+	for line in "${summary[@]}"; do
+		printf '%s\n' "$line"
+	done
+	printf '\n'
+	if ((failed == 0)); then
+		printf 'check: passed in %d s\n' "$SECONDS"
+	else
+		quote_failures
+		printf 'check: FAILED in %d s; the output of each stage is in %s\n' "$SECONDS" "$logs"
+	fi
+	printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+	((failed == 0))
+}
