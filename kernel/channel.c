@@ -4,6 +4,7 @@
 #include <linux/err.h>
 #include <linux/memcontrol.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/nsproxy.h>
 #include <linux/sched.h>
 #include <linux/sched/mm.h>
@@ -152,6 +153,7 @@ int sluice_channel_init(struct sluice_channel *channel,
 	channel->gid = current_fsgid();
 	refcount_set(&channel->refs, 1);
 	channel->opens = 1;
+	channel->adopted = false;
 	RB_CLEAR_NODE(&channel->node);
 	INIT_LIST_HEAD(&channel->persistence);
 	return 0;
@@ -222,7 +224,7 @@ bool sluice_channel_abandon(struct sluice_channel *channel)
 	bool was_persistent = false, shared;
 
 	spin_lock(&channel->scope->lock);
-	shared = channel->opens > 1;
+	shared = channel->opens > 1 || channel->adopted;
 	if (!shared) {
 		was_persistent = end_persistence(channel);
 		remove_name(channel);
@@ -246,20 +248,16 @@ static struct sluice_channel *find(struct sluice_scope *scope, const struct slui
 	return channel;
 }
 
-/* Inserts @new, unless another was faster: then that one, with a reference. */
-static struct sluice_channel *add(struct sluice_channel *new, bool persistent)
+/* Under the scope's create_mutex, of a key that no channel has. */
+static void add(struct sluice_channel *new, bool persistent)
 {
 	struct sluice_scope *scope = new->scope;
-	struct sluice_channel *channel;
 
 	spin_lock(&scope->lock);
-	channel = find_or_insert(scope, &new->key, new);
-	if (channel != new)
-		refcount_inc(&channel->refs);
-	else if (persistent)
+	find_or_insert(scope, &new->key, new);
+	if (persistent)
 		begin_persistence(new);
 	spin_unlock(&scope->lock);
-	return channel;
 }
 
 /*
@@ -284,8 +282,10 @@ static bool enter(struct sluice_channel *channel, bool persist)
 	named = !RB_EMPTY_NODE(&channel->node);
 	if (named)
 		channel->opens++;
-	if (named && persist)
+	if (named && persist) {
 		begin_persistence(channel);
+		channel->adopted = true;
+	}
 	spin_unlock(&channel->scope->lock);
 	return named;
 }
@@ -327,26 +327,38 @@ static struct sluice_channel *attach(struct sluice_channel *channel,
 	return persist ? check_online(channel) : channel;
 }
 
+/* Under the scope's create_mutex. */
 static struct sluice_channel *create(const struct sluice_channel_request *request, bool *created)
 {
-	bool persistent = request->flags & SLUICE_OPEN_PERSIST;
-	struct sluice_channel *channel, *new;
+	struct sluice_channel *channel = find(request->access.scope, &request->key);
+
+	if (channel)
+		return attach(channel, request);
+	channel = request->kind->create(request);
+	if (!IS_ERR(channel)) {
+		add(channel, request->flags & SLUICE_OPEN_PERSIST);
+		*created = true;
+	}
+	return channel;
+}
+
+/*
+ * One after the other in a scope: a channel counts in the limits before it has its name. Without
+ * the mutex, another caller could meet the limit that it reached, and not find the channel.
+ */
+static struct sluice_channel *create_exclusively(const struct sluice_channel_request *request,
+						 bool *created)
+{
+	struct sluice_scope *scope = request->access.scope;
+	struct sluice_channel *channel;
 
 	if (!request->access.may_create)
 		return ERR_PTR(-EACCES);
-	new = request->kind->create(request);
-	if (IS_ERR(new)) {
-		/* A limit may have been reached by another caller who was faster with this name. */
-		channel = find(request->access.scope, &request->key);
-		return channel ? attach(channel, request) : new;
-	}
-	channel = add(new, persistent);
-	if (channel != new) {
-		channel_free(new);
-		return attach(channel, request);
-	}
-	*created = true;
-	return persistent ? check_online(channel) : channel;
+	if (mutex_lock_interruptible(&scope->create_mutex))
+		return ERR_PTR(-ERESTARTSYS);
+	channel = create(request, created);
+	mutex_unlock(&scope->create_mutex);
+	return *created && request->flags & SLUICE_OPEN_PERSIST ? check_online(channel) : channel;
 }
 
 static struct sluice_channel *find_or_create(const struct sluice_channel_request *request,
@@ -357,7 +369,7 @@ static struct sluice_channel *find_or_create(const struct sluice_channel_request
 	if (channel)
 		return attach(channel, request);
 	if (request->flags & SLUICE_OPEN_CREATE)
-		return create(request, created);
+		return create_exclusively(request, created);
 	return ERR_PTR(may_lookup(&request->access) ? -ENOENT : -EACCES);
 }
 

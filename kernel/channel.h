@@ -55,6 +55,7 @@ struct sluice_channel {
 	kgid_t gid;
 	refcount_t refs;		/* (+) */
 	unsigned int opens;		/* endpoints, and opens that wait (+) */
+	bool adopted;			/* another open than the creator's asked for persistence (+) */
 	struct list_head persistence;	/* in the scope's list, while it is persistent (+) */
 	/* (+) under the scope's lock */
 
@@ -100,7 +101,7 @@ void sluice_channel_close(struct sluice_channel *channel);
 
 /*
  * The same for an open that created the channel and failed later. The channel loses its name and
- * its persistence unless somebody else has opened it meanwhile. True when it has.
+ * its persistence unless somebody else has it open or has made it persistent. True then.
  */
 bool sluice_channel_abandon(struct sluice_channel *channel);
 

@@ -7,14 +7,17 @@
 
 #include <linux/cgroup.h>
 #include <linux/err.h>
+#include <linux/fcntl.h>
 #include <linux/file.h>
 #include <linux/fs.h>
-#include <linux/module.h>
+#include <linux/fs_struct.h>
+#include <linux/magic.h>
 #include <linux/mount.h>
 #include <linux/nsproxy.h>
+#include <linux/path.h>
 #include <linux/rcupdate.h>
+#include <linux/sched/task.h>
 #include <linux/slab.h>
-#include <linux/user_namespace.h>
 
 #include "scope.h"
 
@@ -27,27 +30,33 @@ static DEFINE_RAW_SPINLOCK(table_lock);
 static struct rb_root table = RB_ROOT;
 static struct kmem_cache *scope_cache;
 
-/* A mount in a user namespace says nothing about the host: any user can have one. */
-static void note_host_mount(struct super_block *sb, void *mounted)
+static bool is_cgroup2(const struct path *root, const char *name)
 {
-	if (sb->s_user_ns == &init_user_ns)
-		*(bool *)mounted = true;
+	struct file *file = file_open_root(root, name, O_PATH | O_DIRECTORY, 0);
+	bool cgroup2;
+
+	if (IS_ERR(file))
+		return false;
+	cgroup2 = file->f_path.mnt->mnt_sb->s_magic == CGROUP2_SUPER_MAGIC;
+	fput(file);
+	return cgroup2;
 }
 
 /*
  * The kernel does not tell modules whether the host uses a unified hierarchy. Without one every
- * process is in its root, and the host has no mount of it.
+ * process is in its root. That it is mounted somewhere says nothing: any user can mount it in
+ * namespaces of its own, and all mounts have the same superblock. What counts is what process 1
+ * sees at the usual places.
  */
-static bool unified_hierarchy_is_mounted(void)
+static bool host_uses_unified_hierarchy(void)
 {
-	struct file_system_type *type = get_fs_type("cgroup2");
-	bool mounted = false;
+	struct path root;
+	bool uses;
 
-	if (!type)
-		return false;
-	iterate_supers_type(type, note_host_mount, &mounted);
-	module_put(type->owner);
-	return mounted;
+	get_fs_root(init_task.fs, &root);
+	uses = is_cgroup2(&root, "sys/fs/cgroup") || is_cgroup2(&root, "sys/fs/cgroup/unified");
+	path_put(&root);
+	return uses;
 }
 
 /* The caller may be moved meanwhile: a cgroup without references is no longer the caller's. */
@@ -171,9 +180,9 @@ int sluice_scope_access_self(struct sluice_scope_access *access)
 {
 	struct cgroup *cgroup = own_cgroup_get();
 
-	if (cgroup == &cgrp_dfl_root.cgrp && !unified_hierarchy_is_mounted()) {
+	if (cgroup == &cgrp_dfl_root.cgrp && !host_uses_unified_hierarchy()) {
 		cgroup_put(cgroup);
-		pr_warn_ratelimited("%s[%d] was refused: without a mounted cgroup v2 hierarchy all processes would share one scope; boot with systemd.unified_cgroup_hierarchy=1 or mount cgroup2\n",
+		pr_warn_ratelimited("%s[%d] was refused: without a cgroup v2 hierarchy at /sys/fs/cgroup all processes would share one scope; boot with systemd.unified_cgroup_hierarchy=1 or mount cgroup2 there\n",
 				    current->comm, task_pid_nr(current));
 		return -EOPNOTSUPP;
 	}
@@ -265,11 +274,12 @@ void sluice_scope_put(struct sluice_scope *scope)
 	}
 }
 
-/* Once for each object of the cache: a freed scope leaves its lock initialised. */
+/* Once for each object of the cache: a freed scope leaves its locks initialised. */
 static void scope_construct(void *memory)
 {
 	struct sluice_scope *scope = memory;
 
+	mutex_init(&scope->create_mutex);
 	spin_lock_init(&scope->lock);
 }
 
@@ -279,8 +289,8 @@ int __init sluice_scope_init(void)
 					SLAB_ACCOUNT, scope_construct);
 	if (!scope_cache)
 		return -ENOMEM;
-	if (!unified_hierarchy_is_mounted())
-		pr_warn("no cgroup v2 hierarchy is mounted: opens are refused until there is one\n");
+	if (!host_uses_unified_hierarchy())
+		pr_warn("no cgroup v2 hierarchy is mounted at /sys/fs/cgroup: opens are refused until there is one\n");
 	return 0;
 }
 

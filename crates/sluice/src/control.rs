@@ -82,12 +82,7 @@ impl Control {
     }
 
     /// The state of a channel.
-    pub fn info(
-        &self,
-        scope_fd: i32,
-        name: &[u8],
-        info: &mut abi::ChannelInfo,
-    ) -> io::Result<()> {
+    pub fn info(&self, scope_fd: i32, name: &[u8], info: &mut abi::ChannelInfo) -> io::Result<()> {
         let mut which = abi::Info::new(scope_fd, name, info);
         // SAFETY: the address is that of a structure whose first word is its size, ours alone until the call returns.
         retry(|| unsafe { libc::ioctl(self.file.as_raw_fd(), abi::CTL_INFO, &raw mut which) })?;

@@ -51,9 +51,7 @@ pub enum Error {
     )]
     OutsideScope { scope: String },
 
-    #[error(
-        "'{name}' in {scope} belongs to another user; ask its owner, or run this as root"
-    )]
+    #[error("'{name}' in {scope} belongs to another user; ask its owner, or run this as root")]
     NotOwner { name: String, scope: String },
 
     #[error(

@@ -14,10 +14,10 @@ use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::{read_some, write_all};
 use crate::support::check::{expect, expect_bytes};
-use crate::support::child::spawn_keeping;
-use crate::support::container::{CGROUPS, User, spawn_contained};
+use crate::support::child::{spawn, spawn_keeping};
+use crate::support::container::{CGROUPS, User, spawn_contained, spawn_with_users};
 use crate::support::ctl::{BOTH, CREATE, Ctl, OWN, Open, PERSIST};
-use crate::support::identity::{NOBODY, become_user};
+use crate::support::identity::{NOBODY, become_member, become_user};
 
 topic!(
     "ctl_containers",
@@ -35,7 +35,10 @@ topic!(
         the_own_directory_shows_nothing_of_the_parent,
         a_containers_root_is_no_administrator,
         a_containers_root_without_a_user_namespace_owns_what_the_hosts_root_made,
+        a_containers_root_may_unlink_what_its_users_made,
+        a_containers_root_may_not_unlink_above_its_own_cgroup,
         a_read_only_mount_lets_attach_and_not_create,
+        through_a_read_only_mount_no_owner_may_unlink,
     ],
 );
 
@@ -259,7 +262,7 @@ fn a_leaked_directory_of_the_parent_lets_attach_as_the_mode_says(context: &Conte
             let private = ctl.attach(scope, "private").map(drop);
             expect("the private one", private, Err(Errno::EACCES))?;
             let unlinked = ctl.unlink(scope, "public");
-            expect("unlinking", unlinked, Err(Errno::EPERM))?;
+            expect("unlinking", unlinked, Err(Errno::EACCES))?;
             let created = create_in(&ctl, scope, "new").map(drop);
             expect("creating", created, Err(Errno::EACCES))
         })?;
@@ -327,6 +330,65 @@ fn a_containers_root_without_a_user_namespace_owns_what_the_hosts_root_made(
     Ok(())
 }
 
+/// The first user of a container, its root, as the host sees it.
+const FIRST: u32 = 100_000;
+
+/// A persistent channel of this user and group of the host, made inside the cgroup.
+fn make_channel_as(cgroup: &Cgroup, uid: u32, gid: u32, name: &str) -> Result<()> {
+    let maker = cgroup.spawn("the maker of a channel", || {
+        become_member(uid, gid, &[])?;
+        let made = Ctl::new()?.persist(OWN, name);
+        made.context("making a channel")
+    })?;
+    maker.finish()
+}
+
+fn a_containers_root_may_unlink_what_its_users_made(context: &Context) -> Result<()> {
+    let cgroup = context.cgroup()?.create_child("container")?;
+    make_channel_as(&cgroup, FIRST + 1, FIRST + 1, "of a user")?;
+    make_channel_as(&cgroup, 1001, FIRST + 1, "of a user of the host")?;
+    make_channel_as(&cgroup, FIRST + 1, 1001, "of a group of the host")?;
+    make_channel(&cgroup, "of the root of the host", 0o666)?;
+    let others = [
+        "of a user of the host",
+        "of a group of the host",
+        "of the root of the host",
+    ];
+    let container = spawn_with_users(&cgroup, FIRST, "a container", &[], || {
+        let another = spawn("another user of the container", || {
+            become_user(2)?;
+            let unlinked = Ctl::new()?.unlink(OWN, "of a user");
+            expect("as another user", unlinked, Err(Errno::EPERM))
+        })?;
+        another.finish()?;
+        let ctl = Ctl::new()?;
+        let opened = ctl.attach(OWN, "of a user").map(drop);
+        expect("opening it", opened, Err(Errno::EACCES))?;
+        for name in others {
+            expect(name, ctl.unlink(OWN, name), Err(Errno::EPERM))?;
+        }
+        expect("of a user", ctl.unlink(OWN, "of a user"), Ok(()))?;
+        let squatted = ctl.create("of a user").map(drop);
+        expect("the name afterwards", squatted, Ok(()))
+    })?;
+    container.finish()
+}
+
+fn a_containers_root_may_not_unlink_above_its_own_cgroup(context: &Context) -> Result<()> {
+    let home = context.cgroup()?;
+    fs::set_permissions(home.path(), Permissions::from_mode(0o757))?;
+    make_channel_as(home, FIRST + 1, FIRST + 1, "above")?;
+    let above = home.directory()?;
+    let cgroup = home.create_child("container")?;
+    let container = spawn_with_users(&cgroup, FIRST, "a container", &[above.as_fd()], || {
+        let (ctl, scope) = (Ctl::new()?, above.as_raw_fd());
+        create_in(&ctl, scope, "new").context("creating there")?;
+        let unlinked = ctl.unlink(scope, "above");
+        expect("unlinking there", unlinked, Err(Errno::EPERM))
+    })?;
+    container.finish()
+}
+
 fn a_read_only_mount_lets_attach_and_not_create(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
     make_channel(home, "channel", 0o666)?;
@@ -356,6 +418,30 @@ fn a_read_only_mount_lets_attach_and_not_create(context: &Context) -> Result<()>
         child.finish()?;
     }
     Ok(())
+}
+
+fn through_a_read_only_mount_no_owner_may_unlink(context: &Context) -> Result<()> {
+    let home = context.cgroup()?;
+    make_channel_as(home, NOBODY, NOBODY, "channel")?;
+    bind_read_only(home.path(), &context.scratch)?;
+    let read_only = File::open(&context.scratch).context("opening the read-only mount");
+    umount2(&context.scratch, MntFlags::MNT_DETACH).context("unmounting it")?;
+    let read_only = read_only?;
+    let writable = home.directory()?;
+    fs::set_permissions(home.path(), Permissions::from_mode(0o757))?;
+    let keep = [read_only.as_fd(), writable.as_fd()];
+    let owner = spawn_keeping("the owner", &keep, || {
+        become_user(NOBODY)?;
+        let ctl = Ctl::new()?;
+        let unlinked = ctl.unlink(read_only.as_raw_fd(), "channel");
+        expect("by the read-only mount", unlinked, Err(Errno::EACCES))?;
+        let unlinked = ctl.unlink(writable.as_raw_fd(), "channel");
+        expect("by the writable mount", unlinked, Ok(()))?;
+        ctl.persist(OWN, "channel").context("making it again")
+    })?;
+    owner.finish()?;
+    let unlinked = Ctl::new()?.unlink(read_only.as_raw_fd(), "channel");
+    expect("as administrator", unlinked, Ok(()))
 }
 
 fn bind_read_only(source: &Path, target: &Path) -> Result<()> {

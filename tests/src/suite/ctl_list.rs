@@ -15,6 +15,7 @@ use crate::support::ctl::{
 };
 use crate::support::identity::{NOBODY, become_root_of_a_namespace, become_user};
 use crate::support::ioctl::raw;
+use crate::support::memory::PAGE;
 use crate::support::proc::Call;
 use crate::support::random::Random;
 
@@ -34,7 +35,7 @@ topic!(
         a_channel_whose_open_waits_is_listed,
         owners_are_told_as_the_caller_sees_them,
         only_the_entries_told_are_written,
-        another_entry_size_is_einval,
+        an_entry_size_that_no_caller_can_have_is_einval,
         a_cursor_must_be_a_name_or_nothing,
     ],
 );
@@ -273,11 +274,20 @@ fn only_the_entries_told_are_written(_: &Context) -> Result<()> {
     Ok(())
 }
 
-fn another_entry_size_is_einval(_: &Context) -> Result<()> {
+fn an_entry_size_that_no_caller_can_have_is_einval(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let _end = ctl.create("channel")?;
     let size = size_of::<ChannelInfo>() as u32;
-    for entry_size in [0, 1, size - 1, size + 1, 2 * size, u32::MAX] {
+    for entry_size in [
+        0,
+        1,
+        size - 8,
+        size - 1,
+        size + 1,
+        size + 4,
+        PAGE as u32 + 8,
+        u32::MAX,
+    ] {
         let mut entries = [ChannelInfo::EMPTY; 4];
         let mut list = List {
             entry_size,

@@ -12,8 +12,8 @@ use crate::support::channel::{CAPACITY, read_some, set_nonblocking, write_all};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::spawn;
 use crate::support::ctl::{
-    BOTH, CREATE, ChannelInfo, Ctl, INFO, Info, KIND_PIPE, NAME_SIZE, Name, OWN, Open, READ,
-    UNLINK, WRITE, padded,
+    BOTH, CREATE, ChannelInfo, Ctl, INFO, Info, KIND_PIPE, NAME_SIZE, OWN, Open, READ, UNLINK,
+    Unlink, WRITE, padded,
 };
 use crate::support::ioctl::raw;
 use crate::support::kernel::expect_nothing_held;
@@ -41,9 +41,10 @@ topic!(
 
 /// What each call that takes a name says to this one, with the channel there if it can be.
 fn results(ctl: &Ctl, name: [u8; NAME_SIZE]) -> [nix::Result<()>; 3] {
-    let mut which = Name::new(OWN, b"");
+    let mut which = Unlink::new(OWN, b"");
     which.name = name;
-    let mut info = Info::new(OWN, b"");
+    let mut answer = ChannelInfo::EMPTY;
+    let mut info = Info::new(OWN, b"", &mut answer);
     info.name = name;
     let opened = ctl.open(Open {
         name,
@@ -258,6 +259,7 @@ fn info_tells_what_it_is(_: &Context) -> Result<()> {
         "what it tells",
         ctl.info(OWN, "channel"),
         Ok(ChannelInfo {
+            size: size_of::<ChannelInfo>() as u32,
             kind: KIND_PIPE,
             flags: 0,
             name: padded("channel"),
@@ -266,7 +268,6 @@ fn info_tells_what_it_is(_: &Context) -> Result<()> {
             gid: 0,
             readers: 1,
             writers: 2,
-            reserved: 0,
             capacity: CAPACITY as u64,
             bytes: 5000,
         }),

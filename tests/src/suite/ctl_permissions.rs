@@ -11,7 +11,9 @@ use crate::registry::{Context, topic};
 use crate::support::check::expect;
 use crate::support::child::spawn;
 use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST, READ, WRITE};
-use crate::support::identity::{NOBODY, become_member, become_root_of_a_namespace, become_user};
+use crate::support::identity::{
+    NOBODY, become_member, become_root_of_a_namespace, become_root_of_namespaces, become_user,
+};
 
 topic!(
     "ctl_permissions",
@@ -28,6 +30,7 @@ topic!(
         others_may_not_unlink,
         an_administrator_may_unlink,
         root_of_a_user_namespace_may_unlink_only_its_own,
+        root_of_a_cgroup_namespace_of_its_own_may_unlink_only_its_own,
         listing_and_inspecting_need_no_permission_of_the_channel,
     ],
 );
@@ -209,6 +212,21 @@ fn root_of_a_user_namespace_may_unlink_only_its_own(_: &Context) -> Result<()> {
     expect("a stranger in it", stranger, Err(Errno::EPERM as i32))?;
     let owner = unlink_as(|| become_root_of_a_namespace(OWNER))?;
     expect("the owner in it", owner, Ok(()))
+}
+
+/// There it has CAP_FOWNER over the cgroup namespace, as anybody can, and over no user but itself.
+fn root_of_a_cgroup_namespace_of_its_own_may_unlink_only_its_own(_: &Context) -> Result<()> {
+    const EPERM: Result<(), i32> = Err(Errno::EPERM as i32);
+    let ctl = Ctl::new()?;
+    ctl.persist(OWN, "channel").context("the channel of root")?;
+    let stranger = unlink_as(|| become_root_of_namespaces(STRANGER))?;
+    expect("the channel of root", stranger, EPERM)?;
+    unmake()?;
+    make(0o777)?;
+    let stranger = unlink_as(|| become_root_of_namespaces(STRANGER))?;
+    expect("the channel of another user", stranger, EPERM)?;
+    let owner = unlink_as(|| become_root_of_namespaces(OWNER))?;
+    expect("its own channel", owner, Ok(()))
 }
 
 fn listing_and_inspecting_need_no_permission_of_the_channel(_: &Context) -> Result<()> {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Channels that stay without endpoints, and that nothing of them stays beyond their end.
 
-use std::fs;
-use std::os::fd::AsRawFd;
+use std::fs::{self, Permissions};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context as _, Result};
 use nix::errno::Errno;
@@ -12,13 +13,15 @@ use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::{CAPACITY, fill, read_all, read_some, set_nonblocking, write_all};
 use crate::support::check::{expect, expect_bytes, skip};
-use crate::support::child::spawn;
+use crate::support::child::{spawn, spawn_keeping};
 use crate::support::ctl::{
-    BOTH, CREATE, Ctl, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE,
+    BOTH, CREATE, Ctl, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE, expect_no_channel,
 };
+use crate::support::identity::become_user;
 use crate::support::kernel::{
     expect_module_stays, expect_nothing_held, free_pages, freed_memory_is_kept_back,
 };
+use crate::support::passing;
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
 use crate::support::time::eventually;
@@ -30,7 +33,10 @@ topic!(
         it_stays_without_endpoints_and_keeps_its_bytes,
         it_outlives_a_killed_maker,
         without_endpoints_opens_wait_as_on_a_fifo,
-        who_attaches_does_not_make_it_persistent,
+        its_owner_may_make_it_persistent_later,
+        others_may_not_make_it_persistent_later,
+        where_its_owner_may_not_create_it_may_not_make_it_persistent,
+        what_is_persistent_already_may_be_asked_for_by_all,
         unlinking_it_without_endpoints_frees_it,
         unlinking_it_with_endpoints_leaves_it_to_them,
         it_goes_with_its_cgroup_by_itself,
@@ -96,18 +102,98 @@ fn without_endpoints_opens_wait_as_on_a_fifo(_: &Context) -> Result<()> {
     ctl.unlink(OWN, "channel").context("unlinking")
 }
 
-fn who_attaches_does_not_make_it_persistent(_: &Context) -> Result<()> {
+const OWNER: u32 = 1001;
+const OTHER: u32 = 1002;
+
+fn expect_flags(ctl: &Ctl, scope_fd: RawFd, flags: u32) -> Result<()> {
+    let seen = ctl.info(scope_fd, "channel").map(|info| info.flags);
+    expect("flags", seen, Ok(flags))
+}
+
+/// What an open that asks for persistence answers to this user.
+fn persist_as(user: u32, scope_fd: RawFd, keep: &[BorrowedFd]) -> Result<Result<(), i32>> {
+    let child = spawn_keeping(&format!("user {user}"), keep, || {
+        become_user(user)?;
+        let opened = Ctl::new()?.open(Open {
+            scope_fd,
+            ..Open::new("channel", BOTH | CREATE | PERSIST)
+        });
+        Ok(opened.map(drop).map_err(|errno| errno as i32))
+    })?;
+    child.finish()
+}
+
+/// An endpoint of a channel of `OWNER` that everybody may open, and that goes with it.
+fn of_owner() -> Result<OwnedFd> {
+    let (ours, theirs) = passing::sockets()?;
+    let owner = spawn_keeping("the owner", &[theirs.as_fd()], || {
+        become_user(OWNER)?;
+        let end = Ctl::new()?.open(Open {
+            mode: 0o666,
+            ..Open::new("channel", BOTH | CREATE)
+        });
+        passing::send(&theirs, end.context("creating it")?.as_fd())
+    })?;
+    owner.finish()?;
+    passing::receive(&ours)
+}
+
+fn its_owner_may_make_it_persistent_later(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    let end = ctl.create("channel")?;
-    let other = ctl.open(Open::new("channel", BOTH | CREATE | PERSIST))?;
-    expect(
-        "flags",
-        ctl.info(OWN, "channel").map(|info| info.flags),
-        Ok(0),
-    )?;
-    drop((end, other));
-    expect("names", ctl.names(OWN), Ok(vec![]))?;
-    expect_nothing_held()
+    let end = of_owner()?;
+    expect_flags(&ctl, OWN, 0)?;
+    expect("as owner", persist_as(OWNER, OWN, &[])?, Ok(()))?;
+    expect_flags(&ctl, OWN, PERSISTENT)?;
+    write_all(&end, b"kept")?;
+    drop(end);
+    let end = ctl.attach(OWN, "channel").context("attaching")?;
+    expect_bytes("what it kept", &read_some(&end, 64)?, b"kept")?;
+    ctl.unlink(OWN, "channel").context("unlinking")?;
+    drop(end);
+    expect_no_channel(&ctl)
+}
+
+fn others_may_not_make_it_persistent_later(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    let end = of_owner()?;
+    let refused = Err(Errno::EPERM as i32);
+    expect("as another user", persist_as(OTHER, OWN, &[])?, refused)?;
+    expect_flags(&ctl, OWN, 0)?;
+    let info = ctl.info(OWN, "channel").context("info")?;
+    expect("endpoints", (info.readers, info.writers), (1, 1))?;
+    let administrator = ctl.open(Open::new("channel", BOTH | CREATE | PERSIST));
+    administrator.map(drop).context("as administrator")?;
+    expect_flags(&ctl, OWN, PERSISTENT)?;
+    ctl.unlink(OWN, "channel").context("unlinking")?;
+    drop(end);
+    expect_no_channel(&ctl)
+}
+
+fn where_its_owner_may_not_create_it_may_not_make_it_persistent(context: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    let home = context.cgroup()?;
+    let directory = home.directory()?;
+    let _end = of_owner()?;
+    for (mode, expected, flags) in [
+        (0o755, Err(Errno::EACCES as i32), 0),
+        (0o757, Ok(()), PERSISTENT),
+    ] {
+        fs::set_permissions(home.path(), Permissions::from_mode(mode))?;
+        let seen = persist_as(OWNER, directory.as_raw_fd(), &[directory.as_fd()])?;
+        expect(&format!("with mode {mode:o}"), seen, expected)?;
+        expect_flags(&ctl, OWN, flags)?;
+    }
+    ctl.unlink(OWN, "channel").context("unlinking")
+}
+
+fn what_is_persistent_already_may_be_asked_for_by_all(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    let end = of_owner()?;
+    expect("as owner", persist_as(OWNER, OWN, &[])?, Ok(()))?;
+    expect("as another user", persist_as(OTHER, OWN, &[])?, Ok(()))?;
+    ctl.unlink(OWN, "channel").context("unlinking")?;
+    drop(end);
+    expect_no_channel(&ctl)
 }
 
 fn unlinking_it_without_endpoints_frees_it(_: &Context) -> Result<()> {

@@ -2,24 +2,29 @@
 //! How much a user may have, who counts as one, and what gives it back.
 
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{Context as _, Result};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, unshare};
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::{CAPACITY, read_all, write_all};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::spawn;
+use crate::support::container::spawn_with_users;
 use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, OWN, Open, PERSIST};
-use crate::support::identity::{become_root_of_a_namespace, become_user, give_up_capabilities};
+use crate::support::identity::{
+    become_root_of_a_namespace, become_root_of_namespaces, become_user, give_up_capabilities,
+};
 use crate::support::ioctl::{self, SET_CAPACITY};
 use crate::support::memory::PAGE;
 use crate::support::parameter::Parameter;
 use crate::support::random::stream_bytes;
+use crate::support::time::eventually;
 
 topic!(
     "ctl_quota",
@@ -38,6 +43,10 @@ topic!(
         root_of_a_user_namespace_is_its_user_outside,
         two_cgroup_namespaces_have_an_account_each,
         all_of_a_cgroup_namespace_share_an_account,
+        a_user_does_not_get_more_by_making_namespaces,
+        a_user_does_not_get_more_bytes_by_making_namespaces,
+        nested_user_namespaces_of_one_owner_count_once,
+        the_hosts_root_is_not_counted_as_an_owner,
         the_default_pipe_is_counted,
         a_refused_user_takes_nothing_of_the_scope,
     ],
@@ -293,6 +302,110 @@ fn all_of_a_cgroup_namespace_share_an_account(context: &Context) -> Result<()> {
         Ok(())
     })?;
     container.finish()
+}
+
+/// In a new user and a new cgroup namespace of this user, the root of which is this cgroup.
+fn as_root_of_namespaces<T: Serialize + DeserializeOwned>(
+    root: &Cgroup,
+    user: u32,
+    body: impl FnOnce(&Ctl) -> Result<T>,
+) -> Result<T> {
+    let child = root.spawn("root of namespaces", || {
+        become_root_of_namespaces(user)?;
+        body(&Ctl::new()?)
+    })?;
+    child.finish()
+}
+
+fn persist_as_root_of_namespaces(root: &Cgroup, user: u32) -> Result<Result<(), i32>> {
+    as_root_of_namespaces(root, user, |ctl| {
+        Ok(ctl.persist(OWN, "one").map_err(|errno| errno as i32))
+    })
+}
+
+/// Each time in another cgroup, so that each time the root of the cgroup namespace is another one.
+fn a_user_does_not_get_more_by_making_namespaces(context: &Context) -> Result<()> {
+    const MOST: usize = 3;
+    const REFUSED: Result<(), i32> = Err(Errno::EDQUOT as i32);
+    let _limit = Parameter::set("user_max_channels", MOST as u64)?;
+    let home = context.cgroup()?;
+    let roots: Result<Vec<_>> = (0..MOST + 2)
+        .map(|number| home.create_child(&format!("root-{number}")))
+        .collect();
+    let roots = roots?;
+    for (number, root) in roots.iter().enumerate() {
+        let expected = if number < MOST { Ok(()) } else { REFUSED };
+        let made = persist_as_root_of_namespaces(root, USER)?;
+        expect(&format!("namespaces number {number}"), made, expected)?;
+    }
+    as_user(USER, |ctl| {
+        expect("outside of all", ctl.create("one").map(drop), FULL)
+    })?;
+    let other = persist_as_root_of_namespaces(&roots[MOST], OTHER)?;
+    expect("another user", other, Ok(()))?;
+    // One goes by its name, one with its cgroup: the user gets both back, and no more.
+    let directory = roots[0].directory()?;
+    Ctl::new()?.unlink(directory.as_raw_fd(), "one")?;
+    roots[1].remove()?;
+    for root in [&roots[0], &roots[MOST + 1]] {
+        eventually("what has gone is given back", || {
+            Ok(persist_as_root_of_namespaces(root, USER)?.ok())
+        })?;
+    }
+    as_root_of_namespaces(&roots[0], USER, |ctl| {
+        expect("one more", ctl.create("two").map(drop), FULL)
+    })
+}
+
+fn a_user_does_not_get_more_bytes_by_making_namespaces(context: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_bytes", 2 * CAPACITY as u64)?;
+    let home = context.cgroup()?;
+    let (left, right) = (home.create_child("left")?, home.create_child("right")?);
+    let made = persist_as_root_of_namespaces(&left, USER)?;
+    expect("the first", made, Ok(()))?;
+    as_root_of_namespaces(&right, USER, |ctl| {
+        let end = ctl.create("one").context("the second")?;
+        let grown = ioctl::set(&end, SET_CAPACITY, 2 * CAPACITY as u64);
+        expect("growing it", grown, Err(Errno::EDQUOT))?;
+        let shrunk = ioctl::set(&end, SET_CAPACITY, PAGE as u64);
+        expect("shrinking it", shrunk, Ok(PAGE as u64))?;
+        let grown = ioctl::set(&end, SET_CAPACITY, CAPACITY as u64);
+        expect("growing it again", grown, Ok(CAPACITY as u64))
+    })
+}
+
+fn nested_user_namespaces_of_one_owner_count_once(context: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_channels", 2)?;
+    let root = context.cgroup()?.create_child("root")?;
+    let child = root.spawn("root of nested namespaces", || {
+        become_root_of_namespaces(USER)?;
+        for _ in 0..3 {
+            unshare(CloneFlags::CLONE_NEWUSER).context("unshare(CLONE_NEWUSER)")?;
+            for (file, map) in [("uid_map", "0 0 1"), ("gid_map", "0 0 1")] {
+                fs::write(format!("/proc/self/{file}"), map).context("mapping itself")?;
+            }
+        }
+        let ctl = Ctl::new()?;
+        let _ends = (ctl.create("one")?, ctl.create("two")?);
+        expect("a third", ctl.create("three").map(drop), FULL)
+    })?;
+    child.finish()
+}
+
+/// What the host's root starts in user namespaces is its own choice: two containers have a limit each.
+fn the_hosts_root_is_not_counted_as_an_owner(context: &Context) -> Result<()> {
+    const FIRST: u32 = 100_000;
+    let _limit = Parameter::set("user_max_channels", 1)?;
+    for name in ["left", "right"] {
+        let root = context.cgroup()?.create_child(name)?;
+        let container = spawn_with_users(&root, FIRST, name, &[], || {
+            let ctl = Ctl::new()?;
+            ctl.persist(OWN, "one").context("the first")?;
+            expect("another", ctl.create("two").map(drop), FULL)
+        })?;
+        container.finish()?;
+    }
+    Ok(())
 }
 
 fn the_default_pipe_is_counted(context: &Context) -> Result<()> {

@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How much a cgroup and all below it may have, and that everything that goes gives it back.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::atomic::Ordering;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::CAPACITY;
 use crate::support::check::expect;
-use crate::support::child::spawn;
+use crate::support::child::{Child, spawn, spawn_keeping};
 use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST, READ, WRITE};
+use crate::support::identity::become_user;
 use crate::support::ioctl::{self, SET_CAPACITY};
 use crate::support::memory::PAGE;
 use crate::support::parameter::Parameter;
 use crate::support::proc::Call;
-use crate::support::time::eventually;
+use crate::support::shared::SharedWords;
+use crate::support::time::{Deadline, eventually};
 
 topic!(
     "ctl_quota_scopes",
@@ -26,6 +31,11 @@ topic!(
         at_its_bytes_a_scope_is_enospc_on_making_and_on_growing,
         cgroups_below_one_share_what_it_may_have,
         a_cgroup_at_its_limit_leaves_those_beside_it_theirs,
+        a_greedy_container_leaves_those_beside_it_theirs,
+        a_container_does_not_get_more_by_dividing_itself,
+        a_container_inside_another_counts_up_to_its_own_root,
+        what_a_container_makes_outside_counts_up_to_the_top,
+        creators_that_race_at_the_limit_all_get_the_channel,
         closing_the_last_endpoint_gives_back,
         unlinking_a_persistent_one_gives_back,
         an_unlinked_one_counts_until_its_endpoints_are_closed,
@@ -117,6 +127,143 @@ fn a_cgroup_at_its_limit_leaves_those_beside_it_theirs(_: &Context) -> Result<()
     left.remove()?;
     right.remove()?;
     outcome
+}
+
+/// Runs `body` in a cgroup namespace whose root is this cgroup, with the rights of the host's root.
+fn contained<T: Serialize + DeserializeOwned>(
+    root: &Cgroup,
+    keep: &[BorrowedFd],
+    body: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    let container = spawn_keeping("a container", keep, || {
+        root.enter()?;
+        unshare(CloneFlags::CLONE_NEWCGROUP).context("unshare(CLONE_NEWCGROUP)")?;
+        body()
+    })?;
+    container.finish()
+}
+
+/// Makes persistent channels in the own cgroup until there may be no more: how many, and why no more.
+fn take_all(ctl: &Ctl, prefix: &str) -> (usize, i32) {
+    const ENDLESS: usize = 1000;
+    for number in 0..ENDLESS {
+        if let Err(error) = ctl.persist(OWN, format!("{prefix}-{number}")) {
+            return (number, error as i32);
+        }
+    }
+    (ENDLESS, 0)
+}
+
+/// The same for each of these users in turn.
+fn take_all_as(users: &[u32]) -> Result<Vec<(usize, i32)>> {
+    let take = |user: &u32| {
+        let child = spawn("a user of a container", || {
+            become_user(*user)?;
+            Ok(take_all(&Ctl::new()?, &format!("of-{user}")))
+        })?;
+        child.finish()
+    };
+    users.iter().map(take).collect()
+}
+
+/// Two containers in one slice, each with four users.
+fn a_greedy_container_leaves_those_beside_it_theirs(context: &Context) -> Result<()> {
+    const USERS: [u32; 4] = [1001, 1002, 1003, 1004];
+    let _scope = Parameter::set("scope_max_channels", 6)?;
+    let _user = Parameter::set("user_max_channels", 2)?;
+    let slice = context.cgroup()?.create_child("slice")?;
+    let (user_full, scope_full) = (Errno::EDQUOT as i32, Errno::ENOSPC as i32);
+    let share = vec![
+        (2, user_full),
+        (2, user_full),
+        (2, scope_full),
+        (0, scope_full),
+    ];
+    for name in ["greedy", "modest"] {
+        let root = slice.create_child(name)?;
+        let taken = contained(&root, &[], || take_all_as(&USERS))?;
+        expect(&format!("what the {name} one got"), taken, share.clone())?;
+    }
+    // What is outside of both, in the same slice, has its own share, too.
+    expect("beside them", persist_in(&slice, "one")?, Ok(()))
+}
+
+fn a_container_does_not_get_more_by_dividing_itself(context: &Context) -> Result<()> {
+    let _limit = Parameter::set("scope_max_channels", 3)?;
+    let root = context.cgroup()?.create_child("container")?;
+    let parts = [root.create_child("left")?, root.create_child("right")?];
+    let taken = contained(&root, &[], || {
+        let of_parts = parts.iter().map(|part| {
+            let inside = part.spawn("a part", || Ok(take_all(&Ctl::new()?, "part").0))?;
+            inside.finish()
+        });
+        of_parts.collect::<Result<Vec<_>>>()
+    })?;
+    expect("what the parts got", taken, vec![3, 0])
+}
+
+/// It has the share of a container of its own. What it makes is counted for users besides (ctl_quota).
+fn a_container_inside_another_counts_up_to_its_own_root(context: &Context) -> Result<()> {
+    let _limit = Parameter::set("scope_max_channels", 3)?;
+    let outer = context.cgroup()?.create_child("outer")?;
+    let inner = outer.create_child("inner")?;
+    contained(&outer, &[], || {
+        let before = contained(&inner, &[], || Ok(take_all(&Ctl::new()?, "inner")))?;
+        expect("inside", before, (3, Errno::ENOSPC as i32))?;
+        let after = take_all(&Ctl::new()?, "outer");
+        expect("outside", after, (3, Errno::ENOSPC as i32))
+    })
+}
+
+fn what_a_container_makes_outside_counts_up_to_the_top(context: &Context) -> Result<()> {
+    let _limit = Parameter::set("scope_max_channels", 2)?;
+    let home = context.cgroup()?;
+    let root = home.create_child("container")?;
+    let outside = home.create_child("outside")?.directory()?;
+    contained(&root, &[outside.as_fd()], || {
+        let ctl = Ctl::new()?;
+        for (name, expected) in [("one", Ok(())), ("two", Ok(())), ("three", FULL)] {
+            expect(name, ctl.persist(outside.as_raw_fd(), name), expected)?;
+        }
+        expect("its own", ctl.persist(OWN, "one"), Ok(()))
+    })?;
+    expect("above", persist_in(home, "one")?, FULL)
+}
+
+/// The one that is slower finds a limit that is reached, and the channel that has reached it.
+fn creators_that_race_at_the_limit_all_get_the_channel(_: &Context) -> Result<()> {
+    const RACERS: usize = 4;
+    const ROUNDS: u64 = 100;
+    let _limit = Parameter::set("scope_max_channels", 1)?;
+    let arrived = SharedWords::new(2)?;
+    // All go on once all are there; `stage` counts how often that was.
+    let meet = |at: usize, stage: u64| {
+        let all = stage * RACERS as u64;
+        arrived.words()[at].fetch_add(1, Ordering::SeqCst);
+        let deadline = Deadline::of_patience();
+        while arrived.get(at) < all {
+            ensure!(!deadline.passed(), "a racer is missing");
+            std::thread::yield_now();
+        }
+        Ok(())
+    };
+    let race = || {
+        spawn("a racer", || {
+            let ctl = Ctl::new()?;
+            let mut refused = Vec::new();
+            for round in 1..=ROUNDS {
+                meet(0, 2 * round - 1)?;
+                let opened = ctl.open(Open::new("channel", BOTH | CREATE));
+                meet(1, round)?;
+                refused.extend(opened.err().map(|error| (round, error)));
+                meet(0, 2 * round)?;
+            }
+            expect("rounds in which it was refused", refused, vec![])
+        })
+    };
+    let racers: Result<Vec<_>> = (0..RACERS).map(|_| race()).collect();
+    racers?.into_iter().try_for_each(Child::finish)?;
+    expect_room_for_one("after the race")
 }
 
 fn closing_the_last_endpoint_gives_back(_: &Context) -> Result<()> {

@@ -13,10 +13,10 @@ use nix::unistd::write;
 use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::read_some;
-use crate::support::check::expect;
+use crate::support::check::{expect, skip};
 use crate::support::child::{Child, spawn};
 use crate::support::ctl::{
-    BOTH, CREATE, Ctl, EXCL, KIND_PIPE, NONBLOCK, Open, PERSIST, PERSISTENT, READ, WRITE,
+    BOTH, CREATE, Ctl, EXCL, KIND_PIPE, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE,
 };
 use crate::support::kernel::{expect_nothing_held, mark_log};
 use crate::support::random::Random;
@@ -28,6 +28,7 @@ topic!(
     pipe_only: [
         whatever_happens_at_once_nothing_is_left,
         of_two_who_make_it_exclusively_one_does,
+        cgroups_whose_removal_is_traced_release_their_channels,
     ],
 );
 
@@ -204,6 +205,72 @@ fn whatever_happens_at_once_nothing_is_left(context: &Context) -> Result<()> {
     (0..ROOMS).try_for_each(|number| {
         fs::remove_dir(room(home, number)).context("removing the last cgroups")
     })?;
+    expect_nothing_held()?;
+    home.expect_dying(dying)
+}
+
+/// The events of cgroups, traced while this lives: the kernel then reports a removal under a lock of its own.
+struct TracedCgroups {
+    before: String,
+}
+
+impl TracedCgroups {
+    const ENABLE: &str = "/sys/kernel/tracing/events/cgroup/enable";
+
+    fn enable() -> Result<Self> {
+        let before = match fs::read_to_string(Self::ENABLE) {
+            Ok(before) => before,
+            Err(error) => return Err(skip(format!("{} cannot be read: {error}", Self::ENABLE))),
+        };
+        let traced = TracedCgroups { before };
+        fs::write(Self::ENABLE, "1").context("tracing cgroups")?;
+        Ok(traced)
+    }
+}
+
+impl Drop for TracedCgroups {
+    fn drop(&mut self) {
+        let value = if self.before.starts_with('1') {
+            "1"
+        } else {
+            "0"
+        };
+        // What stays traced fails the run (tests/guest/suite); there is nobody to tell here.
+        let _ = fs::write(Self::ENABLE, value);
+    }
+}
+
+/// Each removal, as it is reported, looks up a scope, while others make and free scopes and become idle, which is reported
+/// from interrupts.
+fn cgroups_whose_removal_is_traced_release_their_channels(context: &Context) -> Result<()> {
+    const ROUNDS: usize = 15;
+    let home = context.cgroup()?;
+    let dying = home.dying_descendants()?;
+    let traced = TracedCgroups::enable()?;
+    let run = |number: usize| {
+        spawn("one that makes and removes cgroups", move || {
+            let ctl = Ctl::new()?;
+            for round in 0..ROUNDS {
+                let cgroup = home.create_child(&format!("cgroup-{number}-{round}"))?;
+                let directory = cgroup.directory()?;
+                for name in NAMES {
+                    ctl.persist(directory.as_raw_fd(), name).context(name)?;
+                }
+                let inside = cgroup.spawn("a process inside", || {
+                    Ctl::new()?
+                        .attach(OWN, NAMES[0])
+                        .map(drop)
+                        .context("attaching")
+                })?;
+                inside.finish()?;
+                cgroup.remove()?;
+            }
+            Ok(())
+        })
+    };
+    let children: Result<Vec<Child<()>>> = (0..3).map(run).collect();
+    children?.into_iter().try_for_each(Child::finish)?;
+    drop(traced);
     expect_nothing_held()?;
     home.expect_dying(dying)
 }

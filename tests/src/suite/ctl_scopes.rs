@@ -31,6 +31,8 @@ topic!(
         root_of_a_user_namespace_is_no_administrator,
         creating_by_directory_needs_write_permission_on_it,
         creating_in_the_own_cgroup_needs_no_permission,
+        unlinking_by_directory_needs_write_permission_on_it,
+        unlinking_in_the_own_cgroup_needs_no_permission,
         who_may_write_to_the_directory_may_create_from_outside_and_no_more,
         a_process_that_moves_sees_the_names_of_its_new_cgroup,
         a_passed_endpoint_works_in_another_cgroup,
@@ -227,6 +229,44 @@ fn creating_by_directory_needs_write_permission_on_it(context: &Context) -> Resu
         inside.finish()?;
     }
     Ok(())
+}
+
+/// A channel of `NOBODY`, which does not own the cgroup.
+fn with_channel_of_nobody(parent: &Cgroup) -> Result<Cgroup> {
+    let cgroup = parent.create_child("outer")?;
+    let owner = cgroup.spawn("the owner of a channel", || {
+        become_user(NOBODY)?;
+        let made = Ctl::new()?.persist(OWN, "channel");
+        made.context("making a channel")
+    })?;
+    owner.finish()?;
+    Ok(cgroup)
+}
+
+fn unlinking_by_directory_needs_write_permission_on_it(context: &Context) -> Result<()> {
+    let outer = with_channel_of_nobody(context.cgroup()?)?;
+    let inner = outer.create_child("inner")?;
+    for (mode, result) in [(0o755, Err(Errno::EACCES)), (0o757, Ok(()))] {
+        fs::set_permissions(outer.path(), Permissions::from_mode(mode)).context("chmod")?;
+        let below = inner.spawn("its owner, below", || {
+            become_user(NOBODY)?;
+            let directory = outer.directory()?;
+            let unlinked = Ctl::new()?.unlink(directory.as_raw_fd(), "channel");
+            expect(&format!("with mode {mode:o}"), unlinked, result)
+        })?;
+        below.finish()?;
+    }
+    Ok(())
+}
+
+fn unlinking_in_the_own_cgroup_needs_no_permission(context: &Context) -> Result<()> {
+    let cgroup = with_channel_of_nobody(context.cgroup()?)?;
+    let owner = cgroup.spawn("its owner", || {
+        become_user(NOBODY)?;
+        let unlinked = Ctl::new()?.unlink(OWN, "channel");
+        expect("unlinking it", unlinked, Ok(()))
+    })?;
+    owner.finish()
 }
 
 fn creating_in_the_own_cgroup_needs_no_permission(context: &Context) -> Result<()> {

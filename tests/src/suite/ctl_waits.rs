@@ -26,13 +26,26 @@ topic!(
         both_ways_never_waits,
         a_nonblocking_reader_does_not_wait,
         a_nonblocking_writer_without_a_reader_is_enxio_and_leaves_no_channel,
-        a_nonblocking_writer_without_a_reader_leaves_the_persistent_channel_that_it_made,
         a_nonblocking_writer_without_a_reader_leaves_a_channel_that_was_there,
         an_interrupted_open_is_eintr_and_leaves_no_channel,
         an_open_restarts_after_a_signal_that_says_so,
+        an_exclusive_persistent_open_restarts_after_a_signal_that_says_so,
+        an_exclusive_open_whose_channel_another_has_open_is_eintr,
+        a_failed_open_leaves_a_channel_that_another_has_open,
+        a_failed_open_leaves_a_channel_that_another_made_persistent,
         a_killed_open_leaves_no_channel,
     ],
 );
+
+const EINTR: Result<(), i32> = Err(Errno::EINTR as i32);
+/// What an open that creates a channel may ask for besides.
+const CREATOR_FLAGS: [u32; 4] = [0, EXCL, PERSIST, EXCL | PERSIST];
+
+/// The flags of an open for one side that creates a channel, in every variant.
+fn sides_of_creators() -> impl Iterator<Item = u32> {
+    let of_side = |side| CREATOR_FLAGS.map(|more| side | CREATE | more);
+    [READ, WRITE].into_iter().flat_map(of_side)
+}
 
 /// Opens without waiting for the result; what comes back is whether it worked, and how not.
 fn opener(request: Open) -> Result<Child<Result<(), i32>>> {
@@ -88,20 +101,9 @@ fn expect_refused_writer(more: u32) -> Result<()> {
 }
 
 fn a_nonblocking_writer_without_a_reader_is_enxio_and_leaves_no_channel(_: &Context) -> Result<()> {
-    expect_refused_writer(0)?;
-    expect_refused_writer(EXCL)
-}
-
-/// As a file that an open made stays when the open then fails.
-fn a_nonblocking_writer_without_a_reader_leaves_the_persistent_channel_that_it_made(
-    _: &Context,
-) -> Result<()> {
-    let ctl = Ctl::new()?;
-    let refused = ctl.open(Open::new("channel", WRITE | NONBLOCK | CREATE | PERSIST));
-    expect("the open", refused.map(drop), Err(Errno::ENXIO))?;
-    let info = ctl.info(OWN, "channel").context("info")?;
-    expect("flags", info.flags, PERSISTENT)?;
-    ctl.unlink(OWN, "channel").context("unlinking it")
+    CREATOR_FLAGS
+        .into_iter()
+        .try_for_each(expect_refused_writer)
 }
 
 fn a_nonblocking_writer_without_a_reader_leaves_a_channel_that_was_there(
@@ -123,40 +125,121 @@ fn a_nonblocking_writer_without_a_reader_leaves_a_channel_that_was_there(
 }
 
 fn an_interrupted_open_is_eintr_and_leaves_no_channel(_: &Context) -> Result<()> {
-    for side in [READ, WRITE] {
+    for flags in sides_of_creators() {
         signals::let_usr1_interrupt()?;
-        let waiting = waiting_opener(Open::new("channel", side | CREATE))?;
+        let waiting = waiting_opener(Open::new("channel", flags))?;
         waiting.signal(Signal::SIGUSR1)?;
-        expect(
-            "the interrupted open",
-            waiting.finish()?,
-            Err(Errno::EINTR as i32),
-        )?;
+        expect("the interrupted open", waiting.finish()?, EINTR)?;
         expect_no_channel(&Ctl::new()?)?;
     }
     Ok(())
 }
 
-fn an_open_restarts_after_a_signal_that_says_so(_: &Context) -> Result<()> {
+/// An open that waits and has handled a signal after which it goes on.
+fn signalled_opener(request: Open) -> Result<Child<Result<(), i32>>> {
     let handled = Notice::new()?;
     signals::handle_usr1(&handled, true)?;
-    let keep = handled.fds();
-    let waiting = spawn_keeping("a reader that waits", &keep, || {
-        let opened = Ctl::new()?.open(Open::new("channel", READ | CREATE));
+    let waiting = spawn_keeping("an open by name", &handled.fds(), || {
+        let opened = Ctl::new()?.open(request);
         Ok(opened.map(drop).map_err(|errno| errno as i32))
     })?;
     waiting.wait_asleep_in(Call::Ioctl)?;
     waiting.signal(Signal::SIGUSR1)?;
     handled.wait("the signal is handled")?;
+    Ok(waiting)
+}
+
+fn an_open_restarts_after_a_signal_that_says_so(_: &Context) -> Result<()> {
+    let waiting = signalled_opener(Open::new("channel", READ | CREATE))?;
     waiting.expect_still_asleep_in(Call::Ioctl)?;
     // Between the two calls of the reader its channel may be gone.
     let _writer = Ctl::new()?.open(Open::new("channel", WRITE | CREATE))?;
     expect("the restarted open", waiting.finish()?, Ok(()))
 }
 
+/// What it created itself must not be in the way of its second call.
+fn an_exclusive_persistent_open_restarts_after_a_signal_that_says_so(_: &Context) -> Result<()> {
+    for flags in sides_of_creators() {
+        let waiting = signalled_opener(Open::new("channel", flags))?;
+        waiting.expect_still_asleep_in(Call::Ioctl)?;
+        let ctl = Ctl::new()?;
+        let both = ctl.attach(OWN, "channel").context("the other side")?;
+        let what = format!("the restarted open with flags {flags:#x}");
+        expect(&what, waiting.finish()?, Ok(()))?;
+        let expected = match flags & PERSIST {
+            0 => 0,
+            _ => PERSISTENT,
+        };
+        let seen = ctl.info(OWN, "channel").map(|info| info.flags);
+        expect("flags", seen, Ok(expected))?;
+        ctl.unlink(OWN, "channel").context("unlinking it")?;
+        drop(both);
+        expect_no_channel(&ctl)?;
+    }
+    Ok(())
+}
+
+/// A restarted call would answer EEXIST about a channel that it created itself.
+fn an_exclusive_open_whose_channel_another_has_open_is_eintr(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    for more in [0, PERSIST] {
+        let handled = Notice::new()?;
+        signals::handle_usr1(&handled, true)?;
+        let waiting = spawn_keeping("an exclusive open", &handled.fds(), || {
+            let request = Open::new("channel", READ | CREATE | EXCL | more);
+            let opened = Ctl::new()?.open(request);
+            Ok(opened.map(drop).map_err(|errno| errno as i32))
+        })?;
+        waiting.wait_asleep_in(Call::Ioctl)?;
+        let reader = ctl.open(Open::new("channel", READ | NONBLOCK))?;
+        waiting.signal(Signal::SIGUSR1)?;
+        expect("the interrupted open", waiting.finish()?, EINTR)?;
+        let info = ctl.info(OWN, "channel").context("the channel")?;
+        expect("endpoints", (info.readers, info.writers), (1, 0))?;
+        // Ignored where the channel goes with its last endpoint.
+        let _ = ctl.unlink(OWN, "channel");
+        drop(reader);
+        expect_no_channel(&ctl)?;
+    }
+    Ok(())
+}
+
+fn a_failed_open_leaves_a_channel_that_another_has_open(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    for more in CREATOR_FLAGS {
+        let waiting = waiting_opener(Open::new("channel", READ | CREATE | more))?;
+        let reader = ctl.open(Open::new("channel", READ | NONBLOCK))?;
+        waiting.kill()?;
+        let info = ctl.info(OWN, "channel").context("the channel")?;
+        expect("endpoints", (info.readers, info.writers), (1, 0))?;
+        let persistent = info.flags & PERSISTENT != 0;
+        expect("persistence", persistent, more & PERSIST != 0)?;
+        ctl.unlink(OWN, "channel").context("unlinking it")?;
+        drop(reader);
+        expect_no_channel(&ctl)?;
+    }
+    Ok(())
+}
+
+/// That call has succeeded: what it was told to keep is kept, although it has closed its endpoint.
+fn a_failed_open_leaves_a_channel_that_another_made_persistent(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    for more in CREATOR_FLAGS {
+        let waiting = waiting_opener(Open::new("channel", READ | CREATE | more))?;
+        let request = Open::new("channel", READ | NONBLOCK | CREATE | PERSIST);
+        ctl.open(request).context("making it persistent")?;
+        waiting.kill()?;
+        let info = ctl.info(OWN, "channel").context("the channel")?;
+        expect("flags", info.flags, PERSISTENT)?;
+        ctl.unlink(OWN, "channel").context("unlinking it")?;
+        expect_no_channel(&ctl)?;
+    }
+    Ok(())
+}
+
 fn a_killed_open_leaves_no_channel(_: &Context) -> Result<()> {
-    for side in [READ, WRITE] {
-        waiting_opener(Open::new("channel", side | CREATE))?.kill()?;
+    for flags in sides_of_creators() {
+        waiting_opener(Open::new("channel", flags))?.kill()?;
         expect_no_channel(&Ctl::new()?)?;
     }
     Ok(())

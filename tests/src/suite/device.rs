@@ -2,11 +2,13 @@
 //! The device node itself. A FIFO is a node of another kind.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use nix::errno::Errno;
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 
 use crate::registry::{Context, topic};
@@ -20,6 +22,8 @@ topic!(
     fifo: [],
     pipe_only: [
         it_is_a_character_device_for_everyone,
+        the_nodes_are_minors_of_one_device,
+        a_minor_without_a_node_is_enxio,
         a_process_without_privileges_can_use_it,
         a_waiting_open_does_not_delay_the_open_of_another_device,
     ],
@@ -38,6 +42,49 @@ fn it_is_a_character_device_for_everyone(context: &Context) -> Result<()> {
         format!("{:o}", metadata.permissions().mode() & 0o7777),
         "666".to_owned(),
     )
+}
+
+/// The number of a node as its class tells it.
+fn number_of(name: &str) -> Result<(u64, u64)> {
+    let path = Path::new("/sys/class/sluice").join(name).join("dev");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let numbers = text.trim().split_once(':');
+    let (major, minor) = numbers.with_context(|| format!("{text} is no device number"))?;
+    Ok((major.parse()?, minor.parse()?))
+}
+
+fn the_nodes_are_minors_of_one_device(_: &Context) -> Result<()> {
+    let class = fs::read_dir("/sys/class/sluice").context("listing the class")?;
+    let mut names: Vec<_> = class.flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    expect(
+        "the devices of the class",
+        names,
+        vec!["ctl".into(), "pipe".into()],
+    )?;
+    let (major, _) = number_of("ctl")?;
+    for (name, minor) in [("ctl", 0), ("pipe", 1)] {
+        expect(name, number_of(name)?, (major, minor))?;
+        let node = fs::metadata(Path::new("/dev/sluice").join(name)).context(name)?;
+        expect(name, node.rdev(), makedev(major, minor))?;
+        expect(name, node.permissions().mode() & 0o7777, 0o666)?;
+    }
+    Ok(())
+}
+
+fn a_minor_without_a_node_is_enxio(_: &Context) -> Result<()> {
+    let (major, _) = number_of("ctl")?;
+    let path = PathBuf::from(format!("/dev/sluice-tests-{}", std::process::id()));
+    for minor in [2, 63] {
+        let number = makedev(major, minor);
+        mknod(&path, SFlag::S_IFCHR, Mode::S_IRUSR, number).context("mknod")?;
+        let opened = File::open(&path).map(drop);
+        fs::remove_file(&path).context("removing a node")?;
+        let error = opened.map_err(|error| error.raw_os_error());
+        let what = format!("an open of minor {minor}");
+        expect(&what, error, Err(Some(Errno::ENXIO as i32)))?;
+    }
+    Ok(())
 }
 
 fn a_process_without_privileges_can_use_it(context: &Context) -> Result<()> {

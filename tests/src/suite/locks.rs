@@ -29,12 +29,12 @@ topic!(
 
 /// One for all scopes: taken to open, and never to move data.
 const FOR_ALL: [&str; 2] = ["table_lock", "users_lock"];
-const OF_A_SCOPE: [&str; 1] = ["&scope->lock"];
+const OF_A_SCOPE: [&str; 2] = ["&scope->create_mutex", "&scope->lock"];
 const OF_A_PIPE: [&str; 6] = [
     "&pipe->lock",
     "&pipe->read_mutex",
     "&pipe->write_mutex",
-    "&pipe->partners",
+    "&pipe->open_wait",
     "&pipe->readable",
     "&pipe->writable",
 ];
@@ -281,11 +281,12 @@ mod tests {
 
     /// What lockdep calls a lock is how the source names it where it is initialised.
     fn locks_of_source(text: &str) -> Vec<String> {
-        const MAKERS: [&str; 5] = [
+        const MAKERS: [&str; 6] = [
             "spin_lock_init(",
             "mutex_init(",
             "init_waitqueue_head(",
             "DEFINE_SPINLOCK(",
+            "DEFINE_RAW_SPINLOCK(",
             "DEFINE_MUTEX(",
         ];
         let named = |maker| {

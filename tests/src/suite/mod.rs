@@ -17,6 +17,7 @@ mod ctl_quota_memory;
 mod ctl_quota_scopes;
 mod ctl_races;
 mod ctl_scopes;
+mod ctl_struct_size;
 mod ctl_waits;
 mod device;
 mod ends;
@@ -27,6 +28,7 @@ mod hostile;
 mod interrupts;
 mod isolation;
 mod kill;
+mod kinds;
 mod library;
 mod lifetime;
 mod locks;
@@ -81,7 +83,9 @@ pub const TOPICS: &[Topic] = &[
     ctl_quota_memory::TOPIC,
     ctl_bad_input::TOPIC,
     ctl_bad_memory::TOPIC,
+    ctl_struct_size::TOPIC,
     ctl_races::TOPIC,
+    kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,
     command::TOPIC,

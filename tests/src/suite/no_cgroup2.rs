@@ -12,13 +12,16 @@ use nix::mount::{MsFlags, mount, umount};
 use crate::registry::{Context, topic};
 use crate::support::cgroup;
 use crate::support::check::expect;
+use crate::support::container::{User, spawn_contained};
 use crate::support::kernel::LogWatch;
+use crate::support::notice::Notice;
 
 topic!(
     "no_cgroup2",
     fifo: [],
     pipe_only: [
         without_a_unified_hierarchy_an_open_is_refused_and_the_log_says_why,
+        a_users_mount_of_the_hierarchy_does_not_make_the_host_use_it,
         with_the_hierarchy_back_an_open_works_again,
     ],
 );
@@ -108,6 +111,28 @@ fn without_a_unified_hierarchy_an_open_is_refused_and_the_log_says_why(
         "expected a line `sluice: … cgroup …` in the kernel log, saw {messages:?}"
     );
     drop(legacy);
+    gone.mount_again()
+}
+
+/// A user can mount it in namespaces of its own. It stays mounted there while it is unmounted everywhere else.
+fn a_users_mount_of_the_hierarchy_does_not_make_the_host_use_it(context: &Context) -> Result<()> {
+    const REFUSED: nix::Result<()> = Err(Errno::EOPNOTSUPP);
+    let open = || context.channel.open(OFlag::O_RDWR).map(drop);
+    let root = cgroup::Cgroup::root()?;
+    root.enter()?;
+    let (mounted, unmounted) = (Notice::new()?, Notice::new()?);
+    let keep = [mounted.fds(), unmounted.fds()].concat();
+    let user = spawn_contained(&root, User::NamespaceRoot, "a user", &keep, || {
+        mounted.give()?;
+        unmounted.wait("it is unmounted elsewhere")?;
+        ensure!(!cgroup::mounts()?.is_empty(), "the user's mount is gone");
+        expect("an open of the user", open(), REFUSED)
+    })?;
+    mounted.wait("the user has mounted it")?;
+    let mut gone = Unmounted::everywhere()?;
+    expect("an open of the host", open(), REFUSED)?;
+    unmounted.give()?;
+    user.finish()?;
     gone.mount_again()
 }
 

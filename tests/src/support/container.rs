@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes in containers: with a cgroup and with namespaces of their own, as a container runtime would start them.
 
+use std::fs;
 use std::os::fd::BorrowedFd;
 
 use anyhow::{Context, Result};
@@ -12,6 +13,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::cgroup::Cgroup;
 use super::child::{Child, spawn_keeping};
 use super::identity::{NOBODY, become_root_of_a_namespace, become_user};
+use super::notice::Notice;
 
 /// Where a container finds the cgroup file system, of which it sees its own part only.
 pub const CGROUPS: &str = "/sys/fs/cgroup";
@@ -59,6 +61,43 @@ where
         })?;
         first.finish()
     })
+}
+
+/// How many users a container of `spawn_with_users` has.
+const USERS: u32 = 1000;
+
+/// Runs `body` as root of a new user namespace, whose users and groups are those from `first` on outside, and of a new
+/// cgroup namespace, whose root is `cgroup`.
+pub fn spawn_with_users<T, F>(
+    cgroup: &Cgroup,
+    first: u32,
+    what: &str,
+    keep: &[BorrowedFd],
+    body: F,
+) -> Result<Child<T>>
+where
+    T: Serialize + DeserializeOwned,
+    F: FnOnce() -> Result<T>,
+{
+    let (unshared, mapped) = (Notice::new()?, Notice::new()?);
+    let keep = [keep, &unshared.fds(), &mapped.fds()].concat();
+    let child = spawn_keeping(what, &keep, || {
+        cgroup.enter()?;
+        unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWCGROUP)
+            .context("unshare(CLONE_NEWUSER | CLONE_NEWCGROUP)")?;
+        unshared.give()?;
+        mapped.wait("its users are mapped")?;
+        become_user(0)?;
+        body()
+    })?;
+    unshared.wait("it has its namespaces")?;
+    for file in ["uid_map", "gid_map"] {
+        let path = format!("/proc/{}/{file}", child.pid());
+        fs::write(&path, format!("0 {first} {USERS}"))
+            .with_context(|| format!("writing to {path}"))?;
+    }
+    mapped.give()?;
+    Ok(child)
 }
 
 fn leave_namespaces() -> Result<()> {

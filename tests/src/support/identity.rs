@@ -37,6 +37,12 @@ pub fn give_up_capabilities() -> Result<()> {
     Ok(())
 }
 
+/// As `become_root_of_a_namespace`, and makes the own cgroup the root of a new cgroup namespace that belongs to it.
+pub fn become_root_of_namespaces(id: u32) -> Result<()> {
+    become_root_of_a_namespace(id)?;
+    unshare(CloneFlags::CLONE_NEWCGROUP).context("unshare(CLONE_NEWCGROUP)")
+}
+
 /// Becomes root of a new user namespace, in which only the user and group of this number are known, as 0.
 pub fn become_root_of_a_namespace(id: u32) -> Result<()> {
     become_user(id)?;

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use nix::errno::Errno;
 
 pub use sluice_abi::{
-    PIPE_INFO as INFO, PIPE_SET_CAPACITY as SET_CAPACITY, PIPE_SET_SPIN as SET_SPIN,
-    PipeInfo as Info, Setting,
+    PIPE_INFO as INFO, PIPE_INFO_SIZE_VER0 as INFO_SIZE_VER0, PIPE_SET_CAPACITY as SET_CAPACITY,
+    PIPE_SET_SPIN as SET_SPIN, PipeInfo as Info, Setting,
 };
 
 /// Any command with any argument.

@@ -7,8 +7,8 @@ use anyhow::Result;
 use nix::unistd::close;
 
 use super::ctl::{
-    BOTH, CREATE, ChannelInfo, Ctl, FEATURES, Features, INFO, Info, LIST, List, Name, OPEN, OWN,
-    Open, UNLINK,
+    BOTH, CREATE, ChannelInfo, Ctl, FEATURES, Features, INFO, Info, LIST, List, OPEN, OWN, Open,
+    UNLINK, Unlink,
 };
 use super::ioctl::raw_with_result;
 use super::memory::{Mapping, PAGE};
@@ -21,13 +21,13 @@ pub struct Request {
     pub what: &'static str,
     pub command: u64,
     pub bytes: Vec<u8>,
-    /// The least size that the call takes.
-    pub least: usize,
     /// Whether it writes results into its structure.
     pub answers: bool,
+    /// Whether it reads nothing of its structure but the size.
+    pub only_filled: bool,
 }
 
-fn bytes_of<T: Copy>(structure: &T) -> Vec<u8> {
+pub fn bytes_of<T: Copy>(structure: &T) -> Vec<u8> {
     // SAFETY: the structures of the interface have no padding, so all of their bytes have a value.
     unsafe { std::slice::from_raw_parts(ptr::from_ref(structure).cast(), size_of::<T>()) }.to_vec()
 }
@@ -38,8 +38,8 @@ impl Request {
             what,
             command,
             bytes: bytes_of(structure),
-            least: size_of::<T>(),
             answers,
+            only_filled: command == FEATURES,
         }
     }
 
@@ -65,30 +65,38 @@ impl Request {
     }
 }
 
-/// Memory for the answers to a list.
+/// Memory for the results that calls write outside of their structures.
 pub struct Entries(Mapping);
 
 impl Entries {
+    const LISTED: usize = 4;
+
     pub fn new() -> Result<Self> {
-        Ok(Entries(Mapping::new(1)?))
+        let entries = Entries(Mapping::new(1)?);
+        // SAFETY: within our own mapping, to which no Rust reference exists.
+        unsafe { entries.info().write(ChannelInfo::EMPTY) };
+        Ok(entries)
     }
 
     pub fn start(&self) -> *mut ChannelInfo {
         self.0.start().cast()
     }
+
+    /// The one after those of the list.
+    fn info(&self) -> *mut ChannelInfo {
+        self.start().wrapping_add(Self::LISTED)
+    }
 }
 
 /// Of each call one that succeeds, as long as there is "channel"; unlinking comes last.
 pub fn requests(entries: &Entries) -> Vec<Request> {
-    let list = List::new(OWN, entries.start(), 4);
-    let mut all = vec![
+    let info = Info::new(OWN, "channel", entries.info());
+    let list = List::new(OWN, entries.start(), Entries::LISTED);
+    vec![
         Request::new("features", FEATURES, &Features::default(), true),
         Request::new("open", OPEN, &Open::new("channel", BOTH | CREATE), false),
-        Request::new("info", INFO, &Info::new(OWN, "channel"), true),
+        Request::new("info", INFO, &info, false),
         Request::new("list", LIST, &list, true),
-        Request::new("unlink", UNLINK, &Name::new(OWN, "channel"), false),
-    ];
-    all[0].least = 4;
-    all[2].least = size_of::<Name>();
-    all
+        Request::new("unlink", UNLINK, &Unlink::new(OWN, "channel"), false),
+    ]
 }

@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use sluice_abi::{
-    CTL_INFO, CTL_LIST, CTL_OPEN, CTL_UNLINK, ChannelInfo, Info, List, OPEN_CREATE,
-    OPEN_EXCL, OPEN_PERSIST, OPEN_READ, OPEN_WRITE, Open, Unlink,
+    CTL_INFO, CTL_LIST, CTL_OPEN, CTL_UNLINK, ChannelInfo, Info, List, OPEN_CREATE, OPEN_EXCL,
+    OPEN_PERSIST, OPEN_READ, OPEN_WRITE, Open, Unlink,
 };
 
 const NODE: &str = "/dev/sluice/ctl";

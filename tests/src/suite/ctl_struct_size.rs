@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Structures of callers that know less or more than the kernel: which sizes it accepts, what it then reads and writes,
+//! and that it reads a size once.
+
+use std::os::fd::OwnedFd;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::errno::Errno;
+use nix::unistd::close;
+
+use crate::registry::{Context, topic};
+use crate::support::channel::write_all;
+use crate::support::check::{expect, expect_bytes};
+use crate::support::ctl::{
+    BOTH, CHANNEL_INFO_SIZE_VER0, CREATE, ChannelInfo, Ctl, FEATURES, FEATURES_SIZE_VER0, INFO,
+    Info, LIST, List, OPEN, OPEN_SIZE_VER0, OWN, Open, expect_no_channel,
+};
+use crate::support::ioctl::{
+    self, INFO as PIPE_INFO, INFO_SIZE_VER0 as PIPE_INFO_SIZE_VER0, Info as PipeInfo, raw,
+    raw_with_result,
+};
+use crate::support::memory::{EdgeBuffer, Mapping, PAGE};
+use crate::support::requests::bytes_of;
+
+topic!(
+    "ctl_struct_size",
+    fifo: [],
+    pipe_only: [
+        a_filled_structure_of_up_to_a_page_is_filled_as_far_as_known,
+        a_filled_structure_of_any_other_size_is_einval,
+        entries_of_a_list_may_be_larger_than_known,
+        a_pipe_has_no_parameters,
+        info_fills_in_what_has_an_address,
+        the_state_of_a_pipe_by_name_is_that_of_its_endpoints,
+        a_size_that_changes_while_a_structure_is_filled_is_read_once,
+        a_size_that_changes_while_a_structure_is_read_is_read_once,
+    ],
+);
+
+const INFO_SIZE: usize = CHANNEL_INFO_SIZE_VER0 as usize;
+const NAME: &str = "channel";
+/// In memory that no call writes to.
+const UNTOUCHED: u8 = 0xa5;
+
+/// A structure of which the kernel reads nothing but the size.
+struct Filled<'a> {
+    what: &'static str,
+    ver0: usize,
+    fill: Box<dyn Fn(*mut u8) -> nix::Result<()> + 'a>,
+}
+
+fn info_request(info: *mut u8, state: *mut u8) -> Info {
+    Info {
+        state: state as u64,
+        ..Info::new(OWN, NAME, info.cast())
+    }
+}
+
+fn all_filled<'a>(ctl: &'a Ctl, end: &'a OwnedFd) -> Vec<Filled<'a>> {
+    let null = ptr::null_mut();
+    vec![
+        Filled {
+            what: "features",
+            ver0: FEATURES_SIZE_VER0 as usize,
+            fill: Box::new(|start| raw(ctl, FEATURES, start)),
+        },
+        Filled {
+            what: "the info of a channel",
+            ver0: INFO_SIZE,
+            fill: Box::new(move |start| raw(ctl, INFO, &mut info_request(start, null))),
+        },
+        Filled {
+            what: "the state of a pipe by name",
+            ver0: PIPE_INFO_SIZE_VER0 as usize,
+            fill: Box::new(move |start| raw(ctl, INFO, &mut info_request(null, start))),
+        },
+        Filled {
+            what: "the state of a pipe by endpoint",
+            ver0: PIPE_INFO_SIZE_VER0 as usize,
+            fill: Box::new(|start| raw(end, PIPE_INFO, start)),
+        },
+    ]
+}
+
+fn with_size(size: u32) -> Vec<u8> {
+    let mut page = vec![UNTOUCHED; PAGE];
+    page[..4].copy_from_slice(&size.to_ne_bytes());
+    page
+}
+
+fn a_filled_structure_of_up_to_a_page_is_filled_as_far_as_known(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    let end = ctl.create(NAME).context("creating a channel")?;
+    for filled in all_filled(&ctl, &end) {
+        let ver0 = filled.ver0;
+        let mut expected = with_size(ver0 as u32);
+        (filled.fill)(expected.as_mut_ptr()).context(filled.what)?;
+        ensure!(
+            expected[4..ver0].iter().all(|byte| *byte != UNTOUCHED),
+            "{} leaves bytes out: {:?}",
+            filled.what,
+            &expected[..ver0]
+        );
+        for size in [ver0, ver0 + 1, ver0 + 4, ver0 + 8, 1000, PAGE] {
+            let mut page = with_size(size as u32);
+            let what = format!("{} of {size} bytes", filled.what);
+            expect(&what, (filled.fill)(page.as_mut_ptr()), Ok(()))?;
+            expect_bytes(&what, &page, &expected)?;
+        }
+    }
+    Ok(())
+}
+
+fn a_filled_structure_of_any_other_size_is_einval(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    let end = ctl.create(NAME).context("creating a channel")?;
+    for filled in all_filled(&ctl, &end) {
+        let below = 0..filled.ver0 as u32;
+        for size in below.chain([PAGE as u32 + 1, 1 << 31, u32::MAX]) {
+            let mut page = with_size(size);
+            let what = format!("{} of {size} bytes", filled.what);
+            let result = (filled.fill)(page.as_mut_ptr());
+            expect(&what, result, Err(Errno::EINVAL))?;
+            expect_bytes(&what, &page, &with_size(size))?;
+        }
+    }
+    Ok(())
+}
+
+fn entries_of_a_list_may_be_larger_than_known(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    let _ends = [ctl.create("a")?, ctl.create("b")?];
+    let infos = [ctl.info(OWN, "a")?, ctl.info(OWN, "b")?];
+    for entry_size in [INFO_SIZE, INFO_SIZE + 8, 1000, PAGE] {
+        let mut memory = vec![UNTOUCHED; 3 * PAGE];
+        let mut expected = memory.clone();
+        for (index, info) in infos.iter().enumerate() {
+            let at = index * entry_size;
+            expected[at..at + INFO_SIZE].copy_from_slice(&bytes_of(info));
+        }
+        let mut list = List::new(OWN, memory.as_mut_ptr().cast(), 2);
+        list.entry_size = entry_size as u32;
+        let what = format!("entries of {entry_size} bytes");
+        expect(&what, raw(&ctl, LIST, &mut list), Ok(()))?;
+        expect(&what, list.count, 2)?;
+        expect_bytes(&what, &memory, &expected)?;
+    }
+    Ok(())
+}
+
+fn a_pipe_has_no_parameters(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    let mut valid = [0u8; PAGE];
+    valid[0] = 64;
+    for params in [1, valid.as_ptr() as u64, u64::MAX] {
+        let request = Open {
+            params,
+            ..Open::new(NAME, BOTH | CREATE)
+        };
+        let what = format!("an open with parameters at {params:#x}");
+        expect(&what, ctl.open(request).map(drop), Err(Errno::EINVAL))?;
+    }
+    expect_no_channel(&ctl)
+}
+
+fn info_fills_in_what_has_an_address(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    let null = ptr::null_mut();
+    let missing = raw(&ctl, INFO, &mut info_request(null, null));
+    expect("a missing channel", missing, Err(Errno::ENOENT))?;
+    let _end = ctl.create(NAME).context("creating it")?;
+    let neither = raw(&ctl, INFO, &mut info_request(null, null));
+    expect("neither address", neither, Ok(()))?;
+    let (mut info, mut state) = (ChannelInfo::EMPTY, PipeInfo::default());
+    let mut both = info_request(
+        ptr::from_mut(&mut info).cast(),
+        ptr::from_mut(&mut state).cast(),
+    );
+    expect("both addresses", raw(&ctl, INFO, &mut both), Ok(()))?;
+    expect("info", Ok(info), ctl.info(OWN, NAME))?;
+    expect("readers in both", (info.readers, state.readers), (1, 1))?;
+    expect("capacity in both", info.capacity, state.capacity)
+}
+
+/// But for what belongs to an endpoint.
+fn the_state_of_a_pipe_by_name_is_that_of_its_endpoints(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    let end = ctl.create(NAME).context("creating it")?;
+    write_all(&end, &[0; PAGE + 1])?;
+    let mut state = PipeInfo::default();
+    let start = ptr::from_mut(&mut state).cast();
+    raw(&ctl, INFO, &mut info_request(ptr::null_mut(), start)).context("the state by name")?;
+    let by_endpoint = ioctl::info(&end).context("the state by endpoint")?;
+    expect("bytes", state.bytes, PAGE as u64 + 1)?;
+    let expected = PipeInfo {
+        spin_limit_ns: 0,
+        ..by_endpoint
+    };
+    expect("the state", state, expected)
+}
+
+const CALLS: usize = 5_000;
+
+/// Runs `body` while another thread stores these sizes at `start`, one after the other, without a pause.
+fn while_the_size_changes<T>(start: *mut u8, sizes: &[u32], body: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    // SAFETY: aligned memory of the caller's, which until the end of the thread is accessed as an atomic or by the kernel.
+    let size: &AtomicU32 = unsafe { AtomicU32::from_ptr(start.cast()) };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for value in sizes {
+                    size.store(*value, Ordering::Relaxed);
+                }
+            }
+        });
+        let result = body();
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// A call that succeeded has seen a size that fits, and so filled in all that is known, and no more.
+fn a_size_that_changes_while_a_structure_is_filled_is_read_once(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    let end = ctl.create(NAME).context("creating a channel")?;
+    for filled in all_filled(&ctl, &end) {
+        let ver0 = filled.ver0;
+        let mut expected = with_size(ver0 as u32);
+        (filled.fill)(expected.as_mut_ptr()).context(filled.what)?;
+        let untouched = [UNTOUCHED; PAGE - 4];
+        let page = Mapping::new(1)?;
+        let sizes = [0, 5, ver0 as u32, ver0 as u32 + 8, PAGE as u32, u32::MAX];
+        while_the_size_changes(page.start(), &sizes, || {
+            for _ in 0..CALLS {
+                let rest = page.start().wrapping_add(4);
+                // SAFETY: within our own mapping; the other thread uses the first four bytes only.
+                unsafe { rest.write_bytes(UNTOUCHED, PAGE - 4) };
+                let result = (filled.fill)(page.start());
+                // SAFETY: as above, and the call has ended.
+                let seen = unsafe { std::slice::from_raw_parts(rest, PAGE - 4) };
+                let expected = match result {
+                    Ok(()) => &expected[4..],
+                    Err(Errno::EINVAL) => &untouched,
+                    Err(error) => return Err(error).context(filled.what),
+                };
+                // The comparison that says where they differ is slow.
+                if seen != expected {
+                    expect_bytes(filled.what, seen, expected)?;
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// The last field makes the open fail unless a shorter size is applied than was checked, and nothing is behind the
+/// structure that could be read.
+fn a_size_that_changes_while_a_structure_is_read_is_read_once(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    let request = Open {
+        params: 8,
+        ..Open::new(NAME, BOTH | CREATE)
+    };
+    let mut edge = EdgeBuffer::new(OPEN_SIZE_VER0 as usize)?;
+    edge.fill_from(&bytes_of(&request));
+    let start = edge.start();
+    let open = || match raw_with_result(&ctl, OPEN, start) {
+        Ok(fd) => close(fd).map(|()| None),
+        Err(error) => Ok(Some(error)),
+    };
+    let sizes = [0, OPEN_SIZE_VER0 - 8, OPEN_SIZE_VER0];
+    while_the_size_changes(start, &sizes, || -> Result<()> {
+        for _ in 0..CALLS {
+            let refused = open().context("closing what was opened")?;
+            expect("an open with parameters", refused, Some(Errno::EINVAL))?;
+        }
+        Ok(())
+    })?;
+    let sizes = [0, OPEN_SIZE_VER0, PAGE as u32, PAGE as u32 + 1, u32::MAX];
+    while_the_size_changes(start, &sizes, || -> Result<()> {
+        for _ in 0..CALLS {
+            let refused = open().context("closing what was opened")?;
+            let known = matches!(refused, Some(Errno::EINVAL | Errno::EFAULT));
+            expect(&format!("{refused:?} is a refusal"), known, true)?;
+        }
+        Ok(())
+    })?;
+    expect_no_channel(&ctl)
+}
