@@ -4,7 +4,6 @@
 #include <linux/err.h>
 #include <linux/memcontrol.h>
 #include <linux/module.h>
-#include <linux/mutex.h>
 #include <linux/nsproxy.h>
 #include <linux/sched.h>
 #include <linux/sched/mm.h>
@@ -141,7 +140,7 @@ static void put_persistent(struct sluice_channel *channel)
 int sluice_channel_init(struct sluice_channel *channel,
 			const struct sluice_channel_request *request, u64 bytes)
 {
-	channel->charge = sluice_quota_charge(request->access.scope, bytes);
+	channel->charge = sluice_quota_prepare(request->access.scope, bytes);
 	if (IS_ERR(channel->charge))
 		return PTR_ERR(channel->charge);
 	channel->kind = request->kind;
@@ -248,16 +247,30 @@ static struct sluice_channel *find(struct sluice_scope *scope, const struct slui
 	return channel;
 }
 
-/* Under the scope's create_mutex, of a key that no channel has. */
-static void add(struct sluice_channel *new, bool persistent)
+/*
+ * Gives @new its name, unless another was faster: then that one, with a reference; or an error of
+ * the limits. It counts in the limits and gets its name in one step, so that nobody is refused for
+ * a channel that cannot be found yet.
+ */
+static struct sluice_channel *add(struct sluice_channel *new, bool persistent)
 {
 	struct sluice_scope *scope = new->scope;
+	struct sluice_channel *channel;
+	int err = 0;
 
 	spin_lock(&scope->lock);
-	find_or_insert(scope, &new->key, new);
-	if (persistent)
-		begin_persistence(new);
+	channel = find_or_insert(scope, &new->key, NULL);
+	if (channel)
+		refcount_inc(&channel->refs);
+	else
+		err = sluice_quota_commit(new->charge);
+	if (!channel && !err) {
+		channel = find_or_insert(scope, &new->key, new);
+		if (persistent)
+			begin_persistence(new);
+	}
 	spin_unlock(&scope->lock);
+	return channel ?: ERR_PTR(err);
 }
 
 /*
@@ -327,38 +340,25 @@ static struct sluice_channel *attach(struct sluice_channel *channel,
 	return persist ? check_online(channel) : channel;
 }
 
-/* Under the scope's create_mutex. */
 static struct sluice_channel *create(const struct sluice_channel_request *request, bool *created)
 {
-	struct sluice_channel *channel = find(request->access.scope, &request->key);
-
-	if (channel)
-		return attach(channel, request);
-	channel = request->kind->create(request);
-	if (!IS_ERR(channel)) {
-		add(channel, request->flags & SLUICE_OPEN_PERSIST);
-		*created = true;
-	}
-	return channel;
-}
-
-/*
- * One after the other in a scope: a channel counts in the limits before it has its name. Without
- * the mutex, another caller could meet the limit that it reached, and not find the channel.
- */
-static struct sluice_channel *create_exclusively(const struct sluice_channel_request *request,
-						 bool *created)
-{
-	struct sluice_scope *scope = request->access.scope;
-	struct sluice_channel *channel;
+	bool persistent = request->flags & SLUICE_OPEN_PERSIST;
+	struct sluice_channel *channel, *new;
 
 	if (!request->access.may_create)
 		return ERR_PTR(-EACCES);
-	if (mutex_lock_interruptible(&scope->create_mutex))
-		return ERR_PTR(-ERESTARTSYS);
-	channel = create(request, created);
-	mutex_unlock(&scope->create_mutex);
-	return *created && request->flags & SLUICE_OPEN_PERSIST ? check_online(channel) : channel;
+	new = request->kind->create(request);
+	if (IS_ERR(new))
+		return new;
+	channel = add(new, persistent);
+	if (channel != new)
+		channel_free(new);
+	if (IS_ERR(channel))
+		return channel;
+	if (channel != new)
+		return attach(channel, request);
+	*created = true;
+	return persistent ? check_online(channel) : channel;
 }
 
 static struct sluice_channel *find_or_create(const struct sluice_channel_request *request,
@@ -369,7 +369,7 @@ static struct sluice_channel *find_or_create(const struct sluice_channel_request
 	if (channel)
 		return attach(channel, request);
 	if (request->flags & SLUICE_OPEN_CREATE)
-		return create_exclusively(request, created);
+		return create(request, created);
 	return ERR_PTR(may_lookup(&request->access) ? -ENOENT : -EACCES);
 }
 

@@ -77,8 +77,9 @@ struct sluice_channel_request {
 };
 
 /*
- * For a kind's create(): takes a reference to the scope and charges one channel of @bytes. 0, or an
- * error of sluice_quota_charge(). A create() that fails later undoes it with _exit().
+ * For a kind's create(): takes a reference to the scope and prepares the charge of one channel of
+ * @bytes, which counts when the channel gets its name. 0 or -ENOMEM. A create() that fails later
+ * undoes it with _exit().
  */
 int sluice_channel_init(struct sluice_channel *channel,
 			const struct sluice_channel_request *request, u64 bytes);

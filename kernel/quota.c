@@ -269,7 +269,7 @@ static void charge_free(struct sluice_quota_charge *charge)
 	kfree(charge);
 }
 
-struct sluice_quota_charge *sluice_quota_charge(struct sluice_scope *scope, u64 bytes)
+struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64 bytes)
 {
 	struct cgroup *root = current->nsproxy->cgroup_ns->root_cset->dfl_cgrp;
 	struct sluice_quota_charge *charge;
@@ -281,16 +281,25 @@ struct sluice_quota_charge *sluice_quota_charge(struct sluice_scope *scope, u64 
 	charge->scope = scope;
 	charge->end = end_of(scope, root);
 	charge->bytes = bytes;
-	err = add_users(charge, root) ?: try_charge_all(charge, 1, bytes);
+	err = add_users(charge, root);
 	if (!err)
 		return charge;
 	charge_free(charge);
 	return ERR_PTR(err);
 }
 
+int sluice_quota_commit(struct sluice_quota_charge *charge)
+{
+	int err = try_charge_all(charge, 1, charge->bytes);
+
+	charge->committed = !err;
+	return err;
+}
+
 void sluice_quota_uncharge(struct sluice_quota_charge *charge)
 {
-	uncharge_all(charge, 1, charge->bytes);
+	if (charge->committed)
+		uncharge_all(charge, 1, charge->bytes);
 	charge_free(charge);
 }
 

@@ -42,20 +42,24 @@ struct sluice_quota_usage {
 	atomic64_t bytes;
 };
 
-/* What a channel was charged. The scope must outlive it. */
+/* What a channel is charged. The scope must outlive it. */
 struct sluice_quota_charge {
 	struct sluice_scope *scope;
 	struct sluice_scope *end;	/* the lowest ancestor that is not charged, or NULL */
 	u64 bytes;
+	bool committed;
 	unsigned int user_count;
 	struct sluice_quota_user *users[];
 };
 
-/* Charges one channel; -ENOSPC when a scope is full, -EDQUOT when a user is, -ENOMEM. */
-struct sluice_quota_charge *sluice_quota_charge(struct sluice_scope *scope, u64 bytes);
+/* A charge of one channel to the caller, which counts nothing yet; or -ENOMEM. */
+struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64 bytes);
+/* Counts it. Does not sleep. 0, -ENOSPC when a scope is full, -EDQUOT when a user is. */
+int sluice_quota_commit(struct sluice_quota_charge *charge);
+/* Ends the charge, committed or not, and frees it. */
 void sluice_quota_uncharge(struct sluice_quota_charge *charge);
 
-/* Makes it @bytes. The caller serialises changes of one charge. 0, -ENOSPC, -EDQUOT. */
+/* Makes a committed charge @bytes. The caller serialises changes of one charge. 0, -ENOSPC, -EDQUOT. */
 int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes);
 
 void sluice_quota_init(void);

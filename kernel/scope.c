@@ -279,7 +279,6 @@ static void scope_construct(void *memory)
 {
 	struct sluice_scope *scope = memory;
 
-	mutex_init(&scope->create_mutex);
 	spin_lock_init(&scope->lock);
 }
 

@@ -14,7 +14,6 @@
 
 #include <linux/list.h>
 #include <linux/llist.h>
-#include <linux/mutex.h>
 #include <linux/rbtree.h>
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
@@ -31,7 +30,6 @@ struct sluice_scope {
 	struct rb_node node;		/* in the table, under its lock */
 	struct llist_node release;	/* once the cgroup is removed, see cgroup_release.h */
 
-	struct mutex create_mutex;	/* held while a channel is created, before the lock */
 	spinlock_t lock;		/* protects what follows */
 	struct rb_root channels;	/* by kind and name; they hold us, we do not hold them */
 	struct list_head persistent;	/* of them, those that need no endpoint */

@@ -29,7 +29,7 @@ topic!(
 
 /// One for all scopes: taken to open, and never to move data.
 const FOR_ALL: [&str; 2] = ["table_lock", "users_lock"];
-const OF_A_SCOPE: [&str; 2] = ["&scope->create_mutex", "&scope->lock"];
+const OF_A_SCOPE: [&str; 1] = ["&scope->lock"];
 const OF_A_PIPE: [&str; 6] = [
     "&pipe->lock",
     "&pipe->read_mutex",
