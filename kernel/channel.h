@@ -4,11 +4,12 @@
  * kind is the one without a name. The kind embeds this structure in its own (kind.h).
  *
  * Life: the first open that asks for it creates a channel, every endpoint holds one reference, as
- * does a look at it, and the last put takes the name out of the scope and frees the channel. A persistent one holds one
- * reference more, and the module, until it is unlinked or its cgroup is removed. Unlinking removes
- * the name, not the endpoints: they stay connected, and the name is free for another channel. An
- * open that fails after it created a channel takes it away again. The channel holds its scope; the
- * scope's tree points back without a reference.
+ * does a look at it, and the last put takes the name out of the scope and frees the channel. A
+ * persistent one holds one reference more, and the module, until it is unlinked or its cgroup is
+ * removed. Unlinking removes the name, not the endpoints: they stay connected, and the name is free
+ * for another channel. An open that fails after it created a channel takes it away again, unless
+ * another has it open or has made it persistent. The channel holds its scope; the scope's tree
+ * points back without a reference.
  *
  * Rights: to look up a name, a caller must be inside the scope. To open a channel, the mode must
  * allow it, which is read as a file's; the creator gets the endpoint that it asked for in any case.
@@ -55,7 +56,7 @@ struct sluice_channel {
 	kgid_t gid;
 	refcount_t refs;		/* (+) */
 	unsigned int opens;		/* endpoints, and opens that wait (+) */
-	bool adopted;			/* another open than the creator's asked for persistence (+) */
+	bool adopted;			/* made persistent by another open than the creator's (+) */
 	struct list_head persistence;	/* in the scope's list, while it is persistent (+) */
 	/* (+) under the scope's lock */
 

@@ -4,14 +4,9 @@
 
 #include "kind.h"
 
-/* SLUICE_KINDS comes from Kbuild: SLUICE_KIND(name) for each kind. */
-#define SLUICE_KIND(name) extern const struct sluice_kind sluice_##name##_kind;
-SLUICE_KINDS
-#undef SLUICE_KIND
-
-#define SLUICE_KIND(name) &sluice_##name##_kind,
-static const struct sluice_kind *const kinds[] = { SLUICE_KINDS };
-#undef SLUICE_KIND
+/* Both lists come from Kbuild: the names of the tables, and their addresses. */
+extern const struct sluice_kind SLUICE_KIND_TABLES;
+static const struct sluice_kind *const kinds[] = { SLUICE_KIND_ADDRESSES };
 
 const struct sluice_kind *sluice_kind_find(u32 number)
 {

@@ -11,9 +11,9 @@
 #ifndef SLUICE_KIND_H
 #define SLUICE_KIND_H
 
+#include <linux/fs.h>
 #include <linux/types.h>
 
-struct file_operations;
 struct sluice_channel;
 struct sluice_channel_info;
 struct sluice_channel_request;

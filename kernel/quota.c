@@ -41,7 +41,7 @@ MODULE_PARM_DESC(user_max_bytes,
 struct sluice_quota_user {
 	struct rb_node node;
 	kuid_t uid;
-	u64 root;		/* id of the cgroup that is the root of the user's cgroup namespace */
+	u64 root;		/* id of the root cgroup of the user's cgroup namespace */
 	refcount_t refs;	/* charges; the last put is under users_lock */
 	struct sluice_quota_usage usage;
 };
