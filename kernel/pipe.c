@@ -128,6 +128,20 @@ int sluice_pipe_epipe(bool signal)
 	return -EPIPE;
 }
 
+/*
+ * Whether a write should try to take room now. While others sleep for room, one that could wait for
+ * it too does not take the last PIPE_BUF bytes: short writes, for which there nearly always is
+ * room, would otherwise keep longer ones out for ever. So a writer passes a sleeping one only until
+ * the pipe is full, and is behind it then.
+ */
+static bool may_fill(struct sluice_pipe *pipe, size_t whole, bool nonblocking)
+{
+	if (sluice_pipe_maybe_writable(pipe, PIPE_BUF))
+		return true;
+	return sluice_pipe_maybe_writable(pipe, whole) &&
+	       (nonblocking || !sluice_wait_has_sleepers(&pipe->writable));
+}
+
 static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 {
 	struct sluice_pipe_endpoint *end = sluice_pipe_endpoint(iocb->ki_filp);
@@ -135,29 +149,26 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	size_t count = iov_iter_count(from);
 	size_t whole = count <= PIPE_BUF ? count : 1;	/* the least that goes in at once */
 	ssize_t written = 0, ret = 0;
-	bool waited = false;
+	bool nonblocking = is_nonblocking(iocb), waited = false;
 
 	while (iov_iter_count(from)) {
-		size_t wanted = min_t(size_t, iov_iter_count(from), PIPE_BUF);
-
 		if (!READ_ONCE(pipe->readers)) {
 			ret = sluice_pipe_epipe(!(iocb->ki_flags & IOCB_NOSIGNAL));
 			break;
 		}
-		if (sluice_pipe_maybe_writable(pipe, whole)) {
+		if (may_fill(pipe, whole, nonblocking)) {
 			ret = write_some(pipe, iocb, from, whole);
 			if (ret < 0)
 				break;
 			written += ret;
 			continue;
 		}
-		if (is_nonblocking(iocb)) {
+		if (nonblocking) {
 			ret = -EAGAIN;
 			break;
 		}
 		ret = sluice_wait_until(pipe->writable,
-					sluice_pipe_room(pipe) >= wanted ||
-					!READ_ONCE(pipe->readers),
+					sluice_pipe_is_writable(pipe) || !READ_ONCE(pipe->readers),
 					&end->spin);
 		if (ret)
 			break;
@@ -176,14 +187,9 @@ static __poll_t pipe_poll(struct file *file, poll_table *wait)
 	__poll_t events = 0;
 
 	if (file->f_mode & FMODE_READ)
-		poll_wait(file, &pipe->readable, wait);
+		sluice_wait_poll(file, &pipe->readable, wait);
 	if (file->f_mode & FMODE_WRITE)
-		poll_wait(file, &pipe->writable, wait);
-	/*
-	 * Queue first, then look: the other half of wq_has_sleeper(), which poll_wait() has only
-	 * lately.
-	 */
-	smp_mb();
+		sluice_wait_poll(file, &pipe->writable, wait);
 
 	if (file->f_mode & FMODE_READ) {
 		if (sluice_pipe_is_readable(pipe))
@@ -370,8 +376,8 @@ static void pipe_fill_state(const struct sluice_channel *channel, void *state)
 
 /*
  * Counts an endpoint out. When that leaves one side alone, all of it have to look: readers find the
- * end of the file, writers a broken pipe. Otherwise nobody is woken, for a sleeper that wakes for
- * nothing loses its place in the queue.
+ * end of the file, writers a broken pipe. Otherwise nobody is woken, since no sleeper's condition
+ * changed.
  */
 static void leave(struct sluice_pipe *pipe, u32 flags)
 {
@@ -387,8 +393,8 @@ static void leave(struct sluice_pipe *pipe, u32 flags)
 	if (!alone)
 		return;
 
-	sluice_wait_wake_all(&pipe->readable);
-	sluice_wait_wake_all(&pipe->writable);
+	sluice_wait_wake_all(&pipe->readable, 0);
+	sluice_wait_wake_all(&pipe->writable, 0);
 	kill_fasync(&pipe->readers_async, SIGIO, POLL_IN);
 	kill_fasync(&pipe->writers_async, SIGIO, POLL_OUT);
 }
@@ -423,11 +429,11 @@ static int join(struct sluice_pipe_endpoint *end, u32 flags)
 	opens_before = *opens;
 	end->writer_opens_before = pipe->writer_opens - !(alone && nonblock);
 	spin_unlock(&pipe->lock);
-	sluice_wait_wake_all(&pipe->open_wait);
+	sluice_wait_wake_all(&pipe->open_wait, 0);
 
 	if (!alone || nonblock)
 		return 0;
-	if (wait_event_interruptible(pipe->open_wait, READ_ONCE(*opens) != opens_before)) {
+	if (sluice_wait_until_shared(pipe->open_wait, READ_ONCE(*opens) != opens_before, NULL)) {
 		leave(pipe, flags);
 		return -ERESTARTSYS;
 	}
@@ -470,9 +476,7 @@ static void pipe_construct(void *memory)
 	spin_lock_init(&pipe->lock);
 	mutex_init(&pipe->read_mutex);
 	mutex_init(&pipe->write_mutex);
-	init_waitqueue_head(&pipe->open_wait);
-	init_waitqueue_head(&pipe->readable);
-	init_waitqueue_head(&pipe->writable);
+	sluice_wait_queue_init(&pipe->open_wait);
 }
 
 static int pipe_init(void)

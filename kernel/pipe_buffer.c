@@ -30,12 +30,12 @@ static void publish_head(struct sluice_pipe *pipe, unsigned long head)
 /*
  * Who sleeps for room is told when there is PIPE_BUF of it, which serves any short write, as with
  * pipe(2), which frees whole pages. How much there is only `head` tells, a line of the writers',
- * which is left alone while nobody sleeps.
+ * which is left alone while nobody is to be woken.
  */
 static void publish_tail(struct sluice_pipe *pipe, unsigned long tail)
 {
 	smp_store_release(&pipe->tail, tail);	/* (B) */
-	if (!wq_has_sleeper(&pipe->writable) && !READ_ONCE(pipe->writers_async))
+	if (!sluice_wait_wakes_one(&pipe->writable) && !READ_ONCE(pipe->writers_async))
 		return;
 	if (!sluice_pipe_is_writable(pipe))
 		return;
@@ -397,6 +397,8 @@ int sluice_pipe_buffer_init(struct sluice_pipe *pipe, unsigned long slot_count)
 	if (!pipe->slots)
 		return -ENOMEM;
 	pipe->slot_count = slot_count;
+	sluice_wait_queue_init(&pipe->readable);
+	sluice_wait_queue_init(&pipe->writable);
 	pipe->head = 0;
 	pipe->cached_head = 0;
 	pipe->tail = 0;

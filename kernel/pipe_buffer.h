@@ -67,9 +67,9 @@
 #include <linux/mutex.h>
 #include <linux/spinlock.h>
 #include <linux/uio.h>
-#include <linux/wait.h>
 
 #include "channel.h"
+#include "wait.h"
 
 struct fasync_struct;
 
@@ -90,7 +90,7 @@ struct sluice_pipe {
 	spinlock_t lock;		/* protects the four counts; they are read without it */
 	unsigned int readers, writers;	/* endpoints now */
 	unsigned int reader_opens, writer_opens; /* ever; an open waits for one to move */
-	wait_queue_head_t open_wait;	/* opens that wait for their other side */
+	struct sluice_wait_queue open_wait;	/* opens that wait for their other side */
 	struct fasync_struct *readers_async, *writers_async;
 
 	struct mutex read_mutex ____cacheline_aligned_in_smp;
@@ -103,10 +103,10 @@ struct sluice_pipe {
 	u64 pages_spliced_in;		/* under write_mutex */
 
 	unsigned long head ____cacheline_aligned_in_smp;
-	wait_queue_head_t readable;
+	struct sluice_wait_queue readable;
 
 	unsigned long tail ____cacheline_aligned_in_smp;
-	wait_queue_head_t writable;
+	struct sluice_wait_queue writable;
 };
 
 static inline unsigned long sluice_pipe_capacity(const struct sluice_pipe *pipe)

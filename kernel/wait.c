@@ -37,12 +37,41 @@ u32 sluice_spin_set_limit(struct sluice_spin *spin, u64 limit_ns)
 	return limit;
 }
 
-void sluice_wait_begin(struct sluice_wait *wait, struct sluice_spin *spin)
+void __sluice_wait_queue_init(struct sluice_wait_queue *queue, const char *name,
+			      struct lock_class_key *key)
 {
-	init_wait_entry(&wait->entry, WQ_FLAG_EXCLUSIVE);
+	__init_waitqueue_head(&queue->head, name, key);
+	queue->sleepers = 0;
+	queue->woken = false;
+	queue->shared = false;
+}
+
+/*
+ * Unlike autoremove_wake_function() this leaves the waiter in its place. Called with the queue's
+ * lock held.
+ */
+static int wake_exclusive(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
+{
+	struct sluice_wait *wait = container_of(entry, struct sluice_wait, entry);
+
+	if (!default_wake_function(entry, mode, flags, key))
+		return 0;
+	WRITE_ONCE(wait->queue->woken, true);	/* (W) */
+	return 1;
+}
+
+void sluice_wait_begin(struct sluice_wait *wait, struct sluice_wait_queue *queue,
+		       struct sluice_spin *spin, unsigned int flags)
+{
+	init_wait_entry(&wait->entry, flags);
+	wait->entry.func = flags & WQ_FLAG_EXCLUSIVE ? wake_exclusive : default_wake_function;
+	wait->queue = queue;
 	wait->spin = spin;
-	wait->queued = false;
-	wait->spinning = READ_ONCE(spin->limit_ns) && single_task_running();
+	wait->slept = false;
+	wait->prepared = false;
+	wait->interrupted = 0;
+	wait->spinning = spin && READ_ONCE(spin->limit_ns) && single_task_running() &&
+			 !sluice_wait_has_sleepers(queue);
 	if (!wait->spinning) {
 		wait->began = 0;
 		return;
@@ -54,30 +83,78 @@ void sluice_wait_begin(struct sluice_wait *wait, struct sluice_spin *spin)
 
 static bool spin_goes_on(struct sluice_wait *wait)
 {
-	if (need_resched() || !single_task_running())
+	if (need_resched() || !single_task_running() || sluice_wait_has_sleepers(wait->queue))
 		return false;
 	if (wait->iterations++ % ITERATIONS_PER_CLOCK_READ)
 		return true;
 	return !signal_pending(current) && local_clock() < wait->deadline;
 }
 
-int sluice_wait_iterate(struct sluice_wait *wait, struct wait_queue_head *queue)
+/* With the queue's lock held. One that was woken for nothing keeps its place. */
+static void join_queue(struct sluice_wait *wait)
+{
+	struct sluice_wait_queue *queue = wait->queue;
+
+	if (!list_empty(&wait->entry.entry))
+		return;
+	if (wait->entry.flags & WQ_FLAG_EXCLUSIVE) {
+		__add_wait_queue_entry_tail(&queue->head, &wait->entry);
+		WRITE_ONCE(queue->sleepers, queue->sleepers + 1);
+	} else {
+		WRITE_ONCE(queue->shared, true);
+		__add_wait_queue(&queue->head, &wait->entry);
+	}
+}
+
+/* With the queue's lock held. */
+static void leave_queue(struct sluice_wait *wait)
+{
+	struct sluice_wait_queue *queue = wait->queue;
+
+	if (list_empty(&wait->entry.entry))
+		return;
+	list_del_init(&wait->entry.entry);
+	if (wait->entry.flags & WQ_FLAG_EXCLUSIVE)
+		WRITE_ONCE(queue->sleepers, queue->sleepers - 1);
+}
+
+/* Into the queue, or out of it when a signal came. Either way the condition is looked at next. */
+static void prepare(struct sluice_wait *wait)
+{
+	struct sluice_wait_queue *queue = wait->queue;
+	unsigned long flags;
+
+	spin_lock_irqsave(&queue->head.lock, flags);
+	WRITE_ONCE(queue->woken, false);	/* (W) */
+	if (signal_pending(current)) {
+		leave_queue(wait);
+		wait->interrupted = -ERESTARTSYS;
+	} else {
+		join_queue(wait);
+		__set_current_state(TASK_INTERRUPTIBLE);
+	}
+	spin_unlock_irqrestore(&queue->head.lock, flags);
+	smp_mb();	/* (W); pairs with wq_has_sleeper() */
+	wait->slept = true;
+	wait->prepared = true;
+}
+
+int sluice_wait_iterate(struct sluice_wait *wait)
 {
 	if (wait->spinning) {
 		wait->spinning = spin_goes_on(wait);
 		cpu_relax();
 		return 0;
 	}
-	if (!wait->queued) {
-		wait->interrupted = prepare_to_wait_event(queue, &wait->entry, TASK_INTERRUPTIBLE);
-		wait->queued = true;
-		return 0;
-	}
 	if (wait->interrupted)
 		return wait->interrupted;
+	if (!wait->prepared) {
+		prepare(wait);
+		return 0;
+	}
 	schedule();
-	/* Who was woken finds its event, and need not queue up for a last look. */
-	wait->queued = false;
+	/* Most that were woken find their event, and need not prepare for another sleep. */
+	wait->prepared = false;
 	return 0;
 }
 
@@ -94,25 +171,50 @@ static void adapt_window(struct sluice_spin *spin, u64 waited)
 	WRITE_ONCE(spin->window_ns, window);
 }
 
-void sluice_wait_end(struct sluice_wait *wait, struct wait_queue_head *queue)
+void sluice_wait_end(struct sluice_wait *wait)
 {
-	finish_wait(queue, &wait->entry);
+	struct sluice_wait_queue *queue = wait->queue;
+	unsigned long flags;
+
 	if (wait->began)
 		adapt_window(wait->spin, local_clock() - wait->began);
+	if (!wait->slept)
+		return;
+	__set_current_state(TASK_RUNNING);
+	spin_lock_irqsave(&queue->head.lock, flags);
+	leave_queue(wait);
+	WRITE_ONCE(queue->woken, false);	/* (W) */
+	spin_unlock_irqrestore(&queue->head.lock, flags);
+	smp_mb();	/* (W) */
+}
+
+void sluice_wait_poll(struct file *file, struct sluice_wait_queue *queue, poll_table *table)
+{
+	if (!poll_does_not_wait(table) && !READ_ONCE(queue->shared))
+		WRITE_ONCE(queue->shared, true);
+	poll_wait(file, &queue->head, table);
+	smp_mb();	/* pairs with wq_has_sleeper(); poll_wait() has one only lately */
+}
+
+bool sluice_wait_wakes_one(struct sluice_wait_queue *queue)
+{
+	return wq_has_sleeper(&queue->head) &&
+	       (!READ_ONCE(queue->woken) || READ_ONCE(queue->shared));	/* (W) */
 }
 
 /*
  * The wake-up is "sync": the waker is likely to sleep soon, so the scheduler need not preempt it
  * nor look far for a CPU.
  */
-void sluice_wait_wake_one(struct wait_queue_head *queue, __poll_t events)
+void sluice_wait_wake_one(struct sluice_wait_queue *queue, __poll_t events)
 {
-	if (wq_has_sleeper(queue))
-		wake_up_interruptible_sync_poll(queue, events);
+	if (sluice_wait_wakes_one(queue))
+		wake_up_interruptible_sync_poll(&queue->head, events);
 }
 
-void sluice_wait_wake_all(struct wait_queue_head *queue)
+void sluice_wait_wake_all(struct sluice_wait_queue *queue, __poll_t events)
 {
-	if (wq_has_sleeper(queue))
-		wake_up_interruptible_all(queue);
+	if (wq_has_sleeper(&queue->head))
+		__wake_up(&queue->head, TASK_INTERRUPTIBLE, 0,
+			  events ? poll_to_key(events) : NULL);
 }

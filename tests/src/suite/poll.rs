@@ -16,6 +16,7 @@ use crate::support::check::expect;
 use crate::support::child::{Child, spawn};
 use crate::support::poll::{self, epoll_event, epoll_on};
 use crate::support::proc::Call;
+use crate::support::sched::{stay_on_first_cpu, take_first_cpu};
 
 topic!(
     "poll",
@@ -49,6 +50,7 @@ topic!(
         data_wakes_a_select,
         level_triggered_epoll_tells_until_the_data_is_gone,
         edge_triggered_epoll_tells_once_of_each_write,
+        edge_triggered_epoll_tells_of_each_write_while_a_woken_reader_has_not_run,
         edge_triggered_epoll_tells_a_writer_of_new_room,
         epoll_tells_of_the_hang_up,
         a_poll_wakes_every_waiter,
@@ -362,6 +364,38 @@ fn edge_triggered_epoll_tells_once_of_each_write(context: &Context) -> Result<()
             false,
         )?;
     }
+    Ok(())
+}
+
+fn edge_triggered_epoll_tells_of_each_write_while_a_woken_reader_has_not_run(
+    context: &Context,
+) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let reader = spawn("a reader", || {
+        stay_on_first_cpu()?;
+        let fd = context.channel.open_both_ways()?;
+        read_all(&fd, 1)
+    })?;
+    reader.wait_asleep_in(Call::Read)?;
+    let watcher = spawn("a writer that watches", || {
+        let fd = context.channel.open_both_ways()?;
+        let epoll = epoll_on(&fd, EpollFlags::EPOLLIN | EDGE)?;
+        take_first_cpu()?;
+        let told = || Ok(epoll_event(&epoll, EpollTimeout::ZERO)?.is_some());
+        (0..3)
+            .map(|_| {
+                write_all(&fd, b"x")?;
+                told()
+            })
+            .collect::<Result<Vec<bool>>>()
+    })?;
+    expect(
+        "whether each write was told of",
+        watcher.finish()?,
+        vec![true; 3],
+    )?;
+    reader.finish()?;
+    drop(both);
     Ok(())
 }
 

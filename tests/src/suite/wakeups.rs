@@ -15,6 +15,7 @@ use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn};
 use crate::support::poll;
 use crate::support::proc::{self, Call};
+use crate::support::sched::{stay_on_first_cpu, take_first_cpu};
 use crate::support::time::{eventually, settle};
 
 topic!(
@@ -29,8 +30,13 @@ topic!(
         one_large_read_releases_many_writers,
         the_last_readers_leaving_wakes_every_writer,
         a_killed_sleeper_does_not_swallow_the_wake_up,
+        a_burst_of_writes_wakes_one_reader,
+        a_burst_of_reads_wakes_one_writer,
     ],
-    pipe_only: [],
+    pipe_only: [
+        a_short_write_does_not_pass_a_sleeping_longer_one,
+        a_reader_woken_for_nothing_keeps_its_place,
+    ],
 );
 
 const CROWD: usize = 6;
@@ -232,6 +238,127 @@ fn a_killed_sleeper_does_not_swallow_the_wake_up(context: &Context) -> Result<()
         )?;
         expect_bytes("what the second reader got", &second.finish()?, b"x")?;
         while read_some(&both, CAPACITY).is_ok() {}
+    }
+    Ok(())
+}
+
+/// Readers, each asleep before the next one comes, that cannot run while another has the first processor.
+fn readers_on_first_cpu(context: &Context, most: usize) -> Result<Vec<Child<Vec<u8>>>> {
+    (0..CROWD)
+        .map(|index| {
+            let child = spawn(&format!("reader {index}"), || {
+                stay_on_first_cpu()?;
+                let fd = context.channel.open_both_ways()?;
+                read_some(&fd, most).context("read")
+            })?;
+            child.wait_asleep_in(Call::Read)?;
+            Ok(child)
+        })
+        .collect()
+}
+
+/// The woken reader has not run by the time of the later writes, and takes what they wrote, too.
+fn a_burst_of_writes_wakes_one_reader(context: &Context) -> Result<()> {
+    let _both = context.channel.open_both_ways()?;
+    let mut readers = readers_on_first_cpu(context, CAPACITY)?;
+    let sleeps = counted_sleeps(&readers)?;
+    let writer = spawn("a writer", || {
+        let fd = context.channel.open_both_ways()?;
+        take_first_cpu()?;
+        [b"a", b"b", b"c", b"d"]
+            .iter()
+            .try_for_each(|byte| write_all(&fd, *byte))
+    })?;
+    writer.finish()?;
+    expect_bytes(
+        "what the first reader got",
+        &readers.remove(0).finish()?,
+        b"abcd",
+    )?;
+    expect_undisturbed(&readers, &sleeps[1..], Call::Read)
+}
+
+/// The woken writer has not run by the time of the later reads, and fills all the room that they made.
+fn a_burst_of_reads_wakes_one_writer(context: &Context) -> Result<()> {
+    const PAGES: usize = 4;
+    let (_reader, writer) = context.channel.open_ends_now()?;
+    fill(&writer, b'.')?;
+    let mut writers = (0..CROWD)
+        .map(|index| {
+            let child = spawn(&format!("writer {index}"), || {
+                stay_on_first_cpu()?;
+                let fd = context.channel.open_writer()?;
+                write(&fd, &[index as u8; PAGES * PIPE_BUF]).context("write")
+            })?;
+            child.wait_asleep_in(Call::Write)?;
+            Ok(child)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let sleeps = counted_sleeps(&writers)?;
+    let reader = spawn("a reader", || {
+        let fd = context.channel.open_reader()?;
+        take_first_cpu()?;
+        (0..PAGES).try_for_each(|_| read_all(&fd, PIPE_BUF).map(drop))
+    })?;
+    reader.finish()?;
+    expect(
+        "result of the first write",
+        writers.remove(0).finish()?,
+        PAGES * PIPE_BUF,
+    )?;
+    expect_undisturbed(&writers, &sleeps[1..], Call::Write)
+}
+
+/// There would be room for it. If short writes took that, a longer one could wait for ever. A FIFO wakes the longer one as
+/// soon as anything is read, finds no free page for it, and puts it behind the short one.
+fn a_short_write_does_not_pass_a_sleeping_longer_one(context: &Context) -> Result<()> {
+    const SHORT: usize = 64;
+    let (reader, writer) = context.channel.open_ends_now()?;
+    fill(&writer, b'.')?;
+    let single_write = |len: usize, byte: u8| {
+        let child = spawn("a writer", || {
+            let fd = context.channel.open_writer()?;
+            write(&fd, &vec![byte; len]).context("write")
+        })?;
+        child.wait_asleep_in(Call::Write)?;
+        Ok::<_, anyhow::Error>(child)
+    };
+    let long = single_write(PIPE_BUF, b'l')?;
+    read_all(&reader, PIPE_BUF / 2)?;
+    let short = single_write(SHORT, b's')?;
+    read_all(&reader, PIPE_BUF / 2)?;
+    expect("result of the long write", long.finish()?, PIPE_BUF)?;
+    read_all(&reader, PIPE_BUF)?;
+    expect("result of the short write", short.finish()?, SHORT)?;
+    read_all(&reader, CAPACITY - 2 * PIPE_BUF)?;
+    let expected = [vec![b'l'; PIPE_BUF], vec![b's'; SHORT]].concat();
+    expect_bytes(
+        "what they wrote",
+        &read_all(&reader, PIPE_BUF + SHORT)?,
+        &expected,
+    )
+}
+
+/// Someone else took the byte that it was woken for. pipe(2) sends it to the end of the queue.
+fn a_reader_woken_for_nothing_keeps_its_place(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    let mut readers = readers_on_first_cpu(context, 1)?;
+    let thief = spawn("a reader that is faster", || {
+        let fd = context.channel.open_both_ways()?;
+        take_first_cpu()?;
+        write_all(&fd, b"x")?;
+        read_some(&fd, 1).context("read")
+    })?;
+    expect_bytes("what the faster one got", &thief.finish()?, b"x")?;
+    settle();
+    readers[0].wait_asleep_in(Call::Read)?;
+    for (index, byte) in [b"0", b"1"].into_iter().enumerate() {
+        write_all(&both, byte)?;
+        expect_bytes(
+            &format!("what reader {index} got"),
+            &readers.remove(0).finish()?,
+            byte,
+        )?;
     }
     Ok(())
 }

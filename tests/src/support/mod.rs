@@ -22,6 +22,7 @@ pub mod poll;
 pub mod proc;
 pub mod random;
 pub mod requests;
+pub mod sched;
 pub mod shared;
 pub mod signals;
 pub mod stall;

@@ -48,11 +48,18 @@ fn allowed() -> Result<Vec<usize>> {
 
 /// Keeps the calling process on one processor: every thread of it, also those that a library has begun.
 pub fn pin(cpu: usize) -> Result<()> {
+    confine(&[cpu])
+}
+
+/// The same with several processors, among which the scheduler chooses.
+pub fn confine(cpus: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu)?;
+    for &cpu in cpus {
+        set.set(cpu)?;
+    }
     for thread in threads()? {
         sched_setaffinity(thread, &set).with_context(|| {
-            format!("cannot move to processor {cpu}; is it in this process's cpuset?")
+            format!("cannot move to the processors {cpus:?}; are they in this process's cpuset?")
         })?;
     }
     Ok(())

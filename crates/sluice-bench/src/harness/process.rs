@@ -166,6 +166,13 @@ impl Worker {
         }
     }
 
+    fn context_switches(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.pid);
+        let status =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        Ok(context_switches(&status))
+    }
+
     /// Whether it sleeps in the kernel, neither running nor waiting to.
     pub fn is_asleep(&self) -> Result<bool> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
@@ -184,6 +191,15 @@ impl Drop for Worker {
 /// The state letter, after the name, which may itself hold brackets and spaces.
 fn process_state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// The voluntary and the other ones.
+fn context_switches(status: &str) -> u64 {
+    let lines = status.lines().filter_map(|line| line.split_once(':'));
+    let switches = lines.filter(|(name, _)| name.ends_with("voluntary_ctxt_switches"));
+    switches
+        .filter_map(|(_, count)| count.trim().parse::<u64>().ok())
+        .sum()
 }
 
 /// The whole life of a forked process. Nothing may unwind out of it: the frames above belong to the parent, and so do the
@@ -312,6 +328,57 @@ impl Pair {
     }
 }
 
+/// Several processes that share what was made before them.
+pub struct Group {
+    workers: Vec<Worker>,
+}
+
+impl Group {
+    /// All are set up when this returns, and none has started. `role` runs in each process, with its number.
+    pub fn start<T>(
+        count: usize,
+        shared: T,
+        limit: Duration,
+        role: impl Fn(usize, T, &mut Start) -> Result<Vec<u64>>,
+    ) -> Result<Self> {
+        let mut shared = Some(shared);
+        let mut workers = (0..count)
+            .map(|number| Worker::fork(&mut shared, |shared, start| role(number, shared, start)))
+            .collect::<Result<Vec<_>>>()?;
+        // An end kept open here would keep the others from ever seeing end of file.
+        drop(shared);
+        let deadline = Instant::now() + limit;
+        for worker in &mut workers {
+            worker.await_ready(deadline)?;
+        }
+        Ok(Self { workers })
+    }
+
+    pub fn go(&mut self) -> Result<()> {
+        self.workers.iter_mut().try_for_each(Worker::go)
+    }
+
+    /// The numbers of each process.
+    pub fn finish(mut self, limit: Duration) -> Result<Vec<Vec<u64>>> {
+        let deadline = Instant::now() + limit;
+        let mut workers = self.workers.iter_mut();
+        workers.try_fold(Vec::new(), |mut all, worker| {
+            all.push(worker.finish(deadline)?);
+            Ok(all)
+        })
+    }
+
+    /// For groups that go on until they are dropped.
+    pub fn expect_alive(&mut self) -> Result<()> {
+        self.workers.iter_mut().try_for_each(Worker::expect_alive)
+    }
+
+    /// How often the scheduler has taken a processor from one of them, whether it slept or not.
+    pub fn context_switches(&self) -> Result<u64> {
+        self.workers.iter().map(Worker::context_switches).sum()
+    }
+}
+
 /// The failure of one side often only follows from that of the other, so both are told.
 fn both(first: Result<Vec<u64>>, second: Result<Vec<u64>>) -> Result<[Vec<u64>; 2]> {
     match (first, second) {
@@ -393,6 +460,25 @@ pub mod tests {
         while lives() {
             assert!(Instant::now() < deadline, "it outlives who started it");
         }
+    }
+
+    #[test]
+    fn context_switches_of_both_kinds_count() {
+        let status = "Name:\tcat\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t54\n";
+        assert_eq!(context_switches(status), 204);
+    }
+
+    #[test]
+    fn a_group_has_a_number_for_each_process() {
+        let _turn = turn();
+        let limit = Duration::from_secs(20);
+        let role = |number, base: u64, start: &mut Start| {
+            start.wait()?;
+            Ok(vec![base + number as u64])
+        };
+        let mut group = Group::start(3, 10, limit, role).unwrap();
+        group.go().unwrap();
+        assert_eq!(group.finish(limit).unwrap(), [[10], [11], [12]]);
     }
 
     #[test]

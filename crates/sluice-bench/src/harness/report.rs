@@ -3,7 +3,9 @@
 
 use super::host::Host;
 use super::rounds::{Headline, Outcome, Series};
-use super::rows::{cpu_per_message, misdelivered, per_second, samples};
+use super::rows::{
+    context_switches_per_message, cpu_per_message, imbalance, misdelivered, per_second, samples,
+};
 use super::samples::summarize;
 use super::table::{Align, Table};
 use super::units;
@@ -92,10 +94,14 @@ fn detail(outcome: &Outcome, series: &Series) -> Option<String> {
     }
 }
 
-/// How it compares, and how much came to others than it was meant for.
+/// How it compares, how much came to others than it was meant for, and what several writers cost and got.
 fn remark(outcome: &Outcome, series: &Series) -> String {
     let astray = misdelivered(series).map(|share| format!("{} misdelivered", units::share(share)));
-    let parts = [verdict(outcome, series), astray];
+    let switches = context_switches_per_message(series)
+        .map(|switches| format!("{} context switches/message", units::figures(switches)));
+    let imbalance =
+        imbalance(series).map(|times| format!("busiest writer {} ×", units::figures(times)));
+    let parts = [verdict(outcome, series), astray, switches, imbalance];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 

@@ -21,6 +21,10 @@ pub struct Measurement {
     pub cpu_ns: u64,
     /// Bytes that came to another pair than they were meant for; None where there is no other.
     pub misdelivered: Option<u64>,
+    /// Of several writers into one channel: how many messages the busiest wrote for each message of the least busy.
+    pub imbalance: Option<f64>,
+    /// Of all processes, where they were counted.
+    pub context_switches: Option<u64>,
 }
 
 /// Something that can be measured again and again.
@@ -40,6 +44,8 @@ pub struct Contender {
     pub among: Option<Among>,
     /// How many messages are handed over at once, where that is compared.
     pub batch: Option<usize>,
+    /// Those that use one channel, where there are more than a sender and a receiver.
+    pub sharing: Option<Sharing>,
     pub job: Box<dyn Job>,
 }
 
@@ -53,9 +59,17 @@ impl Contender {
             processes: 2,
             among: None,
             batch: None,
+            sharing: None,
             job,
         }
     }
+}
+
+/// Processes at one channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sharing {
+    pub writers: usize,
+    pub readers: usize,
 }
 
 /// Of an operation that is done again and again: what it is, and how many others there are of what it has to find.
@@ -355,7 +369,7 @@ pub mod tests {
             bytes: headline as u64,
             elapsed_ns: 1_000_000_000,
             cpu_ns: 500,
-            misdelivered: None,
+            ..Measurement::default()
         }
     }
 
@@ -367,6 +381,7 @@ pub mod tests {
             processes: 2,
             among: None,
             batch: None,
+            sharing: None,
             job,
         }
     }

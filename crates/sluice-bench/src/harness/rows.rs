@@ -39,6 +39,9 @@ pub struct Row {
     pub batch: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receivers: Option<usize>,
+    /// Where several processes use one channel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub writers: Option<usize>,
     /// What is done again and again among so many names in a scope, and so many scopes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
@@ -82,6 +85,12 @@ pub struct Row {
     /// The share of all bytes, from 0 to 1, that a process of another pair read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misdelivered: Option<f64>,
+    /// How many messages the busiest of several writers wrote for each message of the least busy: the median over the rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub imbalance: Option<f64>,
+    /// Of all processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_switches_per_msg: Option<f64>,
     /// To the first contender of the same conditions, taken within each round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<Ratio>,
@@ -139,6 +148,7 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
     let spread = series.spread();
     let samples = samples(series);
     let among = series.contender.among;
+    let sharing = series.contender.sharing;
     Row {
         suite: outcome.suite.into(),
         mechanism: series.contender.mechanism.into(),
@@ -146,7 +156,11 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         title: outcome.title.clone(),
         size: outcome.size,
         batch: series.contender.batch,
-        receivers: among.is_none().then_some(1),
+        receivers: match sharing {
+            Some(sharing) => Some(sharing.readers),
+            None => among.is_none().then_some(1),
+        },
+        writers: sharing.map(|sharing| sharing.writers),
         operation: among.map(|among| among.operation.into()),
         names: among.map(|among| among.names),
         scopes: among.map(|among| among.scopes),
@@ -168,6 +182,8 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         bytes_per_s: per_second(series, |one| one.bytes),
         cpu_ns_per_msg: cpu_per_message(series),
         misdelivered: misdelivered(series),
+        imbalance: imbalance(series),
+        context_switches_per_msg: context_switches_per_message(series),
         ratio: ratio(outcome, series),
         skipped: None,
         failed: None,
@@ -215,6 +231,20 @@ pub fn misdelivered(series: &Series) -> Option<f64> {
     astray
         .filter(|_| bytes > 0)
         .map(|astray| astray as f64 / bytes as f64)
+}
+
+/// The median over the rounds.
+pub fn imbalance(series: &Series) -> Option<f64> {
+    let rounds: Option<Vec<f64>> = series.measurements().map(|one| one.imbalance).collect();
+    Some(Spread::of(&rounds?)?.median)
+}
+
+pub fn context_switches_per_message(series: &Series) -> Option<f64> {
+    let messages: u64 = series.measurements().map(|one| one.messages).sum();
+    let switches: Option<u64> = series.measurements().map(|one| one.context_switches).sum();
+    switches
+        .filter(|_| messages > 0)
+        .map(|switches| switches as f64 / messages as f64)
 }
 
 fn ratio(outcome: &Outcome, series: &Series) -> Option<Ratio> {
@@ -292,6 +322,20 @@ pub mod tests {
             turn.measurement.misdelivered = Some(astray);
         }
         assert_eq!(misdelivered(&outcome.series[0]), Some(0.25));
+    }
+
+    #[test]
+    fn imbalance_is_a_median_and_switches_are_of_all_rounds() {
+        let mut outcome = outcome(Headline::Rate, &[10.0, 10.0, 10.0], &[5.0]);
+        assert_eq!(imbalance(&outcome.series[0]), None);
+        assert_eq!(context_switches_per_message(&outcome.series[0]), None);
+        let turns = outcome.series[0].turns.iter_mut();
+        for (turn, (imbalance, switches)) in turns.zip([(1.5, 3), (9.0, 6), (1.2, 0)]) {
+            turn.measurement.imbalance = Some(imbalance);
+            turn.measurement.context_switches = Some(switches);
+        }
+        assert_eq!(imbalance(&outcome.series[0]), Some(1.5));
+        assert_eq!(context_switches_per_message(&outcome.series[0]), Some(0.3));
     }
 
     #[test]

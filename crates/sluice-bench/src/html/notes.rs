@@ -62,11 +62,17 @@ pub fn notes(row: &Row, rows: &[Row]) -> String {
             "one of the two pays for its speed with processor time while it waits",
         )
     });
-    [verdict, across, misdelivered(row), noisy(row)]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(" ")
+    [
+        verdict,
+        across,
+        misdelivered(row),
+        imbalance(row),
+        noisy(row),
+    ]
+    .into_iter()
+    .flatten()
+    .collect::<Vec<_>>()
+    .join(" ")
 }
 
 /// Said of a mechanism that could misdeliver, even if it did not.
@@ -75,6 +81,17 @@ fn misdelivered(row: &Row) -> Option<String> {
     let class = if share > 0.0 { "slower" } else { "faster" };
     let text = format!("{} misdelivered", units::share(share));
     let explained = "of the bytes that were received, those that another pair had sent";
+    Some(badge(class, &text, explained))
+}
+
+/// Said in red where one writer gets more than twice as much as another.
+fn imbalance(row: &Row) -> Option<String> {
+    const FAIR: f64 = 2.0;
+    let times = row.imbalance?;
+    let class = if times > FAIR { "slower" } else { "faster" };
+    let text = format!("busiest writer {} ×", units::figures(times));
+    let explained =
+        "how many messages the busiest writer got through for each message of the least busy";
     Some(badge(class, &text, explained))
 }
 

@@ -124,6 +124,11 @@ pub trait Mechanism {
     /// A new link for messages of so many bytes, made before the two processes are.
     fn link(&self, size: usize) -> Result<Box<dyn Link>>;
 
+    /// A link for each of so many processes, all of one channel; None where only two can use one.
+    fn shared(&self, _users: usize, _size: usize) -> Result<Option<Vec<Box<dyn Link>>>> {
+        Ok(None)
+    }
+
     /// What takes the place of a link for a mechanism that cannot be called from here.
     fn programs(&self, _size: usize, _errand: Errand) -> Result<Option<Box<dyn Programs>>> {
         Ok(None)

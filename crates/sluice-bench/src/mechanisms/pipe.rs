@@ -25,10 +25,20 @@ impl Mechanism for Pipe {
     }
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        let (receiver, sender) = pipe2(OFlag::O_CLOEXEC).context("cannot make a pipe")?;
-        Ok(Box::new(StreamLink {
-            sender: sender.into(),
-            receiver: receiver.into(),
-        }))
+        Ok(Box::new(pipe()?))
     }
+
+    fn shared(&self, users: usize, _size: usize) -> Result<Option<Vec<Box<dyn Link>>>> {
+        let pipe = pipe()?;
+        let link = |_| Ok(Box::new(pipe.try_clone()?) as Box<dyn Link>);
+        (0..users).map(link).collect::<Result<_>>().map(Some)
+    }
+}
+
+fn pipe() -> Result<StreamLink> {
+    let (receiver, sender) = pipe2(OFlag::O_CLOEXEC).context("cannot make a pipe")?;
+    Ok(StreamLink {
+        sender: sender.into(),
+        receiver: receiver.into(),
+    })
 }

@@ -48,6 +48,15 @@ impl Mechanism for SluicePipe {
         }))
     }
 
+    fn shared(&self, users: usize, _size: usize) -> Result<Option<Vec<Box<dyn Link>>>> {
+        let channel = InCgroup {
+            cgroup: self.tree.fresh()?,
+            waiting: self.waiting,
+        };
+        let link = |_| Box::new(channel.clone()) as Box<dyn Link>;
+        Ok(Some((0..users).map(link).collect()))
+    }
+
     fn meets_strangers(&self) -> bool {
         true
     }
@@ -57,6 +66,7 @@ impl Mechanism for SluicePipe {
     }
 }
 
+#[derive(Clone)]
 struct InCgroup {
     cgroup: PathBuf,
     waiting: Waiting,

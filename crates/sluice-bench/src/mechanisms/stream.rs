@@ -15,6 +15,15 @@ pub struct StreamLink {
     pub receiver: File,
 }
 
+impl StreamLink {
+    pub fn try_clone(&self) -> Result<Self> {
+        Ok(Self {
+            sender: self.sender.try_clone()?,
+            receiver: self.receiver.try_clone()?,
+        })
+    }
+}
+
 impl Link for StreamLink {
     fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
         Ok(Box::new(StreamSender(self.sender)))

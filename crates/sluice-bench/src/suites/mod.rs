@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod conformance;
+mod contention;
 mod isolation;
 mod names;
 mod probe;
@@ -39,6 +40,7 @@ pub enum Suite {
     Throughput,
     Wakeup,
     Tar,
+    Contention,
     Isolation,
     Names,
     Reports,
@@ -64,6 +66,7 @@ impl Scale {
             Suite::Throughput,
             Suite::Wakeup,
             Suite::Tar,
+            Suite::Contention,
             Suite::Isolation,
         ];
         if self != Self::Quick {
@@ -105,6 +108,7 @@ impl Plan {
             Suite::Throughput => throughput::cells(self),
             Suite::Wakeup => wakeup::cells(self),
             Suite::Tar => tar::cells(self),
+            Suite::Contention => contention::cells(self),
             Suite::Isolation => isolation::cells(self),
             Suite::Names => names::cells(self),
             Suite::Reports => reports::cells(self),
@@ -202,13 +206,21 @@ impl Room {
     }
 
     fn enter(&self, side: Side) -> Result<()> {
-        if let Some(home) = &self.home {
-            cgroup::enter(home)?;
-        }
+        self.enter_home()?;
         let [first, second] = self.cpus;
         pinning::pin(match side {
             Side::First => first,
             Side::Second => second,
         })
+    }
+
+    /// For processes that are neither first nor second: the scheduler places them.
+    fn enter_anywhere(&self) -> Result<()> {
+        self.enter_home()?;
+        pinning::confine(&self.cpus)
+    }
+
+    fn enter_home(&self) -> Result<()> {
+        self.home.as_deref().map_or(Ok(()), cgroup::enter)
     }
 }

@@ -118,7 +118,7 @@ impl RoundTrip {
             samples,
             elapsed_ns: asked[0],
             cpu_ns: asked[1] + answered[0],
-            misdelivered: None,
+            ..Measurement::default()
         })
     }
 

@@ -111,6 +111,7 @@ impl Strangers {
             elapsed_ns,
             cpu_ns: 0,
             misdelivered: Some(foreign),
+            ..Measurement::default()
         })
     }
 
@@ -186,7 +187,7 @@ impl Counts {
 }
 
 /// Sleeps as long, unless interrupted.
-fn rest(duration: Duration) -> Result<()> {
+pub fn rest(duration: Duration) -> Result<()> {
     let end = Instant::now() + duration;
     loop {
         interrupt::check()?;

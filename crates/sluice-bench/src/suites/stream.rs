@@ -52,7 +52,7 @@ impl Stream {
             bytes,
             elapsed_ns: end.saturating_sub(begin),
             cpu_ns: sender_cpu + receiver_cpu,
-            misdelivered: None,
+            ..Measurement::default()
         })
     }
 

@@ -186,7 +186,7 @@ impl Job for Tar {
             bytes: self.staged.bytes,
             elapsed_ns,
             cpu_ns: 0,
-            misdelivered: None,
+            ..Measurement::default()
         })
     }
 }

@@ -169,7 +169,7 @@ impl WakeUp {
             samples,
             elapsed_ns: sent[1],
             cpu_ns: 0,
-            misdelivered: None,
+            ..Measurement::default()
         })
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The figures of each suite. Which kind of plot suits it is told by its rows, so that a new suite has figures, too.
 
+mod contention;
 mod crowd;
 mod curves;
 mod isolation;
@@ -81,6 +82,8 @@ fn by_title(rows: &[&Row], figure: impl Fn(&str, &[&Row]) -> Option<Figure>) -> 
 enum Kind {
     /// The rate beside others.
     Company,
+    /// The rate of several processes at one channel.
+    Sharing,
     /// A cost among many.
     Crowd,
     /// The rate of messages that are handed over several at once.
@@ -93,6 +96,7 @@ impl Kind {
     fn of(row: &Row) -> Self {
         match row.unit.as_deref() {
             _ if isolation::company(row).is_some() => Self::Company,
+            _ if row.writers.is_some() => Self::Sharing,
             _ if crowd::among(row).is_some() => Self::Crowd,
             _ if row.batch.is_some() => Self::Batch,
             Some("bytes/s") => Self::Rate,
@@ -116,6 +120,7 @@ fn figures_of_kind(kind: Kind, rows: &[&Row], all: &[Row], looks: &Looks) -> Vec
     let sizes = distinct(rows.iter().filter_map(|row| row.size)).len();
     match kind {
         Kind::Company => isolation::figures(rows, looks),
+        Kind::Sharing => contention::figures(rows, looks),
         Kind::Crowd => crowd::figures(rows),
         Kind::Rate if sizes > 1 => throughput::figures(rows, looks),
         Kind::Time if rows.iter().all(sampled) => latency::figures(rows, all, looks),
@@ -129,6 +134,7 @@ impl Suite<'_> {
             "rtt" => "Round trips",
             "throughput" => "Throughput",
             "wakeup" => "Waking a sleeper",
+            "contention" => "Several writers and readers",
             "isolation" => "Isolation",
             "tar" => "tar through it",
             "names" => "Calls by name",
@@ -147,6 +153,9 @@ impl Suite<'_> {
             }
             "wakeup" => {
                 "How long it takes from sending until a receiver that sleeps has the message. Each plot shows which share of the wake-ups took no longer than the time below: further left is faster."
+            }
+            "contention" => {
+                "Several processes write into one channel, or read from it, as fast as they can; the scheduler places them on the two processors. Higher is faster. Beside the rate stands what it costs in context switches and how evenly the writers get their turns."
             }
             "isolation" => {
                 "One pair of processes sends as fast as it can, first alone, then beside other pairs that stand still with full buffers or are busy themselves. A flat line is a pair that does not notice the others."

@@ -18,8 +18,9 @@ pub fn figures(rows: &[&Row], looks: &Looks) -> Vec<Figure> {
                 .copied()
                 .filter(|row| row.placement == placement)
                 .collect();
-            figure(
-                placement.map_or("", |placement| placement.name()),
+            let place = placement.map_or("", |placement| placement.name());
+            by_size(
+                format!("Throughput by size of message, {place}"),
                 &rows,
                 looks,
             )
@@ -27,7 +28,7 @@ pub fn figures(rows: &[&Row], looks: &Looks) -> Vec<Figure> {
         .collect()
 }
 
-fn figure(placement: &str, rows: &[&Row], looks: &Looks) -> Option<Figure> {
+pub fn by_size(heading: String, rows: &[&Row], looks: &Looks) -> Option<Figure> {
     let labels = distinct(rows.iter().map(|row| row.label.as_str()));
     let mut curves: Vec<Curve> = labels
         .into_iter()
@@ -36,7 +37,6 @@ fn figure(placement: &str, rows: &[&Row], looks: &Looks) -> Option<Figure> {
     curves::sort(&mut curves);
     let counts = curves::counts(&curves);
     let ticks: Vec<f64> = counts.iter().map(|&size| size as f64).collect();
-    let heading = format!("Throughput by size of message, {placement}");
     let plot = Plot {
         title: heading.clone(),
         x: Axis {

@@ -130,6 +130,7 @@ fn contender(label: String, job: impl Job + 'static) -> Contender {
         processes: 1,
         among: None,
         batch: None,
+        sharing: None,
         job: Box::new(job),
     }
 }
