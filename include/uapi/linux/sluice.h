@@ -51,10 +51,10 @@ struct sluice_pipe_info {
 #define SLUICE_PIPE_INFO_SIZE_VER0 64
 
 /*
- * Sets the capacity in bytes, rounded up to a power of two of pages. EBUSY when the bytes held
- * would not fit, or when more pages that splice handed out are still in use than the pipe would
- * have; EPERM above the module's pipe_max_size without CAP_SYS_RESOURCE, EINVAL for 0 or more than
- * 1 GiB, ENOMEM. The capacity in force can always be set.
+ * Sets the capacity in bytes, rounded up to a power of two of pages. EBUSY when the pages that hold
+ * bytes, or those that splice moved out and that are in use, are more than it has; EPERM when it is
+ * above the module's pipe_max_size and the capacity in force, without CAP_SYS_RESOURCE; EINVAL for
+ * 0 or more than 1 GiB; ENOSPC or EDQUOT at a limit; EINTR; ENOMEM.
  */
 #define SLUICE_PIPE_SET_CAPACITY _IOWR(SLUICE_IOCTL_TYPE, 0x00, struct sluice_setting)
 
@@ -93,7 +93,8 @@ struct sluice_pipe_info {
 /*
  * Opens a channel and returns an endpoint: a new file descriptor, closed on exec. In: everything.
  * mode (permission bits, 0 to 0777), capacity (bytes, 0 for the default) and params are those of a
- * channel that this call creates, and otherwise ignored. A call that fails has created nothing.
+ * channel that this call creates. A call that fails removes the channel that it created, unless
+ * another call has it open or has made it persistent.
  */
 struct sluice_open {
 	__u32 size;
@@ -135,8 +136,8 @@ struct sluice_channel_info {
 	__u8 name[SLUICE_NAME_SIZE];
 	__u32 uid;			/* in the caller's user namespace */
 	__u32 gid;			/* in the caller's user namespace */
-	__u32 readers;			/* endpoints open for reading */
-	__u32 writers;			/* endpoints open for writing */
+	__u32 readers;			/* open for reading, waiting opens included */
+	__u32 writers;			/* open for writing, waiting opens included */
 	__u64 capacity;			/* bytes, as counted by the limits */
 	__u64 bytes;			/* bytes that it holds for its readers */
 };
