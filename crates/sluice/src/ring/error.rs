@@ -90,6 +90,9 @@ pub enum Error {
         source: io::Error,
     },
 
+    #[error("huge pages cannot be left unsealed; leave out one of the two")]
+    UnsealedHugePages,
+
     #[error(
         "there are not enough free huge pages of 2 MiB for a ring of {0} bytes; have root raise /proc/sys/vm/nr_hugepages, or do without"
     )]

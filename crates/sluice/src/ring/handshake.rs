@@ -11,7 +11,7 @@ use sluice_ring::{Capacity, Side};
 
 use super::error::{Error, Result};
 use super::mapping::Geometry;
-use super::memfd::{self, Writers};
+use super::memfd::{self, SealPolicy};
 use super::socket::{self, Received};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,10 @@ pub(super) struct Offer<'a> {
     pub file: &'a OwnedFd,
     /// It leaves out the barriers that membarrier(2) makes unnecessary.
     pub registered: bool,
-    pub writers: Writers,
+    /// Of a producer's file.
+    pub seals: SealPolicy,
+    /// Of a consumer, whether the producer's file may be without a seal against writing.
+    pub allows_unsealed: bool,
 }
 
 /// What the other side said, and was found to be good.
@@ -52,7 +55,7 @@ pub(super) struct Accepted {
     pub geometry: Option<Geometry>,
     pub file: OwnedFd,
     pub registered: bool,
-    pub writers: Writers,
+    pub seals: SealPolicy,
 }
 
 /// One side's part in it, within a time.
@@ -78,7 +81,7 @@ impl<'a> Handshake<'a> {
     /// Introduces this side, and judges the other, which is told nothing yet.
     pub fn exchange(&self, offer: &Offer) -> Result<Accepted> {
         self.introduce(offer)?;
-        self.judge(offer.role)
+        self.judge(offer)
     }
 
     fn introduce(&self, offer: &Offer) -> Result<()> {
@@ -96,7 +99,8 @@ impl<'a> Handshake<'a> {
         self.send(&hello.to_bytes(), Some(offer.file))
     }
 
-    fn judge(&self, role: Role) -> Result<Accepted> {
+    fn judge(&self, offer: &Offer) -> Result<Accepted> {
+        let role = offer.role;
         let mut bytes = [0; Hello::SIZE];
         let received = self.receive(&mut bytes)?;
         if let Some(error) = refusal(&bytes[..received.bytes]) {
@@ -135,19 +139,24 @@ impl<'a> Handshake<'a> {
             .file
             .ok_or(Error::NoRing("its greeting came without its memory"))?;
         let bytes = geometry.map_or(size_of::<Side>() as u64, Geometry::bytes);
-        let writers = match (role, hello.flags & ring::WRITABLE) {
-            (Role::Consumer, ring::WRITABLE) => Writers::Everybody,
-            _ => Writers::Nobody,
+        let seals = match hello.flags & ring::WRITABLE {
+            0 => SealPolicy::Sealed,
+            _ => SealPolicy::Unsealed,
         };
-        memfd::judge(&file, bytes, writers)?;
+        if seals == SealPolicy::Unsealed && !offer.allows_unsealed {
+            return Err(Error::Unsafe(
+                "it is not sealed against writing, which this side does not allow".into(),
+            ));
+        }
+        memfd::judge(&file, bytes, seals)?;
         if let Some(geometry) = geometry {
-            memfd::judge_pages(&file, geometry.data)?;
+            memfd::judge_pages(&file, geometry.data, seals)?;
         }
         Ok(Accepted {
             geometry,
             file,
             registered: hello.flags & ring::REGISTERED != 0,
-            writers,
+            seals,
         })
     }
 
@@ -225,9 +234,9 @@ fn flags(offer: &Offer) -> u32 {
         true => ring::REGISTERED,
         false => 0,
     };
-    let writable = match offer.writers {
-        Writers::Everybody => ring::WRITABLE,
-        Writers::Nobody => 0,
+    let writable = match offer.seals {
+        SealPolicy::Unsealed => ring::WRITABLE,
+        SealPolicy::Sealed => 0,
     };
     registered | writable
 }

@@ -27,20 +27,20 @@ impl Pages {
     }
 }
 
-/// Who may map it for writing once it is sealed.
+/// Whether it is sealed against writing. The size always is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Writers {
-    Nobody,
-    Everybody,
+pub(super) enum SealPolicy {
+    Sealed,
+    Unsealed,
 }
 
-impl Writers {
+impl SealPolicy {
     /// Against what would let the other end pull the memory away from under us, and against writes from its side.
     fn seals(self) -> SealFlags {
         let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         match self {
-            Self::Nobody => size | SealFlags::FUTURE_WRITE,
-            Self::Everybody => size,
+            Self::Sealed => size | SealFlags::FUTURE_WRITE,
+            Self::Unsealed => size,
         }
     }
 }
@@ -57,15 +57,15 @@ pub(super) fn create(bytes: u64, pages: Pages) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// From now on nobody can change its size, and only these can map it for writing. Mappings that are there stay as they are.
-pub(super) fn seal(file: &OwnedFd, writers: Writers) -> Result<()> {
-    fcntl_add_seals(file, writers.seals()).map_err(Error::system("sealing the ring's memory"))
+/// Mappings that are there stay as they are.
+pub(super) fn seal(file: &OwnedFd, policy: SealPolicy) -> Result<()> {
+    fcntl_add_seals(file, policy.seals()).map_err(Error::system("sealing the ring's memory"))
 }
 
 /// Whether the other side's file can be trusted to stay so many bytes.
-pub(super) fn judge(file: &impl AsFd, bytes: u64, writers: Writers) -> Result<()> {
+pub(super) fn judge(file: &impl AsFd, bytes: u64, policy: SealPolicy) -> Result<()> {
     let seals = fcntl_get_seals(file).map_err(|_| Error::Unsafe("it is no memfd".into()))?;
-    let lacking = writers.seals().difference(seals);
+    let lacking = policy.seals().difference(seals);
     if !lacking.is_empty() {
         return Err(Error::Unsafe(format!("it lacks the seals {lacking:?}")));
     }
@@ -80,18 +80,24 @@ pub(super) fn judge(file: &impl AsFd, bytes: u64, writers: Writers) -> Result<()
     Ok(())
 }
 
-/// Whether the other side's data begins where its file's pages make it. What is not of huge pages needs not be there as a whole, and must
+/// Whether the other side's data begins where its file's pages make it. What is not of huge pages need not be there as a whole, and must
 /// not be asked for: it could be all of this machine's memory.
-pub(super) fn judge_pages(file: &impl AsFd, data: u64) -> Result<()> {
+pub(super) fn judge_pages(file: &impl AsFd, data: u64, policy: SealPolicy) -> Result<()> {
     let system = fstatfs(file).map_err(Error::system("looking at the other end's memory"))?;
-    let size = match system.f_type {
-        libc::HUGETLBFS_MAGIC => system.f_bsize as u64,
-        _ => Pages::Normal.size(),
+    let (size, huge) = match system.f_type {
+        libc::HUGETLBFS_MAGIC => (system.f_bsize as u64, true),
+        _ => (Pages::Normal.size(), false),
     };
-    match data == size {
-        true => Ok(()),
-        false => Err(Error::Unsafe(format!(
+    if data != size {
+        return Err(Error::Unsafe(format!(
             "its data begins at {data}, where its pages have {size} bytes"
-        ))),
+        )));
     }
+    // Its owner could punch a hole into it, and an access to a huge page that is gone is a SIGBUS.
+    if huge && policy == SealPolicy::Unsealed {
+        return Err(Error::Unsafe(
+            "its huge pages are not sealed against writing".into(),
+        ));
+    }
+    Ok(())
 }

@@ -13,7 +13,7 @@ use super::error::{Error, Result};
 use super::handshake::{Accepted, Handshake, Offer, Role};
 use super::link::{Link, register};
 use super::mapping::{Data, Geometry, Mapping};
-use super::memfd::{self, Pages, Writers};
+use super::memfd::{self, Pages, SealPolicy};
 use super::producer::Producer;
 use super::region::{Access, Region};
 use super::socket::{Socket, peer_user};
@@ -55,7 +55,8 @@ pub struct Options {
     capacity: u64,
     spin: Duration,
     pages: Pages,
-    writers: Writers,
+    seals: SealPolicy,
+    allows_unsealed: bool,
     locked: bool,
     node: Option<u32>,
     patience: Duration,
@@ -80,7 +81,8 @@ impl Default for Options {
                 _ => SPIN,
             },
             pages: Pages::Normal,
-            writers: Writers::Nobody,
+            seals: SealPolicy::Sealed,
+            allows_unsealed: false,
             locked: false,
             node: None,
             patience: PATIENCE,
@@ -118,15 +120,25 @@ impl Options {
         self
     }
 
-    /// Lets the consumer map the data for writing, which it has no need to do, but which makes it see a record earlier on some
-    /// processors: on an AMD EPYC a round trip took three quarters of the time. The price is that a malicious or faulty consumer
-    /// could change records before it or anybody in its process reads them, and what is being filled in place. Only for a
-    /// consumer that is trusted as this process itself is. The producer decides.
-    pub fn trust_consumer(mut self, trust: bool) -> Self {
-        self.writers = match trust {
-            true => Writers::Everybody,
-            false => Writers::Nobody,
+    /// Leaves the data unsealed, so that the consumer can map it for writing. The consumer never writes, but on some processors it
+    /// sees a record earlier: on an AMD EPYC a round trip took three quarters of the time. The consumer has to
+    /// [allow it](Self::allow_unsealed), and huge pages cannot be left unsealed. The producer decides.
+    ///
+    /// # Safety
+    /// The process at the other end, and everyone it hands the memory to, must not write to it: a
+    /// [`Reservation`](super::Reservation) is a slice of it.
+    pub unsafe fn unsealed(mut self, unsealed: bool) -> Self {
+        self.seals = match unsealed {
+            true => SealPolicy::Unsealed,
+            false => SealPolicy::Sealed,
         };
+        self
+    }
+
+    /// Accepts a producer whose memory is not sealed against writing. Others than that producer could then change records, and
+    /// the producer can take pages out of its file and have this process pay for new ones. Turned away by default. The consumer decides.
+    pub fn allow_unsealed(mut self, allow: bool) -> Self {
+        self.allows_unsealed = allow;
         self
     }
 
@@ -177,7 +189,7 @@ impl Options {
         for region in data.regions() {
             self.prepare(region, geometry)?;
         }
-        memfd::seal(&file, self.writers)?;
+        memfd::seal(&file, self.seals)?;
         let link = self.meet(socket, Role::Producer, Some(geometry), &file, |accepted| {
             let side = map_side(&accepted.file, Access::Theirs)?;
             Ok(Mapping::new(data, side))
@@ -189,12 +201,12 @@ impl Options {
     pub fn consumer(&self, socket: Socket) -> Result<Consumer> {
         let file = memfd::create(size_of::<Side>() as u64, Pages::Normal)?;
         let side = map_side(&file, Access::Ours)?;
-        memfd::seal(&file, Writers::Nobody)?;
+        memfd::seal(&file, SealPolicy::Sealed)?;
         let link = self.meet(socket, Role::Consumer, None, &file, |accepted| {
             let geometry = accepted.geometry.ok_or(Error::NoRing("it has no data"))?;
-            let access = match accepted.writers {
-                Writers::Everybody => Access::Ours,
-                Writers::Nobody => Access::Theirs,
+            let access = match accepted.seals {
+                SealPolicy::Unsealed => Access::Ours,
+                SealPolicy::Sealed => Access::Theirs,
             };
             let data = Data::map(&accepted.file, geometry, access)
                 .map_err(Error::system("mapping the other end's memory"))?;
@@ -208,6 +220,9 @@ impl Options {
     }
 
     fn geometry(&self) -> Result<Geometry> {
+        if (self.pages, self.seals) == (Pages::Huge, SealPolicy::Unsealed) {
+            return Err(Error::UnsealedHugePages);
+        }
         let data = self.pages.size();
         let least = match self.pages {
             Pages::Normal => self.capacity,
@@ -270,10 +285,11 @@ impl Options {
             geometry,
             file,
             registered: register(),
-            writers: match role {
-                Role::Producer => self.writers,
-                Role::Consumer => Writers::Nobody,
+            seals: match role {
+                Role::Producer => self.seals,
+                Role::Consumer => SealPolicy::Sealed,
             },
+            allows_unsealed: self.allows_unsealed,
         };
         let met = self.admit(&socket).and_then(|()| {
             let accepted = handshake.exchange(&offer)?;

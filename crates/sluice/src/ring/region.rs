@@ -189,7 +189,7 @@ mod tests {
     fn a_sealed_file_cannot_be_mapped_for_writing_any_more() {
         let file = memfd::create(4096, Pages::Normal).expect("no memory");
         let ours = Region::once(&file, 0, 4096, Access::Ours).expect("no mapping");
-        memfd::seal(&file, memfd::Writers::Nobody).expect("no seals");
+        memfd::seal(&file, memfd::SealPolicy::Sealed).expect("no seals");
         assert_eq!(
             Region::once(&file, 0, 4096, Access::Ours).err(),
             Some(Errno::PERM)

@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
-use sluice::ring::Error;
-use sluice_hostile::{DATA, Hello, Peer, SEALS, SIDE, memfd, seal, verdict};
+use sluice::ring::{Error, Options, Socket};
+use sluice_hostile::{DATA, Hello, Peer, SEALS, SIDE, UNSEALED, memfd, seal, verdict};
 
-use crate::support::{CAPACITY, assert_error, consumer, producer};
+use crate::support::{CAPACITY, assert_error, consumer, producer, small};
 
 fn consumer_gets(hello: Hello, files: &[BorrowedFd]) -> (Result<(), Error>, Option<u32>) {
     let (peer, socket) = Peer::pair();
@@ -173,6 +173,51 @@ fn data_far_behind_its_beginning_is_not_touched() {
         assert!(matches!(told, Some(error) if error != 0), "{told:?}");
         let taken = rustix::fs::fstat(&file).expect("no file").st_blocks;
         assert_eq!(taken, 0, "blocks of a file of {data} bytes and more");
+    }
+}
+
+/// What a producer that leaves its file open to writing says of a file of so large pages, and what a consumer that allows that finds.
+fn unsealed(
+    page: u32,
+    flags: MemfdFlags,
+    options: &Options,
+) -> Option<(Result<(), Error>, Option<u32>)> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags;
+    let file = memfd_create("sluice-liar", flags).ok()?;
+    let capacity = page.max(CAPACITY as u32);
+    ftruncate(&file, u64::from(page + capacity)).expect("no such size");
+    seal(&file, SEALS.difference(SealFlags::FUTURE_WRITE));
+    let hello = Hello {
+        data: page,
+        flags: UNSEALED,
+        ..Hello::producer(capacity as usize)
+    };
+    let (peer, socket) = Peer::pair();
+    peer.say(&hello.bytes(), &[file.as_fd()]).expect("not said");
+    peer.say(&verdict(0), &[]).expect("not said");
+    let result = options.consumer(Socket::from(socket)).map(drop);
+    Some((result, peer.last_verdict()))
+}
+
+#[test]
+fn an_unsealed_file_needs_the_consumers_consent() {
+    let heard = unsealed(DATA as u32, MemfdFlags::empty(), &small());
+    assert_unsafe(heard.expect("no memfd"));
+    let consents = small().allow_unsealed(true);
+    let (result, told) = unsealed(DATA as u32, MemfdFlags::empty(), &consents).expect("no memfd");
+    result.expect("no ring");
+    assert_eq!(told, Some(0));
+}
+
+/// Its owner could punch a hole into it while it is read, and if no huge page is free then, the reader gets a SIGBUS.
+#[test]
+fn huge_pages_without_a_seal_against_writing_are_refused_in_any_case() {
+    let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    for options in [small(), small().allow_unsealed(true)] {
+        match unsealed(2 << 20, flags, &options) {
+            Some(heard) => assert_unsafe(heard),
+            None => eprintln!("skipped: this kernel makes no files of huge pages"),
+        }
     }
 }
 

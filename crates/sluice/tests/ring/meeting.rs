@@ -152,15 +152,39 @@ fn the_other_side_cannot_write_what_is_not_its_own() {
     drop((producer, consumer));
 }
 
+/// Of a producer whose consumer only reads.
+fn unsealed() -> Options {
+    // SAFETY: the consumer is one of this library, in this process, and does not write.
+    unsafe { small().unsealed(true) }
+}
+
 #[test]
-fn a_trusted_consumer_gets_the_same_records() {
-    let (mut producer, mut consumer) = ring(&small().trust_consumer(true));
+fn an_unsealed_ring_carries_the_same_records() {
+    let (here, there) = Socket::pair().expect("no sockets");
+    let (producer, consumer) = meet(&unsealed(), &small().allow_unsealed(true), here, there);
+    let mut producer = producer.expect("no ring");
+    let mut consumer = consumer.expect("no ring");
     let mut room = [0; 100];
     for number in 0..1000 {
         producer.send(&pattern(number, 100)).expect("not sent");
         assert_eq!(consumer.recv(&mut room).expect("not received"), Some(100));
         assert_eq!(room[..], pattern(number, 100));
     }
+}
+
+#[test]
+fn an_unsealed_producer_is_turned_away_by_default() {
+    let (here, there) = Socket::pair().expect("no sockets");
+    let (producer, consumer) = meet(&unsealed(), &small(), here, there);
+    assert!(matches!(producer, Err(Error::Refused(_))), "{producer:?}");
+    assert!(matches!(consumer, Err(Error::Unsafe(_))), "{consumer:?}");
+}
+
+#[test]
+fn huge_pages_are_never_left_unsealed() {
+    let (here, _there) = Socket::pair().expect("no sockets");
+    let made = unsealed().huge_pages(true).producer(here).map(drop);
+    assert!(matches!(made, Err(Error::UnsealedHugePages)), "{made:?}");
 }
 
 #[test]
