@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use sluice::ring::{Error, Lie, Options, Producer, Socket};
+use sluice::ring::{Error, Options, Producer, ProtocolViolation, Socket};
 
 use super::{CAPACITY, Length, pattern, steps};
 use crate::consumer::LyingConsumer;
@@ -94,6 +94,8 @@ struct Scene {
     written: u64,
     /// The last position of the liar that could be true.
     released: u64,
+    /// The first violation that the producer found. It finds no other.
+    violation: Option<ProtocolViolation>,
     /// Where they begin, and what is in them: records that were sent and not released.
     records: VecDeque<(u64, Vec<u8>)>,
 }
@@ -105,7 +107,7 @@ enum Truth {
     Full,
     TooLong,
     Closed,
-    Lie(Lie),
+    Violation(ProtocolViolation),
 }
 
 impl Scene {
@@ -122,6 +124,7 @@ impl Scene {
             published: 0,
             written: 0,
             released: 0,
+            violation: None,
             records: VecDeque::new(),
         };
         (producer, scene)
@@ -179,7 +182,10 @@ impl Scene {
                     assert_eq!(self.believe(), None);
                     assert_eq!(pending, self.published - self.released);
                 }
-                Err(error) => assert_eq!(found(error), Truth::Lie(self.believe().expect("no lie"))),
+                Err(error) => {
+                    let violation = self.believe().expect("no violation");
+                    assert_eq!(found(error), Truth::Violation(violation));
+                }
             },
         }
         let told = self.theirs.long(POSITION).load(Ordering::Acquire);
@@ -187,15 +193,19 @@ impl Scene {
     }
 
     /// What the liar has released from now on, as far as it can be true.
-    fn believe(&mut self) -> Option<Lie> {
-        let said = self.liar.memory.long(POSITION).load(Ordering::Relaxed);
-        let (least, most) = (self.released, self.published);
-        if said < least || said > most || said % 8 != 0 {
-            return Some(Lie::Released { said, least, most });
+    fn believe(&mut self) -> Option<ProtocolViolation> {
+        if self.violation.is_some() {
+            return self.violation;
         }
-        self.released = said;
+        let pos = self.liar.memory.long(POSITION).load(Ordering::Relaxed);
+        let (min, max) = (self.released, self.published);
+        if pos < min || pos > max || pos % 8 != 0 {
+            self.violation = Some(ProtocolViolation::Released { pos, min, max });
+            return self.violation;
+        }
+        self.released = pos;
         // What it gave away in the middle of a record is no longer one.
-        self.records.retain(|(at, _)| *at >= said);
+        self.records.retain(|(at, _)| *at >= pos);
         None
     }
 
@@ -203,29 +213,37 @@ impl Scene {
         if length > longest(CAPACITY) as usize {
             return Truth::TooLong;
         }
-        if self.liar.memory.word(CLOSED).load(Ordering::Relaxed) != 0 {
-            return Truth::Closed;
+        let room = match self.look_for_room(length) {
+            Ok(room) => room,
+            Err(violation) => return Truth::Violation(violation),
+        };
+        match self.liar.memory.word(CLOSED).load(Ordering::Relaxed) {
+            0 if room => Truth::Room,
+            0 => Truth::Full,
+            _ => Truth::Closed,
+        }
+    }
+
+    fn look_for_room(&mut self, length: usize) -> Result<bool, ProtocolViolation> {
+        if let Some(violation) = self.violation {
+            return Err(violation);
         }
         let end = behind(self.written, length as u32) + 8;
-        if end - self.released <= CAPACITY as u64 {
-            return Truth::Room;
+        let fits = |released| end - released <= CAPACITY as u64;
+        if fits(self.released) {
+            return Ok(true);
         }
-        if let Some(lie) = self.believe() {
-            return Truth::Lie(lie);
+        if let Some(violation) = self.believe() {
+            return Err(violation);
         }
-        if end - self.released <= CAPACITY as u64 {
-            return Truth::Room;
+        if !fits(self.released) && self.written != self.published {
+            // A batch is sent, and looked again.
+            self.publish();
+            if let Some(violation) = self.believe() {
+                return Err(violation);
+            }
         }
-        if self.written == self.published {
-            return Truth::Full;
-        }
-        // A batch is sent, and looked again.
-        self.publish();
-        match self.believe() {
-            Some(lie) => Truth::Lie(lie),
-            None if end - self.released <= CAPACITY as u64 => Truth::Room,
-            None => Truth::Full,
-        }
+        Ok(fits(self.released))
     }
 
     fn send(&mut self, length: usize, call: impl FnOnce(&[u8]) -> Result<(), Error>) {
@@ -324,7 +342,7 @@ fn found(error: Error) -> Truth {
         Error::Full => Truth::Full,
         Error::Closed => Truth::Closed,
         Error::TooLong { .. } => Truth::TooLong,
-        Error::Broken(lie) => Truth::Lie(lie),
+        Error::Broken(violation) => Truth::Violation(violation),
         other => panic!("{other:?}"),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use sluice::ring::{Consumer, Error, Lie, Options, Socket};
+use sluice::ring::{Consumer, Error, Options, ProtocolViolation, Socket};
 
 use super::{CAPACITY, Length, pattern, steps};
 use crate::memory::Memory;
@@ -97,6 +97,8 @@ struct Scene {
     /// Where the consumer is, and what it has released.
     position: u64,
     released: u64,
+    /// The first violation that the consumer found. It finds no other.
+    violation: Option<ProtocolViolation>,
     /// Where the liar sends its next good record.
     next: u64,
 }
@@ -107,7 +109,7 @@ enum Truth {
     Record(u32),
     Nothing,
     End,
-    Lie(Lie),
+    Violation(ProtocolViolation),
 }
 
 impl Scene {
@@ -121,6 +123,7 @@ impl Scene {
             consumer,
             position: 0,
             released: 0,
+            violation: None,
             next: 0,
         }
     }
@@ -186,18 +189,34 @@ impl Scene {
         );
     }
 
+    /// What a call finds. A violation is found by every later call, too.
+    fn finds(&mut self) -> Truth {
+        let truth = self.truth();
+        if let Truth::Violation(violation) = truth {
+            self.violation = Some(violation);
+        }
+        truth
+    }
+
     fn truth(&self) -> Truth {
+        if let Some(violation) = self.violation {
+            return Truth::Violation(violation);
+        }
         let at = self.position;
         let header = self.liar.at(at);
         let word = |at| self.liar.memory.word(at).load(Ordering::Relaxed);
         let (length, state) = (word(header), word(header + 4));
-        let most = longest(CAPACITY);
+        let max = longest(CAPACITY);
         match state {
             0 if word(CLOSED) != 0 => Truth::End,
             0 => Truth::Nothing,
-            1 if length > most => Truth::Lie(Lie::Length { at, length, most }),
+            1 if length > max => Truth::Violation(ProtocolViolation::Length {
+                at,
+                len: length,
+                max,
+            }),
             1 => self.judge_room(length),
-            _ => Truth::Lie(Lie::State { at, state }),
+            _ => Truth::Violation(ProtocolViolation::State { at, state }),
         }
     }
 
@@ -208,7 +227,7 @@ impl Scene {
             CAPACITY as u64,
         );
         match end + 8 - released > capacity {
-            true => Truth::Lie(Lie::TooMany {
+            true => Truth::Violation(ProtocolViolation::TooMany {
                 end,
                 released,
                 capacity,
@@ -243,7 +262,7 @@ impl Scene {
 
     /// Whether a record was taken, which was the one that was there.
     fn received(&mut self, got: Result<Option<usize>, Error>, into: &[u8]) -> bool {
-        let truth = self.truth();
+        let truth = self.finds();
         match got {
             Ok(Some(length)) => {
                 assert_eq!(truth, Truth::Record(length as u32));
@@ -262,7 +281,7 @@ impl Scene {
     }
 
     fn peek(&mut self, offset: usize, room: usize, releases: bool) {
-        let truth = self.truth();
+        let truth = self.finds();
         let record = match self.consumer.try_peek() {
             Ok(Some(record)) => record,
             other => return assert_eq!(found(other.map(|_| None)), truth),
@@ -313,10 +332,13 @@ impl Scene {
                     }
                 }
             }
-            other => return assert_eq!(found(other.map(|_| None)), self.truth()),
+            other => {
+                let found = found(other.map(|_| None));
+                return assert_eq!(found, self.finds());
+            }
         }
         for (got, into) in taken {
-            match (got, self.truth()) {
+            match (got, self.finds()) {
                 // A batch does not ask whether the other end is done.
                 (Ok(None), Truth::End | Truth::Nothing) => {}
                 (got, _) => drop(self.received(got, &into)),
@@ -331,7 +353,7 @@ fn found(got: Result<Option<usize>, Error>) -> Truth {
     match got {
         Ok(None) => Truth::End,
         Err(Error::Empty) => Truth::Nothing,
-        Err(Error::Broken(lie)) => Truth::Lie(lie),
+        Err(Error::Broken(violation)) => Truth::Violation(violation),
         other => panic!("{other:?}"),
     }
 }

@@ -32,7 +32,7 @@ impl Consumer {
 
     /// Bytes of the longest record.
     pub fn longest(&self) -> usize {
-        self.core.memory().capacity().longest() as usize
+        self.core.memory().capacity().max_record_len() as usize
     }
 
     /// Bytes, headers included, that the producer says to have sent and that were not taken yet.
@@ -107,8 +107,8 @@ impl Consumer {
     pub(super) fn find(&mut self, patience: Patience) -> Result<Option<u32>> {
         let Self { core, link } = self;
         if core.has_record() {
-            link.pace.step();
-        } else if !patience.is_some() || !link.glance(|| core.watch()) {
+            link.backoff.note_progress();
+        } else if !patience.is_some() || !link.spin_briefly(|| core.poll_prefetch()) {
             return self.wait(patience);
         }
         match core.peek()? {
@@ -120,7 +120,7 @@ impl Consumer {
 
     #[cold]
     fn wait(&mut self, patience: Patience) -> Result<Option<u32>> {
-        let core = &self.core;
+        let core = &mut self.core;
         match self.link.wait(patience, || core.peek())? {
             Awaited::Found(length) => Ok(Some(length)),
             Awaited::Closed => Ok(None),
@@ -129,7 +129,7 @@ impl Consumer {
 
     #[cfg(feature = "tokio")]
     pub(super) fn lie_down(&mut self) -> Result<Option<Option<u32>>> {
-        let core = &self.core;
+        let core = &mut self.core;
         Ok(match self.link.lie_down(|| core.peek())? {
             Some(Awaited::Found(length)) => Some(Some(length)),
             Some(Awaited::Closed) => Some(None),
@@ -156,7 +156,7 @@ impl Consumer {
 
     #[inline]
     pub(super) fn take(&mut self, length: u32) {
-        self.core.take(length);
+        self.core.advance(length);
     }
 
     #[inline]
@@ -231,14 +231,14 @@ impl Batch<'_> {
 
     #[inline]
     fn step_over(&mut self, length: u32) {
-        self.consumer.link.pace.step();
+        self.consumer.link.backoff.note_progress();
         self.consumer.take(length);
     }
 }
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        if self.consumer.core.holds() {
+        if self.consumer.core.has_unreleased() {
             self.consumer.release();
         }
     }

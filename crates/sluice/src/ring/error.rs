@@ -3,7 +3,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sluice_ring::{Capacity, Lie, WrongCapacity};
+use sluice_ring::{Capacity, InvalidCapacity, ProtocolViolation};
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -12,7 +12,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     #[error(transparent)]
-    Capacity(#[from] WrongCapacity),
+    Capacity(#[from] InvalidCapacity),
 
     #[error(
         "a record of {length} bytes is too long: the ring carries up to {most}, half of its capacity; make it larger, or send the record in parts"
@@ -43,8 +43,8 @@ pub enum Error {
     )]
     Died,
 
-    #[error("the other end broke the ring: {0}; this ring is of no more use, connect again")]
-    Broken(#[from] Lie),
+    #[error("the peer violated the protocol: {0}; connect again")]
+    Broken(#[from] ProtocolViolation),
 
     #[error("cannot listen at {}: {source}; remove what is there if nobody uses it, or choose a path in a directory that you may write to", path.display())]
     Listen { path: PathBuf, source: io::Error },

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use sluice_abi::ring::{self, Hello, Verdict};
-use sluice_ring::{Capacity, Side};
+use sluice_ring::{Capacity, Ctrl};
 
 use super::error::{Error, Result};
 use super::mapping::Geometry;
@@ -138,7 +138,7 @@ impl<'a> Handshake<'a> {
         let file = received
             .file
             .ok_or(Error::NoRing("its greeting came without its memory"))?;
-        let bytes = geometry.map_or(size_of::<Side>() as u64, Geometry::bytes);
+        let bytes = geometry.map_or(size_of::<Ctrl>() as u64, Geometry::bytes);
         let seals = match hello.flags & ring::WRITABLE {
             0 => SealPolicy::Sealed,
             _ => SealPolicy::Unsealed,
@@ -249,11 +249,11 @@ fn consumers(hello: &Hello) -> Result<Option<Geometry>> {
 }
 
 fn producers(hello: &Hello) -> Result<Geometry> {
-    let capacity = Capacity::exactly(hello.capacity)?;
     let data = u64::from(hello.data);
     if !data.is_power_of_two() || data < memfd::Pages::Normal.size() {
         return Err(Error::NoRing("its data does not begin at a page"));
     }
+    let capacity = Capacity::exactly(hello.capacity, data)?;
     Ok(Geometry { data, capacity })
 }
 

@@ -3,13 +3,17 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustix::thread::{MembarrierCommand, futex, membarrier};
 use sluice_ring::sync::{AtomicU32, spin_loop};
-use sluice_ring::{Bed, Call, How, Lie, Memory, Pace, Rest, Side, Spin};
+use sluice_ring::{
+    AdaptiveSpin, Backoff, Ctrl, Memory, Notifier, Parker, PeerState, ProtocolViolation,
+    WakeMethod, Waker, peer_state,
+};
 
 use super::error::{Error, Result};
 use super::handshake::Role;
@@ -24,10 +28,10 @@ pub(super) struct Link {
     mapping: Mapping,
     role: Role,
     peer: Arc<Peer>,
-    pub pace: Pace,
-    spin: Spin,
-    rest: Rest,
-    call: Call,
+    pub backoff: Backoff,
+    spin: AdaptiveSpin,
+    parker: Parker,
+    notifier: Notifier,
 }
 
 /// How long a call may wait.
@@ -53,7 +57,7 @@ pub(super) enum Awaited<T> {
 }
 
 /// What a look found.
-pub(super) type Look<T> = std::result::Result<Option<T>, Lie>;
+pub(super) type Look<T> = std::result::Result<Option<T>, ProtocolViolation>;
 
 impl Link {
     /// `registered`: both sides are, with membarrier(2).
@@ -69,10 +73,10 @@ impl Link {
             socket,
             mapping,
             role,
-            pace: Pace::default(),
-            spin: Spin::new(spin),
-            rest: Rest::new(registered),
-            call: Call::new(registered),
+            backoff: Backoff::default(),
+            spin: AdaptiveSpin::new(spin),
+            parker: Parker::new(registered),
+            notifier: Notifier::new(registered),
         })
     }
 
@@ -86,7 +90,7 @@ impl Link {
     }
 
     #[inline]
-    fn sides(&self) -> (&Side, &Side) {
+    fn sides(&self) -> (&Ctrl, &Ctrl) {
         sides(&self.mapping, self.role)
     }
 
@@ -94,12 +98,10 @@ impl Link {
     #[inline]
     pub fn check(&self) -> Result<()> {
         let (_, other) = self.sides();
-        if other.is_closed() {
-            return Err(Error::Closed);
-        }
-        match self.peer.is_gone() {
-            true => Err(Error::Died),
-            false => Ok(()),
+        match peer_state(other, || self.peer.is_gone()) {
+            PeerState::Active => Ok(()),
+            PeerState::Closed => Err(Error::Closed),
+            PeerState::Dead => Err(Error::Died),
         }
     }
 
@@ -107,7 +109,7 @@ impl Link {
     #[inline]
     pub fn call(&mut self) {
         let (own, other) = sides(&self.mapping, self.role);
-        self.call.out(own, other, &Socket(&self.socket));
+        self.notifier.notify(own, other, &Socket(&self.socket));
     }
 
     /// Looks until there is something, the other side is done, or patience ends.
@@ -152,12 +154,12 @@ impl Link {
     /// Looks for a moment, without the clock or anything else that is only of use to who waits for long: what comes at once
     /// shall not wait for that.
     #[inline]
-    pub fn glance(&mut self, look: impl Fn() -> bool) -> bool {
-        self.pace.caught_up();
-        for _ in 0..self.spin.glances() {
+    pub fn spin_briefly(&mut self, look: impl Fn() -> bool) -> bool {
+        self.backoff.pause();
+        for _ in 0..self.spin.brief_iterations() {
             if look() {
                 let (own, _) = sides(&self.mapping, self.role);
-                self.rest.stayed_awake(own);
+                self.parker.note_spin_success(own);
                 return true;
             }
             spin_loop();
@@ -169,16 +171,16 @@ impl Link {
         &mut self,
         until: Option<Instant>,
         mut look: impl FnMut() -> Look<T>,
-    ) -> Option<std::result::Result<T, Lie>> {
+    ) -> Option<std::result::Result<T, ProtocolViolation>> {
         let (own, other) = sides(&self.mapping, self.role);
         let hopeless = || {
             other.is_closed()
                 || self.peer.is_gone()
                 || until.is_some_and(|until| Instant::now() >= until)
         };
-        let found = self.spin.look(|| look().transpose(), hopeless);
+        let found = self.spin.poll(|| look().transpose(), hopeless);
         if found.is_some() {
-            self.rest.stayed_awake(own);
+            self.parker.note_spin_success(own);
         }
         found
     }
@@ -193,15 +195,16 @@ impl Link {
         Some(match look() {
             Ok(Some(found)) => Ok(Awaited::Found(found)),
             Ok(None) => ended,
-            Err(lie) => Err(lie.into()),
+            Err(violation) => Err(violation.into()),
         })
     }
 
-    /// Announces that this side goes to sleep. Returns the other's bell, as Rest::lie_down does.
-    fn announce(&mut self, how: How) -> u32 {
+    /// Announces that this side goes to sleep. Returns the peer's wake_seq, as Parker::prepare_park does.
+    fn announce(&mut self, method: WakeMethod) -> u32 {
         let (own, other) = sides(&self.mapping, self.role);
-        self.pace.gave_up();
-        self.rest.lie_down(own, other, how, &Socket(&self.socket))
+        self.backoff.reset();
+        self.parker
+            .prepare_park(own, other, method, &Socket(&self.socket))
     }
 
     fn sleep<T>(
@@ -209,14 +212,14 @@ impl Link {
         limit: Option<Duration>,
         mut look: impl FnMut() -> Look<T>,
     ) -> Result<Option<T>> {
-        let seen = self.announce(How::Futex);
+        let seen = self.announce(WakeMethod::Futex);
         let (own, other) = sides(&self.mapping, self.role);
         let found = look();
         let slept = match found {
             Ok(None) if !other.is_closed() => self.peer.sleep(seen, limit),
             _ => Ok(()),
         };
-        self.rest.get_up(own);
+        self.parker.finish_park(own);
         slept.map_err(Error::system("sleeping until the other end does something"))?;
         Ok(found?)
     }
@@ -224,7 +227,7 @@ impl Link {
     /// Whether to sleep until the socket can be read; not if the look after the announcement finds something, or an end.
     #[cfg(feature = "tokio")]
     pub fn lie_down<T>(&mut self, mut look: impl FnMut() -> Look<T>) -> Result<Option<Awaited<T>>> {
-        self.announce(How::Socket);
+        self.announce(WakeMethod::Socket);
         if let Some(found) = look()? {
             return Ok(Some(Awaited::Found(found)));
         }
@@ -244,7 +247,7 @@ impl Link {
     #[cfg(feature = "tokio")]
     pub fn get_up(&mut self) {
         let (own, _) = sides(&self.mapping, self.role);
-        self.rest.get_up(own);
+        self.parker.finish_park(own);
     }
 }
 
@@ -258,7 +261,7 @@ impl Drop for Link {
 
 /// This side's, and the other's.
 #[inline]
-fn sides(mapping: &Mapping, role: Role) -> (&Side, &Side) {
+fn sides(mapping: &Mapping, role: Role) -> (&Ctrl, &Ctrl) {
     match role {
         Role::Producer => (mapping.producer(), mapping.consumer()),
         Role::Consumer => (mapping.consumer(), mapping.producer()),
@@ -267,21 +270,45 @@ fn sides(mapping: &Mapping, role: Role) -> (&Side, &Side) {
 
 struct Socket<'a>(&'a OwnedFd);
 
-impl Bed for Socket<'_> {
-    fn barrier_everywhere(&self) {
-        // It can fail only before this process has registered, which is tried before a ring is set up without barriers.
-        let _ = membarrier(MembarrierCommand::GlobalExpedited);
+/// How often a wake-up is tried for which the system has no memory at the moment, and what lies between.
+const WAKE_TRIALS: u32 = 10;
+const WAKE_PAUSE: Duration = Duration::from_millis(1);
+
+/// Far longer than a processor keeps a store to itself.
+const STORES_VISIBLE: Duration = Duration::from_millis(10);
+
+impl Waker for Socket<'_> {
+    fn heavy_barrier(&self) -> bool {
+        let issued = membarrier(MembarrierCommand::GlobalExpedited).is_ok();
+        if !issued {
+            // It worked when the ring was set up, so a filter of system calls has come since.
+            thread::sleep(STORES_VISIBLE);
+        }
+        issued
     }
 
-    fn wake(&self, how: How, bell: &AtomicU32) {
-        // The other side may be gone, or a message that wakes it may wait there already.
-        let _ = match how {
-            How::Futex => futex::wake(bell, futex::Flags::empty(), 1),
-            How::Socket => {
-                rustix::net::send(self.0, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
-            }
-        };
+    fn wake(&self, method: WakeMethod, wake_seq: &AtomicU32) -> bool {
+        match method {
+            // It fails only for an address that is not mapped.
+            WakeMethod::Futex => futex::wake(wake_seq, futex::Flags::empty(), 1).is_ok(),
+            WakeMethod::Socket => (0..WAKE_TRIALS).any(|trial| {
+                if trial > 0 {
+                    thread::sleep(WAKE_PAUSE);
+                }
+                send_wake_up(self.0)
+            }),
+        }
     }
+}
+
+/// Whether the peer's end is readable now, or gone.
+fn send_wake_up(socket: &OwnedFd) -> bool {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    // AGAIN: enough messages wait there already. PIPE, CONNRESET: nobody is there to be woken.
+    !matches!(
+        rustix::net::send(socket, &[0], flags),
+        Err(Errno::NOBUFS | Errno::NOMEM | Errno::INTR)
+    )
 }
 
 /// Whether this process may leave out barriers, as far as it is concerned.

@@ -65,5 +65,5 @@ pub use error::{Error, Result};
 pub use options::Options;
 pub use producer::{Batch as SentBatch, Producer, Reservation};
 pub use record::Bytes;
-pub use sluice_ring::{Lie, WrongCapacity};
+pub use sluice_ring::{InvalidCapacity, ProtocolViolation};
 pub use socket::{Listener, Socket};

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use sluice_ring::{Capacity, Side};
+use sluice_ring::{Capacity, Ctrl};
 
 use super::consumer::Consumer;
 use super::error::{Error, Result};
@@ -199,7 +199,7 @@ impl Options {
 
     /// Becomes the side that receives, once the other end has become the one that sends.
     pub fn consumer(&self, socket: Socket) -> Result<Consumer> {
-        let file = memfd::create(size_of::<Side>() as u64, Pages::Normal)?;
+        let file = memfd::create(size_of::<Ctrl>() as u64, Pages::Normal)?;
         let side = map_side(&file, Access::Ours)?;
         memfd::seal(&file, SealPolicy::Sealed)?;
         let link = self.meet(socket, Role::Consumer, None, &file, |accepted| {
@@ -224,13 +224,9 @@ impl Options {
             return Err(Error::UnsealedHugePages);
         }
         let data = self.pages.size();
-        let least = match self.pages {
-            Pages::Normal => self.capacity,
-            Pages::Huge => self.capacity.max(data),
-        };
         Ok(Geometry {
             data,
-            capacity: Capacity::holding(least)?,
+            capacity: Capacity::at_least(self.capacity, data)?,
         })
     }
 
@@ -325,6 +321,6 @@ fn unusable(error: Error) -> Error {
 }
 
 fn map_side(file: &OwnedFd, access: Access) -> Result<Region> {
-    Region::once(file, 0, size_of::<Side>(), access)
+    Region::once(file, 0, size_of::<Ctrl>(), access)
         .map_err(Error::system("mapping the consumer's side of the ring"))
 }

@@ -36,7 +36,7 @@ impl Producer {
 
     /// Bytes of the longest record.
     pub fn longest(&self) -> usize {
-        self.core.memory().capacity().longest() as usize
+        self.core.memory().capacity().max_record_len() as usize
     }
 
     /// Bytes, headers included, that the consumer has not released yet.
@@ -114,11 +114,11 @@ impl Producer {
     pub(super) fn publish(&mut self) {
         self.core.publish();
         self.link.call();
-        self.core.clear_ahead();
+        self.core.prezero();
     }
 
     pub(super) fn fits(&self, length: usize) -> Result<u32> {
-        let most = self.core.memory().capacity().longest();
+        let most = self.core.memory().capacity().max_record_len();
         match u32::try_from(length) {
             Ok(length) if length <= most => Ok(length),
             _ => Err(Error::TooLong { length, most }),
@@ -128,12 +128,12 @@ impl Producer {
     #[inline]
     fn make_room(&mut self, length: usize, patience: Patience) -> Result<u32> {
         let length = self.fits(length)?;
-        self.link.check()?;
         if self.core.has_room(length)? {
-            self.link.pace.step();
+            self.link.backoff.note_progress();
         } else {
             self.wait_for_room(length, patience)?;
         }
+        self.link.check()?;
         Ok(length)
     }
 
@@ -144,7 +144,7 @@ impl Producer {
             self.publish();
         }
         if patience.is_some() {
-            self.link.pace.caught_up();
+            self.link.backoff.pause();
         }
         let core = &mut self.core;
         let look = || Ok(core.has_room(length)?.then_some(()));
@@ -169,7 +169,7 @@ impl Producer {
     /// Where the bytes of a record belong for which there is room.
     #[inline]
     fn room(&mut self, length: u32) -> NonNull<u8> {
-        let at = self.core.bytes_for(length);
+        let at = self.core.reserve(length);
         self.core.memory().bytes(at)
     }
 }

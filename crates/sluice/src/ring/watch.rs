@@ -15,7 +15,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::thread::futex;
 use sluice_ring::sync::AtomicU32;
-use sluice_ring::{Memory, Side};
+use sluice_ring::{Ctrl, Memory};
 
 use super::error::{Error, Result};
 use super::handshake::Role;
@@ -62,7 +62,7 @@ impl Peer {
         self.gone.store(true, Ordering::SeqCst);
     }
 
-    /// Sleeps while the other side's bell is what was seen, for so long at most, and not at all if it is gone.
+    /// Sleeps while the peer's wake_seq is what was seen, for so long at most, and not at all if it is gone.
     pub fn sleep(&self, seen: u32, limit: Option<Duration>) -> std::result::Result<(), Errno> {
         let timeout = limit
             .map(futex::Timespec::try_from)
@@ -71,7 +71,12 @@ impl Peer {
         self.asleep.store(true, Ordering::SeqCst);
         let ended = match self.gone.load(Ordering::SeqCst) {
             true => Ok(()),
-            false => futex::wait(self.bell(), futex::Flags::empty(), seen, timeout.as_ref()),
+            false => futex::wait(
+                self.wake_seq(),
+                futex::Flags::empty(),
+                seen,
+                timeout.as_ref(),
+            ),
         };
         self.asleep.store(false, Ordering::SeqCst);
         match ended {
@@ -80,11 +85,11 @@ impl Peer {
         }
     }
 
-    fn bell(&self) -> &AtomicU32 {
-        &self.theirs().bell
+    fn wake_seq(&self) -> &AtomicU32 {
+        &self.theirs().wake_seq
     }
 
-    fn theirs(&self) -> &Side {
+    fn theirs(&self) -> &Ctrl {
         match self.role {
             Role::Producer => self.mapping.consumer(),
             Role::Consumer => self.mapping.producer(),
@@ -96,7 +101,7 @@ impl Peer {
         self.gone.store(true, Ordering::SeqCst);
         while self.asleep.load(Ordering::SeqCst) {
             // It fails only for an address that is not mapped.
-            let _ = futex::wake(self.bell(), futex::Flags::empty(), u32::MAX);
+            let _ = futex::wake(self.wake_seq(), futex::Flags::empty(), u32::MAX);
             thread::sleep(Duration::from_millis(1));
         }
     }

@@ -168,7 +168,7 @@ fn data_far_behind_its_beginning_is_not_touched() {
         };
         let (result, told) = consumer_gets(hello, &[file.as_fd()]);
         assert_error(result, |error| {
-            matches!(error, Error::NoRing(_) | Error::Unsafe(_))
+            matches!(error, Error::Capacity(_) | Error::Unsafe(_))
         });
         assert!(matches!(told, Some(error) if error != 0), "{told:?}");
         let taken = rustix::fs::fstat(&file).expect("no file").st_blocks;

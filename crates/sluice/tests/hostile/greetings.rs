@@ -156,6 +156,27 @@ fn capacities_that_cannot_be_are_named() {
     }
 }
 
+/// The data is mapped twice in a row, by whole pages.
+#[test]
+fn a_capacity_of_less_than_a_page_is_named() {
+    for (data, capacity) in [
+        (8192, 4096),
+        (65_536, 4096),
+        (65_536, 32_768),
+        (2 << 20, 1 << 20),
+    ] {
+        let hello = Hello {
+            data,
+            ..Hello::producer(capacity)
+        };
+        assert_refused(
+            consumer_hears(&hello.bytes()),
+            Errno::RANGE,
+            |error| matches!(error, Error::Capacity(invalid) if invalid.min == u64::from(data)),
+        );
+    }
+}
+
 #[test]
 fn a_consumer_that_claims_data_is_refused() {
     for (data, capacity) in [(4096, 0), (0, 4096), (4096, 4096), (u32::MAX, u64::MAX)] {
