@@ -44,6 +44,7 @@
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod atomic_copy;
 mod consumer;
 mod copy;
 mod error;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sluice_ring::Memory;
 
-use super::copy::copy;
+use super::copy::copy_in;
 use super::error::{Error, Result};
 use super::link::{Awaited, Link, Patience};
 use super::mapping::Mapping;
@@ -105,7 +105,7 @@ impl Producer {
         let length = self.make_room(record.len(), patience)?;
         let room = self.room(length);
         // SAFETY: there are so many bytes, which are this side's alone until they are published.
-        unsafe { copy(record.as_ptr(), room.as_ptr(), record.len()) };
+        unsafe { copy_in(record.as_ptr(), room.as_ptr(), record.len()) };
         self.core.write(length);
         Ok(())
     }
