@@ -48,7 +48,7 @@ impl AdaptiveSpin {
     pub fn poll<T>(
         &mut self,
         mut poll: impl FnMut() -> Option<T>,
-        is_hopeless: impl Fn() -> bool,
+        mut is_hopeless: impl FnMut() -> bool,
     ) -> Option<T> {
         let limit = self.limit();
         if limit.is_zero() {

@@ -8,6 +8,8 @@ mod support;
 mod batches;
 #[path = "ring/ending.rs"]
 mod ending;
+#[path = "ring/forking.rs"]
+mod forking;
 #[path = "ring/meeting.rs"]
 mod meeting;
 #[path = "ring/records.rs"]

@@ -3,8 +3,6 @@ use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::mem;
 use std::os::fd::AsFd;
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
@@ -15,9 +13,6 @@ use super::meeting::{Meeting, Role};
 use super::tally::Tally;
 use crate::place;
 use crate::progress::Progress;
-
-/// How long to look away while the receiver takes the last records.
-const GLANCE: Duration = Duration::from_millis(1);
 
 #[derive(Args)]
 pub struct Arguments {
@@ -49,7 +44,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut tally = Tally::begin();
     let mut cutter = Cutter::new(meeting.framing, producer.longest());
     let sent = send_all(&input, &mut cutter, &mut producer, &mut tally, &progress)
-        .and_then(|()| until_taken(&mut producer).map_err(|error| explain(&tally, error)));
+        // What is only in the ring is lost when the receiver dies.
+        .and_then(|()| producer.flush().map_err(|error| explain(&tally, error)));
     drop(progress);
     match sent {
         Ok(()) if meeting.json => tally.tell(producer.capacity()),
@@ -92,18 +88,6 @@ fn send_all(
         batch.publish();
         progress.advance((tally.bytes - before) as usize);
     }
-}
-
-/// What is only in the ring is lost when the receiver dies.
-fn until_taken(producer: &mut Producer) -> ring::Result<()> {
-    while producer.pending()? > 0 {
-        // It sends nothing, and fails when nobody is there any more.
-        match producer.try_reserve(0) {
-            Ok(_) | Err(ring::Error::Full) => thread::sleep(GLANCE),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 /// Of a file, which may be larger or smaller when it has been read.

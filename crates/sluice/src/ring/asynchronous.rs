@@ -9,9 +9,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop::consume_budget;
 
+use super::connection::Connection;
 use super::consumer::Consumer;
 use super::error::{Error, Result};
-use super::link::Link;
 use super::producer::Producer;
 
 /// A [`Producer`] that waits without keeping its thread.
@@ -32,7 +32,7 @@ impl AsyncProducer {
     /// To be called within a runtime that has I/O enabled.
     pub fn new(producer: Producer) -> Result<Self> {
         Ok(Self {
-            socket: readable(&producer.link)?,
+            socket: readable(&producer.connection)?,
             producer,
         })
     }
@@ -46,10 +46,10 @@ impl AsyncProducer {
                 other => return other,
             }
             let length = self.producer.fits(record.len())?;
-            if !self.producer.lie_down(length)? {
-                wait(&self.producer.link, &self.socket).await?;
+            if !self.producer.prepare_wait(length)? {
+                wait(&mut self.producer.connection, &self.socket).await?;
             }
-            self.producer.link.get_up();
+            self.producer.connection.finish_wait();
         }
     }
 
@@ -62,7 +62,7 @@ impl AsyncConsumer {
     /// To be called within a runtime that has I/O enabled.
     pub fn new(consumer: Consumer) -> Result<Self> {
         Ok(Self {
-            socket: readable(&consumer.link)?,
+            socket: readable(&consumer.connection)?,
             consumer,
         })
     }
@@ -76,10 +76,10 @@ impl AsyncConsumer {
                 Err(Error::Empty) => {}
                 other => return other,
             }
-            if self.consumer.lie_down()?.is_none() {
-                wait(&self.consumer.link, &self.socket).await?;
+            if self.consumer.prepare_wait()?.is_none() {
+                wait(&mut self.consumer.connection, &self.socket).await?;
             }
-            self.consumer.link.get_up();
+            self.consumer.connection.finish_wait();
         }
     }
 
@@ -88,8 +88,8 @@ impl AsyncConsumer {
     }
 }
 
-fn readable(link: &Link) -> Result<AsyncFd<OwnedFd>> {
-    let socket = link.socket().try_clone().map_err(failed)?;
+fn readable(connection: &Connection) -> Result<AsyncFd<OwnedFd>> {
+    let socket = connection.socket().try_clone().map_err(failed)?;
     // SAFETY: the descriptor is owned by what is registered, and only closed with it.
     unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }
         .map_err(|error| failed(error.into()))
@@ -102,9 +102,9 @@ fn failed(source: io::Error) -> Error {
     }
 }
 
-async fn wait(link: &Link, socket: &AsyncFd<OwnedFd>) -> Result<()> {
+async fn wait(connection: &mut Connection, socket: &AsyncFd<OwnedFd>) -> Result<()> {
     let mut ready = socket.readable().await.map_err(failed)?;
-    if link.drain() {
+    if connection.drain() {
         ready.clear_ready();
     }
     Ok(())

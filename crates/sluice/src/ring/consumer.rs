@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use sluice_ring::Memory;
 
+use super::connection::{Awaited, Connection, Wait};
 use super::error::{Error, Result};
-use super::link::{Awaited, Link, Patience};
 use super::mapping::Mapping;
 use super::record::Bytes;
 
 /// The side of a ring that receives records.
 pub struct Consumer {
     core: sluice_ring::Consumer<Mapping>,
-    pub(super) link: Link,
+    pub(super) connection: Connection,
 }
 
 impl Consumer {
-    pub(super) fn new(link: Link) -> Self {
+    pub(super) fn new(connection: Connection) -> Self {
         Self {
-            core: sluice_ring::Consumer::new(link.mapping().clone()),
-            link,
+            core: sluice_ring::Consumer::new(connection.mapping().clone()),
+            connection,
         }
     }
 
@@ -43,48 +43,46 @@ impl Consumer {
     /// The next record, where it lies; none once the producer is done and everything was taken. Waits if there is none yet.
     #[inline]
     pub fn peek(&mut self) -> Result<Option<Record<'_>>> {
-        self.peek_within(Patience::Endless)
+        self.peek_within(Wait::Forever)
     }
 
     /// As [`peek`](Self::peek), but fails with [`Error::Empty`] instead of waiting.
     #[inline]
     pub fn try_peek(&mut self) -> Result<Option<Record<'_>>> {
-        self.peek_within(Patience::None)
+        self.peek_within(Wait::Never)
     }
 
     /// As [`peek`](Self::peek), but waits so long at most; fails with [`Error::TimedOut`].
     pub fn peek_timeout(&mut self, timeout: Duration) -> Result<Option<Record<'_>>> {
-        self.peek_within(Patience::For(timeout))
+        self.peek_within(Wait::For(timeout))
     }
 
     /// Takes the next record into `into`, and says how many bytes it has; none once the producer is done and everything
     /// was taken. Waits if there is none yet. A record that is longer than `into` stays.
     #[inline]
     pub fn recv(&mut self, into: &mut [u8]) -> Result<Option<usize>> {
-        self.recv_within(into, Patience::Endless)
+        self.recv_within(into, Wait::Forever)
     }
 
     /// As [`recv`](Self::recv), but fails with [`Error::Empty`] instead of waiting.
     #[inline]
     pub fn try_recv(&mut self, into: &mut [u8]) -> Result<Option<usize>> {
-        self.recv_within(into, Patience::None)
+        self.recv_within(into, Wait::Never)
     }
 
     /// As [`recv`](Self::recv), but waits so long at most; fails with [`Error::TimedOut`].
     pub fn recv_timeout(&mut self, into: &mut [u8], timeout: Duration) -> Result<Option<usize>> {
-        self.recv_within(into, Patience::For(timeout))
+        self.recv_within(into, Wait::For(timeout))
     }
 
     /// All records that are there, to be taken in a row, which costs less than one at a time; none once the producer is done and
     /// everything was taken. Waits for the first one.
     pub fn batch(&mut self) -> Result<Option<Batch<'_>>> {
-        Ok(self
-            .find(Patience::Endless)?
-            .map(|_| Batch { consumer: self }))
+        Ok(self.find(Wait::Forever)?.map(|_| Batch { consumer: self }))
     }
 
-    fn peek_within(&mut self, patience: Patience) -> Result<Option<Record<'_>>> {
-        Ok(self.find(patience)?.map(|length| Record {
+    fn peek_within(&mut self, wait: Wait) -> Result<Option<Record<'_>>> {
+        Ok(self.find(wait)?.map(|length| Record {
             bytes: self.bytes(length),
             length,
             consumer: self,
@@ -92,8 +90,8 @@ impl Consumer {
     }
 
     #[inline]
-    fn recv_within(&mut self, into: &mut [u8], patience: Patience) -> Result<Option<usize>> {
-        let Some(length) = self.find(patience)? else {
+    fn recv_within(&mut self, into: &mut [u8], wait: Wait) -> Result<Option<usize>> {
+        let Some(length) = self.find(wait)? else {
             return Ok(None);
         };
         let copied = self.copy(length, into)?;
@@ -104,33 +102,33 @@ impl Consumer {
 
     /// The length of the next record.
     #[inline]
-    pub(super) fn find(&mut self, patience: Patience) -> Result<Option<u32>> {
-        let Self { core, link } = self;
+    pub(super) fn find(&mut self, wait: Wait) -> Result<Option<u32>> {
+        let Self { core, connection } = self;
         if core.has_record() {
-            link.backoff.note_progress();
-        } else if !patience.is_some() || !link.spin_briefly(|| core.poll_prefetch()) {
-            return self.wait(patience);
+            connection.backoff.note_progress();
+        } else if !wait.is_some() || !connection.spin_briefly(|| core.poll_prefetch()) {
+            return self.wait(wait);
         }
         match core.peek()? {
             Some(length) => Ok(Some(length)),
             // A producer that takes a record back is none to learn the end from.
-            None => self.wait(patience),
+            None => self.wait(wait),
         }
     }
 
     #[cold]
-    fn wait(&mut self, patience: Patience) -> Result<Option<u32>> {
+    fn wait(&mut self, wait: Wait) -> Result<Option<u32>> {
         let core = &mut self.core;
-        match self.link.wait(patience, || core.peek())? {
+        match self.connection.wait(wait, || core.peek())? {
             Awaited::Found(length) => Ok(Some(length)),
             Awaited::Closed => Ok(None),
         }
     }
 
     #[cfg(feature = "tokio")]
-    pub(super) fn lie_down(&mut self) -> Result<Option<Option<u32>>> {
+    pub(super) fn prepare_wait(&mut self) -> Result<Option<Option<u32>>> {
         let core = &mut self.core;
-        Ok(match self.link.lie_down(|| core.peek())? {
+        Ok(match self.connection.prepare_wait(|| core.peek())? {
             Some(Awaited::Found(length)) => Some(Some(length)),
             Some(Awaited::Closed) => Some(None),
             None => None,
@@ -162,7 +160,7 @@ impl Consumer {
     #[inline]
     pub(super) fn release(&mut self) {
         self.core.release();
-        self.link.call();
+        self.connection.notify();
     }
 }
 
@@ -231,7 +229,7 @@ impl Batch<'_> {
 
     #[inline]
     fn step_over(&mut self, length: u32) {
-        self.consumer.link.backoff.note_progress();
+        self.consumer.connection.backoff.note_progress();
         self.consumer.take(length);
     }
 }

@@ -46,6 +46,11 @@ pub enum Error {
     #[error("the peer violated the protocol: {0}; connect again")]
     Broken(#[from] ProtocolViolation),
 
+    #[error(
+        "this ring belongs to the process that set it up, not to its children; set up another one"
+    )]
+    Forked,
+
     #[error("cannot listen at {}: {source}; remove what is there if nobody uses it, or choose a path in a directory that you may write to", path.display())]
     Listen { path: PathBuf, source: io::Error },
 

@@ -39,17 +39,18 @@
 //! the end of the stream, and when its process dies, which is [`Error::Died`]. With the feature `tokio` there are
 //! `AsyncProducer` and `AsyncConsumer`.
 //!
-//! The protocol, for other implementations, is in docs/abi.md. A side belongs to the process that set it up: a child that was
-//! forked later has to leave it alone.
+//! The protocol, for other implementations, is in docs/abi.md. A side belongs to the process that set it up. A child that was
+//! forked later can drop its copy, which changes nothing, and must not use it.
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
 mod atomic_copy;
+mod connection;
 mod consumer;
 mod copy;
 mod error;
 mod handshake;
-mod link;
+mod hang_up;
 mod mapping;
 mod memfd;
 mod options;
@@ -57,7 +58,6 @@ mod producer;
 mod record;
 mod region;
 mod socket;
-mod watch;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::{AsyncConsumer, AsyncProducer};

@@ -8,10 +8,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 use sluice_ring::{Capacity, Ctrl};
 
+use super::connection::{Connection, register};
 use super::consumer::Consumer;
 use super::error::{Error, Result};
 use super::handshake::{Accepted, Handshake, Offer, Role};
-use super::link::{Link, register};
 use super::mapping::{Data, Geometry, Mapping};
 use super::memfd::{self, Pages, SealPolicy};
 use super::producer::Producer;
@@ -190,11 +190,11 @@ impl Options {
             self.prepare(region, geometry)?;
         }
         memfd::seal(&file, self.seals)?;
-        let link = self.meet(socket, Role::Producer, Some(geometry), &file, |accepted| {
+        let connection = self.meet(socket, Role::Producer, Some(geometry), &file, |accepted| {
             let side = map_side(&accepted.file, Access::Theirs)?;
             Ok(Mapping::new(data, side))
         })?;
-        Ok(Producer::new(link))
+        Ok(Producer::new(connection))
     }
 
     /// Becomes the side that receives, once the other end has become the one that sends.
@@ -202,7 +202,7 @@ impl Options {
         let file = memfd::create(size_of::<Ctrl>() as u64, Pages::Normal)?;
         let side = map_side(&file, Access::Ours)?;
         memfd::seal(&file, SealPolicy::Sealed)?;
-        let link = self.meet(socket, Role::Consumer, None, &file, |accepted| {
+        let connection = self.meet(socket, Role::Consumer, None, &file, |accepted| {
             let geometry = accepted.geometry.ok_or(Error::NoRing("it has no data"))?;
             let access = match accepted.seals {
                 SealPolicy::Unsealed => Access::Ours,
@@ -216,7 +216,7 @@ impl Options {
             }
             Ok(Mapping::new(data, side))
         })?;
-        Ok(Consumer::new(link))
+        Ok(Consumer::new(connection))
     }
 
     fn geometry(&self) -> Result<Geometry> {
@@ -274,7 +274,7 @@ impl Options {
         geometry: Option<Geometry>,
         file: &OwnedFd,
         map: impl FnOnce(&Accepted) -> Result<Mapping>,
-    ) -> Result<Link> {
+    ) -> Result<Connection> {
         let handshake = Handshake::new(&socket, self.patience);
         let offer = Offer {
             role,
@@ -294,7 +294,9 @@ impl Options {
         let (mapping, registered) = met.inspect_err(|error| handshake.refuse(error))?;
         handshake.agree()?;
         let registered = registered && offer.registered;
-        Link::new(socket, mapping, role, registered, self.spin)
+        Ok(Connection::new(
+            socket, mapping, role, registered, self.spin,
+        ))
     }
 
     fn admit(&self, socket: &OwnedFd) -> Result<()> {

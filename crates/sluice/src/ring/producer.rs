@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use sluice_ring::Memory;
 
+use super::connection::{Awaited, Connection, Wait};
 use super::copy::copy_in;
 use super::error::{Error, Result};
-use super::link::{Awaited, Link, Patience};
 use super::mapping::Mapping;
 
 /// The side of a ring that sends records. Dropping it ends the stream: the consumer gets what was sent, and then learns that.
@@ -18,14 +18,14 @@ use super::mapping::Mapping;
 /// A record is sent whole or not at all, and received whole.
 pub struct Producer {
     core: sluice_ring::Producer<Mapping>,
-    pub(super) link: Link,
+    pub(super) connection: Connection,
 }
 
 impl Producer {
-    pub(super) fn new(link: Link) -> Self {
+    pub(super) fn new(connection: Connection) -> Self {
         Self {
-            core: sluice_ring::Producer::new(link.mapping().clone()),
-            link,
+            core: sluice_ring::Producer::new(connection.mapping().clone()),
+            connection,
         }
     }
 
@@ -47,35 +47,35 @@ impl Producer {
     /// Sends a record, waiting for room if there is none.
     #[inline]
     pub fn send(&mut self, record: &[u8]) -> Result<()> {
-        self.send_within(record, Patience::Endless)
+        self.send_within(record, Wait::Forever)
     }
 
     /// Sends a record, or fails with [`Error::Full`].
     #[inline]
     pub fn try_send(&mut self, record: &[u8]) -> Result<()> {
-        self.send_within(record, Patience::None)
+        self.send_within(record, Wait::Never)
     }
 
     /// Sends a record, waiting so long for room at most; fails with [`Error::TimedOut`].
     pub fn send_timeout(&mut self, record: &[u8], timeout: Duration) -> Result<()> {
-        self.send_within(record, Patience::For(timeout))
+        self.send_within(record, Wait::For(timeout))
     }
 
     /// Room for a record of so many bytes, to be filled in place and then [committed](Reservation::commit). Waits if there is none.
     #[inline]
     pub fn reserve(&mut self, length: usize) -> Result<Reservation<'_>> {
-        self.reserve_within(length, Patience::Endless)
+        self.reserve_within(length, Wait::Forever)
     }
 
     /// As [`reserve`](Self::reserve), but fails with [`Error::Full`] instead of waiting.
     #[inline]
     pub fn try_reserve(&mut self, length: usize) -> Result<Reservation<'_>> {
-        self.reserve_within(length, Patience::None)
+        self.reserve_within(length, Wait::Never)
     }
 
     /// As [`reserve`](Self::reserve), but waits so long at most; fails with [`Error::TimedOut`].
     pub fn reserve_timeout(&mut self, length: usize, timeout: Duration) -> Result<Reservation<'_>> {
-        self.reserve_within(length, Patience::For(timeout))
+        self.reserve_within(length, Wait::For(timeout))
     }
 
     /// Several records that the consumer gets to see at once, which costs less than one at a time.
@@ -83,14 +83,33 @@ impl Producer {
         Batch { producer: self }
     }
 
-    fn send_within(&mut self, record: &[u8], patience: Patience) -> Result<()> {
-        self.put(record, patience)?;
+    /// Waits until the consumer has released everything that was sent.
+    pub fn flush(&mut self) -> Result<()> {
+        self.flush_within(Wait::Forever)
+    }
+
+    /// As [`flush`](Self::flush), but waits so long at most; fails with [`Error::TimedOut`].
+    pub fn flush_timeout(&mut self, timeout: Duration) -> Result<()> {
+        self.flush_within(Wait::For(timeout))
+    }
+
+    fn flush_within(&mut self, wait: Wait) -> Result<()> {
+        let core = &mut self.core;
+        let poll = || Ok((core.pending()? == 0).then_some(()));
+        match self.connection.wait(wait, poll)? {
+            Awaited::Found(()) => Ok(()),
+            Awaited::Closed => Err(Error::Closed),
+        }
+    }
+
+    fn send_within(&mut self, record: &[u8], wait: Wait) -> Result<()> {
+        self.put(record, wait)?;
         self.publish();
         Ok(())
     }
 
-    fn reserve_within(&mut self, length: usize, patience: Patience) -> Result<Reservation<'_>> {
-        let length = self.make_room(length, patience)?;
+    fn reserve_within(&mut self, length: usize, wait: Wait) -> Result<Reservation<'_>> {
+        let length = self.make_room(length, wait)?;
         Ok(Reservation {
             bytes: self.room(length),
             length,
@@ -101,8 +120,8 @@ impl Producer {
 
     /// Makes a record that is not published yet.
     #[inline]
-    fn put(&mut self, record: &[u8], patience: Patience) -> Result<()> {
-        let length = self.make_room(record.len(), patience)?;
+    fn put(&mut self, record: &[u8], wait: Wait) -> Result<()> {
+        let length = self.make_room(record.len(), wait)?;
         let room = self.room(length);
         // SAFETY: there are so many bytes, which are this side's alone until they are published.
         unsafe { copy_in(record.as_ptr(), room.as_ptr(), record.len()) };
@@ -113,7 +132,7 @@ impl Producer {
     #[inline]
     pub(super) fn publish(&mut self) {
         self.core.publish();
-        self.link.call();
+        self.connection.notify();
         self.core.prezero();
     }
 
@@ -126,29 +145,29 @@ impl Producer {
     }
 
     #[inline]
-    fn make_room(&mut self, length: usize, patience: Patience) -> Result<u32> {
+    fn make_room(&mut self, length: usize, wait: Wait) -> Result<u32> {
         let length = self.fits(length)?;
         if self.core.has_room(length)? {
-            self.link.backoff.note_progress();
+            self.connection.backoff.note_progress();
         } else {
-            self.wait_for_room(length, patience)?;
+            self.wait_for_room(length, wait)?;
         }
-        self.link.check()?;
+        self.connection.check()?;
         Ok(length)
     }
 
     #[cold]
-    fn wait_for_room(&mut self, length: u32, patience: Patience) -> Result<()> {
+    fn wait_for_room(&mut self, length: u32, wait: Wait) -> Result<()> {
         if self.core.has_batch() {
             // The room that is missing may be what the batch takes.
             self.publish();
         }
-        if patience.is_some() {
-            self.link.backoff.pause();
+        if wait.is_some() {
+            self.connection.backoff.pause();
         }
         let core = &mut self.core;
         let look = || Ok(core.has_room(length)?.then_some(()));
-        match self.link.wait(patience, look)? {
+        match self.connection.wait(wait, look)? {
             Awaited::Found(()) => Ok(()),
             Awaited::Closed => Err(Error::Closed),
         }
@@ -156,10 +175,10 @@ impl Producer {
 
     /// Whether a record of this length has room, and if not, what to look for.
     #[cfg(feature = "tokio")]
-    pub(super) fn lie_down(&mut self, length: u32) -> Result<bool> {
+    pub(super) fn prepare_wait(&mut self, length: u32) -> Result<bool> {
         let core = &mut self.core;
         let look = || Ok(core.has_room(length)?.then_some(()));
-        match self.link.lie_down(look)? {
+        match self.connection.prepare_wait(look)? {
             Some(Awaited::Found(())) => Ok(true),
             Some(Awaited::Closed) => Err(Error::Closed),
             None => Ok(false),
@@ -252,13 +271,13 @@ impl Batch<'_> {
     /// As [`Producer::send`].
     #[inline]
     pub fn send(&mut self, record: &[u8]) -> Result<()> {
-        self.producer.put(record, Patience::Endless)
+        self.producer.put(record, Wait::Forever)
     }
 
     /// As [`Producer::try_send`].
     #[inline]
     pub fn try_send(&mut self, record: &[u8]) -> Result<()> {
-        self.producer.put(record, Patience::None)
+        self.producer.put(record, Wait::Never)
     }
 
     /// As [`Producer::reserve`].

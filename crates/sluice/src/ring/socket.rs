@@ -5,7 +5,8 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::process;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, retry_on_intr};
@@ -16,6 +17,7 @@ use rustix::net::{
 };
 
 use super::error::{Error, Result};
+use super::hang_up::has_hung_up;
 
 /// Connections that wait to be accepted, as the kernel's own default has it.
 const BACKLOG: i32 = 128;
@@ -25,6 +27,8 @@ const BACKLOG: i32 = 128;
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
+    /// The process that listens, and not its children.
+    owner: u32,
 }
 
 impl Listener {
@@ -45,6 +49,7 @@ impl Listener {
         Ok(Self {
             socket: open().map_err(failed)?,
             path: path.to_owned(),
+            owner: process::id(),
         })
     }
 
@@ -65,8 +70,10 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // It may have been removed by somebody else.
-        let _ = std::fs::remove_file(&self.path);
+        if process::id() == self.owner {
+            // It may have been removed by somebody else.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -223,26 +230,26 @@ pub(super) fn receive(
 fn readable(socket: &OwnedFd, until: Instant) -> io::Result<bool> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
-        let mut asked = [PollFd::new(socket, PollFlags::IN)];
-        match poll(&mut asked, Some(&timeout)) {
-            Ok(0) => return Ok(false),
-            Ok(_) => return Ok(true),
+        match poll_readable(socket, Some(left)) {
+            Ok(readable) => return Ok(readable),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
 }
 
-/// A message may have no bytes, just as the end has none.
-fn has_hung_up(socket: &OwnedFd) -> std::result::Result<bool, Errno> {
-    let mut asked = [PollFd::new(socket, PollFlags::RDHUP)];
-    retry_on_intr(|| poll(&mut asked, Some(&Timespec::default())))?;
-    Ok(!asked[0].revents().is_empty())
+/// Waits until there is a message or a hang-up, and returns false if the time is over.
+pub(super) fn poll_readable(
+    socket: &OwnedFd,
+    limit: Option<Duration>,
+) -> std::result::Result<bool, Errno> {
+    // A time that no clock reaches is none.
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    let mut asked = [PollFd::new(socket, PollFlags::IN)];
+    Ok(poll(&mut asked, limit.as_ref())? > 0)
 }
 
 /// What was found in the socket when what woke this side was taken from it.
-#[cfg(feature = "tokio")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drained {
     Empty,
@@ -252,7 +259,6 @@ pub(super) enum Drained {
 }
 
 /// Takes what the other side sent to wake this one. Not more than so much at once: it may send without end.
-#[cfg(feature = "tokio")]
 pub(super) fn drain(socket: &OwnedFd) -> Drained {
     const MESSAGES: u32 = 16;
     let mut bytes = [0; 64];

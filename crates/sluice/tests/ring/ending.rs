@@ -62,6 +62,29 @@ fn a_waiting_sender_learns_that_the_receiver_is_gone() {
     }
 }
 
+#[test]
+fn a_flush_waits_until_all_is_released() {
+    for spin in [Duration::ZERO, Duration::MAX] {
+        let (mut producer, mut consumer) = ring(&small().spin(spin));
+        producer.flush().expect("nothing to wait for");
+        producer.send(b"one").expect("not sent");
+        producer.send(b"two").expect("not sent");
+        let late = producer.flush_timeout(SHORT);
+        assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+        let flushing = thread::spawn(move || (producer.flush(), producer));
+        thread::sleep(4 * SHORT);
+        consumer.recv(&mut [0; 3]).expect("not received");
+        assert!(!flushing.is_finished());
+        consumer.recv(&mut [0; 3]).expect("not received");
+        let (flushed, mut producer) = flushing.join().expect("panicked");
+        flushed.expect("not flushed");
+        producer.send(b"never taken").expect("not sent");
+        drop(consumer);
+        let flushed = producer.flush();
+        assert!(matches!(flushed, Err(Error::Closed)), "{flushed:?}");
+    }
+}
+
 /// A process that becomes one side of a ring over its standard input, and then does nothing more until it is killed.
 fn silent_partner(role: &str, socket: Socket) -> std::process::Child {
     let exe = std::env::current_exe().expect("no path");
@@ -158,12 +181,7 @@ fn nothing_is_left_of_a_ring() {
         let (mut producer, _consumer) = ring(&Options::new().capacity(32 << 20));
         producer.send(b"something").expect("not sent");
     }
-    let until = Instant::now() + LONG;
-    while count().1 != before {
-        // The thread that watches may be the last to let go.
-        assert!(Instant::now() < until, "mappings are left");
-        thread::sleep(SHORT);
-    }
+    assert_eq!(count().1, before, "mappings are left");
 }
 
 /// Whether a line of /proc/PID/maps is of so many bytes.

@@ -53,6 +53,32 @@ fn a_waiting_sender_goes_on_when_there_is_room() {
     }
 }
 
+/// After a while a sleeper sleeps in another way, which costs nothing however long it takes.
+#[test]
+fn who_has_slept_for_long_is_woken() {
+    let (mut producer, mut consumer) = ring(&small());
+    let receiver = thread::spawn(move || {
+        let got = consumer.recv_timeout(&mut [0; 8], LONG);
+        (consumer, got)
+    });
+    thread::sleep(4 * SHORT);
+    producer.send(b"awaited!").expect("not sent");
+    let (mut consumer, got) = receiver.join().expect("panicked");
+    assert_eq!(got.expect("not received"), Some(8));
+
+    while producer.try_send(&[0; 500]).is_ok() {}
+    let sender = thread::spawn(move || producer.send_timeout(b"at last", LONG).map(|()| producer));
+    thread::sleep(4 * SHORT);
+    let mut room = [0; 500];
+    while consumer.recv_timeout(&mut room, LONG).expect("lost") != Some(7) {}
+    let producer = sender.join().expect("panicked").expect("not sent");
+
+    let receiver = thread::spawn(move || consumer.recv_timeout(&mut [0; 8], LONG));
+    thread::sleep(4 * SHORT);
+    drop(producer);
+    assert_eq!(receiver.join().expect("panicked").expect("no end"), None);
+}
+
 #[test]
 fn many_records_pass_whoever_waits() {
     const RECORDS: usize = 50_000;
