@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use sluice_abi::ring::RECORD;
+use sluice_abi::ring::RECORD_READY;
 
 use crate::layout::{HEADER, LINE, record_stride};
 use crate::memory::Memory;
@@ -60,7 +60,7 @@ impl<M: Memory> Consumer<M> {
     pub fn peek(&mut self) -> Result<Option<u32>, ProtocolViolation> {
         let at = self.position;
         match self.memory.word(at + STATE).load(Ordering::Relaxed) {
-            RECORD => {
+            RECORD_READY => {
                 // Pairs with the release in Producer::publish().
                 fence(Ordering::Acquire);
                 let len = self.memory.word(at).load(Ordering::Relaxed);

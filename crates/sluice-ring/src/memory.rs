@@ -20,12 +20,12 @@ pub struct Ctrl {
 
 #[cfg(not(sluice_loom))]
 const _: () = {
-    use sluice_abi::ring::Side as Abi;
+    use sluice_abi::ring::Ctrl as Abi;
     use std::mem::offset_of;
     assert!(size_of::<Ctrl>() == size_of::<Abi>());
-    assert!(offset_of!(Ctrl, pos) == offset_of!(Abi, position));
-    assert!(offset_of!(Ctrl, wait_flags) == offset_of!(Abi, waiting));
-    assert!(offset_of!(Ctrl, wake_seq) == offset_of!(Abi, bell));
+    assert!(offset_of!(Ctrl, pos) == offset_of!(Abi, pos));
+    assert!(offset_of!(Ctrl, wait_flags) == offset_of!(Abi, wait_flags));
+    assert!(offset_of!(Ctrl, wake_seq) == offset_of!(Abi, wake_seq));
     assert!(offset_of!(Ctrl, closed) == offset_of!(Abi, closed));
 };
 

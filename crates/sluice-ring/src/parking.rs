@@ -17,7 +17,7 @@
 //! before the heavy barrier had published before it, and the look finds that; one that loads them later reads NEED_FENCE and issues B.
 //! When the parker has not needed to sleep for a while, it takes NEED_FENCE away, and its next sleep begins with a heavy barrier again.
 
-use sluice_abi::ring::{FENCE, TURN_SHIFT, WAKE_FUTEX, WAKE_SOCKET};
+use sluice_abi::ring::{NEED_FENCE, WAIT_SEQ_SHIFT, WAKE_FUTEX, WAKE_SOCKET};
 
 use crate::memory::Ctrl;
 use crate::sync::{Ordering, fence};
@@ -69,22 +69,22 @@ impl Parker {
         waker: &impl Waker,
     ) -> u32 {
         if self.asymmetric && self.need_fence == 0 {
-            own.wait_flags.store(FENCE, Ordering::Relaxed);
+            own.wait_flags.store(NEED_FENCE, Ordering::Relaxed);
             // Where it is refused, NEED_FENCE stays for ever, so that it is needed only once.
             self.asymmetric = waker.heavy_barrier();
-            self.need_fence = FENCE;
+            self.need_fence = NEED_FENCE;
         }
         let seq = peer.wake_seq.load(Ordering::Relaxed);
         // Pairs with the release in notify_slow().
         fence(Ordering::Acquire);
         self.spins = 0;
-        self.wait_seq = self.wait_seq.wrapping_add(1) & (u32::MAX >> TURN_SHIFT);
+        self.wait_seq = self.wait_seq.wrapping_add(1) & (u32::MAX >> WAIT_SEQ_SHIFT);
         let method = match method {
             WakeMethod::Futex => WAKE_FUTEX,
             WakeMethod::Socket => WAKE_SOCKET,
         };
         own.wait_flags.store(
-            self.wait_seq << TURN_SHIFT | self.need_fence | method,
+            self.wait_seq << WAIT_SEQ_SHIFT | self.need_fence | method,
             Ordering::Relaxed,
         );
         // [A], pairs with [B] in Notifier.
@@ -144,7 +144,7 @@ impl Notifier {
 
     #[cold]
     fn notify_slow(&mut self, mut flags: u32, own: &Ctrl, peer: &Ctrl, waker: &impl Waker) {
-        if flags & FENCE != 0 {
+        if flags & NEED_FENCE != 0 {
             // [B], as asked.
             fence(Ordering::SeqCst);
             flags = peer.wait_flags.load(Ordering::Relaxed);

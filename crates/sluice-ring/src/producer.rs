@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use sluice_abi::ring::RECORD;
+use sluice_abi::ring::RECORD_READY;
 
 use crate::layout::{HEADER, LINE, record_stride};
 use crate::memory::Memory;
@@ -101,7 +101,7 @@ impl<M: Memory> Producer<M> {
             // The first of a batch holds the consumer back, and publish() releases this too.
             self.memory
                 .word(at + STATE)
-                .store(RECORD, Ordering::Relaxed);
+                .store(RECORD_READY, Ordering::Relaxed);
         }
         self.written = at + record_stride(len);
         if self.reserved_end > self.written {
@@ -132,7 +132,7 @@ impl<M: Memory> Producer<M> {
         // where the next record will begin.
         self.memory
             .word(self.published + STATE)
-            .store(RECORD, Ordering::Release);
+            .store(RECORD_READY, Ordering::Release);
         self.published = self.written;
         // Only a hint of how much there is, so that relaxed order suffices.
         self.memory

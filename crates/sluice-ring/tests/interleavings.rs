@@ -20,7 +20,7 @@ const SMALL: u64 = 64;
 /// Of the records here: one word that tells which one it is, and one that looks like the state of a record, for who
 /// takes old bytes for a header.
 const LENGTH: u32 = 8;
-const LURE: u32 = sluice_abi::ring::RECORD;
+const LURE: u32 = sluice_abi::ring::RECORD_READY;
 
 struct Ring {
     words: Vec<AtomicU32>,

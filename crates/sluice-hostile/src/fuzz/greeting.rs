@@ -88,7 +88,7 @@ impl super::Scenario for Meeting {
         }
         let options = Options::new()
             .capacity(CAPACITY as u64)
-            .patience(Duration::ZERO);
+            .handshake_timeout(Duration::ZERO);
         let socket = Socket::from(socket);
         match self.honest_sends {
             true => {

@@ -116,7 +116,7 @@ impl Scene {
         let options = Options::new()
             .capacity(CAPACITY as u64)
             .spin(Duration::ZERO)
-            .patience(Duration::ZERO);
+            .handshake_timeout(Duration::ZERO);
         let producer = options.producer(Socket::from(socket)).expect("no ring");
         let scene = Self {
             theirs: liar.theirs(CAPACITY),

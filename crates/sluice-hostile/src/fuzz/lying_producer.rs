@@ -115,7 +115,9 @@ enum Truth {
 impl Scene {
     fn new() -> Self {
         let (liar, socket) = LyingProducer::new(CAPACITY);
-        let options = Options::new().spin(Duration::ZERO).patience(Duration::ZERO);
+        let options = Options::new()
+            .spin(Duration::ZERO)
+            .handshake_timeout(Duration::ZERO);
         let consumer = options.consumer(Socket::from(socket)).expect("no ring");
         Self {
             theirs: liar.theirs(),

@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::ptr;
 
+use sluice_abi::ring::NEED_FENCE;
 use sluice_ring::sync::{AtomicU32, Ordering};
 use sluice_ring::{Ctrl, Notifier, Parker, WakeMethod, Waker};
 
@@ -27,8 +28,6 @@ impl Waker for System {
         self.delivers.get()
     }
 }
-
-const NEED_FENCE: u32 = sluice_abi::ring::FENCE;
 
 #[test]
 fn a_wake_up_that_was_not_delivered_is_tried_again() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of one side: made, sealed, and judged when it comes from the other side.
+//! The file of one side: made, sealed, and validated when it is the peer's.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -63,7 +63,7 @@ pub(super) fn seal(file: &OwnedFd, policy: SealPolicy) -> Result<()> {
 }
 
 /// Whether the other side's file can be trusted to stay so many bytes.
-pub(super) fn judge(file: &impl AsFd, bytes: u64, policy: SealPolicy) -> Result<()> {
+pub(super) fn validate(file: &impl AsFd, bytes: u64, policy: SealPolicy) -> Result<()> {
     let seals = fcntl_get_seals(file).map_err(|_| Error::Unsafe("it is no memfd".into()))?;
     let lacking = policy.seals().difference(seals);
     if !lacking.is_empty() {
@@ -82,7 +82,7 @@ pub(super) fn judge(file: &impl AsFd, bytes: u64, policy: SealPolicy) -> Result<
 
 /// Whether the other side's data begins where its file's pages make it. What is not of huge pages need not be there as a whole, and must
 /// not be asked for: it could be all of this machine's memory.
-pub(super) fn judge_pages(file: &impl AsFd, data: u64, policy: SealPolicy) -> Result<()> {
+pub(super) fn validate_pages(file: &impl AsFd, data: u64, policy: SealPolicy) -> Result<()> {
     let system = fstatfs(file).map_err(Error::system("looking at the other end's memory"))?;
     let (size, huge) = match system.f_type {
         libc::HUGETLBFS_MAGIC => (system.f_bsize as u64, true),

@@ -11,7 +11,7 @@ use sluice_ring::{Capacity, Ctrl};
 use super::connection::{Connection, register};
 use super::consumer::Consumer;
 use super::error::{Error, Result};
-use super::handshake::{Accepted, Handshake, Offer, Role};
+use super::handshake::{Handshake, LocalHello, PeerHello, Role};
 use super::mapping::{Data, Geometry, Mapping};
 use super::memfd::{self, Pages, SealPolicy};
 use super::producer::Producer;
@@ -27,7 +27,7 @@ const RESIDENT: u64 = 16 << 20;
 /// About as long as waking a process takes: who spins longer could have slept.
 const SPIN: Duration = Duration::from_micros(50);
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How a side of a ring is set up over a [`Socket`]. The other end does the same, as the other side.
 ///
@@ -59,7 +59,7 @@ pub struct Options {
     allows_unsealed: bool,
     locked: bool,
     node: Option<u32>,
-    patience: Duration,
+    handshake_timeout: Duration,
     users: Users,
 }
 
@@ -85,7 +85,7 @@ impl Default for Options {
             allows_unsealed: false,
             locked: false,
             node: None,
-            patience: PATIENCE,
+            handshake_timeout: HANDSHAKE_TIMEOUT,
             users: Users::Own,
         }
     }
@@ -154,9 +154,9 @@ impl Options {
         self
     }
 
-    /// How long the other end may take to set up its side: 5 s if nothing is said.
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+    /// How long the whole handshake may take, 5 s by default.
+    pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
+        self.handshake_timeout = timeout;
         self
     }
 
@@ -190,8 +190,9 @@ impl Options {
             self.prepare(region, geometry)?;
         }
         memfd::seal(&file, self.seals)?;
-        let connection = self.meet(socket, Role::Producer, Some(geometry), &file, |accepted| {
-            let side = map_side(&accepted.file, Access::Theirs)?;
+        let connection = self.meet(socket, Role::Producer, Some(geometry), &file, |peer| {
+            let side = map_ctrl(&peer.file, Access::Theirs)
+                .map_err(|errno| unmappable(errno, geometry))?;
             Ok(Mapping::new(data, side))
         })?;
         Ok(Producer::new(connection))
@@ -200,16 +201,17 @@ impl Options {
     /// Becomes the side that receives, once the other end has become the one that sends.
     pub fn consumer(&self, socket: Socket) -> Result<Consumer> {
         let file = memfd::create(size_of::<Ctrl>() as u64, Pages::Normal)?;
-        let side = map_side(&file, Access::Ours)?;
+        let side =
+            map_ctrl(&file, Access::Ours).map_err(Error::system("mapping the ring's memory"))?;
         memfd::seal(&file, SealPolicy::Sealed)?;
-        let connection = self.meet(socket, Role::Consumer, None, &file, |accepted| {
-            let geometry = accepted.geometry.ok_or(Error::NoRing("it has no data"))?;
-            let access = match accepted.seals {
+        let connection = self.meet(socket, Role::Consumer, None, &file, |peer| {
+            let geometry = peer.geometry.ok_or(Error::NoRing("it has no data"))?;
+            let access = match peer.seals {
                 SealPolicy::Unsealed => Access::Ours,
                 SealPolicy::Sealed => Access::Theirs,
             };
-            let data = Data::map(&accepted.file, geometry, access)
-                .map_err(Error::system("mapping the other end's memory"))?;
+            let data = Data::map(&peer.file, geometry, access)
+                .map_err(|errno| unmappable(errno, geometry))?;
             for region in data.regions() {
                 self.settle(region, geometry, Access::Theirs)
                     .map_err(unusable)?;
@@ -273,10 +275,10 @@ impl Options {
         role: Role,
         geometry: Option<Geometry>,
         file: &OwnedFd,
-        map: impl FnOnce(&Accepted) -> Result<Mapping>,
+        map: impl FnOnce(&PeerHello) -> Result<Mapping>,
     ) -> Result<Connection> {
-        let handshake = Handshake::new(&socket, self.patience);
-        let offer = Offer {
+        let handshake = Handshake::new(&socket, self.handshake_timeout);
+        let local = LocalHello {
             role,
             geometry,
             file,
@@ -288,12 +290,12 @@ impl Options {
             allows_unsealed: self.allows_unsealed,
         };
         let met = self.admit(&socket).and_then(|()| {
-            let accepted = handshake.exchange(&offer)?;
-            Ok((map(&accepted)?, accepted.registered))
+            let peer = handshake.exchange(&local)?;
+            Ok((map(&peer)?, peer.registered))
         });
-        let (mapping, registered) = met.inspect_err(|error| handshake.refuse(error))?;
-        handshake.agree()?;
-        let registered = registered && offer.registered;
+        let (mapping, registered) = met.inspect_err(|error| handshake.reject(error))?;
+        handshake.accept()?;
+        let registered = registered && local.registered;
         Ok(Connection::new(
             socket, mapping, role, registered, self.spin,
         ))
@@ -322,7 +324,21 @@ fn unusable(error: Error) -> Error {
     }
 }
 
-fn map_side(file: &OwnedFd, access: Access) -> Result<Region> {
+/// Only a lack of memory or of descriptors is this side's; huge pages that are missing are not.
+fn unmappable(errno: Errno, geometry: Geometry) -> Error {
+    let huge = geometry.data != Pages::Normal.size();
+    match errno {
+        Errno::NOMEM if huge => unusable(Error::NoHugePages(geometry.capacity)),
+        Errno::NOMEM | Errno::MFILE | Errno::NFILE => {
+            Error::system("mapping the other end's memory")(errno)
+        }
+        errno => Error::Unsafe(format!(
+            "it cannot be mapped ({})",
+            std::io::Error::from(errno)
+        )),
+    }
+}
+
+fn map_ctrl(file: &OwnedFd, access: Access) -> std::result::Result<Region, Errno> {
     Region::once(file, 0, size_of::<Ctrl>(), access)
-        .map_err(Error::system("mapping the consumer's side of the ring"))
 }

@@ -118,14 +118,22 @@ impl fmt::Debug for Bytes<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
+
+    /// The memory of a record, which is only used as atomics.
+    fn atomics(words: impl Iterator<Item = u64>) -> Vec<AtomicU64> {
+        words.map(AtomicU64::new).collect()
+    }
 
     #[test]
     fn every_piece_of_a_record_is_copied_as_it_is() {
-        let record: Vec<u64> = (0..128_u64)
-            .map(|word| word.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        let record = atomics((0..128_u64).map(|word| word.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let plain: Vec<u8> = record
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
             .collect();
-        let plain: Vec<u8> = record.iter().flat_map(|word| word.to_ne_bytes()).collect();
         // Miri takes a second for each.
         let short = (0..80).step_by(if cfg!(miri) { 13 } else { 1 });
         for length in short.chain([255, 256, 257, 1000, 1024]) {
@@ -149,9 +157,10 @@ mod tests {
 
     #[test]
     fn values_are_read_wherever_they_lie_and_only_if_whole() {
-        let record: Vec<u64> = (0..4_u8)
-            .map(|word| u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| word * 8 + byte)))
-            .collect();
+        let record =
+            atomics((0..4_u8).map(|word| {
+                u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| word * 8 + byte))
+            }));
         // SAFETY: it has 32 bytes.
         let bytes = unsafe { Bytes::new(NonNull::from(&record[..]).cast(), 29) };
         for offset in 0..=40 {

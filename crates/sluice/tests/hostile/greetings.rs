@@ -98,6 +98,28 @@ fn another_version_is_named() {
     }
 }
 
+/// As long as it likes, with as many files, and with fields that mean something else.
+#[test]
+fn a_later_version_is_named_whatever_its_hello_is_like() {
+    let mut hello = Hello::producer(CAPACITY);
+    hello.version = 2;
+    hello.size = 96;
+    hello.role = 77;
+    hello.flags = u32::MAX;
+    let mut bytes = hello.bytes();
+    for length in [12, 13, 31, 32, 33, 96, 4096] {
+        bytes.resize(length, 0xff);
+        let is = |error: &Error| matches!(error, Error::Version { theirs: 2 });
+        assert_refused(consumer_hears(&bytes), Errno::PROTONOSUPPORT, is);
+        assert_refused(producer_hears(&bytes), Errno::PROTONOSUPPORT, is);
+    }
+    let (peer, socket) = Peer::pair();
+    peer.say(&hello.bytes(), &[]).expect("not said");
+    assert_error(consumer(socket), |error| {
+        matches!(error, Error::Version { theirs: 2 })
+    });
+}
+
 #[test]
 fn a_role_that_is_none_or_the_same_is_named() {
     for role in [0, 3, u32::MAX] {

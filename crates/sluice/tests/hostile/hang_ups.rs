@@ -164,7 +164,7 @@ fn a_sleeper_hears_the_end_from_one_that_never_rings() {
 fn a_thousand_that_connect_and_say_nothing_leave_nothing() {
     let path = std::env::temp_dir().join(format!("sluice-thousand-{}", std::process::id()));
     let listener = Listener::bind(&path).expect("cannot listen");
-    let hasty = small().patience(std::time::Duration::from_millis(1));
+    let hasty = small().handshake_timeout(std::time::Duration::from_millis(1));
     for _ in 0..1000 {
         let _silent = Socket::connect(&path).expect("cannot connect");
         let socket = listener.accept().expect("nobody came");

@@ -22,7 +22,9 @@ pub const RACE: Duration = Duration::from_secs(1);
 pub const CAPACITY: usize = 4096;
 
 pub fn small() -> Options {
-    Options::new().capacity(CAPACITY as u64).patience(SHORT)
+    Options::new()
+        .capacity(CAPACITY as u64)
+        .handshake_timeout(SHORT)
 }
 
 /// An honest consumer, and the liar that sends to it.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::SendFlags;
 use sluice::ring::{Error, Listener, Options, Socket};
-use sluice_abi::ring::Verdict;
+use sluice_abi::ring::Reply;
 
 use crate::support::{LONG, SHORT, meet, pattern, ring, small};
 
@@ -72,7 +72,7 @@ fn two_of_one_side_refuse_each_other() {
 fn a_partner_that_says_nothing_is_given_up() {
     let (here, _there) = Socket::pair().expect("no sockets");
     let began = Instant::now();
-    let silent = small().patience(SHORT).consumer(here).map(drop);
+    let silent = small().handshake_timeout(SHORT).consumer(here).map(drop);
     assert!(
         matches!(silent, Err(Error::Silent(time)) if time == SHORT),
         "{silent:?}"
@@ -99,7 +99,7 @@ fn who_is_refused_in_place_of_a_greeting_learns_why() {
                 small().consumer(here).map(drop)
             });
             thread::sleep(pause * 2);
-            let verdict = Verdict {
+            let verdict = Reply {
                 magic: sluice_abi::ring::MAGIC,
                 error: libc::EPERM as u32,
             };
@@ -208,8 +208,8 @@ fn locked_memory_is_locked_or_the_limit_is_named() {
 #[test]
 fn huge_pages_are_used_or_their_lack_is_named() {
     let (here, there) = Socket::pair().expect("no sockets");
-    let huge = small().huge_pages(true).patience(SHORT);
-    match meet(&huge, &small().patience(LONG), here, there) {
+    let huge = small().huge_pages(true).handshake_timeout(SHORT);
+    match meet(&huge, &small().handshake_timeout(LONG), here, there) {
         (Ok(mut producer), Ok(mut consumer)) => {
             assert_eq!(producer.capacity(), 2 << 20);
             producer.send(b"huge").expect("not sent");

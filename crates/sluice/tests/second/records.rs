@@ -113,7 +113,7 @@ fn a_spinning_library_sends_to_the_other() {
 #[test]
 fn a_large_ring_works_both_ways() {
     let manners = "--capacity 65536 --batch 2";
-    receives_from_the_other(manners, &Options::new().patience(LONG));
+    receives_from_the_other(manners, &Options::new().handshake_timeout(LONG));
     sends_to_the_other(manners, &small().capacity(65536));
 }
 
