@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::fs::File;
 use std::io::{self, IsTerminal};
-use std::mem;
 use std::os::fd::AsFd;
 
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
-use sluice::ring::{self, Options, Producer};
+use sluice::ring::{Options, Producer, SendError};
 
+use super::connect::{Meeting, Role};
 use super::cutter::Cutter;
-use super::meeting::{Meeting, Role};
 use super::tally::Tally;
 use crate::place;
 use crate::progress::Progress;
@@ -42,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         false => Progress::of(length(&input)),
     };
     let mut tally = Tally::begin();
-    let mut cutter = Cutter::new(meeting.framing, producer.longest());
+    let mut cutter = Cutter::new(meeting.framing, producer.max_record_len());
     let sent = send_all(&input, &mut cutter, &mut producer, &mut tally, &progress)
         // What is only in the ring is lost when the receiver dies.
         .and_then(|()| producer.flush().map_err(|error| explain(&tally, error)));
@@ -51,8 +50,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         Ok(()) if meeting.json => tally.tell(producer.capacity()),
         Ok(()) => Ok(()),
         Err(error) => {
-            // A farewell would tell the receiver that it has everything.
-            mem::forget(producer);
+            // To close the ring would tell the receiver that it has everything.
+            producer.abort();
             Err(error)
         }
     }
@@ -96,10 +95,10 @@ fn length(input: &File) -> Option<u64> {
     (metadata.is_file() && metadata.len() > 0).then_some(metadata.len())
 }
 
-fn explain(tally: &Tally, error: ring::Error) -> Error {
+fn explain(tally: &Tally, error: SendError) -> Error {
     let how = match error {
-        ring::Error::Closed => "left",
-        ring::Error::Died => "died, or was ended by a signal,",
+        SendError::Closed => "left",
+        SendError::PeerDied => "died, or was ended by a signal,",
         _ => {
             let records = tally.records;
             return Error::new(error).context(format!("sending failed after {records} records"));

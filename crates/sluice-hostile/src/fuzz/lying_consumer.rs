@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use sluice::ring::{Error, Options, Producer, ProtocolViolation, Socket};
+use sluice::ring::{Options, Producer, ProtocolViolation, SendError, Socket};
 
 use super::{CAPACITY, Length, pattern, steps};
 use crate::consumer::LyingConsumer;
@@ -153,7 +153,7 @@ impl Scene {
             Step::Send(length) => self.send(length.0, |record| producer.try_send(record)),
             Step::SendTimeout(length) => self.send(length.0, |record| {
                 match producer.send_timeout(record, Duration::from_micros(1)) {
-                    Err(Error::TimedOut(_)) => Err(Error::Full),
+                    Err(SendError::TimedOut(_)) => Err(SendError::Full),
                     other => other,
                 }
             }),
@@ -246,7 +246,7 @@ impl Scene {
         Ok(fits(self.released))
     }
 
-    fn send(&mut self, length: usize, call: impl FnOnce(&[u8]) -> Result<(), Error>) {
+    fn send(&mut self, length: usize, call: impl FnOnce(&[u8]) -> Result<(), SendError>) {
         let truth = self.look(length);
         let record = pattern(self.written, length);
         match call(&record) {
@@ -259,7 +259,7 @@ impl Scene {
         self.publish();
     }
 
-    fn part(&mut self, batch: &mut sluice::ring::SentBatch, part: &Part) {
+    fn part(&mut self, batch: &mut sluice::ring::WriteBatch, part: &Part) {
         match part {
             Part::Send(length) => {
                 let truth = self.look(length.0);
@@ -278,7 +278,7 @@ impl Scene {
                     // That call waits where there is no room.
                     Truth::Full => {
                         let full = batch.try_send(&pattern(number, length));
-                        assert!(matches!(full, Err(Error::Full)), "{full:?}");
+                        assert!(matches!(full, Err(SendError::Full)), "{full:?}");
                     }
                     truth => match batch.reserve(length) {
                         Ok(room) => {
@@ -302,7 +302,7 @@ impl Scene {
             }
             Then::CommitFirst(length) => {
                 let length = length.0 % (record.len() + 1);
-                room.commit_first(length);
+                room.commit_len(length);
                 self.wrote(record[..length].to_vec());
             }
             // Room that is not committed is none.
@@ -337,12 +337,12 @@ impl Scene {
 }
 
 /// What a call found that sent nothing.
-fn found(error: Error) -> Truth {
+fn found(error: SendError) -> Truth {
     match error {
-        Error::Full => Truth::Full,
-        Error::Closed => Truth::Closed,
-        Error::TooLong { .. } => Truth::TooLong,
-        Error::Broken(violation) => Truth::Violation(violation),
+        SendError::Full => Truth::Full,
+        SendError::Closed => Truth::Closed,
+        SendError::RecordTooLong { .. } => Truth::TooLong,
+        SendError::ProtocolViolation(violation) => Truth::Violation(violation),
         other => panic!("{other:?}"),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use sluice::ring::{Consumer, Error, Options, ProtocolViolation, Socket};
+use sluice::ring::{Consumer, Options, ProtocolViolation, RecvError, Socket};
 
 use super::{CAPACITY, Length, pattern, steps};
 use crate::memory::Memory;
@@ -169,7 +169,7 @@ impl Scene {
             Step::Recv(room) => self.recv(room.0, Consumer::try_recv),
             Step::RecvTimeout => self.recv(CAPACITY, |consumer, room| {
                 match consumer.recv_timeout(room, Duration::from_micros(1)) {
-                    Err(Error::TimedOut(_)) => Err(Error::Empty),
+                    Err(RecvError::TimedOut(_)) => Err(RecvError::Empty),
                     other => other,
                 }
             }),
@@ -253,7 +253,7 @@ impl Scene {
     fn recv(
         &mut self,
         room: usize,
-        call: impl FnOnce(&mut Consumer, &mut [u8]) -> Result<Option<usize>, Error>,
+        call: impl FnOnce(&mut Consumer, &mut [u8]) -> Result<Option<usize>, RecvError>,
     ) {
         let mut into = vec![0xdd; room];
         let got = call(&mut self.consumer, &mut into);
@@ -263,7 +263,7 @@ impl Scene {
     }
 
     /// Whether a record was taken, which was the one that was there.
-    fn received(&mut self, got: Result<Option<usize>, Error>, into: &[u8]) -> bool {
+    fn received(&mut self, got: Result<Option<usize>, RecvError>, into: &[u8]) -> bool {
         let truth = self.finds();
         match got {
             Ok(Some(length)) => {
@@ -273,7 +273,7 @@ impl Scene {
                 self.take(length as u32);
                 return true;
             }
-            Err(Error::TooLittleRoom { length, room }) => {
+            Err(RecvError::BufferTooSmall { len: length, room }) => {
                 assert_eq!((truth, room), (Truth::Record(length), into.len()));
                 assert!(length as usize > room);
             }
@@ -327,7 +327,7 @@ impl Scene {
                             batch.recv(&mut into)
                         }
                     };
-                    let ends = matches!(got, Ok(None) | Err(Error::Broken(_)));
+                    let ends = matches!(got, Ok(None) | Err(RecvError::ProtocolViolation(_)));
                     taken.push((got, into));
                     if ends {
                         break;
@@ -351,11 +351,11 @@ impl Scene {
 }
 
 /// What a call found that took nothing.
-fn found(got: Result<Option<usize>, Error>) -> Truth {
+fn found(got: Result<Option<usize>, RecvError>) -> Truth {
     match got {
         Ok(None) => Truth::End,
-        Err(Error::Empty) => Truth::Nothing,
-        Err(Error::Broken(violation)) => Truth::Violation(violation),
+        Err(RecvError::Empty) => Truth::Nothing,
+        Err(RecvError::ProtocolViolation(violation)) => Truth::Violation(violation),
         other => panic!("{other:?}"),
     }
 }

@@ -15,7 +15,7 @@ use sluice_ring::{
     WakeMethod, Waker, peer_state,
 };
 
-use super::error::{Error, Result};
+use super::error::{SendError, WaitError};
 use super::handshake::Role;
 use super::hang_up::HangUp;
 use super::mapping::Mapping;
@@ -31,6 +31,8 @@ pub(super) struct Connection {
     role: Role,
     /// The process whose side this is, and not its children's.
     owner: u32,
+    /// It leaves without closing.
+    aborts: bool,
     hang_up: HangUp,
     pub backoff: Backoff,
     spin: AdaptiveSpin,
@@ -61,7 +63,7 @@ pub(super) enum Awaited<T> {
 }
 
 /// What a poll found.
-pub(super) type Polled<T> = std::result::Result<Option<T>, ProtocolViolation>;
+pub(super) type Polled<T> = Result<Option<T>, ProtocolViolation>;
 
 /// How a sleep ended.
 enum Slept<T> {
@@ -84,6 +86,7 @@ impl Connection {
             mapping,
             role,
             owner: process::id(),
+            aborts: false,
             hang_up: HangUp::new(),
             backoff: Backoff::default(),
             spin: AdaptiveSpin::new(spin),
@@ -92,7 +95,6 @@ impl Connection {
         }
     }
 
-    #[cfg(feature = "tokio")]
     pub fn socket(&self) -> &OwnedFd {
         &self.socket
     }
@@ -103,13 +105,24 @@ impl Connection {
 
     /// Whether the peer takes what this side gives, as far as is known without a system call.
     #[inline]
-    pub fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<(), SendError> {
         let (_, peer) = ctrls(&self.mapping, self.role);
         match peer_state(peer, || self.hang_up.is_known()) {
             PeerState::Active => Ok(()),
-            PeerState::Closed => Err(Error::Closed),
-            PeerState::Dead => Err(Error::Died),
+            PeerState::Closed => Err(SendError::Closed),
+            PeerState::Dead => Err(SendError::PeerDied),
         }
+    }
+
+    /// Whether the peer closed the ring, or is gone as far as is known.
+    pub fn is_closed(&mut self) -> bool {
+        let (_, peer) = ctrls(&self.mapping, self.role);
+        peer_state(peer, || self.hang_up.look(&self.socket)) != PeerState::Active
+    }
+
+    /// Has the peer learn that this side failed, not that it is done.
+    pub fn abort(mut self) {
+        self.aborts = true;
     }
 
     /// Wakes the peer if it sleeps. To be called after everything that the peer may wait for.
@@ -124,7 +137,7 @@ impl Connection {
         &mut self,
         wait: Wait,
         mut poll: impl FnMut() -> Polled<T>,
-    ) -> Result<Awaited<T>> {
+    ) -> Result<Awaited<T>, WaitError> {
         let deadline = match wait {
             Wait::Never => return self.poll_once(poll),
             Wait::For(time) => Instant::now().checked_add(time).map(|until| (until, time)),
@@ -133,14 +146,14 @@ impl Connection {
         let mut method = WakeMethod::Futex;
         loop {
             if let Some(found) = self.spin(deadline.map(|(until, _)| until), &mut poll) {
-                return found.map(Awaited::Found).map_err(Error::from);
+                return found.map(Awaited::Found).map_err(WaitError::from);
             }
             if let Some(end) = self.end(&mut poll) {
                 return end;
             }
             let left = deadline.map(|(until, _)| until.saturating_duration_since(Instant::now()));
             if let (Some(Duration::ZERO), Some((_, time))) = (left, deadline) {
-                return Err(Error::TimedOut(time));
+                return Err(WaitError::TimedOut(time));
             }
             method = match self.sleep(method, left, &mut poll)? {
                 Slept::Found(found) => return Ok(Awaited::Found(found)),
@@ -150,14 +163,14 @@ impl Connection {
         }
     }
 
-    fn poll_once<T>(&mut self, mut poll: impl FnMut() -> Polled<T>) -> Result<Awaited<T>> {
+    fn poll_once<T>(
+        &mut self,
+        mut poll: impl FnMut() -> Polled<T>,
+    ) -> Result<Awaited<T>, WaitError> {
         if let Some(found) = poll()? {
             return Ok(Awaited::Found(found));
         }
-        self.end(poll).unwrap_or(Err(match self.role {
-            Role::Producer => Error::Full,
-            Role::Consumer => Error::Empty,
-        }))
+        self.end(poll).unwrap_or(Err(WaitError::WouldBlock))
     }
 
     /// Polls for a moment, without the clock or anything else that is only of use in a longer wait: what comes at once is not
@@ -180,7 +193,7 @@ impl Connection {
         &mut self,
         until: Option<Instant>,
         mut poll: impl FnMut() -> Polled<T>,
-    ) -> Option<std::result::Result<T, ProtocolViolation>> {
+    ) -> Option<Result<T, ProtocolViolation>> {
         let (own, peer) = ctrls(&self.mapping, self.role);
         let is_hopeless = || {
             peer.is_closed()
@@ -195,12 +208,15 @@ impl Connection {
     }
 
     /// If the peer does nothing any more: what it had done before, or how it ended.
-    fn end<T>(&mut self, mut poll: impl FnMut() -> Polled<T>) -> Option<Result<Awaited<T>>> {
+    fn end<T>(
+        &mut self,
+        mut poll: impl FnMut() -> Polled<T>,
+    ) -> Option<Result<Awaited<T>, WaitError>> {
         let (_, peer) = ctrls(&self.mapping, self.role);
         let ended = match peer_state(peer, || self.hang_up.look(&self.socket)) {
             PeerState::Active => return None,
             PeerState::Closed => Ok(Awaited::Closed),
-            PeerState::Dead => Err(Error::Died),
+            PeerState::Dead => Err(WaitError::PeerDied),
         };
         Some(match poll() {
             Ok(Some(found)) => Ok(Awaited::Found(found)),
@@ -210,9 +226,9 @@ impl Connection {
     }
 
     /// Announces that this side goes to sleep. Returns the peer's wake_seq, as Parker::prepare_park() does.
-    fn prepare_park(&mut self, method: WakeMethod) -> Result<u32> {
+    fn prepare_park(&mut self, method: WakeMethod) -> Result<u32, WaitError> {
         if process::id() != self.owner {
-            return Err(Error::Forked);
+            return Err(WaitError::Forked);
         }
         self.backoff.reset();
         let (own, peer) = ctrls(&self.mapping, self.role);
@@ -225,7 +241,7 @@ impl Connection {
         method: WakeMethod,
         limit: Option<Duration>,
         mut poll: impl FnMut() -> Polled<T>,
-    ) -> Result<Slept<T>> {
+    ) -> Result<Slept<T>, WaitError> {
         let seq = self.prepare_park(method)?;
         let (own, peer) = ctrls(&self.mapping, self.role);
         let found = poll();
@@ -241,16 +257,18 @@ impl Connection {
         }
         match found? {
             Some(found) => Ok(Slept::Found(found)),
-            None => slept.map_err(Error::system("sleeping until the other end does something")),
+            None => slept.map_err(|errno| WaitError::System {
+                what: "sleeping until the peer does something",
+                source: errno.into(),
+            }),
         }
     }
 
     /// Whether to sleep until the socket is readable; not if the look after the announcement finds something, or an end.
-    #[cfg(feature = "tokio")]
     pub fn prepare_wait<T>(
         &mut self,
         mut poll: impl FnMut() -> Polled<T>,
-    ) -> Result<Option<Awaited<T>>> {
+    ) -> Result<Option<Awaited<T>>, WaitError> {
         self.prepare_park(WakeMethod::Socket)?;
         if let Some(found) = poll()? {
             return Ok(Some(Awaited::Found(found)));
@@ -267,7 +285,6 @@ impl Connection {
         drained != Drained::More
     }
 
-    #[cfg(feature = "tokio")]
     pub fn finish_wait(&mut self) {
         let (own, _) = ctrls(&self.mapping, self.role);
         self.parker.finish_park(own);
@@ -278,7 +295,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         // A forked child has a copy of this, and no say in it.
-        if process::id() == self.owner {
+        if process::id() == self.owner && !self.aborts {
             let (own, _) = ctrls(&self.mapping, self.role);
             own.close();
             self.notify();
@@ -290,7 +307,7 @@ fn sleep_on_futex<T>(
     wake_seq: &AtomicU32,
     seq: u32,
     limit: Option<Duration>,
-) -> std::result::Result<Slept<T>, Errno> {
+) -> Result<Slept<T>, Errno> {
     let limit = limit.map_or(FUTEX_SLEEP, |limit| limit.min(FUTEX_SLEEP));
     let timeout = futex::Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
     match futex::wait(wake_seq, futex::Flags::empty(), seq, Some(&timeout)) {
@@ -300,10 +317,7 @@ fn sleep_on_futex<T>(
     }
 }
 
-fn sleep_on_socket<T>(
-    socket: &OwnedFd,
-    limit: Option<Duration>,
-) -> std::result::Result<Slept<T>, Errno> {
+fn sleep_on_socket<T>(socket: &OwnedFd, limit: Option<Duration>) -> Result<Slept<T>, Errno> {
     match socket::poll_readable(socket, limit) {
         Ok(_) | Err(Errno::INTR) => Ok(Slept::Woken),
         Err(errno) => Err(errno),
@@ -364,8 +378,7 @@ fn send_wake_up(socket: &OwnedFd) -> bool {
 
 /// Whether this process may leave out barriers, as far as it is concerned.
 pub(super) fn register() -> bool {
-    let registered: std::result::Result<(), Errno> =
-        membarrier(MembarrierCommand::RegisterGlobalExpedited)
-            .and_then(|()| membarrier(MembarrierCommand::GlobalExpedited));
+    let registered: Result<(), Errno> = membarrier(MembarrierCommand::RegisterGlobalExpedited)
+        .and_then(|()| membarrier(MembarrierCommand::GlobalExpedited));
     registered.is_ok()
 }

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use sluice_abi::ring::{self, Hello, Reply};
 use sluice_ring::{Capacity, Ctrl};
 
-use super::error::{Error, Result};
+use super::error::SetupError;
 use super::mapping::Geometry;
 use super::memfd::{self, SealPolicy};
 use super::socket::{self, Received};
@@ -49,6 +49,8 @@ pub(super) struct LocalHello<'a> {
     pub seals: SealPolicy,
     /// Of a consumer, whether the producer's file may be without a seal against writing.
     pub allows_unsealed: bool,
+    /// Of a consumer, how large a ring may be.
+    pub max_capacity: u64,
 }
 
 /// What the peer said, and was found to be valid.
@@ -80,7 +82,7 @@ impl<'a> Handshake<'a> {
     }
 
     /// Introduces this side, and validates what the peer says, which is told nothing yet.
-    pub fn exchange(&self, local: &LocalHello) -> Result<PeerHello> {
+    pub fn exchange(&self, local: &LocalHello) -> Result<PeerHello, SetupError> {
         let hello = Hello {
             magic: ring::MAGIC,
             size: Hello::SIZE as u32,
@@ -100,36 +102,38 @@ impl<'a> Handshake<'a> {
     }
 
     /// Tells the peer that it is accepted, and waits to hear the same.
-    pub fn accept(&self) -> Result<()> {
+    pub fn accept(&self) -> Result<(), SetupError> {
         self.send(&reply(0), None)?;
         let mut bytes = [0; Reply::SIZE];
         let received = self.receive(&mut bytes)?;
         let reply = Reply::from_bytes(&bytes);
         let is_reply = received.bytes == bytes.len() && reply.magic == ring::MAGIC;
         if !is_reply || received.too_much || received.file.is_some() {
-            return Err(Error::NoRing("what it sent second is no reply"));
+            return Err(SetupError::ProtocolMismatch(
+                "what it sent second is no reply",
+            ));
         }
         match reply.error {
             0 => Ok(()),
-            error => Err(Error::Refused(reason(error))),
+            error => Err(SetupError::Refused(reason(error))),
         }
     }
 
     /// Tells the peer why it is not accepted, if it still listens.
-    pub fn reject(&self, error: &Error) {
+    pub fn reject(&self, error: &SetupError) {
         let errno = match error {
-            Error::Stranger { .. } => Errno::PERM,
-            Error::Version { .. } => Errno::PROTONOSUPPORT,
-            Error::SameRole { .. } => Errno::ALREADY,
-            Error::Unsafe(_) => Errno::ACCESS,
-            Error::NoRing(_) => Errno::PROTO,
-            Error::Capacity(_) => Errno::RANGE,
+            SetupError::PeerNotAllowed { .. } => Errno::PERM,
+            SetupError::Version { .. } => Errno::PROTONOSUPPORT,
+            SetupError::RoleConflict { .. } => Errno::ALREADY,
+            SetupError::InvalidMemfd(_) => Errno::ACCESS,
+            SetupError::ProtocolMismatch(_) => Errno::PROTO,
+            SetupError::PeerCapacity(_) | SetupError::CapacityTooLarge { .. } => Errno::RANGE,
             _ => Errno::CANCELED,
         };
         let _ = self.send(&reply(errno.raw_os_error() as u32), None);
     }
 
-    fn send(&self, message: &[u8], file: Option<&OwnedFd>) -> Result<()> {
+    fn send(&self, message: &[u8], file: Option<&OwnedFd>) -> Result<(), SetupError> {
         let source = match socket::send(self.socket, message, file) {
             Ok(()) => return Ok(()),
             Err(error) => error,
@@ -137,50 +141,52 @@ impl<'a> Handshake<'a> {
         match source.raw_os_error() {
             // Whoever listens next hears what it said before it hung up, which may be why.
             Some(libc::EPIPE | libc::ECONNRESET) => Ok(()),
-            _ => Err(Error::System {
-                what: "speaking to the other end",
+            _ => Err(SetupError::System {
+                what: "speaking to the peer",
                 source,
             }),
         }
     }
 
-    fn receive(&self, message: &mut [u8]) -> Result<Received> {
+    fn receive(&self, message: &mut [u8]) -> Result<Received, SetupError> {
         let received = socket::receive(self.socket, message, self.until)
             .or_else(|error| match error.raw_os_error() {
                 // It hung up without hearing all of what it was told, and may have said why before. This error comes once.
                 Some(libc::ECONNRESET) => socket::receive(self.socket, message, self.until),
                 _ => Err(error),
             })
-            .map_err(|source| Error::System {
-                what: "listening to the other end",
+            .map_err(|source| SetupError::System {
+                what: "listening to the peer",
                 source,
             })?
-            .ok_or(Error::Silent(self.timeout))?;
+            .ok_or(SetupError::HandshakeTimeout(self.timeout))?;
         match received.ended {
-            true => Err(Error::HungUp),
+            true => Err(SetupError::HandshakeAborted),
             false => Ok(received),
         }
     }
 }
 
 /// What every version has in common comes first, so that a later one is told what it is refused for, whatever else its hello has.
-fn parse(bytes: &[u8; Hello::SIZE], received: &Received) -> Result<Hello> {
+fn parse(bytes: &[u8; Hello::SIZE], received: &Received) -> Result<Hello, SetupError> {
     const COMMON: usize = offset_of!(Hello, role);
     let hello = Hello::from_bytes(bytes);
     if let Some(error) = refusal(&bytes[..received.bytes]) {
-        return Err(Error::Refused(reason(error)));
+        return Err(SetupError::Refused(reason(error)));
     }
     if received.bytes < COMMON || hello.magic != ring::MAGIC {
-        return Err(Error::NoRing("what it sent first is no hello"));
+        return Err(SetupError::ProtocolMismatch(
+            "what it sent first is no hello",
+        ));
     }
     if hello.version != ring::VERSION {
-        return Err(Error::Version {
+        return Err(SetupError::Version {
             theirs: hello.version,
         });
     }
     let complete = received.bytes == Hello::SIZE && hello.size as usize == Hello::SIZE;
     if !complete || received.too_much || received.file.is_none() {
-        return Err(Error::NoRing(
+        return Err(SetupError::ProtocolMismatch(
             "its hello is of another size, or did not come with one file",
         ));
     }
@@ -188,29 +194,35 @@ fn parse(bytes: &[u8; Hello::SIZE], received: &Received) -> Result<Hello> {
 }
 
 /// In the order that docs/abi.md says.
-fn validate(local: &LocalHello, hello: &Hello, received: Received) -> Result<PeerHello> {
+fn validate(
+    local: &LocalHello,
+    hello: &Hello,
+    received: Received,
+) -> Result<PeerHello, SetupError> {
     if hello.flags & !KNOWN != 0 {
-        return Err(Error::NoRing("its hello has unknown flags"));
+        return Err(SetupError::ProtocolMismatch("its hello has unknown flags"));
     }
     let geometry = match (local.role, hello.role) {
         (Role::Producer, ring::CONSUMER) => consumers(hello)?,
-        (Role::Consumer, ring::PRODUCER) => Some(producers(hello)?),
+        (Role::Consumer, ring::PRODUCER) => Some(producers(hello, local.max_capacity)?),
         (own, peers) if peers == own.number() => {
-            return Err(Error::SameRole { role: own.name() });
+            return Err(SetupError::RoleConflict { role: own.name() });
         }
         _ => {
-            return Err(Error::NoRing("it is neither producer nor consumer"));
+            return Err(SetupError::ProtocolMismatch(
+                "it is neither producer nor consumer",
+            ));
         }
     };
-    let file = received
-        .file
-        .ok_or(Error::NoRing("its hello came without a file"))?;
+    let file = received.file.ok_or(SetupError::ProtocolMismatch(
+        "its hello came without a file",
+    ))?;
     let seals = match hello.flags & ring::F_UNSEALED {
         0 => SealPolicy::Sealed,
         _ => SealPolicy::Unsealed,
     };
     if seals == SealPolicy::Unsealed && !local.allows_unsealed {
-        return Err(Error::Unsafe(
+        return Err(SetupError::InvalidMemfd(
             "it is not sealed against writing, which this side does not allow".into(),
         ));
     }
@@ -245,19 +257,24 @@ fn flags(local: &LocalHello) -> u32 {
     registered | unsealed
 }
 
-fn consumers(hello: &Hello) -> Result<Option<Geometry>> {
+fn consumers(hello: &Hello) -> Result<Option<Geometry>, SetupError> {
     match (hello.data, hello.capacity, hello.flags & ring::F_UNSEALED) {
         (0, 0, 0) => Ok(None),
-        _ => Err(Error::NoRing("a consumer has no data")),
+        _ => Err(SetupError::ProtocolMismatch("a consumer has no data")),
     }
 }
 
-fn producers(hello: &Hello) -> Result<Geometry> {
+fn producers(hello: &Hello, max: u64) -> Result<Geometry, SetupError> {
     let data = u64::from(hello.data);
     if !data.is_power_of_two() || data < memfd::Pages::Normal.size() {
-        return Err(Error::NoRing("its data does not begin at a page"));
+        return Err(SetupError::ProtocolMismatch(
+            "its data does not begin at a page",
+        ));
     }
-    let capacity = Capacity::exactly(hello.capacity, data)?;
+    let capacity = Capacity::exactly(hello.capacity, data).map_err(SetupError::PeerCapacity)?;
+    if capacity.bytes() > max {
+        return Err(SetupError::CapacityTooLarge { capacity, max });
+    }
     Ok(Geometry { data, capacity })
 }
 

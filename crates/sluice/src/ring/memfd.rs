@@ -8,7 +8,7 @@ use rustix::fs::{
     memfd_create,
 };
 
-use super::error::{Error, Result};
+use super::error::SetupError;
 
 /// Of what the memory consists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,34 +46,39 @@ impl SealPolicy {
 }
 
 /// A new one of so many bytes, all zero. It is sealed once it is mapped.
-pub(super) fn create(bytes: u64, pages: Pages) -> Result<OwnedFd> {
+pub(super) fn create(bytes: u64, pages: Pages) -> Result<OwnedFd, SetupError> {
     let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     if pages == Pages::Huge {
         flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     }
-    let file =
-        memfd_create("sluice-ring", flags).map_err(Error::system("making the ring's memory"))?;
-    ftruncate(&file, bytes).map_err(Error::system("sizing the ring's memory"))?;
+    let file = memfd_create("sluice-ring", flags)
+        .map_err(SetupError::system("making the ring's memory"))?;
+    ftruncate(&file, bytes).map_err(SetupError::system("sizing the ring's memory"))?;
     Ok(file)
 }
 
 /// Mappings that are there stay as they are.
-pub(super) fn seal(file: &OwnedFd, policy: SealPolicy) -> Result<()> {
-    fcntl_add_seals(file, policy.seals()).map_err(Error::system("sealing the ring's memory"))
+pub(super) fn seal(file: &OwnedFd, policy: SealPolicy) -> Result<(), SetupError> {
+    fcntl_add_seals(file, policy.seals()).map_err(SetupError::system("sealing the ring's memory"))
 }
 
 /// Whether the other side's file can be trusted to stay so many bytes.
-pub(super) fn validate(file: &impl AsFd, bytes: u64, policy: SealPolicy) -> Result<()> {
-    let seals = fcntl_get_seals(file).map_err(|_| Error::Unsafe("it is no memfd".into()))?;
+pub(super) fn validate(file: &impl AsFd, bytes: u64, policy: SealPolicy) -> Result<(), SetupError> {
+    let seals =
+        fcntl_get_seals(file).map_err(|_| SetupError::InvalidMemfd("it is no memfd".into()))?;
     let lacking = policy.seals().difference(seals);
     if !lacking.is_empty() {
-        return Err(Error::Unsafe(format!("it lacks the seals {lacking:?}")));
+        let names: Vec<_> = lacking.iter_names().map(|(name, _)| name).collect();
+        return Err(SetupError::InvalidMemfd(format!(
+            "it is not sealed against {}",
+            names.join(", ")
+        )));
     }
     let is = fstat(file)
-        .map_err(Error::system("looking at the other end's memory"))?
+        .map_err(SetupError::system("looking at the peer's memory"))?
         .st_size;
     if u64::try_from(is) != Ok(bytes) {
-        return Err(Error::Unsafe(format!(
+        return Err(SetupError::InvalidMemfd(format!(
             "it has {is} bytes, where {bytes} belong"
         )));
     }
@@ -82,20 +87,24 @@ pub(super) fn validate(file: &impl AsFd, bytes: u64, policy: SealPolicy) -> Resu
 
 /// Whether the other side's data begins where its file's pages make it. What is not of huge pages need not be there as a whole, and must
 /// not be asked for: it could be all of this machine's memory.
-pub(super) fn validate_pages(file: &impl AsFd, data: u64, policy: SealPolicy) -> Result<()> {
-    let system = fstatfs(file).map_err(Error::system("looking at the other end's memory"))?;
+pub(super) fn validate_pages(
+    file: &impl AsFd,
+    data: u64,
+    policy: SealPolicy,
+) -> Result<(), SetupError> {
+    let system = fstatfs(file).map_err(SetupError::system("looking at the peer's memory"))?;
     let (size, huge) = match system.f_type {
         libc::HUGETLBFS_MAGIC => (system.f_bsize as u64, true),
         _ => (Pages::Normal.size(), false),
     };
     if data != size {
-        return Err(Error::Unsafe(format!(
+        return Err(SetupError::InvalidMemfd(format!(
             "its data begins at {data}, where its pages have {size} bytes"
         )));
     }
     // Its owner could punch a hole into it, and an access to a huge page that is gone is a SIGBUS.
     if huge && policy == SealPolicy::Unsealed {
-        return Err(Error::Unsafe(
+        return Err(SetupError::InvalidMemfd(
             "its huge pages are not sealed against writing".into(),
         ));
     }

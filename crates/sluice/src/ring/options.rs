@@ -10,7 +10,7 @@ use sluice_ring::{Capacity, Ctrl};
 
 use super::connection::{Connection, register};
 use super::consumer::Consumer;
-use super::error::{Error, Result};
+use super::error::SetupError;
 use super::handshake::{Handshake, LocalHello, PeerHello, Role};
 use super::mapping::{Data, Geometry, Mapping};
 use super::memfd::{self, Pages, SealPolicy};
@@ -37,7 +37,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// let (here, there) = Socket::pair()?;
 /// let sender = std::thread::spawn(move || {
 ///     let mut producer = Options::new().capacity(64 << 10).producer(there)?;
-///     producer.send(b"hello")
+///     producer.send(b"hello")?;
+///     producer.flush()?; // until it was received
+///     std::io::Result::Ok(())
 /// });
 /// let mut consumer = Options::new().consumer(here)?;
 /// let mut greeting = Vec::new();
@@ -47,7 +49,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// }
 /// assert_eq!(greeting, b"hello");
 /// sender.join().expect("the sender panicked")?;
-/// # Ok::<(), sluice::ring::Error>(())
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
@@ -57,8 +59,9 @@ pub struct Options {
     pages: Pages,
     seals: SealPolicy,
     allows_unsealed: bool,
-    locked: bool,
-    node: Option<u32>,
+    max_capacity: u64,
+    mlock: bool,
+    numa_node: Option<u32>,
     handshake_timeout: Duration,
     users: Users,
 }
@@ -83,8 +86,9 @@ impl Default for Options {
             pages: Pages::Normal,
             seals: SealPolicy::Sealed,
             allows_unsealed: false,
-            locked: false,
-            node: None,
+            max_capacity: u64::MAX,
+            mlock: false,
+            numa_node: None,
             handshake_timeout: HANDSHAKE_TIMEOUT,
             users: Users::Own,
         }
@@ -142,15 +146,22 @@ impl Options {
         self
     }
 
+    /// Turns a producer away whose ring has more bytes than this: the consumer maps all of it, and touches up to 16 MiB at once. No more
+    /// than the largest ring by default. The consumer decides.
+    pub fn max_capacity(mut self, bytes: u64) -> Self {
+        self.max_capacity = bytes;
+        self
+    }
+
     /// Keeps the memory from being swapped out, as mlock(2) does.
-    pub fn locked(mut self, locked: bool) -> Self {
-        self.locked = locked;
+    pub fn mlock(mut self, lock: bool) -> Self {
+        self.mlock = lock;
         self
     }
 
     /// Takes this side's memory from one node of a machine with several (NUMA). The data is the producer's.
-    pub fn node(mut self, node: u32) -> Self {
-        self.node = Some(node);
+    pub fn numa_node(mut self, node: u32) -> Self {
+        self.numa_node = Some(node);
         self
     }
 
@@ -181,7 +192,7 @@ impl Options {
     }
 
     /// Becomes the side that sends, once the other end has become the one that receives.
-    pub fn producer(&self, socket: Socket) -> Result<Producer> {
+    pub fn producer(&self, socket: Socket) -> Result<Producer, SetupError> {
         let geometry = self.geometry()?;
         let file = memfd::create(geometry.bytes(), self.pages)?;
         let data = Data::map(&file, geometry, Access::Ours)
@@ -199,13 +210,15 @@ impl Options {
     }
 
     /// Becomes the side that receives, once the other end has become the one that sends.
-    pub fn consumer(&self, socket: Socket) -> Result<Consumer> {
+    pub fn consumer(&self, socket: Socket) -> Result<Consumer, SetupError> {
         let file = memfd::create(size_of::<Ctrl>() as u64, Pages::Normal)?;
-        let side =
-            map_ctrl(&file, Access::Ours).map_err(Error::system("mapping the ring's memory"))?;
+        let side = map_ctrl(&file, Access::Ours)
+            .map_err(SetupError::system("mapping the ring's memory"))?;
         memfd::seal(&file, SealPolicy::Sealed)?;
         let connection = self.meet(socket, Role::Consumer, None, &file, |peer| {
-            let geometry = peer.geometry.ok_or(Error::NoRing("it has no data"))?;
+            let geometry = peer
+                .geometry
+                .ok_or(SetupError::ProtocolMismatch("it has no data"))?;
             let access = match peer.seals {
                 SealPolicy::Unsealed => Access::Ours,
                 SealPolicy::Sealed => Access::Theirs,
@@ -221,9 +234,9 @@ impl Options {
         Ok(Consumer::new(connection))
     }
 
-    fn geometry(&self) -> Result<Geometry> {
+    fn geometry(&self) -> Result<Geometry, SetupError> {
         if (self.pages, self.seals) == (Pages::Huge, SealPolicy::Unsealed) {
-            return Err(Error::UnsealedHugePages);
+            return Err(SetupError::UnsealedHugePages);
         }
         let data = self.pages.size();
         Ok(Geometry {
@@ -233,38 +246,43 @@ impl Options {
     }
 
     /// What was asked for memory of our own.
-    fn prepare(&self, region: &Region, geometry: Geometry) -> Result<()> {
-        if let Some(node) = self.node {
+    fn prepare(&self, region: &Region, geometry: Geometry) -> Result<(), SetupError> {
+        if let Some(node) = self.numa_node {
             region
                 .bind(node)
-                .map_err(Error::system("binding the ring's memory to its node"))?;
+                .map_err(SetupError::system("binding the ring's memory to its node"))?;
         }
         self.settle(region, geometry, Access::Ours)
     }
 
     /// Has the memory ready, as far as it has to be or as it is worth while.
-    fn settle(&self, region: &Region, geometry: Geometry, access: Access) -> Result<()> {
+    fn settle(
+        &self,
+        region: &Region,
+        geometry: Geometry,
+        access: Access,
+    ) -> Result<(), SetupError> {
         if geometry.data != Pages::Normal.size() {
             // A huge page that is missing later would be a fault that nobody can answer.
             region
                 .populate(access)
-                .map_err(|_| Error::NoHugePages(geometry.capacity))?;
+                .map_err(|_| SetupError::NoHugePages(geometry.capacity))?;
         } else if geometry.capacity.bytes() <= RESIDENT {
             // What cannot be had now may be there when it is needed, and kernels before 5.14 do not know the request.
             let _ = region.populate(access);
         }
-        if self.locked {
+        if self.mlock {
             region
                 .lock()
-                .map_err(|errno| Error::NotLocked(geometry.capacity, errno.into()))?;
+                .map_err(|errno| SetupError::NotLocked(geometry.capacity, errno.into()))?;
         }
         Ok(())
     }
 
-    fn no_memory(&self, geometry: Geometry, errno: Errno) -> Error {
+    fn no_memory(&self, geometry: Geometry, errno: Errno) -> SetupError {
         match self.pages {
-            Pages::Huge => Error::NoHugePages(geometry.capacity),
-            Pages::Normal => Error::system("mapping the ring's memory")(errno),
+            Pages::Huge => SetupError::NoHugePages(geometry.capacity),
+            Pages::Normal => SetupError::system("mapping the ring's memory")(errno),
         }
     }
 
@@ -275,8 +293,8 @@ impl Options {
         role: Role,
         geometry: Option<Geometry>,
         file: &OwnedFd,
-        map: impl FnOnce(&PeerHello) -> Result<Mapping>,
-    ) -> Result<Connection> {
+        map: impl FnOnce(&PeerHello) -> Result<Mapping, SetupError>,
+    ) -> Result<Connection, SetupError> {
         let handshake = Handshake::new(&socket, self.handshake_timeout);
         let local = LocalHello {
             role,
@@ -288,6 +306,7 @@ impl Options {
                 Role::Consumer => SealPolicy::Sealed,
             },
             allows_unsealed: self.allows_unsealed,
+            max_capacity: self.max_capacity,
         };
         let met = self.admit(&socket).and_then(|()| {
             let peer = handshake.exchange(&local)?;
@@ -301,7 +320,7 @@ impl Options {
         ))
     }
 
-    fn admit(&self, socket: &OwnedFd) -> Result<()> {
+    fn admit(&self, socket: &OwnedFd) -> Result<(), SetupError> {
         let uid = peer_user(socket)?;
         let own = uid == 0 || uid == rustix::process::geteuid().as_raw();
         let admitted = match &self.users {
@@ -311,34 +330,36 @@ impl Options {
         };
         match admitted {
             true => Ok(()),
-            false => Err(Error::Stranger { uid }),
+            false => Err(SetupError::PeerNotAllowed { uid }),
         }
     }
 }
 
-/// What the other end's memory lacks is for the other end to mend.
-fn unusable(error: Error) -> Error {
+/// What the peer's memory lacks is for the other end to mend.
+fn unusable(error: SetupError) -> SetupError {
     match error {
-        Error::NoHugePages(_) => Error::Unsafe("its huge pages are not there".into()),
+        SetupError::NoHugePages(_) => {
+            SetupError::InvalidMemfd("its huge pages are not there".into())
+        }
         other => other,
     }
 }
 
 /// Only a lack of memory or of descriptors is this side's; huge pages that are missing are not.
-fn unmappable(errno: Errno, geometry: Geometry) -> Error {
+fn unmappable(errno: Errno, geometry: Geometry) -> SetupError {
     let huge = geometry.data != Pages::Normal.size();
     match errno {
-        Errno::NOMEM if huge => unusable(Error::NoHugePages(geometry.capacity)),
+        Errno::NOMEM if huge => unusable(SetupError::NoHugePages(geometry.capacity)),
         Errno::NOMEM | Errno::MFILE | Errno::NFILE => {
-            Error::system("mapping the other end's memory")(errno)
+            SetupError::system("mapping the peer's memory")(errno)
         }
-        errno => Error::Unsafe(format!(
+        errno => SetupError::InvalidMemfd(format!(
             "it cannot be mapped ({})",
             std::io::Error::from(errno)
         )),
     }
 }
 
-fn map_ctrl(file: &OwnedFd, access: Access) -> std::result::Result<Region, Errno> {
+fn map_ctrl(file: &OwnedFd, access: Access) -> Result<Region, Errno> {
     Region::once(file, 0, size_of::<Ctrl>(), access)
 }

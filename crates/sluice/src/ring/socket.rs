@@ -9,14 +9,14 @@ use std::process;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, ioctl_fionbio, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with, socketpair,
 };
 
-use super::error::{Error, Result};
+use super::error::SetupError;
 use super::hang_up::has_hung_up;
 
 /// Connections that wait to be accepted, as the kernel's own default has it.
@@ -34,15 +34,15 @@ pub struct Listener {
 impl Listener {
     /// Makes a socket at `path`, where nothing must be. Who may connect is the socket's mode's to say, which the process's umask
     /// decides, and then the side's that accepts.
-    pub fn bind(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn bind(path: impl AsRef<Path>) -> Result<Self, SetupError> {
         let path = path.as_ref();
-        let open = || -> std::result::Result<OwnedFd, Errno> {
+        let open = || -> Result<OwnedFd, Errno> {
             let socket = new_socket()?;
             bind(&socket, &SocketAddrUnix::new(path)?)?;
             listen(&socket, BACKLOG)?;
             Ok(socket)
         };
-        let failed = |errno: Errno| Error::Listen {
+        let failed = |errno: Errno| SetupError::Listen {
             path: path.to_owned(),
             source: errno.into(),
         };
@@ -54,10 +54,17 @@ impl Listener {
     }
 
     /// Waits for the next one to connect.
-    pub fn accept(&self) -> Result<Socket> {
+    pub fn accept(&self) -> Result<Socket, SetupError> {
         retry_on_intr(|| accept_with(&self.socket, SocketFlags::CLOEXEC))
             .map(Socket)
-            .map_err(Error::system("accepting a connection"))
+            .map_err(SetupError::system("accepting a connection"))
+    }
+
+    /// accept() fails instead of waiting.
+    #[cfg(feature = "tokio")]
+    pub(super) fn set_nonblocking(&self) -> io::Result<()> {
+        ioctl_fionbio(&self.socket, true)?;
+        Ok(())
     }
 }
 
@@ -83,14 +90,24 @@ pub struct Socket(pub(super) OwnedFd);
 
 impl Socket {
     /// To where a [`Listener`] is.
-    pub fn connect(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let open = || -> std::result::Result<OwnedFd, Errno> {
+    pub fn connect(path: impl AsRef<Path>) -> Result<Self, SetupError> {
+        Self::connect_with(path.as_ref(), false)
+    }
+
+    /// As [`connect`](Self::connect), but fails with [`io::ErrorKind::WouldBlock`] instead of waiting until the listener accepts others.
+    pub fn try_connect(path: impl AsRef<Path>) -> Result<Self, SetupError> {
+        Self::connect_with(path.as_ref(), true)
+    }
+
+    fn connect_with(path: &Path, nonblocking: bool) -> Result<Self, SetupError> {
+        let open = || -> Result<OwnedFd, Errno> {
             let socket = new_socket()?;
+            ioctl_fionbio(&socket, nonblocking)?;
             connect(&socket, &SocketAddrUnix::new(path)?)?;
+            ioctl_fionbio(&socket, false)?;
             Ok(socket)
         };
-        let failed = |errno: Errno| Error::Connect {
+        let failed = |errno: Errno| SetupError::Connect {
             path: path.to_owned(),
             source: errno.into(),
         };
@@ -98,7 +115,7 @@ impl Socket {
     }
 
     /// Both ends of one, for a process and its child, or for two threads.
-    pub fn pair() -> Result<(Self, Self)> {
+    pub fn pair() -> Result<(Self, Self), SetupError> {
         socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -106,11 +123,11 @@ impl Socket {
             None,
         )
         .map(|(one, other)| (Self(one), Self(other)))
-        .map_err(Error::system("making a pair of sockets"))
+        .map_err(SetupError::system("making a pair of sockets"))
     }
 
     /// The user that the process at the other end ran as when it connected, or listened.
-    pub fn peer_user(&self) -> Result<u32> {
+    pub fn peer_user(&self) -> Result<u32, SetupError> {
         peer_user(&self.0)
     }
 }
@@ -135,7 +152,7 @@ impl AsFd for Socket {
 }
 
 /// Not by way of rustix, which fails where the process has no number here: its PID namespace may be another one.
-pub(super) fn peer_user(socket: &OwnedFd) -> Result<u32> {
+pub(super) fn peer_user(socket: &OwnedFd) -> Result<u32, SetupError> {
     let mut credentials = libc::ucred {
         pid: 0,
         uid: u32::MAX,
@@ -154,14 +171,14 @@ pub(super) fn peer_user(socket: &OwnedFd) -> Result<u32> {
     };
     match asked {
         0 => Ok(credentials.uid),
-        _ => Err(Error::System {
+        _ => Err(SetupError::System {
             what: "asking who is at the other end",
             source: io::Error::last_os_error(),
         }),
     }
 }
 
-fn new_socket() -> std::result::Result<OwnedFd, Errno> {
+fn new_socket() -> Result<OwnedFd, Errno> {
     socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -239,10 +256,7 @@ fn readable(socket: &OwnedFd, until: Instant) -> io::Result<bool> {
 }
 
 /// Waits until there is a message or a hang-up, and returns false if the time is over.
-pub(super) fn poll_readable(
-    socket: &OwnedFd,
-    limit: Option<Duration>,
-) -> std::result::Result<bool, Errno> {
+pub(super) fn poll_readable(socket: &OwnedFd, limit: Option<Duration>) -> Result<bool, Errno> {
     // A time that no clock reaches is none.
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     let mut asked = [PollFd::new(socket, PollFlags::IN)];

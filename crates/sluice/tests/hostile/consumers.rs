@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use sluice::ring::{Error, ProtocolViolation};
+use sluice::ring::{ProtocolViolation, SendError};
 use sluice_hostile::{CLOSED, LyingConsumer, POSITION, WAITING};
 
 use crate::support::{CAPACITY, SHORT, assert_error, lied_back};
@@ -31,7 +31,7 @@ fn a_position_that_cannot_be_is_named() {
     for said in absurd {
         let (liar, mut producer) = filled();
         liar.memory.long(POSITION).store(said, Ordering::Release);
-        let is = |error: &Error| matches!(error, Error::Broken(ProtocolViolation::Released { pos, .. }) if *pos == said);
+        let is = |error: &SendError| matches!(error, SendError::ProtocolViolation(ProtocolViolation::Released { pos, .. }) if *pos == said);
         assert_error(producer.try_send(&[0; 500]), is);
         assert_error(producer.send(&[0; 500]), is);
         assert_error(producer.send_timeout(&[0; 500], SHORT), is);
@@ -51,7 +51,7 @@ fn one_byte_more_than_was_sent_is_too_much() {
     assert_error(producer.pending(), |error| {
         matches!(
             error,
-            Error::Broken(ProtocolViolation::Released {
+            SendError::ProtocolViolation(ProtocolViolation::Released {
                 pos: 24,
                 min: 0,
                 max: 16
@@ -60,10 +60,10 @@ fn one_byte_more_than_was_sent_is_too_much() {
     });
     // Everything after that is refused, whatever the consumer says, and whatever there is room for.
     position.store(16, Ordering::Release);
-    let is = |error: &Error| {
+    let is = |error: &SendError| {
         matches!(
             error,
-            Error::Broken(ProtocolViolation::Released { pos: 24, .. })
+            SendError::ProtocolViolation(ProtocolViolation::Released { pos: 24, .. })
         )
     };
     assert_error(producer.pending(), is);
@@ -86,7 +86,7 @@ fn what_was_released_cannot_be_taken_back() {
         assert_error(producer.pending(), |error| {
             matches!(
                 error,
-                Error::Broken(ProtocolViolation::Released { min: 16, .. })
+                SendError::ProtocolViolation(ProtocolViolation::Released { min: 16, .. })
             )
         });
     }
@@ -103,7 +103,7 @@ fn a_record_that_was_never_released_is_never_overwritten() {
     for said in [4, 512 * u64::from(sent) + 8, u64::MAX] {
         liar.memory.long(POSITION).store(said, Ordering::Release);
         assert_error(producer.try_send(&[0xff; 504]), |error| {
-            matches!(error, Error::Broken(_))
+            matches!(error, SendError::ProtocolViolation(_))
         });
         for number in 0..usize::from(sent) {
             let at = sluice_hostile::DATA + 512 * number;
@@ -119,10 +119,10 @@ fn a_record_that_was_never_released_is_never_overwritten() {
 fn one_that_takes_nothing_is_waited_for_as_long_as_was_asked() {
     let (_liar, mut producer) = filled();
     assert_error(producer.try_send(&[0; 500]), |error| {
-        matches!(error, Error::Full)
+        matches!(error, SendError::Full)
     });
     assert_error(producer.send_timeout(&[0; 500], SHORT), |error| {
-        matches!(error, Error::TimedOut(_))
+        matches!(error, SendError::TimedOut(_))
     });
 }
 

@@ -6,19 +6,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
-use sluice::ring::{Error, Options, Socket};
+use sluice::ring::{Options, SetupError, Socket};
 use sluice_hostile::{DATA, Hello, Peer, SEALS, SIDE, UNSEALED, memfd, seal, verdict};
 
 use crate::support::{CAPACITY, assert_error, consumer, producer, small};
 
-fn consumer_gets(hello: Hello, files: &[BorrowedFd]) -> (Result<(), Error>, Option<u32>) {
+fn consumer_gets(hello: Hello, files: &[BorrowedFd]) -> (Result<(), SetupError>, Option<u32>) {
     let (peer, socket) = Peer::pair();
     peer.say(&hello.bytes(), files).expect("not said");
     peer.say(&verdict(0), &[]).expect("not said");
     (consumer(socket), peer.last_verdict())
 }
 
-fn producer_gets(files: &[BorrowedFd]) -> (Result<(), Error>, Option<u32>) {
+fn producer_gets(files: &[BorrowedFd]) -> (Result<(), SetupError>, Option<u32>) {
     let (peer, socket) = Peer::pair();
     peer.say(&Hello::consumer().bytes(), files)
         .expect("not said");
@@ -27,14 +27,16 @@ fn producer_gets(files: &[BorrowedFd]) -> (Result<(), Error>, Option<u32>) {
 }
 
 #[track_caller]
-fn assert_unsafe((result, told): (Result<(), Error>, Option<u32>)) {
-    assert_error(result, |error| matches!(error, Error::Unsafe(_)));
+fn assert_unsafe((result, told): (Result<(), SetupError>, Option<u32>)) {
+    assert_error(result, |error| matches!(error, SetupError::InvalidMemfd(_)));
     assert_eq!(told, Some(Errno::ACCESS.raw_os_error() as u32));
 }
 
 #[track_caller]
-fn assert_no_ring((result, told): (Result<(), Error>, Option<u32>)) {
-    assert_error(result, |error| matches!(error, Error::NoRing(_)));
+fn assert_no_ring((result, told): (Result<(), SetupError>, Option<u32>)) {
+    assert_error(result, |error| {
+        matches!(error, SetupError::ProtocolMismatch(_))
+    });
     assert_eq!(told, Some(Errno::PROTO.raw_os_error() as u32));
 }
 
@@ -67,7 +69,9 @@ fn a_verdict_comes_without_a_file() {
     let hello = Hello::producer(CAPACITY).bytes();
     peer.say(&hello, &[file.as_fd()]).expect("not said");
     peer.say(&verdict(0), &[file.as_fd()]).expect("not said");
-    assert_error(consumer(socket), |error| matches!(error, Error::NoRing(_)));
+    assert_error(consumer(socket), |error| {
+        matches!(error, SetupError::ProtocolMismatch(_))
+    });
 }
 
 #[test]
@@ -185,7 +189,10 @@ fn data_far_behind_its_beginning_is_not_touched() {
         };
         let (result, told) = consumer_gets(hello, &[file.as_fd()]);
         assert_error(result, |error| {
-            matches!(error, Error::Capacity(_) | Error::Unsafe(_))
+            matches!(
+                error,
+                SetupError::PeerCapacity(_) | SetupError::InvalidMemfd(_)
+            )
         });
         assert!(matches!(told, Some(error) if error != 0), "{told:?}");
         let taken = rustix::fs::fstat(&file).expect("no file").st_blocks;
@@ -198,7 +205,7 @@ fn unsealed(
     page: u32,
     flags: MemfdFlags,
     options: &Options,
-) -> Option<(Result<(), Error>, Option<u32>)> {
+) -> Option<(Result<(), SetupError>, Option<u32>)> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags;
     let file = memfd_create("sluice-liar", flags).ok()?;
     let capacity = page.max(CAPACITY as u32);
@@ -262,10 +269,12 @@ fn huge_pages_that_are_not_there_are_an_error() {
     match result {
         // Where there are free ones, the consumer has got them now.
         Ok(()) => assert_eq!(told, Some(0)),
-        Err(Error::Unsafe(_)) => assert_eq!(told, Some(Errno::ACCESS.raw_os_error() as u32)),
+        Err(SetupError::InvalidMemfd(_)) => {
+            assert_eq!(told, Some(Errno::ACCESS.raw_os_error() as u32))
+        }
         other => panic!("{other:?}"),
     }
     // As if its pages were normal: no such length can be had of huge ones.
     let (result, _) = consumer_gets(Hello::producer(HUGE as usize), &[file.as_fd()]);
-    assert_error(result, |error| matches!(error, Error::Unsafe(_)));
+    assert_error(result, |error| matches!(error, SetupError::InvalidMemfd(_)));
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use sluice::ring::{Error, ProtocolViolation};
+use sluice::ring::{ProtocolViolation, RecvError, SendError};
 use sluice_hostile::{BELL, CLOSED, POSITION, WAITING, longest};
 
 use crate::support::{CAPACITY, LONG, RACE, SHORT, against, lied_back, lied_to};
@@ -49,7 +49,9 @@ fn a_length_that_changes_is_either_good_or_refused() {
                         assert_eq!(record.to_vec().len(), length);
                         good.insert(length);
                     }
-                    Err(Error::Broken(ProtocolViolation::Length { len, .. })) => {
+                    Err(RecvError::ProtocolViolation(ProtocolViolation::Length {
+                        len, ..
+                    })) => {
                         assert!(lengths[4..].contains(&len), "{len}");
                         refused += 1;
                         break;
@@ -81,8 +83,10 @@ fn a_state_that_changes_is_a_record_or_none_or_refused() {
                         assert_eq!(record.len(), 8);
                         seen[0] += 1;
                     }
-                    Err(Error::Empty) => seen[1] += 1,
-                    Err(Error::Broken(ProtocolViolation::State { state, .. })) => {
+                    Err(RecvError::Empty) => seen[1] += 1,
+                    Err(RecvError::ProtocolViolation(ProtocolViolation::State {
+                        state, ..
+                    })) => {
                         assert!(states[2..].contains(&state), "{state:#x}");
                         seen[2] += 1;
                         break;
@@ -152,8 +156,8 @@ fn all_that_a_producer_owns_changes_all_the_time() {
                         "a record"
                     }
                     Ok(None) => "the end",
-                    Err(Error::TimedOut(_)) => "too late",
-                    Err(Error::Broken(_)) => {
+                    Err(RecvError::TimedOut(_)) => "too late",
+                    Err(RecvError::ProtocolViolation(_)) => {
                         outcomes.insert("a violation");
                         break;
                     }
@@ -194,9 +198,9 @@ fn all_that_a_consumer_owns_changes_all_the_time() {
                 outcomes.insert(
                     match producer.send_timeout(&[7; 300], Duration::from_micros(200)) {
                         Ok(()) => "sent",
-                        Err(Error::Closed) => "closed",
-                        Err(Error::TimedOut(_)) => "too late",
-                        Err(Error::Broken(_)) => {
+                        Err(SendError::Closed) => "closed",
+                        Err(SendError::TimedOut(_)) => "too late",
+                        Err(SendError::ProtocolViolation(_)) => {
                             outcomes.insert("a violation");
                             break;
                         }
@@ -219,7 +223,7 @@ fn a_bell_that_never_rests_moves_no_timeout() {
             for _ in 0..10 {
                 let began = Instant::now();
                 let late = consumer.recv_timeout(&mut [0; 8], SHORT);
-                assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+                assert!(matches!(late, Err(RecvError::TimedOut(_))), "{late:?}");
                 assert!(began.elapsed() >= SHORT && began.elapsed() < LONG);
             }
         },
@@ -233,7 +237,7 @@ fn a_bell_that_never_rests_moves_no_timeout() {
             for _ in 0..10 {
                 let began = Instant::now();
                 let late = producer.send_timeout(&[0; 500], SHORT);
-                assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+                assert!(matches!(late, Err(SendError::TimedOut(_))), "{late:?}");
                 assert!(began.elapsed() >= SHORT && began.elapsed() < LONG);
             }
         },

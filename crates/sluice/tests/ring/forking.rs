@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use sluice::ring::{Error, Listener, Socket};
+use sluice::ring::{Listener, RecvError, SendError, Socket};
 use sluice_hostile::{LyingConsumer, LyingProducer};
 
 use crate::support::{LONG, ring, small};
@@ -53,7 +53,7 @@ fn what_a_child_drops_stays_with_the_parent() {
 #[test]
 fn a_child_cannot_wait_in_the_ring_of_its_parent() {
     let (mut producer, mut consumer) = ring(&small().spin(Duration::ZERO));
-    in_child(|| matches!(consumer.recv(&mut []), Err(Error::Forked)));
+    in_child(|| matches!(consumer.recv(&mut []), Err(RecvError::Forked)));
     producer.send(b"parent's").expect("not sent");
     assert_eq!(consumer.recv(&mut [0; 8]).expect("not received"), Some(8));
 }
@@ -67,14 +67,14 @@ fn rings_that_a_child_makes_learn_of_a_death() {
         let mut consumer = small().consumer(Socket::from(socket)).expect("no ring");
         drop(peer);
         let got = consumer.recv_timeout(&mut [0; 8], LONG);
-        matches!(got, Err(Error::Died))
+        matches!(got, Err(RecvError::PeerDied))
     });
     in_child(|| {
         let (peer, socket) = LyingConsumer::new();
         let mut producer = small().producer(Socket::from(socket)).expect("no ring");
         drop(peer);
         let died = (0..100).find_map(|_| producer.send_timeout(&[0; 500], LONG).err());
-        matches!(died, Some(Error::Died))
+        matches!(died, Some(SendError::PeerDied))
     });
 }
 

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::thread;
 
-use sluice::ring::{AsyncConsumer, AsyncProducer, Error};
+use sluice::ring::{AsyncConsumer, AsyncProducer, SendError};
 use tokio::time::timeout;
 
 use crate::support::{LONG, SHORT, pattern, ring, small};
@@ -111,6 +111,6 @@ fn a_sender_in_a_runtime_learns_that_the_receiver_is_gone() {
             drop(consumer);
         };
         let (sent, ()) = tokio::join!(producer.send(&[0; 500]), closing);
-        assert!(matches!(sent, Err(Error::Closed)), "{sent:?}");
+        assert!(matches!(sent, Err(SendError::Closed)), "{sent:?}");
     });
 }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use sluice::ring::{Error, Options};
+use sluice::ring::{Options, RecvError, SendError};
 
 use crate::support::{LONG, SHORT, pattern, ring, small};
 
@@ -131,16 +131,16 @@ fn waiting_ends_when_its_time_is_over() {
         let began = Instant::now();
         let late = consumer.peek_timeout(SHORT).map(drop);
         assert!(
-            matches!(late, Err(Error::TimedOut(time)) if time == SHORT),
+            matches!(late, Err(RecvError::TimedOut(time)) if time == SHORT),
             "{late:?}"
         );
         assert!(began.elapsed() >= SHORT);
 
         while producer.try_send(&[0; 500]).is_ok() {}
         let late = producer.send_timeout(&[0; 500], SHORT);
-        assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+        assert!(matches!(late, Err(SendError::TimedOut(_))), "{late:?}");
         let late = producer.reserve_timeout(500, Duration::ZERO).map(drop);
-        assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+        assert!(matches!(late, Err(SendError::TimedOut(_))), "{late:?}");
     }
 }
 
@@ -150,7 +150,7 @@ fn who_sleeps_costs_nothing() {
     let sleeper = thread::spawn(move || {
         let before = clock_gettime(ClockId::ThreadCPUTime);
         let late = consumer.peek_timeout(Duration::from_secs(1)).map(drop);
-        assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+        assert!(matches!(late, Err(RecvError::TimedOut(_))), "{late:?}");
         clock_gettime(ClockId::ThreadCPUTime) - before
     });
     let used = sleeper.join().expect("panicked");
