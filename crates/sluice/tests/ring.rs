@@ -6,6 +6,8 @@ mod support;
 
 #[path = "ring/batches.rs"]
 mod batches;
+#[path = "ring/calls.rs"]
+mod calls;
 #[path = "ring/ending.rs"]
 mod ending;
 #[path = "ring/forking.rs"]
