@@ -289,7 +289,7 @@ fn refusal(message: &[u8]) -> Option<u32> {
     (reply.magic == ring::MAGIC && reply.error != 0).then_some(reply.error)
 }
 
-/// What the other end means by the number that it gave, which may be anything.
+/// What the peer means by the number that it gave, which may be anything.
 fn reason(error: u32) -> String {
     match i32::try_from(error).unwrap_or_default() {
         libc::EPERM => "it is not set up to speak with this user".into(),

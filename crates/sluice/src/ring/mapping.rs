@@ -56,8 +56,8 @@ impl Data {
         let align = usize::try_from(geometry.data).map_err(|_| Errno::OVERFLOW)?;
         let bytes = usize::try_from(geometry.capacity.bytes()).map_err(|_| Errno::OVERFLOW)?;
         Ok(Self {
-            side: Region::once(file, 0, align, access)?,
-            data: Region::twice(file, geometry.data, bytes, align, access)?,
+            side: Region::map(file, 0, align, access)?,
+            data: Region::map_mirrored(file, geometry.data, bytes, align, access)?,
             capacity: geometry.capacity,
         })
     }

@@ -35,7 +35,7 @@ pub(super) enum SealPolicy {
 }
 
 impl SealPolicy {
-    /// Against what would let the other end pull the memory away from under us, and against writes from its side.
+    /// Against taking the memory away, and against writes.
     fn seals(self) -> SealFlags {
         let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         match self {
@@ -62,7 +62,7 @@ pub(super) fn seal(file: &OwnedFd, policy: SealPolicy) -> Result<(), SetupError>
     fcntl_add_seals(file, policy.seals()).map_err(SetupError::system("sealing the ring's memory"))
 }
 
-/// Whether the other side's file can be trusted to stay so many bytes.
+/// Whether the peer's file stays so many bytes.
 pub(super) fn validate(file: &impl AsFd, bytes: u64, policy: SealPolicy) -> Result<(), SetupError> {
     let seals =
         fcntl_get_seals(file).map_err(|_| SetupError::InvalidMemfd("it is no memfd".into()))?;
@@ -85,7 +85,7 @@ pub(super) fn validate(file: &impl AsFd, bytes: u64, policy: SealPolicy) -> Resu
     Ok(())
 }
 
-/// Whether the other side's data begins where its file's pages make it. What is not of huge pages need not be there as a whole, and must
+/// Whether the peer's data begins where its file's pages make it. What is not of huge pages need not be there as a whole, and must
 /// not be asked for: it could be all of this machine's memory.
 pub(super) fn validate_pages(
     file: &impl AsFd,

@@ -29,7 +29,7 @@ const SPIN: Duration = Duration::from_micros(50);
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a side of a ring is set up over a [`Socket`]. The other end does the same, as the other side.
+/// How a side of a ring is set up over a [`Socket`]. The peer does the same, as the other side.
 ///
 /// ```
 /// use sluice::ring::{Options, Socket};
@@ -66,7 +66,7 @@ pub struct Options {
     users: Users,
 }
 
-/// Who may be at the other end.
+/// Who may be the peer.
 #[derive(Clone, Debug)]
 enum Users {
     Own,
@@ -100,7 +100,7 @@ impl Options {
         Self::default()
     }
 
-    /// Bytes for records on the way, rounded up to a power of two from 4 KiB to 256 MiB; 1 MiB if nothing is said. A record
+    /// Bytes for records on the way, rounded up to a power of two from 4 KiB (or a page, if that is larger) to 256 MiB; 1 MiB by default. A record
     /// takes 8 bytes more than it has, rounded up to a multiple of 8, and may take half of the capacity. Up to 16 MiB are
     /// taken from the system at once, of more only what is used. The producer decides.
     pub fn capacity(mut self, bytes: u64) -> Self {
@@ -108,8 +108,8 @@ impl Options {
         self
     }
 
-    /// For how long a waiting call looks again and again before it sleeps, at most: less when that has not paid lately. 50 µs
-    /// if nothing is said; zero never spins, [`Duration::MAX`] never sleeps.
+    /// For how long a waiting call spins before it blocks, at most: less when that has not paid lately. 50 µs by default, or
+    /// none on one processor; zero never spins, [`Duration::MAX`] never blocks.
     pub fn spin(mut self, most: Duration) -> Self {
         self.spin = most;
         self
@@ -129,7 +129,7 @@ impl Options {
     /// [allow it](Self::allow_unsealed), and huge pages cannot be left unsealed. The producer decides.
     ///
     /// # Safety
-    /// The process at the other end, and everyone it hands the memory to, must not write to it: a
+    /// The consumer's process, and everyone it hands the memory to, must not write to it: a
     /// [`Reservation`](super::Reservation) is a slice of it.
     pub unsafe fn unsealed(mut self, unsealed: bool) -> Self {
         self.seals = match unsealed {
@@ -171,7 +171,7 @@ impl Options {
         self
     }
 
-    /// Lets the process at the other end run as this user too. Without a word it is this process's own user, or root.
+    /// Lets the peer run as this user, too. By default it has to run as this process's own user, or root.
     pub fn allow_user(mut self, uid: u32) -> Self {
         self.users = match self.users {
             Users::Own => Users::OwnAnd(vec![uid]),
@@ -184,35 +184,35 @@ impl Options {
         self
     }
 
-    /// Lets the process at the other end run as whoever can connect. It cannot do more than send what you read, and learn what
+    /// Lets the peer run as anybody who can connect. It cannot do more than send what you read, and learn what
     /// you send.
     pub fn allow_everyone(mut self) -> Self {
         self.users = Users::Everyone;
         self
     }
 
-    /// Becomes the side that sends, once the other end has become the one that receives.
+    /// Becomes the side that sends, once the peer has become the one that receives.
     pub fn producer(&self, socket: Socket) -> Result<Producer, SetupError> {
         let geometry = self.geometry()?;
         let file = memfd::create(geometry.bytes(), self.pages)?;
-        let data = Data::map(&file, geometry, Access::Ours)
+        let data = Data::map(&file, geometry, Access::ReadWrite)
             .map_err(|errno| self.no_memory(geometry, errno))?;
         for region in data.regions() {
             self.prepare(region, geometry)?;
         }
         memfd::seal(&file, self.seals)?;
         let connection = self.meet(socket, Role::Producer, Some(geometry), &file, |peer| {
-            let side = map_ctrl(&peer.file, Access::Theirs)
+            let side = map_ctrl(&peer.file, Access::ReadOnly)
                 .map_err(|errno| unmappable(errno, geometry))?;
             Ok(Mapping::new(data, side))
         })?;
         Ok(Producer::new(connection))
     }
 
-    /// Becomes the side that receives, once the other end has become the one that sends.
+    /// Becomes the side that receives, once the peer has become the one that sends.
     pub fn consumer(&self, socket: Socket) -> Result<Consumer, SetupError> {
         let file = memfd::create(size_of::<Ctrl>() as u64, Pages::Normal)?;
-        let side = map_ctrl(&file, Access::Ours)
+        let side = map_ctrl(&file, Access::ReadWrite)
             .map_err(SetupError::system("mapping the ring's memory"))?;
         memfd::seal(&file, SealPolicy::Sealed)?;
         let connection = self.meet(socket, Role::Consumer, None, &file, |peer| {
@@ -220,13 +220,13 @@ impl Options {
                 .geometry
                 .ok_or(SetupError::ProtocolMismatch("it has no data"))?;
             let access = match peer.seals {
-                SealPolicy::Unsealed => Access::Ours,
-                SealPolicy::Sealed => Access::Theirs,
+                SealPolicy::Unsealed => Access::ReadWrite,
+                SealPolicy::Sealed => Access::ReadOnly,
             };
             let data = Data::map(&peer.file, geometry, access)
                 .map_err(|errno| unmappable(errno, geometry))?;
             for region in data.regions() {
-                self.settle(region, geometry, Access::Theirs)
+                self.prefault(region, geometry, Access::ReadOnly)
                     .map_err(unusable)?;
             }
             Ok(Mapping::new(data, side))
@@ -252,11 +252,11 @@ impl Options {
                 .bind(node)
                 .map_err(SetupError::system("binding the ring's memory to its node"))?;
         }
-        self.settle(region, geometry, Access::Ours)
+        self.prefault(region, geometry, Access::ReadWrite)
     }
 
-    /// Has the memory ready, as far as it has to be or as it is worth while.
-    fn settle(
+    /// Prefaults the memory, as far as necessary or worth while.
+    fn prefault(
         &self,
         region: &Region,
         geometry: Geometry,
@@ -286,7 +286,7 @@ impl Options {
         }
     }
 
-    /// Finds a common ring with the other end. `map` makes this side's view of it.
+    /// Sets up the ring with the peer. `map` makes this side's view of it.
     fn meet(
         &self,
         Socket(socket): Socket,
@@ -335,7 +335,7 @@ impl Options {
     }
 }
 
-/// What the peer's memory lacks is for the other end to mend.
+/// What the peer's memory lacks is the peer's fault.
 fn unusable(error: SetupError) -> SetupError {
     match error {
         SetupError::NoHugePages(_) => {
@@ -361,5 +361,5 @@ fn unmappable(errno: Errno, geometry: Geometry) -> SetupError {
 }
 
 fn map_ctrl(file: &OwnedFd, access: Access) -> Result<Region, Errno> {
-    Region::once(file, 0, size_of::<Ctrl>(), access)
+    Region::map(file, 0, size_of::<Ctrl>(), access)
 }

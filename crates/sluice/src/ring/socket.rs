@@ -126,7 +126,7 @@ impl Socket {
         .map_err(SetupError::system("making a pair of sockets"))
     }
 
-    /// The user that the process at the other end ran as when it connected, or listened.
+    /// The user that the peer ran as when it connected, or listened.
     pub fn peer_user(&self) -> Result<u32, SetupError> {
         peer_user(&self.0)
     }
@@ -172,7 +172,7 @@ pub(super) fn peer_user(socket: &OwnedFd) -> Result<u32, SetupError> {
     match asked {
         0 => Ok(credentials.uid),
         _ => Err(SetupError::System {
-            what: "asking who is at the other end",
+            what: "asking who the peer is",
             source: io::Error::last_os_error(),
         }),
     }
@@ -206,7 +206,7 @@ pub(super) struct Received {
     pub file: Option<OwnedFd>,
     /// It was longer than there was room for, or had more files than one.
     pub too_much: bool,
-    /// There was none, nor will there be any: the other end has hung up.
+    /// There was none, nor will there be any: the peer has hung up.
     pub ended: bool,
 }
 
