@@ -2,129 +2,163 @@
 //! Bytes out of memory that another process may write to at the same time.
 //!
 //! A reference to such bytes, or a plain copy of them, would promise that nobody writes to them. Atomic loads promise nothing, and a
-//! copy made of them has bytes that were there, some perhaps older than others. Rust has no atomic load of more than a
-//! word, and short loads copy long records at half the rate, so on x86_64 these are copied by assembly, which does what atomic loads
-//! of single bytes would do, 16 at once.
+//! copy made of them has bytes that were there, some perhaps older than others. Rust has no atomic loads that are unaligned or longer
+//! than a word, and without them a copy takes twice as long. So on x86_64 the loads are assembly, each of which does what atomic
+//! loads of its single bytes would do.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+pub(super) use imp::copy_out;
 
-const WORD: usize = size_of::<u64>();
-
-/// What the assembly copies at once.
-const BLOCK: usize = 64;
-
-/// Copies `len` bytes.
-///
-/// # Safety
-/// The bytes at `from` are mapped up to the multiples of eight around them. There is room for `len` bytes at `into`, which nobody else
-/// accesses.
-#[inline]
-pub(super) unsafe fn copy_out(from: *const u8, into: *mut u8, len: usize) {
-    let skew = from.addr() % WORD;
-    // SAFETY: as the caller says.
-    unsafe {
-        if skew == 0 {
-            copy_aligned(from, into, len);
-        } else {
-            let head = len.min(WORD - skew);
-            copy_part(from.sub(skew), skew, into, head);
-            copy_aligned(from.add(head), into.add(head), len - head);
-        }
-    }
-}
-
-/// # Safety
-/// As for copy_out(), and `from` is a multiple of eight if `len` is not zero.
-#[inline]
-unsafe fn copy_aligned(mut from: *const u8, mut into: *mut u8, mut len: usize) {
-    // SAFETY: as the caller says: never more than `len`, rounded up to a word for the source.
-    unsafe {
-        if len > BLOCK {
-            let blocks = len / BLOCK * BLOCK;
-            copy_blocks(from, into, blocks);
-            (from, into, len) = (from.add(blocks), into.add(blocks), len - blocks);
-        }
-        let words = len / WORD * WORD;
-        for at in (0..words).step_by(WORD) {
-            let word = load(from.add(at));
-            into.add(at).cast::<u64>().write_unaligned(word);
-        }
-        if len > words {
-            copy_part(from.add(words), 0, into.add(words), len - words);
-        }
-    }
-}
-
-/// Copies the bytes of one word from `skew` on.
-///
-/// # Safety
-/// As for copy_aligned(); `skew` and `len` together are at most a word.
-#[inline]
-unsafe fn copy_part(from: *const u8, skew: usize, into: *mut u8, len: usize) {
-    // SAFETY: as the caller says.
-    unsafe {
-        let bytes = load(from).to_ne_bytes();
-        for (at, byte) in bytes.iter().skip(skew).take(len).enumerate() {
-            into.add(at).write(*byte);
-        }
-    }
-}
-
-/// # Safety
-/// A word is mapped there, and aligned.
-#[inline]
-unsafe fn load(from: *const u8) -> u64 {
-    // SAFETY: as the caller says. A relaxed load of a word is defined for memory that is mapped for reading only, too.
-    unsafe { (*from.cast::<AtomicU64>()).load(Ordering::Relaxed) }
-}
-
-/// # Safety
-/// As for copy_aligned(), and `len` is a multiple of a block.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline(never)]
-unsafe fn copy_blocks(from: *const u8, into: *mut u8, len: usize) {
-    for at in (0..len).step_by(BLOCK) {
-        // SAFETY: as the caller says, from `at` on there is a block on both sides.
+mod imp {
+    use std::arch::asm;
+    use std::arch::x86_64::__m128i;
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    const BLOCK: usize = size_of::<[__m128i; 4]>();
+
+    /// Copies `len` bytes.
+    ///
+    /// # Safety
+    /// There are `len` bytes at `from`, and there is room for as many at `into`, which nobody else accesses.
+    #[inline]
+    pub unsafe fn copy_out(from: *const u8, into: *mut u8, len: usize) {
+        // SAFETY: as the caller says.
         unsafe {
-            std::arch::asm!(
-                "movups {a}, [{from}]",
-                "movups {b}, [{from} + 16]",
-                "movups {c}, [{from} + 32]",
-                "movups {d}, [{from} + 48]",
-                "movups [{into}], {a}",
-                "movups [{into} + 16], {b}",
-                "movups [{into} + 32], {c}",
-                "movups [{into} + 48], {d}",
-                from = in(reg) from.add(at),
-                into = in(reg) into.add(at),
-                a = out(xmm_reg) _,
-                b = out(xmm_reg) _,
-                c = out(xmm_reg) _,
-                d = out(xmm_reg) _,
-                options(nostack, preserves_flags),
-            );
+            match len {
+                8..=16 => copy_ends::<u64>(from, into, len),
+                17..=32 => copy_ends::<__m128i>(from, into, len),
+                33..=BLOCK => copy_ends::<[__m128i; 2]>(from, into, len),
+                ..8 => copy_bytes(from, into, len),
+                _ => copy_blocks(from, into, len),
+            }
+        }
+    }
+
+    /// A load of any alignment.
+    trait Load: Copy {
+        /// # Safety
+        /// There are so many bytes at `from`.
+        unsafe fn load(from: *const u8) -> Self;
+    }
+
+    impl Load for u64 {
+        #[inline]
+        unsafe fn load(from: *const u8) -> Self {
+            let loaded;
+            // SAFETY: as the caller says. Nothing else is accessed.
+            unsafe {
+                asm!("mov {}, [{}]", out(reg) loaded, in(reg) from, options(nostack, preserves_flags, readonly));
+            }
+            loaded
+        }
+    }
+
+    impl Load for __m128i {
+        #[inline]
+        unsafe fn load(from: *const u8) -> Self {
+            let loaded;
+            // SAFETY: as the caller says. Nothing else is accessed.
+            unsafe {
+                asm!("movups {}, [{}]", out(xmm_reg) loaded, in(reg) from, options(nostack, preserves_flags, readonly));
+            }
+            loaded
+        }
+    }
+
+    impl<T: Load, const N: usize> Load for [T; N] {
+        #[inline]
+        unsafe fn load(from: *const u8) -> Self {
+            // SAFETY: as the caller says.
+            std::array::from_fn(|index| unsafe { T::load(from.add(index * size_of::<T>())) })
+        }
+    }
+
+    /// The beginning and the end, which may overlap.
+    ///
+    /// # Safety
+    /// As for copy_out(), and `len` is that of one T to that of two.
+    #[inline]
+    unsafe fn copy_ends<T: Load>(from: *const u8, into: *mut u8, len: usize) {
+        let last = len - size_of::<T>();
+        // SAFETY: as the caller says: both lie within.
+        unsafe {
+            let (beginning, end) = (T::load(from), T::load(from.add(last)));
+            into.cast::<T>().write_unaligned(beginning);
+            into.add(last).cast::<T>().write_unaligned(end);
+        }
+    }
+
+    /// # Safety
+    /// As for copy_out().
+    unsafe fn copy_bytes(from: *const u8, into: *mut u8, len: usize) {
+        for at in 0..len {
+            // SAFETY: as the caller says.
+            unsafe {
+                let byte = (*from.add(at).cast::<AtomicU8>()).load(Ordering::Relaxed);
+                into.add(at).write(byte);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for copy_out(), and there is more than a block.
+    #[inline(never)]
+    unsafe fn copy_blocks(from: *const u8, into: *mut u8, len: usize) {
+        let last = len - BLOCK;
+        for at in (0..last).step_by(BLOCK) {
+            // SAFETY: a block from `at` on ends before the end.
+            unsafe { copy_block(from.add(at), into.add(at)) };
+        }
+        // SAFETY: it ends at the end.
+        unsafe { copy_block(from.add(last), into.add(last)) };
+    }
+
+    /// # Safety
+    /// As for copy_out(), of a block.
+    #[inline]
+    unsafe fn copy_block(from: *const u8, into: *mut u8) {
+        // SAFETY: as the caller says.
+        unsafe {
+            let block = <[__m128i; 4]>::load(from);
+            into.cast::<[__m128i; 4]>().write_unaligned(block);
         }
     }
 }
 
-/// # Safety
-/// As for copy_aligned(), and `len` is a multiple of a block.
 #[cfg(any(not(target_arch = "x86_64"), miri))]
-#[inline(never)]
-unsafe fn copy_blocks(from: *const u8, into: *mut u8, len: usize) {
-    for at in (0..len).step_by(WORD) {
-        // SAFETY: as the caller says, from `at` on there is a word on both sides.
-        unsafe {
-            into.add(at)
-                .cast::<u64>()
-                .write_unaligned(load(from.add(at)))
-        };
+mod imp {
+    use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+    const WORD: usize = size_of::<u64>();
+
+    /// Copies `len` bytes.
+    ///
+    /// # Safety
+    /// There are `len` bytes at `from`, and there is room for as many at `into`, which nobody else accesses.
+    #[inline]
+    pub unsafe fn copy_out(from: *const u8, into: *mut u8, len: usize) {
+        let mut at = 0;
+        while at < len {
+            // SAFETY: as the caller says, from `at` on there are as many as are accessed.
+            unsafe {
+                let (source, target) = (from.add(at), into.add(at));
+                if len - at >= WORD && source.cast::<AtomicU64>().is_aligned() {
+                    let word = (*source.cast::<AtomicU64>()).load(Ordering::Relaxed);
+                    target.cast::<u64>().write_unaligned(word);
+                    at += WORD;
+                } else {
+                    target.write((*source.cast::<AtomicU8>()).load(Ordering::Relaxed));
+                    at += 1;
+                }
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::ptr;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
 

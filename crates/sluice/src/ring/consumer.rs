@@ -160,7 +160,10 @@ impl Consumer {
 
     #[inline]
     fn recv_within(&mut self, into: &mut [u8], wait: Wait) -> Result<Option<usize>, RecvError> {
-        self.find(wait)?.map(|len| self.take(len, into)).transpose()
+        match self.find(wait)? {
+            Some(len) => Ok(Some(self.take(len, into)?)),
+            None => Ok(None),
+        }
     }
 
     /// Copies and releases the record of the length that find() returned.

@@ -41,7 +41,7 @@ pub struct Bytes<'a> {
 
 impl<'a> Bytes<'a> {
     /// # Safety
-    /// So many bytes are mapped there for as long as 'a, and those up to the next multiple of eight. The start is one.
+    /// So many bytes are mapped there for as long as 'a. The start is a multiple of eight.
     #[inline]
     pub(super) unsafe fn new(start: NonNull<u8>, len: u32) -> Self {
         Self {
