@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""How a side of a ring over memfd comes to terms with the other: greeting, memory, verdict."""
+"""How a side of a ring over memfd comes to terms with the other: hello, memory, reply."""
 
 import errno
 import fcntl
+import mmap
 import os
 import socket as sockets
 import struct
@@ -14,10 +15,11 @@ from machine import register_for_barriers
 MAGIC = 0x474E5253
 VERSION = 1
 PRODUCER, CONSUMER = 1, 2
-REGISTERED = 0x01
+F_MEMBARRIER, F_UNSEALED = 0x01, 0x02
+COMMON = struct.Struct("=III")
 HELLO = struct.Struct("=IIIIIIQ")
 Hello = namedtuple("Hello", "magic size version role flags data capacity")
-VERDICT = struct.Struct("=II")
+REPLY = struct.Struct("=II")
 
 SIDE_BYTES = 256
 SMALLEST, LARGEST = 4096, 1 << 28
@@ -30,7 +32,7 @@ PATIENCE = 60
 
 
 class Refused(Exception):
-    """The greeting came to nothing. `error` is the verdict; `ours` says whose."""
+    """The greeting came to nothing. `error` is the reply; `ours` says whose."""
 
     def __init__(self, error, ours):
         super().__init__(f"{'refused' if ours else 'was refused'}: {errno.errorcode.get(error, error)}")
@@ -84,45 +86,51 @@ class Greeting:
             self._decide(socket, self.tampering.refuse)
         say(lambda: sockets.send_fds(socket, [self._hello()], [fd]))
         message, files, flags, _ = hear(lambda: sockets.recv_fds(socket, 64, 4, sockets.MSG_CMSG_CLOEXEC))
-        if len(message) == VERDICT.size:
-            raise Refused(judge_verdict(message), ours=False)
+        if len(message) == REPLY.size:
+            raise Refused(judge_reply(message), ours=False)
         if not message:
             raise Died("the other side hung up before it greeted")
-        if len(files) != 1 or flags & (sockets.MSG_TRUNC | sockets.MSG_CTRUNC):
-            self._decide(socket, errno.EPROTO)
-        self._decide(socket, self.tampering.refuse or self.judge(message, files[0]))
-        error = judge_verdict(hear(lambda: socket.recv(64)))
+        truncated = flags & (sockets.MSG_TRUNC | sockets.MSG_CTRUNC)
+        self._decide(socket, self.tampering.refuse or self.judge(message, files, truncated))
+        error = judge_reply(hear(lambda: socket.recv(64)))
         if error:
             raise Refused(error, ours=False)
         return Hello._make(HELLO.unpack(message)), files[0]
 
     def _hello(self):
-        flags = REGISTERED if self.registered else 0
+        flags = F_MEMBARRIER if self.registered else 0
         hello = Hello(MAGIC, HELLO.size, VERSION, self.role, flags, self.data, self.capacity)
         return HELLO.pack(*hello._replace(**self.tampering.say))
 
     def _decide(self, socket, error):
-        say(lambda: socket.send(VERDICT.pack(MAGIC, error)))
+        say(lambda: socket.send(REPLY.pack(MAGIC, error)))
         if error:
             raise Refused(error, ours=True)
 
-    def judge(self, message, fd):
-        if len(message) != HELLO.size:
+    def judge(self, message, files, truncated):
+        """In the order of docs/abi.md: what every version has comes first."""
+        if len(message) < COMMON.size:
+            return errno.EPROTO
+        magic, size, version = COMMON.unpack_from(message)
+        if magic != MAGIC:
+            return errno.EPROTO
+        if version != VERSION:
+            return errno.EPROTONOSUPPORT
+        if len(message) != HELLO.size or size != HELLO.size or len(files) != 1 or truncated:
             return errno.EPROTO
         hello = Hello._make(HELLO.unpack(message))
-        if hello.magic != MAGIC:
+        if hello.flags & ~(F_MEMBARRIER | F_UNSEALED):
             return errno.EPROTO
-        if hello.version != VERSION:
-            return errno.EPROTONOSUPPORT
         if hello.role == self.role:
             return errno.EALREADY
-        if hello.size != HELLO.size or hello.role not in (PRODUCER, CONSUMER) or hello.flags & ~REGISTERED:
+        if hello.role not in (PRODUCER, CONSUMER):
             return errno.EPROTO
-        return judge_consumer(hello, fd) if hello.role == CONSUMER else judge_producer(hello, fd)
+        judge = judge_consumer if hello.role == CONSUMER else judge_producer
+        return judge(hello, files[0])
 
 
 def say(send):
-    """Who refuses at once has closed its end, and its verdict is still to be read: hear tells."""
+    """Who refuses at once has closed its end, and its reply is still to be read: hear tells."""
     try:
         send()
     except (BrokenPipeError, ConnectionResetError):
@@ -137,23 +145,25 @@ def hear(receive):
         return receive()
 
 
-def judge_verdict(message):
-    if len(message) != VERDICT.size or VERDICT.unpack(message)[0] != MAGIC:
-        raise Died(f"the other side said {message!r} where its verdict belongs")
-    return VERDICT.unpack(message)[1]
+def judge_reply(message):
+    if len(message) != REPLY.size or REPLY.unpack(message)[0] != MAGIC:
+        raise Died(f"the other side said {message!r} where its reply belongs")
+    return REPLY.unpack(message)[1]
 
 
 def judge_consumer(hello, fd):
-    if hello.data or hello.capacity:
+    if hello.data or hello.capacity or hello.flags & F_UNSEALED:
         return errno.EPROTO
     return judge_file(fd, SIDE_BYTES)
 
 
 def judge_producer(hello, fd):
-    if not is_power_of_two(hello.capacity) or not SMALLEST <= hello.capacity <= LARGEST:
-        return errno.ERANGE
-    if not is_power_of_two(hello.data) or hello.data % os.fstatvfs(fd).f_bsize:
+    if not is_power_of_two(hello.data) or hello.data < mmap.PAGESIZE:
         return errno.EPROTO
+    if not is_power_of_two(hello.capacity) or not max(SMALLEST, hello.data) <= hello.capacity <= LARGEST:
+        return errno.ERANGE
+    if hello.flags & F_UNSEALED or hello.data != os.fstatvfs(fd).f_bsize:
+        return errno.EACCES
     return judge_file(fd, hello.data + hello.capacity)
 
 

@@ -10,15 +10,15 @@ import os
 import select
 import socket as sockets
 
-from greeting import CONSUMER, PRODUCER, REGISTERED, SIDE_BYTES, Died, Greeting, Tampering
+from greeting import CONSUMER, F_MEMBARRIER, PRODUCER, SIDE_BYTES, Died, Greeting, Tampering
 from machine import (
     MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, PROT_NONE, PROT_READ, PROT_WRITE, Word,
     barrier, futex_wait, futex_wake, map_memory, populate,
 )
 
 
-WAKE_FUTEX, WAKE_SOCKET, FENCE = 0x01, 0x02, 0x04
-TURN = 0x08
+WAKE_FUTEX, WAKE_SOCKET, NEED_FENCE = 0x01, 0x02, 0x04
+WAIT_SEQ = 0x08
 
 PAGE = mmap.PAGESIZE
 HEADER = 8
@@ -44,12 +44,12 @@ def end_of(position, length):
 
 
 class Side:
-    """struct sluice_ring_side."""
+    """struct sluice_ring_ctrl."""
 
     def __init__(self, address):
-        self.position = Word(address, ctypes.c_uint64)
-        self.waiting = Word(address + 128, ctypes.c_uint32)
-        self.bell = Word(address + 132, ctypes.c_uint32)
+        self.pos = Word(address, ctypes.c_uint64)
+        self.wait_flags = Word(address + 128, ctypes.c_uint32)
+        self.wake_seq = Word(address + 132, ctypes.c_uint32)
         self.closed = Word(address + 136, ctypes.c_uint32)
 
 
@@ -103,7 +103,7 @@ class Link:
         self.how = how
         self.registered = registered
         self.spins = spins
-        self.turn = 0
+        self.wait_seq = 0
         self.answered = 0
         self.resting = 0
         self.hung_up = False
@@ -121,7 +121,9 @@ class Link:
         return True
 
     def gone(self):
-        return self.other.closed.load_acquire() != 0 or self.is_hung_up()
+        # Who ends in order closes before its socket hangs up, so that is asked first.
+        hung_up = self.is_hung_up()
+        return self.other.closed.load_acquire() != 0 or hung_up
 
     def is_hung_up(self):
         """Takes what woke this side out of the socket, too, which would otherwise be readable for ever."""
@@ -136,33 +138,33 @@ class Link:
 
     def _sleep(self, ready):
         if self.registered and not self.resting:
-            self.resting = FENCE
-            self.own.waiting.store(FENCE)
+            self.resting = NEED_FENCE
+            self.own.wait_flags.store(NEED_FENCE)
             barrier()
-        bell = self.other.bell.load()
-        self.turn = (self.turn + TURN) % (1 << 32)
-        self.own.waiting.store(self.how | self.resting | self.turn)
+        bell = self.other.wake_seq.load()
+        self.wait_seq = (self.wait_seq + WAIT_SEQ) % (1 << 32)
+        self.own.wait_flags.store(self.how | self.resting | self.wait_seq)
         barrier()
         if not ready() and not self.other.closed.load():
             if self.how & WAKE_SOCKET:
                 select.select([self.socket], [], [])
             else:
-                futex_wait(self.other.bell.address, bell, LOOK)
-        self.own.waiting.store(self.resting)
+                futex_wait(self.other.wake_seq.address, bell, LOOK)
+        self.own.wait_flags.store(self.resting)
 
     def wake(self):
         if not self.registered:
             barrier()
-        waiting = self.other.waiting.load()
-        if waiting & FENCE:
+        waiting = self.other.wait_flags.load()
+        if waiting & NEED_FENCE:
             barrier()
-            waiting = self.other.waiting.load()
+            waiting = self.other.wait_flags.load()
         if not waiting & (WAKE_FUTEX | WAKE_SOCKET) or waiting == self.answered:
             return
         self.answered = waiting
-        self.own.bell.store((self.own.bell.load() + 1) % (1 << 32))
+        self.own.wake_seq.store((self.own.wake_seq.load() + 1) % (1 << 32))
         if waiting & WAKE_FUTEX:
-            futex_wake(self.own.bell.address)
+            futex_wake(self.own.wake_seq.address)
         if waiting & WAKE_SOCKET:
             try:
                 self.socket.send(b"\0", sockets.MSG_NOSIGNAL)
@@ -180,7 +182,7 @@ class Producer:
         fd = make_file("second-producer", PAGE + capacity)
         own, self.data = map_ring(fd, PAGE, capacity, PROT_READ | PROT_WRITE)
         hello, other = Greeting(PRODUCER, registered, tampering, PAGE, capacity).exchange(socket, fd)
-        both = registered and bool(hello.flags & REGISTERED)
+        both = registered and bool(hello.flags & F_MEMBARRIER)
         self.link = Link(socket, own, map_side(other, PROT_READ), how, both, spins)
         self.longest = longest(capacity)
         self.position = 0
@@ -212,7 +214,7 @@ class Producer:
         self.data.state(end).store(0)
         self.data.state(self.position).store_release(1)
         self.position = end
-        self.link.own.position.store(end)
+        self.link.own.pos.store(end)
         self.link.wake()
 
     def _wait_for_room(self, end):
@@ -221,7 +223,7 @@ class Producer:
 
     def _has_room(self, end):
         if end + HEADER - self.released > self.data.capacity:
-            released = self.link.other.position.load_acquire()
+            released = self.link.other.pos.load_acquire()
             if released % 8 or not self.released <= released <= self.position:
                 raise Lie(f"position {released} after {self.released}, with {self.position} sent")
             self.released = released
@@ -240,7 +242,7 @@ class Consumer:
         if os.fstatvfs(theirs).f_bsize > PAGE:
             # A page that is missing later would be a signal.
             populate(self.data.address - hello.data, hello.data + 2 * hello.capacity)
-        both = registered and bool(hello.flags & REGISTERED)
+        both = registered and bool(hello.flags & F_MEMBARRIER)
         self.link = Link(socket, own, other, how, both, spins)
         self.longest = longest(hello.capacity)
         self.position = 0
@@ -265,7 +267,7 @@ class Consumer:
                 raise Lie(f"length {length}, with {self.longest} the most")
             records.append(self.data.get(self.position, length))
             self.position = end_of(self.position, length)
-        self.link.own.position.store_release(self.position)
+        self.link.own.pos.store_release(self.position)
         self.link.wake()
         return records
 

@@ -99,9 +99,9 @@ fn ring_structures() -> Vec<Fact> {
     layout!(facts, ring::Header, "sluice_ring_header", [length, state]);
     layout!(
         facts,
-        ring::Side,
-        "sluice_ring_side",
-        [position, reserved0, waiting, bell, closed, reserved1]
+        ring::Ctrl,
+        "sluice_ring_ctrl",
+        [pos, reserved0, wait_flags, wake_seq, closed, reserved1]
     );
     layout!(
         facts,
@@ -109,7 +109,7 @@ fn ring_structures() -> Vec<Fact> {
         "sluice_ring_hello",
         [magic, size, version, role, flags, data, capacity]
     );
-    layout!(facts, ring::Verdict, "sluice_ring_verdict", [magic, error]);
+    layout!(facts, ring::Reply, "sluice_ring_reply", [magic, error]);
     facts
 }
 
@@ -149,15 +149,15 @@ fn constants() -> Vec<Fact> {
             ring::VERSION = "SLUICE_RING_VERSION",
             ring::CAPACITY_MIN = "SLUICE_RING_CAPACITY_MIN",
             ring::CAPACITY_MAX = "SLUICE_RING_CAPACITY_MAX",
-            ring::RECORD = "SLUICE_RING_RECORD",
+            ring::RECORD_READY = "SLUICE_RING_RECORD_READY",
             ring::WAKE_FUTEX = "SLUICE_RING_WAKE_FUTEX",
             ring::WAKE_SOCKET = "SLUICE_RING_WAKE_SOCKET",
-            ring::FENCE = "SLUICE_RING_FENCE",
-            ring::TURN_SHIFT = "SLUICE_RING_TURN_SHIFT",
+            ring::NEED_FENCE = "SLUICE_RING_NEED_FENCE",
+            ring::WAIT_SEQ_SHIFT = "SLUICE_RING_WAIT_SEQ_SHIFT",
             ring::PRODUCER = "SLUICE_RING_PRODUCER",
             ring::CONSUMER = "SLUICE_RING_CONSUMER",
-            ring::REGISTERED = "SLUICE_RING_REGISTERED",
-            ring::WRITABLE = "SLUICE_RING_WRITABLE",
+            ring::F_MEMBARRIER = "SLUICE_RING_F_MEMBARRIER",
+            ring::F_UNSEALED = "SLUICE_RING_F_UNSEALED",
             ring::MAGIC = "SLUICE_RING_MAGIC",
         ]
     );

@@ -6,18 +6,18 @@ pub const VERSION: u32 = 1;
 pub const CAPACITY_MIN: u64 = 1 << 12;
 pub const CAPACITY_MAX: u64 = 1 << 28;
 
-pub const RECORD: u32 = 1;
+pub const RECORD_READY: u32 = 1;
 
 pub const WAKE_FUTEX: u32 = 0x01;
 pub const WAKE_SOCKET: u32 = 0x02;
-pub const FENCE: u32 = 0x04;
-pub const TURN_SHIFT: u32 = 3;
+pub const NEED_FENCE: u32 = 0x04;
+pub const WAIT_SEQ_SHIFT: u32 = 3;
 
 pub const PRODUCER: u32 = 1;
 pub const CONSUMER: u32 = 2;
 
-pub const REGISTERED: u32 = 0x01;
-pub const WRITABLE: u32 = 0x02;
+pub const F_MEMBARRIER: u32 = 0x01;
+pub const F_UNSEALED: u32 = 0x02;
 
 pub const MAGIC: u32 = 0x474e_5253;
 
@@ -30,11 +30,11 @@ pub struct Header {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Side {
-    pub position: u64,
+pub struct Ctrl {
+    pub pos: u64,
     pub reserved0: [u64; 15],
-    pub waiting: u32,
-    pub bell: u32,
+    pub wait_flags: u32,
+    pub wake_seq: u32,
     pub closed: u32,
     pub reserved1: [u32; 29],
 }
@@ -88,12 +88,12 @@ impl Hello {
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Reply {
     pub magic: u32,
     pub error: u32,
 }
 
-impl Verdict {
+impl Reply {
     pub const SIZE: usize = size_of::<Self>();
 
     /// As it goes over the socket.
@@ -141,8 +141,8 @@ mod tests {
         let memory: [u8; Hello::SIZE] = unsafe { std::mem::transmute(hello) };
         assert_eq!(hello.to_bytes(), memory);
         assert_eq!(Hello::from_bytes(&memory), hello);
-        let verdict = Verdict { magic: 8, error: 9 };
-        assert_eq!(Verdict::from_bytes(&verdict.to_bytes()), verdict);
-        assert_eq!(&verdict.to_bytes()[..4], &8_u32.to_ne_bytes());
+        let reply = Reply { magic: 8, error: 9 };
+        assert_eq!(Reply::from_bytes(&reply.to_bytes()), reply);
+        assert_eq!(&reply.to_bytes()[..4], &8_u32.to_ne_bytes());
     }
 }

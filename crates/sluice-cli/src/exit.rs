@@ -4,7 +4,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use sluice::{Error, ring};
+use sluice::Error;
+use sluice::ring::SetupError;
 
 use crate::ring::{Absent, Taken};
 
@@ -38,10 +39,10 @@ fn of_module(error: &Error) -> u8 {
     }
 }
 
-fn of_ring(error: &ring::Error) -> u8 {
+fn of_ring(error: &SetupError) -> u8 {
     match error {
-        ring::Error::Stranger { .. } => NO_PERMISSION,
-        ring::Error::Listen { source, .. } | ring::Error::Connect { source, .. } => {
+        SetupError::PeerNotAllowed { .. } => NO_PERMISSION,
+        SetupError::Listen { source, .. } | SetupError::Connect { source, .. } => {
             match source.kind() {
                 io::ErrorKind::AddrInUse => NAME_TAKEN,
                 io::ErrorKind::PermissionDenied => NO_PERMISSION,
@@ -62,7 +63,7 @@ mod tests {
     fn the_reason_counts_whatever_was_said_around_it() {
         let error = Err::<(), _>(Error::NoCgroup2).context("sending");
         assert_eq!(status(&error.unwrap_err()), ExitCode::from(NOT_SET_UP));
-        let error = Err::<(), _>(ring::Error::Stranger { uid: 7 }).context("meeting");
+        let error = Err::<(), _>(SetupError::PeerNotAllowed { uid: 7 }).context("meeting");
         assert_eq!(status(&error.unwrap_err()), ExitCode::from(NO_PERMISSION));
         assert_eq!(status(&anyhow::anyhow!("other")), ExitCode::from(FAILURE));
     }

@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(in_full(&silent), "cannot look: permission denied");
         let source = refused();
         let path = "/a".into();
-        let telling = anyhow::Error::new(sluice::ring::Error::Connect { path, source });
+        let telling = anyhow::Error::new(sluice::ring::SetupError::Connect { path, source });
         assert_eq!(in_full(&telling).matches("permission denied").count(), 1);
     }
 
@@ -119,7 +119,7 @@ mod tests {
             "sluice ring send /run/prices --capacity 16M --huge-pages --lock --node 0 --spin 0",
             "sluice ring send --listen prices --framing length --wait 5 --json",
             "sluice ring recv prices --connect --allow-user 1000 --allow-user 1001",
-            "sluice ring recv prices --allow-everyone",
+            "sluice ring recv prices --allow-everyone --max-capacity 64K",
             "sluice ls --json",
             "sluice bench --quick --suite rtt",
             "sluice bench compare a.json b.json",

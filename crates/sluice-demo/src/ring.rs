@@ -20,7 +20,7 @@ pub fn receive() -> Result<Event> {
     let listener = Listener::bind(Path::new(SHARED).join(NAME))?;
     tell(&Event::Ready)?;
     let mut consumer = Options::new().consumer(listener.accept()?)?;
-    let mut record = vec![0; consumer.longest()];
+    let mut record = vec![0; consumer.max_record_len()];
     let mut hash = Sha256::new();
     let mut bytes = 0;
     while let Some(length) = consumer.recv(&mut record)? {
@@ -39,7 +39,7 @@ pub fn send(write_size: usize) -> Result<Event> {
     let socket = Socket::connect(Path::new(SHARED).join(NAME))?;
     let mut producer = Options::new().producer(socket)?;
     let begin_ns = clock::now_ns();
-    for record in content.chunks(write_size.min(producer.longest())) {
+    for record in content.chunks(write_size.min(producer.max_record_len())) {
         producer.send(record)?;
     }
     Ok(Event::Sent {

@@ -30,6 +30,9 @@ pub const SIDE: usize = 256;
 /// Where the data begins in a file of normal pages.
 pub const DATA: usize = 4096;
 
+/// In the flags of a greeting: the producer's file is not sealed against writing.
+pub const UNSEALED: u32 = 0x02;
+
 /// Before each record.
 pub const HEADER: u64 = 8;
 

@@ -80,6 +80,13 @@ impl Peer {
     }
 }
 
+/// A connected one.
+impl From<OwnedFd> for Peer {
+    fn from(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+}
+
 impl AsFd for Peer {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

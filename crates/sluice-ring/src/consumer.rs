@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use sluice_abi::ring::RECORD;
+use sluice_abi::ring::RECORD_READY;
 
-use crate::geometry::{HEADER, LINE, step};
-use crate::lie::Lie;
+use crate::layout::{HEADER, LINE, record_stride};
 use crate::memory::Memory;
 use crate::producer::STATE;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
+use crate::violation::ProtocolViolation;
 
 /// The side that reads records. See the picture at the top of the crate.
 #[derive(Debug)]
@@ -15,15 +15,20 @@ pub struct Consumer<M> {
     /// Of the next record.
     position: u64,
     released: u64,
+    /// Negative after a violation: then no record passes the check that every record has to pass.
+    max_len: i64,
+    violation: Option<ProtocolViolation>,
 }
 
 impl<M: Memory> Consumer<M> {
     /// Of a ring that nothing was ever taken from.
     pub fn new(memory: M) -> Self {
         Self {
+            max_len: memory.capacity().max_record_len().into(),
             memory,
             position: 0,
             released: 0,
+            violation: None,
         }
     }
 
@@ -32,65 +37,72 @@ impl<M: Memory> Consumer<M> {
         &self.memory
     }
 
-    /// Whether there is a record, or something that should not be there.
+    /// Whether there is a record, or something that should not be there. Relaxed order suffices: peek() decides.
     #[inline]
     pub fn has_record(&self) -> bool {
-        // What follows from it is for peek to say, which looks again.
         self.memory
             .word(self.position + STATE)
             .load(Ordering::Relaxed)
             != 0
     }
 
-    /// As has_record, for who waits for it: most records end in the line behind their header's, which comes over at the same time
-    /// then, and not after it.
+    /// As has_record(), while waiting. Most records end in the cache line behind their header's, which comes over at the same time this
+    /// way, not after it.
     #[inline]
-    pub fn watch(&self) -> bool {
+    pub fn poll_prefetch(&self) -> bool {
         self.memory.prefetch(self.position + LINE);
         self.has_record()
     }
 
-    /// The length of the record that is there, if there is one. Read once: whatever the producer writes there later, this
-    /// many bytes are within the ring.
+    /// The length of the next record, if there is one. It is loaded once: whatever the producer stores there later, this many bytes
+    /// are within the ring. After a violation it is returned every time.
     #[inline]
-    pub fn peek(&self) -> Result<Option<u32>, Lie> {
+    pub fn peek(&mut self) -> Result<Option<u32>, ProtocolViolation> {
         let at = self.position;
-        // Pairs with the release in Producer::publish.
-        match self.memory.word(at + STATE).load(Ordering::Acquire) {
-            0 => Ok(None),
-            RECORD => {
-                let length = self.memory.word(at).load(Ordering::Relaxed);
-                let most = self.memory.capacity().longest();
-                if length > most {
-                    return Err(Lie::Length { at, length, most });
+        match self.memory.word(at + STATE).load(Ordering::Relaxed) {
+            RECORD_READY => {
+                // Pairs with the release in Producer::publish().
+                fence(Ordering::Acquire);
+                let len = self.memory.word(at).load(Ordering::Relaxed);
+                if i64::from(len) > self.max_len {
+                    let max = self.memory.capacity().max_record_len();
+                    return Err(self.fail(ProtocolViolation::Length { at, len, max }));
                 }
-                Ok(Some(length))
+                Ok(Some(len))
             }
-            state => Err(Lie::State { at, state }),
+            0 => self.violation.map_or(Ok(None), Err),
+            state => Err(self.fail(ProtocolViolation::State { at, state })),
         }
     }
 
-    /// As peek, for who has not released yet what it took: there cannot be more than the ring holds, so that whoever takes all
-    /// that is there comes to an end.
+    /// As peek(), while records are taken that are not released yet. There cannot be more than the ring holds, so a loop over all
+    /// that is there ends.
     #[inline]
-    pub fn peek_more(&self) -> Result<Option<u32>, Lie> {
-        let Some(length) = self.peek()? else {
+    pub fn peek_more(&mut self) -> Result<Option<u32>, ProtocolViolation> {
+        let Some(len) = self.peek()? else {
             return Ok(None);
         };
-        let end = self.position + step(length);
+        let end = self.position + record_stride(len);
         let (released, capacity) = (self.released, self.memory.capacity().bytes());
         // The producer keeps room for the state behind it.
         if end + HEADER - released > capacity {
-            return Err(Lie::TooMany {
+            return Err(self.fail(ProtocolViolation::TooMany {
                 end,
                 released,
                 capacity,
-            });
+            }));
         }
-        Ok(Some(length))
+        Ok(Some(len))
     }
 
-    /// Where the bytes are of the record that peek found.
+    /// Only the first violation counts.
+    #[cold]
+    fn fail(&mut self, violation: ProtocolViolation) -> ProtocolViolation {
+        self.max_len = -1;
+        *self.violation.get_or_insert(violation)
+    }
+
+    /// Where the bytes are of the record that peek() found.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.position + HEADER
@@ -98,29 +110,30 @@ impl<M: Memory> Consumer<M> {
 
     /// Goes on to the record after the one of this length. Its bytes stay until they are released.
     #[inline]
-    pub fn take(&mut self, length: u32) {
-        self.position += step(length);
+    pub fn advance(&mut self, len: u32) {
+        self.position += record_stride(len);
     }
 
-    pub fn holds(&self) -> bool {
+    pub fn has_unreleased(&self) -> bool {
         self.position != self.released
     }
 
-    /// Gives back everything that was taken. The caller then calls the producer if it sleeps.
+    /// Gives back everything that was taken. The caller then notifies the producer.
     #[inline]
     pub fn release(&mut self) {
         self.released = self.position;
-        // Pairs with the acquire in Producer::look_what_is_released.
+        // Pairs with the acquire in Producer::refresh_released().
         self.memory
             .consumer()
-            .position
+            .pos
             .store(self.position, Ordering::Release);
     }
 
-    /// Bytes, headers included, that are said to be published and were not taken yet. Only an honest producer tells the truth.
+    /// Bytes, headers included, that the producer says to have published and that were not taken yet. It is only a hint.
     pub fn pending(&self) -> u64 {
-        let said = self.memory.producer().position.load(Ordering::Relaxed);
-        said.saturating_sub(self.position)
+        let published = self.memory.producer().pos.load(Ordering::Relaxed);
+        published
+            .saturating_sub(self.position)
             .min(self.memory.capacity().bytes())
     }
 }

@@ -1,83 +1,77 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::geometry::Capacity;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::layout::Capacity;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// struct sluice_ring_side: what one side writes and the other reads.
-#[derive(Debug)]
+/// struct sluice_ring_ctrl: what one side writes and the other reads. All of it is atomic, the reserved fields too: the peer can
+/// write to any byte at any time.
+#[derive(Debug, Default)]
 #[cfg_attr(not(sluice_loom), repr(C))]
-pub struct Side {
-    pub position: AtomicU64,
+pub struct Ctrl {
+    pub pos: AtomicU64,
     #[cfg(not(sluice_loom))]
-    reserved0: [u64; 15],
-    pub waiting: AtomicU32,
-    pub bell: AtomicU32,
+    reserved0: [AtomicU64; 15],
+    pub wait_flags: AtomicU32,
+    pub wake_seq: AtomicU32,
     pub closed: AtomicU32,
     #[cfg(not(sluice_loom))]
-    reserved1: [u32; 29],
+    reserved1: [AtomicU32; 29],
 }
 
 #[cfg(not(sluice_loom))]
 const _: () = {
-    use sluice_abi::ring::Side as Abi;
+    use sluice_abi::ring::Ctrl as Abi;
     use std::mem::offset_of;
-    assert!(size_of::<Side>() == size_of::<Abi>());
-    assert!(offset_of!(Side, position) == offset_of!(Abi, position));
-    assert!(offset_of!(Side, waiting) == offset_of!(Abi, waiting));
-    assert!(offset_of!(Side, bell) == offset_of!(Abi, bell));
-    assert!(offset_of!(Side, closed) == offset_of!(Abi, closed));
+    assert!(size_of::<Ctrl>() == size_of::<Abi>());
+    assert!(offset_of!(Ctrl, pos) == offset_of!(Abi, pos));
+    assert!(offset_of!(Ctrl, wait_flags) == offset_of!(Abi, wait_flags));
+    assert!(offset_of!(Ctrl, wake_seq) == offset_of!(Abi, wake_seq));
+    assert!(offset_of!(Ctrl, closed) == offset_of!(Abi, closed));
 };
 
-impl Default for Side {
-    fn default() -> Self {
-        Self {
-            position: AtomicU64::new(0),
-            #[cfg(not(sluice_loom))]
-            reserved0: [0; 15],
-            waiting: AtomicU32::new(0),
-            bell: AtomicU32::new(0),
-            closed: AtomicU32::new(0),
-            #[cfg(not(sluice_loom))]
-            reserved1: [0; 29],
-        }
-    }
-}
-
-impl Side {
-    /// Nothing more comes from it. The caller wakes the other side afterwards.
+impl Ctrl {
+    /// Announces that nothing more comes from this side. The caller notifies the peer afterwards.
     pub fn close(&self) {
-        // Pairs with the acquire in is_closed: who sees this sees what was published before.
+        // Pairs with the fence in is_closed().
         self.closed.store(1, Ordering::Release);
     }
 
+    /// True only if everything that was published before close() is visible.
     #[inline]
     pub fn is_closed(&self) -> bool {
-        // Pairs with the release in close.
-        self.closed.load(Ordering::Acquire) != 0
+        let closed = self.closed.load(Ordering::Relaxed) != 0;
+        if closed {
+            // Pairs with the release in close().
+            fence(Ordering::Acquire);
+        }
+        closed
     }
 }
 
-/// What both sides see of a ring. Only the producer writes the producer's side and the data, only the consumer the
-/// consumer's side; each implementation answers for memory that stays what it is for as long as it lives.
+/// What both sides see of a ring. Only the producer writes the producer's `Ctrl` and the data, only the consumer writes the
+/// consumer's `Ctrl`. An implementation guarantees that the memory stays what it is for as long as it lives.
+///
+/// The peer's part may be mapped for reading only. Rust defines no other atomic access there than relaxed loads, of up to the size
+/// of a pointer: where acquire order is needed, a fence follows the load.
 pub trait Memory {
     fn capacity(&self) -> Capacity;
 
-    fn producer(&self) -> &Side;
+    fn producer(&self) -> &Ctrl;
 
-    fn consumer(&self) -> &Side;
+    fn consumer(&self) -> &Ctrl;
 
     /// Four bytes of the data, at a position that is a multiple of four, modulo the capacity.
-    fn word(&self, position: u64) -> &AtomicU32;
+    fn word(&self, pos: u64) -> &AtomicU32;
 
-    /// Has the processor fetch the line at this position, which may be wanted next.
-    fn prefetch(&self, position: u64) {
-        let _ = position;
+    /// Has the processor fetch the line at this position, which may be needed next.
+    fn prefetch(&self, pos: u64) {
+        let _ = pos;
     }
 
     /// Makes all words from one position up to another zero, both multiples of eight and less than a capacity apart.
-    fn clear(&self, from: u64, to: u64) {
-        for position in (from..to).step_by(size_of::<u32>()) {
-            self.word(position).store(0, Ordering::Relaxed);
+    fn zero(&self, from: u64, to: u64) {
+        for pos in (from..to).step_by(size_of::<u32>()) {
+            self.word(pos).store(0, Ordering::Relaxed);
         }
     }
 }

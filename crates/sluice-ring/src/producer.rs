@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use sluice_abi::ring::RECORD;
+use sluice_abi::ring::RECORD_READY;
 
-use crate::geometry::{HEADER, LINE, step};
-use crate::lie::Lie;
+use crate::layout::{HEADER, LINE, record_stride};
 use crate::memory::Memory;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
+use crate::violation::ProtocolViolation;
 
-/// How far ahead the memory is cleared: enough that the line of the next record but one is there in time, and little
+/// How far ahead the memory is zeroed: enough that the line of the next record but one is there in time, and little
 /// enough that the consumer's prefetcher has not fetched it back by then. Measured: 192 to 384 bytes do equally well.
 const WINDOW: u64 = 256;
 
@@ -20,11 +20,13 @@ pub struct Producer<M> {
     memory: M,
     published: u64,
     written: u64,
-    /// What the consumer is known to have released.
-    released: u64,
-    cleared: u64,
-    /// Where the bytes end that were given out to be filled since the last record was written.
-    touched: u64,
+    /// Up to where records may be written: a capacity behind what the consumer is known to have released. Zero after a violation:
+    /// then no record has room.
+    limit: u64,
+    zeroed_to: u64,
+    /// Where the bytes end that were reserved since the last record was written.
+    reserved_end: u64,
+    violation: Option<ProtocolViolation>,
 }
 
 impl<M: Memory> Producer<M> {
@@ -33,9 +35,10 @@ impl<M: Memory> Producer<M> {
         Self {
             published: 0,
             written: 0,
-            released: 0,
-            cleared: memory.capacity().bytes(),
-            touched: 0,
+            limit: memory.capacity().bytes(),
+            zeroed_to: memory.capacity().bytes(),
+            reserved_end: 0,
+            violation: None,
             memory,
         }
     }
@@ -45,56 +48,67 @@ impl<M: Memory> Producer<M> {
         &self.memory
     }
 
-    /// Whether a record of so many bytes, at most the longest, can be written now.
+    /// Whether a record of so many bytes, at most the longest, can be written now. After a violation it is returned every time.
     #[inline]
-    pub fn has_room(&mut self, length: u32) -> Result<bool, Lie> {
-        // The next state behind it is cleared before it is published.
-        let end = self.written + step(length) + HEADER;
-        let capacity = self.memory.capacity().bytes();
-        if end - self.released <= capacity {
+    pub fn has_room(&mut self, len: u32) -> Result<bool, ProtocolViolation> {
+        // The next state behind it is zeroed before it is published.
+        let end = self.written + record_stride(len) + HEADER;
+        if end <= self.limit {
             return Ok(true);
         }
-        self.look_what_is_released()?;
-        Ok(end - self.released <= capacity)
+        self.refresh_released()?;
+        Ok(end <= self.limit)
     }
 
-    fn look_what_is_released(&mut self) -> Result<(), Lie> {
-        // Pairs with the release in Consumer::release: what was read there is not overwritten before it was read.
-        let said = self.memory.consumer().position.load(Ordering::Acquire);
-        let (least, most) = (self.released, self.published);
-        if said < least || said > most || said % HEADER != 0 {
-            return Err(Lie::Released { said, least, most });
+    /// What the consumer has released.
+    fn refresh_released(&mut self) -> Result<u64, ProtocolViolation> {
+        if let Some(violation) = self.violation {
+            return Err(violation);
         }
-        self.released = said;
-        Ok(())
+        let pos = self.memory.consumer().pos.load(Ordering::Relaxed);
+        // Pairs with the release in Consumer::release(): what was read there is not overwritten before it was read.
+        fence(Ordering::Acquire);
+        let capacity = self.memory.capacity().bytes();
+        let (min, max) = (self.limit - capacity, self.published);
+        if pos < min || pos > max || pos % HEADER != 0 {
+            return Err(self.fail(ProtocolViolation::Released { pos, min, max }));
+        }
+        self.limit = pos + capacity;
+        Ok(pos)
+    }
+
+    #[cold]
+    fn fail(&mut self, violation: ProtocolViolation) -> ProtocolViolation {
+        self.limit = 0;
+        *self.violation.get_or_insert(violation)
     }
 
     /// Where the next record's bytes belong. The caller may fill as many as it has asked room for, whether or not it
     /// writes the record then.
     #[inline]
-    pub fn bytes_for(&mut self, length: u32) -> u64 {
+    pub fn reserve(&mut self, len: u32) -> u64 {
         let bytes = self.written + HEADER;
-        self.touched = self.touched.max(bytes + u64::from(length));
+        self.reserved_end = self.reserved_end.max(bytes + u64::from(len));
         bytes
     }
 
     /// Makes a record of the bytes that are there. The consumer does not see it yet.
     #[inline]
-    pub fn write(&mut self, length: u32) {
+    pub fn write(&mut self, len: u32) {
         let at = self.written;
-        self.memory.word(at).store(length, Ordering::Relaxed);
+        self.memory.word(at).store(len, Ordering::Relaxed);
         if at != self.published {
-            // The first of a batch holds the consumer back, and publish releases this too.
+            // The first of a batch holds the consumer back, and publish() releases this too.
             self.memory
                 .word(at + STATE)
-                .store(RECORD, Ordering::Relaxed);
+                .store(RECORD_READY, Ordering::Relaxed);
         }
-        self.written = at + step(length);
-        if self.touched > self.written {
+        self.written = at + record_stride(len);
+        if self.reserved_end > self.written {
             // More was filled than became of the record.
-            self.cleared = self.written;
+            self.zeroed_to = self.written;
         }
-        self.touched = 0;
+        self.reserved_end = 0;
     }
 
     #[inline]
@@ -102,46 +116,44 @@ impl<M: Memory> Producer<M> {
         self.written != self.published
     }
 
-    /// Lets the consumer see what was written. The caller then calls it if it sleeps, and after that clears ahead.
+    /// Lets the consumer see what was written. The caller then notifies the consumer, and calls prezero() after that.
     #[inline]
     pub fn publish(&mut self) {
         if !self.has_batch() {
             return;
         }
-        if self.cleared < self.written + HEADER {
+        if self.zeroed_to < self.written + HEADER {
             self.memory
                 .word(self.written + STATE)
                 .store(0, Ordering::Relaxed);
-            self.cleared = self.written + HEADER;
+            self.zeroed_to = self.written + HEADER;
         }
-        // Pairs with the acquire in Consumer::peek: who sees this state sees the bytes, the whole batch, and the zero
+        // Pairs with the acquire in Consumer::peek(): whoever sees this state sees the bytes, the whole batch, and the zero
         // where the next record will begin.
         self.memory
             .word(self.published + STATE)
-            .store(RECORD, Ordering::Release);
+            .store(RECORD_READY, Ordering::Release);
         self.published = self.written;
-        // Nobody relies on it; it says how much there is.
+        // Only a hint of how much there is, so that relaxed order suffices.
         self.memory
             .producer()
-            .position
+            .pos
             .store(self.written, Ordering::Relaxed);
     }
 
-    /// While the record is on its way.
+    /// Zeroes ahead while the record is on its way.
     #[inline]
-    pub fn clear_ahead(&mut self) {
-        let free = self.released + self.memory.capacity().bytes();
+    pub fn prezero(&mut self) {
         // By whole lines.
-        let goal = ((self.written + WINDOW) & !(LINE - 1)).min(free);
-        if goal > self.cleared {
-            self.memory.clear(self.cleared, goal);
-            self.cleared = goal;
+        let goal = ((self.written + WINDOW) & !(LINE - 1)).min(self.limit);
+        if goal > self.zeroed_to {
+            self.memory.zero(self.zeroed_to, goal);
+            self.zeroed_to = goal;
         }
     }
 
     /// Bytes, headers included, that are published and not known to be released.
-    pub fn pending(&mut self) -> Result<u64, Lie> {
-        self.look_what_is_released()?;
-        Ok(self.published - self.released)
+    pub fn pending(&mut self) -> Result<u64, ProtocolViolation> {
+        Ok(self.published - self.refresh_released()?)
     }
 }

@@ -5,80 +5,80 @@ use std::time::{Duration, Instant};
 
 use crate::sync::spin_loop;
 
-/// Some 3 µs.
-const GLANCES: u32 = 64;
+/// About 3 µs.
+const BRIEF_ITERATIONS: u32 = 64;
 
-/// Looks between two looks at the clock.
-const LOOKS: u32 = 32;
+/// Iterations between two looks at the clock.
+const ITERATIONS_PER_CLOCK: u32 = 32;
 
 /// Where spinning has not paid, it is tried again once in so many times.
 const TRIAL: u32 = 32;
 
-/// Shorter is not worth while.
-const SHORTEST: Duration = Duration::from_micros(1);
+/// A shorter window is not worth while.
+const MIN_WINDOW: Duration = Duration::from_micros(1);
 
 #[derive(Debug)]
-pub struct Spin {
-    most: Duration,
-    /// What it is worth now: doubled when it paid, halved when not.
-    worth: Duration,
+pub struct AdaptiveSpin {
+    max: Duration,
+    /// Doubled when spinning paid, halved when not.
+    window: Duration,
     skipped: u32,
 }
 
-impl Spin {
-    /// Never for longer than `most`; zero turns it off.
-    pub fn new(most: Duration) -> Self {
+impl AdaptiveSpin {
+    /// Never for longer than `max`; zero turns it off.
+    pub fn new(max: Duration) -> Self {
         Self {
-            most,
-            worth: most,
+            max,
+            window: max,
             skipped: 0,
         }
     }
 
-    /// So many looks before the clock is asked for the first time, or anything else: what comes at once comes within these.
+    /// Iterations before anything else is looked at, the clock included: what comes at once comes within these.
     #[inline]
-    pub fn glances(&self) -> u32 {
-        match self.worth.is_zero() {
+    pub fn brief_iterations(&self) -> u32 {
+        match self.window.is_zero() {
             true => 0,
-            false => GLANCES,
+            false => BRIEF_ITERATIONS,
         }
     }
 
-    /// Looks until something is found or it is time to sleep. `hopeless` is asked now and then.
-    pub fn look<T>(
+    /// Polls until something is found or it is time to sleep. `is_hopeless` is asked now and then.
+    pub fn poll<T>(
         &mut self,
-        mut look: impl FnMut() -> Option<T>,
-        hopeless: impl Fn() -> bool,
+        mut poll: impl FnMut() -> Option<T>,
+        mut is_hopeless: impl FnMut() -> bool,
     ) -> Option<T> {
         let limit = self.limit();
         if limit.is_zero() {
-            return look();
+            return poll();
         }
         let mut began = None;
         loop {
-            for _ in 0..LOOKS {
-                if let Some(found) = look() {
-                    self.worth = self.worth.saturating_mul(2).max(SHORTEST).min(self.most);
+            for _ in 0..ITERATIONS_PER_CLOCK {
+                if let Some(found) = poll() {
+                    self.window = self.window.saturating_mul(2).max(MIN_WINDOW).min(self.max);
                     return Some(found);
                 }
                 spin_loop();
             }
             let began = *began.get_or_insert_with(Instant::now);
-            if began.elapsed() >= limit || hopeless() {
+            if began.elapsed() >= limit || is_hopeless() {
                 break;
             }
         }
-        self.worth /= 2;
+        self.window /= 2;
         None
     }
 
     fn limit(&mut self) -> Duration {
-        if self.worth >= SHORTEST {
-            return self.worth.min(self.most);
+        if self.window >= MIN_WINDOW {
+            return self.window.min(self.max);
         }
         self.skipped = (self.skipped + 1) % TRIAL;
         match self.skipped {
-            0 => self.most,
+            0 => self.max,
             _ => Duration::ZERO,
         }
     }

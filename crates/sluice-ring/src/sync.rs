@@ -4,15 +4,12 @@
 #[cfg(not(sluice_loom))]
 pub use std::hint::spin_loop;
 #[cfg(not(sluice_loom))]
-pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(sluice_loom)]
 pub use loom::hint::spin_loop;
 #[cfg(sluice_loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// loom knows no barrier that one side issues for both, so there each issues its own.
-#[cfg(sluice_loom)]
-pub fn compiler_fence(order: Ordering) {
-    fence(order);
-}
+// loom has none and needs none: it does not reorder what the compiler would.
+pub use std::sync::atomic::compiler_fence;

@@ -2,11 +2,13 @@
 //! The algorithm over ordinary memory: nothing here needs the system, so that Miri and the sanitizers can watch.
 #![cfg(not(sluice_loom))]
 
-#[path = "heap/lies.rs"]
-mod lies;
 #[path = "heap/memory.rs"]
 mod memory;
 #[path = "heap/model.rs"]
 mod model;
+#[path = "heap/parking.rs"]
+mod parking;
 #[path = "heap/records.rs"]
 mod records;
+#[path = "heap/violations.rs"]
+mod violations;

@@ -2,11 +2,12 @@
 //! Sends records from one process to another through a ring, and says how long that took: `cargo run -p sluice --example ring`.
 
 use std::env;
+use std::io;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use sluice::ring::{Listener, Options, Result, Socket};
+use sluice::ring::{Listener, Options, Socket};
 
 const RECORDS: u64 = 1_000_000;
 
@@ -25,7 +26,7 @@ fn main() -> ExitCode {
 }
 
 /// Starts the other process, which is this program again, and takes what it sends.
-fn receive() -> Result<()> {
+fn receive() -> io::Result<()> {
     let path = env::temp_dir().join(format!("sluice-example-{}", std::process::id()));
     let listener = Listener::bind(&path)?;
     let mut sender = Command::new(env::current_exe().expect("this program has no path"))
@@ -38,7 +39,7 @@ fn receive() -> Result<()> {
     taken
 }
 
-fn take_all(listener: &Listener) -> Result<()> {
+fn take_all(listener: &Listener) -> io::Result<()> {
     let mut consumer = Options::new().consumer(listener.accept()?)?;
     let begin = Instant::now();
     let mut record = [0; size_of::<u64>()];
@@ -53,7 +54,7 @@ fn take_all(listener: &Listener) -> Result<()> {
     Ok(())
 }
 
-fn send(path: &Path) -> Result<()> {
+fn send(path: &Path) -> io::Result<()> {
     let mut producer = Options::new().producer(Socket::connect(path)?)?;
     for number in 0..RECORDS {
         producer.send(&number.to_ne_bytes())?;

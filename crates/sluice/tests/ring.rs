@@ -6,8 +6,12 @@ mod support;
 
 #[path = "ring/batches.rs"]
 mod batches;
+#[path = "ring/calls.rs"]
+mod calls;
 #[path = "ring/ending.rs"]
 mod ending;
+#[path = "ring/forking.rs"]
+mod forking;
 #[path = "ring/meeting.rs"]
 mod meeting;
 #[path = "ring/records.rs"]

@@ -195,17 +195,17 @@ struct sluice_features {
 /*
  * ---- Rings over memfd: records through shared memory, without the module ----
  *
- * A ring carries records from one producer to one consumer. Each of the two has a memfd of its own
- * that only it can write to:
+ * docs/abi.md is the norm: it says who stores what, when, and in which order. Here are the
+ * structures and the numbers.
  *
- *   of the producer                            of the consumer
+ *   the producer's memfd                       the consumer's memfd
  *   0            data                          0
  *   +------------+--------------------+        +---------------+
  *   | sluice_    | data               |        | sluice_       |
- *   | ring_side  | capacity bytes     |        | ring_side     |
+ *   | ring_ctrl  | capacity bytes     |        | ring_ctrl     |
  *   +------------+--------------------+        +---------------+
  *
- * The data is mapped twice in a row, so that what crosses its end is contiguous:
+ * The data is mapped twice in a row, so that a record that crosses its end is contiguous:
  *
  *   +--------------------+--------------------+
  *   | data               | the same data      |
@@ -214,55 +214,20 @@ struct sluice_features {
  *                  +---------+----------------+
  *                  | header  | length bytes … | up to the next multiple of 8
  *                  +---------+----------------+
- *
- * A position counts bytes since the beginning, never wraps, and is a multiple of 8. All memory is
- * zero at first. Numbers are in the byte order of the machine.
- *
- * Publishing. The producer writes a record where the consumer's position, read with acquire, leaves
- * room: the record and the 8 bytes after it end at most capacity bytes beyond that. Then it makes
- * sure that the state where the next record will begin is zero, and at last, with release, sets
- * the state of this one to SLUICE_RING_RECORD. The consumer reads the state at its own position
- * with acquire: zero means that there is nothing yet. So it watches the line that it will read
- * anyway, and no index. What lies beyond the next record's state may be anything.
- *
- * Releasing. The consumer, done with a record, stores the position after it with release.
- *
- * Sleeping. Who finds nothing to do
- *   1. reads the other's bell,
- *   2. stores in its own waiting how it is to be woken, with a turn other than the last time,
- *   3. issues a full barrier and looks again,
- *   4. sleeps, in futex(2) while the other's bell is what was read or until the socket is readable,
- *   5. takes it out of waiting again.
- * Who published, released or closed issues a full barrier and reads the other's waiting; where that
- * says how to wake, with another turn than the one it woke last, it adds one to its own bell and
- * wakes. Each of the two sees what the other did before its barrier: no wake-up is lost.
- *
- * A barrier for each record is what a ring that never sleeps would mostly cost. So where both said
- * SLUICE_RING_REGISTERED, the one that published leaves it out, unless it finds SLUICE_RING_FENCE
- * in the other's waiting; then it issues it and reads waiting again. The one that is to sleep sets
- * SLUICE_RING_FENCE, issues MEMBARRIER_CMD_GLOBAL_EXPEDITED once, and may then sleep as often
- * as it likes as long as it leaves SLUICE_RING_FENCE there.
- *
- * Ending. Who is done stores 1 in closed, with release, wakes as above, and closes the socket. A
- * socket that is closed without that tells of a death. In both cases what was published before
- * is there to be read.
- *
- * Distrust. Either side reads each word of the other's memory once and judges what it read: a
- * position may only grow, by no more than what is published and not released; a length is at most
- * half the capacity less 8; a state is 0 or SLUICE_RING_RECORD.
  */
 #define SLUICE_RING_VERSION 1
 
+/* At least a page of the memfd, whatever the minimum says. */
 #define SLUICE_RING_CAPACITY_MIN 0x1000		/* 4 KiB */
 #define SLUICE_RING_CAPACITY_MAX 0x10000000	/* 256 MiB */
 
-#define SLUICE_RING_RECORD 1		/* state: there is one */
+#define SLUICE_RING_RECORD_READY 1	/* state of a published record */
 
-/* In waiting; the bits above are the turn. */
-#define SLUICE_RING_WAKE_FUTEX	0x01	/* wake by FUTEX_WAKE on the waker's own bell */
+/* In wait_flags; the bits above are the wait sequence. */
+#define SLUICE_RING_WAKE_FUTEX	0x01	/* wake by FUTEX_WAKE on the waker's own wake_seq */
 #define SLUICE_RING_WAKE_SOCKET	0x02	/* wake by a message of one byte on the socket */
-#define SLUICE_RING_FENCE	0x04	/* issue a barrier before this word counts */
-#define SLUICE_RING_TURN_SHIFT	3
+#define SLUICE_RING_NEED_FENCE	0x04	/* issue a full barrier and load this word again */
+#define SLUICE_RING_WAIT_SEQ_SHIFT	3
 
 /* Before each record's bytes. Written by the producer. */
 struct sluice_ring_header {
@@ -271,14 +236,14 @@ struct sluice_ring_header {
 };
 
 /*
- * At the beginning of each memfd, written by the one whose it is. What is written for each record
- * and what is read for each have cache lines of their own, in pairs as processors fetch them.
+ * At the beginning of each memfd, written by its owner. What is written for each record and what
+ * is read for each have cache lines of their own, in pairs as processors fetch them.
  */
-struct sluice_ring_side {
-	__u64 position;			/* the end of what is published, or of what is released */
+struct sluice_ring_ctrl {
+	__u64 pos;			/* the end of what is published, or of what is released */
 	__u64 reserved0[15];
-	__u32 waiting;			/* SLUICE_RING_WAKE_*, _FENCE, and the turn */
-	__u32 bell;			/* changes whenever it wakes the other side */
+	__u32 wait_flags;		/* SLUICE_RING_WAKE_*, _NEED_FENCE, and the wait sequence */
+	__u32 wake_seq;			/* changes whenever its owner wakes the peer */
 	__u32 closed;			/* 1: nothing more will be published, or released */
 	__u32 reserved1[29];
 };
@@ -286,21 +251,15 @@ struct sluice_ring_side {
 #define SLUICE_RING_PRODUCER 1
 #define SLUICE_RING_CONSUMER 2
 
-#define SLUICE_RING_REGISTERED 0x01	/* with membarrier(2), and can issue barriers by it */
-#define SLUICE_RING_WRITABLE 0x02	/* a producer's memfd lacks F_SEAL_FUTURE_WRITE */
+#define SLUICE_RING_F_MEMBARRIER 0x01	/* registered with membarrier(2), and can issue barriers */
+#define SLUICE_RING_F_UNSEALED 0x02	/* the producer's memfd lacks F_SEAL_FUTURE_WRITE */
 
-/*
- * The greeting, over a Unix socket of type SOCK_SEQPACKET: each side sends this with its memfd
- * (SCM_RIGHTS, exactly one), judges what the other side sent, and answers with a verdict. The memfd
- * must be sealed with F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE and F_SEAL_SEAL, and be
- * as long as told.
- *
- * A producer that trusts its consumer may leave F_SEAL_FUTURE_WRITE out and say so. The consumer
- * then maps the data for writing, and never writes: some processors hand a line that another has
- * just written over faster to who may write to it.
- */
 #define SLUICE_RING_MAGIC 0x474e5253	/* "SRNG" */
 
+/*
+ * The first message of each side, with its memfd. In every version it has more than 8 bytes and
+ * begins with magic, size and version.
+ */
 struct sluice_ring_hello {
 	__u32 magic;
 	__u32 size;			/* of this structure */
@@ -311,8 +270,8 @@ struct sluice_ring_hello {
 	__u64 capacity;			/* bytes of data, a power of two; 0 of a consumer */
 };
 
-/* What a side thinks of the other's hello. Then both begin, or both close the socket. */
-struct sluice_ring_verdict {
+/* The second message: what a side makes of the peer's hello. The same in every version. */
+struct sluice_ring_reply {
 	__u32 magic;
 	__u32 error;			/* 0, or an errno: see docs/abi.md */
 };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `sluice ring …`
 
+mod connect;
 mod cutter;
 mod framing;
-mod listening;
-mod meeting;
+mod handshakes;
+mod listen;
 mod recv;
 mod send;
 mod sheet;
@@ -13,8 +14,8 @@ mod tally;
 use anyhow::Result;
 use clap::Subcommand;
 
-pub use listening::Taken;
-pub use meeting::Absent;
+pub use connect::Absent;
+pub use listen::Taken;
 
 #[derive(Subcommand)]
 pub enum Verb {

@@ -5,12 +5,13 @@ use std::os::fd::AsFd;
 
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
-use sluice::ring::{self, Consumer, Options, ReceivedBatch};
+use sluice::ring::{Consumer, Options, ReadBatch, RecvError};
 
+use super::connect::{Meeting, Role};
 use super::framing::Framing;
-use super::meeting::{Meeting, Role};
 use super::sheet::Sheet;
 use super::tally::Tally;
+use crate::place;
 use crate::progress::Progress;
 
 /// What is written at once, if so much is there.
@@ -20,6 +21,10 @@ const PIECE: usize = 128 << 10;
 pub struct Arguments {
     #[command(flatten)]
     meeting: Meeting,
+
+    /// Turn a sender away whose ring has more bytes than this [default: 256M, the largest there is]
+    #[arg(long, value_name = "BYTES", value_parser = place::size)]
+    max_capacity: Option<u64>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -27,7 +32,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let output = output.context("there is no standard output; direct it to a file")?;
     let output = File::from(output);
     let meeting = &arguments.meeting;
-    let mut consumer = meeting.meet(Role::Receiver, Options::consumer, Options::new())?;
+    let mut options = Options::new();
+    if let Some(bytes) = arguments.max_capacity {
+        options = options.max_capacity(bytes);
+    }
+    let mut consumer = meeting.meet(Role::Receiver, Options::consumer, options)?;
     let progress = match output.is_terminal() {
         true => Progress::hidden(),
         false => Progress::of(None),
@@ -55,7 +64,7 @@ fn receive_all(
     progress: &Progress,
 ) -> Result<()> {
     // So that the sender has room while this is written.
-    let most = PIECE.min(consumer.longest() / 2);
+    let most = PIECE.min(consumer.max_record_len() / 2);
     let mut sheet = Sheet::default();
     loop {
         let before = tally.bytes;
@@ -74,12 +83,12 @@ fn receive_all(
 }
 
 fn collect(
-    batch: &mut ReceivedBatch,
+    batch: &mut ReadBatch,
     framing: Framing,
     most: usize,
     sheet: &mut Sheet,
     tally: &mut Tally,
-) -> ring::Result<()> {
+) -> Result<(), RecvError> {
     while sheet.used() < most {
         let Some(record) = batch.take()? else {
             break;
@@ -90,10 +99,10 @@ fn collect(
     Ok(())
 }
 
-fn explain(tally: &Tally, error: ring::Error) -> Error {
+fn explain(tally: &Tally, error: RecvError) -> Error {
     let records = tally.records;
     match error {
-        ring::Error::Died => anyhow!(
+        RecvError::PeerDied => anyhow!(
             "the sender failed, died, or was ended by a signal after {records} records, which were written; see why, and send anew"
         ),
         _ => Error::new(error).context(format!(

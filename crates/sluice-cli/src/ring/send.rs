@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::fs::File;
 use std::io::{self, IsTerminal};
-use std::mem;
 use std::os::fd::AsFd;
-use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
-use sluice::ring::{self, Options, Producer};
+use sluice::ring::{Options, Producer, SendError};
 
+use super::connect::{Meeting, Role};
 use super::cutter::Cutter;
-use super::meeting::{Meeting, Role};
 use super::tally::Tally;
 use crate::place;
 use crate::progress::Progress;
-
-/// How long to look away while the receiver takes the last records.
-const GLANCE: Duration = Duration::from_millis(1);
 
 #[derive(Args)]
 pub struct Arguments {
@@ -47,16 +41,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         false => Progress::of(length(&input)),
     };
     let mut tally = Tally::begin();
-    let mut cutter = Cutter::new(meeting.framing, producer.longest());
+    let mut cutter = Cutter::new(meeting.framing, producer.max_record_len());
     let sent = send_all(&input, &mut cutter, &mut producer, &mut tally, &progress)
-        .and_then(|()| until_taken(&mut producer).map_err(|error| explain(&tally, error)));
+        // What is only in the ring is lost when the receiver dies.
+        .and_then(|()| producer.flush().map_err(|error| explain(&tally, error)));
     drop(progress);
     match sent {
         Ok(()) if meeting.json => tally.tell(producer.capacity()),
         Ok(()) => Ok(()),
         Err(error) => {
-            // A farewell would tell the receiver that it has everything.
-            mem::forget(producer);
+            // To close the ring would tell the receiver that it has everything.
+            producer.abort();
             Err(error)
         }
     }
@@ -94,28 +89,16 @@ fn send_all(
     }
 }
 
-/// What is only in the ring is lost when the receiver dies.
-fn until_taken(producer: &mut Producer) -> ring::Result<()> {
-    while producer.pending()? > 0 {
-        // It sends nothing, and fails when nobody is there any more.
-        match producer.try_reserve(0) {
-            Ok(_) | Err(ring::Error::Full) => thread::sleep(GLANCE),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 /// Of a file, which may be larger or smaller when it has been read.
 fn length(input: &File) -> Option<u64> {
     let metadata = input.metadata().ok()?;
     (metadata.is_file() && metadata.len() > 0).then_some(metadata.len())
 }
 
-fn explain(tally: &Tally, error: ring::Error) -> Error {
+fn explain(tally: &Tally, error: SendError) -> Error {
     let how = match error {
-        ring::Error::Closed => "left",
-        ring::Error::Died => "died, or was ended by a signal,",
+        SendError::Closed => "left",
+        SendError::PeerDied => "died, or was ended by a signal,",
         _ => {
             let records = tally.records;
             return Error::new(error).context(format!("sending failed after {records} records"));

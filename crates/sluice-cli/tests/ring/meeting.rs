@@ -2,16 +2,20 @@
 //! Who comes together with whom, and who does not.
 
 use std::fs;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use nix::unistd::Uid;
+use sluice::ring::{Listener, Socket};
+use sluice_hostile::{Hello, Peer, SEALS, UNSEALED, memfd, seal};
 
-use crate::support::{Place, SHORT, Side, eventually};
+use crate::support::{LONG, Place, SHORT, Side, eventually};
 
 const NOBODY_CAME: i32 = 3;
 const PATH_TAKEN: i32 = 4;
@@ -189,7 +193,7 @@ fn what_a_ring_cannot_have_is_said() {
     let received = receiver.end().succeeded();
     assert_eq!(received.stdout, b"hello\n");
     let said = String::from_utf8_lossy(&received.stderr);
-    assert!(said.contains("turned away one that connected"), "{said}");
+    assert!(said.contains("turned away a peer"), "{said}");
 }
 
 #[test]
@@ -206,6 +210,153 @@ fn two_senders_are_told_so() {
     let receiver = place.start("recv", "--connect");
     listener.fed(b"hello\n".to_vec()).succeeded();
     assert_eq!(receiver.end().succeeded().stdout, b"hello\n");
+}
+
+/// One that has connected and is about to say something.
+fn peer(place: &Place) -> Peer {
+    let socket = Socket::connect(place.socket()).expect("cannot connect");
+    Peer::from(OwnedFd::from(socket))
+}
+
+/// What cannot be a producer's hello, or not with these files, for one reason each.
+fn bad_hellos() -> Vec<(Hello, OwnedFd)> {
+    let good = || Hello::producer(4096);
+    let sealed = |bytes: u64| {
+        let file = memfd(bytes);
+        seal(&file, SEALS);
+        file
+    };
+    let write_only = |file: OwnedFd| {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let opened = fs::OpenOptions::new().write(true).open(path);
+        OwnedFd::from(opened.expect("not opened"))
+    };
+    vec![
+        (
+            Hello {
+                capacity: 4097,
+                ..good()
+            },
+            sealed(8193),
+        ),
+        (
+            Hello {
+                capacity: 1 << 40,
+                ..good()
+            },
+            sealed(1 << 40),
+        ),
+        (
+            Hello {
+                flags: UNSEALED,
+                ..good()
+            },
+            sealed(8192),
+        ),
+        (
+            Hello {
+                data: 2 << 20,
+                capacity: 2 << 20,
+                ..good()
+            },
+            sealed(4 << 20),
+        ),
+        (
+            Hello {
+                version: 2,
+                ..good()
+            },
+            sealed(8192),
+        ),
+        (good(), write_only(sealed(8192))),
+        (good(), sealed(8193)),
+        (good(), memfd(8192)),
+        (
+            good(),
+            fs::File::open("/dev/null").expect("no /dev/null").into(),
+        ),
+    ]
+}
+
+#[test]
+fn every_bad_hello_is_turned_away_and_few_are_reported() {
+    let place = Place::new();
+    let receiver = place.receiver("");
+    let hellos = bad_hellos();
+    let mut peers = Vec::new();
+    for (hello, file) in &hellos {
+        let peer = peer(&place);
+        peer.say(&hello.bytes(), &[file.as_fd()]).expect("not said");
+        let until = Instant::now() + LONG;
+        let told = loop {
+            match peer.last_verdict() {
+                None => assert!(Instant::now() < until, "{hello:?} was not answered"),
+                told => break told,
+            }
+            thread::sleep(Duration::from_millis(2));
+        };
+        assert!(told.is_some_and(|error| error != 0), "{hello:?}: {told:?}");
+        peers.push(peer);
+    }
+    place.start("send", "").fed(b"hello\n".to_vec()).succeeded();
+    let received = receiver.end().succeeded();
+    assert_eq!(received.stdout, b"hello\n");
+    let said = String::from_utf8_lossy(&received.stderr).into_owned();
+    assert_eq!(said.matches("turned away a peer").count(), 5, "{said}");
+    assert!(said.contains("not reported"), "{said}");
+    assert!(
+        !said.contains("sluice doctor"),
+        "no fault of this system: {said}"
+    );
+    assert!(!said.contains(['{', '}']), "text for a debugger: {said}");
+}
+
+#[test]
+fn silent_peers_delay_nobody() {
+    let place = Place::new();
+    let receiver = place.receiver("");
+    // More than are served at the same time.
+    let _silent: Vec<Peer> = (0..50).map(|_| peer(&place)).collect();
+    let began = Instant::now();
+    place.start("send", "").fed(b"hello\n".to_vec()).succeeded();
+    assert_eq!(receiver.end().succeeded().stdout, b"hello\n");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(4), "{took:?}");
+}
+
+#[test]
+fn who_connects_waits_no_longer_than_told_when_too_many_wait_already() {
+    let place = Place::new();
+    let _listener = Listener::bind(place.socket()).expect("cannot listen");
+    let mut waiting = Vec::new();
+    while let Ok(socket) = Socket::try_connect(place.socket()) {
+        waiting.push(socket);
+    }
+    for verb in ["send", "recv --connect"] {
+        let (verb, arguments) = verb.split_once(' ').unwrap_or((verb, ""));
+        let ended = place.start(verb, &format!("{arguments} --wait 1")).end();
+        ended.failed(NOBODY_CAME, &["waited 1 s in vain"]);
+    }
+}
+
+#[test]
+fn a_sender_with_a_larger_ring_than_is_allowed_is_turned_away() {
+    let place = Place::new();
+    let receiver = place.receiver("--max-capacity 64K");
+    let words = ["refuses this side", "capacity"];
+    place
+        .start("send", "--capacity 128K")
+        .end()
+        .failed(1, &words);
+    let sender = place.start("send", "--capacity 64K");
+    sender.fed(b"hello\n".to_vec()).succeeded();
+    let received = receiver.end().succeeded();
+    assert_eq!(received.stdout, b"hello\n");
+    let said = String::from_utf8_lossy(&received.stderr);
+    assert!(
+        said.contains("131072 bytes, and this side allows 65536"),
+        "{said}"
+    );
 }
 
 /// A side that runs as another user, from a copy of the command that this user can reach.
@@ -249,7 +400,7 @@ fn a_stranger_is_turned_away_and_the_next_one_served() {
         .end()
         .failed(NO_PERMISSION, &["Permission denied"]);
     open_to_all(&place.socket());
-    let words = ["the other end refuses this one", "this user"];
+    let words = ["the peer refuses this side", "this user"];
     stranger(&place, "send", "--allow-everyone")
         .end()
         .failed(1, &words);
@@ -257,7 +408,7 @@ fn a_stranger_is_turned_away_and_the_next_one_served() {
     let received = receiver.end().succeeded();
     assert_eq!(received.stdout, b"hello\n");
     let said = String::from_utf8_lossy(&received.stderr);
-    assert!(said.contains("the other end runs as user 1234"), "{said}");
+    assert!(said.contains("the peer runs as user 1234"), "{said}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use sluice::ring::{Consumer, Error, Options, Producer, Socket};
+use sluice::ring::{Consumer, Options, Producer, RecvError, SendError, Socket};
 
 use super::{CAPACITY, Length, pattern, steps};
 use crate::{behind, longest};
@@ -128,7 +128,7 @@ impl Model {
         behind(self.written, length as u32) + 8 - self.released <= CAPACITY as u64
     }
 
-    fn sent(&mut self, sent: Result<(), Error>, record: Vec<u8>) {
+    fn sent(&mut self, sent: Result<(), SendError>, record: Vec<u8>) {
         match sent {
             Ok(()) => self.wrote(record),
             Err(error) => self.refused(&error, record.len()),
@@ -142,10 +142,10 @@ impl Model {
         self.records.push_back(record);
     }
 
-    fn refused(&self, error: &Error, length: usize) {
+    fn refused(&self, error: &SendError, length: usize) {
         match error {
-            Error::TooLong { .. } => assert!(length > longest(CAPACITY) as usize),
-            Error::Full => assert!(!self.fits(length)),
+            SendError::RecordTooLong { .. } => assert!(length > longest(CAPACITY) as usize),
+            SendError::Full => assert!(!self.fits(length)),
             other => panic!("{other:?}"),
         }
     }
@@ -156,7 +156,7 @@ impl Model {
             Then::Commit => room.commit(),
             Then::CommitFirst(length) => {
                 record.truncate(length.0 % (record.len() + 1));
-                room.commit_first(record.len());
+                room.commit_len(record.len());
             }
             Then::Drop => return,
         }
@@ -196,13 +196,13 @@ impl Model {
     fn receive(
         &mut self,
         room: usize,
-        call: impl FnOnce(&mut [u8]) -> Result<Option<usize>, Error>,
+        call: impl FnOnce(&mut [u8]) -> Result<Option<usize>, RecvError>,
     ) {
         let mut into = vec![0; room];
         match call(&mut into) {
             Ok(Some(length)) => self.took(&into[..length]),
-            Ok(None) | Err(Error::Empty) => assert_eq!(self.records.len(), 0),
-            Err(Error::TooLittleRoom { length, .. }) => {
+            Ok(None) | Err(RecvError::Empty) => assert_eq!(self.records.len(), 0),
+            Err(RecvError::BufferTooSmall { len: length, .. }) => {
                 assert_eq!(self.records[0].len(), length as usize);
                 assert!(length as usize > room);
             }
@@ -231,7 +231,7 @@ impl Model {
                     self.release();
                 }
             }
-            Err(Error::Empty) => assert_eq!(self.records.len(), 0),
+            Err(RecvError::Empty) => assert_eq!(self.records.len(), 0),
             other => panic!("{other:?}"),
         }
     }

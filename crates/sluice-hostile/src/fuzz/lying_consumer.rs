@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use sluice::ring::{Error, Lie, Options, Producer, Socket};
+use sluice::ring::{Options, Producer, ProtocolViolation, SendError, Socket};
 
 use super::{CAPACITY, Length, pattern, steps};
 use crate::consumer::LyingConsumer;
@@ -94,6 +94,8 @@ struct Scene {
     written: u64,
     /// The last position of the liar that could be true.
     released: u64,
+    /// The first violation that the producer found. It finds no other.
+    violation: Option<ProtocolViolation>,
     /// Where they begin, and what is in them: records that were sent and not released.
     records: VecDeque<(u64, Vec<u8>)>,
 }
@@ -105,7 +107,7 @@ enum Truth {
     Full,
     TooLong,
     Closed,
-    Lie(Lie),
+    Violation(ProtocolViolation),
 }
 
 impl Scene {
@@ -114,7 +116,7 @@ impl Scene {
         let options = Options::new()
             .capacity(CAPACITY as u64)
             .spin(Duration::ZERO)
-            .patience(Duration::ZERO);
+            .handshake_timeout(Duration::ZERO);
         let producer = options.producer(Socket::from(socket)).expect("no ring");
         let scene = Self {
             theirs: liar.theirs(CAPACITY),
@@ -122,6 +124,7 @@ impl Scene {
             published: 0,
             written: 0,
             released: 0,
+            violation: None,
             records: VecDeque::new(),
         };
         (producer, scene)
@@ -150,7 +153,7 @@ impl Scene {
             Step::Send(length) => self.send(length.0, |record| producer.try_send(record)),
             Step::SendTimeout(length) => self.send(length.0, |record| {
                 match producer.send_timeout(record, Duration::from_micros(1)) {
-                    Err(Error::TimedOut(_)) => Err(Error::Full),
+                    Err(SendError::TimedOut(_)) => Err(SendError::Full),
                     other => other,
                 }
             }),
@@ -179,7 +182,10 @@ impl Scene {
                     assert_eq!(self.believe(), None);
                     assert_eq!(pending, self.published - self.released);
                 }
-                Err(error) => assert_eq!(found(error), Truth::Lie(self.believe().expect("no lie"))),
+                Err(error) => {
+                    let violation = self.believe().expect("no violation");
+                    assert_eq!(found(error), Truth::Violation(violation));
+                }
             },
         }
         let told = self.theirs.long(POSITION).load(Ordering::Acquire);
@@ -187,15 +193,19 @@ impl Scene {
     }
 
     /// What the liar has released from now on, as far as it can be true.
-    fn believe(&mut self) -> Option<Lie> {
-        let said = self.liar.memory.long(POSITION).load(Ordering::Relaxed);
-        let (least, most) = (self.released, self.published);
-        if said < least || said > most || said % 8 != 0 {
-            return Some(Lie::Released { said, least, most });
+    fn believe(&mut self) -> Option<ProtocolViolation> {
+        if self.violation.is_some() {
+            return self.violation;
         }
-        self.released = said;
+        let pos = self.liar.memory.long(POSITION).load(Ordering::Relaxed);
+        let (min, max) = (self.released, self.published);
+        if pos < min || pos > max || pos % 8 != 0 {
+            self.violation = Some(ProtocolViolation::Released { pos, min, max });
+            return self.violation;
+        }
+        self.released = pos;
         // What it gave away in the middle of a record is no longer one.
-        self.records.retain(|(at, _)| *at >= said);
+        self.records.retain(|(at, _)| *at >= pos);
         None
     }
 
@@ -203,32 +213,40 @@ impl Scene {
         if length > longest(CAPACITY) as usize {
             return Truth::TooLong;
         }
-        if self.liar.memory.word(CLOSED).load(Ordering::Relaxed) != 0 {
-            return Truth::Closed;
-        }
-        let end = behind(self.written, length as u32) + 8;
-        if end - self.released <= CAPACITY as u64 {
-            return Truth::Room;
-        }
-        if let Some(lie) = self.believe() {
-            return Truth::Lie(lie);
-        }
-        if end - self.released <= CAPACITY as u64 {
-            return Truth::Room;
-        }
-        if self.written == self.published {
-            return Truth::Full;
-        }
-        // A batch is sent, and looked again.
-        self.publish();
-        match self.believe() {
-            Some(lie) => Truth::Lie(lie),
-            None if end - self.released <= CAPACITY as u64 => Truth::Room,
-            None => Truth::Full,
+        let room = match self.look_for_room(length) {
+            Ok(room) => room,
+            Err(violation) => return Truth::Violation(violation),
+        };
+        match self.liar.memory.word(CLOSED).load(Ordering::Relaxed) {
+            0 if room => Truth::Room,
+            0 => Truth::Full,
+            _ => Truth::Closed,
         }
     }
 
-    fn send(&mut self, length: usize, call: impl FnOnce(&[u8]) -> Result<(), Error>) {
+    fn look_for_room(&mut self, length: usize) -> Result<bool, ProtocolViolation> {
+        if let Some(violation) = self.violation {
+            return Err(violation);
+        }
+        let end = behind(self.written, length as u32) + 8;
+        let fits = |released| end - released <= CAPACITY as u64;
+        if fits(self.released) {
+            return Ok(true);
+        }
+        if let Some(violation) = self.believe() {
+            return Err(violation);
+        }
+        if !fits(self.released) && self.written != self.published {
+            // A batch is sent, and looked again.
+            self.publish();
+            if let Some(violation) = self.believe() {
+                return Err(violation);
+            }
+        }
+        Ok(fits(self.released))
+    }
+
+    fn send(&mut self, length: usize, call: impl FnOnce(&[u8]) -> Result<(), SendError>) {
         let truth = self.look(length);
         let record = pattern(self.written, length);
         match call(&record) {
@@ -241,7 +259,7 @@ impl Scene {
         self.publish();
     }
 
-    fn part(&mut self, batch: &mut sluice::ring::SentBatch, part: &Part) {
+    fn part(&mut self, batch: &mut sluice::ring::WriteBatch, part: &Part) {
         match part {
             Part::Send(length) => {
                 let truth = self.look(length.0);
@@ -260,7 +278,7 @@ impl Scene {
                     // That call waits where there is no room.
                     Truth::Full => {
                         let full = batch.try_send(&pattern(number, length));
-                        assert!(matches!(full, Err(Error::Full)), "{full:?}");
+                        assert!(matches!(full, Err(SendError::Full)), "{full:?}");
                     }
                     truth => match batch.reserve(length) {
                         Ok(room) => {
@@ -284,7 +302,7 @@ impl Scene {
             }
             Then::CommitFirst(length) => {
                 let length = length.0 % (record.len() + 1);
-                room.commit_first(length);
+                room.commit_len(length);
                 self.wrote(record[..length].to_vec());
             }
             // Room that is not committed is none.
@@ -319,12 +337,12 @@ impl Scene {
 }
 
 /// What a call found that sent nothing.
-fn found(error: Error) -> Truth {
+fn found(error: SendError) -> Truth {
     match error {
-        Error::Full => Truth::Full,
-        Error::Closed => Truth::Closed,
-        Error::TooLong { .. } => Truth::TooLong,
-        Error::Broken(lie) => Truth::Lie(lie),
+        SendError::Full => Truth::Full,
+        SendError::Closed => Truth::Closed,
+        SendError::RecordTooLong { .. } => Truth::TooLong,
+        SendError::ProtocolViolation(violation) => Truth::Violation(violation),
         other => panic!("{other:?}"),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
-use sluice::ring::{Consumer, Error, Lie, Options, Socket};
+use sluice::ring::{Consumer, Options, ProtocolViolation, RecvError, Socket};
 
 use super::{CAPACITY, Length, pattern, steps};
 use crate::memory::Memory;
@@ -97,6 +97,8 @@ struct Scene {
     /// Where the consumer is, and what it has released.
     position: u64,
     released: u64,
+    /// The first violation that the consumer found. It finds no other.
+    violation: Option<ProtocolViolation>,
     /// Where the liar sends its next good record.
     next: u64,
 }
@@ -107,13 +109,15 @@ enum Truth {
     Record(u32),
     Nothing,
     End,
-    Lie(Lie),
+    Violation(ProtocolViolation),
 }
 
 impl Scene {
     fn new() -> Self {
         let (liar, socket) = LyingProducer::new(CAPACITY);
-        let options = Options::new().spin(Duration::ZERO).patience(Duration::ZERO);
+        let options = Options::new()
+            .spin(Duration::ZERO)
+            .handshake_timeout(Duration::ZERO);
         let consumer = options.consumer(Socket::from(socket)).expect("no ring");
         Self {
             theirs: liar.theirs(),
@@ -121,6 +125,7 @@ impl Scene {
             consumer,
             position: 0,
             released: 0,
+            violation: None,
             next: 0,
         }
     }
@@ -164,7 +169,7 @@ impl Scene {
             Step::Recv(room) => self.recv(room.0, Consumer::try_recv),
             Step::RecvTimeout => self.recv(CAPACITY, |consumer, room| {
                 match consumer.recv_timeout(room, Duration::from_micros(1)) {
-                    Err(Error::TimedOut(_)) => Err(Error::Empty),
+                    Err(RecvError::TimedOut(_)) => Err(RecvError::Empty),
                     other => other,
                 }
             }),
@@ -186,18 +191,34 @@ impl Scene {
         );
     }
 
+    /// What a call finds. A violation is found by every later call, too.
+    fn finds(&mut self) -> Truth {
+        let truth = self.truth();
+        if let Truth::Violation(violation) = truth {
+            self.violation = Some(violation);
+        }
+        truth
+    }
+
     fn truth(&self) -> Truth {
+        if let Some(violation) = self.violation {
+            return Truth::Violation(violation);
+        }
         let at = self.position;
         let header = self.liar.at(at);
         let word = |at| self.liar.memory.word(at).load(Ordering::Relaxed);
         let (length, state) = (word(header), word(header + 4));
-        let most = longest(CAPACITY);
+        let max = longest(CAPACITY);
         match state {
             0 if word(CLOSED) != 0 => Truth::End,
             0 => Truth::Nothing,
-            1 if length > most => Truth::Lie(Lie::Length { at, length, most }),
+            1 if length > max => Truth::Violation(ProtocolViolation::Length {
+                at,
+                len: length,
+                max,
+            }),
             1 => self.judge_room(length),
-            _ => Truth::Lie(Lie::State { at, state }),
+            _ => Truth::Violation(ProtocolViolation::State { at, state }),
         }
     }
 
@@ -208,7 +229,7 @@ impl Scene {
             CAPACITY as u64,
         );
         match end + 8 - released > capacity {
-            true => Truth::Lie(Lie::TooMany {
+            true => Truth::Violation(ProtocolViolation::TooMany {
                 end,
                 released,
                 capacity,
@@ -232,7 +253,7 @@ impl Scene {
     fn recv(
         &mut self,
         room: usize,
-        call: impl FnOnce(&mut Consumer, &mut [u8]) -> Result<Option<usize>, Error>,
+        call: impl FnOnce(&mut Consumer, &mut [u8]) -> Result<Option<usize>, RecvError>,
     ) {
         let mut into = vec![0xdd; room];
         let got = call(&mut self.consumer, &mut into);
@@ -242,8 +263,8 @@ impl Scene {
     }
 
     /// Whether a record was taken, which was the one that was there.
-    fn received(&mut self, got: Result<Option<usize>, Error>, into: &[u8]) -> bool {
-        let truth = self.truth();
+    fn received(&mut self, got: Result<Option<usize>, RecvError>, into: &[u8]) -> bool {
+        let truth = self.finds();
         match got {
             Ok(Some(length)) => {
                 assert_eq!(truth, Truth::Record(length as u32));
@@ -252,7 +273,7 @@ impl Scene {
                 self.take(length as u32);
                 return true;
             }
-            Err(Error::TooLittleRoom { length, room }) => {
+            Err(RecvError::BufferTooSmall { len: length, room }) => {
                 assert_eq!((truth, room), (Truth::Record(length), into.len()));
                 assert!(length as usize > room);
             }
@@ -262,7 +283,7 @@ impl Scene {
     }
 
     fn peek(&mut self, offset: usize, room: usize, releases: bool) {
-        let truth = self.truth();
+        let truth = self.finds();
         let record = match self.consumer.try_peek() {
             Ok(Some(record)) => record,
             other => return assert_eq!(found(other.map(|_| None)), truth),
@@ -306,17 +327,20 @@ impl Scene {
                             batch.recv(&mut into)
                         }
                     };
-                    let ends = matches!(got, Ok(None) | Err(Error::Broken(_)));
+                    let ends = matches!(got, Ok(None) | Err(RecvError::ProtocolViolation(_)));
                     taken.push((got, into));
                     if ends {
                         break;
                     }
                 }
             }
-            other => return assert_eq!(found(other.map(|_| None)), self.truth()),
+            other => {
+                let found = found(other.map(|_| None));
+                return assert_eq!(found, self.finds());
+            }
         }
         for (got, into) in taken {
-            match (got, self.truth()) {
+            match (got, self.finds()) {
                 // A batch does not ask whether the other end is done.
                 (Ok(None), Truth::End | Truth::Nothing) => {}
                 (got, _) => drop(self.received(got, &into)),
@@ -327,11 +351,11 @@ impl Scene {
 }
 
 /// What a call found that took nothing.
-fn found(got: Result<Option<usize>, Error>) -> Truth {
+fn found(got: Result<Option<usize>, RecvError>) -> Truth {
     match got {
         Ok(None) => Truth::End,
-        Err(Error::Empty) => Truth::Nothing,
-        Err(Error::Broken(lie)) => Truth::Lie(lie),
+        Err(RecvError::Empty) => Truth::Nothing,
+        Err(RecvError::ProtocolViolation(violation)) => Truth::Violation(violation),
         other => panic!("{other:?}"),
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use sluice_ring::sync::{AtomicU32, Ordering};
-use sluice_ring::{Capacity, Consumer, HEADER, Memory, Producer, Side};
+use sluice_ring::{Capacity, Consumer, Ctrl, HEADER, Memory, Producer};
 
 /// What an old byte must not be taken for, in each byte, so that it is there wherever a header would be.
 const LURE: u32 = 0x0101_0101;
@@ -18,8 +18,8 @@ struct Heap {
     /// Each by itself, as Miri looks at a whole slice of atomics whenever one of it is used.
     #[expect(clippy::vec_box)]
     words: Vec<Box<AtomicU32>>,
-    producer: Side,
-    consumer: Side,
+    producer: Ctrl,
+    consumer: Ctrl,
 }
 
 /// Clones are of the same memory.
@@ -28,14 +28,14 @@ pub struct View(Arc<Heap>);
 
 impl View {
     pub fn new(bytes: u64) -> Self {
-        let capacity = Capacity::exactly(bytes).expect("no such ring");
+        let capacity = Capacity::exactly(bytes, 4096).expect("no such ring");
         Self(Arc::new(Heap {
             capacity,
             words: std::iter::repeat_with(Box::default)
                 .take(bytes as usize / WORD)
                 .collect(),
-            producer: Side::default(),
-            consumer: Side::default(),
+            producer: Ctrl::default(),
+            consumer: Ctrl::default(),
         }))
     }
 
@@ -78,11 +78,11 @@ impl Memory for View {
         self.0.capacity
     }
 
-    fn producer(&self) -> &Side {
+    fn producer(&self) -> &Ctrl {
         &self.0.producer
     }
 
-    fn consumer(&self) -> &Side {
+    fn consumer(&self) -> &Ctrl {
         &self.0.consumer
     }
 
@@ -112,14 +112,14 @@ pub fn content(number: u32, length: u32) -> Vec<u8> {
 
 /// Writes a record for which there is room, without publishing it.
 pub fn write(producer: &mut Producer<View>, number: u32, length: u32) {
-    let at = producer.bytes_for(length);
+    let at = producer.reserve(length);
     producer.memory().put(at, &content(number, length));
     producer.write(length);
 }
 
 pub fn publish(producer: &mut Producer<View>) {
     producer.publish();
-    producer.clear_ahead();
+    producer.prezero();
 }
 
 /// Takes the next record, which has to be there and to be this one, without releasing it.
@@ -127,7 +127,7 @@ pub fn take(consumer: &mut Consumer<View>, number: u32, length: u32) {
     assert_eq!(consumer.peek(), Ok(Some(length)), "record {number}");
     let bytes = consumer.memory().bytes(consumer.bytes(), length);
     assert!(bytes == content(number, length), "record {number}");
-    consumer.take(length);
+    consumer.advance(length);
 }
 
 /// Where the state is of the record whose bytes are here.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use sluice_ring::{Consumer, Producer, step};
+use sluice_ring::{Consumer, Producer, record_stride};
 
 use crate::memory::{View, content, publish, ring};
 
@@ -42,7 +42,10 @@ struct Model {
 }
 
 fn bytes<'a>(records: impl IntoIterator<Item = &'a (u32, u32)>) -> u64 {
-    records.into_iter().map(|&(_, length)| step(length)).sum()
+    records
+        .into_iter()
+        .map(|&(_, length)| record_stride(length))
+        .sum()
 }
 
 impl Model {
@@ -62,12 +65,12 @@ impl Model {
     /// Reserves room for `asked` bytes, if there is any, fills it with lures, and writes a record of `kept` of them, if any are to be.
     fn write(&mut self, asked: u32, kept: Option<u32>) {
         let taken = bytes(&self.batch) + bytes(&self.published) + self.held;
-        let fits = taken + step(asked) + 8 <= self.capacity;
+        let fits = taken + record_stride(asked) + 8 <= self.capacity;
         assert_eq!(self.producer.has_room(asked), Ok(fits));
         if !fits {
             return;
         }
-        let at = self.producer.bytes_for(asked);
+        let at = self.producer.reserve(asked);
         self.producer.memory().lure(at, asked);
         if let Some(length) = kept {
             let content = content(self.numbers, length);
@@ -89,11 +92,11 @@ impl Model {
             return;
         };
         crate::memory::take(&mut self.consumer, number, length);
-        self.held += step(length);
+        self.held += record_stride(length);
     }
 
     fn release(&mut self) {
-        assert_eq!(self.consumer.holds(), self.held > 0);
+        assert_eq!(self.consumer.has_unreleased(), self.held > 0);
         self.consumer.release();
         self.held = 0;
     }
@@ -108,7 +111,7 @@ impl Model {
         }
     }
 
-    fn step(&mut self, random: &mut Random) {
+    fn record_stride(&mut self, random: &mut Random) {
         match random.below(10) {
             0..=3 => {
                 // Short ones are many to a ring; now and then one of any length.
@@ -141,7 +144,7 @@ fn any_order_of_calls_leaves_the_records_in_theirs() {
         let mut random = Random::new(seed);
         let mut model = Model::new(4096 << random.below(if cfg!(miri) { 1 } else { 3 }));
         for _ in 0..steps {
-            model.step(&mut random);
+            model.record_stride(&mut random);
             // Not always, for looking at what is released is a step by itself.
             if random.below(3) == 0 {
                 model.check();

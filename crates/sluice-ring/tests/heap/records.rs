@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use sluice_ring::{Capacity, Memory, step};
+use sluice_ring::{Capacity, Memory, record_stride};
 
 use crate::memory::{View, content, publish, ring, some, take, write};
 
@@ -15,7 +15,7 @@ fn capacities() -> impl Iterator<Item = u64> {
 #[test]
 fn every_length_goes_around_the_ring() {
     let (mut producer, mut consumer) = ring(4096);
-    let longest = producer.memory().capacity().longest();
+    let longest = producer.memory().capacity().max_record_len();
     for length in some((0..=longest).chain((0..=longest).rev()), 229) {
         assert_eq!(producer.has_room(length), Ok(true));
         write(&mut producer, length, length);
@@ -23,9 +23,9 @@ fn every_length_goes_around_the_ring() {
         publish(&mut producer);
         take(&mut consumer, length, length);
         assert_eq!(consumer.peek(), Ok(None), "there is one only");
-        assert!(consumer.holds());
+        assert!(consumer.has_unreleased());
         consumer.release();
-        assert!(!consumer.holds());
+        assert!(!consumer.has_unreleased());
     }
 }
 
@@ -33,7 +33,7 @@ fn every_length_goes_around_the_ring() {
 fn the_longest_record_fits_while_the_one_before_is_unread() {
     for bytes in capacities() {
         let (mut producer, mut consumer) = ring(bytes);
-        let longest = producer.memory().capacity().longest();
+        let longest = producer.memory().capacity().max_record_len();
         for number in 0..8 {
             assert_eq!(producer.has_room(longest), Ok(true));
             write(&mut producer, number, longest);
@@ -51,7 +51,7 @@ fn the_longest_record_fits_while_the_one_before_is_unread() {
 /// A ring that is kept as full as it gets, so that all that is cleared ahead lies in front of records that are not released.
 fn keep_full(bytes: u64, length: u32) {
     let (mut producer, mut consumer) = ring(bytes);
-    let rounds = 3 * bytes / step(length);
+    let rounds = 3 * bytes / record_stride(length);
     let mut oldest = 0;
     for number in 0..rounds as u32 {
         while producer.has_room(length) == Ok(false) {
@@ -84,7 +84,7 @@ fn clearing_ahead_touches_no_record_and_leaves_no_old_byte() {
 fn the_memory_ahead_of_a_short_record_is_clear_before_it_is_needed() {
     for bytes in capacities() {
         let (mut producer, mut consumer) = ring(bytes);
-        let longest = producer.memory().capacity().longest();
+        let longest = producer.memory().capacity().max_record_len();
         for number in 0..5 {
             write(&mut producer, number, longest);
             publish(&mut producer);
@@ -94,7 +94,7 @@ fn the_memory_ahead_of_a_short_record_is_clear_before_it_is_needed() {
             write(&mut producer, number, 8);
             publish(&mut producer);
             take(&mut consumer, number, 8);
-            let end = producer.bytes_for(0) - 8;
+            let end = producer.reserve(0) - 8;
             let window = (end..end + 192).step_by(4);
             assert!(
                 window
@@ -119,7 +119,7 @@ fn a_batch_is_seen_at_once() {
             assert_eq!(consumer.peek(), Ok(None));
         }
         publish(&mut producer);
-        let all: u64 = lengths.into_iter().map(step).sum();
+        let all: u64 = lengths.into_iter().map(record_stride).sum();
         assert_eq!((producer.pending(), consumer.pending()), (Ok(all), all));
         for (number, length) in (round..).zip(lengths) {
             take(&mut consumer, number, length);
@@ -133,8 +133,8 @@ fn a_batch_is_seen_at_once() {
 
 #[test]
 fn publishing_nothing_shows_nothing() {
-    let (mut producer, consumer) = ring(4096);
-    let at = producer.bytes_for(100);
+    let (mut producer, mut consumer) = ring(4096);
+    let at = producer.reserve(100);
     producer.memory().lure(at, 100);
     publish(&mut producer);
     assert_eq!(consumer.peek(), Ok(None));
@@ -144,12 +144,12 @@ fn publishing_nothing_shows_nothing() {
 /// Fills room for `asked` bytes with lures, and makes a record of the first `kept` of them, or first gives the room up.
 fn cut(bytes: u64, asked: u32, kept: u32, given_up: bool) {
     let (mut producer, mut consumer) = ring(bytes);
-    for number in 0..(4 * bytes / step(asked)) as u32 {
+    for number in 0..(4 * bytes / record_stride(asked)) as u32 {
         assert_eq!(producer.has_room(asked), Ok(true));
-        let at = producer.bytes_for(asked);
+        let at = producer.reserve(asked);
         producer.memory().lure(at, asked);
         if given_up {
-            assert_eq!(producer.bytes_for(kept), at);
+            assert_eq!(producer.reserve(kept), at);
         }
         producer.memory().put(at, &content(number, kept));
         producer.write(kept);
@@ -175,12 +175,12 @@ fn what_is_cut_off_a_reservation_is_no_record() {
 fn a_record_that_was_cut_is_followed_by_others_in_its_batch() {
     let (mut producer, mut consumer) = ring(4096);
     for number in some(0..60, 5) {
-        let at = producer.bytes_for(1000);
+        let at = producer.reserve(1000);
         producer.memory().lure(at, 1000);
         producer.memory().put(at, &content(number, 16));
         producer.write(16);
         write(&mut producer, number, 40);
-        let at = producer.bytes_for(500);
+        let at = producer.reserve(500);
         producer.memory().lure(at, 500);
         publish(&mut producer);
         take(&mut consumer, number, 16);
@@ -193,7 +193,7 @@ fn a_record_that_was_cut_is_followed_by_others_in_its_batch() {
 
 #[test]
 fn two_threads_pass_records() {
-    let view = View::new(Capacity::LEAST.bytes());
+    let view = View::new(Capacity::MIN.bytes());
     let mut producer = sluice_ring::Producer::new(view.clone());
     let mut consumer = sluice_ring::Consumer::new(view);
     let records = if cfg!(miri) { 60 } else { 20_000 };

@@ -2,26 +2,27 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use sluice_ring::Memory;
 
-use super::error::{Error, Result};
-use super::link::{Awaited, Link, Patience};
+use super::connection::{Awaited, Connection, Wait};
+use super::error::RecvError;
 use super::mapping::Mapping;
 use super::record::Bytes;
 
-/// The side of a ring that receives records.
+/// The side of a ring that receives records. Dropping it closes the ring: the producer learns that nothing more is received.
 pub struct Consumer {
     core: sluice_ring::Consumer<Mapping>,
-    pub(super) link: Link,
+    pub(super) connection: Connection,
 }
 
 impl Consumer {
-    pub(super) fn new(link: Link) -> Self {
+    pub(super) fn new(connection: Connection) -> Self {
         Self {
-            core: sluice_ring::Consumer::new(link.mapping().clone()),
-            link,
+            core: sluice_ring::Consumer::new(connection.mapping().clone()),
+            connection,
         }
     }
 
@@ -31,138 +32,206 @@ impl Consumer {
     }
 
     /// Bytes of the longest record.
-    pub fn longest(&self) -> usize {
-        self.core.memory().capacity().longest() as usize
+    pub fn max_record_len(&self) -> usize {
+        self.core.memory().capacity().max_record_len() as usize
     }
 
-    /// Bytes, headers included, that the producer says to have sent and that were not taken yet.
+    /// Bytes, headers included, that the producer says to have sent and that were not taken yet. It is only a hint.
     pub fn pending(&self) -> u64 {
         self.core.pending()
     }
 
+    /// Whether the producer is gone, in order or not. There may still be records.
+    pub fn is_closed(&mut self) -> bool {
+        self.connection.is_closed()
+    }
+
     /// The next record, where it lies; none once the producer is done and everything was taken. Waits if there is none yet.
     #[inline]
-    pub fn peek(&mut self) -> Result<Option<Record<'_>>> {
-        self.peek_within(Patience::Endless)
+    pub fn peek(&mut self) -> Result<Option<Record<'_>>, RecvError> {
+        self.peek_within(Wait::Forever)
     }
 
-    /// As [`peek`](Self::peek), but fails with [`Error::Empty`] instead of waiting.
+    /// As [`peek`](Self::peek), but fails with [`RecvError::Empty`] instead of waiting.
     #[inline]
-    pub fn try_peek(&mut self) -> Result<Option<Record<'_>>> {
-        self.peek_within(Patience::None)
+    pub fn try_peek(&mut self) -> Result<Option<Record<'_>>, RecvError> {
+        self.peek_within(Wait::Never)
     }
 
-    /// As [`peek`](Self::peek), but waits so long at most; fails with [`Error::TimedOut`].
-    pub fn peek_timeout(&mut self, timeout: Duration) -> Result<Option<Record<'_>>> {
-        self.peek_within(Patience::For(timeout))
+    /// As [`peek`](Self::peek), but waits so long at most; fails with [`RecvError::TimedOut`].
+    pub fn peek_timeout(&mut self, timeout: Duration) -> Result<Option<Record<'_>>, RecvError> {
+        self.peek_within(Wait::For(timeout))
     }
 
-    /// Takes the next record into `into`, and says how many bytes it has; none once the producer is done and everything
+    /// Takes the next record into `into`, and returns how many bytes it has; none once the producer is done and everything
     /// was taken. Waits if there is none yet. A record that is longer than `into` stays.
     #[inline]
-    pub fn recv(&mut self, into: &mut [u8]) -> Result<Option<usize>> {
-        self.recv_within(into, Patience::Endless)
+    pub fn recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
+        self.recv_within(into, Wait::Forever)
     }
 
-    /// As [`recv`](Self::recv), but fails with [`Error::Empty`] instead of waiting.
+    /// As [`recv`](Self::recv), but fails with [`RecvError::Empty`] instead of waiting.
     #[inline]
-    pub fn try_recv(&mut self, into: &mut [u8]) -> Result<Option<usize>> {
-        self.recv_within(into, Patience::None)
+    pub fn try_recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
+        self.recv_within(into, Wait::Never)
     }
 
-    /// As [`recv`](Self::recv), but waits so long at most; fails with [`Error::TimedOut`].
-    pub fn recv_timeout(&mut self, into: &mut [u8], timeout: Duration) -> Result<Option<usize>> {
-        self.recv_within(into, Patience::For(timeout))
+    /// As [`recv`](Self::recv), but waits so long at most; fails with [`RecvError::TimedOut`].
+    pub fn recv_timeout(
+        &mut self,
+        into: &mut [u8],
+        timeout: Duration,
+    ) -> Result<Option<usize>, RecvError> {
+        self.recv_within(into, Wait::For(timeout))
     }
 
     /// All records that are there, to be taken in a row, which costs less than one at a time; none once the producer is done and
     /// everything was taken. Waits for the first one.
-    pub fn batch(&mut self) -> Result<Option<Batch<'_>>> {
-        Ok(self
-            .find(Patience::Endless)?
-            .map(|_| Batch { consumer: self }))
+    pub fn batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
+        self.batch_within(Wait::Forever)
     }
 
-    fn peek_within(&mut self, patience: Patience) -> Result<Option<Record<'_>>> {
-        Ok(self.find(patience)?.map(|length| Record {
-            bytes: self.bytes(length),
-            length,
+    /// As [`batch`](Self::batch), but fails with [`RecvError::Empty`] instead of waiting.
+    pub fn try_batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
+        self.batch_within(Wait::Never)
+    }
+
+    /// As [`batch`](Self::batch), but waits so long at most; fails with [`RecvError::TimedOut`].
+    pub fn batch_timeout(&mut self, timeout: Duration) -> Result<Option<ReadBatch<'_>>, RecvError> {
+        self.batch_within(Wait::For(timeout))
+    }
+
+    /// Prepares to wait until the [descriptor](AsFd) is readable, for instance together with others. Returns false if there is
+    /// something already, a record or the end. After the wait, or instead of it, call [`finish_wait`](Self::finish_wait).
+    ///
+    /// ```
+    /// # use std::os::fd::AsFd;
+    /// # use sluice::ring::{Consumer, RecvError};
+    /// # use rustix::event::{PollFd, PollFlags, poll};
+    /// /// Waits until one of them has something.
+    /// fn wait_for_any(consumers: &mut [Consumer]) -> std::io::Result<()> {
+    ///     let mut idle = true;
+    ///     for consumer in &mut *consumers {
+    ///         idle &= consumer.prepare_wait()?;
+    ///     }
+    ///     if idle {
+    ///         let mut fds: Vec<_> = consumers
+    ///             .iter()
+    ///             .map(|consumer| PollFd::new(consumer, PollFlags::IN))
+    ///             .collect();
+    ///         poll(&mut fds, None)?;
+    ///     }
+    ///     for consumer in consumers {
+    ///         consumer.finish_wait();
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn prepare_wait(&mut self) -> Result<bool, RecvError> {
+        let core = &mut self.core;
+        let found = self.connection.prepare_wait(|| core.peek())?;
+        Ok(found.is_none())
+    }
+
+    /// Takes from the descriptor what woke this side.
+    pub fn finish_wait(&mut self) {
+        self.connection.finish_wait();
+        self.connection.drain();
+    }
+
+    /// Leaves without closing the ring: the producer learns that this side failed.
+    pub fn abort(self) {
+        self.connection.abort();
+    }
+
+    fn peek_within(&mut self, wait: Wait) -> Result<Option<Record<'_>>, RecvError> {
+        Ok(self.find(wait)?.map(|len| self.record(len)))
+    }
+
+    /// Of the length that find() returned.
+    #[inline]
+    pub(super) fn record(&mut self, len: u32) -> Record<'_> {
+        Record {
+            bytes: self.bytes(len),
+            len,
             consumer: self,
-        }))
+        }
     }
 
     #[inline]
-    fn recv_within(&mut self, into: &mut [u8], patience: Patience) -> Result<Option<usize>> {
-        let Some(length) = self.find(patience)? else {
-            return Ok(None);
-        };
-        let copied = self.copy(length, into)?;
-        self.take(length);
+    fn recv_within(&mut self, into: &mut [u8], wait: Wait) -> Result<Option<usize>, RecvError> {
+        match self.find(wait)? {
+            Some(len) => Ok(Some(self.take(len, into)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Copies and releases the record of the length that find() returned.
+    #[inline]
+    pub(super) fn take(&mut self, len: u32, into: &mut [u8]) -> Result<usize, RecvError> {
+        let copied = self.copy(len, into)?;
+        self.core.advance(len);
         self.release();
-        Ok(Some(copied))
+        Ok(copied)
+    }
+
+    fn batch_within(&mut self, wait: Wait) -> Result<Option<ReadBatch<'_>>, RecvError> {
+        Ok(self.find(wait)?.map(|_| ReadBatch { consumer: self }))
     }
 
     /// The length of the next record.
     #[inline]
-    pub(super) fn find(&mut self, patience: Patience) -> Result<Option<u32>> {
-        let Self { core, link } = self;
+    pub(super) fn find(&mut self, wait: Wait) -> Result<Option<u32>, RecvError> {
+        let Self { core, connection } = self;
         if core.has_record() {
-            link.pace.step();
-        } else if !patience.is_some() || !link.glance(|| core.watch()) {
-            return self.wait(patience);
+            connection.backoff.note_progress();
+        } else if !wait.is_some() || !connection.spin_briefly(|| core.poll_prefetch()) {
+            return self.wait(wait);
         }
         match core.peek()? {
-            Some(length) => Ok(Some(length)),
+            Some(len) => Ok(Some(len)),
             // A producer that takes a record back is none to learn the end from.
-            None => self.wait(patience),
+            None => self.wait(wait),
         }
     }
 
     #[cold]
-    fn wait(&mut self, patience: Patience) -> Result<Option<u32>> {
-        let core = &self.core;
-        match self.link.wait(patience, || core.peek())? {
-            Awaited::Found(length) => Ok(Some(length)),
+    fn wait(&mut self, wait: Wait) -> Result<Option<u32>, RecvError> {
+        let core = &mut self.core;
+        match self.connection.wait(wait, || core.peek())? {
+            Awaited::Found(len) => Ok(Some(len)),
             Awaited::Closed => Ok(None),
         }
     }
 
-    #[cfg(feature = "tokio")]
-    pub(super) fn lie_down(&mut self) -> Result<Option<Option<u32>>> {
-        let core = &self.core;
-        Ok(match self.link.lie_down(|| core.peek())? {
-            Some(Awaited::Found(length)) => Some(Some(length)),
-            Some(Awaited::Closed) => Some(None),
-            None => None,
-        })
-    }
-
     #[inline]
-    fn bytes<'a>(&self, length: u32) -> Bytes<'a> {
+    fn bytes<'a>(&self, len: u32) -> Bytes<'a> {
         let start = self.core.memory().bytes(self.core.bytes());
         // SAFETY: a length that was found is within the ring, a header ends at a multiple of eight, and whoever gets this
         // borrows the consumer, which keeps the memory mapped.
-        unsafe { Bytes::new(start, length) }
+        unsafe { Bytes::new(start, len) }
     }
 
     #[inline]
-    pub(super) fn copy(&self, length: u32, into: &mut [u8]) -> Result<usize> {
-        if length as usize > into.len() {
+    fn copy(&self, len: u32, into: &mut [u8]) -> Result<usize, RecvError> {
+        if len as usize > into.len() {
             let room = into.len();
-            return Err(Error::TooLittleRoom { length, room });
+            return Err(RecvError::BufferTooSmall { len, room });
         }
-        Ok(self.bytes(length).copy_to(0, into))
+        Ok(self.bytes(len).copy_to(0, into))
     }
 
     #[inline]
-    pub(super) fn take(&mut self, length: u32) {
-        self.core.take(length);
-    }
-
-    #[inline]
-    pub(super) fn release(&mut self) {
+    fn release(&mut self) {
         self.core.release();
-        self.link.call();
+        self.connection.notify();
+    }
+}
+
+impl AsFd for Consumer {
+    /// The socket, which is readable when this side is woken: see [`prepare_wait`](Self::prepare_wait).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.socket().as_fd()
     }
 }
 
@@ -176,17 +245,18 @@ impl fmt::Debug for Consumer {
 
 /// A record that is still in the ring. Dropped without a release, it is the next one again.
 #[derive(Debug)]
+#[must_use = "a record that is not released is the next one again"]
 pub struct Record<'a> {
     consumer: &'a mut Consumer,
     bytes: Bytes<'a>,
-    length: u32,
+    len: u32,
 }
 
 impl Record<'_> {
     /// Gives its room back to the producer.
     #[inline]
     pub fn release(self) {
-        self.consumer.take(self.length);
+        self.consumer.core.advance(self.len);
         self.consumer.release();
     }
 }
@@ -201,44 +271,45 @@ impl<'a> Deref for Record<'a> {
 
 /// Records that are taken in a row. Their room is given back when it is dropped.
 #[derive(Debug)]
-pub struct Batch<'a> {
-    consumer: &'a mut Consumer,
+#[must_use = "a batch of which nothing is taken changes nothing"]
+pub struct ReadBatch<'a> {
+    pub(super) consumer: &'a mut Consumer,
 }
 
-impl Batch<'_> {
+impl ReadBatch<'_> {
     /// The next one, where it lies; none if there is no other one yet. It counts as taken.
     #[inline]
-    pub fn take(&mut self) -> Result<Option<Bytes<'_>>> {
-        let Some(length) = self.consumer.core.peek_more()? else {
+    pub fn take(&mut self) -> Result<Option<Bytes<'_>>, RecvError> {
+        let Some(len) = self.consumer.core.peek_more()? else {
             return Ok(None);
         };
-        let bytes = self.consumer.bytes(length);
-        self.step_over(length);
+        let bytes = self.consumer.bytes(len);
+        self.advance(len);
         Ok(Some(bytes))
     }
 
-    /// Takes the next one into `into`, and says how many bytes it has; none if there is no other one yet. One that is longer
+    /// Takes the next one into `into`, and returns how many bytes it has; none if there is no other one yet. One that is longer
     /// than `into` stays.
     #[inline]
-    pub fn recv(&mut self, into: &mut [u8]) -> Result<Option<usize>> {
-        let Some(length) = self.consumer.core.peek_more()? else {
+    pub fn recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
+        let Some(len) = self.consumer.core.peek_more()? else {
             return Ok(None);
         };
-        let copied = self.consumer.copy(length, into)?;
-        self.step_over(length);
+        let copied = self.consumer.copy(len, into)?;
+        self.advance(len);
         Ok(Some(copied))
     }
 
     #[inline]
-    fn step_over(&mut self, length: u32) {
-        self.consumer.link.pace.step();
-        self.consumer.take(length);
+    fn advance(&mut self, len: u32) {
+        self.consumer.connection.backoff.note_progress();
+        self.consumer.core.advance(len);
     }
 }
 
-impl Drop for Batch<'_> {
+impl Drop for ReadBatch<'_> {
     fn drop(&mut self) {
-        if self.consumer.core.holds() {
+        if self.consumer.core.has_unreleased() {
             self.consumer.release();
         }
     }

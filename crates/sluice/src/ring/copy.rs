@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes into a ring and out of it.
+//! Bytes into a ring. Until they are published, nobody else has any use for that memory.
 
 use std::ptr;
 
@@ -8,9 +8,9 @@ use std::ptr;
 const PIECE: usize = 1024;
 
 /// # Safety
-/// There are so many bytes at `from`, which others may write to, and room for as many at `into`, which nobody else has.
+/// There are so many bytes at `from`, and room for as many at `into`, which nobody else writes to.
 #[inline]
-pub(super) unsafe fn copy(from: *const u8, into: *mut u8, length: usize) {
+pub(super) unsafe fn copy_in(from: *const u8, into: *mut u8, length: usize) {
     // SAFETY: as the caller says.
     unsafe {
         match length {
@@ -26,7 +26,7 @@ pub(super) unsafe fn copy(from: *const u8, into: *mut u8, length: usize) {
 /// The beginning and the end, which may overlap: short records are spared a call.
 ///
 /// # Safety
-/// As for copy; the length is that of one T to that of two, which may have any bytes.
+/// As for copy_in(); the length is that of one T to that of two, which may have any bytes.
 #[inline]
 unsafe fn copy_ends<T>(from: *const u8, into: *mut u8, length: usize) {
     let last = length - size_of::<T>();
@@ -40,7 +40,7 @@ unsafe fn copy_ends<T>(from: *const u8, into: *mut u8, length: usize) {
 }
 
 /// # Safety
-/// As for copy.
+/// As for copy_in().
 #[inline(never)]
 unsafe fn copy_pieces(from: *const u8, into: *mut u8, length: usize) {
     for at in (0..length).step_by(PIECE) {
@@ -62,7 +62,7 @@ mod tests {
         for length in short.chain([1023, 1024, 1025, 2047, 2048, 2049, 4999]) {
             let mut into = vec![0; length + 1];
             // SAFETY: both are at least as long.
-            unsafe { copy(from.as_ptr(), into.as_mut_ptr(), length) };
+            unsafe { copy_in(from.as_ptr(), into.as_mut_ptr(), length) };
             assert_eq!(into[..length], from[..length]);
             assert_eq!(into[length], 0);
         }

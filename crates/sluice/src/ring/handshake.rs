@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How two sides that have a socket in common come to have a ring in common: each tells what it has and hands over its
-//! memory, judges what the other has handed over, and tells the verdict.
+//! How two sides that have a socket in common come to have a ring in common: each says hello and hands over its
+//! memory, validates what the peer has handed over, and replies.
 
+use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use sluice_abi::ring::{self, Hello, Verdict};
-use sluice_ring::{Capacity, Side};
+use sluice_abi::ring::{self, Hello, Reply};
+use sluice_ring::{Capacity, Ctrl};
 
-use super::error::{Error, Result};
+use super::error::SetupError;
 use super::mapping::Geometry;
-use super::memfd::{self, Writers};
+use super::memfd::{self, SealPolicy};
 use super::socket::{self, Received};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,154 +37,103 @@ impl Role {
     }
 }
 
-/// What one side has to say of itself.
-pub(super) struct Offer<'a> {
+/// What this side says of itself.
+pub(super) struct LocalHello<'a> {
     pub role: Role,
     /// Of a producer's file.
     pub geometry: Option<Geometry>,
     pub file: &'a OwnedFd,
     /// It leaves out the barriers that membarrier(2) makes unnecessary.
     pub registered: bool,
-    pub writers: Writers,
+    /// Of a producer's file.
+    pub seals: SealPolicy,
+    /// Of a consumer, whether the producer's file may be without a seal against writing.
+    pub allows_unsealed: bool,
+    /// Of a consumer, how large a ring may be.
+    pub max_capacity: u64,
 }
 
-/// What the other side said, and was found to be good.
-pub(super) struct Accepted {
+/// What the peer said, and was found to be valid.
+pub(super) struct PeerHello {
     pub geometry: Option<Geometry>,
     pub file: OwnedFd,
     pub registered: bool,
-    pub writers: Writers,
+    pub seals: SealPolicy,
 }
 
-/// One side's part in it, within a time.
+/// One side's part in it, all of it within a time.
 pub(super) struct Handshake<'a> {
     socket: &'a OwnedFd,
-    patience: Duration,
+    timeout: Duration,
     until: Instant,
 }
 
 impl<'a> Handshake<'a> {
-    pub fn new(socket: &'a OwnedFd, patience: Duration) -> Self {
+    pub fn new(socket: &'a OwnedFd, timeout: Duration) -> Self {
         let now = Instant::now();
         Self {
             socket,
-            patience,
+            timeout,
             // As good as never.
             until: now
-                .checked_add(patience)
+                .checked_add(timeout)
                 .unwrap_or(now + Duration::from_secs(u32::MAX.into())),
         }
     }
 
-    /// Introduces this side, and judges the other, which is told nothing yet.
-    pub fn exchange(&self, offer: &Offer) -> Result<Accepted> {
-        self.introduce(offer)?;
-        self.judge(offer.role)
-    }
-
-    fn introduce(&self, offer: &Offer) -> Result<()> {
+    /// Introduces this side, and validates what the peer says, which is told nothing yet.
+    pub fn exchange(&self, local: &LocalHello) -> Result<PeerHello, SetupError> {
         let hello = Hello {
             magic: ring::MAGIC,
             size: Hello::SIZE as u32,
             version: ring::VERSION,
-            role: offer.role.number(),
-            flags: flags(offer),
-            data: offer.geometry.map_or(0, |geometry| geometry.data as u32),
-            capacity: offer
+            role: local.role.number(),
+            flags: flags(local),
+            data: local.geometry.map_or(0, |geometry| geometry.data as u32),
+            capacity: local
                 .geometry
                 .map_or(0, |geometry| geometry.capacity.bytes()),
         };
-        self.send(&hello.to_bytes(), Some(offer.file))
-    }
-
-    fn judge(&self, role: Role) -> Result<Accepted> {
+        self.send(&hello.to_bytes(), Some(local.file))?;
         let mut bytes = [0; Hello::SIZE];
         let received = self.receive(&mut bytes)?;
-        if let Some(error) = refusal(&bytes[..received.bytes]) {
-            return Err(Error::Refused(reason(error)));
-        }
-        if received.bytes != bytes.len() || received.too_much {
-            return Err(Error::NoRing("what it sent first is no greeting"));
-        }
-        let hello = Hello::from_bytes(&bytes);
-        if hello.magic != ring::MAGIC {
-            return Err(Error::NoRing("what it sent first is no greeting"));
-        }
-        if hello.version != ring::VERSION {
-            return Err(Error::Version {
-                theirs: hello.version,
-            });
-        }
-        if hello.size as usize != Hello::SIZE || hello.flags & !KNOWN != 0 {
-            return Err(Error::NoRing(
-                "its greeting has something in it that this version does not know",
+        let hello = parse(&bytes, &received)?;
+        validate(local, &hello, received)
+    }
+
+    /// Tells the peer that it is accepted, and waits to hear the same.
+    pub fn accept(&self) -> Result<(), SetupError> {
+        self.send(&reply(0), None)?;
+        let mut bytes = [0; Reply::SIZE];
+        let received = self.receive(&mut bytes)?;
+        let reply = Reply::from_bytes(&bytes);
+        let is_reply = received.bytes == bytes.len() && reply.magic == ring::MAGIC;
+        if !is_reply || received.too_much || received.file.is_some() {
+            return Err(SetupError::ProtocolMismatch(
+                "what it sent second is no reply",
             ));
         }
-        let geometry = match (role, hello.role) {
-            (Role::Producer, ring::CONSUMER) => consumers(&hello)?,
-            (Role::Consumer, ring::PRODUCER) => Some(producers(&hello)?),
-            (_, theirs) if theirs == role.number() => {
-                return Err(Error::SameRole { role: role.name() });
-            }
-            _ => {
-                return Err(Error::NoRing(
-                    "it wants to be neither producer nor consumer",
-                ));
-            }
-        };
-        let file = received
-            .file
-            .ok_or(Error::NoRing("its greeting came without its memory"))?;
-        let bytes = geometry.map_or(size_of::<Side>() as u64, Geometry::bytes);
-        let writers = match (role, hello.flags & ring::WRITABLE) {
-            (Role::Consumer, ring::WRITABLE) => Writers::Everybody,
-            _ => Writers::Nobody,
-        };
-        memfd::judge(&file, bytes, writers)?;
-        if let Some(geometry) = geometry {
-            memfd::judge_pages(&file, geometry.data)?;
-        }
-        Ok(Accepted {
-            geometry,
-            file,
-            registered: hello.flags & ring::REGISTERED != 0,
-            writers,
-        })
-    }
-
-    /// Tells the other side that it is accepted, and waits to hear the same.
-    pub fn agree(&self) -> Result<()> {
-        self.send(&verdict(0), None)?;
-        let mut bytes = [0; Verdict::SIZE];
-        let received = self.receive(&mut bytes)?;
-        if received.bytes != bytes.len() || received.too_much || received.file.is_some() {
-            return Err(Error::NoRing("what it sent second is no verdict"));
-        }
-        let verdict = Verdict::from_bytes(&bytes);
-        match verdict {
-            Verdict { magic, .. } if magic != ring::MAGIC => {
-                Err(Error::NoRing("what it sent second is no verdict"))
-            }
-            Verdict { error: 0, .. } => Ok(()),
-            Verdict { error, .. } => Err(Error::Refused(reason(error))),
+        match reply.error {
+            0 => Ok(()),
+            error => Err(SetupError::Refused(reason(error))),
         }
     }
 
-    /// Tells the other side why it is not accepted, if it still listens.
-    pub fn refuse(&self, error: &Error) {
+    /// Tells the peer why it is not accepted, if it still listens.
+    pub fn reject(&self, error: &SetupError) {
         let errno = match error {
-            Error::Stranger { .. } => Errno::PERM,
-            Error::Version { .. } => Errno::PROTONOSUPPORT,
-            Error::SameRole { .. } => Errno::ALREADY,
-            Error::Unsafe(_) => Errno::ACCESS,
-            Error::NoRing(_) => Errno::PROTO,
-            Error::Capacity(_) => Errno::RANGE,
+            SetupError::PeerNotAllowed { .. } => Errno::PERM,
+            SetupError::Version { .. } => Errno::PROTONOSUPPORT,
+            SetupError::RoleConflict { .. } => Errno::ALREADY,
+            SetupError::InvalidMemfd(_) => Errno::ACCESS,
+            SetupError::ProtocolMismatch(_) => Errno::PROTO,
+            SetupError::PeerCapacity(_) | SetupError::CapacityTooLarge { .. } => Errno::RANGE,
             _ => Errno::CANCELED,
         };
-        let _ = self.send(&verdict(errno.raw_os_error() as u32), None);
+        let _ = self.send(&reply(errno.raw_os_error() as u32), None);
     }
 
-    fn send(&self, message: &[u8], file: Option<&OwnedFd>) -> Result<()> {
+    fn send(&self, message: &[u8], file: Option<&OwnedFd>) -> Result<(), SetupError> {
         let source = match socket::send(self.socket, message, file) {
             Ok(()) => return Ok(()),
             Err(error) => error,
@@ -191,75 +141,155 @@ impl<'a> Handshake<'a> {
         match source.raw_os_error() {
             // Whoever listens next hears what it said before it hung up, which may be why.
             Some(libc::EPIPE | libc::ECONNRESET) => Ok(()),
-            _ => Err(Error::System {
-                what: "speaking to the other end",
+            _ => Err(SetupError::System {
+                what: "speaking to the peer",
                 source,
             }),
         }
     }
 
-    fn receive(&self, message: &mut [u8]) -> Result<Received> {
+    fn receive(&self, message: &mut [u8]) -> Result<Received, SetupError> {
         let received = socket::receive(self.socket, message, self.until)
             .or_else(|error| match error.raw_os_error() {
                 // It hung up without hearing all of what it was told, and may have said why before. This error comes once.
                 Some(libc::ECONNRESET) => socket::receive(self.socket, message, self.until),
                 _ => Err(error),
             })
-            .map_err(|source| Error::System {
-                what: "listening to the other end",
+            .map_err(|source| SetupError::System {
+                what: "listening to the peer",
                 source,
             })?
-            .ok_or(Error::Silent(self.patience))?;
+            .ok_or(SetupError::HandshakeTimeout(self.timeout))?;
         match received.ended {
-            true => Err(Error::HungUp),
+            true => Err(SetupError::HandshakeAborted),
             false => Ok(received),
         }
     }
 }
 
-/// What may be in a greeting's flags.
-const KNOWN: u32 = ring::REGISTERED | ring::WRITABLE;
-
-fn flags(offer: &Offer) -> u32 {
-    let registered = match offer.registered {
-        true => ring::REGISTERED,
-        false => 0,
-    };
-    let writable = match offer.writers {
-        Writers::Everybody => ring::WRITABLE,
-        Writers::Nobody => 0,
-    };
-    registered | writable
+/// What every version has in common comes first, so that a later one is told what it is refused for, whatever else its hello has.
+fn parse(bytes: &[u8; Hello::SIZE], received: &Received) -> Result<Hello, SetupError> {
+    const COMMON: usize = offset_of!(Hello, role);
+    let hello = Hello::from_bytes(bytes);
+    if let Some(error) = refusal(&bytes[..received.bytes]) {
+        return Err(SetupError::Refused(reason(error)));
+    }
+    if received.bytes < COMMON || hello.magic != ring::MAGIC {
+        return Err(SetupError::ProtocolMismatch(
+            "what it sent first is no hello",
+        ));
+    }
+    if hello.version != ring::VERSION {
+        return Err(SetupError::Version {
+            theirs: hello.version,
+        });
+    }
+    let complete = received.bytes == Hello::SIZE && hello.size as usize == Hello::SIZE;
+    if !complete || received.too_much || received.file.is_none() {
+        return Err(SetupError::ProtocolMismatch(
+            "its hello is of another size, or did not come with one file",
+        ));
+    }
+    Ok(hello)
 }
 
-fn consumers(hello: &Hello) -> Result<Option<Geometry>> {
-    match (hello.data, hello.capacity, hello.flags & ring::WRITABLE) {
+/// In the order that docs/abi.md says.
+fn validate(
+    local: &LocalHello,
+    hello: &Hello,
+    received: Received,
+) -> Result<PeerHello, SetupError> {
+    if hello.flags & !KNOWN != 0 {
+        return Err(SetupError::ProtocolMismatch("its hello has unknown flags"));
+    }
+    let geometry = match (local.role, hello.role) {
+        (Role::Producer, ring::CONSUMER) => consumers(hello)?,
+        (Role::Consumer, ring::PRODUCER) => Some(producers(hello, local.max_capacity)?),
+        (own, peers) if peers == own.number() => {
+            return Err(SetupError::RoleConflict { role: own.name() });
+        }
+        _ => {
+            return Err(SetupError::ProtocolMismatch(
+                "it is neither producer nor consumer",
+            ));
+        }
+    };
+    let file = received.file.ok_or(SetupError::ProtocolMismatch(
+        "its hello came without a file",
+    ))?;
+    let seals = match hello.flags & ring::F_UNSEALED {
+        0 => SealPolicy::Sealed,
+        _ => SealPolicy::Unsealed,
+    };
+    if seals == SealPolicy::Unsealed && !local.allows_unsealed {
+        return Err(SetupError::InvalidMemfd(
+            "it is not sealed against writing, which this side does not allow".into(),
+        ));
+    }
+    memfd::validate(&file, file_size(geometry), seals)?;
+    if let Some(geometry) = geometry {
+        memfd::validate_pages(&file, geometry.data, seals)?;
+    }
+    Ok(PeerHello {
+        geometry,
+        file,
+        registered: hello.flags & ring::F_MEMBARRIER != 0,
+        seals,
+    })
+}
+
+fn file_size(geometry: Option<Geometry>) -> u64 {
+    geometry.map_or(size_of::<Ctrl>() as u64, Geometry::bytes)
+}
+
+/// What may be in the flags of a hello.
+const KNOWN: u32 = ring::F_MEMBARRIER | ring::F_UNSEALED;
+
+fn flags(local: &LocalHello) -> u32 {
+    let registered = match local.registered {
+        true => ring::F_MEMBARRIER,
+        false => 0,
+    };
+    let unsealed = match local.seals {
+        SealPolicy::Unsealed => ring::F_UNSEALED,
+        SealPolicy::Sealed => 0,
+    };
+    registered | unsealed
+}
+
+fn consumers(hello: &Hello) -> Result<Option<Geometry>, SetupError> {
+    match (hello.data, hello.capacity, hello.flags & ring::F_UNSEALED) {
         (0, 0, 0) => Ok(None),
-        _ => Err(Error::NoRing("a consumer has no data")),
+        _ => Err(SetupError::ProtocolMismatch("a consumer has no data")),
     }
 }
 
-fn producers(hello: &Hello) -> Result<Geometry> {
-    let capacity = Capacity::exactly(hello.capacity)?;
+fn producers(hello: &Hello, max: u64) -> Result<Geometry, SetupError> {
     let data = u64::from(hello.data);
     if !data.is_power_of_two() || data < memfd::Pages::Normal.size() {
-        return Err(Error::NoRing("its data does not begin at a page"));
+        return Err(SetupError::ProtocolMismatch(
+            "its data does not begin at a page",
+        ));
+    }
+    let capacity = Capacity::exactly(hello.capacity, data).map_err(SetupError::PeerCapacity)?;
+    if capacity.bytes() > max {
+        return Err(SetupError::CapacityTooLarge { capacity, max });
     }
     Ok(Geometry { data, capacity })
 }
 
-fn verdict(error: u32) -> [u8; Verdict::SIZE] {
+fn reply(error: u32) -> [u8; Reply::SIZE] {
     let magic = ring::MAGIC;
-    Verdict { magic, error }.to_bytes()
+    Reply { magic, error }.to_bytes()
 }
 
-/// The error in a verdict that does not agree.
+/// The error in a reply that comes in place of a hello.
 fn refusal(message: &[u8]) -> Option<u32> {
-    let verdict = Verdict::from_bytes(message.try_into().ok()?);
-    (verdict.magic == ring::MAGIC && verdict.error != 0).then_some(verdict.error)
+    let reply = Reply::from_bytes(message.try_into().ok()?);
+    (reply.magic == ring::MAGIC && reply.error != 0).then_some(reply.error)
 }
 
-/// What the other end means by the number that it gave, which may be anything.
+/// What the peer means by the number that it gave, which may be anything.
 fn reason(error: u32) -> String {
     match i32::try_from(error).unwrap_or_default() {
         libc::EPERM => "it is not set up to speak with this user".into(),

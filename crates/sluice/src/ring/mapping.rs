@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use sluice_ring::sync::AtomicU32;
-use sluice_ring::{Capacity, Memory, Side};
+use sluice_ring::{Capacity, Ctrl, Memory};
 
 use super::region::{Access, Region};
 
@@ -32,8 +32,8 @@ pub(super) struct Mapping {
     data: NonNull<u8>,
     mask: u64,
     capacity: Capacity,
-    producer: NonNull<Side>,
-    consumer: NonNull<Side>,
+    producer: NonNull<Ctrl>,
+    consumer: NonNull<Ctrl>,
     /// What keeps all of it.
     _regions: Arc<[Region; 3]>,
 }
@@ -56,8 +56,8 @@ impl Data {
         let align = usize::try_from(geometry.data).map_err(|_| Errno::OVERFLOW)?;
         let bytes = usize::try_from(geometry.capacity.bytes()).map_err(|_| Errno::OVERFLOW)?;
         Ok(Self {
-            side: Region::once(file, 0, align, access)?,
-            data: Region::twice(file, geometry.data, bytes, align, access)?,
+            side: Region::map(file, 0, align, access)?,
+            data: Region::map_mirrored(file, geometry.data, bytes, align, access)?,
             capacity: geometry.capacity,
         })
     }
@@ -68,7 +68,7 @@ impl Data {
 }
 
 impl Mapping {
-    /// Both files are at least a Side long, and stay so.
+    /// Both files are at least a Ctrl long, and stay so.
     pub fn new(producer: Data, consumer: Region) -> Self {
         let Data {
             side,
@@ -106,13 +106,13 @@ impl Memory for Mapping {
     }
 
     #[inline]
-    fn producer(&self) -> &Side {
-        // SAFETY: the mapping lives as long as self, and its beginning is only ever used as a Side of atomics.
+    fn producer(&self) -> &Ctrl {
+        // SAFETY: the mapping lives as long as self, and its beginning is only ever used as a Ctrl of atomics.
         unsafe { self.producer.as_ref() }
     }
 
     #[inline]
-    fn consumer(&self) -> &Side {
+    fn consumer(&self) -> &Ctrl {
         // SAFETY: as above.
         unsafe { self.consumer.as_ref() }
     }
@@ -132,7 +132,7 @@ impl Memory for Mapping {
     }
 
     #[inline]
-    fn clear(&self, from: u64, to: u64) {
+    fn zero(&self, from: u64, to: u64) {
         // SAFETY: less than a capacity is one piece; the producer has it to itself, as it was not published since it was
         // released.
         unsafe { ptr::write_bytes(self.bytes(from).as_ptr(), 0, (to - from) as usize) }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of one side: made, sealed, and judged when it comes from the other side.
+//! The file of one side: made, sealed, and validated when it is the peer's.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,7 +8,7 @@ use rustix::fs::{
     memfd_create,
 };
 
-use super::error::{Error, Result};
+use super::error::SetupError;
 
 /// Of what the memory consists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,71 +27,86 @@ impl Pages {
     }
 }
 
-/// Who may map it for writing once it is sealed.
+/// Whether it is sealed against writing. The size always is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Writers {
-    Nobody,
-    Everybody,
+pub(super) enum SealPolicy {
+    Sealed,
+    Unsealed,
 }
 
-impl Writers {
-    /// Against what would let the other end pull the memory away from under us, and against writes from its side.
+impl SealPolicy {
+    /// Against taking the memory away, and against writes.
     fn seals(self) -> SealFlags {
         let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         match self {
-            Self::Nobody => size | SealFlags::FUTURE_WRITE,
-            Self::Everybody => size,
+            Self::Sealed => size | SealFlags::FUTURE_WRITE,
+            Self::Unsealed => size,
         }
     }
 }
 
 /// A new one of so many bytes, all zero. It is sealed once it is mapped.
-pub(super) fn create(bytes: u64, pages: Pages) -> Result<OwnedFd> {
+pub(super) fn create(bytes: u64, pages: Pages) -> Result<OwnedFd, SetupError> {
     let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     if pages == Pages::Huge {
         flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     }
-    let file =
-        memfd_create("sluice-ring", flags).map_err(Error::system("making the ring's memory"))?;
-    ftruncate(&file, bytes).map_err(Error::system("sizing the ring's memory"))?;
+    let file = memfd_create("sluice-ring", flags)
+        .map_err(SetupError::system("making the ring's memory"))?;
+    ftruncate(&file, bytes).map_err(SetupError::system("sizing the ring's memory"))?;
     Ok(file)
 }
 
-/// From now on nobody can change its size, and only these can map it for writing. Mappings that are there stay as they are.
-pub(super) fn seal(file: &OwnedFd, writers: Writers) -> Result<()> {
-    fcntl_add_seals(file, writers.seals()).map_err(Error::system("sealing the ring's memory"))
+/// Mappings that are there stay as they are.
+pub(super) fn seal(file: &OwnedFd, policy: SealPolicy) -> Result<(), SetupError> {
+    fcntl_add_seals(file, policy.seals()).map_err(SetupError::system("sealing the ring's memory"))
 }
 
-/// Whether the other side's file can be trusted to stay so many bytes.
-pub(super) fn judge(file: &impl AsFd, bytes: u64, writers: Writers) -> Result<()> {
-    let seals = fcntl_get_seals(file).map_err(|_| Error::Unsafe("it is no memfd".into()))?;
-    let lacking = writers.seals().difference(seals);
+/// Whether the peer's file stays so many bytes.
+pub(super) fn validate(file: &impl AsFd, bytes: u64, policy: SealPolicy) -> Result<(), SetupError> {
+    let seals =
+        fcntl_get_seals(file).map_err(|_| SetupError::InvalidMemfd("it is no memfd".into()))?;
+    let lacking = policy.seals().difference(seals);
     if !lacking.is_empty() {
-        return Err(Error::Unsafe(format!("it lacks the seals {lacking:?}")));
+        let names: Vec<_> = lacking.iter_names().map(|(name, _)| name).collect();
+        return Err(SetupError::InvalidMemfd(format!(
+            "it is not sealed against {}",
+            names.join(", ")
+        )));
     }
     let is = fstat(file)
-        .map_err(Error::system("looking at the other end's memory"))?
+        .map_err(SetupError::system("looking at the peer's memory"))?
         .st_size;
     if u64::try_from(is) != Ok(bytes) {
-        return Err(Error::Unsafe(format!(
+        return Err(SetupError::InvalidMemfd(format!(
             "it has {is} bytes, where {bytes} belong"
         )));
     }
     Ok(())
 }
 
-/// Whether the other side's data begins where its file's pages make it. What is not of huge pages needs not be there as a whole, and must
+/// Whether the peer's data begins where its file's pages make it. What is not of huge pages need not be there as a whole, and must
 /// not be asked for: it could be all of this machine's memory.
-pub(super) fn judge_pages(file: &impl AsFd, data: u64) -> Result<()> {
-    let system = fstatfs(file).map_err(Error::system("looking at the other end's memory"))?;
-    let size = match system.f_type {
-        libc::HUGETLBFS_MAGIC => system.f_bsize as u64,
-        _ => Pages::Normal.size(),
+pub(super) fn validate_pages(
+    file: &impl AsFd,
+    data: u64,
+    policy: SealPolicy,
+) -> Result<(), SetupError> {
+    let system = fstatfs(file).map_err(SetupError::system("looking at the peer's memory"))?;
+    let (size, huge) = match system.f_type {
+        libc::HUGETLBFS_MAGIC => (system.f_bsize as u64, true),
+        _ => (Pages::Normal.size(), false),
     };
-    match data == size {
-        true => Ok(()),
-        false => Err(Error::Unsafe(format!(
+    if data != size {
+        return Err(SetupError::InvalidMemfd(format!(
             "its data begins at {data}, where its pages have {size} bytes"
-        ))),
+        )));
     }
+    // Its owner could punch a hole into it, and an access to a huge page that is gone is a SIGBUS.
+    if huge && policy == SealPolicy::Unsealed {
+        return Err(SetupError::InvalidMemfd(
+            "its huge pages are not sealed against writing".into(),
+        ));
+    }
+    Ok(())
 }

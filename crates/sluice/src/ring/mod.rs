@@ -6,7 +6,7 @@
 //! harm: what the other side writes is read once and checked, and a side that does not keep to the rules gets its partner an
 //! [`Error`] and nothing else.
 //!
-//! The one side:
+//! One side:
 //!
 //! ```no_run
 //! use sluice::ring::{Listener, Options};
@@ -17,8 +17,9 @@
 //!
 //! let mut room = producer.reserve(64)?; // or in place
 //! room[..4].copy_from_slice(b"4712");
-//! room.commit_first(4);
-//! # Ok::<(), sluice::ring::Error>(())
+//! room.commit_len(4);
+//! producer.flush()?; // until all of it was received
+//! # Ok::<(), std::io::Error>(())
 //! ```
 //!
 //! The other side:
@@ -28,27 +29,35 @@
 //!
 //! let socket = Socket::connect("/run/user/1000/prices")?;
 //! let mut consumer = Options::new().consumer(socket)?;
-//! let mut record = vec![0; consumer.longest()];
-//! while let Some(length) = consumer.recv(&mut record)? {
-//!     println!("{:?}", &record[..length]);
+//! while let Some(record) = consumer.peek()? {
+//!     let number: Option<[u8; 4]> = record.read_at(0); // in place
+//!     println!("{number:?} in {:?}", record.to_vec());
+//!     record.release();
 //! }
-//! # Ok::<(), sluice::ring::Error>(())
+//! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! A waiting call spins for a while and then sleeps ([`Options::spin`]). Waiting ends when the other end is closed, which is
-//! the end of the stream, and when its process dies, which is [`Error::Died`]. With the feature `tokio` there are
-//! `AsyncProducer` and `AsyncConsumer`.
+//! | | sends | receives |
+//! |---|---|---|
+//! | copying | [`send`](Producer::send) | [`recv`](Consumer::recv) |
+//! | in place | [`reserve`](Producer::reserve) | [`peek`](Consumer::peek) |
+//! | several at once | [`batch`](Producer::batch) | [`batch`](Consumer::batch) |
 //!
-//! The protocol, for other implementations, is in docs/abi.md. A side belongs to the process that set it up: a child that was
-//! forked later has to leave it alone.
+//! What begins with `try_` does not wait, and what ends with `_timeout` waits for so long at most. A call that waits spins for up to 50 µs
+//! by default and then blocks ([`Options::spin`]); both sides can also [wait](Consumer::prepare_wait) for several rings at once with
+//! poll(2). Waiting ends when the peer is done, which is the end of the stream, and when it dies, which is
+//! [`RecvError::PeerDied`] or [`SendError::PeerDied`]. With the feature `tokio` there are `AsyncProducer` and `AsyncConsumer`.
+//!
+//! The protocol is defined by docs/abi.md alone. A side belongs to the process that set it up. A child that was
+//! forked later can drop its copy, which changes nothing, and must not use it.
 
-#[cfg(feature = "tokio")]
-mod asynchronous;
+mod atomic_copy;
+mod connection;
 mod consumer;
 mod copy;
 mod error;
 mod handshake;
-mod link;
+mod hang_up;
 mod mapping;
 mod memfd;
 mod options;
@@ -56,14 +65,15 @@ mod producer;
 mod record;
 mod region;
 mod socket;
-mod watch;
+#[cfg(feature = "tokio")]
+mod tokio;
 
 #[cfg(feature = "tokio")]
-pub use asynchronous::{AsyncConsumer, AsyncProducer};
-pub use consumer::{Batch as ReceivedBatch, Consumer, Record};
-pub use error::{Error, Result};
+pub use self::tokio::{AsyncConsumer, AsyncListener, AsyncProducer, AsyncWriteBatch};
+pub use consumer::{Consumer, ReadBatch, Record};
+pub use error::{RecvError, SendError, SetupError};
 pub use options::Options;
-pub use producer::{Batch as SentBatch, Producer, Reservation};
+pub use producer::{Producer, Reservation, WriteBatch};
 pub use record::Bytes;
-pub use sluice_ring::{Lie, WrongCapacity};
+pub use sluice_ring::{InvalidCapacity, ProtocolViolation};
 pub use socket::{Listener, Socket};

@@ -2,15 +2,16 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::slice;
 use std::time::Duration;
 
 use sluice_ring::Memory;
 
-use super::copy::copy;
-use super::error::{Error, Result};
-use super::link::{Awaited, Link, Patience};
+use super::connection::{Awaited, Connection, Wait};
+use super::copy::copy_in;
+use super::error::SendError;
 use super::mapping::Mapping;
 
 /// The side of a ring that sends records. Dropping it ends the stream: the consumer gets what was sent, and then learns that.
@@ -18,14 +19,14 @@ use super::mapping::Mapping;
 /// A record is sent whole or not at all, and received whole.
 pub struct Producer {
     core: sluice_ring::Producer<Mapping>,
-    pub(super) link: Link,
+    pub(super) connection: Connection,
 }
 
 impl Producer {
-    pub(super) fn new(link: Link) -> Self {
+    pub(super) fn new(connection: Connection) -> Self {
         Self {
-            core: sluice_ring::Producer::new(link.mapping().clone()),
-            link,
+            core: sluice_ring::Producer::new(connection.mapping().clone()),
+            connection,
         }
     }
 
@@ -35,62 +36,119 @@ impl Producer {
     }
 
     /// Bytes of the longest record.
-    pub fn longest(&self) -> usize {
-        self.core.memory().capacity().longest() as usize
+    pub fn max_record_len(&self) -> usize {
+        self.core.memory().capacity().max_record_len() as usize
     }
 
     /// Bytes, headers included, that the consumer has not released yet.
-    pub fn pending(&mut self) -> Result<u64> {
+    pub fn pending(&mut self) -> Result<u64, SendError> {
         Ok(self.core.pending()?)
     }
 
     /// Sends a record, waiting for room if there is none.
     #[inline]
-    pub fn send(&mut self, record: &[u8]) -> Result<()> {
-        self.send_within(record, Patience::Endless)
+    pub fn send(&mut self, record: &[u8]) -> Result<(), SendError> {
+        self.send_within(record, Wait::Forever)
     }
 
-    /// Sends a record, or fails with [`Error::Full`].
+    /// Sends a record, or fails with [`SendError::Full`].
     #[inline]
-    pub fn try_send(&mut self, record: &[u8]) -> Result<()> {
-        self.send_within(record, Patience::None)
+    pub fn try_send(&mut self, record: &[u8]) -> Result<(), SendError> {
+        self.send_within(record, Wait::Never)
     }
 
-    /// Sends a record, waiting so long for room at most; fails with [`Error::TimedOut`].
-    pub fn send_timeout(&mut self, record: &[u8], timeout: Duration) -> Result<()> {
-        self.send_within(record, Patience::For(timeout))
+    /// Sends a record, waiting so long for room at most; fails with [`SendError::TimedOut`].
+    pub fn send_timeout(&mut self, record: &[u8], timeout: Duration) -> Result<(), SendError> {
+        self.send_within(record, Wait::For(timeout))
     }
 
     /// Room for a record of so many bytes, to be filled in place and then [committed](Reservation::commit). Waits if there is none.
     #[inline]
-    pub fn reserve(&mut self, length: usize) -> Result<Reservation<'_>> {
-        self.reserve_within(length, Patience::Endless)
+    pub fn reserve(&mut self, length: usize) -> Result<Reservation<'_>, SendError> {
+        self.reserve_within(length, Wait::Forever)
     }
 
-    /// As [`reserve`](Self::reserve), but fails with [`Error::Full`] instead of waiting.
+    /// As [`reserve`](Self::reserve), but fails with [`SendError::Full`] instead of waiting.
     #[inline]
-    pub fn try_reserve(&mut self, length: usize) -> Result<Reservation<'_>> {
-        self.reserve_within(length, Patience::None)
+    pub fn try_reserve(&mut self, length: usize) -> Result<Reservation<'_>, SendError> {
+        self.reserve_within(length, Wait::Never)
     }
 
-    /// As [`reserve`](Self::reserve), but waits so long at most; fails with [`Error::TimedOut`].
-    pub fn reserve_timeout(&mut self, length: usize, timeout: Duration) -> Result<Reservation<'_>> {
-        self.reserve_within(length, Patience::For(timeout))
+    /// As [`reserve`](Self::reserve), but waits so long at most; fails with [`SendError::TimedOut`].
+    pub fn reserve_timeout(
+        &mut self,
+        length: usize,
+        timeout: Duration,
+    ) -> Result<Reservation<'_>, SendError> {
+        self.reserve_within(length, Wait::For(timeout))
+    }
+
+    /// Whether the consumer is gone, in order or not.
+    pub fn is_closed(&mut self) -> bool {
+        self.connection.is_closed()
+    }
+
+    /// Prepares to wait until the [descriptor](AsFd) is readable, for instance together with others, because a record of `length` bytes has
+    /// no room. Returns false if it has, or the consumer is gone. After the wait, or instead of it, call
+    /// [`finish_wait`](Self::finish_wait).
+    pub fn prepare_wait(&mut self, length: usize) -> Result<bool, SendError> {
+        let length = self.fits(length)?;
+        let core = &mut self.core;
+        let poll = || Ok(core.has_room(length)?.then_some(()));
+        Ok(self.connection.prepare_wait(poll)?.is_none())
+    }
+
+    /// As prepare_wait(), until everything is released.
+    #[cfg(feature = "tokio")]
+    pub(super) fn prepare_flush(&mut self) -> Result<bool, SendError> {
+        let core = &mut self.core;
+        let poll = || Ok((core.pending()? == 0).then_some(()));
+        Ok(self.connection.prepare_wait(poll)?.is_none())
+    }
+
+    /// Takes from the descriptor what woke this side.
+    pub fn finish_wait(&mut self) {
+        self.connection.finish_wait();
+        self.connection.drain();
+    }
+
+    /// Leaves without closing the ring: the consumer gets what was sent, and then learns that this side failed.
+    pub fn abort(self) {
+        self.connection.abort();
     }
 
     /// Several records that the consumer gets to see at once, which costs less than one at a time.
-    pub fn batch(&mut self) -> Batch<'_> {
-        Batch { producer: self }
+    pub fn batch(&mut self) -> WriteBatch<'_> {
+        WriteBatch { producer: self }
     }
 
-    fn send_within(&mut self, record: &[u8], patience: Patience) -> Result<()> {
-        self.put(record, patience)?;
+    /// Waits until the consumer has released everything that was sent.
+    pub fn flush(&mut self) -> Result<(), SendError> {
+        self.flush_within(Wait::Forever)
+    }
+
+    /// As [`flush`](Self::flush), but waits so long at most; fails with [`SendError::TimedOut`].
+    pub fn flush_timeout(&mut self, timeout: Duration) -> Result<(), SendError> {
+        self.flush_within(Wait::For(timeout))
+    }
+
+    pub(super) fn flush_within(&mut self, wait: Wait) -> Result<(), SendError> {
+        let core = &mut self.core;
+        let poll = || Ok((core.pending()? == 0).then_some(()));
+        match self.connection.wait(wait, poll)? {
+            Awaited::Found(()) => Ok(()),
+            Awaited::Closed => Err(SendError::Closed),
+        }
+    }
+
+    fn send_within(&mut self, record: &[u8], wait: Wait) -> Result<(), SendError> {
+        self.put(record, wait)?;
         self.publish();
         Ok(())
     }
 
-    fn reserve_within(&mut self, length: usize, patience: Patience) -> Result<Reservation<'_>> {
-        let length = self.make_room(length, patience)?;
+    fn reserve_within(&mut self, length: usize, wait: Wait) -> Result<Reservation<'_>, SendError> {
+        let length = self.make_room(length, wait)?;
         Ok(Reservation {
             bytes: self.room(length),
             length,
@@ -101,11 +159,11 @@ impl Producer {
 
     /// Makes a record that is not published yet.
     #[inline]
-    fn put(&mut self, record: &[u8], patience: Patience) -> Result<()> {
-        let length = self.make_room(record.len(), patience)?;
+    pub(super) fn put(&mut self, record: &[u8], wait: Wait) -> Result<(), SendError> {
+        let length = self.make_room(record.len(), wait)?;
         let room = self.room(length);
         // SAFETY: there are so many bytes, which are this side's alone until they are published.
-        unsafe { copy(record.as_ptr(), room.as_ptr(), record.len()) };
+        unsafe { copy_in(record.as_ptr(), room.as_ptr(), record.len()) };
         self.core.write(length);
         Ok(())
     }
@@ -113,64 +171,59 @@ impl Producer {
     #[inline]
     pub(super) fn publish(&mut self) {
         self.core.publish();
-        self.link.call();
-        self.core.clear_ahead();
+        self.connection.notify();
+        self.core.prezero();
     }
 
-    pub(super) fn fits(&self, length: usize) -> Result<u32> {
-        let most = self.core.memory().capacity().longest();
+    pub(super) fn fits(&self, length: usize) -> Result<u32, SendError> {
+        let max = self.core.memory().capacity().max_record_len();
         match u32::try_from(length) {
-            Ok(length) if length <= most => Ok(length),
-            _ => Err(Error::TooLong { length, most }),
+            Ok(length) if length <= max => Ok(length),
+            _ => Err(SendError::RecordTooLong { len: length, max }),
         }
     }
 
     #[inline]
-    fn make_room(&mut self, length: usize, patience: Patience) -> Result<u32> {
+    pub(super) fn make_room(&mut self, length: usize, wait: Wait) -> Result<u32, SendError> {
         let length = self.fits(length)?;
-        self.link.check()?;
         if self.core.has_room(length)? {
-            self.link.pace.step();
+            self.connection.backoff.note_progress();
         } else {
-            self.wait_for_room(length, patience)?;
+            self.wait_for_room(length, wait)?;
         }
+        self.connection.check()?;
         Ok(length)
     }
 
     #[cold]
-    fn wait_for_room(&mut self, length: u32, patience: Patience) -> Result<()> {
+    fn wait_for_room(&mut self, length: u32, wait: Wait) -> Result<(), SendError> {
         if self.core.has_batch() {
             // The room that is missing may be what the batch takes.
             self.publish();
         }
-        if patience.is_some() {
-            self.link.pace.caught_up();
+        if wait.is_some() {
+            self.connection.backoff.pause();
         }
         let core = &mut self.core;
         let look = || Ok(core.has_room(length)?.then_some(()));
-        match self.link.wait(patience, look)? {
+        match self.connection.wait(wait, look)? {
             Awaited::Found(()) => Ok(()),
-            Awaited::Closed => Err(Error::Closed),
-        }
-    }
-
-    /// Whether a record of this length has room, and if not, what to look for.
-    #[cfg(feature = "tokio")]
-    pub(super) fn lie_down(&mut self, length: u32) -> Result<bool> {
-        let core = &mut self.core;
-        let look = || Ok(core.has_room(length)?.then_some(()));
-        match self.link.lie_down(look)? {
-            Some(Awaited::Found(())) => Ok(true),
-            Some(Awaited::Closed) => Err(Error::Closed),
-            None => Ok(false),
+            Awaited::Closed => Err(SendError::Closed),
         }
     }
 
     /// Where the bytes of a record belong for which there is room.
     #[inline]
     fn room(&mut self, length: u32) -> NonNull<u8> {
-        let at = self.core.bytes_for(length);
+        let at = self.core.reserve(length);
         self.core.memory().bytes(at)
+    }
+}
+
+impl AsFd for Producer {
+    /// The socket, which is readable when this side is woken: see [`prepare_wait`](Self::prepare_wait).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.socket().as_fd()
     }
 }
 
@@ -183,6 +236,7 @@ impl fmt::Debug for Producer {
 }
 
 /// Room for a record. What is in it at first is of no meaning. Dropped without a commit, it was never there.
+#[must_use = "a reservation that is not committed sends nothing"]
 pub struct Reservation<'a> {
     producer: &'a mut Producer,
     bytes: NonNull<u8>,
@@ -204,7 +258,7 @@ impl Reservation<'_> {
     ///
     /// # Panics
     /// If there are fewer.
-    pub fn commit_first(mut self, length: usize) {
+    pub fn commit_len(mut self, length: usize) {
         assert!(
             length <= self.len(),
             "{length} bytes of a reservation of {}",
@@ -244,26 +298,27 @@ impl fmt::Debug for Reservation<'_> {
 /// Records that are sent together when it is dropped. Where they do not fit into the ring at once, those that are there are
 /// sent before it waits, so that no batch is too large.
 #[derive(Debug)]
-pub struct Batch<'a> {
-    producer: &'a mut Producer,
+#[must_use = "a batch is sent when it is dropped"]
+pub struct WriteBatch<'a> {
+    pub(super) producer: &'a mut Producer,
 }
 
-impl Batch<'_> {
+impl WriteBatch<'_> {
     /// As [`Producer::send`].
     #[inline]
-    pub fn send(&mut self, record: &[u8]) -> Result<()> {
-        self.producer.put(record, Patience::Endless)
+    pub fn send(&mut self, record: &[u8]) -> Result<(), SendError> {
+        self.producer.put(record, Wait::Forever)
     }
 
     /// As [`Producer::try_send`].
     #[inline]
-    pub fn try_send(&mut self, record: &[u8]) -> Result<()> {
-        self.producer.put(record, Patience::None)
+    pub fn try_send(&mut self, record: &[u8]) -> Result<(), SendError> {
+        self.producer.put(record, Wait::Never)
     }
 
     /// As [`Producer::reserve`].
     #[inline]
-    pub fn reserve(&mut self, length: usize) -> Result<Reservation<'_>> {
+    pub fn reserve(&mut self, length: usize) -> Result<Reservation<'_>, SendError> {
         let reservation = self.producer.reserve(length)?;
         Ok(Reservation {
             publishes: false,
@@ -275,7 +330,7 @@ impl Batch<'_> {
     pub fn publish(self) {}
 }
 
-impl Drop for Batch<'_> {
+impl Drop for WriteBatch<'_> {
     fn drop(&mut self) {
         self.producer.publish();
     }

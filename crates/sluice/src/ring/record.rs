@@ -1,19 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes that another process may change while they are read. No reference to them is ever made, as that would promise that
-//! nobody does; what is copied out is what was there at one time or another, byte by byte.
+//! Bytes that another process may change while they are read.
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::slice;
 
-use super::copy::copy;
+use bytemuck::AnyBitPattern;
 
-/// The bytes of a record, where they lie in the ring.
-#[derive(Clone, Copy)]
+use super::atomic_copy::copy_out;
+
+/// The bytes of a record, where they lie in the ring. The producer's process may change them at any time, so an untrusted record is
+/// copied once, and the copy is validated.
+///
+/// They cannot outlive their release:
+///
+/// ```compile_fail,E0505
+/// # fn test(mut consumer: sluice::ring::Consumer) -> Result<(), Box<dyn std::error::Error>> {
+/// let record = consumer.peek()?.expect("the end");
+/// let bytes: &sluice::ring::Bytes = &record;
+/// record.release();
+/// println!("{}", bytes.len());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```compile_fail,E0507
+/// # fn test(mut consumer: sluice::ring::Consumer) -> Result<(), Box<dyn std::error::Error>> {
+/// let record = consumer.peek()?.expect("the end");
+/// let bytes = *record;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Bytes<'a> {
     start: NonNull<u8>,
-    length: usize,
+    len: usize,
     ring: PhantomData<&'a ()>,
 }
 
@@ -21,59 +43,97 @@ impl<'a> Bytes<'a> {
     /// # Safety
     /// So many bytes are mapped there for as long as 'a. The start is a multiple of eight.
     #[inline]
-    pub(super) unsafe fn new(start: NonNull<u8>, length: u32) -> Self {
+    pub(super) unsafe fn new(start: NonNull<u8>, len: u32) -> Self {
         Self {
             start,
-            length: length as usize,
+            len: len as usize,
             ring: PhantomData,
         }
     }
 
     pub fn len(&self) -> usize {
-        self.length
+        self.len
     }
 
     pub fn is_empty(&self) -> bool {
-        self.length == 0
+        self.len == 0
     }
 
-    /// Copies the bytes from `offset` on, as many as there are and fit, and says how many that were.
+    /// Copies the bytes from `offset` on, as many as there are and fit, and returns how many that were.
     #[inline]
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
-        let length = self.length.saturating_sub(offset).min(into.len());
-        if length > 0 {
-            // SAFETY: from the offset on there are at least so many bytes, and `into` has room for them. Which of two values a
-            // byte has that is being written is as good as chance.
-            unsafe { copy(self.start.as_ptr().add(offset), into.as_mut_ptr(), length) };
-            // From here on the compiler cannot take the bytes from where they came, where they may be others by now.
-            compiler_fence(Ordering::SeqCst);
+        let len = self.len.saturating_sub(offset).min(into.len());
+        if len > 0 {
+            // SAFETY: from the offset on there are at least so many bytes, and `into` has room for them.
+            unsafe { copy_out(self.start.as_ptr().add(offset), into.as_mut_ptr(), len) };
         }
-        length
+        len
     }
 
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.length];
-        self.copy_to(0, &mut bytes);
+        let mut bytes = Vec::with_capacity(self.len);
+        // SAFETY: there is room for all of them, and then they are all there.
+        unsafe {
+            copy_out(self.start.as_ptr(), bytes.as_mut_ptr(), self.len);
+            bytes.set_len(self.len);
+        }
         bytes
+    }
+
+    /// The value whose bytes begin at `offset`, aligned or not; none if they do not end within the record.
+    #[inline]
+    pub fn read_at<T: AnyBitPattern>(&self, offset: usize) -> Option<T> {
+        if self.len.checked_sub(offset)? < size_of::<T>() {
+            return None;
+        }
+        let mut value = MaybeUninit::<T>::uninit();
+        // SAFETY: all of its bytes are within the record, and any bytes are a value of it.
+        unsafe {
+            let from = self.start.as_ptr().add(offset);
+            copy_out(from, value.as_mut_ptr().cast(), size_of::<T>());
+            Some(value.assume_init())
+        }
+    }
+
+    /// Where they begin, at a multiple of eight. They may change at any time.
+    pub fn as_ptr(&self) -> *const u8 {
+        self.start.as_ptr()
+    }
+
+    /// All of them, without a copy.
+    ///
+    /// # Safety
+    /// Nobody writes to them while the slice is there: the producer's process is trusted not to.
+    pub unsafe fn as_slice(&self) -> &[u8] {
+        // SAFETY: they are mapped, and the rest is as the caller says.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl fmt::Debug for Bytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.length)
+        write!(f, "{} bytes", self.len)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
+
+    /// The memory of a record, which is only used as atomics.
+    fn atomics(words: impl Iterator<Item = u64>) -> Vec<AtomicU64> {
+        words.map(AtomicU64::new).collect()
+    }
 
     #[test]
     fn every_piece_of_a_record_is_copied_as_it_is() {
-        let record: Vec<u64> = (0..128_u64)
-            .map(|word| word.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        let record = atomics((0..128_u64).map(|word| word.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let plain: Vec<u8> = record
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
             .collect();
-        let plain: Vec<u8> = record.iter().flat_map(|word| word.to_ne_bytes()).collect();
         // Miri takes a second for each.
         let short = (0..80).step_by(if cfg!(miri) { 13 } else { 1 });
         for length in short.chain([255, 256, 257, 1000, 1024]) {
@@ -90,6 +150,32 @@ mod tests {
                 }
             }
             assert_eq!(bytes.to_vec(), plain[..length]);
+            // SAFETY: nobody writes to them.
+            assert_eq!(unsafe { bytes.as_slice() }, &plain[..length]);
         }
+    }
+
+    #[test]
+    fn values_are_read_wherever_they_lie_and_only_if_whole() {
+        let record =
+            atomics((0..4_u8).map(|word| {
+                u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| word * 8 + byte))
+            }));
+        // SAFETY: it has 32 bytes.
+        let bytes = unsafe { Bytes::new(NonNull::from(&record[..]).cast(), 29) };
+        for offset in 0..=40 {
+            let at = |offset: usize| offset as u8;
+            let whole = |size| offset + size <= 29;
+            assert_eq!(bytes.read_at(offset), whole(1).then(|| at(offset)));
+            let two = u16::from_ne_bytes([at(offset), at(offset + 1)]);
+            assert_eq!(bytes.read_at(offset), whole(2).then_some(two));
+            let eight = [0, 1, 2, 3, 4, 5, 6, 7].map(|more| at(offset + more));
+            assert_eq!(bytes.read_at(offset), whole(8).then_some(eight));
+            let word = u64::from_ne_bytes(eight);
+            assert_eq!(bytes.read_at(offset), whole(8).then_some(word));
+        }
+        assert_eq!(bytes.read_at::<u64>(usize::MAX), None);
+        assert_eq!(bytes.read_at(29), Some(()));
+        assert!(bytes.as_ptr().cast::<u64>().is_aligned());
     }
 }

@@ -11,8 +11,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymo
 /// Who may write to it through this mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    Ours,
-    Theirs,
+    ReadWrite,
+    ReadOnly,
 }
 
 /// Unmapped when dropped.
@@ -29,7 +29,7 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// So many bytes from an offset on, both multiples of the file's page size.
-    pub fn once(file: &OwnedFd, offset: u64, bytes: usize, access: Access) -> Result<Self, Errno> {
+    pub fn map(file: &OwnedFd, offset: u64, bytes: usize, access: Access) -> Result<Self, Errno> {
         // SAFETY: the kernel chooses a place where nothing is.
         let start = unsafe {
             mmap(
@@ -45,7 +45,7 @@ impl Region {
     }
 
     /// The same bytes twice in a row, at an address that is a multiple of `align`.
-    pub fn twice(
+    pub fn map_mirrored(
         file: &OwnedFd,
         offset: u64,
         bytes: usize,
@@ -111,8 +111,8 @@ impl Region {
     /// All of it is there from now on, or an error tells why not: nothing faults later.
     pub fn populate(&self, access: Access) -> Result<(), Errno> {
         let advice = match access {
-            Access::Ours => Advice::LinuxPopulateWrite,
-            Access::Theirs => Advice::LinuxPopulateRead,
+            Access::ReadWrite => Advice::LinuxPopulateWrite,
+            Access::ReadOnly => Advice::LinuxPopulateRead,
         };
         // SAFETY: it changes nothing in the memory.
         unsafe { madvise(self.start.as_ptr(), self.bytes, advice) }
@@ -154,8 +154,8 @@ impl Region {
 impl Access {
     fn protection(self) -> ProtFlags {
         match self {
-            Self::Ours => ProtFlags::READ | ProtFlags::WRITE,
-            Self::Theirs => ProtFlags::READ,
+            Self::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+            Self::ReadOnly => ProtFlags::READ,
         }
     }
 }
@@ -175,7 +175,8 @@ mod tests {
     #[test]
     fn the_same_bytes_are_there_twice() {
         let file = memfd::create(8192, Pages::Normal).expect("no memory");
-        let region = Region::twice(&file, 4096, 4096, 1 << 20, Access::Ours).expect("no mapping");
+        let region = Region::map_mirrored(&file, 4096, 4096, 1 << 20, Access::ReadWrite)
+            .expect("no mapping");
         assert!(region.at(0).as_ptr().cast::<u8>().align_offset(1 << 20) == 0);
         let byte = |at| region.at(at).cast::<u8>();
         // SAFETY: both are within the mapping, and nobody else has it.
@@ -188,13 +189,13 @@ mod tests {
     #[test]
     fn a_sealed_file_cannot_be_mapped_for_writing_any_more() {
         let file = memfd::create(4096, Pages::Normal).expect("no memory");
-        let ours = Region::once(&file, 0, 4096, Access::Ours).expect("no mapping");
-        memfd::seal(&file, memfd::Writers::Nobody).expect("no seals");
+        let ours = Region::map(&file, 0, 4096, Access::ReadWrite).expect("no mapping");
+        memfd::seal(&file, memfd::SealPolicy::Sealed).expect("no seals");
         assert_eq!(
-            Region::once(&file, 0, 4096, Access::Ours).err(),
+            Region::map(&file, 0, 4096, Access::ReadWrite).err(),
             Some(Errno::PERM)
         );
-        let theirs = Region::once(&file, 0, 4096, Access::Theirs).expect("no mapping");
+        let theirs = Region::map(&file, 0, 4096, Access::ReadOnly).expect("no mapping");
         // SAFETY: within the mappings, and nobody else has them.
         unsafe {
             ours.at(0).cast::<u8>().write(9);

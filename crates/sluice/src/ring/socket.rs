@@ -5,17 +5,19 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::process;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, ioctl_fionbio, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
     accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with, socketpair,
 };
 
-use super::error::{Error, Result};
+use super::error::SetupError;
+use super::hang_up::has_hung_up;
 
 /// Connections that wait to be accepted, as the kernel's own default has it.
 const BACKLOG: i32 = 128;
@@ -25,34 +27,44 @@ const BACKLOG: i32 = 128;
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
+    /// The process that listens, and not its children.
+    owner: u32,
 }
 
 impl Listener {
     /// Makes a socket at `path`, where nothing must be. Who may connect is the socket's mode's to say, which the process's umask
     /// decides, and then the side's that accepts.
-    pub fn bind(path: impl AsRef<Path>) -> Result<Self> {
+    pub fn bind(path: impl AsRef<Path>) -> Result<Self, SetupError> {
         let path = path.as_ref();
-        let open = || -> std::result::Result<OwnedFd, Errno> {
+        let open = || -> Result<OwnedFd, Errno> {
             let socket = new_socket()?;
             bind(&socket, &SocketAddrUnix::new(path)?)?;
             listen(&socket, BACKLOG)?;
             Ok(socket)
         };
-        let failed = |errno: Errno| Error::Listen {
+        let failed = |errno: Errno| SetupError::Listen {
             path: path.to_owned(),
             source: errno.into(),
         };
         Ok(Self {
             socket: open().map_err(failed)?,
             path: path.to_owned(),
+            owner: process::id(),
         })
     }
 
     /// Waits for the next one to connect.
-    pub fn accept(&self) -> Result<Socket> {
+    pub fn accept(&self) -> Result<Socket, SetupError> {
         retry_on_intr(|| accept_with(&self.socket, SocketFlags::CLOEXEC))
             .map(Socket)
-            .map_err(Error::system("accepting a connection"))
+            .map_err(SetupError::system("accepting a connection"))
+    }
+
+    /// accept() fails instead of waiting.
+    #[cfg(feature = "tokio")]
+    pub(super) fn set_nonblocking(&self) -> io::Result<()> {
+        ioctl_fionbio(&self.socket, true)?;
+        Ok(())
     }
 }
 
@@ -65,8 +77,10 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // It may have been removed by somebody else.
-        let _ = std::fs::remove_file(&self.path);
+        if process::id() == self.owner {
+            // It may have been removed by somebody else.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -76,14 +90,24 @@ pub struct Socket(pub(super) OwnedFd);
 
 impl Socket {
     /// To where a [`Listener`] is.
-    pub fn connect(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let open = || -> std::result::Result<OwnedFd, Errno> {
+    pub fn connect(path: impl AsRef<Path>) -> Result<Self, SetupError> {
+        Self::connect_with(path.as_ref(), false)
+    }
+
+    /// As [`connect`](Self::connect), but fails with [`io::ErrorKind::WouldBlock`] instead of waiting until the listener accepts others.
+    pub fn try_connect(path: impl AsRef<Path>) -> Result<Self, SetupError> {
+        Self::connect_with(path.as_ref(), true)
+    }
+
+    fn connect_with(path: &Path, nonblocking: bool) -> Result<Self, SetupError> {
+        let open = || -> Result<OwnedFd, Errno> {
             let socket = new_socket()?;
+            ioctl_fionbio(&socket, nonblocking)?;
             connect(&socket, &SocketAddrUnix::new(path)?)?;
+            ioctl_fionbio(&socket, false)?;
             Ok(socket)
         };
-        let failed = |errno: Errno| Error::Connect {
+        let failed = |errno: Errno| SetupError::Connect {
             path: path.to_owned(),
             source: errno.into(),
         };
@@ -91,7 +115,7 @@ impl Socket {
     }
 
     /// Both ends of one, for a process and its child, or for two threads.
-    pub fn pair() -> Result<(Self, Self)> {
+    pub fn pair() -> Result<(Self, Self), SetupError> {
         socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -99,11 +123,11 @@ impl Socket {
             None,
         )
         .map(|(one, other)| (Self(one), Self(other)))
-        .map_err(Error::system("making a pair of sockets"))
+        .map_err(SetupError::system("making a pair of sockets"))
     }
 
-    /// The user that the process at the other end ran as when it connected, or listened.
-    pub fn peer_user(&self) -> Result<u32> {
+    /// The user that the peer ran as when it connected, or listened.
+    pub fn peer_user(&self) -> Result<u32, SetupError> {
         peer_user(&self.0)
     }
 }
@@ -128,7 +152,7 @@ impl AsFd for Socket {
 }
 
 /// Not by way of rustix, which fails where the process has no number here: its PID namespace may be another one.
-pub(super) fn peer_user(socket: &OwnedFd) -> Result<u32> {
+pub(super) fn peer_user(socket: &OwnedFd) -> Result<u32, SetupError> {
     let mut credentials = libc::ucred {
         pid: 0,
         uid: u32::MAX,
@@ -147,14 +171,14 @@ pub(super) fn peer_user(socket: &OwnedFd) -> Result<u32> {
     };
     match asked {
         0 => Ok(credentials.uid),
-        _ => Err(Error::System {
-            what: "asking who is at the other end",
+        _ => Err(SetupError::System {
+            what: "asking who the peer is",
             source: io::Error::last_os_error(),
         }),
     }
 }
 
-fn new_socket() -> std::result::Result<OwnedFd, Errno> {
+fn new_socket() -> Result<OwnedFd, Errno> {
     socket_with(
         AddressFamily::UNIX,
         SocketType::SEQPACKET,
@@ -182,7 +206,7 @@ pub(super) struct Received {
     pub file: Option<OwnedFd>,
     /// It was longer than there was room for, or had more files than one.
     pub too_much: bool,
-    /// There was none, nor will there be any: the other end has hung up.
+    /// There was none, nor will there be any: the peer has hung up.
     pub ended: bool,
 }
 
@@ -223,26 +247,23 @@ pub(super) fn receive(
 fn readable(socket: &OwnedFd, until: Instant) -> io::Result<bool> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
-        let mut asked = [PollFd::new(socket, PollFlags::IN)];
-        match poll(&mut asked, Some(&timeout)) {
-            Ok(0) => return Ok(false),
-            Ok(_) => return Ok(true),
+        match poll_readable(socket, Some(left)) {
+            Ok(readable) => return Ok(readable),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
 }
 
-/// A message may have no bytes, just as the end has none.
-fn has_hung_up(socket: &OwnedFd) -> std::result::Result<bool, Errno> {
-    let mut asked = [PollFd::new(socket, PollFlags::RDHUP)];
-    retry_on_intr(|| poll(&mut asked, Some(&Timespec::default())))?;
-    Ok(!asked[0].revents().is_empty())
+/// Waits until there is a message or a hang-up, and returns false if the time is over.
+pub(super) fn poll_readable(socket: &OwnedFd, limit: Option<Duration>) -> Result<bool, Errno> {
+    // A time that no clock reaches is none.
+    let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    let mut asked = [PollFd::new(socket, PollFlags::IN)];
+    Ok(poll(&mut asked, limit.as_ref())? > 0)
 }
 
 /// What was found in the socket when what woke this side was taken from it.
-#[cfg(feature = "tokio")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drained {
     Empty,
@@ -252,7 +273,6 @@ pub(super) enum Drained {
 }
 
 /// Takes what the other side sent to wake this one. Not more than so much at once: it may send without end.
-#[cfg(feature = "tokio")]
 pub(super) fn drain(socket: &OwnedFd) -> Drained {
     const MESSAGES: u32 = 16;
     let mut bytes = [0; 64];

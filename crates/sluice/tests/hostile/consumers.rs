@@ -3,8 +3,8 @@
 
 use std::sync::atomic::Ordering;
 
-use sluice::ring::{Error, Lie};
-use sluice_hostile::{LyingConsumer, POSITION, WAITING};
+use sluice::ring::{ProtocolViolation, SendError};
+use sluice_hostile::{CLOSED, LyingConsumer, POSITION, WAITING};
 
 use crate::support::{CAPACITY, SHORT, assert_error, lied_back};
 
@@ -31,7 +31,7 @@ fn a_position_that_cannot_be_is_named() {
     for said in absurd {
         let (liar, mut producer) = filled();
         liar.memory.long(POSITION).store(said, Ordering::Release);
-        let is = |error: &Error| matches!(error, Error::Broken(Lie::Released { said: named, .. }) if *named == said);
+        let is = |error: &SendError| matches!(error, SendError::ProtocolViolation(ProtocolViolation::Released { pos, .. }) if *pos == said);
         assert_error(producer.try_send(&[0; 500]), is);
         assert_error(producer.send(&[0; 500]), is);
         assert_error(producer.send_timeout(&[0; 500], SHORT), is);
@@ -51,15 +51,26 @@ fn one_byte_more_than_was_sent_is_too_much() {
     assert_error(producer.pending(), |error| {
         matches!(
             error,
-            Error::Broken(Lie::Released {
-                said: 24,
-                least: 0,
-                most: 16
+            SendError::ProtocolViolation(ProtocolViolation::Released {
+                pos: 24,
+                min: 0,
+                max: 16
             })
         )
     });
+    // Everything after that is refused, whatever the consumer says, and whatever there is room for.
     position.store(16, Ordering::Release);
-    assert_eq!(producer.pending().expect("broken"), 0);
+    let is = |error: &SendError| {
+        matches!(
+            error,
+            SendError::ProtocolViolation(ProtocolViolation::Released { pos: 24, .. })
+        )
+    };
+    assert_error(producer.pending(), is);
+    assert_error(producer.try_send(&[0; 8]), is);
+    assert_error(producer.batch().reserve(8).map(drop), is);
+    liar.memory.word(CLOSED).store(1, Ordering::Release);
+    assert_error(producer.send(&[0; 8]), is);
 }
 
 #[test]
@@ -73,7 +84,10 @@ fn what_was_released_cannot_be_taken_back() {
     for back in [0, 8] {
         position.store(back, Ordering::Release);
         assert_error(producer.pending(), |error| {
-            matches!(error, Error::Broken(Lie::Released { least: 16, .. }))
+            matches!(
+                error,
+                SendError::ProtocolViolation(ProtocolViolation::Released { min: 16, .. })
+            )
         });
     }
 }
@@ -89,7 +103,7 @@ fn a_record_that_was_never_released_is_never_overwritten() {
     for said in [4, 512 * u64::from(sent) + 8, u64::MAX] {
         liar.memory.long(POSITION).store(said, Ordering::Release);
         assert_error(producer.try_send(&[0xff; 504]), |error| {
-            matches!(error, Error::Broken(_))
+            matches!(error, SendError::ProtocolViolation(_))
         });
         for number in 0..usize::from(sent) {
             let at = sluice_hostile::DATA + 512 * number;
@@ -105,10 +119,10 @@ fn a_record_that_was_never_released_is_never_overwritten() {
 fn one_that_takes_nothing_is_waited_for_as_long_as_was_asked() {
     let (_liar, mut producer) = filled();
     assert_error(producer.try_send(&[0; 500]), |error| {
-        matches!(error, Error::Full)
+        matches!(error, SendError::Full)
     });
     assert_error(producer.send_timeout(&[0; 500], SHORT), |error| {
-        matches!(error, Error::TimedOut(_))
+        matches!(error, SendError::TimedOut(_))
     });
 }
 

@@ -6,19 +6,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
-use sluice::ring::Error;
-use sluice_hostile::{DATA, Hello, Peer, SEALS, SIDE, memfd, seal, verdict};
+use sluice::ring::{Options, SetupError, Socket};
+use sluice_hostile::{DATA, Hello, Peer, SEALS, SIDE, UNSEALED, memfd, seal, verdict};
 
-use crate::support::{CAPACITY, assert_error, consumer, producer};
+use crate::support::{CAPACITY, assert_error, consumer, producer, small};
 
-fn consumer_gets(hello: Hello, files: &[BorrowedFd]) -> (Result<(), Error>, Option<u32>) {
+fn consumer_gets(hello: Hello, files: &[BorrowedFd]) -> (Result<(), SetupError>, Option<u32>) {
     let (peer, socket) = Peer::pair();
     peer.say(&hello.bytes(), files).expect("not said");
     peer.say(&verdict(0), &[]).expect("not said");
     (consumer(socket), peer.last_verdict())
 }
 
-fn producer_gets(files: &[BorrowedFd]) -> (Result<(), Error>, Option<u32>) {
+fn producer_gets(files: &[BorrowedFd]) -> (Result<(), SetupError>, Option<u32>) {
     let (peer, socket) = Peer::pair();
     peer.say(&Hello::consumer().bytes(), files)
         .expect("not said");
@@ -27,14 +27,16 @@ fn producer_gets(files: &[BorrowedFd]) -> (Result<(), Error>, Option<u32>) {
 }
 
 #[track_caller]
-fn assert_unsafe((result, told): (Result<(), Error>, Option<u32>)) {
-    assert_error(result, |error| matches!(error, Error::Unsafe(_)));
+fn assert_unsafe((result, told): (Result<(), SetupError>, Option<u32>)) {
+    assert_error(result, |error| matches!(error, SetupError::InvalidMemfd(_)));
     assert_eq!(told, Some(Errno::ACCESS.raw_os_error() as u32));
 }
 
 #[track_caller]
-fn assert_no_ring((result, told): (Result<(), Error>, Option<u32>)) {
-    assert_error(result, |error| matches!(error, Error::NoRing(_)));
+fn assert_no_ring((result, told): (Result<(), SetupError>, Option<u32>)) {
+    assert_error(result, |error| {
+        matches!(error, SetupError::ProtocolMismatch(_))
+    });
     assert_eq!(told, Some(Errno::PROTO.raw_os_error() as u32));
 }
 
@@ -67,7 +69,9 @@ fn a_verdict_comes_without_a_file() {
     let hello = Hello::producer(CAPACITY).bytes();
     peer.say(&hello, &[file.as_fd()]).expect("not said");
     peer.say(&verdict(0), &[file.as_fd()]).expect("not said");
-    assert_error(consumer(socket), |error| matches!(error, Error::NoRing(_)));
+    assert_error(consumer(socket), |error| {
+        matches!(error, SetupError::ProtocolMismatch(_))
+    });
 }
 
 #[test]
@@ -152,9 +156,26 @@ fn a_file_that_cannot_be_read_is_refused() {
         rustix::fs::Mode::empty(),
     )
     .expect("not opened");
-    let (result, told) = consumer_gets(Hello::producer(CAPACITY), &[write_only.as_fd()]);
-    assert_error(result, |error| matches!(error, Error::System { .. }));
-    assert_eq!(told, Some(Errno::CANCELED.raw_os_error() as u32));
+    assert_unsafe(consumer_gets(
+        Hello::producer(CAPACITY),
+        &[write_only.as_fd()],
+    ));
+}
+
+/// Not a failure of this side, which allows it.
+#[test]
+fn a_sealed_file_that_is_said_to_be_unsealed_is_refused() {
+    let file = sealed(WHOLE);
+    let hello = Hello {
+        flags: UNSEALED,
+        ..Hello::producer(CAPACITY)
+    };
+    let (peer, socket) = Peer::pair();
+    peer.say(&hello.bytes(), &[file.as_fd()]).expect("not said");
+    peer.say(&verdict(0), &[]).expect("not said");
+    let options = small().allow_unsealed(true);
+    let result = options.consumer(Socket::from(socket)).map(drop);
+    assert_unsafe((result, peer.last_verdict()));
 }
 
 /// Files are as long as they are said to be, and nothing is in them: whoever touched all of such a one would need the memory.
@@ -168,11 +189,59 @@ fn data_far_behind_its_beginning_is_not_touched() {
         };
         let (result, told) = consumer_gets(hello, &[file.as_fd()]);
         assert_error(result, |error| {
-            matches!(error, Error::NoRing(_) | Error::Unsafe(_))
+            matches!(
+                error,
+                SetupError::PeerCapacity(_) | SetupError::InvalidMemfd(_)
+            )
         });
         assert!(matches!(told, Some(error) if error != 0), "{told:?}");
         let taken = rustix::fs::fstat(&file).expect("no file").st_blocks;
         assert_eq!(taken, 0, "blocks of a file of {data} bytes and more");
+    }
+}
+
+/// What a producer that leaves its file open to writing says of a file of so large pages, and what a consumer that allows that finds.
+fn unsealed(
+    page: u32,
+    flags: MemfdFlags,
+    options: &Options,
+) -> Option<(Result<(), SetupError>, Option<u32>)> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags;
+    let file = memfd_create("sluice-liar", flags).ok()?;
+    let capacity = page.max(CAPACITY as u32);
+    ftruncate(&file, u64::from(page + capacity)).expect("no such size");
+    seal(&file, SEALS.difference(SealFlags::FUTURE_WRITE));
+    let hello = Hello {
+        data: page,
+        flags: UNSEALED,
+        ..Hello::producer(capacity as usize)
+    };
+    let (peer, socket) = Peer::pair();
+    peer.say(&hello.bytes(), &[file.as_fd()]).expect("not said");
+    peer.say(&verdict(0), &[]).expect("not said");
+    let result = options.consumer(Socket::from(socket)).map(drop);
+    Some((result, peer.last_verdict()))
+}
+
+#[test]
+fn an_unsealed_file_needs_the_consumers_consent() {
+    let heard = unsealed(DATA as u32, MemfdFlags::empty(), &small());
+    assert_unsafe(heard.expect("no memfd"));
+    let consents = small().allow_unsealed(true);
+    let (result, told) = unsealed(DATA as u32, MemfdFlags::empty(), &consents).expect("no memfd");
+    result.expect("no ring");
+    assert_eq!(told, Some(0));
+}
+
+/// Its owner could punch a hole into it while it is read, and if no huge page is free then, the reader gets a SIGBUS.
+#[test]
+fn huge_pages_without_a_seal_against_writing_are_refused_in_any_case() {
+    let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    for options in [small(), small().allow_unsealed(true)] {
+        match unsealed(2 << 20, flags, &options) {
+            Some(heard) => assert_unsafe(heard),
+            None => eprintln!("skipped: this kernel makes no files of huge pages"),
+        }
     }
 }
 
@@ -200,12 +269,12 @@ fn huge_pages_that_are_not_there_are_an_error() {
     match result {
         // Where there are free ones, the consumer has got them now.
         Ok(()) => assert_eq!(told, Some(0)),
-        Err(Error::Unsafe(_)) => assert_eq!(told, Some(Errno::ACCESS.raw_os_error() as u32)),
-        // The kernel promises pages to who maps them first, and says so if it cannot.
-        Err(Error::System { .. }) => assert_ne!(told, Some(0)),
+        Err(SetupError::InvalidMemfd(_)) => {
+            assert_eq!(told, Some(Errno::ACCESS.raw_os_error() as u32))
+        }
         other => panic!("{other:?}"),
     }
     // As if its pages were normal: no such length can be had of huge ones.
     let (result, _) = consumer_gets(Hello::producer(HUGE as usize), &[file.as_fd()]);
-    assert_error(result, |error| matches!(error, Error::Unsafe(_)));
+    assert_error(result, |error| matches!(error, SetupError::InvalidMemfd(_)));
 }

@@ -4,26 +4,26 @@
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
-use sluice::ring::Error;
+use sluice::ring::SetupError;
 use sluice_hostile::{DATA, Hello, Peer, SEALS, SIDE, memfd, seal, verdict};
 
 use crate::support::{CAPACITY, assert_error, consumer, producer};
 
 /// What an honest consumer says of this greeting, with a file that nothing is wrong with, and which verdict it gives.
-fn consumer_hears(greeting: &[u8]) -> (Result<(), Error>, Option<u32>) {
+fn consumer_hears(greeting: &[u8]) -> (Result<(), SetupError>, Option<u32>) {
     hears(greeting, DATA + CAPACITY, consumer)
 }
 
 /// As consumer_hears, of an honest producer.
-fn producer_hears(greeting: &[u8]) -> (Result<(), Error>, Option<u32>) {
+fn producer_hears(greeting: &[u8]) -> (Result<(), SetupError>, Option<u32>) {
     hears(greeting, SIDE, producer)
 }
 
 fn hears(
     greeting: &[u8],
     bytes: usize,
-    honest: fn(std::os::fd::OwnedFd) -> Result<(), Error>,
-) -> (Result<(), Error>, Option<u32>) {
+    honest: fn(std::os::fd::OwnedFd) -> Result<(), SetupError>,
+) -> (Result<(), SetupError>, Option<u32>) {
     let (peer, socket) = Peer::pair();
     let file = memfd(bytes as u64);
     seal(&file, SEALS);
@@ -34,9 +34,9 @@ fn hears(
 
 #[track_caller]
 fn assert_refused(
-    (result, told): (Result<(), Error>, Option<u32>),
+    (result, told): (Result<(), SetupError>, Option<u32>),
     errno: Errno,
-    is: impl FnOnce(&Error) -> bool,
+    is: impl FnOnce(&SetupError) -> bool,
 ) {
     assert_error(result, is);
     assert_eq!(
@@ -77,7 +77,7 @@ fn another_magic_size_or_flag_is_no_greeting() {
             producer_hears(&receiving.bytes()),
         ] {
             assert_refused(heard, Errno::PROTO, |error| {
-                matches!(error, Error::NoRing(_))
+                matches!(error, SetupError::ProtocolMismatch(_))
             });
         }
     }
@@ -93,9 +93,31 @@ fn another_version_is_named() {
         assert_refused(
             consumer_hears(&hello.bytes()),
             Errno::PROTONOSUPPORT,
-            |error| matches!(error, Error::Version { theirs } if *theirs == version),
+            |error| matches!(error, SetupError::Version { theirs } if *theirs == version),
         );
     }
+}
+
+/// As long as it likes, with as many files, and with fields that mean something else.
+#[test]
+fn a_later_version_is_named_whatever_its_hello_is_like() {
+    let mut hello = Hello::producer(CAPACITY);
+    hello.version = 2;
+    hello.size = 96;
+    hello.role = 77;
+    hello.flags = u32::MAX;
+    let mut bytes = hello.bytes();
+    for length in [12, 13, 31, 32, 33, 96, 4096] {
+        bytes.resize(length, 0xff);
+        let is = |error: &SetupError| matches!(error, SetupError::Version { theirs: 2 });
+        assert_refused(consumer_hears(&bytes), Errno::PROTONOSUPPORT, is);
+        assert_refused(producer_hears(&bytes), Errno::PROTONOSUPPORT, is);
+    }
+    let (peer, socket) = Peer::pair();
+    peer.say(&hello.bytes(), &[]).expect("not said");
+    assert_error(consumer(socket), |error| {
+        matches!(error, SetupError::Version { theirs: 2 })
+    });
 }
 
 #[test]
@@ -106,16 +128,16 @@ fn a_role_that_is_none_or_the_same_is_named() {
             ..Hello::producer(CAPACITY)
         };
         assert_refused(consumer_hears(&hello.bytes()), Errno::PROTO, |error| {
-            matches!(error, Error::NoRing(_))
+            matches!(error, SetupError::ProtocolMismatch(_))
         });
     }
     let same = consumer_hears(&Hello::consumer().bytes());
     assert_refused(same, Errno::ALREADY, |error| {
-        matches!(error, Error::SameRole { role: "consumer" })
+        matches!(error, SetupError::RoleConflict { role: "consumer" })
     });
     let same = producer_hears(&Hello::producer(CAPACITY).bytes());
     assert_refused(same, Errno::ALREADY, |error| {
-        matches!(error, Error::SameRole { role: "producer" })
+        matches!(error, SetupError::RoleConflict { role: "producer" })
     });
 }
 
@@ -127,7 +149,7 @@ fn a_greeting_of_another_length_is_none() {
         let mut greeting = whole.clone();
         greeting.resize(length, 0);
         assert_refused(consumer_hears(&greeting), Errno::PROTO, |error| {
-            matches!(error, Error::NoRing(_))
+            matches!(error, SetupError::ProtocolMismatch(_))
         });
     }
 }
@@ -135,7 +157,7 @@ fn a_greeting_of_another_length_is_none() {
 #[test]
 fn a_message_without_bytes_is_no_greeting_and_no_end_either() {
     assert_refused(consumer_hears(&[]), Errno::PROTO, |error| {
-        matches!(error, Error::NoRing(_))
+        matches!(error, SetupError::ProtocolMismatch(_))
     });
 }
 
@@ -151,8 +173,29 @@ fn capacities_that_cannot_be_are_named() {
             ..Hello::producer(CAPACITY)
         };
         assert_refused(consumer_hears(&hello.bytes()), Errno::RANGE, |error| {
-            matches!(error, Error::Capacity(_))
+            matches!(error, SetupError::PeerCapacity(_))
         });
+    }
+}
+
+/// The data is mapped twice in a row, by whole pages.
+#[test]
+fn a_capacity_of_less_than_a_page_is_named() {
+    for (data, capacity) in [
+        (8192, 4096),
+        (65_536, 4096),
+        (65_536, 32_768),
+        (2 << 20, 1 << 20),
+    ] {
+        let hello = Hello {
+            data,
+            ..Hello::producer(capacity)
+        };
+        assert_refused(
+            consumer_hears(&hello.bytes()),
+            Errno::RANGE,
+            |error| matches!(error, SetupError::PeerCapacity(invalid) if invalid.min == u64::from(data)),
+        );
     }
 }
 
@@ -165,7 +208,7 @@ fn a_consumer_that_claims_data_is_refused() {
             ..Hello::consumer()
         };
         assert_refused(producer_hears(&hello.bytes()), Errno::PROTO, |error| {
-            matches!(error, Error::NoRing(_))
+            matches!(error, SetupError::ProtocolMismatch(_))
         });
     }
 }
@@ -178,13 +221,13 @@ fn data_that_begins_nowhere_is_refused() {
             ..Hello::producer(CAPACITY)
         };
         assert_refused(consumer_hears(&hello.bytes()), Errno::PROTO, |error| {
-            matches!(error, Error::NoRing(_))
+            matches!(error, SetupError::ProtocolMismatch(_))
         });
     }
 }
 
 /// What an honest consumer makes of what comes after a good greeting.
-fn consumer_is_told(verdict: &[u8]) -> Result<(), Error> {
+fn consumer_is_told(verdict: &[u8]) -> Result<(), SetupError> {
     let (peer, socket) = Peer::pair();
     let file = memfd((DATA + CAPACITY) as u64);
     seal(&file, SEALS);
@@ -200,7 +243,7 @@ fn any_number_in_a_verdict_is_a_refusal() {
     let absurd = [4095, 4096, 5000, 0xf000, 0xffff, 0x10000, 1 << 31, u32::MAX];
     for error in known.into_iter().chain(absurd) {
         assert_error(consumer_is_told(&verdict(error)), |error| {
-            matches!(error, Error::Refused(_))
+            matches!(error, SetupError::Refused(_))
         });
     }
 }
@@ -219,7 +262,7 @@ fn garbage_in_place_of_a_verdict_is_named() {
         &Vec::new(),
     ] {
         assert_error(consumer_is_told(garbage), |error| {
-            matches!(error, Error::NoRing(_))
+            matches!(error, SetupError::ProtocolMismatch(_))
         });
     }
 }
@@ -231,10 +274,12 @@ fn a_verdict_in_place_of_the_greeting_is_heard() {
     peer.say(&verdict(stranger), &[]).expect("not said");
     assert_error(
         consumer(socket),
-        |error| matches!(error, Error::Refused(why) if why.contains("user")),
+        |error| matches!(error, SetupError::Refused(why) if why.contains("user")),
     );
     // One that agrees to nothing is nothing.
     let (peer, socket) = Peer::pair();
     peer.say(&verdict(0), &[]).expect("not said");
-    assert_error(consumer(socket), |error| matches!(error, Error::NoRing(_)));
+    assert_error(consumer(socket), |error| {
+        matches!(error, SetupError::ProtocolMismatch(_))
+    });
 }

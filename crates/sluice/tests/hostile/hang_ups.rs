@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use sluice::ring::{Error, Listener, Socket};
+use sluice::ring::{Listener, RecvError, SendError, SetupError, Socket};
 use sluice_hostile::{
     BELL, CLOSED, DATA, Hello, LyingConsumer, LyingProducer, POSITION, Peer, SEALS, SIDE, memfd,
     seal, verdict,
@@ -37,7 +37,7 @@ fn silence_at_any_point_of_the_greeting_is_given_up() {
         let began = Instant::now();
         assert_error(
             consumer(socket),
-            |error| matches!(error, Error::Silent(patience) if *patience == SHORT),
+            |error| matches!(error, SetupError::HandshakeTimeout(patience) if *patience == SHORT),
         );
         assert!(began.elapsed() >= SHORT && began.elapsed() < LONG);
     }
@@ -48,11 +48,15 @@ fn hanging_up_at_any_point_of_the_greeting_is_told() {
     for messages in 0..2 {
         let (peer, socket) = say_some(messages);
         drop(peer);
-        assert_error(consumer(socket), |error| matches!(error, Error::HungUp));
+        assert_error(consumer(socket), |error| {
+            matches!(error, SetupError::HandshakeAborted)
+        });
 
         let (peer, socket) = say_some(messages);
         peer.says_no_more();
-        assert_error(consumer(socket), |error| matches!(error, Error::HungUp));
+        assert_error(consumer(socket), |error| {
+            matches!(error, SetupError::HandshakeAborted)
+        });
     }
     let (peer, socket) = Peer::pair();
     let file = memfd(SIDE as u64);
@@ -60,7 +64,9 @@ fn hanging_up_at_any_point_of_the_greeting_is_told() {
     peer.say(&Hello::consumer().bytes(), &[file.as_fd()])
         .expect("not said");
     drop(peer);
-    assert_error(producer(socket), |error| matches!(error, Error::HungUp));
+    assert_error(producer(socket), |error| {
+        matches!(error, SetupError::HandshakeAborted)
+    });
 }
 
 #[test]
@@ -68,7 +74,7 @@ fn one_that_dies_right_after_the_greeting_has_died() {
     let (liar, mut consumer) = lied_to();
     drop(liar);
     assert_error(consumer.recv_timeout(&mut [0; 8], LONG), |error| {
-        matches!(error, Error::Died)
+        matches!(error, RecvError::PeerDied)
     });
     let (liar, mut producer) = lied_back();
     drop(liar);
@@ -79,7 +85,7 @@ fn one_that_dies_right_after_the_greeting_has_died() {
             }
         }
     });
-    assert!(matches!(died, Error::Died), "{died:?}");
+    assert!(matches!(died, SendError::PeerDied), "{died:?}");
 }
 
 #[test]
@@ -96,7 +102,7 @@ fn one_that_dies_between_two_records_leaves_the_first() {
     );
     for _ in 0..2 {
         assert_error(consumer.recv_timeout(&mut room, LONG), |error| {
-            matches!(error, Error::Died)
+            matches!(error, RecvError::PeerDied)
         });
     }
 }
@@ -106,7 +112,7 @@ fn one_that_says_no_more_has_died_though_it_lives() {
     let (liar, mut consumer) = lied_to();
     liar.peer.says_no_more();
     assert_error(consumer.recv_timeout(&mut [0; 8], LONG), |error| {
-        matches!(error, Error::Died)
+        matches!(error, RecvError::PeerDied)
     });
 }
 
@@ -124,16 +130,16 @@ fn one_that_closes_and_goes_on_ends_nothing_but_its_own_ring() {
     assert_eq!(consumer.recv(&mut room).expect("no end"), None);
     closed.store(0, Ordering::Release);
     assert_error(consumer.try_recv(&mut room), |error| {
-        matches!(error, Error::Empty)
+        matches!(error, RecvError::Empty)
     });
     assert_error(consumer.recv_timeout(&mut room, SHORT), |error| {
-        matches!(error, Error::TimedOut(_))
+        matches!(error, RecvError::TimedOut(_))
     });
 
     let (liar, mut producer) = lied_back();
     liar.memory.word(CLOSED).store(1, Ordering::Release);
     assert_error(producer.send(b"to whom"), |error| {
-        matches!(error, Error::Closed)
+        matches!(error, SendError::Closed)
     });
     liar.memory.word(CLOSED).store(0, Ordering::Release);
     producer.send(b"to you").expect("not sent");
@@ -156,7 +162,7 @@ fn a_sleeper_hears_the_end_from_one_that_never_rings() {
     let began = Instant::now();
     drop(liar);
     let died = sleeper.join().expect("panicked");
-    assert!(matches!(died, Err(Error::Died)), "{died:?}");
+    assert!(matches!(died, Err(RecvError::PeerDied)), "{died:?}");
     assert!(began.elapsed() < LONG / 2);
 }
 
@@ -164,12 +170,12 @@ fn a_sleeper_hears_the_end_from_one_that_never_rings() {
 fn a_thousand_that_connect_and_say_nothing_leave_nothing() {
     let path = std::env::temp_dir().join(format!("sluice-thousand-{}", std::process::id()));
     let listener = Listener::bind(&path).expect("cannot listen");
-    let hasty = small().patience(std::time::Duration::from_millis(1));
+    let hasty = small().handshake_timeout(std::time::Duration::from_millis(1));
     for _ in 0..1000 {
         let _silent = Socket::connect(&path).expect("cannot connect");
         let socket = listener.accept().expect("nobody came");
         assert_error(hasty.consumer(socket).map(drop), |error| {
-            matches!(error, Error::Silent(_))
+            matches!(error, SetupError::HandshakeTimeout(_))
         });
     }
     // And an honest one is served as if they had never been.

@@ -4,8 +4,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use sluice::ring::{AsyncConsumer, Error, Lie};
-use sluice_hostile::{LyingProducer, POSITION, longest};
+use sluice::ring::{AsyncConsumer, ProtocolViolation, RecvError};
+use sluice_hostile::{CLOSED, LyingProducer, POSITION, longest};
 
 use crate::support::{CAPACITY, LONG, SHORT, assert_error, lied_to};
 
@@ -15,13 +15,21 @@ fn a_length_that_does_not_fit_is_named() {
     for length in [most + 1, CAPACITY as u32, 1 << 31, u32::MAX - 7, u32::MAX] {
         let (liar, mut consumer) = lied_to();
         liar.header(0, length, 1);
-        let is = |error: &Error| matches!(error, Error::Broken(Lie::Length { at: 0, length: named, most: limit }) if (*named, *limit) == (length, most));
+        let is = |error: &RecvError| matches!(error, RecvError::ProtocolViolation(ProtocolViolation::Length { at: 0, len, max }) if (*len, *max) == (length, most));
         let mut room = vec![0; 2 * CAPACITY];
         assert_error(consumer.try_recv(&mut room), is);
         assert_error(consumer.recv(&mut room), is);
         assert_error(consumer.recv_timeout(&mut room, SHORT), is);
         assert_error(consumer.peek().map(drop), is);
         assert_error(consumer.batch().map(drop), is);
+        // Whatever the producer says afterwards.
+        for (length, state) in [(8, 1), (0, 0)] {
+            liar.header(0, length, state);
+            assert_error(consumer.try_recv(&mut room), is);
+            assert_error(consumer.peek().map(drop), is);
+        }
+        liar.memory.word(CLOSED).store(1, Ordering::Release);
+        assert_error(consumer.recv(&mut room), is);
     }
 }
 
@@ -44,7 +52,7 @@ fn a_state_that_means_nothing_is_named() {
     for state in [2, 3, 0x8000_0001, 1 << 31, 0x100, u32::MAX] {
         let (liar, mut consumer) = lied_to();
         liar.header(0, 8, state);
-        let is = |error: &Error| matches!(error, Error::Broken(Lie::State { at: 0, state: named }) if *named == state);
+        let is = |error: &RecvError| matches!(error, RecvError::ProtocolViolation(ProtocolViolation::State { at: 0, state: named }) if *named == state);
         assert_error(consumer.try_recv(&mut [0; 8]), is);
         assert_error(consumer.recv(&mut [0; 8]), is);
         assert_error(consumer.peek_timeout(SHORT).map(drop), is);
@@ -60,10 +68,13 @@ fn a_lie_behind_good_records_comes_after_them() {
     let mut batch = consumer.batch().expect("broken").expect("no end");
     assert_eq!(batch.recv(&mut room).expect("broken"), Some(4));
     assert_error(batch.recv(&mut room), |error| {
-        matches!(error, Error::Broken(Lie::Length { at: 16, .. }))
+        matches!(
+            error,
+            RecvError::ProtocolViolation(ProtocolViolation::Length { at: 16, .. })
+        )
     });
     assert_error(batch.take().map(drop), |error| {
-        matches!(error, Error::Broken(_))
+        matches!(error, RecvError::ProtocolViolation(_))
     });
 }
 
@@ -74,7 +85,7 @@ fn a_record_that_is_withdrawn_was_never_there() {
     assert_eq!(consumer.peek().expect("broken").expect("no end").len(), 5);
     liar.header(0, 5, 0);
     assert_error(consumer.try_recv(&mut [0; 8]), |error| {
-        matches!(error, Error::Empty)
+        matches!(error, RecvError::Empty)
     });
 }
 
@@ -138,11 +149,20 @@ fn a_batch_has_no_more_than_the_ring_holds() {
         }
         assert!(taken < CAPACITY, "it never ends");
     };
-    assert!(matches!(end, Error::Broken(Lie::TooMany { .. })), "{end:?}");
+    assert!(
+        matches!(
+            end,
+            RecvError::ProtocolViolation(ProtocolViolation::TooMany { .. })
+        ),
+        "{end:?}"
+    );
     // The state behind the last record has to fit too.
     assert_eq!(taken, CAPACITY / 8 - 1);
     assert_error(batch.recv(&mut []), |error| {
-        matches!(error, Error::Broken(Lie::TooMany { .. }))
+        matches!(
+            error,
+            RecvError::ProtocolViolation(ProtocolViolation::TooMany { .. })
+        )
     });
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use sluice::ring::{Error, Lie};
+use sluice::ring::{ProtocolViolation, RecvError, SendError};
 use sluice_hostile::{BELL, CLOSED, POSITION, WAITING, longest};
 
 use crate::support::{CAPACITY, LONG, RACE, SHORT, against, lied_back, lied_to};
@@ -25,69 +25,77 @@ fn goes_on(began: Instant, seen_all: bool) -> bool {
 
 #[test]
 fn a_length_that_changes_is_either_good_or_refused() {
-    let (liar, mut consumer) = lied_to();
     let most = longest(CAPACITY);
     let lengths = [0, 8, 100, most, most + 1, 1 << 31, u32::MAX];
     let (mut good, mut refused) = (HashSet::new(), 0);
-    liar.header(0, 0, 1);
-    let harm = |round: u32| {
-        let length = lengths[round as usize % lengths.len()];
-        liar.memory
-            .word(liar.at(0))
-            .store(length, Ordering::Relaxed);
-    };
-    against(harm, || {
-        let began = Instant::now();
-        let mut room = vec![0; CAPACITY];
-        while goes_on(began, good.len() > 1 && refused > 0) {
-            match consumer.try_peek() {
-                // It is not released, so that the next look is at the same place.
-                Ok(Some(record)) => {
-                    let length = record.len();
-                    assert!(lengths[..4].contains(&(length as u32)), "{length}");
-                    assert_eq!(record.copy_to(0, &mut room), length);
-                    assert_eq!(record.to_vec().len(), length);
-                    good.insert(length);
+    let mut room = vec![0; CAPACITY];
+    let began = Instant::now();
+    while goes_on(began, good.len() > 1 && refused > 0) {
+        // A violation is the end of a ring.
+        let (liar, mut consumer) = lied_to();
+        liar.header(0, 0, 1);
+        let place = liar.memory.word(liar.at(0));
+        let harm = |round: u32| {
+            place.store(lengths[round as usize % lengths.len()], Ordering::Relaxed);
+        };
+        against(harm, || {
+            loop {
+                match consumer.try_peek() {
+                    // It is not released, so that the next look is at the same place.
+                    Ok(Some(record)) => {
+                        let length = record.len();
+                        assert!(lengths[..4].contains(&(length as u32)), "{length}");
+                        assert_eq!(record.copy_to(0, &mut room), length);
+                        assert_eq!(record.to_vec().len(), length);
+                        good.insert(length);
+                    }
+                    Err(RecvError::ProtocolViolation(ProtocolViolation::Length {
+                        len, ..
+                    })) => {
+                        assert!(lengths[4..].contains(&len), "{len}");
+                        refused += 1;
+                        break;
+                    }
+                    other => panic!("{other:?}"),
                 }
-                Err(Error::Broken(Lie::Length { length, .. })) => {
-                    assert!(lengths[4..].contains(&length), "{length}");
-                    refused += 1;
-                }
-                other => panic!("{other:?}"),
             }
-        }
-    });
+        });
+    }
     assert!(good.len() > 1 && refused > 0, "{good:?}, {refused} refused");
 }
 
 #[test]
 fn a_state_that_changes_is_a_record_or_none_or_refused() {
-    let (liar, mut consumer) = lied_to();
     let states = [0, 1, 2, 0x8000_0001];
     let mut seen = [0_u64; 3];
-    liar.header(0, 8, 0);
-    let harm = |round: u32| {
-        let state = states[round as usize % states.len()];
+    let began = Instant::now();
+    while goes_on(began, seen.iter().all(|&times| times > 0)) {
+        let (liar, mut consumer) = lied_to();
+        liar.header(0, 8, 0);
         let place = liar.memory.word(liar.at(0) + 4);
-        place.store(state, Ordering::Release);
-    };
-    against(harm, || {
-        let began = Instant::now();
-        while goes_on(began, seen.iter().all(|&times| times > 0)) {
-            match consumer.try_peek() {
-                Ok(Some(record)) => {
-                    assert_eq!(record.len(), 8);
-                    seen[0] += 1;
+        let harm = |round: u32| {
+            place.store(states[round as usize % states.len()], Ordering::Release);
+        };
+        against(harm, || {
+            loop {
+                match consumer.try_peek() {
+                    Ok(Some(record)) => {
+                        assert_eq!(record.len(), 8);
+                        seen[0] += 1;
+                    }
+                    Err(RecvError::Empty) => seen[1] += 1,
+                    Err(RecvError::ProtocolViolation(ProtocolViolation::State {
+                        state, ..
+                    })) => {
+                        assert!(states[2..].contains(&state), "{state:#x}");
+                        seen[2] += 1;
+                        break;
+                    }
+                    other => panic!("{other:?}"),
                 }
-                Err(Error::Empty) => seen[1] += 1,
-                Err(Error::Broken(Lie::State { state, .. })) => {
-                    assert!(states[2..].contains(&state), "{state:#x}");
-                    seen[2] += 1;
-                }
-                other => panic!("{other:?}"),
             }
-        }
-    });
+        });
+    }
     assert!(seen.iter().all(|&times| times > 0), "{seen:?}");
 }
 
@@ -120,83 +128,88 @@ fn a_copy_has_only_bytes_that_were_there() {
 
 #[test]
 fn all_that_a_producer_owns_changes_all_the_time() {
-    let (liar, mut consumer) = lied_to();
     let mut outcomes = HashSet::new();
-    let harm = |round: u32| {
-        let number = arbitrary(round);
-        let position = number >> 16 & (CAPACITY as u64 - 8);
-        let length = [8, 0, 2040, 2041, u32::MAX][(number >> 8) as usize % 5];
-        liar.header(position, length, (number >> 40) as u32 % 8 / 3);
-        liar.memory.long(POSITION).store(number, Ordering::Relaxed);
-        liar.memory
-            .word(WAITING)
-            .store(number as u32, Ordering::Relaxed);
-        liar.memory.word(BELL).store(round, Ordering::Relaxed);
-        let closed = u32::from(round % 16 == 0);
-        liar.memory.word(CLOSED).store(closed, Ordering::Release);
-    };
-    against(harm, || {
-        let began = Instant::now();
-        let mut room = vec![0; CAPACITY];
-        while goes_on(began, outcomes.len() >= 3) {
-            assert!(consumer.pending() <= CAPACITY as u64);
-            let got = consumer.recv_timeout(&mut room, Duration::from_micros(200));
-            outcomes.insert(match got {
-                Ok(Some(length)) => {
-                    assert!(length <= longest(CAPACITY) as usize);
-                    "a record"
-                }
-                Ok(None) => "the end",
-                Err(Error::Broken(_)) => "a lie",
-                Err(Error::TimedOut(_)) => "too late",
-                other => panic!("{other:?}"),
-            });
-        }
-    });
+    let began = Instant::now();
+    while goes_on(began, outcomes.len() >= 4) {
+        let (liar, mut consumer) = lied_to();
+        let harm = |round: u32| {
+            let number = arbitrary(round);
+            let position = number >> 16 & (CAPACITY as u64 - 8);
+            let length = [8, 0, 2040, 2041, u32::MAX][(number >> 8) as usize % 5];
+            liar.header(position, length, (number >> 40) as u32 % 8 / 3);
+            liar.memory.long(POSITION).store(number, Ordering::Relaxed);
+            liar.memory
+                .word(WAITING)
+                .store(number as u32, Ordering::Relaxed);
+            liar.memory.word(BELL).store(round, Ordering::Relaxed);
+            let closed = u32::from(round % 16 == 0);
+            liar.memory.word(CLOSED).store(closed, Ordering::Release);
+        };
+        against(harm, || {
+            let mut room = vec![0; CAPACITY];
+            for _ in 0..1000 {
+                assert!(consumer.pending() <= CAPACITY as u64);
+                let got = consumer.recv_timeout(&mut room, Duration::from_micros(200));
+                outcomes.insert(match got {
+                    Ok(Some(length)) => {
+                        assert!(length <= longest(CAPACITY) as usize);
+                        "a record"
+                    }
+                    Ok(None) => "the end",
+                    Err(RecvError::TimedOut(_)) => "too late",
+                    Err(RecvError::ProtocolViolation(_)) => {
+                        outcomes.insert("a violation");
+                        break;
+                    }
+                    other => panic!("{other:?}"),
+                });
+            }
+        });
+    }
     assert!(outcomes.len() >= 3, "{outcomes:?}");
 }
 
 #[test]
 fn all_that_a_consumer_owns_changes_all_the_time() {
-    let (liar, mut producer) = lied_back();
-    let theirs = liar.theirs(CAPACITY);
     let mut outcomes = HashSet::new();
-    let harm = |round: u32| {
-        let number = arbitrary(round);
-        let published = theirs.long(POSITION).load(Ordering::Relaxed);
-        let said = match number >> 60 {
-            0 => number,
-            1 => published + 8,
-            2 => published.saturating_sub(4),
-            _ => published,
+    let began = Instant::now();
+    while goes_on(began, outcomes.len() >= 4) {
+        let (liar, mut producer) = lied_back();
+        let theirs = liar.theirs(CAPACITY);
+        let harm = |round: u32| {
+            let number = arbitrary(round);
+            let published = theirs.long(POSITION).load(Ordering::Relaxed);
+            let said = match number >> 60 {
+                0 => number,
+                1 => published + 8,
+                2 => published.saturating_sub(4),
+                _ => published,
+            };
+            liar.memory.long(POSITION).store(said, Ordering::Relaxed);
+            liar.memory
+                .word(WAITING)
+                .store(number as u32, Ordering::Relaxed);
+            liar.memory.word(BELL).store(round, Ordering::Relaxed);
+            let closed = u32::from(round % 16 == 0);
+            liar.memory.word(CLOSED).store(closed, Ordering::Release);
         };
-        liar.memory.long(POSITION).store(said, Ordering::Relaxed);
-        liar.memory
-            .word(WAITING)
-            .store(number as u32, Ordering::Relaxed);
-        liar.memory.word(BELL).store(round, Ordering::Relaxed);
-        let closed = u32::from(round % 16 == 0);
-        liar.memory.word(CLOSED).store(closed, Ordering::Release);
-    };
-    against(harm, || {
-        let began = Instant::now();
-        while goes_on(began, outcomes.len() >= 3) {
-            outcomes.insert(
-                match producer.send_timeout(&[7; 300], Duration::from_micros(200)) {
-                    Ok(()) => "sent",
-                    Err(Error::Closed) => "closed",
-                    Err(Error::Broken(_)) => "a lie",
-                    Err(Error::TimedOut(_)) => "too late",
-                    other => panic!("{other:?}"),
-                },
-            );
-            match producer.pending() {
-                Ok(pending) => assert!(pending <= CAPACITY as u64),
-                Err(Error::Broken(_)) => {}
-                other => panic!("{other:?}"),
+        against(harm, || {
+            for _ in 0..1000 {
+                outcomes.insert(
+                    match producer.send_timeout(&[7; 300], Duration::from_micros(200)) {
+                        Ok(()) => "sent",
+                        Err(SendError::Closed) => "closed",
+                        Err(SendError::TimedOut(_)) => "too late",
+                        Err(SendError::ProtocolViolation(_)) => {
+                            outcomes.insert("a violation");
+                            break;
+                        }
+                        other => panic!("{other:?}"),
+                    },
+                );
             }
-        }
-    });
+        });
+    }
     assert!(outcomes.len() >= 3, "{outcomes:?}");
 }
 
@@ -210,7 +223,7 @@ fn a_bell_that_never_rests_moves_no_timeout() {
             for _ in 0..10 {
                 let began = Instant::now();
                 let late = consumer.recv_timeout(&mut [0; 8], SHORT);
-                assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+                assert!(matches!(late, Err(RecvError::TimedOut(_))), "{late:?}");
                 assert!(began.elapsed() >= SHORT && began.elapsed() < LONG);
             }
         },
@@ -224,7 +237,7 @@ fn a_bell_that_never_rests_moves_no_timeout() {
             for _ in 0..10 {
                 let began = Instant::now();
                 let late = producer.send_timeout(&[0; 500], SHORT);
-                assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+                assert!(matches!(late, Err(SendError::TimedOut(_))), "{late:?}");
                 assert!(began.elapsed() >= SHORT && began.elapsed() < LONG);
             }
         },

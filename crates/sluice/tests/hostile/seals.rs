@@ -7,7 +7,7 @@ use std::ptr;
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate};
 use rustix::io::{Errno, pwrite};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
-use sluice::ring::Error;
+use sluice::ring::RecvError;
 use sluice_hostile::{DATA, Memory, SIDE};
 
 use crate::support::{CAPACITY, LONG, assert_error, lied_back, lied_to};
@@ -58,11 +58,11 @@ fn a_liar_that_unmaps_and_closes_all_takes_nothing_away() {
     let mut room = [0; 8];
     assert_eq!(consumer.recv(&mut room).expect("not there"), Some(6));
     assert_error(consumer.try_recv(&mut room), |error| {
-        matches!(error, Error::Empty)
+        matches!(error, RecvError::Empty)
     });
     drop(peer);
     assert_error(consumer.recv_timeout(&mut room, LONG), |error| {
-        matches!(error, Error::Died)
+        matches!(error, RecvError::PeerDied)
     });
 
     let (liar, mut producer) = lied_back();

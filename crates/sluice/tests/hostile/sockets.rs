@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use sluice::ring::{AsyncConsumer, AsyncProducer, Error, Socket};
+use sluice::ring::{AsyncConsumer, AsyncProducer, RecvError, SetupError, Socket};
 use sluice_hostile::{
     BELL, DATA, Hello, LyingConsumer, LyingProducer, POSITION, Peer, SEALS, WAITING, memfd, seal,
     verdict,
@@ -53,7 +53,9 @@ fn named(name: &str) -> OwnedFd {
 fn a_flood_in_place_of_a_greeting_is_no_greeting() {
     let (peer, socket) = Peer::pair();
     assert!(fill(&peer, &[0; 64], None) > 1);
-    assert_error(consumer(socket), |error| matches!(error, Error::NoRing(_)));
+    assert_error(consumer(socket), |error| {
+        matches!(error, SetupError::ProtocolMismatch(_))
+    });
 }
 
 #[test]
@@ -64,7 +66,9 @@ fn a_flood_behind_the_greeting_is_no_verdict() {
     let hello = Hello::producer(CAPACITY).bytes();
     peer.say(&hello, &[file.as_fd()]).expect("not said");
     assert!(fill(&peer, &hello, None) > 1);
-    assert_error(consumer(socket), |error| matches!(error, Error::NoRing(_)));
+    assert_error(consumer(socket), |error| {
+        matches!(error, SetupError::ProtocolMismatch(_))
+    });
 }
 
 #[test]
@@ -73,13 +77,13 @@ fn what_floods_the_socket_of_a_ring_is_not_in_its_way() {
     assert!(fill(&liar.peer, &[0], None) > 1);
     let mut room = [0; 8];
     assert_error(consumer.recv_timeout(&mut room, SHORT), |error| {
-        matches!(error, Error::TimedOut(_))
+        matches!(error, RecvError::TimedOut(_))
     });
     liar.send(0, b"record");
     assert_eq!(consumer.recv(&mut room).expect("not there"), Some(6));
     drop(liar);
     assert_error(consumer.recv_timeout(&mut room, LONG), |error| {
-        matches!(error, Error::Died)
+        matches!(error, RecvError::PeerDied)
     });
 }
 
@@ -114,7 +118,7 @@ fn files_with_wake_ups_are_never_open_here() {
     assert!(said > 1);
     let mut room = [0; 8];
     assert_error(consumer.recv_timeout(&mut room, SHORT), |error| {
-        matches!(error, Error::TimedOut(_))
+        matches!(error, RecvError::TimedOut(_))
     });
     assert_eq!(open_files("sluice-blocking-flood"), 1, "the liar's own");
 }
@@ -147,7 +151,9 @@ fn more_files_than_a_greeting_may_have_are_closed() {
         peer.say(&Hello::producer(CAPACITY).bytes(), &files)
             .expect("not said");
         peer.say(&verdict(0), &files).expect("not said");
-        assert_error(consumer(socket), |error| matches!(error, Error::NoRing(_)));
+        assert_error(consumer(socket), |error| {
+            matches!(error, SetupError::ProtocolMismatch(_))
+        });
     }
     assert_eq!(open_files("sluice-greeting-flood"), 1, "the liar's own");
 }
@@ -195,7 +201,7 @@ fn what_lies_in_the_socket_hides_neither_records_nor_the_end() {
             fill(&liar.peer, &[0], None);
             drop(liar);
             let died = consumer.recv(&mut room).await;
-            assert!(matches!(died, Err(Error::Died)), "{died:?}");
+            assert!(matches!(died, Err(RecvError::PeerDied)), "{died:?}");
         });
     });
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use sluice::ring::{Consumer, Error, Options, Producer, Socket};
+use sluice::ring::{Consumer, Options, Producer, SetupError, Socket};
 use sluice_hostile::{LyingConsumer, LyingProducer};
 
 /// Long enough for anything that is to happen.
@@ -22,7 +22,9 @@ pub const RACE: Duration = Duration::from_secs(1);
 pub const CAPACITY: usize = 4096;
 
 pub fn small() -> Options {
-    Options::new().capacity(CAPACITY as u64).patience(SHORT)
+    Options::new()
+        .capacity(CAPACITY as u64)
+        .handshake_timeout(SHORT)
 }
 
 /// An honest consumer, and the liar that sends to it.
@@ -40,12 +42,12 @@ pub fn lied_back() -> (LyingConsumer, Producer) {
 }
 
 /// What becomes of the side that receives over this socket.
-pub fn consumer(socket: OwnedFd) -> Result<(), Error> {
+pub fn consumer(socket: OwnedFd) -> Result<(), SetupError> {
     small().consumer(Socket::from(socket)).map(drop)
 }
 
 /// What becomes of the side that sends over this socket.
-pub fn producer(socket: OwnedFd) -> Result<(), Error> {
+pub fn producer(socket: OwnedFd) -> Result<(), SetupError> {
     small().producer(Socket::from(socket)).map(drop)
 }
 
@@ -84,7 +86,7 @@ impl Drop for EndsWith<'_> {
 }
 
 #[track_caller]
-pub fn assert_error<T: Debug>(result: Result<T, Error>, is: impl FnOnce(&Error) -> bool) {
+pub fn assert_error<T: Debug, E: Debug>(result: Result<T, E>, is: impl FnOnce(&E) -> bool) {
     match &result {
         Err(error) if is(error) => {}
         _ => panic!("{result:?}"),

@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use sluice::ring::Error;
+use sluice::ring::{RecvError, SendError};
 
 use crate::support::{pattern, ring, small};
 
@@ -13,7 +13,7 @@ fn a_batch_is_seen_when_it_is_whole() {
     let mut batch = producer.batch();
     for number in 0..5 {
         batch.send(&pattern(number, 20)).expect("not sent");
-        assert!(matches!(consumer.try_peek(), Err(Error::Empty)));
+        assert!(matches!(consumer.try_peek(), Err(RecvError::Empty)));
     }
     batch.publish();
     let mut room = [0; 20];
@@ -21,7 +21,7 @@ fn a_batch_is_seen_when_it_is_whole() {
         assert_eq!(consumer.try_recv(&mut room).expect("not there"), Some(20));
         assert_eq!(room[..], pattern(number, 20));
     }
-    assert!(matches!(consumer.try_peek(), Err(Error::Empty)));
+    assert!(matches!(consumer.try_peek(), Err(RecvError::Empty)));
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_batch_filled_in_place_is_seen_when_it_is_whole() {
         // One that is given up in between changes nothing.
         batch.reserve(100).expect("no room").fill(1);
     }
-    assert!(matches!(consumer.try_peek(), Err(Error::Empty)));
+    assert!(matches!(consumer.try_peek(), Err(RecvError::Empty)));
     drop(batch);
     let mut taken = consumer.batch().expect("broken").expect("no end");
     for number in 0..3 {
@@ -73,14 +73,14 @@ fn what_does_not_fit_into_a_batch_is_said_and_the_rest_is_sent() {
     while batch.try_send(&[7; 1000]).is_ok() {
         sent += 1;
     }
-    assert!(matches!(batch.try_send(&[7; 1000]), Err(Error::Full)));
+    assert!(matches!(batch.try_send(&[7; 1000]), Err(SendError::Full)));
     // It was sent when the ring was found to be full, lest it wait for itself.
     let mut room = [0; 1000];
     for _ in 0..sent {
         assert_eq!(consumer.try_recv(&mut room).expect("not there"), Some(1000));
     }
     drop(batch);
-    assert!(matches!(consumer.try_peek(), Err(Error::Empty)));
+    assert!(matches!(consumer.try_peek(), Err(RecvError::Empty)));
 }
 
 #[test]
@@ -89,14 +89,14 @@ fn the_room_of_a_received_batch_comes_back_at_once() {
     for _ in 0..4 {
         producer.send(&[0; 900]).expect("not sent");
     }
-    assert!(matches!(producer.try_send(&[0; 900]), Err(Error::Full)));
+    assert!(matches!(producer.try_send(&[0; 900]), Err(SendError::Full)));
     let mut batch = consumer.batch().expect("broken").expect("no end");
     let mut room = [0; 900];
     for _ in 0..4 {
         assert_eq!(batch.recv(&mut room).expect("broken"), Some(900));
     }
     assert_eq!(batch.recv(&mut room).expect("broken"), None);
-    assert!(matches!(producer.try_send(&[0; 900]), Err(Error::Full)));
+    assert!(matches!(producer.try_send(&[0; 900]), Err(SendError::Full)));
     drop(batch);
     producer.try_send(&[0; 900]).expect("no room");
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sluice::ring::{Error, Listener, Options, Socket};
+use sluice::ring::{Listener, Options, RecvError, SendError, SetupError, Socket};
 
 use crate::support::{LONG, SHORT, ring, small};
 
@@ -44,9 +44,9 @@ fn without_a_receiver_sending_fails() {
     producer.send(b"heard").expect("not sent");
     drop(consumer);
     let sent = producer.send(b"unheard");
-    assert!(matches!(sent, Err(Error::Closed)), "{sent:?}");
+    assert!(matches!(sent, Err(SendError::Closed)), "{sent:?}");
     let room = producer.try_reserve(1).map(drop);
-    assert!(matches!(room, Err(Error::Closed)), "{room:?}");
+    assert!(matches!(room, Err(SendError::Closed)), "{room:?}");
 }
 
 #[test]
@@ -58,7 +58,30 @@ fn a_waiting_sender_learns_that_the_receiver_is_gone() {
         thread::sleep(SHORT);
         drop(consumer);
         let sent = sender.join().expect("panicked");
-        assert!(matches!(sent, Err(Error::Closed)), "{sent:?}");
+        assert!(matches!(sent, Err(SendError::Closed)), "{sent:?}");
+    }
+}
+
+#[test]
+fn a_flush_waits_until_all_is_released() {
+    for spin in [Duration::ZERO, Duration::MAX] {
+        let (mut producer, mut consumer) = ring(&small().spin(spin));
+        producer.flush().expect("nothing to wait for");
+        producer.send(b"one").expect("not sent");
+        producer.send(b"two").expect("not sent");
+        let late = producer.flush_timeout(SHORT);
+        assert!(matches!(late, Err(SendError::TimedOut(_))), "{late:?}");
+        let flushing = thread::spawn(move || (producer.flush(), producer));
+        thread::sleep(4 * SHORT);
+        consumer.recv(&mut [0; 3]).expect("not received");
+        assert!(!flushing.is_finished());
+        consumer.recv(&mut [0; 3]).expect("not received");
+        let (flushed, mut producer) = flushing.join().expect("panicked");
+        flushed.expect("not flushed");
+        producer.send(b"never taken").expect("not sent");
+        drop(consumer);
+        let flushed = producer.flush();
+        assert!(matches!(flushed, Err(SendError::Closed)), "{flushed:?}");
     }
 }
 
@@ -116,7 +139,7 @@ fn a_receiver_learns_at_once_that_the_sender_was_killed() {
         child.wait().expect("not waited for");
         let gone = Instant::now();
         let (got, learned) = receiver.join().expect("panicked");
-        assert!(matches!(got, Err(Error::Died)), "{got:?}");
+        assert!(matches!(got, Err(RecvError::PeerDied)), "{got:?}");
         let late = learned.saturating_duration_since(gone);
         assert!(late < Duration::from_secs(1), "{late:?}");
     }
@@ -134,7 +157,7 @@ fn a_sender_learns_at_once_that_the_receiver_was_killed() {
         child.kill().expect("not killed");
         child.wait().expect("not waited for");
         let sent = sender.join().expect("panicked");
-        assert!(matches!(sent, Err(Error::Died)), "{sent:?}");
+        assert!(matches!(sent, Err(SendError::PeerDied)), "{sent:?}");
     }
 }
 
@@ -158,12 +181,7 @@ fn nothing_is_left_of_a_ring() {
         let (mut producer, _consumer) = ring(&Options::new().capacity(32 << 20));
         producer.send(b"something").expect("not sent");
     }
-    let until = Instant::now() + LONG;
-    while count().1 != before {
-        // The thread that watches may be the last to let go.
-        assert!(Instant::now() < until, "mappings are left");
-        thread::sleep(SHORT);
-    }
+    assert_eq!(count().1, before, "mappings are left");
 }
 
 /// Whether a line of /proc/PID/maps is of so many bytes.
@@ -181,10 +199,13 @@ fn a_listener_leaves_no_socket_behind() {
     let path = std::env::temp_dir().join(format!("sluice-ring-{}", std::process::id()));
     let listener = Listener::bind(&path).expect("cannot listen");
     let again = Listener::bind(&path);
-    assert!(matches!(again, Err(Error::Listen { .. })), "{again:?}");
+    assert!(matches!(again, Err(SetupError::Listen { .. })), "{again:?}");
     assert!(path.exists());
     drop(listener);
     assert!(!path.exists());
     let nobody = Socket::connect(&path);
-    assert!(matches!(nobody, Err(Error::Connect { .. })), "{nobody:?}");
+    assert!(
+        matches!(nobody, Err(SetupError::Connect { .. })),
+        "{nobody:?}"
+    );
 }

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::SendFlags;
-use sluice::ring::{Error, Listener, Options, Socket};
-use sluice_abi::ring::Verdict;
+use sluice::ring::{Listener, Options, SetupError, Socket};
+use sluice_abi::ring::Reply;
 
 use crate::support::{LONG, SHORT, meet, pattern, ring, small};
 
@@ -21,11 +21,14 @@ fn who_connects_may_be_either_side() {
             let other = scope.spawn(|| {
                 let socket = Socket::connect(&path).expect("cannot connect");
                 match connects_to_send {
-                    true => small().producer(socket).expect("no ring").send(b"hello"),
+                    true => {
+                        let mut producer = small().producer(socket).expect("no ring");
+                        producer.send(b"hello").expect("not sent");
+                    }
                     false => {
                         let mut consumer = small().consumer(socket).expect("no ring");
                         let got = consumer.recv_timeout(&mut [0; 5], LONG);
-                        got.map(|got| assert_eq!(got, Some(5)))
+                        assert_eq!(got.expect("not received"), Some(5));
                     }
                 }
             });
@@ -43,11 +46,11 @@ fn who_connects_may_be_either_side() {
                 false => {
                     let mut producer = small().producer(socket).expect("no ring");
                     producer.send(b"hello").expect("not sent");
-                    other.join().expect("panicked").expect("no hello");
+                    other.join().expect("panicked");
                     return;
                 }
             }
-            other.join().expect("panicked").expect("no hello");
+            other.join().expect("panicked");
         });
     }
 }
@@ -62,7 +65,7 @@ fn two_of_one_side_refuse_each_other() {
     });
     for side in [one, other] {
         assert!(
-            matches!(side, Err(Error::SameRole { role: "producer" })),
+            matches!(side, Err(SetupError::RoleConflict { role: "producer" })),
             "{side:?}"
         );
     }
@@ -72,9 +75,9 @@ fn two_of_one_side_refuse_each_other() {
 fn a_partner_that_says_nothing_is_given_up() {
     let (here, _there) = Socket::pair().expect("no sockets");
     let began = Instant::now();
-    let silent = small().patience(SHORT).consumer(here).map(drop);
+    let silent = small().handshake_timeout(SHORT).consumer(here).map(drop);
     assert!(
-        matches!(silent, Err(Error::Silent(time)) if time == SHORT),
+        matches!(silent, Err(SetupError::HandshakeTimeout(time)) if time == SHORT),
         "{silent:?}"
     );
     assert!(began.elapsed() < LONG);
@@ -85,7 +88,10 @@ fn a_partner_that_hangs_up_is_told() {
     let (here, there) = Socket::pair().expect("no sockets");
     drop(there);
     let gone = small().consumer(here).map(drop);
-    assert!(matches!(gone, Err(Error::HungUp)), "{gone:?}");
+    assert!(
+        matches!(gone, Err(SetupError::HandshakeAborted)),
+        "{gone:?}"
+    );
 }
 
 /// Before it has heard a greeting, and after: then the kernel first reports that it left without having heard it.
@@ -99,7 +105,7 @@ fn who_is_refused_in_place_of_a_greeting_learns_why() {
                 small().consumer(here).map(drop)
             });
             thread::sleep(pause * 2);
-            let verdict = Verdict {
+            let verdict = Reply {
                 magic: sluice_abi::ring::MAGIC,
                 error: libc::EPERM as u32,
             };
@@ -109,7 +115,7 @@ fn who_is_refused_in_place_of_a_greeting_learns_why() {
             refused.join().expect("panicked")
         });
         assert!(
-            matches!(&refused, Err(Error::Refused(why)) if why.contains("this user")),
+            matches!(&refused, Err(SetupError::Refused(why)) if why.contains("this user")),
             "{refused:?}"
         );
     }
@@ -120,7 +126,10 @@ fn capacities_that_cannot_be_are_refused() {
     for wrong in [0, (256 << 20) + 1, u64::MAX] {
         let (here, _there) = Socket::pair().expect("no sockets");
         let made = Options::new().capacity(wrong).producer(here).map(drop);
-        assert!(matches!(made, Err(Error::Capacity(_))), "{made:?}");
+        assert!(
+            matches!(made, Err(SetupError::InvalidCapacity(_))),
+            "{made:?}"
+        );
     }
 }
 
@@ -152,9 +161,18 @@ fn the_other_side_cannot_write_what_is_not_its_own() {
     drop((producer, consumer));
 }
 
+/// Of a producer whose consumer only reads.
+fn unsealed() -> Options {
+    // SAFETY: the consumer is one of this library, in this process, and does not write.
+    unsafe { small().unsealed(true) }
+}
+
 #[test]
-fn a_trusted_consumer_gets_the_same_records() {
-    let (mut producer, mut consumer) = ring(&small().trust_consumer(true));
+fn an_unsealed_ring_carries_the_same_records() {
+    let (here, there) = Socket::pair().expect("no sockets");
+    let (producer, consumer) = meet(&unsealed(), &small().allow_unsealed(true), here, there);
+    let mut producer = producer.expect("no ring");
+    let mut consumer = consumer.expect("no ring");
     let mut room = [0; 100];
     for number in 0..1000 {
         producer.send(&pattern(number, 100)).expect("not sent");
@@ -164,9 +182,33 @@ fn a_trusted_consumer_gets_the_same_records() {
 }
 
 #[test]
+fn an_unsealed_producer_is_turned_away_by_default() {
+    let (here, there) = Socket::pair().expect("no sockets");
+    let (producer, consumer) = meet(&unsealed(), &small(), here, there);
+    assert!(
+        matches!(producer, Err(SetupError::Refused(_))),
+        "{producer:?}"
+    );
+    assert!(
+        matches!(consumer, Err(SetupError::InvalidMemfd(_))),
+        "{consumer:?}"
+    );
+}
+
+#[test]
+fn huge_pages_are_never_left_unsealed() {
+    let (here, _there) = Socket::pair().expect("no sockets");
+    let made = unsealed().huge_pages(true).producer(here).map(drop);
+    assert!(
+        matches!(made, Err(SetupError::UnsealedHugePages)),
+        "{made:?}"
+    );
+}
+
+#[test]
 fn locked_memory_is_locked_or_the_limit_is_named() {
     let (here, there) = Socket::pair().expect("no sockets");
-    let locked = small().locked(true);
+    let locked = small().mlock(true);
     match meet(&locked, &small(), here, there) {
         (Ok(_producer), Ok(_consumer)) => {
             let smaps = fs::read_to_string("/proc/self/smaps").expect("no /proc");
@@ -176,7 +218,7 @@ fn locked_memory_is_locked_or_the_limit_is_named() {
                 .filter(|mapping| !mapping.contains("Locked:                0 kB"));
             assert!(locked.count() > 0, "nothing is locked");
         }
-        (Err(Error::NotLocked(..)), _) => {}
+        (Err(SetupError::NotLocked(..)), _) => {}
         (producer, consumer) => panic!("{producer:?} {consumer:?}"),
     }
 }
@@ -184,14 +226,14 @@ fn locked_memory_is_locked_or_the_limit_is_named() {
 #[test]
 fn huge_pages_are_used_or_their_lack_is_named() {
     let (here, there) = Socket::pair().expect("no sockets");
-    let huge = small().huge_pages(true).patience(SHORT);
-    match meet(&huge, &small().patience(LONG), here, there) {
+    let huge = small().huge_pages(true).handshake_timeout(SHORT);
+    match meet(&huge, &small().handshake_timeout(LONG), here, there) {
         (Ok(mut producer), Ok(mut consumer)) => {
             assert_eq!(producer.capacity(), 2 << 20);
             producer.send(b"huge").expect("not sent");
             assert_eq!(consumer.recv(&mut [0; 4]).expect("not received"), Some(4));
         }
-        (Err(Error::NoHugePages(_)), Err(Error::HungUp)) => {}
+        (Err(SetupError::NoHugePages(_)), Err(SetupError::HandshakeAborted)) => {}
         (producer, consumer) => panic!("{producer:?} {consumer:?}"),
     }
 }
@@ -199,12 +241,15 @@ fn huge_pages_are_used_or_their_lack_is_named() {
 #[test]
 fn memory_can_be_bound_to_a_node() {
     let (here, there) = Socket::pair().expect("no sockets");
-    let (producer, consumer) = meet(&small().node(0), &small().node(0), here, there);
+    let (producer, consumer) = meet(&small().numa_node(0), &small().numa_node(0), here, there);
     producer.expect("no ring").send(b"near").expect("not sent");
     let mut consumer = consumer.expect("no ring");
     assert_eq!(consumer.recv(&mut [0; 4]).expect("not received"), Some(4));
 
     let (here, _there) = Socket::pair().expect("no sockets");
-    let nowhere = small().node(1023).producer(here).map(drop);
-    assert!(matches!(nowhere, Err(Error::System { .. })), "{nowhere:?}");
+    let nowhere = small().numa_node(1023).producer(here).map(drop);
+    assert!(
+        matches!(nowhere, Err(SetupError::System { .. })),
+        "{nowhere:?}"
+    );
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is sent is what is received.
 
-use sluice::ring::{Error, Options};
+use sluice::ring::{Options, RecvError, SendError};
 
 use crate::support::{pattern, ring, small};
 
 #[test]
 fn records_of_every_length_arrive_as_they_were_sent() {
     let (mut producer, mut consumer) = ring(&small());
-    let mut room = vec![0; consumer.longest()];
-    for length in 0..=producer.longest() {
+    let mut room = vec![0; consumer.max_record_len()];
+    for length in 0..=producer.max_record_len() {
         producer.send(&pattern(length, length)).expect("not sent");
         let got = consumer.recv(&mut room).expect("not received");
         assert_eq!(got, Some(length));
@@ -25,7 +25,7 @@ fn records_stay_in_order_around_the_ring() {
     for number in 0..10_000 {
         let length = number % 200;
         while let Err(error) = producer.try_send(&pattern(number, length)) {
-            assert!(matches!(error, Error::Full), "{error}");
+            assert!(matches!(error, SendError::Full), "{error}");
             let got = consumer
                 .try_recv(&mut room)
                 .expect("nothing in a full ring");
@@ -51,7 +51,10 @@ fn a_record_that_looks_like_headers_is_none() {
         producer.send(&lure).expect("not sent");
         assert_eq!(consumer.recv(&mut room).expect("not received"), Some(100));
         assert_eq!(room[..], lure);
-        assert!(matches!(consumer.try_recv(&mut room), Err(Error::Empty)));
+        assert!(matches!(
+            consumer.try_recv(&mut room),
+            Err(RecvError::Empty)
+        ));
     }
 }
 
@@ -63,11 +66,11 @@ fn what_is_filled_in_place_and_cut_is_sent_cut() {
         room.fill(1);
         let length = number % 501;
         room[..length].copy_from_slice(&pattern(number, length));
-        room.commit_first(length);
+        room.commit_len(length);
         let record = consumer.peek().expect("no record").expect("no end");
         assert_eq!(record.to_vec(), pattern(number, length));
         record.release();
-        assert!(matches!(consumer.try_peek(), Err(Error::Empty)));
+        assert!(matches!(consumer.try_peek(), Err(RecvError::Empty)));
     }
 }
 
@@ -77,10 +80,10 @@ fn what_is_filled_and_not_committed_was_never_there() {
     let mut room = [0; 8];
     for _ in 0..1000 {
         producer.reserve(300).expect("no room").fill(1);
-        assert!(matches!(consumer.try_peek(), Err(Error::Empty)));
+        assert!(matches!(consumer.try_peek(), Err(RecvError::Empty)));
         producer.send(b"sent").expect("not sent");
         assert_eq!(consumer.recv(&mut room).expect("not received"), Some(4));
-        assert!(matches!(consumer.try_peek(), Err(Error::Empty)));
+        assert!(matches!(consumer.try_peek(), Err(RecvError::Empty)));
     }
 }
 
@@ -105,21 +108,21 @@ fn a_record_that_was_not_released_is_the_next_one_again() {
 #[test]
 fn a_record_may_take_half_of_the_ring_and_no_more() {
     let (mut producer, mut consumer) = ring(&small());
-    assert_eq!(producer.longest(), 2048 - 8);
+    assert_eq!(producer.max_record_len(), 2048 - 8);
     let too_long = producer.send(&[0; 2048 - 7]);
     assert!(
         matches!(
             too_long,
-            Err(Error::TooLong {
-                length: 2041,
-                most: 2040
+            Err(SendError::RecordTooLong {
+                len: 2041,
+                max: 2040
             })
         ),
         "{too_long:?}"
     );
     assert!(matches!(
         producer.try_reserve(usize::MAX),
-        Err(Error::TooLong { .. })
+        Err(SendError::RecordTooLong { .. })
     ));
     for number in 0..10 {
         producer.send(&pattern(number, 2040)).expect("not sent");
@@ -135,7 +138,10 @@ fn a_record_longer_than_the_receivers_room_stays() {
     producer.send(b"longer").expect("not sent");
     let too_little = consumer.recv(&mut [0; 5]);
     assert!(
-        matches!(too_little, Err(Error::TooLittleRoom { length: 6, room: 5 })),
+        matches!(
+            too_little,
+            Err(RecvError::BufferTooSmall { len: 6, room: 5 })
+        ),
         "{too_little:?}"
     );
     let mut room = [0; 6];
@@ -178,7 +184,7 @@ fn the_capacity_is_what_was_asked_for_or_the_next_power_of_two() {
 #[test]
 fn the_largest_ring_carries_the_longest_record() {
     let (mut producer, mut consumer) = ring(&Options::new().capacity(256 << 20));
-    let longest = producer.longest();
+    let longest = producer.max_record_len();
     assert_eq!(longest, (128 << 20) - 8);
     for number in 0..3 {
         let mut room = producer.reserve(longest).expect("no room");

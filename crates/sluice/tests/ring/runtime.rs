@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rings in a tokio runtime.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::thread;
 
-use sluice::ring::{AsyncConsumer, AsyncProducer, Error};
+use futures_core::Stream;
+use futures_sink::Sink;
+use sluice::ring::{AsyncConsumer, AsyncListener, AsyncProducer, RecvError, SendError, Socket};
 use tokio::time::timeout;
 
 use crate::support::{LONG, SHORT, pattern, ring, small};
@@ -111,6 +114,106 @@ fn a_sender_in_a_runtime_learns_that_the_receiver_is_gone() {
             drop(consumer);
         };
         let (sent, ()) = tokio::join!(producer.send(&[0; 500]), closing);
-        assert!(matches!(sent, Err(Error::Closed)), "{sent:?}");
+        assert!(matches!(sent, Err(SendError::Closed)), "{sent:?}");
+    });
+}
+
+#[test]
+fn sides_are_accepted_and_set_up_in_a_runtime() {
+    let path = std::env::temp_dir().join(format!("sluice-runtime-{}", std::process::id()));
+    run(async {
+        let listener = AsyncListener::bind(&path).expect("cannot listen");
+        let connecting = async {
+            let socket = Socket::connect(&path).expect("cannot connect");
+            small().async_producer(socket).await.expect("no ring")
+        };
+        let accepting = async {
+            let socket = listener.accept().await.expect("nobody came");
+            small().async_consumer(socket).await.expect("no ring")
+        };
+        let (mut producer, mut consumer) = tokio::join!(connecting, accepting);
+        producer.send(b"hello").await.expect("not sent");
+        let got = consumer.recv(&mut [0; 8]).await;
+        assert_eq!(got.expect("not received"), Some(5));
+    });
+}
+
+#[test]
+fn every_way_to_call_works_in_a_runtime() {
+    run(async {
+        let (producer, consumer) = ring(&small());
+        let mut producer = AsyncProducer::new(producer).expect("no runtime");
+        let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
+        let mut room = [0; 8];
+
+        let none = consumer.try_recv(&mut room);
+        assert!(matches!(none, Err(RecvError::Empty)), "{none:?}");
+        let late = consumer.recv_timeout(&mut room, SHORT).await;
+        assert!(matches!(late, Err(RecvError::TimedOut(_))), "{late:?}");
+
+        producer.try_send(b"one").expect("no room");
+        let mut room = producer.reserve(3).await.expect("no room");
+        room.copy_from_slice(b"two");
+        room.commit();
+        let mut batch = producer.batch();
+        batch.send(b"three").await.expect("not sent");
+        batch.try_send(b"four").expect("not sent");
+        batch.publish();
+
+        let record = consumer.peek().await.expect("broken").expect("no end");
+        assert_eq!(record.to_vec(), b"one");
+        record.release();
+        let mut batch = consumer.batch().await.expect("broken").expect("no end");
+        for expected in [&b"two"[..], b"three", b"four"] {
+            let bytes = batch.take().expect("broken").expect("not there");
+            assert_eq!(bytes.to_vec(), expected);
+        }
+        drop(batch);
+        producer.flush().await.expect("not flushed");
+
+        let full = loop {
+            if let Err(error) = producer.send_timeout(&[0; 500], SHORT).await {
+                break error;
+            }
+        };
+        assert!(matches!(full, SendError::TimedOut(_)), "{full:?}");
+        assert!(!producer.is_closed() && !consumer.is_closed());
+        consumer.abort();
+        let died = producer.flush().await;
+        assert!(matches!(died, Err(SendError::PeerDied)), "{died:?}");
+    });
+}
+
+#[test]
+fn a_ring_is_a_sink_and_a_stream() {
+    const RECORDS: usize = 3000;
+    run(async {
+        let (producer, consumer) = ring(&small());
+        let mut producer = AsyncProducer::new(producer).expect("no runtime");
+        let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
+        let sending = async move {
+            for number in 0..RECORDS {
+                poll_fn(|cx| Sink::<Vec<u8>>::poll_ready(Pin::new(&mut producer), cx))
+                    .await
+                    .expect("no room");
+                let record = pattern(number, number % 900);
+                Pin::new(&mut producer)
+                    .start_send(record)
+                    .expect("not sent");
+            }
+            poll_fn(|cx| Sink::<Vec<u8>>::poll_close(Pin::new(&mut producer), cx))
+                .await
+                .expect("not all was taken");
+        };
+        let receiving = async move {
+            let mut number = 0;
+            while let Some(record) = poll_fn(|cx| Pin::new(&mut consumer).poll_next(cx)).await {
+                assert_eq!(record.expect("broken"), pattern(number, number % 900));
+                number += 1;
+            }
+            number
+        };
+        let ((), received) = tokio::join!(sending, receiving);
+        assert_eq!(received, RECORDS);
     });
 }

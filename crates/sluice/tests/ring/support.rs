@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use sluice::ring::{Consumer, Options, Producer, Result, Socket};
+use sluice::ring::{Consumer, Options, Producer, SetupError, Socket};
 
 /// Long enough for anything that is to happen.
 pub const LONG: Duration = Duration::from_secs(20);
@@ -30,7 +30,7 @@ pub fn meet(
     receiving: &Options,
     here: Socket,
     there: Socket,
-) -> (Result<Producer>, Result<Consumer>) {
+) -> (Result<Producer, SetupError>, Result<Consumer, SetupError>) {
     thread::scope(|scope| {
         let producer = scope.spawn(|| sending.producer(here));
         let consumer = receiving.consumer(there);

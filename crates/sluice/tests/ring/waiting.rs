@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use sluice::ring::{Error, Options};
+use sluice::ring::{Options, RecvError, SendError};
 
 use crate::support::{LONG, SHORT, pattern, ring, small};
 
@@ -51,6 +51,32 @@ fn a_waiting_sender_goes_on_when_there_is_room() {
         assert_eq!(&room[..7], b"at last");
         sender.join().expect("panicked").expect("not sent");
     }
+}
+
+/// After a while a sleeper sleeps in another way, which costs nothing however long it takes.
+#[test]
+fn who_has_slept_for_long_is_woken() {
+    let (mut producer, mut consumer) = ring(&small());
+    let receiver = thread::spawn(move || {
+        let got = consumer.recv_timeout(&mut [0; 8], LONG);
+        (consumer, got)
+    });
+    thread::sleep(4 * SHORT);
+    producer.send(b"awaited!").expect("not sent");
+    let (mut consumer, got) = receiver.join().expect("panicked");
+    assert_eq!(got.expect("not received"), Some(8));
+
+    while producer.try_send(&[0; 500]).is_ok() {}
+    let sender = thread::spawn(move || producer.send_timeout(b"at last", LONG).map(|()| producer));
+    thread::sleep(4 * SHORT);
+    let mut room = [0; 500];
+    while consumer.recv_timeout(&mut room, LONG).expect("lost") != Some(7) {}
+    let producer = sender.join().expect("panicked").expect("not sent");
+
+    let receiver = thread::spawn(move || consumer.recv_timeout(&mut [0; 8], LONG));
+    thread::sleep(4 * SHORT);
+    drop(producer);
+    assert_eq!(receiver.join().expect("panicked").expect("no end"), None);
 }
 
 #[test]
@@ -105,16 +131,16 @@ fn waiting_ends_when_its_time_is_over() {
         let began = Instant::now();
         let late = consumer.peek_timeout(SHORT).map(drop);
         assert!(
-            matches!(late, Err(Error::TimedOut(time)) if time == SHORT),
+            matches!(late, Err(RecvError::TimedOut(time)) if time == SHORT),
             "{late:?}"
         );
         assert!(began.elapsed() >= SHORT);
 
         while producer.try_send(&[0; 500]).is_ok() {}
         let late = producer.send_timeout(&[0; 500], SHORT);
-        assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+        assert!(matches!(late, Err(SendError::TimedOut(_))), "{late:?}");
         let late = producer.reserve_timeout(500, Duration::ZERO).map(drop);
-        assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+        assert!(matches!(late, Err(SendError::TimedOut(_))), "{late:?}");
     }
 }
 
@@ -124,7 +150,7 @@ fn who_sleeps_costs_nothing() {
     let sleeper = thread::spawn(move || {
         let before = clock_gettime(ClockId::ThreadCPUTime);
         let late = consumer.peek_timeout(Duration::from_secs(1)).map(drop);
-        assert!(matches!(late, Err(Error::TimedOut(_))), "{late:?}");
+        assert!(matches!(late, Err(RecvError::TimedOut(_))), "{late:?}");
         clock_gettime(ClockId::ThreadCPUTime) - before
     });
     let used = sleeper.join().expect("panicked");

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use sluice::ring::{Error, Options, Socket};
+use sluice::ring::{Options, RecvError, SendError, Socket};
 
 use crate::partner::{LONG, Partner, content, small};
 
@@ -17,9 +17,9 @@ fn manners() -> [Options; 2] {
 }
 
 /// Sends until that fails.
-fn send_for_ever(options: &Options, socket: Socket) -> Error {
+fn send_for_ever(options: &Options, socket: Socket) -> SendError {
     let mut producer = options.producer(socket).expect("no ring");
-    let longest = producer.longest();
+    let longest = producer.max_record_len();
     (0..)
         .find_map(|number| producer.send_timeout(content(number, longest), LONG).err())
         .expect("it never fails")
@@ -32,7 +32,7 @@ fn the_library_learns_that_the_other_consumer_is_done() {
             return;
         };
         let error = send_for_ever(&options, socket);
-        assert!(matches!(error, Error::Closed), "{error:?}");
+        assert!(matches!(error, SendError::Closed), "{error:?}");
         assert_eq!(partner.end().as_deref(), Some("received 500"));
     }
 }
@@ -44,7 +44,7 @@ fn the_library_learns_that_the_other_consumer_died() {
             return;
         };
         let error = send_for_ever(&options, socket);
-        assert!(matches!(error, Error::Died), "{error:?}");
+        assert!(matches!(error, SendError::PeerDied), "{error:?}");
         assert_eq!(partner.end(), None);
     }
 }
@@ -59,16 +59,16 @@ fn the_library_learns_that_the_other_producer_died_after_what_that_sent() {
         let mut consumer = options.consumer(socket).expect("no ring");
         // Nothing is taken before it is dead.
         assert_eq!(partner.end(), None);
-        let mut room = vec![0; consumer.longest()];
+        let mut room = vec![0; consumer.max_record_len()];
         for number in 0..FEW {
             let length = consumer
                 .recv_timeout(&mut room, LONG)
                 .expect("not received");
             let length = length.expect("it ended instead of dying");
-            assert_eq!(room[..length], *content(number, consumer.longest()));
+            assert_eq!(room[..length], *content(number, consumer.max_record_len()));
         }
         let error = consumer.recv_timeout(&mut room, LONG);
-        assert!(matches!(error, Err(Error::Died)), "{error:?}");
+        assert!(matches!(error, Err(RecvError::PeerDied)), "{error:?}");
     }
 }
 
@@ -80,7 +80,7 @@ fn the_other_producer_learns_that_the_library_is_done() {
             return;
         };
         let mut consumer = small().consumer(socket).expect("no ring");
-        let mut room = vec![0; consumer.longest()];
+        let mut room = vec![0; consumer.max_record_len()];
         for _ in 0..500 {
             consumer
                 .recv_timeout(&mut room, LONG)
@@ -119,14 +119,14 @@ fn be_a_dying_library() {
     let socket = Socket::from(socket);
     if role == "producer" {
         let mut producer = small().producer(socket).expect("no ring");
-        let longest = producer.longest();
+        let longest = producer.max_record_len();
         for number in 0..FEW {
             producer.send(content(number, longest)).expect("not sent");
         }
         kill_ourselves();
     } else {
         let mut consumer = small().consumer(socket).expect("no ring");
-        let mut room = vec![0; consumer.longest()];
+        let mut room = vec![0; consumer.max_record_len()];
         for _ in 0..FEW {
             consumer.recv(&mut room).expect("not received");
         }

@@ -18,7 +18,7 @@ const PROGRAM: &str = concat!(
 
 /// The smallest ring, which is the soonest full, with a partner that may take long to start.
 pub fn small() -> Options {
-    Options::new().capacity(4096).patience(LONG)
+    Options::new().capacity(4096).handshake_timeout(LONG)
 }
 
 /// At the other end of a socket.

@@ -32,7 +32,7 @@ fn spinning() -> Options {
 }
 
 fn receive(consumer: &mut Consumer, records: usize) {
-    let longest = consumer.longest();
+    let longest = consumer.max_record_len();
     let mut room = vec![0; longest];
     for number in 0..records {
         let length = consumer
@@ -47,7 +47,7 @@ fn receive(consumer: &mut Consumer, records: usize) {
 }
 
 fn send(producer: &mut Producer, records: usize) {
-    let longest = producer.longest();
+    let longest = producer.max_record_len();
     for number in 0..records {
         producer
             .send_timeout(content(number, longest), LONG)
@@ -113,7 +113,7 @@ fn a_spinning_library_sends_to_the_other() {
 #[test]
 fn a_large_ring_works_both_ways() {
     let manners = "--capacity 65536 --batch 2";
-    receives_from_the_other(manners, &Options::new().patience(LONG));
+    receives_from_the_other(manners, &Options::new().handshake_timeout(LONG));
     sends_to_the_other(manners, &small().capacity(65536));
 }
 
@@ -124,7 +124,7 @@ fn the_library_sends_batches_to_the_other() {
         return;
     };
     let mut producer = sleeping().producer(socket).expect("no ring");
-    let longest = producer.longest();
+    let longest = producer.max_record_len();
     for first in (0..RECORDS).step_by(13) {
         let mut batch = producer.batch();
         for number in first..RECORDS.min(first + 13) {
@@ -153,7 +153,7 @@ fn a_library_in_a_runtime_receives_from_the_other() {
         };
         let consumer = small().consumer(socket).expect("no ring");
         run(async {
-            let longest = consumer.longest();
+            let longest = consumer.max_record_len();
             let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
             let mut room = vec![0; longest];
             for number in 0..RECORDS {
@@ -179,7 +179,7 @@ fn a_library_in_a_runtime_sends_to_the_other() {
         };
         let producer = small().producer(socket).expect("no ring");
         run(async {
-            let longest = producer.longest();
+            let longest = producer.max_record_len();
             let mut producer = AsyncProducer::new(producer).expect("no runtime");
             for number in 0..RECORDS {
                 producer

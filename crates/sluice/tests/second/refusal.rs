@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Greetings that come to nothing, and what each side learns of the reason.
 
-use sluice::ring::{Error, Result};
+use sluice::ring::SetupError;
 
 use crate::partner::{Partner, small};
 
 /// Both sides meet as they are told; what became of it on either.
-fn meet(arguments: &str) -> Option<(Result<()>, Option<String>)> {
+fn meet(arguments: &str) -> Option<(Result<(), SetupError>, Option<String>)> {
     let (partner, socket) = Partner::start(arguments)?;
     let ours = match arguments.starts_with("send") {
         true => small().consumer(socket).map(drop),
@@ -16,7 +16,7 @@ fn meet(arguments: &str) -> Option<(Result<()>, Option<String>)> {
 }
 
 /// The library refuses this greeting, and the other is told why.
-fn is_refused(arguments: &str, expected: impl Fn(&Error) -> bool, verdict: &str) {
+fn is_refused(arguments: &str, expected: impl Fn(&SetupError) -> bool, verdict: &str) {
     let Some((ours, said)) = meet(arguments) else {
         return;
     };
@@ -31,38 +31,38 @@ fn the_other_is_told_why_the_library_refuses_it() {
     for task in ["send", "receive"] {
         is_refused(
             &format!("{task} --say version=2"),
-            |error| matches!(error, Error::Version { theirs: 2 }),
+            |error| matches!(error, SetupError::Version { theirs: 2 }),
             "EPROTONOSUPPORT",
         );
         is_refused(
             &format!("{task} --unsealed"),
-            |error| matches!(error, Error::Unsafe(_)),
+            |error| matches!(error, SetupError::InvalidMemfd(_)),
             "EACCES",
         );
     }
     for wrong in ["magic=1", "size=40", "flags=4", "role=3", "data=0"] {
         is_refused(
             &format!("send --say {wrong}"),
-            |error| matches!(error, Error::NoRing(_)),
+            |error| matches!(error, SetupError::ProtocolMismatch(_)),
             "EPROTO",
         );
     }
     for wrong in [0, 2048, 12288, 1 << 29] {
         is_refused(
             &format!("send --say capacity={wrong}"),
-            |error| matches!(error, Error::Capacity(_)),
+            |error| matches!(error, SetupError::PeerCapacity(_)),
             "ERANGE",
         );
     }
     is_refused(
         "send --say capacity=8192",
-        |error| matches!(error, Error::Unsafe(_)),
+        |error| matches!(error, SetupError::InvalidMemfd(_)),
         "EACCES",
     );
     for wrong in ["data=4096", "capacity=4096"] {
         is_refused(
             &format!("receive --say {wrong}"),
-            |error| matches!(error, Error::NoRing(_)),
+            |error| matches!(error, SetupError::ProtocolMismatch(_)),
             "EPROTO",
         );
     }
@@ -74,7 +74,10 @@ fn two_of_one_side_do_not_meet() {
         return;
     };
     let ours = small().producer(socket).map(drop);
-    assert!(matches!(ours, Err(Error::SameRole { .. })), "{ours:?}");
+    assert!(
+        matches!(ours, Err(SetupError::RoleConflict { .. })),
+        "{ours:?}"
+    );
     assert_eq!(partner.end().as_deref(), Some("refused: EALREADY"));
 }
 
@@ -85,7 +88,7 @@ fn refuses(arguments: &str, verdict: &str, reason: &str) {
     };
     let error = ours.expect_err(arguments);
     assert!(
-        matches!(&error, Error::Refused(why) if why.contains(reason)),
+        matches!(&error, SetupError::Refused(why) if why.contains(reason)),
         "{arguments}, {verdict}: {error:?}"
     );
     assert_eq!(said, Some(format!("refused: {verdict}")), "{arguments}");

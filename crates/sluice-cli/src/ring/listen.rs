@@ -16,7 +16,9 @@ use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use sluice::ring::{self, Listener, Socket};
+use sluice::ring::{Listener, SetupError, Socket};
+
+use super::handshakes::Handshakes;
 
 /// Between making a socket and listening at it nobody needs so long.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -28,10 +30,17 @@ pub struct Listening {
 }
 
 /// What ended the waiting.
-pub enum Caller {
-    Came(Socket),
+pub enum Accepted<T> {
+    Peer(T),
     Nobody,
     Signal,
+}
+
+/// What there is to do.
+struct Events {
+    signal: bool,
+    connection: bool,
+    handshake: bool,
 }
 
 impl Listening {
@@ -46,34 +55,57 @@ impl Listening {
         Ok(Self { listener, deferred })
     }
 
-    /// Waits for somebody to connect, until then at most.
-    pub fn wait(&self, until: Option<Instant>) -> Result<Caller> {
-        loop {
-            let timeout = match until {
-                None => PollTimeout::NONE,
-                Some(until) => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    // Rounded up, so that it is not asked again and again in the last millisecond.
-                    let left = left.as_millis().saturating_add(u128::from(!left.is_zero()));
-                    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+    /// Waits for the first peer with which the ring can be set up, until then at most, and turns the others away.
+    pub fn accept<T: Send>(
+        &self,
+        until: Option<Instant>,
+        set_up: impl Fn(Socket) -> Result<T, SetupError> + Sync,
+    ) -> Result<Accepted<T>> {
+        let set_up = &set_up;
+        thread::scope(|threads| {
+            let mut handshakes = Handshakes::new()?;
+            loop {
+                let events = self.wait(&handshakes, until)?;
+                if events.signal {
+                    return Ok(Accepted::Signal);
                 }
-            };
-            let mut asked = [
-                PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.deferred.descriptor.as_fd(), PollFlags::POLLIN),
-            ];
-            poll(&mut asked, timeout).context("cannot wait for the other side")?;
-            let [caller, signal] = asked.map(|asked| asked.any().unwrap_or(true));
-            if signal {
-                return Ok(Caller::Signal);
+                if events.handshake {
+                    if let Some(side) = handshakes.finished()? {
+                        return Ok(Accepted::Peer(side));
+                    }
+                }
+                if events.connection {
+                    handshakes.start(threads, self.listener.accept()?, set_up)?;
+                }
+                if until.is_some_and(|until| Instant::now() >= until) {
+                    return Ok(Accepted::Nobody);
+                }
             }
-            if caller {
-                return Ok(Caller::Came(self.listener.accept()?));
+        })
+    }
+
+    fn wait<T>(&self, handshakes: &Handshakes<T>, until: Option<Instant>) -> Result<Events> {
+        let timeout = match until {
+            None => PollTimeout::NONE,
+            Some(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                // Rounded up, so that the last millisecond is not spent polling.
+                let left = left.as_millis().saturating_add(u128::from(!left.is_zero()));
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             }
-            if until.is_some_and(|until| Instant::now() >= until) {
-                return Ok(Caller::Nobody);
-            }
-        }
+        };
+        let mut asked = [
+            PollFd::new(self.deferred.descriptor.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
+            PollFd::new(handshakes.as_fd(), PollFlags::POLLIN),
+        ];
+        poll(&mut asked, timeout).context("cannot wait for the other side")?;
+        let [signal, connection, handshake] = asked.map(|asked| asked.any().unwrap_or(true));
+        Ok(Events {
+            signal,
+            connection,
+            handshake,
+        })
     }
 }
 
@@ -108,8 +140,8 @@ impl fmt::Display for Taken {
 
 impl std::error::Error for Taken {}
 
-fn is_taken(error: &ring::Error) -> bool {
-    matches!(error, ring::Error::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
+fn is_taken(error: &SetupError) -> bool {
+    matches!(error, SetupError::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
 }
 
 fn is_socket(path: &Path) -> bool {
@@ -126,7 +158,7 @@ fn is_left_behind(path: &Path) -> bool {
 
 fn refuses(path: &Path) -> bool {
     let refused = |source: &io::Error| source.kind() == io::ErrorKind::ConnectionRefused;
-    matches!(Socket::connect(path), Err(ring::Error::Connect { source, .. }) if refused(&source))
+    matches!(Socket::connect(path), Err(SetupError::Connect { source, .. }) if refused(&source))
 }
 
 /// Signals that would end the process wait while this is there.

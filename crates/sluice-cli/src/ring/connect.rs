@@ -9,10 +9,10 @@ use std::{fmt, fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use sluice::ring::{self, Options, Socket};
+use sluice::ring::{Options, SetupError, Socket};
 
 use super::framing::Framing;
-use super::listening::{Caller, Listening};
+use super::listen::{Accepted, Listening};
 use crate::waiting::patiently;
 
 /// How often it is tried whether the other side listens.
@@ -75,10 +75,10 @@ pub enum Role {
 
 impl Meeting {
     /// Waits for the other side, and sets up the ring with it.
-    pub fn meet<T>(
+    pub fn meet<T: Send>(
         &self,
         role: Role,
-        set_up: impl Fn(&Options, Socket) -> ring::Result<T>,
+        set_up: impl Fn(&Options, Socket) -> Result<T, SetupError> + Sync,
         options: Options,
     ) -> Result<T> {
         let options = self.apply(options)?;
@@ -100,13 +100,13 @@ impl Meeting {
     }
 
     fn apply(&self, mut options: Options) -> Result<Options> {
-        options = options.locked(self.lock);
+        options = options.mlock(self.lock);
         if let Some(microseconds) = self.spin {
             options = options.spin(Duration::from_micros(microseconds));
         }
         if let Some(node) = self.node {
             check_node(node)?;
-            options = options.node(node);
+            options = options.numa_node(node);
         }
         if self.allow_everyone {
             options = options.allow_everyone();
@@ -117,29 +117,19 @@ impl Meeting {
             .fold(options, |options, &uid| options.allow_user(uid)))
     }
 
-    fn listen<T>(
+    fn listen<T: Send>(
         &self,
         role: Role,
         until: Option<Instant>,
-        set_up: impl Fn(Socket) -> ring::Result<T>,
+        set_up: impl Fn(Socket) -> Result<T, SetupError> + Sync,
     ) -> Result<T> {
         let open = self.allow_everyone || !self.allow_user.is_empty();
         let listening = Listening::start(&self.path, open)?;
         patiently(&self.waits_for(role), || {
-            loop {
-                let caller = match listening.wait(until)? {
-                    Caller::Came(socket) => socket,
-                    Caller::Nobody => return Err(self.nobody(role)),
-                    Caller::Signal => bail!("ended by a signal"),
-                };
-                match set_up(caller) {
-                    Err(error) if is_theirs(&error) => {
-                        eprintln!(
-                            "sluice: turned away one that connected, and still waiting: {error}"
-                        );
-                    }
-                    other => return Ok(other?),
-                }
+            match listening.accept(until, set_up)? {
+                Accepted::Peer(side) => Ok(side),
+                Accepted::Nobody => Err(self.nobody(role)),
+                Accepted::Signal => bail!("ended by a signal"),
             }
         })
     }
@@ -148,12 +138,12 @@ impl Meeting {
         &self,
         role: Role,
         until: Option<Instant>,
-        set_up: impl Fn(Socket) -> ring::Result<T>,
+        set_up: impl Fn(Socket) -> Result<T, SetupError> + Sync,
     ) -> Result<T> {
         check_place(&self.path)?;
         let socket = patiently(&self.waits_for(role), || {
             loop {
-                match Socket::connect(&self.path) {
+                match Socket::try_connect(&self.path) {
                     Err(error) if is_absent(&error) => check_socket(&self.path)?,
                     other => return Ok(other?),
                 }
@@ -202,26 +192,14 @@ impl fmt::Display for Absent {
 
 impl std::error::Error for Absent {}
 
-/// Whether somebody else may still come who is as expected.
-fn is_theirs(error: &ring::Error) -> bool {
-    use ring::Error::*;
-    matches!(
-        error,
-        Stranger { .. }
-            | Silent(_)
-            | HungUp
-            | NoRing(_)
-            | Version { .. }
-            | SameRole { .. }
-            | Unsafe(_)
-            | Refused(_)
-    )
-}
-
-/// A socket that is not there, or at which nobody listens, is one at which somebody may listen soon.
-fn is_absent(error: &ring::Error) -> bool {
-    let absent = [ErrorKind::NotFound, ErrorKind::ConnectionRefused];
-    matches!(error, ring::Error::Connect { source, .. } if absent.contains(&source.kind()))
+/// A socket that is not there, at which nobody listens, or whose listener has no room for more, may have a listener soon.
+fn is_absent(error: &SetupError) -> bool {
+    let absent = [
+        ErrorKind::NotFound,
+        ErrorKind::ConnectionRefused,
+        ErrorKind::WouldBlock,
+    ];
+    matches!(error, SetupError::Connect { source, .. } if absent.contains(&source.kind()))
 }
 
 fn check_place(path: &Path) -> Result<()> {

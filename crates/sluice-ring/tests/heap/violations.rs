@@ -3,7 +3,7 @@
 //! byte outside of the ring.
 
 use sluice_ring::sync::Ordering;
-use sluice_ring::{Consumer, Lie, Memory, Producer, step};
+use sluice_ring::{Consumer, Memory, Producer, ProtocolViolation, record_stride};
 
 use crate::memory::{View, publish, ring, some, state_of, take, write};
 use crate::model::Random;
@@ -23,70 +23,77 @@ fn under_way() -> (Producer<View>, Consumer<View>) {
 }
 
 #[test]
-fn a_producer_believes_no_release_that_cannot_be() {
+fn a_producer_rejects_every_invalid_release() {
     let unaligned = [65, 68, 71, 127];
     let withdrawn = [0, 8, 56];
     let not_sent = [136, 160, 4096, 1 << 63, u64::MAX - 7, u64::MAX];
     let lies = [&unaligned[..], &withdrawn, &not_sent].concat();
     for said in some(lies.into_iter(), 5) {
         let (mut producer, consumer) = under_way();
-        let position = &consumer.memory().consumer().position;
+        let position = &consumer.memory().consumer().pos;
         position.store(said, Ordering::Relaxed);
-        let lie = Lie::Released {
-            said,
-            least: 64,
-            most: 128,
+        let violation = ProtocolViolation::Released {
+            pos: said,
+            min: 64,
+            max: 128,
         };
-        assert_eq!(producer.pending(), Err(lie));
-        // What is known suffices for a short record, for a long one it has to look.
-        assert_eq!(producer.has_room(8), Ok(true));
-        let fits_no_more = (4096 + 64 - 160 - 8) as u32;
-        assert_eq!(producer.has_room(fits_no_more), Err(lie));
-        assert_eq!(producer.has_room(fits_no_more), Err(lie), "it remains one");
+        assert_eq!(producer.pending(), Err(violation));
+        // From then on everything is refused, whatever the consumer says.
+        position.store(128, Ordering::Relaxed);
+        for len in [0, 8, 2040] {
+            assert_eq!(producer.has_room(len), Err(violation));
+        }
+        assert_eq!(producer.pending(), Err(violation));
     }
 }
 
 #[test]
-fn a_producer_believes_every_release_that_can_be() {
+fn a_producer_accepts_every_valid_release() {
     for said in some((64..=128).step_by(8), 4) {
         let (mut producer, consumer) = under_way();
-        let position = &consumer.memory().consumer().position;
+        let position = &consumer.memory().consumer().pos;
         position.store(said, Ordering::Relaxed);
         assert_eq!(producer.pending(), Ok(128 - said));
         let withdrawn = said - 8;
         position.store(withdrawn, Ordering::Relaxed);
-        let lie = Lie::Released {
-            said: withdrawn,
-            least: said,
-            most: 128,
+        let violation = ProtocolViolation::Released {
+            pos: withdrawn,
+            min: said,
+            max: 128,
         };
-        assert_eq!(producer.pending(), Err(lie));
+        assert_eq!(producer.pending(), Err(violation));
     }
 }
 
 #[test]
-fn a_consumer_believes_no_state_but_two() {
+fn a_consumer_accepts_two_states() {
     for state in some([2, 3, 0x100, 0x0100_0000, 1 << 31, u32::MAX].into_iter(), 3) {
-        let (producer, consumer) = under_way();
+        let (producer, mut consumer) = under_way();
         let at = consumer.bytes();
         producer.memory().set(state_of(at), state);
-        assert_eq!(consumer.peek(), Err(Lie::State { at: at - 8, state }));
+        let violation = ProtocolViolation::State { at: at - 8, state };
+        for later in [state, 0, 1] {
+            producer.memory().set(state_of(at), later);
+            assert_eq!(consumer.peek(), Err(violation), "the first one remains");
+            assert_eq!(consumer.peek_more(), Err(violation));
+        }
     }
 }
 
 #[test]
-fn a_consumer_believes_no_length_that_does_not_fit() {
+fn a_consumer_rejects_every_length_that_does_not_fit() {
     for length in some(
         [2041, 2048, 4096, 1 << 31, u32::MAX - 7, u32::MAX].into_iter(),
         3,
     ) {
-        let (producer, consumer) = under_way();
+        let (producer, mut consumer) = under_way();
         let at = consumer.bytes() - 8;
-        producer.memory().set(at, length);
-        let most = 2040;
-        assert_eq!(consumer.peek(), Err(Lie::Length { at, length, most }));
-        producer.memory().set(at, most);
-        assert_eq!(consumer.peek(), Ok(Some(most)));
+        let (len, max) = (length, 2040);
+        let violation = ProtocolViolation::Length { at, len, max };
+        for later in [len, 0, 24, max] {
+            producer.memory().set(at, later);
+            assert_eq!(consumer.peek(), Err(violation), "the first one remains");
+        }
     }
 }
 
@@ -94,16 +101,16 @@ fn a_consumer_believes_no_length_that_does_not_fit() {
 fn a_length_that_changes_after_it_was_read_leads_nowhere() {
     let (producer, mut consumer) = under_way();
     let at = consumer.bytes();
-    let length = consumer.peek().expect("no lie").expect("no record");
+    let length = consumer.peek().expect("no violation").expect("no record");
     producer.memory().set(at - 8, u32::MAX);
-    consumer.take(length);
-    assert_eq!(consumer.bytes(), at + step(length));
+    consumer.advance(length);
+    assert_eq!(consumer.bytes(), at + record_stride(length));
 }
 
 #[test]
 fn what_a_producer_says_of_its_position_is_cut_to_what_can_be() {
     let (producer, consumer) = under_way();
-    let position = &producer.memory().producer().position;
+    let position = &producer.memory().producer().pos;
     for (said, told) in [(0, 0), (63, 0), (64, 0), (72, 8), (u64::MAX, 4096)] {
         position.store(said, Ordering::Relaxed);
         assert_eq!(consumer.pending(), told);
@@ -129,19 +136,19 @@ fn a_consumer_of_anything_at_all_stays_within_the_ring() {
             match consumer.peek() {
                 Ok(Some(length)) => {
                     assert!(length <= 2040);
-                    consumer.take(length);
+                    consumer.advance(length);
                     consumer.release();
                 }
                 Ok(None) => break,
-                Err(Lie::State { at, state }) => {
+                Err(ProtocolViolation::State { at, state }) => {
                     assert!(at + 8 == consumer.bytes() && state > 1);
                     break;
                 }
-                Err(Lie::Length { length, most, .. }) => {
-                    assert!(most == 2040 && length > most);
+                Err(ProtocolViolation::Length { len, max, .. }) => {
+                    assert!(max == 2040 && len > max);
                     break;
                 }
-                Err(lie) => panic!("{lie}"),
+                Err(violation) => panic!("{violation}"),
             }
         }
     }
@@ -158,17 +165,17 @@ fn a_producer_whose_consumer_says_anything_at_all_writes_no_more_than_there_is()
                 0 => random.next(),
                 _ => released + random.below(75) * 8,
             };
-            let position = &consumer.memory().consumer().position;
+            let position = &consumer.memory().consumer().pos;
             position.store(said, Ordering::Relaxed);
             let length = random.below(2041) as u32;
-            let sent = producer.bytes_for(0) - 8;
-            let end = sent + step(length) + 8;
+            let sent = producer.reserve(0) - 8;
+            let end = sent + record_stride(length) + 8;
             let looks = end > released + 4096;
             let credible = said % 8 == 0 && said >= released && said <= sent;
             if looks && !credible {
-                let (least, most) = (released, sent);
-                let lie = Lie::Released { said, least, most };
-                assert_eq!(producer.has_room(length), Err(lie));
+                let (pos, min, max) = (said, released, sent);
+                let violation = ProtocolViolation::Released { pos, min, max };
+                assert_eq!(producer.has_room(length), Err(violation));
                 break;
             }
             if looks {

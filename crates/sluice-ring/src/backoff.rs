@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::sync::spin_loop;
+
+/// So many records without waiting are a stream.
+const STREAM: u64 = 8;
+
+/// Pauses, in iterations of spin_loop, each about 40 ns on today's processors.
+const FIRST_PAUSE: u32 = 64;
+const MAX_PAUSE: u32 = 256;
+
+/// Lets the peer get some cache lines ahead in a stream.
+#[derive(Debug, Default)]
+pub struct Backoff {
+    /// Wide enough never to overflow.
+    streak: u64,
+    pause: u32,
+}
+
+impl Backoff {
+    /// Counts a record that needed no waiting.
+    #[inline]
+    pub fn note_progress(&mut self) {
+        self.streak += 1;
+    }
+
+    /// Pauses after a stream, when this side has caught up with the peer.
+    #[inline]
+    pub fn pause(&mut self) {
+        if self.streak < STREAM {
+            self.pause = 0;
+        } else {
+            self.pause = (self.pause * 2).clamp(FIRST_PAUSE, MAX_PAUSE);
+            for _ in 0..self.pause {
+                spin_loop();
+            }
+        }
+        self.streak = 0;
+    }
+
+    /// Starts anew: nothing came during the pause nor afterwards, so the peer is idle or has no processor.
+    pub fn reset(&mut self) {
+        self.pause = 0;
+    }
+}
+
+#[cfg(all(test, not(sluice_loom)))]
+mod tests {
+    use super::*;
+
+    fn pause_after(backoff: &mut Backoff, records: u64) -> u32 {
+        for _ in 0..records {
+            backoff.note_progress();
+        }
+        backoff.pause();
+        backoff.pause
+    }
+
+    #[test]
+    fn only_a_stream_is_paused_for_and_longer_as_it_goes_on() {
+        let mut backoff = Backoff::default();
+        assert_eq!(pause_after(&mut backoff, STREAM - 1), 0);
+        assert_eq!(pause_after(&mut backoff, STREAM), FIRST_PAUSE);
+        assert_eq!(pause_after(&mut backoff, STREAM), 2 * FIRST_PAUSE);
+        for _ in 0..9 {
+            pause_after(&mut backoff, STREAM);
+        }
+        assert_eq!(pause_after(&mut backoff, 1000), MAX_PAUSE);
+        assert_eq!(pause_after(&mut backoff, 1), 0);
+        assert_eq!(pause_after(&mut backoff, STREAM), FIRST_PAUSE);
+    }
+
+    #[test]
+    fn after_a_sleep_it_starts_anew() {
+        let mut backoff = Backoff::default();
+        pause_after(&mut backoff, STREAM);
+        pause_after(&mut backoff, STREAM);
+        backoff.reset();
+        assert_eq!(pause_after(&mut backoff, STREAM), FIRST_PAUSE);
+    }
+
+    #[test]
+    fn a_stream_may_have_more_records_than_32_bits_count() {
+        let mut backoff = Backoff {
+            streak: u32::MAX.into(),
+            pause: 0,
+        };
+        assert_eq!(pause_after(&mut backoff, 1), FIRST_PAUSE);
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Parking where the system refuses something, and what the reserved bytes may do.
+
+use std::cell::Cell;
+use std::ptr;
+
+use sluice_abi::ring::NEED_FENCE;
+use sluice_ring::sync::{AtomicU32, Ordering};
+use sluice_ring::{Ctrl, Notifier, Parker, WakeMethod, Waker};
+
+/// A system that refuses as told.
+#[derive(Default)]
+struct System {
+    wakes: Cell<u32>,
+    heavy_barriers: Cell<u32>,
+    delivers: Cell<bool>,
+    has_membarrier: bool,
+}
+
+impl Waker for System {
+    fn heavy_barrier(&self) -> bool {
+        self.heavy_barriers.set(self.heavy_barriers.get() + 1);
+        self.has_membarrier
+    }
+
+    fn wake(&self, _method: WakeMethod, _wake_seq: &AtomicU32) -> bool {
+        self.wakes.set(self.wakes.get() + 1);
+        self.delivers.get()
+    }
+}
+
+#[test]
+fn a_wake_up_that_was_not_delivered_is_tried_again() {
+    let (sleeping, awake) = (Ctrl::default(), Ctrl::default());
+    let system = System::default();
+    let mut parker = Parker::new(false);
+    let mut notifier = Notifier::new(false);
+    let seq = parker.prepare_park(&sleeping, &awake, WakeMethod::Socket, &system);
+    notifier.notify(&awake, &sleeping, &system);
+    assert_eq!(system.wakes.get(), 1);
+    assert_ne!(awake.wake_seq.load(Ordering::Relaxed), seq);
+    system.delivers.set(true);
+    notifier.notify(&awake, &sleeping, &system);
+    assert_eq!(system.wakes.get(), 2, "the first was lost");
+    notifier.notify(&awake, &sleeping, &system);
+    assert_eq!(system.wakes.get(), 2, "one delivered wake-up suffices");
+}
+
+#[test]
+fn a_parker_asks_for_barriers_only_while_it_parks() {
+    let (own, peer) = (Ctrl::default(), Ctrl::default());
+    let system = System {
+        has_membarrier: true,
+        ..System::default()
+    };
+    let mut parker = Parker::new(true);
+    for round in 1..4 {
+        for _ in 0..3 {
+            parker.prepare_park(&own, &peer, WakeMethod::Futex, &system);
+            parker.finish_park(&own);
+        }
+        assert_eq!(system.heavy_barriers.get(), round);
+        assert_eq!(own.wait_flags.load(Ordering::Relaxed), NEED_FENCE);
+        for _ in 0..1000 {
+            parker.note_spin_success(&own);
+        }
+        assert_eq!(own.wait_flags.load(Ordering::Relaxed), 0);
+    }
+}
+
+/// As when a filter of system calls came after the registration.
+#[test]
+fn where_the_heavy_barrier_is_refused_the_peer_is_asked_for_ever() {
+    let (own, peer) = (Ctrl::default(), Ctrl::default());
+    let system = System::default();
+    let mut parker = Parker::new(true);
+    for _ in 0..3 {
+        parker.prepare_park(&own, &peer, WakeMethod::Futex, &system);
+        parker.finish_park(&own);
+        for _ in 0..1000 {
+            parker.note_spin_success(&own);
+        }
+        assert_eq!(own.wait_flags.load(Ordering::Relaxed), NEED_FENCE);
+        assert_eq!(system.heavy_barriers.get(), 1);
+    }
+}
+
+/// For Miri: a reference to a Ctrl promises nothing about any of its bytes.
+#[test]
+fn the_peer_may_write_to_every_byte() {
+    let memory = Box::into_raw(Box::new(Ctrl::default()));
+    // SAFETY: it is there until the end of this test.
+    let ctrl = unsafe { &*memory };
+    for at in 0..size_of::<Ctrl>() {
+        // SAFETY: within it, and every byte is part of an atomic.
+        unsafe { ptr::write_volatile(memory.cast::<u8>().add(at), 1) };
+        assert_eq!(ctrl.is_closed(), at >= 136);
+    }
+    // SAFETY: the reference is not used any more.
+    drop(unsafe { Box::from_raw(memory) });
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bytes out of memory that another process may write to at the same time.
+//!
+//! A reference to such bytes, or a plain copy of them, would promise that nobody writes to them. Atomic loads promise nothing, and a
+//! copy made of them has bytes that were there, some perhaps older than others. Rust has no atomic loads that are unaligned or longer
+//! than a word, and without them a copy takes twice as long. So on x86_64 the loads are assembly, each of which does what atomic
+//! loads of its single bytes would do.
+
+pub(super) use imp::copy_out;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod imp {
+    use std::arch::asm;
+    use std::arch::x86_64::__m128i;
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    const BLOCK: usize = size_of::<[__m128i; 4]>();
+
+    /// Copies `len` bytes.
+    ///
+    /// # Safety
+    /// There are `len` bytes at `from`, and there is room for as many at `into`, which nobody else accesses.
+    #[inline]
+    pub unsafe fn copy_out(from: *const u8, into: *mut u8, len: usize) {
+        // SAFETY: as the caller says.
+        unsafe {
+            match len {
+                8..=16 => copy_ends::<u64>(from, into, len),
+                17..=32 => copy_ends::<__m128i>(from, into, len),
+                33..=BLOCK => copy_ends::<[__m128i; 2]>(from, into, len),
+                ..8 => copy_bytes(from, into, len),
+                _ => copy_blocks(from, into, len),
+            }
+        }
+    }
+
+    /// A load of any alignment.
+    trait Load: Copy {
+        /// # Safety
+        /// There are so many bytes at `from`.
+        unsafe fn load(from: *const u8) -> Self;
+    }
+
+    impl Load for u64 {
+        #[inline]
+        unsafe fn load(from: *const u8) -> Self {
+            let loaded;
+            // SAFETY: as the caller says. Nothing else is accessed.
+            unsafe {
+                asm!("mov {}, [{}]", out(reg) loaded, in(reg) from, options(nostack, preserves_flags, readonly));
+            }
+            loaded
+        }
+    }
+
+    impl Load for __m128i {
+        #[inline]
+        unsafe fn load(from: *const u8) -> Self {
+            let loaded;
+            // SAFETY: as the caller says. Nothing else is accessed.
+            unsafe {
+                asm!("movups {}, [{}]", out(xmm_reg) loaded, in(reg) from, options(nostack, preserves_flags, readonly));
+            }
+            loaded
+        }
+    }
+
+    impl<T: Load, const N: usize> Load for [T; N] {
+        #[inline]
+        unsafe fn load(from: *const u8) -> Self {
+            // SAFETY: as the caller says.
+            std::array::from_fn(|index| unsafe { T::load(from.add(index * size_of::<T>())) })
+        }
+    }
+
+    /// The beginning and the end, which may overlap.
+    ///
+    /// # Safety
+    /// As for copy_out(), and `len` is that of one T to that of two.
+    #[inline]
+    unsafe fn copy_ends<T: Load>(from: *const u8, into: *mut u8, len: usize) {
+        let last = len - size_of::<T>();
+        // SAFETY: as the caller says: both lie within.
+        unsafe {
+            let (beginning, end) = (T::load(from), T::load(from.add(last)));
+            into.cast::<T>().write_unaligned(beginning);
+            into.add(last).cast::<T>().write_unaligned(end);
+        }
+    }
+
+    /// # Safety
+    /// As for copy_out().
+    unsafe fn copy_bytes(from: *const u8, into: *mut u8, len: usize) {
+        for at in 0..len {
+            // SAFETY: as the caller says.
+            unsafe {
+                let byte = (*from.add(at).cast::<AtomicU8>()).load(Ordering::Relaxed);
+                into.add(at).write(byte);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for copy_out(), and there is more than a block.
+    #[inline(never)]
+    unsafe fn copy_blocks(from: *const u8, into: *mut u8, len: usize) {
+        let last = len - BLOCK;
+        for at in (0..last).step_by(BLOCK) {
+            // SAFETY: a block from `at` on ends before the end.
+            unsafe { copy_block(from.add(at), into.add(at)) };
+        }
+        // SAFETY: it ends at the end.
+        unsafe { copy_block(from.add(last), into.add(last)) };
+    }
+
+    /// # Safety
+    /// As for copy_out(), of a block.
+    #[inline]
+    unsafe fn copy_block(from: *const u8, into: *mut u8) {
+        // SAFETY: as the caller says.
+        unsafe {
+            let block = <[__m128i; 4]>::load(from);
+            into.cast::<[__m128i; 4]>().write_unaligned(block);
+        }
+    }
+}
+
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+mod imp {
+    use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+    const WORD: usize = size_of::<u64>();
+
+    /// Copies `len` bytes.
+    ///
+    /// # Safety
+    /// There are `len` bytes at `from`, and there is room for as many at `into`, which nobody else accesses.
+    #[inline]
+    pub unsafe fn copy_out(from: *const u8, into: *mut u8, len: usize) {
+        let mut at = 0;
+        while at < len {
+            // SAFETY: as the caller says, from `at` on there are as many as are accessed.
+            unsafe {
+                let (source, target) = (from.add(at), into.add(at));
+                if len - at >= WORD && source.cast::<AtomicU64>().is_aligned() {
+                    let word = (*source.cast::<AtomicU64>()).load(Ordering::Relaxed);
+                    target.cast::<u64>().write_unaligned(word);
+                    at += WORD;
+                } else {
+                    target.write((*source.cast::<AtomicU8>()).load(Ordering::Relaxed));
+                    at += 1;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn every_length_is_copied_from_every_place_and_no_byte_more() {
+        let words: Vec<AtomicU64> = (0..640_u64)
+            .map(|n| AtomicU64::new(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 0x0101_0101_0101_0101))
+            .collect();
+        let plain: Vec<u8> = words
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
+            .collect();
+        // Miri has not the time for all.
+        let short = (0..200).step_by(if cfg!(miri) { 7 } else { 1 });
+        for len in short.chain([1023, 1024, 1025, 2047, 4999]) {
+            for start in [0, 1, 3, 7, 8, 12] {
+                let mut into = vec![0; len + 1];
+                let from = ptr::from_ref(&words[..]).cast::<u8>();
+                // SAFETY: both are at least as long.
+                unsafe { copy_out(from.add(start), into.as_mut_ptr(), len) };
+                assert_eq!(into[..len], plain[start..start + len]);
+                assert_eq!(into[len], 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What both sides of a ring have: the memory, the socket, and ways to wait for the peer and to wake it.
+
+use std::os::fd::OwnedFd;
+use std::process;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use rustix::thread::{MembarrierCommand, futex, membarrier};
+use sluice_ring::sync::{AtomicU32, spin_loop};
+use sluice_ring::{
+    AdaptiveSpin, Backoff, Ctrl, Memory, Notifier, Parker, PeerState, ProtocolViolation,
+    WakeMethod, Waker, peer_state,
+};
+
+use super::error::{SendError, WaitError};
+use super::handshake::Role;
+use super::hang_up::HangUp;
+use super::mapping::Mapping;
+use super::socket::{self, Drained};
+
+/// For how long a side sleeps where a wake-up is cheap and a hang-up goes unnoticed. After that it sleeps on the socket.
+const FUTEX_SLEEP: Duration = Duration::from_millis(50);
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    socket: OwnedFd,
+    mapping: Mapping,
+    role: Role,
+    /// The process whose side this is, and not its children's.
+    owner: u32,
+    /// It leaves without closing.
+    aborts: bool,
+    hang_up: HangUp,
+    pub backoff: Backoff,
+    spin: AdaptiveSpin,
+    parker: Parker,
+    notifier: Notifier,
+}
+
+/// How long a call may wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wait {
+    Never,
+    For(Duration),
+    Forever,
+}
+
+impl Wait {
+    #[inline]
+    pub fn is_some(self) -> bool {
+        !matches!(self, Self::Never)
+    }
+}
+
+/// What became of waiting.
+pub(super) enum Awaited<T> {
+    Found(T),
+    /// The peer said that it is done.
+    Closed,
+}
+
+/// What a poll found.
+pub(super) type Polled<T> = Result<Option<T>, ProtocolViolation>;
+
+/// How a sleep ended.
+enum Slept<T> {
+    Found(T),
+    Woken,
+    TimedOut,
+}
+
+impl Connection {
+    /// `registered`: both sides are, with membarrier(2).
+    pub fn new(
+        socket: OwnedFd,
+        mapping: Mapping,
+        role: Role,
+        registered: bool,
+        spin: Duration,
+    ) -> Self {
+        Self {
+            socket,
+            mapping,
+            role,
+            owner: process::id(),
+            aborts: false,
+            hang_up: HangUp::new(),
+            backoff: Backoff::default(),
+            spin: AdaptiveSpin::new(spin),
+            parker: Parker::new(registered),
+            notifier: Notifier::new(registered),
+        }
+    }
+
+    pub fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Whether the peer takes what this side gives, as far as is known without a system call.
+    #[inline]
+    pub fn check(&self) -> Result<(), SendError> {
+        let (_, peer) = ctrls(&self.mapping, self.role);
+        match peer_state(peer, || self.hang_up.is_known()) {
+            PeerState::Active => Ok(()),
+            PeerState::Closed => Err(SendError::Closed),
+            PeerState::Dead => Err(SendError::PeerDied),
+        }
+    }
+
+    /// Whether the peer closed the ring, or is gone as far as is known.
+    pub fn is_closed(&mut self) -> bool {
+        let (_, peer) = ctrls(&self.mapping, self.role);
+        peer_state(peer, || self.hang_up.look(&self.socket)) != PeerState::Active
+    }
+
+    /// Has the peer learn that this side failed, not that it is done.
+    pub fn abort(mut self) {
+        self.aborts = true;
+    }
+
+    /// Wakes the peer if it sleeps. To be called after everything that the peer may wait for.
+    #[inline]
+    pub fn notify(&mut self) {
+        let (own, peer) = ctrls(&self.mapping, self.role);
+        self.notifier.notify(own, peer, &System(&self.socket));
+    }
+
+    /// Polls until there is something, the peer is done, or the time is over.
+    pub fn wait<T>(
+        &mut self,
+        wait: Wait,
+        mut poll: impl FnMut() -> Polled<T>,
+    ) -> Result<Awaited<T>, WaitError> {
+        let deadline = match wait {
+            Wait::Never => return self.poll_once(poll),
+            Wait::For(time) => Instant::now().checked_add(time).map(|until| (until, time)),
+            Wait::Forever => None,
+        };
+        let mut method = WakeMethod::Futex;
+        loop {
+            if let Some(found) = self.spin(deadline.map(|(until, _)| until), &mut poll) {
+                return found.map(Awaited::Found).map_err(WaitError::from);
+            }
+            if let Some(end) = self.end(&mut poll) {
+                return end;
+            }
+            let left = deadline.map(|(until, _)| until.saturating_duration_since(Instant::now()));
+            if let (Some(Duration::ZERO), Some((_, time))) = (left, deadline) {
+                return Err(WaitError::TimedOut(time));
+            }
+            method = match self.sleep(method, left, &mut poll)? {
+                Slept::Found(found) => return Ok(Awaited::Found(found)),
+                Slept::Woken => method,
+                Slept::TimedOut => WakeMethod::Socket,
+            };
+        }
+    }
+
+    fn poll_once<T>(
+        &mut self,
+        mut poll: impl FnMut() -> Polled<T>,
+    ) -> Result<Awaited<T>, WaitError> {
+        if let Some(found) = poll()? {
+            return Ok(Awaited::Found(found));
+        }
+        self.end(poll).unwrap_or(Err(WaitError::WouldBlock))
+    }
+
+    /// Polls for a moment, without the clock or anything else that is only of use in a longer wait: what comes at once is not
+    /// delayed by that.
+    #[inline]
+    pub fn spin_briefly(&mut self, poll: impl Fn() -> bool) -> bool {
+        self.backoff.pause();
+        for _ in 0..self.spin.brief_iterations() {
+            if poll() {
+                let (own, _) = ctrls(&self.mapping, self.role);
+                self.parker.note_spin_success(own);
+                return true;
+            }
+            spin_loop();
+        }
+        false
+    }
+
+    fn spin<T>(
+        &mut self,
+        until: Option<Instant>,
+        mut poll: impl FnMut() -> Polled<T>,
+    ) -> Option<Result<T, ProtocolViolation>> {
+        let (own, peer) = ctrls(&self.mapping, self.role);
+        let is_hopeless = || {
+            peer.is_closed()
+                || self.hang_up.look(&self.socket)
+                || until.is_some_and(|until| Instant::now() >= until)
+        };
+        let found = self.spin.poll(|| poll().transpose(), is_hopeless);
+        if found.is_some() {
+            self.parker.note_spin_success(own);
+        }
+        found
+    }
+
+    /// If the peer does nothing any more: what it had done before, or how it ended.
+    fn end<T>(
+        &mut self,
+        mut poll: impl FnMut() -> Polled<T>,
+    ) -> Option<Result<Awaited<T>, WaitError>> {
+        let (_, peer) = ctrls(&self.mapping, self.role);
+        let ended = match peer_state(peer, || self.hang_up.look(&self.socket)) {
+            PeerState::Active => return None,
+            PeerState::Closed => Ok(Awaited::Closed),
+            PeerState::Dead => Err(WaitError::PeerDied),
+        };
+        Some(match poll() {
+            Ok(Some(found)) => Ok(Awaited::Found(found)),
+            Ok(None) => ended,
+            Err(violation) => Err(violation.into()),
+        })
+    }
+
+    /// Announces that this side goes to sleep. Returns the peer's wake_seq, as Parker::prepare_park() does.
+    fn prepare_park(&mut self, method: WakeMethod) -> Result<u32, WaitError> {
+        if process::id() != self.owner {
+            return Err(WaitError::Forked);
+        }
+        self.backoff.reset();
+        let (own, peer) = ctrls(&self.mapping, self.role);
+        let system = System(&self.socket);
+        Ok(self.parker.prepare_park(own, peer, method, &system))
+    }
+
+    fn sleep<T>(
+        &mut self,
+        method: WakeMethod,
+        limit: Option<Duration>,
+        mut poll: impl FnMut() -> Polled<T>,
+    ) -> Result<Slept<T>, WaitError> {
+        let seq = self.prepare_park(method)?;
+        let (own, peer) = ctrls(&self.mapping, self.role);
+        let found = poll();
+        let slept = match (&found, method) {
+            (Ok(None), _) if peer.is_closed() => Ok(Slept::Woken),
+            (Ok(None), WakeMethod::Futex) => sleep_on_futex(&peer.wake_seq, seq, limit),
+            (Ok(None), WakeMethod::Socket) => sleep_on_socket(&self.socket, limit),
+            _ => Ok(Slept::Woken),
+        };
+        self.parker.finish_park(own);
+        if method == WakeMethod::Socket {
+            self.drain();
+        }
+        match found? {
+            Some(found) => Ok(Slept::Found(found)),
+            None => slept.map_err(|errno| WaitError::System {
+                what: "sleeping until the peer does something",
+                source: errno.into(),
+            }),
+        }
+    }
+
+    /// Whether to sleep until the socket is readable; not if the look after the announcement finds something, or an end.
+    pub fn prepare_wait<T>(
+        &mut self,
+        mut poll: impl FnMut() -> Polled<T>,
+    ) -> Result<Option<Awaited<T>>, WaitError> {
+        self.prepare_park(WakeMethod::Socket)?;
+        if let Some(found) = poll()? {
+            return Ok(Some(Awaited::Found(found)));
+        }
+        self.end(poll).transpose()
+    }
+
+    /// Takes from the socket what wakes this side, and says whether that was all.
+    pub fn drain(&mut self) -> bool {
+        let drained = socket::drain(&self.socket);
+        if drained == Drained::HungUp {
+            self.hang_up.note();
+        }
+        drained != Drained::More
+    }
+
+    pub fn finish_wait(&mut self) {
+        let (own, _) = ctrls(&self.mapping, self.role);
+        self.parker.finish_park(own);
+    }
+}
+
+/// Nothing more comes from this side, and the peer learns it at once.
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // A forked child has a copy of this, and no say in it.
+        if process::id() == self.owner && !self.aborts {
+            let (own, _) = ctrls(&self.mapping, self.role);
+            own.close();
+            self.notify();
+        }
+    }
+}
+
+fn sleep_on_futex<T>(
+    wake_seq: &AtomicU32,
+    seq: u32,
+    limit: Option<Duration>,
+) -> Result<Slept<T>, Errno> {
+    let limit = limit.map_or(FUTEX_SLEEP, |limit| limit.min(FUTEX_SLEEP));
+    let timeout = futex::Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
+    match futex::wait(wake_seq, futex::Flags::empty(), seq, Some(&timeout)) {
+        Ok(()) | Err(Errno::AGAIN | Errno::INTR) => Ok(Slept::Woken),
+        Err(Errno::TIMEDOUT) => Ok(Slept::TimedOut),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn sleep_on_socket<T>(socket: &OwnedFd, limit: Option<Duration>) -> Result<Slept<T>, Errno> {
+    match socket::poll_readable(socket, limit) {
+        Ok(_) | Err(Errno::INTR) => Ok(Slept::Woken),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// This side's, and the peer's.
+#[inline]
+fn ctrls(mapping: &Mapping, role: Role) -> (&Ctrl, &Ctrl) {
+    match role {
+        Role::Producer => (mapping.producer(), mapping.consumer()),
+        Role::Consumer => (mapping.consumer(), mapping.producer()),
+    }
+}
+
+struct System<'a>(&'a OwnedFd);
+
+/// How often a wake-up is tried for which the system has no memory at the moment, and what lies between.
+const WAKE_TRIALS: u32 = 10;
+const WAKE_PAUSE: Duration = Duration::from_millis(1);
+
+/// Far longer than a processor keeps a store to itself.
+const STORES_VISIBLE: Duration = Duration::from_millis(10);
+
+impl Waker for System<'_> {
+    fn heavy_barrier(&self) -> bool {
+        let issued = membarrier(MembarrierCommand::GlobalExpedited).is_ok();
+        if !issued {
+            // It worked when the ring was set up, so a filter of system calls has come since.
+            thread::sleep(STORES_VISIBLE);
+        }
+        issued
+    }
+
+    fn wake(&self, method: WakeMethod, wake_seq: &AtomicU32) -> bool {
+        match method {
+            // It fails only for an address that is not mapped.
+            WakeMethod::Futex => futex::wake(wake_seq, futex::Flags::empty(), 1).is_ok(),
+            WakeMethod::Socket => (0..WAKE_TRIALS).any(|trial| {
+                if trial > 0 {
+                    thread::sleep(WAKE_PAUSE);
+                }
+                send_wake_up(self.0)
+            }),
+        }
+    }
+}
+
+/// Whether the peer's end is readable now, or gone.
+fn send_wake_up(socket: &OwnedFd) -> bool {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    // AGAIN: enough messages wait there already. PIPE, CONNRESET: nobody is there to be woken.
+    !matches!(
+        rustix::net::send(socket, &[0], flags),
+        Err(Errno::NOBUFS | Errno::NOMEM | Errno::INTR)
+    )
+}
+
+/// Whether this process may leave out barriers, as far as it is concerned.
+pub(super) fn register() -> bool {
+    let registered: Result<(), Errno> = membarrier(MembarrierCommand::RegisterGlobalExpedited)
+        .and_then(|()| membarrier(MembarrierCommand::GlobalExpedited));
+    registered.is_ok()
+}

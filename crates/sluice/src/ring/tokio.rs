@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rings in a tokio runtime: what is there is taken without a system call, and the socket wakes a side that waits. A peer that always has
+//! something gets its share of the thread and no more, as with tokio's own sockets.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_core::Stream;
+use futures_sink::Sink;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::task::coop::poll_proceed;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::connection::{Connection, Wait};
+use super::consumer::{Consumer, ReadBatch, Record};
+use super::error::{RecvError, SendError, SetupError};
+use super::options::Options;
+use super::producer::{Producer, Reservation};
+use super::socket::{Listener, Socket};
+
+/// A [`Listener`] that waits without keeping its thread.
+#[derive(Debug)]
+pub struct AsyncListener {
+    listener: Listener,
+    ready: AsyncFd<OwnedFd>,
+}
+
+impl AsyncListener {
+    /// As [`Listener::bind`]. To be called within a runtime that has I/O enabled.
+    pub fn bind(path: impl AsRef<Path>) -> Result<Self, SetupError> {
+        let listener = Listener::bind(path)?;
+        let failed = |source| SetupError::System {
+            what: "watching the listening socket in the runtime",
+            source,
+        };
+        listener.set_nonblocking().map_err(failed)?;
+        Ok(Self {
+            ready: register(&listener).map_err(failed)?,
+            listener,
+        })
+    }
+
+    /// Waits for the next one to connect.
+    pub async fn accept(&self) -> Result<Socket, SetupError> {
+        loop {
+            let ready = self.ready.readable().await;
+            let mut ready = ready.map_err(|source| SetupError::System {
+                what: "accepting a connection",
+                source,
+            })?;
+            match self.listener.accept() {
+                Err(SetupError::System { source, .. })
+                    if source.kind() == io::ErrorKind::WouldBlock =>
+                {
+                    ready.clear_ready();
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+impl Options {
+    /// As [`producer`](Self::producer), on a thread that may block.
+    pub async fn async_producer(&self, socket: Socket) -> Result<AsyncProducer, SetupError> {
+        let options = self.clone();
+        let producer = spawn_blocking(move || options.producer(socket)).await;
+        AsyncProducer::new(producer.map_err(runtime_ended)??)
+    }
+
+    /// As [`consumer`](Self::consumer), on a thread that may block.
+    pub async fn async_consumer(&self, socket: Socket) -> Result<AsyncConsumer, SetupError> {
+        let options = self.clone();
+        let consumer = spawn_blocking(move || options.consumer(socket)).await;
+        AsyncConsumer::new(consumer.map_err(runtime_ended)??)
+    }
+}
+
+fn runtime_ended(error: tokio::task::JoinError) -> SetupError {
+    SetupError::System {
+        what: "setting up the ring in the runtime",
+        source: error.into(),
+    }
+}
+
+/// A [`Producer`] that waits without keeping its thread. As a [`Sink`] it takes anything that has bytes; closing it waits until everything
+/// is released.
+///
+/// A call that is dropped while it waits has sent nothing.
+#[derive(Debug)]
+pub struct AsyncProducer {
+    producer: Producer,
+    socket: AsyncFd<OwnedFd>,
+}
+
+impl AsyncProducer {
+    /// To be called within a runtime that has I/O enabled.
+    pub fn new(producer: Producer) -> Result<Self, SetupError> {
+        Ok(Self {
+            socket: register(&producer).map_err(not_watched)?,
+            producer,
+        })
+    }
+
+    /// Sends a record, waiting for room if there is none.
+    pub async fn send(&mut self, record: &[u8]) -> Result<(), SendError> {
+        self.room(record.len()).await?;
+        self.producer.try_send(record)
+    }
+
+    /// As [`Producer::try_send`].
+    pub fn try_send(&mut self, record: &[u8]) -> Result<(), SendError> {
+        self.producer.try_send(record)
+    }
+
+    /// As [`send`](Self::send), but waits so long at most; fails with [`SendError::TimedOut`]. The runtime needs its timers.
+    pub async fn send_timeout(&mut self, record: &[u8], time: Duration) -> Result<(), SendError> {
+        let sent = timeout(time, self.send(record)).await;
+        sent.unwrap_or(Err(SendError::TimedOut(time)))
+    }
+
+    /// Room for a record, as [`Producer::reserve`].
+    pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, SendError> {
+        self.room(len).await?;
+        self.producer.try_reserve(len)
+    }
+
+    /// As [`Producer::batch`].
+    pub fn batch(&mut self) -> AsyncWriteBatch<'_> {
+        AsyncWriteBatch { producer: self }
+    }
+
+    /// Waits until the consumer has released everything that was sent.
+    pub async fn flush(&mut self) -> Result<(), SendError> {
+        poll_fn(|cx| self.poll_released(cx)).await
+    }
+
+    /// As [`Producer::is_closed`].
+    pub fn is_closed(&mut self) -> bool {
+        self.producer.is_closed()
+    }
+
+    /// As [`Producer::abort`].
+    pub fn abort(self) {
+        self.producer.abort();
+    }
+
+    pub fn into_inner(self) -> Producer {
+        self.producer
+    }
+
+    async fn room(&mut self, len: usize) -> Result<(), SendError> {
+        poll_fn(|cx| self.poll_room(len, cx)).await
+    }
+
+    fn poll_room(&mut self, len: usize, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        self.poll_until(
+            cx,
+            |producer| producer.make_room(len, Wait::Never).map(drop),
+            |producer| producer.prepare_wait(len),
+        )
+    }
+
+    fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        self.poll_until(
+            cx,
+            |producer| producer.flush_within(Wait::Never),
+            Producer::prepare_flush,
+        )
+    }
+
+    fn poll_until(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut attempt: impl FnMut(&mut Producer) -> Result<(), SendError>,
+        mut prepare: impl FnMut(&mut Producer) -> Result<bool, SendError>,
+    ) -> Poll<Result<(), SendError>> {
+        let budget = ready!(poll_proceed(cx));
+        loop {
+            match attempt(&mut self.producer) {
+                Err(SendError::Full) => {}
+                other => {
+                    budget.made_progress();
+                    return Poll::Ready(other);
+                }
+            }
+            if prepare(&mut self.producer)? {
+                ready!(poll_woken(&mut self.producer.connection, &self.socket, cx)).map_err(
+                    |source| SendError::System {
+                        what: "waiting for the ring's socket in the runtime",
+                        source,
+                    },
+                )?;
+            }
+            self.producer.connection.finish_wait();
+        }
+    }
+}
+
+/// Records that are sent together when it is dropped, as a [`WriteBatch`](super::WriteBatch).
+#[derive(Debug)]
+#[must_use = "a batch is sent when it is dropped"]
+pub struct AsyncWriteBatch<'a> {
+    producer: &'a mut AsyncProducer,
+}
+
+impl AsyncWriteBatch<'_> {
+    /// Adds a record. Where there is no room, those that are there are sent before it waits.
+    pub async fn send(&mut self, record: &[u8]) -> Result<(), SendError> {
+        self.producer.room(record.len()).await?;
+        self.try_send(record)
+    }
+
+    /// As [`WriteBatch::try_send`](super::WriteBatch::try_send).
+    pub fn try_send(&mut self, record: &[u8]) -> Result<(), SendError> {
+        self.producer.producer.put(record, Wait::Never)
+    }
+
+    /// Sends them now.
+    pub fn publish(self) {}
+}
+
+impl Drop for AsyncWriteBatch<'_> {
+    fn drop(&mut self) {
+        self.producer.producer.publish();
+    }
+}
+
+impl<T: AsRef<[u8]>> Sink<T> for AsyncProducer {
+    type Error = SendError;
+
+    /// For any record: the length is not known yet.
+    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        let len = self.producer.max_record_len();
+        self.poll_room(len, cx)
+    }
+
+    fn start_send(mut self: Pin<&mut Self>, record: T) -> Result<(), SendError> {
+        self.producer.try_send(record.as_ref())
+    }
+
+    /// A record is sent as soon as it is started.
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), SendError>> {
+        self.poll_released(cx)
+    }
+}
+
+/// A [`Consumer`] that waits without keeping its thread. As a [`Stream`] it yields copies of the records.
+///
+/// A call that is dropped while it waits has taken nothing.
+#[derive(Debug)]
+pub struct AsyncConsumer {
+    consumer: Consumer,
+    socket: AsyncFd<OwnedFd>,
+}
+
+impl AsyncConsumer {
+    /// To be called within a runtime that has I/O enabled.
+    pub fn new(consumer: Consumer) -> Result<Self, SetupError> {
+        Ok(Self {
+            socket: register(&consumer).map_err(not_watched)?,
+            consumer,
+        })
+    }
+
+    /// Takes the next record into `into`, and returns how many bytes it has; none once the producer is done and everything was
+    /// taken. A record that is longer than `into` stays.
+    pub async fn recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
+        let found = self.find().await?;
+        found.map(|len| self.consumer.take(len, into)).transpose()
+    }
+
+    /// As [`Consumer::try_recv`].
+    pub fn try_recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
+        self.consumer.try_recv(into)
+    }
+
+    /// As [`recv`](Self::recv), but waits so long at most; fails with [`RecvError::TimedOut`]. The runtime needs its timers.
+    pub async fn recv_timeout(
+        &mut self,
+        into: &mut [u8],
+        time: Duration,
+    ) -> Result<Option<usize>, RecvError> {
+        let received = timeout(time, self.recv(into)).await;
+        received.unwrap_or(Err(RecvError::TimedOut(time)))
+    }
+
+    /// The next record, where it lies, as [`Consumer::peek`].
+    pub async fn peek(&mut self) -> Result<Option<Record<'_>>, RecvError> {
+        let found = self.find().await?;
+        Ok(found.map(|len| self.consumer.record(len)))
+    }
+
+    /// As [`Consumer::try_peek`].
+    pub fn try_peek(&mut self) -> Result<Option<Record<'_>>, RecvError> {
+        self.consumer.try_peek()
+    }
+
+    /// All records that are there, as [`Consumer::batch`]. Waits for the first one.
+    pub async fn batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
+        let found = self.find().await?;
+        let consumer = &mut self.consumer;
+        Ok(found.map(|_| ReadBatch { consumer }))
+    }
+
+    /// As [`Consumer::try_batch`].
+    pub fn try_batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
+        self.consumer.try_batch()
+    }
+
+    /// As [`Consumer::is_closed`].
+    pub fn is_closed(&mut self) -> bool {
+        self.consumer.is_closed()
+    }
+
+    /// As [`Consumer::abort`].
+    pub fn abort(self) {
+        self.consumer.abort();
+    }
+
+    pub fn into_inner(self) -> Consumer {
+        self.consumer
+    }
+
+    /// The length of the next record.
+    async fn find(&mut self) -> Result<Option<u32>, RecvError> {
+        poll_fn(|cx| self.poll_find(cx)).await
+    }
+
+    fn poll_find(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<u32>, RecvError>> {
+        let budget = ready!(poll_proceed(cx));
+        loop {
+            match self.consumer.find(Wait::Never) {
+                Err(RecvError::Empty) => {}
+                other => {
+                    budget.made_progress();
+                    return Poll::Ready(other);
+                }
+            }
+            if self.consumer.prepare_wait()? {
+                ready!(poll_woken(&mut self.consumer.connection, &self.socket, cx)).map_err(
+                    |source| RecvError::System {
+                        what: "waiting for the ring's socket in the runtime",
+                        source,
+                    },
+                )?;
+            }
+            self.consumer.connection.finish_wait();
+        }
+    }
+}
+
+impl Stream for AsyncConsumer {
+    type Item = Result<Vec<u8>, RecvError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let found = ready!(self.poll_find(cx));
+        let record = found.map(|found| {
+            found.map(|len| {
+                let record = self.consumer.record(len);
+                let bytes = record.to_vec();
+                record.release();
+                bytes
+            })
+        });
+        Poll::Ready(record.transpose())
+    }
+}
+
+fn register(socket: &impl AsFd) -> io::Result<AsyncFd<OwnedFd>> {
+    let socket = socket.as_fd().try_clone_to_owned()?;
+    // SAFETY: the descriptor is owned by what is registered, and only closed with it.
+    unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }.map_err(io::Error::from)
+}
+
+fn not_watched(source: io::Error) -> SetupError {
+    SetupError::System {
+        what: "watching the ring's socket in the runtime",
+        source,
+    }
+}
+
+/// Ready once the peer may have woken this side.
+fn poll_woken(
+    connection: &mut Connection,
+    socket: &AsyncFd<OwnedFd>,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    let mut ready = ready!(socket.poll_read_ready(cx))?;
+    if connection.drain() {
+        ready.clear_ready();
+    }
+    Poll::Ready(Ok(()))
+}
