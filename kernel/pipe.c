@@ -134,7 +134,7 @@ int sluice_pipe_epipe(bool signal)
  * room, would otherwise keep longer ones out for ever. So a writer passes a sleeping one only until
  * the pipe is full, and is behind it then.
  */
-static bool may_fill(struct sluice_pipe *pipe, size_t whole, bool nonblocking)
+bool sluice_pipe_may_fill(struct sluice_pipe *pipe, size_t whole, bool nonblocking)
 {
 	if (sluice_pipe_maybe_writable(pipe, PIPE_BUF))
 		return true;
@@ -156,7 +156,7 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 			ret = sluice_pipe_epipe(!(iocb->ki_flags & IOCB_NOSIGNAL));
 			break;
 		}
-		if (may_fill(pipe, whole, nonblocking)) {
+		if (sluice_pipe_may_fill(pipe, whole, nonblocking)) {
 			ret = write_some(pipe, iocb, from, whole);
 			if (ret < 0)
 				break;

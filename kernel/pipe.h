@@ -45,6 +45,8 @@ static inline struct sluice_pipe_endpoint *sluice_pipe_endpoint(struct file *fil
 
 /* For a write without readers. */
 int sluice_pipe_epipe(bool signal);
+/* Whether a write of at least @whole bytes should try to take room now. */
+bool sluice_pipe_may_fill(struct sluice_pipe *pipe, size_t whole, bool nonblocking);
 
 ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position,
 				struct pipe_inode_info *other_pipe, size_t length,

@@ -34,10 +34,19 @@ static int wait_mutex(struct mutex *mutex)
 	return 0;
 }
 
+/*
+ * Without its mutex. A `tail` that moved between the two loads would make the pipe look full, and
+ * its readers wake only those who wait for a pipe that was: hence once more.
+ */
 static bool has_space(const struct pipe_inode_info *other_pipe)
 {
-	return !pipe_full(READ_ONCE(other_pipe->head), READ_ONCE(other_pipe->tail),
-			  READ_ONCE(other_pipe->max_usage));
+	unsigned int head, tail;
+
+	do {
+		tail = smp_load_acquire(&other_pipe->tail);	/* before `head` */
+		head = smp_load_acquire(&other_pipe->head);
+	} while (READ_ONCE(other_pipe->tail) != tail);
+	return !pipe_full(head, tail, READ_ONCE(other_pipe->max_usage));
 }
 
 /*
@@ -68,38 +77,32 @@ static ssize_t splice_out(struct sluice_pipe *pipe, struct pipe_inode_info *othe
 	return moved;
 }
 
-/* Who has waited for bytes and leaves some, or does not come to take any, tells the next. */
-static void wake_next_reader(struct sluice_pipe *pipe, bool waited)
-{
-	if (waited && sluice_pipe_is_readable(pipe))
-		sluice_wait_wake_one(&pipe->readable, EPOLLIN | EPOLLRDNORM);
-}
-
 /*
  * Waits, with no mutex held, for whatever kept splice_out() from moving anything. For space in
- * other_pipe not exclusively, since the kernel's own waiters do not pass a wake-up on for us.
+ * other_pipe not exclusively, since the kernel's own waiters do not pass a wake-up on for us. What
+ * was awaited here is passed on at once (wait.h), since the caller may have to wait for other_pipe
+ * before it comes to take any.
  */
-static int wait_to_splice_out(struct sluice_pipe_endpoint *end, struct pipe_inode_info *other_pipe,
-			      bool *waited)
+static int wait_to_splice_out(struct sluice_pipe_endpoint *end, struct pipe_inode_info *other_pipe)
 {
 	struct sluice_pipe *pipe = end->pipe;
+	int err;
 
-	if (!has_space(other_pipe)) {
-		wake_next_reader(pipe, *waited);
-		*waited = false;
+	if (!has_space(other_pipe))
 		return wait_event_interruptible(other_pipe->wr_wait, has_space(other_pipe) ||
 						!READ_ONCE(other_pipe->readers));
-	}
 	if (sluice_pipe_is_readable(pipe))
 		return wait_mutex(&pipe->read_mutex);
-	*waited = true;
-	return sluice_wait_until(pipe->readable,
-				 sluice_pipe_is_readable(pipe) || !READ_ONCE(pipe->writers),
-				 &end->spin);
+	err = sluice_wait_until(pipe->readable,
+				sluice_pipe_is_readable(pipe) || !READ_ONCE(pipe->writers),
+				&end->spin);
+	if (sluice_pipe_is_readable(pipe))
+		sluice_wait_wake_one(&pipe->readable, EPOLLIN | EPOLLRDNORM);
+	return err;
 }
 
 static ssize_t splice_out_wait(struct sluice_pipe_endpoint *end, struct pipe_inode_info *other_pipe,
-			       size_t length, bool is_nonblocking, bool *waited)
+			       size_t length, bool is_nonblocking)
 {
 	struct sluice_pipe *pipe = end->pipe;
 
@@ -122,7 +125,7 @@ static ssize_t splice_out_wait(struct sluice_pipe_endpoint *end, struct pipe_ino
 			return -EAGAIN;
 
 		pipe_unlock(other_pipe);
-		ret = wait_to_splice_out(end, other_pipe, waited);
+		ret = wait_to_splice_out(end, other_pipe);
 		pipe_lock(other_pipe);
 		if (ret)
 			return ret;
@@ -137,12 +140,8 @@ ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position,
 				struct pipe_inode_info *other_pipe, size_t length,
 				unsigned int flags)
 {
-	struct sluice_pipe_endpoint *end = sluice_pipe_endpoint(in);
-	bool waited = false;
-	ssize_t ret = splice_out_wait(end, other_pipe, length, is_nonblocking(in, flags), &waited);
-
-	wake_next_reader(end->pipe, waited);
-	return ret;
+	return splice_out_wait(sluice_pipe_endpoint(in), other_pipe, length,
+			       is_nonblocking(in, flags));
 }
 
 static ssize_t copy_buffer(struct sluice_pipe *pipe, const struct pipe_buffer *buffer,
@@ -176,6 +175,7 @@ static bool splice_page_in(struct sluice_pipe *pipe, struct pipe_inode_info *oth
 
 struct transfer {
 	struct sluice_pipe *pipe;
+	bool nonblocking;
 	bool stalled;		/* it ended because our side would have had to wait */
 };
 
@@ -190,7 +190,8 @@ static int splice_in(struct pipe_inode_info *other_pipe, struct pipe_buffer *buf
 
 	if (!READ_ONCE(pipe->readers))
 		return sluice_pipe_epipe(true);
-	if (mutex_trylock(&pipe->write_mutex)) {
+	if (sluice_pipe_may_fill(pipe, 1, transfer->nonblocking) &&
+	    mutex_trylock(&pipe->write_mutex)) {
 		if (splice_page_in(pipe, other_pipe, buffer, length))
 			ret = length;
 		else
@@ -202,17 +203,20 @@ static int splice_in(struct pipe_inode_info *other_pipe, struct pipe_buffer *buf
 	return ret ?: -EAGAIN;
 }
 
-/* Waits, with no mutex held, for whatever kept splice_in() from moving anything. */
-static int wait_to_splice_in(struct sluice_pipe_endpoint *end, bool *waited)
+/* Waits, with no mutex held, for whatever kept splice_in() from moving anything; as above. */
+static int wait_to_splice_in(struct sluice_pipe_endpoint *end)
 {
 	struct sluice_pipe *pipe = end->pipe;
+	int err;
 
-	if (sluice_pipe_room(pipe))
+	if (sluice_pipe_may_fill(pipe, 1, false))
 		return wait_mutex(&pipe->write_mutex);
-	*waited = true;
-	return sluice_wait_until(pipe->writable,
-				 sluice_pipe_is_writable(pipe) || !READ_ONCE(pipe->readers),
-				 &end->spin);
+	err = sluice_wait_until(pipe->writable,
+				sluice_pipe_is_writable(pipe) || !READ_ONCE(pipe->readers),
+				&end->spin);
+	if (sluice_pipe_is_writable(pipe))
+		sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
+	return err;
 }
 
 /* Goes on until the other pipe is empty, waiting for room if need be. */
@@ -221,13 +225,12 @@ ssize_t sluice_pipe_splice_write(struct pipe_inode_info *other_pipe, struct file
 {
 	struct sluice_pipe_endpoint *end = sluice_pipe_endpoint(out);
 	struct sluice_pipe *pipe = end->pipe;
-	struct transfer transfer = { .pipe = pipe };
+	struct transfer transfer = { .pipe = pipe, .nonblocking = is_nonblocking(out, flags) };
 	struct splice_desc sd = {
 		.total_len = length,
 		.flags = flags,
 		.u.data = &transfer,
 	};
-	bool waited = false;
 	ssize_t ret, moved = 0;
 
 	do {
@@ -242,12 +245,9 @@ ssize_t sluice_pipe_splice_write(struct pipe_inode_info *other_pipe, struct file
 		if (!transfer.stalled)
 			break;
 		/* To wait for one's turn is not to wait for room. */
-		if (is_nonblocking(out, flags) && !sluice_pipe_room(pipe))
+		if (transfer.nonblocking && !sluice_pipe_room(pipe))
 			break;
-		ret = wait_to_splice_in(end, &waited);
+		ret = wait_to_splice_in(end);
 	} while (!ret);
-
-	if (waited && sluice_pipe_is_writable(pipe))
-		sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
 	return moved ?: ret;
 }

@@ -11,7 +11,7 @@
  * Waking one. A waiter is exclusive unless it asks otherwise: an event wakes one, in order of
  * arrival, and a waiter keeps its place until its wait ends, even if others were faster and it
  * sleeps again. At most one wake-up of a queue is under way: `woken` is set when an exclusive
- * waiter was woken and cleared before that waiter looks at its condition, and while it is set,
+ * waiter was woken and cleared before that waiter looks for the last time, and while it is set,
  * sluice_wait_wake_one() wakes nobody else. So a waker that makes many changes before the woken
  * waiter runs pays for one wake-up. No event is lost by it:
  * - (W) A waker changes the condition, has a full barrier (wq_has_sleeper()) and reads `woken`; the
@@ -23,9 +23,9 @@
  *   each setting is followed by a clearing and a look of the waiter that it was set for. A clearing
  *   by another waiter only permits one wake-up too many.
  * - A waiter whose condition came true owes the next one a wake-up if the condition still holds
- *   when it is done with it: its caller looks once more after sluice_wait_end() and calls
- *   sluice_wait_wake_one(). This makes a chain, each link only once there is something for it to
- *   do.
+ *   when it is done with it: its caller looks once more after sluice_wait_end(), however the wait
+ *   ended, and calls sluice_wait_wake_one(); and it does not wait for anything else before it has.
+ *   This makes a chain, each link only once there is something for it to do.
  * - A waiter that a signal ends has left the queue and cleared `woken` before it looked for the
  *   last time, and so takes no event with it.
  *
