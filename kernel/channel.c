@@ -324,11 +324,15 @@ static int may_attach(const struct sluice_channel *channel,
 	return 0;
 }
 
-/* Takes over the caller's reference. -ESTALE when the channel has lost its name meanwhile. */
+/*
+ * Takes over the caller's reference. -ESTALE when the channel has lost its name meanwhile. PERSIST
+ * by a caller who may not manage the channel, which is persistent then, has no effect.
+ */
 static struct sluice_channel *attach(struct sluice_channel *channel,
 				     const struct sluice_channel_request *request)
 {
-	bool persist = request->flags & SLUICE_OPEN_PERSIST;
+	bool persist = request->flags & SLUICE_OPEN_PERSIST &&
+		       !may_manage(channel, &request->access);
 	int err = may_attach(channel, request);
 
 	if (!err && !enter(channel, persist))
@@ -409,6 +413,8 @@ int sluice_channel_unlink(const struct sluice_scope_access *access,
 	err = may_manage(channel, access);
 	if (!err) {
 		spin_lock(&scope->lock);
+		if (RB_EMPTY_NODE(&channel->node))
+			err = -ENOENT;		/* another was faster */
 		remove_name(channel);
 		was_persistent = end_persistence(channel);
 		spin_unlock(&scope->lock);

@@ -4,9 +4,9 @@
  * file's private_data.
  *
  * Life: an open creates it, finds or creates the channel, and lets the kind attach it, which may
- * wait as open(2) does on a FIFO; only then is there a file. The file's release detaches it and
- * puts the channel. A process that moves to another cgroup keeps its endpoint, because the channel
- * was looked up once, at open.
+ * wait as open(2) does on a FIFO. The release of its file detaches it and puts the channel. A
+ * process that moves to another cgroup keeps its endpoint, because the channel was looked up once,
+ * at open.
  */
 #ifndef SLUICE_ENDPOINT_H
 #define SLUICE_ENDPOINT_H

@@ -27,6 +27,13 @@ const struct sluice_kind *sluice_kind_next(const struct sluice_kind *kind)
 	return i < ARRAY_SIZE(kinds) ? kinds[i] : NULL;
 }
 
+/* Room for its structures is on the stack of the ioctls. */
+static bool fits(const struct sluice_kind *kind)
+{
+	return kind->params_size <= SLUICE_KIND_STRUCT_MAX &&
+	       kind->state_size <= SLUICE_KIND_STRUCT_MAX;
+}
+
 static void exit_first(size_t count)
 {
 	while (count--)
@@ -38,7 +45,7 @@ int __init sluice_kind_init(void)
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(kinds); i++) {
-		int err = kinds[i]->init();
+		int err = fits(kinds[i]) ? kinds[i]->init() : -EINVAL;
 
 		if (err) {
 			exit_first(i);

@@ -108,14 +108,12 @@ static int try_charge_scopes(const struct sluice_quota_charge *charge, s64 chann
 	return 0;
 }
 
-static bool try_charge_user(struct sluice_quota_user *user, s64 channels, s64 bytes)
+static bool try_charge_user(struct sluice_quota_user *user, s64 channels, s64 bytes, bool unlimited)
 {
-	if (try_charge(&user->usage, channels, bytes, READ_ONCE(user_max_channels),
-		       READ_ONCE(user_max_bytes)))
-		return true;
-	if (!capable(CAP_SYS_RESOURCE))
-		return false;
-	return try_charge(&user->usage, channels, bytes, U64_MAX, U64_MAX);
+	if (unlimited)
+		return try_charge(&user->usage, channels, bytes, U64_MAX, U64_MAX);
+	return try_charge(&user->usage, channels, bytes, READ_ONCE(user_max_channels),
+			  READ_ONCE(user_max_bytes));
 }
 
 static void uncharge_users(const struct sluice_quota_charge *charge, unsigned int count,
@@ -125,12 +123,13 @@ static void uncharge_users(const struct sluice_quota_charge *charge, unsigned in
 		uncharge(&charge->users[count]->usage, channels, bytes);
 }
 
-static int try_charge_users(const struct sluice_quota_charge *charge, s64 channels, s64 bytes)
+static int try_charge_users(const struct sluice_quota_charge *charge, s64 channels, s64 bytes,
+			    bool unlimited)
 {
 	unsigned int i;
 
 	for (i = 0; i < charge->user_count; i++) {
-		if (try_charge_user(charge->users[i], channels, bytes))
+		if (try_charge_user(charge->users[i], channels, bytes, unlimited))
 			continue;
 		uncharge_users(charge, i, channels, bytes);
 		return -EDQUOT;
@@ -138,13 +137,14 @@ static int try_charge_users(const struct sluice_quota_charge *charge, s64 channe
 	return 0;
 }
 
-static int try_charge_all(const struct sluice_quota_charge *charge, s64 channels, s64 bytes)
+static int try_charge_all(const struct sluice_quota_charge *charge, s64 channels, s64 bytes,
+			  bool unlimited)
 {
 	int err = try_charge_scopes(charge, channels, bytes);
 
 	if (err)
 		return err;
-	err = try_charge_users(charge, channels, bytes);
+	err = try_charge_users(charge, channels, bytes, unlimited);
 	if (err)
 		uncharge_scopes(charge->scope, charge->end, channels, bytes);
 	return err;
@@ -262,6 +262,12 @@ static struct sluice_scope *end_of(struct sluice_scope *scope, const struct cgro
 	return scope ? scope->parent : NULL;
 }
 
+/* Not capable(): it would record each caller without the capability as an offender. */
+static bool may_exceed(void)
+{
+	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);
+}
+
 static void charge_free(struct sluice_quota_charge *charge)
 {
 	while (charge->user_count)
@@ -281,6 +287,7 @@ struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64
 	charge->scope = scope;
 	charge->end = end_of(scope, root);
 	charge->bytes = bytes;
+	charge->unlimited = may_exceed();
 	err = add_users(charge, root);
 	if (!err)
 		return charge;
@@ -290,7 +297,7 @@ struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64
 
 int sluice_quota_commit(struct sluice_quota_charge *charge)
 {
-	int err = try_charge_all(charge, 1, charge->bytes);
+	int err = try_charge_all(charge, 1, charge->bytes, charge->unlimited);
 
 	charge->committed = !err;
 	return err;
@@ -308,7 +315,7 @@ int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes)
 	int err = 0;
 
 	if (bytes > charge->bytes)
-		err = try_charge_all(charge, 0, bytes - charge->bytes);
+		err = try_charge_all(charge, 0, bytes - charge->bytes, may_exceed());
 	else
 		uncharge_all(charge, 0, charge->bytes - bytes);
 	if (!err)

@@ -6,14 +6,16 @@
  * in two ways:
  *
  * - In the channel's scope and its ancestors, up to the root of the creator's cgroup namespace. So
- *   a container does not get more by dividing itself, and a container with all that it may have
- *   leaves those beside it theirs. A scope that is not below that root counts up to the top.
+ *   a container does not get more by dividing itself into cgroups, and a container with all that it
+ *   may have leaves those beside it theirs. A scope that is neither that root nor below it counts
+ *   up to the top.
  *
  * - For users. The creator counts, separately in each cgroup namespace, so that the roots of two
  *   containers do not starve each other. Since anybody can create such a namespace in a user
  *   namespace, the owners of the creator's user namespaces count, too, from the innermost up, each
- *   as a user of the host. The host's uid 0 as an owner does not count: what it creates is the
- *   host's own choice.
+ *   as a user of the host. The host's uid 0 as an owner does not count, since all containers that
+ *   it creates would share one account: root of such a container, where it can create cgroups and
+ *   cgroup namespaces, has these limits in each of them, and in all its memory cgroup's.
  *
  * Each counter has a limit, a module parameter. The memory behind the bytes is charged to the
  * creator's memory cgroup besides (channel.h).
@@ -47,6 +49,7 @@ struct sluice_quota_charge {
 	struct sluice_scope *scope;
 	struct sluice_scope *end;	/* the lowest ancestor that is not charged, or NULL */
 	u64 bytes;
+	bool unlimited;			/* for users: the creator has CAP_SYS_RESOURCE */
 	bool committed;
 	unsigned int user_count;
 	struct sluice_quota_user *users[];
@@ -59,7 +62,7 @@ int sluice_quota_commit(struct sluice_quota_charge *charge);
 /* Ends the charge, committed or not, and frees it. */
 void sluice_quota_uncharge(struct sluice_quota_charge *charge);
 
-/* Makes a committed charge @bytes. The caller serialises changes of one charge. 0, -ENOSPC, -EDQUOT. */
+/* Makes a committed charge @bytes. The caller serialises changes of it. 0, -ENOSPC, -EDQUOT. */
 int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes);
 
 void sluice_quota_init(void);

@@ -15,6 +15,7 @@
 #include <linux/mount.h>
 #include <linux/nsproxy.h>
 #include <linux/path.h>
+#include <linux/pid_namespace.h>
 #include <linux/rcupdate.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
@@ -53,7 +54,9 @@ static bool host_uses_unified_hierarchy(void)
 	struct path root;
 	bool uses;
 
-	get_fs_root(init_task.fs, &root);
+	task_lock(init_pid_ns.child_reaper);
+	get_fs_root(init_pid_ns.child_reaper->fs, &root);
+	task_unlock(init_pid_ns.child_reaper);
 	uses = is_cgroup2(&root, "sys/fs/cgroup") || is_cgroup2(&root, "sys/fs/cgroup/unified");
 	path_put(&root);
 	return uses;
@@ -216,7 +219,8 @@ static bool is_directory_of(const struct file *file, const struct cgroup *cgroup
  */
 static bool is_writable(struct file *file)
 {
-	return !__mnt_is_readonly(file->f_path.mnt) && !file_permission(file, MAY_WRITE);
+	return !__mnt_is_readonly(file->f_path.mnt) &&
+	       !file_permission(file, MAY_WRITE | MAY_EXEC);
 }
 
 int sluice_scope_access_fd(struct sluice_scope_access *access, int fd)

@@ -2,6 +2,7 @@
 //! Assertions that say what was expected and what was seen, notes, and the one way to skip.
 
 use std::fmt::{self, Debug, Display};
+use std::io::Write as _;
 
 use anyhow::{Error, Result, bail};
 
@@ -56,7 +57,8 @@ pub const NOTE: &str = "note: ";
 
 /// Shows a result of a test beside its verdict.
 pub fn note(text: impl Display) {
-    println!("{NOTE}{text}");
+    // Not println!, which a unit test captures. Without a standard output there is nobody to tell.
+    let _ = writeln!(std::io::stdout(), "{NOTE}{text}");
 }
 
 #[cfg(test)]
