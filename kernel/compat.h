@@ -9,6 +9,7 @@
 
 #include <linux/device.h>
 #include <linux/fs.h>
+#include <linux/poll.h>
 #include <linux/version.h>
 
 /* The class stopped naming its owner. */
@@ -24,6 +25,12 @@
 #else
 #define SLUICE_COMPAT_DEVNODE_CONST const
 #endif
+
+/* Whether a poll queues itself; the kernel had poll_does_not_wait() for that. */
+static inline bool sluice_compat_poll_queues(const poll_table *table)
+{
+	return table && table->_qproc;
+}
 
 /* A write that asked for no SIGPIPE (RWF_NOSIGNAL). */
 #ifndef IOCB_NOSIGNAL

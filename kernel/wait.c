@@ -8,6 +8,7 @@
 #include <linux/sched/stat.h>
 #include <linux/wait.h>
 
+#include "compat.h"
 #include "wait.h"
 
 #define WINDOW_FLOOR_NS 2000	/* from here a window grows, and below it there is none */
@@ -190,7 +191,7 @@ void sluice_wait_end(struct sluice_wait *wait)
 
 void sluice_wait_poll(struct file *file, struct sluice_wait_queue *queue, poll_table *table)
 {
-	if (!poll_does_not_wait(table) && !READ_ONCE(queue->shared))
+	if (sluice_compat_poll_queues(table) && !READ_ONCE(queue->shared))
 		WRITE_ONCE(queue->shared, true);
 	poll_wait(file, &queue->head, table);
 	smp_mb();	/* pairs with wq_has_sleeper(); poll_wait() has one only lately */
