@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::IoSlice;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
@@ -23,6 +23,7 @@ use crate::support::kernel::Unloaded;
 use crate::support::memory::{EdgeBuffer, PAGE, read_at};
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
+use crate::support::stall::spawn_stalled;
 use crate::support::vfs_pipe::{move_all, move_bytes, move_bytes_now, pipe};
 
 topic!(
@@ -52,6 +53,7 @@ topic!(
         pages_that_stay_in_use_move_out_for_one_lap_and_then_are_copied,
         bytes_survive_a_change_of_capacity_among_moved_pages,
         a_ring_whose_ends_share_a_page_of_a_file_can_grow,
+        a_splice_that_has_to_wait_for_its_source_keeps_no_wake_up,
         tee_is_einval,
         vmsplice_is_ebadf,
         pages_spliced_out_outlive_the_module,
@@ -455,6 +457,38 @@ fn a_ring_whose_ends_share_a_page_of_a_file_can_grow(context: &Context) -> Resul
         expect_bytes("the file afterwards", &after, &bytes[..CAPACITY])?;
     }
     Ok(())
+}
+
+/// A splice that was woken for room, and then waits for the lock of the pipe that it takes from, has told the next
+/// writer.
+fn a_splice_that_has_to_wait_for_its_source_keeps_no_wake_up(context: &Context) -> Result<()> {
+    let both = context.channel.open_both_ways()?;
+    set_nonblocking(&both)?;
+    ioctl::set(&both, ioctl::SET_CAPACITY, PAGE as u64)?;
+    let filled = fill(&both, b'x')?;
+    let (out, into) = pipe()?;
+    write_all(&into, b"last")?;
+    let mover = spawn_keeping("the splice", &[out.as_fd()], || {
+        let fd = context.channel.open_both_ways()?;
+        move_bytes(&out, &fd, 4).context("splice")
+    })?;
+    mover.wait_asleep_in(Call::Splice)?;
+    let writer = spawn("the writer", || {
+        let fd = context.channel.open_both_ways()?;
+        write_all(&fd, &[b'w'; PAGE])
+    })?;
+    writer.wait_asleep_in(Call::Write)?;
+    let source = format!("/proc/{}/fd/{}", std::process::id(), out.as_raw_fd());
+    let holder = spawn_stalled("a read of the source", 0, |slow| {
+        let file = File::open(&source).with_context(|| format!("opening {source}"))?;
+        read_at(&file, slow.start(), 4).context("the read that faults")
+    })?;
+    read_all(&both, filled)?;
+    writer.finish()?;
+    holder.expect_still_stalled()?;
+    // The splice waits for the holder, and not for signals.
+    holder.kill()?;
+    mover.kill()
 }
 
 /// tee(2) needs the kernel's own pipe on both sides.
