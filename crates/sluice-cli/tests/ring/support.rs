@@ -147,6 +147,23 @@ impl Side {
         })
     }
 
+    /// What it has written to its standard error up to and including this word, once it is there. A report of one
+    /// handshake need not come before another handshake has succeeded.
+    pub fn reports(&mut self, word: &str) -> String {
+        let errors = self.0.stderr.as_mut().expect("piped");
+        let mut said = Vec::new();
+        let mut byte = [0];
+        loop {
+            let text = String::from_utf8_lossy(&said).into_owned();
+            if text.contains(word) {
+                return text;
+            }
+            let count = errors.read(&mut byte).expect("cannot read its errors");
+            assert!(count == 1, "it ended without '{word}': {text}");
+            said.push(byte[0]);
+        }
+    }
+
     pub fn signal(&self, signal: nix::sys::signal::Signal) {
         let pid = nix::unistd::Pid::from_raw(self.0.id() as i32);
         nix::sys::signal::kill(pid, signal).expect("cannot signal");
