@@ -21,7 +21,8 @@ run_limited() {
 	clock=$!
 	wait -n -p ended "$group" "$clock" || status=$?
 	[[ $ended != "$clock" ]] || status=124
-	{ kill "$clock" && wait "$clock"; } 2>/dev/null || true
+	# A child that gets SIGTERM before its exec still has this shell's traps and would run them.
+	{ kill -KILL "$clock" && wait "$clock"; } 2>/dev/null || true
 	end_group
 	return "$status"
 }

@@ -61,7 +61,7 @@ await_tee() {
 		kill -0 "$1" 2>/dev/null || break
 		sleep 0.1
 	done
-	kill "$1" 2>/dev/null || true
+	kill -KILL "$1" 2>/dev/null || true
 	wait "$1" 2>/dev/null || true
 }
 
