@@ -17,6 +17,8 @@ import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Arrays;
 import org.agrona.DirectBuffer;
 import io.aeron.RethrowingErrorHandler;
@@ -30,7 +32,7 @@ import org.agrona.concurrent.UnsafeBuffer;
  * benchmark's own processes say: 'r' when it is ready, 'd' and its numbers when it is done, 'f' and the reason when it failed.
  * A byte on standard input is the word to go.
  *
- * What is measured is what the benchmark measures of the others, in the same order: see its suites rtt.rs and stream.rs.
+ * What is measured is what the benchmark measures of the others, in the same order: see its suites rtt.rs, stream.rs and load.rs.
  */
 public final class AeronPeer implements FragmentHandler {
     private static final String CHANNEL = "aeron:ipc";
@@ -64,6 +66,7 @@ public final class AeronPeer implements FragmentHandler {
     private long bytes;
     private int lastLength;
     private long cpuAtBegin;
+    private boolean begun;
     private boolean ended;
     private boolean answers;
     /** The place in the stream of what is compared with the pattern; -1 for no comparison. */
@@ -85,8 +88,9 @@ public final class AeronPeer implements FragmentHandler {
             drive(directory, args[2].equals("spin"));
             return;
         }
-        final AeronPeer peer = new AeronPeer(Integer.parseInt(args[2]));
+        final AeronPeer peer = new AeronPeer(Integer.parseInt(args[3]));
         try {
+            pin(args[2]);
             peer.play(role, directory, args);
         } catch (final Throwable reason) {
             peer.report.write(("f" + reason).getBytes(StandardCharsets.UTF_8));
@@ -107,6 +111,18 @@ public final class AeronPeer implements FragmentHandler {
         new ShutdownSignalBarrier().await();
     }
 
+    /** The thread that calls this, and none of those that Java has beside it. */
+    private static void pin(final String cpu) throws IOException, InterruptedException {
+        final String thread = Files.readSymbolicLink(Path.of("/proc/thread-self")).getFileName().toString();
+        final Process taskset = new ProcessBuilder("taskset", "--cpu-list", "--pid", cpu, thread)
+            .redirectErrorStream(true)
+            .start();
+        final String said = new String(taskset.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        if (taskset.waitFor() != 0) {
+            throw new IOException("cannot pin a thread to processor " + cpu + ": " + said.trim());
+        }
+    }
+
     private void play(final String role, final String directory, final String[] args) throws IOException {
         final boolean first = role.equals("ask") || role.startsWith("send");
         final Aeron aeron = Aeron.connect(new Aeron.Context()
@@ -118,12 +134,16 @@ public final class AeronPeer implements FragmentHandler {
             Thread.onSpinWait();
         }
         switch (role) {
-            case "ask": ask(Integer.parseInt(args[3]), Long.parseLong(args[4])); break;
+            case "ask": ask(Integer.parseInt(args[4]), Long.parseLong(args[5])); break;
             case "answer": answer(); break;
-            case "send": send(Long.parseLong(args[3])); break;
+            case "send": send(Long.parseLong(args[4])); break;
             case "receive": receive(); break;
-            case "send-pattern": sendPattern(Integer.parseInt(args[3])); break;
-            case "receive-pattern": receivePattern(Integer.parseInt(args[3])); break;
+            case "send-pattern": sendPattern(Integer.parseInt(args[4])); break;
+            case "receive-pattern": receivePattern(Integer.parseInt(args[4])); break;
+            case "send-load": sendLoad(Long.parseLong(args[4]), Long.parseLong(args[7])); break;
+            case "receive-load":
+                receiveLoad(Long.parseLong(args[4]), Long.parseLong(args[5]), Long.parseLong(args[6]));
+                break;
             default: throw new IllegalArgumentException("there is no role " + role);
         }
     }
@@ -247,6 +267,73 @@ public final class AeronPeer implements FragmentHandler {
         done();
     }
 
+    /** Messages that are due at a constant rate, each with the time at which it is, and its number. */
+    private void sendLoad(final long messages, final long rate) throws IOException {
+        final long warm = System.nanoTime() + WARM_UP_NS;
+        while (System.nanoTime() < warm) {
+            sendDue(rate / 50, rate);
+        }
+        ready();
+        awaitGo();
+        put(note, begin());
+        sendDue(messages, rate);
+        put(note, end());
+        done();
+    }
+
+    private void sendDue(final long messages, final long rate) {
+        final double interval = 1e9 / rate;
+        final long begin = System.nanoTime();
+        for (long number = 0; number < messages; number++) {
+            final long due = begin + (long)(number * interval);
+            toSend.putLong(0, due);
+            toSend.putLong(Long.BYTES, number);
+            while (System.nanoTime() < due) {
+                Thread.onSpinWait();
+            }
+            put(toSend, size);
+        }
+    }
+
+    private void receiveLoad(final long messages, final long warmUp, final long stride) throws IOException {
+        final long[] samples = new long[(int)(messages / stride) + 1];
+        final UnsafeBuffer message = new UnsafeBuffer(received);
+        int count = 0;
+        long arrived = 0;
+        long measuredFrom = System.nanoTime();
+        ready();
+        while (!ended) {
+            lastLength = 0;
+            if (subscription.poll(handler, 1) == 0) {
+                Thread.onSpinWait();
+            } else if (lastLength == begin()) {
+                arrived = 0;
+                count = 0;
+                measuredFrom = System.nanoTime();
+            } else if (lastLength == size) {
+                final long now = System.nanoTime();
+                final long number = message.getLong(Long.BYTES);
+                if (begun && number != arrived) {
+                    throw new IllegalStateException("message " + number + " arrived where " + arrived + " was next");
+                }
+                arrived++;
+                if (begun && arrived == warmUp) {
+                    measuredFrom = now;
+                    cpuAtBegin = cpu();
+                }
+                if (number >= warmUp && number % stride == 0 && count < samples.length) {
+                    samples[count++] = Math.max(0, now - message.getLong(0));
+                }
+            }
+        }
+        final long[] numbers = new long[3 + count];
+        numbers[0] = Math.max(0, arrived - warmUp);
+        numbers[1] = System.nanoTime() - measuredFrom;
+        numbers[2] = cpu() - cpuAtBegin;
+        System.arraycopy(samples, 0, numbers, 3, count);
+        done(numbers);
+    }
+
     /** As the benchmark's stream.rs has it: each byte is mixed from its place. */
     private static void pattern(final long place, final byte[] into) {
         for (int i = 0; i < into.length; i++) {
@@ -312,6 +399,7 @@ public final class AeronPeer implements FragmentHandler {
             }
         } else if (length == begin()) {
             bytes = 0;
+            begun = true;
             cpuAtBegin = cpu();
         } else if (length == end()) {
             ended = true;

@@ -32,7 +32,7 @@ pub struct Options {
     #[arg(long, value_name = "MYIPC.KO")]
     baseline: Option<PathBuf>,
 
-    /// What to measure [default: everything; with --quick without names and reports]
+    /// What to measure [default: everything but load; with --quick without names and reports; with --peers rtt, throughput and load]
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
 
@@ -338,7 +338,10 @@ mod tests {
     #[test]
     fn peers_have_a_selection_of_their_own() {
         let peers = parse(&["--peers"]).unwrap();
-        assert_eq!(peers.suites(), [Suite::Rtt, Suite::Throughput]);
+        assert_eq!(
+            peers.suites(),
+            [Suite::Rtt, Suite::Throughput, Suite::Load]
+        );
         assert_eq!(peers.placements(), [Placement::TwoCpus]);
         assert!(peers.mechanisms().contains(&"tachyon".to_string()));
         let chosen = parse(&["--peers", "--mechanism", "aeron", "--placement", "same-cpu"]);

@@ -46,6 +46,20 @@ fn allowed() -> Result<Vec<usize>> {
         .collect())
 }
 
+/// The processors that this process may use beside these, or all of them where there are no others.
+pub fn others(cpus: &[usize]) -> Result<Vec<usize>> {
+    Ok(beside(cpus, allowed()?))
+}
+
+fn beside(cpus: &[usize], allowed: Vec<usize>) -> Vec<usize> {
+    let others = allowed.iter().filter(|cpu| !cpus.contains(cpu));
+    let others: Vec<usize> = others.copied().collect();
+    match others.is_empty() {
+        true => allowed,
+        false => others,
+    }
+}
+
 /// Keeps the calling process on one processor: every thread of it, also those that a library has begun.
 pub fn pin(cpu: usize) -> Result<()> {
     confine(&[cpu])
@@ -110,5 +124,11 @@ mod tests {
         assert_eq!(Placement::TwoCpus.choose(&[2, 5, 7]), Some([2, 5]));
         assert_eq!(Placement::TwoCpus.choose(&[2]), None);
         assert_eq!(Placement::SameCpu.choose(&[2]), Some([2, 2]));
+    }
+
+    #[test]
+    fn others_keep_away_where_there_is_room() {
+        assert_eq!(beside(&[0, 1], vec![0, 1, 2, 3]), [2, 3]);
+        assert_eq!(beside(&[0, 1], vec![0, 1]), [0, 1]);
     }
 }

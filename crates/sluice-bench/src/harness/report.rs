@@ -17,6 +17,7 @@ pub fn text(host: &Host, outcomes: &[Outcome]) -> String {
         ("", Align::Left),
         ("median", Align::Right),
         ("rounds", Align::Right),
+        ("p90", Align::Right),
         ("p99 or messages", Align::Right),
         ("CPU/message", Align::Right),
         ("ratio", Align::Right),
@@ -50,11 +51,12 @@ fn waking(host: &Host) -> String {
     })
 }
 
-fn line(outcome: &Outcome, series: &Series, title: String) -> [String; 9] {
+fn line(outcome: &Outcome, series: &Series, title: String) -> [String; 10] {
     let spread = series.spread();
     let ratio = outcome
         .reference_of(series)
         .and_then(|reference| series.ratio_to(reference));
+    let [p90, detail] = detail(outcome, series);
     let (median, rounds) = match outcome.headline {
         Headline::Latency => (
             units::nanoseconds(spread.median),
@@ -70,7 +72,8 @@ fn line(outcome: &Outcome, series: &Series, title: String) -> [String; 9] {
         series.contender.label.clone(),
         median,
         rounds,
-        detail(outcome, series).unwrap_or_default(),
+        p90,
+        detail,
         cpu_per_message(series)
             .map(units::nanoseconds)
             .unwrap_or_default(),
@@ -85,12 +88,15 @@ fn line(outcome: &Outcome, series: &Series, title: String) -> [String; 9] {
 }
 
 /// Of latencies how bad the bad ones are, of a stream how many messages it was.
-fn detail(outcome: &Outcome, series: &Series) -> Option<String> {
+fn detail(outcome: &Outcome, series: &Series) -> [String; 2] {
     match outcome.headline {
-        Headline::Rate => per_second(series, |one| one.messages).map(units::per_second),
-        Headline::Latency => {
-            summarize(samples(series)).map(|summary| units::nanoseconds(summary.p99 as f64))
+        Headline::Rate => {
+            let messages = per_second(series, |one| one.messages).map(units::per_second);
+            [String::new(), messages.unwrap_or_default()]
         }
+        Headline::Latency => summarize(samples(series)).map_or_else(Default::default, |summary| {
+            [summary.p90, summary.p99].map(|value| units::nanoseconds(value as f64))
+        }),
     }
 }
 

@@ -11,6 +11,7 @@ pub struct Summary {
     pub mean: f64,
     pub sd: f64,
     pub p50: u64,
+    pub p90: u64,
     pub p99: u64,
     pub p999: u64,
     pub max: u64,
@@ -27,6 +28,7 @@ pub fn summarize(mut samples: Vec<u64>) -> Option<Summary> {
         mean,
         sd: standard_deviation(&samples, mean),
         p50: percentile(&samples, 500),
+        p90: percentile(&samples, 900),
         p99: percentile(&samples, 990),
         p999: percentile(&samples, 999),
         max,
@@ -144,6 +146,7 @@ mod tests {
             let samples = scattered(n);
             let summary = summarize(samples.clone()).unwrap();
             assert_eq!(summary.p50, reference_percentile(&samples, 500), "n {n}");
+            assert_eq!(summary.p90, reference_percentile(&samples, 900), "n {n}");
             assert_eq!(summary.p99, reference_percentile(&samples, 990), "n {n}");
             assert_eq!(summary.p999, reference_percentile(&samples, 999), "n {n}");
         }
@@ -185,6 +188,7 @@ mod tests {
             mean: 42.0,
             sd: 0.0,
             p50: 42,
+            p90: 42,
             p99: 42,
             p999: 42,
             max: 42,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Aeron over its IPC channel, between two Java programs that spin, with a media driver in a process of its own. Its client for
-//! Java is the one that is packaged for everyone, so what is measured runs in Java: see peers/AeronPeer.java.
+//! Java is the one that is packaged for everyone, so what is measured runs in Java: see peers/AeronPeer.java. Only the thread that
+//! is measured has a processor of its own; the driver and what Java does beside keep away from it where there is another.
 
 use std::env;
 use std::fs;
@@ -73,6 +74,10 @@ impl Mechanism for Aeron {
         Waiting::Spin
     }
 
+    fn label(&self) -> String {
+        format!("{} in Java (spins)", self.name())
+    }
+
     fn obstacle(&self, task: &Task) -> Option<String> {
         match task.shape {
             Shape::Question | Shape::Stream => spinning_alone(task),
@@ -123,7 +128,7 @@ impl Peers {
 }
 
 impl Programs for Peers {
-    fn program(&self, side: Side) -> Command {
+    fn program(&self, side: Side, cpu: usize) -> Command {
         let (first, second, numbers) = match self.errand {
             Errand::RoundTrips { most, duration } => {
                 ("ask", "answer", vec![most as u128, duration.as_nanos()])
@@ -132,11 +137,22 @@ impl Programs for Peers {
             Errand::Pattern { messages } => {
                 ("send-pattern", "receive-pattern", vec![messages as u128])
             }
+            Errand::Load {
+                messages,
+                warm_up,
+                stride,
+                rate,
+            } => (
+                "send-load",
+                "receive-load",
+                [messages, warm_up, stride, rate].map(u128::from).to_vec(),
+            ),
         };
         let mut java = self.java(match side {
             Side::First => first,
             Side::Second => second,
         });
+        java.arg(cpu.to_string());
         java.arg(self.size.to_string());
         java.args(numbers.iter().map(u128::to_string));
         java
@@ -179,9 +195,10 @@ mod tests {
         let duration = Duration::from_nanos(7);
         let errand = Errand::RoundTrips { most: 5, duration };
         let programs = programs(errand);
-        let [ask, answer] = [Side::First, Side::Second].map(|side| programs.program(side));
-        assert_eq!(role(&ask), ["ask", "64", "5", "7"]);
-        assert_eq!(role(&answer), ["answer", "64", "5", "7"]);
+        let [ask, answer] = [(Side::First, 0), (Side::Second, 1)]
+            .map(|(side, cpu)| programs.program(side, cpu));
+        assert_eq!(role(&ask), ["ask", "0", "64", "5", "7"]);
+        assert_eq!(role(&answer), ["answer", "1", "64", "5", "7"]);
     }
 
     #[test]

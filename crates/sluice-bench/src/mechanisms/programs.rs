@@ -16,11 +16,18 @@ pub enum Errand {
     Stream { duration: Duration },
     /// Send so many, made of the pattern that the other side looks for.
     Pattern { messages: usize },
+    /// Send so many when they are due, at so many a second; the other side keeps the latency of every `stride`th behind the warm-up.
+    Load {
+        messages: u64,
+        warm_up: u64,
+        stride: u64,
+        rate: u64,
+    },
 }
 
 pub trait Programs {
-    /// What the process of this side becomes.
-    fn program(&self, side: Side) -> Command;
+    /// What the process of this side becomes. Its measured thread pins itself to this processor.
+    fn program(&self, side: Side, cpu: usize) -> Command;
 
     /// What has to run beside this side's program; it is ended with it.
     fn beside(&self, side: Side) -> Option<Command>;

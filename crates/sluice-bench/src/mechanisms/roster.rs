@@ -60,11 +60,11 @@ impl Roster {
     /// And the libraries that do what ours does, and ours as they do it: in memory that both sides may write to. The floor is
     /// shown for both kinds of memory.
     pub fn with_peers(mut self) -> Self {
-        let trusting = SluiceRing::TRUSTING;
-        let alike = |one: &Rc<dyn Mechanism>| one.name() == trusting.name();
+        let unsealed = SluiceRing::Unsealed;
+        let alike = |one: &Rc<dyn Mechanism>| one.name() == unsealed.name();
         let behind = self.present.iter().rposition(alike).map(|last| last + 1);
         let behind = behind.unwrap_or(self.present.len());
-        self.present.insert(behind, Rc::new(trusting));
+        self.present.insert(behind, Rc::new(unsealed));
         self.present.push(Rc::new(Cacheline::READ_ONLY));
         for peer in peers() {
             match peer {
@@ -109,8 +109,13 @@ fn sluice_pipes(tree: &Rc<Tree>) -> [Rc<dyn Mechanism>; 2] {
 }
 
 /// Over memfd, which needs neither the module nor a cgroup.
-fn sluice_rings() -> [Rc<dyn Mechanism>; 2] {
-    [SluiceRing::SLEEPING, SluiceRing::SPINNING].map(|ring| Rc::new(ring) as _)
+fn sluice_rings() -> [Rc<dyn Mechanism>; 3] {
+    [
+        SluiceRing::Default,
+        SluiceRing::NeverSpins,
+        SluiceRing::AlwaysSpins,
+    ]
+    .map(|ring| Rc::new(ring) as _)
 }
 
 /// What every Linux has, beside pipe(2).

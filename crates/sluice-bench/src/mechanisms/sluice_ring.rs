@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sluice's ring over memfd, which needs no module. It sleeps as soon as there is nothing to do, or it spins alone; and it
-//! spins between two who trust each other, as those do who share memory otherwise.
+//! Sluice's ring over memfd, which needs no module: with its default options, and with those that are rows of their own.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -15,26 +14,13 @@ const CAPACITY: u64 = 1 << 20;
 const LONG_CAPACITY: u64 = 16 << 20;
 const LONG: usize = 4096;
 
-pub struct SluiceRing {
-    waiting: Waiting,
-    trusts: bool,
-}
-
-impl SluiceRing {
-    pub const SLEEPING: Self = Self {
-        waiting: Waiting::Sleep,
-        trusts: false,
-    };
-
-    pub const SPINNING: Self = Self {
-        waiting: Waiting::Spin,
-        trusts: false,
-    };
-
-    pub const TRUSTING: Self = Self {
-        waiting: Waiting::Spin,
-        trusts: true,
-    };
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum SluiceRing {
+    Default,
+    NeverSpins,
+    AlwaysSpins,
+    /// It always spins, in memory that the consumer could write to, as rivals have it.
+    Unsealed,
 }
 
 impl Mechanism for SluiceRing {
@@ -43,22 +29,26 @@ impl Mechanism for SluiceRing {
     }
 
     fn waiting(&self) -> Waiting {
-        self.waiting
+        match self {
+            Self::NeverSpins => Waiting::Sleep,
+            Self::Default | Self::AlwaysSpins | Self::Unsealed => Waiting::Spin,
+        }
     }
 
     fn label(&self) -> String {
-        let manner = match (self.waiting, self.trusts) {
-            (Waiting::Sleep, _) => return self.name().to_string(),
-            (Waiting::Spin, false) => "spins",
-            (Waiting::Spin, true) => "spins, trusts",
+        let options = match self {
+            Self::Default => return self.name().to_string(),
+            Self::NeverSpins => "never spins",
+            Self::AlwaysSpins => "always spins",
+            Self::Unsealed => "always spins, unsealed",
         };
-        format!("{} ({manner})", self.name())
+        format!("{} ({options})", self.name())
     }
 
     fn obstacle(&self, task: &Task) -> Option<String> {
-        match self.waiting {
-            Waiting::Spin => never_sleeping(task),
-            Waiting::Sleep => no_file(task),
+        match self {
+            Self::AlwaysSpins | Self::Unsealed => never_sleeping(task),
+            Self::Default | Self::NeverSpins => no_file(task),
         }
     }
 
@@ -68,15 +58,17 @@ impl Mechanism for SluiceRing {
 
     fn link(&self, size: usize) -> Result<Box<dyn Link>> {
         let (sending, receiving) = Socket::pair()?;
-        let options = Options::new()
+        let unsealed = *self == Self::Unsealed;
+        let mut options = Options::new()
             .capacity(if size < LONG { CAPACITY } else { LONG_CAPACITY })
-            .allow_unsealed(self.trusts)
-            .spin(match self.waiting {
-                Waiting::Spin => Duration::MAX,
-                Waiting::Sleep => Duration::ZERO,
-            });
+            .allow_unsealed(unsealed);
+        match self {
+            Self::Default => {}
+            Self::NeverSpins => options = options.spin(Duration::ZERO),
+            Self::AlwaysSpins | Self::Unsealed => options = options.spin(Duration::MAX),
+        }
         // SAFETY: both ends are of this library, which writes only as the producer.
-        let options = unsafe { options.unsealed(self.trusts) };
+        let options = unsafe { options.unsealed(unsealed) };
         Ok(Box::new(Pair {
             options,
             sending,

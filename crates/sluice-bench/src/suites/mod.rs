@@ -5,6 +5,7 @@
 mod conformance;
 mod contention;
 mod isolation;
+mod load;
 mod names;
 mod probe;
 mod reports;
@@ -38,6 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub enum Suite {
     Rtt,
     Throughput,
+    Load,
     Wakeup,
     Tar,
     Contention,
@@ -59,7 +61,7 @@ pub enum Scale {
 impl Scale {
     pub fn suites(self) -> Vec<Suite> {
         if self == Self::Peers {
-            return vec![Suite::Rtt, Suite::Throughput];
+            return vec![Suite::Rtt, Suite::Throughput, Suite::Load];
         }
         let mut suites = vec![
             Suite::Rtt,
@@ -106,6 +108,7 @@ impl Plan {
         let cells = self.suites.iter().map(|suite| match suite {
             Suite::Rtt => rtt::cells(self),
             Suite::Throughput => throughput::cells(self),
+            Suite::Load => load::cells(self),
             Suite::Wakeup => wakeup::cells(self),
             Suite::Tar => tar::cells(self),
             Suite::Contention => contention::cells(self),
@@ -193,25 +196,30 @@ struct Room {
 }
 
 impl Room {
-    /// Two processes that become programs, each in its place.
+    /// Two processes that become programs. Their measured threads pin themselves; all other threads keep away from those.
     fn start_programs(&self, programs: Box<dyn Programs>) -> Result<Pair> {
+        let others = pinning::others(&self.cpus)?;
         Pair::start(programs, PATIENCE, |side, programs, start| {
-            // What serves the two has no place of its own.
+            pinning::confine(&others)?;
             if let Some(beside) = programs.beside(side) {
                 process::start_beside(beside)?;
             }
-            self.enter(side)?;
-            Err(start.hand_over(programs.program(side)))
+            self.enter_home()?;
+            Err(start.hand_over(programs.program(side, self.cpu(side))))
         })
     }
 
     fn enter(&self, side: Side) -> Result<()> {
         self.enter_home()?;
+        pinning::pin(self.cpu(side))
+    }
+
+    fn cpu(&self, side: Side) -> usize {
         let [first, second] = self.cpus;
-        pinning::pin(match side {
+        match side {
             Side::First => first,
             Side::Second => second,
-        })
+        }
     }
 
     /// For processes that are neither first nor second: the scheduler places them.

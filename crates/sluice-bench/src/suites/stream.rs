@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn batches_arrive_whole_whether_they_go_together_or_not() {
         let _turn = turn();
-        let together = Rc::new(SluiceRing::SLEEPING);
+        let together = Rc::new(SluiceRing::NeverSpins);
         let one_by_one = Rc::new(Pipe);
         for mechanism in [together as Rc<dyn Mechanism>, one_by_one] {
             // Neither the messages nor those that go at once come out even.

@@ -136,18 +136,18 @@ mod tests {
             mechanisms: vec![
                 Rc::new(Pipe),
                 Rc::new(Cacheline::SHARED),
-                Rc::new(SluiceRing::SLEEPING),
-                Rc::new(SluiceRing::SPINNING),
+                Rc::new(SluiceRing::NeverSpins),
+                Rc::new(SluiceRing::AlwaysSpins),
             ],
             ..rtt::tests::plan()
         };
         let cell = batched_cell(&plan, 64, Placement::SameCpu).unwrap();
         assert_eq!(cell.title, "64 B in batches of 32 same-cpu");
         let labels: Vec<_> = cell.contenders.iter().map(|one| &one.label).collect();
-        assert_eq!(labels, ["pipe, one by one", "sluice-ring-memfd"]);
+        assert_eq!(labels, ["pipe, one by one", "sluice-ring-memfd (never spins)"]);
         assert!(cell.contenders.iter().all(|one| one.batch == Some(BATCH)));
         // It has batches, and cannot do anything here.
         let skipped: Vec<_> = cell.skips.iter().map(|skip| &skip.label).collect();
-        assert_eq!(skipped, ["sluice-ring-memfd (spins)"]);
+        assert_eq!(skipped, ["sluice-ring-memfd (always spins)"]);
     }
 }

@@ -133,6 +133,7 @@ impl Suite<'_> {
         match self.name {
             "rtt" => "Round trips",
             "throughput" => "Throughput",
+            "load" => "Latency under load",
             "wakeup" => "Waking a sleeper",
             "contention" => "Several writers and readers",
             "isolation" => "Isolation",
@@ -150,6 +151,9 @@ impl Suite<'_> {
             }
             "throughput" => {
                 "One process sends as fast as it can, the other receives. Higher is faster. Bars at the marks reach from the slowest to the fastest round. In batches, several short messages are handed over at once; who has no call for that sends them one by one."
+            }
+            "load" => {
+                "Messages are due at a constant rate, whatever became of the earlier ones. Each plot shows which share of them was received no later than so long after it was due: further left is faster. The processor time is the receiver's."
             }
             "wakeup" => {
                 "How long it takes from sending until a receiver that sleeps has the message. Each plot shows which share of the wake-ups took no longer than the time below: further left is faster."
