@@ -338,10 +338,7 @@ mod tests {
     #[test]
     fn peers_have_a_selection_of_their_own() {
         let peers = parse(&["--peers"]).unwrap();
-        assert_eq!(
-            peers.suites(),
-            [Suite::Rtt, Suite::Throughput, Suite::Load]
-        );
+        assert_eq!(peers.suites(), [Suite::Rtt, Suite::Throughput, Suite::Load]);
         assert_eq!(peers.placements(), [Placement::TwoCpus]);
         assert!(peers.mechanisms().contains(&"tachyon".to_string()));
         let chosen = parse(&["--peers", "--mechanism", "aeron", "--placement", "same-cpu"]);

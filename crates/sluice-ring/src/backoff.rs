@@ -9,15 +9,24 @@ const STREAM: u64 = 8;
 const FIRST_PAUSE: u32 = 64;
 const MAX_PAUSE: u32 = 256;
 
-/// Lets the peer get some cache lines ahead in a stream.
+/// Lets the peer get some cache lines ahead in a stream, where throughput counts for more than latency.
 #[derive(Debug, Default)]
 pub struct Backoff {
+    /// Otherwise it never pauses.
+    enabled: bool,
     /// Wide enough never to overflow.
     streak: u64,
     pause: u32,
 }
 
 impl Backoff {
+    pub fn new(enabled: bool) -> Self {
+        Self {
+            enabled,
+            ..Self::default()
+        }
+    }
+
     /// Counts a record that needed no waiting.
     #[inline]
     pub fn note_progress(&mut self) {
@@ -27,7 +36,7 @@ impl Backoff {
     /// Pauses after a stream, when this side has caught up with the peer.
     #[inline]
     pub fn pause(&mut self) {
-        if self.streak < STREAM {
+        if !self.enabled || self.streak < STREAM {
             self.pause = 0;
         } else {
             self.pause = (self.pause * 2).clamp(FIRST_PAUSE, MAX_PAUSE);
@@ -58,7 +67,7 @@ mod tests {
 
     #[test]
     fn only_a_stream_is_paused_for_and_longer_as_it_goes_on() {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new(true);
         assert_eq!(pause_after(&mut backoff, STREAM - 1), 0);
         assert_eq!(pause_after(&mut backoff, STREAM), FIRST_PAUSE);
         assert_eq!(pause_after(&mut backoff, STREAM), 2 * FIRST_PAUSE);
@@ -71,8 +80,13 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_paused_for_unless_it_was_asked_for() {
+        assert_eq!(pause_after(&mut Backoff::new(false), 10 * STREAM), 0);
+    }
+
+    #[test]
     fn after_a_sleep_it_starts_anew() {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new(true);
         pause_after(&mut backoff, STREAM);
         pause_after(&mut backoff, STREAM);
         backoff.reset();
@@ -83,7 +97,7 @@ mod tests {
     fn a_stream_may_have_more_records_than_32_bits_count() {
         let mut backoff = Backoff {
             streak: u32::MAX.into(),
-            pause: 0,
+            ..Backoff::new(true)
         };
         assert_eq!(pause_after(&mut backoff, 1), FIRST_PAUSE);
     }

@@ -8,6 +8,9 @@ use crate::producer::STATE;
 use crate::sync::{Ordering, fence};
 use crate::violation::ProtocolViolation;
 
+/// About 0.4 µs. Measured: with a prefetch at once, 64-byte records every 200 ns are received a fifth later in the median.
+const POLLS_BEFORE_PREFETCH: u32 = 7;
+
 /// The side that reads records. See the picture at the top of the crate.
 #[derive(Debug)]
 pub struct Consumer<M> {
@@ -46,11 +49,14 @@ impl<M: Memory> Consumer<M> {
             != 0
     }
 
-    /// As has_record(), while waiting. Most records end in the cache line behind their header's, which comes over at the same time this
-    /// way, not after it.
+    /// As has_record(), while waiting, after so many polls in vain. Most records end in the cache line behind their header's, which a
+    /// prefetch has come over at the same time, not after it. Where records follow each other closely, the producer is about to write
+    /// to that line, and would have to take it back.
     #[inline]
-    pub fn poll_prefetch(&self) -> bool {
-        self.memory.prefetch(self.position + LINE);
+    pub fn poll(&self, polls: u32) -> bool {
+        if polls >= POLLS_BEFORE_PREFETCH {
+            self.memory.prefetch(self.position + LINE);
+        }
         self.has_record()
     }
 

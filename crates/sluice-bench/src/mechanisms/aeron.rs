@@ -195,8 +195,8 @@ mod tests {
         let duration = Duration::from_nanos(7);
         let errand = Errand::RoundTrips { most: 5, duration };
         let programs = programs(errand);
-        let [ask, answer] = [(Side::First, 0), (Side::Second, 1)]
-            .map(|(side, cpu)| programs.program(side, cpu));
+        let [ask, answer] =
+            [(Side::First, 0), (Side::Second, 1)].map(|(side, cpu)| programs.program(side, cpu));
         assert_eq!(role(&ask), ["ask", "0", "64", "5", "7"]);
         assert_eq!(role(&answer), ["answer", "1", "64", "5", "7"]);
     }

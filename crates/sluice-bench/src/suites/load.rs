@@ -252,11 +252,7 @@ mod tests {
     fn a_message_without_room_for_its_time_is_not_sent() {
         let mut plan = plan();
         plan.sizes = vec![8, 64];
-        let sizes: Vec<_> = cells(&plan)
-            .unwrap()
-            .iter()
-            .map(|cell| cell.size)
-            .collect();
+        let sizes: Vec<_> = cells(&plan).unwrap().iter().map(|cell| cell.size).collect();
         assert_eq!(sizes, [Some(64); MODERATE_RATES.len()]);
     }
 }

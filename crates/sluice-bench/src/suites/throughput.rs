@@ -144,7 +144,10 @@ mod tests {
         let cell = batched_cell(&plan, 64, Placement::SameCpu).unwrap();
         assert_eq!(cell.title, "64 B in batches of 32 same-cpu");
         let labels: Vec<_> = cell.contenders.iter().map(|one| &one.label).collect();
-        assert_eq!(labels, ["pipe, one by one", "sluice-ring-memfd (never spins)"]);
+        assert_eq!(
+            labels,
+            ["pipe, one by one", "sluice-ring-memfd (never spins)"]
+        );
         assert!(cell.contenders.iter().all(|one| one.batch == Some(BATCH)));
         // It has batches, and cannot do anything here.
         let skipped: Vec<_> = cell.skips.iter().map(|skip| &skip.label).collect();

@@ -4,7 +4,7 @@
 //! A reference to such bytes, or a plain copy of them, would promise that nobody writes to them. Atomic loads promise nothing, and a
 //! copy made of them has bytes that were there, some perhaps older than others. Rust has no atomic loads that are unaligned or longer
 //! than a word, and without them a copy takes twice as long. So on x86_64 the loads are assembly, each of which does what atomic
-//! loads of its single bytes would do.
+//! loads of its single bytes would do; and so is the call of memcpy(3) for longer copies, which reads each byte once.
 
 pub(super) use imp::copy_out;
 
@@ -14,7 +14,13 @@ mod imp {
     use std::arch::x86_64::__m128i;
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    const BLOCK: usize = size_of::<[__m128i; 4]>();
+    use super::super::copy::PIECE;
+
+    const SHORT: usize = size_of::<[__m128i; 4]>();
+
+    unsafe extern "C" {
+        fn memcpy(into: *mut u8, from: *const u8, len: usize) -> *mut u8;
+    }
 
     /// Copies `len` bytes.
     ///
@@ -27,9 +33,9 @@ mod imp {
             match len {
                 8..=16 => copy_ends::<u64>(from, into, len),
                 17..=32 => copy_ends::<__m128i>(from, into, len),
-                33..=BLOCK => copy_ends::<[__m128i; 2]>(from, into, len),
+                33..=SHORT => copy_ends::<[__m128i; 2]>(from, into, len),
                 ..8 => copy_bytes(from, into, len),
-                _ => copy_blocks(from, into, len),
+                _ => copy_pieces(from, into, len),
             }
         }
     }
@@ -101,26 +107,29 @@ mod imp {
     }
 
     /// # Safety
-    /// As for copy_out(), and there is more than a block.
+    /// As for copy_out().
     #[inline(never)]
-    unsafe fn copy_blocks(from: *const u8, into: *mut u8, len: usize) {
-        let last = len - BLOCK;
-        for at in (0..last).step_by(BLOCK) {
-            // SAFETY: a block from `at` on ends before the end.
-            unsafe { copy_block(from.add(at), into.add(at)) };
+    unsafe fn copy_pieces(from: *const u8, into: *mut u8, len: usize) {
+        for at in (0..len).step_by(PIECE) {
+            // SAFETY: as the caller says, up to the length.
+            unsafe { copy_piece(from.add(at), into.add(at), PIECE.min(len - at)) };
         }
-        // SAFETY: it ends at the end.
-        unsafe { copy_block(from.add(last), into.add(last)) };
     }
 
     /// # Safety
-    /// As for copy_out(), of a block.
+    /// As for copy_out().
     #[inline]
-    unsafe fn copy_block(from: *const u8, into: *mut u8) {
-        // SAFETY: as the caller says.
+    unsafe fn copy_piece(from: *const u8, into: *mut u8, len: usize) {
+        // SAFETY: as the caller says; the registers are those of the C calling convention.
         unsafe {
-            let block = <[__m128i; 4]>::load(from);
-            into.cast::<[__m128i; 4]>().write_unaligned(block);
+            asm!(
+                "call {memcpy}",
+                memcpy = sym memcpy,
+                inout("rdi") into => _,
+                inout("rsi") from => _,
+                inout("rdx") len => _,
+                clobber_abi("C"),
+            );
         }
     }
 }
@@ -173,7 +182,7 @@ mod tests {
             .collect();
         // Miri has not the time for all.
         let short = (0..200).step_by(if cfg!(miri) { 7 } else { 1 });
-        for len in short.chain([1023, 1024, 1025, 2047, 4999]) {
+        for len in short.chain([1023, 1024, 1025, 4032, 4033, 4999]) {
             for start in [0, 1, 3, 7, 8, 12] {
                 let mut into = vec![0; len + 1];
                 let from = ptr::from_ref(&words[..]).cast::<u8>();

@@ -79,7 +79,8 @@ impl Connection {
         mapping: Mapping,
         role: Role,
         registered: bool,
-        spin: Duration,
+        spin: AdaptiveSpin,
+        backoff: Backoff,
     ) -> Self {
         Self {
             socket,
@@ -88,8 +89,8 @@ impl Connection {
             owner: process::id(),
             aborts: false,
             hang_up: HangUp::new(),
-            backoff: Backoff::default(),
-            spin: AdaptiveSpin::new(spin),
+            backoff,
+            spin,
             parker: Parker::new(registered),
             notifier: Notifier::new(registered),
         }
@@ -136,13 +137,25 @@ impl Connection {
     pub fn wait<T>(
         &mut self,
         wait: Wait,
-        mut poll: impl FnMut() -> Polled<T>,
+        poll: impl FnMut() -> Polled<T>,
     ) -> Result<Awaited<T>, WaitError> {
+        let began = Instant::now();
         let deadline = match wait {
             Wait::Never => return self.poll_once(poll),
-            Wait::For(time) => Instant::now().checked_add(time).map(|until| (until, time)),
+            Wait::For(time) => began.checked_add(time).map(|until| (until, time)),
             Wait::Forever => None,
         };
+        let awaited = self.wait_until(deadline, poll);
+        self.spin.adapt(began.elapsed());
+        awaited
+    }
+
+    /// With a deadline, and for how long that is.
+    fn wait_until<T>(
+        &mut self,
+        deadline: Option<(Instant, Duration)>,
+        mut poll: impl FnMut() -> Polled<T>,
+    ) -> Result<Awaited<T>, WaitError> {
         let mut method = WakeMethod::Futex;
         loop {
             if let Some(found) = self.spin(deadline.map(|(until, _)| until), &mut poll) {
@@ -174,12 +187,12 @@ impl Connection {
     }
 
     /// Polls for a moment, without the clock or anything else that is only of use in a longer wait: what comes at once is not
-    /// delayed by that.
+    /// delayed by that. `poll` gets the number of earlier polls.
     #[inline]
-    pub fn spin_briefly(&mut self, poll: impl Fn() -> bool) -> bool {
+    pub fn spin_briefly(&mut self, poll: impl Fn(u32) -> bool) -> bool {
         self.backoff.pause();
-        for _ in 0..self.spin.brief_iterations() {
-            if poll() {
+        for iteration in 0..self.spin.brief_iterations() {
+            if poll(iteration) {
                 let (own, _) = ctrls(&self.mapping, self.role);
                 self.parker.note_spin_success(own);
                 return true;

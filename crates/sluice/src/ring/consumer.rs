@@ -185,7 +185,7 @@ impl Consumer {
         let Self { core, connection } = self;
         if core.has_record() {
             connection.backoff.note_progress();
-        } else if !wait.is_some() || !connection.spin_briefly(|| core.poll_prefetch()) {
+        } else if !wait.is_some() || !connection.spin_briefly(|polls| core.poll(polls)) {
             return self.wait(wait);
         }
         match core.peek()? {

@@ -3,9 +3,9 @@
 
 use std::ptr;
 
-/// From a few KiB on, libraries copy by one instruction of the processor (`rep movsb`), which some carry out many times slower
-/// where source and destination lie unluckily within their pages. Pieces stay below that.
-const PIECE: usize = 1024;
+/// From 4 KiB on, libraries copy by one instruction of the processor (`rep movsb`), which some carry out many times slower where
+/// source and destination lie unluckily within their pages. Pieces stay below that.
+pub(super) const PIECE: usize = 4096 - 64;
 
 /// # Safety
 /// There are so many bytes at `from`, and room for as many at `into`, which nobody else writes to.
@@ -59,7 +59,7 @@ mod tests {
         let from: Vec<u8> = (0..5000_u32).map(|n| (n * 7) as u8 | 1).collect();
         // Miri has not the time for all.
         let short = (0..200).step_by(if cfg!(miri) { 3 } else { 1 });
-        for length in short.chain([1023, 1024, 1025, 2047, 2048, 2049, 4999]) {
+        for length in short.chain([1023, 1024, 1025, 2049, PIECE, PIECE + 1, 4999]) {
             let mut into = vec![0; length + 1];
             // SAFETY: both are at least as long.
             unsafe { copy_in(from.as_ptr(), into.as_mut_ptr(), length) };
