@@ -69,7 +69,7 @@ fn tools() -> Result<PathBuf> {
     let tools = own.parent().context("the directory of the tests")?;
     ensure!(
         tools.join("sluice").exists(),
-        "{} has no sluice; build it: cargo build --release --locked",
+        "{} has no sluice; run these tests in the VM: make test-vm TESTS=command::",
         tools.display()
     );
     Ok(tools.to_owned())
