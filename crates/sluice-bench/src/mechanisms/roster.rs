@@ -57,14 +57,17 @@ impl Roster {
         roster
     }
 
-    /// And the libraries that do what ours does, and ours as they do it: in memory that both sides may write to. The floor is
-    /// shown for both kinds of memory.
+    /// And the libraries that do what ours does; ours also with the option for throughput, and as they do it: in memory that both sides may
+    /// write to. The floor is shown for both kinds of memory.
     pub fn with_peers(mut self) -> Self {
-        let unsealed = SluiceRing::Unsealed;
-        let alike = |one: &Rc<dyn Mechanism>| one.name() == unsealed.name();
-        let behind = self.present.iter().rposition(alike).map(|last| last + 1);
-        let behind = behind.unwrap_or(self.present.len());
-        self.present.insert(behind, Rc::new(unsealed));
+        let ring = SluiceRing::Default.name();
+        let last = self.present.iter().rposition(|one| one.name() == ring);
+        let behind = last.map_or(self.present.len(), |last| last + 1);
+        let more: [Rc<dyn Mechanism>; 2] = [
+            Rc::new(SluiceRing::Throughput),
+            Rc::new(SluiceRing::Unsealed),
+        ];
+        self.present.splice(behind..behind, more);
         self.present.push(Rc::new(Cacheline::READ_ONLY));
         for peer in peers() {
             match peer {

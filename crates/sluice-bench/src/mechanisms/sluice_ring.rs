@@ -19,6 +19,8 @@ pub enum SluiceRing {
     Default,
     NeverSpins,
     AlwaysSpins,
+    /// It pauses in a stream.
+    Throughput,
     /// It always spins, in memory that the consumer could write to, as rivals have it.
     Unsealed,
 }
@@ -31,7 +33,7 @@ impl Mechanism for SluiceRing {
     fn waiting(&self) -> Waiting {
         match self {
             Self::NeverSpins => Waiting::Sleep,
-            Self::Default | Self::AlwaysSpins | Self::Unsealed => Waiting::Spin,
+            Self::Default | Self::AlwaysSpins | Self::Throughput | Self::Unsealed => Waiting::Spin,
         }
     }
 
@@ -40,6 +42,7 @@ impl Mechanism for SluiceRing {
             Self::Default => return self.name().to_string(),
             Self::NeverSpins => "never spins",
             Self::AlwaysSpins => "always spins",
+            Self::Throughput => "throughput",
             Self::Unsealed => "always spins, unsealed",
         };
         format!("{} ({options})", self.name())
@@ -48,7 +51,7 @@ impl Mechanism for SluiceRing {
     fn obstacle(&self, task: &Task) -> Option<String> {
         match self {
             Self::AlwaysSpins | Self::Unsealed => never_sleeping(task),
-            Self::Default | Self::NeverSpins => no_file(task),
+            Self::Default | Self::NeverSpins | Self::Throughput => no_file(task),
         }
     }
 
@@ -65,6 +68,7 @@ impl Mechanism for SluiceRing {
         match self {
             Self::Default => {}
             Self::NeverSpins => options = options.spin(Duration::ZERO),
+            Self::Throughput => options = options.throughput(true),
             Self::AlwaysSpins | Self::Unsealed => options = options.spin(Duration::MAX),
         }
         // SAFETY: both ends are of this library, which writes only as the producer.

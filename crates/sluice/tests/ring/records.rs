@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is sent is what is received.
 
+use std::thread;
+
 use sluice::ring::{Options, RecvError, SendError};
 
 use crate::support::{pattern, ring, small};
@@ -39,6 +41,28 @@ fn records_stay_in_order_around_the_ring() {
         taken += 1;
     }
     assert_eq!(taken, 10_000);
+}
+
+#[test]
+fn a_stream_arrives_in_order_with_pauses_and_without() {
+    const RECORDS: usize = 20_000;
+    for throughput in [false, true] {
+        let (mut producer, mut consumer) = ring(&small().throughput(throughput));
+        let sender = thread::spawn(move || {
+            (0..RECORDS).try_for_each(|number| producer.send(&pattern(number, number % 200)))
+        });
+        let mut room = [0; 256];
+        for number in 0..RECORDS {
+            let got = consumer.recv(&mut room).expect("not received");
+            assert_eq!(got, Some(number % 200));
+            assert_eq!(room[..number % 200], pattern(number, number % 200));
+        }
+        assert_eq!(consumer.recv(&mut room).expect("no end"), None);
+        sender
+            .join()
+            .expect("the sender panicked")
+            .expect("not sent");
+    }
 }
 
 #[test]
