@@ -103,8 +103,8 @@ static ssize_t pipe_read_iter(struct kiocb *iocb, struct iov_iter *to)
 		waited = true;
 	}
 
-	if (waited && sluice_pipe_is_readable(pipe))
-		sluice_wait_wake_one(&pipe->readable, EPOLLIN | EPOLLRDNORM);
+	if (waited)
+		sluice_pipe_wake_next_reader(pipe);
 	return ret;
 }
 
@@ -128,18 +128,27 @@ int sluice_pipe_epipe(bool signal)
 	return -EPIPE;
 }
 
+/* Whether so many bytes go into a page that was begun. */
+static bool fit_begun_page(const struct sluice_pipe *pipe, size_t bytes)
+{
+	size_t begun = offset_in_page(READ_ONCE(pipe->head));
+
+	return begun && bytes <= PAGE_SIZE - begun;
+}
+
 /*
  * Whether a write should try to take room now. While others sleep for room, one that could wait for
- * it too does not take the last PIPE_BUF bytes: short writes, for which there nearly always is
+ * it too begins no page in the last PIPE_BUF bytes: short writes, for which there nearly always is
  * room, would otherwise keep longer ones out for ever. So a writer passes a sleeping one only until
- * the pipe is full, and is behind it then.
+ * the pipe is full, page by page as with pipe(2), and is behind it then.
  */
 bool sluice_pipe_may_fill(struct sluice_pipe *pipe, size_t whole, bool nonblocking)
 {
 	if (sluice_pipe_maybe_writable(pipe, PIPE_BUF))
 		return true;
 	return sluice_pipe_maybe_writable(pipe, whole) &&
-	       (nonblocking || !sluice_wait_has_sleepers(&pipe->writable));
+	       (nonblocking || !sluice_wait_has_sleepers(&pipe->writable) ||
+		fit_begun_page(pipe, whole));
 }
 
 static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
@@ -175,8 +184,8 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 		waited = true;
 	}
 
-	if (waited && sluice_pipe_is_writable(pipe))
-		sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
+	if (waited)
+		sluice_pipe_wake_next_writer(pipe);
 	return written ?: ret;
 }
 

@@ -43,6 +43,20 @@ static void publish_tail(struct sluice_pipe *pipe, unsigned long tail)
 	kill_fasync(&pipe->writers_async, SIGIO, POLL_OUT);
 }
 
+void sluice_pipe_wake_next_reader(struct sluice_pipe *pipe)
+{
+	sluice_wait_done(&pipe->readable);
+	if (sluice_pipe_is_readable(pipe))
+		sluice_wait_wake_one(&pipe->readable, EPOLLIN | EPOLLRDNORM);
+}
+
+void sluice_pipe_wake_next_writer(struct sluice_pipe *pipe)
+{
+	sluice_wait_done(&pipe->writable);
+	if (sluice_pipe_is_writable(pipe))
+		sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
+}
+
 /* `head` is loaded only when what was seen of it is used up. */
 static size_t bytes_from(struct sluice_pipe *pipe, unsigned long tail)
 {

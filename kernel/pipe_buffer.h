@@ -174,6 +174,10 @@ static inline bool sluice_pipe_is_writable(const struct sluice_pipe *pipe)
 	return sluice_pipe_room(pipe) >= PIPE_BUF;
 }
 
+/* After a wait, when what was awaited was used: what is left is the next one's (wait.h). */
+void sluice_pipe_wake_next_reader(struct sluice_pipe *pipe);
+void sluice_pipe_wake_next_writer(struct sluice_pipe *pipe);
+
 int sluice_pipe_buffer_init(struct sluice_pipe *pipe, unsigned long slot_count);
 void sluice_pipe_buffer_free(struct sluice_pipe *pipe);
 

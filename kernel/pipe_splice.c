@@ -96,8 +96,7 @@ static int wait_to_splice_out(struct sluice_pipe_endpoint *end, struct pipe_inod
 	err = sluice_wait_until(pipe->readable,
 				sluice_pipe_is_readable(pipe) || !READ_ONCE(pipe->writers),
 				&end->spin);
-	if (sluice_pipe_is_readable(pipe))
-		sluice_wait_wake_one(&pipe->readable, EPOLLIN | EPOLLRDNORM);
+	sluice_pipe_wake_next_reader(pipe);
 	return err;
 }
 
@@ -214,8 +213,7 @@ static int wait_to_splice_in(struct sluice_pipe_endpoint *end)
 	err = sluice_wait_until(pipe->writable,
 				sluice_pipe_is_writable(pipe) || !READ_ONCE(pipe->readers),
 				&end->spin);
-	if (sluice_pipe_is_writable(pipe))
-		sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
+	sluice_pipe_wake_next_writer(pipe);
 	return err;
 }
 

@@ -184,6 +184,17 @@ void sluice_wait_end(struct sluice_wait *wait)
 	__set_current_state(TASK_RUNNING);
 	spin_lock_irqsave(&queue->head.lock, flags);
 	leave_queue(wait);
+	spin_unlock_irqrestore(&queue->head.lock, flags);
+}
+
+/* Who waited without sleeping finds it clear, unless another waiter is under way. */
+void sluice_wait_done(struct sluice_wait_queue *queue)
+{
+	unsigned long flags;
+
+	if (!READ_ONCE(queue->woken))
+		return;
+	spin_lock_irqsave(&queue->head.lock, flags);
 	WRITE_ONCE(queue->woken, false);	/* (W) */
 	spin_unlock_irqrestore(&queue->head.lock, flags);
 	smp_mb();	/* (W) */

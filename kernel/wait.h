@@ -11,11 +11,11 @@
  * Waking one. A waiter is exclusive unless it asks otherwise: an event wakes one, in order of
  * arrival, and a waiter keeps its place until its wait ends, even if others were faster and it
  * sleeps again. At most one wake-up of a queue is under way: `woken` is set when an exclusive
- * waiter was woken and cleared before that waiter looks for the last time, and while it is set,
- * sluice_wait_wake_one() wakes nobody else. So a waker that makes many changes before the woken
- * waiter runs pays for one wake-up. No event is lost by it:
+ * waiter was woken and cleared when that waiter is done with what it was woken for, or sleeps
+ * again; while it is set, sluice_wait_wake_one() wakes nobody else. So a waker that makes many
+ * changes meanwhile pays for one wake-up. No event is lost by it:
  * - (W) A waker changes the condition, has a full barrier (wq_has_sleeper()) and reads `woken`; the
- *   woken waiter clears `woken`, has a full barrier (prepare(), sluice_wait_end()) and reads the
+ *   woken waiter clears `woken`, has a full barrier (prepare(), sluice_wait_done()) and reads the
  *   condition. A waker that read `woken` as set comes before that clearing, so the woken waiter
  *   sees its change.
  * - `woken` is set and cleared under the queue's lock. It is set only after the waiter was made
@@ -23,7 +23,7 @@
  *   each setting is followed by a clearing and a look of the waiter that it was set for. A clearing
  *   by another waiter only permits one wake-up too many.
  * - A waiter whose condition came true owes the next one a wake-up if the condition still holds
- *   when it is done with it: its caller looks once more after sluice_wait_end(), however the wait
+ *   when it is done with it: its caller calls sluice_wait_done(), looks once more, however the wait
  *   ended, and calls sluice_wait_wake_one(); and it does not wait for anything else before it has.
  *   This makes a chain, each link only once there is something for it to do.
  * - A waiter that a signal ends has left the queue and cleared `woken` before it looked for the
@@ -58,7 +58,7 @@
 struct sluice_wait_queue {
 	wait_queue_head_t head;
 	unsigned int sleepers;	/* exclusive waiters in it; written under head.lock */
-	bool woken;	/* one of them was, and has not looked yet; written under head.lock */
+	bool woken;	/* one of them was, and is not done yet; written under head.lock */
 	bool shared;	/* has had pollers, or waiters that are not exclusive */
 };
 
@@ -113,6 +113,8 @@ void sluice_wait_begin(struct sluice_wait *wait, struct sluice_wait_queue *queue
 int sluice_wait_iterate(struct sluice_wait *wait);
 /* However it ended. */
 void sluice_wait_end(struct sluice_wait *wait);
+/* After an exclusive wait, when what was awaited was used: no wake-up is under way any more. */
+void sluice_wait_done(struct sluice_wait_queue *queue);
 
 #define __sluice_wait_until(queue, condition, spin, flags)		\
 ({									\
@@ -132,7 +134,7 @@ void sluice_wait_end(struct sluice_wait *wait);
 /*
  * Waits until @condition; 0, or -ERESTARTSYS when a signal came first. The condition is looked at
  * many times and must have no side effect, nor sleep. One event wakes one such waiter, which owes
- * the next a wake-up (see above).
+ * sluice_wait_done() and the next a wake-up (see above).
  */
 #define sluice_wait_until(queue, condition, spin)			\
 	__sluice_wait_until(queue, condition, spin, WQ_FLAG_EXCLUSIVE)
