@@ -9,11 +9,6 @@ use sluice::ring::{Consumer, Options, Producer, Socket};
 
 use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Waiting, never_sleeping, no_file};
 
-/// What short messages on the way may take, which stays in the processors' caches, and what long ones may.
-const CAPACITY: u64 = 1 << 20;
-const LONG_CAPACITY: u64 = 16 << 20;
-const LONG: usize = 4096;
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SluiceRing {
     Default,
@@ -59,12 +54,10 @@ impl Mechanism for SluiceRing {
         Some(Batching::Together)
     }
 
-    fn link(&self, size: usize) -> Result<Box<dyn Link>> {
+    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
         let (sending, receiving) = Socket::pair()?;
         let unsealed = *self == Self::Unsealed;
-        let mut options = Options::new()
-            .capacity(if size < LONG { CAPACITY } else { LONG_CAPACITY })
-            .allow_unsealed(unsealed);
+        let mut options = Options::new().allow_unsealed(unsealed);
         match self {
             Self::Default => {}
             Self::NeverSpins => options = options.spin(Duration::ZERO),

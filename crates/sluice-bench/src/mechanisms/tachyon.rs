@@ -14,10 +14,8 @@ use tachyon_ipc::{Bus, RxGuard, TachyonError, TxGuard};
 use super::places::Places;
 use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Waiting, never_sleeping};
 
-/// What short messages on the way may take, which stays in the processors' caches, and what long ones may.
+/// In bytes; long messages were slower in a ring of 16 MiB, which does not stay in the processors' caches.
 const CAPACITY: usize = 1 << 20;
-const LONG_CAPACITY: usize = 16 << 20;
-const LONG: usize = 4096;
 /// The receiver gives room back after so many messages, and a ring has to hold more than that.
 const RETURNED_AT_ONCE: usize = 32;
 /// Before each message.
@@ -59,10 +57,9 @@ impl Mechanism for Tachyon {
 
     fn link(&self, size: usize) -> Result<Box<dyn Link>> {
         let least = 2 * RETURNED_AT_ONCE * (size + 2 * HEADER);
-        let enough = if size < LONG { CAPACITY } else { LONG_CAPACITY };
         Ok(Box::new(Meeting {
             path: self.places.fresh()?,
-            capacity: least.next_power_of_two().max(enough),
+            capacity: least.next_power_of_two().max(CAPACITY),
         }))
     }
 }
