@@ -2,35 +2,35 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use crate::greeting::{Hello, verdict};
+use crate::handshake::{Hello, reply};
 use crate::memory::{Memory, SEALS, memfd, seal};
 use crate::socket::Peer;
-use crate::{DATA, SIDE};
+use crate::{CTRL_SIZE, DATA};
 
-/// One that has told the truth so far.
+/// A consumer that has completed a valid handshake.
 #[derive(Debug)]
-pub struct LyingConsumer {
+pub struct MaliciousConsumer {
     pub peer: Peer,
     pub file: OwnedFd,
     pub memory: Memory,
 }
 
-impl LyingConsumer {
-    /// And the socket over which an honest producer finds the ring set up.
+impl MaliciousConsumer {
+    /// Returns it with the socket on which the library sets up its producer.
     pub fn new() -> (Self, OwnedFd) {
         let (peer, socket) = Peer::pair();
-        let file = memfd(SIDE as u64);
-        let memory = Memory::ours(&file, SIDE);
+        let file = memfd(CTRL_SIZE as u64);
+        let memory = Memory::map_writable(&file, CTRL_SIZE);
         seal(&file, SEALS);
-        peer.say(&Hello::consumer().bytes(), &[file.as_fd()])
-            .expect("not said");
-        peer.say(&verdict(0), &[]).expect("not said");
+        peer.send(&Hello::consumer().bytes(), &[file.as_fd()])
+            .expect("not sent");
+        peer.send(&reply(0), &[]).expect("not sent");
         (Self { peer, file, memory }, socket)
     }
 
-    /// The honest producer's side and data, which it sent with its greeting.
-    pub fn theirs(&self, capacity: usize) -> Memory {
-        let (_, files) = self.peer.hear().expect("it said nothing");
-        Memory::theirs(&files[0], DATA + capacity)
+    /// Receives the producer's hello and maps its file: control structure and data.
+    pub fn map_producer(&self, capacity: usize) -> Memory {
+        let (_, files) = self.peer.receive().expect("no hello");
+        Memory::map_read_only(&files[0], DATA + capacity)
     }
 }

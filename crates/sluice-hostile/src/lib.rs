@@ -1,47 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other end of a ring, as somebody writes it who means harm. It speaks the protocol over a bare socket with bare memfds, from
-//! docs/abi.md alone and without any code of the library, and then writes into its own memory whatever it likes.
+//! Malicious peers of a ring. They implement the protocol over a bare socket and bare memfds, from docs/abi.md alone and without
+//! code of the library, and can write any value to their own memory.
 //!
-//! It says everything beforehand: a greeting and a verdict lie in the socket when the honest side begins, so that no thread is
-//! needed to set up a ring, and what happens in a test happens in its order.
+//! A malicious peer sends its hello and its reply before the library's side starts. So setting up a ring needs no second thread, and
+//! the sequence of events in a test is deterministic.
 //!
-//! [`fuzz`] has what the fuzz targets do with their input.
+//! [`fuzz`] holds what the fuzz targets run.
 
 mod consumer;
 pub mod fuzz;
-mod greeting;
+mod handshake;
 mod memory;
 mod producer;
 mod socket;
 
-pub use consumer::LyingConsumer;
-pub use greeting::{Hello, verdict};
+pub use consumer::MaliciousConsumer;
+pub use handshake::{Hello, reply};
 pub use memory::{Memory, SEALS, memfd, seal};
-pub use producer::LyingProducer;
+pub use producer::MaliciousProducer;
 pub use socket::Peer;
 
-/// Where things are in the memory of a side, and how long that is.
-pub const POSITION: usize = 0;
-pub const WAITING: usize = 128;
-pub const BELL: usize = 132;
+/// Offsets in struct sluice_ring_ctrl, and its size.
+pub const POS: usize = 0;
+pub const WAIT_FLAGS: usize = 128;
+pub const WAKE_SEQ: usize = 132;
 pub const CLOSED: usize = 136;
-pub const SIDE: usize = 256;
+pub const CTRL_SIZE: usize = 256;
 
-/// Where the data begins in a file of normal pages.
+/// Offset of the data in a file of 4 KiB pages.
 pub const DATA: usize = 4096;
 
-/// In the flags of a greeting: the producer's file is not sealed against writing.
+/// Flag of a hello: the producer's file lacks F_SEAL_FUTURE_WRITE.
 pub const UNSEALED: u32 = 0x02;
 
-/// Before each record.
+/// Size of a record's header.
 pub const HEADER: u64 = 8;
 
-/// Where the record begins that follows one of so many bytes at a position.
-pub fn behind(position: u64, length: u32) -> u64 {
+/// The position after a record of `length` bytes at `position`.
+pub fn next_pos(position: u64, length: u32) -> u64 {
     position + (HEADER + u64::from(length)).next_multiple_of(8)
 }
 
-/// The bytes of the longest record.
-pub fn longest(capacity: usize) -> u32 {
+/// The maximum length of a record.
+pub fn max_record_len(capacity: usize) -> u32 {
     (capacity / 2) as u32 - 8
 }

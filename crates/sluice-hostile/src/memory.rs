@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// All that a ring's file must have.
+/// The seals that a ring's file requires.
 pub const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::FUTURE_WRITE)
     .union(SealFlags::SEAL);
 
-/// A file of so many bytes, not sealed.
+/// An unsealed memfd of this size.
 pub fn memfd(bytes: u64) -> OwnedFd {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = memfd_create("sluice-liar", flags).expect("no memfd");
-    ftruncate(&file, bytes).expect("no such size");
+    let file = memfd_create("sluice-malicious", flags).expect("no memfd");
+    ftruncate(&file, bytes).expect("not resized");
     file
 }
 
@@ -25,29 +25,29 @@ pub fn seal(file: &OwnedFd, seals: SealFlags) {
     fcntl_add_seals(file, seals).expect("not sealed");
 }
 
-/// The beginning of a file, as one side has it. Everything in it is atomic, as the other side may look at any time.
+/// A mapping of the first bytes of a file. All accesses are atomic, because the other side accesses them concurrently.
 #[derive(Debug)]
 pub struct Memory {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: a mapping belongs to the process, and what is in it is only used as atomics.
+// SAFETY: a mapping belongs to the process, and its bytes are only accessed as atomics.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    pub fn ours(file: &impl AsFd, bytes: usize) -> Self {
+    pub fn map_writable(file: &impl AsFd, bytes: usize) -> Self {
         Self::map(file, bytes, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    pub fn theirs(file: &impl AsFd, bytes: usize) -> Self {
+    pub fn map_read_only(file: &impl AsFd, bytes: usize) -> Self {
         Self::map(file, bytes, ProtFlags::READ)
     }
 
     fn map(file: &impl AsFd, bytes: usize, access: ProtFlags) -> Self {
-        // SAFETY: the kernel chooses a place where nothing is.
+        // SAFETY: the kernel chooses an unused address range.
         let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0) };
         let start = start.expect("not mapped").cast();
         Self {
@@ -56,25 +56,25 @@ impl Memory {
         }
     }
 
-    fn place<T>(&self, at: usize) -> NonNull<T> {
+    fn pointer_to<T>(&self, at: usize) -> NonNull<T> {
         assert!(at % align_of::<T>() == 0 && at + size_of::<T>() <= self.bytes);
-        // SAFETY: it is within the mapping.
+        // SAFETY: the assertion above keeps it within the mapping.
         unsafe { self.start.add(at).cast() }
     }
 
     pub fn word(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: it is mapped as long as self is there, aligned, and only used as an atomic.
-        unsafe { self.place(at).as_ref() }
+        // SAFETY: it is aligned, stays mapped as long as self exists, and is only accessed as an atomic.
+        unsafe { self.pointer_to(at).as_ref() }
     }
 
     pub fn long(&self, at: usize) -> &AtomicU64 {
         // SAFETY: as above.
-        unsafe { self.place(at).as_ref() }
+        unsafe { self.pointer_to(at).as_ref() }
     }
 
     pub fn byte(&self, at: usize) -> &AtomicU8 {
         // SAFETY: as above.
-        unsafe { self.place(at).as_ref() }
+        unsafe { self.pointer_to(at).as_ref() }
     }
 
     pub fn write(&self, at: usize, bytes: &[u8]) {
@@ -86,7 +86,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: every address in it borrowed this.
+        // SAFETY: every reference into the mapping borrows self, so none is left.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

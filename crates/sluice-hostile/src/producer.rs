@@ -3,71 +3,71 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use crate::greeting::{Hello, verdict};
+use crate::handshake::{Hello, reply};
 use crate::memory::{Memory, SEALS, memfd, seal};
 use crate::socket::Peer;
-use crate::{DATA, POSITION, SIDE, behind};
+use crate::{CTRL_SIZE, DATA, POS, next_pos};
 
-/// One that has told the truth so far.
+/// A producer that has completed a valid handshake.
 #[derive(Debug)]
-pub struct LyingProducer {
+pub struct MaliciousProducer {
     pub peer: Peer,
     pub file: OwnedFd,
     pub memory: Memory,
     capacity: usize,
 }
 
-impl LyingProducer {
-    /// And the socket over which an honest consumer finds the ring set up.
+impl MaliciousProducer {
+    /// Returns it with the socket on which the library sets up its consumer.
     pub fn new(capacity: usize) -> (Self, OwnedFd) {
         let (peer, socket) = Peer::pair();
         let file = memfd((DATA + capacity) as u64);
-        let memory = Memory::ours(&file, DATA + capacity);
+        let memory = Memory::map_writable(&file, DATA + capacity);
         seal(&file, SEALS);
-        peer.say(&Hello::producer(capacity).bytes(), &[file.as_fd()])
-            .expect("not said");
-        peer.say(&verdict(0), &[]).expect("not said");
-        let liar = Self {
+        peer.send(&Hello::producer(capacity).bytes(), &[file.as_fd()])
+            .expect("not sent");
+        peer.send(&reply(0), &[]).expect("not sent");
+        let producer = Self {
             peer,
             file,
             memory,
             capacity,
         };
-        (liar, socket)
+        (producer, socket)
     }
 
-    /// Where a position is in the memory.
-    pub fn at(&self, position: u64) -> usize {
+    /// The offset of a position in the memory.
+    pub fn offset_of(&self, position: u64) -> usize {
         DATA + position as usize % self.capacity
     }
 
-    pub fn bytes(&self, position: u64, bytes: &[u8]) {
+    pub fn write_bytes(&self, position: u64, bytes: &[u8]) {
         for (offset, &byte) in (0_u64..).zip(bytes) {
-            let place = self.memory.byte(self.at(position + offset));
-            place.store(byte, Ordering::Relaxed);
+            let target = self.memory.byte(self.offset_of(position + offset));
+            target.store(byte, Ordering::Relaxed);
         }
     }
 
-    pub fn header(&self, position: u64, length: u32, state: u32) {
-        let at = self.at(position);
+    pub fn write_header(&self, position: u64, length: u32, state: u32) {
+        let at = self.offset_of(position);
         self.memory.word(at).store(length, Ordering::Relaxed);
         self.memory.word(at + 4).store(state, Ordering::Release);
     }
 
-    /// Sends a record as it should be, and says where the next one belongs.
+    /// Publishes a valid record and returns the position after it.
     pub fn send(&self, position: u64, record: &[u8]) -> u64 {
         let length = record.len() as u32;
-        let next = behind(position, length);
-        self.bytes(position + 8, record);
-        self.header(next, 0, 0);
-        self.header(position, length, 1);
-        self.memory.long(POSITION).store(next, Ordering::Release);
+        let next = next_pos(position, length);
+        self.write_bytes(position + 8, record);
+        self.write_header(next, 0, 0);
+        self.write_header(position, length, 1);
+        self.memory.long(POS).store(next, Ordering::Release);
         next
     }
 
-    /// The honest consumer's side, which it sent with its greeting.
-    pub fn theirs(&self) -> Memory {
-        let (_, files) = self.peer.hear().expect("it said nothing");
-        Memory::theirs(&files[0], SIDE)
+    /// Receives the consumer's hello and maps its file: the control structure.
+    pub fn map_consumer(&self) -> Memory {
+        let (_, files) = self.peer.receive().expect("no hello");
+        Memory::map_read_only(&files[0], CTRL_SIZE)
     }
 }

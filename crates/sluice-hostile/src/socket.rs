@@ -11,28 +11,28 @@ use rustix::net::{
     socketpair,
 };
 
-/// As many files as a test sends at once.
+/// The maximum number of files that a test sends in one message.
 const FILES: usize = 8;
 
-/// A bare end of a connection.
+/// A bare connected socket.
 #[derive(Debug)]
 pub struct Peer(OwnedFd);
 
 impl Peer {
-    /// And the honest side's end.
+    /// Returns one end, and the other for the library.
     pub fn pair() -> (Self, OwnedFd) {
-        let (ours, theirs) = socketpair(
+        let (peer, socket) = socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
             SocketFlags::CLOEXEC,
             None,
         )
-        .expect("no sockets");
-        (Self(ours), theirs)
+        .expect("no socket pair");
+        (Self(peer), socket)
     }
 
-    /// Sends one message with these files, unless the socket is full or there is nobody at the other end.
-    pub fn say(&self, message: &[u8], files: &[BorrowedFd]) -> Result<(), Errno> {
+    /// Sends one message with these files. Fails if the socket is full or the other end is closed.
+    pub fn send(&self, message: &[u8], files: &[BorrowedFd]) -> Result<(), Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !files.is_empty() {
@@ -42,8 +42,8 @@ impl Peer {
         sendmsg(&self.0, &[IoSlice::new(message)], &mut control, flags).map(drop)
     }
 
-    /// The next message that is there, with its files. Without any bytes it is the end.
-    pub fn hear(&self) -> Result<(Vec<u8>, Vec<OwnedFd>), Errno> {
+    /// Receives the next queued message with its files. Without bytes it is an empty message or the end of the stream.
+    pub fn receive(&self) -> Result<(Vec<u8>, Vec<OwnedFd>), Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut message = [0; 64];
@@ -58,14 +58,14 @@ impl Peer {
         Ok((message[..bytes].to_vec(), files))
     }
 
-    /// The error in the last message that is there, if that is a verdict.
-    pub fn last_verdict(&self) -> Option<u32> {
+    /// Receives all queued messages and returns the error number of the last if that is a reply.
+    pub fn last_reply(&self) -> Option<u32> {
         let mut last = None;
         loop {
-            match self.hear() {
+            match self.receive() {
                 Ok((message, _)) if message.is_empty() => break,
                 Ok((message, _)) => last = Some(message),
-                // It hung up without hearing all; what it said is there nevertheless.
+                // Reported once if the other end closed with unread messages; its own messages are still queued.
                 Err(Errno::CONNRESET) => {}
                 Err(_) => break,
             }
@@ -74,13 +74,12 @@ impl Peer {
         Some(u32::from_ne_bytes(word[4..].try_into().ok()?))
     }
 
-    /// Nothing more is said, and what is heard is still heard.
-    pub fn says_no_more(&self) {
+    /// Shuts down the sending half. Receiving still works.
+    pub fn shutdown(&self) {
         shutdown(&self.0, Shutdown::Write).expect("not shut down");
     }
 }
 
-/// A connected one.
 impl From<OwnedFd> for Peer {
     fn from(socket: OwnedFd) -> Self {
         Self(socket)

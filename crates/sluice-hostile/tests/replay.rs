@@ -1,33 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What fuzzing has found worth keeping, and some bytes more, without a fuzzer.
+//! Runs the fuzz targets without a fuzzer, with their corpus and with pseudo-random inputs.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sluice_hostile::fuzz::targets;
+use tar::Archive;
 
-/// For each target, at most.
-const TIME: Duration = Duration::from_secs(2);
+/// The time limit of the pseudo-random inputs of a target.
+const TIME_LIMIT: Duration = Duration::from_secs(2);
 
-fn corpus(target: &str) -> PathBuf {
+/// The inputs in a target's corpus, by name.
+fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
-    folder.join(target)
+    let archive = File::open(folder.join(format!("{target}.tar"))).expect("no corpus");
+    let mut inputs = Vec::new();
+    for entry in Archive::new(archive).entries().expect("not an archive") {
+        let mut entry = entry.expect("not readable");
+        if entry.header().entry_type().is_file() {
+            let name = entry.path().expect("no name").display().to_string();
+            let mut input = Vec::new();
+            entry.read_to_end(&mut input).expect("not readable");
+            inputs.push((name, input));
+        }
+    }
+    inputs
 }
 
 fn replay(target: &str) {
     let run = targets()[target];
-    let mut files = 0;
-    for entry in fs::read_dir(corpus(target)).expect("no corpus") {
-        let path = entry.expect("no entry").path();
-        eprintln!("{}", path.display());
-        run(&fs::read(path).expect("not read"));
-        files += 1;
+    let inputs = corpus(target);
+    assert!(inputs.len() >= 10, "{} inputs", inputs.len());
+    for (name, input) in inputs {
+        // Identifies the input of a failed run.
+        eprintln!("{name}");
+        run(&input);
     }
-    assert!(files >= 10, "{files} files");
 }
 
-/// The same bytes each time, by a generator with 64 bits of state (splitmix).
+/// Reproducible bytes (splitmix64).
 fn pseudo_random(run: u64, length: usize) -> Vec<u8> {
     let mut state = run.wrapping_mul(0xd134_2543_de82_ef95);
     let mut word = || {
@@ -45,30 +58,29 @@ fn try_random(target: &str) {
     let run = targets()[target];
     let began = Instant::now();
     let mut runs = 0;
-    while runs < 2000 && began.elapsed() < TIME {
+    while runs < 2000 && began.elapsed() < TIME_LIMIT {
         let length = 16 + (runs * 37 % 1000) as usize;
-        // What a failing test has to tell is which input it was.
-        let input = std::panic::catch_unwind(|| run(&pseudo_random(runs, length)));
-        assert!(input.is_ok(), "pseudo-random input {runs}");
+        let result = std::panic::catch_unwind(|| run(&pseudo_random(runs, length)));
+        assert!(result.is_ok(), "pseudo-random input {runs}");
         runs += 1;
     }
-    assert!(runs >= 10, "{runs} runs in {TIME:?}");
+    assert!(runs >= 10, "{runs} runs in {TIME_LIMIT:?}");
 }
 
 macro_rules! replays {
     ($($target:ident)*) => {$(
         mod $target {
             #[test]
-            fn what_was_found_is_found_no_more() {
+            fn corpus_inputs_pass() {
                 super::replay(stringify!($target));
             }
 
             #[test]
-            fn arbitrary_bytes_do_no_harm() {
+            fn pseudo_random_inputs_pass() {
                 super::try_random(stringify!($target));
             }
         }
     )*};
 }
 
-replays! { greeting honest lying_consumer lying_producer }
+replays! { handshake round_trip malicious_consumer malicious_producer }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings whose other end means harm: a peer written from docs/abi.md alone (crates/sluice-hostile) that lies wherever it can. What is
-//! shown each time is that the honest side gets an error that names what happened, or what it was promised, and nothing else.
+//! Rings with a malicious peer, which is written from docs/abi.md alone (crates/sluice-hostile). The tests show that each call of the
+//! library returns a documented result or an error that identifies the violation.
 
 #[path = "hostile/support.rs"]
 mod support;
@@ -9,8 +9,8 @@ mod support;
 mod consumers;
 #[path = "hostile/files.rs"]
 mod files;
-#[path = "hostile/greetings.rs"]
-mod greetings;
+#[path = "hostile/handshakes.rs"]
+mod handshakes;
 #[path = "hostile/hang_ups.rs"]
 mod hang_ups;
 #[path = "hostile/producers.rs"]

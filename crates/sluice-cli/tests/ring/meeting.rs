@@ -284,10 +284,11 @@ fn every_bad_hello_is_turned_away_and_few_are_reported() {
     let mut peers = Vec::new();
     for (hello, file) in &hellos {
         let peer = peer(&place);
-        peer.say(&hello.bytes(), &[file.as_fd()]).expect("not said");
+        peer.send(&hello.bytes(), &[file.as_fd()])
+            .expect("not sent");
         let until = Instant::now() + LONG;
         let told = loop {
-            match peer.last_verdict() {
+            match peer.last_reply() {
                 None => assert!(Instant::now() < until, "{hello:?} was not answered"),
                 told => break told,
             }

@@ -1,80 +1,80 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is done with arbitrary input: by the fuzz targets in fuzz/, and by tests/replay.rs with the corpus that they found and
-//! with pseudo-random bytes. Each panics where the library does not do what it promises. All in one thread, so that the same input
-//! does the same again.
+//! The code of the fuzz targets in fuzz/. tests/replay.rs runs it too, with their corpus and with pseudo-random bytes. It panics where
+//! the library deviates from its documentation. It runs in one thread, so that an input always has the same result.
 
-mod greeting;
-mod honest;
-mod lying_consumer;
-mod lying_producer;
+mod handshake;
+mod malicious_consumer;
+mod malicious_producer;
+mod round_trip;
 
 use std::collections::HashMap;
 
 use arbitrary::{Arbitrary, Unstructured};
 
-use crate::longest;
+use crate::max_record_len;
 
-pub use greeting::Meeting;
-pub use honest::Trade;
-pub use lying_consumer::Robbery;
-pub use lying_producer::Fraud;
+pub use handshake::HandshakeInput;
+pub use malicious_consumer::ConsumerInput;
+pub use malicious_producer::ProducerInput;
+pub use round_trip::RoundTripInput;
 
-/// Of every ring here: the smallest, so that its end is soon reached.
+/// The capacity of every ring here: the minimum, so that positions wrap after few records.
 const CAPACITY: usize = 4096;
 
-/// Calls and lies in one input.
-const STEPS: usize = 200;
+/// The maximum number of steps in one input.
+const MAX_STEPS: usize = 200;
 
-/// As many steps as the input has bytes for.
-fn steps<'a, T: Arbitrary<'a>>(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Vec<T>> {
+/// Decodes steps until the input has no bytes left.
+fn decode_steps<'a, T: Arbitrary<'a>>(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Vec<T>> {
     let mut steps = Vec::new();
-    while !bytes.is_empty() && steps.len() < STEPS {
+    while !bytes.is_empty() && steps.len() < MAX_STEPS {
         steps.push(T::arbitrary(bytes)?);
     }
     Ok(steps)
 }
 
-/// Bytes of a record, or room for one. Arbitrary numbers would mostly be too large, and seldom fill the ring to its end.
+/// The length of a record or of a buffer. Uniformly distributed numbers would mostly exceed the maximum, and seldom fill the ring
+/// exactly.
 #[derive(Clone, Copy, Debug)]
 struct Length(usize);
 
 impl<'a> Arbitrary<'a> for Length {
     fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
-        let longest = longest(CAPACITY) as usize;
-        let fractions = [longest, longest - 8, CAPACITY / 4 - 8, CAPACITY / 8 - 8];
+        let max = max_record_len(CAPACITY) as usize;
+        let fractions = [max, max - 8, CAPACITY / 4 - 8, CAPACITY / 8 - 8];
         Ok(Self(match bytes.int_in_range(0..=7)? {
             0..=2 => bytes.int_in_range(0..=64)?,
-            3..=4 => bytes.int_in_range(0..=longest)?,
+            3..=4 => bytes.int_in_range(0..=max)?,
             5..=6 => *bytes.choose(&fractions)?,
-            _ => bytes.int_in_range(longest..=longest + 9)?,
+            _ => bytes.int_in_range(max..=max + 9)?,
         }))
     }
 }
 
 type Target = fn(&[u8]);
 
-/// By the names of the fuzz targets.
+/// The fuzz targets by name.
 pub fn targets() -> HashMap<&'static str, Target> {
     HashMap::from([
-        ("greeting", run::<Meeting> as Target),
-        ("honest", run::<Trade>),
-        ("lying_consumer", run::<Robbery>),
-        ("lying_producer", run::<Fraud>),
+        ("handshake", run::<HandshakeInput> as Target),
+        ("round_trip", run::<RoundTripInput>),
+        ("malicious_consumer", run::<ConsumerInput>),
+        ("malicious_producer", run::<ProducerInput>),
     ])
 }
 
-/// Something that bytes can be made into, and that can be carried out then.
-pub trait Scenario: for<'a> Arbitrary<'a> {
+/// The decoded input of a fuzz target.
+pub trait FuzzInput: for<'a> Arbitrary<'a> {
     fn run(self);
 }
 
-pub fn run<S: Scenario>(bytes: &[u8]) {
-    if let Ok(scenario) = S::arbitrary_take_rest(Unstructured::new(bytes)) {
-        scenario.run();
+pub fn run<I: FuzzInput>(bytes: &[u8]) {
+    if let Ok(input) = I::arbitrary_take_rest(Unstructured::new(bytes)) {
+        input.run();
     }
 }
 
-/// Bytes that tell which record they belong to, and where in it.
+/// Bytes that depend on the number of the record and on the offset, so that misplaced ones are detected.
 fn pattern(number: u64, length: usize) -> Vec<u8> {
     (0..length as u64)
         .map(|at| (number.wrapping_mul(31) ^ at.wrapping_mul(7)) as u8)

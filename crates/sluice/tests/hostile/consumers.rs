@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Consumers that lie about what they took, or take nothing.
+//! Malicious consumers: invalid positions, no releases, undefined wait flags.
 
 use std::sync::atomic::Ordering;
 
 use sluice::ring::{ProtocolViolation, SendError};
-use sluice_hostile::{CLOSED, LyingConsumer, POSITION, WAITING};
+use sluice_hostile::{CLOSED, MaliciousConsumer, POS, WAIT_FLAGS};
 
-use crate::support::{CAPACITY, SHORT, assert_error, lied_back};
+use crate::support::{CAPACITY, SHORT, assert_error, malicious_consumer};
 
-/// Fills the ring, so that the next record needs what the consumer says it has released.
-fn filled() -> (LyingConsumer, sluice::ring::Producer) {
-    let (liar, mut producer) = lied_back();
+/// A full ring: the next send has to load the consumer's position.
+fn full_ring() -> (MaliciousConsumer, sluice::ring::Producer) {
+    let (malicious, mut producer) = malicious_consumer();
     while producer.try_send(&[0; 500]).is_ok() {}
-    (liar, producer)
+    (malicious, producer)
 }
 
 #[test]
-fn a_position_that_cannot_be_is_named() {
-    let absurd = [
+fn an_invalid_position_is_reported() {
+    let invalid = [
         1,
         4,
         7,
@@ -28,10 +28,10 @@ fn a_position_that_cannot_be_is_named() {
         u64::MAX - 7,
         u64::MAX,
     ];
-    for said in absurd {
-        let (liar, mut producer) = filled();
-        liar.memory.long(POSITION).store(said, Ordering::Release);
-        let is = |error: &SendError| matches!(error, SendError::ProtocolViolation(ProtocolViolation::Released { pos, .. }) if *pos == said);
+    for pos in invalid {
+        let (malicious, mut producer) = full_ring();
+        malicious.memory.long(POS).store(pos, Ordering::Release);
+        let is = |error: &SendError| matches!(error, SendError::ProtocolViolation(ProtocolViolation::Released { pos: reported, .. }) if *reported == pos);
         assert_error(producer.try_send(&[0; 500]), is);
         assert_error(producer.send(&[0; 500]), is);
         assert_error(producer.send_timeout(&[0; 500], SHORT), is);
@@ -43,10 +43,10 @@ fn a_position_that_cannot_be_is_named() {
 }
 
 #[test]
-fn one_byte_more_than_was_sent_is_too_much() {
-    let (liar, mut producer) = lied_back();
+fn a_position_beyond_the_published_one_is_a_violation() {
+    let (malicious, mut producer) = malicious_consumer();
     producer.send(&[0; 8]).expect("not sent");
-    let position = liar.memory.long(POSITION);
+    let position = malicious.memory.long(POS);
     position.store(24, Ordering::Release);
     assert_error(producer.pending(), |error| {
         matches!(
@@ -58,7 +58,7 @@ fn one_byte_more_than_was_sent_is_too_much() {
             })
         )
     });
-    // Everything after that is refused, whatever the consumer says, and whatever there is room for.
+    // Every later call reports the violation, even if the position is valid and the ring has space.
     position.store(16, Ordering::Release);
     let is = |error: &SendError| {
         matches!(
@@ -69,20 +69,20 @@ fn one_byte_more_than_was_sent_is_too_much() {
     assert_error(producer.pending(), is);
     assert_error(producer.try_send(&[0; 8]), is);
     assert_error(producer.batch().reserve(8).map(drop), is);
-    liar.memory.word(CLOSED).store(1, Ordering::Release);
+    malicious.memory.word(CLOSED).store(1, Ordering::Release);
     assert_error(producer.send(&[0; 8]), is);
 }
 
 #[test]
-fn what_was_released_cannot_be_taken_back() {
-    let (liar, mut producer) = lied_back();
+fn a_decreasing_position_is_a_violation() {
+    let (malicious, mut producer) = malicious_consumer();
     producer.send(&[0; 8]).expect("not sent");
     producer.send(&[0; 8]).expect("not sent");
-    let position = liar.memory.long(POSITION);
+    let position = malicious.memory.long(POS);
     position.store(16, Ordering::Release);
-    assert_eq!(producer.pending().expect("broken"), 16);
-    for back in [0, 8] {
-        position.store(back, Ordering::Release);
+    assert_eq!(producer.pending().expect("failed"), 16);
+    for smaller in [0, 8] {
+        position.store(smaller, Ordering::Release);
         assert_error(producer.pending(), |error| {
             matches!(
                 error,
@@ -93,31 +93,31 @@ fn what_was_released_cannot_be_taken_back() {
 }
 
 #[test]
-fn a_record_that_was_never_released_is_never_overwritten() {
-    let (liar, mut producer) = lied_back();
-    let theirs = liar.theirs(CAPACITY);
+fn unreleased_records_are_not_overwritten() {
+    let (malicious, mut producer) = malicious_consumer();
+    let producer_memory = malicious.map_producer(CAPACITY);
     let mut sent = 0_u8;
     while producer.try_send(&[sent + 1; 504]).is_ok() {
         sent += 1;
     }
-    for said in [4, 512 * u64::from(sent) + 8, u64::MAX] {
-        liar.memory.long(POSITION).store(said, Ordering::Release);
+    for pos in [4, 512 * u64::from(sent) + 8, u64::MAX] {
+        malicious.memory.long(POS).store(pos, Ordering::Release);
         assert_error(producer.try_send(&[0xff; 504]), |error| {
             matches!(error, SendError::ProtocolViolation(_))
         });
         for number in 0..usize::from(sent) {
             let at = sluice_hostile::DATA + 512 * number;
-            let there: Vec<u8> = (at + 8..at + 512)
-                .map(|at| theirs.byte(at).load(Ordering::Relaxed))
+            let stored: Vec<u8> = (at + 8..at + 512)
+                .map(|at| producer_memory.byte(at).load(Ordering::Relaxed))
                 .collect();
-            assert_eq!(there, [number as u8 + 1; 504]);
+            assert_eq!(stored, [number as u8 + 1; 504]);
         }
     }
 }
 
 #[test]
-fn one_that_takes_nothing_is_waited_for_as_long_as_was_asked() {
-    let (_liar, mut producer) = filled();
+fn a_send_to_a_full_ring_respects_its_timeout() {
+    let (_malicious, mut producer) = full_ring();
     assert_error(producer.try_send(&[0; 500]), |error| {
         matches!(error, SendError::Full)
     });
@@ -127,16 +127,16 @@ fn one_that_takes_nothing_is_waited_for_as_long_as_was_asked() {
 }
 
 #[test]
-fn bits_in_waiting_that_mean_nothing_mean_nothing() {
-    let (liar, mut producer) = lied_back();
-    let theirs = liar.theirs(CAPACITY);
-    let waiting = liar.memory.word(WAITING);
-    let position = liar.memory.long(POSITION);
+fn undefined_wait_flags_are_ignored() {
+    let (malicious, mut producer) = malicious_consumer();
+    let producer_memory = malicious.map_producer(CAPACITY);
+    let wait_flags = malicious.memory.word(WAIT_FLAGS);
+    let position = malicious.memory.long(POS);
     for value in (0..256).chain([u32::MAX, u32::MAX - 3, 1 << 31, (1 << 31) | 4]) {
-        waiting.store(value, Ordering::Release);
+        wait_flags.store(value, Ordering::Release);
         producer.send(b"12345678").expect("not sent");
         position.store(
-            theirs.long(POSITION).load(Ordering::Acquire),
+            producer_memory.long(POS).load(Ordering::Acquire),
             Ordering::Release,
         );
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that are not what a ring's memory has to be.
+//! Files that do not meet the requirements for a ring's memory.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,37 +7,39 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, ftruncate, memfd_create};
 use rustix::io::Errno;
 use sluice::ring::{Options, SetupError, Socket};
-use sluice_hostile::{DATA, Hello, Peer, SEALS, SIDE, UNSEALED, memfd, seal, verdict};
+use sluice_hostile::{CTRL_SIZE, DATA, Hello, Peer, SEALS, UNSEALED, memfd, reply, seal};
 
 use crate::support::{CAPACITY, assert_error, consumer, producer, small};
 
-fn consumer_gets(hello: Hello, files: &[BorrowedFd]) -> (Result<(), SetupError>, Option<u32>) {
+/// The result of a consumer that receives this hello with these files, and the error number in its reply.
+fn consumer_result(hello: Hello, files: &[BorrowedFd]) -> (Result<(), SetupError>, Option<u32>) {
     let (peer, socket) = Peer::pair();
-    peer.say(&hello.bytes(), files).expect("not said");
-    peer.say(&verdict(0), &[]).expect("not said");
-    (consumer(socket), peer.last_verdict())
+    peer.send(&hello.bytes(), files).expect("not sent");
+    peer.send(&reply(0), &[]).expect("not sent");
+    (consumer(socket), peer.last_reply())
 }
 
-fn producer_gets(files: &[BorrowedFd]) -> (Result<(), SetupError>, Option<u32>) {
+/// As consumer_result, for a producer that receives a valid hello.
+fn producer_result(files: &[BorrowedFd]) -> (Result<(), SetupError>, Option<u32>) {
     let (peer, socket) = Peer::pair();
-    peer.say(&Hello::consumer().bytes(), files)
-        .expect("not said");
-    peer.say(&verdict(0), &[]).expect("not said");
-    (producer(socket), peer.last_verdict())
+    peer.send(&Hello::consumer().bytes(), files)
+        .expect("not sent");
+    peer.send(&reply(0), &[]).expect("not sent");
+    (producer(socket), peer.last_reply())
 }
 
 #[track_caller]
-fn assert_unsafe((result, told): (Result<(), SetupError>, Option<u32>)) {
+fn assert_invalid_memfd((result, reply_error): (Result<(), SetupError>, Option<u32>)) {
     assert_error(result, |error| matches!(error, SetupError::InvalidMemfd(_)));
-    assert_eq!(told, Some(Errno::ACCESS.raw_os_error() as u32));
+    assert_eq!(reply_error, Some(Errno::ACCESS.raw_os_error() as u32));
 }
 
 #[track_caller]
-fn assert_no_ring((result, told): (Result<(), SetupError>, Option<u32>)) {
+fn assert_protocol_mismatch((result, reply_error): (Result<(), SetupError>, Option<u32>)) {
     assert_error(result, |error| {
         matches!(error, SetupError::ProtocolMismatch(_))
     });
-    assert_eq!(told, Some(Errno::PROTO.raw_os_error() as u32));
+    assert_eq!(reply_error, Some(Errno::PROTO.raw_os_error() as u32));
 }
 
 fn sealed(bytes: u64) -> OwnedFd {
@@ -46,39 +48,39 @@ fn sealed(bytes: u64) -> OwnedFd {
     file
 }
 
-const WHOLE: u64 = (DATA + CAPACITY) as u64;
+const PRODUCER_FILE_SIZE: u64 = (DATA + CAPACITY) as u64;
 
 #[test]
-fn exactly_one_file_comes_with_a_greeting() {
-    let files: Vec<OwnedFd> = (0..8).map(|_| sealed(WHOLE)).collect();
+fn a_hello_has_exactly_one_file() {
+    let files: Vec<OwnedFd> = (0..8).map(|_| sealed(PRODUCER_FILE_SIZE)).collect();
     let files: Vec<BorrowedFd> = files.iter().map(AsFd::as_fd).collect();
     for count in [0, 2, 3, 8] {
-        assert_no_ring(consumer_gets(Hello::producer(CAPACITY), &files[..count]));
+        assert_protocol_mismatch(consumer_result(Hello::producer(CAPACITY), &files[..count]));
     }
-    let files: Vec<OwnedFd> = (0..8).map(|_| sealed(SIDE as u64)).collect();
+    let files: Vec<OwnedFd> = (0..8).map(|_| sealed(CTRL_SIZE as u64)).collect();
     let files: Vec<BorrowedFd> = files.iter().map(AsFd::as_fd).collect();
     for count in [0, 2, 3, 8] {
-        assert_no_ring(producer_gets(&files[..count]));
+        assert_protocol_mismatch(producer_result(&files[..count]));
     }
 }
 
 #[test]
-fn a_verdict_comes_without_a_file() {
+fn a_reply_with_a_file_is_refused() {
     let (peer, socket) = Peer::pair();
-    let file = sealed(WHOLE);
+    let file = sealed(PRODUCER_FILE_SIZE);
     let hello = Hello::producer(CAPACITY).bytes();
-    peer.say(&hello, &[file.as_fd()]).expect("not said");
-    peer.say(&verdict(0), &[file.as_fd()]).expect("not said");
+    peer.send(&hello, &[file.as_fd()]).expect("not sent");
+    peer.send(&reply(0), &[file.as_fd()]).expect("not sent");
     assert_error(consumer(socket), |error| {
         matches!(error, SetupError::ProtocolMismatch(_))
     });
 }
 
 #[test]
-fn what_is_no_memfd_is_refused() {
+fn files_other_than_memfds_are_refused() {
     let path = std::env::temp_dir().join(format!("sluice-hostile-{}", std::process::id()));
     let regular = File::create_new(&path).expect("no file");
-    regular.set_len(WHOLE).expect("no such size");
+    regular.set_len(PRODUCER_FILE_SIZE).expect("not resized");
     std::fs::remove_file(&path).expect("not removed");
     let (pipe, _end) = rustix::pipe::pipe().expect("no pipe");
     let zero = File::open("/dev/zero").expect("no /dev/zero");
@@ -86,7 +88,7 @@ fn what_is_no_memfd_is_refused() {
     let (_, socket) = Peer::pair();
     let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC);
     let epoll = epoll.expect("no epoll");
-    let memory = sealed(WHOLE);
+    let memory = sealed(PRODUCER_FILE_SIZE);
     let path_only = rustix::fs::open(
         format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&memory)),
         OFlags::PATH | OFlags::CLOEXEC,
@@ -103,113 +105,125 @@ fn what_is_no_memfd_is_refused() {
         path_only.as_fd(),
     ];
     for file in files {
-        assert_unsafe(consumer_gets(Hello::producer(CAPACITY), &[file]));
-        assert_unsafe(producer_gets(&[file]));
+        assert_invalid_memfd(consumer_result(Hello::producer(CAPACITY), &[file]));
+        assert_invalid_memfd(producer_result(&[file]));
     }
 }
 
 #[test]
-fn every_seal_is_needed() {
-    for lacking in SEALS.iter().chain([SEALS]) {
-        for bytes in [WHOLE, SIDE as u64] {
+fn every_seal_is_required() {
+    for missing in SEALS.iter().chain([SEALS]) {
+        for bytes in [PRODUCER_FILE_SIZE, CTRL_SIZE as u64] {
             let file = memfd(bytes);
-            seal(&file, SEALS.difference(lacking));
+            seal(&file, SEALS.difference(missing));
             let file = [file.as_fd()];
-            assert_unsafe(match bytes {
-                WHOLE => consumer_gets(Hello::producer(CAPACITY), &file),
-                _ => producer_gets(&file),
+            assert_invalid_memfd(match bytes {
+                PRODUCER_FILE_SIZE => consumer_result(Hello::producer(CAPACITY), &file),
+                _ => producer_result(&file),
             });
         }
     }
-    let file = memfd_create("sluice-liar", MemfdFlags::CLOEXEC).expect("no memfd");
-    ftruncate(&file, WHOLE).expect("no such size");
-    assert_unsafe(consumer_gets(Hello::producer(CAPACITY), &[file.as_fd()]));
+    let file = memfd_create("sluice-malicious", MemfdFlags::CLOEXEC).expect("no memfd");
+    ftruncate(&file, PRODUCER_FILE_SIZE).expect("not resized");
+    assert_invalid_memfd(consumer_result(Hello::producer(CAPACITY), &[file.as_fd()]));
 }
 
 #[test]
-fn more_seals_do_no_harm() {
-    let file = memfd(WHOLE);
+fn additional_seals_are_accepted() {
+    let file = memfd(PRODUCER_FILE_SIZE);
     seal(&file, SealFlags::WRITE);
     seal(&file, SEALS);
-    let (result, told) = consumer_gets(Hello::producer(CAPACITY), &[file.as_fd()]);
-    result.expect("no ring");
-    assert_eq!(told, Some(0));
+    let (result, reply_error) = consumer_result(Hello::producer(CAPACITY), &[file.as_fd()]);
+    result.expect("handshake failed");
+    assert_eq!(reply_error, Some(0));
 }
 
 #[test]
-fn another_size_than_was_told_is_refused() {
-    for bytes in [0, 1, 4096, WHOLE - 1, WHOLE + 1, WHOLE + 4096, 1 << 40] {
+fn a_size_other_than_announced_is_refused() {
+    for bytes in [
+        0,
+        1,
+        4096,
+        PRODUCER_FILE_SIZE - 1,
+        PRODUCER_FILE_SIZE + 1,
+        PRODUCER_FILE_SIZE + 4096,
+        1 << 40,
+    ] {
         let file = sealed(bytes);
-        assert_unsafe(consumer_gets(Hello::producer(CAPACITY), &[file.as_fd()]));
+        assert_invalid_memfd(consumer_result(Hello::producer(CAPACITY), &[file.as_fd()]));
     }
     for bytes in [0, 1, 255, 257, 4096, 1 << 40] {
-        assert_unsafe(producer_gets(&[sealed(bytes).as_fd()]));
+        assert_invalid_memfd(producer_result(&[sealed(bytes).as_fd()]));
     }
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_refused() {
-    let file = sealed(WHOLE);
+fn a_write_only_file_is_refused() {
+    let file = sealed(PRODUCER_FILE_SIZE);
     let write_only = rustix::fs::open(
         format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file)),
         OFlags::WRONLY | OFlags::CLOEXEC,
         rustix::fs::Mode::empty(),
     )
     .expect("not opened");
-    assert_unsafe(consumer_gets(
+    assert_invalid_memfd(consumer_result(
         Hello::producer(CAPACITY),
         &[write_only.as_fd()],
     ));
 }
 
-/// Not a failure of this side, which allows it.
+/// The consumer allows unsealed files, so the refusal is for the wrong flag.
 #[test]
-fn a_sealed_file_that_is_said_to_be_unsealed_is_refused() {
-    let file = sealed(WHOLE);
+fn a_sealed_file_announced_as_unsealed_is_refused() {
+    let file = sealed(PRODUCER_FILE_SIZE);
     let hello = Hello {
         flags: UNSEALED,
         ..Hello::producer(CAPACITY)
     };
     let (peer, socket) = Peer::pair();
-    peer.say(&hello.bytes(), &[file.as_fd()]).expect("not said");
-    peer.say(&verdict(0), &[]).expect("not said");
+    peer.send(&hello.bytes(), &[file.as_fd()])
+        .expect("not sent");
+    peer.send(&reply(0), &[]).expect("not sent");
     let options = small().allow_unsealed(true);
     let result = options.consumer(Socket::from(socket)).map(drop);
-    assert_unsafe((result, peer.last_verdict()));
+    assert_invalid_memfd((result, peer.last_reply()));
 }
 
-/// Files are as long as they are said to be, and nothing is in them: whoever touched all of such a one would need the memory.
+/// The files have the announced size and no pages. Prefaulting one before it is validated would allocate all of its memory.
 #[test]
-fn data_far_behind_its_beginning_is_not_touched() {
+fn a_large_data_offset_allocates_no_memory() {
     for data in [8192, 1 << 21, 1 << 30, 1 << 31_u32] {
         let file = sealed(u64::from(data) + CAPACITY as u64);
         let hello = Hello {
             data,
             ..Hello::producer(CAPACITY)
         };
-        let (result, told) = consumer_gets(hello, &[file.as_fd()]);
+        let (result, reply_error) = consumer_result(hello, &[file.as_fd()]);
         assert_error(result, |error| {
             matches!(
                 error,
                 SetupError::PeerCapacity(_) | SetupError::InvalidMemfd(_)
             )
         });
-        assert!(matches!(told, Some(error) if error != 0), "{told:?}");
-        let taken = rustix::fs::fstat(&file).expect("no file").st_blocks;
-        assert_eq!(taken, 0, "blocks of a file of {data} bytes and more");
+        assert!(
+            matches!(reply_error, Some(error) if error != 0),
+            "{reply_error:?}"
+        );
+        let blocks = rustix::fs::fstat(&file).expect("no file").st_blocks;
+        assert_eq!(blocks, 0, "data at {data}");
     }
 }
 
-/// What a producer that leaves its file open to writing says of a file of so large pages, and what a consumer that allows that finds.
-fn unsealed(
+/// The result of a consumer with these options for an unsealed file with pages of this size, and the error number in its reply.
+fn unsealed_result(
     page: u32,
     flags: MemfdFlags,
     options: &Options,
 ) -> Option<(Result<(), SetupError>, Option<u32>)> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | flags;
-    let file = memfd_create("sluice-liar", flags).ok()?;
+    let file = memfd_create("sluice-malicious", flags).ok()?;
     let capacity = page.max(CAPACITY as u32);
-    ftruncate(&file, u64::from(page + capacity)).expect("no such size");
+    ftruncate(&file, u64::from(page + capacity)).expect("not resized");
     seal(&file, SEALS.difference(SealFlags::FUTURE_WRITE));
     let hello = Hello {
         data: page,
@@ -217,64 +231,66 @@ fn unsealed(
         ..Hello::producer(capacity as usize)
     };
     let (peer, socket) = Peer::pair();
-    peer.say(&hello.bytes(), &[file.as_fd()]).expect("not said");
-    peer.say(&verdict(0), &[]).expect("not said");
+    peer.send(&hello.bytes(), &[file.as_fd()])
+        .expect("not sent");
+    peer.send(&reply(0), &[]).expect("not sent");
     let result = options.consumer(Socket::from(socket)).map(drop);
-    Some((result, peer.last_verdict()))
+    Some((result, peer.last_reply()))
 }
 
 #[test]
 fn an_unsealed_file_needs_the_consumers_consent() {
-    let heard = unsealed(DATA as u32, MemfdFlags::empty(), &small());
-    assert_unsafe(heard.expect("no memfd"));
-    let consents = small().allow_unsealed(true);
-    let (result, told) = unsealed(DATA as u32, MemfdFlags::empty(), &consents).expect("no memfd");
-    result.expect("no ring");
-    assert_eq!(told, Some(0));
+    let result = unsealed_result(DATA as u32, MemfdFlags::empty(), &small());
+    assert_invalid_memfd(result.expect("no memfd"));
+    let options = small().allow_unsealed(true);
+    let (result, reply_error) =
+        unsealed_result(DATA as u32, MemfdFlags::empty(), &options).expect("no memfd");
+    result.expect("handshake failed");
+    assert_eq!(reply_error, Some(0));
 }
 
-/// Its owner could punch a hole into it while it is read, and if no huge page is free then, the reader gets a SIGBUS.
+/// The owner could punch a hole into the file, and the reader would get a SIGBUS if no huge page is free then.
 #[test]
-fn huge_pages_without_a_seal_against_writing_are_refused_in_any_case() {
+fn unsealed_huge_pages_are_always_refused() {
     let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
     for options in [small(), small().allow_unsealed(true)] {
-        match unsealed(2 << 20, flags, &options) {
-            Some(heard) => assert_unsafe(heard),
-            None => eprintln!("skipped: this kernel makes no files of huge pages"),
+        match unsealed_result(2 << 20, flags, &options) {
+            Some(result) => assert_invalid_memfd(result),
+            None => eprintln!("skipped: this kernel does not support memfds of huge pages"),
         }
     }
 }
 
 #[test]
-fn huge_pages_that_are_not_there_are_an_error() {
+fn unavailable_huge_pages_are_an_error() {
     const HUGE: u64 = 2 << 20;
     let flags = MemfdFlags::CLOEXEC
         | MemfdFlags::ALLOW_SEALING
         | MemfdFlags::HUGETLB
         | MemfdFlags::HUGE_2MB;
-    let file = match memfd_create("sluice-liar", flags) {
+    let file = match memfd_create("sluice-malicious", flags) {
         Ok(file) => file,
         Err(errno) => {
-            eprintln!("skipped: this kernel makes no files of huge pages ({errno})");
+            eprintln!("skipped: this kernel does not support memfds of huge pages ({errno})");
             return;
         }
     };
-    ftruncate(&file, 2 * HUGE).expect("no such size");
+    ftruncate(&file, 2 * HUGE).expect("not resized");
     seal(&file, SEALS);
     let hello = Hello {
         data: HUGE as u32,
         ..Hello::producer(HUGE as usize)
     };
-    let (result, told) = consumer_gets(hello, &[file.as_fd()]);
+    let (result, reply_error) = consumer_result(hello, &[file.as_fd()]);
     match result {
-        // Where there are free ones, the consumer has got them now.
-        Ok(()) => assert_eq!(told, Some(0)),
+        // There were free huge pages, and the consumer has prefaulted them.
+        Ok(()) => assert_eq!(reply_error, Some(0)),
         Err(SetupError::InvalidMemfd(_)) => {
-            assert_eq!(told, Some(Errno::ACCESS.raw_os_error() as u32))
+            assert_eq!(reply_error, Some(Errno::ACCESS.raw_os_error() as u32))
         }
         other => panic!("{other:?}"),
     }
-    // As if its pages were normal: no such length can be had of huge ones.
-    let (result, _) = consumer_gets(Hello::producer(HUGE as usize), &[file.as_fd()]);
+    // A hello for 4 KiB pages announces a size that a file of huge pages cannot have.
+    let (result, _) = consumer_result(Hello::producer(HUGE as usize), &[file.as_fd()]);
     assert_error(result, |error| matches!(error, SetupError::InvalidMemfd(_)));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer that stops somewhere, silently or by hanging up.
+//! Peers that fall silent, hang up, close or die.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -7,62 +7,63 @@ use std::time::Instant;
 
 use sluice::ring::{Listener, RecvError, SendError, SetupError, Socket};
 use sluice_hostile::{
-    BELL, CLOSED, DATA, Hello, LyingConsumer, LyingProducer, POSITION, Peer, SEALS, SIDE, memfd,
-    seal, verdict,
+    CLOSED, CTRL_SIZE, DATA, Hello, MaliciousConsumer, MaliciousProducer, POS, Peer, SEALS,
+    WAKE_SEQ, memfd, reply, seal,
 };
 
 use crate::support::{
-    CAPACITY, LONG, SHORT, assert_error, consumer, in_time, lied_back, lied_to, producer, small,
+    CAPACITY, LONG, SHORT, assert_error, consumer, malicious_consumer, malicious_producer,
+    producer, small, within_timeout,
 };
 
-/// What a producer says, one message after the other, until it stops.
-fn say_some(messages: usize) -> (Peer, std::os::fd::OwnedFd) {
+/// A producer that has sent the first messages of its handshake.
+fn partial_handshake(messages: usize) -> (Peer, std::os::fd::OwnedFd) {
     let (peer, socket) = Peer::pair();
     let file = memfd((DATA + CAPACITY) as u64);
     seal(&file, SEALS);
     let hello = Hello::producer(CAPACITY).bytes();
     if messages > 0 {
-        peer.say(&hello, &[file.as_fd()]).expect("not said");
+        peer.send(&hello, &[file.as_fd()]).expect("not sent");
     }
     if messages > 1 {
-        peer.say(&verdict(0), &[]).expect("not said");
+        peer.send(&reply(0), &[]).expect("not sent");
     }
     (peer, socket)
 }
 
 #[test]
-fn silence_at_any_point_of_the_greeting_is_given_up() {
+fn a_silent_peer_times_out_at_any_point_of_the_handshake() {
     for messages in 0..2 {
-        let (_peer, socket) = say_some(messages);
+        let (_peer, socket) = partial_handshake(messages);
         let began = Instant::now();
         assert_error(
             consumer(socket),
-            |error| matches!(error, SetupError::HandshakeTimeout(patience) if *patience == SHORT),
+            |error| matches!(error, SetupError::HandshakeTimeout(timeout) if *timeout == SHORT),
         );
         assert!(began.elapsed() >= SHORT && began.elapsed() < LONG);
     }
 }
 
 #[test]
-fn hanging_up_at_any_point_of_the_greeting_is_told() {
+fn a_hang_up_at_any_point_of_the_handshake_is_reported() {
     for messages in 0..2 {
-        let (peer, socket) = say_some(messages);
+        let (peer, socket) = partial_handshake(messages);
         drop(peer);
         assert_error(consumer(socket), |error| {
             matches!(error, SetupError::HandshakeAborted)
         });
 
-        let (peer, socket) = say_some(messages);
-        peer.says_no_more();
+        let (peer, socket) = partial_handshake(messages);
+        peer.shutdown();
         assert_error(consumer(socket), |error| {
             matches!(error, SetupError::HandshakeAborted)
         });
     }
     let (peer, socket) = Peer::pair();
-    let file = memfd(SIDE as u64);
+    let file = memfd(CTRL_SIZE as u64);
     seal(&file, SEALS);
-    peer.say(&Hello::consumer().bytes(), &[file.as_fd()])
-        .expect("not said");
+    peer.send(&Hello::consumer().bytes(), &[file.as_fd()])
+        .expect("not sent");
     drop(peer);
     assert_error(producer(socket), |error| {
         matches!(error, SetupError::HandshakeAborted)
@@ -70,15 +71,15 @@ fn hanging_up_at_any_point_of_the_greeting_is_told() {
 }
 
 #[test]
-fn one_that_dies_right_after_the_greeting_has_died() {
-    let (liar, mut consumer) = lied_to();
-    drop(liar);
+fn peer_death_right_after_the_handshake_is_reported() {
+    let (malicious, mut consumer) = malicious_producer();
+    drop(malicious);
     assert_error(consumer.recv_timeout(&mut [0; 8], LONG), |error| {
         matches!(error, RecvError::PeerDied)
     });
-    let (liar, mut producer) = lied_back();
-    drop(liar);
-    let died = in_time(move || {
+    let (malicious, mut producer) = malicious_consumer();
+    drop(malicious);
+    let died = within_timeout(move || {
         loop {
             if let Err(error) = producer.send_timeout(&[0; 8], LONG) {
                 break error;
@@ -89,99 +90,105 @@ fn one_that_dies_right_after_the_greeting_has_died() {
 }
 
 #[test]
-fn one_that_dies_between_two_records_leaves_the_first() {
-    let (liar, mut consumer) = lied_to();
-    let next = liar.send(0, b"whole");
-    liar.bytes(next + 8, b"never sent");
-    liar.header(next, 10, 0);
-    drop(liar);
-    let mut room = [0; 16];
+fn published_records_survive_peer_death() {
+    let (malicious, mut consumer) = malicious_producer();
+    let next = malicious.send(0, b"whole");
+    malicious.write_bytes(next + 8, b"never sent");
+    malicious.write_header(next, 10, 0);
+    drop(malicious);
+    let mut buffer = [0; 16];
     assert_eq!(
-        consumer.recv_timeout(&mut room, LONG).expect("not there"),
+        consumer
+            .recv_timeout(&mut buffer, LONG)
+            .expect("not received"),
         Some(5)
     );
     for _ in 0..2 {
-        assert_error(consumer.recv_timeout(&mut room, LONG), |error| {
+        assert_error(consumer.recv_timeout(&mut buffer, LONG), |error| {
             matches!(error, RecvError::PeerDied)
         });
     }
 }
 
 #[test]
-fn one_that_says_no_more_has_died_though_it_lives() {
-    let (liar, mut consumer) = lied_to();
-    liar.peer.says_no_more();
+fn a_shutdown_of_the_socket_counts_as_peer_death() {
+    let (malicious, mut consumer) = malicious_producer();
+    malicious.peer.shutdown();
     assert_error(consumer.recv_timeout(&mut [0; 8], LONG), |error| {
         matches!(error, RecvError::PeerDied)
     });
 }
 
 #[test]
-fn one_that_closes_and_goes_on_ends_nothing_but_its_own_ring() {
-    let (liar, mut consumer) = lied_to();
-    let closed = liar.memory.word(CLOSED);
-    let mut room = [0; 8];
+fn writes_after_closing_affect_only_that_ring() {
+    let (malicious, mut consumer) = malicious_producer();
+    let closed = malicious.memory.word(CLOSED);
+    let mut buffer = [0; 8];
     for value in [1, 2, u32::MAX] {
         closed.store(value, Ordering::Release);
-        assert_eq!(consumer.recv(&mut room).expect("no end"), None);
+        assert_eq!(consumer.recv(&mut buffer).expect("not received"), None);
     }
-    liar.send(0, b"more");
-    assert_eq!(consumer.recv(&mut room).expect("not there"), Some(4));
-    assert_eq!(consumer.recv(&mut room).expect("no end"), None);
+    malicious.send(0, b"more");
+    assert_eq!(consumer.recv(&mut buffer).expect("not received"), Some(4));
+    assert_eq!(consumer.recv(&mut buffer).expect("not received"), None);
     closed.store(0, Ordering::Release);
-    assert_error(consumer.try_recv(&mut room), |error| {
+    assert_error(consumer.try_recv(&mut buffer), |error| {
         matches!(error, RecvError::Empty)
     });
-    assert_error(consumer.recv_timeout(&mut room, SHORT), |error| {
+    assert_error(consumer.recv_timeout(&mut buffer, SHORT), |error| {
         matches!(error, RecvError::TimedOut(_))
     });
 
-    let (liar, mut producer) = lied_back();
-    liar.memory.word(CLOSED).store(1, Ordering::Release);
-    assert_error(producer.send(b"to whom"), |error| {
+    let (malicious, mut producer) = malicious_consumer();
+    malicious.memory.word(CLOSED).store(1, Ordering::Release);
+    assert_error(producer.send(b"refused"), |error| {
         matches!(error, SendError::Closed)
     });
-    liar.memory.word(CLOSED).store(0, Ordering::Release);
-    producer.send(b"to you").expect("not sent");
+    malicious.memory.word(CLOSED).store(0, Ordering::Release);
+    producer.send(b"accepted").expect("not sent");
 }
 
 #[test]
-fn a_sleeper_hears_the_end_from_one_that_never_rings() {
-    // Neither a bell nor a message: the socket alone tells.
-    let (liar, socket) = LyingProducer::new(CAPACITY);
+fn a_blocked_consumer_learns_of_peer_death_without_a_wake_up() {
+    // The malicious producer neither changes its wake_seq nor sends a message.
+    let (malicious, socket) = MaliciousProducer::new(CAPACITY);
     let options = small().spin(std::time::Duration::ZERO);
-    let mut consumer = options.consumer(Socket::from(socket)).expect("no ring");
-    let (asleep, sleeping) = std::sync::mpsc::channel();
-    let sleeper = std::thread::spawn(move || {
-        asleep.send(()).expect("nobody waits");
+    let mut consumer = options
+        .consumer(Socket::from(socket))
+        .expect("handshake failed");
+    let (started_sender, started) = std::sync::mpsc::channel();
+    let blocked = std::thread::spawn(move || {
+        started_sender.send(()).expect("no receiver");
         consumer.recv_timeout(&mut [0; 8], LONG)
     });
-    sleeping.recv().expect("it panicked");
+    started.recv().expect("panicked");
     std::thread::sleep(SHORT);
-    assert_eq!(liar.memory.word(BELL).load(Ordering::Relaxed), 0);
+    assert_eq!(malicious.memory.word(WAKE_SEQ).load(Ordering::Relaxed), 0);
     let began = Instant::now();
-    drop(liar);
-    let died = sleeper.join().expect("panicked");
+    drop(malicious);
+    let died = blocked.join().expect("panicked");
     assert!(matches!(died, Err(RecvError::PeerDied)), "{died:?}");
     assert!(began.elapsed() < LONG / 2);
 }
 
 #[test]
-fn a_thousand_that_connect_and_say_nothing_leave_nothing() {
+fn a_thousand_silent_connections_leave_no_state() {
     let path = std::env::temp_dir().join(format!("sluice-thousand-{}", std::process::id()));
     let listener = Listener::bind(&path).expect("cannot listen");
-    let hasty = small().handshake_timeout(std::time::Duration::from_millis(1));
+    let options = small().handshake_timeout(std::time::Duration::from_millis(1));
     for _ in 0..1000 {
         let _silent = Socket::connect(&path).expect("cannot connect");
-        let socket = listener.accept().expect("nobody came");
-        assert_error(hasty.consumer(socket).map(drop), |error| {
+        let socket = listener.accept().expect("no connection");
+        assert_error(options.consumer(socket).map(drop), |error| {
             matches!(error, SetupError::HandshakeTimeout(_))
         });
     }
-    // And an honest one is served as if they had never been.
-    let (liar, socket) = LyingConsumer::new();
-    let mut producer = small().producer(Socket::from(socket)).expect("no ring");
+    // A peer that completes its handshake is served as before.
+    let (malicious, socket) = MaliciousConsumer::new();
+    let mut producer = small()
+        .producer(Socket::from(socket))
+        .expect("handshake failed");
     producer.send(b"hello").expect("not sent");
-    let theirs = liar.theirs(CAPACITY);
-    assert_eq!(theirs.long(POSITION).load(Ordering::Acquire), 16);
+    let producer_memory = malicious.map_producer(CAPACITY);
+    assert_eq!(producer_memory.long(POS).load(Ordering::Acquire), 16);
 }

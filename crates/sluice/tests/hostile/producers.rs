@@ -1,58 +1,68 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Producers that lie about what there is.
+//! Malicious producers: invalid headers, invalid positions, endless records.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use sluice::ring::{AsyncConsumer, ProtocolViolation, RecvError};
-use sluice_hostile::{CLOSED, LyingProducer, POSITION, longest};
+use sluice_hostile::{CLOSED, MaliciousProducer, POS, max_record_len};
 
-use crate::support::{CAPACITY, LONG, SHORT, assert_error, lied_to};
+use crate::support::{CAPACITY, LONG, SHORT, assert_error, malicious_producer};
 
 #[test]
-fn a_length_that_does_not_fit_is_named() {
-    let most = longest(CAPACITY);
-    for length in [most + 1, CAPACITY as u32, 1 << 31, u32::MAX - 7, u32::MAX] {
-        let (liar, mut consumer) = lied_to();
-        liar.header(0, length, 1);
-        let is = |error: &RecvError| matches!(error, RecvError::ProtocolViolation(ProtocolViolation::Length { at: 0, len, max }) if (*len, *max) == (length, most));
-        let mut room = vec![0; 2 * CAPACITY];
-        assert_error(consumer.try_recv(&mut room), is);
-        assert_error(consumer.recv(&mut room), is);
-        assert_error(consumer.recv_timeout(&mut room, SHORT), is);
+fn an_invalid_length_is_reported() {
+    let max_len = max_record_len(CAPACITY);
+    for length in [
+        max_len + 1,
+        CAPACITY as u32,
+        1 << 31,
+        u32::MAX - 7,
+        u32::MAX,
+    ] {
+        let (malicious, mut consumer) = malicious_producer();
+        malicious.write_header(0, length, 1);
+        let is = |error: &RecvError| matches!(error, RecvError::ProtocolViolation(ProtocolViolation::Length { at: 0, len, max }) if (*len, *max) == (length, max_len));
+        let mut buffer = vec![0; 2 * CAPACITY];
+        assert_error(consumer.try_recv(&mut buffer), is);
+        assert_error(consumer.recv(&mut buffer), is);
+        assert_error(consumer.recv_timeout(&mut buffer, SHORT), is);
         assert_error(consumer.peek().map(drop), is);
         assert_error(consumer.batch().map(drop), is);
-        // Whatever the producer says afterwards.
+        // Later changes of the header do not matter.
         for (length, state) in [(8, 1), (0, 0)] {
-            liar.header(0, length, state);
-            assert_error(consumer.try_recv(&mut room), is);
+            malicious.write_header(0, length, state);
+            assert_error(consumer.try_recv(&mut buffer), is);
             assert_error(consumer.peek().map(drop), is);
         }
-        liar.memory.word(CLOSED).store(1, Ordering::Release);
-        assert_error(consumer.recv(&mut room), is);
+        malicious.memory.word(CLOSED).store(1, Ordering::Release);
+        assert_error(consumer.recv(&mut buffer), is);
     }
 }
 
 #[test]
-fn the_longest_record_is_read_across_the_end_of_the_data() {
-    let (liar, mut consumer) = lied_to();
-    let most = longest(CAPACITY);
-    let mut room = vec![0; CAPACITY];
+fn long_records_are_read_across_the_wrap() {
+    let (malicious, mut consumer) = malicious_producer();
+    let max_len = max_record_len(CAPACITY);
+    let mut buffer = vec![0; CAPACITY];
     let mut next = 0;
     for number in 0..10_u8 {
-        next = liar.send(next, &vec![number; most as usize - 8]);
-        let got = consumer.recv(&mut room).expect("not there");
-        assert_eq!(got, Some(most as usize - 8));
-        assert!(room[..most as usize - 8].iter().all(|&byte| byte == number));
+        next = malicious.send(next, &vec![number; max_len as usize - 8]);
+        let got = consumer.recv(&mut buffer).expect("not received");
+        assert_eq!(got, Some(max_len as usize - 8));
+        assert!(
+            buffer[..max_len as usize - 8]
+                .iter()
+                .all(|&byte| byte == number)
+        );
     }
 }
 
 #[test]
-fn a_state_that_means_nothing_is_named() {
+fn an_undefined_state_is_reported() {
     for state in [2, 3, 0x8000_0001, 1 << 31, 0x100, u32::MAX] {
-        let (liar, mut consumer) = lied_to();
-        liar.header(0, 8, state);
-        let is = |error: &RecvError| matches!(error, RecvError::ProtocolViolation(ProtocolViolation::State { at: 0, state: named }) if *named == state);
+        let (malicious, mut consumer) = malicious_producer();
+        malicious.write_header(0, 8, state);
+        let is = |error: &RecvError| matches!(error, RecvError::ProtocolViolation(ProtocolViolation::State { at: 0, state: reported }) if *reported == state);
         assert_error(consumer.try_recv(&mut [0; 8]), is);
         assert_error(consumer.recv(&mut [0; 8]), is);
         assert_error(consumer.peek_timeout(SHORT).map(drop), is);
@@ -60,14 +70,14 @@ fn a_state_that_means_nothing_is_named() {
 }
 
 #[test]
-fn a_lie_behind_good_records_comes_after_them() {
-    let (liar, mut consumer) = lied_to();
-    let next = liar.send(0, b"good");
-    liar.header(next, u32::MAX, 1);
-    let mut room = [0; 8];
-    let mut batch = consumer.batch().expect("broken").expect("no end");
-    assert_eq!(batch.recv(&mut room).expect("broken"), Some(4));
-    assert_error(batch.recv(&mut room), |error| {
+fn valid_records_before_a_violation_are_received() {
+    let (malicious, mut consumer) = malicious_producer();
+    let next = malicious.send(0, b"data");
+    malicious.write_header(next, u32::MAX, 1);
+    let mut buffer = [0; 8];
+    let mut batch = consumer.batch().expect("failed").expect("end of stream");
+    assert_eq!(batch.recv(&mut buffer).expect("failed"), Some(4));
+    assert_error(batch.recv(&mut buffer), |error| {
         matches!(
             error,
             RecvError::ProtocolViolation(ProtocolViolation::Length { at: 16, .. })
@@ -79,75 +89,89 @@ fn a_lie_behind_good_records_comes_after_them() {
 }
 
 #[test]
-fn a_record_that_is_withdrawn_was_never_there() {
-    let (liar, mut consumer) = lied_to();
-    liar.send(0, b"there");
-    assert_eq!(consumer.peek().expect("broken").expect("no end").len(), 5);
-    liar.header(0, 5, 0);
+fn a_withdrawn_record_is_not_received() {
+    let (malicious, mut consumer) = malicious_producer();
+    malicious.send(0, b"there");
+    assert_eq!(
+        consumer
+            .peek()
+            .expect("failed")
+            .expect("end of stream")
+            .len(),
+        5
+    );
+    malicious.write_header(0, 5, 0);
     assert_error(consumer.try_recv(&mut [0; 8]), |error| {
         matches!(error, RecvError::Empty)
     });
 }
 
 #[test]
-fn a_record_keeps_the_length_that_was_judged() {
-    let (liar, mut consumer) = lied_to();
-    liar.send(0, b"12345678");
-    let record = consumer.peek().expect("broken").expect("no end");
-    liar.header(0, u32::MAX, 1);
+fn a_record_keeps_its_validated_length() {
+    let (malicious, mut consumer) = malicious_producer();
+    malicious.send(0, b"12345678");
+    let record = consumer.peek().expect("failed").expect("end of stream");
+    malicious.write_header(0, u32::MAX, 1);
     assert_eq!(record.len(), 8);
     assert_eq!(record.to_vec(), b"12345678");
     record.release();
-    let theirs = liar.theirs();
-    assert_eq!(theirs.long(POSITION).load(Ordering::Acquire), 16);
+    let consumer_memory = malicious.map_consumer();
+    assert_eq!(consumer_memory.long(POS).load(Ordering::Acquire), 16);
 }
 
 #[test]
-fn the_position_of_a_producer_is_believed_by_nobody() {
-    let (liar, mut consumer) = lied_to();
-    liar.send(0, b"12345678");
-    for said in [0, 1, 8, 1 << 40, u64::MAX] {
-        liar.memory.long(POSITION).store(said, Ordering::Release);
+fn the_producers_position_is_not_relied_upon() {
+    let (malicious, mut consumer) = malicious_producer();
+    malicious.send(0, b"12345678");
+    for pos in [0, 1, 8, 1 << 40, u64::MAX] {
+        malicious.memory.long(POS).store(pos, Ordering::Release);
         assert!(consumer.pending() <= CAPACITY as u64);
-        assert_eq!(consumer.peek().expect("broken").expect("no end").len(), 8);
+        assert_eq!(
+            consumer
+                .peek()
+                .expect("failed")
+                .expect("end of stream")
+                .len(),
+            8
+        );
     }
-    assert_eq!(consumer.recv(&mut [0; 8]).expect("not there"), Some(8));
-    liar.memory.long(POSITION).store(0, Ordering::Release);
-    assert_eq!(consumer.pending(), 0, "what is behind is nothing");
+    assert_eq!(consumer.recv(&mut [0; 8]).expect("not received"), Some(8));
+    malicious.memory.long(POS).store(0, Ordering::Release);
+    assert_eq!(consumer.pending(), 0, "position behind the consumer");
 }
 
-/// Every word of the data says that a record without bytes begins there.
-fn without_end() -> (LyingProducer, sluice::ring::Consumer) {
-    let (liar, consumer) = lied_to();
+/// Every 8 bytes of the data are the header of an empty record.
+fn endless_records() -> (MaliciousProducer, sluice::ring::Consumer) {
+    let (malicious, consumer) = malicious_producer();
     for position in (0..CAPACITY as u64).step_by(8) {
-        liar.header(position, 0, 1);
+        malicious.write_header(position, 0, 1);
     }
-    (liar, consumer)
+    (malicious, consumer)
 }
 
 #[test]
-fn records_without_end_are_received_one_at_a_time() {
-    let (liar, mut consumer) = without_end();
-    let theirs = liar.theirs();
+fn endless_records_are_received_one_per_call() {
+    let (malicious, mut consumer) = endless_records();
+    let consumer_memory = malicious.map_consumer();
     for number in 1..=10_000 {
-        assert_eq!(consumer.recv(&mut []).expect("broken"), Some(0));
-        let released = theirs.long(POSITION).load(Ordering::Acquire);
-        assert_eq!(released, 8 * number, "each call makes progress");
+        assert_eq!(consumer.recv(&mut []).expect("failed"), Some(0));
+        let released = consumer_memory.long(POS).load(Ordering::Acquire);
+        assert_eq!(released, 8 * number, "a call releases one record");
     }
 }
 
 #[test]
-fn a_batch_has_no_more_than_the_ring_holds() {
-    let (_liar, mut consumer) = without_end();
-    let mut batch = consumer.batch().expect("broken").expect("no end");
+fn a_batch_is_limited_to_the_capacity() {
+    let (_malicious, mut consumer) = endless_records();
+    let mut batch = consumer.batch().expect("failed").expect("end of stream");
     let mut taken = 0;
     let end = loop {
         match batch.take() {
             Ok(Some(_)) => taken += 1,
-            Ok(None) => panic!("it ends after {taken}"),
+            Ok(None) => panic!("end of the batch after {taken} records"),
             Err(error) => break error,
         }
-        assert!(taken < CAPACITY, "it never ends");
+        assert!(taken < CAPACITY, "more records than fit");
     };
     assert!(
         matches!(
@@ -156,7 +180,7 @@ fn a_batch_has_no_more_than_the_ring_holds() {
         ),
         "{end:?}"
     );
-    // The state behind the last record has to fit too.
+    // The state after the last record has to fit, too.
     assert_eq!(taken, CAPACITY / 8 - 1);
     assert_error(batch.recv(&mut []), |error| {
         matches!(
@@ -167,8 +191,8 @@ fn a_batch_has_no_more_than_the_ring_holds() {
 }
 
 #[test]
-fn records_without_end_keep_no_runtime_from_its_timers() {
-    let (_liar, consumer) = without_end();
+fn endless_records_do_not_starve_the_timers_of_a_runtime() {
+    let (_malicious, consumer) = endless_records();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -178,10 +202,10 @@ fn records_without_end_keep_no_runtime_from_its_timers() {
         let began = Instant::now();
         let receiving = async {
             while began.elapsed() < LONG {
-                assert_eq!(consumer.recv(&mut []).await.expect("broken"), Some(0));
+                assert_eq!(consumer.recv(&mut []).await.expect("failed"), Some(0));
             }
         };
         let ended = tokio::time::timeout(SHORT, receiving).await;
-        assert!(ended.is_err(), "the timer came after all of it");
+        assert!(ended.is_err(), "the timer expired after the last receive");
     });
 }

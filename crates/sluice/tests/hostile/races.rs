@@ -1,59 +1,61 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that changes while the honest side looks at it. Each of these lasts a second, in which it is looked at many thousand times.
+//! Memory that changes while the library reads it. Each test races the two for a second, with many thousand reads.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use sluice::ring::{ProtocolViolation, RecvError, SendError};
-use sluice_hostile::{BELL, CLOSED, POSITION, WAITING, longest};
+use sluice_hostile::{CLOSED, POS, WAIT_FLAGS, WAKE_SEQ, max_record_len};
 
-use crate::support::{CAPACITY, LONG, RACE, SHORT, against, lied_back, lied_to};
+use crate::support::{
+    CAPACITY, LONG, RACE, SHORT, malicious_consumer, malicious_producer, run_against,
+};
 
-/// Numbers that look arbitrary, the same each time.
-fn arbitrary(round: u32) -> u64 {
+/// Reproducible pseudo-random numbers.
+fn pseudo_random(round: u32) -> u64 {
     u64::from(round)
         .wrapping_add(1)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Whether to look again: for a second, and for longer on a machine on which not all of it was seen by then.
-fn goes_on(began: Instant, seen_all: bool) -> bool {
-    let lasted = began.elapsed();
-    lasted < RACE || (!seen_all && lasted < LONG)
+/// Whether the race continues: for RACE, and up to LONG until all outcomes have occurred.
+fn continues(began: Instant, saw_all: bool) -> bool {
+    let elapsed = began.elapsed();
+    elapsed < RACE || (!saw_all && elapsed < LONG)
 }
 
 #[test]
-fn a_length_that_changes_is_either_good_or_refused() {
-    let most = longest(CAPACITY);
-    let lengths = [0, 8, 100, most, most + 1, 1 << 31, u32::MAX];
-    let (mut good, mut refused) = (HashSet::new(), 0);
-    let mut room = vec![0; CAPACITY];
+fn a_changing_length_is_either_valid_or_a_violation() {
+    let max_len = max_record_len(CAPACITY);
+    let lengths = [0, 8, 100, max_len, max_len + 1, 1 << 31, u32::MAX];
+    let (mut valid, mut violations) = (HashSet::new(), 0);
+    let mut buffer = vec![0; CAPACITY];
     let began = Instant::now();
-    while goes_on(began, good.len() > 1 && refused > 0) {
-        // A violation is the end of a ring.
-        let (liar, mut consumer) = lied_to();
-        liar.header(0, 0, 1);
-        let place = liar.memory.word(liar.at(0));
-        let harm = |round: u32| {
-            place.store(lengths[round as usize % lengths.len()], Ordering::Relaxed);
+    while continues(began, valid.len() > 1 && violations > 0) {
+        // A ring is unusable after a violation.
+        let (malicious, mut consumer) = malicious_producer();
+        malicious.write_header(0, 0, 1);
+        let target = malicious.memory.word(malicious.offset_of(0));
+        let attack = |round: u32| {
+            target.store(lengths[round as usize % lengths.len()], Ordering::Relaxed);
         };
-        against(harm, || {
+        run_against(attack, || {
             loop {
                 match consumer.try_peek() {
-                    // It is not released, so that the next look is at the same place.
+                    // Not released, so that the next call reads the same record.
                     Ok(Some(record)) => {
                         let length = record.len();
                         assert!(lengths[..4].contains(&(length as u32)), "{length}");
-                        assert_eq!(record.copy_to(0, &mut room), length);
+                        assert_eq!(record.copy_to(0, &mut buffer), length);
                         assert_eq!(record.to_vec().len(), length);
-                        good.insert(length);
+                        valid.insert(length);
                     }
                     Err(RecvError::ProtocolViolation(ProtocolViolation::Length {
                         len, ..
                     })) => {
                         assert!(lengths[4..].contains(&len), "{len}");
-                        refused += 1;
+                        violations += 1;
                         break;
                     }
                     other => panic!("{other:?}"),
@@ -61,22 +63,25 @@ fn a_length_that_changes_is_either_good_or_refused() {
             }
         });
     }
-    assert!(good.len() > 1 && refused > 0, "{good:?}, {refused} refused");
+    assert!(
+        valid.len() > 1 && violations > 0,
+        "{valid:?}, {violations} violations"
+    );
 }
 
 #[test]
-fn a_state_that_changes_is_a_record_or_none_or_refused() {
+fn a_changing_state_is_a_record_none_or_a_violation() {
     let states = [0, 1, 2, 0x8000_0001];
     let mut seen = [0_u64; 3];
     let began = Instant::now();
-    while goes_on(began, seen.iter().all(|&times| times > 0)) {
-        let (liar, mut consumer) = lied_to();
-        liar.header(0, 8, 0);
-        let place = liar.memory.word(liar.at(0) + 4);
-        let harm = |round: u32| {
-            place.store(states[round as usize % states.len()], Ordering::Release);
+    while continues(began, seen.iter().all(|&count| count > 0)) {
+        let (malicious, mut consumer) = malicious_producer();
+        malicious.write_header(0, 8, 0);
+        let target = malicious.memory.word(malicious.offset_of(0) + 4);
+        let attack = |round: u32| {
+            target.store(states[round as usize % states.len()], Ordering::Release);
         };
-        against(harm, || {
+        run_against(attack, || {
             loop {
                 match consumer.try_peek() {
                     Ok(Some(record)) => {
@@ -96,67 +101,74 @@ fn a_state_that_changes_is_a_record_or_none_or_refused() {
             }
         });
     }
-    assert!(seen.iter().all(|&times| times > 0), "{seen:?}");
+    assert!(seen.iter().all(|&count| count > 0), "{seen:?}");
 }
 
 #[test]
-fn a_copy_has_only_bytes_that_were_there() {
+fn a_copy_contains_only_bytes_of_the_record() {
     const LENGTH: usize = 2000;
-    let (liar, mut consumer) = lied_to();
-    liar.send(0, &[0xaa; LENGTH]);
-    // What belongs to nobody: no copy may reach it.
-    liar.bytes(8 + LENGTH as u64, &[0xee; CAPACITY - 16 - LENGTH]);
-    let harm = |round: u32| {
+    let (malicious, mut consumer) = malicious_producer();
+    malicious.send(0, &[0xaa; LENGTH]);
+    // No copy may contain these bytes after the record.
+    malicious.write_bytes(8 + LENGTH as u64, &[0xee; CAPACITY - 16 - LENGTH]);
+    let attack = |round: u32| {
         let byte = [0xaa, 0xbb, 0xcc][round as usize % 3];
-        liar.bytes(8, &[byte; LENGTH]);
+        malicious.write_bytes(8, &[byte; LENGTH]);
     };
     let mut torn = 0;
-    against(harm, || {
+    run_against(attack, || {
         let began = Instant::now();
-        while goes_on(began, torn > 0) {
-            let record = consumer.try_peek().expect("broken").expect("no end");
-            let mut room = [0xdd; LENGTH + 64];
-            assert_eq!(record.copy_to(0, &mut room), LENGTH);
-            let (copy, rest) = room.split_at(LENGTH);
+        while continues(began, torn > 0) {
+            let record = consumer.try_peek().expect("failed").expect("end of stream");
+            let mut buffer = [0xdd; LENGTH + 64];
+            assert_eq!(record.copy_to(0, &mut buffer), LENGTH);
+            let (copy, rest) = buffer.split_at(LENGTH);
             assert!(copy.iter().all(|byte| [0xaa, 0xbb, 0xcc].contains(byte)));
             assert!(rest.iter().all(|&byte| byte == 0xdd));
             torn += u64::from(copy.iter().any(|&byte| byte != copy[0]));
         }
     });
-    assert!(torn > 0, "nothing was rewritten while it was copied");
+    assert!(torn > 0, "no record changed while it was copied");
 }
 
 #[test]
-fn all_that_a_producer_owns_changes_all_the_time() {
+fn all_memory_of_the_producer_changes_continuously() {
     let mut outcomes = HashSet::new();
     let began = Instant::now();
-    while goes_on(began, outcomes.len() >= 4) {
-        let (liar, mut consumer) = lied_to();
-        let harm = |round: u32| {
-            let number = arbitrary(round);
+    while continues(began, outcomes.len() >= 4) {
+        let (malicious, mut consumer) = malicious_producer();
+        let attack = |round: u32| {
+            let number = pseudo_random(round);
             let position = number >> 16 & (CAPACITY as u64 - 8);
             let length = [8, 0, 2040, 2041, u32::MAX][(number >> 8) as usize % 5];
-            liar.header(position, length, (number >> 40) as u32 % 8 / 3);
-            liar.memory.long(POSITION).store(number, Ordering::Relaxed);
-            liar.memory
-                .word(WAITING)
+            malicious.write_header(position, length, (number >> 40) as u32 % 8 / 3);
+            malicious.memory.long(POS).store(number, Ordering::Relaxed);
+            malicious
+                .memory
+                .word(WAIT_FLAGS)
                 .store(number as u32, Ordering::Relaxed);
-            liar.memory.word(BELL).store(round, Ordering::Relaxed);
+            malicious
+                .memory
+                .word(WAKE_SEQ)
+                .store(round, Ordering::Relaxed);
             let closed = u32::from(round % 16 == 0);
-            liar.memory.word(CLOSED).store(closed, Ordering::Release);
+            malicious
+                .memory
+                .word(CLOSED)
+                .store(closed, Ordering::Release);
         };
-        against(harm, || {
-            let mut room = vec![0; CAPACITY];
+        run_against(attack, || {
+            let mut buffer = vec![0; CAPACITY];
             for _ in 0..1000 {
                 assert!(consumer.pending() <= CAPACITY as u64);
-                let got = consumer.recv_timeout(&mut room, Duration::from_micros(200));
+                let got = consumer.recv_timeout(&mut buffer, Duration::from_micros(200));
                 outcomes.insert(match got {
                     Ok(Some(length)) => {
-                        assert!(length <= longest(CAPACITY) as usize);
+                        assert!(length <= max_record_len(CAPACITY) as usize);
                         "a record"
                     }
                     Ok(None) => "the end",
-                    Err(RecvError::TimedOut(_)) => "too late",
+                    Err(RecvError::TimedOut(_)) => "timeout",
                     Err(RecvError::ProtocolViolation(_)) => {
                         outcomes.insert("a violation");
                         break;
@@ -170,36 +182,43 @@ fn all_that_a_producer_owns_changes_all_the_time() {
 }
 
 #[test]
-fn all_that_a_consumer_owns_changes_all_the_time() {
+fn all_memory_of_the_consumer_changes_continuously() {
     let mut outcomes = HashSet::new();
     let began = Instant::now();
-    while goes_on(began, outcomes.len() >= 4) {
-        let (liar, mut producer) = lied_back();
-        let theirs = liar.theirs(CAPACITY);
-        let harm = |round: u32| {
-            let number = arbitrary(round);
-            let published = theirs.long(POSITION).load(Ordering::Relaxed);
-            let said = match number >> 60 {
+    while continues(began, outcomes.len() >= 4) {
+        let (malicious, mut producer) = malicious_consumer();
+        let producer_memory = malicious.map_producer(CAPACITY);
+        let attack = |round: u32| {
+            let number = pseudo_random(round);
+            let published = producer_memory.long(POS).load(Ordering::Relaxed);
+            let pos = match number >> 60 {
                 0 => number,
                 1 => published + 8,
                 2 => published.saturating_sub(4),
                 _ => published,
             };
-            liar.memory.long(POSITION).store(said, Ordering::Relaxed);
-            liar.memory
-                .word(WAITING)
+            malicious.memory.long(POS).store(pos, Ordering::Relaxed);
+            malicious
+                .memory
+                .word(WAIT_FLAGS)
                 .store(number as u32, Ordering::Relaxed);
-            liar.memory.word(BELL).store(round, Ordering::Relaxed);
+            malicious
+                .memory
+                .word(WAKE_SEQ)
+                .store(round, Ordering::Relaxed);
             let closed = u32::from(round % 16 == 0);
-            liar.memory.word(CLOSED).store(closed, Ordering::Release);
+            malicious
+                .memory
+                .word(CLOSED)
+                .store(closed, Ordering::Release);
         };
-        against(harm, || {
+        run_against(attack, || {
             for _ in 0..1000 {
                 outcomes.insert(
                     match producer.send_timeout(&[7; 300], Duration::from_micros(200)) {
                         Ok(()) => "sent",
                         Err(SendError::Closed) => "closed",
-                        Err(SendError::TimedOut(_)) => "too late",
+                        Err(SendError::TimedOut(_)) => "timeout",
                         Err(SendError::ProtocolViolation(_)) => {
                             outcomes.insert("a violation");
                             break;
@@ -214,30 +233,36 @@ fn all_that_a_consumer_owns_changes_all_the_time() {
 }
 
 #[test]
-fn a_bell_that_never_rests_moves_no_timeout() {
-    let (liar, mut consumer) = lied_to();
-    let bell = liar.memory.word(BELL);
-    against(
-        |round| bell.store(round, Ordering::Release),
+fn a_changing_wake_seq_does_not_extend_a_timeout() {
+    let (malicious, mut consumer) = malicious_producer();
+    let wake_seq = malicious.memory.word(WAKE_SEQ);
+    run_against(
+        |round| wake_seq.store(round, Ordering::Release),
         || {
             for _ in 0..10 {
                 let began = Instant::now();
-                let late = consumer.recv_timeout(&mut [0; 8], SHORT);
-                assert!(matches!(late, Err(RecvError::TimedOut(_))), "{late:?}");
+                let timeout = consumer.recv_timeout(&mut [0; 8], SHORT);
+                assert!(
+                    matches!(timeout, Err(RecvError::TimedOut(_))),
+                    "{timeout:?}"
+                );
                 assert!(began.elapsed() >= SHORT && began.elapsed() < LONG);
             }
         },
     );
-    let (liar, mut producer) = lied_back();
+    let (malicious, mut producer) = malicious_consumer();
     while producer.try_send(&[0; 500]).is_ok() {}
-    let bell = liar.memory.word(BELL);
-    against(
-        |round| bell.store(round, Ordering::Release),
+    let wake_seq = malicious.memory.word(WAKE_SEQ);
+    run_against(
+        |round| wake_seq.store(round, Ordering::Release),
         || {
             for _ in 0..10 {
                 let began = Instant::now();
-                let late = producer.send_timeout(&[0; 500], SHORT);
-                assert!(matches!(late, Err(SendError::TimedOut(_))), "{late:?}");
+                let timeout = producer.send_timeout(&[0; 500], SHORT);
+                assert!(
+                    matches!(timeout, Err(SendError::TimedOut(_))),
+                    "{timeout:?}"
+                );
                 assert!(began.elapsed() >= SHORT && began.elapsed() < LONG);
             }
         },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that its owner cannot take away any more.
+//! Sealed memory, which its owner can neither resize nor remove.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -8,107 +8,115 @@ use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncat
 use rustix::io::{Errno, pwrite};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use sluice::ring::RecvError;
-use sluice_hostile::{DATA, Memory, SIDE};
+use sluice_hostile::{CTRL_SIZE, DATA, Memory};
 
-use crate::support::{CAPACITY, LONG, assert_error, lied_back, lied_to};
+use crate::support::{CAPACITY, LONG, assert_error, malicious_consumer, malicious_producer};
 
 #[test]
-fn a_liar_cannot_change_the_size_of_its_file() {
-    let (liar, mut consumer) = lied_to();
-    liar.send(0, b"record");
+fn a_malicious_peer_cannot_resize_its_file() {
+    let (malicious, mut consumer) = malicious_producer();
+    malicious.send(0, b"record");
     for bytes in [0, 4096, (DATA + CAPACITY - 1) as u64, 1 << 30] {
-        assert_eq!(ftruncate(&liar.file, bytes), Err(Errno::PERM));
+        assert_eq!(ftruncate(&malicious.file, bytes), Err(Errno::PERM));
     }
-    let more = fallocate(&liar.file, FallocateFlags::empty(), 0, 1 << 20);
+    let more = fallocate(&malicious.file, FallocateFlags::empty(), 0, 1 << 20);
     assert_eq!(more, Err(Errno::PERM));
-    assert_eq!(consumer.recv(&mut [0; 8]).expect("not there"), Some(6));
+    assert_eq!(consumer.recv(&mut [0; 8]).expect("not received"), Some(6));
 }
 
 #[test]
-fn a_liar_cannot_punch_holes_into_its_file() {
-    let (liar, mut consumer) = lied_to();
-    liar.send(0, b"record");
+fn a_malicious_peer_cannot_punch_holes_into_its_file() {
+    let (malicious, mut consumer) = malicious_producer();
+    malicious.send(0, b"record");
     let whole = (DATA + CAPACITY) as u64;
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    assert_eq!(fallocate(&liar.file, punch, 0, whole), Err(Errno::PERM));
-    let page = ptr::from_ref(liar.memory.byte(DATA)).cast_mut();
-    // SAFETY: what would be taken away is only ever used as atomics.
+    assert_eq!(
+        fallocate(&malicious.file, punch, 0, whole),
+        Err(Errno::PERM)
+    );
+    let page = ptr::from_ref(malicious.memory.byte(DATA)).cast_mut();
+    // SAFETY: the bytes that it would remove are only accessed as atomics.
     let removed = unsafe { madvise(page.cast::<c_void>(), CAPACITY, Advice::LinuxRemove) };
     assert!(removed.is_err(), "{removed:?}");
-    assert_eq!(consumer.recv(&mut [0; 8]).expect("not there"), Some(6));
+    assert_eq!(consumer.recv(&mut [0; 8]).expect("not received"), Some(6));
 }
 
 #[test]
-fn a_liar_cannot_take_a_seal_off_or_write_by_another_way() {
-    let (liar, _consumer) = lied_to();
-    let none = fcntl_add_seals(&liar.file, SealFlags::WRITE);
-    assert_eq!(none, Err(Errno::PERM));
-    assert_eq!(pwrite(&liar.file, b"x", 0), Err(Errno::PERM));
+fn a_malicious_peer_cannot_change_its_seals_or_write_with_pwrite() {
+    let (malicious, _consumer) = malicious_producer();
+    let added = fcntl_add_seals(&malicious.file, SealFlags::WRITE);
+    assert_eq!(added, Err(Errno::PERM));
+    assert_eq!(pwrite(&malicious.file, b"x", 0), Err(Errno::PERM));
 }
 
 #[test]
-fn a_liar_that_unmaps_and_closes_all_takes_nothing_away() {
-    let (liar, mut consumer) = lied_to();
-    liar.send(0, b"record");
-    let sluice_hostile::LyingProducer {
+fn unmapping_and_closing_its_file_leaves_the_ring_usable() {
+    let (malicious, mut consumer) = malicious_producer();
+    malicious.send(0, b"record");
+    let sluice_hostile::MaliciousProducer {
         peer, file, memory, ..
-    } = liar;
+    } = malicious;
     drop(memory);
     drop(file);
-    let mut room = [0; 8];
-    assert_eq!(consumer.recv(&mut room).expect("not there"), Some(6));
-    assert_error(consumer.try_recv(&mut room), |error| {
+    let mut buffer = [0; 8];
+    assert_eq!(consumer.recv(&mut buffer).expect("not received"), Some(6));
+    assert_error(consumer.try_recv(&mut buffer), |error| {
         matches!(error, RecvError::Empty)
     });
     drop(peer);
-    assert_error(consumer.recv_timeout(&mut room, LONG), |error| {
+    assert_error(consumer.recv_timeout(&mut buffer, LONG), |error| {
         matches!(error, RecvError::PeerDied)
     });
 
-    let (liar, mut producer) = lied_back();
-    let sluice_hostile::LyingConsumer { peer, file, memory } = liar;
+    let (malicious, mut producer) = malicious_consumer();
+    let sluice_hostile::MaliciousConsumer { peer, file, memory } = malicious;
     drop(memory);
     drop(file);
-    producer.send(b"into the void").expect("not sent");
+    producer.send(b"record").expect("not sent");
     drop(peer);
 }
 
 #[test]
-fn a_liar_that_maps_and_never_looks_changes_nothing() {
-    let (liar, mut producer) = lied_back();
-    let theirs = liar.theirs(CAPACITY);
+fn a_consumer_that_maps_without_reading_has_no_effect() {
+    let (malicious, mut producer) = malicious_consumer();
+    let producer_memory = malicious.map_producer(CAPACITY);
     while producer.try_send(&[1; 500]).is_ok() {}
-    drop(theirs);
+    drop(producer_memory);
     drop(producer);
 }
 
-/// Maps what the honest side sent, for writing.
-fn for_writing(file: &impl std::os::fd::AsFd, bytes: usize) -> Result<(), Errno> {
+/// Tries to map a file for writing.
+fn try_map_writable(file: &impl std::os::fd::AsFd, bytes: usize) -> Result<(), Errno> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the kernel chooses a place where nothing is.
+    // SAFETY: the kernel chooses an unused address range.
     let start = unsafe { mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, 0)? };
-    // SAFETY: nobody was told of it.
+    // SAFETY: nothing refers to the mapping.
     unsafe { munmap(start, bytes) }
 }
 
 #[test]
-fn nobody_can_write_to_the_memory_of_the_honest_side() {
-    let (liar, _consumer) = lied_to();
-    let (_, files) = liar.peer.hear().expect("it said nothing");
-    assert_eq!(for_writing(&files[0], SIDE), Err(Errno::PERM));
+fn the_peer_cannot_write_to_the_memory_of_the_library() {
+    let (malicious, _consumer) = malicious_producer();
+    let (_, files) = malicious.peer.receive().expect("no hello");
+    assert_eq!(try_map_writable(&files[0], CTRL_SIZE), Err(Errno::PERM));
     assert_eq!(pwrite(&files[0], b"x", 0), Err(Errno::PERM));
     assert_eq!(ftruncate(&files[0], 0), Err(Errno::PERM));
 
-    let (liar, _producer) = lied_back();
-    let (_, files) = liar.peer.hear().expect("it said nothing");
-    assert_eq!(for_writing(&files[0], DATA + CAPACITY), Err(Errno::PERM));
+    let (malicious, _producer) = malicious_consumer();
+    let (_, files) = malicious.peer.receive().expect("no hello");
+    assert_eq!(
+        try_map_writable(&files[0], DATA + CAPACITY),
+        Err(Errno::PERM)
+    );
     assert_eq!(pwrite(&files[0], b"x", DATA as u64), Err(Errno::PERM));
     assert_eq!(ftruncate(&files[0], 0), Err(Errno::PERM));
-    // It is not a mapping of its own that could be made writable later, either.
-    let theirs = Memory::theirs(&files[0], DATA + CAPACITY);
-    let start = ptr::from_ref(theirs.byte(0)).cast_mut().cast::<c_void>();
+    // A read-only mapping cannot be made writable later.
+    let producer_memory = Memory::map_read_only(&files[0], DATA + CAPACITY);
+    let start = ptr::from_ref(producer_memory.byte(0))
+        .cast_mut()
+        .cast::<c_void>();
     let access = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
-    // SAFETY: it is mapped, and used for nothing else.
+    // SAFETY: the range is mapped and not used otherwise.
     let writable = unsafe { rustix::mm::mprotect(start, DATA, access) };
     assert_eq!(writable, Err(Errno::ACCESS));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a peer can do with the socket, before the ring is set up and after.
+//! Attacks through the socket, during the handshake and after it.
 
 use std::fs::read_dir;
 use std::future::Future;
@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use sluice::ring::{AsyncConsumer, AsyncProducer, RecvError, SetupError, Socket};
 use sluice_hostile::{
-    BELL, DATA, Hello, LyingConsumer, LyingProducer, POSITION, Peer, SEALS, WAITING, memfd, seal,
-    verdict,
+    DATA, Hello, MaliciousConsumer, MaliciousProducer, POS, Peer, SEALS, WAIT_FLAGS, WAKE_SEQ,
+    memfd, reply, seal,
 };
 
 use crate::support::{
-    CAPACITY, LONG, SHORT, against, assert_error, consumer, in_time, lied_back, lied_to, small,
+    CAPACITY, LONG, SHORT, assert_error, consumer, malicious_consumer, malicious_producer,
+    run_against, small, within_timeout,
 };
 
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -26,18 +27,18 @@ fn run<T>(future: impl Future<Output = T>) -> T {
         .block_on(future)
 }
 
-/// Says it until nothing more fits.
+/// Sends a message until the socket is full. Returns how many were sent.
 fn fill(peer: &Peer, message: &[u8], file: Option<&OwnedFd>) -> usize {
     let files: Vec<_> = file.iter().map(|file| file.as_fd()).collect();
-    let mut said = 0;
-    while peer.say(message, &files).is_ok() {
-        said += 1;
+    let mut sent = 0;
+    while peer.send(message, &files).is_ok() {
+        sent += 1;
     }
-    said
+    sent
 }
 
-/// How many files of this name this process has open.
-fn open_files(name: &str) -> usize {
+/// The number of open files of this name in this process.
+fn count_open_files(name: &str) -> usize {
     read_dir("/proc/self/fd")
         .expect("no /proc")
         .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
@@ -45,12 +46,12 @@ fn open_files(name: &str) -> usize {
         .count()
 }
 
-fn named(name: &str) -> OwnedFd {
+fn named_memfd(name: &str) -> OwnedFd {
     rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).expect("no memfd")
 }
 
 #[test]
-fn a_flood_in_place_of_a_greeting_is_no_greeting() {
+fn a_flood_in_place_of_the_hello_is_refused() {
     let (peer, socket) = Peer::pair();
     assert!(fill(&peer, &[0; 64], None) > 1);
     assert_error(consumer(socket), |error| {
@@ -59,12 +60,12 @@ fn a_flood_in_place_of_a_greeting_is_no_greeting() {
 }
 
 #[test]
-fn a_flood_behind_the_greeting_is_no_verdict() {
+fn a_flood_in_place_of_the_reply_is_refused() {
     let (peer, socket) = Peer::pair();
     let file = memfd((DATA + CAPACITY) as u64);
     seal(&file, SEALS);
     let hello = Hello::producer(CAPACITY).bytes();
-    peer.say(&hello, &[file.as_fd()]).expect("not said");
+    peer.send(&hello, &[file.as_fd()]).expect("not sent");
     assert!(fill(&peer, &hello, None) > 1);
     assert_error(consumer(socket), |error| {
         matches!(error, SetupError::ProtocolMismatch(_))
@@ -72,114 +73,130 @@ fn a_flood_behind_the_greeting_is_no_verdict() {
 }
 
 #[test]
-fn what_floods_the_socket_of_a_ring_is_not_in_its_way() {
-    let (liar, mut consumer) = lied_to();
-    assert!(fill(&liar.peer, &[0], None) > 1);
-    let mut room = [0; 8];
-    assert_error(consumer.recv_timeout(&mut room, SHORT), |error| {
+fn a_flooded_socket_does_not_disturb_the_ring() {
+    let (malicious, mut consumer) = malicious_producer();
+    assert!(fill(&malicious.peer, &[0], None) > 1);
+    let mut buffer = [0; 8];
+    assert_error(consumer.recv_timeout(&mut buffer, SHORT), |error| {
         matches!(error, RecvError::TimedOut(_))
     });
-    liar.send(0, b"record");
-    assert_eq!(consumer.recv(&mut room).expect("not there"), Some(6));
-    drop(liar);
-    assert_error(consumer.recv_timeout(&mut room, LONG), |error| {
+    malicious.send(0, b"record");
+    assert_eq!(consumer.recv(&mut buffer).expect("not received"), Some(6));
+    drop(malicious);
+    assert_error(consumer.recv_timeout(&mut buffer, LONG), |error| {
         matches!(error, RecvError::PeerDied)
     });
 }
 
 #[test]
-fn wake_ups_that_nobody_reads_keep_nobody() {
-    let (liar, mut producer) = lied_back();
-    let waiting = liar.memory.word(WAITING);
-    let theirs = liar.theirs(CAPACITY);
-    for turn in 0..20_000 {
-        waiting.store(turn << 3 | 0x02, Ordering::Release);
+fn unread_wake_ups_do_not_block_the_producer() {
+    let (malicious, mut producer) = malicious_consumer();
+    let wait_flags = malicious.memory.word(WAIT_FLAGS);
+    let producer_memory = malicious.map_producer(CAPACITY);
+    for wait_seq in 0..20_000 {
+        wait_flags.store(wait_seq << 3 | 0x02, Ordering::Release);
         producer.send(b"12345678").expect("not sent");
-        let released = liar.memory.long(POSITION);
-        released.store(
-            theirs.long(POSITION).load(Ordering::Acquire),
+        malicious.memory.long(POS).store(
+            producer_memory.long(POS).load(Ordering::Acquire),
             Ordering::Release,
         );
     }
-    // The socket is full, so that most of them went nowhere; each was rung for.
-    assert_eq!(theirs.word(BELL).load(Ordering::Relaxed), 20_000);
+    // The socket is full, so most messages were dropped; each wake-up is counted.
+    assert_eq!(
+        producer_memory.word(WAKE_SEQ).load(Ordering::Relaxed),
+        20_000
+    );
     let mut messages = 0;
-    while liar.peer.hear().is_ok() {
+    while malicious.peer.receive().is_ok() {
         messages += 1;
     }
     assert!((1..20_000).contains(&messages), "{messages} messages");
 }
 
 #[test]
-fn files_with_wake_ups_are_never_open_here() {
-    let (liar, mut consumer) = lied_to();
-    let sent = named("sluice-blocking-flood");
-    let said = fill(&liar.peer, &[0], Some(&sent));
-    assert!(said > 1);
-    let mut room = [0; 8];
-    assert_error(consumer.recv_timeout(&mut room, SHORT), |error| {
+fn files_sent_with_wake_ups_are_never_open_here() {
+    let (malicious, mut consumer) = malicious_producer();
+    let file = named_memfd("sluice-blocking-flood");
+    assert!(fill(&malicious.peer, &[0], Some(&file)) > 1);
+    let mut buffer = [0; 8];
+    assert_error(consumer.recv_timeout(&mut buffer, SHORT), |error| {
         matches!(error, RecvError::TimedOut(_))
     });
-    assert_eq!(open_files("sluice-blocking-flood"), 1, "the liar's own");
+    assert_eq!(
+        count_open_files("sluice-blocking-flood"),
+        1,
+        "only the sent file is open"
+    );
 }
 
 #[test]
-fn files_with_wake_ups_are_never_open_in_a_runtime() {
-    let (liar, consumer) = lied_to();
-    let sent = named("sluice-runtime-flood");
+fn files_sent_with_wake_ups_are_never_open_in_a_runtime() {
+    let (malicious, consumer) = malicious_producer();
+    let file = named_memfd("sluice-runtime-flood");
     let mut next = 0;
     run(async {
         let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
-        let mut room = [0; 8];
+        let mut buffer = [0; 8];
         for _ in 0..20 {
-            assert!(fill(&liar.peer, &[0], Some(&sent)) > 0);
-            let waited = tokio::time::timeout(SHORT / 10, consumer.recv(&mut room)).await;
-            assert!(waited.is_err(), "{waited:?}");
-            next = liar.send(next, b"record");
-            assert_eq!(consumer.recv(&mut room).await.expect("not there"), Some(6));
-            assert_eq!(open_files("sluice-runtime-flood"), 1, "the liar's own");
+            assert!(fill(&malicious.peer, &[0], Some(&file)) > 0);
+            let result = tokio::time::timeout(SHORT / 10, consumer.recv(&mut buffer)).await;
+            assert!(result.is_err(), "{result:?}");
+            next = malicious.send(next, b"record");
+            assert_eq!(
+                consumer.recv(&mut buffer).await.expect("not received"),
+                Some(6)
+            );
+            assert_eq!(
+                count_open_files("sluice-runtime-flood"),
+                1,
+                "only the sent file is open"
+            );
         }
     });
 }
 
 #[test]
-fn more_files_than_a_greeting_may_have_are_closed() {
-    let sent = named("sluice-greeting-flood");
+fn excess_files_of_a_hello_are_closed() {
+    let file = named_memfd("sluice-hello-flood");
     for _ in 0..50 {
         let (peer, socket) = Peer::pair();
-        let files = [sent.as_fd(); 8];
-        peer.say(&Hello::producer(CAPACITY).bytes(), &files)
-            .expect("not said");
-        peer.say(&verdict(0), &files).expect("not said");
+        let files = [file.as_fd(); 8];
+        peer.send(&Hello::producer(CAPACITY).bytes(), &files)
+            .expect("not sent");
+        peer.send(&reply(0), &files).expect("not sent");
         assert_error(consumer(socket), |error| {
             matches!(error, SetupError::ProtocolMismatch(_))
         });
     }
-    assert_eq!(open_files("sluice-greeting-flood"), 1, "the liar's own");
+    assert_eq!(
+        count_open_files("sluice-hello-flood"),
+        1,
+        "only the sent file is open"
+    );
 }
 
 #[test]
-fn a_flood_keeps_no_runtime_from_its_timers() {
-    let (liar, consumer) = lied_to();
-    let peer = &liar.peer;
-    against(
-        |_| match peer.say(&[0], &[]) {
-            // It is gone when all was seen.
+fn a_flood_does_not_starve_the_timers_of_a_runtime() {
+    let (malicious, consumer) = malicious_producer();
+    let peer = &malicious.peer;
+    run_against(
+        |_| match peer.send(&[0], &[]) {
+            // The consumer is closed before the attack ends.
             Ok(()) | Err(Errno::AGAIN | Errno::PIPE | Errno::CONNRESET) => {}
             Err(errno) => panic!("{errno}"),
         },
         || {
             run(async {
                 let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
-                let mut room = [0; 8];
+                let mut buffer = [0; 8];
                 for _ in 0..10 {
                     let began = Instant::now();
-                    let waited = tokio::time::timeout(SHORT, consumer.recv(&mut room)).await;
-                    assert!(waited.is_err(), "{waited:?}");
-                    let took = began.elapsed();
+                    let result = tokio::time::timeout(SHORT, consumer.recv(&mut buffer)).await;
+                    assert!(result.is_err(), "{result:?}");
+                    let elapsed = began.elapsed();
                     assert!(
-                        took < Duration::from_secs(5),
-                        "{took:?} instead of {SHORT:?}"
+                        elapsed < Duration::from_secs(5),
+                        "{elapsed:?} instead of {SHORT:?}"
                     );
                 }
             });
@@ -188,45 +205,55 @@ fn a_flood_keeps_no_runtime_from_its_timers() {
 }
 
 #[test]
-fn what_lies_in_the_socket_hides_neither_records_nor_the_end() {
-    in_time(|| {
-        let (liar, socket) = LyingProducer::new(CAPACITY);
-        let consumer = small().consumer(Socket::from(socket)).expect("no ring");
+fn unread_messages_hide_neither_records_nor_peer_death() {
+    within_timeout(|| {
+        let (malicious, socket) = MaliciousProducer::new(CAPACITY);
+        let consumer = small()
+            .consumer(Socket::from(socket))
+            .expect("handshake failed");
         run(async {
             let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
-            let mut room = [0; 8];
-            fill(&liar.peer, &[0], None);
-            liar.send(0, b"record");
-            assert_eq!(consumer.recv(&mut room).await.expect("not there"), Some(6));
-            fill(&liar.peer, &[0], None);
-            drop(liar);
-            let died = consumer.recv(&mut room).await;
+            let mut buffer = [0; 8];
+            fill(&malicious.peer, &[0], None);
+            malicious.send(0, b"record");
+            assert_eq!(
+                consumer.recv(&mut buffer).await.expect("not received"),
+                Some(6)
+            );
+            fill(&malicious.peer, &[0], None);
+            drop(malicious);
+            let died = consumer.recv(&mut buffer).await;
             assert!(matches!(died, Err(RecvError::PeerDied)), "{died:?}");
         });
     });
 }
 
 #[test]
-fn a_message_without_bytes_is_no_death() {
-    let (liar, consumer) = lied_to();
+fn an_empty_message_is_not_a_hang_up() {
+    let (malicious, consumer) = malicious_producer();
     run(async {
         let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
-        let mut room = [0; 8];
-        liar.peer.say(&[], &[]).expect("not said");
-        let waited = tokio::time::timeout(SHORT, consumer.recv(&mut room)).await;
-        assert!(waited.is_err(), "{waited:?}");
-        liar.send(0, b"record");
-        assert_eq!(consumer.recv(&mut room).await.expect("not there"), Some(6));
+        let mut buffer = [0; 8];
+        malicious.peer.send(&[], &[]).expect("not sent");
+        let result = tokio::time::timeout(SHORT, consumer.recv(&mut buffer)).await;
+        assert!(result.is_err(), "{result:?}");
+        malicious.send(0, b"record");
+        assert_eq!(
+            consumer.recv(&mut buffer).await.expect("not received"),
+            Some(6)
+        );
     });
-    let (liar, socket) = LyingConsumer::new();
-    let producer = small().producer(Socket::from(socket)).expect("no ring");
+    let (malicious, socket) = MaliciousConsumer::new();
+    let producer = small()
+        .producer(Socket::from(socket))
+        .expect("handshake failed");
     run(async {
         let mut producer = AsyncProducer::new(producer).expect("no runtime");
-        liar.peer.say(&[], &[]).expect("not said");
+        malicious.peer.send(&[], &[]).expect("not sent");
         for _ in 0..4 {
             producer.send(&[0; 900]).await.expect("not sent");
         }
-        let waited = tokio::time::timeout(SHORT, producer.send(&[0; 900])).await;
-        assert!(waited.is_err(), "{waited:?}");
+        let result = tokio::time::timeout(SHORT, producer.send(&[0; 900])).await;
+        assert!(result.is_err(), "{result:?}");
     });
 }

@@ -8,15 +8,15 @@ use std::thread;
 use std::time::Duration;
 
 use sluice::ring::{Consumer, Options, Producer, SetupError, Socket};
-use sluice_hostile::{LyingConsumer, LyingProducer};
+use sluice_hostile::{MaliciousConsumer, MaliciousProducer};
 
-/// Long enough for anything that is to happen.
+/// The time limit of events that have to occur.
 pub const LONG: Duration = Duration::from_secs(20);
 
-/// Long enough to see that nothing happens.
+/// The time after which an event counts as absent.
 pub const SHORT: Duration = Duration::from_millis(50);
 
-/// For how long two threads race.
+/// The duration of a race between two threads.
 pub const RACE: Duration = Duration::from_secs(1);
 
 pub const CAPACITY: usize = 4096;
@@ -27,39 +27,43 @@ pub fn small() -> Options {
         .handshake_timeout(SHORT)
 }
 
-/// An honest consumer, and the liar that sends to it.
-pub fn lied_to() -> (LyingProducer, Consumer) {
-    let (liar, socket) = LyingProducer::new(CAPACITY);
-    let consumer = small().consumer(Socket::from(socket)).expect("no ring");
-    (liar, consumer)
+/// A malicious producer, and the library's consumer of its ring.
+pub fn malicious_producer() -> (MaliciousProducer, Consumer) {
+    let (malicious, socket) = MaliciousProducer::new(CAPACITY);
+    let consumer = small()
+        .consumer(Socket::from(socket))
+        .expect("handshake failed");
+    (malicious, consumer)
 }
 
-/// An honest producer, and the liar that receives from it.
-pub fn lied_back() -> (LyingConsumer, Producer) {
-    let (liar, socket) = LyingConsumer::new();
-    let producer = small().producer(Socket::from(socket)).expect("no ring");
-    (liar, producer)
+/// A malicious consumer, and the library's producer of its ring.
+pub fn malicious_consumer() -> (MaliciousConsumer, Producer) {
+    let (malicious, socket) = MaliciousConsumer::new();
+    let producer = small()
+        .producer(Socket::from(socket))
+        .expect("handshake failed");
+    (malicious, producer)
 }
 
-/// What becomes of the side that receives over this socket.
+/// The result of setting up a consumer on this socket.
 pub fn consumer(socket: OwnedFd) -> Result<(), SetupError> {
     small().consumer(Socket::from(socket)).map(drop)
 }
 
-/// What becomes of the side that sends over this socket.
+/// The result of setting up a producer on this socket.
 pub fn producer(socket: OwnedFd) -> Result<(), SetupError> {
     small().producer(Socket::from(socket)).map(drop)
 }
 
-/// Fails if it takes longer than anything here may.
-pub fn in_time<T: Send + 'static>(does: impl FnOnce() -> T + Send + 'static) -> T {
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || tell.send(does()));
-    told.recv_timeout(LONG).expect("it hangs, or panicked")
+/// Runs this in a thread. Fails if it takes longer than LONG.
+pub fn within_timeout<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, result) = mpsc::channel();
+    thread::spawn(move || sender.send(work()));
+    result.recv_timeout(LONG).expect("timeout or panic")
 }
 
-/// Runs both at once, `harm` again and again until the other is done.
-pub fn against<T>(harm: impl Fn(u32) + Send, does: impl FnOnce() -> T) -> T {
+/// Runs `attack` in a loop in a second thread until `work` returns.
+pub fn run_against<T>(attack: impl Fn(u32) + Send, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let done = &done;
@@ -68,18 +72,18 @@ pub fn against<T>(harm: impl Fn(u32) + Send, does: impl FnOnce() -> T) -> T {
                 if done.load(Ordering::Relaxed) {
                     break;
                 }
-                harm(round);
+                attack(round);
             }
         });
-        // A panic, too, has to end the other thread.
-        let _end = EndsWith(done);
-        does()
+        // Ends the other thread after a panic, too.
+        let _guard = SetOnDrop(done);
+        work()
     })
 }
 
-struct EndsWith<'a>(&'a AtomicBool);
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for EndsWith<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use sluice::ring::{Listener, RecvError, SendError, Socket};
-use sluice_hostile::{LyingConsumer, LyingProducer};
+use sluice_hostile::{MaliciousConsumer, MaliciousProducer};
 
 use crate::support::{LONG, ring, small};
 
@@ -63,14 +63,14 @@ fn rings_that_a_child_makes_learn_of_a_death() {
     // The parent has had rings, too.
     let _ring = ring(&small());
     in_child(|| {
-        let (peer, socket) = LyingProducer::new(4096);
+        let (peer, socket) = MaliciousProducer::new(4096);
         let mut consumer = small().consumer(Socket::from(socket)).expect("no ring");
         drop(peer);
         let got = consumer.recv_timeout(&mut [0; 8], LONG);
         matches!(got, Err(RecvError::PeerDied))
     });
     in_child(|| {
-        let (peer, socket) = LyingConsumer::new();
+        let (peer, socket) = MaliciousConsumer::new();
         let mut producer = small().producer(Socket::from(socket)).expect("no ring");
         drop(peer);
         let died = (0..100).find_map(|_| producer.send_timeout(&[0; 500], LONG).err());

@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-//! Arbitrary calls of two honest sides, against a queue.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    sluice_hostile::fuzz::run::<sluice_hostile::fuzz::Trade>(input);
-});

@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-//! Arbitrary lies of a consumer between arbitrary calls of an honest producer.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| {
-    sluice_hostile::fuzz::run::<sluice_hostile::fuzz::Robbery>(input);
-});
