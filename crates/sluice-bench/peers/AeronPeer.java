@@ -28,49 +28,49 @@ import org.agrona.concurrent.ShutdownSignalBarrier;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * Either side of what the benchmark measures of Aeron, or the media driver between them. On standard output it says what the
- * benchmark's own processes say: 'r' when it is ready, 'd' and its numbers when it is done, 'f' and the reason when it failed.
- * A byte on standard input is the word to go.
+ * One side of the measurement of Aeron, or its media driver. The protocol on standard output is that of the measured processes
+ * of the benchmark: 'r' when ready, 'd' and the numbers when done, 'f' and the reason after a failure. A byte on standard input
+ * is the start signal.
  *
- * What is measured is what the benchmark measures of the others, in the same order: see its suites rtt.rs, stream.rs and load.rs.
+ * The measurement is the same as for the other mechanisms, in the same order: see the suites rtt.rs, stream.rs and load.rs.
  */
 public final class AeronPeer implements FragmentHandler {
     private static final String CHANNEL = "aeron:ipc";
     private static final int TERM_LENGTH = 16 << 20;
-    /** The largest there is: what fits is written in place, and the rest goes in few pieces. */
+    /** The maximum: messages up to it are written in place, longer ones in few fragments. */
     private static final int MTU = 65504;
-    private static final int FRAGMENTS_AT_ONCE = 32;
-    /** Until the compiler is done with all that is measured. */
+    private static final int FRAGMENT_LIMIT = 32;
+    /** Enough for the just-in-time compiler to compile the measured code. */
     private static final long WARM_UP_NS = 1_500_000_000L;
-    /** After the pause before the start, in which caches went cold. */
+    /** After the pause before the start, to warm up the caches again. */
     private static final int WARM_UP_TRIPS = 200;
-    private static final int TRIPS_AT_ONCE = 1000;
-    private static final int BYTES_PER_LOOK = 64 * 1024;
+    private static final int WARM_UP_BATCH = 1000;
+    private static final int BYTES_PER_CLOCK_READ = 64 * 1024;
     private static final long WARM_UP_STREAM_NS = 50_000_000L;
 
     private final FileOutputStream report = new FileOutputStream(FileDescriptor.out);
-    private final FileInputStream go = new FileInputStream(FileDescriptor.in);
+    private final FileInputStream start = new FileInputStream(FileDescriptor.in);
     private final int size;
     private final byte[] sent;
     private final byte[] received;
     private final UnsafeBuffer toSend;
     private final UnsafeBuffer toReturn;
-    /** What it holds means nothing, only its length. */
-    private final UnsafeBuffer note;
+    /** Only its length is significant. */
+    private final UnsafeBuffer control;
     private final BufferClaim claim = new BufferClaim();
     private final FragmentHandler handler = new FragmentAssembler(this);
     private ExclusivePublication publication;
     private Subscription subscription;
 
-    /** What came since it was last looked at. */
+    /** Bytes received since the begin of the measurement. */
     private long bytes;
     private int lastLength;
     private long cpuAtBegin;
     private boolean begun;
     private boolean ended;
-    private boolean answers;
-    /** The place in the stream of what is compared with the pattern; -1 for no comparison. */
-    private long place = -1;
+    private boolean replies;
+    /** The position in the stream from which bytes are compared with the pattern; -1 for no comparison. */
+    private long position = -1;
 
     private AeronPeer(final int size) {
         this.size = size;
@@ -78,28 +78,28 @@ public final class AeronPeer implements FragmentHandler {
         received = new byte[size];
         toSend = new UnsafeBuffer(sent);
         toReturn = new UnsafeBuffer(received);
-        note = new UnsafeBuffer(new byte[size + 2]);
+        control = new UnsafeBuffer(new byte[size + 2]);
     }
 
     public static void main(final String[] args) throws Exception {
         final String role = args[0];
         final String directory = args[1];
         if (role.equals("driver")) {
-            drive(directory, args[2].equals("spin"));
+            runDriver(directory, args[2].equals("spin"));
             return;
         }
         final AeronPeer peer = new AeronPeer(Integer.parseInt(args[3]));
         try {
             pin(args[2]);
-            peer.play(role, directory, args);
+            peer.run(role, directory, args);
         } catch (final Throwable reason) {
             peer.report.write(("f" + reason).getBytes(StandardCharsets.UTF_8));
         }
-        // Not by closing: the other side may have ended, and the driver with it.
+        // Without closing the client: the peer may have ended, and the driver with it.
         Runtime.getRuntime().halt(0);
     }
 
-    private static void drive(final String directory, final boolean spins) {
+    private static void runDriver(final String directory, final boolean spins) {
         final MediaDriver.Context context = new MediaDriver.Context()
             .aeronDirectoryName(directory)
             .threadingMode(ThreadingMode.SHARED)
@@ -107,24 +107,24 @@ public final class AeronPeer implements FragmentHandler {
             .ipcTermBufferLength(TERM_LENGTH)
             .ipcMtuLength(MTU);
         MediaDriver.launch(context);
-        // It lives until it is killed, as its threads do.
+        // The driver runs until it is killed.
         new ShutdownSignalBarrier().await();
     }
 
-    /** The thread that calls this, and none of those that Java has beside it. */
+    /** Pins the calling thread, but no other thread of the Java VM. */
     private static void pin(final String cpu) throws IOException, InterruptedException {
         final String thread = Files.readSymbolicLink(Path.of("/proc/thread-self")).getFileName().toString();
         final Process taskset = new ProcessBuilder("taskset", "--cpu-list", "--pid", cpu, thread)
             .redirectErrorStream(true)
             .start();
-        final String said = new String(taskset.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        final String message = new String(taskset.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         if (taskset.waitFor() != 0) {
-            throw new IOException("cannot pin a thread to processor " + cpu + ": " + said.trim());
+            throw new IOException("cannot pin a thread to processor " + cpu + ": " + message.trim());
         }
     }
 
-    private void play(final String role, final String directory, final String[] args) throws IOException {
-        final boolean first = role.equals("ask") || role.startsWith("send");
+    private void run(final String role, final String directory, final String[] args) throws IOException {
+        final boolean first = role.equals("request") || role.startsWith("send");
         final Aeron aeron = Aeron.connect(new Aeron.Context()
             .aeronDirectoryName(directory)
             .subscriberErrorHandler(RethrowingErrorHandler.INSTANCE));
@@ -134,8 +134,8 @@ public final class AeronPeer implements FragmentHandler {
             Thread.onSpinWait();
         }
         switch (role) {
-            case "ask": ask(Integer.parseInt(args[4]), Long.parseLong(args[5])); break;
-            case "answer": answer(); break;
+            case "request": request(Integer.parseInt(args[4]), Long.parseLong(args[5])); break;
+            case "reply": reply(); break;
             case "send": send(Long.parseLong(args[4])); break;
             case "receive": receive(); break;
             case "send-pattern": sendPattern(Integer.parseInt(args[4])); break;
@@ -144,26 +144,26 @@ public final class AeronPeer implements FragmentHandler {
             case "receive-load":
                 receiveLoad(Long.parseLong(args[4]), Long.parseLong(args[5]), Long.parseLong(args[6]));
                 break;
-            default: throw new IllegalArgumentException("there is no role " + role);
+            default: throw new IllegalArgumentException("unknown role " + role);
         }
     }
 
-    private void ask(final int most, final long duration) throws IOException {
-        final long[] samples = new long[most];
+    private void request(final int max, final long duration) throws IOException {
+        final long[] samples = new long[max];
         final long warm = System.nanoTime() + WARM_UP_NS;
         while (System.nanoTime() < warm) {
-            trips(samples, Math.min(most, TRIPS_AT_ONCE), warm);
+            trips(samples, Math.min(max, WARM_UP_BATCH), warm);
         }
         ready();
-        awaitGo();
-        put(note, begin());
-        trips(samples, Math.min(most, WARM_UP_TRIPS), Long.MAX_VALUE);
+        awaitStart();
+        put(control, begin());
+        trips(samples, Math.min(max, WARM_UP_TRIPS), Long.MAX_VALUE);
         final long cpu = cpu();
         final long begin = System.nanoTime();
-        final int count = trips(samples, most, begin + duration);
+        final int count = trips(samples, max, begin + duration);
         final long elapsed = System.nanoTime() - begin;
         final long used = cpu() - cpu;
-        put(note, end());
+        put(control, end());
         final long[] numbers = new long[2 + count];
         numbers[0] = elapsed;
         numbers[1] = used;
@@ -171,11 +171,11 @@ public final class AeronPeer implements FragmentHandler {
         done(numbers);
     }
 
-    /** So many, or until then. */
-    private int trips(final long[] samples, final int most, final long until) {
+    /** Round trips up to this number or this time. */
+    private int trips(final long[] samples, final int max, final long until) {
         int count = 0;
         long now = 0;
-        while (count < most && now < until) {
+        while (count < max && now < until) {
             Arrays.fill(sent, (byte)count);
             final long before = System.nanoTime();
             put(toSend, size);
@@ -189,15 +189,15 @@ public final class AeronPeer implements FragmentHandler {
 
     private void check(final int number) {
         if (lastLength != size) {
-            throw new IllegalStateException("the other side ended in the middle");
+            throw new IllegalStateException("the peer ended during a round trip");
         }
         if (!Arrays.equals(received, sent)) {
             throw new IllegalStateException("message " + number + " came back changed");
         }
     }
 
-    private void answer() throws IOException {
-        answers = true;
+    private void reply() throws IOException {
+        replies = true;
         ready();
         while (!ended) {
             poll();
@@ -212,25 +212,25 @@ public final class AeronPeer implements FragmentHandler {
             sendFor(WARM_UP_STREAM_NS);
         }
         ready();
-        awaitGo();
-        put(note, begin());
+        awaitStart();
+        put(control, begin());
         final long cpu = cpu();
         final long begin = System.nanoTime();
         final long messages = sendFor(duration);
         final long used = cpu() - cpu;
-        put(note, end());
+        put(control, end());
         done(messages, begin, used);
     }
 
     private long sendFor(final long duration) {
-        final int betweenLooks = Math.max(1, Math.min(256, BYTES_PER_LOOK / size));
+        final int perClockRead = Math.max(1, Math.min(256, BYTES_PER_CLOCK_READ / size));
         final long begin = System.nanoTime();
         long messages = 0;
         while (System.nanoTime() - begin < duration) {
-            for (int i = 0; i < betweenLooks; i++) {
+            for (int i = 0; i < perClockRead; i++) {
                 put(toSend, size);
             }
-            messages += betweenLooks;
+            messages += perClockRead;
         }
         return messages;
     }
@@ -246,38 +246,38 @@ public final class AeronPeer implements FragmentHandler {
 
     private void sendPattern(final int messages) throws IOException {
         ready();
-        awaitGo();
+        awaitStart();
         for (int number = 0; number < messages; number++) {
             pattern((long)number * size, sent);
             put(toSend, size);
         }
-        put(note, end());
+        put(control, end());
         done();
     }
 
     private void receivePattern(final int messages) throws IOException {
-        place = 0;
+        position = 0;
         ready();
         while (!ended) {
             poll();
         }
-        if (place != (long)messages * size) {
-            throw new IllegalStateException(place / size + " of " + messages + " messages arrived");
+        if (position != (long)messages * size) {
+            throw new IllegalStateException(position / size + " of " + messages + " messages arrived");
         }
         done();
     }
 
-    /** Messages that are due at a constant rate, each with the time at which it is, and its number. */
+    /** Sends messages at a constant rate, each with its due time and its number. */
     private void sendLoad(final long messages, final long rate) throws IOException {
         final long warm = System.nanoTime() + WARM_UP_NS;
         while (System.nanoTime() < warm) {
             sendDue(rate / 50, rate);
         }
         ready();
-        awaitGo();
-        put(note, begin());
+        awaitStart();
+        put(control, begin());
         sendDue(messages, rate);
-        put(note, end());
+        put(control, end());
         done();
     }
 
@@ -314,7 +314,7 @@ public final class AeronPeer implements FragmentHandler {
                 final long now = System.nanoTime();
                 final long number = message.getLong(Long.BYTES);
                 if (begun && number != arrived) {
-                    throw new IllegalStateException("message " + number + " arrived where " + arrived + " was next");
+                    throw new IllegalStateException("message " + number + " arrived instead of " + arrived);
                 }
                 arrived++;
                 if (begun && arrived == warmUp) {
@@ -334,15 +334,15 @@ public final class AeronPeer implements FragmentHandler {
         done(numbers);
     }
 
-    /** As the benchmark's stream.rs has it: each byte is mixed from its place. */
-    private static void pattern(final long place, final byte[] into) {
+    /** The pattern of stream.rs: each byte is a hash of its position. */
+    private static void pattern(final long position, final byte[] into) {
         for (int i = 0; i < into.length; i++) {
-            final long spread = (place + i) * 0x9e3779b97f4a7c15L;
+            final long spread = (position + i) * 0x9e3779b97f4a7c15L;
             into[i] = (byte)(((spread ^ (spread >>> 29)) * 0xd6e8feb86659fd93L) >>> 56);
         }
     }
 
-    /** What comes before what is measured, and after it, is told from messages by its length. */
+    /** The control messages before and after the measurement differ from others in their length. */
     private int begin() {
         return size + 1;
     }
@@ -355,18 +355,18 @@ public final class AeronPeer implements FragmentHandler {
         long result;
         if (length <= publication.maxPayloadLength()) {
             while ((result = publication.tryClaim(length, claim)) < 0) {
-                waitForRoom(result);
+                waitForSpace(result);
             }
             claim.buffer().putBytes(claim.offset(), from, 0, length);
             claim.commit();
         } else {
             while ((result = publication.offer(from, 0, length)) < 0) {
-                waitForRoom(result);
+                waitForSpace(result);
             }
         }
     }
 
-    private static void waitForRoom(final long result) {
+    private static void waitForSpace(final long result) {
         if (result != Publication.BACK_PRESSURED && result != Publication.ADMIN_ACTION) {
             throw new IllegalStateException("cannot send: " + Publication.errorString(result));
         }
@@ -381,7 +381,7 @@ public final class AeronPeer implements FragmentHandler {
     }
 
     private void poll() {
-        if (subscription.poll(handler, FRAGMENTS_AT_ONCE) == 0) {
+        if (subscription.poll(handler, FRAGMENT_LIMIT) == 0) {
             Thread.onSpinWait();
         }
     }
@@ -392,9 +392,9 @@ public final class AeronPeer implements FragmentHandler {
         if (length == size) {
             buffer.getBytes(offset, received);
             bytes += length;
-            if (answers) {
+            if (replies) {
                 put(toReturn, size);
-            } else if (place >= 0) {
+            } else if (position >= 0) {
                 compare();
             }
         } else if (length == begin()) {
@@ -409,11 +409,11 @@ public final class AeronPeer implements FragmentHandler {
     }
 
     private void compare() {
-        pattern(place, sent);
+        pattern(position, sent);
         if (!Arrays.equals(received, sent)) {
-            throw new IllegalStateException("message " + place / size + " arrived damaged");
+            throw new IllegalStateException("message " + position / size + " arrived damaged");
         }
-        place += size;
+        position += size;
     }
 
     private static long cpu() {
@@ -424,9 +424,9 @@ public final class AeronPeer implements FragmentHandler {
         report.write('r');
     }
 
-    private void awaitGo() throws IOException {
-        if (go.read() < 0) {
-            throw new IOException("the benchmark ended before it said go");
+    private void awaitStart() throws IOException {
+        if (start.read() < 0) {
+            throw new IOException("the benchmark ended before the start");
         }
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line, which `sluice-bench` and `sluice bench` share: measure, or compare what was measured.
+//! The command line: measure, or compare two results.
 
 use std::process::ExitCode;
 
@@ -14,22 +14,22 @@ pub struct Options {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Without a command those of run.
+    /// The options of run, when there is no subcommand.
     #[command(flatten)]
     run: run::Options,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure; this is done without a command, too
+    /// Measure (the default)
     Run(run::Options),
     Compare(compare::Options),
 }
 
 impl Options {
-    /// Exits with 1 when something failed or became slower, and with 2 when two results cannot be compared.
+    /// Exits with 1 after a failure or a slowdown, and with 2 when two results cannot be compared.
     pub fn run(&self, program: &str) -> ExitCode {
-        let (outcome, fault) = match &self.command {
+        let (outcome, failure) = match &self.command {
             Some(Command::Compare(options)) => (compare::run(options), ExitCode::from(2)),
             Some(Command::Run(options)) => (run::run(options).map(|()| true), ExitCode::FAILURE),
             None => (run::run(&self.run).map(|()| true), ExitCode::FAILURE),
@@ -39,7 +39,7 @@ impl Options {
             Ok(false) => ExitCode::FAILURE,
             Err(error) => {
                 eprintln!("{program}: {error:#}");
-                fault
+                failure
             }
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measuring: the harness, the mechanisms that it compares, and the suites that compare them.
-//! A library as well as a program, since the demo measures and loads the module in the same way.
+//! Benchmarks: the harness, the mechanisms under test, and the suites. A library as well as a program, because the demo
+//! uses the harness, too.
 
 pub mod command;
 pub mod compare;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measures Sluice beside what people use today, and compares two such measurements. `sluice bench` does the same.
+//! Measures Sluice and other IPC mechanisms, and compares two results. `sluice bench` runs this program.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use sluice_bench::command::Options;
 #[derive(Parser)]
 #[command(
     name = "sluice-bench",
-    about = "Measure Sluice beside what people use today, in the same run",
+    about = "Measure Sluice and other IPC mechanisms in the same run",
     version
 )]
 struct CommandLine {

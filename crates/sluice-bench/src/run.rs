@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measuring, from the options to the table, the figures and the report.
+//! Runs the suites that the options select, and writes the table, the results and the report.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -15,12 +15,12 @@ use crate::harness::module::{MYIPC, Module, SLUICE};
 use crate::harness::pinning::Placement;
 use crate::harness::progress::Progress;
 use crate::harness::report;
-use crate::harness::rounds::{Outcome, Skip};
+use crate::harness::rounds::{Outcome, Skipped};
 use crate::harness::rows::Results;
 use crate::html;
-use crate::mechanisms::{Roster, SluicePipe};
+use crate::mechanisms::{Registry, SluicePipe};
 use crate::reports;
-use crate::suites::{CachelineProbe, Plan, Scale, Suite, waking_cost};
+use crate::suites::{CachelineProbe, Plan, Scale, Suite, wakeup_cost};
 
 #[derive(Args)]
 pub struct Options {
@@ -28,61 +28,62 @@ pub struct Options {
     #[arg(long, value_name = "SLUICE.KO")]
     module: Option<PathBuf>,
 
-    /// Load this naive driver, too, and measure it beside ours
+    /// Also load this naive driver and measure it
     #[arg(long, value_name = "MYIPC.KO")]
     baseline: Option<PathBuf>,
 
-    /// What to measure [default: everything but load; with --quick without names and reports; with --peers rtt, throughput and load]
+    /// Suites to measure [default: all but load; with --quick also without names and reports; with --peers rtt,
+    /// throughput and load]
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
 
-    /// What to measure it with, beside pipe(2), which the others are compared with [default: all]
+    /// Mechanisms to measure; pipe(2), the reference of the ratios, is always included [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     mechanism: Vec<String>,
 
-    /// Sizes of messages, in bytes [default: from 1 up for rtt, from 64 up for throughput]
+    /// Message sizes in bytes [default: from 1 for rtt, from 64 for throughput]
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = positive)]
     size: Vec<usize>,
 
-    /// Where the two processes run [default: same-cpu,two-cpus; with --peers two-cpus]
+    /// Placement of the two processes [default: same-cpu,two-cpus; with --peers two-cpus]
     #[arg(long, value_delimiter = ',')]
     placement: Vec<Placement>,
 
-    /// How often each contender takes its turn [default: 5; 3 with --quick, 9 with --full]
+    /// Number of rounds of each mechanism [default: 5; 3 with --quick, 9 with --full]
     #[arg(long, value_name = "N", value_parser = positive)]
     rounds: Option<usize>,
 
-    /// How long each turn lasts [default: 0.15; 0.06 with --quick, 0.2 with --peers, 1 with --full]
+    /// Duration of a round [default: 0.15; 0.06 with --quick, 0.2 with --peers, 1 with --full]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
 
-    /// A first look: few sizes, short rounds
+    /// Measure few sizes in short rounds
     #[arg(long, conflicts_with = "full")]
     quick: bool,
 
-    /// Everything, and long enough for small differences
+    /// Measure all sizes, in rounds long enough for small differences
     #[arg(long)]
     full: bool,
 
-    /// Sluice's ring and the libraries that do the same, which only then take part
+    /// Measure Sluice's ring and third-party ring libraries, which are measured only with this option
     #[arg(long, conflicts_with_all = ["quick", "full"])]
     peers: bool,
 
-    /// Fail, too, when a mechanism could take part in nothing at all
+    /// Also fail when a mechanism has no result in any suite
     #[arg(long)]
     all: bool,
 
-    /// Write the results here, too
+    /// Also write the results to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Write a report with plots here, one page that needs no network
+    /// Write a report with plots to this file: one page that needs no network
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
-/// What is compared with --peers: the libraries, the floor, and what one can have without any of them.
-const RING_AND_PEERS: [&str; 8] = [
+/// The mechanisms of --peers: the libraries, the lower bound, and the shared-memory mechanisms without a library.
+const RING_MECHANISMS: [&str; 8] = [
     "sluice-ring-memfd",
     "iceoryx2",
     "tachyon",
@@ -95,7 +96,7 @@ const RING_AND_PEERS: [&str; 8] = [
 
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(0) | Err(_) => Err("give a whole number from 1 up".into()),
+        Ok(0) | Err(_) => Err("expected an integer of at least 1".into()),
         Ok(number) => Ok(number),
     }
 }
@@ -107,7 +108,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
         .filter(|seconds| (0.01..=3600.0).contains(seconds));
     seconds
         .map(Duration::from_secs_f64)
-        .ok_or_else(|| "give seconds from 0.01 to 3600".into())
+        .ok_or_else(|| "expected 0.01 to 3600 seconds".into())
 }
 
 impl Options {
@@ -115,7 +116,7 @@ impl Options {
         match (self.quick, self.full, self.peers) {
             (true, ..) => Scale::Quick,
             (_, true, _) => Scale::Full,
-            (.., true) => Scale::Peers,
+            (.., true) => Scale::ThirdParty,
             _ => Scale::Standard,
         }
     }
@@ -135,10 +136,10 @@ impl Options {
         }
     }
 
-    /// None for all.
+    /// Empty for all.
     fn mechanisms(&self) -> Vec<String> {
         match self.mechanism.is_empty() && self.peers {
-            true => RING_AND_PEERS.map(String::from).to_vec(),
+            true => RING_MECHANISMS.map(String::from).to_vec(),
             false => self.mechanism.clone(),
         }
     }
@@ -146,7 +147,7 @@ impl Options {
     fn rounds(&self) -> usize {
         self.rounds.unwrap_or(match self.scale() {
             Scale::Quick => 3,
-            Scale::Standard | Scale::Peers => 5,
+            Scale::Standard | Scale::ThirdParty => 5,
             Scale::Full => 9,
         })
     }
@@ -156,7 +157,7 @@ impl Options {
             .unwrap_or(Duration::from_millis(match self.scale() {
                 Scale::Quick => 60,
                 Scale::Standard => 150,
-                Scale::Peers => 200,
+                Scale::ThirdParty => 200,
                 Scale::Full => 1000,
             }))
     }
@@ -175,9 +176,9 @@ pub fn run(options: &Options) -> Result<()> {
 
 fn measure(options: &Options) -> Result<()> {
     let plan = plan(options)?;
-    let outcomes = run_cells(&plan, options.rounds())?;
+    let outcomes = run_cases(&plan, options.rounds())?;
     let mut host = Host::probe();
-    host.waking_ns = waking_cost(&plan)?;
+    host.waking_ns = wakeup_cost(&plan)?;
     print!("{}", report::text(&host, &outcomes));
     let results = Results::new(host, &outcomes);
     if let Some(text) = reports::text(&results.rows) {
@@ -185,7 +186,7 @@ fn measure(options: &Options) -> Result<()> {
     }
     write(&results, options)?;
     if options.all {
-        expect_everyone(&plan.names(), &outcomes)?;
+        expect_results_of_all(&plan.names(), &outcomes)?;
     }
     expect_no_failure(&outcomes)
 }
@@ -193,19 +194,19 @@ fn measure(options: &Options) -> Result<()> {
 fn write(results: &Results, options: &Options) -> Result<()> {
     if let Some(path) = &options.json {
         results.write(path)?;
-        println!("\nAll figures are in {}.", path.display());
+        println!("\nResults: {}", path.display());
     }
     if let Some(path) = &options.html {
         html::write(results, path)?;
-        println!("The report with plots is {}.", path.display());
+        println!("Report with plots: {}", path.display());
     }
     Ok(())
 }
 
-/// The table is worth having without them, but nobody shall take it for complete.
+/// The table is printed even after a failure; the exit status marks it as incomplete.
 fn expect_no_failure(outcomes: &[Outcome]) -> Result<()> {
-    let skips = outcomes.iter().flat_map(|outcome| &outcome.skips);
-    let mut failed: Vec<&str> = skips
+    let skipped = outcomes.iter().flat_map(|outcome| &outcome.skipped);
+    let mut failed: Vec<&str> = skipped
         .filter(|skip| skip.failed)
         .map(|skip| skip.label.as_str())
         .collect();
@@ -213,22 +214,22 @@ fn expect_no_failure(outcomes: &[Outcome]) -> Result<()> {
     failed.dedup();
     ensure!(
         failed.is_empty(),
-        "what failed, as told below the table: {}",
+        "failed (reasons below the table): {}",
         failed.join(", ")
     );
     Ok(())
 }
 
-fn expect_everyone(names: &[&str], outcomes: &[Outcome]) -> Result<()> {
-    let took_part = |name: &str| {
+fn expect_results_of_all(names: &[&str], outcomes: &[Outcome]) -> Result<()> {
+    let has_result = |name: &str| {
         let mut series = outcomes.iter().flat_map(|outcome| &outcome.series);
-        series.any(|one| one.contender.mechanism == name)
+        series.any(|one| one.subject.mechanism == name)
     };
-    let missed: Vec<_> = names.iter().filter(|name| !took_part(name)).collect();
+    let missing: Vec<_> = names.iter().filter(|name| !has_result(name)).collect();
     ensure!(
-        missed.is_empty(),
-        "who could take part in nothing, as told below the table: {}",
-        missed
+        missing.is_empty(),
+        "mechanisms without results (reasons below the table): {}",
+        missing
             .iter()
             .map(|name| **name)
             .collect::<Vec<_>>()
@@ -237,66 +238,68 @@ fn expect_everyone(names: &[&str], outcomes: &[Outcome]) -> Result<()> {
     Ok(())
 }
 
-/// Our own cgroups. Without the device they are not needed, so a plain user may measure the rest.
-fn cgroups(options: &Options) -> Result<Rc<Tree>, Skip> {
-    if !SluicePipe::is_there() {
-        return Err(Skip::circumstance("sluice-pipe", SLUICE.how_to_load()));
+/// The cgroups of sluice-pipe. Without the device they are not needed, so an unprivileged user can measure the rest.
+fn cgroups(options: &Options) -> Result<Rc<Tree>, Skipped> {
+    if !SluicePipe::is_available() {
+        return Err(Skipped::unavailable("sluice-pipe", SLUICE.how_to_load()));
     }
     Tree::create("sluice-bench")
         .map(Rc::new)
-        .map_err(|error| Skip {
-            // Whoever brings the module wants it measured.
+        .map_err(|error| Skipped {
+            // With --module, sluice-pipe was asked for.
             failed: options.module.is_some(),
-            ..Skip::circumstance("sluice-pipe", format!("{error:#}"))
+            ..Skipped::unavailable("sluice-pipe", format!("{error:#}"))
         })
 }
 
 fn plan(options: &Options) -> Result<Plan> {
     let tree = cgroups(options);
-    let mut roster = Roster::call(&tree);
+    let mut registry = Registry::new(&tree);
     if options.peers {
-        roster = roster.with_peers();
+        registry = registry.with_third_party();
     }
-    let names = roster.names().join(", ");
-    let roster = roster.choose(&options.mechanisms()).map_err(|unknown| {
-        anyhow!("there is no mechanism '{unknown}'; these are known: {names}")
-    })?;
+    let names = registry.names().join(", ");
+    let registry = registry
+        .choose(&options.mechanisms())
+        .map_err(|unknown| anyhow!("there is no mechanism '{unknown}'; choose from {names}"))?;
     Ok(Plan {
         scale: options.scale(),
         suites: options.suites(),
         sizes: options.size.clone(),
-        placements: possible(&options.placements())?,
+        placements: available(&options.placements())?,
         duration: options.duration(),
-        home: tree.as_ref().ok().map(|tree| tree.fresh()).transpose()?,
-        mechanisms: roster.present,
-        absent: roster.absent,
+        cgroup: tree
+            .as_ref()
+            .ok()
+            .map(|tree| tree.create_cgroup())
+            .transpose()?,
+        mechanisms: registry.available,
+        unavailable: registry.unavailable,
         tree,
     })
 }
 
-fn possible(placements: &[Placement]) -> Result<Vec<Placement>> {
-    let mut possible = Vec::new();
+fn available(placements: &[Placement]) -> Result<Vec<Placement>> {
+    let mut available = Vec::new();
     for &placement in placements {
         match placement.cpus()? {
-            Some(_) => possible.push(placement),
+            Some(_) => available.push(placement),
             None => eprintln!(
-                "skipped: {}: this machine has only one processor for us",
+                "skipped: {}: this process may use only one processor",
                 placement.name()
             ),
         }
     }
-    Ok(possible)
+    Ok(available)
 }
 
-fn run_cells(plan: &Plan, rounds: usize) -> Result<Vec<Outcome>> {
-    let cells = plan
-        .cells()
-        .context("cannot set up what is to be measured")?;
+fn run_cases(plan: &Plan, rounds: usize) -> Result<Vec<Outcome>> {
+    let cases = plan.cases().context("cannot set up the suites")?;
     let probe = CachelineProbe::new(plan)?;
-    let mut progress = Progress::new(cells.iter().map(|cell| cell.steps(rounds)).sum());
-    let outcomes = cells
+    let mut progress = Progress::new(cases.iter().map(|case| case.steps(rounds)).sum());
+    let outcomes = cases
         .into_iter()
-        .map(|cell| cell.run(rounds, &probe, &mut progress))
+        .map(|case| case.run(rounds, &probe, &mut progress))
         .collect();
     progress.finish();
     outcomes
@@ -307,7 +310,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::harness::rounds::Headline;
+    use crate::harness::rounds::Metric;
 
     #[derive(Parser)]
     struct Line {
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn each_scale_has_its_selection() {
+    fn each_scale_has_its_defaults() {
         let standard = parse(&[]).unwrap();
         assert!(standard.size.is_empty() && standard.mechanism.is_empty());
         assert!(standard.suites().contains(&Suite::Reports));
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_have_a_selection_of_their_own() {
+    fn third_party_libraries_have_their_own_defaults() {
         let peers = parse(&["--peers"]).unwrap();
         assert_eq!(peers.suites(), [Suite::Rtt, Suite::Throughput, Suite::Load]);
         assert_eq!(peers.placements(), [Placement::TwoCpus]);
@@ -349,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_goes_before_the_scale() {
+    fn explicit_options_override_the_scale() {
         let options = parse(&[
             "--quick", "--rounds", "7", "--size", "1,2", "--suite", "names",
         ]);
@@ -360,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_make_no_sense_are_refused() {
+    fn invalid_values_are_rejected() {
         for arguments in [
             ["--size", "0"],
             ["--rounds", "0"],
@@ -373,14 +376,14 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_figure_anywhere_is_missed() {
+    fn a_mechanism_without_any_result_is_an_error() {
         let outcomes = [crate::harness::rounds::tests::outcome(
-            Headline::Latency,
+            Metric::Latency,
             &[1.0],
             &[1.0],
         )];
-        assert!(expect_everyone(&["pipe", "sluice-pipe"], &outcomes).is_ok());
-        let error = expect_everyone(&["pipe", "cacheline"], &outcomes).unwrap_err();
+        assert!(expect_results_of_all(&["pipe", "sluice-pipe"], &outcomes).is_ok());
+        let error = expect_results_of_all(&["pipe", "cacheline"], &outcomes).unwrap_err();
         assert!(error.to_string().contains("cacheline"), "{error}");
     }
 }

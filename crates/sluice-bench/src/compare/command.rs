@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Comparing as a subcommand.
+//! The subcommand compare.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -11,31 +11,30 @@ use super::findings::{Comparison, compare};
 use super::text::{name, text};
 use crate::harness::rows::Results;
 
-/// Say what became faster or slower between two runs, beyond the spread of both
+/// Compare two results: what became faster or slower, beyond the spread of both
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Rows are compared where suite, conditions, mechanism and way of waiting are the same, on one host and at one distance of
-processors. Faster or slower is what no round of the one run has in common with the other. The change is that of the quoted
-figure, in percent of what it was.
+Rows are compared if suite, conditions, mechanism, way of waiting, host and distance of the processors are the same. A row is
+faster or slower only if the rounds of the two runs do not overlap. The change is that of the median, in percent.
 
 Exit status:
-  0  nothing of ours became slower by more than the threshold, or none was given
-  1  something of ours did
-  2  wrong usage, a file that cannot be read, or a threshold and nothing of ours that could be compared")]
+  0  no result of Sluice became slower by more than the threshold, or there is no threshold
+  1  a result of Sluice became slower by more than the threshold
+  2  wrong usage, an unreadable file, or a threshold without comparable results of Sluice")]
 pub struct Options {
-    /// Results that --json wrote, of the earlier run
+    /// Results of the earlier run, written by --json
     #[arg(value_name = "BEFORE.JSON")]
     before: PathBuf,
 
-    /// Those of the later run
+    /// Results of the later run
     #[arg(value_name = "AFTER.JSON")]
     after: PathBuf,
 
-    /// Fail when something of ours became slower beyond the spread by more than this
+    /// Fail if a result of Sluice became slower, beyond the spread, by more than this
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     threshold: Option<f64>,
 
-    /// Print the comparison for programs
+    /// Print the comparison as JSON
     #[arg(long)]
     json: bool,
 }
@@ -45,21 +44,21 @@ fn percent(text: &str) -> Result<f64, String> {
         .parse()
         .ok()
         .filter(|percent| (0.0..=1e6).contains(percent));
-    percent.ok_or_else(|| "give a number of percent from 0 up".into())
+    percent.ok_or_else(|| "expected a percentage of at least 0".into())
 }
 
-/// Whether ours held the threshold.
+/// Whether the results of Sluice are within the threshold.
 pub fn run(options: &Options) -> Result<bool> {
     let (before, after) = (
         Results::read(&options.before)?,
         Results::read(&options.after)?,
     );
     let comparison = compare(&before, &after);
-    let told = match options.json {
+    let output = match options.json {
         true => serde_json::to_string_pretty(&comparison)? + "\n",
         false => text(&comparison),
     };
-    io::stdout().write_all(told.as_bytes())?;
+    io::stdout().write_all(output.as_bytes())?;
     match options.threshold {
         None => Ok(true),
         Some(threshold) => holds(&comparison, threshold),
@@ -69,7 +68,7 @@ pub fn run(options: &Options) -> Result<bool> {
 fn holds(comparison: &Comparison, threshold: f64) -> Result<bool> {
     ensure!(
         comparison.compares_ours(),
-        "nothing of ours could be compared, so the threshold was not tested; compare two runs of one host with the module loaded"
+        "no comparable results of Sluice for --threshold; compare two runs of one host with the module loaded"
     );
     let slower = comparison.ours_slower_by_more_than(threshold);
     for one in &slower {
@@ -96,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_holds_until_it_is_passed() {
+    fn a_threshold_holds_until_it_is_exceeded() {
         let ours = |median: f64| results(vec![row("sluice-pipe", "ns", median, [median, median])]);
         let comparison = compare(&ours(100.0), &ours(110.0));
         assert!(holds(&comparison, 11.0).unwrap());
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threshold_that_nothing_was_held_against_is_an_error() {
+    fn a_threshold_without_comparable_rows_is_an_error() {
         let theirs = results(vec![row("pipe", "ns", 1.0, [1.0, 1.0])]);
         assert!(holds(&compare(&theirs, &theirs), 5.0).is_err());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which rows belong together, and what of them can be said.
+//! Matches the rows of two runs and compares them.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::harness::rows::{Results, Row};
 use crate::harness::samples::Spread;
 use crate::mechanisms::Waiting;
 
-/// What a row is about.
+/// The identity of a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Key {
     pub suite: String,
@@ -37,7 +37,7 @@ impl Key {
         }
     }
 
-    /// What was skipped does not tell how it would have waited.
+    /// The way of waiting of a skipped row is unknown.
     fn matches(&self, other: &Self) -> bool {
         let waits_alike =
             self.waiting == other.waiting || self.waiting.is_none() || other.waiting.is_none();
@@ -68,13 +68,13 @@ pub struct Compared {
     pub unit: String,
     pub before: Range,
     pub after: Range,
-    /// By how much the quoted figure rose, in percent of what it was.
+    /// The change of the median in percent.
     pub percent: f64,
     pub change: Change,
     pub noisy: bool,
 }
 
-/// The quoted figure, and the smallest and largest of the rounds.
+/// The median, the smallest and the largest round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Range {
     pub median: f64,
@@ -82,24 +82,26 @@ pub struct Range {
     pub max: f64,
 }
 
-/// In both runs, and yet not to be compared.
+/// A row of both runs that cannot be compared.
 #[derive(Clone, Debug, Serialize)]
-pub struct Apart {
+pub struct NotCompared {
     #[serde(flatten)]
     pub key: Key,
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     pub compared: Vec<Compared>,
-    pub apart: Vec<Apart>,
+    #[serde(rename = "apart")]
+    pub not_compared: Vec<NotCompared>,
     pub only_before: Vec<Key>,
     pub only_after: Vec<Key>,
 }
 
 impl Comparison {
-    /// What of ours became slower, beyond the spread and by more than so many percent.
+    /// The results of Sluice that became slower, beyond the spread and by more than this percentage.
     pub fn ours_slower_by_more_than(&self, percent: f64) -> Vec<&Compared> {
         let beyond = |one: &&Compared| {
             one.key.is_ours() && one.change == Change::Slower && one.percent.abs() > percent
@@ -116,7 +118,7 @@ pub fn compare(before: &Results, after: &Results) -> Comparison {
     let other_host = different_host(&before.host, &after.host);
     let mut comparison = Comparison {
         compared: Vec::new(),
-        apart: Vec::new(),
+        not_compared: Vec::new(),
         only_before: only_in(&before.rows, &after.rows),
         only_after: only_in(&after.rows, &before.rows),
     };
@@ -125,22 +127,22 @@ pub fn compare(before: &Results, after: &Results) -> Comparison {
         let Some(new) = after.rows.iter().find(|new| Key::of(new).matches(&key)) else {
             continue;
         };
-        // In neither run was there anything to compare.
+        // Neither run has a result.
         if old.median.is_none() && new.median.is_none() {
             continue;
         }
         match other_host
             .clone()
-            .map_or_else(|| judge(&key, old, new), Err)
+            .map_or_else(|| compare_rows(&key, old, new), Err)
         {
             Ok(compared) => comparison.compared.push(compared),
-            Err(why) => comparison.apart.push(Apart { key, why }),
+            Err(reason) => comparison.not_compared.push(NotCompared { key, reason }),
         }
     }
     comparison
 }
 
-/// What was measured in one run and is not even skipped in the other.
+/// Rows with a result in one run that the other run does not have, not even as skipped.
 fn only_in(rows: &[Row], others: &[Row]) -> Vec<Key> {
     let others: Vec<Key> = others.iter().map(Key::of).collect();
     let measured = rows.iter().filter(|row| row.median.is_some());
@@ -149,9 +151,9 @@ fn only_in(rows: &[Row], others: &[Row]) -> Vec<Key> {
         .collect()
 }
 
-/// The kernel may differ: a new one is a reason to compare.
+/// The kernel may differ: runs on different kernels are compared on purpose.
 fn different_host(before: &Host, after: &Host) -> Option<String> {
-    let facts = |host: &Host| {
+    let properties = |host: &Host| {
         [
             ("name", host.name.clone()),
             ("processor", host.cpu.clone()),
@@ -160,24 +162,24 @@ fn different_host(before: &Host, after: &Host) -> Option<String> {
             ("clock", host.clocksource.clone()),
         ]
     };
-    let differing = facts(before)
+    let differing = properties(before)
         .into_iter()
-        .zip(facts(after))
+        .zip(properties(after))
         .filter(|(old, new)| old != new);
-    let told: Vec<String> = differing
+    let differences: Vec<String> = differing
         .map(|((what, old), (_, new))| format!("{what} {old} before, {new} after"))
         .collect();
-    (!told.is_empty()).then(|| format!("other host: {}", told.join("; ")))
+    (!differences.is_empty()).then(|| format!("different host: {}", differences.join("; ")))
 }
 
-/// Or why nothing can be said.
-fn judge(key: &Key, old: &Row, new: &Row) -> Result<Compared, String> {
-    let before = range(old).map_err(|why| format!("before: {why}"))?;
-    let after = range(new).map_err(|why| format!("after: {why}"))?;
+/// Compares two rows, or returns the reason why they are not comparable.
+fn compare_rows(key: &Key, old: &Row, new: &Row) -> Result<Compared, String> {
+    let before = range(old).map_err(|reason| format!("before: {reason}"))?;
+    let after = range(new).map_err(|reason| format!("after: {reason}"))?;
     if old.probe_class != new.probe_class {
         let name = |row: &Row| row.probe_class.map_or("unknown", |class| class.name());
         return Err(format!(
-            "other distance of processors: {} before, {} after",
+            "different distance of the processors: {} before, {} after",
             name(old),
             name(new)
         ));
@@ -185,7 +187,7 @@ fn judge(key: &Key, old: &Row, new: &Row) -> Result<Compared, String> {
     if old.unit != new.unit {
         let unit = |row: &Row| row.unit.clone().unwrap_or_else(|| "unknown".into());
         return Err(format!(
-            "other unit: {} before, {} after",
+            "different unit: {} before, {} after",
             unit(old),
             unit(new)
         ));
@@ -209,16 +211,16 @@ fn range(row: &Row) -> Result<Range, String> {
     if let (Some(median), Some([min, max])) = (row.median, row.spread) {
         return match median > 0.0 {
             true => Ok(Range { median, min, max }),
-            false => Err(format!("its figure is {median}")),
+            false => Err(format!("its median is {median}")),
         };
     }
-    let fate = match row.failed {
+    let status = match row.failed {
         Some(true) => "failed",
         _ => "skipped",
     };
     Err(format!(
-        "{fate}: {}",
-        row.skipped.as_deref().unwrap_or("no reason is given")
+        "{status}: {}",
+        row.skipped.as_deref().unwrap_or("unknown reason")
     ))
 }
 
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_runs_differ_in_nothing() {
+    fn equal_runs_have_no_differences() {
         let same = latency(10.0, [9.0, 11.0]);
         let comparison = one(same.clone(), same);
         let compared = only(&comparison);
@@ -273,7 +275,7 @@ mod tests {
         );
         assert!(comparison.ours_slower_by_more_than(0.0).is_empty());
         assert!(
-            comparison.apart.is_empty()
+            comparison.not_compared.is_empty()
                 && comparison.only_before.is_empty()
                 && comparison.only_after.is_empty()
         );
@@ -296,14 +298,14 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_is_no_change_however_far_the_medians_are_apart() {
+    fn overlapping_rounds_are_within_spread_whatever_the_medians() {
         let comparison = one(latency(10.0, [9.0, 30.0]), latency(29.0, [12.0, 31.0]));
         assert_eq!(only(&comparison).change, Change::WithinSpread);
         assert!(comparison.ours_slower_by_more_than(0.0).is_empty());
     }
 
     #[test]
-    fn only_what_is_ours_and_past_the_threshold_counts() {
+    fn only_results_of_sluice_beyond_the_threshold_count() {
         let slower = one(latency(10.0, [9.0, 11.0]), latency(12.0, [11.5, 13.0]));
         assert_eq!(slower.ours_slower_by_more_than(19.9).len(), 1);
         assert!(slower.ours_slower_by_more_than(20.1).is_empty());
@@ -333,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn other_sizes_and_ways_of_waiting_are_other_rows() {
+    fn sizes_and_ways_of_waiting_distinguish_rows() {
         let sleeps = Row {
             waiting: Some(Waiting::Sleep),
             ..latency(1.0, [1.0, 1.0])
@@ -357,20 +359,20 @@ mod tests {
     }
 
     #[test]
-    fn other_classes_and_hosts_are_listed_and_not_compared() {
+    fn different_classes_and_hosts_are_listed_and_not_compared() {
         let near = Row {
-            probe_class: Some(Class::Near),
+            probe_class: Some(Class::SharedCache),
             ..latency(10.0, [10.0, 10.0])
         };
         let far = Row {
-            probe_class: Some(Class::Far),
+            probe_class: Some(Class::Remote),
             ..latency(90.0, [90.0, 90.0])
         };
         let comparison = one(near.clone(), far);
         assert!(comparison.compared.is_empty() && !comparison.compares_ours());
         assert_eq!(
-            comparison.apart[0].why,
-            "other distance of processors: near before, far after"
+            comparison.not_compared[0].reason,
+            "different distance of the processors: near before, far after"
         );
 
         let mut elsewhere = results(vec![near.clone()]);
@@ -378,13 +380,13 @@ mod tests {
         let comparison = compare(&results(vec![near]), &elsewhere);
         assert!(comparison.compared.is_empty());
         assert_eq!(
-            comparison.apart[0].why,
-            "other host: accelerator kvm before, tcg after"
+            comparison.not_compared[0].reason,
+            "different host: accelerator kvm before, tcg after"
         );
     }
 
     #[test]
-    fn what_is_skipped_now_is_told_with_its_reason() {
+    fn a_row_that_is_now_skipped_is_listed_with_its_reason() {
         let before = Row {
             waiting: Some(Waiting::Sleep),
             ..latency(1.0, [1.0, 1.0])
@@ -398,8 +400,8 @@ mod tests {
             ..before.clone()
         };
         let comparison = one(before, after.clone());
-        assert_eq!(comparison.apart[0].why, "after: failed: it broke");
+        assert_eq!(comparison.not_compared[0].reason, "after: failed: it broke");
         let comparison = one(after.clone(), after);
-        assert!(comparison.apart.is_empty() && comparison.only_before.is_empty());
+        assert!(comparison.not_compared.is_empty() && comparison.only_before.is_empty());
     }
 }

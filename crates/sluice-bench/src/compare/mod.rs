@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two runs beside each other: what became faster or slower beyond the spread of both.
+//! Compares two runs: what became faster or slower beyond the spread of both.
 
 mod command;
 mod findings;
 mod text;
 
 pub use command::{Options, run};
-pub use findings::{Apart, Change, Compared, Comparison, compare};
+pub use findings::{Change, Compared, Comparison, NotCompared, compare};

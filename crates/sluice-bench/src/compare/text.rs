@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A comparison for people.
+//! A comparison as text.
 
 use super::findings::{Change, Compared, Comparison, Key};
 use crate::harness::table::{Align, Table};
@@ -11,21 +11,21 @@ pub fn text(comparison: &Comparison) -> String {
         parts.push(format!(
             "{}\n{}",
             table(&comparison.compared),
-            sum(&comparison.compared)
+            summary(&comparison.compared)
         ));
     }
-    let apart = comparison
-        .apart
+    let not_compared = comparison
+        .not_compared
         .iter()
-        .map(|one| format!("{}: {}", name(&one.key), one.why));
-    parts.extend(list("Not compared:", apart));
+        .map(|one| format!("{}: {}", name(&one.key), one.reason));
+    parts.extend(list("Not compared:", not_compared));
     parts.extend(list(
         "Only before:",
         comparison.only_before.iter().map(name),
     ));
     parts.extend(list("Only after:", comparison.only_after.iter().map(name)));
     match parts.is_empty() {
-        true => "Neither run has a row that could be compared.\n".into(),
+        true => "Neither run has a comparable row.\n".into(),
         false => parts.join("\n"),
     }
 }
@@ -36,12 +36,12 @@ pub fn name(key: &Key) -> String {
 
 fn table(compared: &[Compared]) -> Table {
     let mut table = Table::new(&[
-        ("what", Align::Left),
-        ("", Align::Left),
+        ("conditions", Align::Left),
+        ("mechanism", Align::Left),
         ("before", Align::Right),
-        ("rounds", Align::Right),
+        ("its rounds", Align::Right),
         ("after", Align::Right),
-        ("rounds", Align::Right),
+        ("its rounds", Align::Right),
         ("change", Align::Right),
         ("", Align::Left),
     ]);
@@ -69,11 +69,11 @@ fn line(one: &Compared) -> [String; 8] {
         figure(one.after.median),
         range(one.after.min, one.after.max),
         format!("{:+.1} %", one.percent),
-        format!("{}{noisy}", said(one.change)),
+        format!("{}{noisy}", change_name(one.change)),
     ]
 }
 
-fn said(change: Change) -> &'static str {
+fn change_name(change: Change) -> &'static str {
     match change {
         Change::Faster => "faster",
         Change::Slower => "slower",
@@ -81,7 +81,7 @@ fn said(change: Change) -> &'static str {
     }
 }
 
-fn sum(compared: &[Compared]) -> String {
+fn summary(compared: &[Compared]) -> String {
     let count = |change| compared.iter().filter(|one| one.change == change).count();
     format!(
         "{} faster, {} slower, {} within spread.\n",
@@ -131,7 +131,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_line_tells_both_figures_the_change_and_the_verdict() {
+    fn a_line_has_both_medians_the_change_and_the_verdict() {
         let before = results(vec![row("pipe", "ns", 1000.0, [900.0, 1100.0])]);
         let after = results(vec![row("pipe", "ns", 1250.0, [1200.0, 1300.0])]);
         let text = text(&compare(&before, &after));
@@ -149,7 +149,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_has_no_partner_is_listed() {
+    fn rows_of_one_run_only_are_listed() {
         let before = results(vec![row("fifo", "ns", 1.0, [1.0, 1.0])]);
         let after = results(vec![row("tcp", "ns", 1.0, [1.0, 1.0])]);
         assert_eq!(
@@ -159,7 +159,7 @@ pub mod tests {
     }
 
     #[test]
-    fn two_empty_runs_say_so() {
+    fn two_empty_runs_are_reported() {
         let nothing = results(Vec::new());
         assert!(text(&compare(&nothing, &nothing)).contains("Neither run"));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cgroups of our own for the measured processes: the pipe of Sluice is a different one in each.
+//! Cgroups for the measured processes: each has its own pipe of Sluice.
 
 use std::cell::Cell;
 use std::fs;
@@ -9,37 +9,36 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// A directory of cgroups, removed with all that is in it when dropped.
+/// A directory of cgroups, removed with its contents when dropped.
 pub struct Tree {
     root: PathBuf,
-    made: Cell<usize>,
+    created: Cell<usize>,
 }
 
 impl Tree {
     pub fn create(name: &str) -> Result<Self> {
         let mount = mount_point()?;
         let root = mount.join(format!("{name}-{}", std::process::id()));
-        fs::create_dir(&root).with_context(|| {
-            format!("cannot make the cgroup {}; this needs root", root.display())
-        })?;
+        fs::create_dir(&root)
+            .with_context(|| format!("cannot create the cgroup {}; run as root", root.display()))?;
         Ok(Self {
             root,
-            made: Cell::new(0),
+            created: Cell::new(0),
         })
     }
 
-    /// A cgroup that nobody has been in yet.
-    pub fn fresh(&self) -> Result<PathBuf> {
-        let number = self.made.get();
-        self.made.set(number + 1);
+    /// Creates an empty cgroup.
+    pub fn create_cgroup(&self) -> Result<PathBuf> {
+        let number = self.created.get();
+        self.created.set(number + 1);
         let path = self.root.join(number.to_string());
         fs::create_dir(&path)
-            .with_context(|| format!("cannot make the cgroup {}", path.display()))?;
+            .with_context(|| format!("cannot create the cgroup {}", path.display()))?;
         Ok(path)
     }
 
     fn remove(&self) -> Result<()> {
-        for number in 0..self.made.get() {
+        for number in 0..self.created.get() {
             remove_when_empty(&self.root.join(number.to_string()))?;
         }
         remove_when_empty(&self.root)
@@ -59,7 +58,7 @@ pub fn mount_point() -> Result<PathBuf> {
     let mounts =
         fs::read_to_string("/proc/self/mounts").context("cannot read /proc/self/mounts")?;
     unified_mount(&mounts).context(
-        "no cgroup v2 hierarchy is mounted; mount one with 'mount -t cgroup2 none /sys/fs/cgroup', or use the VM, which has one",
+        "no cgroup v2 hierarchy is mounted; run 'mount -t cgroup2 none /sys/fs/cgroup', or use the VM",
     )
 }
 
@@ -69,7 +68,7 @@ pub fn enter(cgroup: &Path) -> Result<()> {
         .with_context(|| format!("cannot move to the cgroup {}", cgroup.display()))
 }
 
-/// A process that was just killed still counts for a moment.
+/// A killed process is counted until it has been reaped, so removal is retried.
 pub fn remove_when_empty(cgroup: &Path) -> Result<()> {
     const TRIES: usize = 100;
     for _ in 1..TRIES {
@@ -80,7 +79,7 @@ pub fn remove_when_empty(cgroup: &Path) -> Result<()> {
     }
     fs::remove_dir(cgroup).with_context(|| {
         let path = cgroup.display();
-        format!("cannot remove the cgroup {path}; end the processes in {path}/cgroup.procs, then 'rmdir {path}'")
+        format!("cannot remove the cgroup {path}; end the processes in its cgroup.procs, then run 'rmdir {path}'")
     })
 }
 
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_unified_hierarchy_is_found_beside_old_ones() {
+    fn the_unified_hierarchy_is_found_among_v1_mounts() {
         let mounts = "proc /proc proc rw 0 0\n\
                       cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw,nosuid 0 0\n";

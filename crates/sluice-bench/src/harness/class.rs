@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How far apart two processors are, now. On a virtual machine they can be two threads of one core at one moment and on two
-//! sockets a second later, and what spins follows that three- to fourfold. So the distance is probed before and after every
-//! turn, and only turns of one class are compared.
+//! The distance of two processors, measured now. A virtual machine may run its processors on two threads of one core at
+//! one moment and on two sockets a second later, which changes the latency of spinning mechanisms three- to fourfold.
+//! The distance is probed before and after every round, and only rounds of one class are compared.
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -9,38 +9,40 @@ use serde::{Deserialize, Serialize};
 use super::interrupt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Class {
-    OneCore,
-    Near,
-    Far,
+    #[serde(rename = "one-core")]
+    SameCore,
+    #[serde(rename = "near")]
+    SharedCache,
+    #[serde(rename = "far")]
+    Remote,
 }
 
 impl Class {
-    /// Threads of one core answer within tens of nanoseconds, cores under one cache within some hundred, the rest later.
+    /// The round trip takes tens of nanoseconds within a core, some hundred under a shared cache, and more elsewhere.
     pub fn of_round_trip(nanoseconds: u64) -> Self {
         match nanoseconds {
-            0..75 => Self::OneCore,
-            75..300 => Self::Near,
-            _ => Self::Far,
+            0..75 => Self::SameCore,
+            75..300 => Self::SharedCache,
+            _ => Self::Remote,
         }
     }
 
     pub fn name(self) -> &'static str {
         match self {
-            Self::OneCore => "one-core",
-            Self::Near => "near",
-            Self::Far => "far",
+            Self::SameCore => "one-core",
+            Self::SharedCache => "near",
+            Self::Remote => "far",
         }
     }
 }
 
 pub trait Probe {
-    /// None where there is no distance: with one processor.
+    /// None with a single processor.
     fn class(&self) -> Result<Option<Class>>;
 }
 
-/// Those who measure on one processor.
+/// For measurements on a single processor.
 pub struct NoProbe;
 
 impl Probe for NoProbe {
@@ -49,19 +51,19 @@ impl Probe for NoProbe {
     }
 }
 
-/// What was measured between two looks at the distance.
+/// A measurement between two probes.
 #[derive(Clone, Debug)]
 pub struct Bracketed<T> {
     pub value: T,
     pub class: Option<Class>,
-    /// The distance changed each time.
+    /// The distance changed in every repetition.
     pub noisy: bool,
 }
 
-/// How often a turn is repeated whose class changed under it.
+/// The number of repetitions after a change of the class during a round.
 const REPEATS: usize = 5;
 
-/// Measures until the distance is the same before and after. `now` is what it was when it was last looked at.
+/// Measures until the distance is the same before and after. `now` is the class of the last probe.
 pub fn bracket<T>(
     probe: &dyn Probe,
     now: &mut Option<Class>,
@@ -85,10 +87,10 @@ pub fn bracket<T>(
     }
 }
 
-/// The class that most of these have, the nearer one of two.
+/// The most common class; of two equally common ones the nearer.
 pub fn most_common(classes: impl Iterator<Item = Class> + Clone) -> Option<Class> {
     let count = |class: Class| classes.clone().filter(|&other| other == class).count();
-    [Class::OneCore, Class::Near, Class::Far]
+    [Class::SameCore, Class::SharedCache, Class::Remote]
         .into_iter()
         .rev()
         .max_by_key(|&class| count(class))
@@ -99,30 +101,30 @@ pub fn most_common(classes: impl Iterator<Item = Class> + Clone) -> Option<Class
 mod tests {
     use std::cell::RefCell;
 
-    use Class::{Far, Near, OneCore};
+    use Class::{Remote, SameCore, SharedCache};
 
     use super::*;
 
-    /// Says what was recorded, look by look.
+    /// Returns recorded classes.
     struct Recorded(RefCell<Vec<Class>>);
 
     impl Recorded {
-        fn new(looks: &[Class]) -> Self {
-            Self(RefCell::new(looks.iter().rev().copied().collect()))
+        fn new(probes: &[Class]) -> Self {
+            Self(RefCell::new(probes.iter().rev().copied().collect()))
         }
     }
 
     impl Probe for Recorded {
         fn class(&self) -> Result<Option<Class>> {
             let class = self.0.borrow_mut().pop();
-            Ok(Some(class.expect("no more looks than were recorded")))
+            Ok(Some(class.expect("as many probes as were recorded")))
         }
     }
 
-    /// The number of the measurement that was kept, its class, and whether it is noisy.
-    fn kept(first: Class, looks: &[Class]) -> (usize, Option<Class>, bool) {
+    /// The number of the accepted measurement, its class, and whether it is noisy.
+    fn kept(first: Class, probes: &[Class]) -> (usize, Option<Class>, bool) {
         let mut number = 0;
-        let bracketed = bracket(&Recorded::new(looks), &mut Some(first), || {
+        let bracketed = bracket(&Recorded::new(probes), &mut Some(first), || {
             number += 1;
             Ok(number)
         });
@@ -135,32 +137,45 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_between_two_equal_looks_is_kept() {
-        assert_eq!(kept(Near, &[Near]), (1, Some(Near), false));
+    fn a_round_between_two_equal_probes_is_kept() {
+        assert_eq!(
+            kept(SharedCache, &[SharedCache]),
+            (1, Some(SharedCache), false)
+        );
     }
 
     #[test]
-    fn a_turn_under_which_the_class_changed_is_measured_again() {
-        assert_eq!(kept(Near, &[Far, Far]), (2, Some(Far), false));
+    fn a_round_is_repeated_after_a_change_of_the_class() {
         assert_eq!(
-            kept(Near, &[Far, OneCore, Near, Near]),
-            (4, Some(Near), false)
+            kept(SharedCache, &[Remote, Remote]),
+            (2, Some(Remote), false)
+        );
+        assert_eq!(
+            kept(SharedCache, &[Remote, SameCore, SharedCache, SharedCache]),
+            (4, Some(SharedCache), false)
         );
     }
 
     #[test]
     fn after_five_repeats_it_is_noisy() {
-        let flipping = [Far, Near, Far, Near, Far, Near];
-        assert_eq!(kept(Near, &flipping), (6, Some(Far), true));
+        let flipping = [
+            Remote,
+            SharedCache,
+            Remote,
+            SharedCache,
+            Remote,
+            SharedCache,
+        ];
+        assert_eq!(kept(SharedCache, &flipping), (6, Some(Remote), true));
     }
 
     #[test]
-    fn the_last_look_is_the_next_ones_first() {
-        let probe = Recorded::new(&[Far, Far, Far]);
-        let mut now = Some(Near);
+    fn the_last_probe_is_the_first_of_the_next_round() {
+        let probe = Recorded::new(&[Remote, Remote, Remote]);
+        let mut now = Some(SharedCache);
         let first = bracket(&probe, &mut now, || Ok(())).unwrap();
         let second = bracket(&probe, &mut now, || Ok(())).unwrap();
-        assert_eq!((first.class, second.class), (Some(Far), Some(Far)));
+        assert_eq!((first.class, second.class), (Some(Remote), Some(Remote)));
     }
 
     #[test]
@@ -174,8 +189,14 @@ mod tests {
 
     #[test]
     fn the_most_common_class_is_found_and_the_nearer_of_two() {
-        assert_eq!(most_common([Far, Near, Far].into_iter()), Some(Far));
-        assert_eq!(most_common([Far, Near].into_iter()), Some(Near));
+        assert_eq!(
+            most_common([Remote, SharedCache, Remote].into_iter()),
+            Some(Remote)
+        );
+        assert_eq!(
+            most_common([Remote, SharedCache].into_iter()),
+            Some(SharedCache)
+        );
         assert_eq!(most_common([].into_iter()), None);
     }
 
@@ -183,7 +204,7 @@ mod tests {
     fn classes_follow_the_distance() {
         assert_eq!(
             [20, 140, 600].map(Class::of_round_trip),
-            [OneCore, Near, Far]
+            [SameCore, SharedCache, Remote]
         );
     }
 }

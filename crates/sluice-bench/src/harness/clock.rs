@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Time, in nanoseconds that all processes of one machine share.
+//! Time in nanoseconds, comparable across processes.
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
-/// The monotonic clock: unlike `Instant`, its values can be compared across processes.
+/// The monotonic clock: unlike those of `Instant`, its values can be compared across processes.
 pub fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("Linux always has CLOCK_MONOTONIC");
     time.num_nanoseconds() as u64
 }
 
-/// Processor time that this process has used, its own and the kernel's on its behalf.
+/// Processor time of this process, user and system.
 pub fn cpu_ns() -> u64 {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("getrusage of oneself cannot fail");
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("getrusage(RUSAGE_SELF) cannot fail");
     ((usage.user_time() + usage.system_time()).num_microseconds() * 1000) as u64
 }
 
-/// What one reading of the clock costs: it is part of every latency sample.
+/// The time of one reading of the clock, which is part of every latency sample.
 pub fn reading_cost_ns() -> u64 {
     const READINGS: u64 = 10_000;
     let start = now_ns();

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that the user asked for by an option.
+//! Output files that an option names.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Makes the folder, too. `what` is written, because of `option`.
+/// Creates the directory, too. `what` and `option` are for the error text.
 pub fn write(path: &Path, text: &str, what: &str, option: &str) -> Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create the directory {}", directory.display()))?;
     }
     fs::write(path, text).with_context(|| {
         format!(
-            "cannot write the {what} to {}; give another place with {option}",
+            "cannot write the {what} to {}; choose another path with {option}",
             path.display()
         )
     })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the numbers were taken: they mean little without it.
+//! The machine that the results were measured on.
 
 use std::{env, fs};
 
@@ -15,9 +15,9 @@ pub struct Host {
     pub cpus: usize,
     pub accelerator: String,
     pub clocksource: String,
-    /// What reading the clock costs; every latency sample contains it once.
+    /// The time of reading the clock, which every latency sample contains once.
     pub clock_ns: u64,
-    /// What it takes to wake a process that sleeps on another processor.
+    /// The wake-up latency of a process that sleeps on another processor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waking_ns: Option<u64>,
 }
@@ -43,7 +43,7 @@ impl Host {
         }
     }
 
-    /// One line for the head of a table.
+    /// One line for the header of a table.
     pub fn line(&self) -> String {
         format!(
             "Linux {}, {} × {}, {}",
@@ -52,7 +52,7 @@ impl Host {
             self.cpu,
             match self.accelerator.as_str() {
                 "tcg" =>
-                    "emulated (TCG): context switches are about 15 times dearer than natively, system calls 3 times",
+                    "emulated (TCG): context switches cost about 15 times as much as natively, system calls 3 times",
                 "kvm" => "virtual machine with KVM",
                 "virtual" => "virtual machine",
                 _ => "native",
@@ -61,10 +61,10 @@ impl Host {
     }
 }
 
-/// What the caller of the VM says goes first; otherwise what the processor and the firmware admit.
-fn accelerator(said: Option<String>, cpuinfo: &str, vendor: &str) -> String {
-    if let Some(said) = said.filter(|said| !said.is_empty()) {
-        return said;
+/// SLUICE_ACCEL, set by the VM script, has precedence; otherwise the processor and the firmware tell.
+fn accelerator(configured: Option<String>, cpuinfo: &str, vendor: &str) -> String {
+    if let Some(configured) = configured.filter(|name| !name.is_empty()) {
+        return configured;
     }
     let model = field(cpuinfo, "model name").unwrap_or_default();
     let virtual_machine = field(cpuinfo, "flags")
@@ -99,7 +99,7 @@ mod tests {
     const BARE: &str = "model name\t: AMD EPYC\nflags\t\t: fpu lm\n";
 
     #[test]
-    fn the_accelerator_is_told_by_processor_and_firmware() {
+    fn the_accelerator_is_derived_from_processor_and_firmware() {
         assert_eq!(accelerator(None, EMULATED, "QEMU"), "tcg");
         assert_eq!(accelerator(None, VIRTUAL, "QEMU"), "kvm");
         assert_eq!(accelerator(None, VIRTUAL, "Amazon EC2"), "virtual");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_caller_says_goes_first() {
+    fn the_environment_has_precedence() {
         assert_eq!(accelerator(Some("kvm".into()), EMULATED, "QEMU"), "kvm");
         assert_eq!(accelerator(Some(String::new()), EMULATED, "QEMU"), "tcg");
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ^C and a request to end become an ordinary error, so that whatever was set up is also undone.
+//! Termination signals become an ordinary error, so that the setup is undone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,21 +8,25 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn note(_: libc::c_int) {
+extern "C" fn set_interrupted(_: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP only set a flag that `check` reads.
+/// Makes SIGINT, SIGTERM and SIGHUP only set a flag, which `check` reads.
 pub fn install() -> Result<()> {
-    let action = SigAction::new(SigHandler::Handler(note), SaFlags::empty(), SigSet::empty());
+    let action = SigAction::new(
+        SigHandler::Handler(set_interrupted),
+        SaFlags::empty(),
+        SigSet::empty(),
+    );
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        // SAFETY: the handler only stores to an atomic, which is allowed in a signal handler.
+        // SAFETY: the handler only stores to an atomic, which is async-signal-safe.
         unsafe { sigaction(signal, &action) }?;
     }
     Ok(())
 }
 
-/// Forked processes are ended by the one that forked them: in them the signals have their usual effect again.
+/// Restores the default actions in a forked process, which its parent ends.
 pub fn restore() -> Result<()> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -34,7 +38,7 @@ pub fn restore() -> Result<()> {
 
 pub fn check() -> Result<()> {
     if INTERRUPTED.load(Ordering::Relaxed) {
-        bail!("interrupted; everything that was set up is undone, start it again when you like");
+        bail!("interrupted; the setup was undone");
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every measurement shares.
+//! Code that all suites share.
 
 pub mod cgroup;
 pub mod class;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loads a kernel module and takes it out again, whatever happens in between.
+//! Loads a kernel module, and unloads it even after a failure.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -11,18 +11,18 @@ use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
 
-/// The node that our loaded module provides.
+/// The device node of the loaded module.
 pub const PIPE_NODE: &str = "/dev/sluice/pipe";
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which module, and how it is used here.
+/// A kernel module, and how it is loaded.
 pub struct Kind {
     pub name: &'static str,
-    /// That it provides when it is loaded.
+    /// The device node that it provides.
     pub node: &'static str,
-    /// Of the program, to load it.
+    /// The option that loads it.
     option: &'static str,
-    /// What builds it.
+    /// The command that builds it.
     build: &'static str,
 }
 
@@ -33,7 +33,7 @@ pub const SLUICE: Kind = Kind {
     build: "vm/module 6.12",
 };
 
-/// The naive driver, to compare with.
+/// The naive driver, for comparison.
 pub const MYIPC: Kind = Kind {
     name: "myipc",
     node: "/dev/myipc0",
@@ -42,12 +42,12 @@ pub const MYIPC: Kind = Kind {
 };
 
 impl Kind {
-    /// There while it is loaded.
-    fn sign(&self) -> PathBuf {
+    /// Exists while it is loaded.
+    fn sysfs_path(&self) -> PathBuf {
         Path::new("/sys/module").join(self.name)
     }
 
-    /// What to say where its node is missing.
+    /// The reason to skip it where its node is missing.
     pub fn how_to_load(&self) -> String {
         let Self {
             node,
@@ -55,11 +55,11 @@ impl Kind {
             build,
             ..
         } = self;
-        format!("{node} is not there; load the module with {option} \"$({build})\"")
+        format!("{node} does not exist; load the module with {option} \"$({build})\"")
     }
 }
 
-/// A module, loaded; dropping it unloads it.
+/// A loaded module; unloaded when dropped.
 pub struct Module {
     kind: &'static Kind,
     loaded: bool,
@@ -73,9 +73,9 @@ impl Module {
             build,
             ..
         } = kind;
-        if kind.sign().exists() {
+        if kind.sysfs_path().exists() {
             bail!(
-                "the module {name} is loaded already; take it out with 'rmmod {name}', or leave {option} away to use it as it is"
+                "the module {name} is already loaded; run 'rmmod {name}', or use it by omitting {option}"
             );
         }
         let image = File::open(file).with_context(|| {
@@ -86,22 +86,22 @@ impl Module {
         })?;
         finit_module(&image, c"", ModuleInitFlags::empty()).with_context(|| {
             format!(
-                "the kernel refused to load {}; 'dmesg | tail' says why (a module fits only the kernel that it was built for)",
+                "cannot load {}; 'dmesg | tail' gives the reason (a module fits only the kernel that it was built for)",
                 file.display()
             )
         })?;
         let module = Self { kind, loaded: true };
         await_state(Path::new(kind.node), true).context(
-            "the module is loaded, but its device node did not appear; look for its messages with 'dmesg | tail'",
+            "the module is loaded, but its device node did not appear; see 'dmesg | tail'",
         )?;
         Ok(module)
     }
 
-    /// Takes the module out and makes sure that nothing of it is left.
+    /// Unloads the module and checks that nothing of it is left.
     pub fn unload(mut self) -> Result<()> {
         self.loaded = false;
         remove(self.kind)?;
-        await_state(&self.kind.sign(), false)?;
+        await_state(&self.kind.sysfs_path(), false)?;
         await_state(Path::new(self.kind.node), false)
     }
 }
@@ -117,9 +117,9 @@ impl Drop for Module {
     }
 }
 
-/// The last reference of a killed process may go a moment after the process: so not only one try.
+/// The last reference of a killed process may be dropped after its exit, so unloading is retried.
 fn remove(kind: &Kind) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let name = CString::new(kind.name)?;
     loop {
         match delete_module(&name, DeleteModuleFlags::O_NONBLOCK) {
@@ -128,8 +128,7 @@ fn remove(kind: &Kind) -> Result<()> {
                 sleep(Duration::from_millis(20));
             }
             Err(error) => bail!(
-                "the module could not be unloaded ({error}); an endpoint that is still open holds it: 'fuser -v {}' names \
-                 the process; end it, then 'rmmod {}'",
+                "cannot unload the module ({error}); end the processes that 'fuser -v {}' lists, then run 'rmmod {}'",
                 kind.node,
                 kind.name
             ),
@@ -138,15 +137,15 @@ fn remove(kind: &Kind) -> Result<()> {
 }
 
 fn await_state(path: &Path, present: bool) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while path.exists() != present {
         if Instant::now() > deadline {
             let state = if present {
-                "is not there"
+                "does not exist"
             } else {
-                "is still there"
+                "still exists"
             };
-            bail!("{} {state} after {} s", path.display(), PATIENCE.as_secs());
+            bail!("{} {state} after {} s", path.display(), TIMEOUT.as_secs());
         }
         sleep(Duration::from_millis(5));
     }
@@ -158,10 +157,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_module_file_is_named_with_what_to_do() {
+    fn a_missing_module_file_is_named_with_its_build_command() {
         for kind in [&SLUICE, &MYIPC] {
             let Err(error) = Module::load(kind, Path::new("/nonexistent/some.ko")) else {
-                panic!("loaded a file that is not there");
+                panic!("loaded a file that does not exist");
             };
             let text = format!("{error:#}");
             assert!(text.contains("/nonexistent/some.ko"), "{text}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which processor each of the two processes runs on.
+//! The processors of the two processes.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ impl Placement {
         }
     }
 
-    /// The processors of the first and of the second process, or None when this machine cannot place them so.
+    /// The processors of the first and of the second process; None if this machine has too few.
     pub fn cpus(self) -> Result<Option<[usize; 2]>> {
         Ok(self.choose(&allowed()?))
     }
@@ -40,18 +40,18 @@ impl Placement {
 
 fn allowed() -> Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0))
-        .context("cannot ask which processors this process may use")?;
+        .context("cannot read the CPU affinity of this process")?;
     Ok((0..CpuSet::count())
         .filter(|&cpu| set.is_set(cpu).unwrap_or(false))
         .collect())
 }
 
-/// The processors that this process may use beside these, or all of them where there are no others.
+/// The usable processors without these; all of them if there are no others.
 pub fn others(cpus: &[usize]) -> Result<Vec<usize>> {
-    Ok(beside(cpus, allowed()?))
+    Ok(excluding(cpus, allowed()?))
 }
 
-fn beside(cpus: &[usize], allowed: Vec<usize>) -> Vec<usize> {
+fn excluding(cpus: &[usize], allowed: Vec<usize>) -> Vec<usize> {
     let others = allowed.iter().filter(|cpu| !cpus.contains(cpu));
     let others: Vec<usize> = others.copied().collect();
     match others.is_empty() {
@@ -60,12 +60,12 @@ fn beside(cpus: &[usize], allowed: Vec<usize>) -> Vec<usize> {
     }
 }
 
-/// Keeps the calling process on one processor: every thread of it, also those that a library has begun.
+/// Pins the calling process to one processor: all its threads, including those of libraries.
 pub fn pin(cpu: usize) -> Result<()> {
     confine(&[cpu])
 }
 
-/// The same with several processors, among which the scheduler chooses.
+/// Restricts the calling process to several processors.
 pub fn confine(cpus: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus {
@@ -73,7 +73,7 @@ pub fn confine(cpus: &[usize]) -> Result<()> {
     }
     for thread in threads()? {
         sched_setaffinity(thread, &set).with_context(|| {
-            format!("cannot move to the processors {cpus:?}; are they in this process's cpuset?")
+            format!("cannot move to the processors {cpus:?}; check the cpuset of this process")
         })?;
     }
     Ok(())
@@ -88,28 +88,28 @@ fn threads() -> Result<Vec<Pid>> {
             let number = name.to_str().and_then(|name| name.parse().ok());
             number
                 .map(Pid::from_raw)
-                .with_context(|| format!("{DIRECTORY} has {name:?}, which is no thread"))
+                .with_context(|| format!("{DIRECTORY} contains {name:?}, which is not a thread id"))
         })
         .collect()
 }
 
-/// The calling process stays on one processor until this is dropped.
-pub struct Held {
+/// Pins the calling process to one processor until it is dropped.
+pub struct PinGuard {
     before: CpuSet,
 }
 
-pub fn hold(cpu: usize) -> Result<Held> {
+pub fn pin_temporarily(cpu: usize) -> Result<PinGuard> {
     let before = sched_getaffinity(Pid::from_raw(0))
-        .context("cannot ask which processors this process may use")?;
+        .context("cannot read the CPU affinity of this process")?;
     pin(cpu)?;
-    Ok(Held { before })
+    Ok(PinGuard { before })
 }
 
-impl Drop for Held {
+impl Drop for PinGuard {
     fn drop(&mut self) {
         if let Err(error) = sched_setaffinity(Pid::from_raw(0), &self.before) {
             eprintln!(
-                "this process stays on one processor ({error}); what is measured next is wrong, start again"
+                "cannot restore the CPU affinity: {error}; later results are wrong, run again"
             );
         }
     }
@@ -127,8 +127,8 @@ mod tests {
     }
 
     #[test]
-    fn others_keep_away_where_there_is_room() {
-        assert_eq!(beside(&[0, 1], vec![0, 1, 2, 3]), [2, 3]);
-        assert_eq!(beside(&[0, 1], vec![0, 1]), [0, 1]);
+    fn others_exclude_the_measured_processors_if_possible() {
+        assert_eq!(excluding(&[0, 1], vec![0, 1, 2, 3]), [2, 3]);
+        assert_eq!(excluding(&[0, 1], vec![0, 1]), [0, 1]);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measured processes. They are forked, so that what is made before (a pipe's two ends, shared memory) reaches both
-//! without being named; each says when it is ready, all start together, and each sends back its numbers.
+//! The measured processes. They are forked, so that they inherit pipes and shared memory without a name. Each reports
+//! that it is ready, all start together, and each returns its numbers.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -24,8 +24,8 @@ use super::interrupt;
 const READY: u8 = b'r';
 const DONE: u8 = b'd';
 const FAILED: u8 = b'f';
-/// For a process whose other side has failed.
-const ENDING: Duration = Duration::from_secs(2);
+/// For a process after the failure of its peer.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -33,7 +33,7 @@ pub enum Side {
     Second,
 }
 
-/// How a process tells that it is set up, and waits until all are.
+/// Reports that a process is set up, and waits until all are.
 pub struct Start {
     report: File,
     go: File,
@@ -44,36 +44,36 @@ impl Start {
         self.report.write_all(&[READY])?;
         self.go
             .read_exact(&mut [0])
-            .context("the benchmark ended before it said go")
+            .context("the benchmark ended before the start")
     }
 
-    /// This process becomes a program, which speaks for it from then on: on its standard output it says what is otherwise
-    /// said here, and on its standard input it is told to go. Comes back only if that fails.
-    pub fn hand_over(&mut self, mut program: Command) -> anyhow::Error {
+    /// Replaces this process by a program, which continues the protocol: it reports on its standard output and waits
+    /// for the start on its standard input. Returns only on failure.
+    pub fn exec(&mut self, mut program: Command) -> anyhow::Error {
         let (go, report) = match (self.go.try_clone(), self.report.try_clone()) {
             (Ok(go), Ok(report)) => (go, report),
             (Err(error), _) | (_, Err(error)) => return error.into(),
         };
         let error = program.stdin(go).stdout(report).exec();
         anyhow!(
-            "cannot start {}: {error}; is it installed?",
+            "cannot start {}: {error}; check that it is installed",
             program.get_program().to_string_lossy()
         )
     }
 }
 
-/// Starts what has to run beside this process, and ends with it.
-pub fn start_beside(mut program: Command) -> Result<()> {
+/// Starts a helper that is killed when this process ends.
+pub fn spawn_helper(mut program: Command) -> Result<()> {
     let name = program.get_program().to_string_lossy().into_owned();
     program.stdin(Stdio::null()).stdout(Stdio::null());
-    // SAFETY: between fork and exec only a system call is made.
+    // SAFETY: the closure makes a single system call between fork and exec.
     unsafe { program.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
     let started = program.spawn();
-    started.with_context(|| format!("cannot start {name}; is it installed?"))?;
+    started.with_context(|| format!("cannot start {name}; check that it is installed"))?;
     Ok(())
 }
 
-/// A forked process; dropping it ends it.
+/// A forked process; killed when dropped.
 pub struct Worker {
     pid: Pid,
     report: File,
@@ -87,7 +87,7 @@ impl Worker {
     ) -> Result<Self> {
         let (report, report_out) = pipe2(OFlag::O_CLOEXEC)?;
         let (go_in, go) = pipe2(OFlag::O_CLOEXEC)?;
-        // SAFETY: this process has one thread, so the child finds no lock held by a thread that is gone.
+        // SAFETY: this process has one thread, so no other thread holds a lock across the fork.
         match unsafe { fork() }.context("cannot fork")? {
             ForkResult::Child => {
                 drop((report, go));
@@ -95,12 +95,12 @@ impl Worker {
                     report: report_out.into(),
                     go: go_in.into(),
                 };
-                live(
+                run_child(
                     start,
                     || {
                         shared
                             .take()
-                            .context("what is shared is taken once in each process")
+                            .context("the shared state is taken once in each process")
                     },
                     role,
                 )
@@ -140,19 +140,19 @@ impl Worker {
         let mut byte = [0];
         self.report
             .read_exact(&mut byte)
-            .context("a measured process died without a word; 'dmesg | tail' may say why")?;
+            .context("a measured process died without a report; see 'dmesg | tail'")?;
         Ok(byte[0])
     }
 
-    /// Fails if it has ended, which it was not to do by itself.
+    /// Fails if the process has ended.
     fn expect_alive(&mut self) -> Result<()> {
         let report = PollFd::new(self.report.as_fd(), PollFlags::POLLIN);
         if poll(&mut [report], PollTimeout::ZERO)? == 0 {
             return Ok(());
         }
-        match self.next_byte(Instant::now() + ENDING)? {
+        match self.next_byte(Instant::now() + EXIT_TIMEOUT)? {
             FAILED => Err(self.failure()),
-            _ => bail!("a measured process ended before it was told to"),
+            _ => bail!("a measured process ended too early"),
         }
     }
 
@@ -161,7 +161,7 @@ impl Worker {
         match self.report.read_to_string(&mut text) {
             Ok(_) => anyhow!("{text}"),
             Err(error) => {
-                anyhow!("a measured process failed, and its reason could not be read: {error}")
+                anyhow!("a measured process failed; cannot read the reason: {error}")
             }
         }
     }
@@ -173,7 +173,7 @@ impl Worker {
         Ok(context_switches(&status))
     }
 
-    /// Whether it sleeps in the kernel, neither running nor waiting to.
+    /// Whether it sleeps in the kernel, as opposed to running or being runnable.
     pub fn is_asleep(&self) -> Result<bool> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
         Ok(process_state(&stat) == Some('S'))
@@ -182,18 +182,18 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // An error here means that it has ended already.
+        // An error means that it has already ended.
         let _ = kill(self.pid, Signal::SIGKILL);
         let _ = waitpid(self.pid, None);
     }
 }
 
-/// The state letter, after the name, which may itself hold brackets and spaces.
+/// The state letter. It follows the name, which may itself contain parentheses and spaces.
 fn process_state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// The voluntary and the other ones.
+/// Voluntary and involuntary context switches.
 fn context_switches(status: &str) -> u64 {
     let lines = status.lines().filter_map(|line| line.split_once(':'));
     let switches = lines.filter(|(name, _)| name.ends_with("voluntary_ctxt_switches"));
@@ -202,9 +202,9 @@ fn context_switches(status: &str) -> u64 {
         .sum()
 }
 
-/// The whole life of a forked process. Nothing may unwind out of it: the frames above belong to the parent, and so do the
-/// cgroups and the module that they would remove.
-fn live<T>(
+/// The body of a forked process. It must not unwind: the callers' frames belong to the parent, and so do the cgroups
+/// and the module that they would remove.
+fn run_child<T>(
     mut start: Start,
     take: impl FnOnce() -> Result<T>,
     role: impl FnOnce(T, &mut Start) -> Result<Vec<u64>>,
@@ -220,7 +220,7 @@ fn live<T>(
         Err(_) => failure_message("a measured process panicked; its message is above"),
     };
     let status = i32::from(start.report.write_all(&message).is_err());
-    // SAFETY: _exit only ends this process; exit would flush buffers that belong to the parent.
+    // SAFETY: _exit only ends this process; exit would flush buffers of the parent.
     unsafe { libc::_exit(status) }
 }
 
@@ -241,14 +241,14 @@ fn failure_message(text: &str) -> Vec<u8> {
     [&[FAILED], text.as_bytes()].concat()
 }
 
-/// The place of the first that has something to read.
+/// The index of the first file that is readable.
 fn await_readable(files: &[&File], deadline: Instant) -> Result<usize> {
     loop {
         interrupt::check()?;
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             bail!(
-                "a measured process did not answer in time and was ended; if this repeats, look for a stuck peer with 'dmesg | tail'"
+                "a measured process timed out and was killed; if this repeats, see 'dmesg | tail' for a stuck peer"
             );
         }
         let step = left.min(Duration::from_millis(200)).as_millis() as u16 + 1;
@@ -261,19 +261,19 @@ fn await_readable(files: &[&File], deadline: Instant) -> Result<usize> {
             Err(Errno::EINTR) => continue,
             Err(error) => return Err(error.into()),
         }
-        if let Some(place) = polled.iter().position(|one| one.any() == Some(true)) {
-            return Ok(place);
+        if let Some(index) = polled.iter().position(|one| one.any() == Some(true)) {
+            return Ok(index);
         }
     }
 }
 
-/// Two processes that share what was made before them.
+/// Two processes that share what was created before the fork.
 pub struct Pair {
     workers: [Worker; 2],
 }
 
 impl Pair {
-    /// Both are set up when this returns, and neither has started. `role` runs in each of the two processes.
+    /// Returns when both are set up; neither has started. `role` runs in each of the two processes.
     pub fn start<T>(
         shared: T,
         limit: Duration,
@@ -286,7 +286,7 @@ impl Pair {
         let second = Worker::fork(&mut shared, |shared, start| {
             role(Side::Second, shared, start)
         })?;
-        // An end kept open here would keep the other side from ever seeing end of file.
+        // An end left open here would hide end of file from the peer.
         drop(shared);
         let mut workers = [first, second];
         let deadline = Instant::now() + limit;
@@ -306,8 +306,8 @@ impl Pair {
         let earlier = await_readable(&reports, Instant::now() + limit)?;
         let outcome = self.workers[earlier].finish(Instant::now() + limit);
         interrupt::check()?;
-        // Once one has failed the other has nothing left to wait for, and not every mechanism tells it so.
-        let limit = if outcome.is_ok() { limit } else { ENDING };
+        // After a failure, not every mechanism notifies the other process, which would wait for the whole timeout.
+        let limit = if outcome.is_ok() { limit } else { EXIT_TIMEOUT };
         let other = self.workers[1 - earlier].finish(Instant::now() + limit);
         match earlier {
             0 => both(outcome, other),
@@ -315,7 +315,7 @@ impl Pair {
         }
     }
 
-    /// For pairs that go on until they are dropped.
+    /// For pairs that run until they are dropped.
     pub fn expect_alive(&mut self) -> Result<()> {
         self.workers.iter_mut().try_for_each(Worker::expect_alive)
     }
@@ -328,13 +328,13 @@ impl Pair {
     }
 }
 
-/// Several processes that share what was made before them.
+/// Several processes that share what was created before the fork.
 pub struct Group {
     workers: Vec<Worker>,
 }
 
 impl Group {
-    /// All are set up when this returns, and none has started. `role` runs in each process, with its number.
+    /// Returns when all are set up; none has started. `role` runs in each process, with its number.
     pub fn start<T>(
         count: usize,
         shared: T,
@@ -345,7 +345,7 @@ impl Group {
         let mut workers = (0..count)
             .map(|number| Worker::fork(&mut shared, |shared, start| role(number, shared, start)))
             .collect::<Result<Vec<_>>>()?;
-        // An end kept open here would keep the others from ever seeing end of file.
+        // An end left open here would hide end of file from the others.
         drop(shared);
         let deadline = Instant::now() + limit;
         for worker in &mut workers {
@@ -368,18 +368,18 @@ impl Group {
         })
     }
 
-    /// For groups that go on until they are dropped.
+    /// For groups that run until they are dropped.
     pub fn expect_alive(&mut self) -> Result<()> {
         self.workers.iter_mut().try_for_each(Worker::expect_alive)
     }
 
-    /// How often the scheduler has taken a processor from one of them, whether it slept or not.
+    /// Context switches of all processes, voluntary or not.
     pub fn context_switches(&self) -> Result<u64> {
         self.workers.iter().map(Worker::context_switches).sum()
     }
 }
 
-/// The failure of one side often only follows from that of the other, so both are told.
+/// The failure of one side is often a consequence of the other's, so both are reported.
 fn both(first: Result<Vec<u64>>, second: Result<Vec<u64>>) -> Result<[Vec<u64>; 2]> {
     match (first, second) {
         (Ok(first), Ok(second)) => Ok([first, second]),
@@ -394,14 +394,14 @@ pub mod tests {
 
     use super::*;
 
-    /// Tests that start pairs take turns: what one forks would inherit the ends of another's link, which then never ends.
-    pub fn turn() -> MutexGuard<'static, ()> {
-        static TURN: Mutex<()> = Mutex::new(());
-        TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Serializes the tests that fork: a concurrent fork would inherit pipe ends, and hide end of file.
+    pub fn serial() -> MutexGuard<'static, ()> {
+        static LOCK: Mutex<()> = Mutex::new(());
+        LOCK.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[test]
-    fn values_survive_the_way_to_the_parent() {
+    fn values_survive_encoding() {
         let values = [0, 1, u64::MAX, 0x0102_0304_0506_0708];
         let message = encode(&values);
         assert_eq!(message[0], DONE);
@@ -415,29 +415,32 @@ pub mod tests {
     }
 
     #[test]
-    fn a_program_speaks_for_the_process_that_became_it() {
-        let _turn = turn();
+    fn a_program_continues_the_protocol_after_exec() {
+        let _serial = serial();
         let limit = Duration::from_secs(20);
         let script = r"printf r; head -c 1 >/dev/null; printf 'd\1\0\0\0\0\0\0\0'";
-        let become_it = |_, (), start: &mut Start| Err(start.hand_over(shell(script)));
-        let mut pair = Pair::start((), limit, become_it).unwrap();
+        let replaced = |_, (), start: &mut Start| Err(start.exec(shell(script)));
+        let mut pair = Pair::start((), limit, replaced).unwrap();
         pair.go().unwrap();
         assert_eq!(pair.finish(limit).unwrap(), [[1], [1]]);
 
-        let missing = |_, (), start: &mut Start| Err(start.hand_over(Command::new("/no/such")));
+        let missing = |_, (), start: &mut Start| Err(start.exec(Command::new("/no/such")));
         let error = Pair::start((), limit, missing).err().unwrap();
-        assert!(error.to_string().contains("is it installed?"), "{error}");
+        assert!(
+            error.to_string().contains("check that it is installed"),
+            "{error}"
+        );
     }
 
     #[test]
-    fn what_runs_beside_a_process_ends_with_it() {
-        let _turn = turn();
+    fn a_helper_ends_with_its_parent() {
+        let _serial = serial();
         let limit = Duration::from_secs(20);
-        let note = std::env::temp_dir().join(format!("sluice-beside-{}", std::process::id()));
+        let note = std::env::temp_dir().join(format!("sluice-helper-{}", std::process::id()));
         let script = format!("echo $$ > {}; exec sleep 600", note.display());
         let role = |side, (), start: &mut Start| {
             if side == Side::First {
-                start_beside(shell(&script))?;
+                spawn_helper(shell(&script))?;
             }
             start.wait()?;
             Ok(Vec::new())
@@ -449,16 +452,16 @@ pub mod tests {
             if text.ends_with('\n') {
                 break text.trim().to_string();
             }
-            assert!(Instant::now() < deadline, "it never began");
+            assert!(Instant::now() < deadline, "the helper did not start");
         };
         std::fs::remove_file(&note).unwrap();
         drop(pair);
-        let lives = || {
+        let is_alive = || {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
             stat.is_ok_and(|stat| process_state(&stat) != Some('Z'))
         };
-        while lives() {
-            assert!(Instant::now() < deadline, "it outlives who started it");
+        while is_alive() {
+            assert!(Instant::now() < deadline, "the helper outlives its parent");
         }
     }
 
@@ -470,7 +473,7 @@ pub mod tests {
 
     #[test]
     fn a_group_has_a_number_for_each_process() {
-        let _turn = turn();
+        let _serial = serial();
         let limit = Duration::from_secs(20);
         let role = |number, base: u64, start: &mut Start| {
             start.wait()?;
@@ -482,7 +485,7 @@ pub mod tests {
     }
 
     #[test]
-    fn the_state_is_found_behind_a_name_with_brackets() {
+    fn the_state_is_found_after_a_name_with_parentheses() {
         assert_eq!(process_state("12 (a) S (b) R 1 2"), Some('R'));
         assert_eq!(process_state("12 (x) S 1"), Some('S'));
         assert_eq!(process_state("nothing"), None);

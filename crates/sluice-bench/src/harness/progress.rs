@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One line that says what is being measured and how long it will still take.
+//! A progress line: the current measurement and the estimated time left.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ pub struct Progress {
     started: Instant,
     steps: u64,
     done: u64,
-    said_tenths: u64,
+    reported_tenths: u64,
 }
 
 impl Progress {
@@ -28,23 +28,23 @@ impl Progress {
             started: Instant::now(),
             steps,
             done: 0,
-            said_tenths: 0,
+            reported_tenths: 0,
         }
     }
 
-    /// What the next step is.
-    pub fn say(&self, what: &str) {
+    /// Shows the next step.
+    pub fn set_message(&self, what: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("{what}{}", self.time_left()));
         }
     }
 
-    /// So many turns are behind, or will not be taken.
-    pub fn step(&mut self, what: &str, turns: u64) {
-        self.done += turns;
+    /// Counts rounds that were measured or dropped.
+    pub fn advance(&mut self, what: &str, rounds: u64) {
+        self.done += rounds;
         match &self.bar {
             Some(bar) => bar.set_position(self.done),
-            None => self.say_each_tenth(what),
+            None => self.report_each_tenth(what),
         }
     }
 
@@ -54,10 +54,10 @@ impl Progress {
         }
     }
 
-    fn say_each_tenth(&mut self, what: &str) {
+    fn report_each_tenth(&mut self, what: &str) {
         let tenths = self.done * 10 / self.steps.max(1);
-        if tenths > self.said_tenths {
-            self.said_tenths = tenths;
+        if tenths > self.reported_tenths {
+            self.reported_tenths = tenths;
             eprintln!("{:3} % measured ({what}){}", tenths * 10, self.time_left());
         }
     }
@@ -70,7 +70,7 @@ impl Progress {
     }
 }
 
-/// As if the steps still to come took as long as those behind, which steps of one length nearly do.
+/// Assumes that the remaining steps take as long as those before, since rounds have nearly the same length.
 fn time_left(elapsed: Duration, done: u64, steps: u64) -> Option<Duration> {
     (done > 0).then(|| elapsed.mul_f64(steps.saturating_sub(done) as f64 / done as f64))
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Results as a table for people.
+//! Results as a text table.
 
 use super::host::Host;
-use super::rounds::{Headline, Outcome, Series};
+use super::rounds::{Metric, Outcome, Series};
 use super::rows::{
     context_switches_per_message, cpu_per_message, imbalance, misdelivered, per_second, samples,
 };
@@ -10,19 +10,19 @@ use super::samples::summarize;
 use super::table::{Align, Table};
 use super::units;
 
-/// The whole table, and under it what was skipped.
+/// The whole table, followed by the skipped mechanisms.
 pub fn text(host: &Host, outcomes: &[Outcome]) -> String {
     let mut table = Table::new(&[
-        ("what", Align::Left),
-        ("", Align::Left),
+        ("conditions", Align::Left),
+        ("mechanism", Align::Left),
         ("median", Align::Right),
-        ("rounds", Align::Right),
+        ("its rounds", Align::Right),
         ("p90", Align::Right),
         ("p99 or messages", Align::Right),
         ("CPU/message", Align::Right),
         ("ratio", Align::Right),
-        ("rounds", Align::Right),
-        ("", Align::Left),
+        ("its rounds", Align::Right),
+        ("remarks", Align::Left),
     ]);
     for outcome in outcomes {
         for (index, series) in outcome.series.iter().enumerate() {
@@ -37,15 +37,15 @@ pub fn text(host: &Host, outcomes: &[Outcome]) -> String {
     format!(
         "{}{}\n\n{table}{}",
         host.line(),
-        waking(host),
+        wakeup_line(host),
         skipped_lines(outcomes)
     )
 }
 
-fn waking(host: &Host) -> String {
+fn wakeup_line(host: &Host) -> String {
     host.waking_ns.map_or_else(String::new, |cost| {
         format!(
-            "\nto wake a process that sleeps on another processor takes about {} here",
+            "\nwake-up of a process that sleeps on another processor, p50: {}",
             units::nanoseconds(cost as f64)
         )
     })
@@ -57,19 +57,19 @@ fn line(outcome: &Outcome, series: &Series, title: String) -> [String; 10] {
         .reference_of(series)
         .and_then(|reference| series.ratio_to(reference));
     let [p90, detail] = detail(outcome, series);
-    let (median, rounds) = match outcome.headline {
-        Headline::Latency => (
+    let (median, rounds) = match outcome.metric {
+        Metric::Latency => (
             units::nanoseconds(spread.median),
             units::nanosecond_range(spread.min, spread.max),
         ),
-        Headline::Rate => (
+        Metric::Rate => (
             units::bytes_per_second(spread.median),
             units::rate_range(spread.min, spread.max),
         ),
     };
     [
         title,
-        series.contender.label.clone(),
+        series.subject.label.clone(),
         median,
         rounds,
         p90,
@@ -87,31 +87,32 @@ fn line(outcome: &Outcome, series: &Series, title: String) -> [String; 10] {
     ]
 }
 
-/// Of latencies how bad the bad ones are, of a stream how many messages it was.
+/// High percentiles of a latency, or the message rate of a stream.
 fn detail(outcome: &Outcome, series: &Series) -> [String; 2] {
-    match outcome.headline {
-        Headline::Rate => {
+    match outcome.metric {
+        Metric::Rate => {
             let messages = per_second(series, |one| one.messages).map(units::per_second);
             [String::new(), messages.unwrap_or_default()]
         }
-        Headline::Latency => summarize(samples(series)).map_or_else(Default::default, |summary| {
+        Metric::Latency => summarize(samples(series)).map_or_else(Default::default, |summary| {
             [summary.p90, summary.p99].map(|value| units::nanoseconds(value as f64))
         }),
     }
 }
 
-/// How it compares, how much came to others than it was meant for, and what several writers cost and got.
+/// Comparison with the reference, misdelivered bytes, and the cost and balance of several writers.
 fn remark(outcome: &Outcome, series: &Series) -> String {
-    let astray = misdelivered(series).map(|share| format!("{} misdelivered", units::share(share)));
+    let misdelivered =
+        misdelivered(series).map(|share| format!("{} misdelivered", units::share(share)));
     let switches = context_switches_per_message(series)
         .map(|switches| format!("{} context switches/message", units::figures(switches)));
     let imbalance =
         imbalance(series).map(|times| format!("busiest writer {} ×", units::figures(times)));
-    let parts = [verdict(outcome, series), astray, switches, imbalance];
+    let parts = [verdict(outcome, series), misdelivered, switches, imbalance];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Better or worse only where the rounds of the two do not overlap.
+/// Faster or slower only if the rounds of the two do not overlap.
 fn verdict(outcome: &Outcome, series: &Series) -> Option<String> {
     let reference = outcome.reference_of(series)?;
     series.ratio_to(reference)?;
@@ -119,7 +120,7 @@ fn verdict(outcome: &Outcome, series: &Series) -> Option<String> {
     let smaller = ours.median < theirs.median;
     let verdict = if ours.overlaps(&theirs) {
         "within spread"
-    } else if smaller == (outcome.headline == Headline::Latency) {
+    } else if smaller == (outcome.metric == Metric::Latency) {
         "faster"
     } else {
         "slower"
@@ -137,12 +138,12 @@ fn verdict(outcome: &Outcome, series: &Series) -> Option<String> {
     Some(format!("{verdict}{label}{noisy}"))
 }
 
-/// One line for each reason, however many cells it concerns.
+/// One line for each reason, with the number of cases.
 fn skipped_lines(outcomes: &[Outcome]) -> String {
     let mut reasons: Vec<(String, usize)> = Vec::new();
-    for skip in outcomes.iter().flat_map(|outcome| &outcome.skips) {
-        let fate = if skip.failed { "FAILED" } else { "skipped" };
-        let text = format!("{fate}: {}: {}", skip.label, skip.reason);
+    for skip in outcomes.iter().flat_map(|outcome| &outcome.skipped) {
+        let status = if skip.failed { "FAILED" } else { "skipped" };
+        let text = format!("{status}: {}: {}", skip.label, skip.reason);
         match reasons.iter_mut().find(|(known, _)| *known == text) {
             Some((_, times)) => *times += 1,
             None => reasons.push((text, 1)),
@@ -161,25 +162,25 @@ mod tests {
     use crate::mechanisms::Waiting;
 
     #[test]
-    fn better_means_beyond_both_spreads() {
-        let judge = |headline, theirs: &[f64], ours: &[f64]| {
-            let outcome = outcome(headline, theirs, ours);
+    fn faster_and_slower_require_disjoint_rounds() {
+        let judged = |metric, theirs: &[f64], ours: &[f64]| {
+            let outcome = outcome(metric, theirs, ours);
             verdict(&outcome, &outcome.series[1]).unwrap()
         };
         assert_eq!(
-            judge(Headline::Latency, &[10.0, 12.0], &[5.0, 9.0]),
+            judged(Metric::Latency, &[10.0, 12.0], &[5.0, 9.0]),
             "faster"
         );
-        assert_eq!(judge(Headline::Rate, &[10.0, 12.0], &[5.0, 9.0]), "slower");
+        assert_eq!(judged(Metric::Rate, &[10.0, 12.0], &[5.0, 9.0]), "slower");
         assert_eq!(
-            judge(Headline::Rate, &[10.0, 12.0], &[11.0, 20.0]),
+            judged(Metric::Rate, &[10.0, 12.0], &[11.0, 20.0]),
             "within spread"
         );
     }
 
     #[test]
-    fn a_spinner_against_a_sleeper_is_labelled_so() {
-        let mut outcome = outcome(Headline::Latency, &[10.0], &[5.0]);
+    fn a_ratio_of_spinning_to_sleeping_is_labelled() {
+        let mut outcome = outcome(Metric::Latency, &[10.0], &[5.0]);
         outcome.series[1] = series("sluice-pipe", Waiting::Spin, &[5.0]);
         assert_eq!(
             verdict(&outcome, &outcome.series[1]).unwrap(),
@@ -188,10 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_misdelivered_is_remarked_even_if_it_is_nothing() {
-        let mut outcome = outcome(Headline::Rate, &[4.0], &[1.0]);
-        for (series, astray) in outcome.series.iter_mut().zip([3, 0]) {
-            series.turns[0].measurement.misdelivered = Some(astray);
+    fn misdelivery_is_reported_even_if_it_is_zero() {
+        let mut outcome = outcome(Metric::Rate, &[4.0], &[1.0]);
+        for (series, misdelivered) in outcome.series.iter_mut().zip([3, 0]) {
+            series.rounds[0].measurement.misdelivered = Some(misdelivered);
         }
         let remark = |index: usize| remark(&outcome, &outcome.series[index]);
         assert_eq!(remark(0), "75.0 % misdelivered");
@@ -199,8 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_to_skip_is_told_once() {
-        let outcomes = [0, 1].map(|_| outcome(Headline::Rate, &[1.0], &[1.0]));
+    fn a_reason_is_listed_once() {
+        let outcomes = [0, 1].map(|_| outcome(Metric::Rate, &[1.0], &[1.0]));
         assert_eq!(
             skipped_lines(&outcomes),
             "skipped: cacheline: spins (2 ×)\n"
@@ -208,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noisy_and_what_failed_says_so() {
-        let mut outcome = outcome(Headline::Rate, &[1.0], &[3.0]);
-        outcome.series[1].turns[0].noisy = true;
+    fn noisy_and_failed_are_labelled() {
+        let mut outcome = outcome(Metric::Rate, &[1.0], &[3.0]);
+        outcome.series[1].rounds[0].noisy = true;
         assert_eq!(
             verdict(&outcome, &outcome.series[1]).unwrap(),
             "faster, noisy"
         );
-        outcome.skips[0].failed = true;
+        outcome.skipped[0].failed = true;
         assert_eq!(
             skipped_lines(&[outcome]),
             "FAILED: cacheline: spins (1 ×)\n"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Contenders take turns, round by round (A B A B …), so that a machine that slows down slows all of them.
+//! Each round measures every subject once (A B A B …), so that a machine that slows down affects all of them.
 
 use anyhow::{Context, Result, ensure};
 
@@ -10,54 +10,54 @@ use super::progress::Progress;
 use super::samples::Spread;
 use crate::mechanisms::{Mechanism, Waiting};
 
-/// What one contender did in one round.
+/// The result of one subject in one round.
 #[derive(Clone, Debug, Default)]
 pub struct Measurement {
-    /// Every latency, in nanoseconds; none where only the rate was taken.
+    /// Latencies in nanoseconds; empty where only the rate was measured.
     pub samples: Vec<u64>,
     pub messages: u64,
     pub bytes: u64,
     pub elapsed_ns: u64,
     pub cpu_ns: u64,
-    /// Bytes that came to another pair than they were meant for; None where there is no other.
+    /// Bytes that a process of another pair received; None where there is only one pair.
     pub misdelivered: Option<u64>,
-    /// Of several writers into one channel: how many messages the busiest wrote for each message of the least busy.
+    /// With several writers of one channel: the messages of the busiest writer for each message of the least busy.
     pub imbalance: Option<f64>,
-    /// Of all processes, where they were counted.
+    /// Context switches of all processes, where they were counted.
     pub context_switches: Option<u64>,
 }
 
-/// Something that can be measured again and again.
+/// A repeatable measurement.
 pub trait Job {
-    /// Moves data once and looks at every byte; not timed.
+    /// Transfers data once and compares every byte; not timed.
     fn check(&self) -> Result<()>;
 
     fn measure(&self) -> Result<Measurement>;
 }
 
-pub struct Contender {
+pub struct Subject {
     pub mechanism: &'static str,
-    /// How the table calls it.
+    /// The name in tables.
     pub label: String,
     pub waiting: Waiting,
     pub processes: usize,
-    pub among: Option<Among>,
-    /// How many messages are handed over at once, where that is compared.
+    pub population: Option<Population>,
+    /// Messages per call, in comparisons of batches.
     pub batch: Option<usize>,
-    /// Those that use one channel, where there are more than a sender and a receiver.
+    /// The processes of one channel, where there are more than one sender and one receiver.
     pub sharing: Option<Sharing>,
     pub job: Box<dyn Job>,
 }
 
-impl Contender {
-    /// A sender and a receiver.
+impl Subject {
+    /// One sender and one receiver.
     pub fn pair(mechanism: &dyn Mechanism, job: Box<dyn Job>) -> Self {
         Self {
             mechanism: mechanism.name(),
             label: mechanism.label(),
             waiting: mechanism.waiting(),
             processes: 2,
-            among: None,
+            population: None,
             batch: None,
             sharing: None,
             job,
@@ -65,35 +65,35 @@ impl Contender {
     }
 }
 
-/// Processes at one channel.
+/// The processes of one channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sharing {
     pub writers: usize,
     pub readers: usize,
 }
 
-/// Of an operation that is done again and again: what it is, and how many others there are of what it has to find.
+/// An operation, and the number of names and scopes among which it is performed.
 #[derive(Clone, Copy, Debug)]
-pub struct Among {
+pub struct Population {
     pub operation: &'static str,
-    /// In the scope.
+    /// Names in the scope.
     pub names: usize,
     pub scopes: usize,
 }
 
-/// A contender that does not take part.
+/// A subject without a result.
 #[derive(Clone)]
-pub struct Skip {
+pub struct Skipped {
     pub mechanism: &'static str,
     pub label: String,
     pub reason: String,
-    /// It was to take part and could not: that is a fault, not a circumstance.
+    /// A failure, as opposed to a mechanism that is not available here.
     pub failed: bool,
 }
 
-impl Skip {
-    /// It cannot be had here.
-    pub fn circumstance(mechanism: &'static str, reason: impl Into<String>) -> Self {
+impl Skipped {
+    /// Not available here.
+    pub fn unavailable(mechanism: &'static str, reason: impl Into<String>) -> Self {
         Self {
             mechanism,
             label: mechanism.into(),
@@ -103,28 +103,28 @@ impl Skip {
     }
 }
 
-/// What is quoted of a cell, and with it which way is better.
+/// The value that a case compares; it determines whether less or more is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Headline {
+pub enum Metric {
     /// The median of the samples, in nanoseconds.
     Latency,
     /// Bytes per second.
     Rate,
 }
 
-impl Headline {
+impl Metric {
     fn value(self, measurement: &Measurement) -> Result<f64> {
         match self {
             Self::Latency => {
                 let summary = super::samples::summarize(measurement.samples.clone());
                 Ok(summary
-                    .context("a round had no sample; give it longer with --duration")?
+                    .context("a round has no sample; raise --duration")?
                     .p50 as f64)
             }
             Self::Rate => {
                 ensure!(
                     measurement.bytes > 0 && measurement.elapsed_ns > 0,
-                    "a round moved nothing; give it longer with --duration"
+                    "a round transferred nothing; raise --duration"
                 );
                 Ok(measurement.bytes as f64 * 1e9 / measurement.elapsed_ns as f64)
             }
@@ -132,76 +132,77 @@ impl Headline {
     }
 }
 
-/// Contenders under the same conditions. The first one is what the others are compared with.
-pub struct Cell {
+/// Subjects under the same conditions. The first one is the reference of the others.
+pub struct Case {
     pub suite: &'static str,
     pub title: String,
     pub size: Option<usize>,
     pub placement: Placement,
-    pub headline: Headline,
-    pub contenders: Vec<Contender>,
-    pub skips: Vec<Skip>,
+    pub metric: Metric,
+    pub subjects: Vec<Subject>,
+    pub skipped: Vec<Skipped>,
 }
 
-/// One round of one contender.
-pub struct Turn {
-    pub round: usize,
+/// One round of one subject.
+pub struct Round {
+    pub number: usize,
     pub measurement: Measurement,
-    /// The quoted figure.
-    pub headline: f64,
+    /// The value of the metric.
+    pub value: f64,
     pub class: Option<Class>,
     pub noisy: bool,
 }
 
-/// The rounds of one contender.
+/// The rounds of one subject.
 pub struct Series {
-    pub contender: Contender,
-    pub turns: Vec<Turn>,
+    pub subject: Subject,
+    pub rounds: Vec<Round>,
 }
 
 impl Series {
-    pub fn headlines(&self) -> Vec<f64> {
-        self.turns.iter().map(|turn| turn.headline).collect()
+    pub fn values(&self) -> Vec<f64> {
+        self.rounds.iter().map(|round| round.value).collect()
     }
 
     pub fn measurements(&self) -> impl Iterator<Item = &Measurement> {
-        self.turns.iter().map(|turn| &turn.measurement)
+        self.rounds.iter().map(|round| &round.measurement)
     }
 
     pub fn class(&self) -> Option<Class> {
-        class::most_common(self.turns.iter().filter_map(|turn| turn.class))
+        class::most_common(self.rounds.iter().filter_map(|round| round.class))
     }
 
-    /// Rounds whose conditions would not stay what they were.
+    /// Rounds during which the distance of the processors kept changing.
     pub fn noisy_rounds(&self) -> usize {
-        self.turns.iter().filter(|turn| turn.noisy).count()
+        self.rounds.iter().filter(|round| round.noisy).count()
     }
 
     pub fn spread(&self) -> Spread {
-        Spread::of(&self.headlines()).expect("a series has at least one round")
+        Spread::of(&self.values()).expect("a series has at least one round")
     }
 
-    /// Within each round that both have, so that what disturbs both cancels out; None when they are of different classes.
+    /// The ratio within each round, which cancels disturbances of both; None without a round in which both have the
+    /// same class.
     pub fn ratio_to(&self, reference: &Self) -> Option<Spread> {
-        let ratio = |turn: &Turn| {
-            let same = |other: &&Turn| other.round == turn.round && other.class == turn.class;
-            let other = reference.turns.iter().find(same)?;
-            Some(turn.headline / other.headline)
+        let ratio = |round: &Round| {
+            let same = |other: &&Round| other.number == round.number && other.class == round.class;
+            let other = reference.rounds.iter().find(same)?;
+            Some(round.value / other.value)
         };
-        let ratios: Vec<f64> = self.turns.iter().filter_map(ratio).collect();
+        let ratios: Vec<f64> = self.rounds.iter().filter_map(ratio).collect();
         Spread::of(&ratios)
     }
 
-    /// A spinner set against a sleeper pays with the processor's time: whoever tells the ratio has to tell that.
+    /// A spinning mechanism trades processor time for latency, so its ratio to a sleeping one must be labelled.
     pub fn waits_like(&self, reference: &Self) -> bool {
-        self.contender.waiting == reference.contender.waiting
+        self.subject.waiting == reference.subject.waiting
     }
 
-    /// Leaves the turns of this class, or if there is none those of the most common one.
-    fn keep(&mut self, class: Option<Class>) {
-        let has_some = self.turns.iter().any(|turn| turn.class == class);
+    /// Keeps the rounds of this class, or else those of the most common class.
+    fn keep_class(&mut self, class: Option<Class>) {
+        let has_some = self.rounds.iter().any(|round| round.class == class);
         let class = if has_some { class } else { self.class() };
-        self.turns.retain(|turn| turn.class == class);
+        self.rounds.retain(|round| round.class == class);
     }
 }
 
@@ -210,22 +211,22 @@ pub struct Outcome {
     pub title: String,
     pub size: Option<usize>,
     pub placement: Placement,
-    pub headline: Headline,
+    pub metric: Metric,
     pub series: Vec<Series>,
-    pub skips: Vec<Skip>,
+    pub skipped: Vec<Skipped>,
 }
 
 impl Outcome {
-    /// What this one is compared with: the first, which is not compared with itself.
+    /// The reference of this series: the first series; None for the first one itself.
     pub fn reference_of(&self, series: &Series) -> Option<&Series> {
         let first = self.series.first();
         first.filter(|reference| !std::ptr::eq(*reference, series))
     }
 }
 
-impl Cell {
+impl Case {
     pub fn steps(&self, rounds: usize) -> u64 {
-        (self.contenders.len() * rounds) as u64
+        (self.subjects.len() * rounds) as u64
     }
 
     pub fn run(
@@ -241,53 +242,53 @@ impl Cell {
         let mut series = self.checked(rounds, progress)?;
         let mut now = probe.class()?;
         for round in 0..rounds {
-            let mut staying = Vec::new();
+            let mut remaining = Vec::new();
             for mut one in series {
-                let what = format!("{} {}", self.title, one.contender.label);
-                progress.say(&what);
-                match one.take_turn(round, self.headline, probe, &mut now) {
+                let what = format!("{} {}", self.title, one.subject.label);
+                progress.set_message(&what);
+                match one.measure_round(round, self.metric, probe, &mut now) {
                     Ok(()) => {
-                        progress.step(&what, 1);
-                        staying.push(one);
+                        progress.advance(&what, 1);
+                        remaining.push(one);
                     }
                     Err(error) => {
-                        progress.step(&what, (rounds - round) as u64);
-                        self.give_up(one.contender, &error)?;
+                        progress.advance(&what, (rounds - round) as u64);
+                        self.drop_subject(one.subject, &error)?;
                     }
                 }
             }
-            series = staying;
+            series = remaining;
         }
         Ok(self.outcome(series))
     }
 
-    /// Correctness first: whoever misdelivers is not measured.
+    /// A mechanism that fails its check is not measured.
     fn checked(&mut self, rounds: usize, progress: &mut Progress) -> Result<Vec<Series>> {
         let mut series = Vec::new();
-        for contender in std::mem::take(&mut self.contenders) {
+        for subject in std::mem::take(&mut self.subjects) {
             interrupt::check()?;
-            let what = format!("{} {}", self.title, contender.label);
-            progress.say(&format!("checking {what}"));
-            match contender.job.check() {
+            let what = format!("{} {}", self.title, subject.label);
+            progress.set_message(&format!("checking {what}"));
+            match subject.job.check() {
                 Ok(()) => series.push(Series {
-                    contender,
-                    turns: Vec::new(),
+                    subject,
+                    rounds: Vec::new(),
                 }),
                 Err(error) => {
-                    progress.step(&what, rounds as u64);
-                    self.give_up(contender, &error)?;
+                    progress.advance(&what, rounds as u64);
+                    self.drop_subject(subject, &error)?;
                 }
             }
         }
         Ok(series)
     }
 
-    /// The others go on without it.
-    fn give_up(&mut self, contender: Contender, error: &anyhow::Error) -> Result<()> {
+    /// Drops a subject; the others continue.
+    fn drop_subject(&mut self, subject: Subject, error: &anyhow::Error) -> Result<()> {
         interrupt::check()?;
-        self.skips.push(Skip {
-            mechanism: contender.mechanism,
-            label: contender.label,
+        self.skipped.push(Skipped {
+            mechanism: subject.mechanism,
+            label: subject.label,
             reason: format!("{error:#}"),
             failed: true,
         });
@@ -295,26 +296,26 @@ impl Cell {
     }
 
     fn outcome(self, mut series: Vec<Series>) -> Outcome {
-        let turns = series.iter().flat_map(|one| &one.turns);
-        let class = class::most_common(turns.filter_map(|turn| turn.class));
-        series.iter_mut().for_each(|one| one.keep(class));
+        let rounds = series.iter().flat_map(|one| &one.rounds);
+        let class = class::most_common(rounds.filter_map(|round| round.class));
+        series.iter_mut().for_each(|one| one.keep_class(class));
         Outcome {
             suite: self.suite,
             title: self.title,
             size: self.size,
             placement: self.placement,
-            headline: self.headline,
+            metric: self.metric,
             series,
-            skips: self.skips,
+            skipped: self.skipped,
         }
     }
 }
 
 impl Series {
-    fn take_turn(
+    fn measure_round(
         &mut self,
         round: usize,
-        headline: Headline,
+        metric: Metric,
         probe: &dyn Probe,
         now: &mut Option<Class>,
     ) -> Result<()> {
@@ -322,10 +323,10 @@ impl Series {
             value: measurement,
             class,
             noisy,
-        } = class::bracket(probe, now, || self.contender.job.measure())?;
-        self.turns.push(Turn {
-            round,
-            headline: headline.value(&measurement)?,
+        } = class::bracket(probe, now, || self.subject.job.measure())?;
+        self.rounds.push(Round {
+            number: round,
+            value: metric.value(&measurement)?,
             measurement,
             class,
             noisy,
@@ -341,11 +342,11 @@ pub mod tests {
 
     use super::*;
 
-    /// Measures what it is told to, once a round; None fails.
+    /// Returns recorded values, one per round; None is a failure.
     struct Script {
         name: &'static str,
         notes: Rc<RefCell<Vec<&'static str>>>,
-        headlines: RefCell<Vec<Option<f64>>>,
+        values: RefCell<Vec<Option<f64>>>,
     }
 
     impl Job for Script {
@@ -356,136 +357,137 @@ pub mod tests {
 
         fn measure(&self) -> Result<Measurement> {
             self.notes.borrow_mut().push(self.name);
-            let next = self.headlines.borrow_mut().pop().flatten();
+            let next = self.values.borrow_mut().pop().flatten();
             Ok(measurement(next.context("it broke")?))
         }
     }
 
-    /// One whose headline is this, as a latency and as a rate.
-    fn measurement(headline: f64) -> Measurement {
+    /// A measurement with this value, both as a latency and as a rate.
+    fn measurement(value: f64) -> Measurement {
         Measurement {
-            samples: vec![headline as u64],
+            samples: vec![value as u64],
             messages: 10,
-            bytes: headline as u64,
+            bytes: value as u64,
             elapsed_ns: 1_000_000_000,
             cpu_ns: 500,
             ..Measurement::default()
         }
     }
 
-    fn contender(mechanism: &'static str, waiting: Waiting, job: Box<dyn Job>) -> Contender {
-        Contender {
+    fn subject(mechanism: &'static str, waiting: Waiting, job: Box<dyn Job>) -> Subject {
+        Subject {
             mechanism,
             label: mechanism.into(),
             waiting,
             processes: 2,
-            among: None,
+            population: None,
             batch: None,
             sharing: None,
             job,
         }
     }
 
-    fn idle(mechanism: &'static str) -> Box<dyn Job> {
+    fn unused_job(mechanism: &'static str) -> Box<dyn Job> {
         Box::new(Script {
             name: mechanism,
             notes: Rc::default(),
-            headlines: RefCell::default(),
+            values: RefCell::default(),
         })
     }
 
-    /// As if it had been measured.
-    pub fn series(mechanism: &'static str, waiting: Waiting, headlines: &[f64]) -> Series {
-        let turn = |(round, &headline): (usize, &f64)| Turn {
-            round,
-            measurement: measurement(headline),
-            headline,
+    /// A series with these values.
+    pub fn series(mechanism: &'static str, waiting: Waiting, values: &[f64]) -> Series {
+        let round = |(number, &value): (usize, &f64)| Round {
+            number,
+            measurement: measurement(value),
+            value,
             class: None,
             noisy: false,
         };
         Series {
-            contender: contender(mechanism, waiting, idle(mechanism)),
-            turns: headlines.iter().enumerate().map(turn).collect(),
+            subject: subject(mechanism, waiting, unused_job(mechanism)),
+            rounds: values.iter().enumerate().map(round).collect(),
         }
     }
 
-    /// pipe(2) and ours, who both sleep, and one who cannot take part.
-    pub fn outcome(headline: Headline, theirs: &[f64], ours: &[f64]) -> Outcome {
+    /// pipe(2) and sluice-pipe, both sleeping, and a skipped mechanism.
+    pub fn outcome(metric: Metric, theirs: &[f64], ours: &[f64]) -> Outcome {
         Outcome {
             suite: "rtt",
             title: "1 B same-cpu".into(),
             size: Some(1),
             placement: Placement::SameCpu,
-            headline,
+            metric,
             series: vec![
                 series("pipe", Waiting::Sleep, theirs),
                 series("sluice-pipe", Waiting::Sleep, ours),
             ],
-            skips: vec![Skip::circumstance("cacheline", "spins")],
+            skipped: vec![Skipped::unavailable("cacheline", "spins")],
         }
     }
 
-    /// Runs two that measure these, round by round, and notes who did what.
+    /// Runs two subjects with these values, and returns the order of their calls.
     fn run_two(rounds: [&[Option<f64>]; 2]) -> (Outcome, Vec<&'static str>) {
         let notes = Rc::new(RefCell::new(Vec::new()));
-        let script = |name, headlines: &[Option<f64>]| {
+        let script = |name, values: &[Option<f64>]| {
             let job = Script {
                 name,
                 notes: Rc::clone(&notes),
-                headlines: RefCell::new(headlines.iter().rev().copied().collect()),
+                values: RefCell::new(values.iter().rev().copied().collect()),
             };
-            contender(name, Waiting::Sleep, Box::new(job))
+            subject(name, Waiting::Sleep, Box::new(job))
         };
-        let cell = Cell {
+        let case = Case {
             suite: "throughput",
             title: "test".into(),
             size: None,
             placement: Placement::SameCpu,
-            headline: Headline::Rate,
-            contenders: vec![script("a", rounds[0]), script("b", rounds[1])],
-            skips: Vec::new(),
+            metric: Metric::Rate,
+            subjects: vec![script("a", rounds[0]), script("b", rounds[1])],
+            skipped: Vec::new(),
         };
-        let outcome = cell.run(rounds[0].len(), &NoProbe, &mut Progress::new(4));
+        let outcome = case.run(rounds[0].len(), &NoProbe, &mut Progress::new(4));
         let notes = notes.borrow().clone();
         (outcome.unwrap(), notes)
     }
 
     #[test]
-    fn contenders_are_checked_first_and_then_take_turns() {
+    fn subjects_are_checked_first_and_then_measured_in_rounds() {
         let (outcome, notes) = run_two([&[Some(2.0); 3], &[Some(4.0); 3]]);
         assert_eq!(notes, ["check", "check", "a", "b", "a", "b", "a", "b"]);
-        assert_eq!(outcome.series[1].headlines(), [4.0; 3]);
+        assert_eq!(outcome.series[1].values(), [4.0; 3]);
         let ratio = outcome.series[1].ratio_to(&outcome.series[0]);
         assert_eq!(ratio.unwrap().median, 2.0);
     }
 
     #[test]
-    fn one_that_fails_is_left_out_and_the_others_go_on() {
+    fn a_subject_that_fails_is_dropped_and_the_others_continue() {
         let (outcome, notes) = run_two([&[Some(1.0); 3], &[Some(1.0), None, Some(1.0)]]);
         assert_eq!(notes, ["check", "check", "a", "b", "a", "b", "a"]);
         assert_eq!(outcome.series.len(), 1);
-        let skip = &outcome.skips[0];
+        let skip = &outcome.skipped[0];
         assert!(skip.failed && skip.label == "b" && skip.reason.contains("it broke"));
     }
 
     #[test]
-    fn turns_of_the_rarer_class_are_left_out() {
+    fn rounds_of_the_rarer_class_are_dropped() {
         let (outcome, _) = run_two([&[Some(1.0); 3], &[Some(2.0); 3]]);
         let mut series = outcome.series;
-        for (turn, class) in series[0]
-            .turns
-            .iter_mut()
-            .zip([Class::Near, Class::Far, Class::Far])
+        for (round, class) in
+            series[0]
+                .rounds
+                .iter_mut()
+                .zip([Class::SharedCache, Class::Remote, Class::Remote])
         {
-            turn.class = Some(class);
+            round.class = Some(class);
         }
-        series[0].keep(Some(Class::Near));
-        assert_eq!(series[0].turns.len(), 1);
-        assert_eq!(series[0].class(), Some(Class::Near));
+        series[0].keep_class(Some(Class::SharedCache));
+        assert_eq!(series[0].rounds.len(), 1);
+        assert_eq!(series[0].class(), Some(Class::SharedCache));
     }
 
     #[test]
-    fn like_waits_are_told_from_unlike_ones() {
+    fn spinning_and_sleeping_are_distinguished() {
         let sleeper = series("a", Waiting::Sleep, &[1.0]);
         assert!(series("b", Waiting::Sleep, &[1.0]).waits_like(&sleeper));
         assert!(!series("b", Waiting::Spin, &[1.0]).waits_like(&sleeper));
@@ -493,7 +495,7 @@ pub mod tests {
 
     #[test]
     fn a_round_without_a_sample_is_an_error() {
-        assert!(Headline::Latency.value(&Measurement::default()).is_err());
-        assert!(Headline::Rate.value(&Measurement::default()).is_err());
+        assert!(Metric::Latency.value(&Measurement::default()).is_err());
+        assert!(Metric::Rate.value(&Measurement::default()).is_err());
     }
 }

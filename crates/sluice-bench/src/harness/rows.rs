@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Results as rows for programs. Tables, plots and comparisons are made from them.
+//! Results in machine-readable rows, the source of tables, plots and comparisons.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::class::Class;
 use super::file;
 use super::host::Host;
 use super::pinning::Placement;
-use super::rounds::{Headline, Measurement, Outcome, Series, Skip};
+use super::rounds::{Measurement, Metric, Outcome, Series, Skipped};
 use super::samples::{Spread, Summary, distribution_function, summarize};
 use crate::mechanisms::Waiting;
 
@@ -21,28 +21,28 @@ pub struct Results {
     pub rows: Vec<Row>,
 }
 
-/// One contender under one set of conditions. What does not apply is left out.
+/// One subject under one set of conditions. Fields that do not apply are absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
     pub suite: String,
     pub mechanism: String,
-    /// What tables and plots call it, ways of waiting told apart.
+    /// The name in tables and plots, which includes the way of waiting.
     pub label: String,
-    /// The conditions in words. Rows of one suite with one title are compared with each other.
+    /// The conditions in words. Rows with the same suite and title are compared with each other.
     pub title: String,
-    /// Of a message, in bytes.
+    /// Message size in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<usize>,
-    /// How many messages are handed over at once, where that is compared.
+    /// Messages per call, in comparisons of batches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receivers: Option<usize>,
-    /// Where several processes use one channel.
+    /// Writers of one channel, where several processes share it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writers: Option<usize>,
-    /// What is done again and again among so many names in a scope, and so many scopes.
+    /// The operation whose time is measured, and the number of names in the scope and of scopes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,23 +57,23 @@ pub struct Row {
     pub probe_class: Option<Class>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
-    /// Of the quoted figure: "ns", of which less is better, or "bytes/s", of which more is.
+    /// The unit of the median: "ns", where less is better, or "bytes/s", where more is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// The quoted figure over the rounds.
+    /// The median over the rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub median: Option<f64>,
-    /// Its smallest and largest.
+    /// The smallest and the largest round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<[f64; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<usize>,
-    /// How many of them have a distance of processors that would not stay the same.
+    /// Rounds during which the distance of the processors kept changing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noisy_rounds: Option<usize>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub distribution: Option<Summary>,
-    /// Steps of the distribution function of all samples: nanoseconds, and the share of samples that are no longer.
+    /// Steps of the distribution function of all samples: nanoseconds, and the share of samples up to that value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cdf: Option<Vec<(u64, f64)>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,22 +82,22 @@ pub struct Row {
     pub bytes_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_ns_per_msg: Option<f64>,
-    /// The share of all bytes, from 0 to 1, that a process of another pair read.
+    /// The share of all bytes, from 0 to 1, that a process of another pair received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misdelivered: Option<f64>,
-    /// How many messages the busiest of several writers wrote for each message of the least busy: the median over the rounds.
+    /// Messages of the busiest writer for each message of the least busy: the median over the rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub imbalance: Option<f64>,
-    /// Of all processes.
+    /// Context switches of all processes for each message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_switches_per_msg: Option<f64>,
-    /// To the first contender of the same conditions, taken within each round.
+    /// Relative to the first subject of the same conditions, taken within each round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<Ratio>,
-    /// Why there are no figures.
+    /// Why there is no result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
-    /// There are none because it failed, where it should have worked.
+    /// The result is absent because of a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<bool>,
 }
@@ -105,7 +105,7 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     pub to: String,
-    /// Of the two one spins and the other sleeps.
+    /// One of the two spins, the other sleeps.
     pub across_waiting: bool,
     pub median: f64,
     pub min: f64,
@@ -126,12 +126,12 @@ impl Results {
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| {
             format!(
-                "cannot read {}; give a file that --json wrote",
+                "cannot read {}; it must be a file that --json wrote",
                 path.display()
             )
         })?;
         serde_json::from_str(&text)
-            .with_context(|| format!("{} holds no results of this benchmark", path.display()))
+            .with_context(|| format!("{} is not a results file of sluice-bench", path.display()))
     }
 }
 
@@ -140,41 +140,44 @@ fn rows(outcome: &Outcome) -> Vec<Row> {
         .series
         .iter()
         .map(|series| measured_row(outcome, series));
-    let skipped = outcome.skips.iter().map(|skip| skipped_row(outcome, skip));
+    let skipped = outcome
+        .skipped
+        .iter()
+        .map(|skip| skipped_row(outcome, skip));
     measured.chain(skipped).collect()
 }
 
 fn measured_row(outcome: &Outcome, series: &Series) -> Row {
     let spread = series.spread();
     let samples = samples(series);
-    let among = series.contender.among;
-    let sharing = series.contender.sharing;
+    let population = series.subject.population;
+    let sharing = series.subject.sharing;
     Row {
         suite: outcome.suite.into(),
-        mechanism: series.contender.mechanism.into(),
-        label: series.contender.label.clone(),
+        mechanism: series.subject.mechanism.into(),
+        label: series.subject.label.clone(),
         title: outcome.title.clone(),
         size: outcome.size,
-        batch: series.contender.batch,
+        batch: series.subject.batch,
         receivers: match sharing {
             Some(sharing) => Some(sharing.readers),
-            None => among.is_none().then_some(1),
+            None => population.is_none().then_some(1),
         },
         writers: sharing.map(|sharing| sharing.writers),
-        operation: among.map(|among| among.operation.into()),
-        names: among.map(|among| among.names),
-        scopes: among.map(|among| among.scopes),
-        processes: Some(series.contender.processes),
+        operation: population.map(|population| population.operation.into()),
+        names: population.map(|population| population.names),
+        scopes: population.map(|population| population.scopes),
+        processes: Some(series.subject.processes),
         placement: Some(outcome.placement),
         probe_class: series.class(),
-        waiting: Some(series.contender.waiting),
-        unit: Some(match outcome.headline {
-            Headline::Latency => "ns".into(),
-            Headline::Rate => "bytes/s".into(),
+        waiting: Some(series.subject.waiting),
+        unit: Some(match outcome.metric {
+            Metric::Latency => "ns".into(),
+            Metric::Rate => "bytes/s".into(),
         }),
         median: Some(spread.median),
         spread: Some([spread.min, spread.max]),
-        rounds: Some(series.turns.len()),
+        rounds: Some(series.rounds.len()),
         noisy_rounds: Some(series.noisy_rounds()).filter(|&rounds| rounds > 0),
         cdf: distribution_function(samples.clone()),
         distribution: summarize(samples),
@@ -190,7 +193,7 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
     }
 }
 
-fn skipped_row(outcome: &Outcome, skip: &Skip) -> Row {
+fn skipped_row(outcome: &Outcome, skip: &Skipped) -> Row {
     Row {
         suite: outcome.suite.into(),
         mechanism: skip.mechanism.into(),
@@ -209,7 +212,7 @@ pub fn samples(series: &Series) -> Vec<u64> {
     samples.copied().collect()
 }
 
-/// The median over the rounds of something counted.
+/// The median over the rounds of a count per second.
 pub fn per_second(series: &Series, count: impl Fn(&Measurement) -> u64) -> Option<f64> {
     let rate = |one: &Measurement| {
         (one.elapsed_ns > 0).then(|| count(one) as f64 * 1e9 / one.elapsed_ns as f64)
@@ -224,13 +227,13 @@ pub fn cpu_per_message(series: &Series) -> Option<f64> {
     (messages > 0 && cpu > 0).then(|| cpu as f64 / messages as f64)
 }
 
-/// The share of bytes that came to strangers, over all rounds.
+/// The share of bytes that reached another pair, over all rounds.
 pub fn misdelivered(series: &Series) -> Option<f64> {
     let bytes: u64 = series.measurements().map(|one| one.bytes).sum();
-    let astray: Option<u64> = series.measurements().map(|one| one.misdelivered).sum();
-    astray
+    let misdelivered: Option<u64> = series.measurements().map(|one| one.misdelivered).sum();
+    misdelivered
         .filter(|_| bytes > 0)
-        .map(|astray| astray as f64 / bytes as f64)
+        .map(|misdelivered| misdelivered as f64 / bytes as f64)
 }
 
 /// The median over the rounds.
@@ -251,7 +254,7 @@ fn ratio(outcome: &Outcome, series: &Series) -> Option<Ratio> {
     let reference = outcome.reference_of(series)?;
     let Spread { median, min, max } = series.ratio_to(reference)?;
     Some(Ratio {
-        to: reference.contender.label.clone(),
+        to: reference.subject.label.clone(),
         across_waiting: !series.waits_like(reference),
         median,
         min,
@@ -264,15 +267,15 @@ pub mod tests {
     use super::*;
     use crate::harness::rounds::tests::{outcome, series};
 
-    fn near(mut outcome: Outcome) -> Outcome {
-        let turns = outcome.series.iter_mut().flat_map(|one| &mut one.turns);
-        turns.for_each(|turn| turn.class = Some(Class::Near));
+    fn with_shared_cache(mut outcome: Outcome) -> Outcome {
+        let rounds = outcome.series.iter_mut().flat_map(|one| &mut one.rounds);
+        rounds.for_each(|round| round.class = Some(Class::SharedCache));
         outcome
     }
 
     #[test]
-    fn rows_leave_out_what_does_not_apply() {
-        let rows = rows(&outcome(Headline::Latency, &[10.0], &[5.0]));
+    fn fields_that_do_not_apply_are_absent() {
+        let rows = rows(&outcome(Metric::Latency, &[10.0], &[5.0]));
         let json = serde_json::to_value(&rows).unwrap();
         assert_eq!(json[0]["mechanism"], "pipe");
         assert_eq!(json[0]["placement"], "same-cpu");
@@ -295,10 +298,14 @@ pub mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
-        let outcomes = [near(outcome(Headline::Latency, &[10.0, 11.0], &[5.0, 6.0]))];
+    fn results_survive_writing_and_reading() {
+        let outcomes = [with_shared_cache(outcome(
+            Metric::Latency,
+            &[10.0, 11.0],
+            &[5.0, 6.0],
+        ))];
         let results = Results::new(Host::probe(), &outcomes);
-        assert_eq!(results.rows[0].probe_class, Some(Class::Near));
+        assert_eq!(results.rows[0].probe_class, Some(Class::SharedCache));
         let path = std::env::temp_dir().join(format!("sluice-rows-{}.json", std::process::id()));
         results.write(&path).unwrap();
         let read = Results::read(&path);
@@ -308,39 +315,39 @@ pub mod tests {
 
     #[test]
     fn rounds_of_different_classes_have_no_ratio() {
-        let mut outcome = near(outcome(Headline::Latency, &[10.0], &[5.0]));
+        let mut outcome = with_shared_cache(outcome(Metric::Latency, &[10.0], &[5.0]));
         assert!(ratio(&outcome, &outcome.series[1]).is_some());
-        outcome.series[1].turns[0].class = Some(Class::Far);
+        outcome.series[1].rounds[0].class = Some(Class::Remote);
         assert_eq!(ratio(&outcome, &outcome.series[1]), None);
     }
 
     #[test]
-    fn the_share_that_went_astray_is_of_all_rounds() {
-        let mut outcome = outcome(Headline::Rate, &[10.0, 30.0], &[5.0]);
+    fn the_misdelivered_share_covers_all_rounds() {
+        let mut outcome = outcome(Metric::Rate, &[10.0, 30.0], &[5.0]);
         assert_eq!(misdelivered(&outcome.series[0]), None);
-        for (turn, astray) in outcome.series[0].turns.iter_mut().zip([4, 6]) {
-            turn.measurement.misdelivered = Some(astray);
+        for (round, misdelivered) in outcome.series[0].rounds.iter_mut().zip([4, 6]) {
+            round.measurement.misdelivered = Some(misdelivered);
         }
         assert_eq!(misdelivered(&outcome.series[0]), Some(0.25));
     }
 
     #[test]
-    fn imbalance_is_a_median_and_switches_are_of_all_rounds() {
-        let mut outcome = outcome(Headline::Rate, &[10.0, 10.0, 10.0], &[5.0]);
+    fn imbalance_is_a_median_and_switches_cover_all_rounds() {
+        let mut outcome = outcome(Metric::Rate, &[10.0, 10.0, 10.0], &[5.0]);
         assert_eq!(imbalance(&outcome.series[0]), None);
         assert_eq!(context_switches_per_message(&outcome.series[0]), None);
-        let turns = outcome.series[0].turns.iter_mut();
-        for (turn, (imbalance, switches)) in turns.zip([(1.5, 3), (9.0, 6), (1.2, 0)]) {
-            turn.measurement.imbalance = Some(imbalance);
-            turn.measurement.context_switches = Some(switches);
+        let rounds = outcome.series[0].rounds.iter_mut();
+        for (round, (imbalance, switches)) in rounds.zip([(1.5, 3), (9.0, 6), (1.2, 0)]) {
+            round.measurement.imbalance = Some(imbalance);
+            round.measurement.context_switches = Some(switches);
         }
         assert_eq!(imbalance(&outcome.series[0]), Some(1.5));
         assert_eq!(context_switches_per_message(&outcome.series[0]), Some(0.3));
     }
 
     #[test]
-    fn a_spinner_against_a_sleeper_is_labelled_so() {
-        let mut outcome = outcome(Headline::Latency, &[10.0], &[5.0]);
+    fn a_ratio_of_spinning_to_sleeping_is_labelled() {
+        let mut outcome = outcome(Metric::Latency, &[10.0], &[5.0]);
         outcome.series[1] = series("sluice-pipe", Waiting::Spin, &[5.0]);
         assert!(ratio(&outcome, &outcome.series[1]).unwrap().across_waiting);
     }

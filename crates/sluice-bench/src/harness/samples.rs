@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Statistics, all of them from every sample kept.
+//! Statistics over all samples.
 
 use serde::{Deserialize, Serialize};
 
-/// How a set of samples is distributed.
+/// The distribution of a set of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub n: usize,
@@ -17,7 +17,7 @@ pub struct Summary {
     pub max: u64,
 }
 
-/// None when there is no sample.
+/// None without samples.
 pub fn summarize(mut samples: Vec<u64>) -> Option<Summary> {
     samples.sort_unstable();
     let (min, max) = (*samples.first()?, *samples.last()?);
@@ -35,13 +35,13 @@ pub fn summarize(mut samples: Vec<u64>) -> Option<Summary> {
     })
 }
 
-/// The distribution function in steps that a plot can show: each sample value with the share of samples that do not exceed
-/// it, finer towards the largest. None when there is no sample.
+/// The distribution function in steps for a plot: each sample value with the share of samples that do not exceed it,
+/// with smaller steps towards the largest. None without samples.
 pub fn distribution_function(mut samples: Vec<u64>) -> Option<Vec<(u64, f64)>> {
     samples.sort_unstable();
     let n = samples.len();
     let mut steps = vec![(*samples.first()?, 1.0 / n as f64)];
-    // Of the samples above each step a twentieth is passed with the next one.
+    // Each step passes a twentieth of the samples that remain.
     let mut above = n;
     while above > 0 {
         above -= above.div_ceil(20);
@@ -54,7 +54,7 @@ pub fn distribution_function(mut samples: Vec<u64>) -> Option<Vec<(u64, f64)>> {
     Some(steps)
 }
 
-/// That of a sample (n - 1); 0 when there is only one.
+/// The sample standard deviation (n - 1); 0 for a single sample.
 fn standard_deviation(samples: &[u64], mean: f64) -> f64 {
     if samples.len() < 2 {
         return 0.0;
@@ -66,13 +66,13 @@ fn standard_deviation(samples: &[u64], mean: f64) -> f64 {
     (squares / (samples.len() - 1) as f64).sqrt()
 }
 
-/// The nearest-rank percentile: the smallest sample that at least so many thousandths of all do not exceed.
+/// The nearest-rank percentile: the smallest sample that at least this many thousandths of all samples do not exceed.
 fn percentile(sorted: &[u64], thousandths: usize) -> u64 {
     let rank = (sorted.len() * thousandths).div_ceil(1000);
     sorted[rank.max(1) - 1]
 }
 
-/// One figure per round: the median is quoted, and how far the rounds lie apart.
+/// The median, the smallest and the largest of one value per round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     pub median: f64,
@@ -81,7 +81,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// None when there is no round.
+    /// None without rounds.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -95,13 +95,13 @@ impl Spread {
         Some(Self { median, min, max })
     }
 
-    /// The ratio of each round to its neighbour of the same round, so that what disturbs both cancels out.
+    /// The ratio within each round, which cancels disturbances of both.
     pub fn of_ratios(ours: &[f64], theirs: &[f64]) -> Option<Self> {
         let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
         Self::of(&ratios)
     }
 
-    /// Whether all rounds of one lie beyond all rounds of the other: only then is one called better.
+    /// False if all rounds of one are below all rounds of the other; only then is one called better.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.min <= other.max && other.min <= self.max
     }
@@ -111,7 +111,7 @@ impl Spread {
 mod tests {
     use super::*;
 
-    /// The definition itself, counted out.
+    /// The definition of a percentile, by counting.
     fn reference_percentile(samples: &[u64], thousandths: usize) -> u64 {
         let mut candidates = samples.to_vec();
         candidates.sort_unstable();
@@ -127,7 +127,7 @@ mod tests {
             .expect("the largest sample always qualifies")
     }
 
-    /// Numbers without a pattern, the same every time.
+    /// Pseudo-random numbers, the same in every run.
     fn scattered(n: usize) -> Vec<u64> {
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         (0..n)
@@ -237,8 +237,8 @@ mod tests {
     fn rounds_that_touch_overlap() {
         let low = Spread::of(&[1.0, 2.0]).unwrap();
         let touching = Spread::of(&[2.0, 3.0]).unwrap();
-        let apart = Spread::of(&[2.1, 3.0]).unwrap();
+        let disjoint = Spread::of(&[2.1, 3.0]).unwrap();
         assert!(low.overlaps(&touching) && touching.overlaps(&low));
-        assert!(!low.overlaps(&apart) && !apart.overlaps(&low));
+        assert!(!low.overlaps(&disjoint) && !disjoint.overlaps(&low));
     }
 }

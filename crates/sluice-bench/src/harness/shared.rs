@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A page of words that measured processes share, because it was mapped before they were forked.
+//! A page of words that measured processes share, mapped before they are forked.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicU64;
@@ -10,20 +10,20 @@ use super::shared_memory::SharedMemory;
 
 const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("4096 is not zero");
 
-/// All words are 0 at first.
+/// All words are initially 0.
 pub struct SharedWords(SharedMemory);
 
 impl SharedWords {
-    /// As many words as share a cache line.
+    /// Words per cache line.
     pub const PER_LINE: usize = 8;
 
     pub fn new() -> Result<Self> {
-        SharedMemory::nameless(PAGE).map(Self)
+        SharedMemory::anonymous(PAGE).map(Self)
     }
 
-    /// From now on this process cannot write to them.
-    pub fn only_read(&self) -> Result<()> {
-        self.0.only_read()
+    /// Makes the words read-only in this process.
+    pub fn make_read_only(&self) -> Result<()> {
+        self.0.make_read_only()
     }
 
     pub fn word(&self, number: usize) -> &AtomicU64 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that two forked processes see both.
+//! Memory that forked processes share.
 
 use std::num::NonZeroUsize;
 use std::os::fd::AsFd;
@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use anyhow::{Context, Result};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 
-/// Begins at a page, zeroed; unmapped when dropped.
+/// Page-aligned and zeroed; unmapped when dropped.
 pub struct SharedMemory {
     start: NonNull<u8>,
     len: NonZeroUsize,
@@ -19,9 +19,9 @@ fn access() -> ProtFlags {
 }
 
 impl SharedMemory {
-    /// Reaches the processes that are forked while it is there.
-    pub fn nameless(len: NonZeroUsize) -> Result<Self> {
-        // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
+    /// Inherited by processes that are forked while it exists.
+    pub fn anonymous(len: NonZeroUsize) -> Result<Self> {
+        // SAFETY: the kernel chooses the address, so the new mapping aliases nothing.
         let start = unsafe { mmap_anonymous(None, len, access(), MapFlags::MAP_SHARED) };
         let start = start.with_context(|| format!("cannot map {len} bytes of shared memory"))?;
         Ok(Self {
@@ -31,7 +31,7 @@ impl SharedMemory {
     }
 
     pub fn of_file(file: impl AsFd, len: NonZeroUsize) -> Result<Self> {
-        // SAFETY: as above; and nobody shortens the file.
+        // SAFETY: as above; the file is not truncated while it is mapped.
         let start = unsafe { mmap(None, len, access(), MapFlags::MAP_SHARED, file, 0) };
         let start = start.with_context(|| format!("cannot map {len} bytes of a shared file"))?;
         Ok(Self {
@@ -40,23 +40,23 @@ impl SharedMemory {
         })
     }
 
-    /// From now on this process can only read it; those that were forked before are not concerned.
-    pub fn only_read(&self) -> Result<()> {
-        // SAFETY: whoever uses the memory holds self, and a store of this process would be a fault and nothing else.
+    /// Makes the mapping read-only in this process; processes that were forked before are not affected.
+    pub fn make_read_only(&self) -> Result<()> {
+        // SAFETY: all users of the memory borrow self, and a store of this process would only fault.
         unsafe { mprotect(self.start.cast(), self.len.get(), ProtFlags::PROT_READ) }
-            .context("cannot take away from oneself the right to write to shared memory")
+            .context("cannot make shared memory read-only")
     }
 
     pub fn at(&self, offset: usize) -> NonNull<u8> {
-        assert!(offset < self.len.get(), "inside of the mapping");
-        // SAFETY: just asserted.
+        assert!(offset < self.len.get(), "the offset is inside the mapping");
+        // SAFETY: the offset was checked above.
         unsafe { self.start.add(offset) }
     }
 }
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: whoever uses the memory holds self.
-        unsafe { munmap(self.start.cast(), self.len.get()) }.expect("the mapping is ours");
+        // SAFETY: all users of the memory borrow self.
+        unsafe { munmap(self.start.cast(), self.len.get()) }.expect("the mapping is valid");
     }
 }

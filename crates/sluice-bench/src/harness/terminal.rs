@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where progress may be drawn. Inside the VM stderr is a virtio port and no terminal, even when there is one at its other
-//! end; SLUICE_TTY=1 then says so, and COLUMNS how wide it is.
+//! Where progress is drawn. Inside the VM stderr is a virtio port, even if a terminal is at its other end; SLUICE_TTY=1
+//! states that there is one, and COLUMNS its width.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -8,10 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use indicatif::{ProgressDrawTarget, TermLike};
 
-/// What to draw on, or None when progress has to be plain lines.
+/// The target for drawing, or None for plain progress lines.
 pub fn draw_target() -> Option<ProgressDrawTarget> {
     if env::var("SLUICE_TTY").is_ok_and(|value| value == "1") {
-        return Some(ProgressDrawTarget::term_like(Box::new(FarTerminal {
+        return Some(ProgressDrawTarget::term_like(Box::new(RemoteTerminal {
             columns: columns(env::var("COLUMNS").ok().as_deref()),
             unsent: Mutex::default(),
         })));
@@ -27,15 +27,14 @@ fn columns(value: Option<&str>) -> u16 {
         .unwrap_or(USUAL)
 }
 
-/// A terminal that this process cannot ask anything, only write to. What makes up one picture is sent in one write: each
-/// is dear inside a VM.
+/// A terminal that can only be written to. Each frame is sent with one write, because a write is expensive inside a VM.
 #[derive(Debug)]
-struct FarTerminal {
+struct RemoteTerminal {
     columns: u16,
     unsent: Mutex<String>,
 }
 
-impl FarTerminal {
+impl RemoteTerminal {
     fn write(&self, text: &str) -> io::Result<()> {
         self.unsent().push_str(text);
         Ok(())
@@ -53,7 +52,7 @@ impl FarTerminal {
     }
 }
 
-impl TermLike for FarTerminal {
+impl TermLike for RemoteTerminal {
     fn width(&self) -> u16 {
         self.columns
     }
@@ -87,8 +86,8 @@ impl TermLike for FarTerminal {
     }
 
     fn flush(&self) -> io::Result<()> {
-        let picture = std::mem::take(&mut *self.unsent());
-        io::stderr().write_all(picture.as_bytes())
+        let frame = std::mem::take(&mut *self.unsent());
+        io::stderr().write_all(frame.as_bytes())
     }
 }
 
@@ -97,8 +96,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_sent_before_the_picture_is_whole() {
-        let terminal = FarTerminal {
+    fn nothing_is_sent_before_the_frame_is_complete() {
+        let terminal = RemoteTerminal {
             columns: 80,
             unsent: Mutex::default(),
         };

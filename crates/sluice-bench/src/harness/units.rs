@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers for people: three figures and a unit.
+//! Human-readable numbers: three figures and a unit.
 
 use std::time::Duration;
 
-/// Three significant figures, or all figures before the point when those are more.
+/// Three significant figures, or all figures before the decimal point if there are more.
 pub fn figures(value: f64) -> String {
     match value.abs() {
         small if small < 9.995 => format!("{value:.2}"),
@@ -16,7 +16,7 @@ const TIMES: [&str; 4] = ["ns", "µs", "ms", "s"];
 const RATES: [&str; 4] = ["B/s", "kB/s", "MB/s", "GB/s"];
 const COUNTS: [&str; 4] = ["", " k", " M", " G"];
 
-/// By what to divide, and the unit that is then meant.
+/// The divisor, and the unit of the quotient.
 fn scale<'a>(value: f64, units: &[&'a str; 4]) -> (f64, &'a str) {
     let mut divisor = 1.0;
     for unit in &units[..3] {
@@ -33,7 +33,7 @@ fn scaled(value: f64, units: &[&str; 4]) -> String {
     format!("{} {unit}", figures(value / divisor))
 }
 
-/// Both in the unit of the larger one, unless the smaller one would vanish in it.
+/// Both in the unit of the larger one, unless the smaller one would round to nothing.
 fn range(min: f64, max: f64, units: &[&str; 4]) -> String {
     let (divisor, unit) = scale(max, units);
     if min < divisor / 100.0 {
@@ -62,7 +62,7 @@ pub fn rate_range(min: f64, max: f64) -> String {
     range(min, max, &RATES)
 }
 
-/// As few figures as tell this value: what is written beside an axis is round.
+/// As few figures as represent this value: labels of axes are round numbers.
 pub fn figures_short(value: f64) -> String {
     let text = figures(value);
     match text.contains('.') {
@@ -87,7 +87,7 @@ pub fn rate_tick(rate: f64) -> String {
     tick(rate, &RATES)
 }
 
-/// How many of something there are each second.
+/// A rate per second.
 pub fn per_second(count: f64) -> String {
     let (divisor, prefix) = scale(count, &COUNTS);
     format!("{}{prefix}/s", figures(count / divisor))
@@ -97,7 +97,7 @@ pub fn ratio_range(min: f64, max: f64) -> String {
     format!("{min:.2} … {max:.2}")
 }
 
-/// Of a whole, from 0 to 1. What is more than nothing does not look like nothing.
+/// A share from 0 to 1. A value above zero is never shown as 0 %.
 pub fn share(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0 %".into(),
@@ -110,7 +110,7 @@ pub fn megabytes(bytes: u64) -> String {
     format!("{} MB", figures(bytes as f64 / 1e6))
 }
 
-/// A message size as it is usually said.
+/// A message size in its usual unit.
 pub fn size(bytes: usize) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_nothing_only_if_it_is() {
+    fn a_share_is_zero_only_if_it_is() {
         assert_eq!(
             [0.0, 0.00001, 0.875, 1.0].map(share),
             ["0 %", "less than 0.01 %", "87.5 %", "100 %"]
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_has_one_unit_where_that_can_be() {
+    fn a_range_has_one_unit_where_possible() {
         assert_eq!(nanosecond_range(900.0, 1200.0), "0.90 … 1.20 µs");
         assert_eq!(rate_range(2e6, 30e6), "2.00 … 30.0 MB/s");
         assert_eq!(nanosecond_range(790.0, 2.82e6), "790 ns … 2.82 ms");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_round_is_written_short() {
+    fn round_values_are_short() {
         assert_eq!(time_tick(1000.0), "1 µs");
         assert_eq!(rate_tick(2.5e6), "2.5 MB/s");
         assert_eq!(rate_tick(0.0), "0");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_times_read_as_they_are_said() {
+    fn sizes_and_times_have_their_usual_units() {
         assert_eq!(size(64), "64 B");
         assert_eq!(size(65_536), "64 KiB");
         assert_eq!(megabytes(58_818_256), "58.8 MB");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The line under the pointer, or that of the row under it, stands out among the others of its figure.
+// Highlights the series under the pointer in the plot and in the table of its figure.
 for (const figure of document.querySelectorAll('figure')) {
   const choose = event => {
     const over = event.target.closest('[data-series]');

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ours against pipe(2), under all conditions in one plot.
+//! Sluice relative to pipe(2), all conditions in one plot.
 
 use super::intervals::{Group, Interval, Plot};
-use super::lines::{Axis, ROOM_ACROSS};
-use super::looks::{self, Looks, Party};
+use super::lines::{Axis, MAX_TICKS_X};
 use super::notes;
 use super::scale::Scale;
+use super::series_style::{self, SeriesRole, SeriesStyles};
 use super::suites::{Figure, distinct};
 use super::tables;
 use super::text::escape;
 use crate::harness::rows::{Ratio, Row};
 use crate::harness::units;
 
-/// A ratio turned so that more is always better.
+/// A ratio, inverted where necessary so that more is better.
 struct Gain<'a> {
     row: &'a Row,
     median: f64,
@@ -28,7 +28,7 @@ impl<'a> Gain<'a> {
             max,
             ..
         } = row.ratio.as_ref()?;
-        if looks::party(row) != Party::Ours || to != "pipe" {
+        if series_style::role(row) != SeriesRole::Sluice || to != "pipe" {
             return None;
         }
         Some(match notes::less_is_better(row) {
@@ -50,13 +50,13 @@ impl<'a> Gain<'a> {
     }
 }
 
-/// None where nothing of ours was measured beside pipe(2).
-pub fn figure(rows: &[Row], looks: &Looks) -> Option<Figure> {
+/// None without a result of Sluice relative to pipe(2).
+pub fn figure(rows: &[Row], styles: &SeriesStyles) -> Option<Figure> {
     let gains: Vec<Gain> = rows.iter().filter_map(Gain::of).collect();
     let ends = gains.iter().flat_map(|gain| gain.range).chain([1.0]);
     let axis = Axis {
-        scale: Scale::logarithmic(ends, ROOM_ACROSS)?,
-        label: "times as fast as pipe(2)".into(),
+        scale: Scale::logarithmic(ends, MAX_TICKS_X)?,
+        label: "speed relative to pipe(2)".into(),
         format: units::figures_short,
     };
     if gains.is_empty() {
@@ -72,7 +72,7 @@ pub fn figure(rows: &[Row], looks: &Looks) -> Option<Figure> {
     let interval = |gain: &Gain| Interval {
         series: series(gain),
         name: format!("{}, {}", gain.row.label, gain.conditions()),
-        look: looks.get(gain.row),
+        style: styles.get(gain.row),
         median: gain.median,
         range: gain.range,
         noisy: notes::is_noisy(gain.row),
@@ -86,7 +86,7 @@ pub fn figure(rows: &[Row], looks: &Looks) -> Option<Figure> {
         label: conditions,
     };
     let plot = Plot {
-        title: "How many times as fast as pipe(2) ours is".into(),
+        title: "Speed of Sluice relative to pipe(2)".into(),
         axis,
         level: Some(1.0),
         groups: distinct(gains.iter().map(Gain::conditions))
@@ -96,24 +96,31 @@ pub fn figure(rows: &[Row], looks: &Looks) -> Option<Figure> {
     };
     let lines: Vec<tables::Line> = gains
         .iter()
-        .map(|gain| line(gain, series(gain), rows, looks))
+        .map(|gain| line(gain, series(gain), rows, styles))
         .collect();
-    let heads = ["mechanism", "conditions", "times as fast", "its rounds", ""].map(String::from);
+    let heads = [
+        "mechanism",
+        "conditions",
+        "relative speed",
+        "its rounds",
+        "",
+    ]
+    .map(String::from);
     Some(Figure {
-        heading: "Ours against pipe(2)".into(),
-        hint: "Right of 1 ours is faster, left of it pipe(2) is. Of latencies this is the inverse of the ratio in the tables below, so that right is always better. The range is that of the rounds, each compared with its neighbour.".into(),
+        heading: "Sluice relative to pipe(2)".into(),
+        hint: "Right of 1, Sluice is faster. For latencies this is the inverse of the ratio in the tables below, so that right is always better. The range is that of the ratios within each round.".into(),
         plot: plot.svg(),
-        table: tables::table("Ours against pipe(2)", &heads, &lines),
+        table: tables::table("Sluice relative to pipe(2)", &heads, &lines),
     })
 }
 
-fn line(gain: &Gain, series: usize, rows: &[Row], looks: &Looks) -> tables::Line {
+fn line(gain: &Gain, series: usize, rows: &[Row], styles: &SeriesStyles) -> tables::Line {
     let [min, max] = gain.range;
     tables::Line {
         series: Some(series),
-        party: Party::Other,
+        role: SeriesRole::Other,
         cells: vec![
-            looks::entry(looks.get(gain.row), &gain.row.label),
+            series_style::entry(styles.get(gain.row), &gain.row.label),
             escape(&gain.conditions()),
             format!("{:.2}", gain.median),
             units::ratio_range(min, max),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A plot of medians and the ranges of their rounds, one below the other, as SVG.
+//! An SVG plot of medians and their rounds, in rows.
 
 use super::lines::Axis;
-use super::looks::Look;
+use super::series_style::SeriesStyle;
 use super::text::escape;
 
 const WIDTH: f64 = 560.0;
@@ -11,13 +11,13 @@ const RIGHT: f64 = 30.0;
 const TOP: f64 = 4.0;
 const BOTTOM: f64 = 50.0;
 const STEP: f64 = 13.0;
-/// Above the intervals of a group, for its label.
+/// Space above a group, for its label.
 const LABEL: f64 = 21.0;
 
 pub struct Interval {
     pub series: usize,
     pub name: String,
-    pub look: Look,
+    pub style: SeriesStyle,
     pub median: f64,
     pub range: [f64; 2],
     pub noisy: bool,
@@ -31,7 +31,7 @@ pub struct Group {
 pub struct Plot {
     pub title: String,
     pub axis: Axis,
-    /// A value that is worth a line of its own.
+    /// A value that is marked by a line.
     pub level: Option<f64>,
     pub groups: Vec<Group>,
 }
@@ -63,21 +63,21 @@ impl Plot {
     }
 
     fn grid(&self, bottom: f64) -> String {
-        let upright = |class: &str, value: f64| {
+        let vertical = |class: &str, value: f64| {
             let left = self.left_of(value);
             format!(r#"<path class="{class}" d="M{left:.1} {TOP}V{bottom:.1}"/>"#)
         };
         let label = |&tick: &f64| {
             format!(
                 r#"{}<text class="tick" x="{:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-                upright("grid", tick),
+                vertical("grid", tick),
                 self.left_of(tick),
                 bottom + 18.0,
                 escape(&(self.axis.format)(tick))
             )
         };
         let labels: String = self.axis.scale.ticks.iter().map(label).collect();
-        let level = self.level.map(|level| upright("level", level));
+        let level = self.level.map(|level| vertical("level", level));
         format!(
             r#"{labels}{}<text class="axis" x="{}" y="{:.1}" text-anchor="end">{} →</text>"#,
             level.unwrap_or_default(),
@@ -110,14 +110,14 @@ impl Plot {
                 r#"<g class="series {classes}" data-series="{series}"><title>{name}</title>"#,
                 r#"<path class="line bar" d="M{from:.1} {height:.1}H{to:.1}"/>{mark}</g>"#
             ),
-            classes = interval.look.classes(),
+            classes = interval.style.classes(),
             series = interval.series,
             name = escape(&interval.name),
             from = from,
             height = height,
             to = to,
             mark = interval
-                .look
+                .style
                 .marker(self.left_of(interval.median), height, interval.noisy),
         )
     }
@@ -129,11 +129,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_interval_has_its_place_and_the_plot_room_for_all() {
+    fn the_plot_is_high_enough_for_all_intervals() {
         let interval = |series| Interval {
             series,
             name: "x".into(),
-            look: Look::numbered(series),
+            style: SeriesStyle::numbered(series),
             median: 2.0,
             range: [1.0, 4.0],
             noisy: false,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A plot of lines, as SVG.
+//! An SVG plot of lines.
 
-use super::looks::{Look, Party};
 use super::scale::Scale;
+use super::series_style::{SeriesRole, SeriesStyle};
 use super::text::escape;
 
 const WIDTH: f64 = 560.0;
@@ -12,19 +12,19 @@ const RIGHT: f64 = 30.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 58.0;
 
-/// How many labels of a logarithmic axis find room.
-pub const ROOM_ACROSS: usize = 7;
-pub const ROOM_UPRIGHT: usize = 12;
+/// The maximum number of labels of a logarithmic axis.
+pub const MAX_TICKS_X: usize = 7;
+pub const MAX_TICKS_Y: usize = 12;
 
 pub struct Axis {
     pub scale: Scale,
-    /// What it shows, and in which unit.
+    /// The quantity and its unit.
     pub label: String,
     pub format: fn(f64) -> String,
 }
 
 impl Axis {
-    /// Who reads a logarithmic axis as an even one is misled.
+    /// A logarithmic axis is labelled as such.
     pub fn title(&self) -> String {
         match self.scale.is_logarithmic() {
             true => format!("{}, logarithmic", self.label),
@@ -36,9 +36,9 @@ impl Axis {
 pub struct Point {
     pub x: f64,
     pub y: f64,
-    /// Smallest and largest of the rounds.
+    /// The smallest and the largest round.
     pub range: Option<[f64; 2]>,
-    /// Points of a curve have none.
+    /// None for the points of a distribution function.
     pub mark: Option<Mark>,
 }
 
@@ -48,10 +48,10 @@ pub struct Mark {
 }
 
 pub struct Line {
-    /// The same in the table.
+    /// The number of the series, the same as in the table.
     pub series: usize,
     pub name: String,
-    pub look: Look,
+    pub style: SeriesStyle,
     pub points: Vec<Point>,
 }
 
@@ -59,7 +59,7 @@ pub struct Plot {
     pub title: String,
     pub x: Axis,
     pub y: Axis,
-    /// A value of y that is worth a line of its own.
+    /// A value of y that is marked by a line.
     pub level: Option<f64>,
     pub lines: Vec<Line>,
 }
@@ -67,11 +67,11 @@ pub struct Plot {
 impl Plot {
     pub fn svg(&self) -> String {
         let mut lines: Vec<&Line> = self.lines.iter().collect();
-        // What the reader looks for first is drawn last, above the others.
-        lines.sort_by_key(|line| match line.look.party {
-            Party::Other => 0,
-            Party::Reference => 1,
-            Party::Ours => 2,
+        // The most important lines are drawn last, above the others.
+        lines.sort_by_key(|line| match line.style.role {
+            SeriesRole::Other => 0,
+            SeriesRole::Reference => 1,
+            SeriesRole::Sluice => 2,
         });
         let drawn: String = lines.iter().map(|line| self.line(line)).collect();
         let level = self.level.map(|level| self.level_line(level));
@@ -99,12 +99,12 @@ impl Plot {
     }
 
     fn grid(&self) -> String {
-        let upright = |class: &str, x: f64| {
+        let vertical = |class: &str, x: f64| {
             let left = self.left_of(x);
             let bottom = HEIGHT - BOTTOM;
             format!(r#"<path class="{class}" d="M{left:.1} {TOP}V{bottom}"/>"#)
         };
-        let level = |class: &str, y: f64| {
+        let horizontal = |class: &str, y: f64| {
             let (top, right) = (self.top_of(y), WIDTH - RIGHT);
             format!(r#"<path class="{class}" d="M{LEFT} {top:.1}H{right}"/>"#)
         };
@@ -112,36 +112,36 @@ impl Plot {
         let minor_y = self.y.scale.minor_ticks().into_iter();
         let (x, y) = (self.x.scale.ticks.iter(), self.y.scale.ticks.iter());
         minor_x
-            .map(|tick| upright("minor", tick))
-            .chain(minor_y.map(|tick| level("minor", tick)))
-            .chain(x.map(|&tick| upright("grid", tick)))
-            .chain(y.map(|&tick| level("grid", tick)))
+            .map(|tick| vertical("minor", tick))
+            .chain(minor_y.map(|tick| horizontal("minor", tick)))
+            .chain(x.map(|&tick| vertical("grid", tick)))
+            .chain(y.map(|&tick| horizontal("grid", tick)))
             .collect()
     }
 
     fn labels(&self) -> String {
-        let below = |&tick: &f64| {
+        let x_label = |&tick: &f64| {
             let (left, top) = (self.left_of(tick), HEIGHT - BOTTOM + 24.0);
             let text = escape(&(self.x.format)(tick));
             format!(
                 r#"<text class="tick" x="{left:.1}" y="{top}" text-anchor="middle">{text}</text>"#
             )
         };
-        let beside = |&tick: &f64| {
+        let y_label = |&tick: &f64| {
             let (left, top) = (LEFT - 7.0, self.top_of(tick) + 4.5);
             let text = escape(&(self.y.format)(tick));
             format!(r#"<text class="tick" x="{left}" y="{top:.1}" text-anchor="end">{text}</text>"#)
         };
-        let ticks: String = self.x.scale.ticks.iter().map(below).collect();
-        let more: String = self.y.scale.ticks.iter().map(beside).collect();
+        let x_labels: String = self.x.scale.ticks.iter().map(x_label).collect();
+        let y_labels: String = self.y.scale.ticks.iter().map(y_label).collect();
         format!(
             concat!(
-                "{ticks}{more}",
+                "{x_labels}{y_labels}",
                 r#"<text class="axis" x="{right}" y="{bottom}" text-anchor="end">{x} →</text>"#,
                 r#"<text class="axis" x="4" y="16">↑ {y}</text>"#
             ),
-            ticks = ticks,
-            more = more,
+            x_labels = x_labels,
+            y_labels = y_labels,
             right = WIDTH - RIGHT,
             bottom = HEIGHT - 9.0,
             x = escape(&self.x.title()),
@@ -155,19 +155,19 @@ impl Plot {
     }
 
     fn line(&self, line: &Line) -> String {
-        let places: Vec<(f64, f64)> = line
+        let positions: Vec<(f64, f64)> = line
             .points
             .iter()
             .map(|point| (self.left_of(point.x), self.top_of(point.y)))
             .collect();
-        let steps: Vec<String> = places
+        let steps: Vec<String> = positions
             .iter()
             .map(|(left, top)| format!("{left:.1} {top:.1}"))
             .collect();
         let marks: String = line
             .points
             .iter()
-            .zip(&places)
+            .zip(&positions)
             .map(|(point, &(left, top))| self.whisker(point, left) + &mark(line, point, left, top))
             .collect();
         format!(
@@ -175,7 +175,7 @@ impl Plot {
                 r#"<g class="series {classes}" data-series="{series}"><title>{name}</title>"#,
                 r#"<path class="line" d="M{steps}"/>{marks}</g>"#
             ),
-            classes = line.look.classes(),
+            classes = line.style.classes(),
             series = line.series,
             name = escape(&line.name),
             steps = steps.join("L"),
@@ -195,7 +195,7 @@ impl Plot {
 fn mark(line: &Line, point: &Point, left: f64, top: f64) -> String {
     point
         .mark
-        .map(|mark| line.look.marker(left, top, mark.noisy))
+        .map(|mark| line.style.marker(left, top, mark.noisy))
         .unwrap_or_default()
 }
 
@@ -205,7 +205,7 @@ mod tests {
 
     fn plot(points: Vec<Point>) -> Plot {
         let axis = |label: &str| Axis {
-            scale: Scale::logarithmic([1.0, 100.0].into_iter(), ROOM_ACROSS).unwrap(),
+            scale: Scale::logarithmic([1.0, 100.0].into_iter(), MAX_TICKS_X).unwrap(),
             label: label.into(),
             format: |value| value.to_string(),
         };
@@ -217,7 +217,7 @@ mod tests {
             lines: vec![Line {
                 series: 3,
                 name: "one & only".into(),
-                look: Look::numbered(0),
+                style: SeriesStyle::numbered(0),
                 points,
             }],
         }

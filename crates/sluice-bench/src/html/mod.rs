@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Results as one page for people that needs nothing but itself: no network, no other file, no script to be complete.
-//! The plots are SVG of our own making, so that style sheets reach every line of them: colours follow light and dark mode,
-//! text keeps its size on a narrow screen, and the legend is the table beside the plot.
+//! Results as a single HTML page without network access, other files, or required scripts. The plots are hand-written
+//! SVG, so that style sheets apply to every line: colours follow light and dark mode, text keeps its size on a narrow
+//! screen, and the table next to a plot is its legend.
 
-mod facts;
+mod environment;
 mod highlights;
 mod intervals;
 mod lines;
-mod looks;
 mod notes;
 mod page;
 mod scale;
+mod series_style;
 mod suites;
 mod tables;
 mod text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is to be known about a row beside its figures.
+//! Notes about a row.
 
 use super::text::escape;
 use crate::harness::rows::Row;
@@ -15,7 +15,7 @@ pub fn less_is_better(row: &Row) -> bool {
     row.unit.as_deref() == Some("ns")
 }
 
-/// Better or worse than what it is compared with, where the rounds of the two do not overlap.
+/// Faster or slower than the reference, if the rounds of the two do not overlap.
 pub fn verdict(row: &Row, rows: &[Row]) -> Option<&'static str> {
     let ratio = row.ratio.as_ref()?;
     let alike = |other: &&Row| {
@@ -34,32 +34,32 @@ pub fn is_noisy(row: &Row) -> bool {
     row.noisy_rounds.is_some()
 }
 
-/// The word where there is little room.
+/// A short badge.
 pub fn noisy(row: &Row) -> Option<String> {
     let noisy = row.noisy_rounds?;
     Some(badge(
         "noisy",
         &format!("noisy {noisy}/{}", row.rounds.unwrap_or(noisy)),
-        "so many of the rounds: the distance of the processors would not stay the same during them",
+        "rounds during which the distance of the processors kept changing",
     ))
 }
 
-/// All but the distance of processors.
+/// All notes except the distance of the processors.
 pub fn notes(row: &Row, rows: &[Row]) -> String {
     let verdict = verdict(row, rows).map(|verdict| {
         let class = verdict.split(' ').next().unwrap_or_default();
-        let explained = format!(
-            "against {}",
+        let explanation = format!(
+            "relative to {}",
             row.ratio.as_ref().map_or("", |ratio| &ratio.to)
         );
-        badge(class, verdict, &explained)
+        badge(class, verdict, &explanation)
     });
     let across = row.ratio.as_ref().filter(|ratio| ratio.across_waiting);
     let across = across.map(|_| {
         badge(
             "across",
             "spin vs sleep",
-            "one of the two pays for its speed with processor time while it waits",
+            "one of the two uses processor time while it waits",
         )
     });
     [
@@ -75,36 +75,35 @@ pub fn notes(row: &Row, rows: &[Row]) -> String {
     .join(" ")
 }
 
-/// Said of a mechanism that could misdeliver, even if it did not.
+/// Shown for mechanisms that can misdeliver, even at 0 %.
 fn misdelivered(row: &Row) -> Option<String> {
     let share = row.misdelivered?;
     let class = if share > 0.0 { "slower" } else { "faster" };
     let text = format!("{} misdelivered", units::share(share));
-    let explained = "of the bytes that were received, those that another pair had sent";
-    Some(badge(class, &text, explained))
+    let explanation = "share of the received bytes that another pair sent";
+    Some(badge(class, &text, explanation))
 }
 
-/// Said in red where one writer gets more than twice as much as another.
+/// Shown in red if one writer sends more than twice as much as another.
 fn imbalance(row: &Row) -> Option<String> {
     const FAIR: f64 = 2.0;
     let times = row.imbalance?;
     let class = if times > FAIR { "slower" } else { "faster" };
     let text = format!("busiest writer {} ×", units::figures(times));
-    let explained =
-        "how many messages the busiest writer got through for each message of the least busy";
-    Some(badge(class, &text, explained))
+    let explanation = "messages of the busiest writer for each message of the least busy";
+    Some(badge(class, &text, explanation))
 }
 
 pub fn class(row: &Row) -> Option<String> {
     let class = row.probe_class?;
-    let explained = "how far apart the two processors were";
-    Some(badge("class", class.name(), explained))
+    let explanation = "distance of the two processors";
+    Some(badge("class", class.name(), explanation))
 }
 
-fn badge(class: &str, text: &str, explained: &str) -> String {
+fn badge(class: &str, text: &str, explanation: &str) -> String {
     format!(
         r#"<span class="badge {class}" title="{}">{}</span>"#,
-        escape(explained),
+        escape(explanation),
         escape(text)
     )
 }
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_misdelivered_is_noted_even_if_it_is_nothing() {
+    fn misdelivery_is_noted_even_if_it_is_zero() {
         assert!(notes(&row(Some(0.877)), &[]).contains("87.7 % misdelivered"));
         assert!(notes(&row(Some(0.0)), &[]).contains("0 % misdelivered"));
         assert!(!notes(&row(None), &[]).contains("misdelivered"));

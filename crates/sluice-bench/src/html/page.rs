@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page as a whole.
+//! The whole page.
 
-use super::facts;
+use super::environment;
 use super::highlights;
-use super::looks::Looks;
+use super::series_style::SeriesStyles;
 use super::suites::{Figure, Suite, suites};
 use super::text::escape;
 use crate::harness::rows::Results;
@@ -12,9 +12,9 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("highlight.js");
 
 pub fn page(results: &Results) -> String {
-    let looks = Looks::of(results);
-    let suites = suites(results, &looks);
-    let highlight = highlights::figure(&results.rows, &looks);
+    let styles = SeriesStyles::of(results);
+    let suites = suites(results, &styles);
+    let highlight = highlights::figure(&results.rows, &styles);
     let sections: String = suites
         .iter()
         .map(|suite| suite.section(&results.rows))
@@ -25,19 +25,19 @@ pub fn page(results: &Results) -> String {
             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
             "<meta name=\"color-scheme\" content=\"light dark\">",
             "<title>Sluice: measured on {host}</title><style>{style}</style></head>\n<body><main>",
-            "<header><h1>Sluice beside the kernel’s own ways</h1>{facts}</header>",
+            "<header><h1>Sluice and other IPC mechanisms</h1>{environment}</header>",
             "<nav aria-label=\"Contents\"><h2>Contents</h2><ol>{contents}</ol></nav>",
-            "{ours}{sections}",
-            "<section id=\"words\"><h2>What the words mean</h2>{words}</section>",
+            "{summary}{sections}",
+            "<section id=\"glossary\"><h2>Glossary</h2>{glossary}</section>",
             "</main><script>{script}</script></body></html>\n"
         ),
         host = escape(&results.host.name),
         style = STYLE,
-        facts = facts::facts(results),
+        environment = environment::environment(results),
         contents = contents(&suites),
-        ours = ours(highlight),
+        summary = summary(highlight),
         sections = sections,
-        words = facts::words(),
+        glossary = environment::glossary(),
         script = SCRIPT,
     )
 }
@@ -45,7 +45,7 @@ pub fn page(results: &Results) -> String {
 fn contents(suites: &[Suite]) -> String {
     let suites: String = suites.iter().map(suite_entry).collect();
     format!(
-        "<li><a href=\"#ours\">Ours against pipe(2)</a></li>{suites}<li><a href=\"#words\">What the words mean</a></li>"
+        "<li><a href=\"#summary\">Sluice relative to pipe(2)</a></li>{suites}<li><a href=\"#glossary\">Glossary</a></li>"
     )
 }
 
@@ -63,9 +63,9 @@ fn suite_entry(suite: &Suite) -> String {
     )
 }
 
-fn ours(figure: Option<Figure>) -> String {
-    let inside = match figure {
-        None => "<p>Nothing of ours was measured beside pipe(2) in this run; the suites below say why.</p>".to_string(),
+fn summary(figure: Option<Figure>) -> String {
+    let content = match figure {
+        None => "<p>This run has no result of Sluice relative to pipe(2); the suites below list the reasons.</p>".to_string(),
         Some(figure) => format!(
             concat!(
                 "<p class=\"hint\">{hint}</p><figure><div class=\"pair tall\">",
@@ -76,5 +76,5 @@ fn ours(figure: Option<Figure>) -> String {
             table = figure.table
         ),
     };
-    format!("<section id=\"ours\"><h2>Ours against pipe(2)</h2>{inside}</section>")
+    format!("<section id=\"summary\"><h2>Sluice relative to pipe(2)</h2>{content}</section>")
 }

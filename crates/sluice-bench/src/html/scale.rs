@@ -1,66 +1,65 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a value lies on an axis, and what is written beside it.
+//! The position of a value on an axis, and its tick labels.
 
-/// The smallest and the largest share of samples that a distribution shows.
+/// The range of shares that a distribution shows.
 pub const SHARES: [f64; 2] = [0.01, 0.9999];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Stretch {
-    Even,
+enum Transform {
+    Linear,
     Logarithmic,
-    /// Towards both ends: as far from 99 % to 99.9 % as from there to 99.99 %.
-    Share,
+    /// Logit: the distance from 99 % to 99.9 % is that from 99.9 % to 99.99 %.
+    Logit,
 }
 
 #[derive(Clone, Debug)]
 pub struct Scale {
-    stretch: Stretch,
+    transform: Transform,
     from: f64,
     to: f64,
-    /// What has a label.
+    /// The values with a label.
     pub ticks: Vec<f64>,
 }
 
 impl Scale {
-    /// Between round numbers that enclose all of these, with about as many labels as there is room for. None without a
-    /// positive value.
-    pub fn logarithmic(values: impl Iterator<Item = f64>, room: usize) -> Option<Self> {
+    /// Covers all values between round numbers, with up to about `max_ticks` labels. None without a positive value.
+    pub fn logarithmic(values: impl Iterator<Item = f64>, max_ticks: usize) -> Option<Self> {
         let (least, most) = ends(values.filter(|&value| value > 0.0))?;
         let (from, to) = (round_down(least), round_up(most));
         let to = if to > from { to } else { round_up(from * 1.01) };
         let fine = multiples(&[1.0, 2.0, 5.0], from, to);
         Some(Self {
-            stretch: Stretch::Logarithmic,
+            transform: Transform::Logarithmic,
             from,
             to,
-            ticks: match fine.len() <= room {
+            ticks: match fine.len() <= max_ticks {
                 true => fine,
                 false => multiples(&[1.0], from, to),
             },
         })
     }
 
-    /// Logarithmic, with labels at these and nowhere else.
+    /// Logarithmic, with labels at these values only.
     pub fn logarithmic_at(ticks: &[f64]) -> Option<Self> {
         let (least, most) = ends(ticks.iter().copied().filter(|&tick| tick > 0.0))?;
         const MARGIN: f64 = 1.25;
         Some(Self {
-            stretch: Stretch::Logarithmic,
+            transform: Transform::Logarithmic,
             from: least / MARGIN,
             to: most * MARGIN,
             ticks: ticks.to_vec(),
         })
     }
 
-    /// From 0 to a round number beyond all of these.
+    /// From 0 to a round number beyond all values.
     pub fn from_zero(values: impl Iterator<Item = f64>) -> Option<Self> {
         let (_, most) = ends(values)?;
         let most = if most > 0.0 { most } else { 1.0 };
-        const FEWEST_STEPS: f64 = 2.5;
-        let step = round_down(most / FEWEST_STEPS);
+        const MIN_STEPS: f64 = 2.5;
+        let step = round_down(most / MIN_STEPS);
         let steps = (most / step).ceil() as usize;
         Some(Self {
-            stretch: Stretch::Even,
+            transform: Transform::Linear,
             from: 0.0,
             to: steps as f64 * step,
             ticks: (0..=steps).map(|number| number as f64 * step).collect(),
@@ -69,7 +68,7 @@ impl Scale {
 
     pub fn counted(most: usize) -> Self {
         Self {
-            stretch: Stretch::Even,
+            transform: Transform::Linear,
             from: -0.25,
             to: most as f64 + 0.25,
             ticks: (0..=most).map(|number| number as f64).collect(),
@@ -78,7 +77,7 @@ impl Scale {
 
     pub fn shares() -> Self {
         Self {
-            stretch: Stretch::Share,
+            transform: Transform::Logit,
             from: SHARES[0],
             to: SHARES[1],
             ticks: vec![0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999],
@@ -86,21 +85,21 @@ impl Scale {
     }
 
     pub fn is_logarithmic(&self) -> bool {
-        self.stretch == Stretch::Logarithmic
+        self.transform == Transform::Logarithmic
     }
 
     /// 0 at the beginning of the axis, 1 at its end.
     pub fn position(&self, value: f64) -> f64 {
-        let along = |value: f64| match self.stretch {
-            Stretch::Even => value,
-            Stretch::Logarithmic => value.max(f64::MIN_POSITIVE).log10(),
-            Stretch::Share => (value / (1.0 - value)).log10(),
+        let transformed = |value: f64| match self.transform {
+            Transform::Linear => value,
+            Transform::Logarithmic => value.max(f64::MIN_POSITIVE).log10(),
+            Transform::Logit => (value / (1.0 - value)).log10(),
         };
-        let (from, to) = (along(self.from), along(self.to));
-        ((along(value.clamp(self.from, self.to)) - from) / (to - from)).clamp(0.0, 1.0)
+        let (from, to) = (transformed(self.from), transformed(self.to));
+        ((transformed(value.clamp(self.from, self.to)) - from) / (to - from)).clamp(0.0, 1.0)
     }
 
-    /// Lines without a label between those that have one.
+    /// Grid lines without a label, between those with one.
     pub fn minor_ticks(&self) -> Vec<f64> {
         let decades = (self.to / self.from).log10();
         let are_decades = |pair: &[f64]| (pair[1] / pair[0] - 10.0).abs() < 1e-3;
@@ -126,18 +125,18 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 }
 
 const ROUND: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
-/// What the last bit of a division may cost.
-const NEARLY: f64 = 1e-9;
+/// The tolerance for rounding errors.
+const TOLERANCE: f64 = 1e-9;
 
 fn round_down(value: f64) -> f64 {
     let decade = 10f64.powf(value.log10().floor());
-    let fits = |round: &&f64| **round <= value / decade * (1.0 + NEARLY);
+    let fits = |round: &&f64| **round <= value / decade * (1.0 + TOLERANCE);
     ROUND.iter().rev().find(fits).unwrap_or(&1.0) * decade
 }
 
 fn round_up(value: f64) -> f64 {
     let decade = 10f64.powf(value.log10().floor());
-    let fits = |round: &&f64| **round >= value / decade * (1.0 - NEARLY);
+    let fits = |round: &&f64| **round >= value / decade * (1.0 - TOLERANCE);
     ROUND.iter().find(fits).unwrap_or(&10.0) * decade
 }
 
@@ -145,7 +144,7 @@ fn multiples(steps: &[f64], from: f64, to: f64) -> Vec<f64> {
     let decades = from.log10().floor() as i32..=to.log10().ceil() as i32;
     decades
         .flat_map(|decade| steps.iter().map(move |step| step * 10f64.powi(decade)))
-        .filter(|&value| value >= from * (1.0 - NEARLY) && value <= to * (1.0 + NEARLY))
+        .filter(|&value| value >= from * (1.0 - TOLERANCE) && value <= to * (1.0 + TOLERANCE))
         .collect()
 }
 
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_at_zero_is_true_to_length() {
+    fn a_linear_axis_is_proportional() {
         let scale = Scale::from_zero([170.0].into_iter()).unwrap();
         assert!(near(scale.position(0.0), 0.0));
         assert!(near(scale.position(100.0), scale.position(50.0) * 2.0));
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_stretched_towards_both_ends() {
+    fn shares_are_on_a_logit_scale() {
         let scale = Scale::shares();
         assert!(scale.position(0.99) - scale.position(0.9) > 0.1);
         assert!(near(scale.position(0.0), 0.0) && near(scale.position(1.0), 1.0));

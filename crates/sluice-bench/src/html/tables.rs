@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables, each of which scrolls within its own box where the screen is narrow.
+//! Tables, each in a box that scrolls on a narrow screen.
 
-use super::looks::{self, Look, Party};
 use super::notes;
+use super::series_style::{self, SeriesRole, SeriesStyle};
 use super::suites::distinct;
 use super::text::escape;
 use crate::harness::rows::Row;
 use crate::harness::units;
 
 pub struct Line {
-    /// Of the plot beside the table, if it is in it.
+    /// The number of the series in the plot, if it has one.
     pub series: Option<usize>,
-    pub party: Party,
-    /// Markup.
+    pub role: SeriesRole,
+    /// The cells, as HTML.
     pub cells: Vec<String>,
 }
 
-/// The first column names the rows, the others are figures; the one with an empty title is for notes.
+/// The first column names the rows; a last column with an empty title is for notes.
 pub fn table(caption: &str, heads: &[String], lines: &[Line]) -> String {
     let with_notes = heads.last().is_some_and(String::is_empty);
     let heads: String = heads
@@ -37,16 +37,16 @@ pub fn table(caption: &str, heads: &[String], lines: &[Line]) -> String {
 }
 
 fn line(line: &Line, with_notes: bool) -> String {
-    let class = match line.party {
-        Party::Ours => " class=\"ours\"",
-        Party::Reference => " class=\"reference\"",
-        Party::Other => "",
+    let class = match line.role {
+        SeriesRole::Sluice => " class=\"sluice\"",
+        SeriesRole::Reference => " class=\"reference\"",
+        SeriesRole::Other => "",
     };
     let series = line
         .series
         .map(|series| format!(" data-series=\"{series}\""))
         .unwrap_or_default();
-    let (first, rest) = line.cells.split_first().expect("a line has a name");
+    let (first, rest) = line.cells.split_first().expect("a line has a first cell");
     let last = rest.len().saturating_sub(1);
     let cell = |(number, cell): (usize, &String)| match with_notes && number == last {
         true => format!("<td class=\"notes\">{cell}</td>"),
@@ -56,7 +56,7 @@ fn line(line: &Line, with_notes: bool) -> String {
     format!("<tr{class}{series}><th scope=\"row\">{first}</th>{rest}</tr>")
 }
 
-/// Best first.
+/// Sorts the best first.
 pub fn sorted<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let mut rows = rows.to_vec();
     rows.sort_by(|one, other| {
@@ -107,7 +107,7 @@ pub fn ratio(row: &Row) -> [String; 2] {
     })
 }
 
-/// What the ratios of these are to.
+/// The heading of the ratios, which names the reference.
 fn ratio_head(rows: &[&Row]) -> String {
     let mut to: Vec<&str> = rows
         .iter()
@@ -121,8 +121,8 @@ fn ratio_head(rows: &[&Row]) -> String {
     }
 }
 
-/// Those of one set of conditions, with the looks and numbers that they have in the plot.
-pub fn latencies(caption: &str, entries: &[(usize, &Row, Look)], all: &[Row]) -> String {
+/// The rows of one set of conditions, with the styles and series numbers of the plot.
+pub fn latencies(caption: &str, entries: &[(usize, &Row, SeriesStyle)], all: &[Row]) -> String {
     let rows: Vec<&Row> = entries.iter().map(|(_, row, _)| *row).collect();
     let heads = [
         "mechanism",
@@ -140,13 +140,13 @@ pub fn latencies(caption: &str, entries: &[(usize, &Row, Look)], all: &[Row]) ->
     let class = |row| notes::class(row).filter(|_| several_classes);
     let lines: Vec<Line> = entries
         .iter()
-        .map(|&(series, row, look)| {
+        .map(|&(series, row, style)| {
             let [ratio, ratios] = ratio(row);
             Line {
                 series: Some(series),
-                party: look.party,
+                role: style.role,
                 cells: vec![
-                    looks::entry(look, &row.label),
+                    series_style::entry(style, &row.label),
                     median(row),
                     range(row),
                     percentile(row.distribution.map(|one| one.p90)),
@@ -168,7 +168,7 @@ fn cpu(row: &Row) -> String {
         .unwrap_or_default()
 }
 
-/// Every figure of these.
+/// All fields of these rows.
 pub fn everything(caption: &str, rows: &[&Row], all: &[Row]) -> String {
     let heads = [
         "conditions",
@@ -201,7 +201,7 @@ fn full_line(row: &Row, all: &[Row]) -> Line {
     let to = row.ratio.as_ref().map(|ratio| escape(&ratio.to));
     Line {
         series: None,
-        party: looks::party(row),
+        role: series_style::role(row),
         cells: vec![
             escape(&row.title),
             escape(&row.label),

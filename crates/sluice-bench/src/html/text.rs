@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Text in the page.
 
-/// What is not ours to write as markup: host names, labels, reasons. Right in elements and in quoted attributes.
+/// Escapes text that may contain markup: host names, labels, reasons. Valid in elements and in quoted attributes.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -17,7 +17,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// A name that a link can point to.
+/// A link target.
 pub fn anchor(words: &[&str]) -> String {
     let word = |text: &&str| -> String {
         let plain = |character: char| match character {
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_a_text_is_taken_for_markup() {
+    fn markup_in_text_is_escaped() {
         assert_eq!(
             escape("<b title='x'>\"&\"</b>"),
             "&lt;b title=&#39;x&#39;&gt;&quot;&amp;&quot;&lt;/b&gt;"

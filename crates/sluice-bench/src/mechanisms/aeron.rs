@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Aeron over its IPC channel, between two Java programs that spin, with a media driver in a process of its own. Its client for
-//! Java is the one that is packaged for everyone, so what is measured runs in Java: see peers/AeronPeer.java. Only the thread that
-//! is measured has a processor of its own; the driver and what Java does beside keep away from it where there is another.
+//! Aeron over its IPC channel, between two Java programs that spin, with the media driver in a third process. The Java
+//! client is the one that is packaged, so peers/AeronPeer.java performs the measurement. Only the measured thread has
+//! its own processor; the driver and the other threads of Java use another one if there is one.
 
 use std::env;
 use std::fs;
@@ -12,22 +12,23 @@ use std::thread::available_parallelism;
 
 use anyhow::{Context, Result, bail};
 
-use super::places::Places;
-use super::programs::{Errand, Programs};
+use super::programs::{ExternalWorkload, Programs};
+use super::temp_paths::TempPaths;
 use super::{
-    Batching, Link, Mechanism, Shape, Task, Waiting, memory_folder, no_file, spinning_alone,
+    Batching, Link, Mechanism, Task, Waiting, Workload, memory_directory, no_file,
+    spinning_on_one_cpu,
 };
 use crate::harness::process::Side;
 
-/// Where its jar and our program are, as Java wants to be told.
+/// The class path of its jar and of AeronPeer.
 const CLASS_PATH: &str = "SLUICE_AERON";
 const PROGRAM: &str = "AeronPeer";
-/// What its own measurements are started with, and what it needs on a Java of today.
+/// The options of its own benchmarks, and those that current Java versions require.
 const OPTIONS: [&str; 10] = [
     "-XX:+UnlockDiagnosticVMOptions",
     "-XX:GuaranteedSafepointInterval=300000",
     "-XX:+UseParallelGC",
-    // Standard output is for the figures.
+    // Standard output carries the numbers.
     "-XX:+DisplayVMOutputToStderr",
     "-Xmx256m",
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
@@ -39,16 +40,16 @@ const OPTIONS: [&str; 10] = [
 
 pub struct Aeron {
     class_path: String,
-    /// Of the files that it shares.
-    places: Places,
+    /// The directory of its shared files.
+    paths: TempPaths,
 }
 
 impl Aeron {
-    /// Or why it cannot be had, and what to do about it.
+    /// Returns the reason and the remedy if it is not available.
     pub fn find() -> Result<Self, String> {
         let Ok(class_path) = env::var(CLASS_PATH) else {
             return Err(format!(
-                "{CLASS_PATH} does not say where it is; 'make bench-peers' fetches it, or says what is missing for that"
+                "{CLASS_PATH} is not set; run 'make bench-peers', which fetches Aeron"
             ));
         };
         let version = Command::new("java")
@@ -56,11 +57,11 @@ impl Aeron {
             .stderr(Stdio::null())
             .status();
         if !version.is_ok_and(|status| status.success()) {
-            return Err("there is no Java that starts; install default-jdk-headless".into());
+            return Err("cannot start java; install default-jdk-headless".into());
         }
         Ok(Self {
             class_path,
-            places: Places::below(memory_folder()),
+            paths: TempPaths::in_directory(memory_directory()),
         })
     }
 }
@@ -78,11 +79,13 @@ impl Mechanism for Aeron {
         format!("{} in Java (spins)", self.name())
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
-        match task.shape {
-            Shape::Question | Shape::Stream => spinning_alone(task),
-            Shape::Stalled | Shape::Strangers => Some("its program only knows pairs".into()),
-            Shape::File => no_file(task),
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
+        match task.workload {
+            Workload::RequestReply | Workload::Stream => spinning_on_one_cpu(task),
+            Workload::Stalled | Workload::SharedName => {
+                Some("its program supports only one pair".into())
+            }
+            Workload::File => no_file(task),
         }
     }
 
@@ -91,33 +94,37 @@ impl Mechanism for Aeron {
     }
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        bail!("aeron is only reached by programs of its own")
+        bail!("aeron is measured by external programs only")
     }
 
-    fn programs(&self, size: usize, errand: Errand) -> Result<Option<Box<dyn Programs>>> {
-        let directory = self.places.directory()?.join("driver");
-        // The last driver was killed with its client, and could not remove what it shared.
+    fn programs(
+        &self,
+        size: usize,
+        workload: ExternalWorkload,
+    ) -> Result<Option<Box<dyn Programs>>> {
+        let directory = self.paths.directory()?.join("driver");
+        // The previous driver was killed and could not remove its files.
         if directory.exists() {
             fs::remove_dir_all(&directory)
                 .with_context(|| format!("cannot remove {}", directory.display()))?;
         }
-        Ok(Some(Box::new(Peers {
+        Ok(Some(Box::new(JavaPrograms {
             class_path: self.class_path.clone(),
             directory,
             size,
-            errand,
+            workload,
         })))
     }
 }
 
-struct Peers {
+struct JavaPrograms {
     class_path: String,
     directory: PathBuf,
     size: usize,
-    errand: Errand,
+    workload: ExternalWorkload,
 }
 
-impl Peers {
+impl JavaPrograms {
     fn java(&self, role: &str) -> Command {
         let mut java = Command::new("java");
         java.args(OPTIONS)
@@ -127,17 +134,17 @@ impl Peers {
     }
 }
 
-impl Programs for Peers {
+impl Programs for JavaPrograms {
     fn program(&self, side: Side, cpu: usize) -> Command {
-        let (first, second, numbers) = match self.errand {
-            Errand::RoundTrips { most, duration } => {
-                ("ask", "answer", vec![most as u128, duration.as_nanos()])
+        let (first, second, numbers) = match self.workload {
+            ExternalWorkload::RoundTrips { max, duration } => {
+                ("request", "reply", vec![max as u128, duration.as_nanos()])
             }
-            Errand::Stream { duration } => ("send", "receive", vec![duration.as_nanos()]),
-            Errand::Pattern { messages } => {
+            ExternalWorkload::Stream { duration } => ("send", "receive", vec![duration.as_nanos()]),
+            ExternalWorkload::Pattern { messages } => {
                 ("send-pattern", "receive-pattern", vec![messages as u128])
             }
-            Errand::Load {
+            ExternalWorkload::Load {
                 messages,
                 warm_up,
                 stride,
@@ -158,11 +165,11 @@ impl Programs for Peers {
         java
     }
 
-    fn beside(&self, side: Side) -> Option<Command> {
-        // A driver that spins needs a processor that neither of the two spins on.
-        let spare = available_parallelism().map_or(1, NonZeroUsize::get) > 2;
+    fn helper(&self, side: Side) -> Option<Command> {
+        // A spinning driver needs a third processor.
+        let has_spare_cpu = available_parallelism().map_or(1, NonZeroUsize::get) > 2;
         let mut java = self.java("driver");
-        java.arg(if spare { "spin" } else { "rest" });
+        java.arg(if has_spare_cpu { "spin" } else { "backoff" });
         (side == Side::First).then_some(java)
     }
 }
@@ -173,15 +180,15 @@ mod tests {
 
     use super::*;
 
-    fn programs(errand: Errand) -> Box<dyn Programs> {
+    fn programs(workload: ExternalWorkload) -> Box<dyn Programs> {
         let aeron = Aeron {
             class_path: "a.jar".into(),
-            places: Places::below(env::temp_dir()),
+            paths: TempPaths::in_directory(env::temp_dir()),
         };
-        aeron.programs(64, errand).unwrap().unwrap()
+        aeron.programs(64, workload).unwrap().unwrap()
     }
 
-    /// From our program's name on, but for the directory.
+    /// The arguments of AeronPeer, without the directory.
     fn role(command: &Command) -> Vec<String> {
         let arguments = command.get_args().map(|one| one.to_string_lossy());
         let role = arguments.skip_while(|one| one != PROGRAM).skip(1);
@@ -191,21 +198,21 @@ mod tests {
     }
 
     #[test]
-    fn both_programs_are_told_of_the_same_errand() {
+    fn both_programs_receive_the_same_workload() {
         let duration = Duration::from_nanos(7);
-        let errand = Errand::RoundTrips { most: 5, duration };
-        let programs = programs(errand);
-        let [ask, answer] =
+        let workload = ExternalWorkload::RoundTrips { max: 5, duration };
+        let programs = programs(workload);
+        let [request, reply] =
             [(Side::First, 0), (Side::Second, 1)].map(|(side, cpu)| programs.program(side, cpu));
-        assert_eq!(role(&ask), ["ask", "0", "64", "5", "7"]);
-        assert_eq!(role(&answer), ["answer", "1", "64", "5", "7"]);
+        assert_eq!(role(&request), ["request", "0", "64", "5", "7"]);
+        assert_eq!(role(&reply), ["reply", "1", "64", "5", "7"]);
     }
 
     #[test]
     fn there_is_one_driver_for_the_two() {
-        let programs = programs(Errand::Pattern { messages: 3 });
-        let driver = programs.beside(Side::First).unwrap();
+        let programs = programs(ExternalWorkload::Pattern { messages: 3 });
+        let driver = programs.helper(Side::First).unwrap();
         assert_eq!(role(&driver)[0], "driver");
-        assert!(programs.beside(Side::Second).is_none());
+        assert!(programs.helper(Side::Second).is_none());
     }
 }

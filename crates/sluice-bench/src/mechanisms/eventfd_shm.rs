@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring in shared memory and two eventfds: one tells of messages, the other of room. They are written as is usual with
-//! such rings (virtio's, for one): only when the other side has said that it may sleep, and not at each message.
+//! A ring in shared memory and two eventfds, one for messages and one for free space. As in virtio, they are written
+//! only when the peer has announced that it may sleep, and not for each message.
 
 use std::sync::atomic::AtomicU32;
 
@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::shared_ring::Ring;
-use super::sleeping::{Bell, Sleeping};
+use super::sleeping::{Sleeping, Waker};
 use super::{Link, Mechanism, Task, Waiting, no_file};
 
 pub struct EventfdShm;
@@ -23,7 +23,7 @@ impl Mechanism for EventfdShm {
         Waiting::Sleep
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
         no_file(task)
     }
 
@@ -36,21 +36,22 @@ struct Event(EventFd);
 
 impl Event {
     fn new() -> Result<Sleeping<Self>> {
-        let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).context("cannot make an eventfd")?;
+        let event =
+            EventFd::from_flags(EfdFlags::EFD_CLOEXEC).context("cannot create an eventfd")?;
         Ok(Sleeping(Self(event)))
     }
 }
 
-/// What was written stays until it is read, so a sleep that begins after it was rung for ends at once.
-impl Bell for Event {
-    fn sleep(&self, _awaited: &AtomicU32) -> Result<()> {
+/// The count of an eventfd persists until it is read, so a sleep that begins after the wake-up ends at once.
+impl Waker for Event {
+    fn sleep(&self, _waiting: &AtomicU32) -> Result<()> {
         match self.0.read() {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(error).context("cannot read an eventfd"),
         }
     }
 
-    fn ring(&self, _awaited: &AtomicU32) -> Result<()> {
+    fn wake(&self, _waiting: &AtomicU32) -> Result<()> {
         self.0.write(1).context("cannot write an eventfd")?;
         Ok(())
     }

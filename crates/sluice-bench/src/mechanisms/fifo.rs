@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A FIFO of mkfifo(3): pipe(2) with a name. The name is gone before anything is measured; it is the open that it is for.
+//! A FIFO of mkfifo(3). Its name is removed before the measurement; it is only needed for open().
 
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,7 +11,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{mkdtemp, mkfifo};
 
 use super::stream::StreamLink;
-use super::{Link, Mechanism, Waiting, memory_folder};
+use super::{Link, Mechanism, Waiting, memory_directory};
 
 pub struct Fifo;
 
@@ -25,15 +25,15 @@ impl Mechanism for Fifo {
     }
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        let folder = Folder::new()?;
-        let ends = open_both(&folder.fifo());
-        Ok(Box::new(ends.context("cannot make and open a FIFO")?))
+        let directory = Directory::new()?;
+        let ends = open_both(&directory.fifo());
+        Ok(Box::new(ends.context("cannot create and open a FIFO")?))
     }
 }
 
 fn open_both(path: &Path) -> Result<StreamLink> {
     mkfifo(path, Mode::S_IRUSR | Mode::S_IWUSR)?;
-    // A plain open would wait for the other end, which only this process can open.
+    // A blocking open would wait for the other end, which only this process can open.
     let receiver = File::options()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -43,15 +43,15 @@ fn open_both(path: &Path) -> Result<StreamLink> {
     Ok(StreamLink { sender, receiver })
 }
 
-/// Of this user alone, so that no one else can open the FIFO in between.
-struct Folder(PathBuf);
+/// A directory of this user, so that no other user can open the FIFO.
+struct Directory(PathBuf);
 
-impl Folder {
+impl Directory {
     fn new() -> Result<Self> {
-        let template = memory_folder().join("sluice-bench-fifo-XXXXXX");
-        let folder = mkdtemp(&template);
-        Ok(Self(folder.with_context(|| {
-            format!("cannot make a folder {}", template.display())
+        let template = memory_directory().join("sluice-bench-fifo-XXXXXX");
+        let directory = mkdtemp(&template);
+        Ok(Self(directory.with_context(|| {
+            format!("cannot create a directory like {}", template.display())
         })?))
     }
 
@@ -60,11 +60,11 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for Directory {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
             eprintln!(
-                "cannot remove {} ({error}); remove it by hand",
+                "cannot remove {}: {error}; remove it manually",
                 self.0.display()
             );
         }
@@ -76,14 +76,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_folder_is_private_and_goes_with_the_fifo_in_it() {
+    fn the_directory_is_private_and_removed_with_the_fifo() {
         use std::os::unix::fs::PermissionsExt;
-        let folder = Folder::new().unwrap();
-        let path = folder.0.clone();
-        let _ends = open_both(&folder.fifo()).unwrap();
+        let directory = Directory::new().unwrap();
+        let path = directory.0.clone();
+        let _ends = open_both(&directory.fifo()).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
-        drop(folder);
+        drop(directory);
         assert!(!path.exists());
     }
 }

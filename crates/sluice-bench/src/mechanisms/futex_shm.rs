@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring in shared memory and futex(2): the least that two processes can do that sleep. They sleep only
-//! on an empty or a full ring, wake only who sleeps, and make no system call otherwise.
+//! A ring in shared memory and futex(2): the minimal overhead of two sleeping processes. They sleep only on an empty or
+//! full ring, wake only a sleeping peer, and otherwise make no system call.
 
 use std::sync::atomic::AtomicU32;
 
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 
 use super::shared_ring::Ring;
-use super::sleeping::{AWAITED, Bell, Sleeping};
+use super::sleeping::{Sleeping, WAITING, Waker};
 use super::{Link, Mechanism, Task, Waiting, no_file};
 
 pub struct FutexShm;
@@ -22,7 +22,7 @@ impl Mechanism for FutexShm {
         Waiting::Sleep
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
         no_file(task)
     }
 
@@ -33,24 +33,24 @@ impl Mechanism for FutexShm {
 
 struct Futex;
 
-impl Bell for Futex {
-    fn sleep(&self, awaited: &AtomicU32) -> Result<()> {
+impl Waker for Futex {
+    fn sleep(&self, waiting: &AtomicU32) -> Result<()> {
         let forever = std::ptr::null::<libc::timespec>();
-        // SAFETY: the kernel reads the word, which lives as long as the borrow, and no timeout.
+        // SAFETY: the kernel reads the word, which outlives the call, and there is no timeout.
         let returned =
-            unsafe { libc::syscall(libc::SYS_futex, awaited, libc::FUTEX_WAIT, AWAITED, forever) };
+            unsafe { libc::syscall(libc::SYS_futex, waiting, libc::FUTEX_WAIT, WAITING, forever) };
         match Errno::result(returned) {
             Ok(_) | Err(Errno::EAGAIN | Errno::EINTR) => Ok(()),
             Err(error) => Err(error).context("cannot sleep on a futex"),
         }
     }
 
-    fn ring(&self, awaited: &AtomicU32) -> Result<()> {
-        let sleepers = 1;
-        // SAFETY: the kernel only takes the address of the word.
+    fn wake(&self, waiting: &AtomicU32) -> Result<()> {
+        let max_woken = 1;
+        // SAFETY: the kernel uses only the address of the word.
         let returned =
-            unsafe { libc::syscall(libc::SYS_futex, awaited, libc::FUTEX_WAKE, sleepers) };
-        Errno::result(returned).context("cannot wake who sleeps on a futex")?;
+            unsafe { libc::syscall(libc::SYS_futex, waiting, libc::FUTEX_WAKE, max_woken) };
+        Errno::result(returned).context("cannot wake a futex")?;
         Ok(())
     }
 }

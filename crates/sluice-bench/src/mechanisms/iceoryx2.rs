@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! iceoryx2: publish and subscribe over loaned samples. As its own measurement has it: one publisher, one subscriber that asks
-//! again and again, no history, and the next sample loaned while the answer is on its way. Other than there nothing is ever
-//! overwritten that was not received, since here every message counts.
+//! iceoryx2: publish and subscribe over loaned samples, as in its own benchmark: one publisher, one subscriber that
+//! polls, no history, and the next sample loaned while the reply is in flight. Unlike there, unreceived samples are
+//! never overwritten, because every message counts.
 
 use std::fs;
 use std::hint::spin_loop;
@@ -19,27 +19,27 @@ use iceoryx2::prelude::*;
 use iceoryx2::sample_mut_uninit::SampleMutUninit;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
 
-use super::places::Places;
+use super::temp_paths::TempPaths;
 use super::{
-    Batching, Link, Mechanism, Receiver, Sender, Task, Waiting, memory_folder, never_sleeping,
+    Batching, Link, Mechanism, Receiver, Sender, Task, Waiting, memory_directory, never_sleeping,
 };
 
-/// What the messages on the way may take together, within bounds for how many they are.
+/// The total size of samples in flight, within limits on their number.
 const CAPACITY: usize = 4 << 20;
-const FEWEST: usize = 64;
-const MOST: usize = 1024;
-/// Until the other side is there.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MIN_SAMPLES: usize = 64;
+const MAX_SAMPLES: usize = 1024;
+/// The time limit for the peer to connect.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Iceoryx2 {
     /// The root of its files.
-    places: Places,
+    paths: TempPaths,
 }
 
 impl Iceoryx2 {
     pub fn new() -> Self {
         Self {
-            places: Places::below(std::env::temp_dir()),
+            paths: TempPaths::in_directory(std::env::temp_dir()),
         }
     }
 }
@@ -53,7 +53,7 @@ impl Mechanism for Iceoryx2 {
         Waiting::Spin
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
         never_sleeping(task)
     }
 
@@ -62,22 +62,22 @@ impl Mechanism for Iceoryx2 {
     }
 
     fn link(&self, size: usize) -> Result<Box<dyn Link>> {
-        let service = self.places.fresh()?;
+        let service = self.paths.next_path()?;
         let service = service.file_name().and_then(|name| name.to_str());
         Ok(Box::new(Topic {
-            config: config(self.places.directory()?)?,
-            service: service.context("the name of a service is a number")?.into(),
+            config: config(self.paths.directory()?)?,
+            service: service.context("the path has no file name")?.into(),
             size,
         }))
     }
 }
 
 impl Drop for Iceoryx2 {
-    /// Whoever was killed has left its shared memory behind, which its library would only remove at its next start.
+    /// Removes the shared memory of killed processes, which the library would remove only at its next start.
     fn drop(&mut self) {
-        let left_behind = || -> Result<()> {
-            let prefix = prefix(self.places.directory()?)?;
-            for entry in fs::read_dir(memory_folder())? {
+        let remove_files = || -> Result<()> {
+            let prefix = prefix(self.paths.directory()?)?;
+            for entry in fs::read_dir(memory_directory())? {
                 let entry = entry?;
                 if entry
                     .file_name()
@@ -89,16 +89,16 @@ impl Drop for Iceoryx2 {
             }
             Ok(())
         };
-        if let Err(error) = left_behind() {
+        if let Err(error) = remove_files() {
             eprintln!(
-                "cannot remove what iceoryx2 left in {}: {error:#}",
-                memory_folder().display()
+                "cannot remove the files of iceoryx2 in {}: {error:#}",
+                memory_directory().display()
             );
         }
     }
 }
 
-/// Of the names in the memory folder, which is everyone's.
+/// The prefix of its files in the memory directory, which all users share.
 fn prefix(root: &FilePath) -> Result<String> {
     let name = root.file_name().and_then(|name| name.to_str());
     Ok(format!(
@@ -126,14 +126,14 @@ struct Topic {
 }
 
 impl Topic {
-    /// To be called after the fork.
+    /// Must be called after the fork.
     fn open(&self) -> Result<(Node<ipc::Service>, Bytes)> {
         set_log_level(LogLevel::Fatal);
         let node = NodeBuilder::new()
             .config(&self.config)
             .signal_handling_mode(SignalHandlingMode::Disabled)
             .create::<ipc::Service>()
-            .context("cannot make an iceoryx2 node")?;
+            .context("cannot create an iceoryx2 node")?;
         let name = ServiceName::new(&self.service)?;
         let service = node
             .service_builder(&name)
@@ -142,7 +142,7 @@ impl Topic {
             .max_subscribers(1)
             .max_nodes(2)
             .history_size(0)
-            .subscriber_max_buffer_size((CAPACITY / self.size).clamp(FEWEST, MOST))
+            .subscriber_max_buffer_size((CAPACITY / self.size).clamp(MIN_SAMPLES, MAX_SAMPLES))
             .enable_safe_overflow(false)
             .open_or_create()
             .context("cannot open an iceoryx2 service")?;
@@ -150,9 +150,9 @@ impl Topic {
     }
 }
 
-/// The first message. Whoever has it knows that the connection stands, so that making it is not measured. Later it means
-/// that nothing more will come.
-const NOTHING: &[u8] = b"";
+/// The first message. It shows that the connection is established, so that this is not measured. Later it marks the end
+/// of the stream.
+const EMPTY: &[u8] = b"";
 
 impl Link for Topic {
     fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
@@ -161,19 +161,22 @@ impl Link for Topic {
             .publisher_builder()
             .initial_max_slice_len(self.size)
             .max_loaned_samples(2)
-            // The other strategy sleeps when the receiver has no room.
+            // The other strategy sleeps when the receiver has no space.
             .backpressure_strategy(BackpressureStrategy::DiscardData)
             .create()
-            .context("cannot make an iceoryx2 publisher")?;
+            .context("cannot create an iceoryx2 publisher")?;
         let mut publishing = Publishing {
             next: None,
             size: self.size,
             publisher,
             _node: node,
         };
-        let deadline = Instant::now() + PATIENCE;
-        while publishing.publish(NOTHING)? == 0 {
-            ensure!(Instant::now() < deadline, "no receiver came");
+        let deadline = Instant::now() + TIMEOUT;
+        while publishing.publish(EMPTY)? == 0 {
+            ensure!(
+                Instant::now() < deadline,
+                "the receiver did not connect in time"
+            );
             sleep(Duration::from_millis(1));
         }
         Ok(Box::new(publishing))
@@ -184,10 +187,13 @@ impl Link for Topic {
         let subscriber = service
             .subscriber_builder()
             .create()
-            .context("cannot make an iceoryx2 subscriber")?;
-        let deadline = Instant::now() + PATIENCE;
+            .context("cannot create an iceoryx2 subscriber")?;
+        let deadline = Instant::now() + TIMEOUT;
         while subscriber.receive()?.is_none() {
-            ensure!(Instant::now() < deadline, "no sender came");
+            ensure!(
+                Instant::now() < deadline,
+                "the sender did not connect in time"
+            );
             sleep(Duration::from_millis(1));
         }
         Ok(Box::new(Subscribing {
@@ -199,7 +205,7 @@ impl Link for Topic {
 }
 
 struct Publishing {
-    /// Loaned before it is known what it will hold.
+    /// Loaned before its content is known.
     next: Option<Sample>,
     size: usize,
     publisher: Publisher<ipc::Service, [u8], ()>,
@@ -207,7 +213,7 @@ struct Publishing {
 }
 
 impl Publishing {
-    /// Returns how many have it now.
+    /// Returns the number of receivers.
     fn publish(&mut self, message: &[u8]) -> Result<usize> {
         let loaned = self.next.take();
         let sample = match loaned.filter(|sample| sample.payload().len() == message.len()) {
@@ -217,16 +223,16 @@ impl Publishing {
         Ok(sample.write_from_slice(message).send()?)
     }
 
-    /// Again and again, where the receiver has no room.
-    fn publish_at_last(&mut self, message: &[u8]) -> Result<()> {
-        const TRIES_PER_LOOK: u32 = 1 << 16;
+    /// Retries while the receiver has no space.
+    fn publish_with_retry(&mut self, message: &[u8]) -> Result<()> {
+        const TRIES_PER_CLOCK_READ: u32 = 1 << 16;
         let mut deadline = None;
         let mut tries: u32 = 0;
         while self.publish(message)? == 0 {
             spin_loop();
             tries = tries.wrapping_add(1);
-            if tries.is_multiple_of(TRIES_PER_LOOK) {
-                let deadline = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
+            if tries.is_multiple_of(TRIES_PER_CLOCK_READ) {
+                let deadline = *deadline.get_or_insert_with(|| Instant::now() + TIMEOUT);
                 ensure!(Instant::now() < deadline, "the receiver has ended");
             }
         }
@@ -236,7 +242,7 @@ impl Publishing {
 
 impl Sender for Publishing {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.publish_at_last(message)?;
+        self.publish_with_retry(message)?;
         self.next = Some(self.publisher.loan_slice_uninit(self.size)?);
         Ok(())
     }
@@ -247,9 +253,9 @@ impl Sender for Publishing {
 }
 
 impl Drop for Publishing {
-    /// A receiver that does not get it is ended by the harness.
+    /// If the receiver misses the end, the harness kills it.
     fn drop(&mut self) {
-        let _ = self.publish_at_last(NOTHING);
+        let _ = self.publish_with_retry(EMPTY);
     }
 }
 
@@ -273,12 +279,12 @@ impl Receiver for Subscribing {
         let received = sample.payload();
         ensure!(
             received.len() <= message.len(),
-            "a message of {} bytes does not fit where {} were expected",
+            "a message of {} bytes exceeds the buffer of {}",
             received.len(),
             message.len()
         );
         message[..received.len()].copy_from_slice(received);
-        self.ended = received == NOTHING;
+        self.ended = received == EMPTY;
         Ok(received.len())
     }
 
@@ -292,9 +298,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_killed_leave_behind_goes_with_the_mechanism() {
+    fn files_of_killed_processes_are_removed() {
         let mechanism = Iceoryx2::new();
-        let root = mechanism.places.directory().unwrap().to_owned();
+        let root = mechanism.paths.directory().unwrap().to_owned();
         let prefix = prefix(&root).unwrap();
         let topic = Topic {
             config: config(&root).unwrap(),
@@ -302,7 +308,7 @@ mod tests {
             size: 8,
         };
         let left = || {
-            let names = fs::read_dir(memory_folder()).unwrap();
+            let names = fs::read_dir(memory_directory()).unwrap();
             names
                 .filter(|entry| {
                     let name = entry.as_ref().unwrap().file_name();

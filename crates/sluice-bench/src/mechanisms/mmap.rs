@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring of bytes in a file that both processes map, in a tmpfs so that no disk is written: what programs do that share a
-//! file. There is no call to wait for a change of memory, so both sides look again and again and offer their processor between
-//! two looks with sched_yield(2), which on one processor runs the other side and on two costs little more than looking. A nap
-//! between looks, the other custom, would add its length to every answer; here only who waited in vain for long takes
-//! naps, so that a pair that stands still leaves the machine to others. A look at the other side's lock on the file, between
-//! naps, tells whether it is still alive.
+//! A ring of bytes in a file on tmpfs that both processes map. Memory has no blocking wait, so both sides poll and call
+//! sched_yield(2) between two polls: on one processor it runs the peer, and on two it costs little more than the poll.
+//! Sleeping between polls would add its duration to every reply, so a side sleeps only after a long unsuccessful wait,
+//! which leaves the processor to others. Between sleeps it tests the lock of the peer on the file to detect its death.
 
 use std::cell::UnsafeCell;
 use std::fs::File;
@@ -22,15 +20,15 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sched::sched_yield;
 use nix::sys::mman::{MapFlags, ProtFlags, munmap};
 
-use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, memory_folder, no_file};
+use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, memory_directory, no_file};
 
-/// What pipe(2) holds, so that the room is not what makes the difference.
+/// The capacity of pipe(2), so that the capacity makes no difference.
 const CAPACITY: usize = 64 * 1024;
-/// What is put is told after so many bytes, so that the other side takes them while more are put.
-const PIECE: usize = CAPACITY / 4;
-/// Around a millisecond, far longer than an answer takes.
-const LOOKS_BEFORE_NAPS: usize = 2000;
-const NAP: Duration = Duration::from_millis(1);
+/// Bytes are published in pieces of this size, so that the peer copies while more are written.
+const MAX_PIECE: usize = CAPACITY / 4;
+/// About one millisecond, far longer than a reply takes.
+const YIELDS_BEFORE_SLEEP: usize = 2000;
+const SLEEP: Duration = Duration::from_millis(1);
 
 pub struct Mmap;
 
@@ -43,7 +41,7 @@ impl Mechanism for Mmap {
         Waiting::Spin
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
         no_file(task)
     }
 
@@ -52,26 +50,26 @@ impl Mechanism for Mmap {
     }
 }
 
-/// Where a process puts and takes; the two places count all bytes ever, each on a cache line of its own.
+/// The two positions count all bytes ever written and read, each in its own cache line.
 #[repr(C)]
 struct Ring {
-    put: Place,
-    taken: Place,
+    written: Position,
+    read: Position,
     bytes: [UnsafeCell<u8>; CAPACITY],
 }
 
 #[repr(C, align(128))]
-struct Place {
+struct Position {
     count: AtomicUsize,
-    /// Of the one side that moves it: one of the values below.
+    /// The state of the side that advances it: one of the values below.
     state: AtomicU8,
 }
 
-const EXPECTED: u8 = 0;
-const PRESENT: u8 = 1;
-const GONE: u8 = 2;
+const NOT_ATTACHED: u8 = 0;
+const ATTACHED: u8 = 1;
+const DETACHED: u8 = 2;
 
-/// Who moves the place holds a lock on the byte of the file with this number for as long as it lives.
+/// The side that advances a position holds a lock on the byte of the file with this number while it lives.
 #[derive(Clone, Copy)]
 enum Role {
     Sender,
@@ -79,10 +77,10 @@ enum Role {
 }
 
 impl Role {
-    fn place(self, ring: &Ring) -> &Place {
+    fn position(self, ring: &Ring) -> &Position {
         match self {
-            Self::Sender => &ring.put,
-            Self::Receiver => &ring.taken,
+            Self::Sender => &ring.written,
+            Self::Receiver => &ring.read,
         }
     }
 
@@ -113,20 +111,20 @@ const LENGTH: NonZeroUsize = NonZeroUsize::new(size_of::<Ring>()).expect("a ring
 
 impl Mapping {
     fn new() -> Result<Self> {
-        let folder = memory_folder();
-        // Without a name nothing can be left behind.
+        let directory = memory_directory();
+        // Without a name nothing is left behind.
         let file = File::options()
             .read(true)
             .write(true)
             .custom_flags(libc::O_TMPFILE)
             .mode(0o600)
-            .open(&folder)
-            .with_context(|| format!("cannot make a file in {}", folder.display()))?;
-        // Written once, so that a full tmpfs is an error here and not the death of who touches the memory.
+            .open(&directory)
+            .with_context(|| format!("cannot create a file in {}", directory.display()))?;
+        // Written once, so that a full tmpfs is an error here and not a SIGBUS later.
         file.write_all_at(&[0; LENGTH.get()], 0)
-            .with_context(|| format!("cannot fill a file in {}", folder.display()))?;
+            .with_context(|| format!("cannot fill a file in {}", directory.display()))?;
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses aliases nothing.
+        // SAFETY: the kernel chooses the address, so the new mapping aliases nothing.
         let ring =
             unsafe { nix::sys::mman::mmap(None, LENGTH, access, MapFlags::MAP_SHARED, &file, 0) };
         Ok(Self {
@@ -136,11 +134,12 @@ impl Mapping {
     }
 
     fn ring(&self) -> &Ring {
-        // SAFETY: the mapping is aligned to pages, as long as a ring and as long-lived as self, and zeros are an empty ring.
+        // SAFETY: the mapping is page-aligned, as long as a ring and as long-lived as self, and zeros are an empty
+        // ring.
         unsafe { self.ring.as_ref() }
     }
 
-    /// The two pieces of the ring that hold these bytes, counted from the first ever put.
+    /// The two pieces of the ring that hold these bytes; `count` is their position in the stream.
     fn pieces(&self, count: usize, len: usize) -> [NonNull<[u8]>; 2] {
         let at = count % CAPACITY;
         let first = len.min(CAPACITY - at);
@@ -156,37 +155,37 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: nothing borrowed from the mapping outlives self.
-        unsafe { munmap(self.ring.cast(), LENGTH.get()) }.expect("the mapping is ours");
+        // SAFETY: no borrow of the mapping outlives self.
+        unsafe { munmap(self.ring.cast(), LENGTH.get()) }.expect("the mapping is valid");
     }
 }
 
 impl Link for Mapping {
     fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        Ok(Box::new(Input(Side::enter(*self, Role::Sender)?)))
+        Ok(Box::new(Input(Side::attach(*self, Role::Sender)?)))
     }
 
     fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        Ok(Box::new(Output(Side::enter(*self, Role::Receiver)?)))
+        Ok(Box::new(Output(Side::attach(*self, Role::Receiver)?)))
     }
 }
 
-/// One of the two processes at a ring.
+/// One of the two sides of a ring.
 struct Side {
     mapping: Mapping,
     role: Role,
-    /// Where this side is, which no one else moves.
+    /// The position of this side, which no other process advances.
     count: usize,
-    /// Where the other side was when last looked, so that its cache line stays there until there is need.
+    /// The cached position of the peer, which avoids accesses to its cache line.
     other: usize,
 }
 
 impl Side {
-    fn enter(mapping: Mapping, role: Role) -> Result<Self> {
+    fn attach(mapping: Mapping, role: Role) -> Result<Self> {
         fcntl(&mapping.file, FcntlArg::F_SETLK(&role.lock()))
             .context("cannot lock a byte of the file")?;
-        let place = role.place(mapping.ring());
-        place.state.store(PRESENT, Ordering::Release);
+        let position = role.position(mapping.ring());
+        position.state.store(ATTACHED, Ordering::Release);
         Ok(Self {
             mapping,
             role,
@@ -195,32 +194,32 @@ impl Side {
         })
     }
 
-    /// Waits until `enough` says so of where the other side is; false if it went before.
-    fn await_other(&mut self, enough: impl Fn(usize) -> bool) -> Result<bool> {
-        let mut looks = 0;
+    /// Waits until `enough` accepts the position of the peer; false if the peer ended before.
+    fn wait_for_other(&mut self, enough: impl Fn(usize) -> bool) -> Result<bool> {
+        let mut polls = 0;
         while !enough(self.other) {
-            // In this order: what it did before it went counts.
-            let gone = looks >= LOOKS_BEFORE_NAPS && self.other_is_gone()?;
-            self.other = self.other_place().count.load(Ordering::Acquire);
+            // In this order, so that positions published before the end are seen.
+            let ended = polls >= YIELDS_BEFORE_SLEEP && self.other_has_ended()?;
+            self.other = self.other_position().count.load(Ordering::Acquire);
             match enough(self.other) {
                 true => break,
-                false if gone => return Ok(false),
-                false if looks < LOOKS_BEFORE_NAPS => sched_yield()?,
-                false => sleep(NAP),
+                false if ended => return Ok(false),
+                false if polls < YIELDS_BEFORE_SLEEP => sched_yield()?,
+                false => sleep(SLEEP),
             }
-            looks += 1;
+            polls += 1;
         }
         Ok(true)
     }
 
-    fn other_place(&self) -> &Place {
-        self.role.other().place(self.mapping.ring())
+    fn other_position(&self) -> &Position {
+        self.role.other().position(self.mapping.ring())
     }
 
-    fn other_is_gone(&self) -> Result<bool> {
-        match self.other_place().state.load(Ordering::Acquire) {
-            EXPECTED => Ok(false),
-            PRESENT => Ok(!self.other_holds_its_lock()?),
+    fn other_has_ended(&self) -> Result<bool> {
+        match self.other_position().state.load(Ordering::Acquire) {
+            NOT_ATTACHED => Ok(false),
+            ATTACHED => Ok(!self.other_holds_its_lock()?),
             _ => Ok(true),
         }
     }
@@ -228,21 +227,21 @@ impl Side {
     fn other_holds_its_lock(&self) -> Result<bool> {
         let mut lock = self.role.other().lock();
         fcntl(&self.mapping.file, FcntlArg::F_GETLK(&mut lock))
-            .context("cannot ask for a lock on the file")?;
+            .context("cannot test a lock on the file")?;
         Ok(c_int::from(lock.l_type) != libc::F_UNLCK)
     }
 
     fn advance(&mut self, len: usize) {
         self.count += len;
-        let place = self.role.place(self.mapping.ring());
-        place.count.store(self.count, Ordering::Release);
+        let position = self.role.position(self.mapping.ring());
+        position.count.store(self.count, Ordering::Release);
     }
 }
 
 impl Drop for Side {
     fn drop(&mut self) {
-        let place = self.role.place(self.mapping.ring());
-        place.state.store(GONE, Ordering::Release);
+        let position = self.role.position(self.mapping.ring());
+        position.state.store(DETACHED, Ordering::Release);
     }
 }
 
@@ -250,21 +249,21 @@ struct Input(Side);
 
 impl Sender for Input {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let mut rest = message;
-        while !rest.is_empty() {
+        let mut remaining = message;
+        while !remaining.is_empty() {
             let count = self.0.count;
-            let has_room = self.0.await_other(|taken| count - taken < CAPACITY)?;
-            ensure!(has_room, "cannot put a message: the receiver is gone");
-            let room = CAPACITY - (count - self.0.other);
-            let (now, later) = rest.split_at(rest.len().min(room).min(PIECE));
+            let has_space = self.0.wait_for_other(|read| count - read < CAPACITY)?;
+            ensure!(has_space, "cannot send a message: the receiver has ended");
+            let space = CAPACITY - (count - self.0.other);
+            let (now, later) = remaining.split_at(remaining.len().min(space).min(MAX_PIECE));
             let [first, second] = self.0.mapping.pieces(count, now.len());
             let (before, after) = now.split_at(first.len());
             for (mut piece, bytes) in [(first, before), (second, after)] {
-                // SAFETY: the receiver has taken what was there, and does not look before it is told.
+                // SAFETY: the receiver has read the old bytes, and does not read new ones before they are published.
                 unsafe { piece.as_mut() }.copy_from_slice(bytes);
             }
             self.0.advance(now.len());
-            rest = later;
+            remaining = later;
         }
         Ok(())
     }
@@ -281,13 +280,13 @@ impl Receiver for Output {
         let mut filled = 0;
         while filled < message.len() {
             let count = self.0.count;
-            if !self.0.await_other(|put| put > count)? {
+            if !self.0.wait_for_other(|written| written > count)? {
                 break;
             }
-            let there = self.0.other - count;
-            let len = there.min(message.len() - filled).min(PIECE);
+            let available = self.0.other - count;
+            let len = available.min(message.len() - filled).min(MAX_PIECE);
             for piece in self.0.mapping.pieces(count, len) {
-                // SAFETY: the sender has put this, and leaves it alone before it is told that it was taken.
+                // SAFETY: the sender has published these bytes, and does not overwrite them before they are released.
                 let bytes = unsafe { piece.as_ref() };
                 message[filled..][..bytes.len()].copy_from_slice(bytes);
                 filled += bytes.len();
@@ -306,23 +305,23 @@ impl Receiver for Output {
 mod tests {
     use super::*;
 
-    /// Locks are a process's, and both ends are in this one here: the other mapping is of the same file.
+    /// Locks belong to a process, and both ends are in one here, so the second end maps the same file again.
     fn ends() -> (Input, Output) {
         let mapping = Mapping::new().unwrap();
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         let file = mapping.file.try_clone().unwrap();
-        // SAFETY: both mappings are used as the two processes of a pair use theirs.
+        // SAFETY: both mappings are used as in the two processes of a pair.
         let ring =
             unsafe { nix::sys::mman::mmap(None, LENGTH, access, MapFlags::MAP_SHARED, &file, 0) };
         let ring = ring.unwrap().cast();
         (
-            Input(Side::enter(mapping, Role::Sender).unwrap()),
-            Output(Side::enter(Mapping { ring, file }, Role::Receiver).unwrap()),
+            Input(Side::attach(mapping, Role::Sender).unwrap()),
+            Output(Side::attach(Mapping { ring, file }, Role::Receiver).unwrap()),
         )
     }
 
     #[test]
-    fn bytes_survive_the_end_of_the_ring() {
+    fn bytes_survive_the_wrap() {
         let (mut sender, mut receiver) = ends();
         let sent: Vec<u8> = (0..CAPACITY - 1).map(|at| at as u8).collect();
         let mut message = vec![0; sent.len()];
@@ -334,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_before_the_end_is_taken_after_it() {
+    fn bytes_are_received_after_the_sender_has_ended() {
         let (mut sender, mut receiver) = ends();
         sender.send(b"abc").unwrap();
         drop(sender);
@@ -349,6 +348,12 @@ mod tests {
         let (mut sender, receiver) = ends();
         drop(receiver);
         sender.send(&vec![0; CAPACITY]).unwrap();
-        assert!(sender.send(b"a").unwrap_err().to_string().contains("gone"));
+        assert!(
+            sender
+                .send(b"a")
+                .unwrap_err()
+                .to_string()
+                .contains("has ended")
+        );
     }
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is compared, one file each. A mechanism makes a link in the parent; of the two processes forked from it one takes
-//! the sender's end and the other the receiver's, which closes the end that is not its own.
+//! The mechanisms, one file each. A mechanism creates a link before the fork; of the two processes one takes the
+//! sending end and the other the receiving end, and each closes the end that it does not use.
 
 mod aeron;
-mod apart;
-mod cacheline;
+mod cacheline_pingpong;
 mod eventfd_shm;
 mod fifo;
 mod futex_shm;
@@ -12,13 +11,12 @@ mod futex_shm;
 mod iceoryx2;
 mod mmap;
 mod myipc;
+mod no_ipc;
 mod packets;
-mod peers;
 mod pipe;
-mod places;
 mod posix_mq;
 mod programs;
-mod roster;
+mod registry;
 mod shared_ring;
 mod shm_sem;
 mod shm_spin;
@@ -32,6 +30,8 @@ mod sysv_mq;
 #[cfg(feature = "tachyon")]
 mod tachyon;
 mod tcp;
+mod temp_paths;
+mod third_party;
 mod unix_dgram;
 mod unix_seqpacket;
 mod unix_stream;
@@ -46,18 +46,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::harness::pinning::Placement;
 
-pub use apart::Apart;
-pub use cacheline::Cacheline;
+pub use cacheline_pingpong::CachelinePingPong;
 pub use myipc::MyIpc;
+pub use no_ipc::NoIpc;
 pub use pipe::Pipe;
-pub use programs::{Errand, Programs};
-pub use roster::Roster;
+pub use programs::{ExternalWorkload, Programs};
+pub use registry::Registry;
 pub use sluice_pipe::SluicePipe;
 pub use sluice_ring::SluiceRing;
 #[cfg(test)]
 pub(crate) use stream::{StreamReceiver, StreamSender};
 
-/// What a waiting process does meanwhile. Only like is compared with like.
+/// How a process waits. Ratios between the two kinds are labelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Waiting {
@@ -65,45 +65,45 @@ pub enum Waiting {
     Sleep,
 }
 
-/// What a mechanism is wanted for.
+/// The conditions of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Task {
-    /// Of each message, in bytes.
+    /// Message size in bytes.
     pub size: usize,
     pub placement: Placement,
-    pub shape: Shape,
+    pub workload: Workload,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// Never more than one message on the way.
-    Question,
-    /// As many as fit.
+pub enum Workload {
+    /// At most one message in flight.
+    RequestReply,
+    /// As many messages in flight as fit.
     Stream,
-    /// As many as fit, beside pairs whose senders sleep until someone receives.
+    /// A stream, next to pairs whose senders sleep until a message is received.
     Stalled,
-    /// As many as fit, of several pairs that know nothing of each other and use the same name.
-    Strangers,
-    /// Programs that know nothing of us read and write it as a file.
+    /// Streams of several unrelated pairs that open the same name.
+    SharedName,
+    /// Unmodified programs read and write it as a file.
     File,
 }
 
-/// How messages go where several at once are handed over.
+/// How a mechanism sends several messages at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Batching {
-    /// Together, as its interface allows.
+    /// With its batch interface.
     Together,
-    /// Each by itself, as it knows no other way.
+    /// One call for each message.
     OneByOne,
 }
 
 pub trait Mechanism {
-    /// As in the rows of the results.
+    /// The name in the results.
     fn name(&self) -> &'static str;
 
     fn waiting(&self) -> Waiting;
 
-    /// How tables call it.
+    /// The name in tables.
     fn label(&self) -> String {
         match self.waiting() {
             Waiting::Sleep => self.name().to_string(),
@@ -111,47 +111,50 @@ pub trait Mechanism {
         }
     }
 
-    /// Why it cannot do this here, with what to do about it where something can be done.
-    fn obstacle(&self, _task: &Task) -> Option<String> {
+    /// The reason why this task is not supported here, with a remedy if there is one.
+    fn unsupported_reason(&self, _task: &Task) -> Option<String> {
         None
     }
 
-    /// How it takes part where batches are compared; None for those who would only repeat what they do without.
+    /// How batches are sent; None for mechanisms whose batches are not measured.
     fn batching(&self) -> Option<Batching> {
         None
     }
 
-    /// A new link for messages of so many bytes, made before the two processes are.
+    /// Creates a link for messages of this size, before the fork.
     fn link(&self, size: usize) -> Result<Box<dyn Link>>;
 
-    /// A link for each of so many processes, all of one channel; None where only two can use one.
-    fn shared(&self, _users: usize, _size: usize) -> Result<Option<Vec<Box<dyn Link>>>> {
+    /// A link for each of several processes, all of one channel; None where only two processes can use one.
+    fn shared_links(&self, _users: usize, _size: usize) -> Result<Option<Vec<Box<dyn Link>>>> {
         Ok(None)
     }
 
-    /// What takes the place of a link for a mechanism that cannot be called from here.
-    fn programs(&self, _size: usize, _errand: Errand) -> Result<Option<Box<dyn Programs>>> {
+    /// The programs that replace a link, for a mechanism that cannot be called from this process.
+    fn programs(
+        &self,
+        _size: usize,
+        _workload: ExternalWorkload,
+    ) -> Result<Option<Box<dyn Programs>>> {
         Ok(None)
     }
 
-    /// Whether strangers find each other by its name.
-    fn meets_strangers(&self) -> bool {
+    /// Whether unrelated processes open it by the same name.
+    fn is_opened_by_name(&self) -> bool {
         false
     }
 
-    /// A link for each of several pairs that are in cgroups of their own and have nothing but the name in common. None of
-    /// them is ever ended: all are killed.
-    fn strangers(&self, _pairs: usize, _size: usize) -> Result<Vec<Box<dyn Link>>> {
-        bail!("{} has no name by which strangers could meet", self.name())
+    /// A link for each of several pairs in separate cgroups that share only the name. They are killed, never ended.
+    fn links_by_name(&self, _pairs: usize, _size: usize) -> Result<Vec<Box<dyn Link>>> {
+        bail!("{} is not opened by name", self.name())
     }
 }
 
 /// One direction between two processes.
 pub trait Link {
-    /// Runs in the sending process. May wait until the receiver takes its end.
+    /// Called in the sending process. May wait until the receiver takes its end.
     fn sender(self: Box<Self>) -> Result<Box<dyn Sender>>;
 
-    /// Runs in the receiving process. May wait until the sender takes its end.
+    /// Called in the receiving process. May wait until the sender takes its end.
     fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>>;
 }
 
@@ -159,22 +162,22 @@ pub trait Link {
 pub trait Sender {
     fn send(&mut self, message: &[u8]) -> Result<()>;
 
-    /// Several messages of this size, one behind the other.
+    /// Sends several messages of this size, stored contiguously.
     fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
         let mut messages = messages.chunks_exact(size);
         messages.try_for_each(|message| self.send(message))
     }
 
-    /// The file behind it, for programs that are to use it as their standard output.
+    /// The underlying file, for programs that use it as standard output.
     fn file(&self) -> Option<BorrowedFd<'_>>;
 }
 
 pub trait Receiver {
-    /// A whole message, or what was left of the stream when it ended; 0 after its end.
+    /// Receives a whole message, or the rest of the stream at its end; returns 0 after the end.
     fn receive(&mut self, message: &mut [u8]) -> Result<usize>;
 
-    /// Messages of this size, one behind the other: one at least, and more where they are there already and have room.
-    /// Returns how many bytes they have; 0 after the end of the stream.
+    /// Receives at least one message of this size, and more if they have arrived and fit, stored contiguously. Returns
+    /// the number of bytes; 0 after the end of the stream.
     fn receive_batch(&mut self, messages: &mut [u8], size: usize) -> Result<usize> {
         self.receive(&mut messages[..size])
     }
@@ -182,27 +185,28 @@ pub trait Receiver {
     fn file(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// Why a mechanism without files leaves out what is done with them.
+/// The reason of mechanisms without a file.
 fn no_file(task: &Task) -> Option<String> {
-    (task.shape == Shape::File).then(|| "it is no file that programs could read or write".into())
+    (task.workload == Workload::File)
+        .then(|| "it is not a file that programs can read or write".into())
 }
 
-/// Why a mechanism that never sleeps does not take part on one processor.
-fn spinning_alone(task: &Task) -> Option<String> {
+/// The reason of mechanisms that never sleep, on a single processor.
+fn spinning_on_one_cpu(task: &Task) -> Option<String> {
     (task.placement == Placement::SameCpu)
-        .then(|| "spinning for another process needs a processor for each of the two".into())
+        .then(|| "spinning needs a processor for each of the two processes".into())
 }
 
-/// What keeps a mechanism of messages out that never sleeps.
+/// The reasons of message-based mechanisms that never sleep.
 fn never_sleeping(task: &Task) -> Option<String> {
-    match task.shape {
-        Shape::Stalled => Some("it never sleeps, so that its pairs never stand still".into()),
-        _ => no_file(task).or_else(|| spinning_alone(task)),
+    match task.workload {
+        Workload::Stalled => Some("it never sleeps, so its pairs cannot be stalled".into()),
+        _ => no_file(task).or_else(|| spinning_on_one_cpu(task)),
     }
 }
 
-/// For files that are only to be in memory.
-fn memory_folder() -> PathBuf {
+/// The directory for files in memory.
+fn memory_directory() -> PathBuf {
     let tmpfs = Path::new("/dev/shm");
     match tmpfs.is_dir() {
         true => tmpfs.into(),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The naive driver of kernel/baseline: /dev/myipc0 and /dev/myipc1, each a ring that everyone who opens the node shares. A
-//! link uses one of them in one direction, a round trip both, one there and one back; so there can be two links at a time.
+//! The naive driver of kernel/baseline: /dev/myipc0 and /dev/myipc1, each one ring that all users of the node share. A
+//! link uses one node in one direction, and a round trip uses both, so there can be two links at a time.
 //!
-//! The driver tells of no end, and a reader of an empty ring waits. So the sender's last act is to note in shared memory how
-//! many bytes it sent, and then to send one more, which only wakes the receiver. After each read the receiver looks whether
-//! it has all that was noted. Until the end nobody writes to that word: looking costs next to nothing, and the messages
-//! cross as they are, without a header.
+//! The driver has no end of file, and a reader of an empty ring blocks. At the end, the sender therefore stores the
+//! number of bytes sent in shared memory, and sends one more byte to wake the receiver. After each read the receiver
+//! checks whether it has received that number. The word is not written before the end, so the check is cheap, and
+//! messages need no header.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
@@ -19,7 +19,7 @@ use std::thread;
 use anyhow::{Context, Result, anyhow};
 
 use super::stream::{StreamReceiver, StreamSender};
-use super::{Link, Mechanism, Receiver, Sender, Shape, Task, Waiting};
+use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, Workload};
 use crate::harness::cgroup::{self, Tree};
 use crate::harness::clock;
 use crate::harness::module::MYIPC;
@@ -28,7 +28,7 @@ use crate::harness::shared::SharedWords;
 const NODES: [&str; 2] = [MYIPC.node, "/dev/myipc1"];
 
 pub struct MyIpc {
-    /// For strangers, who live in cgroups of their own.
+    /// The cgroups of pairs that share the node.
     tree: Option<Rc<Tree>>,
     /// The node of the next link.
     next: Cell<usize>,
@@ -42,7 +42,7 @@ impl MyIpc {
         }
     }
 
-    pub fn is_there() -> bool {
+    pub fn is_available() -> bool {
         Path::new(MYIPC.node).exists()
     }
 }
@@ -56,17 +56,17 @@ impl Mechanism for MyIpc {
         Waiting::Sleep
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
-        match task.shape {
-            Shape::Question | Shape::Stream => None,
-            Shape::File => Some("it has no end of file, which programs wait for".into()),
-            Shape::Stalled => Some(
-                "everyone shares its two rings, so no pair can be stalled without the others".into(),
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
+        match task.workload {
+            Workload::RequestReply | Workload::Stream => None,
+            Workload::File => Some("it has no end of file".into()),
+            Workload::Stalled => {
+                Some("all users share its two rings, so one pair cannot be stalled alone".into())
+            }
+            Workload::SharedName if self.tree.is_none() => Some(
+                "its pairs need cgroups, which require the module of Sluice; add --module".into(),
             ),
-            Shape::Strangers if self.tree.is_none() => Some(
-                "strangers live in cgroups of their own, which are made with our module loaded: give --module, too".into(),
-            ),
-            Shape::Strangers => None,
+            Workload::SharedName => None,
         }
     }
 
@@ -80,30 +80,30 @@ impl Mechanism for MyIpc {
         }))
     }
 
-    fn meets_strangers(&self) -> bool {
+    fn is_opened_by_name(&self) -> bool {
         true
     }
 
-    fn strangers(&self, pairs: usize, _size: usize) -> Result<Vec<Box<dyn Link>>> {
+    fn links_by_name(&self, pairs: usize, _size: usize) -> Result<Vec<Box<dyn Link>>> {
         let tree = self.tree.as_ref().context("there are no cgroups")?;
         drain(NODES[0])?;
-        let stranger = |_| -> Result<Box<dyn Link>> {
-            Ok(Box::new(Stranger {
-                cgroup: tree.fresh()?,
+        let link = |_| -> Result<Box<dyn Link>> {
+            Ok(Box::new(EndlessLink {
+                cgroup: tree.create_cgroup()?,
             }))
         };
-        (0..pairs).map(stranger).collect()
+        (0..pairs).map(link).collect()
     }
 }
 
 fn open(options: &mut OpenOptions, node: &str) -> Result<File> {
     options.open(node).with_context(|| {
-        format!("cannot open {node}; load the naive driver with --baseline, as root")
+        format!("cannot open {node}; load the naive driver with --baseline as root")
     })
 }
 
-/// Takes out what the killed have left. Reading an empty ring waits, so a mark is sent after it and read up to; a ring may
-/// be too full for the mark, which is why another thread sends it.
+/// Removes data that killed processes left. Reading an empty ring blocks, so a mark is sent after the data and read up
+/// to. Another thread sends it, because the ring may be too full for the mark.
 fn drain(node: &str) -> Result<()> {
     let mark = format!("<{}:{}>", std::process::id(), clock::now_ns()).into_bytes();
     let mut input = open(File::options().write(true), node)?;
@@ -114,7 +114,7 @@ fn drain(node: &str) -> Result<()> {
         let sent = sending
             .join()
             .map_err(|_| anyhow!("the thread that sends the mark panicked"))?;
-        sent.context("cannot write a mark")
+        sent.context("cannot send the mark")
     })
     .with_context(|| format!("cannot drain {node}"))
 }
@@ -123,7 +123,7 @@ fn read_up_to(output: &mut impl Read, mark: &[u8]) -> Result<()> {
     let mut last = Vec::new();
     while !last.ends_with(mark) {
         last.extend(read_some(output, &mut [0; 4096])?);
-        // No more than what may be the beginning of the mark.
+        // Keep only what may be the beginning of the mark.
         last.drain(..last.len().saturating_sub(mark.len()));
     }
     Ok(())
@@ -132,7 +132,7 @@ fn read_up_to(output: &mut impl Read, mark: &[u8]) -> Result<()> {
 fn read_some<'a>(input: &mut impl Read, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
     loop {
         match input.read(buffer) {
-            Ok(0) => return Err(anyhow!("it ended, though it has no end of file")),
+            Ok(0) => return Err(anyhow!("unexpected end of file")),
             Ok(n) => return Ok(&buffer[..n]),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error).context("cannot read a message"),
@@ -140,7 +140,7 @@ fn read_some<'a>(input: &mut impl Read, buffer: &'a mut [u8]) -> Result<&'a [u8]
     }
 }
 
-/// How many bytes were sent in all, once that is known.
+/// The total number of bytes sent, once it is known.
 #[derive(Clone)]
 struct End(Rc<SharedWords>);
 
@@ -151,11 +151,11 @@ impl End {
         Ok(Self(Rc::new(words)))
     }
 
-    fn note(&self, bytes: u64) {
+    fn store(&self, bytes: u64) {
         self.0.word(0).store(bytes, Ordering::Release);
     }
 
-    /// More than anyone sends, until it is known.
+    /// u64::MAX until it is known.
     fn bytes(&self) -> u64 {
         self.0.word(0).load(Ordering::Acquire)
     }
@@ -207,9 +207,9 @@ impl<W: Write + AsFd> Sender for EndingSender<W> {
 
 impl<W: Write> Drop for EndingSender<W> {
     fn drop(&mut self) {
-        self.end.note(self.sent);
+        self.end.store(self.sent);
         if let Err(error) = self.file.write_all(&[0]) {
-            eprintln!("cannot wake the receiver at the end: {error}");
+            eprintln!("cannot wake the receiver at the end of the stream: {error}");
         }
     }
 }
@@ -225,11 +225,11 @@ impl<R: Read + AsFd> Receiver for EndingReceiver<R> {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
         let mut filled = 0;
         while filled < message.len() && !self.ended {
-            let came = read_some(&mut self.file, &mut message[filled..])?.len();
-            // What comes beyond the end is the byte that wakes.
+            let received = read_some(&mut self.file, &mut message[filled..])?.len();
+            // The byte after the end is the one that wakes.
             let due = self.end.bytes() - self.received;
-            self.ended = came as u64 > due;
-            let n = came - usize::from(self.ended);
+            self.ended = received as u64 > due;
+            let n = received - usize::from(self.ended);
             filled += n;
             self.received += n as u64;
         }
@@ -241,12 +241,13 @@ impl<R: Read + AsFd> Receiver for EndingReceiver<R> {
     }
 }
 
-/// One pair of many on the first node, from a cgroup of its own, which changes nothing. It has no end: who would get it?
-struct Stranger {
+/// One of several pairs on the first node, in its own cgroup, which the driver ignores. It has no end, because any
+/// receiver could take the mark.
+struct EndlessLink {
     cgroup: PathBuf,
 }
 
-impl Link for Stranger {
+impl Link for EndlessLink {
     fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
         cgroup::enter(&self.cgroup)?;
         let file = open(File::options().write(true), NODES[0])?;
@@ -265,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_left_is_read_up_to_the_mark_even_if_that_comes_in_pieces() {
+    fn old_data_is_read_up_to_a_mark_in_several_pieces() {
         let mut ring = b"left <1:2 over<1".chain(&b":2"[..]).chain(&b">"[..]);
         read_up_to(&mut ring, b"<1:2>").unwrap();
         assert_eq!(ring.read(&mut [0]).unwrap(), 0);
@@ -277,9 +278,9 @@ mod tests {
         assert!(read_up_to(&mut ring, b"<1:2>").is_err());
     }
 
-    /// A pipe stands in for the ring: its end of file is never reached.
+    /// A pipe replaces the ring: its end of file is never reached.
     #[test]
-    fn the_end_is_told_once_and_its_byte_is_not_delivered() {
+    fn the_end_is_reported_and_its_byte_is_not_delivered() {
         let (output, input) = nix::unistd::pipe().unwrap();
         let end = End::new().unwrap();
         let mut sender = EndingSender {
@@ -298,7 +299,7 @@ mod tests {
         assert_eq!(receiver.receive(&mut message).unwrap(), 4);
         sender.send(b"ef").unwrap();
         drop(sender);
-        // The byte that wakes is read in one piece with the last ones.
+        // The byte that wakes is read together with the last bytes.
         let _kept_open = input;
         assert_eq!(receiver.receive(&mut message).unwrap(), 2);
         assert_eq!(&message[..2], b"ef");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the sockets of AF_UNIX share that keep messages apart: seqpacket and dgram. A message goes as a whole or not at all,
-//! so the buffer of the sending socket bounds its size.
+//! Common code of the AF_UNIX sockets that preserve message boundaries: seqpacket and dgram. A message is sent
+//! atomically, so the send buffer of the socket limits its size.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -11,7 +11,7 @@ use nix::sys::socket::{
 
 use super::{Task, no_file};
 
-/// Of the buffer the kernel keeps so much for itself.
+/// Bytes of the buffer that the kernel reserves.
 const RESERVED: usize = 32;
 
 pub struct Packets {
@@ -22,22 +22,22 @@ pub struct Packets {
 impl Packets {
     pub fn new(kind: SockType) -> Result<Self> {
         let pair = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC);
-        let (sender, receiver) = pair.context("cannot make a pair of sockets")?;
+        let (sender, receiver) = pair.context("cannot create a socket pair")?;
         Ok(Self { sender, receiver })
     }
 
-    fn most_bytes(&self) -> Result<usize> {
+    fn max_bytes(&self) -> Result<usize> {
         let buffer = getsockopt(&self.sender, sockopt::SndBuf)?;
         Ok(buffer.saturating_sub(RESERVED))
     }
 }
 
-pub fn obstacle(kind: SockType, task: &Task) -> Option<String> {
+pub fn unsupported_reason(kind: SockType, task: &Task) -> Option<String> {
     no_file(task).or_else(
-        || match Packets::new(kind).and_then(|one| one.most_bytes()) {
+        || match Packets::new(kind).and_then(|one| one.max_bytes()) {
             Ok(most) if task.size <= most => None,
             Ok(most) => Some(format!(
-                "its messages hold at most {most} bytes here; for more: sysctl net.core.wmem_default={}",
+                "its messages are limited to {most} bytes; raise the limit with sysctl net.core.wmem_default={}",
                 task.size + RESERVED
             )),
             Err(error) => Some(format!("{error:#}")),
@@ -58,31 +58,31 @@ pub fn receive_whole(socket: &OwnedFd, message: &mut [u8]) -> Result<usize> {
 mod tests {
     use super::*;
     use crate::harness::pinning::Placement;
-    use crate::mechanisms::Shape;
+    use crate::mechanisms::Workload;
 
     fn stream_of(size: usize) -> Task {
         Task {
             size,
             placement: Placement::SameCpu,
-            shape: Shape::Stream,
+            workload: Workload::Stream,
         }
     }
 
     #[test]
-    fn the_largest_message_that_is_promised_goes_and_one_more_byte_does_not() {
+    fn the_size_limit_is_exact() {
         for kind in [SockType::SeqPacket, SockType::Datagram] {
             let packets = Packets::new(kind).unwrap();
-            let most = packets.most_bytes().unwrap();
-            assert_eq!(obstacle(kind, &stream_of(most)), None);
+            let most = packets.max_bytes().unwrap();
+            assert_eq!(unsupported_reason(kind, &stream_of(most)), None);
             send_whole(&packets.sender, &vec![1; most]).unwrap();
-            let reason = obstacle(kind, &stream_of(most + 1)).unwrap();
+            let reason = unsupported_reason(kind, &stream_of(most + 1)).unwrap();
             assert!(reason.contains("net.core.wmem_default"), "{reason}");
             assert!(send_whole(&packets.sender, &vec![1; most + 1]).is_err());
         }
     }
 
     #[test]
-    fn messages_stay_apart() {
+    fn message_boundaries_are_preserved() {
         for kind in [SockType::SeqPacket, SockType::Datagram] {
             let packets = Packets::new(kind).unwrap();
             send_whole(&packets.sender, b"abc").unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! pipe(2), what everyone has.
+//! pipe(2), the reference.
 
 use anyhow::{Context, Result};
 use nix::fcntl::OFlag;
@@ -19,7 +19,7 @@ impl Mechanism for Pipe {
         Waiting::Sleep
     }
 
-    /// So that batches, too, have something to be compared with.
+    /// The reference of batches, too.
     fn batching(&self) -> Option<Batching> {
         Some(Batching::OneByOne)
     }
@@ -28,7 +28,7 @@ impl Mechanism for Pipe {
         Ok(Box::new(pipe()?))
     }
 
-    fn shared(&self, users: usize, _size: usize) -> Result<Option<Vec<Box<dyn Link>>>> {
+    fn shared_links(&self, users: usize, _size: usize) -> Result<Option<Vec<Box<dyn Link>>>> {
         let pipe = pipe()?;
         let link = |_| Ok(Box::new(pipe.try_clone()?) as Box<dyn Link>);
         (0..users).map(link).collect::<Result<_>>().map(Some)
@@ -36,7 +36,7 @@ impl Mechanism for Pipe {
 }
 
 fn pipe() -> Result<StreamLink> {
-    let (receiver, sender) = pipe2(OFlag::O_CLOEXEC).context("cannot make a pipe")?;
+    let (receiver, sender) = pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")?;
     Ok(StreamLink {
         sender: sender.into(),
         receiver: receiver.into(),

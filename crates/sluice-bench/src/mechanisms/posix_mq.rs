@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A POSIX message queue, as deep as everyone may have it. It knows nothing of who is at its other side: an empty message is
-//! the end, and a sender whose receiver is dead waits until it is ended.
+//! A POSIX message queue of the maximum depth without privileges. It does not report the death of the peer: an empty
+//! message marks the end, and a sender blocks after its receiver died until the harness kills it.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,8 +14,8 @@ use nix::sys::stat::Mode;
 
 use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, no_file, sysctl};
 
-const MOST_BYTES: &str = "fs.mqueue.msgsize_max";
-const MOST_MESSAGES: &str = "fs.mqueue.msg_max";
+const MAX_BYTES: &str = "fs.mqueue.msgsize_max";
+const MAX_MESSAGES: &str = "fs.mqueue.msg_max";
 const PRIORITY: u32 = 0;
 
 pub struct PosixMq;
@@ -29,16 +29,16 @@ impl Mechanism for PosixMq {
         Waiting::Sleep
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
-        no_file(task).or_else(|| sysctl::obstacle(&[MOST_BYTES], task.size))
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
+        no_file(task).or_else(|| sysctl::unsupported_reason(&[MAX_BYTES], task.size))
     }
 
     fn link(&self, size: usize) -> Result<Box<dyn Link>> {
-        Ok(Box::new(Queue::new(&fresh_name(), size)?))
+        Ok(Box::new(Queue::new(&unique_name(), size)?))
     }
 }
 
-fn fresh_name() -> String {
+fn unique_name() -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     format!("/sluice-bench-{}-{count}", std::process::id())
@@ -48,8 +48,8 @@ struct Queue(MqdT);
 
 impl Queue {
     fn new(name: &str, size: usize) -> Result<Self> {
-        let depth = sysctl::read(MOST_MESSAGES)
-            .with_context(|| format!("cannot read {MOST_MESSAGES}; is /proc mounted?"))?;
+        let depth = sysctl::read(MAX_MESSAGES)
+            .with_context(|| format!("cannot read {MAX_MESSAGES}; check that /proc is mounted"))?;
         let attributes = MqAttr::new(
             0,
             mq_attr_member_t::try_from(depth)?,
@@ -59,21 +59,21 @@ impl Queue {
         let flags = MQ_OFlag::O_CREAT | MQ_OFlag::O_EXCL | MQ_OFlag::O_RDWR;
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;
         let queue = mq_open(name, flags, mode, Some(&attributes))
-            .map_err(|errno| refusal(errno, depth, size))?;
-        // Both processes inherit it; nobody needs its name.
+            .map_err(|errno| open_error(errno, depth, size))?;
+        // Both processes inherit the descriptor; the name is not needed.
         mq_unlink(name).context("cannot remove the name of a message queue")?;
         Ok(Self(queue))
     }
 }
 
-fn refusal(errno: Errno, depth: usize, size: usize) -> anyhow::Error {
+fn open_error(errno: Errno, depth: usize, size: usize) -> anyhow::Error {
     let advice = match errno {
-        Errno::EMFILE => "; raise the limit on the bytes of this user's queues with 'ulimit -q'",
-        Errno::ENOSPC => "; raise the limit on queues with 'sysctl fs.mqueue.queues_max'",
+        Errno::EMFILE => "; raise the limit of bytes in queues with 'ulimit -q'",
+        Errno::ENOSPC => "; raise the limit of queues with 'sysctl fs.mqueue.queues_max'",
         _ => "",
     };
     anyhow::Error::new(errno).context(format!(
-        "cannot make a queue of {depth} messages of {size} bytes{advice}"
+        "cannot create a queue of {depth} messages of {size} bytes{advice}"
     ))
 }
 
@@ -81,7 +81,7 @@ impl Drop for Queue {
     fn drop(&mut self) {
         // SAFETY: self owns the descriptor and is not used again.
         let queue = unsafe { MqdT::from_raw_fd(self.0.as_raw_fd()) };
-        mq_close(queue).expect("the descriptor is ours");
+        mq_close(queue).expect("the descriptor is open");
     }
 }
 
@@ -109,7 +109,7 @@ impl Sender for Input {
 
 impl Drop for Input {
     fn drop(&mut self) {
-        // An error here means that no queue is left to say it in.
+        // An error means that the receiver has ended.
         let _ = self.send(&[]);
     }
 }
@@ -133,22 +133,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_is_as_deep_as_it_may_be_and_has_no_name() {
-        let name = fresh_name();
+    fn a_queue_has_the_maximum_depth_and_no_name() {
+        let name = unique_name();
         let queue = Queue::new(&name, 100).unwrap();
         let attributes = mq_getattr(&queue.0).unwrap();
         assert_eq!(attributes.msgsize(), 100);
         assert_eq!(
             attributes.maxmsg() as usize,
-            sysctl::read(MOST_MESSAGES).unwrap()
+            sysctl::read(MAX_MESSAGES).unwrap()
         );
         let again = mq_open(name.as_str(), MQ_OFlag::O_RDWR, Mode::empty(), None);
         assert_eq!(again.unwrap_err(), Errno::ENOENT);
     }
 
     #[test]
-    fn a_queue_that_the_user_may_not_have_is_refused_with_advice() {
-        let too_much = format!("{:#}", refusal(Errno::EMFILE, 10, 100_000));
+    fn the_limits_of_queues_are_named() {
+        let too_much = format!("{:#}", open_error(Errno::EMFILE, 10, 100_000));
         assert!(too_much.contains("ulimit -q"), "{too_much}");
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring of messages in shared memory, for one sender and one receiver; how they wait is somebody else's choice. Each side
-//! counts in a cache line of its own what it is done with, and looks at the other's count only when its last look tells of no
-//! more room, or no more messages.
+//! A ring of messages in shared memory for one sender and one receiver; the wait strategy is a parameter. Each side
+//! publishes its count in its own cache line, and loads the count of the peer only when the cached one shows no space
+//! or no message.
 
 use std::num::NonZeroUsize;
 use std::os::fd::BorrowedFd;
@@ -13,36 +13,36 @@ use anyhow::{Context, Result, ensure};
 use super::{Link, Receiver, Sender};
 use crate::harness::shared_memory::SharedMemory;
 
-/// What the messages on the way may take together, however many they are: enough that neither side waits for the other at
-/// each message, and little enough to stay in the processors' second caches.
+/// The total size of messages in flight: enough that the sides do not wait for each other at each message, and small
+/// enough for the second-level caches.
 const CAPACITY: usize = 128 * 1024;
-const FEWEST_SLOTS: usize = 4;
+const MIN_SLOTS: usize = 4;
 
-/// How far one side is. Two lines, as processors fetch neighbours in pairs.
+/// The position of one side. Two cache lines, because processors prefetch lines in pairs.
 #[repr(C, align(128))]
 pub struct Position {
-    /// Of messages, modulo 2³¹, and the bit ENDED.
+    /// The number of messages modulo 2³¹, and the bit ENDED.
     pub count: AtomicU32,
-    /// The other side sleeps, or is about to, until this side gets farther.
-    pub awaited: AtomicU32,
+    /// The peer sleeps, or is about to, until this position advances.
+    pub waiting: AtomicU32,
 }
 
-/// This side does nothing more.
+/// This side has ended.
 const ENDED: u32 = 1 << 31;
 const COUNT: u32 = ENDED - 1;
 
-/// How one side waits for the other's position.
-pub trait Rest {
-    /// Returns when the count is not `seen` any more, or earlier.
+/// How one side waits for the position of the other.
+pub trait WaitStrategy {
+    /// Returns when the count differs from `seen`, or earlier.
     fn wait(&self, position: &Position, seen: u32) -> Result<()>;
 
-    /// Sets the count, and wakes who waits for it if `enough` says that this is worth it. What was written before is then
-    /// seen by whoever reads the new count with Acquire.
+    /// Sets the count, and wakes a waiting peer if `enough` returns true. Earlier stores are visible to a process that
+    /// loads the new count with Acquire.
     fn publish(&self, position: &Position, count: u32, enough: impl FnOnce() -> bool)
     -> Result<()>;
 }
 
-/// The sender's position, the receiver's position, and then the slots: a length and so many bytes each.
+/// The position of the sender, the position of the receiver, and the slots: a length and the bytes each.
 #[derive(Clone)]
 pub struct Ring<R> {
     memory: Rc<SharedMemory>,
@@ -52,7 +52,7 @@ pub struct Ring<R> {
     /// How the receiver waits.
     for_messages: R,
     /// How the sender waits.
-    for_room: R,
+    for_space: R,
 }
 
 const SENT: usize = 0;
@@ -61,30 +61,30 @@ const SLOTS: usize = 2 * size_of::<Position>();
 
 type Length = u32;
 
-impl<R: Rest> Ring<R> {
-    pub fn new(size: usize, for_messages: R, for_room: R) -> Result<Self> {
+impl<R: WaitStrategy> Ring<R> {
+    pub fn new(size: usize, for_messages: R, for_space: R) -> Result<Self> {
         let too_large = || {
             format!(
-                "a ring carries messages up to {} bytes, not of {size}",
+                "a ring carries messages of up to {} bytes, not {size}",
                 Length::MAX
             )
         };
         Length::try_from(size).with_context(too_large)?;
         let stride = (size_of::<Length>() + size).next_multiple_of(align_of::<u64>());
-        let slots = (CAPACITY / stride).next_power_of_two().max(FEWEST_SLOTS);
+        let slots = (CAPACITY / stride).next_power_of_two().max(MIN_SLOTS);
         let len = NonZeroUsize::new(SLOTS + slots * stride).context("a ring is never empty")?;
         Ok(Self {
-            memory: Rc::new(SharedMemory::nameless(len)?),
+            memory: Rc::new(SharedMemory::anonymous(len)?),
             size,
             stride,
             slots: slots as u32,
             for_messages,
-            for_room,
+            for_space,
         })
     }
 
     fn sent(&self) -> &Position {
-        // SAFETY: the mapping begins at a page, zeroed, with two positions that are only ever used as such.
+        // SAFETY: the mapping is page-aligned and zeroed, and begins with two positions that are only used as such.
         unsafe { self.memory.at(SENT).cast().as_ref() }
     }
 
@@ -93,7 +93,7 @@ impl<R: Rest> Ring<R> {
         unsafe { self.memory.at(RECEIVED).cast().as_ref() }
     }
 
-    /// Where the length is; the bytes follow it.
+    /// A pointer to the length, which the bytes follow.
     fn slot(&self, count: u32) -> *mut u8 {
         // 2³¹ is a multiple of the number of slots, so the count may wrap around.
         let index = (count & (self.slots - 1)) as usize;
@@ -109,7 +109,7 @@ fn distance(from: u32, to: u32) -> u32 {
     to.wrapping_sub(from) & COUNT
 }
 
-impl<R: Rest + 'static> Link for Ring<R> {
+impl<R: WaitStrategy + 'static> Link for Ring<R> {
     fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
         Ok(Box::new(RingSender {
             ring: *self,
@@ -127,21 +127,21 @@ impl<R: Rest + 'static> Link for Ring<R> {
     }
 }
 
-struct RingSender<R: Rest> {
+struct RingSender<R: WaitStrategy> {
     ring: Ring<R>,
     sent: u32,
-    /// As of the last look.
+    /// The cached count.
     received: u32,
 }
 
-impl<R: Rest> RingSender<R> {
-    fn await_room(&mut self) -> Result<()> {
+impl<R: WaitStrategy> RingSender<R> {
+    fn wait_for_space(&mut self) -> Result<()> {
         while distance(self.received, self.sent) == self.ring.slots {
-            // Acquire pairs with the receiver's publish: it has read the slots that are written over next.
+            // Acquire: pairs with publish() of the receiver, which has read the slots that are overwritten next.
             let seen = self.ring.received().count.load(Ordering::Acquire);
             ensure!(seen & ENDED == 0, "the receiver has ended");
             if seen == self.received {
-                self.ring.for_room.wait(self.ring.received(), seen)?;
+                self.ring.for_space.wait(self.ring.received(), seen)?;
             }
             self.received = seen;
         }
@@ -155,18 +155,18 @@ impl<R: Rest> RingSender<R> {
     }
 }
 
-impl<R: Rest> Sender for RingSender<R> {
+impl<R: WaitStrategy> Sender for RingSender<R> {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         ensure!(
             message.len() <= self.ring.size,
-            "this ring carries messages up to {} bytes, not of {}",
+            "this ring carries messages of up to {} bytes, not {}",
             self.ring.size,
             message.len()
         );
-        self.await_room()?;
+        self.wait_for_space()?;
         let slot = self.ring.slot(self.sent);
-        // SAFETY: the slot has room for a length and as many bytes as were just allowed, and is aligned for the length; until
-        // the count tells of it only the sender touches it.
+        // SAFETY: the slot has space for a length and for the bytes whose number was checked above, and is aligned for
+        // the length; the receiver does not access it before the count is published.
         unsafe {
             slot.cast::<Length>().write(message.len() as Length);
             slot.add(size_of::<Length>())
@@ -181,28 +181,28 @@ impl<R: Rest> Sender for RingSender<R> {
     }
 }
 
-impl<R: Rest> Drop for RingSender<R> {
+impl<R: WaitStrategy> Drop for RingSender<R> {
     fn drop(&mut self) {
-        // What was sent before is still received. A receiver that cannot be woken is ended by the harness.
+        // Earlier messages are still received. If the receiver cannot be woken, the harness kills it.
         let _ = self.publish(self.sent | ENDED);
     }
 }
 
-struct RingReceiver<R: Rest> {
+struct RingReceiver<R: WaitStrategy> {
     ring: Ring<R>,
     received: u32,
-    /// As of the last look, with the bit ENDED.
+    /// The cached count, with the bit ENDED.
     sent: u32,
 }
 
-impl<R: Rest> RingReceiver<R> {
-    /// Returns false when nothing more will come.
-    fn await_message(&mut self) -> Result<bool> {
+impl<R: WaitStrategy> RingReceiver<R> {
+    /// Returns false after the end.
+    fn wait_for_message(&mut self) -> Result<bool> {
         while self.sent & COUNT == self.received {
             if self.sent & ENDED != 0 {
                 return Ok(false);
             }
-            // Acquire pairs with the sender's publish: it has written the slots that are read next.
+            // Acquire: pairs with publish() of the sender, which has written the slots that are read next.
             let seen = self.ring.sent().count.load(Ordering::Acquire);
             if seen == self.sent {
                 self.ring.for_messages.wait(self.ring.sent(), seen)?;
@@ -212,34 +212,36 @@ impl<R: Rest> RingReceiver<R> {
         Ok(true)
     }
 
-    /// A full ring is half emptied before the sender is woken, so that two on one processor change places twice for each
-    /// ring of messages and not for each message.
+    /// The sender is woken only once the ring is half empty, so that two processes on one processor switch twice per
+    /// ring and not per message.
     fn publish(&self, count: u32) -> Result<()> {
         let half_empty = || {
-            // A sender that waits has set its count before it said so.
+            // A waiting sender has stored its count before it announced that it waits.
             let sent = self.ring.sent().count.load(Ordering::Acquire);
             distance(count & COUNT, sent & COUNT) <= self.ring.slots / 2
         };
-        self.ring.for_room.publish(self.ring.received(), count, || {
-            count & ENDED != 0 || half_empty()
-        })
+        self.ring
+            .for_space
+            .publish(self.ring.received(), count, || {
+                count & ENDED != 0 || half_empty()
+            })
     }
 }
 
-impl<R: Rest> Receiver for RingReceiver<R> {
+impl<R: WaitStrategy> Receiver for RingReceiver<R> {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
-        if !self.await_message()? {
+        if !self.wait_for_message()? {
             return Ok(0);
         }
         let slot = self.ring.slot(self.received);
-        // SAFETY: the sender has written the slot, and leaves it alone until the count tells that it was read.
+        // SAFETY: the sender has written the slot, and does not overwrite it before the count is published.
         let len = unsafe { slot.cast::<Length>().read() } as usize;
         ensure!(
             len <= message.len().min(self.ring.size),
-            "a message of {len} bytes does not fit where {} were expected",
+            "a message of {len} bytes exceeds the buffer of {}",
             message.len()
         );
-        // SAFETY: as above; both places have so many bytes.
+        // SAFETY: as above; both buffers have at least `len` bytes.
         unsafe {
             slot.add(size_of::<Length>())
                 .copy_to_nonoverlapping(message.as_mut_ptr(), len);
@@ -254,9 +256,9 @@ impl<R: Rest> Receiver for RingReceiver<R> {
     }
 }
 
-impl<R: Rest> Drop for RingReceiver<R> {
+impl<R: WaitStrategy> Drop for RingReceiver<R> {
     fn drop(&mut self) {
-        // A sender that cannot be woken is ended by the harness.
+        // If the sender cannot be woken, the harness kills it.
         let _ = self.publish(self.received | ENDED);
     }
 }
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_come_out_as_they_went_in_and_then_the_end() {
+    fn messages_arrive_unchanged_before_the_end() {
         let (mut sender, mut receiver, slots) = ends(5);
         let mut message = [0; 5];
         for number in 0..3 * slots {
@@ -295,9 +297,9 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_whose_receiver_has_ended_takes_no_more() {
+    fn sending_into_a_full_ring_fails_after_the_receiver_has_ended() {
         let (mut sender, receiver, slots) = ends(65536);
-        assert_eq!(slots as usize, FEWEST_SLOTS);
+        assert_eq!(slots as usize, MIN_SLOTS);
         for _ in 0..slots {
             sender.send(&[1; 65536]).unwrap();
         }
@@ -314,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_that_are_too_long_are_refused() {
+    fn messages_that_are_too_long_are_rejected() {
         let (mut sender, mut receiver, _) = ends(4);
         assert!(sender.send(b"five!").is_err());
         sender.send(b"four").unwrap();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared memory with named POSIX semaphores, as textbooks have it: 1024 messages of one size in a ring, one semaphore for
-//! the empty slots, one for the full ones, one that guards the ring. A reference, which is not to be improved.
+//! Shared memory with named POSIX semaphores, as in textbooks: a ring of 1024 messages of one size, with one semaphore
+//! for the empty slots, one for the full slots, and one as a mutex. A reference implementation, deliberately not
+//! optimized.
 
 use std::ffi::CString;
 use std::num::NonZeroUsize;
@@ -21,9 +22,9 @@ use crate::harness::shared_memory::SharedMemory;
 use crate::harness::units;
 
 const BUFFER_SIZE: usize = 1024;
-/// Where the C library keeps what is shared by name.
+/// The directory in which the C library creates named objects.
 const DIRECTORY: &str = "/dev/shm";
-/// A round trip has a ring for each direction.
+/// A round trip has one ring per direction.
 const MOST_RINGS: u64 = 2;
 
 pub struct ShmSem;
@@ -37,7 +38,7 @@ impl Mechanism for ShmSem {
         Waiting::Sleep
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
         no_file(task).or_else(|| too_little_memory(task.size))
     }
 
@@ -46,20 +47,20 @@ impl Mechanism for ShmSem {
     }
 }
 
-/// Beyond the end of its file system, shared memory ends a process that touches it.
+/// Touching shared memory beyond a full tmpfs raises SIGBUS.
 fn too_little_memory(size: usize) -> Option<String> {
     let needed = Layout::of(size).len() as u64 * MOST_RINGS;
     let free = match statvfs(DIRECTORY) {
         Ok(status) => status.blocks_available() * status.fragment_size(),
         Err(error) => {
             return Some(format!(
-                "{DIRECTORY} cannot be used ({error}); mount a tmpfs there"
+                "cannot use {DIRECTORY}: {error}; mount a tmpfs there"
             ));
         }
     };
     (free < needed).then(|| {
         format!(
-            "{BUFFER_SIZE} messages of {} need {needed} bytes in {DIRECTORY}, where {free} are free; 'mount -o remount,size=50% {DIRECTORY}' may help",
+            "{BUFFER_SIZE} messages of {} need {needed} bytes, but {DIRECTORY} has {free}; remount it with a larger size",
             units::size(size)
         )
     })
@@ -104,7 +105,7 @@ struct Buffer {
 }
 
 impl Buffer {
-    /// The names are gone when this returns: the two processes are forked with what they stood for.
+    /// The names are removed before this returns: the two processes inherit the objects.
     fn new(size: usize) -> Result<Self> {
         let layout = Layout::of(size);
         Ok(Self {
@@ -120,14 +121,14 @@ impl Buffer {
     fn put(&self, message: &[u8]) -> Result<()> {
         ensure!(
             message.len() <= self.size,
-            "this ring carries messages up to {} bytes, not of {}",
+            "this ring carries messages of up to {} bytes, not {}",
             self.size,
             message.len()
         );
         self.empty.wait()?;
         self.mutex.wait()?;
-        let slot = self.take_slot(self.layout.tail());
-        // SAFETY: the slot has room for a message of this size and for its length, and the mutex is ours.
+        let slot = self.next_slot(self.layout.tail());
+        // SAFETY: the slot has space for a message of this size and its length, and this process holds the mutex.
         unsafe {
             slot.copy_from_nonoverlapping(message.as_ptr(), message.len());
             slot.add(self.layout.len_at)
@@ -141,25 +142,25 @@ impl Buffer {
     fn get(&self, message: &mut [u8]) -> Result<usize> {
         self.full.wait()?;
         self.mutex.wait()?;
-        let slot = self.take_slot(self.layout.head());
-        // SAFETY: the sender has written the slot, and the mutex is ours.
+        let slot = self.next_slot(self.layout.head());
+        // SAFETY: the sender has written the slot, and this process holds the mutex.
         let len = unsafe { slot.add(self.layout.len_at).cast::<i32>().read() } as usize;
         ensure!(
             len <= message.len().min(self.size),
-            "a message of {len} bytes does not fit where {} were expected",
+            "a message of {len} bytes exceeds the buffer of {}",
             message.len()
         );
-        // SAFETY: as above; both places have so many bytes.
+        // SAFETY: as above; both buffers have at least `len` bytes.
         unsafe { slot.copy_to_nonoverlapping(message.as_mut_ptr(), len) };
         self.mutex.post()?;
         self.empty.post()?;
         Ok(len)
     }
 
-    /// The slot that the head or the tail is at, which then goes on. Only with the mutex.
-    fn take_slot(&self, index_at: usize) -> *mut u8 {
+    /// Returns the slot at the head or the tail, and advances that index. Requires the mutex.
+    fn next_slot(&self, index_at: usize) -> *mut u8 {
         let index = self.memory.at(index_at).cast::<i32>();
-        // SAFETY: the layout has an aligned and zeroed index here, and the mutex is ours.
+        // SAFETY: the layout has an aligned, zeroed index here, and this process holds the mutex.
         let at = unsafe { index.read() } as usize % BUFFER_SIZE;
         // SAFETY: as above.
         unsafe { index.write(((at + 1) % BUFFER_SIZE) as i32) };
@@ -167,23 +168,23 @@ impl Buffer {
     }
 }
 
-/// One that nothing else has.
-fn fresh_name() -> Result<CString> {
-    static MADE: AtomicUsize = AtomicUsize::new(0);
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
+/// Returns a unique name.
+fn unique_name() -> Result<CString> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("/sluice-bench-{}-{number}", std::process::id());
-    CString::new(name).context("a name has no zero in it")
+    CString::new(name).context("a name contains no NUL")
 }
 
 fn named_memory(len: usize) -> Result<SharedMemory> {
-    let name = fresh_name()?;
+    let name = unique_name()?;
     let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR;
     let file = shm_open(name.as_c_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)
-        .with_context(|| format!("cannot make {name:?} in {DIRECTORY}"))?;
-    shm_unlink(name.as_c_str()).with_context(|| format!("cannot remove {name:?} again"))?;
+        .with_context(|| format!("cannot create {name:?} in {DIRECTORY}"))?;
+    shm_unlink(name.as_c_str()).with_context(|| format!("cannot remove {name:?}"))?;
     let len = NonZeroUsize::new(len).context("a ring is never empty")?;
     ftruncate(&file, len.get() as i64)
-        .with_context(|| format!("cannot make {len} bytes of shared memory"))?;
+        .with_context(|| format!("cannot allocate {len} bytes of shared memory"))?;
     SharedMemory::of_file(&file, len)
 }
 
@@ -191,18 +192,18 @@ struct Semaphore(NonNull<libc::sem_t>);
 
 impl Semaphore {
     fn new(value: u32) -> Result<Self> {
-        let name = fresh_name()?;
+        let name = unique_name()?;
         let mode = libc::S_IRUSR | libc::S_IWUSR;
-        // SAFETY: the name ends with zero, and O_CREAT is followed by a mode and a value.
+        // SAFETY: the name is NUL-terminated, and O_CREAT is followed by a mode and a value.
         let semaphore =
             unsafe { libc::sem_open(name.as_ptr(), libc::O_CREAT | libc::O_EXCL, mode, value) };
         let semaphore = NonNull::new(semaphore)
             .ok_or_else(Errno::last)
-            .with_context(|| format!("cannot make the semaphore {name:?}"))?;
+            .with_context(|| format!("cannot create the semaphore {name:?}"))?;
         let semaphore = Self(semaphore);
-        // SAFETY: the name ends with zero.
+        // SAFETY: the name is NUL-terminated.
         Errno::result(unsafe { libc::sem_unlink(name.as_ptr()) })
-            .with_context(|| format!("cannot remove the semaphore {name:?} again"))?;
+            .with_context(|| format!("cannot remove the semaphore {name:?}"))?;
         Ok(semaphore)
     }
 
@@ -227,7 +228,7 @@ impl Semaphore {
 
 impl Drop for Semaphore {
     fn drop(&mut self) {
-        // SAFETY: it was opened once and is closed once. It cannot fail, since it is one.
+        // SAFETY: it was opened once and is closed once. The call cannot fail with a valid semaphore.
         unsafe { libc::sem_close(self.0.as_ptr()) };
     }
 }
@@ -258,7 +259,7 @@ impl Sender for BufferSender {
 }
 
 impl Drop for BufferSender {
-    /// An empty message is the end. A receiver that does not get it is ended by the harness.
+    /// An empty message marks the end. If the receiver misses it, the harness kills the receiver.
     fn drop(&mut self) {
         let _ = self.0.put(&[]);
     }
@@ -289,19 +290,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_behind_by_name_even_while_it_is_used() {
+    fn no_name_remains_while_the_buffer_is_used() {
         let buffer = Buffer::new(64).unwrap();
-        let ours = format!("sluice-bench-{}-", std::process::id());
+        let prefix = format!("sluice-bench-{}-", std::process::id());
         let names = std::fs::read_dir(DIRECTORY).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let left: Vec<_> = names.filter(|name| name.contains(&ours)).collect();
+        let left: Vec<_> = names.filter(|name| name.contains(&prefix)).collect();
         assert!(left.is_empty(), "{left:?}");
         buffer.put(b"it works").unwrap();
         assert_eq!(buffer.get(&mut [0; 64]).unwrap(), 8);
     }
 
     #[test]
-    fn a_size_beyond_the_memory_is_an_obstacle() {
+    fn a_size_beyond_the_memory_is_unsupported() {
         assert!(too_little_memory(1 << 40).unwrap().contains(DIRECTORY));
         assert_eq!(too_little_memory(64), None);
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring in shared memory whose two sides never sleep: what user space can do when processors cost nothing.
+//! A ring in shared memory whose two sides always spin: the latency of user space without regard to processor time.
 
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 
-use super::shared_ring::{Position, Rest, Ring};
+use super::shared_ring::{Position, Ring, WaitStrategy};
 use super::{Link, Mechanism, Task, Waiting, never_sleeping};
 
 pub struct ShmSpin;
@@ -20,7 +20,7 @@ impl Mechanism for ShmSpin {
         Waiting::Spin
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
         never_sleeping(task)
     }
 
@@ -32,7 +32,7 @@ impl Mechanism for ShmSpin {
 #[derive(Clone)]
 pub struct Spinning;
 
-impl Rest for Spinning {
+impl WaitStrategy for Spinning {
     fn wait(&self, _position: &Position, _seen: u32) -> Result<()> {
         spin_loop();
         Ok(())
@@ -44,7 +44,7 @@ impl Rest for Spinning {
         count: u32,
         _enough: impl FnOnce() -> bool,
     ) -> Result<()> {
-        // The pair is in the ring, where the other side looks at the count.
+        // Pairs with the Acquire loads of the count in the ring.
         position.count.store(count, Ordering::Release);
         Ok(())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A real-time signal with a value: sigqueue(3) to sigwaitinfo(2). A value carries a byte, or says that nothing more will
-//! come. Nobody can sleep until there is room for one more signal, so it is only good for question and answer.
+//! A real-time signal with a value: sigqueue(3) and sigwaitinfo(2). The value carries one byte or the end of the
+//! stream. A sender cannot sleep until the queue has space, so only request and reply are supported.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,9 +15,9 @@ use nix::fcntl::OFlag;
 use nix::sys::signal::SigSet;
 use nix::unistd::{getpid, pipe2};
 
-use super::{Link, Mechanism, Receiver, Sender, Shape, Task, Waiting};
+use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, Workload};
 
-/// In place of a byte: nothing more will come.
+/// The end of the stream.
 const END: usize = 0x100;
 
 pub struct Signal;
@@ -31,37 +31,36 @@ impl Mechanism for Signal {
         Waiting::Sleep
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
-        (task.size > 1 || task.shape != Shape::Question).then(|| {
-            "it carries single bytes, and a sender cannot wait for room in the queue of signals"
-                .into()
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
+        (task.size > 1 || task.workload != Workload::RequestReply).then(|| {
+            "it carries single bytes, and a sender cannot wait for space in the signal queue".into()
         })
     }
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        let (output, input) = pipe2(OFlag::O_CLOEXEC).context("cannot make a pipe")?;
-        Ok(Box::new(Introduction {
+        let (output, input) = pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")?;
+        Ok(Box::new(PidExchange {
             output: output.into(),
             input: input.into(),
         }))
     }
 }
 
-/// A signal goes to a process, which is only known when it has been forked: here the receiver says which it is.
-struct Introduction {
+/// The receiver sends its process id, which is known only after the fork.
+struct PidExchange {
     output: File,
     input: File,
 }
 
-impl Link for Introduction {
+impl Link for PidExchange {
     fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
         let Self { mut output, input } = *self;
-        // Or this process would wait for itself if the receiver died.
+        // Otherwise the read below would not end if the receiver died.
         drop(input);
         let mut receiver = pid_t::default().to_ne_bytes();
         output
             .read_exact(&mut receiver)
-            .context("the receiver ended before it said which process it is")?;
+            .context("the receiver ended before it sent its process id")?;
         Ok(Box::new(Input {
             receiver: pid_t::from_ne_bytes(receiver),
         }))
@@ -69,7 +68,7 @@ impl Link for Introduction {
 
     fn receiver(mut self: Box<Self>) -> Result<Box<dyn Receiver>> {
         let output = Output { awaited: awaited() };
-        // What is not blocked when it comes ends the process.
+        // An unblocked signal would kill the process.
         output.awaited.thread_block()?;
         self.input.write_all(&getpid().as_raw().to_ne_bytes())?;
         Ok(Box::new(output))
@@ -82,7 +81,7 @@ fn number() -> c_int {
 
 fn awaited() -> SigSet {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: the first call makes a whole set, to which the second adds a signal that exists.
+    // SAFETY: the first call initializes the set, and the second adds a valid signal.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), number());
@@ -99,7 +98,7 @@ impl Input {
         let value = sigval {
             sival_ptr: without_provenance_mut(content),
         };
-        // SAFETY: a signal to another process touches no memory of this one.
+        // SAFETY: a signal to another process accesses no memory of this one.
         let sent = unsafe { libc::sigqueue(self.receiver, number(), value) };
         Errno::result(sent).context("cannot queue a signal")?;
         Ok(())
@@ -110,7 +109,7 @@ impl Sender for Input {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         ensure!(
             message.len() == 1,
-            "a signal carries messages of 1 byte, not of {}",
+            "a signal carries 1 byte, not {}",
             message.len()
         );
         self.put(message[0].into())
@@ -123,7 +122,7 @@ impl Sender for Input {
 
 impl Drop for Input {
     fn drop(&mut self) {
-        // An error here means that no receiver is left to be told.
+        // An error means that the receiver has ended.
         let _ = self.put(END);
     }
 }
@@ -135,10 +134,10 @@ struct Output {
 impl Receiver for Output {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
         let mut info = MaybeUninit::uninit();
-        // SAFETY: both are valid for as long as the call takes.
+        // SAFETY: both pointers are valid during the call.
         let got = unsafe { libc::sigwaitinfo(self.awaited.as_ref(), info.as_mut_ptr()) };
         Errno::result(got).context("cannot wait for a signal")?;
-        // SAFETY: the call succeeded, so the kernel has filled it in; what sigqueue sends has a value.
+        // SAFETY: the call succeeded, so the structure is initialized, and sigqueue sets a value.
         let content = unsafe { info.assume_init().si_value() }.sival_ptr.addr();
         if content == END {
             return Ok(0);
@@ -157,12 +156,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_other_sizes_are_refused() {
-        // It would go to nobody: no process has this number.
+    fn messages_of_other_sizes_are_rejected() {
+        // No process has this id.
         let mut sender = Input {
             receiver: pid_t::MAX,
         };
         let error = sender.send(b"two").unwrap_err().to_string();
-        assert!(error.contains("not of 3"), "{error}");
+        assert!(error.contains("not 3"), "{error}");
     }
 }

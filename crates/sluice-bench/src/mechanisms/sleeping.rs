@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sleeping for the other side of a shared ring, and waking it only when it sleeps.
+//! Waits by sleeping, and wakes the peer only if it sleeps.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
 
-use super::shared_ring::{Position, Rest};
+use super::shared_ring::{Position, WaitStrategy};
 
-/// What the kernel sleeps on.
-pub trait Bell {
-    /// Sleeps until it is rung, unless the word is not AWAITED any more. May return for no reason.
-    fn sleep(&self, awaited: &AtomicU32) -> Result<()>;
+/// The kernel object on which a process sleeps.
+pub trait Waker {
+    /// Sleeps until woken, unless the word is no longer WAITING. Spurious wake-ups are allowed.
+    fn sleep(&self, waiting: &AtomicU32) -> Result<()>;
 
-    /// Ends the sleep of whoever found the word AWAITED.
-    fn ring(&self, awaited: &AtomicU32) -> Result<()>;
+    /// Wakes the process that found the word WAITING.
+    fn wake(&self, waiting: &AtomicU32) -> Result<()>;
 }
 
-pub const AWAITED: u32 = 1;
-const NOT_AWAITED: u32 = 0;
+pub const WAITING: u32 = 1;
+const NOT_WAITING: u32 = 0;
 
-pub struct Sleeping<B>(pub B);
+pub struct Sleeping<W>(pub W);
 
-/// No wake-up is lost: the waiter says that it waits and then looks at the count, the other sets the count and then looks
-/// whether someone waits. All four are SeqCst, so at least one of the two sees what the other did. Whoever takes the word
-/// back rings, and the sleep is on that word, not on the count: it may be taken back, and rung for, on behalf of a count that
-/// the waiter has meanwhile seen, just as it waits for the next.
-impl<B: Bell> Rest for Sleeping<B> {
+/// No wake-up is lost: the waiter sets the word and then loads the count, while the publisher stores the count and then
+/// loads the word. All four accesses are SeqCst, so at least one of the two sees the store of the other. The process
+/// that clears the word also wakes, and the sleep is on that word rather than on the count: the wake-up may belong to a
+/// count that the waiter has already seen.
+impl<W: Waker> WaitStrategy for Sleeping<W> {
     fn wait(&self, position: &Position, seen: u32) -> Result<()> {
-        // SeqCst: the pair is in publish, count before awaited.
-        position.awaited.store(AWAITED, SeqCst);
+        // Pairs with publish(), which stores the count before it loads the word.
+        position.waiting.store(WAITING, SeqCst);
         let slept = match position.count.load(SeqCst) == seen {
-            true => self.0.sleep(&position.awaited),
+            true => self.0.sleep(&position.waiting),
             false => Ok(()),
         };
-        position.awaited.store(NOT_AWAITED, Ordering::Relaxed);
+        position.waiting.store(NOT_WAITING, Ordering::Relaxed);
         slept
     }
 
@@ -44,12 +44,12 @@ impl<B: Bell> Rest for Sleeping<B> {
         count: u32,
         enough: impl FnOnce() -> bool,
     ) -> Result<()> {
-        // SeqCst: the pair is in wait, awaited before count.
+        // Pairs with wait(), which stores the word before it loads the count.
         position.count.store(count, SeqCst);
-        if position.awaited.load(SeqCst) == AWAITED && enough() {
-            // Taken back, so that a sleeper that has not run yet is not woken again at each message.
-            if position.awaited.swap(NOT_AWAITED, SeqCst) == AWAITED {
-                self.0.ring(&position.awaited)?;
+        if position.waiting.load(SeqCst) == WAITING && enough() {
+            // Cleared, so that a sleeper that has not run yet is not woken again by each message.
+            if position.waiting.swap(NOT_WAITING, SeqCst) == WAITING {
+                self.0.wake(&position.waiting)?;
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! /dev/sluice/pipe. Each cgroup has one, so each link lives in a cgroup of its own: both processes enter it, open, and may
-//! move on, since an endpoint stays with the pipe that it was opened on. It takes part twice: as it comes, which is spinning
-//! for as long as the module thinks good, and with that turned off.
+//! /dev/sluice/pipe. Each cgroup has its own pipe, so each link uses its own cgroup: both processes enter it, open the
+//! node, and may then move, because an endpoint stays with the pipe on which it was opened. There are two variants:
+//! with the adaptive spinning of the module, and with spinning turned off.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -27,7 +27,7 @@ impl SluicePipe {
         Self { tree, waiting }
     }
 
-    pub fn is_there() -> bool {
+    pub fn is_available() -> bool {
         Path::new(PIPE_NODE).exists()
     }
 }
@@ -43,25 +43,25 @@ impl Mechanism for SluicePipe {
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
         Ok(Box::new(InCgroup {
-            cgroup: self.tree.fresh()?,
+            cgroup: self.tree.create_cgroup()?,
             waiting: self.waiting,
         }))
     }
 
-    fn shared(&self, users: usize, _size: usize) -> Result<Option<Vec<Box<dyn Link>>>> {
+    fn shared_links(&self, users: usize, _size: usize) -> Result<Option<Vec<Box<dyn Link>>>> {
         let channel = InCgroup {
-            cgroup: self.tree.fresh()?,
+            cgroup: self.tree.create_cgroup()?,
             waiting: self.waiting,
         };
         let link = |_| Box::new(channel.clone()) as Box<dyn Link>;
         Ok(Some((0..users).map(link).collect()))
     }
 
-    fn meets_strangers(&self) -> bool {
+    fn is_opened_by_name(&self) -> bool {
         true
     }
 
-    fn strangers(&self, pairs: usize, size: usize) -> Result<Vec<Box<dyn Link>>> {
+    fn links_by_name(&self, pairs: usize, size: usize) -> Result<Vec<Box<dyn Link>>> {
         (0..pairs).map(|_| self.link(size)).collect()
     }
 }
@@ -76,21 +76,21 @@ impl InCgroup {
     fn open(&self, options: &mut OpenOptions) -> Result<File> {
         cgroup::enter(&self.cgroup)?;
         let file = options.open(PIPE_NODE).with_context(|| format!(
-            "cannot open {PIPE_NODE}; is the module loaded and a cgroup v2 hierarchy mounted? 'dmesg | tail' says more"
+            "cannot open {PIPE_NODE}; check that the module is loaded and cgroup v2 is mounted; see 'dmesg | tail'"
         ))?;
         if self.waiting == Waiting::Sleep {
-            never_spin(&file)?;
+            disable_spinning(&file)?;
         }
         Ok(file)
     }
 }
 
-fn never_spin(file: &File) -> Result<()> {
+fn disable_spinning(file: &File) -> Result<()> {
     let mut setting = Setting::new(0);
-    // SAFETY: the kernel reads and writes one Setting, whose size it is told.
+    // SAFETY: the kernel reads and writes one Setting, whose size is in the command.
     let returned = unsafe { libc::ioctl(file.as_raw_fd(), PIPE_SET_SPIN, &raw mut setting) };
     Errno::result(returned).with_context(|| {
-        format!("cannot turn off spinning on {PIPE_NODE}; is an old module loaded?")
+        format!("cannot turn off spinning on {PIPE_NODE}; check the version of the module")
     })?;
     Ok(())
 }

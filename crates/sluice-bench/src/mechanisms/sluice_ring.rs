@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sluice's ring over memfd, which needs no module: with its default options, and with those that are rows of their own.
+//! Sluice's ring over memfd, without the module: with the default options, and with those that are measured separately.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -14,9 +14,9 @@ pub enum SluiceRing {
     Default,
     NeverSpins,
     AlwaysSpins,
-    /// It pauses in a stream.
+    /// With the option for throughput.
     Throughput,
-    /// It always spins, in memory that the consumer could write to, as rivals have it.
+    /// Always spins, in memory that the consumer could write to, as in the third-party libraries.
     Unsealed,
 }
 
@@ -43,7 +43,7 @@ impl Mechanism for SluiceRing {
         format!("{} ({options})", self.name())
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
         match self {
             Self::AlwaysSpins | Self::Unsealed => never_sleeping(task),
             Self::Default | Self::NeverSpins | Self::Throughput => no_file(task),
@@ -64,7 +64,7 @@ impl Mechanism for SluiceRing {
             Self::Throughput => options = options.throughput(true),
             Self::AlwaysSpins | Self::Unsealed => options = options.spin(Duration::MAX),
         }
-        // SAFETY: both ends are of this library, which writes only as the producer.
+        // SAFETY: both ends use this library, in which only the producer writes.
         let options = unsafe { options.unsealed(unsealed) };
         Ok(Box::new(Pair {
             options,
@@ -84,17 +84,13 @@ impl Link for Pair {
     fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
         drop(self.receiving);
         let producer = self.options.producer(self.sending);
-        Ok(Box::new(
-            producer.context("cannot set up the sending side")?,
-        ))
+        Ok(Box::new(producer.context("cannot set up the producer")?))
     }
 
     fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
         drop(self.sending);
         let consumer = self.options.consumer(self.receiving);
-        Ok(Box::new(
-            consumer.context("cannot set up the receiving side")?,
-        ))
+        Ok(Box::new(consumer.context("cannot set up the consumer")?))
     }
 }
 
@@ -126,8 +122,8 @@ impl Receiver for Consumer {
             return Ok(0);
         };
         let mut bytes = 0;
-        for room in messages.chunks_exact_mut(size) {
-            match batch.recv(room)? {
+        for buffer in messages.chunks_exact_mut(size) {
+            match batch.recv(buffer)? {
                 Some(length) => bytes += length,
                 None => break,
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ends of everything that is read and written as a stream of bytes.
+//! The ends of mechanisms that are byte streams with a file descriptor.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::{Link, Receiver, Sender};
 
-/// Both ends are open before there are two processes.
+/// Both ends are open before the fork.
 pub struct StreamLink {
     pub sender: File,
     pub receiver: File,
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_that_comes_in_pieces_is_put_together() {
+    fn a_message_in_several_pieces_is_assembled() {
         let (receiver, sender) = nix::unistd::pipe().unwrap();
         let (mut receiver, mut sender) = (StreamReceiver(receiver.into()), File::from(sender));
         let feeding = std::thread::spawn(move || {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tachyon: a ring in shared memory for one sender and one receiver. The receiver never stops spinning, which its polling mode
-//! spares the sender to look after, and the ring is as large as ours is.
+//! Tachyon: a ring in shared memory for one sender and one receiver. The receiver always spins, which its polling mode
+//! announces to the sender, and the capacity is that of Sluice's ring.
 
 use std::hint::spin_loop;
 use std::os::fd::BorrowedFd;
@@ -11,29 +11,29 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use tachyon_ipc::{Bus, RxGuard, TachyonError, TxGuard};
 
-use super::places::Places;
+use super::temp_paths::TempPaths;
 use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Waiting, never_sleeping};
 
-/// In bytes; long messages were slower in a ring of 16 MiB, which does not stay in the processors' caches.
+/// In bytes; long messages were slower in a ring of 16 MiB, which does not fit into the processor caches.
 const CAPACITY: usize = 1 << 20;
-/// The receiver gives room back after so many messages, and a ring has to hold more than that.
-const RETURNED_AT_ONCE: usize = 32;
-/// Before each message.
+/// The receiver releases space after this number of messages, so a ring must hold more.
+const RELEASE_BATCH: usize = 32;
+/// The header of each message.
 const HEADER: usize = 64;
-/// How often the receiver looks before it sleeps: it does not.
+/// The number of spins before the receiver sleeps: it never does.
 const SPINS: u32 = u32::MAX;
-/// Until the receiver listens.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time limit for the receiver to listen.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Tachyon {
-    /// Of the sockets over which the memory is handed.
-    places: Places,
+    /// The sockets over which the memory is passed.
+    paths: TempPaths,
 }
 
 impl Tachyon {
     pub fn new() -> Self {
         Self {
-            places: Places::below(std::env::temp_dir()),
+            paths: TempPaths::in_directory(std::env::temp_dir()),
         }
     }
 }
@@ -47,7 +47,7 @@ impl Mechanism for Tachyon {
         Waiting::Spin
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
         never_sleeping(task)
     }
 
@@ -56,34 +56,35 @@ impl Mechanism for Tachyon {
     }
 
     fn link(&self, size: usize) -> Result<Box<dyn Link>> {
-        let least = 2 * RETURNED_AT_ONCE * (size + 2 * HEADER);
-        Ok(Box::new(Meeting {
-            path: self.places.fresh()?,
-            capacity: least.next_power_of_two().max(CAPACITY),
+/// In bytes; long messages were slower in a ring of 16 MiB, which does not fit into the processor caches.
+const CAPACITY: usize = 1 << 20;
+/// The receiver releases space after this number of messages, so a ring must hold more.
+const RELEASE_BATCH: usize = 32;
+/// The header of each message.
         }))
     }
 }
 
-struct Meeting {
+struct Connection {
     path: PathBuf,
     capacity: usize,
 }
 
-impl Meeting {
+impl Connection {
     fn path(&self) -> Result<&str> {
         let path = self.path.to_str();
-        path.context("the temporary directory has a name that is no text; set TMPDIR to another")
+        path.context("the path of the temporary directory is not UTF-8; set TMPDIR")
     }
 }
 
-impl Link for Meeting {
+impl Link for Connection {
     fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CONNECT_TIMEOUT;
         loop {
             match Bus::connect(self.path()?) {
                 Ok(bus) => return Ok(Box::new(Sending { bus })),
                 Err(error) if Instant::now() > deadline => {
-                    bail!("cannot connect to the receiving side: {error}")
+                    bail!("cannot connect to the receiver: {error}")
                 }
                 Err(_) => sleep(Duration::from_millis(1)),
             }
@@ -98,9 +99,9 @@ impl Link for Meeting {
     }
 }
 
-/// Types are the caller's to choose.
+/// Type ids are free for applications.
 const MESSAGE: u32 = 1;
-/// In place of a message: nothing more will come.
+/// The end of the stream.
 const END: u32 = 2;
 
 struct Sending {
@@ -108,8 +109,8 @@ struct Sending {
 }
 
 impl Sending {
-    /// Room for a message. What was sent and not shown to the receiver yet is shown while it waits for some.
-    fn room(&self, length: usize) -> Result<TxGuard<'_>> {
+    /// Acquires space for a message. Unflushed messages are flushed while waiting for space.
+    fn acquire(&self, length: usize) -> Result<TxGuard<'_>> {
         loop {
             match self.bus.acquire_tx(length) {
                 Err(TachyonError::BufferFull) => {
@@ -124,16 +125,16 @@ impl Sending {
 
 impl Sender for Sending {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let room = self.room(message.len())?;
-        room.write(message);
-        Ok(room.commit(message.len(), MESSAGE)?)
+        let slot = self.acquire(message.len())?;
+        slot.write(message);
+        Ok(slot.commit(message.len(), MESSAGE)?)
     }
 
     fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
         for message in messages.chunks_exact(size) {
-            let room = self.room(size)?;
-            room.write(message);
-            room.commit_unflushed(size, MESSAGE)?;
+            let slot = self.acquire(size)?;
+            slot.write(message);
+            slot.commit_unflushed(size, MESSAGE)?;
         }
         self.bus.flush();
         Ok(())
@@ -145,10 +146,10 @@ impl Sender for Sending {
 }
 
 impl Drop for Sending {
-    /// A receiver that does not get it is ended by the harness.
+    /// If the receiver misses the end, the harness kills it.
     fn drop(&mut self) {
-        if let Ok(room) = self.room(0) {
-            let _ = room.commit(0, END);
+        if let Ok(slot) = self.acquire(0) {
+            let _ = slot.commit(0, END);
         }
     }
 }
@@ -198,7 +199,7 @@ impl Receiver for Receiving {
 fn copy(from: &[u8], to: &mut [u8]) -> Result<usize> {
     ensure!(
         from.len() <= to.len(),
-        "a message of {} bytes does not fit where {} were expected",
+        "a message of {} bytes exceeds the buffer of {}",
         from.len(),
         to.len()
     );

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A TCP connection over the loopback interface, with TCP_NODELAY, or small messages would wait for each other. Buffers are
-//! left alone, because the kernel adapts their sizes only then.
+//! A TCP connection over the loopback interface, with TCP_NODELAY, so that small messages are not delayed. The buffer
+//! sizes are the defaults, because the kernel adapts only those.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -21,7 +21,7 @@ impl Mechanism for Tcp {
         Waiting::Sleep
     }
 
-    fn obstacle(&self, _task: &Task) -> Option<String> {
+    fn unsupported_reason(&self, _task: &Task) -> Option<String> {
         connect().err().map(|error| format!("{error:#}"))
     }
 
@@ -31,10 +31,11 @@ impl Mechanism for Tcp {
 }
 
 fn connect() -> Result<StreamLink> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .context("cannot listen on 127.0.0.1; is the loopback interface up? 'ip link set lo up'")?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context(
+        "cannot listen on 127.0.0.1; enable the loopback interface with 'ip link set lo up'",
+    )?;
     let sender = TcpStream::connect(listener.local_addr()?).context(
-        "cannot connect to 127.0.0.1; is the loopback interface up? 'ip link set lo up'",
+        "cannot connect to 127.0.0.1; enable the loopback interface with 'ip link set lo up'",
     )?;
     let receiver = accept(&listener, &sender)?;
     sender.set_nodelay(true)?;
@@ -46,14 +47,14 @@ fn connect() -> Result<StreamLink> {
     })
 }
 
-/// Others on this machine can connect, too, while the port is open.
+/// Another process may connect first while the port is open.
 fn accept(listener: &TcpListener, sender: &TcpStream) -> Result<TcpStream> {
-    let ours = sender.local_addr()?;
+    let expected = sender.local_addr()?;
     loop {
         let (receiver, address) = listener
             .accept()
             .context("cannot accept a connection on 127.0.0.1")?;
-        if address == ours {
+        if address == expected {
             return Ok(receiver);
         }
     }
@@ -64,9 +65,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stranger_that_connects_first_is_not_taken_for_the_sender() {
+    fn a_connection_of_another_process_is_ignored() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let _stranger = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let receiver = accept(&listener, &sender).unwrap();
         assert_eq!(receiver.peer_addr().unwrap(), sender.local_addr().unwrap());

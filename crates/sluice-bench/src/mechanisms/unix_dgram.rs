@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A socketpair(2) of AF_UNIX datagrams. A receiver is not told that the other end is closed, so an empty datagram is the end.
+//! A socketpair(2) of AF_UNIX datagram sockets. A receiver cannot detect a closed peer, so an empty datagram marks the
+//! end.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -20,8 +21,8 @@ impl Mechanism for UnixDgram {
         Waiting::Sleep
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
-        packets::obstacle(SockType::Datagram, task)
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
+        packets::unsupported_reason(SockType::Datagram, task)
     }
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
@@ -55,7 +56,7 @@ impl Sender for Input {
 
 impl Drop for Input {
     fn drop(&mut self) {
-        // An error here means that no receiver is left to be told.
+        // An error means that the receiver has ended.
         let _ = send_whole(&self.0, &[]);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A socketpair(2) of AF_UNIX that keeps messages apart and knows when its other end is closed.
+//! A socketpair(2) of AF_UNIX seqpacket sockets, which preserve message boundaries and report a closed peer.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -20,8 +20,8 @@ impl Mechanism for UnixSeqpacket {
         Waiting::Sleep
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
-        packets::obstacle(SockType::SeqPacket, task)
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
+        packets::unsupported_reason(SockType::SeqPacket, task)
     }
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {

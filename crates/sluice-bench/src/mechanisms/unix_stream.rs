@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A socketpair(2) of AF_UNIX streams, with the buffers that the system gives to everyone.
+//! A socketpair(2) of AF_UNIX stream sockets with the default buffers.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net;
@@ -21,7 +21,7 @@ impl Mechanism for UnixStream {
     }
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        let pair = net::UnixStream::pair().context("cannot make a pair of sockets")?;
+        let pair = net::UnixStream::pair().context("cannot create a socket pair")?;
         let (sender, receiver): (OwnedFd, OwnedFd) = (pair.0.into(), pair.1.into());
         Ok(Box::new(StreamLink {
             sender: sender.into(),

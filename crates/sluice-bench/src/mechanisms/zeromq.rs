@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ZeroMQ over ipc://, which is a Unix socket: a PUSH and a PULL socket, one I/O thread in each process and otherwise the
-//! library's defaults, which is how its own throughput measurement is set up. (PAIR is meant for threads, and REQ and REP,
-//! with which the library measures latency, carry an envelope and cannot stream.)
+//! ZeroMQ over ipc://, which is a Unix socket: a PUSH and a PULL socket with one I/O thread in each process and
+//! otherwise the defaults of the library, as in its own throughput benchmark. (PAIR is meant for threads, and REQ and
+//! REP, which its latency benchmark uses, add an envelope and cannot stream.)
 //!
-//! A receiver that is at its high-water mark drops what it has not read yet when the sender's connection closes. So the sender
-//! stays until the receiver has all, which it learns through a pipe that carries nothing: its other end is closed then.
+//! A receiver at its high-water mark drops unread messages when the connection of the sender closes. The sender
+//! therefore stays until the receiver has read all messages, which it detects by end of file of a pipe.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,15 +15,15 @@ use anyhow::{Context, Result, anyhow};
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 
-use super::places::Places;
+use super::temp_paths::TempPaths;
 use super::zmq_library::{Kind, Socket, Zmq};
 use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, no_file};
 
 pub struct ZeroMq {
-    /// Or why not.
+    /// Or the reason why it is not available.
     zmq: Result<Rc<Zmq>, String>,
-    /// Of the sockets.
-    places: Places,
+    /// The paths of the sockets.
+    paths: TempPaths,
 }
 
 impl ZeroMq {
@@ -31,7 +31,7 @@ impl ZeroMq {
         let advice = |error| format!("{error:#}; install libzmq5");
         Self {
             zmq: Zmq::load().map(Rc::new).map_err(advice),
-            places: Places::below(std::env::temp_dir()),
+            paths: TempPaths::in_directory(std::env::temp_dir()),
         }
     }
 }
@@ -45,19 +45,19 @@ impl Mechanism for ZeroMq {
         Waiting::Sleep
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
         no_file(task).or_else(|| self.zmq.as_ref().err().cloned())
     }
 
     fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
         let zmq = self.zmq.as_ref().map_err(|reason| anyhow!("{reason}"))?;
-        let path = self.places.fresh()?;
-        let (gone, here) = pipe2(OFlag::O_CLOEXEC).context("cannot make a pipe")?;
+        let path = self.paths.next_path()?;
+        let (closed, alive) = pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")?;
         Ok(Box::new(Endpoint {
             zmq: Rc::clone(zmq),
             name: format!("ipc://{}", path.display()),
-            gone,
-            here,
+            closed,
+            alive,
         }))
     }
 }
@@ -65,42 +65,42 @@ impl Mechanism for ZeroMq {
 struct Endpoint {
     zmq: Rc<Zmq>,
     name: String,
-    /// Ends when `here` is closed.
-    gone: OwnedFd,
-    /// The receiver has it until it needs no sender any more.
-    here: OwnedFd,
+    /// Reaches end of file when `alive` is closed.
+    closed: OwnedFd,
+    /// Held by the receiver until it no longer needs the sender.
+    alive: OwnedFd,
 }
 
-/// The first message. Whoever has it knows that the connection stands, so that making it is not measured.
-const GREETING: &[u8] = b"!";
-/// In place of a message: nothing more will come.
+/// The first message. It shows that the connection is established, so that this is not measured.
+const HELLO: &[u8] = b"!";
+/// The end of the stream.
 const END: &[u8] = b"";
 
 impl Link for Endpoint {
     fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
         let socket = Socket::new(self.zmq, Kind::Push)?;
         socket.connect(&self.name)?;
-        socket.send(GREETING)?;
+        socket.send(HELLO)?;
         Ok(Box::new(Pushing {
             socket,
-            receiver_gone: self.gone.into(),
+            receiver_closed: self.closed.into(),
         }))
     }
 
     fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
         let socket = Socket::new(self.zmq, Kind::Pull)?;
         socket.bind(&self.name)?;
-        socket.receive(&mut [0; GREETING.len()])?;
+        socket.receive(&mut [0; HELLO.len()])?;
         Ok(Box::new(Pulling {
             socket,
-            here: Some(self.here),
+            alive: Some(self.alive),
         }))
     }
 }
 
 struct Pushing {
     socket: Socket,
-    receiver_gone: File,
+    receiver_closed: File,
 }
 
 impl Sender for Pushing {
@@ -114,10 +114,10 @@ impl Sender for Pushing {
 }
 
 impl Drop for Pushing {
-    /// A receiver that does not get it is ended by the harness.
+    /// If the receiver misses the end, the harness kills it.
     fn drop(&mut self) {
         if self.socket.send(END).is_ok() {
-            let _ = self.receiver_gone.read(&mut [0]);
+            let _ = self.receiver_closed.read(&mut [0]);
         }
     }
 }
@@ -125,17 +125,17 @@ impl Drop for Pushing {
 struct Pulling {
     socket: Socket,
     /// None after the end.
-    here: Option<OwnedFd>,
+    alive: Option<OwnedFd>,
 }
 
 impl Receiver for Pulling {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
-        if self.here.is_none() {
+        if self.alive.is_none() {
             return Ok(0);
         }
         let len = self.socket.receive(message)?;
         if len == END.len() {
-            self.here = None;
+            self.alive = None;
         }
         Ok(len)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The few functions of libzmq that are used, loaded when the program runs: whoever builds it needs no ZeroMQ, and whoever
-//! measures without one misses only its row.
+//! The functions of libzmq that are used, loaded at run time: building needs no ZeroMQ, and without it only its results
+//! are missing.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::rc::Rc;
@@ -9,19 +9,19 @@ use anyhow::{Context, Result, anyhow, ensure};
 use libloading::Library;
 
 const FILE: &str = "libzmq.so.5";
-const SOON_MS: c_int = 10;
+const RECONNECT_MS: c_int = 10;
 
-/// Options of sockets, as the library numbers them.
+/// Socket options, with the numbers of the library.
 #[derive(Clone, Copy)]
 #[repr(i32)]
 enum Setting {
-    /// How long closing waits for what has not gone out, in milliseconds.
+    /// How long closing waits for unsent messages, in milliseconds.
     Linger = 17,
-    /// How soon to connect again, in milliseconds.
+    /// The interval between attempts to connect, in milliseconds.
     ReconnectInterval = 18,
 }
 
-/// What a socket is for, as the library numbers it.
+/// The socket type, with the numbers of the library.
 #[derive(Clone, Copy)]
 #[repr(i32)]
 pub enum Kind {
@@ -41,17 +41,17 @@ pub struct Zmq {
     recv: unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int) -> c_int,
     errno: unsafe extern "C" fn() -> c_int,
     strerror: unsafe extern "C" fn(c_int) -> *const c_char,
-    /// Last: the functions are only there while it is.
+    /// Must be dropped last, because the functions are part of it.
     _library: Library,
 }
 
 impl Zmq {
     pub fn load() -> Result<Self> {
-        // SAFETY: what runs on loading is the library's own setting up, which asks nothing of us.
+        // SAFETY: loading runs only the initializers of the library, which have no requirements.
         let library = unsafe { Library::new(FILE) }?;
         macro_rules! function {
             ($name:literal) => {
-                // SAFETY: the types above are those that zmq.h has declared since 4.0.
+                // SAFETY: the types above are those of zmq.h since 4.0.
                 *unsafe { library.get($name) }?
             };
         }
@@ -72,17 +72,17 @@ impl Zmq {
     }
 
     fn errno(&self) -> c_int {
-        // SAFETY: it takes nothing and returns a number of this thread.
+        // SAFETY: it has no arguments and returns a number of this thread.
         unsafe { (self.errno)() }
     }
 
     fn failure(&self) -> anyhow::Error {
-        // SAFETY: the library returns a text that lives as long as it does, for every number.
+        // SAFETY: the library returns a static string for every number.
         let text = unsafe { CStr::from_ptr((self.strerror)(self.errno())) };
         anyhow!("{}", text.to_string_lossy())
     }
 
-    /// Again and again while a signal comes in between.
+    /// Repeats the call after EINTR.
     fn retry(&self, mut call: impl FnMut() -> c_int) -> Result<usize> {
         loop {
             match usize::try_from(call()) {
@@ -94,7 +94,7 @@ impl Zmq {
     }
 }
 
-/// With a context of its own, whose threads begin with it: to be made after the fork.
+/// A socket with its own context, whose threads start with it: create it after the fork.
 pub struct Socket {
     zmq: Rc<Zmq>,
     context: *mut c_void,
@@ -103,18 +103,18 @@ pub struct Socket {
 
 impl Socket {
     pub fn new(zmq: Rc<Zmq>, kind: Kind) -> Result<Self> {
-        // SAFETY: it takes nothing.
+        // SAFETY: it has no arguments.
         let context = unsafe { (zmq.ctx_new)() };
         if context.is_null() {
-            return Err(zmq.failure()).context("cannot make a ZeroMQ context");
+            return Err(zmq.failure()).context("cannot create a ZeroMQ context");
         }
-        // SAFETY: the context was just made.
+        // SAFETY: the context is valid.
         let socket = unsafe { (zmq.socket)(context, kind as c_int) };
         if socket.is_null() {
             let failure = zmq.failure();
-            // SAFETY: the context was just made and has no socket.
+            // SAFETY: the context is valid and has no socket.
             unsafe { (zmq.ctx_term)(context) };
-            return Err(failure).context("cannot make a ZeroMQ socket");
+            return Err(failure).context("cannot create a ZeroMQ socket");
         }
         let socket = Self {
             zmq,
@@ -126,7 +126,7 @@ impl Socket {
     }
 
     fn set(&self, setting: Setting, value: c_int) -> Result<()> {
-        // SAFETY: each of these settings is one c_int, of which the library makes a copy.
+        // SAFETY: each of these options is a c_int, which the library copies.
         let set = self.zmq.retry(|| unsafe {
             (self.zmq.setsockopt)(
                 self.socket,
@@ -135,7 +135,7 @@ impl Socket {
                 size_of::<c_int>(),
             )
         });
-        set.context("cannot set up a ZeroMQ socket")?;
+        set.context("cannot set an option of a ZeroMQ socket")?;
         Ok(())
     }
 
@@ -144,9 +144,9 @@ impl Socket {
             .with_context(|| format!("cannot bind {endpoint}"))
     }
 
-    /// Now, or soon after the other side binds.
+    /// Connects now, or once the peer has bound its socket.
     pub fn connect(&self, endpoint: &str) -> Result<()> {
-        self.set(Setting::ReconnectInterval, SOON_MS)?;
+        self.set(Setting::ReconnectInterval, RECONNECT_MS)?;
         self.attach(self.zmq.connect, endpoint)
             .with_context(|| format!("cannot connect to {endpoint}"))
     }
@@ -157,14 +157,14 @@ impl Socket {
         endpoint: &str,
     ) -> Result<()> {
         let endpoint = CString::new(endpoint)?;
-        // SAFETY: the socket is open and the text ends with zero.
+        // SAFETY: the socket is open and the string is NUL-terminated.
         self.zmq
             .retry(|| unsafe { function(self.socket, endpoint.as_ptr()) })
             .map(drop)
     }
 
     pub fn send(&self, message: &[u8]) -> Result<()> {
-        // SAFETY: the socket is open, and the library reads as many bytes as there are.
+        // SAFETY: the socket is open, and the library reads at most `len` bytes.
         let sent = self.zmq.retry(|| unsafe {
             (self.zmq.send)(self.socket, message.as_ptr().cast(), message.len(), 0)
         });
@@ -173,14 +173,14 @@ impl Socket {
     }
 
     pub fn receive(&self, message: &mut [u8]) -> Result<usize> {
-        // SAFETY: the socket is open, and the library writes no more bytes than there are.
+        // SAFETY: the socket is open, and the library writes at most `len` bytes.
         let received = self.zmq.retry(|| unsafe {
             (self.zmq.recv)(self.socket, message.as_mut_ptr().cast(), message.len(), 0)
         });
         let len = received.context("cannot receive a message")?;
         ensure!(
             len <= message.len(),
-            "a message of {len} bytes does not fit where {} were expected",
+            "a message of {len} bytes exceeds the buffer of {}",
             message.len()
         );
         Ok(len)
@@ -188,9 +188,9 @@ impl Socket {
 }
 
 impl Drop for Socket {
-    /// Whoever needs what was sent to arrive waits for that before.
+    /// Unsent messages are discarded; the sender waits for their delivery before.
     fn drop(&mut self) {
-        // SAFETY: both were made once and end here.
+        // SAFETY: both were created once and are closed once.
         unsafe { (self.zmq.close)(self.socket) };
         // SAFETY: as above.
         let _ = self

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The reports' claims in words, each with what this run says to it.
+//! The claims of the reports, each with the verdict of this run.
 
 use super::{Measured, Rows, model};
 use crate::harness::rows::Row;
@@ -34,22 +34,22 @@ impl Verdict {
     }
 }
 
-/// What a claim is about, and how one tells.
+/// The test of a claim.
 enum Test {
-    /// The first one's figure is smaller: of latencies that is better.
+    /// The median of the first is smaller, which is better for latencies.
     Below(Measured, &'static str, &'static str),
-    /// The first one's figure is larger: of rates that is better.
+    /// The median of the first is larger, which is better for rates.
     Above(Measured, &'static str, &'static str),
-    /// The two are equal within so many times.
+    /// The two are equal within this factor.
     Close(Measured, &'static str, &'static str, f64),
-    /// The first one's figure is smaller by a factor in this range.
+    /// The median of the first is smaller by a factor in this range.
     Times(Measured, &'static str, &'static str, [f64; 2]),
     Other(fn(&[Row]) -> (Verdict, String)),
 }
 
 struct Claim {
     report: &'static str,
-    says: &'static str,
+    text: &'static str,
     test: Test,
 }
 
@@ -58,92 +58,92 @@ use Measured as M;
 const CLAIMS: [Claim; 18] = [
     Claim {
         report: "1",
-        says: "a 1-byte round trip takes less than over the pipe (by 25 %)",
+        text: "a 1-byte round trip takes less than over the pipe (by 25 %)",
         test: Test::Below(M::RTT_1, "sluice-pipe", "pipe"),
     },
     Claim {
         report: "1",
-        says: "messages of 1 KB, one after the other, go faster than over the pipe (by 28 %)",
+        text: "messages of 1 KB, one after the other, go faster than over the pipe (by 28 %)",
         test: Test::Below(M::RTT_1K, "sluice-pipe", "pipe"),
     },
     Claim {
         report: "1",
-        says: "shared memory is an order of magnitude faster at 1 byte",
+        text: "shared memory is an order of magnitude faster at 1 byte",
         test: Test::Times(M::RTT_1, "shm-spin (spins)", "sluice-pipe", [5.0, 20.0]),
     },
     Claim {
         report: "1",
-        says: "shared memory is an order of magnitude faster at 1 KB",
+        text: "shared memory is an order of magnitude faster at 1 KB",
         test: Test::Times(M::RTT_1K, "shm-spin (spins)", "sluice-pipe", [5.0, 20.0]),
     },
     Claim {
         report: "1",
-        says: "the standard deviation is comparable with the mean",
+        text: "the standard deviation is comparable with the mean",
         test: Test::Other(deviation_is_like_the_mean),
     },
     Claim {
         report: "1",
-        says: "the worst round trip is more than ten times the best",
+        text: "the worst round trip is more than ten times the best",
         test: Test::Other(worst_is_ten_times_the_best),
     },
     Claim {
         report: "1",
-        says: "at 1 byte the bottleneck is the system call, not memory",
+        text: "at 1 byte the bottleneck is the system call, not memory",
         test: Test::Other(bytes_are_negligible),
     },
     Claim {
         report: "1",
-        says: "MyIPC streams 1 KB slower than the pipe",
+        text: "MyIPC streams 1 KB slower than the pipe",
         test: Test::Below(M::STREAM_1K, "myipc", "pipe"),
     },
     Claim {
         report: "1",
-        says: "a driver with one buffer for all gives bytes to the wrong group, one per cgroup does not",
+        text: "a driver with one buffer for all gives bytes to the wrong group, one per cgroup does not",
         test: Test::Other(only_the_shared_one_misdelivers),
     },
     Claim {
         report: "1",
-        says: "groups do not disturb each other: the rate beside 7 stalled pairs is that alone",
+        text: "groups do not disturb each other: the rate beside 7 stalled pairs is that alone",
         test: Test::Other(stalled_pairs_cost_nothing),
     },
     Claim {
         report: "2",
-        says: "MyIPC's round trip is slightly shorter than the pipe's",
+        text: "MyIPC's round trip is slightly shorter than the pipe's",
         test: Test::Below(M::RTT_1_LONG, "myipc", "pipe"),
     },
     Claim {
         report: "2",
-        says: "MyIPC's round trip is close to that of shared memory with semaphores",
+        text: "MyIPC's round trip is close to that of shared memory with semaphores",
         test: Test::Close(M::RTT_1_LONG, "myipc", "shm-sem", 1.25),
     },
     Claim {
         report: "2",
-        says: "shared memory with semaphores has the shortest round trip",
+        text: "shared memory with semaphores has the shortest round trip",
         test: Test::Other(semaphores_are_first),
     },
     Claim {
         report: "2",
-        says: "at 64 bytes the pipe streams faster than shared memory with semaphores",
+        text: "at 64 bytes the pipe streams faster than shared memory with semaphores",
         test: Test::Above(M::STREAM_64, "pipe", "shm-sem"),
     },
     Claim {
         report: "2",
-        says: "at 256 bytes shared memory has overtaken the pipe (1.17 times)",
+        text: "at 256 bytes shared memory has overtaken the pipe (1.17 times)",
         test: Test::Above(M::STREAM_256, "shm-sem", "pipe"),
     },
     Claim {
         report: "2",
-        says: "at 1024 bytes shared memory streams substantially faster (1.11 times)",
+        text: "at 1024 bytes shared memory streams substantially faster (1.11 times)",
         test: Test::Above(M::STREAM_1K, "shm-sem", "pipe"),
     },
     Claim {
         report: "2",
-        says: "at 1 KB the per-cgroup driver stays below shared memory",
+        text: "at 1 KB the per-cgroup driver stays below shared memory",
         test: Test::Below(M::STREAM_1K, "sluice-pipe", "shm-sem"),
     },
     Claim {
         report: "2",
-        says: "of 64 MB in 512-byte chunks MyIPC has the lowest rate, the pipe the highest",
+        text: "of 64 MB in 512-byte chunks MyIPC has the lowest rate, the pipe the highest",
         test: Test::Other(bulk_order),
     },
 ];
@@ -151,23 +151,23 @@ const CLAIMS: [Claim; 18] = [
 pub fn text(rows: &[Row]) -> String {
     let mut table = Table::new(&[
         ("report", Align::Left),
-        ("it says", Align::Left),
-        ("", Align::Left),
-        ("because here", Align::Left),
+        ("claim", Align::Left),
+        ("verdict", Align::Left),
+        ("result here", Align::Left),
     ]);
     for claim in &CLAIMS {
-        let (verdict, reason) = judge(&claim.test, rows);
+        let (verdict, reason) = evaluate(&claim.test, rows);
         table.row([
             claim.report.into(),
-            claim.says.into(),
+            claim.text.into(),
             verdict.name().into(),
             reason,
         ]);
     }
-    format!("What the reports say in words\n\n{table}")
+    format!("Claims of the reports\n\n{table}")
 }
 
-fn judge(test: &Test, rows: &[Row]) -> (Verdict, String) {
+fn evaluate(test: &Test, rows: &[Row]) -> (Verdict, String) {
     let of_suite = Rows::of(rows);
     let pair = |measured, ours, theirs| {
         Some((
@@ -203,7 +203,7 @@ fn judge(test: &Test, rows: &[Row]) -> (Verdict, String) {
                 )
             })
         }
-        Test::Other(ask) => ask(rows),
+        Test::Other(test) => test(rows),
     }
 }
 
@@ -257,7 +257,7 @@ fn deviation_is_like_the_mean(rows: &[Row]) -> (Verdict, String) {
     let ratio = all.sd / all.mean;
     (
         Verdict::of((0.5..=2.0).contains(&ratio)),
-        format!("it is {ratio:.2} times the mean"),
+        format!("{ratio:.2} times the mean"),
     )
 }
 
@@ -268,10 +268,10 @@ fn worst_is_ten_times_the_best(rows: &[Row]) -> (Verdict, String) {
         return not_measured();
     };
     let ratio = all.max as f64 / all.min.max(1) as f64;
-    (Verdict::of(ratio > 10.0), format!("it is {ratio:.0} times"))
+    (Verdict::of(ratio > 10.0), format!("{ratio:.0} times"))
 }
 
-/// By the model that is fitted to the streams: what a byte costs of what a message costs.
+/// By the model that is fitted to the streams: the share of one byte in the time of a message.
 fn bytes_are_negligible(rows: &[Row]) -> (Verdict, String) {
     let points = model::points(&Rows::of(rows), "sluice-pipe");
     let Some(line) = model::Line::through(&points) else {
@@ -280,7 +280,10 @@ fn bytes_are_negligible(rows: &[Row]) -> (Verdict, String) {
     let share = line.share_of_bytes(1.0);
     (
         Verdict::of(share < 0.05),
-        format!("a byte is {:.1} % of its message", 100.0 * share),
+        format!(
+            "a byte takes {:.1} % of the time of its message",
+            100.0 * share
+        ),
     )
 }
 
@@ -331,7 +334,7 @@ fn only_the_shared_one_misdelivers(rows: &[Row]) -> (Verdict, String) {
     (
         Verdict::of(shared > 0.0 && ours == 0.0),
         format!(
-            "{:.0} % of MyIPC's go astray, {:.0} % of ours",
+            "misdelivered: {:.0} % with MyIPC, {:.0} % with sluice-pipe",
             100.0 * shared,
             100.0 * ours
         ),
@@ -352,7 +355,7 @@ fn stalled_pairs_cost_nothing(rows: &[Row]) -> (Verdict, String) {
         (false, true) => Verdict::WithinSpread,
         (false, false) => Verdict::Refuted,
     };
-    (verdict, format!("it is {:.2} of it", ratio.median))
+    (verdict, format!("{:.2} of the rate alone", ratio.median))
 }
 
 #[cfg(test)]
@@ -362,7 +365,7 @@ mod tests {
     use crate::reports::tests::row;
 
     fn verdict(test: Test, rows: &[Row]) -> Verdict {
-        judge(&test, rows).0
+        evaluate(&test, rows).0
     }
 
     fn two(ours: [f64; 2], theirs: [f64; 2]) -> [Row; 2] {
@@ -374,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn below_and_above_are_beyond_the_spread() {
+    fn below_and_above_require_disjoint_rounds() {
         let below = || Test::Below(M::RTT_1, "sluice-pipe", "pipe");
         let above = || Test::Above(M::RTT_1, "sluice-pipe", "pipe");
         let rows = two([1.0, 2.0], [3.0, 4.0]);
@@ -386,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn factors_are_compared_with_what_was_claimed() {
+    fn factors_are_compared_with_the_claim() {
         let rows = two([1.0, 1.0], [10.0, 10.0]);
         let times = |range| Test::Times(M::RTT_1, "sluice-pipe", "pipe", range);
         assert_eq!(verdict(times([5.0, 20.0]), &rows), Verdict::Confirmed);
@@ -397,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_bulk_rates_is_judged() {
+    fn the_order_of_bulk_rates_is_evaluated() {
         let rate = |label, rate| Row {
             bytes_per_s: Some(rate),
             ..row(M::BULK, label, rate, [rate, rate])
@@ -409,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn isolation_is_judged_by_that_suite() {
+    fn isolation_is_evaluated_by_its_suite() {
         let beside = |median, max| Row {
             suite: "isolation".into(),
             mechanism: "sluice-pipe".into(),

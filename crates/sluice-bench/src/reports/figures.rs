@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The figures that the reports give, and this run's.
+//! The figures of the reports, compared with this run.
 
 use super::{Measured, Rows};
 use crate::harness::rows::Row;
@@ -28,7 +28,7 @@ impl Quantity {
         }
     }
 
-    /// Nanoseconds, or so many a second.
+    /// In nanoseconds, or per second.
     fn of(self, row: &Row) -> Option<f64> {
         let distribution = row.distribution.as_ref();
         match self {
@@ -49,14 +49,14 @@ impl Quantity {
     }
 }
 
-/// One number of a report.
+/// One figure of a report.
 struct Figure {
     report: &'static str,
     measured: Measured,
     quantity: Quantity,
     label: &'static str,
-    /// Nanoseconds, or so many a second.
-    says: f64,
+    /// In nanoseconds, or per second.
+    reported: f64,
 }
 
 const fn figure(
@@ -64,14 +64,14 @@ const fn figure(
     measured: Measured,
     quantity: Quantity,
     label: &'static str,
-    says: f64,
+    reported: f64,
 ) -> Figure {
     Figure {
         report,
         measured,
         quantity,
         label,
-        says,
+        reported,
     }
 }
 
@@ -80,10 +80,9 @@ use Quantity::{
     SmallestRoundTrip,
 };
 
-/// Table 9 of report 1 heads its round trips with "ms", which its own message rates rule out: 2209 messages a second, one
-/// after the other, are 453 µs each.
-const FOOTNOTE: &str =
-    "¹ its table says ms; its text, and 2209 messages a second one after the other, say µs";
+/// The unit "ms" in table 9 of report 1 contradicts its message rates: 2209 sequential messages per second are 453 µs
+/// each.
+const FOOTNOTE: &str = "¹ in ms in the table; in µs in the text and by the rate of 2209 sequential messages per second";
 
 const FIGURES: [Figure; 14] = [
     figure(
@@ -191,7 +190,7 @@ impl Figure {
         self.quantity.of(rows.find(self.measured, self.label)?)
     }
 
-    /// The same of pipe(2), as the same table of the same report has it.
+    /// The figure of pipe(2) in the same table of the same report.
     fn of_pipe(&self) -> Option<&'static Figure> {
         FIGURES.iter().find(|other| {
             other.label == "pipe"
@@ -205,18 +204,18 @@ impl Figure {
 pub fn text(rows: &Rows) -> String {
     let mut table = Table::new(&[
         ("report", Align::Left),
-        ("what", Align::Left),
-        ("", Align::Left),
-        ("", Align::Left),
-        ("it says", Align::Right),
+        ("measurement", Align::Left),
+        ("figure", Align::Left),
+        ("mechanism", Align::Left),
+        ("reported", Align::Right),
         ("here", Align::Right),
-        ("÷ pipe, it says", Align::Right),
+        ("÷ pipe, reported", Align::Right),
         ("here", Align::Right),
     ]);
     for figure in &FIGURES {
         table.row(line(figure, rows));
     }
-    format!("What the reports measured, and this run\n\n{table}{FOOTNOTE}\n")
+    format!("Figures of the reports, compared with this run\n\n{table}{FOOTNOTE}\n")
 }
 
 fn line(figure: &Figure, rows: &Rows) -> [String; 8] {
@@ -228,9 +227,9 @@ fn line(figure: &Figure, rows: &Rows) -> [String; 8] {
         figure.measured.title(),
         figure.quantity.name().into(),
         figure.label.into(),
-        figure.quantity.text(figure.says),
+        figure.quantity.text(figure.reported),
         here.map_or_else(|| "–".into(), |here| figure.quantity.text(here)),
-        pipe.map(|pipe| ratio(figure.says, pipe.says))
+        pipe.map(|pipe| ratio(figure.reported, pipe.reported))
             .unwrap_or_default(),
         here.zip(pipe_here)
             .map(|(ours, theirs)| ratio(ours, theirs))
@@ -249,7 +248,7 @@ mod tests {
     use crate::reports::tests::row;
 
     #[test]
-    fn report_and_run_stand_side_by_side() {
+    fn report_and_run_are_in_one_line() {
         let mut rows = [
             row(Measured::RTT_1, "pipe", 50e3, [40e3, 60e3]),
             row(Measured::RTT_1, "sluice-pipe", 25e3, [20e3, 30e3]),
@@ -267,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_a_dash() {
+    fn a_missing_result_is_a_dash() {
         let text = text(&Rows::of(&[]));
         assert_eq!(text.matches('–').count(), FIGURES.len());
     }

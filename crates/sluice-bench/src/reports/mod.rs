@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What two reports claim, beside what this run measured. Report 1 describes a pipe that each cgroup has one of, `/dev/hello`,
-//! of which Sluice's pipe is the grown-up form; report 2 compares a naive driver, MyIPC, with shared memory behind three
-//! semaphores. `docs/reports.md` lists their claims and how each is tested.
+//! The claims of two reports, compared with this run. Report 1 describes a pipe per cgroup, `/dev/hello`, the
+//! predecessor of Sluice's pipe; report 2 compares a naive driver, MyIPC, with shared memory and three semaphores.
+//! `docs/reports.md` lists their claims and how each is tested.
 
 mod claims;
 mod figures;
@@ -9,10 +9,10 @@ mod model;
 
 use crate::harness::rows::Row;
 
-/// Those that the reports compare: in their words the standard pipe, "our driver" or "the opponent's", MyIPC, shared memory
-/// with semaphores, and ipc-bench's shared memory, whose two sides spin.
+/// The mechanisms of the reports: the standard pipe, "our driver" or "the opponent's", MyIPC, shared memory with
+/// semaphores, and the shared memory of ipc-bench, whose two sides spin.
 pub const MECHANISMS: [&str; 5] = ["pipe", "sluice-pipe", "myipc", "shm-sem", "shm-spin"];
-/// Of the rows.
+/// The suite name in the rows.
 pub const SUITE: &str = "reports";
 
 /// One measurement of the reports.
@@ -31,7 +31,7 @@ impl Measured {
         size: 1,
         count: 10_000,
     };
-    /// What ipc-bench calls the message rate: one message after the other, each answered.
+    /// The "message rate" of ipc-bench: sequential messages, each with a reply.
     const RTT_1K: Self = Self::RoundTrips {
         size: 1024,
         count: 1000,
@@ -76,7 +76,7 @@ impl Measured {
     }
 }
 
-/// The rows of this suite that hold figures.
+/// The rows of this suite with results.
 pub struct Rows<'a>(Vec<&'a Row>);
 
 impl<'a> Rows<'a> {
@@ -88,7 +88,7 @@ impl<'a> Rows<'a> {
         )
     }
 
-    /// `label` is that of the row: the mechanism's name, or with " (spins)".
+    /// `label` is the label of the row: the name of the mechanism, or the name with " (spins)".
     fn find(&self, measured: Measured, label: &str) -> Option<&'a Row> {
         let title = measured.title();
         self.0
@@ -98,7 +98,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// All tables; None when the suite was not measured.
+/// All tables; None if the suite was not measured.
 pub fn text(rows: &[Row]) -> Option<String> {
     let rows_of_suite = Rows::of(rows);
     if rows_of_suite.0.is_empty() {
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::harness::samples::summarize;
 
-    /// A row of this suite with one figure in nanoseconds or bytes per second.
+    /// A row of this suite with one value in nanoseconds or bytes per second.
     pub fn row(measured: Measured, label: &str, median: f64, spread: [f64; 2]) -> Row {
         let rate = match measured {
             Measured::RoundTrips { .. } => 2e9 / median,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_suite_there_is_nothing_to_tell() {
+    fn without_the_suite_there_is_no_text() {
         assert_eq!(text(&[]), None);
     }
 

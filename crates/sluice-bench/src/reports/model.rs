@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Report 2's model: over the kernel a message of L bytes takes 2 T_sys + L T_copy, over shared memory 2 T_sync + L T_copy.
-//! Both are straight lines through what was measured, and where they meet shared memory overtakes the pipe.
+//! The model of report 2: a message of L bytes takes 2 T_sys + L T_copy over the kernel, and 2 T_sync + L T_copy over
+//! shared memory. Both are linear fits to the results, and shared memory overtakes the pipe at their intersection.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ const SIZES: [Measured; 4] = [
     Measured::STREAM_1K,
 ];
 
-/// Nanoseconds of a message: `fixed` and for each byte `per_byte`.
+/// The time of a message in nanoseconds: `fixed`, and `per_byte` for each byte.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
     fixed: f64,
@@ -23,7 +23,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// The line that comes closest in the sum of squares; None without two different sizes.
+    /// The least-squares fit; None without two different sizes.
     pub fn through(points: &[(f64, f64)]) -> Option<Self> {
         let n = points.len() as f64;
         let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
@@ -35,18 +35,18 @@ impl Line {
         if points.len() < 2 || spread == 0.0 {
             return None;
         }
-        let together: f64 = points
+        let covariance: f64 = points
             .iter()
             .map(|(size, time)| (size - mean_size) * (time - mean_time))
             .sum();
-        let per_byte = together / spread;
+        let per_byte = covariance / spread;
         Some(Self {
             fixed: mean_time - per_byte * mean_size,
             per_byte,
         })
     }
 
-    /// What the bytes of a message take of all that it takes.
+    /// The share of the time of a message that its bytes take.
     pub fn share_of_bytes(self, size: f64) -> f64 {
         self.per_byte * size / self.at(size)
     }
@@ -55,7 +55,7 @@ impl Line {
         self.fixed + self.per_byte * size
     }
 
-    /// From which size on `self` takes less than `other`, if there is one.
+    /// The size from which `self` takes less than `other`, if any.
     fn overtakes(self, other: Self) -> Option<f64> {
         let gain = other.per_byte - self.per_byte;
         let lag = self.fixed - other.fixed;
@@ -67,7 +67,7 @@ impl Line {
     }
 }
 
-/// Size and nanoseconds of a message, for each size that was measured.
+/// The size and the time in nanoseconds of a message, for each measured size.
 pub fn points(rows: &Rows, label: &str) -> Vec<(f64, f64)> {
     let point = |measured: &Measured| {
         let rate = rows.find(*measured, label)?.msgs_per_s?;
@@ -76,24 +76,24 @@ pub fn points(rows: &Rows, label: &str) -> Vec<(f64, f64)> {
     SIZES.iter().filter_map(point).collect()
 }
 
-/// The smallest size from which on all of `ours` take less than `theirs`.
+/// The smallest size from which `ours` always takes less than `theirs`.
 pub fn measured_crossover(ours: &[(f64, f64)], theirs: &[(f64, f64)]) -> Option<f64> {
     let pairs: Vec<_> = ours.iter().zip(theirs).collect();
-    let behind = pairs.iter().rposition(|(ours, theirs)| ours.1 >= theirs.1);
-    let first = behind.map_or(0, |last| last + 1);
+    let last_slower = pairs.iter().rposition(|(ours, theirs)| ours.1 >= theirs.1);
+    let first = last_slower.map_or(0, |last| last + 1);
     pairs.get(first).map(|(ours, _)| ours.0)
 }
 
 pub fn text(rows: &Rows) -> String {
     let mut text = String::from(
-        "Report 2's model, fitted to the streams above: a message of L bytes takes 2 T_sys + L T_copy over the kernel\n\
+        "Model of report 2, fitted to the streams above: a message of L bytes takes 2 T_sys + L T_copy over the kernel\n\
          and 2 T_sync + L T_copy over shared memory\n\n",
     );
     let mut table = Table::new(&[
-        ("", Align::Left),
+        ("mechanism", Align::Left),
         ("T_sys or T_sync", Align::Right),
         ("T_copy", Align::Right),
-        ("left over at 64 B", Align::Right),
+        ("residual at 64 B", Align::Right),
         ("256 B", Align::Right),
         ("512 B", Align::Right),
         ("1024 B", Align::Right),
@@ -110,7 +110,7 @@ pub fn text(rows: &Rows) -> String {
 }
 
 fn row(label: &str, line: Line, points: &[(f64, f64)]) -> [String; 7] {
-    let left = |index: usize| {
+    let residual = |index: usize| {
         let size = SIZES[index].size() as f64;
         let point = points.iter().find(|point| point.0 == size);
         point.map_or_else(String::new, |(_, time)| {
@@ -121,14 +121,14 @@ fn row(label: &str, line: Line, points: &[(f64, f64)]) -> [String; 7] {
         label.to_string(),
         signed_nanoseconds(line.fixed / 2.0),
         format!("{:.2} ns/B", line.per_byte),
-        left(0),
-        left(1),
-        left(2),
-        left(3),
+        residual(0),
+        residual(1),
+        residual(2),
+        residual(3),
     ]
 }
 
-/// A fit may put a cost below nothing, which tells that the model does not hold.
+/// A fit may yield a negative time, which shows that the model does not hold.
 fn signed_nanoseconds(value: f64) -> String {
     match value < 0.0 {
         true => format!("-{}", units::nanoseconds(-value)),
@@ -140,10 +140,10 @@ fn crossover(rows: &Rows) -> String {
     let (pipe, memory) = (points(rows, "pipe"), points(rows, "shm-sem"));
     let (Some(pipe_line), Some(memory_line)) = (Line::through(&pipe), Line::through(&memory))
     else {
-        return "the crossover needs both pipe and shm-sem\n".into();
+        return "the crossover requires pipe and shm-sem\n".into();
     };
     let mut text = String::from("shared memory with semaphores overtakes pipe(2): ");
-    let told = |size: Option<f64>| match size {
+    let text_of = |size: Option<f64>| match size {
         Some(0.0) => "at every size".to_string(),
         Some(size) if size.is_finite() => format!("from {size:.0} B on"),
         _ => "never".to_string(),
@@ -151,9 +151,9 @@ fn crossover(rows: &Rows) -> String {
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "by the model {}; measured {}; the report says between 64 and 256 B",
-        told(memory_line.overtakes(pipe_line)),
-        told(measured_crossover(&memory, &pipe))
+        "model {}; measured {}; report between 64 and 256 B",
+        text_of(memory_line.overtakes(pipe_line)),
+        text_of(measured_crossover(&memory, &pipe))
     );
     text
 }
@@ -164,7 +164,7 @@ mod tests {
     use crate::reports::tests::row as measured_row;
 
     #[test]
-    fn a_line_is_found_through_points_that_lie_on_one() {
+    fn a_line_is_fitted_to_collinear_points() {
         let points = [64.0, 256.0, 512.0, 1024.0].map(|size| (size, 700.0 + 0.5 * size));
         let line = Line::through(&points).unwrap();
         assert!((line.fixed - 700.0).abs() < 1e-6 && (line.per_byte - 0.5).abs() < 1e-9);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_cross_where_the_later_one_is_flatter() {
+    fn a_flatter_line_overtakes_a_steeper_one() {
         let line = |fixed, per_byte| Line { fixed, per_byte };
         assert_eq!(line(900.0, 1.0).overtakes(line(700.0, 2.0)), Some(200.0));
         assert_eq!(line(500.0, 1.0).overtakes(line(700.0, 2.0)), Some(0.0));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crossover_is_measured_from_the_last_size_that_was_behind() {
+    fn a_crossover_follows_the_last_slower_size() {
         let theirs = [(64.0, 10.0), (256.0, 10.0), (512.0, 10.0)];
         let ours = |times: [f64; 3]| [(64.0, times[0]), (256.0, times[1]), (512.0, times[2])];
         assert_eq!(
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_shows_costs_and_what_they_leave_unexplained() {
+    fn the_table_shows_times_and_residuals() {
         let mut all = Vec::new();
         for measured in SIZES {
             let size = measured.size() as f64;
@@ -211,7 +211,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("by the model from 400 B on; measured from 512 B on"),
+            text.contains("model from 400 B on; measured from 512 B on"),
             "{text}"
         );
     }

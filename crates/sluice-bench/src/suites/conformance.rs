@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every mechanism must do to be measured, on whatever machine the tests run. Only ours, which need the module, are not here.
+//! Requirements on every mechanism, tested on any machine. Those of Sluice that need the module are not included.
 
 use std::rc::Rc;
 use std::thread::sleep;
@@ -10,17 +10,17 @@ use nix::sys::signal::{Signal, raise};
 
 use super::rtt::RoundTrip;
 use super::stream::{Length, Stream};
-use super::{PATIENCE, Room};
+use super::{Confinement, PROCESS_TIMEOUT};
 use crate::harness::pinning::Placement;
-use crate::harness::process::tests::turn;
+use crate::harness::process::tests::serial;
 use crate::harness::process::{Pair, Side, Start};
-use crate::harness::rounds::{Job, Skip};
-use crate::mechanisms::{Link, Mechanism, Roster, Shape, Task};
+use crate::harness::rounds::{Job, Skipped};
+use crate::mechanisms::{Link, Mechanism, Registry, Task, Workload};
 
 const DURATION: Duration = Duration::from_millis(10);
 const SIZES: [usize; 3] = [1, 1000, 65536];
-/// Those who are told by the kernel, or see for themselves, that the other side is gone.
-const NOTICE_THEIR_PEER: [&str; 7] = [
+/// Mechanisms that detect the death of the peer.
+const DETECT_PEER_DEATH: [&str; 7] = [
     "pipe",
     "fifo",
     "unix-stream",
@@ -31,55 +31,55 @@ const NOTICE_THEIR_PEER: [&str; 7] = [
 ];
 
 fn all() -> Vec<Rc<dyn Mechanism>> {
-    let tree = Err(Skip::circumstance("sluice-pipe", "not in unit tests"));
-    Roster::call(&tree).with_peers().present
+    let tree = Err(Skipped::unavailable("sluice-pipe", "not in unit tests"));
+    Registry::new(&tree).with_third_party().available
 }
 
 fn named(name: &str) -> Rc<dyn Mechanism> {
     let found = all().into_iter().find(|one| one.name() == name);
-    found.unwrap_or_else(|| panic!("{name} is not called up"))
+    found.unwrap_or_else(|| panic!("{name} is not in the registry"))
 }
 
 fn placements() -> Vec<Placement> {
     let all = [Placement::SameCpu, Placement::TwoCpus];
-    let possible = |one: &Placement| one.cpus().unwrap().is_some();
-    all.into_iter().filter(possible).collect()
+    let available = |one: &Placement| one.cpus().unwrap().is_some();
+    all.into_iter().filter(available).collect()
 }
 
-fn room(placement: Placement) -> Room {
+fn confinement(placement: Placement) -> Confinement {
     let cpus = placement.cpus().unwrap().unwrap();
-    Room { home: None, cpus }
+    Confinement { cgroup: None, cpus }
 }
 
-/// Calls `look` with all that can do this; whoever looks at nobody has found out nothing.
-fn for_each_able(shape: Shape, look: impl Fn(Rc<dyn Mechanism>, Task)) {
-    let mut looks = 0;
+/// Calls `test` with every mechanism that supports this workload; fails if there is none.
+fn for_each_mechanism(workload: Workload, test: impl Fn(Rc<dyn Mechanism>, Task)) {
+    let mut tested = 0;
     for mechanism in all() {
         for placement in placements() {
             for size in SIZES {
                 let task = Task {
                     size,
                     placement,
-                    shape,
+                    workload,
                 };
-                if mechanism.obstacle(&task).is_none() {
-                    look(Rc::clone(&mechanism), task);
-                    looks += 1;
+                if mechanism.unsupported_reason(&task).is_none() {
+                    test(Rc::clone(&mechanism), task);
+                    tested += 1;
                 }
             }
         }
     }
-    assert!(looks >= SIZES.len());
+    assert!(tested >= SIZES.len());
 }
 
 #[test]
-fn every_byte_of_a_stream_arrives_and_then_the_end() {
-    let _turn = turn();
-    for_each_able(Shape::Stream, |mechanism, task| {
+fn every_byte_of_a_stream_arrives_before_the_end() {
+    let _serial = serial();
+    for_each_mechanism(Workload::Stream, |mechanism, task| {
         let what = format!("{} with {task:?}", mechanism.name());
         let stream = Stream {
             mechanism,
-            room: room(task.placement),
+            confinement: confinement(task.placement),
             size: task.size,
             batch: None,
             length: Length::For(DURATION),
@@ -98,12 +98,12 @@ fn every_byte_of_a_stream_arrives_and_then_the_end() {
 }
 
 #[test]
-fn questions_are_answered() {
-    let _turn = turn();
-    for_each_able(Shape::Question, |mechanism, task| {
+fn requests_are_answered() {
+    let _serial = serial();
+    for_each_mechanism(Workload::RequestReply, |mechanism, task| {
         let what = format!("{} with {task:?}", mechanism.name());
-        let room = room(task.placement);
-        let round_trip = RoundTrip::new(mechanism, room, task.size, DURATION);
+        let confinement = confinement(task.placement);
+        let round_trip = RoundTrip::new(mechanism, confinement, task.size, DURATION);
         round_trip
             .check()
             .unwrap_or_else(|error| panic!("{what}: {error:#}"));
@@ -114,66 +114,72 @@ fn questions_are_answered() {
     });
 }
 
-/// All of them carry a single byte one way or the other, but for those that no program of ours can call.
-fn able_to_ask() -> impl Iterator<Item = Rc<dyn Mechanism>> {
+/// Mechanisms that carry a single byte; without those that run only in external programs.
+fn round_trip_mechanisms() -> impl Iterator<Item = Rc<dyn Mechanism>> {
     let task = Task {
         size: 1,
         placement: placements().pop().unwrap(),
-        shape: Shape::Question,
+        workload: Workload::RequestReply,
     };
     all()
         .into_iter()
         .filter(|one| one.name() != "aeron")
-        .filter(move |one| one.obstacle(&task).is_none())
+        .filter(move |one| one.unsupported_reason(&task).is_none())
 }
 
-/// The end is that the sender is dropped, not that its process ends.
+/// The end of the stream is dropping the sender, not the exit of its process.
 #[test]
-fn a_receiver_sees_the_end_while_the_sender_lives_on() {
-    let _turn = turn();
-    for mechanism in able_to_ask() {
+fn a_receiver_sees_the_end_while_the_sender_process_runs() {
+    let _serial = serial();
+    for mechanism in round_trip_mechanisms() {
         let links = [mechanism.link(1).unwrap(), mechanism.link(1).unwrap()];
-        let role = |side, [there, back]: [Box<dyn Link>; 2], start: &mut Start| match side {
+        let role = |side, [forward, backward]: [Box<dyn Link>; 2], start: &mut Start| match side {
             Side::First => {
-                let (mut sender, mut receiver) = (there.sender()?, back.receiver()?);
+                let (mut sender, mut receiver) = (forward.sender()?, backward.receiver()?);
                 start.wait()?;
                 sender.send(b"a")?;
-                ensure!(receiver.receive(&mut [0])? == 1, "there was no answer");
+                ensure!(receiver.receive(&mut [0])? == 1, "there was no reply");
                 drop(sender);
-                // Only who has seen the end says that it ends, too.
-                ensure!(receiver.receive(&mut [0])? == 0, "more came than an answer");
+                // The peer ends its stream only after it has seen the end of this one.
+                ensure!(
+                    receiver.receive(&mut [0])? == 0,
+                    "data arrived after the reply"
+                );
                 Ok(Vec::new())
             }
             Side::Second => {
-                let (mut receiver, mut sender) = (there.receiver()?, back.sender()?);
+                let (mut receiver, mut sender) = (forward.receiver()?, backward.sender()?);
                 start.wait()?;
                 ensure!(receiver.receive(&mut [0])? == 1, "there was no message");
                 sender.send(b"b")?;
-                ensure!(receiver.receive(&mut [0])? == 0, "more came than a message");
+                ensure!(
+                    receiver.receive(&mut [0])? == 0,
+                    "data arrived after the message"
+                );
                 Ok(Vec::new())
             }
         };
         let run = || -> Result<_> {
-            let mut pair = Pair::start(links, PATIENCE, role)?;
+            let mut pair = Pair::start(links, PROCESS_TIMEOUT, role)?;
             pair.go()?;
-            pair.finish(PATIENCE)
+            pair.finish(PROCESS_TIMEOUT)
         };
         let outcome = run();
         assert!(outcome.is_ok(), "{}: {outcome:?}", mechanism.name());
     }
 }
 
-/// The side that `dies` is killed in the middle of a stream of bytes. Returns how the pair failed.
-fn failure_when_killed(mechanism: &dyn Mechanism, dies: Side) -> String {
+/// Kills one side in the middle of a stream of bytes. Returns the error of the pair.
+fn failure_when_killed(mechanism: &dyn Mechanism, killed: Side) -> String {
     let link = mechanism.link(1).unwrap();
     let begin = Instant::now();
-    let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
+    let mut pair = Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
         Side::First => {
             let mut sender = link.sender()?;
             start.wait()?;
             for sent in 0.. {
                 sender.send(b"a")?;
-                if sent == 10 && dies == Side::First {
+                if sent == 10 && killed == Side::First {
                     raise(Signal::SIGKILL)?;
                 }
             }
@@ -182,7 +188,7 @@ fn failure_when_killed(mechanism: &dyn Mechanism, dies: Side) -> String {
         Side::Second => {
             let mut receiver = link.receiver()?;
             start.wait()?;
-            if dies == Side::Second {
+            if killed == Side::Second {
                 receiver.receive(&mut [0])?;
                 raise(Signal::SIGKILL)?;
             }
@@ -192,49 +198,52 @@ fn failure_when_killed(mechanism: &dyn Mechanism, dies: Side) -> String {
     })
     .unwrap();
     pair.go().unwrap();
-    let error = pair.finish(PATIENCE).unwrap_err();
+    let error = pair.finish(PROCESS_TIMEOUT).unwrap_err();
     let text = format!("{}: {error:#}", mechanism.name());
-    assert!(begin.elapsed() < PATIENCE / 2, "{text}");
-    assert!(text.contains("died without a word"), "{text}");
+    assert!(begin.elapsed() < PROCESS_TIMEOUT / 2, "{text}");
+    assert!(text.contains("died without a report"), "{text}");
     text
 }
 
 #[test]
 fn a_sender_whose_receiver_was_killed_does_not_hang() {
-    let _turn = turn();
-    for mechanism in able_to_ask() {
+    let _serial = serial();
+    for mechanism in round_trip_mechanisms() {
         let text = failure_when_killed(mechanism.as_ref(), Side::Second);
-        let noticed = !text.contains("did not answer in time");
-        if NOTICE_THEIR_PEER.contains(&mechanism.name()) {
-            assert!(noticed, "{text}");
+        let detected = !text.contains("timed out");
+        if DETECT_PEER_DEATH.contains(&mechanism.name()) {
+            assert!(detected, "{text}");
         }
     }
 }
 
 #[test]
 fn a_receiver_whose_sender_was_killed_sees_the_end() {
-    let _turn = turn();
-    for name in NOTICE_THEIR_PEER
+    let _serial = serial();
+    for name in DETECT_PEER_DEATH
         .into_iter()
         .filter(|name| *name != "unix-dgram")
     {
         let text = failure_when_killed(named(name).as_ref(), Side::First);
-        assert!(!text.contains("did not answer in time"), "{text}");
+        assert!(!text.contains("timed out"), "{text}");
     }
 }
 
-/// Else the isolation suite, whose stalled pairs have to sleep, could not have them.
+/// The isolation suite needs stalled pairs that sleep.
 #[test]
-fn a_sender_without_room_falls_asleep() {
-    let _turn = turn();
+fn a_sender_sleeps_while_the_buffer_is_full() {
+    let _serial = serial();
     let task = Task {
         size: 1000,
         placement: Placement::SameCpu,
-        shape: Shape::Stream,
+        workload: Workload::Stream,
     };
-    for mechanism in all().iter().filter(|one| one.obstacle(&task).is_none()) {
+    for mechanism in all()
+        .iter()
+        .filter(|one| one.unsupported_reason(&task).is_none())
+    {
         let link = mechanism.link(task.size).unwrap();
-        let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
+        let mut pair = Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
             Side::First => {
                 let mut sender = link.sender()?;
                 start.wait()?;
@@ -252,7 +261,7 @@ fn a_sender_without_room_falls_asleep() {
         })
         .unwrap();
         pair.go().unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PROCESS_TIMEOUT;
         let mut asleep = 0;
         while asleep < 5 {
             assert!(
@@ -270,15 +279,15 @@ fn a_sender_without_room_falls_asleep() {
 }
 
 #[test]
-fn only_what_programs_read_and_write_as_a_file_is_offered_to_tar() {
+fn only_mechanisms_with_a_file_support_tar() {
     let task = Task {
         size: 10_240,
         placement: Placement::SameCpu,
-        shape: Shape::File,
+        workload: Workload::File,
     };
     for mechanism in all() {
         let link = mechanism
-            .obstacle(&task)
+            .unsupported_reason(&task)
             .is_none()
             .then(|| mechanism.link(task.size));
         if let Some(link) = link {
@@ -287,7 +296,7 @@ fn only_what_programs_read_and_write_as_a_file_is_offered_to_tar() {
         }
     }
     for name in ["pipe", "fifo", "unix-stream", "tcp"] {
-        assert_eq!(named(name).obstacle(&task), None, "{name}");
+        assert_eq!(named(name).unsupported_reason(&task), None, "{name}");
     }
     for name in [
         "unix-seqpacket",
@@ -297,6 +306,6 @@ fn only_what_programs_read_and_write_as_a_file_is_offered_to_tar() {
         "signal",
         "mmap",
     ] {
-        assert!(named(name).obstacle(&task).is_some(), "{name}");
+        assert!(named(name).unsupported_reason(&task).is_some(), "{name}");
     }
 }

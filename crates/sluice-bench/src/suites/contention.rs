@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several processes at one channel: writers into one reader, as logs have them, one writer for several readers, and many of
-//! both. Counted are the bytes that the readers get, the messages of each writer, and the context switches of all.
+//! Several processes share one channel: writers with one reader, as in logging, one writer with several readers, and
+//! many of both. The results are the bytes that the readers receive, the messages of each writer, and the context
+//! switches of all.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -11,15 +12,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::strangers::rest;
-use super::{PATIENCE, Plan, Room, Scale, Sizes};
+use super::misdelivery::interruptible_sleep;
+use super::{Confinement, PROCESS_TIMEOUT, Plan, Scale, Sizes};
 use crate::harness::clock;
 use crate::harness::pinning::Placement;
 use crate::harness::process::{Group, Start};
-use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement, Sharing};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, Sharing, Subject};
 use crate::harness::shared::SharedWords;
 use crate::harness::units;
-use crate::mechanisms::{Link, Mechanism, Shape, Task};
+use crate::mechanisms::{Link, Mechanism, Task, Workload};
 
 const fn sharing(writers: usize, readers: usize) -> Sharing {
     Sharing { writers, readers }
@@ -49,7 +50,7 @@ const FULL: [Sharing; 10] = [
 fn matrix(scale: Scale) -> &'static [Sharing] {
     match scale {
         Scale::Quick => &QUICK,
-        Scale::Standard | Scale::Peers => &STANDARD,
+        Scale::Standard | Scale::ThirdParty => &STANDARD,
         Scale::Full => &FULL,
     }
 }
@@ -58,51 +59,52 @@ const SIZES: Sizes = Sizes {
     quick: &[1024],
     standard: &[64, 1024, 4096, 65536],
     full: &[64, 256, 1024, 4096, 16384, 65536],
-    peers: &[64, 1024, 4096, 65536],
+    third_party: &[64, 1024, 4096, 65536],
 };
-/// What people use today, and ours.
+/// The mechanisms to compare.
 const MECHANISMS: [&str; 2] = ["pipe", "sluice-pipe"];
-/// Turns are so many times as long as elsewhere: each writer needs a few turns for their shares to tell anything.
-const TURN: u32 = 3;
-/// The part of a turn that passes before anything is counted.
+/// Rounds are longer than elsewhere by this factor: shares of the writers are meaningful only after several turns of
+/// each.
+const DURATION_FACTOR: u32 = 3;
+/// Counting begins after the duration divided by this.
 const WARM_UP: u32 = 4;
 const CHECKED_BYTES: usize = 1 << 18;
 
-pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
+pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let placement = plan.one_placement();
-    let mut cells = Vec::new();
+    let mut cases = Vec::new();
     for &sharing in matrix(plan.scale) {
         for size in plan.sizes_or(&SIZES) {
-            cells.push(cell(plan, sharing, size, placement)?);
+            cases.push(case(plan, sharing, size, placement)?);
         }
     }
-    Ok(cells)
+    Ok(cases)
 }
 
-fn cell(plan: &Plan, sharing: Sharing, size: usize, placement: Placement) -> Result<Cell> {
-    let (mut mechanisms, mut skips) = plan.rivals(&Task {
+fn case(plan: &Plan, sharing: Sharing, size: usize, placement: Placement) -> Result<Case> {
+    let (mut mechanisms, mut skipped) = plan.mechanisms_for(&Task {
         size,
         placement,
-        shape: Shape::Stream,
+        workload: Workload::Stream,
     });
     mechanisms.retain(|one| MECHANISMS.contains(&one.name()));
-    skips.retain(|skip| MECHANISMS.contains(&skip.mechanism));
-    let room = plan.room(placement)?;
-    let contender = |mechanism: Rc<dyn Mechanism>| Contender {
+    skipped.retain(|skip| MECHANISMS.contains(&skip.mechanism));
+    let confinement = plan.confinement(placement)?;
+    let subject = |mechanism: Rc<dyn Mechanism>| Subject {
         processes: sharing.writers + sharing.readers,
         sharing: Some(sharing),
-        ..Contender::pair(
+        ..Subject::pair(
             &*mechanism,
             Box::new(Contention {
                 mechanism: Rc::clone(&mechanism),
-                room: room.clone(),
+                confinement: confinement.clone(),
                 sharing,
                 size,
-                duration: plan.duration * TURN,
+                duration: plan.duration * DURATION_FACTOR,
             }),
         )
     };
-    Ok(Cell {
+    Ok(Case {
         suite: "contention",
         title: format!(
             "{} × {} {} {}",
@@ -113,39 +115,39 @@ fn cell(plan: &Plan, sharing: Sharing, size: usize, placement: Placement) -> Res
         ),
         size: Some(size),
         placement,
-        headline: Headline::Rate,
-        contenders: mechanisms.into_iter().map(contender).collect(),
-        skips,
+        metric: Metric::Rate,
+        subjects: mechanisms.into_iter().map(subject).collect(),
+        skipped,
     })
 }
 
 struct Contention {
     mechanism: Rc<dyn Mechanism>,
-    room: Room,
+    confinement: Confinement,
     sharing: Sharing,
     size: usize,
     duration: Duration,
 }
 
 impl Job for Contention {
-    /// Each writer's bytes are its number: as many of each have to come out as went in.
+    /// Every byte is the number of its writer: as many of each must arrive as were sent.
     fn check(&self) -> Result<()> {
         let messages = (CHECKED_BYTES / self.size / self.sharing.writers).max(1);
         let mut group = self.start(|number, link, start| match number < self.sharing.writers {
             true => self.write_counted(number, link, start, messages),
-            false => self.sort(link, start),
+            false => self.count_per_writer(link, start),
         })?;
         group.go()?;
-        let sums = group.finish(4 * PATIENCE)?;
+        let sums = group.finish(4 * PROCESS_TIMEOUT)?;
         for writer in 0..self.sharing.writers {
-            let came: u64 = sums[self.sharing.writers..]
+            let arrived: u64 = sums[self.sharing.writers..]
                 .iter()
                 .map(|reader| reader[writer])
                 .sum();
             let sent = messages * self.size;
             ensure!(
-                came == sent as u64,
-                "writer {writer} wrote {sent} bytes, but {came} of them arrived"
+                arrived == sent as u64,
+                "writer {writer} wrote {sent} bytes, but {arrived} of them arrived"
             );
         }
         Ok(())
@@ -158,11 +160,11 @@ impl Job for Contention {
             false => self.read(number, link, start, &counts),
         })?;
         group.go()?;
-        rest(self.duration / WARM_UP)?;
+        interruptible_sleep(self.duration / WARM_UP)?;
         let switches = group.context_switches()?;
-        let (before, begin) = (self.look(&counts), clock::now_ns());
-        rest(self.duration)?;
-        let (after, end) = (self.look(&counts), clock::now_ns());
+        let (before, begin) = (self.snapshot(&counts), clock::now_ns());
+        interruptible_sleep(self.duration)?;
+        let (after, end) = (self.snapshot(&counts), clock::now_ns());
         let switches = group.context_switches()? - switches;
         group.expect_alive()?;
         let moved: Vec<u64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
@@ -188,19 +190,24 @@ impl Contention {
         &self,
         role: impl Fn(usize, Box<dyn Link>, &mut Start) -> Result<Vec<u64>>,
     ) -> Result<Group> {
-        let links = self.mechanism.shared(self.users(), self.size)?;
+        let links = self.mechanism.shared_links(self.users(), self.size)?;
         let links = links.with_context(|| {
             format!(
-                "only two processes can use a {} together",
+                "{} does not support more than two processes",
                 self.mechanism.name()
             )
         })?;
-        Group::start(self.users(), links, PATIENCE, |number, mut links, start| {
-            let own = links.swap_remove(number);
-            // The ends of the others would keep the stream from ending.
-            drop(links);
-            role(number, own, start)
-        })
+        Group::start(
+            self.users(),
+            links,
+            PROCESS_TIMEOUT,
+            |number, mut links, start| {
+                let own = links.swap_remove(number);
+                // The ends of the other processes would hide the end of the stream.
+                drop(links);
+                role(number, own, start)
+            },
+        )
     }
 
     fn write(
@@ -213,7 +220,7 @@ impl Contention {
         let sender = link.sender()?;
         let mut file = file(sender.file())?;
         let message = vec![number as u8; self.size];
-        self.room.enter_anywhere()?;
+        self.confinement.enter_any_cpu()?;
         start.wait()?;
         loop {
             file.write_all(&message)?;
@@ -221,7 +228,7 @@ impl Contention {
         }
     }
 
-    /// Whatever a read returns counts at once: whole messages would be too coarse for so short a time.
+    /// Counts the bytes of each read: whole messages would be too coarse for the short time.
     fn read(
         &self,
         number: usize,
@@ -232,11 +239,11 @@ impl Contention {
         let receiver = link.receiver()?;
         let mut file = file(receiver.file())?;
         let mut message = vec![0; self.size];
-        self.room.enter_anywhere()?;
+        self.confinement.enter_any_cpu()?;
         start.wait()?;
         loop {
             let n = file.read(&mut message)?;
-            ensure!(n > 0, "a stream ended that nobody ended");
+            ensure!(n > 0, "the stream ended unexpectedly");
             counts.add(number, n as u64);
         }
     }
@@ -251,7 +258,7 @@ impl Contention {
         let sender = link.sender()?;
         let mut file = file(sender.file())?;
         let message = vec![number as u8; self.size];
-        self.room.enter_anywhere()?;
+        self.confinement.enter_any_cpu()?;
         start.wait()?;
         for _ in 0..messages {
             file.write_all(&message)?;
@@ -259,11 +266,11 @@ impl Contention {
         Ok(Vec::new())
     }
 
-    /// How many bytes of each writer came.
-    fn sort(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
+    /// The number of bytes from each writer.
+    fn count_per_writer(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
         let receiver = link.receiver()?;
         let mut file = file(receiver.file())?;
-        self.room.enter_anywhere()?;
+        self.confinement.enter_any_cpu()?;
         start.wait()?;
         let mut sums = vec![0; self.sharing.writers];
         let mut message = vec![0; self.size];
@@ -274,29 +281,29 @@ impl Contention {
             }
             for &byte in &message[..n] {
                 let sum = sums.get_mut(usize::from(byte));
-                *sum.with_context(|| format!("a byte {byte} came that no writer wrote"))? += 1;
+                *sum.with_context(|| format!("a byte {byte} arrived that no writer wrote"))? += 1;
             }
         }
     }
 
     /// The count of each process.
-    fn look(&self, counts: &Counts) -> Vec<u64> {
+    fn snapshot(&self, counts: &Counts) -> Vec<u64> {
         (0..self.users()).map(|number| counts.get(number)).collect()
     }
 }
 
 fn file(file: Option<BorrowedFd<'_>>) -> Result<File> {
-    let file = file.context("contention needs a mechanism that is a file")?;
+    let file = file.context("contention needs a mechanism with a file")?;
     Ok(file.try_clone_to_owned()?.into())
 }
 
-/// None where there is but one writer. One that got nothing through counts as if it had one message.
+/// None with a single writer. A writer without any message counts as if it had one.
 fn imbalance(written: &[u64]) -> Option<f64> {
     let (most, least) = (written.iter().max()?, written.iter().min()?);
     (written.len() > 1).then(|| *most as f64 / (*least).max(1) as f64)
 }
 
-/// Of each process, in a cache line of its own: a writer's messages, a reader's bytes.
+/// The messages of a writer, or the bytes of a reader, each in its own cache line.
 struct Counts(SharedWords);
 
 impl Counts {
@@ -314,17 +321,17 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::process::tests::turn;
+    use crate::harness::process::tests::serial;
     use crate::mechanisms::Pipe;
 
     #[test]
-    fn several_at_one_pipe_lose_nothing_and_are_counted() {
-        let _turn = turn();
+    fn several_processes_share_a_pipe_without_loss() {
+        let _serial = serial();
         let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
         for sharing in [sharing(3, 1), sharing(1, 2), sharing(2, 2)] {
             let contention = Contention {
                 mechanism: Rc::new(Pipe),
-                room: Room { home: None, cpus },
+                confinement: Confinement { cgroup: None, cpus },
                 sharing,
                 size: 1000,
                 duration: Duration::from_millis(60),
@@ -338,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn imbalance_is_the_busiest_writers_messages_for_each_of_the_least_busys() {
+    fn imbalance_is_the_ratio_of_busiest_to_least_busy_writer() {
         assert_eq!(imbalance(&[5, 10, 8]), Some(2.0));
         assert_eq!(imbalance(&[5, 0]), Some(5.0));
         assert_eq!(imbalance(&[5]), None);

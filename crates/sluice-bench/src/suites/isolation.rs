@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What others cost: a pair streams alone, beside stalled pairs, whose pipes are full and whose writers wait, and beside busy
-//! ones, with which it shares the processors. Each pair of ours is in a cgroup of its own. The other half of isolation, who gets whose bytes, is in strangers.rs.
+//! The rate of a pair that streams alone, next to stalled pairs, whose buffers are full and whose senders sleep, and
+//! next to busy pairs, with which it shares the processors. Each pair of sluice-pipe is in its own cgroup.
+//! misdelivery.rs measures the other half of isolation: which process receives the bytes.
 
 use std::rc::Rc;
 use std::thread::sleep;
@@ -9,24 +10,24 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use super::stream::{Length, Stream};
-use super::{PATIENCE, Plan, Room, Scale, strangers};
+use super::{Confinement, PROCESS_TIMEOUT, Plan, Scale, misdelivery};
 use crate::harness::interrupt;
 use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
-use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
-use crate::mechanisms::{Link, Mechanism, Shape, Task};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
+use crate::mechanisms::{Link, Mechanism, Task, Workload};
 
-/// Pairs beside the measured one.
+/// The number of other pairs.
 fn others(scale: Scale) -> &'static [usize] {
     match scale {
         Scale::Quick => &[7],
-        Scale::Standard | Scale::Peers => &[1, 3, 7],
+        Scale::Standard | Scale::ThirdParty => &[1, 3, 7],
         Scale::Full => &[1, 2, 3, 4, 5, 6, 7],
     }
 }
 
 const SIZE: usize = 1024;
-/// What people use today, and ours.
+/// The mechanisms to compare.
 const MECHANISMS: [&str; 3] = ["pipe", "unix-stream", "sluice-pipe"];
 
 /// What the other pairs do.
@@ -45,72 +46,72 @@ impl Others {
     }
 }
 
-pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
+pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let placement = plan.one_placement();
-    let (mut mechanisms, mut skips) = plan.rivals(&Task {
+    let (mut mechanisms, mut skipped) = plan.mechanisms_for(&Task {
         size: SIZE,
         placement,
-        shape: Shape::Stalled,
+        workload: Workload::Stalled,
     });
     mechanisms.retain(|one| MECHANISMS.contains(&one.name()));
-    skips.retain(|skip| MECHANISMS.contains(&skip.mechanism));
-    let mut cells: Vec<Cell> = mechanisms
+    skipped.retain(|skip| MECHANISMS.contains(&skip.mechanism));
+    let mut cases: Vec<Case> = mechanisms
         .into_iter()
-        .map(|mechanism| cell(plan, placement, mechanism))
+        .map(|mechanism| case(plan, placement, mechanism))
         .collect::<Result<_>>()?;
-    if let Some(cell) = cells.first_mut() {
-        cell.skips.append(&mut skips);
+    if let Some(case) = cases.first_mut() {
+        case.skipped.append(&mut skipped);
     }
-    cells.extend(strangers::cells(plan)?);
-    Ok(cells)
+    cases.extend(misdelivery::cases(plan)?);
+    Ok(cases)
 }
 
-fn cell(plan: &Plan, placement: Placement, mechanism: Rc<dyn Mechanism>) -> Result<Cell> {
-    let room = plan.room(placement)?;
+fn case(plan: &Plan, placement: Placement, mechanism: Rc<dyn Mechanism>) -> Result<Case> {
+    let confinement = plan.confinement(placement)?;
     let stream = Stream {
         mechanism: Rc::clone(&mechanism),
-        room: room.clone(),
+        confinement: confinement.clone(),
         size: SIZE,
         batch: None,
         length: Length::For(plan.duration),
     };
-    let contender = |label: String, count: usize, job: Box<dyn Job>| Contender {
+    let subject = |label: String, count: usize, job: Box<dyn Job>| Subject {
         label,
         processes: 2 + 2 * count,
-        ..Contender::pair(&*mechanism, job)
+        ..Subject::pair(&*mechanism, job)
     };
-    let mut contenders = vec![contender("alone".into(), 0, Box::new(stream.clone()))];
+    let mut subjects = vec![subject("alone".into(), 0, Box::new(stream.clone()))];
     for others in [Others::Stalled, Others::Busy] {
         for &count in self::others(plan.scale) {
             let label = format!("beside {count} {}", others.name());
-            let beside = Beside {
+            let job = WithOtherPairs {
                 stream: stream.clone(),
-                room: room.clone(),
+                confinement: confinement.clone(),
                 others,
                 count,
             };
-            contenders.push(contender(label, count, Box::new(beside)));
+            subjects.push(subject(label, count, Box::new(job)));
         }
     }
-    Ok(Cell {
+    Ok(Case {
         suite: "isolation",
         title: format!("{} 1 KiB {}", mechanism.label(), placement.name()),
         size: Some(SIZE),
         placement,
-        headline: Headline::Rate,
-        contenders,
-        skips: Vec::new(),
+        metric: Metric::Rate,
+        subjects,
+        skipped: Vec::new(),
     })
 }
 
-struct Beside {
+struct WithOtherPairs {
     stream: Stream,
-    room: Room,
+    confinement: Confinement,
     others: Others,
     count: usize,
 }
 
-impl Job for Beside {
+impl Job for WithOtherPairs {
     fn check(&self) -> Result<()> {
         let _others = self.start_others()?;
         self.stream.check()
@@ -122,24 +123,24 @@ impl Job for Beside {
     }
 }
 
-impl Beside {
-    /// Pairs that do what they do until they are dropped.
+impl WithOtherPairs {
+    /// Pairs that run until they are dropped.
     fn start_others(&self) -> Result<Vec<Pair>> {
         let pairs: Vec<Pair> = (0..self.count)
             .map(|_| self.other_pair())
             .collect::<Result<_>>()?;
         if self.others == Others::Stalled {
-            await_stall(&pairs)?;
+            wait_until_stalled(&pairs)?;
         }
         Ok(pairs)
     }
 
     fn other_pair(&self) -> Result<Pair> {
         let link = self.stream.mechanism.link(SIZE)?;
-        let mut pair = Pair::start(link, PATIENCE, |side, link, start| {
+        let mut pair = Pair::start(link, PROCESS_TIMEOUT, |side, link, start| {
             match (side, self.others) {
                 (Side::First, _) => self.fill(link, start),
-                (Side::Second, Others::Stalled) => self.hold(link, start),
+                (Side::Second, Others::Stalled) => self.stall(link, start),
                 (Side::Second, Others::Busy) => self.drain(link, start),
             }
         })?;
@@ -149,16 +150,16 @@ impl Beside {
 
     fn fill(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
         let mut sender = link.sender()?;
-        self.room.enter(Side::First)?;
+        self.confinement.enter(Side::First)?;
         start.wait()?;
         loop {
             sender.send(&[0; SIZE])?;
         }
     }
 
-    fn hold(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
+    fn stall(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
         let _receiver = link.receiver()?;
-        self.room.enter(Side::Second)?;
+        self.confinement.enter(Side::Second)?;
         start.wait()?;
         loop {
             sleep(Duration::MAX);
@@ -167,23 +168,23 @@ impl Beside {
 
     fn drain(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
         let mut receiver = link.receiver()?;
-        self.room.enter(Side::Second)?;
+        self.confinement.enter(Side::Second)?;
         start.wait()?;
         while receiver.receive(&mut [0; SIZE])? > 0 {}
         Ok(Vec::new())
     }
 }
 
-/// Stalled is a writer that was asleep each time that it was looked at.
-fn await_stall(pairs: &[Pair]) -> Result<()> {
-    const LOOKS: usize = 5;
-    let deadline = Instant::now() + PATIENCE;
+/// A pair counts as stalled when its sender was asleep in several successive checks.
+fn wait_until_stalled(pairs: &[Pair]) -> Result<()> {
+    const CHECKS: usize = 5;
+    let deadline = Instant::now() + PROCESS_TIMEOUT;
     let mut asleep = 0;
-    while asleep < LOOKS {
+    while asleep < CHECKS {
         interrupt::check()?;
         if Instant::now() > deadline {
             bail!(
-                "a writer without a reader did not fall asleep: is the capacity of its pipe bounded?"
+                "a sender without a receiver never slept; check that the capacity of its channel is bounded"
             );
         }
         sleep(Duration::from_millis(20));
@@ -204,30 +205,30 @@ fn await_stall(pairs: &[Pair]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::harness::pinning::Placement;
-    use crate::harness::process::tests::turn;
+    use crate::harness::process::tests::serial;
     use crate::mechanisms::Pipe;
 
     #[test]
-    fn pairs_beside_a_stream_do_not_stop_it() {
-        let _turn = turn();
+    fn other_pairs_do_not_stop_a_stream() {
+        let _serial = serial();
         let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
-        let room = Room { home: None, cpus };
+        let confinement = Confinement { cgroup: None, cpus };
         let length = Length::For(Duration::from_millis(20));
         let stream = Stream {
             mechanism: Rc::new(Pipe),
-            room: room.clone(),
+            confinement: confinement.clone(),
             size: SIZE,
             batch: None,
             length,
         };
         for others in [Others::Stalled, Others::Busy] {
-            let beside = Beside {
+            let job = WithOtherPairs {
                 stream: stream.clone(),
-                room: room.clone(),
+                confinement: confinement.clone(),
                 others,
                 count: 3,
             };
-            assert!(beside.measure().unwrap().messages > 0, "{others:?}");
+            assert!(job.measure().unwrap().messages > 0, "{others:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Latency under load, open loop: messages are due at a constant rate, whatever became of the earlier ones, and each latency is
-//! counted from the time at which the message was due. A mechanism that stops now and then delays all that become due meanwhile.
+//! Latency under load, open loop: messages are due at a constant rate, independent of earlier ones, and each latency
+//! starts at the due time of the message. A mechanism that stalls delays all messages that become due meanwhile.
 
 use std::hint::spin_loop;
 use std::rc::Rc;
@@ -8,64 +8,66 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::{PATIENCE, Plan, Room, Scale, Sizes};
+use super::{Confinement, PROCESS_TIMEOUT, Plan, Scale, Sizes};
 use crate::harness::clock;
 use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
-use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
 use crate::harness::units;
-use crate::mechanisms::{Errand, Link, Mechanism, Shape, Task};
+use crate::mechanisms::{ExternalWorkload, Link, Mechanism, Task, Workload};
 
 const SIZES: Sizes = Sizes {
     quick: &[64],
     standard: &[64],
     full: &[64],
-    peers: &[64],
+    third_party: &[64],
 };
-/// Messages a second.
+/// Messages per second.
 const RATES: [u64; 7] = [
     1_000, 50_000, 200_000, 1_000_000, 3_000_000, 5_000_000, 10_000_000,
 ];
-/// What mechanisms with a system call for each message can carry.
+/// Rates for mechanisms with a system call per message.
 const MODERATE_RATES: [u64; 3] = [1_000, 10_000, 50_000];
-/// When it was due, and its number.
-const FIXED: usize = 16;
-/// Not counted: caches and whatever adapts settle first.
+/// The due time and the number of the message.
+const HEADER_LEN: usize = 16;
+/// Not counted: caches and adaptive parts warm up first.
 const WARM_UP: Duration = Duration::from_millis(20);
 const CHECKED: u64 = 256;
-/// A fast mechanism would otherwise fill the memory with samples: of more, each second, third, … one is kept.
-const MOST_SAMPLES: u64 = 200_000;
+/// Bounds the memory for samples: above it, only every second, third, … sample is kept.
+const MAX_SAMPLES: u64 = 200_000;
 
-pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
+pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let rates: &[u64] = match plan.scale {
-        Scale::Peers => &RATES,
+        Scale::ThirdParty => &RATES,
         Scale::Quick | Scale::Standard | Scale::Full => &MODERATE_RATES,
     };
-    let conditions = plan.conditions(&SIZES).filter(|(size, _)| *size >= FIXED);
+    let conditions = plan
+        .conditions(&SIZES)
+        .filter(|(size, _)| *size >= HEADER_LEN);
     conditions
         .flat_map(|(size, placement)| rates.iter().map(move |&rate| (size, placement, rate)))
-        .map(|(size, placement, rate)| cell(plan, size, placement, rate))
+        .map(|(size, placement, rate)| case(plan, size, placement, rate))
         .collect()
 }
 
-fn cell(plan: &Plan, size: usize, placement: Placement, rate: u64) -> Result<Cell> {
-    let (mechanisms, skips) = plan.rivals(&Task {
+fn case(plan: &Plan, size: usize, placement: Placement, rate: u64) -> Result<Case> {
+    let (mechanisms, skipped) = plan.mechanisms_for(&Task {
         size,
         placement,
-        shape: Shape::Stream,
+        workload: Workload::Stream,
     });
-    let room = plan.room(placement)?;
-    let contender = |mechanism: Rc<dyn Mechanism>| {
+    let confinement = plan.confinement(placement)?;
+    let subject = |mechanism: Rc<dyn Mechanism>| {
         let job = Load {
             mechanism: Rc::clone(&mechanism),
-            room: room.clone(),
+            confinement: confinement.clone(),
             size,
             rate,
             duration: plan.duration,
         };
-        Contender::pair(&*mechanism, Box::new(job))
+        Subject::pair(&*mechanism, Box::new(job))
     };
-    Ok(Cell {
+    Ok(Case {
         suite: "load",
         title: format!(
             "{} {} {}",
@@ -75,15 +77,15 @@ fn cell(plan: &Plan, size: usize, placement: Placement, rate: u64) -> Result<Cel
         ),
         size: Some(size),
         placement,
-        headline: Headline::Latency,
-        contenders: mechanisms.into_iter().map(contender).collect(),
-        skips,
+        metric: Metric::Latency,
+        subjects: mechanisms.into_iter().map(subject).collect(),
+        skipped,
     })
 }
 
 struct Load {
     mechanism: Rc<dyn Mechanism>,
-    room: Room,
+    confinement: Confinement,
     size: usize,
     rate: u64,
     duration: Duration,
@@ -102,7 +104,7 @@ impl Job for Load {
     fn measure(&self) -> Result<Measurement> {
         let warm_up = self.due_within(WARM_UP);
         let messages = self.due_within(self.duration);
-        let stride = messages.div_ceil(MOST_SAMPLES).max(1);
+        let stride = messages.div_ceil(MAX_SAMPLES).max(1);
         self.run(warm_up + messages, warm_up, stride)
     }
 }
@@ -112,27 +114,27 @@ impl Load {
         (time.as_secs_f64() * self.rate as f64).round() as u64
     }
 
-    /// Sends so many messages, and keeps the latency of every `stride`th behind the warm-up. The processor time is the receiver's: the
-    /// sender always spins until the next message is due.
+    /// Sends messages, and keeps every `stride`th latency after the warm-up. The processor time is the receiver's,
+    /// because the sender always spins until the next message is due.
     fn run(&self, messages: u64, warm_up: u64, stride: u64) -> Result<Measurement> {
-        let errand = Errand::Load {
+        let workload = ExternalWorkload::Load {
             messages,
             warm_up,
             stride,
             rate: self.rate,
         };
-        let mut pair = match self.mechanism.programs(self.size, errand)? {
-            Some(programs) => self.room.start_programs(programs)?,
+        let mut pair = match self.mechanism.programs(self.size, workload)? {
+            Some(programs) => self.confinement.start_programs(programs)?,
             None => {
                 let link = self.mechanism.link(self.size)?;
-                Pair::start(link, PATIENCE, |side, link, start| match side {
+                Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
                     Side::First => self.send(link, start, messages),
                     Side::Second => self.receive(link, start, warm_up, stride),
                 })?
             }
         };
         pair.go()?;
-        let [_, mut received] = pair.finish(self.duration + PATIENCE)?;
+        let [_, mut received] = pair.finish(self.duration + PROCESS_TIMEOUT)?;
         let samples = received.split_off(3);
         let [arrived, elapsed_ns, cpu_ns] = received[..].try_into()?;
         Ok(Measurement {
@@ -147,7 +149,7 @@ impl Load {
 
     fn send(&self, link: Box<dyn Link>, start: &mut Start, messages: u64) -> Result<Vec<u64>> {
         let mut sender = link.sender()?;
-        self.room.enter(Side::First)?;
+        self.confinement.enter(Side::First)?;
         let mut message = vec![0; self.size];
         let interval = 1e9 / self.rate as f64;
         start.wait()?;
@@ -155,7 +157,7 @@ impl Load {
         for number in 0..messages {
             let due = begin + (number as f64 * interval) as u64;
             message[..8].copy_from_slice(&due.to_ne_bytes());
-            message[8..FIXED].copy_from_slice(&number.to_ne_bytes());
+            message[8..HEADER_LEN].copy_from_slice(&number.to_ne_bytes());
             while clock::now_ns() < due {
                 spin_loop();
             }
@@ -164,7 +166,7 @@ impl Load {
         Ok(Vec::new())
     }
 
-    /// Returns how many arrived behind the warm-up, the time and the processor time that it took, and the samples.
+    /// Returns the number of messages after the warm-up, the elapsed time, the processor time, and the samples.
     fn receive(
         &self,
         link: Box<dyn Link>,
@@ -173,18 +175,18 @@ impl Load {
         stride: u64,
     ) -> Result<Vec<u64>> {
         let mut receiver = link.receiver()?;
-        self.room.enter(Side::Second)?;
+        self.confinement.enter(Side::Second)?;
         let mut message = vec![0; self.size];
-        let mut samples = Vec::with_capacity(MOST_SAMPLES as usize);
+        let mut samples = Vec::with_capacity(MAX_SAMPLES as usize);
         start.wait()?;
         let (mut arrived, mut begin, mut cpu) = (0, clock::now_ns(), clock::cpu_ns());
         while receiver.receive(&mut message)? == self.size {
             let now = clock::now_ns();
             let due = u64::from_ne_bytes(message[..8].try_into()?);
-            let number = u64::from_ne_bytes(message[8..FIXED].try_into()?);
+            let number = u64::from_ne_bytes(message[8..HEADER_LEN].try_into()?);
             ensure!(
                 number == arrived,
-                "message {number} arrived where {arrived} was next"
+                "message {number} arrived instead of {arrived}"
             );
             arrived += 1;
             if arrived == warm_up {
@@ -203,7 +205,7 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::process::tests::turn;
+    use crate::harness::process::tests::serial;
     use crate::mechanisms::{Pipe, SluiceRing};
     use crate::suites::rtt::tests::plan;
 
@@ -211,7 +213,7 @@ mod tests {
         let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
         Load {
             mechanism,
-            room: Room { home: None, cpus },
+            confinement: Confinement { cgroup: None, cpus },
             size: 64,
             rate,
             duration: Duration::from_millis(50),
@@ -219,8 +221,8 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_sent_as_become_due() {
-        let _turn = turn();
+    fn every_due_message_is_sent() {
+        let _serial = serial();
         let load = load(Rc::new(Pipe), 10_000);
         load.check().unwrap();
         let measurement = load.measure().unwrap();
@@ -229,8 +231,8 @@ mod tests {
     }
 
     #[test]
-    fn of_very_many_samples_some_are_kept() {
-        let _turn = turn();
+    fn the_number_of_samples_is_bounded() {
+        let _serial = serial();
         let measurement = load(Rc::new(SluiceRing::NeverSpins), 100_000)
             .run(1000, 0, 3)
             .unwrap();
@@ -238,10 +240,10 @@ mod tests {
         assert_eq!(measurement.samples.len(), 334);
     }
 
-    /// A mechanism that is too slow shows in the latency, not in a lower rate.
+    /// A mechanism that is too slow has a higher latency, not a lower rate.
     #[test]
     fn latency_is_counted_from_the_due_time() {
-        let _turn = turn();
+        let _serial = serial();
         let load = load(Rc::new(Pipe), 1_000_000_000);
         let measurement = load.run(10_000, 0, 1).unwrap();
         let last = *measurement.samples.last().unwrap();
@@ -249,10 +251,10 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_room_for_its_time_is_not_sent() {
+    fn sizes_without_space_for_the_header_are_omitted() {
         let mut plan = plan();
         plan.sizes = vec![8, 64];
-        let sizes: Vec<_> = cells(&plan).unwrap().iter().map(|cell| cell.size).collect();
+        let sizes: Vec<_> = cases(&plan).unwrap().iter().map(|case| case.size).collect();
         assert_eq!(sizes, [Some(64); MODERATE_RATES.len()]);
     }
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is measured: each suite turns the options into cells, and leaves measuring to the harness.
+//! The suites: each turns the options into cases, which the harness measures.
 
 #[cfg(test)]
 mod conformance;
 mod contention;
+mod ctl_scaling;
 mod isolation;
 mod load;
-mod names;
+mod misdelivery;
 mod probe;
 mod reports;
 mod rtt;
-mod strangers;
 mod stream;
 mod tar;
 mod throughput;
@@ -26,14 +26,14 @@ use clap::ValueEnum;
 use crate::harness::cgroup::{self, Tree};
 use crate::harness::pinning::{self, Placement};
 use crate::harness::process::{self, Pair, Side};
-use crate::harness::rounds::{Cell, Skip};
+use crate::harness::rounds::{Case, Skipped};
 use crate::mechanisms::{Mechanism, Programs, Task};
 
 pub use probe::CachelineProbe;
-pub use wakeup::waking_cost;
+pub use wakeup::wakeup_cost;
 
-/// How long two processes may take to be set up, and beyond their time to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit for setting up processes, and for their exit after the measured time.
+const PROCESS_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Suite {
@@ -48,19 +48,19 @@ pub enum Suite {
     Reports,
 }
 
-/// How much is measured of what was not said.
+/// The extent of the measurement where the options do not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     Quick,
     Standard,
     Full,
-    /// What libraries for the same purpose are compared in.
-    Peers,
+    /// The suites in which third-party libraries are compared.
+    ThirdParty,
 }
 
 impl Scale {
     pub fn suites(self) -> Vec<Suite> {
-        if self == Self::Peers {
+        if self == Self::ThirdParty {
             return vec![Suite::Rtt, Suite::Throughput, Suite::Load];
         }
         let mut suites = vec![
@@ -78,72 +78,72 @@ impl Scale {
     }
 }
 
-/// What a suite measures of its own accord.
+/// The default message sizes of a suite.
 struct Sizes {
     quick: &'static [usize],
     standard: &'static [usize],
     full: &'static [usize],
-    peers: &'static [usize],
+    third_party: &'static [usize],
 }
 
 pub struct Plan {
     pub scale: Scale,
     pub suites: Vec<Suite>,
-    /// Of messages; without any, each suite has its own.
+    /// Message sizes; if empty, each suite has its own.
     pub sizes: Vec<usize>,
     pub placements: Vec<Placement>,
     pub duration: Duration,
-    /// Where every measured process ends up, so that the scheduler treats all alike; none without cgroup v2.
-    pub home: Option<PathBuf>,
-    /// Those that take part. The first one is what the others are compared with.
+    /// The cgroup of every measured process, so that the scheduler treats all alike; None without cgroup v2.
+    pub cgroup: Option<PathBuf>,
+    /// The mechanisms to measure. The first one is the reference.
     pub mechanisms: Vec<Rc<dyn Mechanism>>,
-    /// Those that should and cannot.
-    pub absent: Vec<Skip>,
-    /// Where ours live, or why they cannot take part.
-    pub tree: Result<Rc<Tree>, Skip>,
+    /// Mechanisms that are not available here.
+    pub unavailable: Vec<Skipped>,
+    /// The cgroups of sluice-pipe, or why it is not available.
+    pub tree: Result<Rc<Tree>, Skipped>,
 }
 
 impl Plan {
-    pub fn cells(&self) -> Result<Vec<Cell>> {
-        let cells = self.suites.iter().map(|suite| match suite {
-            Suite::Rtt => rtt::cells(self),
-            Suite::Throughput => throughput::cells(self),
-            Suite::Load => load::cells(self),
-            Suite::Wakeup => wakeup::cells(self),
-            Suite::Tar => tar::cells(self),
-            Suite::Contention => contention::cells(self),
-            Suite::Isolation => isolation::cells(self),
-            Suite::Names => names::cells(self),
-            Suite::Reports => reports::cells(self),
+    pub fn cases(&self) -> Result<Vec<Case>> {
+        let cases = self.suites.iter().map(|suite| match suite {
+            Suite::Rtt => rtt::cases(self),
+            Suite::Throughput => throughput::cases(self),
+            Suite::Load => load::cases(self),
+            Suite::Wakeup => wakeup::cases(self),
+            Suite::Tar => tar::cases(self),
+            Suite::Contention => contention::cases(self),
+            Suite::Isolation => isolation::cases(self),
+            Suite::Names => ctl_scaling::cases(self),
+            Suite::Reports => reports::cases(self),
         });
-        Ok(cells
+        Ok(cases
             .collect::<Result<Vec<_>>>()?
             .into_iter()
             .flatten()
             .collect())
     }
 
-    /// Those that can do this, and why the others cannot.
-    fn rivals(&self, task: &Task) -> (Vec<Rc<dyn Mechanism>>, Vec<Skip>) {
-        let mut skips = self.absent.clone();
-        let mut rivals = Vec::new();
+    /// The mechanisms that support this task, and why the others do not.
+    fn mechanisms_for(&self, task: &Task) -> (Vec<Rc<dyn Mechanism>>, Vec<Skipped>) {
+        let mut skipped = self.unavailable.clone();
+        let mut supported = Vec::new();
         for mechanism in &self.mechanisms {
-            match mechanism.obstacle(task) {
-                None => rivals.push(Rc::clone(mechanism)),
-                Some(reason) => skips.push(Skip {
+            match mechanism.unsupported_reason(task) {
+                None => supported.push(Rc::clone(mechanism)),
+                Some(reason) => skipped.push(Skipped {
                     label: mechanism.label(),
-                    ..Skip::circumstance(mechanism.name(), reason)
+                    ..Skipped::unavailable(mechanism.name(), reason)
                 }),
             }
         }
-        (rivals, skips)
+        (supported, skipped)
     }
 
-    /// Of all that take part, or should.
+    /// The names of all selected mechanisms, available or not.
     pub fn names(&self) -> Vec<&'static str> {
-        let present = self.mechanisms.iter().map(|one| one.name());
-        let absent = self.absent.iter().map(|skip| skip.mechanism);
-        present.chain(absent).collect()
+        let available = self.mechanisms.iter().map(|one| one.name());
+        let unavailable = self.unavailable.iter().map(|skip| skip.mechanism);
+        available.chain(unavailable).collect()
     }
 
     fn sizes_or(&self, default: &Sizes) -> Vec<usize> {
@@ -152,7 +152,7 @@ impl Plan {
             (true, Scale::Quick) => default.quick,
             (true, Scale::Standard) => default.standard,
             (true, Scale::Full) => default.full,
-            (true, Scale::Peers) => default.peers,
+            (true, Scale::ThirdParty) => default.third_party,
         }
         .to_vec()
     }
@@ -166,7 +166,7 @@ impl Plan {
         })
     }
 
-    /// For suites with one placement: two processors, unless only one was asked for.
+    /// For suites with one placement: two processors, unless only one was selected.
     fn one_placement(&self) -> Placement {
         match self.placements.contains(&Placement::TwoCpus) {
             true => Placement::TwoCpus,
@@ -174,43 +174,44 @@ impl Plan {
         }
     }
 
-    fn room(&self, placement: Placement) -> Result<Room> {
+    fn confinement(&self, placement: Placement) -> Result<Confinement> {
         let cpus = placement.cpus()?.with_context(|| {
             format!(
-                "this machine cannot place two processes {}; choose another with --placement",
+                "this machine has too few processors for {}; choose another --placement",
                 placement.name()
             )
         })?;
-        Ok(Room {
-            home: self.home.clone(),
+        Ok(Confinement {
+            cgroup: self.cgroup.clone(),
             cpus,
         })
     }
 }
 
-/// Where the two processes of a pair run.
+/// The cgroup and the processors of a pair of processes.
 #[derive(Clone)]
-struct Room {
-    home: Option<PathBuf>,
+struct Confinement {
+    cgroup: Option<PathBuf>,
     cpus: [usize; 2],
 }
 
-impl Room {
-    /// Two processes that become programs. Their measured threads pin themselves; all other threads keep away from those.
+impl Confinement {
+    /// Starts two processes that are replaced by programs. Their measured threads pin themselves; all other threads use
+    /// other processors if there are any.
     fn start_programs(&self, programs: Box<dyn Programs>) -> Result<Pair> {
         let others = pinning::others(&self.cpus)?;
-        Pair::start(programs, PATIENCE, |side, programs, start| {
+        Pair::start(programs, PROCESS_TIMEOUT, |side, programs, start| {
             pinning::confine(&others)?;
-            if let Some(beside) = programs.beside(side) {
-                process::start_beside(beside)?;
+            if let Some(helper) = programs.helper(side) {
+                process::spawn_helper(helper)?;
             }
-            self.enter_home()?;
-            Err(start.hand_over(programs.program(side, self.cpu(side))))
+            self.enter_cgroup()?;
+            Err(start.exec(programs.program(side, self.cpu(side))))
         })
     }
 
     fn enter(&self, side: Side) -> Result<()> {
-        self.enter_home()?;
+        self.enter_cgroup()?;
         pinning::pin(self.cpu(side))
     }
 
@@ -222,13 +223,13 @@ impl Room {
         }
     }
 
-    /// For processes that are neither first nor second: the scheduler places them.
-    fn enter_anywhere(&self) -> Result<()> {
-        self.enter_home()?;
+    /// For processes outside a pair: the scheduler chooses between both processors.
+    fn enter_any_cpu(&self) -> Result<()> {
+        self.enter_cgroup()?;
         pinning::confine(&self.cpus)
     }
 
-    fn enter_home(&self) -> Result<()> {
-        self.home.as_deref().map_or(Ok(()), cgroup::enter)
+    fn enter_cgroup(&self) -> Result<()> {
+        self.cgroup.as_deref().map_or(Ok(()), cgroup::enter)
     }
 }

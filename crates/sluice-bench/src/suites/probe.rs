@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The distance of two processors, by the round trip of a bare cache line. What the kernel reports about caches is often
-//! made up in virtual machines.
+//! The distance of two processors, measured by the round trip of a cache line. The cache topology that the kernel
+//! reports is often fictitious in virtual machines.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -8,34 +8,39 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::rtt::RoundTrip;
-use super::{Plan, Room};
+use super::{Confinement, Plan};
 use crate::harness::class::{Class, Probe};
 use crate::harness::clock;
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::Job;
 use crate::harness::samples::summarize;
-use crate::mechanisms::Cacheline;
+use crate::mechanisms::CachelinePingPong;
 
 const DURATION: Duration = Duration::from_millis(20);
 
-/// None for what a single processor measures.
+/// None with a single processor.
 pub struct CachelineProbe(Option<RoundTrip>);
 
 impl CachelineProbe {
     pub fn new(plan: &Plan) -> Result<Self> {
-        let room = |cpus| Room {
-            home: plan.home.clone(),
+        let confinement = |cpus| Confinement {
+            cgroup: plan.cgroup.clone(),
             cpus,
         };
         let cpus = Placement::TwoCpus.cpus()?;
         Ok(Self(cpus.map(|cpus| {
-            RoundTrip::new(Rc::new(Cacheline::SHARED), room(cpus), 1, DURATION)
+            RoundTrip::new(
+                Rc::new(CachelinePingPong::SHARED),
+                confinement(cpus),
+                1,
+                DURATION,
+            )
         })))
     }
 }
 
 impl Probe for CachelineProbe {
-    /// The best round trip counts: a busy machine only makes processors look farther.
+    /// The fastest round trip counts: load on the machine only adds to it.
     fn class(&self) -> Result<Option<Class>> {
         let Some(round_trip) = &self.0 else {
             return Ok(None);

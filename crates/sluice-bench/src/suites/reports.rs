@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measurements of the two reports that Sluice's pipe and its rivals come from, with the reports' own counts. What the
-//! reports say and what came out here is set side by side by [`crate::reports`].
+//! The measurements of the two reports on which the pipe and the naive driver are based, with their message counts.
+//! [`crate::reports`] compares the results with those of the reports.
 
 use std::rc::Rc;
 
@@ -8,58 +8,58 @@ use anyhow::Result;
 
 use super::rtt::RoundTrip;
 use super::stream::{Length, Stream};
-use super::{Plan, Room};
+use super::{Confinement, Plan};
 use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Cell, Contender, Headline, Job};
-use crate::mechanisms::{Mechanism, Shape, Task};
+use crate::harness::rounds::{Case, Job, Metric, Subject};
+use crate::mechanisms::{Mechanism, Task, Workload};
 use crate::reports::{MECHANISMS, Measured, SUITE};
 
-pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
+pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let placement = plan.one_placement();
-    let room = plan.room(placement)?;
-    let cell = |measured: &Measured| cell(plan, &room, placement, *measured);
-    Ok(Measured::ALL.iter().map(cell).collect())
+    let confinement = plan.confinement(placement)?;
+    let case = |measured: &Measured| case(plan, &confinement, placement, *measured);
+    Ok(Measured::ALL.iter().map(case).collect())
 }
 
-fn cell(plan: &Plan, room: &Room, placement: Placement, measured: Measured) -> Cell {
-    let (mut mechanisms, mut skips) = plan.rivals(&Task {
+fn case(plan: &Plan, confinement: &Confinement, placement: Placement, measured: Measured) -> Case {
+    let (mut mechanisms, mut skipped) = plan.mechanisms_for(&Task {
         size: measured.size(),
         placement,
-        shape: match measured {
-            Measured::RoundTrips { .. } => Shape::Question,
-            Measured::Stream { .. } => Shape::Stream,
+        workload: match measured {
+            Measured::RoundTrips { .. } => Workload::RequestReply,
+            Measured::Stream { .. } => Workload::Stream,
         },
     });
     mechanisms.retain(|one| MECHANISMS.contains(&one.name()));
-    skips.retain(|skip| MECHANISMS.contains(&skip.mechanism));
-    let contender = |mechanism: Rc<dyn Mechanism>| {
-        Contender::pair(
+    skipped.retain(|skip| MECHANISMS.contains(&skip.mechanism));
+    let subject = |mechanism: Rc<dyn Mechanism>| {
+        Subject::pair(
             &*mechanism,
-            job(Rc::clone(&mechanism), room.clone(), measured),
+            job(Rc::clone(&mechanism), confinement.clone(), measured),
         )
     };
-    Cell {
+    Case {
         suite: SUITE,
         title: measured.title(),
         size: Some(measured.size()),
         placement,
-        headline: match measured {
-            Measured::RoundTrips { .. } => Headline::Latency,
-            Measured::Stream { .. } => Headline::Rate,
+        metric: match measured {
+            Measured::RoundTrips { .. } => Metric::Latency,
+            Measured::Stream { .. } => Metric::Rate,
         },
-        contenders: mechanisms.into_iter().map(contender).collect(),
-        skips,
+        subjects: mechanisms.into_iter().map(subject).collect(),
+        skipped,
     }
 }
 
-fn job(mechanism: Rc<dyn Mechanism>, room: Room, measured: Measured) -> Box<dyn Job> {
+fn job(mechanism: Rc<dyn Mechanism>, confinement: Confinement, measured: Measured) -> Box<dyn Job> {
     match measured {
         Measured::RoundTrips { size, count } => {
-            Box::new(RoundTrip::counted(mechanism, room, size, count))
+            Box::new(RoundTrip::counted(mechanism, confinement, size, count))
         }
         Measured::Stream { size, count } => Box::new(Stream {
             mechanism,
-            room,
+            confinement,
             size,
             batch: None,
             length: Length::Messages(count as u64),

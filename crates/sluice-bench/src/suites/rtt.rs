@@ -1,165 +1,175 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The round trip of a message: two processes, a link there and a link back.
+//! The round trip of a message between two processes, over one link per direction.
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::{PATIENCE, Plan, Room, Sizes};
+use super::{Confinement, PROCESS_TIMEOUT, Plan, Sizes};
 use crate::harness::clock;
 use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
-use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
 use crate::harness::units;
-use crate::mechanisms::{Errand, Link, Mechanism, Shape, Task};
+use crate::mechanisms::{ExternalWorkload, Link, Mechanism, Task, Workload};
 
 const SIZES: Sizes = Sizes {
     quick: &[1],
     standard: &[1, 1024],
     full: &[1, 64, 256, 1024, 4096],
-    peers: &[1, 8, 64],
+    third_party: &[1, 8, 64],
 };
-/// Not counted: caches, branch predictors and the adaptive parts of the kernel settle first.
+/// Not counted: caches, branch predictors and adaptive parts of the kernel warm up first.
 const WARM_UP: usize = 200;
-/// A spinning pair would otherwise fill the memory with samples.
-const MOST_SAMPLES: usize = 200_000;
-/// As many as show that what comes back is what was sent.
+/// Bounds the memory for the samples of a spinning pair.
+const MAX_SAMPLES: usize = 200_000;
+/// Enough to compare replies with requests.
 const CHECKED: usize = 256;
 
-pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
+pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     plan.conditions(&SIZES)
-        .map(|(size, placement)| cell(plan, size, placement))
+        .map(|(size, placement)| case(plan, size, placement))
         .collect()
 }
 
-fn cell(plan: &Plan, size: usize, placement: Placement) -> Result<Cell> {
-    let (mechanisms, skips) = plan.rivals(&Task {
+fn case(plan: &Plan, size: usize, placement: Placement) -> Result<Case> {
+    let (mechanisms, skipped) = plan.mechanisms_for(&Task {
         size,
         placement,
-        shape: Shape::Question,
+        workload: Workload::RequestReply,
     });
-    let room = plan.room(placement)?;
-    let contender = |mechanism: Rc<dyn Mechanism>| {
-        Contender::pair(
+    let confinement = plan.confinement(placement)?;
+    let subject = |mechanism: Rc<dyn Mechanism>| {
+        Subject::pair(
             &*mechanism,
             Box::new(RoundTrip {
                 mechanism: Rc::clone(&mechanism),
-                room: room.clone(),
+                confinement: confinement.clone(),
                 size,
-                most: MOST_SAMPLES,
+                max_samples: MAX_SAMPLES,
                 duration: plan.duration,
             }),
         )
     };
-    Ok(Cell {
+    Ok(Case {
         suite: "rtt",
         title: format!("{} {}", units::size(size), placement.name()),
         size: Some(size),
         placement,
-        headline: Headline::Latency,
-        contenders: mechanisms.into_iter().map(contender).collect(),
-        skips,
+        metric: Metric::Latency,
+        subjects: mechanisms.into_iter().map(subject).collect(),
+        skipped,
     })
 }
 
 pub struct RoundTrip {
     mechanism: Rc<dyn Mechanism>,
-    room: Room,
+    confinement: Confinement,
     size: usize,
-    /// Whatever comes first.
-    most: usize,
+    /// The run ends at this number of samples or after this time, whichever is first.
+    max_samples: usize,
     duration: Duration,
 }
 
 impl Job for RoundTrip {
     fn check(&self) -> Result<()> {
-        self.run(CHECKED, PATIENCE).map(drop)
+        self.run(CHECKED, PROCESS_TIMEOUT).map(drop)
     }
 
     fn measure(&self) -> Result<Measurement> {
-        self.run(self.most, self.duration)
+        self.run(self.max_samples, self.duration)
     }
 }
 
 type Links = [Box<dyn Link>; 2];
 
 impl RoundTrip {
-    pub fn new(mechanism: Rc<dyn Mechanism>, room: Room, size: usize, duration: Duration) -> Self {
+    pub fn new(
+        mechanism: Rc<dyn Mechanism>,
+        confinement: Confinement,
+        size: usize,
+        duration: Duration,
+    ) -> Self {
         Self {
             mechanism,
-            room,
+            confinement,
             size,
-            most: MOST_SAMPLES,
+            max_samples: MAX_SAMPLES,
             duration,
         }
     }
 
-    /// So many round trips, however long they take.
-    pub fn counted(mechanism: Rc<dyn Mechanism>, room: Room, size: usize, most: usize) -> Self {
+    /// A fixed number of round trips, without a limit on the time.
+    pub fn counted(
+        mechanism: Rc<dyn Mechanism>,
+        confinement: Confinement,
+        size: usize,
+        count: usize,
+    ) -> Self {
         Self {
             mechanism,
-            room,
+            confinement,
             size,
-            most,
-            duration: 2 * PATIENCE,
+            max_samples: count,
+            duration: 2 * PROCESS_TIMEOUT,
         }
     }
 
-    fn run(&self, most: usize, duration: Duration) -> Result<Measurement> {
-        let mut pair = self.start(most, duration)?;
+    fn run(&self, max: usize, duration: Duration) -> Result<Measurement> {
+        let mut pair = self.start(max, duration)?;
         pair.go()?;
-        let [mut asked, answered] = pair.finish(duration + PATIENCE)?;
-        let samples = asked.split_off(2);
+        let [mut requester, replier] = pair.finish(duration + PROCESS_TIMEOUT)?;
+        let samples = requester.split_off(2);
         let messages = 2 * samples.len() as u64;
         Ok(Measurement {
             messages,
             bytes: messages * self.size as u64,
             samples,
-            elapsed_ns: asked[0],
-            cpu_ns: asked[1] + answered[0],
+            elapsed_ns: requester[0],
+            cpu_ns: requester[1] + replier[0],
             ..Measurement::default()
         })
     }
 
-    fn start(&self, most: usize, duration: Duration) -> Result<Pair> {
-        let errand = Errand::RoundTrips { most, duration };
-        if let Some(programs) = self.mechanism.programs(self.size, errand)? {
-            return self.room.start_programs(programs);
+    fn start(&self, max: usize, duration: Duration) -> Result<Pair> {
+        let workload = ExternalWorkload::RoundTrips { max, duration };
+        if let Some(programs) = self.mechanism.programs(self.size, workload)? {
+            return self.confinement.start_programs(programs);
         }
         let links: Links = [
             self.mechanism.link(self.size)?,
             self.mechanism.link(self.size)?,
         ];
-        Pair::start(links, PATIENCE, |side, links, start| match side {
-            Side::First => self.ask(links, start, most, duration),
-            Side::Second => self.answer(links, start),
+        Pair::start(links, PROCESS_TIMEOUT, |side, links, start| match side {
+            Side::First => self.request(links, start, max, duration),
+            Side::Second => self.reply(links, start),
         })
     }
 
-    /// Returns the time it took, the processor time, and all samples.
-    fn ask(
+    /// Returns the elapsed time, the processor time, and all samples.
+    fn request(
         &self,
         links: Links,
         start: &mut Start,
-        most: usize,
+        max: usize,
         duration: Duration,
     ) -> Result<Vec<u64>> {
-        let [there, back] = links;
-        let (mut sender, mut receiver) = (there.sender()?, back.receiver()?);
-        self.room.enter(Side::First)?;
+        let [forward, backward] = links;
+        let (mut sender, mut receiver) = (forward.sender()?, backward.receiver()?);
+        self.confinement.enter(Side::First)?;
         start.wait()?;
 
         let mut sent = vec![0; self.size];
         let mut message = vec![0; self.size];
-        // When it began and when it ended: making a message and looking at it are no part of it.
+        // Begin and end of a round trip, without filling the message and comparing it.
         let mut round_trip = |number: usize| {
             sent.fill(number as u8);
             let began = clock::now_ns();
             sender.send(&sent)?;
             let length = receiver.receive(&mut message)?;
             let ended = clock::now_ns();
-            ensure!(length == self.size, "the other side ended in the middle");
+            ensure!(length == self.size, "the peer ended during a round trip");
             ensure!(message == sent, "message {number} came back changed");
             Ok((began, ended))
         };
@@ -167,11 +177,11 @@ impl RoundTrip {
             round_trip(number)?;
         }
 
-        let mut samples = Vec::with_capacity(most);
+        let mut samples = Vec::with_capacity(max);
         let (begin, cpu) = (clock::now_ns(), clock::cpu_ns());
         let end = begin + duration.as_nanos() as u64;
         let mut now = begin;
-        while samples.len() < most && now < end {
+        while samples.len() < max && now < end {
             let (began, ended) = round_trip(samples.len())?;
             samples.push(ended - began);
             now = ended;
@@ -180,10 +190,10 @@ impl RoundTrip {
     }
 
     /// Returns the processor time.
-    fn answer(&self, links: Links, start: &mut Start) -> Result<Vec<u64>> {
-        let [there, back] = links;
-        let (mut receiver, mut sender) = (there.receiver()?, back.sender()?);
-        self.room.enter(Side::Second)?;
+    fn reply(&self, links: Links, start: &mut Start) -> Result<Vec<u64>> {
+        let [forward, backward] = links;
+        let (mut receiver, mut sender) = (forward.receiver()?, backward.sender()?);
+        self.confinement.enter(Side::Second)?;
         start.wait()?;
 
         let mut message = vec![0; self.size];
@@ -203,9 +213,9 @@ impl RoundTrip {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::harness::process::tests::turn;
-    use crate::harness::rounds::Skip;
-    use crate::mechanisms::{Cacheline, Pipe};
+    use crate::harness::process::tests::serial;
+    use crate::harness::rounds::Skipped;
+    use crate::mechanisms::{CachelinePingPong, Pipe};
     use crate::suites::Scale;
 
     pub fn plan() -> Plan {
@@ -215,27 +225,27 @@ pub mod tests {
             sizes: Vec::new(),
             placements: vec![Placement::SameCpu],
             duration: Duration::from_millis(20),
-            home: None,
-            mechanisms: vec![Rc::new(Pipe), Rc::new(Cacheline::SHARED)],
-            absent: vec![Skip::circumstance("sluice-pipe", "not in unit tests")],
-            tree: Err(Skip::circumstance("sluice-pipe", "not in unit tests")),
+            cgroup: None,
+            mechanisms: vec![Rc::new(Pipe), Rc::new(CachelinePingPong::SHARED)],
+            unavailable: vec![Skipped::unavailable("sluice-pipe", "not in unit tests")],
+            tree: Err(Skipped::unavailable("sluice-pipe", "not in unit tests")),
         }
     }
 
     #[test]
     fn round_trips_over_a_pipe_are_all_kept() {
-        let _turn = turn();
-        let cell = cell(&plan(), 64, Placement::SameCpu).unwrap();
-        let measurement = cell.contenders[0].job.measure().unwrap();
+        let _serial = serial();
+        let case = case(&plan(), 64, Placement::SameCpu).unwrap();
+        let measurement = case.subjects[0].job.measure().unwrap();
         assert!(measurement.samples.len() > 10);
         assert!(measurement.samples.iter().sum::<u64>() <= measurement.elapsed_ns);
         assert_eq!(measurement.bytes, measurement.messages * 64);
     }
 
     #[test]
-    fn who_is_absent_or_cannot_carry_the_size_is_named() {
-        let cell = cell(&plan(), 64, Placement::SameCpu).unwrap();
-        let skipped: Vec<_> = cell.skips.iter().map(|skip| skip.mechanism).collect();
+    fn unavailable_and_unsupported_mechanisms_are_named() {
+        let case = case(&plan(), 64, Placement::SameCpu).unwrap();
+        let skipped: Vec<_> = case.skipped.iter().map(|skip| skip.mechanism).collect();
         assert_eq!(skipped, ["sluice-pipe", "cacheline"]);
     }
 }

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pair that streams messages of one size from one process to the other, as fast as it can.
+//! A pair that streams messages of one size in one direction at full speed.
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::{PATIENCE, Room};
+use super::{Confinement, PROCESS_TIMEOUT};
 use crate::harness::clock;
 use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::Measurement;
-use crate::mechanisms::{Errand, Link, Mechanism, Programs, Receiver, Sender};
+use crate::mechanisms::{ExternalWorkload, Link, Mechanism, Programs, Receiver, Sender};
 
-/// The clock is looked at after so many bytes, or it would be part of what is measured.
-const BYTES_PER_LOOK: usize = 64 * 1024;
+/// Bytes between two readings of the clock, so that their cost is negligible.
+const BYTES_PER_CLOCK_READ: usize = 64 * 1024;
 const CHECKED_BYTES: usize = 1 << 20;
-const MOST_CHECKED_MESSAGES: usize = 4096;
+const MAX_CHECKED_MESSAGES: usize = 4096;
 
 #[derive(Clone)]
 pub struct Stream {
     pub mechanism: Rc<dyn Mechanism>,
-    pub room: Room,
+    pub confinement: Confinement,
     pub size: usize,
-    /// How many messages are handed over at once; None for one at a time.
+    /// Messages per call; None for one at a time.
     pub batch: Option<usize>,
     pub length: Length,
 }
 
-/// When the sender stops.
+/// The length of a stream.
 #[derive(Clone, Copy)]
 pub enum Length {
     For(Duration),
@@ -58,27 +58,27 @@ impl Stream {
 
     fn start(&self) -> Result<Pair> {
         if let Length::For(duration) = self.length
-            && let Some(programs) = self.programs(Errand::Stream { duration })?
+            && let Some(programs) = self.programs(ExternalWorkload::Stream { duration })?
         {
-            return self.room.start_programs(programs);
+            return self.confinement.start_programs(programs);
         }
         let link = self.mechanism.link(self.size)?;
-        Pair::start(link, PATIENCE, |side, link, start| match side {
+        Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
             Side::First => self.send(link, start),
             Side::Second => self.receive(link, start),
         })
     }
 
-    fn programs(&self, errand: Errand) -> Result<Option<Box<dyn Programs>>> {
-        self.mechanism.programs(self.size, errand)
+    fn programs(&self, workload: ExternalWorkload) -> Result<Option<Box<dyn Programs>>> {
+        self.mechanism.programs(self.size, workload)
     }
 
-    /// Returns the number of messages, when the first was sent, and the processor time.
+    /// Returns the number of messages, the time of the first one, and the processor time.
     fn send(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
         let mut sender = link.sender()?;
-        self.room.enter(Side::First)?;
-        let messages_at_once = vec![0xa5; self.room_for_messages()];
-        let between_looks = (BYTES_PER_LOOK / self.size).clamp(1, 256) as u64;
+        self.confinement.enter(Side::First)?;
+        let messages_at_once = vec![0xa5; self.buffer_len()];
+        let per_clock_read = (BYTES_PER_CLOCK_READ / self.size).clamp(1, 256) as u64;
         start.wait()?;
 
         let cpu = clock::cpu_ns();
@@ -87,7 +87,7 @@ impl Stream {
         loop {
             let next = match self.length {
                 Length::For(duration) if clock::now_ns() - begin < duration.as_nanos() as u64 => {
-                    between_looks
+                    per_clock_read
                 }
                 Length::For(_) => 0,
                 Length::Messages(most) => most - messages,
@@ -95,14 +95,14 @@ impl Stream {
             if next == 0 {
                 break;
             }
-            self.hand_over(&mut *sender, &messages_at_once, next)?;
+            self.send_messages(&mut *sender, &messages_at_once, next)?;
             messages += next;
         }
         Ok(vec![messages, begin, clock::cpu_ns() - cpu])
     }
 
-    /// Sends so many messages, of which as many are given as go at once.
-    fn hand_over(&self, sender: &mut dyn Sender, messages: &[u8], count: u64) -> Result<()> {
+    /// Sends `count` messages, in batches where the stream has them.
+    fn send_messages(&self, sender: &mut dyn Sender, messages: &[u8], count: u64) -> Result<()> {
         let Some(batch) = self.batch else {
             return (0..count).try_for_each(|_| sender.send(messages));
         };
@@ -115,30 +115,30 @@ impl Stream {
         Ok(())
     }
 
-    /// One message or several; returns how many bytes they have.
-    fn take_over(&self, receiver: &mut dyn Receiver, messages: &mut [u8]) -> Result<usize> {
+    /// Receives one message or a batch; returns the number of bytes.
+    fn receive_messages(&self, receiver: &mut dyn Receiver, messages: &mut [u8]) -> Result<usize> {
         match self.batch {
             Some(_) => receiver.receive_batch(messages, self.size),
             None => receiver.receive(messages),
         }
     }
 
-    /// In bytes, for all that go at once.
-    fn room_for_messages(&self) -> usize {
+    /// The length in bytes of one message or a batch.
+    fn buffer_len(&self) -> usize {
         self.size * self.batch.unwrap_or(1)
     }
 
-    /// Returns the number of bytes, when the last came, and the processor time.
+    /// Returns the number of bytes, the time of the last one, and the processor time.
     fn receive(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
         let mut receiver = link.receiver()?;
-        self.room.enter(Side::Second)?;
-        let mut messages = vec![0; self.room_for_messages()];
+        self.confinement.enter(Side::Second)?;
+        let mut messages = vec![0; self.buffer_len()];
         start.wait()?;
 
         let cpu = clock::cpu_ns();
         let mut bytes = 0;
         loop {
-            match self.take_over(&mut *receiver, &mut messages)? {
+            match self.receive_messages(&mut *receiver, &mut messages)? {
                 0 => break,
                 n => bytes += n as u64,
             }
@@ -146,21 +146,21 @@ impl Stream {
         Ok(vec![bytes, clock::now_ns(), clock::cpu_ns() - cpu])
     }
 
-    /// Sends a pattern in which every byte depends on its place in the stream, and looks at each one.
+    /// Sends a pattern in which every byte depends on its position in the stream, and compares every byte.
     pub fn check(&self) -> Result<()> {
-        let messages = (CHECKED_BYTES / self.size).clamp(16, MOST_CHECKED_MESSAGES);
-        let mut pair = match self.programs(Errand::Pattern { messages })? {
-            Some(programs) => self.room.start_programs(programs)?,
+        let messages = (CHECKED_BYTES / self.size).clamp(16, MAX_CHECKED_MESSAGES);
+        let mut pair = match self.programs(ExternalWorkload::Pattern { messages })? {
+            Some(programs) => self.confinement.start_programs(programs)?,
             None => {
                 let link = self.mechanism.link(self.size)?;
-                Pair::start(link, PATIENCE, |side, link, start| match side {
+                Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
                     Side::First => self.send_pattern(link, start, messages),
                     Side::Second => self.receive_pattern(link, start, messages),
                 })?
             }
         };
         pair.go()?;
-        pair.finish(PATIENCE).map(drop)
+        pair.finish(PROCESS_TIMEOUT).map(drop)
     }
 
     fn send_pattern(
@@ -170,13 +170,13 @@ impl Stream {
         messages: usize,
     ) -> Result<Vec<u64>> {
         let mut sender = link.sender()?;
-        self.room.enter(Side::First)?;
+        self.confinement.enter(Side::First)?;
         start.wait()?;
         let at_once = self.batch.unwrap_or(1);
         for number in (0..messages).step_by(at_once) {
             let count = at_once.min(messages - number);
             let some = pattern(number * self.size, count * self.size);
-            self.hand_over(&mut *sender, &some, count as u64)?;
+            self.send_messages(&mut *sender, &some, count as u64)?;
         }
         Ok(Vec::new())
     }
@@ -188,12 +188,12 @@ impl Stream {
         messages: usize,
     ) -> Result<Vec<u64>> {
         let mut receiver = link.receiver()?;
-        self.room.enter(Side::Second)?;
+        self.confinement.enter(Side::Second)?;
         start.wait()?;
-        let mut some = vec![0; self.room_for_messages()];
+        let mut some = vec![0; self.buffer_len()];
         let mut number = 0;
         while number < messages {
-            let n = self.take_over(&mut *receiver, &mut some)?;
+            let n = self.receive_messages(&mut *receiver, &mut some)?;
             ensure!(
                 n > 0 && n % self.size == 0,
                 "message {number} of {messages} has {} bytes instead of {}",
@@ -207,19 +207,19 @@ impl Stream {
             number += n / self.size;
         }
         ensure!(
-            number == messages && self.take_over(&mut *receiver, &mut some)? == 0,
-            "more arrived than was sent"
+            number == messages && self.receive_messages(&mut *receiver, &mut some)? == 0,
+            "more bytes arrived than were sent"
         );
         Ok(Vec::new())
     }
 }
 
 impl Length {
-    /// After which something hangs.
+    /// The time limit of the stream.
     fn limit(self) -> Duration {
         match self {
-            Self::For(duration) => duration + PATIENCE,
-            Self::Messages(_) => 4 * PATIENCE,
+            Self::For(duration) => duration + PROCESS_TIMEOUT,
+            Self::Messages(_) => 4 * PROCESS_TIMEOUT,
         }
     }
 }
@@ -228,9 +228,9 @@ fn figures(values: &[u64]) -> Result<[u64; 3]> {
     Ok(values.try_into()?)
 }
 
-/// The bytes from `place` on of a stream that does not repeat: each is mixed from its place.
-fn pattern(place: usize, len: usize) -> Vec<u8> {
-    (place..place + len).map(|at| mix(at as u64)).collect()
+/// The bytes from `offset` of a stream that does not repeat: each is a hash of its position.
+fn pattern(offset: usize, len: usize) -> Vec<u8> {
+    (offset..offset + len).map(|at| mix(at as u64)).collect()
 }
 
 fn mix(at: u64) -> u8 {
@@ -242,14 +242,14 @@ fn mix(at: u64) -> u8 {
 mod tests {
     use super::*;
     use crate::harness::pinning::Placement;
-    use crate::harness::process::tests::turn;
+    use crate::harness::process::tests::serial;
     use crate::mechanisms::{Pipe, SluiceRing, Waiting};
 
     fn over(mechanism: Rc<dyn Mechanism>) -> Stream {
         let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
         Stream {
             mechanism,
-            room: Room { home: None, cpus },
+            confinement: Confinement { cgroup: None, cpus },
             size: 1000,
             batch: None,
             length: Length::For(Duration::from_millis(20)),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_messages_are_sent_as_were_asked_for() {
+    fn the_requested_number_of_messages_is_sent() {
         let stream = Stream {
             length: Length::Messages(1234),
             ..over(Rc::new(Pipe))
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_pipe_delivers_all_that_was_sent() {
-        let _turn = turn();
+        let _serial = serial();
         over(Rc::new(Pipe)).check().unwrap();
         let measurement = over(Rc::new(Pipe)).measure().unwrap();
         assert!(measurement.messages > 0);
@@ -275,12 +275,12 @@ mod tests {
     }
 
     #[test]
-    fn batches_arrive_whole_whether_they_go_together_or_not() {
-        let _turn = turn();
+    fn batches_arrive_completely_with_and_without_a_batch_interface() {
+        let _serial = serial();
         let together = Rc::new(SluiceRing::NeverSpins);
         let one_by_one = Rc::new(Pipe);
         for mechanism in [together as Rc<dyn Mechanism>, one_by_one] {
-            // Neither the messages nor those that go at once come out even.
+            // Neither number is a multiple of the batch.
             let stream = Stream {
                 batch: Some(7),
                 ..over(mechanism)
@@ -297,14 +297,14 @@ mod tests {
     }
 
     #[test]
-    fn no_two_places_near_each_other_look_alike() {
+    fn the_pattern_differs_at_nearby_offsets() {
         assert_eq!(pattern(3, 64), pattern(0, 67)[3..]);
         for shift in 1..5000 {
             assert_ne!(pattern(0, 16), pattern(shift, 16), "shift {shift}");
         }
     }
 
-    /// A pipe that swaps two bytes once.
+    /// A pipe that swaps two bytes.
     struct Faulty;
 
     impl Mechanism for Faulty {
@@ -350,8 +350,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mechanism_that_damages_a_message_is_caught() {
-        let _turn = turn();
+    fn a_damaged_message_is_detected() {
+        let _serial = serial();
         let error = over(Rc::new(Faulty)).check().unwrap_err();
         assert!(error.to_string().contains("damaged"), "{error}");
     }

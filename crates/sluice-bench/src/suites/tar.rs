@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A real job: `tar -cf - | tar -xf -` of a tree of C headers, with the mechanism in the middle. Both trees are in a tmpfs.
-//! Most of the time is the two tars' own: `no-pipe` says how much.
+//! A real workload: `tar -cf - | tar -xf -` of a tree of C headers over the mechanism. Both trees are in a tmpfs. Most
+//! of the time is that of the two tars, which `no-pipe` measures.
 
 use std::fs;
 use std::os::fd::BorrowedFd;
@@ -14,67 +14,67 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 
-use super::{PATIENCE, Plan, Room};
+use super::{Confinement, PROCESS_TIMEOUT, Plan};
 use crate::harness::clock;
 use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
-use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
 use crate::harness::units::megabytes;
-use crate::mechanisms::{Apart, Link, Mechanism, Shape, Task};
+use crate::mechanisms::{Link, Mechanism, NoIpc, Task, Workload};
 
-/// There wherever programs are compiled.
+/// Present wherever programs are compiled.
 const TREES: [&str; 2] = ["/usr/include/linux", "/usr/include"];
-/// What tar writes at a time.
+/// The size of the writes of tar.
 const TAR_RECORD: usize = 10_240;
-/// In emulation making files is slow.
+/// Creating files is slow in emulation.
 const LIMIT: Duration = Duration::from_secs(120);
 
-pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
+pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let placement = plan.one_placement();
-    Ok(vec![cell(plan, placement, Rc::new(Staged::new()?))?])
+    Ok(vec![case(plan, placement, Rc::new(Staged::new()?))?])
 }
 
-fn cell(plan: &Plan, placement: Placement, staged: Rc<Staged>) -> Result<Cell> {
-    let (mut mechanisms, skips) = plan.rivals(&Task {
+fn case(plan: &Plan, placement: Placement, staged: Rc<Staged>) -> Result<Case> {
+    let (mut mechanisms, skipped) = plan.mechanisms_for(&Task {
         size: TAR_RECORD,
         placement,
-        shape: Shape::File,
+        workload: Workload::File,
     });
-    mechanisms.push(Rc::new(Apart::new(
+    mechanisms.push(Rc::new(NoIpc::new(
         staged.archive(),
         staged.other_archive(),
     )));
-    let room = plan.room(placement)?;
+    let confinement = plan.confinement(placement)?;
     let title = format!(
         "{} in {} files {}",
         megabytes(staged.bytes),
         staged.files,
         placement.name()
     );
-    let contender = |mechanism: Rc<dyn Mechanism>| {
-        Contender::pair(
+    let subject = |mechanism: Rc<dyn Mechanism>| {
+        Subject::pair(
             &*mechanism,
             Box::new(Tar {
                 mechanism: Rc::clone(&mechanism),
-                room: room.clone(),
+                confinement: confinement.clone(),
                 staged: Rc::clone(&staged),
             }),
         )
     };
-    Ok(Cell {
+    Ok(Case {
         suite: "tar",
         title,
         size: None,
         placement,
-        headline: Headline::Latency,
-        contenders: mechanisms.into_iter().map(contender).collect(),
-        skips,
+        metric: Metric::Latency,
+        subjects: mechanisms.into_iter().map(subject).collect(),
+        skipped,
     })
 }
 
-/// A copy in memory of the tree, so that the disk is not what is measured.
+/// A copy of the tree in memory, so that the disk is not measured.
 struct Staged {
-    folder: PathBuf,
+    directory: PathBuf,
     files: u64,
     bytes: u64,
 }
@@ -82,15 +82,17 @@ struct Staged {
 impl Staged {
     fn new() -> Result<Self> {
         let source = TREES.iter().map(Path::new).find(|path| path.is_dir());
-        let source = source.context("there is no /usr/include to move with tar; install libc6-dev, or leave out --suite tar")?;
-        let folder = PathBuf::from(format!("/dev/shm/sluice-bench-{}", std::process::id()));
+        let source = source.context(
+            "there is no /usr/include for tar; install libc6-dev, or omit the suite tar",
+        )?;
+        let directory = PathBuf::from(format!("/dev/shm/sluice-bench-{}", std::process::id()));
         let mut staged = Self {
-            folder,
+            directory,
             files: 0,
             bytes: 0,
         };
-        fs::create_dir(&staged.folder)
-            .with_context(|| format!("cannot make {}", staged.folder.display()))?;
+        fs::create_dir(&staged.directory)
+            .with_context(|| format!("cannot create {}", staged.directory.display()))?;
         run(Command::new("cp").arg("-rL").arg(source).arg(staged.tree()))?;
         run(Command::new("tar")
             .arg("-cf")
@@ -103,46 +105,46 @@ impl Staged {
     }
 
     fn tree(&self) -> PathBuf {
-        self.folder.join("tree")
+        self.directory.join("tree")
     }
 
     fn copy(&self) -> PathBuf {
-        self.folder.join("copy")
+        self.directory.join("copy")
     }
 
-    /// Of the tree, made before anything is measured.
+    /// An archive of the tree, created before the measurement.
     fn archive(&self) -> PathBuf {
-        self.folder.join("archive.tar")
+        self.directory.join("archive.tar")
     }
 
-    /// For those who pack while another unpacks.
+    /// The output of a tar that runs next to an independent one.
     fn other_archive(&self) -> PathBuf {
-        self.folder.join("other.tar")
+        self.directory.join("other.tar")
     }
 
-    fn clear(&self) -> Result<()> {
+    fn reset(&self) -> Result<()> {
         let copy = self.copy();
         if copy.exists() {
             fs::remove_dir_all(&copy)?;
         }
-        fs::create_dir(&copy).with_context(|| format!("cannot make {}", copy.display()))
+        fs::create_dir(&copy).with_context(|| format!("cannot create {}", copy.display()))
     }
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.folder) {
+        if let Err(error) = fs::remove_dir_all(&self.directory) {
             eprintln!(
-                "cannot remove {} ({error}); remove it by hand",
-                self.folder.display()
+                "cannot remove {}: {error}; remove it manually",
+                self.directory.display()
             );
         }
     }
 }
 
-fn count(folder: &Path) -> Result<(u64, u64)> {
+fn count(directory: &Path) -> Result<(u64, u64)> {
     let mut total = (0, 0);
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let (files, bytes) = match entry.file_type()?.is_dir() {
             true => count(&entry.path())?,
@@ -155,7 +157,7 @@ fn count(folder: &Path) -> Result<(u64, u64)> {
 
 struct Tar {
     mechanism: Rc<dyn Mechanism>,
-    room: Room,
+    confinement: Confinement,
     staged: Rc<Staged>,
 }
 
@@ -166,13 +168,13 @@ impl Job for Tar {
             .arg("-r")
             .arg(self.staged.tree())
             .arg(self.staged.copy()))
-        .context("what tar unpacked differs from what it packed")
+        .context("the unpacked tree differs from the packed one")
     }
 
     fn measure(&self) -> Result<Measurement> {
-        self.staged.clear()?;
+        self.staged.reset()?;
         let link = self.mechanism.link(TAR_RECORD)?;
-        let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
+        let mut pair = Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
             Side::First => self.pack(link, start),
             Side::Second => self.unpack(link, start),
         })?;
@@ -192,10 +194,10 @@ impl Job for Tar {
 }
 
 impl Tar {
-    /// Returns when it began and when it was done.
+    /// Returns the times of begin and end.
     fn pack(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
         let sender = link.sender()?;
-        self.room.enter(Side::First)?;
+        self.confinement.enter(Side::First)?;
         let mut tar = Command::new("tar");
         tar.args(["-cf", "-", "."])
             .current_dir(self.staged.tree())
@@ -207,10 +209,10 @@ impl Tar {
         Ok(vec![begin, clock::now_ns()])
     }
 
-    /// Returns when it was done.
+    /// Returns the time of the end.
     fn unpack(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
         let receiver = link.receiver()?;
-        self.room.enter(Side::Second)?;
+        self.confinement.enter(Side::Second)?;
         let mut tar = Command::new("tar");
         tar.args(["-xf", "-"])
             .current_dir(self.staged.copy())
@@ -223,17 +225,18 @@ impl Tar {
 }
 
 fn stdio(file: Option<BorrowedFd<'_>>) -> Result<Stdio> {
-    let file = file.context("tar needs a mechanism that is a file")?;
+    let file = file.context("tar needs a mechanism with a file")?;
     Ok(file.try_clone_to_owned()?.into())
 }
 
 fn run(command: &mut Command) -> Result<()> {
-    // SAFETY: prctl is all that runs between fork and exec. Without it a tar would outlive a killed measurement.
+    // SAFETY: the closure makes a single system call between fork and exec. A killed measurement must not leave a tar
+    // behind.
     unsafe { command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
     let program = command.get_program().to_string_lossy().into_owned();
     let status = command
         .status()
-        .with_context(|| format!("cannot start {program}; is it installed?"))?;
+        .with_context(|| format!("cannot start {program}; check that it is installed"))?;
     ensure!(
         status.success(),
         "{program} failed ({status}); its message is above"

@@ -6,76 +6,76 @@ use std::rc::Rc;
 use anyhow::Result;
 
 use super::stream::{Length, Stream};
-use super::{Plan, Room, Sizes};
+use super::{Confinement, Plan, Sizes};
 use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement, Skip};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped, Subject};
 use crate::harness::units;
-use crate::mechanisms::{Batching, Mechanism, Shape, Task};
+use crate::mechanisms::{Batching, Mechanism, Task, Workload};
 
 const SIZES: Sizes = Sizes {
     quick: &[1024],
     standard: &[64, 1024, 4096, 65536],
     full: &[64, 256, 1024, 4096, 16384, 65536],
-    peers: &[64, 1024, 4096, 65536],
+    third_party: &[64, 1024, 4096, 65536],
 };
 
-/// Short messages, several of which are handed over at once.
+/// Short messages, sent in batches.
 const BATCHED: Sizes = Sizes {
     quick: &[],
     standard: &[64],
     full: &[64],
-    peers: &[64],
+    third_party: &[64],
 };
 const BATCH: usize = 32;
 
-pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
+pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let single = plan.conditions(&SIZES);
-    let single = single.map(|(size, placement)| cell(plan, size, placement));
+    let single = single.map(|(size, placement)| case(plan, size, placement));
     let batched = plan.conditions(&BATCHED);
-    let batched = batched.map(|(size, placement)| batched_cell(plan, size, placement));
+    let batched = batched.map(|(size, placement)| batched_case(plan, size, placement));
     single.chain(batched).collect()
 }
 
-fn cell(plan: &Plan, size: usize, placement: Placement) -> Result<Cell> {
-    let (mechanisms, skips) = plan.rivals(&task(size, placement));
-    let room = plan.room(placement)?;
-    let contender = |mechanism: Rc<dyn Mechanism>| {
-        let job = stream(plan, &mechanism, &room, size, None);
-        Contender::pair(&*mechanism, Box::new(job))
+fn case(plan: &Plan, size: usize, placement: Placement) -> Result<Case> {
+    let (mechanisms, skipped) = plan.mechanisms_for(&task(size, placement));
+    let confinement = plan.confinement(placement)?;
+    let subject = |mechanism: Rc<dyn Mechanism>| {
+        let job = stream(plan, &mechanism, &confinement, size, None);
+        Subject::pair(&*mechanism, Box::new(job))
     };
-    Ok(Cell {
+    Ok(Case {
         suite: "throughput",
         title: format!("{} {}", units::size(size), placement.name()),
         size: Some(size),
         placement,
-        headline: Headline::Rate,
-        contenders: mechanisms.into_iter().map(contender).collect(),
-        skips,
+        metric: Metric::Rate,
+        subjects: mechanisms.into_iter().map(subject).collect(),
+        skipped,
     })
 }
 
-/// Of those for whom a batch is something else than its messages, and of those whom they are compared with.
-fn batched_cell(plan: &Plan, size: usize, placement: Placement) -> Result<Cell> {
-    let (mechanisms, mut skips) = plan.rivals(&task(size, placement));
-    let room = plan.room(placement)?;
-    let contender = |mechanism: Rc<dyn Mechanism>| {
+/// Mechanisms with a batch interface, and their reference.
+fn batched_case(plan: &Plan, size: usize, placement: Placement) -> Result<Case> {
+    let (mechanisms, mut skipped) = plan.mechanisms_for(&task(size, placement));
+    let confinement = plan.confinement(placement)?;
+    let subject = |mechanism: Rc<dyn Mechanism>| {
         let label = match mechanism.batching()? {
             Batching::Together => mechanism.label(),
             Batching::OneByOne => format!("{}, one by one", mechanism.label()),
         };
-        let job = stream(plan, &mechanism, &room, size, Some(BATCH));
-        Some(Contender {
+        let job = stream(plan, &mechanism, &confinement, size, Some(BATCH));
+        Some(Subject {
             label,
             batch: Some(BATCH),
-            ..Contender::pair(&*mechanism, Box::new(job))
+            ..Subject::pair(&*mechanism, Box::new(job))
         })
     };
-    let takes_part = |skip: &Skip| {
+    let has_batching = |skip: &Skipped| {
         let mut all = plan.mechanisms.iter();
         all.any(|one| one.name() == skip.mechanism && one.batching().is_some())
     };
-    skips.retain(takes_part);
-    Ok(Cell {
+    skipped.retain(has_batching);
+    Ok(Case {
         suite: "throughput",
         title: format!(
             "{} in batches of {BATCH} {}",
@@ -84,9 +84,9 @@ fn batched_cell(plan: &Plan, size: usize, placement: Placement) -> Result<Cell> 
         ),
         size: Some(size),
         placement,
-        headline: Headline::Rate,
-        contenders: mechanisms.into_iter().filter_map(contender).collect(),
-        skips,
+        metric: Metric::Rate,
+        subjects: mechanisms.into_iter().filter_map(subject).collect(),
+        skipped,
     })
 }
 
@@ -94,20 +94,20 @@ fn task(size: usize, placement: Placement) -> Task {
     Task {
         size,
         placement,
-        shape: Shape::Stream,
+        workload: Workload::Stream,
     }
 }
 
 fn stream(
     plan: &Plan,
     mechanism: &Rc<dyn Mechanism>,
-    room: &Room,
+    confinement: &Confinement,
     size: usize,
     batch: Option<usize>,
 ) -> Stream {
     Stream {
         mechanism: Rc::clone(mechanism),
-        room: room.clone(),
+        confinement: confinement.clone(),
         size,
         batch,
         length: Length::For(plan.duration),
@@ -127,30 +127,30 @@ impl Job for Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanisms::{Cacheline, Pipe, SluiceRing};
+    use crate::mechanisms::{CachelinePingPong, Pipe, SluiceRing};
     use crate::suites::rtt;
 
     #[test]
-    fn batches_are_for_those_who_have_them_and_the_one_they_are_compared_with() {
+    fn batches_are_measured_with_a_batch_interface_and_the_reference() {
         let plan = Plan {
             mechanisms: vec![
                 Rc::new(Pipe),
-                Rc::new(Cacheline::SHARED),
+                Rc::new(CachelinePingPong::SHARED),
                 Rc::new(SluiceRing::NeverSpins),
                 Rc::new(SluiceRing::AlwaysSpins),
             ],
             ..rtt::tests::plan()
         };
-        let cell = batched_cell(&plan, 64, Placement::SameCpu).unwrap();
-        assert_eq!(cell.title, "64 B in batches of 32 same-cpu");
-        let labels: Vec<_> = cell.contenders.iter().map(|one| &one.label).collect();
+        let case = batched_case(&plan, 64, Placement::SameCpu).unwrap();
+        assert_eq!(case.title, "64 B in batches of 32 same-cpu");
+        let labels: Vec<_> = case.subjects.iter().map(|one| &one.label).collect();
         assert_eq!(
             labels,
             ["pipe, one by one", "sluice-ring-memfd (never spins)"]
         );
-        assert!(cell.contenders.iter().all(|one| one.batch == Some(BATCH)));
-        // It has batches, and cannot do anything here.
-        let skipped: Vec<_> = cell.skips.iter().map(|skip| &skip.label).collect();
+        assert!(case.subjects.iter().all(|one| one.batch == Some(BATCH)));
+        // It supports batches, but not this placement.
+        let skipped: Vec<_> = case.skipped.iter().map(|skip| &skip.label).collect();
         assert_eq!(skipped, ["sluice-ring-memfd (always spins)"]);
     }
 }

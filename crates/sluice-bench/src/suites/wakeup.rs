@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the moment a message is handed over to the first instruction of the one who slept until it came: in the mechanism's
-//! own call, in epoll_wait(2), or in io_uring_enter(2).
+//! Wake-up latency: from sending a message to the first instruction of the receiver that slept, in the receive call of
+//! the mechanism, in epoll_wait(2), or in io_uring_enter(2).
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
@@ -10,29 +10,29 @@ use anyhow::{Context, Result, bail, ensure};
 use io_uring::{IoUring, opcode, types};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-use super::{PATIENCE, Plan, Room, Scale};
+use super::{Confinement, PROCESS_TIMEOUT, Plan, Scale};
 use crate::harness::clock;
 use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
-use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement, Skip};
-use crate::mechanisms::{Link, Mechanism, Receiver, Shape, Task};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped, Subject};
+use crate::mechanisms::{Link, Mechanism, Receiver, Task, Workload};
 
-/// Longer than anybody spins, so that the receiver sleeps by then.
+/// Longer than any adaptive spinning, so that the receiver sleeps.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Not counted, while caches fill.
+/// Not counted: caches warm up first.
 const WARM_UP: usize = 10;
 const CHECKED: u64 = 50;
-/// When it was sent, and its number.
+/// The send time and the number of the message.
 const SIZE: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum WaitMethod {
     Plain,
     Epoll,
     IoUring,
 }
 
-impl Way {
+impl WaitMethod {
     const ALL: [Self; 3] = [Self::Plain, Self::Epoll, Self::IoUring];
 
     fn name(self) -> &'static str {
@@ -43,82 +43,82 @@ impl Way {
         }
     }
 
-    fn shape(self) -> Shape {
+    fn workload(self) -> Workload {
         match self {
-            Self::Plain => Shape::Question,
-            Self::Epoll | Self::IoUring => Shape::File,
+            Self::Plain => Workload::RequestReply,
+            Self::Epoll | Self::IoUring => Workload::File,
         }
     }
 
-    /// Many containers forbid io_uring.
+    /// Many containers disable io_uring.
     fn is_allowed(self) -> bool {
         self != Self::IoUring || IoUring::new(1).is_ok()
     }
 }
 
-pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
-    let ways = match plan.scale {
-        Scale::Quick => &Way::ALL[..1],
-        Scale::Standard | Scale::Full | Scale::Peers => &Way::ALL,
+pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
+    let methods = match plan.scale {
+        Scale::Quick => &WaitMethod::ALL[..1],
+        Scale::Standard | Scale::Full | Scale::ThirdParty => &WaitMethod::ALL,
     };
     let placements = match plan.scale {
         Scale::Full => plan.placements.clone(),
-        Scale::Quick | Scale::Standard | Scale::Peers => vec![plan.one_placement()],
+        Scale::Quick | Scale::Standard | Scale::ThirdParty => vec![plan.one_placement()],
     };
-    let conditions = ways
+    let conditions = methods
         .iter()
-        .flat_map(|&way| placements.iter().map(move |&placement| (way, placement)));
+        .flat_map(|&method| placements.iter().map(move |&placement| (method, placement)));
     conditions
-        .map(|(way, placement)| cell(plan, way, placement))
+        .map(|(method, placement)| case(plan, method, placement))
         .collect()
 }
 
-fn cell(plan: &Plan, way: Way, placement: Placement) -> Result<Cell> {
-    let (mut mechanisms, mut skips) = plan.rivals(&Task {
+fn case(plan: &Plan, method: WaitMethod, placement: Placement) -> Result<Case> {
+    let (mut mechanisms, mut skipped) = plan.mechanisms_for(&Task {
         size: SIZE,
         placement,
-        shape: way.shape(),
+        workload: method.workload(),
     });
-    if !way.is_allowed() {
+    if !method.is_allowed() {
         mechanisms.clear();
-        skips = vec![Skip::circumstance(
+        skipped = vec![Skipped::unavailable(
             "io_uring",
-            "the kernel refuses it here; 'sysctl kernel.io_uring_disabled' or the container's seccomp profile says why",
+            "io_uring is disabled; check 'sysctl kernel.io_uring_disabled' and the seccomp profile of the container",
         )];
     }
-    let room = plan.room(placement)?;
-    let contender = |mechanism: Rc<dyn Mechanism>| {
-        Contender::pair(
+    let confinement = plan.confinement(placement)?;
+    let subject = |mechanism: Rc<dyn Mechanism>| {
+        Subject::pair(
             &*mechanism,
             Box::new(WakeUp {
                 mechanism: Rc::clone(&mechanism),
-                room: room.clone(),
-                way,
+                confinement: confinement.clone(),
+                method,
                 duration: plan.duration,
             }),
         )
     };
-    Ok(Cell {
+    Ok(Case {
         suite: "wakeup",
-        title: format!("{} {}", way.name(), placement.name()),
+        title: format!("{} {}", method.name(), placement.name()),
         size: Some(SIZE),
         placement,
-        headline: Headline::Latency,
-        contenders: mechanisms.into_iter().map(contender).collect(),
-        skips,
+        metric: Metric::Latency,
+        subjects: mechanisms.into_iter().map(subject).collect(),
+        skipped,
     })
 }
 
-/// What it takes to wake a process that sleeps on another processor, by pipe(2): in nanoseconds, the median. None with one
+/// The median wake-up latency of pipe(2) in nanoseconds, with the sleeper on another processor. None with a single
 /// processor.
-pub fn waking_cost(plan: &Plan) -> Result<Option<u64>> {
+pub fn wakeup_cost(plan: &Plan) -> Result<Option<u64>> {
     if Placement::TwoCpus.cpus()?.is_none() {
         return Ok(None);
     }
     let probe = WakeUp {
         mechanism: Rc::new(crate::mechanisms::Pipe),
-        room: plan.room(Placement::TwoCpus)?,
-        way: Way::Plain,
+        confinement: plan.confinement(Placement::TwoCpus)?,
+        method: WaitMethod::Plain,
         duration: Duration::from_millis(200),
     };
     let summary = crate::harness::samples::summarize(probe.measure()?.samples);
@@ -127,14 +127,14 @@ pub fn waking_cost(plan: &Plan) -> Result<Option<u64>> {
 
 struct WakeUp {
     mechanism: Rc<dyn Mechanism>,
-    room: Room,
-    way: Way,
+    confinement: Confinement,
+    method: WaitMethod,
     duration: Duration,
 }
 
 impl Job for WakeUp {
     fn check(&self) -> Result<()> {
-        let received = self.run(CHECKED, PATIENCE)?.samples.len() + WARM_UP;
+        let received = self.run(CHECKED, PROCESS_TIMEOUT)?.samples.len() + WARM_UP;
         ensure!(
             received == CHECKED as usize,
             "{received} of {CHECKED} messages arrived"
@@ -148,14 +148,14 @@ impl Job for WakeUp {
 }
 
 impl WakeUp {
-    fn run(&self, most: u64, duration: Duration) -> Result<Measurement> {
+    fn run(&self, max: u64, duration: Duration) -> Result<Measurement> {
         let link = self.mechanism.link(SIZE)?;
-        let mut pair = Pair::start(link, PATIENCE, |side, link, start| match side {
-            Side::First => self.send(link, start, most, duration),
+        let mut pair = Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
+            Side::First => self.send(link, start, max, duration),
             Side::Second => self.receive(link, start),
         })?;
         pair.go()?;
-        let [sent, mut samples] = pair.finish(duration + PATIENCE)?;
+        let [sent, mut samples] = pair.finish(duration + PROCESS_TIMEOUT)?;
         ensure!(
             samples.len() as u64 == sent[0],
             "{} messages were sent, and {} arrived",
@@ -173,21 +173,21 @@ impl WakeUp {
         })
     }
 
-    /// Returns how many it sent, and the time it took.
+    /// Returns the number of messages, and the elapsed time.
     fn send(
         &self,
         link: Box<dyn Link>,
         start: &mut Start,
-        most: u64,
+        max: u64,
         duration: Duration,
     ) -> Result<Vec<u64>> {
         let mut sender = link.sender()?;
-        self.room.enter(Side::First)?;
+        self.confinement.enter(Side::First)?;
         start.wait()?;
         let begin = clock::now_ns();
         let end = begin + duration.as_nanos() as u64;
         let mut number = 0;
-        while number < most && (clock::now_ns() < end || number <= WARM_UP as u64) {
+        while number < max && (clock::now_ns() < end || number <= WARM_UP as u64) {
             std::thread::sleep(PAUSE);
             sender.send(&message(clock::now_ns(), number))?;
             number += 1;
@@ -195,11 +195,11 @@ impl WakeUp {
         Ok(vec![number, clock::now_ns() - begin])
     }
 
-    /// Returns how long each message took.
+    /// Returns the latency of each message.
     fn receive(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
         let mut receiver = link.receiver()?;
-        self.room.enter(Side::Second)?;
-        let mut sleeper = Sleeper::new(self.way, receiver.as_ref())?;
+        self.confinement.enter(Side::Second)?;
+        let mut sleeper = Sleeper::new(self.method, receiver.as_ref())?;
         start.wait()?;
         let mut samples = Vec::new();
         while let Some((woken, sent, number)) = sleeper.next(receiver.as_mut())? {
@@ -221,30 +221,30 @@ fn message(sent: u64, number: u64) -> [u8; SIZE] {
     message
 }
 
-/// What the receiver sleeps in.
+/// The call in which the receiver sleeps.
 enum Sleeper {
     Plain,
     Epoll(Epoll),
-    // A ring is several times as large as the others.
+    // Boxed, because a ring is several times as large as the other variants.
     IoUring(Box<IoUring>),
 }
 
 impl Sleeper {
-    fn new(way: Way, receiver: &dyn Receiver) -> Result<Self> {
-        Ok(match way {
-            Way::Plain => Self::Plain,
-            Way::Epoll => {
+    fn new(method: WaitMethod, receiver: &dyn Receiver) -> Result<Self> {
+        Ok(match method {
+            WaitMethod::Plain => Self::Plain,
+            WaitMethod::Epoll => {
                 let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
                 epoll
                     .add(file(receiver)?, EpollEvent::new(EpollFlags::EPOLLIN, 0))
-                    .context("epoll does not take it")?;
+                    .context("cannot add the file to epoll")?;
                 Self::Epoll(epoll)
             }
-            Way::IoUring => Self::IoUring(Box::new(IoUring::new(2)?)),
+            WaitMethod::IoUring => Self::IoUring(Box::new(IoUring::new(2)?)),
         })
     }
 
-    /// When it woke, and what the message says; None at the end.
+    /// Returns the time of the wake-up, and the contents of the message; None at the end.
     fn next(&mut self, receiver: &mut dyn Receiver) -> Result<Option<(u64, u64, u64)>> {
         let mut bytes = [0; SIZE];
         let (woken, n) = match self {
@@ -271,7 +271,9 @@ impl Sleeper {
 }
 
 fn file(receiver: &dyn Receiver) -> Result<BorrowedFd<'_>> {
-    receiver.file().context("it has no file to wait for")
+    receiver
+        .file()
+        .context("the mechanism has no file to wait for")
 }
 
 fn word(bytes: &[u8]) -> Result<u64> {
@@ -281,7 +283,7 @@ fn word(bytes: &[u8]) -> Result<u64> {
 fn read_through(ring: &mut IoUring, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<usize> {
     let fd = types::Fd(fd.as_raw_fd());
     let read = opcode::Read::new(fd, bytes.as_mut_ptr(), bytes.len() as u32).build();
-    // SAFETY: the buffer is ours until the one completion of the one request has been seen, which is before this returns.
+    // SAFETY: the buffer is valid until the completion of the only request, which is awaited below.
     unsafe { ring.submission().push(&read) }?;
     ring.submit_and_wait(1).context("io_uring_enter")?;
     let completion = ring.completion().next().context("no completion")?;
@@ -300,18 +302,21 @@ mod tests {
     use crate::mechanisms::Pipe;
 
     #[test]
-    fn a_pipe_wakes_in_each_way() {
+    fn a_pipe_wakes_every_kind_of_sleeper() {
         let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
-        for way in Way::ALL.into_iter().filter(|way| way.is_allowed()) {
+        for method in WaitMethod::ALL
+            .into_iter()
+            .filter(|method| method.is_allowed())
+        {
             let wake_up = WakeUp {
                 mechanism: Rc::new(Pipe),
-                room: Room { home: None, cpus },
-                way,
+                confinement: Confinement { cgroup: None, cpus },
+                method,
                 duration: Duration::from_millis(30),
             };
             wake_up.check().unwrap();
             let measurement = wake_up.measure().unwrap();
-            assert!(!measurement.samples.is_empty(), "{way:?}");
+            assert!(!measurement.samples.is_empty(), "{method:?}");
         }
     }
 }

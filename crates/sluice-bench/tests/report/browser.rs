@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A page in Chromium without a screen: a script put into it says what is drawn, Chromium's log says what it complains about.
+//! Opens a page in headless Chromium: an injected script reports what is drawn, and the log of Chromium contains its
+//! errors.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,25 +22,25 @@ const PROBE: &str = include_str!("probe.js");
 pub struct Findings {
     pub plots: usize,
     pub series: usize,
-    /// Plots and lines that have no size or no mark.
+    /// Plots and lines without size or mark.
     pub invisible: Vec<String>,
-    /// Labels that are not wholly in their plot.
+    /// Labels that exceed their plot.
     pub cut: Vec<String>,
-    /// Labels that run into another one.
+    /// Labels that overlap another one.
     pub overlapping: Vec<String>,
     pub width: usize,
-    /// By how much the page is wider than the window.
+    /// The width by which the page exceeds the window.
     pub overflow: i64,
     pub dark: bool,
-    /// What went to the console, by the page's scripts or by Chromium itself.
+    /// Messages on the console, from scripts or from Chromium.
     #[serde(default)]
-    pub complaints: Vec<String>,
+    pub console: Vec<String>,
 }
 
 pub fn open(page: &str, width: usize, scheme: &str) -> Result<Findings> {
-    let place = Place::new()?;
-    let file = place.0.join("report.html");
-    // Before the page's own scripts, so that a fault in them does not stop it.
+    let directory = Directory::new()?;
+    let file = directory.0.join("report.html");
+    // Before the scripts of the page, so that their errors do not stop it.
     fs::write(
         &file,
         page.replacen("<style>", &format!("<script>{PROBE}</script><style>"), 1),
@@ -49,7 +50,7 @@ pub fn open(page: &str, width: usize, scheme: &str) -> Result<Findings> {
         _ => 1,
     };
     let output = Command::new(browser()?)
-        // Tests run as root, too, where Chromium's sandbox cannot; the page is our own.
+        // Tests may run as root, where the sandbox of Chromium does not work; the page is trusted.
         .args([
             "--headless",
             "--no-sandbox",
@@ -62,7 +63,7 @@ pub fn open(page: &str, width: usize, scheme: &str) -> Result<Findings> {
         .arg(format!("--blink-settings=preferredColorScheme={preferred}"))
         .arg(format!(
             "--user-data-dir={}",
-            place.0.join("profile").display()
+            directory.0.join("profile").display()
         ))
         .arg(format!("file://{}", file.display()))
         .stdin(Stdio::null())
@@ -79,10 +80,10 @@ pub fn open(page: &str, width: usize, scheme: &str) -> Result<Findings> {
         .split_once("<pre id=\"findings\">")
         .and_then(|(_, rest)| rest.split_once("</pre>"));
     let (found, _) =
-        found.with_context(|| format!("the probe said nothing; Chromium's log:\n{log}"))?;
+        found.with_context(|| format!("the probe has no result; log of Chromium:\n{log}"))?;
     let mut findings: Findings =
-        serde_json::from_str(&unescape(found)).context("the probe said something else")?;
-    findings.complaints = log
+        serde_json::from_str(&unescape(found)).context("cannot parse the result of the probe")?;
+    findings.console = log
         .lines()
         .filter(|line| line.contains(":CONSOLE"))
         .map(String::from)
@@ -91,17 +92,17 @@ pub fn open(page: &str, width: usize, scheme: &str) -> Result<Findings> {
 }
 
 fn browser() -> Result<PathBuf> {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let directories = std::env::var_os("PATH").unwrap_or_default();
     for name in BROWSERS {
-        if let Some(found) = std::env::split_paths(&folders)
-            .map(|folder| folder.join(name))
+        if let Some(found) = std::env::split_paths(&directories)
+            .map(|directory| directory.join(name))
             .find(|file| file.exists())
         {
             return Ok(found);
         }
     }
     bail!(
-        "there is no Chromium here; run vm/packages-install, or install one of {}",
+        "Chromium is missing; run vm/packages-install, or install one of {}",
         BROWSERS.join(", ")
     )
 }
@@ -112,21 +113,22 @@ fn unescape(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
-/// A folder that goes with this.
-struct Place(PathBuf);
+/// A directory, removed when dropped.
+struct Directory(PathBuf);
 
-impl Place {
+impl Directory {
     fn new() -> Result<Self> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder =
+        let directory =
             std::env::temp_dir().join(format!("sluice-report-{}-{number}", std::process::id()));
-        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        Ok(Self(folder))
+        fs::create_dir(&directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+        Ok(Self(directory))
     }
 }
 
-impl Drop for Place {
+impl Drop for Directory {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
             eprintln!("cannot remove {} ({error})", self.0.display());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Results as a large run has them: all kinds of rows, more mechanisms than there are colours, and text that must be escaped.
-//! The figures are made up, the same every time.
+//! Results of a large run: all kinds of rows, more mechanisms than colours, and text that must be escaped. The values
+//! are synthetic, the same in every run.
 
 use sluice_bench::harness::class::Class;
 use sluice_bench::harness::host::Host;
@@ -9,7 +9,7 @@ use sluice_bench::harness::rows::{Ratio, Results, Row};
 use sluice_bench::harness::samples::{Spread, distribution_function, summarize};
 use sluice_bench::mechanisms::Waiting;
 
-/// A mechanism, and how many nanoseconds its round trip takes at its best.
+/// A mechanism, and the time of its fastest round trip in nanoseconds.
 const MECHANISMS: [(&str, Waiting, f64); 19] = [
     ("pipe", Waiting::Sleep, 9000.0),
     ("fifo", Waiting::Sleep, 9100.0),
@@ -34,11 +34,11 @@ const MECHANISMS: [(&str, Waiting, f64); 19] = [
 const PLACEMENTS: [Placement; 2] = [Placement::SameCpu, Placement::TwoCpus];
 const ROUNDS: usize = 5;
 
-/// Numbers without a pattern.
-struct Chance(u64);
+/// Pseudo-random numbers.
+struct Random(u64);
 
-impl Chance {
-    /// From 0 up to 1.
+impl Random {
+    /// From 0 to 1.
     fn next(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -46,7 +46,7 @@ impl Chance {
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// About this, some of them far above.
+    /// A latency near this value, with a long tail.
     fn latency(&mut self, best: f64) -> u64 {
         let tail = (1.0 - self.next()).powf(-0.35) - 1.0;
         (best * (1.0 + 0.08 * self.next() + 0.12 * tail * self.next())) as u64
@@ -58,21 +58,21 @@ impl Chance {
 }
 
 pub fn results() -> Results {
-    let mut chance = Chance(0x2545_f491_4f6c_dd1d);
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
     let mut rows = Vec::new();
     for placement in PLACEMENTS {
         for size in [1, 1024, 4096] {
-            rows.extend(latencies("rtt", size, placement, &mut chance));
+            rows.extend(latencies("rtt", size, placement, &mut random));
         }
-        rows.extend(latencies("wakeup", 64, placement, &mut chance));
+        rows.extend(latencies("wakeup", 64, placement, &mut random));
         for size in [64, 256, 1024, 4096, 16_384, 65_536] {
-            rows.extend(rates(size, placement, &mut chance));
+            rows.extend(rates(size, placement, &mut random));
         }
     }
-    rows.extend(batches(&mut chance));
-    rows.extend(tar(&mut chance));
-    rows.extend(isolation(&mut chance));
-    rows.extend(names(&mut chance));
+    rows.extend(batches(&mut random));
+    rows.extend(tar(&mut random));
+    rows.extend(isolation(&mut random));
+    rows.extend(names(&mut random));
     rows.push(failed());
     Results { host: host(), rows }
 }
@@ -97,7 +97,7 @@ fn label(mechanism: &str, waiting: Waiting) -> String {
     }
 }
 
-/// Those that are measured and those that are not.
+/// Measured and skipped mechanisms.
 fn each(
     suite: &str,
     title: &str,
@@ -126,7 +126,7 @@ fn each(
                     waiting: Some(waiting),
                     processes: Some(2),
                     rounds: Some(ROUNDS),
-                    probe_class: (placement == Placement::TwoCpus).then_some(Class::Near),
+                    probe_class: (placement == Placement::TwoCpus).then_some(Class::SharedCache),
                     noisy_rounds: (mechanism == "tcp" && placement == Placement::TwoCpus)
                         .then_some(2),
                     cpu_ns_per_msg: Some(best / 2.5),
@@ -153,9 +153,9 @@ fn ratio(row: &Row, to: &Row) -> Ratio {
     }
 }
 
-/// The quoted figure about this.
-fn quoted(row: Row, unit: &str, value: f64, chance: &mut Chance) -> Row {
-    let rounds: Vec<f64> = (0..ROUNDS).map(|_| chance.round(value)).collect();
+/// A row whose median is near this value.
+fn quoted(row: Row, unit: &str, value: f64, random: &mut Random) -> Row {
+    let rounds: Vec<f64> = (0..ROUNDS).map(|_| random.round(value)).collect();
     let Spread { median, min, max } = Spread::of(&rounds).unwrap();
     Row {
         unit: Some(unit.into()),
@@ -165,7 +165,7 @@ fn quoted(row: Row, unit: &str, value: f64, chance: &mut Chance) -> Row {
     }
 }
 
-fn latencies(suite: &str, size: usize, placement: Placement, chance: &mut Chance) -> Vec<Row> {
+fn latencies(suite: &str, size: usize, placement: Placement, random: &mut Random) -> Vec<Row> {
     let title = match size {
         1024 => format!("1 KiB {}", placement.name()),
         4096 => format!("4 KiB {}", placement.name()),
@@ -173,16 +173,16 @@ fn latencies(suite: &str, size: usize, placement: Placement, chance: &mut Chance
     };
     each(suite, &title, Some(size), placement, |row, best| {
         let best = best + size as f64 * 0.2;
-        let samples: Vec<u64> = (0..4000).map(|_| chance.latency(best)).collect();
+        let samples: Vec<u64> = (0..4000).map(|_| random.latency(best)).collect();
         Row {
             cdf: distribution_function(samples.clone()),
             distribution: summarize(samples),
-            ..quoted(row, "ns", best * 1.05, chance)
+            ..quoted(row, "ns", best * 1.05, random)
         }
     })
 }
 
-fn rates(size: usize, placement: Placement, chance: &mut Chance) -> Vec<Row> {
+fn rates(size: usize, placement: Placement, random: &mut Random) -> Vec<Row> {
     let size_words = match size {
         0..1024 => format!("{size} B"),
         _ => format!("{} KiB", size / 1024),
@@ -192,18 +192,18 @@ fn rates(size: usize, placement: Placement, chance: &mut Chance) -> Vec<Row> {
         let rate = size as f64 * 1e9 / (best.powf(0.7) + size as f64 * 0.3);
         Row {
             msgs_per_s: Some(rate / size as f64),
-            ..quoted(row, "bytes/s", rate, chance)
+            ..quoted(row, "bytes/s", rate, random)
         }
     })
 }
 
-/// Some mechanisms send a batch at once; the one that they are compared with cannot.
-fn batches(chance: &mut Chance) -> Vec<Row> {
+/// Some mechanisms have a batch interface; the reference does not.
+fn batches(random: &mut Random) -> Vec<Row> {
     let title = "64 B in batches of 32 two-cpus";
     let two = Placement::TwoCpus;
     let mut rows = each("throughput", title, Some(64), two, |row, best| Row {
         batch: Some(32),
-        ..quoted(row, "bytes/s", 64e9 / best.powf(0.6), chance)
+        ..quoted(row, "bytes/s", 64e9 / best.powf(0.6), random)
     });
     rows.retain(|row| matches!(row.mechanism.as_str(), "pipe" | "sluice-pipe"));
     for row in &mut rows {
@@ -216,10 +216,10 @@ fn batches(chance: &mut Chance) -> Vec<Row> {
     rows
 }
 
-fn tar(chance: &mut Chance) -> Vec<Row> {
+fn tar(random: &mut Random) -> Vec<Row> {
     let title = "4.68 MB in 763 files two-cpus";
     let mut rows = each("tar", title, None, Placement::TwoCpus, |row, best| {
-        quoted(row, "ns", 1.1e8 + best * 5000.0, chance)
+        quoted(row, "ns", 1.1e8 + best * 5000.0, random)
     });
     rows.retain(|row| {
         matches!(
@@ -230,13 +230,13 @@ fn tar(chance: &mut Chance) -> Vec<Row> {
     let floor = Row {
         mechanism: "no-pipe".into(),
         label: "no-pipe".into(),
-        ..quoted(rows[0].clone(), "ns", 9e7, chance)
+        ..quoted(rows[0].clone(), "ns", 9e7, random)
     };
     rows.push(floor);
     rows
 }
 
-fn isolation(chance: &mut Chance) -> Vec<Row> {
+fn isolation(random: &mut Random) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for (mechanism, waiting, best) in MECHANISMS {
         let title = format!("{} 1 KiB two-cpus", label(mechanism, waiting));
@@ -254,7 +254,7 @@ fn isolation(chance: &mut Chance) -> Vec<Row> {
         let alone = Row {
             label: "alone".into(),
             processes: Some(2),
-            ..quoted(row.clone(), "bytes/s", rate, chance)
+            ..quoted(row.clone(), "bytes/s", rate, random)
         };
         rows.push(alone.clone());
         for (kind, cost) in [("stalled", 0.01), ("busy", 0.5)] {
@@ -266,7 +266,7 @@ fn isolation(chance: &mut Chance) -> Vec<Row> {
                         row.clone(),
                         "bytes/s",
                         rate / (1.0 + cost * pairs as f64),
-                        chance,
+                        random,
                     )
                 };
                 beside.ratio = Some(ratio(&beside, &alone));
@@ -277,7 +277,7 @@ fn isolation(chance: &mut Chance) -> Vec<Row> {
     rows
 }
 
-fn names(chance: &mut Chance) -> Vec<Row> {
+fn names(random: &mut Random) -> Vec<Row> {
     let operations = [
         "create",
         "attach",
@@ -308,7 +308,7 @@ fn names(chance: &mut Chance) -> Vec<Row> {
                     rounds: Some(ROUNDS),
                     ..Row::default()
                 };
-                let mut row = quoted(row, "ns", cost, chance);
+                let mut row = quoted(row, "ns", cost, random);
                 row.ratio = rows.get(begin).map(|fewest| ratio(&row, fewest));
                 rows.push(row);
             }

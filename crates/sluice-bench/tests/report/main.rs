@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report as text, and as a browser shows it.
+//! The report as text, and in a browser.
 
 mod browser;
 mod fixture;
@@ -15,7 +15,7 @@ fn without(text: &str, begin: &str, end: &str) -> String {
 }
 
 #[test]
-fn every_mechanism_and_every_reason_is_in_it() {
+fn the_page_contains_every_mechanism_and_reason() {
     let results = fixture::results();
     let page = page(&results);
     for row in results.rows.iter().filter(|row| row.failed.is_none()) {
@@ -54,7 +54,7 @@ fn every_mechanism_and_every_reason_is_in_it() {
 }
 
 #[test]
-fn batches_have_a_figure_of_their_own() {
+fn batches_have_a_separate_figure() {
     let page = page(&fixture::results());
     let (_, rest) = page
         .split_once("<h3>64 B in batches of 32 two-cpus</h3>")
@@ -62,14 +62,14 @@ fn batches_have_a_figure_of_their_own() {
     let figure = rest.split_once("</figure>").unwrap().0;
     assert!(figure.contains("pipe, one by one") && figure.contains("sluice-pipe"));
     let (_, rest) = page
-        .split_once("<h3>Throughput by size of message, two-cpus</h3>")
+        .split_once("<h3>Throughput by message size, two-cpus</h3>")
         .unwrap();
     let by_size = rest.split_once("</figure>").unwrap().0;
     assert!(!by_size.contains("one by one"));
 }
 
 #[test]
-fn text_from_outside_is_escaped() {
+fn external_text_is_escaped() {
     let page = page(&fixture::results());
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
     assert!(page.contains("&quot;changed&quot; &amp; late"));
@@ -78,7 +78,7 @@ fn text_from_outside_is_escaped() {
 }
 
 #[test]
-fn what_is_noisy_or_failed_has_its_mark_and_what_is_not_has_none() {
+fn only_noisy_and_failed_rows_are_marked() {
     let mut results = fixture::results();
     let marked = page(&results);
     assert!(marked.contains("noisy 2/5") && marked.contains("class=\"mark noisy\""));
@@ -96,7 +96,7 @@ fn what_is_noisy_or_failed_has_its_mark_and_what_is_not_has_none() {
 fn nothing_is_fetched() {
     let page = without(&page(&fixture::results()), "<style>", "</style>");
     for reference in ["http:", "https:", "//", "src=", "<link", "url(", "@import"] {
-        // The script's comment begins with two slashes.
+        // The comment of the script begins with two slashes.
         let page = without(&page, "<script>", "</script>");
         assert!(!page.contains(reference), "{reference}");
     }
@@ -113,11 +113,11 @@ fn a_run_without_rows_has_a_page() {
         rows: Vec::new(),
         ..fixture::results()
     };
-    assert!(page(&empty).contains("Nothing of ours was measured"));
+    assert!(page(&empty).contains("no result of Sluice relative to pipe(2)"));
 }
 
 #[test]
-fn what_is_linked_is_there_once() {
+fn every_link_has_one_target() {
     let page = page(&fixture::results());
     for link in page.split("href=\"#").skip(1) {
         let anchor = format!("id=\"{}\"", link.split_once('"').unwrap().0);
@@ -127,7 +127,7 @@ fn what_is_linked_is_there_once() {
 
 #[test]
 #[ignore = "needs Chromium; vm/packages-install installs it, and make check runs this"]
-fn a_browser_shows_all_of_it_and_has_nothing_to_complain_about() {
+fn a_browser_renders_the_page_without_errors() {
     let page = page(&fixture::results());
     let plots = page.matches("<svg class=\"plot\"").count();
     let series = page.matches("<g class=\"series").count();
@@ -146,31 +146,31 @@ fn a_browser_shows_all_of_it_and_has_nothing_to_complain_about() {
     }
 }
 
-/// Or else the test above would find nothing whatever the page is like.
+/// Shows that the test above detects errors.
 #[test]
 #[ignore = "needs Chromium; vm/packages-install installs it, and make check runs this"]
-fn a_browser_tells_of_what_is_wrong() {
+fn a_browser_detects_errors() {
     let page = page(&fixture::results());
-    let look = |broken: String| open(&broken, 400, "light").unwrap();
-    let complaints = |broken: String| look(broken).complaints;
+    let inspect = |broken: String| open(&broken, 400, "light").unwrap();
+    let console = |broken: String| inspect(broken).console;
     let wide = page.replacen("<main>", "<main><p style='width: 2000px'>x</p>", 1);
-    assert!(look(wide).overflow > 0);
+    assert!(inspect(wide).overflow > 0);
     let empty = page.replacen(
         "</title><path class=\"line\" d=\"M",
         "</title><path class=\"line\" d=\"M0 0\" data-was=\"",
         1,
     );
-    assert_eq!(look(empty).invisible.len(), 1);
+    assert_eq!(inspect(empty).invisible.len(), 1);
     let not_a_number = page.replacen(
         "</title><path class=\"line\" d=\"M",
         "</title><path class=\"line\" d=\"MNaN ",
         1,
     );
-    assert!(!complaints(not_a_number).is_empty());
+    assert!(!console(not_a_number).is_empty());
     let faulty = page.replacen(
         "<script>",
         "<script>console.warn('hm');</script><script>",
         1,
     );
-    assert!(!complaints(faulty).is_empty());
+    assert!(!console(faulty).is_empty());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Looks at the page as it is drawn and leaves what it found in an element of its own.
+// Inspects the rendered page and stores the result in an element.
 addEventListener('load', () => {
   const size = element => element.getBoundingClientRect();
   const plots = [...document.querySelectorAll('svg.plot')];

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rate of several writers and readers of one channel against the size of messages, and a table of what it costs and how
-//! evenly the writers get their turns.
+//! The rate of several writers and readers of one channel by message size, and a table of context switches and
+//! imbalance.
 
-use super::super::looks::{self, Looks};
+use super::super::series_style::{self, SeriesStyles};
 use super::super::tables::{self, Line};
 use super::super::text::escape;
 use super::{Figure, distinct, throughput};
 use crate::harness::rows::Row;
 use crate::harness::units;
 
-pub fn figures(rows: &[&Row], looks: &Looks) -> Vec<Figure> {
+pub fn figures(rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
     let counts = |row: &Row| (row.writers, row.receivers, row.placement);
     distinct(rows.iter().map(|row| counts(row)))
         .into_iter()
         .filter_map(|wanted| {
             let fits = |row: &&Row| counts(row) == wanted;
             let rows: Vec<&Row> = rows.iter().copied().filter(fits).collect();
-            figure(&rows, looks)
+            figure(&rows, styles)
         })
         .collect()
 }
 
-fn figure(rows: &[&Row], looks: &Looks) -> Option<Figure> {
+fn figure(rows: &[&Row], styles: &SeriesStyles) -> Option<Figure> {
     let first = rows.first()?;
     let heading = format!(
         "{} to {}, {}",
@@ -29,10 +29,10 @@ fn figure(rows: &[&Row], looks: &Looks) -> Option<Figure> {
         counted(first.receivers?, "reader"),
         first.placement.map_or("", |placement| placement.name())
     );
-    let figure = throughput::by_size(heading, rows, looks)?;
+    let figure = throughput::by_size(heading, rows, styles)?;
     Some(Figure {
-        table: table(&figure.heading, rows, looks),
-        hint: "A writer that gets more than twice the turns of another is marked.".into(),
+        table: table(&figure.heading, rows, styles),
+        hint: "Marked: a writer that sends more than twice as many messages as another.".into(),
         ..figure
     })
 }
@@ -41,7 +41,7 @@ pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-fn table(caption: &str, rows: &[&Row], looks: &Looks) -> String {
+fn table(caption: &str, rows: &[&Row], styles: &SeriesStyles) -> String {
     let heads = [
         "mechanism",
         "message",
@@ -53,14 +53,14 @@ fn table(caption: &str, rows: &[&Row], looks: &Looks) -> String {
     ];
     let series = distinct(rows.iter().map(|row| row.label.as_str()));
     let line = |row: &&Row| {
-        let look = looks.get(row);
+        let style = styles.get(row);
         let [ratio, ratios] = tables::ratio(row);
         let number = |value: Option<f64>| value.map(units::figures).unwrap_or_default();
         Line {
             series: series.iter().position(|label| *label == row.label),
-            party: look.party,
+            role: style.role,
             cells: vec![
-                looks::entry(look, &row.label),
+                series_style::entry(style, &row.label),
                 row.size.map(units::size).unwrap_or_default(),
                 escape(&tables::median(row)),
                 ratio,
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_not_several() {
+    fn the_noun_agrees_with_the_count() {
         assert_eq!(counted(1, "reader"), "1 reader");
         assert_eq!(counted(8, "writer"), "8 writers");
     }

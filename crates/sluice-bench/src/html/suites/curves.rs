@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Medians along something that is counted: the size of messages, the number of neighbours, of names. The table has a column
-//! for each count.
+//! Medians by a count: message size, number of neighbours, number of names. The table has one column per count.
 
 use super::super::lines::{Line, Mark, Point};
-use super::super::looks::{self, Look};
 use super::super::notes;
+use super::super::series_style::{self, SeriesStyle};
 use super::super::tables;
 use super::super::text::escape;
 use super::distinct;
@@ -12,19 +11,19 @@ use crate::harness::rows::Row;
 
 pub struct Curve<'a> {
     pub name: String,
-    pub look: Look,
+    pub style: SeriesStyle,
     pub points: Vec<(usize, &'a Row)>,
 }
 
-/// What of a row is drawn: the quoted figure, or its ratio to another.
+/// The value of a row that is drawn: the median, or its ratio to the reference.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Shown {
+pub enum YValue {
     Figure,
     Ratio,
 }
 
-impl Shown {
-    /// The value, and the smallest and largest of the rounds.
+impl YValue {
+    /// The value, and the smallest and the largest round.
     pub fn of(self, row: &Row) -> Option<(f64, [f64; 2])> {
         match (self, &row.ratio) {
             (Self::Figure, _) => Some((row.median?, row.spread?)),
@@ -41,31 +40,31 @@ pub fn counts(curves: &[Curve]) -> Vec<usize> {
     counts
 }
 
-/// All that an axis has to hold.
-pub fn values(curves: &[Curve], shown: Shown) -> Vec<f64> {
+/// All values that an axis must cover.
+pub fn values(curves: &[Curve], y_value: YValue) -> Vec<f64> {
     let points = curves.iter().flat_map(|curve| &curve.points);
     points
-        .filter_map(|(_, row)| shown.of(row))
+        .filter_map(|(_, row)| y_value.of(row))
         .flat_map(|(value, [min, max])| [value, min, max])
         .collect()
 }
 
-pub fn lines(curves: &[Curve], shown: Shown) -> Vec<Line> {
+pub fn lines(curves: &[Curve], y_value: YValue) -> Vec<Line> {
     let line = |(series, curve): (usize, &Curve)| Line {
         series,
         name: curve.name.clone(),
-        look: curve.look,
+        style: curve.style,
         points: curve
             .points
             .iter()
-            .filter_map(|&(count, row)| point(count, row, shown))
+            .filter_map(|&(count, row)| point(count, row, y_value))
             .collect(),
     };
     curves.iter().enumerate().map(line).collect()
 }
 
-fn point(count: usize, row: &Row, shown: Shown) -> Option<Point> {
-    let (value, range) = shown.of(row)?;
+fn point(count: usize, row: &Row, y_value: YValue) -> Option<Point> {
+    let (value, range) = y_value.of(row)?;
     Some(Point {
         x: count as f64,
         y: value,
@@ -81,7 +80,7 @@ pub fn table(
     first: &str,
     heads: Vec<String>,
     curves: &[Curve],
-    shown: Shown,
+    y_value: YValue,
 ) -> String {
     let counts = counts(curves);
     let heads: Vec<String> = std::iter::once(first.to_string()).chain(heads).collect();
@@ -89,14 +88,14 @@ pub fn table(
         .iter()
         .enumerate()
         .map(|(series, curve)| {
-            let name = looks::entry(curve.look, &curve.name);
+            let name = series_style::entry(curve.style, &curve.name);
             let cell = |count: &usize| {
                 let row = curve.points.iter().find(|(at, _)| at == count);
-                row.map(|(_, row)| cell(row, shown)).unwrap_or_default()
+                row.map(|(_, row)| cell(row, y_value)).unwrap_or_default()
             };
             tables::Line {
                 series: Some(series),
-                party: curve.look.party,
+                role: curve.style.role,
                 cells: std::iter::once(name)
                     .chain(counts.iter().map(cell))
                     .collect(),
@@ -106,13 +105,13 @@ pub fn table(
     tables::table(caption, &heads, &lines)
 }
 
-fn cell(row: &Row, shown: Shown) -> String {
+fn cell(row: &Row, y_value: YValue) -> String {
     let [ratio, ratios] = tables::ratio(row);
-    let (main, below) = match shown {
-        Shown::Figure if ratio.is_empty() => (tables::median(row), String::new()),
-        Shown::Figure => (tables::median(row), format!("× {ratio}")),
-        Shown::Ratio if ratio.is_empty() => ("1".to_string(), String::new()),
-        Shown::Ratio => (ratio, ratios),
+    let (main, below) = match y_value {
+        YValue::Figure if ratio.is_empty() => (tables::median(row), String::new()),
+        YValue::Figure => (tables::median(row), format!("× {ratio}")),
+        YValue::Ratio if ratio.is_empty() => ("1".to_string(), String::new()),
+        YValue::Ratio => (ratio, ratios),
     };
     format!(
         "{}<small>{}</small>{}",
@@ -122,7 +121,7 @@ fn cell(row: &Row, shown: Shown) -> String {
     )
 }
 
-/// Those with the best last figure first, so that the table has the order of the lines.
+/// Sorts by the last value, best first, so that the table has the order of the lines.
 pub fn sort(curves: &mut [Curve]) {
     let last = |curve: &Curve| {
         let row = curve.points.last().map(|(_, row)| *row);

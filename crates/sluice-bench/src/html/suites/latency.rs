@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Distribution functions of latencies, one figure for each set of conditions.
 
-use super::super::lines::{Axis, Line, Mark, Plot, Point, ROOM_ACROSS};
-use super::super::looks::{Look, Looks};
+use super::super::lines::{Axis, Line, MAX_TICKS_X, Mark, Plot, Point};
 use super::super::notes;
 use super::super::scale::{SHARES, Scale};
+use super::super::series_style::{SeriesStyle, SeriesStyles};
 use super::super::tables;
 use super::{Figure, by_title, distinct};
 use crate::harness::rows::Row;
 use crate::harness::units;
 
-pub fn figures(rows: &[&Row], all: &[Row], looks: &Looks) -> Vec<Figure> {
-    by_title(rows, |title, rows| figure(title, rows, all, looks))
+pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
+    by_title(rows, |title, rows| figure(title, rows, all, styles))
 }
 
-fn figure(title: &str, rows: &[&Row], all: &[Row], looks: &Looks) -> Option<Figure> {
-    let entries: Vec<(usize, &Row, Look)> = tables::sorted(rows)
+fn figure(title: &str, rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Option<Figure> {
+    let entries: Vec<(usize, &Row, SeriesStyle)> = tables::sorted(rows)
         .into_iter()
         .enumerate()
-        .map(|(series, row)| (series, row, looks.get(row)))
+        .map(|(series, row)| (series, row, styles.get(row)))
         .collect();
     let lines: Vec<Line> = entries
         .iter()
-        .map(|&(series, row, look)| line(series, row, look))
+        .map(|&(series, row, style)| line(series, row, style))
         .collect();
     let times = lines
         .iter()
@@ -31,13 +31,13 @@ fn figure(title: &str, rows: &[&Row], all: &[Row], looks: &Looks) -> Option<Figu
     let plot = Plot {
         title: format!("Distribution of latencies, {title}"),
         x: Axis {
-            scale: Scale::logarithmic(times, ROOM_ACROSS)?,
+            scale: Scale::logarithmic(times, MAX_TICKS_X)?,
             label: "time".into(),
             format: units::time_tick,
         },
         y: Axis {
             scale: Scale::shares(),
-            label: "share that took no longer, stretched towards both ends".into(),
+            label: "share of samples up to this time, logit scale".into(),
             format: percent,
         },
         level: None,
@@ -51,10 +51,10 @@ fn figure(title: &str, rows: &[&Row], all: &[Row], looks: &Looks) -> Option<Figu
     })
 }
 
-/// Said once where it is the same for all.
+/// The distance of the processors, if it is the same for all rows.
 fn distance(rows: &[&Row]) -> String {
     match distinct(rows.iter().filter_map(|row| row.probe_class))[..] {
-        [class] => format!("Distance of the two processors: {}.", class.name()),
+        [class] => format!("Distance of the processors: {}.", class.name()),
         _ => String::new(),
     }
 }
@@ -64,11 +64,11 @@ fn percent(share: f64) -> String {
     format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-fn line(series: usize, row: &Row, look: Look) -> Line {
+fn line(series: usize, row: &Row, style: SeriesStyle) -> Line {
     let samples = row.distribution.map_or(1, |one| one.n) as f64;
     let mut points = Vec::new();
     for &(time, share) in row.cdf.iter().flatten() {
-        // The longest of all samples stands for a share that only more samples would tell.
+        // The share of the largest sample is below 1, which only more samples could resolve.
         let share = share.min(1.0 - 0.5 / samples);
         points.push(Point {
             x: time as f64,
@@ -84,12 +84,12 @@ fn line(series: usize, row: &Row, look: Look) -> Line {
     Line {
         series,
         name: row.label.clone(),
-        look,
+        style,
         points,
     }
 }
 
-/// At the steps that are nearest to them.
+/// Marks the steps nearest to the percentiles.
 fn mark_percentiles(points: &mut [Point], noisy: bool) {
     for percentile in [0.5, 0.99] {
         if let Some(point) = points.iter_mut().find(|point| point.y >= percentile) {
@@ -111,7 +111,7 @@ mod tests {
             distribution: summarize(samples),
             ..Row::default()
         };
-        let line = line(0, &row, Look::numbered(0));
+        let line = line(0, &row, SeriesStyle::numbered(0));
         assert!(
             line.points
                 .windows(2)
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_told_in_percent() {
+    fn shares_are_shown_in_percent() {
         assert_eq!([0.01, 0.5, 0.9999].map(percent), ["1 %", "50 %", "99.99 %"]);
     }
 }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The figures of each suite. Which kind of plot suits it is told by its rows, so that a new suite has figures, too.
+//! The figures of each suite. The kind of plot depends on the rows, so that a new suite has figures, too.
 
 mod contention;
-mod crowd;
 mod curves;
 mod isolation;
 mod latency;
-mod side_by_side;
+mod medians;
+mod scaling;
 mod throughput;
 
-use super::looks::Looks;
+use super::series_style::SeriesStyles;
 use super::tables;
 use super::text::{anchor, escape};
 use crate::harness::rows::{Results, Row};
 use crate::reports;
 
-/// A plot and the table beside it.
+/// A plot and its table.
 pub struct Figure {
     pub heading: String,
-    /// How to read it, where the heading and the axes do not tell.
+    /// An explanation that the heading and the axes do not give.
     pub hint: String,
     pub plot: String,
     pub table: String,
@@ -30,7 +30,7 @@ pub struct Suite<'a> {
     pub figures: Vec<Figure>,
 }
 
-pub fn suites<'a>(results: &'a Results, looks: &Looks) -> Vec<Suite<'a>> {
+pub fn suites<'a>(results: &'a Results, styles: &SeriesStyles) -> Vec<Suite<'a>> {
     distinct(results.rows.iter().map(|row| row.suite.as_str()))
         .into_iter()
         .map(|name| {
@@ -44,7 +44,7 @@ pub fn suites<'a>(results: &'a Results, looks: &Looks) -> Vec<Suite<'a>> {
                 .copied()
                 .filter(|row| row.median.is_some())
                 .collect();
-            let figures = figures(&measured, &results.rows, looks);
+            let figures = figures(&measured, &results.rows, styles);
             Suite {
                 name,
                 rows,
@@ -54,7 +54,7 @@ pub fn suites<'a>(results: &'a Results, looks: &Looks) -> Vec<Suite<'a>> {
         .collect()
 }
 
-/// In the order in which they first come.
+/// Distinct values in the order of their first occurrence.
 pub fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     let mut known = Vec::new();
     for value in values {
@@ -65,7 +65,7 @@ pub fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     known
 }
 
-/// A figure for each set of conditions that has one.
+/// One figure for each set of conditions.
 fn by_title(rows: &[&Row], figure: impl Fn(&str, &[&Row]) -> Option<Figure>) -> Vec<Figure> {
     let of_title = |title: &str| {
         let rows = rows.iter().copied().filter(|row| row.title == title);
@@ -77,16 +77,16 @@ fn by_title(rows: &[&Row], figure: impl Fn(&str, &[&Row]) -> Option<Figure>) -> 
         .collect()
 }
 
-/// What a row is about, which decides how it is drawn.
+/// The kind of a row, which determines its plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// The rate beside others.
-    Company,
-    /// The rate of several processes at one channel.
+    /// The rate with other pairs.
+    Neighbours,
+    /// The rate of several processes of one channel.
     Sharing,
-    /// A cost among many.
-    Crowd,
-    /// The rate of messages that are handed over several at once.
+    /// A time by number of names or scopes.
+    Scaling,
+    /// The rate of messages in batches.
     Batch,
     Rate,
     Time,
@@ -95,9 +95,9 @@ enum Kind {
 impl Kind {
     fn of(row: &Row) -> Self {
         match row.unit.as_deref() {
-            _ if isolation::company(row).is_some() => Self::Company,
+            _ if isolation::neighbours(row).is_some() => Self::Neighbours,
             _ if row.writers.is_some() => Self::Sharing,
-            _ if crowd::among(row).is_some() => Self::Crowd,
+            _ if scaling::population(row).is_some() => Self::Scaling,
             _ if row.batch.is_some() => Self::Batch,
             Some("bytes/s") => Self::Rate,
             _ => Self::Time,
@@ -105,26 +105,26 @@ impl Kind {
     }
 }
 
-fn figures(rows: &[&Row], all: &[Row], looks: &Looks) -> Vec<Figure> {
+fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
     let kinds = distinct(rows.iter().map(|row| Kind::of(row)));
     let figures_of = |kind: Kind| {
         let of_kind = rows.iter().copied().filter(|row| Kind::of(row) == kind);
-        figures_of_kind(kind, &of_kind.collect::<Vec<_>>(), all, looks)
+        figures_of_kind(kind, &of_kind.collect::<Vec<_>>(), all, styles)
     };
     kinds.into_iter().flat_map(figures_of).collect()
 }
 
-fn figures_of_kind(kind: Kind, rows: &[&Row], all: &[Row], looks: &Looks) -> Vec<Figure> {
-    const FEWEST_SAMPLES: usize = 50;
-    let sampled = |row: &&Row| row.distribution.is_some_and(|one| one.n >= FEWEST_SAMPLES);
+fn figures_of_kind(kind: Kind, rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
+    const MIN_SAMPLES: usize = 50;
+    let sampled = |row: &&Row| row.distribution.is_some_and(|one| one.n >= MIN_SAMPLES);
     let sizes = distinct(rows.iter().filter_map(|row| row.size)).len();
     match kind {
-        Kind::Company => isolation::figures(rows, looks),
-        Kind::Sharing => contention::figures(rows, looks),
-        Kind::Crowd => crowd::figures(rows),
-        Kind::Rate if sizes > 1 => throughput::figures(rows, looks),
-        Kind::Time if rows.iter().all(sampled) => latency::figures(rows, all, looks),
-        Kind::Batch | Kind::Rate | Kind::Time => side_by_side::figures(rows, all, looks),
+        Kind::Neighbours => isolation::figures(rows, styles),
+        Kind::Sharing => contention::figures(rows, styles),
+        Kind::Scaling => scaling::figures(rows),
+        Kind::Rate if sizes > 1 => throughput::figures(rows, styles),
+        Kind::Time if rows.iter().all(sampled) => latency::figures(rows, all, styles),
+        Kind::Batch | Kind::Rate | Kind::Time => medians::figures(rows, all, styles),
     }
 }
 
@@ -134,10 +134,10 @@ impl Suite<'_> {
             "rtt" => "Round trips",
             "throughput" => "Throughput",
             "load" => "Latency under load",
-            "wakeup" => "Waking a sleeper",
+            "wakeup" => "Wake-up latency",
             "contention" => "Several writers and readers",
             "isolation" => "Isolation",
-            "tar" => "tar through it",
+            "tar" => "tar",
             "names" => "Calls by name",
             "reports" => "The two reports",
             other => other,
@@ -147,31 +147,31 @@ impl Suite<'_> {
     fn about(&self) -> &'static str {
         match self.name {
             "rtt" => {
-                "A message goes to another process and comes back. Each plot shows for every mechanism which share of the round trips took no longer than the time below: further left is faster, and the steeper, the steadier. Marks are at the median and at 99 %."
+                "The time from a request to its reply. Each plot shows the distribution function of every mechanism: further left is faster, and steeper is more uniform. Marks: median and 99 %."
             }
             "throughput" => {
-                "One process sends as fast as it can, the other receives. Higher is faster. Bars at the marks reach from the slowest to the fastest round. In batches, several short messages are handed over at once; who has no call for that sends them one by one."
+                "One process sends at full speed, the other receives. Higher is faster. Bars reach from the slowest to the fastest round. In batches, several short messages are sent with one call; mechanisms without a batch interface send them one by one."
             }
             "load" => {
-                "Messages are due at a constant rate, whatever became of the earlier ones. Each plot shows which share of them was received no later than so long after it was due: further left is faster. The processor time is the receiver's."
+                "Messages are due at a constant rate, independent of earlier ones (open loop). Each plot shows the distribution function of the time from the due time to the reception: further left is faster. The processor time is that of the receiver."
             }
             "wakeup" => {
-                "How long it takes from sending until a receiver that sleeps has the message. Each plot shows which share of the wake-ups took no longer than the time below: further left is faster."
+                "The time from sending a message until a sleeping receiver runs. Each plot shows the distribution function: further left is faster."
             }
             "contention" => {
-                "Several processes write into one channel, or read from it, as fast as they can; the scheduler places them on the two processors. Higher is faster. Beside the rate stands what it costs in context switches and how evenly the writers get their turns."
+                "Several processes write to one channel or read from it at full speed; the scheduler places them on the two processors. Higher is faster. The table also has the context switches and the imbalance of the writers."
             }
             "isolation" => {
-                "One pair of processes sends as fast as it can, first alone, then beside other pairs that stand still with full buffers or are busy themselves. A flat line is a pair that does not notice the others."
+                "One pair of processes streams at full speed, alone and with other pairs that are stalled with full buffers or busy themselves. A flat line is complete isolation."
             }
             "tar" => {
-                "tar packs a tree of files on one side and unpacks it on the other. Most of the time is the two tars' own; no-pipe is what they take beside each other with nothing between them. Further left is faster."
+                "One process packs a tree of files with tar, the other unpacks it. Most of the time is that of the two tars; no-pipe is their time without IPC. Further left is faster."
             }
             "names" => {
-                "What a call takes among few and among many names or scopes. A flat line is a cost that does not grow with them."
+                "The time of a call by the number of names or scopes. A flat line is a time that does not depend on it."
             }
             "reports" => {
-                "The measurements of the two reports that the pipe and the naive driver come from, with their own counts; their figures, their model and what they say in words, beside what came out here."
+                "The measurements of the two reports on which the pipe and the naive driver are based, with their message counts: their figures, their model and their claims, compared with this run."
             }
             _ => "",
         }
@@ -196,14 +196,14 @@ impl Suite<'_> {
             self.anchor(),
             escape(self.title()),
             self.about(),
-            self.verdicts(all),
+            self.report_text(all),
             absent(&self.rows),
             self.everything(all),
         )
     }
 
-    /// What the terminal says of the reports.
-    fn verdicts(&self, all: &[Row]) -> String {
+    /// The text of the reports, as on the terminal.
+    fn report_text(&self, all: &[Row]) -> String {
         let text = (self.name == reports::SUITE).then(|| reports::text(all));
         text.flatten().map_or_else(String::new, |text| {
             format!(
@@ -249,7 +249,7 @@ impl Suite<'_> {
     }
 }
 
-/// Who did not take part and why: each reason once, with what it concerns.
+/// The mechanisms without results: each reason once, with its conditions.
 fn absent(rows: &[&Row]) -> String {
     let skipped = rows.iter().filter(|row| row.skipped.is_some());
     let reasons = distinct(skipped.map(|row| (&row.label, &row.skipped, row.failed)));
@@ -261,22 +261,22 @@ fn absent(rows: &[&Row]) -> String {
         .map(|(label, reason, failed)| {
             let same = rows.iter().filter(|row| (&row.label, &row.skipped, row.failed) == (label, reason, failed));
             let titles = distinct(same.map(|row| row.title.as_str())).join(", ");
-            let (class, fate) = match failed {
+            let (class, status) = match failed {
                 Some(true) => ("failed", "failed"),
                 _ => ("skipped", "skipped"),
             };
             format!(
                 concat!(
-                    r#"<li class="{class}"><span class="badge {class}">{fate}</span> <b>{label}</b>: "#,
+                    r#"<li class="{class}"><span class="badge {class}">{status}</span> <b>{label}</b>: "#,
                     r#"{reason} <span class="where">({titles})</span></li>"#
                 ),
                 class = class,
-                fate = fate,
+                status = status,
                 label = escape(label),
                 reason = escape(reason.as_deref().unwrap_or_default()),
                 titles = escape(&titles),
             )
         })
         .collect();
-    format!("<div class=\"absent\"><h3>Not measured here</h3><ul>{lines}</ul></div>")
+    format!("<div class=\"absent\"><h3>Without results</h3><ul>{lines}</ul></div>")
 }

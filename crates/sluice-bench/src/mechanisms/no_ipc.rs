@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! No pipe at all: the sender writes one file while the receiver reads another that was there before. What two programs take
-//! like this they take beside any pipe, however fast: the floor under a job whose programs do more than move bytes.
+//! No IPC: the sender writes one file while the receiver reads another, existing one. This is the time that the two
+//! programs take themselves, the lower bound of a workload with any mechanism.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,25 +10,25 @@ use anyhow::{Context, Result};
 use super::stream::StreamLink;
 use super::{Link, Mechanism, Waiting};
 
-pub struct Apart {
-    /// What the receiver reads.
-    there: PathBuf,
-    /// What the sender writes, anew each time.
-    made: PathBuf,
+pub struct NoIpc {
+    /// The file that the receiver reads.
+    input: PathBuf,
+    /// The file that the sender writes, truncated each time.
+    output: PathBuf,
 }
 
-impl Apart {
-    pub fn new(there: PathBuf, made: PathBuf) -> Self {
-        Self { there, made }
+impl NoIpc {
+    pub fn new(input: PathBuf, output: PathBuf) -> Self {
+        Self { input, output }
     }
 }
 
-impl Mechanism for Apart {
+impl Mechanism for NoIpc {
     fn name(&self) -> &'static str {
         "no-pipe"
     }
 
-    /// For nobody, but like those that it is the floor of.
+    /// It never waits, and is compared with sleeping mechanisms.
     fn waiting(&self) -> Waiting {
         Waiting::Sleep
     }
@@ -37,9 +37,9 @@ impl Mechanism for Apart {
         Ok(Box::new(StreamLink {
             sender: open(
                 File::options().write(true).create(true).truncate(true),
-                &self.made,
+                &self.output,
             )?,
-            receiver: open(File::options().read(true), &self.there)?,
+            receiver: open(File::options().read(true), &self.input)?,
         }))
     }
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The floor: one word of shared memory, written by one processor and watched by the other. Nothing that crosses between
-//! two processors can be faster. It carries single bytes, each overwriting the last, so it is only good for question and answer.
+//! The lower bound: one word of shared memory, written by one processor and polled by the other. No transfer between
+//! two processors can be faster. It carries single bytes, each of which overwrites the last, so only request and reply
+//! are supported.
 //!
-//! Who watches may have the word mapped for reading only, as it is where neither side can harm the other: with some processors a line
-//! takes longer then.
+//! The receiver may map the word read-only, as in channels whose sides cannot corrupt each other's data: on some
+//! processors the transfer of a cache line takes longer then.
 
 use std::hint::spin_loop;
 use std::os::fd::BorrowedFd;
@@ -12,19 +13,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, ensure};
 
-use super::{Link, Mechanism, Receiver, Sender, Shape, Task, Waiting, spinning_alone};
+use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, Workload, spinning_on_one_cpu};
 use crate::harness::shared::SharedWords;
 
-pub struct Cacheline {
+pub struct CachelinePingPong {
     read_only: bool,
 }
 
-impl Cacheline {
+impl CachelinePingPong {
     pub const SHARED: Self = Self { read_only: false };
     pub const READ_ONLY: Self = Self { read_only: true };
 }
 
-impl Mechanism for Cacheline {
+impl Mechanism for CachelinePingPong {
     fn name(&self) -> &'static str {
         "cacheline"
     }
@@ -34,18 +35,18 @@ impl Mechanism for Cacheline {
     }
 
     fn label(&self) -> String {
-        let manner = match self.read_only {
+        let variant = match self.read_only {
             false => "spins",
             true => "spins, reads only",
         };
-        format!("{} ({manner})", self.name())
+        format!("{} ({variant})", self.name())
     }
 
-    fn obstacle(&self, task: &Task) -> Option<String> {
-        if task.size > 1 || task.shape != Shape::Question {
+    fn unsupported_reason(&self, task: &Task) -> Option<String> {
+        if task.size > 1 || task.workload != Workload::RequestReply {
             Some("it carries single bytes, one at a time".into())
         } else {
-            spinning_alone(task)
+            spinning_on_one_cpu(task)
         }
     }
 
@@ -54,10 +55,11 @@ impl Mechanism for Cacheline {
     }
 }
 
-/// In place of a byte: nothing more will come.
+/// The end of the stream.
 const END: u64 = 0x1ff;
 
-/// In a page of its own, so that nothing else shares the cache line. Bits 9 and up count the messages; below is the byte.
+/// In its own page, so that nothing else shares the cache line. Bits 9 and up count the messages; the bits below are
+/// the byte.
 #[derive(Clone)]
 struct Word {
     page: Rc<SharedWords>,
@@ -77,7 +79,7 @@ impl Word {
 
 impl Link for Word {
     fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        Ok(Box::new(End {
+        Ok(Box::new(WordSender {
             word: *self,
             count: 0,
         }))
@@ -85,21 +87,21 @@ impl Link for Word {
 
     fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
         if self.read_only {
-            self.page.only_read()?;
+            self.page.make_read_only()?;
         }
-        Ok(Box::new(Watch {
+        Ok(Box::new(PollingReceiver {
             word: *self,
             count: 0,
         }))
     }
 }
 
-struct End {
+struct WordSender {
     word: Word,
     count: u64,
 }
 
-impl End {
+impl WordSender {
     fn put(&mut self, content: u64) {
         self.count += 1;
         self.word
@@ -108,11 +110,11 @@ impl End {
     }
 }
 
-impl Sender for End {
+impl Sender for WordSender {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         ensure!(
             message.len() == 1,
-            "a cache line carries messages of 1 byte, not of {}",
+            "a cache line carries 1 byte, not {}",
             message.len()
         );
         self.put(message[0].into());
@@ -124,18 +126,18 @@ impl Sender for End {
     }
 }
 
-impl Drop for End {
+impl Drop for WordSender {
     fn drop(&mut self) {
         self.put(END);
     }
 }
 
-struct Watch {
+struct PollingReceiver {
     word: Word,
     count: u64,
 }
 
-impl Receiver for Watch {
+impl Receiver for PollingReceiver {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
         let word = loop {
             let word = self.word.atomic().load(Ordering::Acquire);
@@ -164,12 +166,12 @@ mod tests {
     #[test]
     fn a_byte_arrives_once_and_then_the_end() {
         let word = Word::shared(false).unwrap();
-        // Shared within a process as it otherwise is between two.
-        let mut sender = End {
+        // Shared within one process here.
+        let mut sender = WordSender {
             word: word.clone(),
             count: 0,
         };
-        let mut receiver = Watch { word, count: 0 };
+        let mut receiver = PollingReceiver { word, count: 0 };
         let mut byte = [0];
         sender.send(&[0xff]).unwrap();
         assert_eq!(receiver.receive(&mut byte).unwrap(), 1);
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_other_sizes_are_refused() {
+    fn messages_of_other_sizes_are_rejected() {
         let mut sender = Box::new(Word::shared(false).unwrap()).sender().unwrap();
         assert!(sender.send(b"two").is_err());
     }

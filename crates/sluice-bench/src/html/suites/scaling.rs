@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an operation costs among few and among many.
+//! The time of an operation by the number of names or scopes.
 
-use super::super::lines::{Axis, Plot, ROOM_UPRIGHT};
-use super::super::looks::Look;
+use super::super::lines::{Axis, MAX_TICKS_Y, Plot};
 use super::super::scale::Scale;
-use super::curves::{self, Curve, Shown};
+use super::super::series_style::SeriesStyle;
+use super::curves::{self, Curve, YValue};
 use super::{Figure, distinct};
 use crate::harness::rows::Row;
 use crate::harness::units;
 
-/// From "among 100 names".
-pub fn among(row: &Row) -> Option<(usize, &str)> {
+/// Parses "among 100 names".
+pub fn population(row: &Row) -> Option<(usize, &str)> {
     let (count, what) = row.label.strip_prefix("among ")?.split_once(' ')?;
     Some((count.parse().ok()?, what))
 }
 
 pub fn figures(rows: &[&Row]) -> Vec<Figure> {
-    let crowds = distinct(rows.iter().filter_map(|row| Some(among(row)?.1)));
-    crowds
+    let kinds = distinct(rows.iter().filter_map(|row| Some(population(row)?.1)));
+    kinds
         .into_iter()
         .filter_map(|what| figure(what, rows))
         .collect()
@@ -27,7 +27,7 @@ fn figure(what: &str, rows: &[&Row]) -> Option<Figure> {
     let own: Vec<(usize, &Row)> = rows
         .iter()
         .filter_map(|row| {
-            among(row)
+            population(row)
                 .filter(|(_, of)| *of == what)
                 .map(|(count, _)| (count, *row))
         })
@@ -35,7 +35,7 @@ fn figure(what: &str, rows: &[&Row]) -> Option<Figure> {
     let titles = distinct(own.iter().map(|(_, row)| row.title.as_str()));
     let curve = |(number, title): (usize, &str)| Curve {
         name: title.into(),
-        look: Look::numbered(number),
+        style: SeriesStyle::numbered(number),
         points: own
             .iter()
             .copied()
@@ -46,7 +46,7 @@ fn figure(what: &str, rows: &[&Row]) -> Option<Figure> {
     curves::sort(&mut curves);
     let counts = curves::counts(&curves);
     let ticks: Vec<f64> = counts.iter().map(|&count| count as f64).collect();
-    let heading = format!("A call among {what}");
+    let heading = format!("Time of a call by number of {what}");
     let plot = Plot {
         title: heading.clone(),
         x: Axis {
@@ -56,23 +56,23 @@ fn figure(what: &str, rows: &[&Row]) -> Option<Figure> {
         },
         y: Axis {
             scale: Scale::logarithmic(
-                curves::values(&curves, Shown::Figure).into_iter(),
-                ROOM_UPRIGHT,
+                curves::values(&curves, YValue::Figure).into_iter(),
+                MAX_TICKS_Y,
             )?,
             label: "time of a call".into(),
             format: units::time_tick,
         },
         level: None,
-        lines: curves::lines(&curves, Shown::Figure),
+        lines: curves::lines(&curves, YValue::Figure),
     };
     let heads = counts
         .iter()
         .map(|count| format!("{count} {what}"))
         .collect();
     Some(Figure {
-        table: curves::table(&heading, "call", heads, &curves, Shown::Figure),
+        table: curves::table(&heading, "call", heads, &curves, YValue::Figure),
         heading,
-        hint: "Below each time its ratio to that among the fewest.".into(),
+        hint: "Below each time: its ratio to that of the smallest number.".into(),
         plot: plot.svg(),
     })
 }

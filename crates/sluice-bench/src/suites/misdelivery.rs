@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who gets whose bytes: several pairs, each in a cgroup of its own, stream through one and the same node at once. Each
-//! pair's messages hold nothing but its number, and each receiver counts the bytes of its own pair and those of others.
+//! Which process receives whose bytes: several pairs, each in its own cgroup, stream through one device node at the
+//! same time. The bytes of a message are the number of its pair, and each receiver counts the bytes of its own pair and
+//! those of others.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -9,59 +10,59 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::{PATIENCE, Plan, Room};
+use super::{Confinement, PROCESS_TIMEOUT, Plan};
 use crate::harness::clock;
 use crate::harness::interrupt;
 use crate::harness::pinning::Placement;
 use crate::harness::process::{Pair, Side, Start};
-use crate::harness::rounds::{Cell, Contender, Headline, Job, Measurement};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
 use crate::harness::shared::SharedWords;
-use crate::mechanisms::{Link, Mechanism, Shape, Task};
+use crate::mechanisms::{Link, Mechanism, Task, Workload};
 
 const PAIRS: [usize; 4] = [1, 2, 4, 8];
 const SIZE: usize = 1024;
-/// The others are not missed here: they are handed to those who are to have them.
-const NAMED: [&str; 2] = ["sluice-pipe", "myipc"];
+/// Only mechanisms that are opened by name; the others are handed to their users.
+const OPENED_BY_NAME: [&str; 2] = ["sluice-pipe", "myipc"];
 const CHECK: Duration = Duration::from_millis(50);
 
-pub fn cells(plan: &Plan) -> Result<Vec<Cell>> {
-    PAIRS.into_iter().map(|pairs| cell(plan, pairs)).collect()
+pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
+    PAIRS.into_iter().map(|pairs| case(plan, pairs)).collect()
 }
 
-fn cell(plan: &Plan, pairs: usize) -> Result<Cell> {
+fn case(plan: &Plan, pairs: usize) -> Result<Case> {
     let placement = plan.one_placement();
-    let (mut mechanisms, mut skips) = plan.rivals(&Task {
+    let (mut mechanisms, mut skipped) = plan.mechanisms_for(&Task {
         size: SIZE,
         placement,
-        shape: Shape::Strangers,
+        workload: Workload::SharedName,
     });
-    mechanisms.retain(|one| one.meets_strangers());
-    skips.retain(|skip| NAMED.contains(&skip.mechanism));
-    // They stay in the cgroups that make them strangers.
-    let room = Room {
-        home: None,
-        ..plan.room(placement)?
+    mechanisms.retain(|one| one.is_opened_by_name());
+    skipped.retain(|skip| OPENED_BY_NAME.contains(&skip.mechanism));
+    // The pairs stay in their own cgroups.
+    let confinement = Confinement {
+        cgroup: None,
+        ..plan.confinement(placement)?
     };
-    let contender = |mechanism: Rc<dyn Mechanism>| Contender {
+    let subject = |mechanism: Rc<dyn Mechanism>| Subject {
         processes: 2 * pairs,
-        ..Contender::pair(
+        ..Subject::pair(
             &*mechanism,
-            Box::new(Strangers {
+            Box::new(Misdelivery {
                 mechanism: Rc::clone(&mechanism),
-                room: room.clone(),
+                confinement: confinement.clone(),
                 pairs,
                 duration: plan.duration,
             }),
         )
     };
-    Ok(Cell {
+    Ok(Case {
         suite: "isolation",
         title: title(pairs, placement),
         size: Some(SIZE),
         placement,
-        headline: Headline::Rate,
-        contenders: mechanisms.into_iter().map(contender).collect(),
-        skips,
+        metric: Metric::Rate,
+        subjects: mechanisms.into_iter().map(subject).collect(),
+        skipped,
     })
 }
 
@@ -70,15 +71,15 @@ fn title(pairs: usize, placement: Placement) -> String {
     format!("{pairs} {noun} on one node {}", placement.name())
 }
 
-struct Strangers {
+struct Misdelivery {
     mechanism: Rc<dyn Mechanism>,
-    room: Room,
+    confinement: Confinement,
     pairs: usize,
     duration: Duration,
 }
 
-impl Job for Strangers {
-    /// Bytes that nobody sent are a fault of every mechanism; whom they come to is what is measured.
+impl Job for Misdelivery {
+    /// Bytes that no pair sent are a failure of any mechanism; misdelivered bytes are the result.
     fn check(&self) -> Result<()> {
         self.run(CHECK).map(drop)
     }
@@ -88,10 +89,10 @@ impl Job for Strangers {
     }
 }
 
-impl Strangers {
+impl Misdelivery {
     fn run(&self, duration: Duration) -> Result<Measurement> {
         let counts = Rc::new(Counts(SharedWords::new()?));
-        let links = self.mechanism.strangers(self.pairs, SIZE)?;
+        let links = self.mechanism.links_by_name(self.pairs, SIZE)?;
         let mut pairs: Vec<Pair> = links
             .into_iter()
             .enumerate()
@@ -99,7 +100,7 @@ impl Strangers {
             .collect::<Result<_>>()?;
         let begin = clock::now_ns();
         pairs.iter_mut().try_for_each(Pair::go)?;
-        rest(duration)?;
+        interruptible_sleep(duration)?;
         let (own, foreign) = counts.sums(self.pairs);
         let elapsed_ns = clock::now_ns() - begin;
         pairs.iter_mut().try_for_each(Pair::expect_alive)?;
@@ -116,7 +117,7 @@ impl Strangers {
     }
 
     fn pair(&self, number: usize, link: Box<dyn Link>, counts: &Counts) -> Result<Pair> {
-        Pair::start(link, PATIENCE, |side, link, start| match side {
+        Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
             Side::First => self.send(number, link, start),
             Side::Second => self.receive(number, link, start, counts),
         })
@@ -124,7 +125,7 @@ impl Strangers {
 
     fn send(&self, number: usize, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
         let mut sender = link.sender()?;
-        self.room.enter(Side::First)?;
+        self.confinement.enter(Side::First)?;
         start.wait()?;
         loop {
             sender.send(&[number as u8; SIZE])?;
@@ -139,24 +140,24 @@ impl Strangers {
         counts: &Counts,
     ) -> Result<Vec<u64>> {
         let mut receiver = link.receiver()?;
-        self.room.enter(Side::Second)?;
+        self.confinement.enter(Side::Second)?;
         start.wait()?;
         let mut message = [0; SIZE];
         loop {
             let n = receiver.receive(&mut message)?;
-            ensure!(n == SIZE, "a stream ended that nobody ended");
-            let (own, foreign) = sort(&message, number, self.pairs)?;
+            ensure!(n == SIZE, "the stream ended unexpectedly");
+            let (own, foreign) = count_own(&message, number, self.pairs)?;
             counts.add(number, own, foreign);
         }
     }
 }
 
-/// How many bytes are this pair's, and how many are another's.
-fn sort(message: &[u8], number: usize, pairs: usize) -> Result<(u64, u64)> {
-    let stray = message.iter().find(|&&byte| usize::from(byte) >= pairs);
+/// The numbers of bytes of this pair and of other pairs.
+fn count_own(message: &[u8], number: usize, pairs: usize) -> Result<(u64, u64)> {
+    let unknown = message.iter().find(|&&byte| usize::from(byte) >= pairs);
     ensure!(
-        stray.is_none(),
-        "a byte {stray:?} came that none of {pairs} pairs sent"
+        unknown.is_none(),
+        "a byte {unknown:?} arrived that none of {pairs} pairs sent"
     );
     let own = message
         .iter()
@@ -165,7 +166,7 @@ fn sort(message: &[u8], number: usize, pairs: usize) -> Result<(u64, u64)> {
     Ok((own as u64, (message.len() - own) as u64))
 }
 
-/// What each receiver got, in a cache line of its own: of its own pair's bytes and of others'.
+/// The bytes of its own pair and of others that each receiver got, in a cache line per receiver.
 struct Counts(SharedWords);
 
 impl Counts {
@@ -186,8 +187,8 @@ impl Counts {
     }
 }
 
-/// Sleeps as long, unless interrupted.
-pub fn rest(duration: Duration) -> Result<()> {
+/// Sleeps, but returns an error after an interrupt.
+pub fn interruptible_sleep(duration: Duration) -> Result<()> {
     let end = Instant::now() + duration;
     loop {
         interrupt::check()?;
@@ -207,12 +208,12 @@ mod tests {
     use crate::mechanisms::{Pipe, Receiver, Sender, StreamReceiver, StreamSender, Waiting};
 
     #[test]
-    fn bytes_are_sorted_by_whose_they_are() {
-        assert_eq!(sort(&[1, 1, 0, 2], 1, 3).unwrap(), (2, 2));
-        assert!(sort(&[1, 3], 1, 3).is_err());
+    fn bytes_are_counted_by_sending_pair() {
+        assert_eq!(count_own(&[1, 1, 0, 2], 1, 3).unwrap(), (2, 2));
+        assert!(count_own(&[1, 3], 1, 3).is_err());
     }
 
-    /// Each pair on a pipe of its own, or all on one, whose bytes come to whoever reads next.
+    /// Each pair has its own pipe, or all share one, whose bytes reach whichever receiver reads next.
     struct Pipes {
         shared: bool,
     }
@@ -230,7 +231,7 @@ mod tests {
             Pipe.link(size)
         }
 
-        fn strangers(&self, pairs: usize, size: usize) -> Result<Vec<Box<dyn Link>>> {
+        fn links_by_name(&self, pairs: usize, size: usize) -> Result<Vec<Box<dyn Link>>> {
             if !self.shared {
                 return (0..pairs).map(|_| self.link(size)).collect();
             }
@@ -257,24 +258,27 @@ mod tests {
 
     fn measure(shared: bool) -> Measurement {
         let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
-        let strangers = Strangers {
+        let misdelivery = Misdelivery {
             mechanism: Rc::new(Pipes { shared }),
-            room: Room { home: None, cpus },
+            confinement: Confinement { cgroup: None, cpus },
             pairs: 3,
             duration: Duration::from_millis(100),
         };
-        strangers.measure().unwrap()
+        misdelivery.measure().unwrap()
     }
 
     #[test]
-    fn what_crosses_over_on_a_shared_pipe_is_counted() {
+    fn misdelivery_on_a_shared_pipe_is_counted() {
         let measurement = measure(true);
-        let astray = measurement.misdelivered.unwrap();
-        assert!(astray > 0 && astray <= measurement.bytes, "{measurement:?}");
+        let misdelivered = measurement.misdelivered.unwrap();
+        assert!(
+            misdelivered > 0 && misdelivered <= measurement.bytes,
+            "{measurement:?}"
+        );
     }
 
     #[test]
-    fn on_pipes_of_their_own_nothing_crosses_over() {
+    fn separate_pipes_have_no_misdelivery() {
         let measurement = measure(false);
         assert!(measurement.bytes > 0);
         assert_eq!(measurement.misdelivered, Some(0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The calls of /dev/sluice/ctl, each with nothing around it that would be measured with it.
+//! The ioctls of /dev/sluice/ctl, without any other work that would be measured.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -12,7 +12,7 @@ use sluice_abi::{
 };
 
 const NODE: &str = "/dev/sluice/ctl";
-/// The least: what is counted here are names, and thousands of them are to stay below the limit of bytes.
+/// The smallest capacity, so that thousands of channels stay below the limit of bytes.
 const CAPACITY: u64 = 4096;
 
 pub struct Ctl(File);
@@ -20,12 +20,12 @@ pub struct Ctl(File);
 impl Ctl {
     pub fn new() -> Result<Self> {
         let file = File::open(NODE).with_context(|| {
-            format!("cannot open {NODE}; is the module loaded, and no older one?")
+            format!("cannot open {NODE}; check that a module of this version is loaded")
         })?;
         Ok(Self(file))
     }
 
-    /// A new persistent channel, and an endpoint of it.
+    /// Creates a persistent channel; returns an endpoint of it.
     pub fn create(&self, scope: &File, name: &str) -> nix::Result<File> {
         self.open(scope, name, OPEN_CREATE | OPEN_EXCL | OPEN_PERSIST)
     }
@@ -34,13 +34,13 @@ impl Ctl {
         self.open(scope, name, 0)
     }
 
-    /// Both ways, so that nobody is waited for.
+    /// Opens for reading and writing, which does not wait for a peer.
     fn open(&self, scope: &File, name: &str, flags: u32) -> nix::Result<File> {
         let mut open = Open::new(name, OPEN_READ | OPEN_WRITE | flags);
         open.scope_fd = scope.as_raw_fd();
         open.capacity = CAPACITY;
         let fd = self.call(CTL_OPEN, &mut open)?;
-        // SAFETY: the kernel just gave us this descriptor.
+        // SAFETY: the kernel has just returned this descriptor.
         Ok(unsafe { File::from_raw_fd(fd) })
     }
 
@@ -55,7 +55,7 @@ impl Ctl {
         Ok(info)
     }
 
-    /// The channels behind `after`, or the first ones: their number.
+    /// Lists the channels after `after`, or the first ones; returns their number.
     pub fn page(
         &self,
         scope: &File,
@@ -71,8 +71,8 @@ impl Ctl {
     }
 
     fn call<T>(&self, command: libc::Ioctl, structure: &mut T) -> nix::Result<i32> {
-        // SAFETY: every caller passes the structure that its command takes; of memory that it points to only as much is
-        // written as its count says.
+        // SAFETY: every caller passes the structure of its command, and the kernel writes no more entries than the
+        // count in it.
         Errno::result(unsafe {
             libc::ioctl(self.0.as_raw_fd(), command, std::ptr::from_mut(structure))
         })

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Medians and ranges of their rounds, where there are too few samples for a distribution.
+//! Medians and their rounds, where there are too few samples for a distribution.
 
 use super::super::intervals::{Group, Interval, Plot};
 use super::super::lines::Axis;
-use super::super::looks::{Look, Looks};
 use super::super::notes;
 use super::super::scale::Scale;
+use super::super::series_style::{SeriesStyle, SeriesStyles};
 use super::super::tables;
 use super::{Figure, by_title};
 use crate::harness::rows::Row;
 use crate::harness::units;
 
-pub fn figures(rows: &[&Row], all: &[Row], looks: &Looks) -> Vec<Figure> {
-    by_title(rows, |title, rows| figure(title, rows, all, looks))
+pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
+    by_title(rows, |title, rows| figure(title, rows, all, styles))
 }
 
-fn figure(title: &str, rows: &[&Row], all: &[Row], looks: &Looks) -> Option<Figure> {
+fn figure(title: &str, rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Option<Figure> {
     let rows = tables::sorted(rows);
-    let entries: Vec<(usize, &Row, Look)> = rows
+    let entries: Vec<(usize, &Row, SeriesStyle)> = rows
         .iter()
         .enumerate()
-        .map(|(series, row)| (series, *row, looks.get(row)))
+        .map(|(series, row)| (series, *row, styles.get(row)))
         .collect();
     let ends = rows.iter().filter_map(|row| row.spread).flatten();
     let plot = Plot {
@@ -29,12 +29,13 @@ fn figure(title: &str, rows: &[&Row], all: &[Row], looks: &Looks) -> Option<Figu
         level: None,
         groups: entries
             .iter()
-            .filter_map(|&(series, row, look)| group(series, row, look))
+            .filter_map(|&(series, row, style)| group(series, row, style))
             .collect(),
     };
     Some(Figure {
         heading: title.into(),
-        hint: "Marks are medians, bars reach from the smallest to the largest round. The axis begins at 0.".into(),
+        hint: "Marks: medians. Bars: from the smallest to the largest round. The axis begins at 0."
+            .into(),
         plot: plot.svg(),
         table: tables::latencies(title, &entries, all),
     })
@@ -43,7 +44,7 @@ fn figure(title: &str, rows: &[&Row], all: &[Row], looks: &Looks) -> Option<Figu
 fn axis(row: &Row, ends: impl Iterator<Item = f64>) -> Option<Axis> {
     let (label, format): (&str, fn(f64) -> String) = match notes::less_is_better(row) {
         true => ("time", units::time_tick),
-        false => ("bytes each second", units::rate_tick),
+        false => ("bytes per second", units::rate_tick),
     };
     Some(Axis {
         scale: Scale::from_zero(ends)?,
@@ -52,13 +53,13 @@ fn axis(row: &Row, ends: impl Iterator<Item = f64>) -> Option<Axis> {
     })
 }
 
-fn group(series: usize, row: &Row, look: Look) -> Option<Group> {
+fn group(series: usize, row: &Row, style: SeriesStyle) -> Option<Group> {
     Some(Group {
         label: row.label.clone(),
         intervals: vec![Interval {
             series,
             name: row.label.clone(),
-            look,
+            style,
             median: row.median?,
             range: row.spread?,
             noisy: notes::is_noisy(row),

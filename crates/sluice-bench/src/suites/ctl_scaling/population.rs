@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the operations are done among: many names in one scope, or many scopes with a name in each. All of it goes with the
-//! cgroups, whatever happens.
+//! The channels and scopes among which operations are measured: many names in one scope, or many scopes with one name
+//! each. All of it is removed with the cgroups.
 
 use std::cell::{Cell, OnceCell};
 use std::fs::File;
@@ -12,10 +12,10 @@ use anyhow::{Context, Result};
 use super::ctl::Ctl;
 use crate::harness::cgroup::Tree;
 
-/// Numbers that look random and are the same in every run.
-pub struct Picks(u64);
+/// Pseudo-random numbers, the same in every run.
+pub struct Random(u64);
 
-impl Picks {
+impl Random {
     pub fn new() -> Self {
         Self(0x9e37_79b9_7f4a_7c15)
     }
@@ -34,26 +34,26 @@ impl Picks {
     }
 }
 
-/// Made when it is first needed: until then it is in nobody's way.
-pub struct Late<T> {
-    make: Box<dyn Fn() -> Result<T>>,
-    made: OnceCell<T>,
+/// Created at first use, so that it does not affect earlier measurements.
+pub struct Lazy<T> {
+    create: Box<dyn Fn() -> Result<T>>,
+    value: OnceCell<T>,
 }
 
-impl<T> Late<T> {
-    pub fn new(make: impl Fn() -> Result<T> + 'static) -> Self {
+impl<T> Lazy<T> {
+    pub fn new(create: impl Fn() -> Result<T> + 'static) -> Self {
         Self {
-            make: Box::new(make),
-            made: OnceCell::new(),
+            create: Box::new(create),
+            value: OnceCell::new(),
         }
     }
 
     pub fn get(&self) -> Result<&T> {
-        if let Some(made) = self.made.get() {
-            return Ok(made);
+        if let Some(value) = self.value.get() {
+            return Ok(value);
         }
-        let made = (self.make)()?;
-        Ok(self.made.get_or_init(|| made))
+        let value = (self.create)()?;
+        Ok(self.value.get_or_init(|| value))
     }
 }
 
@@ -68,36 +68,38 @@ pub struct Names {
 }
 
 impl Names {
-    /// In no order, as they come where many make them: their places in memory say nothing of their places in the list.
-    pub fn gather(tree: &Tree, count: usize) -> Result<Self> {
+    /// Creates the names in random order, so that their order in memory is independent of their order in the list.
+    pub fn create(tree: &Tree, count: usize) -> Result<Self> {
         let ctl = Ctl::new()?;
-        let scope = open_directory(&tree.fresh()?)?;
+        let scope = open_directory(&tree.create_cgroup()?)?;
         let names: Vec<String> = (0..count).map(|n| format!("channel-{n:05}")).collect();
         let mut order: Vec<&String> = names.iter().collect();
-        Picks::new().shuffle(&mut order);
+        Random::new().shuffle(&mut order);
         for name in order {
             ctl.create(&scope, name).with_context(|| {
-                format!("cannot make channel {name} of {count}; is scope_max_channels of the module lower?")
+                format!("cannot create channel {name} of {count}; check the module parameter scope_max_channels")
             })?;
         }
         Ok(Self { scope, names })
     }
 }
 
-/// Cgroups of which the first few hold a channel, and so have a scope.
+/// Cgroups, the first of which contain a channel and therefore have a scope.
 pub struct Scopes {
     cgroups: Vec<PathBuf>,
-    inhabited: Cell<usize>,
+    count: Cell<usize>,
 }
 
 impl Scopes {
     pub const NAME: &'static str = "channel";
 
-    pub fn gather(tree: &Rc<Tree>, count: usize) -> Result<Self> {
-        let cgroups = (0..count).map(|_| tree.fresh()).collect::<Result<_>>()?;
+    pub fn create(tree: &Rc<Tree>, count: usize) -> Result<Self> {
+        let cgroups = (0..count)
+            .map(|_| tree.create_cgroup())
+            .collect::<Result<_>>()?;
         Ok(Self {
             cgroups,
-            inhabited: Cell::new(0),
+            count: Cell::new(0),
         })
     }
 
@@ -105,17 +107,17 @@ impl Scopes {
         open_directory(&self.cgroups[number])
     }
 
-    /// From now on so many have a scope. The table of scopes is one for all, so their number is changed between turns.
-    pub fn inhabit(&self, ctl: &Ctl, count: usize) -> Result<()> {
-        while self.inhabited.get() < count {
-            let scope = self.directory(self.inhabited.get())?;
+    /// Sets the number of scopes. There is one table of scopes for all, so their number changes between rounds.
+    pub fn set_count(&self, ctl: &Ctl, count: usize) -> Result<()> {
+        while self.count.get() < count {
+            let scope = self.directory(self.count.get())?;
             ctl.create(&scope, Self::NAME)
-                .context("cannot make a channel in each scope")?;
-            self.inhabited.set(self.inhabited.get() + 1);
+                .context("cannot create a channel in each scope")?;
+            self.count.set(self.count.get() + 1);
         }
-        while self.inhabited.get() > count {
-            self.inhabited.set(self.inhabited.get() - 1);
-            let scope = self.directory(self.inhabited.get())?;
+        while self.count.get() > count {
+            self.count.set(self.count.get() - 1);
+            let scope = self.directory(self.count.get())?;
             ctl.unlink(&scope, Self::NAME)
                 .context("cannot remove the channel of each scope")?;
         }
@@ -128,10 +130,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shuffle_loses_nothing_and_is_the_same_each_time() {
+    fn a_shuffle_is_a_permutation_and_reproducible() {
         let shuffled = || {
             let mut items: Vec<usize> = (0..100).collect();
-            Picks::new().shuffle(&mut items);
+            Random::new().shuffle(&mut items);
             items
         };
         let mut items = shuffled();
@@ -142,15 +144,15 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_is_made_once() {
+    fn a_lazy_value_is_created_once() {
         let times = Rc::new(Cell::new(0));
         let counted = Rc::clone(&times);
-        let late = Late::new(move || {
+        let lazy = Lazy::new(move || {
             counted.set(counted.get() + 1);
             Ok(7)
         });
         assert_eq!(times.get(), 0);
-        assert_eq!((*late.get().unwrap(), *late.get().unwrap()), (7, 7));
+        assert_eq!((*lazy.get().unwrap(), *lazy.get().unwrap()), (7, 7));
         assert_eq!(times.get(), 1);
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What tells one line from another: colour, dashes and marker together, so that it does not take an eye for colours. Whoever
-//! is one mechanism looks the same in every plot.
+//! The style of a series: colour, dashes and marker, so that series differ without colour, too. A mechanism has the
+//! same style in every plot.
 
 use super::text::escape;
 use crate::harness::rows::{Results, Row};
@@ -10,43 +10,43 @@ const DASHES: usize = 3;
 const MARKERS: usize = 7;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Party {
-    Ours,
-    /// What the others are compared with.
+pub enum SeriesRole {
+    Sluice,
+    /// The reference of the ratios.
     Reference,
     Other,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
-    pub party: Party,
+pub struct SeriesStyle {
+    pub role: SeriesRole,
     number: usize,
 }
 
-impl Look {
-    /// One of many that are neither ours nor the reference.
+impl SeriesStyle {
+    /// The style of another mechanism, by number.
     pub fn numbered(number: usize) -> Self {
         Self {
-            party: Party::Other,
+            role: SeriesRole::Other,
             number,
         }
     }
 
-    /// For the style sheet.
+    /// The classes for the style sheet.
     pub fn classes(self) -> String {
-        let dash = match self.party {
-            Party::Other => self.number / COLOURS % DASHES,
+        let dash = match self.role {
+            SeriesRole::Other => self.number / COLOURS % DASHES,
             _ => self.number % DASHES,
         };
-        let colour = match self.party {
-            Party::Ours => "ours".to_string(),
-            Party::Reference => "reference".to_string(),
-            Party::Other => format!("c{}", self.number % COLOURS),
+        let colour = match self.role {
+            SeriesRole::Sluice => "sluice".to_string(),
+            SeriesRole::Reference => "reference".to_string(),
+            SeriesRole::Other => format!("c{}", self.number % COLOURS),
         };
         format!("{colour} d{dash}")
     }
 
-    /// The shape of its marks, at this place.
+    /// The marker at this position.
     pub fn marker(self, x: f64, y: f64, noisy: bool) -> String {
         const OUTLINES: [&str; MARKERS] = [
             "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
@@ -62,7 +62,7 @@ impl Look {
         format!(r#"<path class="{class}" d="M{x:.1} {y:.1}{outline}"/>"#)
     }
 
-    /// A bit of the line with its mark, for a table that is the legend.
+    /// A sample of the line, for the table, which is the legend.
     pub fn sample(self) -> String {
         format!(
             r#"<svg class="sample {}" viewBox="0 0 36 14" aria-hidden="true"><path class="line" d="M1 7H35"/>{}</svg>"#,
@@ -72,37 +72,37 @@ impl Look {
     }
 }
 
-/// Which look is whose.
-pub struct Looks {
-    names: Vec<(String, Look)>,
+/// The styles of all mechanisms.
+pub struct SeriesStyles {
+    names: Vec<(String, SeriesStyle)>,
 }
 
-impl Looks {
+impl SeriesStyles {
     pub fn of(results: &Results) -> Self {
-        let mut looks = Self { names: Vec::new() };
+        let mut styles = Self { names: Vec::new() };
         for row in &results.rows {
-            looks.add(name(row), party(row));
+            styles.add(name(row), role(row));
         }
-        looks
+        styles
     }
 
-    fn add(&mut self, name: String, party: Party) {
+    fn add(&mut self, name: String, role: SeriesRole) {
         if self.names.iter().any(|(known, _)| *known == name) {
             return;
         }
-        let alike = |(_, look): &&(String, Look)| look.party == party;
+        let alike = |(_, style): &&(String, SeriesStyle)| style.role == role;
         let number = self.names.iter().filter(alike).count();
-        self.names.push((name, Look { party, number }));
+        self.names.push((name, SeriesStyle { role, number }));
     }
 
-    pub fn get(&self, row: &Row) -> Look {
+    pub fn get(&self, row: &Row) -> SeriesStyle {
         let name = name(row);
         let found = self.names.iter().find(|(known, _)| *known == name);
-        found.map_or(Look::numbered(0), |(_, look)| *look)
+        found.map_or(SeriesStyle::numbered(0), |(_, style)| *style)
     }
 }
 
-/// A mechanism and how it waits.
+/// A mechanism and its way of waiting.
 pub fn name(row: &Row) -> String {
     match row.label.contains(&row.mechanism) {
         true => row.label.clone(),
@@ -113,17 +113,17 @@ pub fn name(row: &Row) -> String {
     }
 }
 
-pub fn party(row: &Row) -> Party {
+pub fn role(row: &Row) -> SeriesRole {
     match row.mechanism.as_str() {
-        "pipe" => Party::Reference,
-        mechanism if mechanism.starts_with("sluice") => Party::Ours,
-        _ => Party::Other,
+        "pipe" => SeriesRole::Reference,
+        mechanism if mechanism.starts_with("sluice") => SeriesRole::Sluice,
+        _ => SeriesRole::Other,
     }
 }
 
-/// A name behind a bit of its line.
-pub fn entry(look: Look, name: &str) -> String {
-    format!("{}{}", look.sample(), escape(name))
+/// A name, preceded by the sample of its line.
+pub fn entry(style: SeriesStyle, name: &str) -> String {
+    format!("{}{}", style.sample(), escape(name))
 }
 
 #[cfg(test)]
@@ -131,20 +131,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forty_mechanisms_look_differently() {
-        let look = |number: usize| {
-            let look = Look::numbered(number);
-            (look.classes(), look.marker(0.0, 0.0, false))
+    fn forty_mechanisms_have_distinct_styles() {
+        let style = |number: usize| {
+            let style = SeriesStyle::numbered(number);
+            (style.classes(), style.marker(0.0, 0.0, false))
         };
         for one in 0..40 {
             for other in 0..one {
-                assert_ne!(look(one), look(other), "{one} and {other}");
+                assert_ne!(style(one), style(other), "{one} and {other}");
             }
         }
     }
 
     #[test]
-    fn a_mechanism_is_found_again_where_labels_say_something_else() {
+    fn a_mechanism_keeps_its_name_in_other_labels() {
         let row = |label: &str, mechanism: &str| Row {
             label: label.into(),
             mechanism: mechanism.into(),
@@ -152,7 +152,7 @@ mod tests {
         };
         assert_eq!(name(&row("beside 7 stalled", "fifo")), "fifo");
         assert_eq!(name(&row("fifo (spins)", "fifo")), "fifo (spins)");
-        assert_eq!(party(&row("", "sluice-pipe")), Party::Ours);
-        assert_eq!(party(&row("", "pipe")), Party::Reference);
+        assert_eq!(role(&row("", "sluice-pipe")), SeriesRole::Sluice);
+        assert_eq!(role(&row("", "pipe")), SeriesRole::Reference);
     }
 }
