@@ -7,7 +7,7 @@ use crate::{Cli, output};
 
 #[derive(Args)]
 pub struct Arguments {
-    /// The shell to print them for
+    /// The shell
     shell: Shell,
 }
 
@@ -26,10 +26,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shell_is_told_of_the_commands() {
+    fn every_script_has_commands_and_options() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             for word in ["doctor", "framing", "allow-everyone"] {
-                assert!(script(shell).contains(word), "{shell} knows no {word}");
+                assert!(script(shell).contains(word), "no {word} for {shell}");
             }
         }
     }

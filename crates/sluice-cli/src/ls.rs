@@ -3,13 +3,18 @@ use anyhow::Result;
 use clap::Args;
 use sluice::ChannelInfo;
 
-use crate::output::{self, Described};
-use crate::place::Place;
+use crate::args::ScopeArgs;
+use crate::channel_row::{self, ChannelRow};
+use crate::output;
 
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
-    place: Place,
+    scope: ScopeArgs,
+
+    /// Print user and group IDs instead of names
+    #[arg(short, long)]
+    numeric: bool,
 
     /// Print a JSON array instead of a table
     #[arg(long)]
@@ -17,20 +22,20 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    show(arguments, |_| true)
+    run_filtered(arguments, |_| true)
 }
 
-/// Those channels of the scope that are wanted.
-pub fn show(arguments: &Arguments, wanted: impl Fn(&ChannelInfo) -> bool) -> Result<()> {
+/// Lists the channels of the scope that match `filter`.
+pub fn run_filtered(arguments: &Arguments, filter: impl Fn(&ChannelInfo) -> bool) -> Result<()> {
     let mut channels = Vec::new();
-    for channel in sluice::list(&arguments.place.scope()?)? {
+    for channel in sluice::list(&arguments.scope.scope()?)? {
         let channel = channel?;
-        if wanted(&channel) {
-            channels.push(Described::from(&channel));
+        if filter(&channel) {
+            channels.push(ChannelRow::from(&channel));
         }
     }
     match arguments.json {
         true => output::print_json(&channels),
-        false => output::print(&output::table(&channels)),
+        false => output::print(&channel_row::table(&channels, arguments.numeric)),
     }
 }

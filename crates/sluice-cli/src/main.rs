@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command `sluice`. Its manual is docs/man/sluice.1.
+//! The command `sluice`; its manual is docs/man/sluice.1.
 
+mod args;
 mod bench;
+mod channel_row;
 mod completion;
+mod copy;
 mod doctor;
 mod exit;
 mod ls;
 mod output;
 mod pipe;
-mod place;
 mod progress;
 mod ring;
-mod transfer;
-mod waiting;
+mod wait_notice;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// Move data between the processes of one cgroup, by name
+/// Move data between processes through named pipes or shared-memory rings
 #[derive(Parser)]
 #[command(name = "sluice", version)]
 struct Cli {
@@ -29,19 +30,19 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Noun {
-    /// Send, receive, and manage pipes
+    /// Send and receive through pipes, and manage them
     #[command(subcommand)]
     Pipe(pipe::Verb),
-    /// Send and receive records through shared memory, without the module
+    /// Send and receive records through shared memory, without the kernel module
     #[command(subcommand)]
     Ring(ring::Verb),
-    /// List the channels of a scope, of all kinds
+    /// List the channels of a scope
     Ls(ls::Arguments),
-    /// Measure Sluice beside what people use today, or compare two measurements
+    /// Measure Sluice and other IPC mechanisms, or compare two measurements
     Bench(bench::Arguments),
-    /// Check whether this system is set up for Sluice
+    /// Check whether this system can run Sluice
     Doctor(doctor::Arguments),
-    /// Print completions for a shell
+    /// Print the completion script for a shell
     Completion(completion::Arguments),
 }
 
@@ -50,14 +51,14 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sluice: {}", in_full(&error));
+            eprintln!("sluice: {}", with_causes(&error));
             exit::status(&error)
         }
     }
 }
 
-/// With all causes, but for those that were named already.
-fn in_full(error: &anyhow::Error) -> String {
+/// The message with all causes, except those that it contains already.
+fn with_causes(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.contains(&cause) {
@@ -92,14 +93,22 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_named_once() {
-        let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
-        let silent = anyhow::Error::new(refused()).context("cannot look");
-        assert_eq!(in_full(&silent), "cannot look: permission denied");
-        let source = refused();
+    fn each_cause_is_printed_once() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let without_cause = anyhow::Error::new(denied()).context("cannot open");
+        assert_eq!(
+            with_causes(&without_cause),
+            "cannot open: permission denied"
+        );
+        let source = denied();
         let path = "/a".into();
-        let telling = anyhow::Error::new(sluice::ring::SetupError::Connect { path, source });
-        assert_eq!(in_full(&telling).matches("permission denied").count(), 1);
+        let with_cause = anyhow::Error::new(sluice::ring::SetupError::Connect { path, source });
+        assert_eq!(
+            with_causes(&with_cause)
+                .matches("permission denied")
+                .count(),
+            1
+        );
     }
 
     #[test]
@@ -108,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_sense_is_understood() {
+    fn valid_command_lines_are_accepted() {
         for line in [
             "sluice pipe send",
             "sluice pipe recv frames out.bin",
@@ -121,6 +130,9 @@ mod tests {
             "sluice ring recv prices --connect --allow-user 1000 --allow-user 1001",
             "sluice ring recv prices --allow-everyone --max-capacity 64K",
             "sluice ls --json",
+            "sluice ls -n",
+            "sluice pipe ls --numeric",
+            "sluice pipe info frames -n",
             "sluice bench --quick --suite rtt",
             "sluice bench compare a.json b.json",
             "sluice bench --help",
@@ -132,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_command_lines_are_rejected() {
         for line in [
             "sluice",
             "sluice pipe info",

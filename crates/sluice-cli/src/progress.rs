@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use std::fs::File;
 use std::io::{self, IsTerminal};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-const KNOWN: &str = "{bar:24} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left";
-const UNKNOWN: &str = "{spinner} {bytes} {bytes_per_sec}, {elapsed}";
+const WITH_TOTAL: &str = "{bar:24} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left";
+const WITHOUT_TOTAL: &str = "{spinner} {bytes} {bytes_per_sec}, {elapsed}";
 
-/// How far a transfer is, on a terminal that is not needed for something else.
+/// The progress of a transfer on standard error. Hidden if that is not a terminal.
 pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// Of so many bytes, if that is known.
-    pub fn of(total: Option<u64>) -> Self {
+    /// Starts with the total in bytes, if it is known.
+    pub fn new(total: Option<u64>) -> Self {
         if !io::stderr().is_terminal() {
             return Self::hidden();
         }
         let (bar, template) = match total {
-            Some(total) => (ProgressBar::new(total), KNOWN),
-            None => (ProgressBar::new_spinner(), UNKNOWN),
+            Some(total) => (ProgressBar::new(total), WITH_TOTAL),
+            None => (ProgressBar::new_spinner(), WITHOUT_TOTAL),
         };
         let style = ProgressStyle::with_template(template).expect("the template is a constant");
         Self {
@@ -27,10 +28,17 @@ impl Progress {
         }
     }
 
+    /// Hidden, for a terminal that shows the transferred data.
     pub fn hidden() -> Self {
         Self {
             bar: ProgressBar::hidden(),
         }
+    }
+
+    /// The length of a regular file, as an estimate of the total: the file may change during the transfer.
+    pub fn file_length(input: &File) -> Option<u64> {
+        let metadata = input.metadata().ok()?;
+        (metadata.is_file() && metadata.len() > 0).then_some(metadata.len())
     }
 
     pub fn advance(&self, bytes: usize) {
@@ -38,7 +46,7 @@ impl Progress {
     }
 }
 
-/// Whatever ended the transfer, what comes next on the terminal starts on an empty line.
+/// Clears the line for the next output on the terminal, also after an error.
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
@@ -50,8 +58,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_templates_are_understood() {
-        for template in [KNOWN, UNKNOWN] {
+    fn the_templates_are_valid() {
+        for template in [WITH_TOTAL, WITHOUT_TOTAL] {
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }
     }

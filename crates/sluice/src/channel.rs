@@ -11,7 +11,7 @@ use crate::info::ChannelInfo;
 use crate::name::Name;
 use crate::scope::Scope;
 
-/// A named pipe in a scope: where it is, not whether it is there.
+/// The name of a pipe and its scope. A value does not mean that the pipe exists.
 ///
 /// ```no_run
 /// use sluice::{Channel, Scope};
@@ -29,7 +29,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// The channel of this name in the caller's own cgroup.
+    /// The channel of this name in the caller's cgroup.
     pub fn new(name: impl AsRef<[u8]>) -> Result<Self> {
         Ok(Self {
             name: Name::new(name)?,
@@ -37,6 +37,7 @@ impl Channel {
         })
     }
 
+    /// The channel of the same name in another scope.
     #[must_use]
     pub fn in_scope(mut self, scope: Scope) -> Self {
         self.scope = scope;
@@ -51,9 +52,9 @@ impl Channel {
         &self.scope
     }
 
-    /// How to open it.
-    pub fn options(&self) -> Options<'_> {
-        Options {
+    /// The options to open it with: by default an existing channel, with a blocking open.
+    pub fn options(&self) -> OpenOptions<'_> {
+        OpenOptions {
             channel: self,
             flags: 0,
             mode: 0o600,
@@ -61,7 +62,7 @@ impl Channel {
         }
     }
 
-    /// Removes the name. Endpoints stay connected; a persistent channel without endpoints is freed.
+    /// Removes the name. Open endpoints stay connected; a channel without endpoints is freed.
     pub fn unlink(&self) -> Result<()> {
         let mut name = abi::Unlink::new(self.scope.raw(), self.name.as_bytes());
         Control::open()?
@@ -76,7 +77,7 @@ impl Channel {
             })
     }
 
-    /// Its state, without touching it.
+    /// The state of the channel, which is not opened for it.
     pub fn info(&self) -> Result<ChannelInfo> {
         let mut info = abi::ChannelInfo::EMPTY;
         Control::open()?
@@ -85,24 +86,24 @@ impl Channel {
                 Some(libc::EACCES) => Error::OutsideScope {
                     scope: self.scope.to_string(),
                 },
-                _ => self.error("looking at", error),
+                _ => self.error("querying", error),
             })?;
         Ok(info.into())
     }
 
-    /// What all operations on a channel can meet.
+    /// The errors that all operations on a channel have in common.
     fn error(&self, doing: &str, error: io::Error) -> Error {
         let (name, scope) = (self.name.to_string(), self.scope.to_string());
         match error.raw_os_error() {
             Some(libc::ENOENT) => Error::NotFound { name, scope },
-            Some(libc::EACCES) => Error::Denied { name, scope },
-            Some(libc::EBADF) => self.scope.not_a_scope(),
+            Some(libc::EACCES) => Error::PermissionDenied { name, scope },
+            Some(libc::EBADF) => self.scope.not_a_cgroup_directory(),
             _ => Error::io(format!("{doing} the channel '{name}' in {scope}"), error),
         }
     }
 }
 
-/// How to open a [`Channel`]; without any option, one that is there, waiting for the other side.
+/// The options to open a [`Channel`] with. The default opens an existing channel and blocks until the other side opens it.
 ///
 /// ```no_run
 /// use std::io::Write as _;
@@ -114,53 +115,53 @@ impl Channel {
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct Options<'a> {
+pub struct OpenOptions<'a> {
     channel: &'a Channel,
     flags: u32,
     mode: u32,
     capacity: u64,
 }
 
-impl Options<'_> {
-    /// Make it if it is not there.
+impl OpenOptions<'_> {
+    /// Creates the channel if it does not exist.
     pub fn create(self, create: bool) -> Self {
         self.flag(abi::OPEN_CREATE, create)
     }
 
-    /// With `create`: fail with [`Error::Exists`] if it is there.
+    /// With `create`: fails with [`Error::AlreadyExists`] if the channel exists.
     pub fn exclusive(self, exclusive: bool) -> Self {
         self.flag(abi::OPEN_EXCL, exclusive)
     }
 
-    /// With `create`: keep it, and its bytes, without endpoints until it is unlinked or its cgroup is removed. A channel
-    /// that exists becomes persistent, too; of another user's that fails with [`Error::NotOwner`].
+    /// With `create`: keeps the channel and its bytes without endpoints, until it is unlinked or its cgroup is removed. An
+    /// existing channel becomes persistent too; that of another user fails with [`Error::NotOwner`].
     pub fn persistent(self, persistent: bool) -> Self {
         self.flag(abi::OPEN_PERSIST, persistent)
     }
 
-    /// Neither the open nor the endpoint's reads and writes wait, see [`Reader`] and [`Writer`].
+    /// Neither the open nor the reads and writes of the endpoint block, see [`Reader`] and [`Writer`].
     pub fn nonblocking(self, nonblocking: bool) -> Self {
         self.flag(abi::OPEN_NONBLOCK, nonblocking)
     }
 
-    /// Who may open a channel that this makes: the permission bits of a file, 0o600 unless told otherwise.
+    /// The permission bits of a channel that this open creates, as of a file; 0o600 by default.
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode;
         self
     }
 
-    /// The capacity in bytes of a channel that this makes, rounded up to a power of two of pages.
+    /// The capacity in bytes of a channel that this open creates, rounded up to a power of two of pages.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self
     }
 
-    /// Opens it for reading. Waits for a writer unless it is nonblocking.
+    /// Opens the channel for reading. Blocks until a writer opens it, unless nonblocking.
     pub fn reader(&self) -> Result<Reader> {
         self.open(abi::OPEN_READ).map(Reader::from)
     }
 
-    /// Opens it for writing. Waits for a reader; nonblocking, it fails with [`Error::NoReader`] without one.
+    /// Opens the channel for writing. Blocks until a reader opens it; nonblocking, it fails with [`Error::NoReader`] instead.
     pub fn writer(&self) -> Result<Writer> {
         self.open(abi::OPEN_WRITE).map(Writer::from)
     }
@@ -183,14 +184,14 @@ impl Options<'_> {
         let fd = Control::open()?
             .call(abi::CTL_OPEN, &mut open)
             .map_err(|error| self.error(error))?;
-        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows of it.
+        // SAFETY: the kernel has just created this descriptor for the caller, and nothing else uses it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
     fn error(&self, error: io::Error) -> Error {
         let (name, scope) = (&self.channel.name, &self.channel.scope);
         match error.raw_os_error() {
-            Some(libc::EEXIST) => Error::Exists {
+            Some(libc::EEXIST) => Error::AlreadyExists {
                 name: name.to_string(),
                 scope: scope.to_string(),
             },

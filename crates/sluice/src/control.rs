@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! /dev/sluice/ctl and the ioctls.
+//! /dev/sluice/ctl and its ioctls.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use crate::pipe::PIPE_NODE;
 
 const CTL_NODE: &str = "/dev/sluice/ctl";
 
-/// The types that the kernel's structures are made of, each with its own commands.
+/// An argument structure of the kernel, with the commands that take it.
 pub(crate) trait Argument {
     const COMMANDS: &'static [libc::Ioctl];
 }
@@ -38,7 +38,7 @@ impl Argument for abi::Features {
     const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_FEATURES];
 }
 
-/// Calls the kernel, again when a signal handler ran.
+/// Calls ioctl(2), and repeats it after a signal.
 pub(crate) fn ioctl<A: Argument>(
     fd: BorrowedFd<'_>,
     command: libc::Ioctl,
@@ -46,7 +46,7 @@ pub(crate) fn ioctl<A: Argument>(
 ) -> io::Result<i32> {
     debug_assert!(A::COMMANDS.contains(&command));
     // SAFETY: the command takes a structure of this type, in which this crate leaves every address null, and the kernel
-    // touches no more of it than its first word says.
+    // accesses no more of it than the size in its first word.
     retry(|| unsafe { libc::ioctl(fd.as_raw_fd(), command, std::ptr::from_mut(argument)) })
 }
 
@@ -84,12 +84,12 @@ impl Control {
     /// The state of a channel.
     pub fn info(&self, scope_fd: i32, name: &[u8], info: &mut abi::ChannelInfo) -> io::Result<()> {
         let mut which = abi::Info::new(scope_fd, name, info);
-        // SAFETY: the address is that of a structure whose first word is its size, ours alone until the call returns.
+        // SAFETY: the address is that of a structure whose first word is its size, accessed by nothing else until the call returns.
         retry(|| unsafe { libc::ioctl(self.file.as_raw_fd(), abi::CTL_INFO, &raw mut which) })?;
         Ok(())
     }
 
-    /// The channels of a scope after {kind, name}, as many as fit.
+    /// The channels of a scope after {kind, name}, up to the length of `entries`.
     pub fn list(
         &self,
         scope_fd: i32,
@@ -102,24 +102,24 @@ impl Control {
             name,
             ..abi::List::new(scope_fd, entries.as_mut_ptr(), entries.len())
         };
-        // SAFETY: the address is that of `count` entries of `entry_size` bytes, ours alone until the call returns; any
+        // SAFETY: the address is that of `count` entries of `entry_size` bytes, accessed by nothing else until the call returns; any
         // bytes are a valid entry.
         retry(|| unsafe { libc::ioctl(self.file.as_raw_fd(), abi::CTL_LIST, &raw mut list) })?;
         Ok((list.count as usize).min(entries.len()))
     }
 }
 
-/// Why a node could not be opened.
+/// The error for a node that could not be opened.
 pub(crate) fn node_error(node: &'static str, error: io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::ENOENT) if node == CTL_NODE && Path::new(PIPE_NODE).exists() => {
-            Error::OldModule {
-                lacking: "channels by name",
+            Error::ModuleTooOld {
+                missing: "named channels",
             }
         }
-        // A node without a driver behind it, as in an old copy of /dev.
-        Some(libc::ENOENT | libc::ENODEV) => Error::NotLoaded { node },
-        Some(libc::ENXIO) if node == CTL_NODE => Error::NotLoaded { node },
+        // ENODEV: a node without a driver, as in an old copy of /dev.
+        Some(libc::ENOENT | libc::ENODEV) => Error::ModuleNotLoaded { node },
+        Some(libc::ENXIO) if node == CTL_NODE => Error::ModuleNotLoaded { node },
         _ => Error::io(format!("opening {node}"), error),
     }
 }

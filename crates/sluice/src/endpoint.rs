@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two ends of a pipe, be it the cgroup's own or a named one.
+//! The two ends of a pipe, unnamed or named.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -14,8 +14,8 @@ use crate::info::PipeInfo;
 
 /// The reading end of a pipe.
 ///
-/// A read returns 0 bytes when there are none and no writer is left. On a nonblocking endpoint it fails with
-/// [`io::ErrorKind::WouldBlock`] while a writer has the pipe open and there is nothing to read.
+/// A read of an empty pipe returns 0 bytes (end of stream) when no writer has it open. While a writer has it open, the read
+/// blocks, or fails with [`io::ErrorKind::WouldBlock`] on a nonblocking endpoint.
 #[derive(Debug)]
 pub struct Reader {
     file: File,
@@ -23,9 +23,9 @@ pub struct Reader {
 
 /// The writing end of a pipe.
 ///
-/// A write fails with [`io::ErrorKind::BrokenPipe`] when no reader is left; Rust programs ignore SIGPIPE, and a program
-/// that does not is ended by it. On a nonblocking endpoint a write that does not fit fails with
-/// [`io::ErrorKind::WouldBlock`] or is short.
+/// A write fails with [`io::ErrorKind::BrokenPipe`] when no reader has the pipe open; SIGPIPE, which Rust programs ignore,
+/// terminates other programs. On a nonblocking endpoint a write that does not fit is short or fails with
+/// [`io::ErrorKind::WouldBlock`].
 #[derive(Debug)]
 pub struct Writer {
     file: File,
@@ -34,13 +34,13 @@ pub struct Writer {
 macro_rules! endpoint {
     ($end:ident) => {
         impl $end {
-            /// Sets the capacity of the pipe, and returns it: it is rounded up to a power of two of pages.
+            /// Sets the capacity of the pipe, rounded up to a power of two of pages, and returns it.
             pub fn set_capacity(&self, bytes: u64) -> Result<u64> {
                 set_capacity(self.as_fd(), bytes)
             }
 
-            /// Sets for how long calls on this end may spin before they sleep, and returns what is in force: at most the
-            /// module's own limit. Zero turns spinning off.
+            /// Sets how long a call on this endpoint spins at most before it blocks, and returns the effective limit: at most
+            /// the module's limit. Zero disables spinning.
             pub fn set_spin_limit(&self, limit: Duration) -> Result<Duration> {
                 set_spin_limit(self.as_fd(), limit)
             }
@@ -69,7 +69,7 @@ macro_rules! endpoint {
             }
         }
 
-        /// An endpoint that was inherited or received. That it is one shows with its first use.
+        /// An inherited or received endpoint. The first use fails if the descriptor is not one.
         impl From<OwnedFd> for $end {
             fn from(fd: OwnedFd) -> Self {
                 Self { file: fd.into() }
@@ -110,7 +110,7 @@ impl Write for &Writer {
         (&self.file).write_vectored(buffers)
     }
 
-    /// Nothing to do: what was written is in the pipe.
+    /// Does nothing: every write puts its bytes into the pipe.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -125,7 +125,7 @@ impl Write for Writer {
         (&*self).write_vectored(buffers)
     }
 
-    /// Nothing to do: what was written is in the pipe.
+    /// Does nothing: every write puts its bytes into the pipe.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -155,8 +155,7 @@ fn set_spin_limit(fd: BorrowedFd<'_>, limit: Duration) -> Result<Duration> {
 
 fn info(fd: BorrowedFd<'_>) -> Result<PipeInfo> {
     let mut info = abi::PipeInfo::default();
-    ioctl(fd, abi::PIPE_INFO, &mut info)
-        .map_err(|error| Error::io("asking for the pipe's state", error))?;
+    ioctl(fd, abi::PIPE_INFO, &mut info).map_err(|error| Error::io("querying the pipe", error))?;
     Ok(info.into())
 }
 
@@ -166,14 +165,14 @@ mod tests {
 
     use super::*;
 
-    /// Any connected pair of descriptors shows that bytes go through, and what no pipe of ours answers.
+    /// Socket descriptors: they transfer bytes and fail every ioctl of a pipe.
     fn ends() -> (Reader, Writer) {
         let (reader, writer) = UnixStream::pair().unwrap();
         (OwnedFd::from(reader).into(), OwnedFd::from(writer).into())
     }
 
     #[test]
-    fn bytes_go_through_and_end() {
+    fn bytes_and_the_end_of_stream_arrive() {
         let (mut reader, mut writer) = ends();
         writer.write_all(b"some bytes").unwrap();
         drop(writer);
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_endpoint_says_so_in_an_error() {
+    fn an_ioctl_on_another_descriptor_fails() {
         let (reader, writer) = ends();
         for error in [
             reader.info().unwrap_err(),

@@ -4,90 +4,89 @@ use std::path::PathBuf;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong, and what to do next.
+/// Why a call to the module failed. The message is one line: what failed, the cause, what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// The device node is missing, or no driver serves it.
     #[error(
-        "there is no {node}: the module is not loaded, or this container was not given the node; on the host run 'sudo modprobe sluice', and pass /dev/sluice to the container"
+        "no {node}: module not loaded, or /dev/sluice not in this container; run 'sudo modprobe sluice' or pass it"
     )]
-    NotLoaded { node: &'static str },
+    ModuleNotLoaded { node: &'static str },
 
     #[error(
-        "the loaded module is older than this program and lacks {lacking}; unload it with 'sudo rmmod sluice' and load the one that came with this program"
+        "the loaded module is too old: no {missing}; run 'sudo rmmod sluice' and load the current module"
     )]
-    OldModule { lacking: &'static str },
+    ModuleTooOld { missing: &'static str },
 
-    #[error(
-        "no cgroup v2 hierarchy is mounted, and without one all processes would share one scope; boot with systemd.unified_cgroup_hierarchy=1 or run 'sudo mount -t cgroup2 none /sys/fs/cgroup'"
-    )]
+    #[error("no cgroup v2 mount; run 'sudo mount -t cgroup2 none /sys/fs/cgroup'")]
     NoCgroup2,
 
     #[error(
-        "'{name}' cannot be a channel's name: {reason}; use 1 to 63 bytes without '/' and NUL, and neither '.' nor '..'"
+        "invalid channel name '{name}': {reason}; use 1 to 63 bytes without '/' and NUL, not '.' or '..'"
     )]
     InvalidName { name: String, reason: &'static str },
 
-    #[error("{} is not the directory of a cgroup v2; give one below /sys/fs/cgroup", path.display())]
-    NotAScope { path: PathBuf },
+    #[error("{} is not a cgroup v2 directory; give one below /sys/fs/cgroup", path.display())]
+    NotACgroupDirectory { path: PathBuf },
 
-    #[error(
-        "no channel named '{name}' in {scope}; create it ('sluice pipe create {name}') or look where it is ('sluice ls --scope DIR')"
-    )]
+    #[error("no channel named '{name}' in {scope}; run 'sluice pipe create {name}'")]
     NotFound { name: String, scope: String },
 
+    /// Only with [`OpenOptions::exclusive`](crate::OpenOptions::exclusive).
     #[error(
-        "a channel named '{name}' is already in {scope}; use it, choose another name, or remove it ('sluice pipe rm {name}')"
+        "'{name}' already exists in {scope}; choose another name or run 'sluice pipe rm {name}'"
     )]
-    Exists { name: String, scope: String },
+    AlreadyExists { name: String, scope: String },
 
+    /// The caller is outside the scope, or the mode of the cgroup directory or of the channel does not permit the call.
     #[error(
-        "permission denied for '{name}' in {scope}: outside the scope, or its cgroup directory or the channel's mode does not permit it; enter the scope or ask the owner"
+        "permission denied for '{name}' in {scope}; join the cgroup, or have the owner change the mode"
     )]
-    Denied { name: String, scope: String },
+    PermissionDenied { name: String, scope: String },
 
+    /// The caller may not look up names in the scope.
     #[error(
-        "permission denied to look into {scope}: this process is outside of it; enter the scope, or run it as root"
+        "permission denied for {scope}: this process is outside of it; join the cgroup or run as root"
     )]
     OutsideScope { scope: String },
 
-    #[error("'{name}' in {scope} belongs to another user; ask its owner, or run this as root")]
+    #[error("'{name}' in {scope} belongs to another user; ask the owner, or run as root")]
     NotOwner { name: String, scope: String },
 
-    #[error(
-        "nobody has {what} open for reading; start the reader first, or open it so that it waits for one"
-    )]
+    /// Only of a nonblocking open.
+    #[error("no reader has {what} open; start the reader first, or use a blocking open")]
     NoReader { what: String },
 
     #[error(
-        "a capacity of {bytes} bytes is above the module's limit; ask for less, or have root raise /sys/module/sluice/parameters/pipe_max_size"
+        "capacity {bytes} exceeds the limit; ask for less, or raise /sys/module/sluice/parameters/pipe_max_size as root"
     )]
     CapacityLimit { bytes: u64 },
 
-    #[error("{bytes} bytes is no capacity that a pipe can have; it must be 1 byte to 1 GiB")]
+    #[error("invalid pipe capacity {bytes}; give 1 byte to 1 GiB")]
     CapacityRange { bytes: u64 },
 
-    #[error("the pipe holds more bytes than {bytes}; read them first, or ask for more")]
+    #[error(
+        "the pipe holds more than {bytes} bytes; read them first, or ask for a larger capacity"
+    )]
     CapacityInUse { bytes: u64 },
 
+    /// The quota of the scope, or of a scope above it: scope_max_channels or scope_max_bytes.
     #[error(
-        "{what} failed: its scope, or one above, has all the channels or bytes that it may have; remove what nobody needs ('sluice ls', 'sluice pipe rm NAME'), ask for a smaller capacity, or have root raise scope_max_channels or scope_max_bytes in /sys/module/sluice/parameters"
+        "{what} failed: scope quota exceeded; remove unused channels or raise scope_max_channels or scope_max_bytes"
     )]
-    ScopeFull { what: String },
+    ScopeQuotaExceeded { what: String },
 
+    /// The quota of the user: user_max_channels or user_max_bytes.
     #[error(
-        "{what} failed: this user has all the channels or bytes that one may have; remove what nobody needs ('sluice ls', 'sluice pipe rm NAME'), ask for a smaller capacity, or have root raise user_max_channels or user_max_bytes in /sys/module/sluice/parameters"
+        "{what} failed: user quota exceeded; remove unused channels or raise user_max_channels or user_max_bytes"
     )]
-    UserQuota { what: String },
+    UserQuotaExceeded { what: String },
 
-    #[error(
-        "{what} failed for lack of memory; raise the memory limit of this cgroup (memory.max), or end what uses it up"
-    )]
+    #[error("{what} failed: out of memory; raise memory.max of this cgroup, or free memory in it")]
     NoMemory { what: String },
 
-    #[error(
-        "{what} failed: {source}; 'sluice doctor' tells whether something is wrong with this system"
-    )]
+    #[error("{what} failed: {source}; run 'sluice doctor'")]
     Io { what: String, source: io::Error },
 }
 
@@ -96,8 +95,8 @@ impl Error {
         let what = what.into();
         match source.raw_os_error() {
             Some(libc::EOPNOTSUPP) => Self::NoCgroup2,
-            Some(libc::ENOSPC) => Self::ScopeFull { what },
-            Some(libc::EDQUOT) => Self::UserQuota { what },
+            Some(libc::ENOSPC) => Self::ScopeQuotaExceeded { what },
+            Some(libc::EDQUOT) => Self::UserQuotaExceeded { what },
             Some(libc::ENOMEM) => Self::NoMemory { what },
             _ => Self::Io { what, source },
         }
@@ -109,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_up_is_told_apart() {
+    fn each_exhausted_resource_has_its_own_error() {
         let of = |errno| Error::io("opening", io::Error::from_raw_os_error(errno)).to_string();
         assert!(of(libc::ENOSPC).contains("scope_max_channels"));
         assert!(of(libc::EDQUOT).contains("user_max_channels"));

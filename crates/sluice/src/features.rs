@@ -5,11 +5,11 @@ use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::info::Kind;
 
-/// What the loaded module knows.
+/// The features of the loaded module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Features {
-    /// The version of the interface that it speaks.
+    /// The version of its interface.
     pub abi: u32,
     kinds: u64,
     open_flags: u64,
@@ -25,14 +25,14 @@ impl Features {
         number < u64::BITS && self.kinds & (1 << number) != 0
     }
 
-    /// Whether it knows everything that this library can ask of it.
+    /// Whether the module supports every feature that this library can use.
     pub fn has_all(&self) -> bool {
         let flags = u64::from(abi::OPEN_FLAGS);
         self.abi >= abi::ABI && self.has_kind(Kind::Pipe) && self.open_flags & flags == flags
     }
 }
 
-/// Asks the loaded module what it knows.
+/// Queries the features of the loaded module.
 ///
 /// ```no_run
 /// assert!(sluice::features()?.has_kind(sluice::Kind::Pipe));
@@ -43,10 +43,10 @@ pub fn features() -> Result<Features> {
     Control::open()?
         .call(abi::CTL_FEATURES, &mut features)
         .map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOTTY) => Error::OldModule {
-                lacking: "the question what it knows",
+            Some(libc::ENOTTY) => Error::ModuleTooOld {
+                missing: "SLUICE_CTL_FEATURES",
             },
-            _ => Error::io("asking the module what it knows", error),
+            _ => Error::io("querying the features of the module", error),
         })?;
     Ok(Features {
         abi: features.abi,
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_shows() {
+    fn a_missing_feature_is_found() {
         let all = Features {
             abi: 1,
             kinds: 0b10,

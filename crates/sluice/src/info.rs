@@ -5,7 +5,7 @@ use sluice_abi as abi;
 
 use crate::name::Name;
 
-/// The state of a pipe, as one of its endpoints sees it. The counts of pages only grow.
+/// The state of a pipe, and the spin limit of the queried endpoint. The counts of pages are totals since the pipe was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PipeInfo {
@@ -13,17 +13,17 @@ pub struct PipeInfo {
     pub readers: u32,
     /// Endpoints open for writing, waiting opens included.
     pub writers: u32,
-    /// In bytes.
+    /// Bytes.
     pub capacity: u64,
-    /// Written and not yet read.
+    /// Bytes written and not yet read.
     pub bytes: u64,
-    /// Of this endpoint.
+    /// The spin limit of this endpoint.
     pub spin_limit: Duration,
-    /// New pages for bytes, one behind each page taken by splice(2) included.
+    /// Pages allocated for bytes, including one for each page that splice(2) moved in.
     pub pages_allocated: u64,
-    /// Taken by splice(2) without a copy.
+    /// Pages moved in by splice(2) without a copy.
     pub pages_spliced_in: u64,
-    /// Given by splice(2) without a copy.
+    /// Pages moved out by splice(2) without a copy.
     pub pages_spliced_out: u64,
 }
 
@@ -42,11 +42,12 @@ impl From<abi::PipeInfo> for PipeInfo {
     }
 }
 
+/// The kind of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
     Pipe,
-    /// One that this library does not know, by its number.
+    /// The number of a kind that this library does not know.
     Other(u32),
 }
 
@@ -59,13 +60,13 @@ impl From<u32> for Kind {
     }
 }
 
-/// The state of a channel, as a list shows it.
+/// The state of a channel, as [`list`](crate::list) and [`Channel::info`](crate::Channel::info) return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelInfo {
     pub kind: Kind,
     pub name: Name,
-    /// Whether it needs no endpoint to exist.
+    /// Whether it exists without endpoints until it is unlinked.
     pub persistent: bool,
     /// Permission bits.
     pub mode: u32,
@@ -73,9 +74,9 @@ pub struct ChannelInfo {
     pub gid: u32,
     pub readers: u32,
     pub writers: u32,
-    /// In bytes.
+    /// Bytes.
     pub capacity: u64,
-    /// Written and not yet read.
+    /// Bytes written and not yet read.
     pub bytes: u64,
 }
 

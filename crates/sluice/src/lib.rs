@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pipes between the processes of one cgroup, through the Sluice kernel module, and rings between any two, without it.
+//! Pipes between the processes of one cgroup, through the Sluice kernel module, and rings between any two processes, without it.
 //!
 //! # Pipes
 //!
-//! A [`Pipe`] is the one that each cgroup has for itself; a [`Channel`] is a pipe with a name, in the caller's own cgroup or
-//! in another [`Scope`]. Both open as a [`Reader`] or a [`Writer`], which behave as the two ends of a FIFO do: see
-//! sluice-pipe(4) and fifo(7).
+//! A [`Pipe`] is the unnamed pipe of the caller's cgroup; a [`Channel`] is a named pipe, in the caller's cgroup or in another
+//! [`Scope`]. Both open as a [`Reader`] or a [`Writer`], which behave like the two ends of a FIFO: see sluice-pipe(4) and
+//! fifo(7).
 //!
-//! One process:
+//! The reader:
 //!
 //! ```no_run
 //! use std::io::Read as _;
@@ -21,7 +21,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Another one in the same cgroup:
+//! The writer, another process of the same cgroup:
 //!
 //! ```no_run
 //! use std::io::Write as _;
@@ -36,13 +36,11 @@
 //!
 //! # Rings
 //!
-//! A ring carries records from one process to another through shared memory: see [`ring`], and sluice-ring(7) for when it is
-//! the better choice.
+//! A ring carries records from one process to another through shared memory: see [`ring`], and sluice-ring(7) for the choice
+//! between pipe and ring.
 //!
-//! With the feature `tokio` there are `AsyncReader` and `AsyncWriter`, and the same for both sides of a ring.
+//! The feature `tokio` adds `AsyncReader` and `AsyncWriter`, and asynchronous types for both sides of a ring.
 
-#[cfg(feature = "tokio")]
-mod asynchronous;
 mod channel;
 mod control;
 mod endpoint;
@@ -54,10 +52,12 @@ mod name;
 mod pipe;
 pub mod ring;
 mod scope;
+#[cfg(feature = "tokio")]
+mod tokio;
 
 #[cfg(feature = "tokio")]
-pub use asynchronous::{AsyncReader, AsyncWriter};
-pub use channel::{Channel, Options};
+pub use self::tokio::{AsyncReader, AsyncWriter};
+pub use channel::{Channel, OpenOptions};
 pub use endpoint::{Reader, Writer};
 pub use error::{Error, Result};
 pub use features::{Features, features};

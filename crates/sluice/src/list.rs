@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::info::ChannelInfo;
 use crate::scope::Scope;
 
-/// The channels of a scope, in the order of kind and name.
+/// Lists the channels of a scope, sorted by kind and name.
 ///
 /// ```no_run
 /// for channel in sluice::list(&sluice::Scope::own())? {
@@ -27,8 +27,8 @@ pub fn list(scope: &Scope) -> Result<List> {
     })
 }
 
-/// What [`list`] returns. It asks for a page at a time: what is made or removed meanwhile may or may not appear, all else
-/// appears once.
+/// The iterator that [`list`] returns. Every channel appears once; one that is created or removed during the iteration may be
+/// missing, because the kernel returns a page of channels per call.
 #[derive(Debug)]
 pub struct List {
     control: Control,
@@ -52,7 +52,7 @@ impl Cursor {
 }
 
 impl List {
-    fn turn_page(&mut self) -> Result<()> {
+    fn next_page(&mut self) -> Result<()> {
         let mut entries = vec![abi::ChannelInfo::EMPTY; abi::LIST_MAX];
         let Cursor { kind, name } = self.cursor;
         let count = self
@@ -76,19 +76,19 @@ impl List {
             Some(libc::EACCES) => Error::OutsideScope {
                 scope: self.scope.to_string(),
             },
-            Some(libc::EBADF) => self.scope.not_a_scope(),
+            Some(libc::EBADF) => self.scope.not_a_cgroup_directory(),
             _ => Error::io(format!("listing {}", self.scope), error),
         }
     }
 }
 
-/// An error is the last item.
+/// An error ends the iteration.
 impl Iterator for List {
     type Item = Result<ChannelInfo>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.page.len() == 0 && !self.ended {
-            if let Err(error) = self.turn_page() {
+            if let Err(error) = self.next_page() {
                 self.ended = true;
                 return Some(Err(error));
             }

@@ -5,19 +5,19 @@ use sluice_abi::{NAME_SIZE, padded};
 
 use crate::error::{Error, Result};
 
-/// A channel's name: 1 to 63 bytes, usually text.
+/// The name of a channel: 1 to 63 bytes, usually text.
 ///
-/// Shown, it is the text, or with escapes for what a terminal should not be sent.
+/// `Display` writes printable UTF-8 as it is, and escapes the bytes of any other name, which could control a terminal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
-    // Zeros up to the end, as the kernel wants it.
+    // Zero-padded: the kernel compares all NAME_SIZE bytes.
     padded: [u8; NAME_SIZE],
 }
 
 impl Name {
     pub fn new(name: impl AsRef<[u8]>) -> Result<Self> {
         let bytes = name.as_ref();
-        if let Some(reason) = fault(bytes) {
+        if let Some(reason) = invalid_reason(bytes) {
             return Err(Error::InvalidName {
                 name: printable(bytes),
                 reason,
@@ -38,13 +38,13 @@ impl Name {
     }
 }
 
-fn fault(bytes: &[u8]) -> Option<&'static str> {
+fn invalid_reason(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
-        [] => Some("it is empty"),
-        b"." | b".." => Some("it has a meaning of its own"),
-        _ if bytes.len() >= NAME_SIZE => Some("it is too long"),
-        _ if bytes.contains(&b'/') => Some("it has a '/' in it"),
-        _ if bytes.contains(&0) => Some("it has a NUL in it"),
+        [] => Some("empty"),
+        b"." | b".." => Some("reserved"),
+        _ if bytes.len() >= NAME_SIZE => Some("too long"),
+        _ if bytes.contains(&b'/') => Some("contains '/'"),
+        _ if bytes.contains(&0) => Some("contains NUL"),
         _ => None,
     }
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_refuses_is_no_name() {
+    fn names_that_the_kernel_rejects_are_invalid() {
         let long = "x".repeat(64);
         for bad in ["", ".", "..", "a/b", "a\0", long.as_str()] {
             let error = Name::new(bad).unwrap_err().to_string();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_shown_as_it_is_and_the_rest_escaped() {
+    fn only_printable_text_is_shown_unescaped() {
         assert_eq!(Name::new("grüße").unwrap().to_string(), "grüße");
         assert_eq!(Name::new(b"\x1b[2J").unwrap().to_string(), r"\x1b[2J");
         assert_eq!(Name::new(b"\xff").unwrap().to_string(), r"\xff");

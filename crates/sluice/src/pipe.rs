@@ -10,9 +10,9 @@ use crate::error::{Error, Result};
 
 pub(crate) const PIPE_NODE: &str = "/dev/sluice/pipe";
 
-/// The pipe that every cgroup has for itself, `/dev/sluice/pipe`.
+/// The unnamed pipe of the caller's cgroup, `/dev/sluice/pipe`.
 ///
-/// It comes with the first open in the cgroup and goes with the last endpoint.
+/// The first open in the cgroup creates it, and the close of the last endpoint frees it.
 ///
 /// ```no_run
 /// use std::io::Write as _;
@@ -31,19 +31,19 @@ impl Pipe {
         Self::default()
     }
 
-    /// Neither the open nor the endpoint's reads and writes wait, see [`Reader`] and [`Writer`].
+    /// Neither the open nor the reads and writes of the endpoint block, see [`Reader`] and [`Writer`].
     #[must_use]
     pub fn nonblocking(mut self, nonblocking: bool) -> Self {
         self.nonblocking = nonblocking;
         self
     }
 
-    /// Opens it for reading. Waits for a writer unless it is nonblocking.
+    /// Opens the pipe for reading. Blocks until a writer opens it, unless nonblocking.
     pub fn reader(&self) -> Result<Reader> {
         self.open(File::options().read(true)).map(Reader::from)
     }
 
-    /// Opens it for writing. Waits for a reader; nonblocking, it fails with [`Error::NoReader`] without one.
+    /// Opens the pipe for writing. Blocks until a reader opens it; nonblocking, it fails with [`Error::NoReader`] instead.
     pub fn writer(&self) -> Result<Writer> {
         self.open(File::options().write(true)).map(Writer::from)
     }
@@ -62,7 +62,7 @@ impl Pipe {
 fn open_error(error: io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::ENXIO) => Error::NoReader {
-            what: "the cgroup's own pipe".to_owned(),
+            what: "the unnamed pipe".to_owned(),
         },
         _ => node_error(PIPE_NODE, error),
     }

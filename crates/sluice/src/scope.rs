@@ -11,25 +11,27 @@ use sluice_abi as abi;
 
 use crate::error::{Error, Result};
 
-/// The cgroup (v2) in which a name is looked up.
+/// The cgroup (v2) in which names are looked up.
 #[derive(Clone, Debug)]
 pub struct Scope {
-    place: Place,
+    cgroup: Cgroup,
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum Cgroup {
     Own,
     Directory(Arc<OwnedFd>),
 }
 
 impl Scope {
-    /// The cgroup in which the calling thread is when it uses this.
+    /// The cgroup of the calling thread at the time of each use.
     pub fn own() -> Self {
-        Self { place: Place::Own }
+        Self {
+            cgroup: Cgroup::Own,
+        }
     }
 
-    /// The cgroup whose directory this is, such as `/sys/fs/cgroup/system.slice/example.service`.
+    /// The cgroup of this directory, such as `/sys/fs/cgroup/system.slice/example.service`.
     pub fn at(directory: impl AsRef<Path>) -> Result<Self> {
         let path = directory.as_ref();
         fs::File::options()
@@ -41,17 +43,17 @@ impl Scope {
     }
 
     pub(crate) fn raw(&self) -> i32 {
-        match &self.place {
-            Place::Own => abi::SCOPE_SELF,
-            Place::Directory(fd) => fd.as_fd().as_raw_fd(),
+        match &self.cgroup {
+            Cgroup::Own => abi::SCOPE_SELF,
+            Cgroup::Directory(fd) => fd.as_fd().as_raw_fd(),
         }
     }
 
-    pub(crate) fn not_a_scope(&self) -> Error {
-        Error::NotAScope {
-            path: match &self.place {
-                Place::Own => PathBuf::from("this process's cgroup"),
-                Place::Directory(fd) => directory(fd),
+    pub(crate) fn not_a_cgroup_directory(&self) -> Error {
+        Error::NotACgroupDirectory {
+            path: match &self.cgroup {
+                Cgroup::Own => PathBuf::from("this process's cgroup"),
+                Cgroup::Directory(fd) => directory(fd),
             },
         }
     }
@@ -59,37 +61,37 @@ impl Scope {
 
 fn open_error(error: io::Error, path: &Path) -> Error {
     match error.raw_os_error() {
-        Some(libc::ENOTDIR) => Error::NotAScope {
+        Some(libc::ENOTDIR) => Error::NotACgroupDirectory {
             path: path.to_owned(),
         },
         _ => Error::io(format!("opening the scope {}", path.display()), error),
     }
 }
 
-/// Where an open directory is, as this process sees it.
+/// The path of an open directory in the mount namespace of this process.
 fn directory(fd: &OwnedFd) -> PathBuf {
     fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
         .unwrap_or_else(|_| PathBuf::from("a directory"))
 }
 
-/// The open directory of a cgroup.
+/// The descriptor is that of a cgroup directory, which each use of the scope checks.
 impl From<OwnedFd> for Scope {
     fn from(directory: OwnedFd) -> Self {
         Self {
-            place: Place::Directory(Arc::new(directory)),
+            cgroup: Cgroup::Directory(Arc::new(directory)),
         }
     }
 }
 
-/// Says which cgroup it is, as far as this process can see.
+/// Writes the cgroup as this process sees it, for messages.
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::Own => match own_cgroup() {
+        match &self.cgroup {
+            Cgroup::Own => match own_cgroup() {
                 Some(name) => write!(f, "this process's scope (cgroup {name})"),
                 None => f.write_str("this process's scope"),
             },
-            Place::Directory(fd) => write!(f, "the scope {}", directory(fd).display()),
+            Cgroup::Directory(fd) => write!(f, "the scope {}", directory(fd).display()),
         }
     }
 }
@@ -108,22 +110,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_several_hierarchies_the_unified_one_counts() {
+    fn the_unified_hierarchy_is_chosen() {
         let table = "3:cpu:/old\n0::/user.slice/a:b\n";
         assert_eq!(unified_name(table).as_deref(), Some("/user.slice/a:b"));
         assert_eq!(unified_name("3:cpu:/old\n"), None);
     }
 
     #[test]
-    fn what_is_no_directory_is_no_scope() {
+    fn a_file_is_not_a_scope() {
         let error = Scope::at("/proc/self/status").unwrap_err();
-        assert!(matches!(error, Error::NotAScope { .. }), "{error}");
+        assert!(
+            matches!(error, Error::NotACgroupDirectory { .. }),
+            "{error}"
+        );
         let error = Scope::at("/nowhere").unwrap_err();
         assert!(error.to_string().contains("/nowhere"), "{error}");
     }
 
     #[test]
-    fn a_scope_by_directory_says_where_it_is() {
+    fn a_scope_of_a_directory_shows_its_path() {
         let scope = Scope::at("/proc").unwrap();
         assert_eq!(scope.to_string(), "the scope /proc");
     }

@@ -205,11 +205,28 @@ fn a_pipe_is_made_shown_listed_and_removed(context: &Context) -> Result<()> {
     for list in ["ls --json", "pipe ls --json"] {
         expect(list, json(list)?, json!([expected]))?;
     }
-    let table = sluice(context, "ls")?.printed()?;
-    ensure!(table.contains("frames"), "the table lacks it: {table}");
+    expect_table(&sluice(context, "ls")?, "root")?;
+    expect_table(&sluice(context, "pipe info frames")?, "root")?;
+    expect_table(&sluice(context, "ls -n")?, "0")?;
+    expect_table(&sluice(context, "pipe info frames --numeric")?, "0")?;
     let removed = sluice(context, "pipe rm frames")?.printed()?;
     expect("what rm prints", removed, String::new())?;
     expect("afterwards", json("ls --json")?, json!([]))
+}
+
+/// The table of the persistent pipe `frames`, with `root` as its user and group.
+fn expect_table(listed: &Run, root: &str) -> Result<()> {
+    let table = listed.printed()?;
+    let cells: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let headings = "KIND MODE USER GROUP READERS WRITERS BYTES CAPACITY PERSISTENT NAME";
+    let row = format!("pipe 0640 {root} {root} 0 0 0 131072 yes frames");
+    let expected: Vec<Vec<&str>> = [headings, &row]
+        .map(|line| line.split(' ').collect())
+        .into();
+    expect(&format!("the table of '{}'", listed.line), cells, expected)
 }
 
 fn a_pipe_that_is_kept_outlives_both_sides(context: &Context) -> Result<()> {
@@ -250,10 +267,10 @@ fn a_sender_whose_receiver_leaves_fails(context: &Context) -> Result<()> {
         sluice pipe recv frames 2> told | head -c 1000 > copy &
         sluice pipe send frames /dev/zero"#;
     let sender = shell(context, script)?;
-    sender.failed(1, &["receiver left after", "send anew"])?;
+    sender.failed(1, &["receiver closed the pipe after", "send again"])?;
     let told = fs::read_to_string(context.scratch.join("told")).context("reading")?;
     ensure!(
-        told.contains("whoever read standard output left"),
+        told.contains("the reader of standard output closed it"),
         "the receiver said: {told}"
     );
     sluice(context, "pipe rm frames")?.printed().map(drop)
@@ -280,7 +297,7 @@ fn an_output_file_is_left_alone_when_the_pipe_is_not_there(context: &Context) ->
 
 fn a_taken_name_is_status_4(context: &Context) -> Result<()> {
     sluice(context, "pipe create frames")?.printed()?;
-    let words = ["'frames' is already in", "sluice pipe rm frames"];
+    let words = ["'frames' already exists in", "sluice pipe rm frames"];
     sluice(context, "pipe create frames")?.failed(NAME_TAKEN, &words)?;
     sluice(context, "pipe rm frames")?.printed().map(drop)
 }
@@ -308,7 +325,7 @@ fn without_the_nodes_it_is_status_6_and_the_doctor_says_so(context: &Context) ->
             &format!("unshare -m bash -c '{hide} && exec sluice {arguments}'"),
         )
     };
-    let words = ["there is no /dev/sluice/", "modprobe sluice"];
+    let words = ["no /dev/sluice/", "modprobe sluice"];
     for arguments in ["pipe recv frames", "pipe recv", "ls"] {
         hidden(arguments)?.failed(NOT_SET_UP, &words)?;
     }
@@ -322,12 +339,12 @@ fn without_the_nodes_it_is_status_6_and_the_doctor_says_so(context: &Context) ->
         checks,
         vec![json!("pipe node"), json!("ctl node"), json!("features")],
     )?;
-    ensure!(bad.iter().all(|one| one["mend"].is_string()), "{bad:?}");
+    ensure!(bad.iter().all(|one| one["fix"].is_string()), "{bad:?}");
     Ok(())
 }
 
 fn a_usage_error_is_status_2(context: &Context) -> Result<()> {
-    sluice(context, "pipe create a/b")?.failed(2, &["a '/' in it"])?;
+    sluice(context, "pipe create a/b")?.failed(2, &["contains '/'"])?;
     sluice(context, "pipe send --create")?.failed(2, &["NAME"])
 }
 

@@ -114,10 +114,13 @@ fn errors_are_told_apart(_: &Context) -> Result<()> {
     ensure!(matches!(lonely, Err(Error::NoReader { .. })), "{lonely:?}");
     let reader = options.reader()?;
     let taken = options.clone().exclusive(true).reader().map(drop);
-    ensure!(matches!(taken, Err(Error::Exists { .. })), "{taken:?}");
+    ensure!(
+        matches!(taken, Err(Error::AlreadyExists { .. })),
+        "{taken:?}"
+    );
     let nowhere = channel.clone().in_scope(Scope::at("/proc")?).info();
     ensure!(
-        matches!(nowhere, Err(Error::NotAScope { .. })),
+        matches!(nowhere, Err(Error::NotACgroupDirectory { .. })),
         "{nowhere:?}"
     );
     channel.unlink()?;
@@ -142,7 +145,7 @@ fn a_full_scope_says_so(_: &Context) -> Result<()> {
     let refused = options.reader().map(drop);
     fs::write(LIMIT, usual.trim_end()).context("raising the limit again")?;
     ensure!(
-        matches!(refused, Err(Error::ScopeFull { .. })),
+        matches!(refused, Err(Error::ScopeQuotaExceeded { .. })),
         "{refused:?}"
     );
     options.reader().map(drop).context("with the usual limit")

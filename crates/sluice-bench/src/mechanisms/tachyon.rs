@@ -56,11 +56,10 @@ impl Mechanism for Tachyon {
     }
 
     fn link(&self, size: usize) -> Result<Box<dyn Link>> {
-/// In bytes; long messages were slower in a ring of 16 MiB, which does not fit into the processor caches.
-const CAPACITY: usize = 1 << 20;
-/// The receiver releases space after this number of messages, so a ring must hold more.
-const RELEASE_BATCH: usize = 32;
-/// The header of each message.
+        let least = 2 * RELEASE_BATCH * (size + 2 * HEADER);
+        Ok(Box::new(Connection {
+            path: self.paths.next_path()?,
+            capacity: least.next_power_of_two().max(CAPACITY),
         }))
     }
 }

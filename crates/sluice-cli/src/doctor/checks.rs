@@ -11,9 +11,9 @@ use super::rings::rings;
 
 const OLDEST_KERNEL: (u32, u32) = (6, 1);
 const MODULE: &str = "/sys/module/sluice";
-const LOAD_IT: &str = "run 'sudo modprobe sluice', or 'sudo insmod kernel/sluice.ko' after a build";
+const LOAD_MODULE: &str = "run 'sudo modprobe sluice' or 'sudo insmod kernel/sluice.ko'";
 
-/// In this order: what comes later needs what comes before.
+/// Runs the checks, in an order where each depends on earlier ones only.
 pub fn all() -> Vec<Finding> {
     let mut findings = vec![kernel(), rings(), cgroup_mount(), own_cgroup(), module()];
     if Path::new(MODULE).exists() {
@@ -30,22 +30,22 @@ pub fn all() -> Vec<Finding> {
 fn kernel() -> Finding {
     const CHECK: &str = "kernel";
     match fs::read_to_string("/proc/sys/kernel/osrelease") {
-        Ok(release) => judge_kernel(release.trim_end()),
-        Err(error) => Finding::bad(
+        Ok(release) => check_release(release.trim_end()),
+        Err(error) => Finding::problem(
             CHECK,
-            format!("its release cannot be read: {error}"),
+            format!("cannot read its release: {error}"),
             "mount /proc",
         ),
     }
 }
 
-fn judge_kernel(release: &str) -> Finding {
+fn check_release(release: &str) -> Finding {
     const CHECK: &str = "kernel";
     let found = format!("Linux {release}");
     let (major, minor) = OLDEST_KERNEL;
     match version(release) {
-        Some(version) if version >= OLDEST_KERNEL => Finding::good(CHECK, found),
-        _ => Finding::bad(CHECK, found, format!("boot Linux {major}.{minor} or newer")),
+        Some(version) if version >= OLDEST_KERNEL => Finding::ok(CHECK, found),
+        _ => Finding::problem(CHECK, found, format!("boot Linux {major}.{minor} or newer")),
     }
 }
 
@@ -59,18 +59,18 @@ fn cgroup_mount() -> Finding {
     const MOUNT: &str = "boot with systemd.unified_cgroup_hierarchy=1, or run 'sudo mount -t cgroup2 none /sys/fs/cgroup'";
     match fs::read_to_string("/proc/self/mountinfo") {
         Ok(table) => match mount_point(&table) {
-            Some(point) => Finding::good(CHECK, format!("mounted at {point}")),
-            None => Finding::bad(CHECK, "not mounted as far as can be seen here", MOUNT),
+            Some(point) => Finding::ok(CHECK, format!("mounted at {point}")),
+            None => Finding::problem(CHECK, "no mount is visible here", MOUNT),
         },
-        Err(error) => Finding::bad(
+        Err(error) => Finding::problem(
             CHECK,
-            format!("the mount table cannot be read: {error}"),
+            format!("cannot read the mount table: {error}"),
             "mount /proc",
         ),
     }
 }
 
-/// The fields up to ` - ` vary in number; the type follows.
+/// The filesystem type follows ` - `, after a variable number of fields.
 fn mount_point(table: &str) -> Option<&str> {
     table.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
@@ -81,28 +81,28 @@ fn mount_point(table: &str) -> Option<&str> {
 
 fn own_cgroup() -> Finding {
     match fs::read_to_string("/proc/self/cgroup") {
-        Ok(table) => judge_cgroup(&table),
-        Err(error) => Finding::bad(
+        Ok(table) => check_cgroup(&table),
+        Err(error) => Finding::problem(
             "own cgroup",
-            format!("it cannot be read: {error}"),
+            format!("cannot read it: {error}"),
             "mount /proc",
         ),
     }
 }
 
-fn judge_cgroup(table: &str) -> Finding {
+fn check_cgroup(table: &str) -> Finding {
     const CHECK: &str = "own cgroup";
     match table.lines().find_map(|line| line.strip_prefix("0::")) {
-        Some(name) if name.ends_with(" (deleted)") => Finding::bad(
+        Some(name) if name.ends_with(" (deleted)") => Finding::problem(
             CHECK,
-            format!("{name} was removed, nothing new can join it"),
-            "start anew from another cgroup",
+            format!("{name} was removed, so that no process can join it"),
+            "restart from another cgroup",
         ),
-        Some(name) => Finding::good(CHECK, format!("{name}; who shares it can meet here")),
-        None => Finding::bad(
+        Some(name) => Finding::ok(CHECK, name),
+        None => Finding::problem(
             CHECK,
-            "this process is in none of version 2",
-            "boot a kernel that has cgroups (CONFIG_CGROUPS)",
+            "this process is in no cgroup v2",
+            "boot a kernel with CONFIG_CGROUPS",
         ),
     }
 }
@@ -110,43 +110,39 @@ fn judge_cgroup(table: &str) -> Finding {
 fn module() -> Finding {
     const CHECK: &str = "module";
     if Path::new(MODULE).exists() {
-        return Finding::good(CHECK, "loaded");
+        return Finding::ok(CHECK, "loaded");
     }
-    Finding::bad(
-        CHECK,
-        "not loaded; the checks that need it are left out",
-        LOAD_IT,
-    )
+    Finding::problem(CHECK, "not loaded, some checks are skipped", LOAD_MODULE)
 }
 
 fn node(check: &'static str, path: &str) -> Finding {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Finding::bad(
+            return Finding::problem(
                 check,
-                format!("there is no {path}"),
-                "pass /dev/sluice to this container; on a host, load the module that came with this program",
+                format!("no {path}"),
+                "pass /dev/sluice to this container, or load the current module on the host",
             );
         }
         Err(error) => {
-            return Finding::bad(check, format!("{path}: {error}"), "look at its directory");
+            return Finding::problem(check, format!("{path}: {error}"), "check the directory");
         }
     };
     let mode = metadata.permissions().mode() & 0o7777;
     if !metadata.file_type().is_char_device() {
-        return Finding::bad(
+        return Finding::problem(
             check,
-            format!("{path} is no device"),
-            "remove it and load the module anew",
+            format!("{path} is not a device"),
+            "remove it and reload the module",
         );
     }
     match access(path, AccessFlags::R_OK | AccessFlags::W_OK) {
-        Ok(()) => Finding::good(check, format!("{path}, mode {mode:o}")),
-        Err(error) => Finding::bad(
+        Ok(()) => Finding::ok(check, format!("{path}, mode {mode:o}")),
+        Err(error) => Finding::problem(
             check,
-            format!("{path}, mode {mode:o}, cannot be opened by this process: {error}"),
-            format!("run 'sudo chmod 666 {path}', or allow the device in this container"),
+            format!("cannot open {path}, mode {mode:o}: {error}"),
+            format!("run 'sudo chmod 666 {path}' or allow the device in this container"),
         ),
     }
 }
@@ -155,18 +151,15 @@ fn features() -> Finding {
     const CHECK: &str = "features";
     match sluice::features() {
         Ok(features) if features.has_all() => {
-            Finding::good(CHECK, format!("all, by interface version {}", features.abi))
+            Finding::ok(CHECK, format!("all, interface version {}", features.abi))
         }
-        Ok(features) => Finding::bad(
+        Ok(features) => Finding::problem(
             CHECK,
-            format!(
-                "the module lacks some, at interface version {}",
-                features.abi
-            ),
-            "unload it with 'sudo rmmod sluice' and load the one that came with this program",
+            format!("some are missing, interface version {}", features.abi),
+            "run 'sudo rmmod sluice' and load the current module",
         ),
-        // It says itself what to do.
-        Err(error) => Finding::bad(CHECK, "the module does not answer", error.to_string()),
+        // The error names the fix.
+        Err(error) => Finding::problem(CHECK, "cannot query the module", error.to_string()),
     }
 }
 
@@ -186,11 +179,11 @@ fn limits() -> Finding {
         .map(read)
         .collect::<io::Result<Vec<_>>>()
     {
-        Ok(limits) => Finding::good(CHECK, limits.join(", ")),
-        Err(error) => Finding::bad(
+        Ok(limits) => Finding::ok(CHECK, limits.join(", ")),
+        Err(error) => Finding::problem(
             CHECK,
-            format!("a parameter in {MODULE}/parameters cannot be read: {error}"),
-            "mount /sys, and load the module that came with this program",
+            format!("cannot read a parameter in {MODULE}/parameters: {error}"),
+            "mount /sys, or load the current module",
         ),
     }
 }
@@ -205,13 +198,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_from_6_1_on_are_good() {
+    fn kernels_from_6_1_on_are_ok() {
         for good in ["6.1.0-18-amd64", "6.12.3", "7.2.0-rc1"] {
-            assert!(judge_kernel(good).ok, "{good}");
+            assert!(check_release(good).ok, "{good}");
         }
         for bad in ["5.15.0-generic", "6.0.19", "odd"] {
-            let finding = judge_kernel(bad);
-            assert!(!finding.ok && finding.mend.is_some(), "{bad}");
+            let finding = check_release(bad);
+            assert!(!finding.ok && finding.fix.is_some(), "{bad}");
         }
     }
 
@@ -229,16 +222,16 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_cgroup_and_none_at_all_are_problems() {
-        assert!(judge_cgroup("1:cpu:/\n0::/user.slice\n").ok);
-        assert!(!judge_cgroup("0::/gone (deleted)\n").ok);
-        assert!(!judge_cgroup("1:cpu:/\n").ok);
+    fn a_removed_or_missing_cgroup_is_a_problem() {
+        assert!(check_cgroup("1:cpu:/\n0::/user.slice\n").ok);
+        assert!(!check_cgroup("0::/gone (deleted)\n").ok);
+        assert!(!check_cgroup("1:cpu:/\n").ok);
     }
 
     #[test]
-    fn a_file_is_no_node() {
+    fn a_file_is_not_a_node() {
         let finding = node("pipe node", "/proc/version");
         assert!(!finding.ok);
-        assert_eq!(finding.found, "/proc/version is no device");
+        assert_eq!(finding.found, "/proc/version is not a device");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `sluice doctor`: one line for each thing that has to be right, and how to mend what is not.
+//! `sluice doctor`: one line per check, with the fix of each problem.
 
 mod checks;
 mod rings;
@@ -24,39 +24,39 @@ pub struct Finding {
     check: &'static str,
     ok: bool,
     found: String,
-    /// What to do, if it is not ok.
-    mend: Option<String>,
+    /// What to do, unless ok.
+    fix: Option<String>,
 }
 
 impl Finding {
-    fn good(check: &'static str, found: impl Into<String>) -> Self {
+    fn ok(check: &'static str, found: impl Into<String>) -> Self {
         Self {
             check,
             ok: true,
             found: found.into(),
-            mend: None,
+            fix: None,
         }
     }
 
-    fn bad(check: &'static str, found: impl Into<String>, mend: impl Into<String>) -> Self {
+    fn problem(check: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             check,
             ok: false,
             found: found.into(),
-            mend: Some(mend.into()),
+            fix: Some(fix.into()),
         }
     }
 }
 
-/// Exit status 1 says that something is wrong.
+/// Exits with status 1 if there is a problem.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let findings = checks::all();
     match arguments.json {
         true => output::print_json(&findings)?,
         false => output::print(&lines(&findings))?,
     }
-    let well = findings.iter().all(|finding| finding.ok);
-    Ok(if well {
+    let ok = findings.iter().all(|finding| finding.ok);
+    Ok(if ok {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -68,10 +68,10 @@ fn lines(findings: &[Finding]) -> String {
     let width = width.unwrap_or(0);
     let mut text = String::new();
     for finding in findings {
-        let verdict = if finding.ok { "ok" } else { "problem" };
-        text += &format!("{verdict:7}  {:width$}  {}", finding.check, finding.found);
-        if let Some(mend) = &finding.mend {
-            text += &format!("; {mend}");
+        let status = if finding.ok { "ok" } else { "problem" };
+        text += &format!("{status:7}  {:width$}  {}", finding.check, finding.found);
+        if let Some(fix) = &finding.fix {
+            text += &format!("; {fix}");
         }
         text.push('\n');
     }
@@ -83,14 +83,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_finding_is_a_line_and_a_problem_says_how_to_mend_it() {
+    fn each_finding_is_a_line_and_a_problem_has_a_fix() {
         let findings = [
-            Finding::good("kernel", "Linux 6.12"),
-            Finding::bad("module", "it is not loaded", "load it"),
+            Finding::ok("kernel", "Linux 6.12"),
+            Finding::problem("module", "not loaded", "load it"),
         ];
         let expected = "\
 ok       kernel  Linux 6.12
-problem  module  it is not loaded; load it
+problem  module  not loaded; load it
 ";
         assert_eq!(lines(&findings), expected);
     }

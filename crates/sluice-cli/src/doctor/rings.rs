@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether rings work here, and what of them has to be provided for.
+//! Whether rings work here, and which memory their options can use.
 
 use std::fs;
 use std::io;
@@ -12,27 +12,27 @@ use sluice::ring::{Options, Socket};
 use super::Finding;
 
 const CHECK: &str = "rings";
-const FREE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+const FREE_HUGE_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
 
 pub fn rings() -> Finding {
-    match try_one() {
-        Ok(()) => Finding::good(CHECK, describe(huge_pages(), lockable(), has_membarrier())),
-        // A container's filter of system calls is the one thing that is known to be in the way.
-        Err(error) => Finding::bad(
+    match try_ring() {
+        Ok(()) => Finding::ok(CHECK, describe(huge_pages(), lockable(), has_membarrier())),
+        // The known cause is a system call filter of a container.
+        Err(error) => Finding::problem(
             CHECK,
-            format!("none can be set up: {error}"),
-            "let this process call memfd_create(2), mmap(2), sendmsg(2) and futex(2), as in the container's seccomp profile",
+            format!("cannot set up a ring: {error}"),
+            "allow memfd_create, mmap, sendmsg and futex in the seccomp filter",
         ),
     }
 }
 
-/// Sets up a ring and lets a record go through.
-fn try_one() -> io::Result<()> {
+/// Sets up a ring and sends a record through it.
+fn try_ring() -> io::Result<()> {
     let (here, there) = Socket::pair()?;
     let options = Options::new().capacity(4096);
     thread::scope(|scope| {
-        scope.spawn(|| io::Result::Ok(options.producer(there)?.send(b"well?")?));
-        // It fails too if the other one did.
+        scope.spawn(|| io::Result::Ok(options.producer(there)?.send(b"hello")?));
+        // It fails, too, if the producer failed.
         options.consumer(here)?.recv(&mut [0; 5])?;
         Ok(())
     })
@@ -44,19 +44,22 @@ fn describe(huge_pages: Option<u64>, lockable: Option<u64>, membarrier: bool) ->
         text += &format!(", {pages} free huge pages of 2 MiB for --huge-pages");
     }
     match lockable {
-        Some(RLIM_INFINITY) => text += ", any memory can be locked by --lock",
-        Some(bytes) => text += &format!(", {} KiB can be locked by --lock", bytes >> 10),
+        Some(RLIM_INFINITY) => text += ", unlimited memory for --lock",
+        Some(bytes) => text += &format!(", {} KiB for --lock", bytes >> 10),
         None => {}
     }
     if !membarrier {
-        text +=
-            "; a little slower than they could be, as membarrier(2) is not permitted or not there";
+        text += ", slightly slower without membarrier(2)";
     }
     text
 }
 
 fn huge_pages() -> Option<u64> {
-    fs::read_to_string(FREE).ok()?.trim().parse().ok()
+    fs::read_to_string(FREE_HUGE_PAGES)
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 fn lockable() -> Option<u64> {
@@ -73,21 +76,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_work_where_the_tests_run() {
+    fn rings_work_where_the_tests_run() {
         let finding = rings();
         assert!(finding.ok, "{}", finding.found);
     }
 
     #[test]
-    fn what_can_be_provided_for_is_told() {
+    fn available_memory_is_described() {
         assert_eq!(
             describe(Some(3), Some(8 << 20), true),
-            "work, 3 free huge pages of 2 MiB for --huge-pages, 8192 KiB can be locked by --lock"
+            "work, 3 free huge pages of 2 MiB for --huge-pages, 8192 KiB for --lock"
         );
-        assert!(
-            describe(None, Some(RLIM_INFINITY), true)
-                .ends_with("any memory can be locked by --lock")
-        );
+        assert!(describe(None, Some(RLIM_INFINITY), true).ends_with("unlimited memory for --lock"));
         assert!(describe(None, None, false).contains("membarrier(2)"));
     }
 }

@@ -7,55 +7,51 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
 
-use super::file_of;
-use super::side::Side;
+use super::file_path;
+use super::open::OpenArgs;
+use crate::copy;
 use crate::progress::Progress;
-use crate::transfer;
 
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
-    side: Side,
+    open: OpenArgs,
 
-    /// The file to write, replaced if it is there; without one, or with '-', standard output
+    /// The file to write, which is replaced if it exists [default: '-', standard output]
     file: Option<PathBuf>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    // Before the file, which is not to be emptied for a channel that is not there.
-    let reader = arguments.side.open_reader()?;
-    let output = create(file_of(&arguments.file))?;
+    // Open the pipe first, so that an error does not truncate the file.
+    let reader = arguments.open.open_reader()?;
+    let output = create(file_path(&arguments.file))?;
     let progress = match output.is_terminal() {
         true => Progress::hidden(),
-        false => Progress::of(None),
+        false => Progress::new(None),
     };
-    let (moved, outcome) = transfer::run(&File::from(OwnedFd::from(reader)), &output, &progress);
-    outcome.map_err(|error| explain(moved, error))
+    let (copied, outcome) = copy::copy_all(&File::from(OwnedFd::from(reader)), &output, &progress);
+    outcome.map_err(|error| explain(copied, error))
 }
 
 fn create(file: Option<&Path>) -> Result<File> {
     match file {
-        Some(path) => File::create(path).with_context(|| {
-            format!(
-                "cannot write {}; give a file that you may write, and send anew",
-                path.display()
-            )
-        }),
+        Some(path) => File::create(path)
+            .with_context(|| format!("cannot write {}; give a writable file", path.display())),
         None => {
             let output = io::stdout().as_fd().try_clone_to_owned();
-            let output = output.context("there is no standard output; name a file to write")?;
+            let output = output.context("no standard output; give a file to write")?;
             Ok(output.into())
         }
     }
 }
 
-fn explain(moved: u64, error: io::Error) -> Error {
+fn explain(copied: u64, error: io::Error) -> Error {
     match error.kind() {
         ErrorKind::BrokenPipe => anyhow!(
-            "whoever read standard output left after {moved} bytes; what was received and not written is lost, send anew"
+            "the reader of standard output closed it after {copied} bytes; received data is lost, send it again"
         ),
         _ => Error::new(error).context(format!(
-            "receiving failed after {moved} bytes; see that there is room for them, and send anew"
+            "receiving failed after {copied} bytes; check the free space, and send again"
         )),
     }
 }

@@ -7,56 +7,46 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
 
-use super::file_of;
-use super::side::Side;
+use super::file_path;
+use super::open::OpenArgs;
+use crate::copy;
 use crate::progress::Progress;
-use crate::transfer;
 
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
-    side: Side,
+    open: OpenArgs,
 
-    /// The file to send; without one, or with '-', standard input
+    /// The file to send [default: '-', standard input]
     file: Option<PathBuf>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    // Before the pipe is opened: a receiver must not see the end of a file that never was.
-    let input = open(file_of(&arguments.file))?;
-    let writer = arguments.side.open_writer()?;
-    let progress = Progress::of(length(&input));
-    let (moved, outcome) = transfer::run(&input, &File::from(OwnedFd::from(writer)), &progress);
-    outcome.map_err(|error| explain(moved, error))
+    // Open the file first: an error after opening the pipe would look like an empty file to the receiver.
+    let input = open(file_path(&arguments.file))?;
+    let writer = arguments.open.open_writer()?;
+    let progress = Progress::new(Progress::file_length(&input));
+    let (copied, outcome) = copy::copy_all(&input, &File::from(OwnedFd::from(writer)), &progress);
+    outcome.map_err(|error| explain(copied, error))
 }
 
 fn open(file: Option<&Path>) -> Result<File> {
     match file {
-        Some(path) => File::open(path).with_context(|| {
-            format!(
-                "cannot open {} to send it; give a file that you may read",
-                path.display()
-            )
-        }),
+        Some(path) => File::open(path)
+            .with_context(|| format!("cannot open {}; give a readable file", path.display())),
         None => {
             let input = io::stdin().as_fd().try_clone_to_owned();
-            let input = input.context("there is no standard input; name a file to send")?;
+            let input = input.context("no standard input; give a file to send")?;
             Ok(input.into())
         }
     }
 }
 
-/// Of a file, which may be larger or smaller when it has been read.
-fn length(input: &File) -> Option<u64> {
-    let metadata = input.metadata().ok()?;
-    (metadata.is_file() && metadata.len() > 0).then_some(metadata.len())
-}
-
-fn explain(moved: u64, error: io::Error) -> Error {
+fn explain(copied: u64, error: io::Error) -> Error {
     match error.kind() {
         ErrorKind::BrokenPipe => anyhow!(
-            "the receiver left after {moved} bytes had been sent, and may not have read them all; see why it left, start it again, and send anew"
+            "the receiver closed the pipe after {copied} sent bytes, some perhaps unread; restart it and send again"
         ),
-        _ => Error::new(error).context(format!("sending failed after {moved} bytes; send anew")),
+        _ => Error::new(error).context(format!("sending failed after {copied} bytes; send again")),
     }
 }

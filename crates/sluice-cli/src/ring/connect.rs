@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What both sides have in common: where they meet, who may come, and what the ring is like.
+//! The arguments that both sides share, and the connection to the peer.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
@@ -11,88 +11,86 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use sluice::ring::{Options, SetupError, Socket};
 
-use super::framing::Framing;
-use super::listen::{Accepted, Listening};
-use crate::waiting::patiently;
+use super::codec::Framing;
+use super::listen::{AcceptOutcome, SignalSafeListener};
+use crate::wait_notice::with_wait_notice;
 
-/// How often it is tried whether the other side listens.
-const AGAIN: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-const NODES: &str = "/sys/devices/system/node";
+const NUMA_NODES: &str = "/sys/devices/system/node";
 
 #[derive(Args)]
-pub struct Meeting {
-    /// Where both sides meet: the path of a socket, which is there only while one side waits for the other
+pub struct ConnectArgs {
+    /// The path of the socket over which both sides connect; it exists only while one side listens
     path: PathBuf,
 
-    /// Make the socket and wait there for the other side, as recv does without a word
+    /// Create the socket and wait for the other side; the default of recv
     #[arg(long, conflicts_with = "connect")]
     listen: bool,
 
-    /// Go to the socket that the other side makes, as send does without a word
+    /// Connect to the socket of the other side; the default of send
     #[arg(long)]
     connect: bool,
 
-    /// How long to wait for the other side; without it, for ever
+    /// Timeout of the wait for the other side [default: none]
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
 
-    /// How records lie in standard input and output
+    /// The framing of records in standard input or output
     #[arg(long, value_enum, default_value = "lines")]
     pub framing: Framing,
 
-    /// How long to look for what comes before going to sleep, at most [default: 50, or 0 on one processor]
+    /// Spin for up to this time before blocking [default: 50, or 0 on one processor]
     #[arg(long, value_name = "MICROSECONDS")]
     spin: Option<u64>,
 
-    /// Keep the ring's memory from being swapped out
+    /// Lock the memory of the ring, so that it is not swapped out
     #[arg(long)]
     lock: bool,
 
-    /// Take this side's memory from one node of a machine with several (NUMA)
+    /// Allocate the memory of this side from this NUMA node
     #[arg(long, value_name = "N")]
     node: Option<u32>,
 
-    /// Let the other side run as this user too, beside one's own and root; can be given more than once
+    /// Allow the other side to run as this user, in addition to the user of this process and root; repeatable
     #[arg(long, value_name = "UID", conflicts_with = "allow_everyone")]
     allow_user: Vec<u32>,
 
-    /// Let the other side run as any user
+    /// Allow the other side to run as any user
     #[arg(long)]
     allow_everyone: bool,
 
-    /// Print a sum at the end, as a JSON object on standard error
+    /// Print a summary to standard error at the end, as a JSON object
     #[arg(long)]
     pub json: bool,
 }
 
-/// Which of both this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Sender,
     Receiver,
 }
 
-impl Meeting {
+impl ConnectArgs {
     /// Waits for the other side, and sets up the ring with it.
-    pub fn meet<T: Send>(
+    pub fn set_up<T: Send>(
         &self,
         role: Role,
         set_up: impl Fn(&Options, Socket) -> Result<T, SetupError> + Sync,
         options: Options,
     ) -> Result<T> {
         let options = self.apply(options)?;
-        let until = self
+        let deadline = self
             .wait
             .and_then(|seconds| Instant::now().checked_add(Duration::from_secs(seconds)));
         let set_up = |socket| set_up(&options, socket);
-        match self.listens(role) {
-            true => self.listen(role, until, set_up),
-            false => self.connect(role, until, set_up),
+        match self.is_listener(role) {
+            true => self.listen(role, deadline, set_up),
+            false => self.connect(role, deadline, set_up),
         }
     }
 
-    fn listens(&self, role: Role) -> bool {
+    fn is_listener(&self, role: Role) -> bool {
         match role {
             Role::Sender => self.listen,
             Role::Receiver => !self.connect,
@@ -120,16 +118,16 @@ impl Meeting {
     fn listen<T: Send>(
         &self,
         role: Role,
-        until: Option<Instant>,
+        deadline: Option<Instant>,
         set_up: impl Fn(Socket) -> Result<T, SetupError> + Sync,
     ) -> Result<T> {
-        let open = self.allow_everyone || !self.allow_user.is_empty();
-        let listening = Listening::start(&self.path, open)?;
-        patiently(&self.waits_for(role), || {
-            match listening.accept(until, set_up)? {
-                Accepted::Peer(side) => Ok(side),
-                Accepted::Nobody => Err(self.nobody(role)),
-                Accepted::Signal => bail!("ended by a signal"),
+        let other_users = self.allow_everyone || !self.allow_user.is_empty();
+        let listener = SignalSafeListener::bind(&self.path, other_users)?;
+        with_wait_notice(&self.awaited(role), || {
+            match listener.accept(deadline, set_up)? {
+                AcceptOutcome::Peer(side) => Ok(side),
+                AcceptOutcome::Timeout => Err(self.wait_timeout(role)),
+                AcceptOutcome::Signal => bail!("terminated by a signal"),
             }
         })
     }
@@ -137,105 +135,109 @@ impl Meeting {
     fn connect<T>(
         &self,
         role: Role,
-        until: Option<Instant>,
+        deadline: Option<Instant>,
         set_up: impl Fn(Socket) -> Result<T, SetupError> + Sync,
     ) -> Result<T> {
-        check_place(&self.path)?;
-        let socket = patiently(&self.waits_for(role), || {
+        check_directory(&self.path)?;
+        let socket = with_wait_notice(&self.awaited(role), || {
             loop {
                 match Socket::try_connect(&self.path) {
-                    Err(error) if is_absent(&error) => check_socket(&self.path)?,
+                    Err(error) if is_temporary(&error) => check_socket(&self.path)?,
                     other => return Ok(other?),
                 }
-                if until.is_some_and(|until| Instant::now() >= until) {
-                    return Err(self.nobody(role));
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    return Err(self.wait_timeout(role));
                 }
-                thread::sleep(AGAIN);
+                thread::sleep(RETRY_INTERVAL);
             }
         })?;
         Ok(set_up(socket)?)
     }
 
-    /// The other side, where it is to come, and how.
-    fn waits_for(&self, role: Role) -> String {
+    /// The other side for messages: what it is, where, and the command that starts it.
+    fn awaited(&self, role: Role) -> String {
         let path = self.path.display();
-        let (whom, verb) = match (role, self.listens(role)) {
+        let (peer, verb) = match (role, self.is_listener(role)) {
             (Role::Sender, true) => ("a receiver", "recv --connect"),
             (Role::Sender, false) => ("a receiver", "recv"),
             (Role::Receiver, true) => ("a sender", "send"),
             (Role::Receiver, false) => ("a sender", "send --listen"),
         };
-        format!("{whom} at {path}; run 'sluice ring {verb} {path}'")
+        format!("{peer} at {path}; run 'sluice ring {verb} {path}'")
     }
 
-    fn nobody(&self, role: Role) -> anyhow::Error {
-        Absent {
+    fn wait_timeout(&self, role: Role) -> anyhow::Error {
+        WaitTimeout {
             seconds: self.wait.unwrap_or_default(),
-            whom: self.waits_for(role),
+            awaited: self.awaited(role),
         }
         .into()
     }
 }
 
-/// The other side did not come in the time that --wait gave it.
+/// The other side did not connect within --wait.
 #[derive(Debug)]
-pub struct Absent {
+pub struct WaitTimeout {
     seconds: u64,
-    whom: String,
+    awaited: String,
 }
 
-impl fmt::Display for Absent {
+impl fmt::Display for WaitTimeout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "waited {} s in vain for {}", self.seconds, self.whom)
+        write!(
+            f,
+            "timeout after {} s waiting for {}",
+            self.seconds, self.awaited
+        )
     }
 }
 
-impl std::error::Error for Absent {}
+impl std::error::Error for WaitTimeout {}
 
-/// A socket that is not there, at which nobody listens, or whose listener has no room for more, may have a listener soon.
-fn is_absent(error: &SetupError) -> bool {
-    let absent = [
+/// Errors that may disappear: no socket yet, no listener yet, or a full backlog.
+fn is_temporary(error: &SetupError) -> bool {
+    let temporary = [
         ErrorKind::NotFound,
         ErrorKind::ConnectionRefused,
         ErrorKind::WouldBlock,
     ];
-    matches!(error, SetupError::Connect { source, .. } if absent.contains(&source.kind()))
+    matches!(error, SetupError::Connect { source, .. } if temporary.contains(&source.kind()))
 }
 
-fn check_place(path: &Path) -> Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
+fn check_directory(path: &Path) -> Result<()> {
+    let directory = match path.parent() {
+        Some(directory) if directory != Path::new("") => directory,
         _ => return Ok(()),
     };
-    let metadata = fs::metadata(folder).with_context(|| {
+    let metadata = fs::metadata(directory).with_context(|| {
         format!(
-            "cannot go to {}; give a path in a directory that both sides have",
-            folder.display()
+            "cannot access {}; give a path in a directory of both sides",
+            directory.display()
         )
     })?;
     ensure!(
         metadata.is_dir(),
-        "{} is no directory; give a path in a directory that both sides have",
-        folder.display()
+        "{} is not a directory; give a path in a directory of both sides",
+        directory.display()
     );
     Ok(())
 }
 
 fn check_socket(path: &Path) -> Result<()> {
-    let is_other = fs::metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket());
+    let is_other_file = fs::metadata(path).is_ok_and(|metadata| !metadata.file_type().is_socket());
     ensure!(
-        !is_other,
-        "{} is there and is no socket; remove it, or meet at another path",
+        !is_other_file,
+        "{} exists and is not a socket; remove it, or use another path",
         path.display()
     );
     Ok(())
 }
 
 fn check_node(node: u32) -> Result<()> {
-    let nodes = Path::new(NODES);
+    let nodes = Path::new(NUMA_NODES);
     ensure!(
         !nodes.exists() || nodes.join(format!("node{node}")).exists(),
-        "this machine has no memory node {node}; choose one of those in {NODES}, or leave --node out"
+        "no NUMA node {node}; use one of those in {NUMA_NODES}, or omit --node"
     );
     Ok(())
 }

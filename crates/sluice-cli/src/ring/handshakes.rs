@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handshakes with all who connected, each in a thread of its own, so that a silent peer delays nobody.
+//! The handshakes with all connected peers, each in a thread of its own, so that a silent peer does not delay others.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,23 +12,23 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{Shutdown, shutdown};
 use sluice::ring::{SetupError, Socket};
 
-/// As many at the same time. Where there are more, the oldest is given up: an honest peer needs no time.
+/// The limit of concurrent handshakes. Beyond it the oldest is aborted: a regular peer finishes within milliseconds.
 const MAX_PENDING: usize = 32;
 
-/// So many peers that were turned away are reported one by one.
+/// The number of rejected peers that are reported individually.
 const MAX_REPORTED: u32 = 5;
 
 type Outcome<T> = (u64, Result<T, SetupError>);
 
 pub struct Handshakes<T> {
-    /// Readable when one has finished.
+    /// Readable when a handshake has finished.
     finished: Arc<EventFd>,
     sender: Sender<Outcome<T>>,
     receiver: Receiver<Outcome<T>>,
-    /// By their numbers, the oldest first.
+    /// Numbered sockets, the oldest first.
     pending: VecDeque<(u64, OwnedFd)>,
     started: u64,
-    turned_away: u32,
+    rejected: u32,
 }
 
 impl<T: Send> Handshakes<T> {
@@ -42,7 +42,7 @@ impl<T: Send> Handshakes<T> {
             receiver,
             pending: VecDeque::new(),
             started: 0,
-            turned_away: 0,
+            rejected: 0,
         })
     }
 
@@ -56,7 +56,7 @@ impl<T: Send> Handshakes<T> {
         T: 'scope,
     {
         if self.pending.len() == MAX_PENDING {
-            self.give_up_oldest();
+            self.abort_oldest();
         }
         let copy = socket.as_fd().try_clone_to_owned();
         let number = self.started;
@@ -65,16 +65,16 @@ impl<T: Send> Handshakes<T> {
             .push_back((number, copy.context("cannot accept a connection")?));
         let (sender, finished) = (self.sender.clone(), Arc::clone(&self.finished));
         threads.spawn(move || {
-            // Whoever waited for it may have another peer by now.
+            // The receiver is gone if another handshake has succeeded.
             let _ = sender.send((number, set_up(socket)));
             let _ = finished.write(1);
         });
         Ok(())
     }
 
-    /// The ring that was set up, if one was. Peers with which that failed are turned away.
+    /// Returns the first ring that was set up, if any. Reports peers whose handshake failed.
     pub fn finished(&mut self) -> Result<Option<T>> {
-        // It is only read so that it is not readable any more.
+        // Resets the descriptor to unreadable.
         let _ = self.finished.read();
         while let Ok((number, outcome)) = self.receiver.try_recv() {
             self.pending.retain(|(pending, _)| *pending != number);
@@ -88,20 +88,20 @@ impl<T: Send> Handshakes<T> {
     }
 
     fn report(&mut self, error: &SetupError) {
-        self.turned_away += 1;
-        if self.turned_away <= MAX_REPORTED {
-            eprintln!("sluice: turned away a peer, and still waiting: {error}");
+        self.rejected += 1;
+        if self.rejected <= MAX_REPORTED {
+            eprintln!("sluice: rejected a peer, still waiting: {error}");
         }
-        if self.turned_away == MAX_REPORTED {
-            eprintln!("sluice: peers that are turned away from now on are not reported");
+        if self.rejected == MAX_REPORTED {
+            eprintln!("sluice: further rejected peers are not reported");
         }
     }
 }
 
 impl<T> Handshakes<T> {
-    fn give_up_oldest(&mut self) {
+    fn abort_oldest(&mut self) {
         if let Some((_, socket)) = self.pending.pop_front() {
-            // Its thread finds the end of the stream.
+            // Its thread reads the end of the stream and exits.
             let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
         }
     }
@@ -113,11 +113,11 @@ impl<T> AsFd for Handshakes<T> {
     }
 }
 
-/// No thread waits for a silent peer any more.
+/// Ends the threads that wait for silent peers.
 impl<T> Drop for Handshakes<T> {
     fn drop(&mut self) {
         while !self.pending.is_empty() {
-            self.give_up_oldest();
+            self.abort_oldest();
         }
     }
 }

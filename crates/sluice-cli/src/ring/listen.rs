@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The socket of the side that listens: there while it waits and gone when it does not, also when a signal ends the command.
+//! The socket of the listening side. It is removed after the wait, also when a signal terminates the command.
 
 use std::fmt;
 use std::fs::{self, Permissions};
@@ -20,87 +20,87 @@ use sluice::ring::{Listener, SetupError, Socket};
 
 use super::handshakes::Handshakes;
 
-/// Between making a socket and listening at it nobody needs so long.
-const MOMENT: Duration = Duration::from_millis(100);
+/// Longer than any process takes between bind(2) and listen(2).
+const BIND_TO_LISTEN: Duration = Duration::from_millis(100);
 
-/// Dropped in this order: the signal that ended the waiting ends the process when the socket is gone.
-pub struct Listening {
+/// A listener that defers termination signals to its drop. The fields are dropped in this order: the socket is removed before a
+/// pending signal terminates the process.
+pub struct SignalSafeListener {
     listener: Listener,
-    deferred: Deferred,
+    signals: DeferredSignals,
 }
 
-/// What ended the waiting.
-pub enum Accepted<T> {
+pub enum AcceptOutcome<T> {
     Peer(T),
-    Nobody,
+    Timeout,
     Signal,
 }
 
-/// What there is to do.
 struct Events {
     signal: bool,
     connection: bool,
     handshake: bool,
 }
 
-impl Listening {
-    /// To be called while there is no other thread. `open`: for other users to connect.
-    pub fn start(path: &Path, open: bool) -> Result<Self> {
-        let deferred = Deferred::new().context("cannot watch for signals")?;
+impl SignalSafeListener {
+    /// Must be called before other threads start, because threads inherit the signal mask. `other_users`: whether other users may
+    /// connect.
+    pub fn bind(path: &Path, other_users: bool) -> Result<Self> {
+        let signals = DeferredSignals::new().context("cannot defer signals")?;
         let listener = bind(path)?;
-        if open {
-            let failed = || format!("cannot let other users connect to {}", path.display());
+        if other_users {
+            let failed = || format!("cannot make {} accessible to other users", path.display());
             fs::set_permissions(path, Permissions::from_mode(0o666)).with_context(failed)?;
         }
-        Ok(Self { listener, deferred })
+        Ok(Self { listener, signals })
     }
 
-    /// Waits for the first peer with which the ring can be set up, until then at most, and turns the others away.
+    /// Waits until the deadline for the first peer with which `set_up` succeeds, and rejects the others.
     pub fn accept<T: Send>(
         &self,
-        until: Option<Instant>,
+        deadline: Option<Instant>,
         set_up: impl Fn(Socket) -> Result<T, SetupError> + Sync,
-    ) -> Result<Accepted<T>> {
+    ) -> Result<AcceptOutcome<T>> {
         let set_up = &set_up;
         thread::scope(|threads| {
             let mut handshakes = Handshakes::new()?;
             loop {
-                let events = self.wait(&handshakes, until)?;
+                let events = self.wait(&handshakes, deadline)?;
                 if events.signal {
-                    return Ok(Accepted::Signal);
+                    return Ok(AcceptOutcome::Signal);
                 }
                 if events.handshake {
                     if let Some(side) = handshakes.finished()? {
-                        return Ok(Accepted::Peer(side));
+                        return Ok(AcceptOutcome::Peer(side));
                     }
                 }
                 if events.connection {
                     handshakes.start(threads, self.listener.accept()?, set_up)?;
                 }
-                if until.is_some_and(|until| Instant::now() >= until) {
-                    return Ok(Accepted::Nobody);
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    return Ok(AcceptOutcome::Timeout);
                 }
             }
         })
     }
 
-    fn wait<T>(&self, handshakes: &Handshakes<T>, until: Option<Instant>) -> Result<Events> {
-        let timeout = match until {
+    fn wait<T>(&self, handshakes: &Handshakes<T>, deadline: Option<Instant>) -> Result<Events> {
+        let timeout = match deadline {
             None => PollTimeout::NONE,
-            Some(until) => {
-                let left = until.saturating_duration_since(Instant::now());
-                // Rounded up, so that the last millisecond is not spent polling.
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                // Rounded up, so that poll(2) is not called in a loop during the last millisecond.
                 let left = left.as_millis().saturating_add(u128::from(!left.is_zero()));
                 PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
             }
         };
-        let mut asked = [
-            PollFd::new(self.deferred.descriptor.as_fd(), PollFlags::POLLIN),
+        let mut fds = [
+            PollFd::new(self.signals.descriptor.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
             PollFd::new(handshakes.as_fd(), PollFlags::POLLIN),
         ];
-        poll(&mut asked, timeout).context("cannot wait for the other side")?;
-        let [signal, connection, handshake] = asked.map(|asked| asked.any().unwrap_or(true));
+        poll(&mut fds, timeout).context("cannot wait for the other side")?;
+        let [signal, connection, handshake] = fds.map(|fd| fd.any().unwrap_or(true));
         Ok(Events {
             signal,
             connection,
@@ -111,36 +111,36 @@ impl Listening {
 
 fn bind(path: &Path) -> Result<Listener> {
     let bound = match Listener::bind(path) {
-        Err(error) if is_taken(&error) && is_left_behind(path) => {
-            // If it has just gone, so much the better.
+        Err(error) if is_in_use(&error) && is_stale(path) => {
+            // Another process may have removed it in the meantime.
             let _ = fs::remove_file(path);
             Listener::bind(path)
         }
         other => other,
     };
-    bound.map_err(|error| match is_taken(&error) && is_socket(path) {
-        true => Taken(path.to_owned()).into(),
+    bound.map_err(|error| match is_in_use(&error) && is_socket(path) {
+        true => PathInUse(path.to_owned()).into(),
         false => error.into(),
     })
 }
 
-/// Somebody else listens there.
+/// Another process listens at the path.
 #[derive(Debug)]
-pub struct Taken(PathBuf);
+pub struct PathInUse(PathBuf);
 
-impl fmt::Display for Taken {
+impl fmt::Display for PathInUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.0.display();
         write!(
             f,
-            "somebody listens at {path} already; if that is the other side, give --connect here, otherwise meet at another path"
+            "another process listens at {path}; use --connect if it is the other side, or another path"
         )
     }
 }
 
-impl std::error::Error for Taken {}
+impl std::error::Error for PathInUse {}
 
-fn is_taken(error: &SetupError) -> bool {
+fn is_in_use(error: &SetupError) -> bool {
     matches!(error, SetupError::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
 }
 
@@ -148,10 +148,10 @@ fn is_socket(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
-/// Whether nobody listens at this socket, and is not about to: its process was killed.
-fn is_left_behind(path: &Path) -> bool {
+/// Whether the process of the socket was killed: no process listens, nor does one start to within a grace period.
+fn is_stale(path: &Path) -> bool {
     is_socket(path) && refuses(path) && {
-        thread::sleep(MOMENT);
+        thread::sleep(BIND_TO_LISTEN);
         refuses(path)
     }
 }
@@ -161,39 +161,39 @@ fn refuses(path: &Path) -> bool {
     matches!(Socket::connect(path), Err(SetupError::Connect { source, .. }) if refused(&source))
 }
 
-/// Signals that would end the process wait while this is there.
-struct Deferred {
+/// Blocks the termination signals until it is dropped, and makes them readable from a descriptor.
+struct DeferredSignals {
     descriptor: SignalFd,
-    before: SigSet,
+    previous_mask: SigSet,
 }
 
-impl Deferred {
+impl DeferredSignals {
     fn new() -> nix::Result<Self> {
-        let endings = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
-        let signals: SigSet = endings
+        let termination = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
+        let signals: SigSet = termination
             .into_iter()
             .filter(|&signal| !is_ignored(signal))
             .collect();
-        let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let previous_mask = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         Ok(Self {
             descriptor: SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?,
-            before,
+            previous_mask,
         })
     }
 }
 
-impl Drop for Deferred {
+impl Drop for DeferredSignals {
     fn drop(&mut self) {
-        // It fails only for arguments that make no sense.
-        let _ = self.before.thread_set_mask();
+        // It cannot fail with a valid mask.
+        let _ = self.previous_mask.thread_set_mask();
     }
 }
 
-/// As under nohup(1): such a signal would wait, too, and end what it was not to end.
+/// Whether the signal is ignored, as under nohup(1). An ignored signal that is blocked becomes pending, and would end the wait.
 fn is_ignored(signal: Signal) -> bool {
-    // SAFETY: zeroes are a value of it.
+    // SAFETY: zeros are a valid value of this C structure.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: nothing is changed, and there is room for what is asked.
-    let asked = unsafe { libc::sigaction(signal as i32, ptr::null(), &mut action) };
-    asked == 0 && action.sa_sigaction == libc::SIG_IGN
+    // SAFETY: no action is set, and the current one is written to a valid structure.
+    let status = unsafe { libc::sigaction(signal as i32, ptr::null(), &mut action) };
+    status == 0 && action.sa_sigaction == libc::SIG_IGN
 }

@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `sluice ring …`
 
+mod codec;
 mod connect;
-mod cutter;
-mod framing;
 mod handshakes;
 mod listen;
+mod output;
 mod recv;
 mod send;
-mod sheet;
-mod tally;
+mod stats;
 
 use anyhow::Result;
 use clap::Subcommand;
 
-pub use connect::Absent;
-pub use listen::Taken;
+pub use connect::WaitTimeout;
+pub use listen::PathInUse;
 
 #[derive(Subcommand)]
 pub enum Verb {
-    /// Send each line of standard input as a record, to whoever receives
+    /// Send each line of standard input as a record to a receiver
     Send(send::Arguments),
-    /// Print each record that is received, until the sender is done
+    /// Print each received record, until the sender has closed the ring
     Recv(recv::Arguments),
 }
 

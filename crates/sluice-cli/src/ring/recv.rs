@@ -7,51 +7,45 @@ use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
 use sluice::ring::{Consumer, Options, ReadBatch, RecvError};
 
-use super::connect::{Meeting, Role};
-use super::framing::Framing;
-use super::sheet::Sheet;
-use super::tally::Tally;
-use crate::place;
+use super::codec::Framing;
+use super::connect::{ConnectArgs, Role};
+use super::output::OutputBuffer;
+use super::stats::Stats;
+use crate::args;
 use crate::progress::Progress;
 
-/// What is written at once, if so much is there.
-const PIECE: usize = 128 << 10;
+/// The number of bytes after which a write starts.
+const CHUNK: usize = 128 << 10;
 
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
-    meeting: Meeting,
+    connect: ConnectArgs,
 
-    /// Turn a sender away whose ring has more bytes than this [default: 256M, the largest there is]
-    #[arg(long, value_name = "BYTES", value_parser = place::size)]
+    /// Reject a sender whose ring is larger than this [default: 256M, the limit]
+    #[arg(long, value_name = "BYTES", value_parser = args::size)]
     max_capacity: Option<u64>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let output = io::stdout().as_fd().try_clone_to_owned();
-    let output = output.context("there is no standard output; direct it to a file")?;
-    let output = File::from(output);
-    let meeting = &arguments.meeting;
+    let output = File::from(output.context("no standard output; redirect it to a file")?);
+    let connect = &arguments.connect;
     let mut options = Options::new();
     if let Some(bytes) = arguments.max_capacity {
         options = options.max_capacity(bytes);
     }
-    let mut consumer = meeting.meet(Role::Receiver, Options::consumer, options)?;
+    let mut consumer = connect.set_up(Role::Receiver, Options::consumer, options)?;
     let progress = match output.is_terminal() {
         true => Progress::hidden(),
-        false => Progress::of(None),
+        false => Progress::new(None),
     };
-    let mut tally = Tally::begin();
-    receive_all(
-        &output,
-        meeting.framing,
-        &mut consumer,
-        &mut tally,
-        &progress,
-    )?;
+    let mut stats = Stats::start();
+    let framing = connect.framing;
+    receive_all(&output, framing, &mut consumer, &mut stats, &progress)?;
     drop(progress);
-    match meeting.json {
-        true => tally.tell(consumer.capacity()),
+    match connect.json {
+        true => stats.print(consumer.capacity()),
         false => Ok(()),
     }
 }
@@ -60,50 +54,50 @@ fn receive_all(
     mut output: &File,
     framing: Framing,
     consumer: &mut Consumer,
-    tally: &mut Tally,
+    stats: &mut Stats,
     progress: &Progress,
 ) -> Result<()> {
-    // So that the sender has room while this is written.
-    let most = PIECE.min(consumer.max_record_len() / 2);
-    let mut sheet = Sheet::default();
+    // At most a part of the ring, so that the sender can continue during the write.
+    let limit = CHUNK.min(consumer.max_record_len() / 2);
+    let mut buffer = OutputBuffer::default();
     loop {
-        let before = tally.bytes;
-        let batch = consumer.batch().map_err(|error| explain(tally, error))?;
+        let before = stats.bytes;
+        let batch = consumer.batch().map_err(|error| explain(stats, error))?;
         let Some(mut batch) = batch else {
             return Ok(());
         };
-        let collected = collect(&mut batch, framing, most, &mut sheet, tally);
-        let written = sheet.write(&mut output);
-        written.map_err(|error| explain_output(tally, error))?;
-        // What was released counts as delivered for the sender, hence not before it was written.
+        let collected = collect(&mut batch, framing, limit, &mut buffer, stats);
+        let written = buffer.write_to(&mut output);
+        written.map_err(|error| explain_output(stats, error))?;
+        // Released only after the write: for the sender, a released record is delivered.
         drop(batch);
-        collected.map_err(|error| explain(tally, error))?;
-        progress.advance((tally.bytes - before) as usize);
+        collected.map_err(|error| explain(stats, error))?;
+        progress.advance((stats.bytes - before) as usize);
     }
 }
 
 fn collect(
     batch: &mut ReadBatch,
     framing: Framing,
-    most: usize,
-    sheet: &mut Sheet,
-    tally: &mut Tally,
+    limit: usize,
+    buffer: &mut OutputBuffer,
+    stats: &mut Stats,
 ) -> Result<(), RecvError> {
-    while sheet.used() < most {
+    while buffer.len() < limit {
         let Some(record) = batch.take()? else {
             break;
         };
-        sheet.put(framing, &record);
-        tally.count(record.len());
+        buffer.push(framing, &record);
+        stats.count(record.len());
     }
     Ok(())
 }
 
-fn explain(tally: &Tally, error: RecvError) -> Error {
-    let records = tally.records;
+fn explain(stats: &Stats, error: RecvError) -> Error {
+    let records = stats.records;
     match error {
         RecvError::PeerDied => anyhow!(
-            "the sender failed, died, or was ended by a signal after {records} records, which were written; see why, and send anew"
+            "the sender failed or died after {records} records, which were written; check its error and send again"
         ),
         _ => Error::new(error).context(format!(
             "receiving failed after {records} records, which were written"
@@ -111,14 +105,14 @@ fn explain(tally: &Tally, error: RecvError) -> Error {
     }
 }
 
-fn explain_output(tally: &Tally, error: io::Error) -> Error {
-    let records = tally.records;
+fn explain_output(stats: &Stats, error: io::Error) -> Error {
+    let records = stats.records;
     match error.kind() {
         ErrorKind::BrokenPipe => anyhow!(
-            "whoever read standard output left after up to {records} records; what was received and not written is lost, send anew"
+            "the reader of standard output closed it after up to {records} records; send again"
         ),
         _ => Error::new(error).context(format!(
-            "cannot write to standard output after up to {records} records; see that there is room for them, and send anew"
+            "cannot write to standard output after up to {records} records; check the free space, and send again"
         )),
     }
 }

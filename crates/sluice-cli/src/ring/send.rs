@@ -7,50 +7,50 @@ use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
 use sluice::ring::{Options, Producer, SendError};
 
-use super::connect::{Meeting, Role};
-use super::cutter::Cutter;
-use super::tally::Tally;
-use crate::place;
+use super::codec::Decoder;
+use super::connect::{ConnectArgs, Role};
+use super::stats::Stats;
+use crate::args;
 use crate::progress::Progress;
 
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
-    meeting: Meeting,
+    connect: ConnectArgs,
 
-    /// How much is on the way at most, up to 256M; a record can take half of it [default: 1M]
-    #[arg(long, value_name = "BYTES", value_parser = place::size)]
+    /// Capacity of the ring, up to 256M; a record takes at most half of it [default: 1M]
+    #[arg(long, value_name = "BYTES", value_parser = args::size)]
     capacity: Option<u64>,
 
-    /// Take the ring's memory from the reserve of huge pages of 2 MiB
+    /// Allocate the ring from the pool of 2 MiB huge pages
     #[arg(long)]
     huge_pages: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let input = io::stdin().as_fd().try_clone_to_owned();
-    let input = File::from(input.context("there is no standard input; direct a file to it")?);
+    let input = File::from(input.context("no standard input; redirect it from a file")?);
     let mut options = Options::new().huge_pages(arguments.huge_pages);
     if let Some(capacity) = arguments.capacity {
         options = options.capacity(capacity);
     }
-    let meeting = &arguments.meeting;
-    let mut producer = meeting.meet(Role::Sender, Options::producer, options)?;
+    let connect = &arguments.connect;
+    let mut producer = connect.set_up(Role::Sender, Options::producer, options)?;
     let progress = match input.is_terminal() {
         true => Progress::hidden(),
-        false => Progress::of(length(&input)),
+        false => Progress::new(Progress::file_length(&input)),
     };
-    let mut tally = Tally::begin();
-    let mut cutter = Cutter::new(meeting.framing, producer.max_record_len());
-    let sent = send_all(&input, &mut cutter, &mut producer, &mut tally, &progress)
-        // What is only in the ring is lost when the receiver dies.
-        .and_then(|()| producer.flush().map_err(|error| explain(&tally, error)));
+    let mut stats = Stats::start();
+    let mut decoder = Decoder::new(connect.framing, producer.max_record_len());
+    let sent = send_all(&input, &mut decoder, &mut producer, &mut stats, &progress)
+        // Records in the ring are lost if the receiver dies before it has written them.
+        .and_then(|()| producer.flush().map_err(|error| explain(&stats, error)));
     drop(progress);
     match sent {
-        Ok(()) if meeting.json => tally.tell(producer.capacity()),
+        Ok(()) if connect.json => stats.print(producer.capacity()),
         Ok(()) => Ok(()),
         Err(error) => {
-            // To close the ring would tell the receiver that it has everything.
+            // A closed ring would mean a complete transfer to the receiver.
             producer.abort();
             Err(error)
         }
@@ -59,53 +59,42 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn send_all(
     mut input: &File,
-    cutter: &mut Cutter,
+    decoder: &mut Decoder,
     producer: &mut Producer,
-    tally: &mut Tally,
+    stats: &mut Stats,
     progress: &Progress,
 ) -> Result<()> {
     loop {
-        let before = tally.bytes;
-        let more = cutter.fill(&mut input).with_context(|| {
-            format!(
-                "cannot read standard input after {} records; see what it is, and send anew",
-                tally.records
-            )
+        let before = stats.bytes;
+        let more = decoder.fill(&mut input).with_context(|| {
+            let records = stats.records;
+            format!("cannot read standard input after {records} records; fix it and send again")
         })?;
         let mut batch = producer.batch();
         let mut send = |record: &[u8]| {
-            batch.send(record).map_err(|error| explain(tally, error))?;
-            tally.count(record.len());
+            batch.send(record).map_err(|error| explain(stats, error))?;
+            stats.count(record.len());
             Ok::<(), Error>(())
         };
-        while let Some(record) = cutter.next()? {
+        while let Some(record) = decoder.next()? {
             send(record)?;
         }
         if !more {
-            return cutter.last()?.map_or(Ok(()), send);
+            return decoder.last()?.map_or(Ok(()), send);
         }
         batch.publish();
-        progress.advance((tally.bytes - before) as usize);
+        progress.advance((stats.bytes - before) as usize);
     }
 }
 
-/// Of a file, which may be larger or smaller when it has been read.
-fn length(input: &File) -> Option<u64> {
-    let metadata = input.metadata().ok()?;
-    (metadata.is_file() && metadata.len() > 0).then_some(metadata.len())
-}
-
-fn explain(tally: &Tally, error: SendError) -> Error {
-    let how = match error {
-        SendError::Closed => "left",
-        SendError::PeerDied => "died, or was ended by a signal,",
-        _ => {
-            let records = tally.records;
-            return Error::new(error).context(format!("sending failed after {records} records"));
-        }
+fn explain(stats: &Stats, error: SendError) -> Error {
+    let records = stats.records;
+    let cause = match error {
+        SendError::Closed => "closed the ring",
+        SendError::PeerDied => "died",
+        _ => return Error::new(error).context(format!("sending failed after {records} records")),
     };
     anyhow!(
-        "the receiver {how} after {} records had been sent, and may not have written them all; see why, start it again, and send anew",
-        tally.records
+        "the receiver {cause} after {records} records, some perhaps unwritten; restart it and send again"
     )
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What arrives, and when.
+//! The records that arrive, and when.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::process::{Command, Stdio};
 
-use crate::support::{Place, Side};
+use crate::support::{Running, TestDir};
 
 fn frames(records: &[&[u8]]) -> Vec<u8> {
     let frame = |record: &&[u8]| [&(record.len() as u32).to_le_bytes()[..], *record].concat();
@@ -13,43 +13,43 @@ fn frames(records: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn lines_arrive_as_they_are() {
-    let place = Place::new();
+fn lines_arrive_unchanged() {
+    let dir = TestDir::new();
     let lines = b"one\n\n two \n\n\0\xff\r\n\n".to_vec();
-    assert_eq!(place.transfer("", "", lines.clone()), lines);
-    assert!(place.transfer("", "", Vec::new()).is_empty());
+    assert_eq!(dir.transfer("", "", lines.clone()), lines);
+    assert!(dir.transfer("", "", Vec::new()).is_empty());
 }
 
 #[test]
 fn a_last_line_without_a_newline_gets_one() {
-    let place = Place::new();
-    let printed = place.transfer("", "", b"one\ntwo".to_vec());
+    let dir = TestDir::new();
+    let printed = dir.transfer("", "", b"one\ntwo".to_vec());
     assert_eq!(printed, b"one\ntwo\n");
 }
 
 #[test]
-fn frames_arrive_as_they_are() {
-    let place = Place::new();
+fn frames_arrive_unchanged() {
+    let dir = TestDir::new();
     let all: Vec<u8> = (0..=255).collect();
     let input = frames(&[b"", b"a\nb\n", &all, b"", &[b'\n'; 2000]]);
     let both = "--framing length";
-    assert_eq!(place.transfer(both, both, input.clone()), input);
-    assert!(place.transfer(both, both, Vec::new()).is_empty());
+    assert_eq!(dir.transfer(both, both, input.clone()), input);
+    assert!(dir.transfer(both, both, Vec::new()).is_empty());
 }
 
 #[test]
-fn each_side_frames_for_itself() {
-    let place = Place::new();
-    let printed = place.transfer("", "--framing length", b"one\n\ntwo\n".to_vec());
+fn each_side_has_its_own_framing() {
+    let dir = TestDir::new();
+    let printed = dir.transfer("", "--framing length", b"one\n\ntwo\n".to_vec());
     assert_eq!(printed, frames(&[b"one", b"", b"two"]));
     let records = frames(&[b"one", b"of two\nlines"]);
-    let printed = place.transfer("--framing length", "", records);
+    let printed = dir.transfer("--framing length", "", records);
     assert_eq!(printed, b"one\nof two\nlines\n");
 }
 
 #[test]
 fn a_record_may_take_half_of_the_ring() {
-    let place = Place::new();
+    let dir = TestDir::new();
     for (capacity, longest) in [("4096", 2040), ("16M", (8 << 20) - 8)] {
         let sending = format!("--capacity {capacity}");
         let mut input = vec![b'x'; longest];
@@ -57,60 +57,62 @@ fn a_record_may_take_half_of_the_ring() {
         input.extend(vec![b'y'; longest]);
         input.push(b'\n');
         assert!(
-            place.transfer(&sending, "", input.clone()) == input,
+            dir.transfer(&sending, "", input.clone()) == input,
             "{capacity}"
         );
     }
 }
 
 #[test]
-fn a_record_that_is_longer_ends_both_sides_after_what_came_before() {
-    let place = Place::new();
-    let receiver = place.receiver("");
-    let sender = place.start("send", "--capacity 4096");
+fn a_too_long_record_fails_both_sides_after_the_earlier_records() {
+    let dir = TestDir::new();
+    let receiver = dir.receiver("");
+    let sender = dir.start("send", "--capacity 4096");
     let input = [b"before\n", &[b'x'; 2041][..], b"\nbehind\n"].concat();
     let words = [
         "line 2 has at least 2041 bytes",
-        "2040 at most",
+        "more than 2040",
         "--capacity",
     ];
-    sender.fed(input).failed(1, &words);
-    let received = receiver.end().failed(1, &["after 1 records", "send anew"]);
+    sender.feed(input).failed(1, &words);
+    let received = receiver
+        .wait()
+        .failed(1, &["after 1 records", "send again"]);
     assert_eq!(received.stdout, b"before\n");
 }
 
 #[test]
-fn a_frame_that_is_cut_off_ends_both_sides_after_what_came_before() {
-    let place = Place::new();
-    let receiver = place.receiver("");
-    let sender = place.start("send", "--framing length");
+fn a_truncated_frame_fails_both_sides_after_the_earlier_records() {
+    let dir = TestDir::new();
+    let receiver = dir.receiver("");
+    let sender = dir.start("send", "--framing length");
     let mut input = frames(&[b"whole", b"cut off"]);
     input.truncate(input.len() - 3);
-    let words = ["within frame 2, of which 8 bytes came", "send anew"];
-    sender.fed(input).failed(1, &words);
-    let received = receiver.end().failed(1, &["the sender failed"]);
+    let words = ["within frame 2 after 8 of its bytes", "send again"];
+    sender.feed(input).failed(1, &words);
+    let received = receiver.wait().failed(1, &["the sender failed"]);
     assert_eq!(received.stdout, b"whole\n");
 }
 
 #[test]
-fn a_record_is_not_held_back_for_the_next_one() {
-    let place = Place::new();
-    let mut receiver = place.receiver("");
-    let mut sender = place.start("send", "");
+fn a_record_is_not_delayed_until_the_next_one() {
+    let dir = TestDir::new();
+    let mut receiver = dir.receiver("");
+    let mut sender = dir.start("send", "");
     for line in ["hello\n", "\n", "there\n"] {
-        sender.say(line);
-        assert_eq!(receiver.hear(line.len()), line);
+        sender.write_input(line);
+        assert_eq!(receiver.read_output(line.len()), line);
     }
-    // An unfinished line is held back, but not the finished one before it.
-    sender.say("whole\nhalf");
-    assert_eq!(receiver.hear(6), "whole\n");
-    sender.say(" and half\n");
-    assert_eq!(receiver.hear(14), "half and half\n");
-    sender.end().succeeded();
-    receiver.end().succeeded();
+    // An incomplete line is kept, the complete one before it is sent.
+    sender.write_input("whole\nhalf");
+    assert_eq!(receiver.read_output(6), "whole\n");
+    sender.write_input(" and half\n");
+    assert_eq!(receiver.read_output(14), "half and half\n");
+    sender.wait().succeeded();
+    receiver.wait().succeeded();
 }
 
-/// Of lengths from 0 to some hundred, and now and then a long one.
+/// Writes lines of 0 to 255 bytes, and occasionally a long one.
 fn write_lines(path: &std::path::Path, bytes: usize) {
     let mut file = BufWriter::new(File::create(path).expect("no file"));
     let mut state = 1_u64;
@@ -131,7 +133,7 @@ fn write_lines(path: &std::path::Path, bytes: usize) {
     file.flush().expect("cannot write");
 }
 
-/// As sha256sum says, which shares no code with what is tested.
+/// The checksum by a program that shares no code with the tested one.
 fn sha256sum(path: &std::path::Path) -> String {
     let output = Command::new("sha256sum").arg(path).output();
     let output = output.expect("no sha256sum");
@@ -141,23 +143,23 @@ fn sha256sum(path: &std::path::Path) -> String {
 
 #[test]
 fn a_hundred_megabytes_of_lines_keep_their_checksum() {
-    let place = Place::new();
-    let (input, output) = (place.path().join("input"), place.path().join("output"));
+    let dir = TestDir::new();
+    let (input, output) = (dir.path().join("input"), dir.path().join("output"));
     write_lines(&input, 100_000_000);
     for capacity in ["256K", "16M"] {
-        let receiver = place
+        let receiver = dir
             .command("recv", "")
             .stdout(Stdio::from(File::create(&output).expect("no file")))
             .spawn();
-        let sender = place
+        let sender = dir
             .command("send", &format!("--capacity {capacity}"))
             .stdin(Stdio::from(File::open(&input).expect("no file")))
             .output();
         let sent = sender.expect("no process");
         assert!(sent.status.success(), "{sent:?}");
-        // All of it was written by now.
+        // The sender exits after the receiver has written everything.
         assert_eq!(sha256sum(&input), sha256sum(&output));
-        let receiver = Side(receiver.expect("no process"));
-        receiver.end().succeeded();
+        let receiver = Running(receiver.expect("no process"));
+        receiver.wait().succeeded();
     }
 }

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 
-/// Long enough for anything that is to happen.
+/// The timeout for events that must happen.
 pub const LONG: Duration = Duration::from_secs(120);
 
-/// Long enough to see that nothing happens.
+/// The delay before the check that nothing has happened.
 pub const SHORT: Duration = Duration::from_millis(200);
 
-/// Ignored signals are inherited, for example from nohup.
+/// Resets ignored signals, which are inherited, for example from nohup.
 fn default_signals() -> io::Result<()> {
     for number in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
         // SAFETY: the default action runs no code of this process.
@@ -26,17 +26,17 @@ fn default_signals() -> io::Result<()> {
     Ok(())
 }
 
-/// A directory of one test's own, which goes with it.
-pub struct Place(PathBuf);
+/// The directory of a test, removed at its end.
+pub struct TestDir(PathBuf);
 
-impl Place {
+impl TestDir {
     pub fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("sluice-ring-cli-{}-{number}", std::process::id());
-        let place = Self(std::env::temp_dir().join(name));
-        fs::create_dir(&place.0).expect("no directory");
-        place
+        let dir = Self(std::env::temp_dir().join(name));
+        fs::create_dir(&dir.0).expect("no directory");
+        dir
     }
 
     pub fn path(&self) -> &Path {
@@ -62,105 +62,107 @@ impl Place {
         command
     }
 
-    pub fn start(&self, verb: &str, arguments: &str) -> Side {
-        Side(self.command(verb, arguments).spawn().expect("no process"))
+    pub fn start(&self, verb: &str, arguments: &str) -> Running {
+        Running(self.command(verb, arguments).spawn().expect("no process"))
     }
 
     /// A receiver that listens.
-    pub fn receiver(&self, arguments: &str) -> Side {
+    pub fn receiver(&self, arguments: &str) -> Running {
         let receiver = self.start("recv", arguments);
-        self.until_there();
+        self.wait_for_socket();
         receiver
     }
 
-    pub fn until_there(&self) {
+    pub fn wait_for_socket(&self) {
         eventually("there is no socket", || self.socket().exists());
     }
 
-    /// Sends this, and says what was printed on the other side.
+    /// Sends `input` and returns the output of the receiver.
     pub fn transfer(&self, sending: &str, receiving: &str, input: Vec<u8>) -> Vec<u8> {
         let receiver = self.start("recv", receiving);
         let sender = self.start("send", sending);
-        let receiving = thread::spawn(move || receiver.end());
-        sender.fed(input).succeeded();
+        let receiving = thread::spawn(move || receiver.wait());
+        sender.feed(input).succeeded();
         receiving.join().expect("panicked").succeeded().stdout
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).expect("cannot clear up");
+        fs::remove_dir_all(&self.0).expect("cannot remove the directory");
     }
 }
 
-/// One running command. A test that fails leaves none.
-pub struct Side(pub Child);
+/// A running command, killed when it is dropped.
+pub struct Running(pub Child);
 
-impl Side {
-    pub fn say(&mut self, text: &str) {
+impl Running {
+    pub fn write_input(&mut self, text: &str) {
         let input = self.0.stdin.as_mut().expect("no input");
-        input.write_all(text.as_bytes()).expect("it does not read");
+        input
+            .write_all(text.as_bytes())
+            .expect("it does not read its input");
     }
 
-    /// The next so many bytes that it prints.
-    pub fn hear(&mut self, bytes: usize) -> String {
-        let mut heard = vec![0; bytes];
+    /// Reads exactly so many bytes of its output.
+    pub fn read_output(&mut self, length: usize) -> String {
+        let mut bytes = vec![0; length];
         let output = self.0.stdout.as_mut().expect("no output");
-        output.read_exact(&mut heard).expect("it prints no more");
-        String::from_utf8(heard).expect("no text")
+        output.read_exact(&mut bytes).expect("its output exited");
+        String::from_utf8(bytes).expect("no text")
     }
 
-    pub fn fed(mut self, input: Vec<u8>) -> Ended {
+    pub fn feed(mut self, input: Vec<u8>) -> Exited {
         let mut stdin = self.0.stdin.take().expect("no input");
-        // It need not read all of it.
+        // The command may exit before it has read all of it.
         let feeding = thread::spawn(move || drop(stdin.write_all(&input)));
-        let ended = self.end();
+        let exited = self.wait();
         feeding.join().expect("panicked");
-        ended
+        exited
     }
 
-    /// Lets it come to its end, and kills it if it does not.
-    pub fn end(mut self) -> Ended {
+    /// Closes its input and waits for its exit, up to LONG.
+    pub fn wait(mut self) -> Exited {
         drop(self.0.stdin.take());
         let outputs = (self.0.stdout.take(), self.0.stderr.take());
-        let printed = thread::spawn(move || read(outputs.0));
-        let said = thread::spawn(move || read(outputs.1));
+        let output = thread::spawn(move || read(outputs.0));
+        let errors = thread::spawn(move || read(outputs.1));
         let until = Instant::now() + LONG;
         let status = loop {
             match self.0.try_wait().expect("cannot wait") {
                 Some(status) => break status,
                 None if Instant::now() > until => {
                     self.0.kill().expect("cannot kill");
-                    let said = said.join().expect("panicked");
+                    let errors = errors.join().expect("panicked");
                     panic!(
-                        "it did not end; it said: {}",
-                        String::from_utf8_lossy(&said)
+                        "it did not exit; its errors: {}",
+                        String::from_utf8_lossy(&errors)
                     );
                 }
                 None => thread::sleep(Duration::from_millis(2)),
             }
         };
-        Ended(Output {
+        Exited(Output {
             status,
-            stdout: printed.join().expect("panicked"),
-            stderr: said.join().expect("panicked"),
+            stdout: output.join().expect("panicked"),
+            stderr: errors.join().expect("panicked"),
         })
     }
 
-    /// What it has written to its standard error up to and including this word, once it is there. A report of one
-    /// handshake need not come before another handshake has succeeded.
-    pub fn reports(&mut self, word: &str) -> String {
-        let errors = self.0.stderr.as_mut().expect("piped");
-        let mut said = Vec::new();
+    /// Reads its errors up to and including this word. The report of one handshake may come after another handshake has
+    /// succeeded.
+    pub fn read_errors_until(&mut self, word: &str) -> String {
+        let stderr = self.0.stderr.as_mut().expect("piped");
+        let mut errors = Vec::new();
         let mut byte = [0];
         loop {
-            let text = String::from_utf8_lossy(&said).into_owned();
+            let text = String::from_utf8_lossy(&errors).into_owned();
             if text.contains(word) {
                 return text;
             }
-            let count = errors.read(&mut byte).expect("cannot read its errors");
-            assert!(count == 1, "it ended without '{word}': {text}");
-            said.push(byte[0]);
+            let count = stderr.read(&mut byte).expect("cannot read its errors");
+            assert!(count == 1, "it exited without the error '{word}': {text}");
+            errors.push(byte[0]);
         }
     }
 
@@ -170,7 +172,7 @@ impl Side {
     }
 }
 
-impl Drop for Side {
+impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -185,11 +187,11 @@ fn read(from: Option<impl Read>) -> Vec<u8> {
     all
 }
 
-/// What became of a command.
-pub struct Ended(pub Output);
+/// The output and status of an exited command.
+pub struct Exited(pub Output);
 
-impl Ended {
-    pub fn said(&self) -> String {
+impl Exited {
+    pub fn errors(&self) -> String {
         String::from_utf8_lossy(&self.0.stderr).into_owned()
     }
 
@@ -198,17 +200,17 @@ impl Ended {
             self.0.status.success(),
             "{}: {}",
             self.0.status,
-            self.said()
+            self.errors()
         );
         self.0
     }
 
-    /// It must have ended with this status and said all of these.
+    /// Expects this status, and all of these words in its errors.
     pub fn failed(self, status: i32, words: &[&str]) -> Output {
-        let said = self.said();
-        assert_eq!(self.0.status.code(), Some(status), "{said}");
+        let errors = self.errors();
+        assert_eq!(self.0.status.code(), Some(status), "{errors}");
         for word in words {
-            assert!(said.contains(word), "it did not say '{word}': {said}");
+            assert!(errors.contains(word), "no '{word}' in its errors: {errors}");
         }
         self.0
     }

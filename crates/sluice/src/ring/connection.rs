@@ -15,7 +15,7 @@ use sluice_ring::{
     WakeMethod, Waker, peer_state,
 };
 
-use super::error::{SendError, WaitError};
+use super::error::{SendError, SystemError, WaitError};
 use super::handshake::Role;
 use super::hang_up::HangUp;
 use super::mapping::Mapping;
@@ -270,9 +270,8 @@ impl Connection {
         }
         match found? {
             Some(found) => Ok(Slept::Found(found)),
-            None => slept.map_err(|errno| WaitError::System {
-                what: "sleeping until the peer does something",
-                source: errno.into(),
+            None => slept.map_err(|errno| {
+                WaitError::System(SystemError::new("waiting for the peer", errno))
             }),
         }
     }

@@ -26,27 +26,27 @@ impl Consumer {
         }
     }
 
-    /// Bytes for records on the way, their headers included.
+    /// The capacity in bytes for unreleased records, including their headers.
     pub fn capacity(&self) -> u64 {
         self.core.memory().capacity().bytes()
     }
 
-    /// Bytes of the longest record.
+    /// The length limit of a record, in bytes.
     pub fn max_record_len(&self) -> usize {
         self.core.memory().capacity().max_record_len() as usize
     }
 
-    /// Bytes, headers included, that the producer says to have sent and that were not taken yet. It is only a hint.
+    /// Bytes, including headers, that the producer has reported as sent and that were not received yet. Only a hint.
     pub fn pending(&self) -> u64 {
         self.core.pending()
     }
 
-    /// Whether the producer is gone, in order or not. There may still be records.
+    /// Whether the producer has closed the ring or died. There may still be records.
     pub fn is_closed(&mut self) -> bool {
         self.connection.is_closed()
     }
 
-    /// The next record, where it lies; none once the producer is done and everything was taken. Waits if there is none yet.
+    /// Returns the next record in place, or none at the end of the stream. Waits for a record.
     #[inline]
     pub fn peek(&mut self) -> Result<Option<Record<'_>>, RecvError> {
         self.peek_within(Wait::Forever)
@@ -58,13 +58,13 @@ impl Consumer {
         self.peek_within(Wait::Never)
     }
 
-    /// As [`peek`](Self::peek), but waits so long at most; fails with [`RecvError::TimedOut`].
+    /// As [`peek`](Self::peek), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
     pub fn peek_timeout(&mut self, timeout: Duration) -> Result<Option<Record<'_>>, RecvError> {
         self.peek_within(Wait::For(timeout))
     }
 
-    /// Takes the next record into `into`, and returns how many bytes it has; none once the producer is done and everything
-    /// was taken. Waits if there is none yet. A record that is longer than `into` stays.
+    /// Copies the next record to `into` and returns its length, or none at the end of the stream. Waits for a record. A record
+    /// longer than `into` is not received and stays the next one.
     #[inline]
     pub fn recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
         self.recv_within(into, Wait::Forever)
@@ -76,7 +76,7 @@ impl Consumer {
         self.recv_within(into, Wait::Never)
     }
 
-    /// As [`recv`](Self::recv), but waits so long at most; fails with [`RecvError::TimedOut`].
+    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
     pub fn recv_timeout(
         &mut self,
         into: &mut [u8],
@@ -85,8 +85,8 @@ impl Consumer {
         self.recv_within(into, Wait::For(timeout))
     }
 
-    /// All records that are there, to be taken in a row, which costs less than one at a time; none once the producer is done and
-    /// everything was taken. Waits for the first one.
+    /// Returns all available records as a batch, or none at the end of the stream. Waits for the first one. A batch is cheaper than
+    /// single records, because it is released as a whole.
     pub fn batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
         self.batch_within(Wait::Forever)
     }
@@ -96,19 +96,19 @@ impl Consumer {
         self.batch_within(Wait::Never)
     }
 
-    /// As [`batch`](Self::batch), but waits so long at most; fails with [`RecvError::TimedOut`].
+    /// As [`batch`](Self::batch), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`].
     pub fn batch_timeout(&mut self, timeout: Duration) -> Result<Option<ReadBatch<'_>>, RecvError> {
         self.batch_within(Wait::For(timeout))
     }
 
-    /// Prepares to wait until the [descriptor](AsFd) is readable, for instance together with others. Returns false if there is
-    /// something already, a record or the end. After the wait, or instead of it, call [`finish_wait`](Self::finish_wait).
+    /// Prepares to wait until the [descriptor](AsFd) is readable, for example together with others. Returns false if a record or
+    /// the end of the stream is available. Call [`finish_wait`](Self::finish_wait) after the wait, or instead of it.
     ///
     /// ```
     /// # use std::os::fd::AsFd;
     /// # use sluice::ring::{Consumer, RecvError};
     /// # use rustix::event::{PollFd, PollFlags, poll};
-    /// /// Waits until one of them has something.
+    /// /// Waits until a consumer has a record or the end of its stream.
     /// fn wait_for_any(consumers: &mut [Consumer]) -> std::io::Result<()> {
     ///     let mut idle = true;
     ///     for consumer in &mut *consumers {
@@ -133,13 +133,13 @@ impl Consumer {
         Ok(found.is_none())
     }
 
-    /// Takes from the descriptor what woke this side.
+    /// Ends the wait: reads the wake-ups from the descriptor.
     pub fn finish_wait(&mut self) {
         self.connection.finish_wait();
         self.connection.drain();
     }
 
-    /// Leaves without closing the ring: the producer learns that this side failed.
+    /// Drops this side without closing the ring, so that the producer gets an error.
     pub fn abort(self) {
         self.connection.abort();
     }
@@ -243,7 +243,7 @@ impl fmt::Debug for Consumer {
     }
 }
 
-/// A record that is still in the ring. Dropped without a release, it is the next one again.
+/// A record in place, not released yet. Dropped without a release, it stays the next record.
 #[derive(Debug)]
 #[must_use = "a record that is not released is the next one again"]
 pub struct Record<'a> {
@@ -253,7 +253,7 @@ pub struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Gives its room back to the producer.
+    /// Releases the record, so that the producer can reuse its room.
     #[inline]
     pub fn release(self) {
         self.consumer.core.advance(self.len);
@@ -269,7 +269,7 @@ impl<'a> Deref for Record<'a> {
     }
 }
 
-/// Records that are taken in a row. Their room is given back when it is dropped.
+/// Available records, received one after the other. Dropping the batch releases those that were received.
 #[derive(Debug)]
 #[must_use = "a batch of which nothing is taken changes nothing"]
 pub struct ReadBatch<'a> {
@@ -277,7 +277,7 @@ pub struct ReadBatch<'a> {
 }
 
 impl ReadBatch<'_> {
-    /// The next one, where it lies; none if there is no other one yet. It counts as taken.
+    /// Receives the next record in place; none if no further record is available yet.
     #[inline]
     pub fn take(&mut self) -> Result<Option<Bytes<'_>>, RecvError> {
         let Some(len) = self.consumer.core.peek_more()? else {
@@ -288,8 +288,8 @@ impl ReadBatch<'_> {
         Ok(Some(bytes))
     }
 
-    /// Takes the next one into `into`, and returns how many bytes it has; none if there is no other one yet. One that is longer
-    /// than `into` stays.
+    /// Copies the next record to `into` and returns its length; none if no further record is available yet. A record longer than
+    /// `into` is not received and stays the next one.
     #[inline]
     pub fn recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
         let Some(len) = self.consumer.core.peek_more()? else {

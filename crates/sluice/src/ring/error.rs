@@ -1,11 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong with a ring, by what was asked for: each error says what failed, why, and what to do.
+//! The errors of a ring, by operation. Each message is one line: what failed, the cause, what to do.
 
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use sluice_ring::{Capacity, InvalidCapacity, ProtocolViolation};
+
+const FORKED: &str =
+    "a ring cannot be used in a child of the process that set it up; set up another one";
+
+/// A system call that failed for a reason without an error of its own.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} failed: {source}; {}", next_step(source))]
+pub struct SystemError {
+    what: &'static str,
+    source: io::Error,
+}
 
 /// Why a ring could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -14,65 +25,58 @@ pub enum SetupError {
     #[error(transparent)]
     InvalidCapacity(#[from] InvalidCapacity),
 
-    #[error("huge pages cannot be left unsealed; leave out one of the two")]
+    #[error("huge pages cannot be left unsealed; use one of the two options")]
     UnsealedHugePages,
 
-    #[error("cannot listen at {}: {source}; remove what is there if nobody uses it, or choose a path in a directory that you may write to", path.display())]
+    #[error("cannot listen at {}: {source}; choose a path in a writable directory", path.display())]
     Listen { path: PathBuf, source: io::Error },
 
-    #[error("cannot connect to {}: {source}; start the side that listens first, and see that you may write to the socket", path.display())]
+    #[error("cannot connect to {}: {source}; start the listening side first, and check the mode of the socket", path.display())]
     Connect { path: PathBuf, source: io::Error },
 
     #[error(
-        "the peer runs as user {uid}, who is not allowed; run both as one user, or allow that one"
+        "the peer runs as user {uid}, which is not allowed; allow that user, or run both as one"
     )]
     PeerNotAllowed { uid: u32 },
 
-    #[error("the peer did not finish the handshake within {0:?}; see whether it hangs")]
+    #[error("handshake timeout: the peer did not finish within {0:?}; check whether it hangs")]
     HandshakeTimeout(Duration),
 
-    #[error("the peer closed the connection during the handshake; see what it says")]
+    #[error("the peer closed the connection during the handshake; check its error message")]
     HandshakeAborted,
 
-    #[error(
-        "the peer does not speak this protocol: {0}; use one version of this library at both ends"
-    )]
+    #[error("protocol mismatch: {0}; use one version of this library on both sides")]
     ProtocolMismatch(&'static str),
 
-    #[error("the peer speaks version {theirs} of the protocol, this side {ours}; use one version of this library at both ends", ours = sluice_abi::ring::VERSION)]
+    #[error("protocol version {theirs} of the peer, {ours} of this side; use one version of this library on both sides", ours = sluice_abi::ring::VERSION)]
     Version { theirs: u32 },
 
-    #[error("both ends want to be the {role}; one has to be the other side")]
+    #[error("both sides are the {role}; let one take the other role")]
     RoleConflict { role: &'static str },
 
-    #[error("the peer's capacity is not valid: {0}")]
+    #[error("invalid capacity of the peer: {0}")]
     PeerCapacity(InvalidCapacity),
 
     #[error(
-        "the peer's ring has {capacity} bytes, and this side allows {max}; allow more, or send with less"
+        "the peer's ring has {capacity} bytes, and this side allows {max}; change one of the two"
     )]
     CapacityTooLarge { capacity: Capacity, max: u64 },
 
-    #[error("the peer's memory cannot be used: {0}; the peer has to be mended")]
+    #[error("invalid memory of the peer: {0}; fix the peer")]
     InvalidMemfd(String),
 
-    #[error("the peer refuses this side: {0}")]
+    #[error("the peer rejected this side: {0}")]
     Refused(String),
 
-    #[error("{what} failed: {source}; {}", next_step(source))]
-    System {
-        what: &'static str,
-        source: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] SystemError),
 
     #[error(
-        "there are not enough free huge pages of 2 MiB for a ring of {0} bytes; have root raise vm.nr_hugepages, or do without"
+        "not enough free huge pages for a ring of {0} bytes; raise vm.nr_hugepages, or use normal pages"
     )]
     NoHugePages(Capacity),
 
-    #[error(
-        "a ring of {0} bytes cannot be locked into memory: {1}; raise ulimit -l, or do without"
-    )]
+    #[error("cannot lock a ring of {0} bytes in memory: {1}; raise ulimit -l, or do not lock it")]
     NotLocked(Capacity, io::Error),
 }
 
@@ -81,17 +85,19 @@ pub enum SetupError {
 #[non_exhaustive]
 pub enum SendError {
     #[error(
-        "a record of {len} bytes is too long, the ring carries up to {max}; set up a larger one, or send the record in parts"
+        "a record of {len} bytes exceeds {max}, the limit of this ring; set up a larger ring, or split the record"
     )]
     RecordTooLong { len: usize, max: u32 },
 
-    #[error("there is no room now; try again later, or use a call that waits")]
+    #[error("the ring is full; try again later, or use a blocking call")]
     Full,
 
-    #[error("the consumer released nothing for {0:?}; wait longer, or see what keeps it")]
+    #[error(
+        "timeout: the consumer released nothing for {0:?}; use a longer timeout, or check the consumer"
+    )]
     TimedOut(Duration),
 
-    #[error("the consumer has closed the ring; connect again if there is more to send")]
+    #[error("the consumer has closed the ring; connect again to send more")]
     Closed,
 
     #[error("the consumer died, or closed its socket without closing the ring; connect again")]
@@ -100,16 +106,11 @@ pub enum SendError {
     #[error("the consumer violated the protocol: {0}; connect again")]
     ProtocolViolation(#[from] ProtocolViolation),
 
-    #[error(
-        "this ring belongs to the process that set it up, not to its children; set up another one"
-    )]
+    #[error("{FORKED}")]
     Forked,
 
-    #[error("{what} failed: {source}; {}", next_step(source))]
-    System {
-        what: &'static str,
-        source: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] SystemError),
 }
 
 /// Why nothing was received.
@@ -117,37 +118,34 @@ pub enum SendError {
 #[non_exhaustive]
 pub enum RecvError {
     #[error(
-        "the next record has {len} bytes, and the buffer {room}; it is still there, give it more room"
+        "the next record has {len} bytes, and the buffer {room}; call again with a larger buffer"
     )]
     BufferTooSmall { len: u32, room: usize },
 
-    #[error("there is no record now; try again later, or use a call that waits")]
+    #[error("the ring is empty; try again later, or use a blocking call")]
     Empty,
 
-    #[error("the producer sent nothing for {0:?}; wait longer, or see what keeps it")]
+    #[error(
+        "timeout: the producer sent nothing for {0:?}; use a longer timeout, or check the producer"
+    )]
     TimedOut(Duration),
 
     #[error(
-        "the producer died, or closed its socket without closing the ring; everything that it had sent was received"
+        "the producer died, or closed its socket without closing the ring; all sent records were received"
     )]
     PeerDied,
 
     #[error("the producer violated the protocol: {0}; connect again")]
     ProtocolViolation(#[from] ProtocolViolation),
 
-    #[error(
-        "this ring belongs to the process that set it up, not to its children; set up another one"
-    )]
+    #[error("{FORKED}")]
     Forked,
 
-    #[error("{what} failed: {source}; {}", next_step(source))]
-    System {
-        what: &'static str,
-        source: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] SystemError),
 }
 
-/// Why waiting ended with nothing, whatever was waited for.
+/// Why waiting for a record or for room failed.
 #[derive(Debug)]
 pub(super) enum WaitError {
     WouldBlock,
@@ -155,10 +153,7 @@ pub(super) enum WaitError {
     PeerDied,
     ProtocolViolation(ProtocolViolation),
     Forked,
-    System {
-        what: &'static str,
-        source: io::Error,
-    },
+    System(SystemError),
 }
 
 impl From<ProtocolViolation> for WaitError {
@@ -175,7 +170,7 @@ impl From<WaitError> for SendError {
             WaitError::PeerDied => Self::PeerDied,
             WaitError::ProtocolViolation(violation) => Self::ProtocolViolation(violation),
             WaitError::Forked => Self::Forked,
-            WaitError::System { what, source } => Self::System { what, source },
+            WaitError::System(error) => Self::System(error),
         }
     }
 }
@@ -188,20 +183,30 @@ impl From<WaitError> for RecvError {
             WaitError::PeerDied => Self::PeerDied,
             WaitError::ProtocolViolation(violation) => Self::ProtocolViolation(violation),
             WaitError::Forked => Self::Forked,
-            WaitError::System { what, source } => Self::System { what, source },
+            WaitError::System(error) => Self::System(error),
         }
+    }
+}
+
+impl SystemError {
+    pub(super) fn new(what: &'static str, source: impl Into<io::Error>) -> Self {
+        Self {
+            what,
+            source: source.into(),
+        }
+    }
+
+    pub(super) fn kind(&self) -> ErrorKind {
+        self.source.kind()
     }
 }
 
 impl SetupError {
     pub(super) fn system(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
-        move |errno| Self::System {
-            what,
-            source: errno.into(),
-        }
+        move |errno| Self::System(SystemError::new(what, errno))
     }
 
-    /// Whether the peer is the reason: another one that connects may be accepted.
+    /// Whether the peer caused the error, so that another peer may be accepted.
     pub fn is_peers_fault(&self) -> bool {
         match self {
             Self::PeerNotAllowed { .. }
@@ -218,7 +223,7 @@ impl SetupError {
             | Self::UnsealedHugePages
             | Self::Listen { .. }
             | Self::Connect { .. }
-            | Self::System { .. }
+            | Self::System(_)
             | Self::NoHugePages(_)
             | Self::NotLocked(..) => false,
         }
@@ -229,8 +234,8 @@ impl SetupError {
             Self::InvalidCapacity(_) | Self::UnsealedHugePages => ErrorKind::InvalidInput,
             Self::Listen { source, .. }
             | Self::Connect { source, .. }
-            | Self::System { source, .. }
             | Self::NotLocked(_, source) => source.kind(),
+            Self::System(error) => error.kind(),
             Self::PeerNotAllowed { .. } => ErrorKind::PermissionDenied,
             Self::HandshakeTimeout(_) => ErrorKind::TimedOut,
             Self::HandshakeAborted => ErrorKind::ConnectionAborted,
@@ -250,7 +255,7 @@ impl SendError {
             Self::Closed | Self::PeerDied => ErrorKind::BrokenPipe,
             Self::ProtocolViolation(_) => ErrorKind::InvalidData,
             Self::Forked => ErrorKind::Other,
-            Self::System { source, .. } => source.kind(),
+            Self::System(error) => error.kind(),
         }
     }
 }
@@ -264,7 +269,7 @@ impl RecvError {
             Self::PeerDied => ErrorKind::ConnectionReset,
             Self::ProtocolViolation(_) => ErrorKind::InvalidData,
             Self::Forked => ErrorKind::Other,
-            Self::System { source, .. } => source.kind(),
+            Self::System(error) => error.kind(),
         }
     }
 }
@@ -289,14 +294,14 @@ impl From<RecvError> for io::Error {
 
 fn next_step(failure: &io::Error) -> &'static str {
     match failure.raw_os_error() {
-        Some(libc::EMFILE) => "close what is not needed, or raise ulimit -n",
-        Some(libc::ENFILE) => "have root raise /proc/sys/fs/file-max",
-        Some(libc::ENOMEM) => "raise memory.max of this cgroup, or end what uses it up",
+        Some(libc::EMFILE) => "close unused descriptors, or raise ulimit -n",
+        Some(libc::ENFILE) => "raise /proc/sys/fs/file-max as root",
+        Some(libc::ENOMEM) => "raise memory.max of this cgroup, or free memory in it",
         Some(libc::EAGAIN) => "raise ulimit -u, or pids.max of this cgroup",
         Some(libc::EPERM | libc::ENOSYS) => {
-            "see whether a seccomp filter forbids it, or the kernel is older than Linux 6.1"
+            "check for a seccomp filter, or a kernel older than Linux 6.1"
         }
-        _ => "'sluice doctor' tells whether something is wrong with this system",
+        _ => "run 'sluice doctor'",
     }
 }
 
@@ -305,10 +310,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_call_says_what_to_do_next() {
-        let of = |errno| SetupError::System {
-            what: "mapping the ring",
-            source: io::Error::from_raw_os_error(errno),
+    fn a_failed_call_names_the_next_step() {
+        let of = |errno| {
+            let source = io::Error::from_raw_os_error(errno);
+            SetupError::from(SystemError::new("mapping the ring", source))
         };
         for (errno, word) in [
             (libc::EMFILE, "ulimit -n"),

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use sluice_abi::ring::{self, Hello, Reply};
 use sluice_ring::{Capacity, Ctrl};
 
-use super::error::SetupError;
+use super::error::{SetupError, SystemError};
 use super::mapping::Geometry;
 use super::memfd::{self, SealPolicy};
 use super::socket::{self, Received};
@@ -110,7 +110,7 @@ impl<'a> Handshake<'a> {
         let is_reply = received.bytes == bytes.len() && reply.magic == ring::MAGIC;
         if !is_reply || received.too_much || received.file.is_some() {
             return Err(SetupError::ProtocolMismatch(
-                "what it sent second is no reply",
+                "its second message is not a reply",
             ));
         }
         match reply.error {
@@ -139,26 +139,20 @@ impl<'a> Handshake<'a> {
             Err(error) => error,
         };
         match source.raw_os_error() {
-            // Whoever listens next hears what it said before it hung up, which may be why.
+            // The peer may have sent a reply with the reason before it hung up; the next receive returns that.
             Some(libc::EPIPE | libc::ECONNRESET) => Ok(()),
-            _ => Err(SetupError::System {
-                what: "speaking to the peer",
-                source,
-            }),
+            _ => Err(SystemError::new("sending to the peer", source).into()),
         }
     }
 
     fn receive(&self, message: &mut [u8]) -> Result<Received, SetupError> {
         let received = socket::receive(self.socket, message, self.until)
             .or_else(|error| match error.raw_os_error() {
-                // It hung up without hearing all of what it was told, and may have said why before. This error comes once.
+                // The peer hung up with unread messages, and may have sent the reason before. The kernel reports this error once.
                 Some(libc::ECONNRESET) => socket::receive(self.socket, message, self.until),
                 _ => Err(error),
             })
-            .map_err(|source| SetupError::System {
-                what: "listening to the peer",
-                source,
-            })?
+            .map_err(|source| SystemError::new("receiving from the peer", source))?
             .ok_or(SetupError::HandshakeTimeout(self.timeout))?;
         match received.ended {
             true => Err(SetupError::HandshakeAborted),
@@ -176,7 +170,7 @@ fn parse(bytes: &[u8; Hello::SIZE], received: &Received) -> Result<Hello, SetupE
     }
     if received.bytes < COMMON || hello.magic != ring::MAGIC {
         return Err(SetupError::ProtocolMismatch(
-            "what it sent first is no hello",
+            "its first message is not a hello",
         ));
     }
     if hello.version != ring::VERSION {
@@ -187,7 +181,7 @@ fn parse(bytes: &[u8; Hello::SIZE], received: &Received) -> Result<Hello, SetupE
     let complete = received.bytes == Hello::SIZE && hello.size as usize == Hello::SIZE;
     if !complete || received.too_much || received.file.is_none() {
         return Err(SetupError::ProtocolMismatch(
-            "its hello is of another size, or did not come with one file",
+            "its hello has another size, or not exactly one file",
         ));
     }
     Ok(hello)
@@ -209,21 +203,19 @@ fn validate(
             return Err(SetupError::RoleConflict { role: own.name() });
         }
         _ => {
-            return Err(SetupError::ProtocolMismatch(
-                "it is neither producer nor consumer",
-            ));
+            return Err(SetupError::ProtocolMismatch("its role is unknown"));
         }
     };
-    let file = received.file.ok_or(SetupError::ProtocolMismatch(
-        "its hello came without a file",
-    ))?;
+    let file = received
+        .file
+        .ok_or(SetupError::ProtocolMismatch("its hello has no file"))?;
     let seals = match hello.flags & ring::F_UNSEALED {
         0 => SealPolicy::Sealed,
         _ => SealPolicy::Unsealed,
     };
     if seals == SealPolicy::Unsealed && !local.allows_unsealed {
         return Err(SetupError::InvalidMemfd(
-            "it is not sealed against writing, which this side does not allow".into(),
+            "it is not sealed against writing, as this side requires".into(),
         ));
     }
     memfd::validate(&file, file_size(geometry), seals)?;
@@ -260,7 +252,9 @@ fn flags(local: &LocalHello) -> u32 {
 fn consumers(hello: &Hello) -> Result<Option<Geometry>, SetupError> {
     match (hello.data, hello.capacity, hello.flags & ring::F_UNSEALED) {
         (0, 0, 0) => Ok(None),
-        _ => Err(SetupError::ProtocolMismatch("a consumer has no data")),
+        _ => Err(SetupError::ProtocolMismatch(
+            "the hello of a consumer has data",
+        )),
     }
 }
 
@@ -268,7 +262,7 @@ fn producers(hello: &Hello, max: u64) -> Result<Geometry, SetupError> {
     let data = u64::from(hello.data);
     if !data.is_power_of_two() || data < memfd::Pages::Normal.size() {
         return Err(SetupError::ProtocolMismatch(
-            "its data does not begin at a page",
+            "its data does not start at a page",
         ));
     }
     let capacity = Capacity::exactly(hello.capacity, data).map_err(SetupError::PeerCapacity)?;
@@ -289,17 +283,15 @@ fn refusal(message: &[u8]) -> Option<u32> {
     (reply.magic == ring::MAGIC && reply.error != 0).then_some(reply.error)
 }
 
-/// What the peer means by the number that it gave, which may be anything.
+/// The text for the error number of the peer, which may be any number.
 fn reason(error: u32) -> String {
     match i32::try_from(error).unwrap_or_default() {
-        libc::EPERM => "it is not set up to speak with this user".into(),
-        libc::EPROTONOSUPPORT => {
-            "it speaks another version of the protocol; bring both to the same version".into()
-        }
-        libc::EALREADY => "it wants to be the same side of the ring".into(),
-        libc::EACCES => "it does not trust the memory that it was handed".into(),
-        libc::EPROTO => "it did not understand the greeting".into(),
-        libc::ERANGE => "it cannot have a ring of this capacity".into(),
-        _ => "it could not set up its side; see what it says".into(),
+        libc::EPERM => "this user is not allowed".into(),
+        libc::EPROTONOSUPPORT => "other protocol version; use one version on both sides".into(),
+        libc::EALREADY => "both sides have the same role".into(),
+        libc::EACCES => "invalid memory of this side".into(),
+        libc::EPROTO => "protocol mismatch".into(),
+        libc::ERANGE => "capacity not allowed".into(),
+        _ => "its setup failed; check its error message".into(),
     }
 }

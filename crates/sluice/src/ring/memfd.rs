@@ -65,21 +65,21 @@ pub(super) fn seal(file: &OwnedFd, policy: SealPolicy) -> Result<(), SetupError>
 /// Whether the peer's file stays so many bytes.
 pub(super) fn validate(file: &impl AsFd, bytes: u64, policy: SealPolicy) -> Result<(), SetupError> {
     let seals =
-        fcntl_get_seals(file).map_err(|_| SetupError::InvalidMemfd("it is no memfd".into()))?;
-    let lacking = policy.seals().difference(seals);
-    if !lacking.is_empty() {
-        let names: Vec<_> = lacking.iter_names().map(|(name, _)| name).collect();
+        fcntl_get_seals(file).map_err(|_| SetupError::InvalidMemfd("it is not a memfd".into()))?;
+    let missing = policy.seals().difference(seals);
+    if !missing.is_empty() {
+        let names: Vec<_> = missing.iter_names().map(|(name, _)| name).collect();
         return Err(SetupError::InvalidMemfd(format!(
             "it is not sealed against {}",
             names.join(", ")
         )));
     }
     let is = fstat(file)
-        .map_err(SetupError::system("looking at the peer's memory"))?
+        .map_err(SetupError::system("checking the peer's memory"))?
         .st_size;
     if u64::try_from(is) != Ok(bytes) {
         return Err(SetupError::InvalidMemfd(format!(
-            "it has {is} bytes, where {bytes} belong"
+            "its size is {is} bytes instead of {bytes}"
         )));
     }
     Ok(())
@@ -92,14 +92,14 @@ pub(super) fn validate_pages(
     data: u64,
     policy: SealPolicy,
 ) -> Result<(), SetupError> {
-    let system = fstatfs(file).map_err(SetupError::system("looking at the peer's memory"))?;
+    let system = fstatfs(file).map_err(SetupError::system("checking the peer's memory"))?;
     let (size, huge) = match system.f_type {
         libc::HUGETLBFS_MAGIC => (system.f_bsize as u64, true),
         _ => (Pages::Normal.size(), false),
     };
     if data != size {
         return Err(SetupError::InvalidMemfd(format!(
-            "its data begins at {data}, where its pages have {size} bytes"
+            "its data starts at {data}, its page size is {size} bytes"
         )));
     }
     // Its owner could punch a hole into it, and an access to a huge page that is gone is a SIGBUS.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records from one process to another through shared memory: no module, no privilege, and no system call while both keep up.
+//! Rings: records from one process to another through shared memory, without the module, without privileges, and without system
+//! calls while neither side waits.
 //!
-//! Two processes meet over a Unix socket ([`Listener`], [`Socket`]). One becomes the [`Producer`], the other the
-//! [`Consumer`], as their [`Options`] say. Each has memory that only it can write to, so that neither can do the other any
-//! harm: what the other side writes is read once and checked, and a side that does not keep to the rules gets its partner an
-//! [`Error`] and nothing else.
+//! Two processes connect over a Unix socket ([`Listener`], [`Socket`]). One becomes the [`Producer`], the other the
+//! [`Consumer`], by their [`Options`]. Each side can write only to its own memory, and reads each value of the other side once
+//! and validates it: a malicious peer can cause a [`ProtocolViolation`] and nothing else.
 //!
 //! One side:
 //!
@@ -18,7 +18,7 @@
 //! let mut room = producer.reserve(64)?; // or in place
 //! room[..4].copy_from_slice(b"4712");
 //! room.commit_len(4);
-//! producer.flush()?; // until all of it was received
+//! producer.flush()?; // until all records are released
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
@@ -43,13 +43,13 @@
 //! | in place | [`reserve`](Producer::reserve) | [`peek`](Consumer::peek) |
 //! | several at once | [`batch`](Producer::batch) | [`batch`](Consumer::batch) |
 //!
-//! What begins with `try_` does not wait, and what ends with `_timeout` waits for so long at most. A call that waits spins for up to 50 µs
-//! by default and then blocks ([`Options::spin`]); both sides can also [wait](Consumer::prepare_wait) for several rings at once with
-//! poll(2). Waiting ends when the peer is done, which is the end of the stream, and when it dies, which is
-//! [`RecvError::PeerDied`] or [`SendError::PeerDied`]. With the feature `tokio` there are `AsyncProducer` and `AsyncConsumer`.
+//! Calls that start with `try_` do not wait, and those that end with `_timeout` wait for a limited time. A call that waits spins for up
+//! to 50 µs by default, then blocks ([`Options::spin`]); both sides can also [wait](Consumer::prepare_wait) for several rings with
+//! poll(2). A wait ends when the peer closes the ring (end of stream) and when it dies ([`RecvError::PeerDied`],
+//! [`SendError::PeerDied`]). With the feature `tokio` there are `AsyncProducer` and `AsyncConsumer`.
 //!
-//! The protocol is defined by docs/abi.md alone. A side belongs to the process that set it up. A child that was
-//! forked later can drop its copy, which changes nothing, and must not use it.
+//! docs/abi.md defines the protocol. A side belongs to the process that set it up: a forked child must not use its copy, and
+//! dropping the copy has no effect.
 
 mod atomic_copy;
 mod connection;
@@ -71,7 +71,7 @@ mod tokio;
 #[cfg(feature = "tokio")]
 pub use self::tokio::{AsyncConsumer, AsyncListener, AsyncProducer, AsyncWriteBatch};
 pub use consumer::{Consumer, ReadBatch, Record};
-pub use error::{RecvError, SendError, SetupError};
+pub use error::{RecvError, SendError, SetupError, SystemError};
 pub use options::Options;
 pub use producer::{Producer, Reservation, WriteBatch};
 pub use record::Bytes;

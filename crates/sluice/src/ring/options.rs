@@ -18,18 +18,18 @@ use super::producer::Producer;
 use super::region::{Access, Region};
 use super::socket::{Socket, peer_user};
 
-/// Of the data of a ring for which nothing else was asked, in bytes.
+/// The default capacity in bytes.
 const CAPACITY: u64 = 1 << 20;
 
-/// Up to this capacity all of the memory is there from the start, so that nobody waits for a page on the way.
+/// Up to this capacity all memory is prefaulted, so that no record waits for a page fault.
 const RESIDENT: u64 = 16 << 20;
 
-/// About as long as waking a process takes: who spins longer could have slept.
+/// About the cost of a wake-up: beyond it, spinning takes longer than blocking.
 const SPIN: Duration = Duration::from_micros(50);
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a side of a ring is set up over a [`Socket`]. The peer does the same, as the other side.
+/// The options to set up one side of a ring with, over a [`Socket`]. The peer sets up the other side in the same way.
 ///
 /// ```
 /// use sluice::ring::{Options, Socket};
@@ -38,7 +38,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// let sender = std::thread::spawn(move || {
 ///     let mut producer = Options::new().capacity(64 << 10).producer(there)?;
 ///     producer.send(b"hello")?;
-///     producer.flush()?; // until it was received
+///     producer.flush()?; // until the consumer has released it
 ///     std::io::Result::Ok(())
 /// });
 /// let mut consumer = Options::new().consumer(here)?;
@@ -67,7 +67,7 @@ pub struct Options {
     users: Users,
 }
 
-/// Who may be the peer.
+/// The users that the peer may run as.
 #[derive(Clone, Debug)]
 enum Users {
     Own,
@@ -80,7 +80,7 @@ impl Default for Options {
         Self {
             capacity: CAPACITY,
             spin: match thread::available_parallelism().map(NonZeroUsize::get) {
-                // Nobody else could do anything meanwhile.
+                // While this side spins, the peer cannot run.
                 Ok(1) => Duration::ZERO,
                 _ => SPIN,
             },
@@ -102,31 +102,30 @@ impl Options {
         Self::default()
     }
 
-    /// Bytes for records on the way, rounded up to a power of two from 4 KiB (or a page, if that is larger) to 256 MiB; 1 MiB by default. A record
-    /// takes 8 bytes more than it has, rounded up to a multiple of 8, and may take half of the capacity. Up to 16 MiB are
-    /// taken from the system at once, of more only what is used. The producer decides.
+    /// The capacity in bytes for unreleased records, rounded up to a power of two from 4 KiB (or a page, if that is larger) to
+    /// 256 MiB; 1 MiB by default. A record occupies its length plus 8 bytes, rounded up to a multiple of 8, and at most half of
+    /// the capacity. Up to 16 MiB are prefaulted, larger rings on use. The producer decides.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self
     }
 
-    /// For how long a waiting call spins before it blocks, at most: as long as waits are shorter than that, the wake-up not counted, they are
-    /// spun through, and longer ones are slept through from the start. 50 µs by default, or
-    /// none on one processor; zero never spins, [`Duration::MAX`] never blocks.
+    /// The longest time for which a waiting call spins before it blocks: 50 µs by default, 0 on one processor. Zero never spins,
+    /// [`Duration::MAX`] never blocks. While recent waits are longer than the limit (without the wake-up), a call blocks at once.
     pub fn spin(mut self, limit: Duration) -> Self {
         self.spin = limit;
         self
     }
 
-    /// In a stream of records, has this side pause for up to 10 µs whenever it has caught up with the peer: the two then seldom work on
-    /// the same cache line. On some processors that doubles how many records of a few bytes a second there are; a
-    /// record that comes in such a pause is received so much later. Off by default, and without effect on what comes by itself.
+    /// Pauses this side for up to 10 µs when it has caught up with the peer in a stream of records; off by default. The two sides
+    /// then seldom access the same cache line, which on some processors doubles the rate of records of a few bytes. A record
+    /// that is sent during a pause is delayed by it; single records are not affected.
     pub fn throughput(mut self, throughput: bool) -> Self {
         self.throughput = throughput;
         self
     }
 
-    /// Takes the memory from the reserve of huge pages of 2 MiB (hugetlbfs), and at least one of them. The producer decides.
+    /// Takes the memory from the pool of 2 MiB huge pages (hugetlbfs), at least one of them. The producer decides.
     pub fn huge_pages(mut self, huge: bool) -> Self {
         self.pages = match huge {
             true => Pages::Huge,
@@ -135,12 +134,12 @@ impl Options {
         self
     }
 
-    /// Leaves the data unsealed, so that the consumer can map it for writing. The consumer never writes, but on some processors it
-    /// sees a record earlier: on an AMD EPYC a round trip took three quarters of the time. The consumer has to
-    /// [allow it](Self::allow_unsealed), and huge pages cannot be left unsealed. The producer decides.
+    /// Leaves the data unsealed, so that the consumer can map it for writing. The consumer has to
+    /// [allow it](Self::allow_unsealed), and huge pages cannot be left unsealed. The producer decides. The consumer never writes,
+    /// but on some processors a writable mapping is faster: on an AMD EPYC a round trip took three quarters of the time.
     ///
     /// # Safety
-    /// The consumer's process, and everyone it hands the memory to, must not write to it: a
+    /// The process of the consumer, and any process that gets the memory from it, must not write to the memory: a
     /// [`Reservation`](super::Reservation) is a slice of it.
     pub unsafe fn unsealed(mut self, unsealed: bool) -> Self {
         self.seals = match unsealed {
@@ -150,39 +149,40 @@ impl Options {
         self
     }
 
-    /// Accepts a producer whose memory is not sealed against writing. Others than that producer could then change records, and
-    /// the producer can take pages out of its file and have this process pay for new ones. Turned away by default. The consumer decides.
+    /// Accepts a producer whose memory is not sealed against writing; rejected by default. The consumer decides. Processes other
+    /// than the producer could then change records, and the producer can punch holes into its file, whose new pages are charged
+    /// to this process.
     pub fn allow_unsealed(mut self, allow: bool) -> Self {
         self.allows_unsealed = allow;
         self
     }
 
-    /// Turns a producer away whose ring has more bytes than this: the consumer maps all of it, and touches up to 16 MiB at once. No more
-    /// than the largest ring by default. The consumer decides.
+    /// Rejects a producer whose ring is larger than this; unlimited by default. The consumer decides. The consumer maps the whole
+    /// ring, and prefaults one of up to 16 MiB.
     pub fn max_capacity(mut self, bytes: u64) -> Self {
         self.max_capacity = bytes;
         self
     }
 
-    /// Keeps the memory from being swapped out, as mlock(2) does.
+    /// Locks the memory with mlock(2), so that it is not swapped out.
     pub fn mlock(mut self, lock: bool) -> Self {
         self.mlock = lock;
         self
     }
 
-    /// Takes this side's memory from one node of a machine with several (NUMA). The data is the producer's.
+    /// Binds the memory of this side to a NUMA node. The data belongs to the producer.
     pub fn numa_node(mut self, node: u32) -> Self {
         self.numa_node = Some(node);
         self
     }
 
-    /// How long the whole handshake may take, 5 s by default.
+    /// The timeout of the whole handshake, 5 s by default.
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.handshake_timeout = timeout;
         self
     }
 
-    /// Lets the peer run as this user, too. By default it has to run as this process's own user, or root.
+    /// Allows the peer to run as this user, in addition to the user of this process and root, who are always allowed.
     pub fn allow_user(mut self, uid: u32) -> Self {
         self.users = match self.users {
             Users::Own => Users::OwnAnd(vec![uid]),
@@ -195,14 +195,13 @@ impl Options {
         self
     }
 
-    /// Lets the peer run as anybody who can connect. It cannot do more than send what you read, and learn what
-    /// you send.
+    /// Allows the peer to run as any user. The socket's permissions are then the only access control.
     pub fn allow_everyone(mut self) -> Self {
         self.users = Users::Everyone;
         self
     }
 
-    /// Becomes the side that sends, once the peer has become the one that receives.
+    /// Sets up the sending side, when the peer has set up the receiving side.
     pub fn producer(&self, socket: Socket) -> Result<Producer, SetupError> {
         let geometry = self.geometry()?;
         let file = memfd::create(geometry.bytes(), self.pages)?;
@@ -212,7 +211,7 @@ impl Options {
             self.prepare(region, geometry)?;
         }
         memfd::seal(&file, self.seals)?;
-        let connection = self.meet(socket, Role::Producer, Some(geometry), &file, |peer| {
+        let connection = self.connect(socket, Role::Producer, Some(geometry), &file, |peer| {
             let side = map_ctrl(&peer.file, Access::ReadOnly)
                 .map_err(|errno| unmappable(errno, geometry))?;
             Ok(Mapping::new(data, side))
@@ -220,13 +219,13 @@ impl Options {
         Ok(Producer::new(connection))
     }
 
-    /// Becomes the side that receives, once the peer has become the one that sends.
+    /// Sets up the receiving side, when the peer has set up the sending side.
     pub fn consumer(&self, socket: Socket) -> Result<Consumer, SetupError> {
         let file = memfd::create(size_of::<Ctrl>() as u64, Pages::Normal)?;
         let side = map_ctrl(&file, Access::ReadWrite)
             .map_err(SetupError::system("mapping the ring's memory"))?;
         memfd::seal(&file, SealPolicy::Sealed)?;
-        let connection = self.meet(socket, Role::Consumer, None, &file, |peer| {
+        let connection = self.connect(socket, Role::Consumer, None, &file, |peer| {
             let geometry = peer
                 .geometry
                 .ok_or(SetupError::ProtocolMismatch("it has no data"))?;
@@ -256,7 +255,7 @@ impl Options {
         })
     }
 
-    /// What was asked for memory of our own.
+    /// Applies the memory options to a region of this side.
     fn prepare(&self, region: &Region, geometry: Geometry) -> Result<(), SetupError> {
         if let Some(node) = self.numa_node {
             region
@@ -266,7 +265,7 @@ impl Options {
         self.prefault(region, geometry, Access::ReadWrite)
     }
 
-    /// Prefaults the memory, as far as necessary or worth while.
+    /// Prefaults and locks the memory as the options and the capacity require.
     fn prefault(
         &self,
         region: &Region,
@@ -274,12 +273,12 @@ impl Options {
         access: Access,
     ) -> Result<(), SetupError> {
         if geometry.data != Pages::Normal.size() {
-            // A huge page that is missing later would be a fault that nobody can answer.
+            // A huge page that is missing later is a SIGBUS.
             region
                 .populate(access)
                 .map_err(|_| SetupError::NoHugePages(geometry.capacity))?;
         } else if geometry.capacity.bytes() <= RESIDENT {
-            // What cannot be had now may be there when it is needed, and kernels before 5.14 do not know the request.
+            // A failure is harmless: the pages are faulted in on use. Kernels before 5.14 lack MADV_POPULATE_WRITE.
             let _ = region.populate(access);
         }
         if self.mlock {
@@ -297,8 +296,8 @@ impl Options {
         }
     }
 
-    /// Sets up the ring with the peer. `map` makes this side's view of it.
-    fn meet(
+    /// Performs the handshake. `map` maps the memory of both sides.
+    fn connect(
         &self,
         Socket(socket): Socket,
         role: Role,
@@ -319,11 +318,11 @@ impl Options {
             allows_unsealed: self.allows_unsealed,
             max_capacity: self.max_capacity,
         };
-        let met = self.admit(&socket).and_then(|()| {
+        let peer = self.check_user(&socket).and_then(|()| {
             let peer = handshake.exchange(&local)?;
             Ok((map(&peer)?, peer.registered))
         });
-        let (mapping, registered) = met.inspect_err(|error| handshake.reject(error))?;
+        let (mapping, registered) = peer.inspect_err(|error| handshake.reject(error))?;
         handshake.accept()?;
         let registered = registered && local.registered;
         Ok(Connection::new(
@@ -336,32 +335,30 @@ impl Options {
         ))
     }
 
-    fn admit(&self, socket: &OwnedFd) -> Result<(), SetupError> {
+    fn check_user(&self, socket: &OwnedFd) -> Result<(), SetupError> {
         let uid = peer_user(socket)?;
         let own = uid == 0 || uid == rustix::process::geteuid().as_raw();
-        let admitted = match &self.users {
+        let allowed = match &self.users {
             Users::Own => own,
             Users::OwnAnd(more) => own || more.contains(&uid),
             Users::Everyone => true,
         };
-        match admitted {
+        match allowed {
             true => Ok(()),
             false => Err(SetupError::PeerNotAllowed { uid }),
         }
     }
 }
 
-/// What the peer's memory lacks is the peer's fault.
+/// Missing huge pages of the peer's memory are an error of the peer.
 fn unusable(error: SetupError) -> SetupError {
     match error {
-        SetupError::NoHugePages(_) => {
-            SetupError::InvalidMemfd("its huge pages are not there".into())
-        }
+        SetupError::NoHugePages(_) => SetupError::InvalidMemfd("its huge pages are missing".into()),
         other => other,
     }
 }
 
-/// Only a lack of memory or of descriptors is this side's; huge pages that are missing are not.
+/// Exhausted memory or descriptors are an error of this side; all else, including missing huge pages, is one of the peer.
 fn unmappable(errno: Errno, geometry: Geometry) -> SetupError {
     let huge = geometry.data != Pages::Normal.size();
     match errno {

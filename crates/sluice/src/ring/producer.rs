@@ -14,9 +14,9 @@ use super::copy::copy_in;
 use super::error::SendError;
 use super::mapping::Mapping;
 
-/// The side of a ring that sends records. Dropping it ends the stream: the consumer gets what was sent, and then learns that.
+/// The sending side of a ring. Dropping it closes the ring: the consumer receives all sent records, then the end of the stream.
 ///
-/// A record is sent whole or not at all, and received whole.
+/// A record is sent completely or not at all, and received completely.
 pub struct Producer {
     core: sluice_ring::Producer<Mapping>,
     pub(super) connection: Connection,
@@ -30,22 +30,22 @@ impl Producer {
         }
     }
 
-    /// Bytes for records on the way, their headers included.
+    /// The capacity in bytes for unreleased records, including their headers.
     pub fn capacity(&self) -> u64 {
         self.core.memory().capacity().bytes()
     }
 
-    /// Bytes of the longest record.
+    /// The length limit of a record, in bytes.
     pub fn max_record_len(&self) -> usize {
         self.core.memory().capacity().max_record_len() as usize
     }
 
-    /// Bytes, headers included, that the consumer has not released yet.
+    /// Bytes, including headers, that the consumer has not released yet.
     pub fn pending(&mut self) -> Result<u64, SendError> {
         Ok(self.core.pending()?)
     }
 
-    /// Sends a record, waiting for room if there is none.
+    /// Sends a record. Waits while the ring is full.
     #[inline]
     pub fn send(&mut self, record: &[u8]) -> Result<(), SendError> {
         self.send_within(record, Wait::Forever)
@@ -57,12 +57,13 @@ impl Producer {
         self.send_within(record, Wait::Never)
     }
 
-    /// Sends a record, waiting so long for room at most; fails with [`SendError::TimedOut`].
+    /// As [`send`](Self::send), but waits at most for `timeout`, then fails with [`SendError::TimedOut`].
     pub fn send_timeout(&mut self, record: &[u8], timeout: Duration) -> Result<(), SendError> {
         self.send_within(record, Wait::For(timeout))
     }
 
-    /// Room for a record of so many bytes, to be filled in place and then [committed](Reservation::commit). Waits if there is none.
+    /// Reserves room for a record of `length` bytes, to be filled in place and [committed](Reservation::commit). Waits while the ring
+    /// is full.
     #[inline]
     pub fn reserve(&mut self, length: usize) -> Result<Reservation<'_>, SendError> {
         self.reserve_within(length, Wait::Forever)
@@ -74,7 +75,7 @@ impl Producer {
         self.reserve_within(length, Wait::Never)
     }
 
-    /// As [`reserve`](Self::reserve), but waits so long at most; fails with [`SendError::TimedOut`].
+    /// As [`reserve`](Self::reserve), but waits at most for `timeout`, then fails with [`SendError::TimedOut`].
     pub fn reserve_timeout(
         &mut self,
         length: usize,
@@ -83,14 +84,14 @@ impl Producer {
         self.reserve_within(length, Wait::For(timeout))
     }
 
-    /// Whether the consumer is gone, in order or not.
+    /// Whether the consumer has closed the ring or died.
     pub fn is_closed(&mut self) -> bool {
         self.connection.is_closed()
     }
 
-    /// Prepares to wait until the [descriptor](AsFd) is readable, for instance together with others, because a record of `length` bytes has
-    /// no room. Returns false if it has, or the consumer is gone. After the wait, or instead of it, call
-    /// [`finish_wait`](Self::finish_wait).
+    /// Prepares to wait for room for a record of `length` bytes: until the [descriptor](AsFd) is readable, for example together with
+    /// others. Returns false if there is room, or the consumer is gone. Call [`finish_wait`](Self::finish_wait) after the wait, or
+    /// instead of it.
     pub fn prepare_wait(&mut self, length: usize) -> Result<bool, SendError> {
         let length = self.fits(length)?;
         let core = &mut self.core;
@@ -98,7 +99,7 @@ impl Producer {
         Ok(self.connection.prepare_wait(poll)?.is_none())
     }
 
-    /// As prepare_wait(), until everything is released.
+    /// As prepare_wait(), but waits until all records are released.
     #[cfg(feature = "tokio")]
     pub(super) fn prepare_flush(&mut self) -> Result<bool, SendError> {
         let core = &mut self.core;
@@ -106,28 +107,28 @@ impl Producer {
         Ok(self.connection.prepare_wait(poll)?.is_none())
     }
 
-    /// Takes from the descriptor what woke this side.
+    /// Ends the wait: reads the wake-ups from the descriptor.
     pub fn finish_wait(&mut self) {
         self.connection.finish_wait();
         self.connection.drain();
     }
 
-    /// Leaves without closing the ring: the consumer gets what was sent, and then learns that this side failed.
+    /// Drops this side without closing the ring: the consumer receives all sent records, then an error.
     pub fn abort(self) {
         self.connection.abort();
     }
 
-    /// Several records that the consumer gets to see at once, which costs less than one at a time.
+    /// Starts a batch of records, which become visible to the consumer together. A batch is cheaper than single records.
     pub fn batch(&mut self) -> WriteBatch<'_> {
         WriteBatch { producer: self }
     }
 
-    /// Waits until the consumer has released everything that was sent.
+    /// Waits until the consumer has released all sent records.
     pub fn flush(&mut self) -> Result<(), SendError> {
         self.flush_within(Wait::Forever)
     }
 
-    /// As [`flush`](Self::flush), but waits so long at most; fails with [`SendError::TimedOut`].
+    /// As [`flush`](Self::flush), but waits at most for `timeout`, then fails with [`SendError::TimedOut`].
     pub fn flush_timeout(&mut self, timeout: Duration) -> Result<(), SendError> {
         self.flush_within(Wait::For(timeout))
     }
@@ -235,7 +236,7 @@ impl fmt::Debug for Producer {
     }
 }
 
-/// Room for a record. What is in it at first is of no meaning. Dropped without a commit, it was never there.
+/// Room for a record in the ring, with unspecified content. Dropped without a commit, it is released unused.
 #[must_use = "a reservation that is not committed sends nothing"]
 pub struct Reservation<'a> {
     producer: &'a mut Producer,
@@ -245,7 +246,7 @@ pub struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// Sends what was filled in.
+    /// Sends the record.
     #[inline]
     pub fn commit(self) {
         self.producer.core.write(self.length);
@@ -254,10 +255,10 @@ impl Reservation<'_> {
         }
     }
 
-    /// Sends the first so many bytes of it.
+    /// Sends the first `length` bytes as the record.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// If the reservation is shorter.
     pub fn commit_len(mut self, length: usize) {
         assert!(
             length <= self.len(),
@@ -295,8 +296,8 @@ impl fmt::Debug for Reservation<'_> {
     }
 }
 
-/// Records that are sent together when it is dropped. Where they do not fit into the ring at once, those that are there are
-/// sent before it waits, so that no batch is too large.
+/// Records that are sent together when the batch is dropped. When the ring is full, the batch sends its records and waits, so that
+/// its size is not limited.
 #[derive(Debug)]
 #[must_use = "a batch is sent when it is dropped"]
 pub struct WriteBatch<'a> {
@@ -326,7 +327,7 @@ impl WriteBatch<'_> {
         })
     }
 
-    /// Sends them now.
+    /// Sends the records now.
     pub fn publish(self) {}
 }
 

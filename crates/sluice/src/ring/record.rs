@@ -11,10 +11,10 @@ use bytemuck::AnyBitPattern;
 
 use super::atomic_copy::copy_out;
 
-/// The bytes of a record, where they lie in the ring. The producer's process may change them at any time, so an untrusted record is
-/// copied once, and the copy is validated.
+/// The bytes of a record in place. The producer's process may change them at any time: copy an untrusted record once and validate
+/// the copy.
 ///
-/// They cannot outlive their release:
+/// The bytes cannot outlive the release of the record:
 ///
 /// ```compile_fail,E0505
 /// # fn test(mut consumer: sluice::ring::Consumer) -> Result<(), Box<dyn std::error::Error>> {
@@ -59,7 +59,7 @@ impl<'a> Bytes<'a> {
         self.len == 0
     }
 
-    /// Copies the bytes from `offset` on, as many as there are and fit, and returns how many that were.
+    /// Copies the bytes from `offset` on, up to the length of the destination, and returns their number.
     #[inline]
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
         let len = self.len.saturating_sub(offset).min(into.len());
@@ -80,7 +80,7 @@ impl<'a> Bytes<'a> {
         bytes
     }
 
-    /// The value whose bytes begin at `offset`, aligned or not; none if they do not end within the record.
+    /// Copies the value at `offset`, aligned or not; returns none if it extends beyond the record.
     #[inline]
     pub fn read_at<T: AnyBitPattern>(&self, offset: usize) -> Option<T> {
         if self.len.checked_sub(offset)? < size_of::<T>() {
@@ -95,15 +95,15 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// Where they begin, at a multiple of eight. They may change at any time.
+    /// The start of the bytes, a multiple of eight. They may change at any time.
     pub fn as_ptr(&self) -> *const u8 {
         self.start.as_ptr()
     }
 
-    /// All of them, without a copy.
+    /// All bytes, without a copy.
     ///
     /// # Safety
-    /// Nobody writes to them while the slice is there: the producer's process is trusted not to.
+    /// No process writes to the bytes during the lifetime of the slice: the producer's process must be trusted.
     pub unsafe fn as_slice(&self) -> &[u8] {
         // SAFETY: they are mapped, and the rest is as the caller says.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }

@@ -16,13 +16,13 @@ use rustix::net::{
     accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with, socketpair,
 };
 
-use super::error::SetupError;
+use super::error::{SetupError, SystemError};
 use super::hang_up::has_hung_up;
 
 /// Connections that wait to be accepted, as the kernel's own default has it.
 const BACKLOG: i32 = 128;
 
-/// A path at which others connect to set up rings. The socket is removed when it is dropped.
+/// A listening socket at a path, over which rings are set up. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -32,8 +32,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Makes a socket at `path`, where nothing must be. Who may connect is the socket's mode's to say, which the process's umask
-    /// decides, and then the side's that accepts.
+    /// Creates the socket; `path` must not exist. The mode of the socket, which the umask decides, and then the allowed users in
+    /// [`Options`](super::Options) decide which peers may connect.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self, SetupError> {
         let path = path.as_ref();
         let open = || -> Result<OwnedFd, Errno> {
@@ -53,7 +53,7 @@ impl Listener {
         })
     }
 
-    /// Waits for the next one to connect.
+    /// Waits for the next connection.
     pub fn accept(&self) -> Result<Socket, SetupError> {
         retry_on_intr(|| accept_with(&self.socket, SocketFlags::CLOEXEC))
             .map(Socket)
@@ -69,7 +69,7 @@ impl Listener {
 }
 
 impl AsFd for Listener {
-    /// Can be read when somebody wants to connect.
+    /// Readable when a connection can be accepted.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -84,17 +84,17 @@ impl Drop for Listener {
     }
 }
 
-/// A connection to the process that is to be the other side of a ring: see [`Options`](super::Options) for what comes next.
+/// A connection to the peer, over which [`Options`](super::Options) set up a ring.
 #[derive(Debug)]
 pub struct Socket(pub(super) OwnedFd);
 
 impl Socket {
-    /// To where a [`Listener`] is.
+    /// Connects to a [`Listener`]. Waits while too many connections are pending.
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, SetupError> {
         Self::connect_with(path.as_ref(), false)
     }
 
-    /// As [`connect`](Self::connect), but fails with [`io::ErrorKind::WouldBlock`] instead of waiting until the listener accepts others.
+    /// As [`connect`](Self::connect), but fails with [`io::ErrorKind::WouldBlock`] instead of waiting.
     pub fn try_connect(path: impl AsRef<Path>) -> Result<Self, SetupError> {
         Self::connect_with(path.as_ref(), true)
     }
@@ -114,7 +114,7 @@ impl Socket {
         open().map(Self).map_err(failed)
     }
 
-    /// Both ends of one, for a process and its child, or for two threads.
+    /// A connected pair, for a process and its child, or for two threads.
     pub fn pair() -> Result<(Self, Self), SetupError> {
         socketpair(
             AddressFamily::UNIX,
@@ -126,13 +126,13 @@ impl Socket {
         .map_err(SetupError::system("making a pair of sockets"))
     }
 
-    /// The user that the peer ran as when it connected, or listened.
+    /// The user of the peer at the time when it connected, or listened.
     pub fn peer_user(&self) -> Result<u32, SetupError> {
         peer_user(&self.0)
     }
 }
 
-/// A connected one of type SOCK_SEQPACKET, from wherever it comes.
+/// The descriptor has to be that of a connected Unix socket of type SOCK_SEQPACKET.
 impl From<OwnedFd> for Socket {
     fn from(socket: OwnedFd) -> Self {
         Self(socket)
@@ -151,7 +151,7 @@ impl AsFd for Socket {
     }
 }
 
-/// Not by way of rustix, which fails where the process has no number here: its PID namespace may be another one.
+/// The user of the peer. rustix cannot be used: it fails for a peer of another PID namespace, whose process ID is 0 here.
 pub(super) fn peer_user(socket: &OwnedFd) -> Result<u32, SetupError> {
     let mut credentials = libc::ucred {
         pid: 0,
@@ -171,10 +171,7 @@ pub(super) fn peer_user(socket: &OwnedFd) -> Result<u32, SetupError> {
     };
     match asked {
         0 => Ok(credentials.uid),
-        _ => Err(SetupError::System {
-            what: "asking who the peer is",
-            source: io::Error::last_os_error(),
-        }),
+        _ => Err(SystemError::new("getsockopt(SO_PEERCRED)", io::Error::last_os_error()).into()),
     }
 }
 

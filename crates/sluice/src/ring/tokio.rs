@@ -20,12 +20,14 @@ use tokio::time::timeout;
 
 use super::connection::{Connection, Wait};
 use super::consumer::{Consumer, ReadBatch, Record};
-use super::error::{RecvError, SendError, SetupError};
+use super::error::{RecvError, SendError, SetupError, SystemError};
 use super::options::Options;
 use super::producer::{Producer, Reservation};
 use super::socket::{Listener, Socket};
 
-/// A [`Listener`] that waits without keeping its thread.
+const WAITING: &str = "waiting for the ring's socket in the runtime";
+
+/// A [`Listener`] whose accept is asynchronous.
 #[derive(Debug)]
 pub struct AsyncListener {
     listener: Listener,
@@ -33,13 +35,11 @@ pub struct AsyncListener {
 }
 
 impl AsyncListener {
-    /// As [`Listener::bind`]. To be called within a runtime that has I/O enabled.
+    /// As [`Listener::bind`]. Needs a runtime with I/O enabled.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self, SetupError> {
         let listener = Listener::bind(path)?;
-        let failed = |source| SetupError::System {
-            what: "watching the listening socket in the runtime",
-            source,
-        };
+        let failed =
+            |source| SystemError::new("registering the listening socket in the runtime", source);
         listener.set_nonblocking().map_err(failed)?;
         Ok(Self {
             ready: register(&listener).map_err(failed)?,
@@ -47,18 +47,14 @@ impl AsyncListener {
         })
     }
 
-    /// Waits for the next one to connect.
+    /// Waits for the next connection.
     pub async fn accept(&self) -> Result<Socket, SetupError> {
         loop {
             let ready = self.ready.readable().await;
-            let mut ready = ready.map_err(|source| SetupError::System {
-                what: "accepting a connection",
-                source,
-            })?;
+            let mut ready =
+                ready.map_err(|source| SystemError::new("accepting a connection", source))?;
             match self.listener.accept() {
-                Err(SetupError::System { source, .. })
-                    if source.kind() == io::ErrorKind::WouldBlock =>
-                {
+                Err(SetupError::System(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                     ready.clear_ready();
                 }
                 other => return other,
@@ -84,16 +80,13 @@ impl Options {
 }
 
 fn runtime_ended(error: tokio::task::JoinError) -> SetupError {
-    SetupError::System {
-        what: "setting up the ring in the runtime",
-        source: error.into(),
-    }
+    SystemError::new("setting up the ring in the runtime", error).into()
 }
 
-/// A [`Producer`] that waits without keeping its thread. As a [`Sink`] it takes anything that has bytes; closing it waits until everything
-/// is released.
+/// A [`Producer`] with asynchronous waits. As a [`Sink`] it sends any `AsRef<[u8]>`; closing it waits until all records are
+/// released.
 ///
-/// A call that is dropped while it waits has sent nothing.
+/// Calls are cancel safe: one that is dropped while it waits has sent nothing.
 #[derive(Debug)]
 pub struct AsyncProducer {
     producer: Producer,
@@ -101,7 +94,7 @@ pub struct AsyncProducer {
 }
 
 impl AsyncProducer {
-    /// To be called within a runtime that has I/O enabled.
+    /// Needs a runtime with I/O enabled.
     pub fn new(producer: Producer) -> Result<Self, SetupError> {
         Ok(Self {
             socket: register(&producer).map_err(not_watched)?,
@@ -109,7 +102,7 @@ impl AsyncProducer {
         })
     }
 
-    /// Sends a record, waiting for room if there is none.
+    /// Sends a record. Waits while the ring is full.
     pub async fn send(&mut self, record: &[u8]) -> Result<(), SendError> {
         self.room(record.len()).await?;
         self.producer.try_send(record)
@@ -120,13 +113,13 @@ impl AsyncProducer {
         self.producer.try_send(record)
     }
 
-    /// As [`send`](Self::send), but waits so long at most; fails with [`SendError::TimedOut`]. The runtime needs its timers.
+    /// As [`send`](Self::send), but waits at most for `timeout`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
     pub async fn send_timeout(&mut self, record: &[u8], time: Duration) -> Result<(), SendError> {
         let sent = timeout(time, self.send(record)).await;
         sent.unwrap_or(Err(SendError::TimedOut(time)))
     }
 
-    /// Room for a record, as [`Producer::reserve`].
+    /// As [`Producer::reserve`].
     pub async fn reserve(&mut self, len: usize) -> Result<Reservation<'_>, SendError> {
         self.room(len).await?;
         self.producer.try_reserve(len)
@@ -137,7 +130,7 @@ impl AsyncProducer {
         AsyncWriteBatch { producer: self }
     }
 
-    /// Waits until the consumer has released everything that was sent.
+    /// Waits until the consumer has released all sent records.
     pub async fn flush(&mut self) -> Result<(), SendError> {
         poll_fn(|cx| self.poll_released(cx)).await
     }
@@ -192,19 +185,15 @@ impl AsyncProducer {
                 }
             }
             if prepare(&mut self.producer)? {
-                ready!(poll_woken(&mut self.producer.connection, &self.socket, cx)).map_err(
-                    |source| SendError::System {
-                        what: "waiting for the ring's socket in the runtime",
-                        source,
-                    },
-                )?;
+                ready!(poll_woken(&mut self.producer.connection, &self.socket, cx))
+                    .map_err(|source| SystemError::new(WAITING, source))?;
             }
             self.producer.connection.finish_wait();
         }
     }
 }
 
-/// Records that are sent together when it is dropped, as a [`WriteBatch`](super::WriteBatch).
+/// Records that are sent together when the batch is dropped, as a [`WriteBatch`](super::WriteBatch).
 #[derive(Debug)]
 #[must_use = "a batch is sent when it is dropped"]
 pub struct AsyncWriteBatch<'a> {
@@ -212,7 +201,7 @@ pub struct AsyncWriteBatch<'a> {
 }
 
 impl AsyncWriteBatch<'_> {
-    /// Adds a record. Where there is no room, those that are there are sent before it waits.
+    /// Adds a record. When the ring is full, sends the records of the batch and waits.
     pub async fn send(&mut self, record: &[u8]) -> Result<(), SendError> {
         self.producer.room(record.len()).await?;
         self.try_send(record)
@@ -223,7 +212,7 @@ impl AsyncWriteBatch<'_> {
         self.producer.producer.put(record, Wait::Never)
     }
 
-    /// Sends them now.
+    /// Sends the records now.
     pub fn publish(self) {}
 }
 
@@ -256,9 +245,9 @@ impl<T: AsRef<[u8]>> Sink<T> for AsyncProducer {
     }
 }
 
-/// A [`Consumer`] that waits without keeping its thread. As a [`Stream`] it yields copies of the records.
+/// A [`Consumer`] with asynchronous waits. As a [`Stream`] it yields copies of the records.
 ///
-/// A call that is dropped while it waits has taken nothing.
+/// Calls are cancel safe: one that is dropped while it waits has received nothing.
 #[derive(Debug)]
 pub struct AsyncConsumer {
     consumer: Consumer,
@@ -266,7 +255,7 @@ pub struct AsyncConsumer {
 }
 
 impl AsyncConsumer {
-    /// To be called within a runtime that has I/O enabled.
+    /// Needs a runtime with I/O enabled.
     pub fn new(consumer: Consumer) -> Result<Self, SetupError> {
         Ok(Self {
             socket: register(&consumer).map_err(not_watched)?,
@@ -274,8 +263,8 @@ impl AsyncConsumer {
         })
     }
 
-    /// Takes the next record into `into`, and returns how many bytes it has; none once the producer is done and everything was
-    /// taken. A record that is longer than `into` stays.
+    /// Copies the next record to `into` and returns its length, or none at the end of the stream. A record longer than `into` is
+    /// not received and stays the next one.
     pub async fn recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, RecvError> {
         let found = self.find().await?;
         found.map(|len| self.consumer.take(len, into)).transpose()
@@ -286,7 +275,7 @@ impl AsyncConsumer {
         self.consumer.try_recv(into)
     }
 
-    /// As [`recv`](Self::recv), but waits so long at most; fails with [`RecvError::TimedOut`]. The runtime needs its timers.
+    /// As [`recv`](Self::recv), but waits at most for `timeout`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
     pub async fn recv_timeout(
         &mut self,
         into: &mut [u8],
@@ -296,7 +285,7 @@ impl AsyncConsumer {
         received.unwrap_or(Err(RecvError::TimedOut(time)))
     }
 
-    /// The next record, where it lies, as [`Consumer::peek`].
+    /// As [`Consumer::peek`].
     pub async fn peek(&mut self) -> Result<Option<Record<'_>>, RecvError> {
         let found = self.find().await?;
         Ok(found.map(|len| self.consumer.record(len)))
@@ -307,7 +296,7 @@ impl AsyncConsumer {
         self.consumer.try_peek()
     }
 
-    /// All records that are there, as [`Consumer::batch`]. Waits for the first one.
+    /// As [`Consumer::batch`].
     pub async fn batch(&mut self) -> Result<Option<ReadBatch<'_>>, RecvError> {
         let found = self.find().await?;
         let consumer = &mut self.consumer;
@@ -349,12 +338,8 @@ impl AsyncConsumer {
                 }
             }
             if self.consumer.prepare_wait()? {
-                ready!(poll_woken(&mut self.consumer.connection, &self.socket, cx)).map_err(
-                    |source| RecvError::System {
-                        what: "waiting for the ring's socket in the runtime",
-                        source,
-                    },
-                )?;
+                ready!(poll_woken(&mut self.consumer.connection, &self.socket, cx))
+                    .map_err(|source| SystemError::new(WAITING, source))?;
             }
             self.consumer.connection.finish_wait();
         }
@@ -385,10 +370,7 @@ fn register(socket: &impl AsFd) -> io::Result<AsyncFd<OwnedFd>> {
 }
 
 fn not_watched(source: io::Error) -> SetupError {
-    SetupError::System {
-        what: "watching the ring's socket in the runtime",
-        source,
-    }
+    SystemError::new("registering the ring's socket in the runtime", source).into()
 }
 
 /// Ready once the peer may have woken this side.

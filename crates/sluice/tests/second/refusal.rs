@@ -98,12 +98,12 @@ fn refuses(arguments: &str, verdict: &str, reason: &str) {
 fn the_library_is_told_why_the_other_refuses_it() {
     for (verdict, reason) in [
         ("EPERM", "this user"),
-        ("EPROTONOSUPPORT", "another version"),
-        ("EALREADY", "the same side"),
+        ("EPROTONOSUPPORT", "other protocol version"),
+        ("EALREADY", "the same role"),
         ("EACCES", "memory"),
-        ("EPROTO", "the greeting"),
-        ("ERANGE", "this capacity"),
-        ("ECANCELED", "could not set up"),
+        ("EPROTO", "protocol mismatch"),
+        ("ERANGE", "capacity not allowed"),
+        ("ECANCELED", "its setup failed"),
     ] {
         refuses("receive", verdict, reason);
     }

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Arguments that several commands share: where a channel is, and what one that is made is like.
+//! Arguments that several commands share: the scope, the channel, and the properties of a new channel.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sluice::{Channel, Name, Options, Scope};
+use sluice::{Channel, Name, OpenOptions, Scope};
 
-/// The option --scope.
 #[derive(Args)]
-pub struct Place {
-    /// The directory of the cgroup to look in, instead of the own cgroup
+pub struct ScopeArgs {
+    /// The directory of the cgroup to look in [default: the cgroup of this process]
     #[arg(long, value_name = "DIR")]
     scope: Option<PathBuf>,
 }
 
-impl Place {
+impl ScopeArgs {
     pub fn scope(&self) -> sluice::Result<Scope> {
         scope(self.scope.as_deref())
     }
@@ -24,20 +23,19 @@ pub fn scope(directory: Option<&Path>) -> sluice::Result<Scope> {
     directory.map_or(Ok(Scope::own()), Scope::at)
 }
 
-/// A channel that has to be named.
 #[derive(Args)]
-pub struct Named {
+pub struct ChannelArgs {
     /// The name of the pipe
     #[arg(value_parser = name)]
     name: Name,
 
     #[command(flatten)]
-    place: Place,
+    scope: ScopeArgs,
 }
 
-impl Named {
+impl ChannelArgs {
     pub fn channel(&self) -> sluice::Result<Channel> {
-        Ok(Channel::new(self.name.as_bytes())?.in_scope(self.place.scope()?))
+        Ok(Channel::new(self.name.as_bytes())?.in_scope(self.scope.scope()?))
     }
 }
 
@@ -45,20 +43,19 @@ pub fn name(text: &str) -> sluice::Result<Name> {
     Name::new(text)
 }
 
-/// What a channel that is made is like.
 #[derive(Args)]
-pub struct Shape {
-    /// Who may open it, as permission bits in octal
+pub struct NewChannelArgs {
+    /// Permission bits, in octal
     #[arg(long, value_name = "OCTAL", default_value = "600", value_parser = mode)]
     mode: u32,
 
-    /// How much it holds, such as 65536, 64K or 1M
+    /// Capacity, such as 65536, 64K or 1M [default: 64K]
     #[arg(long, value_name = "BYTES", value_parser = size)]
     size: Option<u64>,
 }
 
-impl Shape {
-    pub fn apply<'a>(&self, options: Options<'a>) -> Options<'a> {
+impl NewChannelArgs {
+    pub fn apply<'a>(&self, options: OpenOptions<'a>) -> OpenOptions<'a> {
         options.mode(self.mode).capacity(self.size.unwrap_or(0))
     }
 }

@@ -11,8 +11,7 @@ use crate::endpoint::{Reader, Writer};
 
 /// A [`Reader`] in a tokio runtime.
 ///
-/// Opening waits for the other side, which must not hold up the runtime: open nonblocking, or in
-/// `tokio::task::spawn_blocking`.
+/// Opens nonblocking, or in `tokio::task::spawn_blocking`: a blocking open waits for the other side and would stall the runtime.
 ///
 /// ```no_run
 /// use tokio::io::AsyncReadExt as _;
@@ -33,37 +32,37 @@ pub struct AsyncReader {
 
 /// A [`Writer`] in a tokio runtime; see [`AsyncReader`] for how to open it.
 ///
-/// To shut it down does nothing: readers see the end when it is dropped.
+/// Shutdown does nothing: readers see the end of the stream when the writer is dropped.
 #[derive(Debug)]
 pub struct AsyncWriter {
     end: AsyncFd<Writer>,
 }
 
 impl AsyncReader {
-    /// Makes the endpoint nonblocking. Needs a runtime with its IO driver enabled.
+    /// Makes the endpoint nonblocking and registers it. Needs a runtime with I/O enabled.
     pub fn new(reader: Reader) -> io::Result<Self> {
         set_nonblocking(reader.as_fd())?;
-        // SAFETY: an endpoint owns its descriptor, and lends it only.
+        // SAFETY: an endpoint owns its descriptor and keeps it until it is dropped.
         let end = unsafe { AsyncFd::register_with_interest(reader, Interest::READABLE) }?;
         Ok(Self { end })
     }
 
-    /// The endpoint, still nonblocking.
+    /// Returns the endpoint, which stays nonblocking.
     pub fn into_inner(self) -> Reader {
         self.end.into_inner()
     }
 }
 
 impl AsyncWriter {
-    /// Makes the endpoint nonblocking. Needs a runtime with its IO driver enabled.
+    /// Makes the endpoint nonblocking and registers it. Needs a runtime with I/O enabled.
     pub fn new(writer: Writer) -> io::Result<Self> {
         set_nonblocking(writer.as_fd())?;
-        // SAFETY: an endpoint owns its descriptor, and lends it only.
+        // SAFETY: an endpoint owns its descriptor and keeps it until it is dropped.
         let end = unsafe { AsyncFd::register_with_interest(writer, Interest::WRITABLE) }?;
         Ok(Self { end })
     }
 
-    /// The endpoint, still nonblocking.
+    /// Returns the endpoint, which stays nonblocking.
     pub fn into_inner(self) -> Writer {
         self.end.into_inner()
     }
@@ -91,7 +90,7 @@ impl AsyncRead for AsyncReader {
         loop {
             let mut guard = ready!(self.end.poll_read_ready(context))?;
             let room = buffer.initialize_unfilled();
-            // Not ready after all: the guard has taken note, and the next round waits.
+            // On WouldBlock the guard has cleared the readiness, and the next iteration waits.
             if let Ok(outcome) = guard.try_io(|end| end.get_ref().read(room)) {
                 buffer.advance(outcome?);
                 return Poll::Ready(Ok(()));
@@ -132,9 +131,9 @@ mod tests {
 
     use super::*;
 
-    /// More than fits at once, so that both sides have to wait for each other in one thread.
+    /// Transfers more than the buffer holds, so that both tasks have to wait for each other in one thread.
     #[tokio::test]
-    async fn neither_side_holds_up_the_other() {
+    async fn a_waiting_task_does_not_stall_the_other() {
         let (reader, writer) = UnixStream::pair().unwrap();
         let mut reader = AsyncReader::new(OwnedFd::from(reader).into()).unwrap();
         let mut writer = AsyncWriter::new(OwnedFd::from(writer).into()).unwrap();
@@ -144,6 +143,6 @@ mod tests {
         let mut received = Vec::new();
         reader.read_to_end(&mut received).await.unwrap();
         sending.await.unwrap().unwrap();
-        assert!(received == sent, "{} bytes came", received.len());
+        assert!(received == sent, "received {} bytes", received.len());
     }
 }

@@ -4,14 +4,14 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// What went through the ring, for whoever asks at the end.
-pub struct Tally {
-    began: Instant,
+/// The number of transferred records and bytes.
+pub struct Stats {
+    start: Instant,
     pub records: u64,
     pub bytes: u64,
 }
 
-/// Its fields are described in sluice(1).
+/// The JSON object that sluice(1) describes.
 #[derive(Serialize)]
 struct Summary {
     records: u64,
@@ -20,10 +20,10 @@ struct Summary {
     seconds: f64,
 }
 
-impl Tally {
-    pub fn begin() -> Self {
+impl Stats {
+    pub fn start() -> Self {
         Self {
-            began: Instant::now(),
+            start: Instant::now(),
             records: 0,
             bytes: 0,
         }
@@ -34,16 +34,16 @@ impl Tally {
         self.bytes += length as u64;
     }
 
-    /// On standard error, as the receiver's records have the output.
-    pub fn tell(&self, capacity: u64) -> Result<()> {
+    /// Prints to standard error, because the receiver prints records to standard output.
+    pub fn print(&self, capacity: u64) -> Result<()> {
         let summary = Summary {
             records: self.records,
             bytes: self.bytes,
             capacity,
-            seconds: self.began.elapsed().as_secs_f64(),
+            seconds: self.start.elapsed().as_secs_f64(),
         };
-        let text = serde_json::to_string_pretty(&summary).context("turning the sum into JSON")?;
-        eprintln!("{text}");
+        let text = serde_json::to_string_pretty(&summary);
+        eprintln!("{}", text.context("cannot encode the summary as JSON")?);
         Ok(())
     }
 }

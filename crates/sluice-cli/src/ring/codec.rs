@@ -1,35 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cuts a stream of bytes into records.
+//! The framing of records in a byte stream, and its decoder.
 
 use std::io::{self, ErrorKind, Read};
 use std::ops::Range;
 
 use anyhow::{Result, bail};
+use clap::ValueEnum;
 
-use super::framing::{Framing, LENGTH};
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Framing {
+    /// A newline after each record
+    Lines,
+    /// The length before each record, as 4 bytes in little-endian order
+    Length,
+}
 
-/// What is read at once, as long as no record is longer.
-const PIECE: usize = 256 << 10;
+/// Bytes of the length before a record.
+const LENGTH: usize = size_of::<u32>();
 
-pub struct Cutter {
+/// The initial size of the buffer, which grows for longer records.
+const CHUNK: usize = 256 << 10;
+
+/// Splits a byte stream into records.
+pub struct Decoder {
     framing: Framing,
-    /// Bytes of the longest record that may come.
-    longest: usize,
+    /// The length limit of a record.
+    max_len: usize,
     buffer: Vec<u8>,
-    /// What of the buffer was read and not cut yet.
+    /// The bytes that were read and not decoded yet.
     start: usize,
     end: usize,
-    /// Up to where there is no end of a line.
+    /// There is no newline before this index.
     searched: usize,
     records: u64,
 }
 
-impl Cutter {
-    pub fn new(framing: Framing, longest: usize) -> Self {
+impl Decoder {
+    pub fn new(framing: Framing, max_len: usize) -> Self {
         Self {
             framing,
-            longest,
-            buffer: vec![0; PIECE],
+            max_len,
+            buffer: vec![0; CHUNK],
             start: 0,
             end: 0,
             searched: 0,
@@ -37,7 +48,7 @@ impl Cutter {
         }
     }
 
-    /// Reads once, and waits only for the first byte, so that a record never waits for the one behind it. False at the end.
+    /// Reads once, so that a complete record does not wait for the next one. Returns false at the end of the input.
     pub fn fill(&mut self, input: &mut impl Read) -> io::Result<bool> {
         self.make_room();
         loop {
@@ -52,16 +63,16 @@ impl Cutter {
         }
     }
 
-    /// The next record, if all of it was read.
+    /// Returns the next record if it is complete.
     pub fn next(&mut self) -> Result<Option<&[u8]>> {
         let found = match self.framing {
             Framing::Lines => self.line()?,
             Framing::Length => self.frame()?,
         };
-        Ok(found.map(|record| self.cut(record)))
+        Ok(found.map(|record| self.consume(record)))
     }
 
-    /// What remains at the end of the input: a line needs no newline there, but a frame needs all its bytes.
+    /// Returns the last record at the end of the input: a line without a newline is complete, a partial frame is an error.
     pub fn last(&mut self) -> Result<Option<&[u8]>> {
         let rest = self.start..self.end;
         if rest.is_empty() {
@@ -69,11 +80,11 @@ impl Cutter {
         }
         match self.framing {
             Framing::Lines => {
-                self.check(rest.len())?;
-                Ok(Some(self.cut(rest)))
+                self.check_len(rest.len())?;
+                Ok(Some(self.consume(rest)))
             }
             Framing::Length => bail!(
-                "standard input ended within frame {}, of which {} bytes came, its length included; see what cut it off, and send anew from that frame on",
+                "standard input ended within frame {} after {} of its bytes; send again from that frame",
                 self.records + 1,
                 rest.len()
             ),
@@ -83,11 +94,11 @@ impl Cutter {
     fn line(&mut self) -> Result<Option<Range<usize>>> {
         let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..self.end]) else {
             self.searched = self.end;
-            self.check(self.end - self.start)?;
+            self.check_len(self.end - self.start)?;
             return Ok(None);
         };
         let line = self.start..self.searched + at;
-        self.check(line.len())?;
+        self.check_len(line.len())?;
         Ok(Some(line))
     }
 
@@ -96,12 +107,12 @@ impl Cutter {
             return Ok(None);
         };
         let length = u32::from_le_bytes(*length) as usize;
-        self.check(length)?;
+        self.check_len(length)?;
         let start = self.start + LENGTH;
         Ok((length <= self.end - start).then(|| start..start + length))
     }
 
-    fn cut(&mut self, record: Range<usize>) -> &[u8] {
+    fn consume(&mut self, record: Range<usize>) -> &[u8] {
         let newline = usize::from(self.framing == Framing::Lines && record.end < self.end);
         self.start = record.end + newline;
         self.searched = self.start;
@@ -109,22 +120,22 @@ impl Cutter {
         &self.buffer[record]
     }
 
-    fn check(&self, length: usize) -> Result<()> {
-        if length <= self.longest {
+    fn check_len(&self, length: usize) -> Result<()> {
+        if length <= self.max_len {
             return Ok(());
         }
-        let (what, is) = match self.framing {
+        let (record, bytes) = match self.framing {
             Framing::Lines => ("line", format!("at least {length}")),
             Framing::Length => ("frame", length.to_string()),
         };
         bail!(
-            "{what} {} has {is} bytes, and a record of this ring has {} at most, a little less than half of its capacity; those before it were sent. Send with a larger --capacity, of up to 256M, or in shorter records",
+            "{record} {} has {bytes} bytes, more than {}, the limit of this ring; use a larger --capacity or shorter records",
             self.records + 1,
-            self.longest
+            self.max_len
         )
     }
 
-    /// For at least one byte more.
+    /// Ensures that at least one more byte can be read.
     fn make_room(&mut self) {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
@@ -140,10 +151,10 @@ impl Cutter {
 mod tests {
     use super::*;
 
-    /// Hands out so many bytes at once.
-    struct Drops<'a>(&'a [u8], usize);
+    /// Returns up to the given number of bytes per read.
+    struct ShortReads<'a>(&'a [u8], usize);
 
-    impl Read for Drops<'_> {
+    impl Read for ShortReads<'_> {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             let bytes = self.1.min(self.0.len()).min(into.len());
             into[..bytes].copy_from_slice(&self.0[..bytes]);
@@ -152,17 +163,22 @@ mod tests {
         }
     }
 
-    fn cut(framing: Framing, longest: usize, input: &[u8], drop: usize) -> Result<Vec<Vec<u8>>> {
-        let mut cutter = Cutter::new(framing, longest);
-        let mut input = Drops(input, drop);
+    fn decode(
+        framing: Framing,
+        max_len: usize,
+        input: &[u8],
+        read_size: usize,
+    ) -> Result<Vec<Vec<u8>>> {
+        let mut decoder = Decoder::new(framing, max_len);
+        let mut input = ShortReads(input, read_size);
         let mut records = Vec::new();
         loop {
-            let more = cutter.fill(&mut input)?;
-            while let Some(record) = cutter.next()? {
+            let more = decoder.fill(&mut input)?;
+            while let Some(record) = decoder.next()? {
                 records.push(record.to_vec());
             }
             if !more {
-                records.extend(cutter.last()?.map(<[u8]>::to_vec));
+                records.extend(decoder.last()?.map(<[u8]>::to_vec));
                 return Ok(records);
             }
         }
@@ -174,79 +190,79 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_cut_wherever_the_input_is() {
-        for drop in 1..20 {
-            let records = cut(Framing::Lines, 100, b"one\n\n\0two\n\nthree", drop).unwrap();
+    fn lines_are_decoded_for_every_read_size() {
+        for read_size in 1..20 {
+            let records = decode(Framing::Lines, 100, b"one\n\n\0two\n\nthree", read_size).unwrap();
             let expected: [&[u8]; 5] = [b"one", b"", b"\0two", b"", b"three"];
-            assert_eq!(records, expected, "{drop} at once");
+            assert_eq!(records, expected, "{read_size} bytes per read");
         }
     }
 
     #[test]
-    fn a_newline_at_the_end_is_no_record() {
-        assert_eq!(cut(Framing::Lines, 9, b"one\n", 9).unwrap(), [b"one"]);
-        assert!(cut(Framing::Lines, 9, b"", 9).unwrap().is_empty());
-        assert_eq!(cut(Framing::Lines, 9, b"\n", 9).unwrap(), [b""]);
+    fn a_newline_at_the_end_starts_no_record() {
+        assert_eq!(decode(Framing::Lines, 9, b"one\n", 9).unwrap(), [b"one"]);
+        assert!(decode(Framing::Lines, 9, b"", 9).unwrap().is_empty());
+        assert_eq!(decode(Framing::Lines, 9, b"\n", 9).unwrap(), [b""]);
     }
 
     #[test]
-    fn frames_are_cut_wherever_the_input_is() {
+    fn frames_are_decoded_for_every_read_size() {
         let records: [&[u8]; 4] = [b"one", b"", b"with\nnewline\n", &[0xff; 50]];
-        for drop in 1..90 {
-            let cut = cut(Framing::Length, 100, &frames(&records), drop).unwrap();
-            assert_eq!(cut, records, "{drop} at once");
+        for read_size in 1..90 {
+            let decoded = decode(Framing::Length, 100, &frames(&records), read_size).unwrap();
+            assert_eq!(decoded, records, "{read_size} bytes per read");
         }
     }
 
     #[test]
-    fn a_record_may_be_longer_than_what_is_read_at_once() {
-        let long = vec![b'x'; 3 * PIECE + 1];
+    fn a_record_may_be_longer_than_a_chunk() {
+        let long = vec![b'x'; 3 * CHUNK + 1];
         let lines = [&long[..], b"\nshort\n", &long[..]].concat();
         let expected = [long.clone(), b"short".to_vec(), long.clone()];
         assert_eq!(
-            cut(Framing::Lines, long.len(), &lines, 100_000).unwrap(),
+            decode(Framing::Lines, long.len(), &lines, 100_000).unwrap(),
             expected
         );
         let frames = frames(&[&long, b"short", &long]);
         assert_eq!(
-            cut(Framing::Length, long.len(), &frames, 100_000).unwrap(),
+            decode(Framing::Length, long.len(), &frames, 100_000).unwrap(),
             expected
         );
     }
 
     #[test]
-    fn a_record_that_is_too_long_is_named_before_all_of_it_was_read() {
-        let line = [b"ok\n".to_vec(), vec![b'x'; 10 * PIECE]].concat();
-        let mut input = Drops(&line, 1000);
-        let mut cutter = Cutter::new(Framing::Lines, 5000);
+    fn a_too_long_record_is_rejected_before_it_is_complete() {
+        let line = [b"ok\n".to_vec(), vec![b'x'; 10 * CHUNK]].concat();
+        let mut input = ShortReads(&line, 1000);
+        let mut decoder = Decoder::new(Framing::Lines, 5000);
         let error = loop {
-            cutter.fill(&mut input).unwrap();
-            match cutter.next() {
+            decoder.fill(&mut input).unwrap();
+            match decoder.next() {
                 Ok(_) => {}
                 Err(error) => break error.to_string(),
             }
         };
         assert!(error.contains("line 2 has at least"), "{error}");
         assert!(error.contains("--capacity"), "{error}");
-        assert!(input.0.len() > 9 * PIECE);
+        assert!(input.0.len() > 9 * CHUNK);
 
-        let error = cut(Framing::Length, 5000, &5001_u32.to_le_bytes(), 4).unwrap_err();
+        let error = decode(Framing::Length, 5000, &5001_u32.to_le_bytes(), 4).unwrap_err();
         assert!(error.to_string().contains("frame 1 has 5001 bytes"));
-        assert!(cut(Framing::Lines, 3, b"four", 9).is_err());
-        assert!(cut(Framing::Lines, 4, b"four", 9).is_ok());
+        assert!(decode(Framing::Lines, 3, b"four", 9).is_err());
+        assert!(decode(Framing::Lines, 4, b"four", 9).is_ok());
     }
 
     #[test]
-    fn a_frame_that_is_cut_off_is_an_error() {
+    fn a_truncated_frame_is_an_error() {
         let frames = frames(&[b"one", b"two"]);
         for bytes in [1, 4, 6, 8, 13] {
-            let error = cut(Framing::Length, 100, &frames[..bytes], 9).unwrap_err();
+            let error = decode(Framing::Length, 100, &frames[..bytes], 9).unwrap_err();
             let frame = 1 + bytes / 7;
-            let expected = format!("within frame {frame}, of which {} bytes", bytes % 7);
+            let expected = format!("within frame {frame} after {} of its bytes", bytes % 7);
             assert!(error.to_string().contains(&expected), "{error}");
         }
         assert_eq!(
-            cut(Framing::Length, 100, &frames[..7], 9).unwrap(),
+            decode(Framing::Length, 100, &frames[..7], 9).unwrap(),
             [b"one"]
         );
     }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use anyhow::Result;
+use clap::Args;
+
+use crate::args::{ChannelArgs, NewChannelArgs};
+use crate::channel_row::ChannelRow;
+use crate::output;
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    channel: ChannelArgs,
+
+    #[command(flatten)]
+    new: NewChannelArgs,
+
+    /// Print the new pipe as a JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let channel = arguments.channel.channel()?;
+    let options = channel.options().create(true).exclusive(true);
+    // A nonblocking open for reading succeeds without the other side.
+    let options = options.persistent(true).nonblocking(true);
+    drop(arguments.new.apply(options).reader()?);
+    match arguments.json {
+        true => output::print_json(&ChannelRow::from(&channel.info()?)),
+        false => Ok(()),
+    }
+}

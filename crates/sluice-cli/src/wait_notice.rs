@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A notice on standard error when a command waits for longer than a second.
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+const DELAY: Duration = Duration::from_secs(1);
+
+/// Runs a blocking action. If it takes longer than DELAY, prints `awaited` as the reason.
+pub fn with_wait_notice<T>(awaited: &str, action: impl FnOnce() -> T) -> T {
+    let (done, waiting) = mpsc::channel::<()>();
+    thread::scope(|threads| {
+        threads.spawn(move || {
+            if waiting.recv_timeout(DELAY) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("sluice: waiting for {awaited}");
+            }
+        });
+        let outcome = action();
+        drop(done);
+        outcome
+    })
+}
