@@ -128,19 +128,22 @@ int sluice_pipe_epipe(bool signal)
 	return -EPIPE;
 }
 
-/* Whether so many bytes go into a page that was begun. */
-static bool fit_begun_page(const struct sluice_pipe *pipe, size_t bytes)
+/*
+ * Whether a write that goes in as a whole fits into a page that was begun. Not one of which a single
+ * byte may go in: it would go on into the next page. A guess, as others may move `head` meanwhile.
+ */
+static bool fits_begun_page(const struct sluice_pipe *pipe, size_t whole)
 {
 	size_t begun = offset_in_page(READ_ONCE(pipe->head));
 
-	return begun && bytes <= PAGE_SIZE - begun;
+	return whole > 1 && begun && whole <= PAGE_SIZE - begun;
 }
 
 /*
  * Whether a write should try to take room now. While others sleep for room, one that could wait for
- * it too begins no page in the last PIPE_BUF bytes: short writes, for which there nearly always is
- * room, would otherwise keep longer ones out for ever. So a writer passes a sleeping one only until
- * the pipe is full, page by page as with pipe(2), and is behind it then.
+ * it too takes of the last PIPE_BUF bytes only what completes a page: short writes, for which there
+ * nearly always is room, would otherwise keep longer ones out for ever. So a writer passes a
+ * sleeping one only until the pipe is full, page by page as with pipe(2), and is behind it then.
  */
 bool sluice_pipe_may_fill(struct sluice_pipe *pipe, size_t whole, bool nonblocking)
 {
@@ -148,7 +151,7 @@ bool sluice_pipe_may_fill(struct sluice_pipe *pipe, size_t whole, bool nonblocki
 		return true;
 	return sluice_pipe_maybe_writable(pipe, whole) &&
 	       (nonblocking || !sluice_wait_has_sleepers(&pipe->writable) ||
-		fit_begun_page(pipe, whole));
+		fits_begun_page(pipe, whole));
 }
 
 static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)

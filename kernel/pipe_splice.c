@@ -78,16 +78,20 @@ static ssize_t splice_out(struct sluice_pipe *pipe, struct pipe_inode_info *othe
 }
 
 /*
- * Waits, with no mutex held, for whatever kept splice_out() from moving anything. For space in
+ * Waits, with no mutex held, for whatever kept splice_out() from moving anything; a call that must
+ * not wait for bytes nor for space only for its turn. For space in
  * other_pipe not exclusively, since the kernel's own waiters do not pass a wake-up on for us. What
  * was awaited here is passed on at once (wait.h), since the caller may have to wait for other_pipe
  * before it comes to take any.
  */
-static int wait_to_splice_out(struct sluice_pipe_endpoint *end, struct pipe_inode_info *other_pipe)
+static int wait_to_splice_out(struct sluice_pipe_endpoint *end, struct pipe_inode_info *other_pipe,
+			      bool is_nonblocking)
 {
 	struct sluice_pipe *pipe = end->pipe;
 	int err;
 
+	if (is_nonblocking)
+		return wait_mutex(&pipe->read_mutex);
 	if (!has_space(other_pipe))
 		return wait_event_interruptible(other_pipe->wr_wait, has_space(other_pipe) ||
 						!READ_ONCE(other_pipe->readers));
@@ -124,7 +128,7 @@ static ssize_t splice_out_wait(struct sluice_pipe_endpoint *end, struct pipe_ino
 			return -EAGAIN;
 
 		pipe_unlock(other_pipe);
-		ret = wait_to_splice_out(end, other_pipe);
+		ret = wait_to_splice_out(end, other_pipe, is_nonblocking);
 		pipe_lock(other_pipe);
 		if (ret)
 			return ret;
@@ -203,12 +207,12 @@ static int splice_in(struct pipe_inode_info *other_pipe, struct pipe_buffer *buf
 }
 
 /* Waits, with no mutex held, for whatever kept splice_in() from moving anything; as above. */
-static int wait_to_splice_in(struct sluice_pipe_endpoint *end)
+static int wait_to_splice_in(struct sluice_pipe_endpoint *end, bool is_nonblocking)
 {
 	struct sluice_pipe *pipe = end->pipe;
 	int err;
 
-	if (sluice_pipe_may_fill(pipe, 1, false))
+	if (is_nonblocking || sluice_pipe_may_fill(pipe, 1, false))
 		return wait_mutex(&pipe->write_mutex);
 	err = sluice_wait_until(pipe->writable,
 				sluice_pipe_is_writable(pipe) || !READ_ONCE(pipe->readers),
@@ -245,7 +249,7 @@ ssize_t sluice_pipe_splice_write(struct pipe_inode_info *other_pipe, struct file
 		/* To wait for one's turn is not to wait for room. */
 		if (transfer.nonblocking && !sluice_pipe_room(pipe))
 			break;
-		ret = wait_to_splice_in(end);
+		ret = wait_to_splice_in(end, transfer.nonblocking);
 	} while (!ret);
 	return moved ?: ret;
 }

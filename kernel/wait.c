@@ -126,7 +126,8 @@ static void prepare(struct sluice_wait *wait)
 	unsigned long flags;
 
 	spin_lock_irqsave(&queue->head.lock, flags);
-	WRITE_ONCE(queue->woken, false);	/* (W) */
+	if (wait->entry.flags & WQ_FLAG_EXCLUSIVE)
+		WRITE_ONCE(queue->woken, false);	/* (W) */
 	if (signal_pending(current)) {
 		leave_queue(wait);
 		wait->interrupted = -ERESTARTSYS;
@@ -187,7 +188,10 @@ void sluice_wait_end(struct sluice_wait *wait)
 	spin_unlock_irqrestore(&queue->head.lock, flags);
 }
 
-/* Who waited without sleeping finds it clear, unless another waiter is under way. */
+/*
+ * Where it is clear already, an exclusive waiter cleared it that looks afterwards and owes the next
+ * a wake-up, or there was none because the wait did not sleep.
+ */
 void sluice_wait_done(struct sluice_wait_queue *queue)
 {
 	unsigned long flags;

@@ -19,13 +19,14 @@
  *   condition. A waker that read `woken` as set comes before that clearing, so the woken waiter
  *   sees its change.
  * - `woken` is set and cleared under the queue's lock. It is set only after the waiter was made
- *   runnable, and cleared by every waiter that was in the queue, whether it was woken or not. So
- *   each setting is followed by a clearing and a look of the waiter that it was set for. A clearing
- *   by another waiter only permits one wake-up too many.
+ *   runnable, and cleared by exclusive waiters only, the one that it was set for or another that
+ *   goes to sleep. Whoever clears it looks at the condition afterwards, behind a full barrier, and
+ *   owes the next one a wake-up; a clearing by another waiter only permits one wake-up too many.
  * - A waiter whose condition came true owes the next one a wake-up if the condition still holds
- *   when it is done with it: its caller calls sluice_wait_done(), looks once more, however the wait
- *   ended, and calls sluice_wait_wake_one(); and it does not wait for anything else before it has.
- *   This makes a chain, each link only once there is something for it to do.
+ *   when it has used it: its caller calls sluice_wait_done(), looks once more and calls
+ *   sluice_wait_wake_one(), whatever came of the use. Between the wait and that it waits for
+ *   nothing but its side's mutex and the memory that it copies. This makes a chain, each link only
+ *   once there is something for it to do.
  * - A waiter that a signal ends has left the queue and cleared `woken` before it looked for the
  *   last time, and so takes no event with it.
  *

@@ -66,7 +66,8 @@ public final class AeronPeer implements FragmentHandler {
     private long bytes;
     private int lastLength;
     private long cpuAtBegin;
-    private boolean begun;
+    /** Of a receiver in the load suite. */
+    private LoadSamples load;
     private boolean ended;
     private boolean replies;
     /** The position in the stream from which bytes are compared with the pattern; -1 for no comparison. */
@@ -90,7 +91,6 @@ public final class AeronPeer implements FragmentHandler {
         }
         final AeronPeer peer = new AeronPeer(Integer.parseInt(args[3]));
         try {
-            pin(args[2]);
             peer.run(role, directory, args);
         } catch (final Throwable reason) {
             peer.report.write(("f" + reason).getBytes(StandardCharsets.UTF_8));
@@ -123,7 +123,8 @@ public final class AeronPeer implements FragmentHandler {
         }
     }
 
-    private void run(final String role, final String directory, final String[] args) throws IOException {
+    private void run(final String role, final String directory, final String[] args)
+        throws IOException, InterruptedException {
         final boolean first = role.equals("request") || role.startsWith("send");
         final Aeron aeron = Aeron.connect(new Aeron.Context()
             .aeronDirectoryName(directory)
@@ -133,6 +134,8 @@ public final class AeronPeer implements FragmentHandler {
         while (!publication.isConnected() || !subscription.isConnected()) {
             Thread.onSpinWait();
         }
+        // Only now: a thread that the client starts inherits the processors of this one.
+        pin(args[2]);
         switch (role) {
             case "request": request(Integer.parseInt(args[4]), Long.parseLong(args[5])); break;
             case "reply": reply(); break;
@@ -271,7 +274,8 @@ public final class AeronPeer implements FragmentHandler {
     private void sendLoad(final long messages, final long rate) throws IOException {
         final long warm = System.nanoTime() + WARM_UP_NS;
         while (System.nanoTime() < warm) {
-            sendDue(rate / 50, rate);
+            // Long enough that the receiver also runs what it does after its warm-up.
+            sendDue(rate / 25, rate);
         }
         ready();
         awaitStart();
@@ -296,42 +300,54 @@ public final class AeronPeer implements FragmentHandler {
     }
 
     private void receiveLoad(final long messages, final long warmUp, final long stride) throws IOException {
-        final long[] samples = new long[(int)(messages / stride) + 1];
-        final UnsafeBuffer message = new UnsafeBuffer(received);
-        int count = 0;
-        long arrived = 0;
-        long measuredFrom = System.nanoTime();
+        load = new LoadSamples((int)(messages / stride) + 1, warmUp, stride);
         ready();
         while (!ended) {
-            lastLength = 0;
-            if (subscription.poll(handler, 1) == 0) {
-                Thread.onSpinWait();
-            } else if (lastLength == begin()) {
+            poll();
+        }
+        final long[] numbers = new long[3 + load.count];
+        numbers[0] = Math.max(0, load.arrived - warmUp);
+        numbers[1] = System.nanoTime() - load.measuredFrom;
+        numbers[2] = cpu() - cpuAtBegin;
+        System.arraycopy(load.samples, 0, numbers, 3, load.count);
+        done(numbers);
+    }
+
+    /** The latencies after the warm-up of the last series of messages; each series begins with number 0. */
+    private final class LoadSamples {
+        private final long[] samples;
+        private final long warmUp;
+        private final long stride;
+        private final UnsafeBuffer message = new UnsafeBuffer(received);
+        private int count;
+        private long arrived;
+        private long measuredFrom = System.nanoTime();
+
+        private LoadSamples(final int max, final long warmUp, final long stride) {
+            samples = new long[max];
+            this.warmUp = warmUp;
+            this.stride = stride;
+        }
+
+        private void add() {
+            final long now = System.nanoTime();
+            final long number = message.getLong(Long.BYTES);
+            if (number == 0) {
                 arrived = 0;
                 count = 0;
-                measuredFrom = System.nanoTime();
-            } else if (lastLength == size) {
-                final long now = System.nanoTime();
-                final long number = message.getLong(Long.BYTES);
-                if (begun && number != arrived) {
-                    throw new IllegalStateException("message " + number + " arrived instead of " + arrived);
-                }
-                arrived++;
-                if (begun && arrived == warmUp) {
-                    measuredFrom = now;
-                    cpuAtBegin = cpu();
-                }
-                if (number >= warmUp && number % stride == 0 && count < samples.length) {
-                    samples[count++] = Math.max(0, now - message.getLong(0));
-                }
+            }
+            if (number != arrived) {
+                throw new IllegalStateException("message " + number + " arrived instead of " + arrived);
+            }
+            arrived++;
+            if (arrived == warmUp) {
+                measuredFrom = now;
+                cpuAtBegin = cpu();
+            }
+            if (number >= warmUp && number % stride == 0 && count < samples.length) {
+                samples[count++] = Math.max(0, now - message.getLong(0));
             }
         }
-        final long[] numbers = new long[3 + count];
-        numbers[0] = Math.max(0, arrived - warmUp);
-        numbers[1] = System.nanoTime() - measuredFrom;
-        numbers[2] = cpu() - cpuAtBegin;
-        System.arraycopy(samples, 0, numbers, 3, count);
-        done(numbers);
     }
 
     /** The pattern of stream.rs: each byte is a hash of its position. */
@@ -394,12 +410,13 @@ public final class AeronPeer implements FragmentHandler {
             bytes += length;
             if (replies) {
                 put(toReturn, size);
+            } else if (load != null) {
+                load.add();
             } else if (position >= 0) {
                 compare();
             }
         } else if (length == begin()) {
             bytes = 0;
-            begun = true;
             cpuAtBegin = cpu();
         } else if (length == end()) {
             ended = true;
@@ -421,6 +438,8 @@ public final class AeronPeer implements FragmentHandler {
     }
 
     private void ready() throws IOException {
+        // The first call loads classes, which would be measured otherwise.
+        cpu();
         report.write('r');
     }
 

@@ -31,7 +31,7 @@
 //! # Keeping a distance
 //! Two sides that work on the same line pass it back and forth for each record. Where throughput counts for more than latency, a side
 //! that has caught up with the other after a stream of records pauses before it looks again ([`Backoff`]), for longer as long as
-//! that pays, and lets the other get some lines ahead. A record that comes by itself is never paused for.
+//! that pays, and lets the other get some lines ahead. A record that does not follow a stream is never paused for.
 
 // Positions of the peer are loaded as a whole through memory that may be mapped for reading only, which Rust defines up to the
 // size of a pointer.

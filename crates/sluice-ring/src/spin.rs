@@ -2,9 +2,9 @@
 //! Spinning before sleeping, for as long as that has paid lately.
 //!
 //! A wait spins for a window and sleeps after that. The window follows from how long waits last as a whole, the sleep and the
-//! wake-up included: after those that the limit would have covered it grows, after longer ones it shrinks to nothing. A
-//! wake-up alone may take as long as the limit, so a wait of up to twice the limit may have been worth spinning for; a trial
-//! tells, and trials become rare where they fail.
+//! wake-up included: it grows after those that the limit would have covered, and shrinks to nothing after longer ones. A wait that
+//! is longer by no more than a wake-up may have been worth spinning for. After some of those a trial spins for the whole limit; trials
+//! become rarer where they fail.
 
 use std::time::{Duration, Instant};
 
@@ -13,15 +13,21 @@ use crate::sync::spin_loop;
 /// About 3 µs.
 const BRIEF_ITERATIONS: u32 = 64;
 
+/// Kept while waits end within the brief iterations, so that a long wait now and then does not turn those off.
+const BRIEF_WINDOW: Duration = Duration::from_micros(8);
+
 /// Iterations between two looks at the clock.
 const ITERATIONS_PER_CLOCK: u32 = 32;
 
-/// A shorter window is not worth while.
+/// The shortest window but none.
 const MIN_WINDOW: Duration = Duration::from_micros(1);
 
-/// So many waits that may have been worth spinning for lie before a trial, and twice as many after each that failed.
+/// A bound of what a wake-up takes, in a virtual machine too.
+const WAKE_UP: Duration = Duration::from_micros(200);
+
+/// The number of doubtful waits before a trial; it doubles with each trial that fails.
 const FIRST_TRIAL: u32 = 8;
-const LAST_TRIAL: u32 = 1024;
+const LAST_TRIAL: u32 = 64;
 
 #[derive(Debug)]
 pub struct AdaptiveSpin {
@@ -30,6 +36,8 @@ pub struct AdaptiveSpin {
     /// Since the last trial.
     doubtful: u32,
     trial_after: u32,
+    /// The window is that of a trial.
+    on_trial: bool,
 }
 
 impl AdaptiveSpin {
@@ -40,6 +48,7 @@ impl AdaptiveSpin {
             window: limit,
             doubtful: 0,
             trial_after: FIRST_TRIAL,
+            on_trial: false,
         }
     }
 
@@ -49,6 +58,14 @@ impl AdaptiveSpin {
         match self.window.is_zero() {
             true => 0,
             false => BRIEF_ITERATIONS,
+        }
+    }
+
+    /// Learns from a wait that ended within the brief iterations.
+    #[inline]
+    pub fn note_brief_success(&mut self) {
+        if self.window < BRIEF_WINDOW {
+            self.window = BRIEF_WINDOW.min(self.limit);
         }
     }
 
@@ -76,30 +93,38 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Learns from a wait that lasted so long.
+    /// Learns from a wait that lasted so long, all in all.
     pub fn adapt(&mut self, waited: Duration) {
         if waited <= self.limit {
-            self.trial_after = FIRST_TRIAL;
-            // Twice as long as usual waits, so that a longer one now and then does no harm.
-            if waited > self.window / 2 {
-                self.window = self
-                    .window
-                    .saturating_mul(2)
-                    .max(MIN_WINDOW)
-                    .min(self.limit);
-            }
-            return;
+            self.succeed(waited);
+        } else {
+            self.fail(waited);
         }
+    }
+
+    fn succeed(&mut self, waited: Duration) {
+        self.on_trial = false;
+        self.trial_after = FIRST_TRIAL;
+        // Twice as long as usual waits, so that a longer one now and then does no harm.
+        if waited > self.window / 2 {
+            let doubled = self.window.saturating_mul(2);
+            self.window = doubled.max(MIN_WINDOW).min(self.limit);
+        }
+    }
+
+    fn fail(&mut self, waited: Duration) {
         self.window /= 2;
-        if self.window < MIN_WINDOW {
+        if self.on_trial || self.window < MIN_WINDOW {
             self.window = Duration::ZERO;
         }
-        if waited / 2 <= self.limit {
+        self.on_trial = false;
+        if waited <= self.limit.saturating_add(WAKE_UP) {
             self.doubtful += 1;
         }
-        if self.doubtful == self.trial_after {
+        if self.doubtful >= self.trial_after {
             self.doubtful = 0;
             self.trial_after = (self.trial_after * 2).min(LAST_TRIAL);
+            self.on_trial = true;
             self.window = self.limit;
         }
     }
@@ -109,54 +134,56 @@ impl AdaptiveSpin {
 mod tests {
     use super::*;
 
-    const LIMIT: Duration = Duration::from_micros(50);
+    const LIMIT: Duration = Duration::from_micros(100);
 
-    /// What a wait lasts in which something comes after `gap`, if a wake-up takes `waking`.
-    fn wait(spin: &mut AdaptiveSpin, gap: Duration, waking: Duration) -> bool {
-        let spins = gap <= spin.window;
-        spin.adapt(if spins { gap } else { gap + waking });
+    fn micros(time: u64) -> Duration {
+        Duration::from_micros(time)
+    }
+
+    /// One wait, in which something comes after `gap` and a wake-up takes `waking`. Returns whether it was found while spinning.
+    fn wait(spin: &mut AdaptiveSpin, gap: u64, waking: u64) -> bool {
+        let spins = micros(gap) <= spin.window;
+        spin.adapt(micros(if spins { gap } else { gap + waking }));
         spins
     }
 
     /// How many of so many waits find something while they spin.
     fn spun(spin: &mut AdaptiveSpin, waits: u32, gap: u64, waking: u64) -> usize {
-        let [gap, waking] = [gap, waking].map(Duration::from_micros);
         (0..waits).filter(|_| wait(spin, gap, waking)).count()
     }
 
-    fn asleep() -> AdaptiveSpin {
-        let mut spin = AdaptiveSpin::new(LIMIT);
-        spun(&mut spin, 100, 1000, 50);
+    fn asleep(limit: Duration) -> AdaptiveSpin {
+        let mut spin = AdaptiveSpin::new(limit);
+        spun(&mut spin, 100, 1000, 60);
         assert!(spin.window.is_zero());
         spin
     }
 
     #[test]
     fn gaps_below_the_limit_are_spun_through() {
-        for gap in [1, 5, 20, 40] {
-            for waking in [2, 10, 50] {
-                assert!(
-                    spun(&mut asleep(), 1000, gap, waking) >= 980,
-                    "{gap} {waking}"
-                );
+        for (limit, gaps) in [(100, [1, 20, 90]), (10, [1, 5, 9]), (2, [1, 1, 1])] {
+            for gap in gaps {
+                for waking in [2, 10, 60] {
+                    let spun = spun(&mut asleep(micros(limit)), 1000, gap, waking);
+                    assert!(spun >= 980, "{limit} {gap} {waking}: {spun}");
+                }
             }
         }
     }
 
     #[test]
     fn longer_gaps_are_slept_through() {
-        for gap in [60, 90, 200, 1000] {
-            for waking in [2, 10, 50] {
+        for gap in [110, 150, 400, 1000] {
+            for waking in [2, 10, 60] {
                 let mut spin = AdaptiveSpin::new(LIMIT);
-                spun(&mut spin, 100, gap, waking);
-                let idle = (0..10_000)
-                    .filter(|_| {
-                        let idle = spin.window.is_zero();
-                        spun(&mut spin, 1, gap, waking);
-                        idle
-                    })
-                    .count();
-                assert!(idle >= 9_900, "{gap} {waking}: {idle}");
+                spun(&mut spin, 200, gap, waking);
+                let idle = |spin: &mut AdaptiveSpin| {
+                    let idle = spin.window.is_zero();
+                    wait(spin, gap, waking);
+                    idle
+                };
+                let idle = (0..10_000).filter(|_| idle(&mut spin)).count();
+                assert!(idle >= 9_800, "{gap} {waking}: {idle}");
             }
         }
     }
@@ -165,9 +192,43 @@ mod tests {
     fn one_long_wait_among_short_ones_changes_little() {
         let mut spin = AdaptiveSpin::new(LIMIT);
         for _ in 0..100 {
-            spun(&mut spin, 1, 10_000, 50);
-            assert_eq!(spun(&mut spin, 99, 20, 50), 99);
+            wait(&mut spin, 10_000, 60);
+            assert_eq!(spun(&mut spin, 99, 20, 60), 99);
         }
+    }
+
+    #[test]
+    fn long_waits_in_a_stream_do_not_turn_brief_spinning_off() {
+        let mut spin = AdaptiveSpin::new(LIMIT);
+        for _ in 0..100 {
+            wait(&mut spin, 10_000, 60);
+            assert!(spin.brief_iterations() > 0);
+            spin.note_brief_success();
+        }
+    }
+
+    #[test]
+    fn a_success_between_doubtful_waits_does_not_end_the_trials() {
+        let mut spin = asleep(LIMIT);
+        spun(&mut spin, 8 + 9, 150, 60);
+        spin.adapt(micros(1));
+        spin.window = Duration::ZERO;
+        assert!(spun(&mut spin, 100, 90, 60) >= 90);
+    }
+
+    /// Each waits for the other's wake-up and its own. They have to come out of that.
+    #[test]
+    fn two_sides_that_sleep_in_a_conversation_begin_to_spin() {
+        const WAKING: u64 = 60;
+        let mut sides = [asleep(LIMIT), asleep(LIMIT)];
+        let mut peer_sleeps = true;
+        let mut spun = 0;
+        for turn in 0..400 {
+            let side = &mut sides[turn % 2];
+            spun += u32::from(wait(side, 1 + if peer_sleeps { WAKING } else { 0 }, WAKING));
+            peer_sleeps = side.window < micros(2);
+        }
+        assert!(spun >= 200, "{spun}");
     }
 
     #[test]
@@ -178,6 +239,7 @@ mod tests {
         let mut spin = AdaptiveSpin::new(Duration::ZERO);
         spin.adapt(Duration::from_nanos(10));
         spin.adapt(Duration::ZERO);
+        spin.note_brief_success();
         assert!(spin.window.is_zero());
     }
 }

@@ -161,8 +161,8 @@ impl Link for Topic {
             .publisher_builder()
             .initial_max_slice_len(self.size)
             .max_loaned_samples(2)
-            // The other strategy sleeps when the receiver has no space.
-            .backpressure_strategy(BackpressureStrategy::DiscardData)
+            // It yields 10,000 times before it sleeps, longer than the receiver leaves it without space.
+            .backpressure_strategy(BackpressureStrategy::RetryUntilDelivered)
             .create()
             .context("cannot create an iceoryx2 publisher")?;
         let mut publishing = Publishing {
@@ -222,27 +222,11 @@ impl Publishing {
         };
         Ok(sample.write_from_slice(message).send()?)
     }
-
-    /// Retries while the receiver has no space.
-    fn publish_with_retry(&mut self, message: &[u8]) -> Result<()> {
-        const TRIES_PER_CLOCK_READ: u32 = 1 << 16;
-        let mut deadline = None;
-        let mut tries: u32 = 0;
-        while self.publish(message)? == 0 {
-            spin_loop();
-            tries = tries.wrapping_add(1);
-            if tries.is_multiple_of(TRIES_PER_CLOCK_READ) {
-                let deadline = *deadline.get_or_insert_with(|| Instant::now() + TIMEOUT);
-                ensure!(Instant::now() < deadline, "the receiver has ended");
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Sender for Publishing {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.publish_with_retry(message)?;
+        ensure!(self.publish(message)? == 1, "the receiver has ended");
         self.next = Some(self.publisher.loan_slice_uninit(self.size)?);
         Ok(())
     }
@@ -255,7 +239,7 @@ impl Sender for Publishing {
 impl Drop for Publishing {
     /// If the receiver misses the end, the harness kills it.
     fn drop(&mut self) {
-        let _ = self.publish_with_retry(EMPTY);
+        let _ = self.publish(EMPTY);
     }
 }
 

@@ -40,7 +40,7 @@ pub struct ConnectArgs {
     #[arg(long, value_enum, default_value = "lines")]
     pub framing: Framing,
 
-    /// Spin for up to this time before blocking [default: 50, or 0 on one processor]
+    /// Spin for up to this time before blocking [default: 100, or 0 on one processor]
     #[arg(long, value_name = "MICROSECONDS")]
     spin: Option<u64>,
 

@@ -4,7 +4,7 @@
 //! A reference to such bytes, or a plain copy of them, would promise that nobody writes to them. Atomic loads promise nothing, and a
 //! copy made of them has bytes that were there, some perhaps older than others. Rust has no atomic loads that are unaligned or longer
 //! than a word, and without them a copy takes twice as long. So on x86_64 the loads are assembly, each of which does what atomic
-//! loads of its single bytes would do; and so is the call of memcpy(3) for longer copies, which reads each byte once.
+//! loads of its single bytes would do; and so is the call of memcpy(3) for longer copies.
 
 pub(super) use imp::copy_out;
 

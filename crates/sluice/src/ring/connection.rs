@@ -139,28 +139,35 @@ impl Connection {
         wait: Wait,
         poll: impl FnMut() -> Polled<T>,
     ) -> Result<Awaited<T>, WaitError> {
+        if !wait.is_some() {
+            return self.poll_once(poll);
+        }
         let began = Instant::now();
         let deadline = match wait {
-            Wait::Never => return self.poll_once(poll),
             Wait::For(time) => began.checked_add(time).map(|until| (until, time)),
-            Wait::Forever => None,
+            Wait::Never | Wait::Forever => None,
         };
         let awaited = self.wait_until(deadline, poll);
-        self.spin.adapt(began.elapsed());
+        match &awaited {
+            Ok(Awaited::Found(_)) => self.spin.adapt(began.elapsed()),
+            // Nobody knows how much longer it would have been.
+            Err(WaitError::TimedOut(_)) => self.spin.adapt(Duration::MAX),
+            _ => {}
+        }
         awaited
     }
 
-    /// With a deadline, and for how long that is.
+    /// With a deadline, and for how long that is. It spins once: who was woken for nothing sleeps again.
     fn wait_until<T>(
         &mut self,
         deadline: Option<(Instant, Duration)>,
         mut poll: impl FnMut() -> Polled<T>,
     ) -> Result<Awaited<T>, WaitError> {
         let mut method = WakeMethod::Futex;
+        if let Some(found) = self.spin(deadline.map(|(until, _)| until), &mut poll) {
+            return found.map(Awaited::Found).map_err(WaitError::from);
+        }
         loop {
-            if let Some(found) = self.spin(deadline.map(|(until, _)| until), &mut poll) {
-                return found.map(Awaited::Found).map_err(WaitError::from);
-            }
             if let Some(end) = self.end(&mut poll) {
                 return end;
             }
@@ -173,6 +180,9 @@ impl Connection {
                 Slept::Woken => method,
                 Slept::TimedOut => WakeMethod::Socket,
             };
+            if let Some(found) = poll()? {
+                return Ok(Awaited::Found(found));
+            }
         }
     }
 
@@ -195,6 +205,7 @@ impl Connection {
             if poll(iteration) {
                 let (own, _) = ctrls(&self.mapping, self.role);
                 self.parker.note_spin_success(own);
+                self.spin.note_brief_success();
                 return true;
             }
             spin_loop();

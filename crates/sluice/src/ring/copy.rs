@@ -3,8 +3,8 @@
 
 use std::ptr;
 
-/// From 4 KiB on, libraries copy by one instruction of the processor (`rep movsb`), which some carry out many times slower where
-/// source and destination lie unluckily within their pages. Pieces stay below that.
+/// Unless the processor says that it is quick for short copies, libraries use `rep movsb` from 4 KiB on, which some processors carry
+/// out many times slower where source and destination lie unluckily within their pages. Pieces stay below that.
 pub(super) const PIECE: usize = 4096 - 64;
 
 /// # Safety

@@ -44,7 +44,7 @@
 //! | several at once | [`batch`](Producer::batch) | [`batch`](Consumer::batch) |
 //!
 //! Calls that start with `try_` do not wait, and those that end with `_timeout` wait for a limited time. A call that waits spins for up
-//! to 50 µs by default, then blocks ([`Options::spin`]); both sides can also [wait](Consumer::prepare_wait) for several rings with
+//! to 100 µs by default, then blocks ([`Options::spin`]); both sides can also [wait](Consumer::prepare_wait) for several rings with
 //! poll(2). A wait ends when the peer closes the ring (end of stream) and when it dies ([`RecvError::PeerDied`],
 //! [`SendError::PeerDied`]). With the feature `tokio` there are `AsyncProducer` and `AsyncConsumer`.
 //!

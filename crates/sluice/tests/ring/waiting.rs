@@ -155,6 +155,6 @@ fn who_sleeps_costs_nothing() {
     });
     let used = sleeper.join().expect("panicked");
     let used = Duration::new(used.tv_sec as u64, used.tv_nsec as u32);
-    // It spins for 50 µs at first.
+    // It spins for 100 µs at first.
     assert!(used < Duration::from_millis(5), "{used:?} of a second");
 }
