@@ -19,7 +19,7 @@ help: ## list the targets
 	@echo "shell and bench. The kernels are $$(. vm/lib.sh && kernel_list)."
 
 demo: ## two containers send real files through one device node, isolated
-	@vm/program $(KERNEL) sluice-demo
+	@vm/run-tool $(KERNEL) sluice-demo
 
 check: ## build and pass every test
 	@tests/check
@@ -31,7 +31,7 @@ shell: ## a prompt in the VM with the module loaded
 	@vm/shell $(KERNEL)
 
 bench: ## measure against what people use today, in the VM; a report with plots is build/bench/report.html; QUICK=1, FULL=1
-	@vm/program $(KERNEL) sluice-bench $(BENCH) --json build/bench/results.json --html build/bench/report.html
+	@vm/run-tool $(KERNEL) sluice-bench $(BENCH) --json build/bench/results.json --html build/bench/report.html
 
 bench-peers: ## measure the ring against iceoryx2, Tachyon and Aeron, on this machine; build/bench/peers.html
 	@crates/sluice-bench/peers/run

@@ -59,7 +59,7 @@ debian_update() {
 	local suite=$1
 	apt_state=$SLUICE_CACHE/apt/$suite
 	[[ -z $(find "$apt_state/updated" -mmin -60 2>/dev/null) ]] || return 0
-	[[ -e $DEBIAN_KEYRING ]] || die "$DEBIAN_KEYRING is missing; run vm/packages-install, which installs debian-archive-keyring"
+	[[ -e $DEBIAN_KEYRING ]] || die "$DEBIAN_KEYRING is missing; run vm/install-packages, which installs debian-archive-keyring"
 	mkdir -p "$apt_state"/state/lists/partial "$apt_state"/cache/archives/partial
 	: >"$apt_state/status"
 	debian_sources "$suite" >"$apt_state/sources.list"

@@ -52,7 +52,7 @@ impl Bundle {
 
 fn device(node: &str) -> Result<u64> {
     let metadata = fs::metadata(node).with_context(|| {
-        format!("there is no {node}; load the module with --module \"$(vm/module 6.12)\"")
+        format!("there is no {node}; load the module with --module \"$(vm/build-module 6.12)\"")
     })?;
     Ok(metadata.rdev())
 }

@@ -80,7 +80,7 @@ fn ctl() -> Result<Ctl> {
     let ctl = Ctl::new()?;
     if features(&ctl)?.kinds & 1 << KIND_STUB == 0 {
         return Err(skip(
-            "this module has no second kind; 'vm/module KERNEL stub' builds one that has",
+            "this module has no second kind; 'vm/build-module KERNEL stub' builds one that has",
         ));
     }
     Ok(ctl)

@@ -43,7 +43,7 @@ const HOLDS: usize = 4095;
 
 fn load(context: &Context, parameters: &CStr) -> Result<nix::Result<OtherModule>> {
     let file = context.baseline.as_ref().ok_or_else(|| {
-        skip("no module of the naive driver was given; build it with 'vm/module KERNEL myipc' and name it with --baseline")
+        skip("no module of the naive driver was given; build it with 'vm/build-module KERNEL myipc' and name it with --baseline")
     })?;
     OtherModule::load(file, c"myipc", parameters)
 }

@@ -30,7 +30,7 @@ pub const SLUICE: Kind = Kind {
     name: "sluice",
     node: PIPE_NODE,
     option: "--module",
-    build: "vm/module 6.12",
+    build: "vm/build-module 6.12",
 };
 
 /// The naive driver, for comparison.
@@ -38,7 +38,7 @@ pub const MYIPC: Kind = Kind {
     name: "myipc",
     node: "/dev/myipc0",
     option: "--baseline",
-    build: "vm/module 6.12 myipc",
+    build: "vm/build-module 6.12 myipc",
 };
 
 impl Kind {

@@ -102,7 +102,7 @@ fn browser() -> Result<PathBuf> {
         }
     }
     bail!(
-        "Chromium is missing; run vm/packages-install, or install one of {}",
+        "Chromium is missing; run vm/install-packages, or install one of {}",
         BROWSERS.join(", ")
     )
 }

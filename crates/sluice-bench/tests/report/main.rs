@@ -126,7 +126,7 @@ fn every_link_has_one_target() {
 }
 
 #[test]
-#[ignore = "needs Chromium; vm/packages-install installs it, and make check runs this"]
+#[ignore = "needs Chromium; vm/install-packages installs it, and make check runs this"]
 fn a_browser_renders_the_page_without_errors() {
     let page = page(&fixture::results());
     let plots = page.matches("<svg class=\"plot\"").count();
@@ -148,7 +148,7 @@ fn a_browser_renders_the_page_without_errors() {
 
 /// Shows that the test above detects errors.
 #[test]
-#[ignore = "needs Chromium; vm/packages-install installs it, and make check runs this"]
+#[ignore = "needs Chromium; vm/install-packages installs it, and make check runs this"]
 fn a_browser_detects_errors() {
     let page = page(&fixture::results());
     let inspect = |broken: String| open(&broken, 400, "light").unwrap();

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""How a side of a ring over memfd comes to terms with the other: hello, memory, reply."""
+"""The handshake of a ring over memfd: hello, memory, reply."""
 
 import errno
 import fcntl
@@ -21,18 +21,18 @@ HELLO = struct.Struct("=IIIIIIQ")
 Hello = namedtuple("Hello", "magic size version role flags data capacity")
 REPLY = struct.Struct("=II")
 
-SIDE_BYTES = 256
+CTRL_SIZE = 256
 SMALLEST, LARGEST = 4096, 1 << 28
 
 F_SEAL_FUTURE_WRITE = 0x10
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL
 
 # On a busy machine the other side may take long to start.
-PATIENCE = 60
+TIMEOUT = 60
 
 
 class Refused(Exception):
-    """The greeting came to nothing. `error` is the reply; `ours` says whose."""
+    """The handshake was rejected. `error` is the reply; `ours` says whose."""
 
     def __init__(self, error, ours):
         super().__init__(f"{'refused' if ours else 'was refused'}: {errno.errorcode.get(error, error)}")
@@ -40,7 +40,7 @@ class Refused(Exception):
         self.ours = ours
 
 
-class Died(Exception):
+class PeerDied(Exception):
     """The other side's process ended without closing the ring."""
 
 
@@ -50,16 +50,16 @@ def is_power_of_two(number):
 
 @dataclass
 class Tampering:
-    """What a test wants to be wrong in this side's greeting."""
+    """What a test makes wrong in the hello of this side."""
 
-    say: dict = field(default_factory=dict)
+    fields: dict = field(default_factory=dict)
     sealed: bool = True
     refuse: int = 0
-    before_greeting: bool = False
+    before_hello: bool = False
 
 
-class Greeting:
-    """What this side says of itself, and how it comes to terms with the other."""
+class Handshake:
+    """One side of the handshake."""
 
     def __init__(self, role, registered, tampering, data=0, capacity=0):
         self.role = role
@@ -74,25 +74,25 @@ class Greeting:
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
         if self.registered:
             register_for_barriers()
-        socket.settimeout(PATIENCE)
+        socket.settimeout(TIMEOUT)
         try:
-            return self._settle(socket, fd)
+            return self._exchange(socket, fd)
         except BaseException:
             socket.close()
             raise
 
-    def _settle(self, socket, fd):
-        if self.tampering.before_greeting:
+    def _exchange(self, socket, fd):
+        if self.tampering.before_hello:
             self._decide(socket, self.tampering.refuse)
-        say(lambda: sockets.send_fds(socket, [self._hello()], [fd]))
-        message, files, flags, _ = hear(lambda: sockets.recv_fds(socket, 64, 4, sockets.MSG_CMSG_CLOEXEC))
+        send_message(lambda: sockets.send_fds(socket, [self._hello()], [fd]))
+        message, files, flags, _ = receive_message(lambda: sockets.recv_fds(socket, 64, 4, sockets.MSG_CMSG_CLOEXEC))
         if len(message) == REPLY.size:
-            raise Refused(judge_reply(message), ours=False)
+            raise Refused(validate_reply(message), ours=False)
         if not message:
-            raise Died("the other side hung up before it greeted")
+            raise PeerDied("the other side hung up before its hello")
         truncated = flags & (sockets.MSG_TRUNC | sockets.MSG_CTRUNC)
-        self._decide(socket, self.tampering.refuse or self.judge(message, files, truncated))
-        error = judge_reply(hear(lambda: socket.recv(64)))
+        self._decide(socket, self.tampering.refuse or self.validate(message, files, truncated))
+        error = validate_reply(receive_message(lambda: socket.recv(64)))
         if error:
             raise Refused(error, ours=False)
         return Hello._make(HELLO.unpack(message)), files[0]
@@ -100,14 +100,14 @@ class Greeting:
     def _hello(self):
         flags = F_MEMBARRIER if self.registered else 0
         hello = Hello(MAGIC, HELLO.size, VERSION, self.role, flags, self.data, self.capacity)
-        return HELLO.pack(*hello._replace(**self.tampering.say))
+        return HELLO.pack(*hello._replace(**self.tampering.fields))
 
     def _decide(self, socket, error):
-        say(lambda: socket.send(REPLY.pack(MAGIC, error)))
+        send_message(lambda: socket.send(REPLY.pack(MAGIC, error)))
         if error:
             raise Refused(error, ours=True)
 
-    def judge(self, message, files, truncated):
+    def validate(self, message, files, truncated):
         """In the order of docs/abi.md: what every version has comes first."""
         if len(message) < COMMON.size:
             return errno.EPROTO
@@ -125,19 +125,19 @@ class Greeting:
             return errno.EALREADY
         if hello.role not in (PRODUCER, CONSUMER):
             return errno.EPROTO
-        judge = judge_consumer if hello.role == CONSUMER else judge_producer
-        return judge(hello, files[0])
+        validate = validate_consumer if hello.role == CONSUMER else validate_producer
+        return validate(hello, files[0])
 
 
-def say(send):
-    """Who refuses at once has closed its end, and its reply is still to be read: hear tells."""
+def send_message(send):
+    """A side that refuses at once has closed its end, and its reply is still to be read: receive_message() returns it."""
     try:
         send()
     except (BrokenPipeError, ConnectionResetError):
         pass
 
 
-def hear(receive):
+def receive_message(receive):
     """An end that was closed with something unread in it is told first, once, and what it had sent comes after that."""
     try:
         return receive()
@@ -145,29 +145,29 @@ def hear(receive):
         return receive()
 
 
-def judge_reply(message):
+def validate_reply(message):
     if len(message) != REPLY.size or REPLY.unpack(message)[0] != MAGIC:
-        raise Died(f"the other side said {message!r} where its reply belongs")
+        raise PeerDied(f"the other side sent {message!r} in place of its reply")
     return REPLY.unpack(message)[1]
 
 
-def judge_consumer(hello, fd):
+def validate_consumer(hello, fd):
     if hello.data or hello.capacity or hello.flags & F_UNSEALED:
         return errno.EPROTO
-    return judge_file(fd, SIDE_BYTES)
+    return validate_file(fd, CTRL_SIZE)
 
 
-def judge_producer(hello, fd):
+def validate_producer(hello, fd):
     if not is_power_of_two(hello.data) or hello.data < mmap.PAGESIZE:
         return errno.EPROTO
     if not is_power_of_two(hello.capacity) or not max(SMALLEST, hello.data) <= hello.capacity <= LARGEST:
         return errno.ERANGE
     if hello.flags & F_UNSEALED or hello.data != os.fstatvfs(fd).f_bsize:
         return errno.EACCES
-    return judge_file(fd, hello.data + hello.capacity)
+    return validate_file(fd, hello.data + hello.capacity)
 
 
-def judge_file(fd, length):
+def validate_file(fd, length):
     try:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A second implementation of the rings over memfd, written from docs/abi.md alone, to show that the text is enough.
 
-Producer(socket, ...) and Consumer(socket, ...) greet at the other end of a connected SOCK_SEQPACKET socket.
+Producer(socket, ...) and Consumer(socket, ...) do the handshake over a connected SOCK_SEQPACKET socket.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import os
 import select
 import socket as sockets
 
-from greeting import CONSUMER, F_MEMBARRIER, PRODUCER, SIDE_BYTES, Died, Greeting, Tampering
+from handshake import CONSUMER, F_MEMBARRIER, PRODUCER, CTRL_SIZE, PeerDied, Handshake, Tampering
 from machine import (
     MAP_ANONYMOUS, MAP_FIXED, MAP_PRIVATE, MAP_SHARED, PROT_NONE, PROT_READ, PROT_WRITE, Word,
     barrier, futex_wait, futex_wake, map_memory, populate,
@@ -31,8 +31,8 @@ class Gone(Exception):
     """The other side closed the ring, and it was the producer that asked."""
 
 
-class Lie(Exception):
-    """The other side's memory says what cannot be."""
+class ProtocolViolation(Exception):
+    """The memory of the other side has an invalid value."""
 
 
 def longest(capacity):
@@ -77,7 +77,7 @@ class Data:
 
 
 def map_side(fd, protection):
-    return Side(map_memory(None, SIDE_BYTES, protection, MAP_SHARED, fd, 0))
+    return Side(map_memory(None, CTRL_SIZE, protection, MAP_SHARED, fd, 0))
 
 
 def map_ring(fd, data, capacity, protection):
@@ -181,7 +181,7 @@ class Producer:
     def __init__(self, socket, capacity, how=WAKE_FUTEX, registered=True, spins=0, tampering=Tampering()):
         fd = make_file("second-producer", PAGE + capacity)
         own, self.data = map_ring(fd, PAGE, capacity, PROT_READ | PROT_WRITE)
-        hello, other = Greeting(PRODUCER, registered, tampering, PAGE, capacity).exchange(socket, fd)
+        hello, other = Handshake(PRODUCER, registered, tampering, PAGE, capacity).exchange(socket, fd)
         both = registered and bool(hello.flags & F_MEMBARRIER)
         self.link = Link(socket, own, map_side(other, PROT_READ), how, both, spins)
         self.longest = longest(capacity)
@@ -219,13 +219,13 @@ class Producer:
 
     def _wait_for_room(self, end):
         if not self.link.wait_until(lambda: self._has_room(end)) or self.link.gone():
-            raise Gone("the consumer closed the ring") if self.link.other.closed.load() else Died("the consumer died")
+            raise Gone("the consumer closed the ring") if self.link.other.closed.load() else PeerDied("the consumer died")
 
     def _has_room(self, end):
         if end + HEADER - self.released > self.data.capacity:
             released = self.link.other.pos.load_acquire()
             if released % 8 or not self.released <= released <= self.position:
-                raise Lie(f"position {released} after {self.released}, with {self.position} sent")
+                raise ProtocolViolation(f"position {released} after {self.released}, with {self.position} sent")
             self.released = released
         return end + HEADER - self.released <= self.data.capacity
 
@@ -235,9 +235,9 @@ class Producer:
 
 class Consumer:
     def __init__(self, socket, how=WAKE_FUTEX, registered=True, spins=0, tampering=Tampering()):
-        fd = make_file("second-consumer", SIDE_BYTES)
+        fd = make_file("second-consumer", CTRL_SIZE)
         own = map_side(fd, PROT_READ | PROT_WRITE)
-        hello, theirs = Greeting(CONSUMER, registered, tampering).exchange(socket, fd)
+        hello, theirs = Handshake(CONSUMER, registered, tampering).exchange(socket, fd)
         other, self.data = map_ring(theirs, hello.data, hello.capacity, PROT_READ)
         if os.fstatvfs(theirs).f_bsize > PAGE:
             # A page that is missing later would be a signal.
@@ -259,12 +259,12 @@ class Consumer:
         if not self.link.wait_until(self._has_record):
             if self.link.other.closed.load():
                 return []
-            raise Died("the producer died")
+            raise PeerDied("the producer died")
         records = []
         while len(records) < most and self._has_record():
             length = self.data.length(self.position).load()
             if length > self.longest:
-                raise Lie(f"length {length}, with {self.longest} the most")
+                raise ProtocolViolation(f"length {length}, with {self.longest} the most")
             records.append(self.data.get(self.position, length))
             self.position = end_of(self.position, length)
         self.link.own.pos.store_release(self.position)
@@ -274,7 +274,7 @@ class Consumer:
     def _has_record(self):
         state = self.data.state(self.position).load_acquire()
         if state > 1:
-            raise Lie(f"state {state}")
+            raise ProtocolViolation(f"state {state}")
         return state == 1
 
     def close(self):

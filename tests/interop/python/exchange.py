@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""exchange.py TASK [OPTION...]: one side of a ring over standard input, for crates/sluice/tests/second.rs, the other side.
+"""exchange.py TASK [OPTION...]: one side of a ring over standard input, for crates/sluice/tests/interop.rs, the other side.
 
 Sends or receives --records records that both sides can make up, looks at each byte, and says how it ended in its last line.
 """
@@ -11,7 +11,7 @@ import signal
 import socket as sockets
 
 import ring
-from greeting import Died, Refused, Tampering
+from handshake import PeerDied, Refused, Tampering
 
 # Long and without a period, so that a byte tells where in which record it belongs.
 TABLE = bytes((place * 2654435761 >> 16) & 0xFF for place in range(1 << 18))
@@ -39,8 +39,8 @@ def receive(consumer, records, batch):
     while number < records:
         try:
             received = consumer.receive_batch(min(batch, records - number))
-        except Died as died:
-            raise Died(f"{died} after {number} records") from died
+        except PeerDied as died:
+            raise PeerDied(f"{died} after {number} records") from died
         if not received:
             break
         for record in received:
@@ -103,10 +103,10 @@ def parse():
     parser.add_argument("--how", choices=["futex", "socket"], default="futex")
     parser.add_argument("--spins", type=int, default=0)
     parser.add_argument("--unregistered", action="store_true")
-    parser.add_argument("--say", type=field_and_value, action="append", default=[], help="FIELD=NUMBER of the greeting")
+    parser.add_argument("--field", type=field_and_value, action="append", default=[], help="FIELD=NUMBER in the hello")
     parser.add_argument("--unsealed", action="store_true")
     parser.add_argument("--refuse", type=lambda name: getattr(errno, name), default=0, help="with this errno")
-    parser.add_argument("--before-greeting", action="store_true")
+    parser.add_argument("--before-hello", action="store_true")
     return parser.parse_args()
 
 
@@ -116,7 +116,7 @@ def meet(side, options):
         "how": ring.WAKE_FUTEX if options.how == "futex" else ring.WAKE_SOCKET,
         "registered": not options.unregistered,
         "spins": options.spins,
-        "tampering": Tampering(dict(options.say), not options.unsealed, options.refuse, options.before_greeting),
+        "tampering": Tampering(dict(options.field), not options.unsealed, options.refuse, options.before_hello),
     }
     return side(socket, options.capacity, **manners) if side is ring.Producer else side(socket, **manners)
 
@@ -128,7 +128,7 @@ def main():
         print(task(meet(side, options), options))
     except Refused as refused:
         print(refused)
-    except Died as died:
+    except PeerDied as died:
         print(f"died: {died}")
     except ring.Gone as gone:
         print(f"gone: {gone}")

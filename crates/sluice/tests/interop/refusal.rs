@@ -15,22 +15,22 @@ fn meet(arguments: &str) -> Option<(Result<(), SetupError>, Option<String>)> {
     Some((ours, partner.end()))
 }
 
-/// The library refuses this greeting, and the other is told why.
-fn is_refused(arguments: &str, expected: impl Fn(&SetupError) -> bool, verdict: &str) {
+/// The library rejects this hello, and the other is told why.
+fn is_refused(arguments: &str, expected: impl Fn(&SetupError) -> bool, reply: &str) {
     let Some((ours, said)) = meet(arguments) else {
         return;
     };
     let error = ours.expect_err(arguments);
     assert!(expected(&error), "{arguments}: {error:?}");
-    let verdict = format!("was refused: {verdict}");
-    assert_eq!(said, Some(verdict), "{arguments}");
+    let reply = format!("was refused: {reply}");
+    assert_eq!(said, Some(reply), "{arguments}");
 }
 
 #[test]
 fn the_other_is_told_why_the_library_refuses_it() {
     for task in ["send", "receive"] {
         is_refused(
-            &format!("{task} --say version=2"),
+            &format!("{task} --field version=2"),
             |error| matches!(error, SetupError::Version { theirs: 2 }),
             "EPROTONOSUPPORT",
         );
@@ -42,26 +42,26 @@ fn the_other_is_told_why_the_library_refuses_it() {
     }
     for wrong in ["magic=1", "size=40", "flags=4", "role=3", "data=0"] {
         is_refused(
-            &format!("send --say {wrong}"),
+            &format!("send --field {wrong}"),
             |error| matches!(error, SetupError::ProtocolMismatch(_)),
             "EPROTO",
         );
     }
     for wrong in [0, 2048, 12288, 1 << 29] {
         is_refused(
-            &format!("send --say capacity={wrong}"),
+            &format!("send --field capacity={wrong}"),
             |error| matches!(error, SetupError::PeerCapacity(_)),
             "ERANGE",
         );
     }
     is_refused(
-        "send --say capacity=8192",
+        "send --field capacity=8192",
         |error| matches!(error, SetupError::InvalidMemfd(_)),
         "EACCES",
     );
     for wrong in ["data=4096", "capacity=4096"] {
         is_refused(
-            &format!("receive --say {wrong}"),
+            &format!("receive --field {wrong}"),
             |error| matches!(error, SetupError::ProtocolMismatch(_)),
             "EPROTO",
         );
@@ -82,21 +82,21 @@ fn two_of_one_side_do_not_meet() {
 }
 
 /// The other refuses the library, which is told why.
-fn refuses(arguments: &str, verdict: &str, reason: &str) {
-    let Some((ours, said)) = meet(&format!("{arguments} --refuse {verdict}")) else {
+fn refuses(arguments: &str, reply: &str, reason: &str) {
+    let Some((ours, said)) = meet(&format!("{arguments} --refuse {reply}")) else {
         return;
     };
     let error = ours.expect_err(arguments);
     assert!(
         matches!(&error, SetupError::Refused(why) if why.contains(reason)),
-        "{arguments}, {verdict}: {error:?}"
+        "{arguments}, {reply}: {error:?}"
     );
-    assert_eq!(said, Some(format!("refused: {verdict}")), "{arguments}");
+    assert_eq!(said, Some(format!("refused: {reply}")), "{arguments}");
 }
 
 #[test]
 fn the_library_is_told_why_the_other_refuses_it() {
-    for (verdict, reason) in [
+    for (reply, reason) in [
         ("EPERM", "this user"),
         ("EPROTONOSUPPORT", "other protocol version"),
         ("EALREADY", "the same role"),
@@ -105,14 +105,14 @@ fn the_library_is_told_why_the_other_refuses_it() {
         ("ERANGE", "capacity not allowed"),
         ("ECANCELED", "its setup failed"),
     ] {
-        refuses("receive", verdict, reason);
+        refuses("receive", reply, reason);
     }
     refuses("send", "EACCES", "memory");
 }
 
 #[test]
-fn a_refusal_in_place_of_a_greeting_is_understood() {
+fn a_refusal_in_place_of_a_hello_is_understood() {
     for task in ["send", "receive"] {
-        refuses(&format!("{task} --before-greeting"), "EPERM", "this user");
+        refuses(&format!("{task} --before-hello"), "EPERM", "this user");
     }
 }

@@ -13,7 +13,7 @@ pub const LONG: Duration = Duration::from_secs(60);
 
 const PROGRAM: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
-    "/../../tests/second/exchange.py"
+    "/../../tests/interop/python/exchange.py"
 );
 
 /// The smallest ring, which is the soonest full, with a partner that may take long to start.
