@@ -129,8 +129,8 @@ int sluice_pipe_epipe(bool signal)
 }
 
 /*
- * Whether a write that goes in as a whole fits into a page that was begun. Not one of which a single
- * byte may go in: it would go on into the next page. A guess, as others may move `head` meanwhile.
+ * Whether a write that goes in as a whole fits into a page that was begun. Not one of which a
+ * single byte may go in: it would go on into the next page. A guess, as others may move `head`.
  */
 static bool fits_begun_page(const struct sluice_pipe *pipe, size_t whole)
 {
