@@ -174,7 +174,7 @@ static inline bool sluice_pipe_is_writable(const struct sluice_pipe *pipe)
 	return sluice_pipe_room(pipe) >= PIPE_BUF;
 }
 
-/* After a wait, when what was awaited was used: what is left is the next one's (wait.h). */
+/* Ends a wait whose bytes or room were used; wakes the next waiter if some are left (wait.h). */
 void sluice_pipe_wake_next_reader(struct sluice_pipe *pipe);
 void sluice_pipe_wake_next_writer(struct sluice_pipe *pipe);
 

@@ -114,7 +114,7 @@ void sluice_wait_begin(struct sluice_wait *wait, struct sluice_wait_queue *queue
 int sluice_wait_iterate(struct sluice_wait *wait);
 /* However it ended. */
 void sluice_wait_end(struct sluice_wait *wait);
-/* After an exclusive wait, when what was awaited was used: no wake-up is under way any more. */
+/* Ends the wake-up under way, after an exclusive wait and the use of what was awaited. */
 void sluice_wait_done(struct sluice_wait_queue *queue);
 
 #define __sluice_wait_until(queue, condition, spin, flags)		\

@@ -49,7 +49,7 @@ impl<M: Memory> Consumer<M> {
             != 0
     }
 
-    /// As has_record(), while waiting, after so many polls in vain. Most records end in the cache line behind their header's, which a
+    /// As has_record(), while waiting, after this number of failed polls. Most records end in the cache line behind their header's, which a
     /// prefetch has come over at the same time, not after it. Where records follow each other closely, the producer is about to write
     /// to that line, and would have to take it back.
     #[inline]

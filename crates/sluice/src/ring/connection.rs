@@ -139,14 +139,13 @@ impl Connection {
         wait: Wait,
         poll: impl FnMut() -> Polled<T>,
     ) -> Result<Awaited<T>, WaitError> {
-        if !wait.is_some() {
-            return self.poll_once(poll);
-        }
-        let began = Instant::now();
-        let deadline = match wait {
-            Wait::For(time) => began.checked_add(time).map(|until| (until, time)),
-            Wait::Never | Wait::Forever => None,
+        let limit = match wait {
+            Wait::Never => return self.poll_once(poll),
+            Wait::For(time) => Some(time),
+            Wait::Forever => None,
         };
+        let began = Instant::now();
+        let deadline = limit.and_then(|time| Some((began.checked_add(time)?, time)));
         let awaited = self.wait_until(deadline, poll);
         match &awaited {
             Ok(Awaited::Found(_)) => self.spin.adapt(began.elapsed()),
@@ -157,7 +156,7 @@ impl Connection {
         awaited
     }
 
-    /// With a deadline, and for how long that is. It spins once: who was woken for nothing sleeps again.
+    /// With a deadline, and for how long that is. Spins only before the first sleep.
     fn wait_until<T>(
         &mut self,
         deadline: Option<(Instant, Duration)>,
