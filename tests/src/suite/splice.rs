@@ -20,7 +20,7 @@ use crate::support::check::{expect, expect_bytes, skip};
 use crate::support::child::{spawn, spawn_keeping};
 use crate::support::ioctl;
 use crate::support::kernel::Unloaded;
-use crate::support::memory::{EdgeBuffer, PAGE, read_at};
+use crate::support::memory::{EdgeBuffer, PAGE, read_at, write_at};
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
 use crate::support::stall::spawn_stalled;
@@ -54,6 +54,7 @@ topic!(
         bytes_survive_a_change_of_capacity_among_moved_pages,
         a_ring_whose_ends_share_a_page_of_a_file_can_grow,
         a_splice_that_has_to_wait_for_its_source_keeps_no_wake_up,
+        a_nonblocking_splice_waits_for_its_turn_but_not_for_room,
         tee_is_einval,
         vmsplice_is_ebadf,
         pages_spliced_out_outlive_the_module,
@@ -489,6 +490,34 @@ fn a_splice_that_has_to_wait_for_its_source_keeps_no_wake_up(context: &Context) 
     // The splice waits for the holder, and not for signals.
     holder.kill()?;
     mover.kill()
+}
+
+/// While a writer is inside its copy and another one sleeps for PIPE_BUF of room, there is room for a short splice: it
+/// waits for the first to leave and not for a reader.
+fn a_nonblocking_splice_waits_for_its_turn_but_not_for_room(context: &Context) -> Result<()> {
+    const BEGUN: usize = 100;
+    let both = context.channel.open_both_ways()?;
+    ioctl::set(&both, ioctl::SET_CAPACITY, 2 * PAGE as u64)?;
+    write_all(&both, &[b'x'; BEGUN])?;
+    let holder = spawn_stalled("a write that faults", 1, |slow| {
+        let file = File::from(context.channel.open_both_ways()?);
+        write_at(&file, slow.start(), PAGE + BEGUN).context("the write that faults")
+    })?;
+    let sleeper = spawn("the writer that sleeps", || {
+        let fd = context.channel.open_both_ways()?;
+        write_all(&fd, &[b'w'; PAGE])
+    })?;
+    sleeper.wait_asleep_in(Call::Write)?;
+    let (out, into) = pipe()?;
+    write_all(&into, b"now")?;
+    let mover = spawn_keeping("the splice", &[out.as_fd()], || {
+        let fd = context.channel.open_both_ways()?;
+        move_bytes_now(&out, &fd, 3).context("splice")
+    })?;
+    mover.wait_asleep_in(Call::Splice)?;
+    expect("bytes written", holder.resume()?, PAGE + BEGUN)?;
+    expect("bytes moved", mover.finish()?, 3)?;
+    sleeper.kill()
 }
 
 /// tee(2) needs the kernel's own pipe on both sides.
