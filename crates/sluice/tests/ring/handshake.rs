@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How two sides come together, or do not.
+//! The setup of a ring: options, handshake and memory.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -10,11 +10,11 @@ use rustix::net::SendFlags;
 use sluice::ring::{Listener, Options, SetupError, Socket};
 use sluice_abi::ring::Reply;
 
-use crate::support::{LONG, SHORT, meet, pattern, ring, small};
+use crate::support::{LONG, SHORT, pattern, ring, set_up, small};
 
 #[test]
-fn who_connects_may_be_either_side() {
-    let path = std::env::temp_dir().join(format!("sluice-meeting-{}", std::process::id()));
+fn either_side_may_connect() {
+    let path = std::env::temp_dir().join(format!("sluice-handshake-{}", std::process::id()));
     let listener = Listener::bind(&path).expect("cannot listen");
     for connects_to_send in [true, false] {
         thread::scope(|scope| {
@@ -32,9 +32,9 @@ fn who_connects_may_be_either_side() {
                     }
                 }
             });
-            let socket = listener.accept().expect("nobody came");
+            let socket = listener.accept().expect("no connection");
             assert_eq!(
-                socket.peer_user().expect("nobody"),
+                socket.peer_user().expect("no peer user"),
                 rustix::process::getuid().as_raw()
             );
             match connects_to_send {
@@ -56,7 +56,7 @@ fn who_connects_may_be_either_side() {
 }
 
 #[test]
-fn two_of_one_side_refuse_each_other() {
+fn two_producers_reject_each_other() {
     let (here, there) = Socket::pair().expect("no sockets");
     let (one, other) = thread::scope(|scope| {
         let one = scope.spawn(|| small().producer(here).map(drop));
@@ -72,7 +72,7 @@ fn two_of_one_side_refuse_each_other() {
 }
 
 #[test]
-fn a_partner_that_says_nothing_is_given_up() {
+fn a_silent_peer_times_out() {
     let (here, _there) = Socket::pair().expect("no sockets");
     let began = Instant::now();
     let silent = small().handshake_timeout(SHORT).consumer(here).map(drop);
@@ -84,7 +84,7 @@ fn a_partner_that_says_nothing_is_given_up() {
 }
 
 #[test]
-fn a_partner_that_hangs_up_is_told() {
+fn a_hang_up_aborts_the_handshake() {
     let (here, there) = Socket::pair().expect("no sockets");
     drop(there);
     let gone = small().consumer(here).map(drop);
@@ -94,9 +94,10 @@ fn a_partner_that_hangs_up_is_told() {
     );
 }
 
-/// Before it has heard a greeting, and after: then the kernel first reports that it left without having heard it.
+/// The peer replies before it has received the hello, and after. In the first case the kernel first reports that the peer
+/// left messages unread.
 #[test]
-fn who_is_refused_in_place_of_a_greeting_learns_why() {
+fn a_reply_in_place_of_a_hello_is_reported() {
     for pause in [Duration::ZERO, SHORT] {
         let (here, there) = Socket::pair().expect("no sockets");
         let refused = thread::scope(|scope| {
@@ -105,12 +106,12 @@ fn who_is_refused_in_place_of_a_greeting_learns_why() {
                 small().consumer(here).map(drop)
             });
             thread::sleep(pause * 2);
-            let verdict = Reply {
+            let reply = Reply {
                 magic: sluice_abi::ring::MAGIC,
                 error: libc::EPERM as u32,
             };
             let there = OwnedFd::from(there);
-            rustix::net::send(&there, &verdict.to_bytes(), SendFlags::empty()).expect("not sent");
+            rustix::net::send(&there, &reply.to_bytes(), SendFlags::empty()).expect("not sent");
             drop(there);
             refused.join().expect("panicked")
         });
@@ -122,7 +123,7 @@ fn who_is_refused_in_place_of_a_greeting_learns_why() {
 }
 
 #[test]
-fn capacities_that_cannot_be_are_refused() {
+fn invalid_capacities_are_rejected() {
     for wrong in [0, (256 << 20) + 1, u64::MAX] {
         let (here, _there) = Socket::pair().expect("no sockets");
         let made = Options::new().capacity(wrong).producer(here).map(drop);
@@ -134,11 +135,11 @@ fn capacities_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn each_side_has_its_own_patience_and_manners() {
+fn each_side_has_its_own_options() {
     let (here, there) = Socket::pair().expect("no sockets");
     let spins = Options::new().capacity(8192).spin(Duration::from_millis(1));
     let sleeps = Options::new().capacity(1 << 20).spin(Duration::ZERO);
-    let (producer, consumer) = meet(&spins, &sleeps, here, there);
+    let (producer, consumer) = set_up(&spins, &sleeps, here, there);
     assert_eq!(producer.expect("no ring").capacity(), 8192);
     assert_eq!(
         consumer.expect("no ring").capacity(),
@@ -148,29 +149,29 @@ fn each_side_has_its_own_patience_and_manners() {
 }
 
 #[test]
-fn the_other_side_cannot_write_what_is_not_its_own() {
+fn the_memory_of_the_peer_is_mapped_read_only() {
     let (producer, consumer) = ring(&small());
     let maps = fs::read_to_string("/proc/self/maps").expect("no /proc");
     let ours: Vec<&str> = maps
         .lines()
         .filter(|line| line.contains("sluice-ring"))
         .collect();
-    // In this process are both sides: each has its own for writing, and the other's for reading only.
+    // Both sides are in this process: each maps its own memory for writing, and that of the peer read-only.
     assert!(ours.iter().any(|line| line.contains(" rw-s ")), "{ours:?}");
     assert!(ours.iter().any(|line| line.contains(" r--s ")), "{ours:?}");
     drop((producer, consumer));
 }
 
-/// Of a producer whose consumer only reads.
+/// The options of a producer whose consumer only reads.
 fn unsealed() -> Options {
-    // SAFETY: the consumer is one of this library, in this process, and does not write.
+    // SAFETY: the consumer is in this process, and the library never writes.
     unsafe { small().unsealed(true) }
 }
 
 #[test]
 fn an_unsealed_ring_carries_the_same_records() {
     let (here, there) = Socket::pair().expect("no sockets");
-    let (producer, consumer) = meet(&unsealed(), &small().allow_unsealed(true), here, there);
+    let (producer, consumer) = set_up(&unsealed(), &small().allow_unsealed(true), here, there);
     let mut producer = producer.expect("no ring");
     let mut consumer = consumer.expect("no ring");
     let mut room = [0; 100];
@@ -182,9 +183,9 @@ fn an_unsealed_ring_carries_the_same_records() {
 }
 
 #[test]
-fn an_unsealed_producer_is_turned_away_by_default() {
+fn an_unsealed_producer_is_rejected_by_default() {
     let (here, there) = Socket::pair().expect("no sockets");
-    let (producer, consumer) = meet(&unsealed(), &small(), here, there);
+    let (producer, consumer) = set_up(&unsealed(), &small(), here, there);
     assert!(
         matches!(producer, Err(SetupError::Refused(_))),
         "{producer:?}"
@@ -206,10 +207,10 @@ fn huge_pages_are_never_left_unsealed() {
 }
 
 #[test]
-fn locked_memory_is_locked_or_the_limit_is_named() {
+fn locked_memory_is_locked_or_the_limit_is_reported() {
     let (here, there) = Socket::pair().expect("no sockets");
     let locked = small().mlock(true);
-    match meet(&locked, &small(), here, there) {
+    match set_up(&locked, &small(), here, there) {
         (Ok(_producer), Ok(_consumer)) => {
             let smaps = fs::read_to_string("/proc/self/smaps").expect("no /proc");
             let locked = smaps
@@ -224,10 +225,10 @@ fn locked_memory_is_locked_or_the_limit_is_named() {
 }
 
 #[test]
-fn huge_pages_are_used_or_their_lack_is_named() {
+fn huge_pages_are_used_or_their_lack_is_reported() {
     let (here, there) = Socket::pair().expect("no sockets");
     let huge = small().huge_pages(true).handshake_timeout(SHORT);
-    match meet(&huge, &small().handshake_timeout(LONG), here, there) {
+    match set_up(&huge, &small().handshake_timeout(LONG), here, there) {
         (Ok(mut producer), Ok(mut consumer)) => {
             assert_eq!(producer.capacity(), 2 << 20);
             producer.send(b"huge").expect("not sent");
@@ -241,7 +242,7 @@ fn huge_pages_are_used_or_their_lack_is_named() {
 #[test]
 fn memory_can_be_bound_to_a_node() {
     let (here, there) = Socket::pair().expect("no sockets");
-    let (producer, consumer) = meet(&small().numa_node(0), &small().numa_node(0), here, there);
+    let (producer, consumer) = set_up(&small().numa_node(0), &small().numa_node(0), here, there);
     producer.expect("no ring").send(b"near").expect("not sent");
     let mut consumer = consumer.expect("no ring");
     assert_eq!(consumer.recv(&mut [0; 4]).expect("not received"), Some(4));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A process of the other implementation, and the records that both make up.
+//! A process of the other implementation, and the records that both generate.
 
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sluice::ring::{Options, Socket};
 
-/// Long enough for anything that is to happen.
+/// The timeout for events that must happen.
 pub const LONG: Duration = Duration::from_secs(60);
 
 const PROGRAM: &str = concat!(
@@ -16,20 +16,20 @@ const PROGRAM: &str = concat!(
     "/../../tests/interop/python/exchange.py"
 );
 
-/// The smallest ring, which is the soonest full, with a partner that may take long to start.
+/// The smallest ring, which is full soonest. The timeout covers the start of Python.
 pub fn small() -> Options {
     Options::new().capacity(4096).handshake_timeout(LONG)
 }
 
-/// At the other end of a socket.
-pub struct Partner(Child);
+/// The process at the other end of a socket.
+pub struct PythonPeer(Child);
 
-impl Partner {
-    /// None, visibly, where there is no Python to run it.
+impl PythonPeer {
+    /// None, with a message, if Python is not installed.
     pub fn start(arguments: &str) -> Option<(Self, Socket)> {
         let (here, there) = Socket::pair().expect("no sockets");
         let started = Command::new("python3")
-            // What it would keep of compiled sources belongs in nobody's tree.
+            // -B: without bytecode files in the source tree.
             .args(["-B", PROGRAM])
             .args(arguments.split_whitespace())
             .stdin(Stdio::from(OwnedFd::from(there)))
@@ -48,25 +48,25 @@ impl Partner {
         }
     }
 
-    /// What it said last; none if it was killed, as it was told to.
+    /// Its output; none if it was killed, as requested.
     pub fn end(self) -> Option<String> {
         let output = self.0.wait_with_output().expect("no outcome");
-        let complaint = String::from_utf8_lossy(&output.stderr);
+        let errors = String::from_utf8_lossy(&output.stderr);
         output.status.code()?;
-        assert!(output.status.success(), "{complaint}");
-        let said = String::from_utf8(output.stdout).expect("no text");
-        Some(said.trim_end().to_owned())
+        assert!(output.status.success(), "{errors}");
+        let printed = String::from_utf8(output.stdout).expect("no text");
+        Some(printed.trim_end().to_owned())
     }
 }
 
-/// As exchange.py has it.
+/// The same table as in exchange.py.
 static TABLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     (0..1_u64 << 18)
         .map(|place| ((place * 2_654_435_761) >> 16) as u8)
         .collect()
 });
 
-/// The bytes of a record, as exchange.py has them.
+/// The bytes of a record, the same as in exchange.py.
 pub fn content(number: usize, longest: usize) -> &'static [u8] {
     let start = number * 17 % 8191;
     &TABLE[start..start + number * 7919 % (longest + 1)]
