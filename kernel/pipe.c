@@ -52,7 +52,7 @@ static int lock_side(struct mutex *mutex, const struct kiocb *iocb)
 {
 	if (iocb->ki_flags & IOCB_NOWAIT)
 		return mutex_trylock(mutex) ? 0 : -EAGAIN;
-	return mutex_lock_interruptible(mutex) ? -ERESTARTSYS : 0;
+	return sluice_wait_lock(mutex);
 }
 
 /* ---- read and write ---- */
@@ -423,6 +423,7 @@ static int join(struct sluice_pipe_endpoint *end, u32 flags)
 	unsigned int *opens = reads ? &pipe->writer_opens : &pipe->reader_opens;
 	unsigned int opens_before;
 	bool alone;
+	int err;
 
 	spin_lock(&pipe->lock);
 	if (nonblock && !reads && !pipe->readers) {
@@ -445,11 +446,10 @@ static int join(struct sluice_pipe_endpoint *end, u32 flags)
 
 	if (!alone || nonblock)
 		return 0;
-	if (sluice_wait_until_shared(pipe->open_wait, READ_ONCE(*opens) != opens_before, NULL)) {
+	err = sluice_wait_until_shared(pipe->open_wait, READ_ONCE(*opens) != opens_before, NULL);
+	if (err)
 		leave(pipe, flags);
-		return -ERESTARTSYS;
-	}
-	return 0;
+	return err;
 }
 
 static int pipe_attach(struct sluice_endpoint *endpoint)

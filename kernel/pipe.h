@@ -13,12 +13,49 @@
 #ifndef SLUICE_PIPE_H
 #define SLUICE_PIPE_H
 
+#include <linux/cache.h>
 #include <linux/container_of.h>
 #include <linux/fs.h>
+#include <linux/mutex.h>
+#include <linux/spinlock.h>
 
+#include "channel.h"
 #include "endpoint.h"
-#include "pipe_buffer.h"
 #include "wait.h"
+
+struct fasync_struct;
+struct sluice_slot;
+
+/*
+ * The fields that each side writes are on separate cache lines, and each mutex is on another line
+ * than the count that the other side reads.
+ */
+struct sluice_pipe {
+	struct sluice_channel channel;
+	struct sluice_slot *slots;	/* read under either mutex, changed under both */
+	unsigned long slot_count;	/* a power of two; changed under both mutexes */
+
+	spinlock_t lock;		/* protects stores to the four counts */
+	unsigned int readers, writers;	/* current endpoints */
+	unsigned int reader_opens, writer_opens; /* opens ever; a blocked open waits for a change */
+	struct sluice_wait_queue open_wait;	/* blocked opens */
+	struct fasync_struct *readers_async, *writers_async;
+
+	struct mutex read_mutex ____cacheline_aligned_in_smp;
+	unsigned long cached_head;	/* `head` as last loaded; written under read_mutex */
+	u64 pages_spliced_out;		/* under read_mutex */
+
+	struct mutex write_mutex ____cacheline_aligned_in_smp;
+	unsigned long cached_tail;	/* `tail` as last loaded; written under write_mutex */
+	u64 pages_allocated;		/* under write_mutex */
+	u64 pages_spliced_in;		/* under write_mutex */
+
+	unsigned long head ____cacheline_aligned_in_smp;
+	struct sluice_wait_queue readable;
+
+	unsigned long tail ____cacheline_aligned_in_smp;
+	struct sluice_wait_queue writable;
+};
 
 struct sluice_pipe_endpoint {
 	struct sluice_endpoint endpoint;

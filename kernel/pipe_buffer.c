@@ -369,11 +369,12 @@ static int swap_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 static int swap_slots_locked(struct sluice_pipe *pipe, struct sluice_slot **slots,
 			     unsigned long *count, struct page **spare)
 {
-	int err = -ERESTARTSYS;
+	int err = sluice_wait_lock(&pipe->read_mutex);
 
-	if (mutex_lock_interruptible(&pipe->read_mutex))
+	if (err)
 		return err;
-	if (!mutex_lock_interruptible(&pipe->write_mutex)) {
+	err = sluice_wait_lock(&pipe->write_mutex);
+	if (!err) {
 		err = swap_slots(pipe, slots, count, spare);
 		mutex_unlock(&pipe->write_mutex);
 	}

@@ -63,53 +63,18 @@
 #ifndef SLUICE_PIPE_BUFFER_H
 #define SLUICE_PIPE_BUFFER_H
 
-#include <linux/cache.h>
 #include <linux/limits.h>
 #include <linux/mm.h>
-#include <linux/mutex.h>
-#include <linux/spinlock.h>
 #include <linux/uio.h>
 
-#include "channel.h"
-#include "wait.h"
+#include "pipe.h"
 
-struct fasync_struct;
+struct page;
 
 struct sluice_slot {
 	struct page *page;	/* own, writable; NULL before the first write */
 	struct page *spliced;	/* moved in, read-only: read instead of `page` */
 	struct page *lent;	/* own, moved out, possibly still in use */
-};
-
-/*
- * The fields that each side writes are on separate cache lines, and each mutex is on another line
- * than the count that the other side reads.
- */
-struct sluice_pipe {
-	struct sluice_channel channel;
-	struct sluice_slot *slots;	/* read under either mutex, changed under both */
-	unsigned long slot_count;	/* a power of two; changed under both mutexes */
-
-	spinlock_t lock;		/* protects stores to the four counts */
-	unsigned int readers, writers;	/* current endpoints */
-	unsigned int reader_opens, writer_opens; /* opens ever; a blocked open waits for a change */
-	struct sluice_wait_queue open_wait;	/* blocked opens */
-	struct fasync_struct *readers_async, *writers_async;
-
-	struct mutex read_mutex ____cacheline_aligned_in_smp;
-	unsigned long cached_head;	/* `head` as last loaded; written under read_mutex */
-	u64 pages_spliced_out;		/* under read_mutex */
-
-	struct mutex write_mutex ____cacheline_aligned_in_smp;
-	unsigned long cached_tail;	/* `tail` as last loaded; written under write_mutex */
-	u64 pages_allocated;		/* under write_mutex */
-	u64 pages_spliced_in;		/* under write_mutex */
-
-	unsigned long head ____cacheline_aligned_in_smp;
-	struct sluice_wait_queue readable;
-
-	unsigned long tail ____cacheline_aligned_in_smp;
-	struct sluice_wait_queue writable;
 };
 
 static inline unsigned long sluice_pipe_capacity(const struct sluice_pipe *pipe)

@@ -19,6 +19,7 @@
 
 #include "compat.h"
 #include "pipe.h"
+#include "pipe_buffer.h"
 #include "wait.h"
 
 static bool is_nonblocking(const struct file *file, unsigned int flags)
@@ -29,10 +30,11 @@ static bool is_nonblocking(const struct file *file, unsigned int flags)
 /* Waits until @mutex is released. */
 static int wait_mutex(struct mutex *mutex)
 {
-	if (signal_pending(current) || mutex_lock_interruptible(mutex))
-		return -ERESTARTSYS;
-	mutex_unlock(mutex);
-	return 0;
+	int err = sluice_wait_signal() ?: sluice_wait_lock(mutex);
+
+	if (!err)
+		mutex_unlock(mutex);
+	return err;
 }
 
 /*

@@ -119,6 +119,22 @@ static void leave_queue(struct sluice_wait *wait)
 		WRITE_ONCE(queue->sleepers, queue->sleepers - 1);
 }
 
+/* ---- interruption by a signal ---- */
+
+/*
+ * With the queue's lock held, before the waiter sleeps. True: a signal ends the wait. The waiter
+ * has left the queue, so the caller's last check of the condition loses no wake-up.
+ */
+static bool interrupt(struct sluice_wait *wait)
+{
+	wait->interrupted = sluice_wait_signal();
+	if (wait->interrupted)
+		leave_queue(wait);
+	return wait->interrupted;
+}
+
+/* ---- sleep ---- */
+
 /* Queues the waiter, or removes it if a signal is pending. The caller then checks the condition. */
 static void prepare(struct sluice_wait *wait)
 {
@@ -128,10 +144,7 @@ static void prepare(struct sluice_wait *wait)
 	spin_lock_irqsave(&queue->head.lock, flags);
 	if (wait->entry.flags & WQ_FLAG_EXCLUSIVE)
 		WRITE_ONCE(queue->woken, false);	/* (W) */
-	if (signal_pending(current)) {
-		leave_queue(wait);
-		wait->interrupted = -ERESTARTSYS;
-	} else {
+	if (!interrupt(wait)) {
 		join_queue(wait);
 		__set_current_state(TASK_INTERRUPTIBLE);
 	}

@@ -54,7 +54,9 @@
 #ifndef SLUICE_WAIT_H
 #define SLUICE_WAIT_H
 
+#include <linux/mutex.h>
 #include <linux/poll.h>
+#include <linux/sched/signal.h>
 #include <linux/types.h>
 #include <linux/wait.h>
 
@@ -84,6 +86,20 @@ struct sluice_wait {
 	bool prepared;			/* may sleep after the next check of the condition */
 	int interrupted;		/* -ERESTARTSYS after a signal */
 };
+
+/*
+ * What a signal makes of a wait: -ERESTARTSYS, which the system call turns into EINTR or a restart.
+ * Every interruptible wait of the module gets it from these two or from sluice_wait_until().
+ */
+static inline int sluice_wait_signal(void)
+{
+	return signal_pending(current) ? -ERESTARTSYS : 0;
+}
+
+static inline int sluice_wait_lock(struct mutex *mutex)
+{
+	return mutex_lock_interruptible(mutex) ? -ERESTARTSYS : 0;
+}
 
 void sluice_spin_init(struct sluice_spin *spin);
 /* Sets the limit, at most that of the module, and returns it. */
