@@ -20,7 +20,7 @@ use crate::support::child::{spawn, spawn_keeping};
 use crate::support::fault_blocked::spawn_fault_blocked;
 use crate::support::ioctl;
 use crate::support::kernel::UnloadedModule;
-use crate::support::memory::{GuardedBuffer, PAGE, read_at};
+use crate::support::memory::{GuardedBuffer, PAGE, read_at, write_at};
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
 use crate::support::signals;
@@ -54,6 +54,7 @@ topic!(
         bytes_survive_a_resize_with_spliced_pages,
         a_full_ring_with_a_half_read_file_page_can_grow,
         a_splice_blocked_on_its_source_keeps_no_wake_up,
+        a_nonblocking_splice_blocks_for_the_lock_but_not_for_room,
         tee_is_einval,
         vmsplice_is_ebadf,
         pages_spliced_out_outlive_the_module,
@@ -490,6 +491,34 @@ fn a_splice_blocked_on_its_source_keeps_no_wake_up(context: &Context) -> Result<
     // The splice blocks uninterruptibly on the lock that the holder has.
     holder.kill()?;
     mover.kill()
+}
+
+/// While one writer is in the middle of its copy and another is blocked for PIPE_BUF of room, a short splice fits: it
+/// blocks until the first writer releases the lock, not until a reader makes room.
+fn a_nonblocking_splice_blocks_for_the_lock_but_not_for_room(context: &Context) -> Result<()> {
+    const STARTED: usize = 100;
+    let both = context.channel.open_read_write()?;
+    ioctl::set(&both, ioctl::SET_CAPACITY, 2 * PAGE as u64)?;
+    write_all(&both, &[b'x'; STARTED])?;
+    let holder = spawn_fault_blocked("a write that faults", 1, |slow| {
+        let file = File::from(context.channel.open_read_write()?);
+        write_at(&file, slow.start(), PAGE + STARTED).context("the write that faults")
+    })?;
+    let sleeper = spawn("the blocked writer", || {
+        let fd = context.channel.open_read_write()?;
+        write_all(&fd, &[b'w'; PAGE])
+    })?;
+    sleeper.wait_asleep_in(Call::Write)?;
+    let (out, into) = pipe()?;
+    write_all(&into, b"now")?;
+    let mover = spawn_keeping("the splice", &[out.as_fd()], || {
+        let fd = context.channel.open_read_write()?;
+        move_bytes_nonblocking(&out, &fd, 3).context("splice")
+    })?;
+    mover.wait_asleep_in(Call::Splice)?;
+    expect("bytes written", holder.resume()?, PAGE + STARTED)?;
+    expect("bytes moved", mover.finish()?, 3)?;
+    sleeper.kill()
 }
 
 /// tee(2) requires pipe(2) on both sides.
