@@ -162,7 +162,7 @@ mod tests {
         ]
     }
 
-    fn told(mut reporter: impl Reporter, outcomes: &[Outcome]) {
+    fn report_all(mut reporter: impl Reporter, outcomes: &[Outcome]) {
         for outcome in outcomes {
             reporter.begin(&outcome.name).expect("write to memory");
             reporter.end(outcome).expect("write to memory");
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn lines_are_aligned_and_failures_are_repeated_at_the_end() {
         let mut out = Vec::new();
-        told(Lines::new(&mut out, 12), &outcomes());
+        report_all(Lines::new(&mut out, 12), &outcomes());
         let expected = "\
 a::long_name  ok         0.25 s
 b::x          FAILED     0.25 s
@@ -191,7 +191,7 @@ b::x failed:
     #[test]
     fn json_is_one_document() {
         let mut out = Vec::new();
-        told(Json::new(&mut out), &outcomes());
+        report_all(Json::new(&mut out), &outcomes());
         let document: serde_json::Value = serde_json::from_slice(&out).expect("valid JSON");
         assert_eq!(document["passed"], 1);
         assert_eq!(document["tests"][1]["verdict"], "failed");

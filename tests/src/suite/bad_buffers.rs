@@ -366,7 +366,7 @@ fn an_unknown_ioctl_is_enotty(context: &Context) -> Result<()> {
     let both = context.channel.open_read_write()?;
     // TCGETS, which isatty(3) uses, and an unassigned number.
     for command in [0x5401, 0x1234_5678] {
-        // SAFETY: should the command exist after all, it gets memory for its answer.
+        // SAFETY: if the command did exist, it would write to valid memory.
         let ret = unsafe { libc::ioctl(both.as_raw_fd(), command, Mapping::new(1)?.start()) };
         expect(
             &format!("ioctl {command:#x}"),

@@ -150,7 +150,7 @@ fn input_structures_may_be_in_read_only_memory(_: &Context) -> Result<()> {
 }
 
 fn bytes_at(page: &Mapping, count: usize) -> Vec<u8> {
-    // SAFETY: readable memory of ours that nobody writes meanwhile.
+    // SAFETY: our own readable memory, which is not written meanwhile.
     unsafe { std::slice::from_raw_parts(page.start(), count) }.to_vec()
 }
 

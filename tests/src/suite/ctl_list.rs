@@ -264,11 +264,11 @@ fn only_the_returned_entries_are_written(_: &Context) -> Result<()> {
         let mut entries = [untouched; 4];
         let mut list = List::new(OWN, entries.as_mut_ptr(), asked);
         raw(&ctl, LIST, &mut list).context("the list")?;
-        let told = asked.min(2);
-        expect("count", list.count as usize, told)?;
+        let returned = asked.min(2);
+        expect("count", list.count as usize, returned)?;
         expect("size", list.size as usize, size_of::<List>())?;
-        let rest = vec![untouched; 4 - told];
-        expect("the rest", entries[told..].to_vec(), rest)?;
+        let rest = vec![untouched; 4 - returned];
+        expect("the rest", entries[returned..].to_vec(), rest)?;
     }
     Ok(())
 }

@@ -82,10 +82,10 @@ fn no_limit_is_zero_by_default(_: &Context) -> Result<()> {
         expect(name, Parameter::get(name)?, documented)?;
     }
     let memory = Parameter::get("scope_max_bytes")?;
-    let told = total_memory()?;
+    let total = total_memory()?;
     expect("the byte limit of a scope is above zero", memory > 0, true)?;
     // The kernel's own memory changed little since the module was loaded.
-    let part = memory.abs_diff(told) * 20 / told;
+    let part = memory.abs_diff(total) * 20 / total;
     expect("difference to all memory, in twentieths", part, 0)?;
     let half = Parameter::get("user_max_bytes")?;
     expect("half of the memory", half, memory / 2)

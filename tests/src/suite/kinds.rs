@@ -306,7 +306,7 @@ fn info_and_state_are_filled_in(_: &Context) -> Result<()> {
 fn a_state_of_any_known_size_is_filled(_: &Context) -> Result<()> {
     let ctl = ctl()?;
     let _end = create(&ctl, NAME).context("creating the channel")?;
-    for (size, told) in [
+    for (size, reported) in [
         (STATE_SIZE_VER0, STATE_SIZE_VER0),
         (STATE_SIZE_VER0 + 4, STATE_SIZE_VER0 + 4),
         (STATE_SIZE, STATE_SIZE),
@@ -314,15 +314,15 @@ fn a_state_of_any_known_size_is_filled(_: &Context) -> Result<()> {
     ] {
         let mut state = empty_state(size);
         ask(&ctl, ptr::null_mut(), &mut state).with_context(|| format!("size {size}"))?;
-        expect("size", state.size, told)?;
+        expect("size", state.size, reported)?;
         expect(
             "endpoints and count",
             (state.endpoints, state.count),
             (1, 0),
         )?;
-        if told == STATE_SIZE {
+        if reported == STATE_SIZE {
             expect("step", state.step, 1)?;
-        } else if told == STATE_SIZE_VER0 {
+        } else if reported == STATE_SIZE_VER0 {
             expect("step, which is left out", state.step, 77)?;
         }
     }

@@ -57,7 +57,11 @@ fn a_nonblocking_end_returns_would_block(_: &Context) -> Result<()> {
     expect("a write", full, Err(ErrorKind::WouldBlock))?;
     drop(reader);
     let broken = writer.write(&[0]).map_err(|error| error.kind());
-    expect("a write to nobody", broken, Err(ErrorKind::BrokenPipe))
+    expect(
+        "a write without a reader",
+        broken,
+        Err(ErrorKind::BrokenPipe),
+    )
 }
 
 fn capacity_and_spin_limit_can_be_set(_: &Context) -> Result<()> {

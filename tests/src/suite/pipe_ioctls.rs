@@ -252,7 +252,7 @@ fn an_unprivileged_capacity_above_the_modules_limit_is_eperm(context: &Context) 
     let both = context.channel.open_read_write()?;
     let as_nobody = spawn("an unprivileged process", || {
         let fd = context.channel.open_read_write()?;
-        seteuid(Uid::from_raw(65534)).context("becoming nobody")?;
+        seteuid(Uid::from_raw(65534)).context("seteuid")?;
         Ok([limit, limit + 1]
             .map(|value| ioctl::set(&fd, SET_CAPACITY, value).map_err(|error| error as i32)))
     })?;

@@ -183,7 +183,7 @@ fn timespec(span: Duration) -> libc::timespec {
 fn take_sigio(wait: Duration) -> Result<bool> {
     let signals = SigSet::from(Signal::SIGIO);
     let limit = timespec(wait);
-    // SAFETY: a valid set and time; no details are asked for.
+    // SAFETY: a valid set and time, and no siginfo_t.
     let taken = unsafe { libc::sigtimedwait(signals.as_ref(), std::ptr::null_mut(), &limit) };
     match Errno::result(taken) {
         Ok(_) => Ok(true),
@@ -246,14 +246,14 @@ fn f_setsig_selects_another_signal_that_names_its_file(context: &Context) -> Res
 
     let mut details = MaybeUninit::<libc::siginfo_t>::zeroed();
     let limit = timespec(event_timeout());
-    // SAFETY: a valid set, time and place for the details.
+    // SAFETY: a valid set, time and siginfo_t.
     let taken = unsafe { libc::sigtimedwait(chosen.as_ref(), details.as_mut_ptr(), &limit) };
     expect(
         "the signal",
         Errno::result(taken),
         Ok(CHOSEN as libc::c_int),
     )?;
-    // SAFETY: the kernel filled the details, or they are zeroes; this is what they hold for files.
+    // SAFETY: the kernel filled siginfo_t, or it is zero; these are its fields for a signal about a file.
     let details = unsafe { &*details.as_ptr().cast::<FileSignal>() };
     expect("its code", details.code, POLL_IN)?;
     expect("its file", details.file, reader.as_raw_fd())?;

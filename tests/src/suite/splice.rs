@@ -212,7 +212,7 @@ fn a_splice_in_without_a_reader_is_epipe(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     drop(reader);
     let (out, into) = pipe()?;
-    write_all(&into, b"to nobody")?;
+    write_all(&into, b"no reader")?;
     signals::ignore_sigpipe()?;
     expect(
         "the splice",

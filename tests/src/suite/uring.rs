@@ -52,7 +52,7 @@ impl Ring {
     }
 
     fn submit(&mut self, entry: squeue::Entry, name: u64) -> Result<()> {
-        // SAFETY: each test keeps the buffers of its requests until they are complete or the ring is gone.
+        // SAFETY: each test keeps the buffers of its requests until they are complete or the ring is closed.
         unsafe { self.0.submission().push(&entry.user_data(name)) }.context("queueing")?;
         self.0.submit().context("submitting")?;
         Ok(())
@@ -225,7 +225,7 @@ fn a_write_without_a_reader_is_epipe(context: &Context) -> Result<()> {
     drop(reader);
     signals::ignore_sigpipe()?;
     let mut ring = Ring::new()?;
-    ring.submit(write_from(&writer, b"to nobody"), REQUEST)?;
+    ring.submit(write_from(&writer, b"no reader"), REQUEST)?;
     expect("result", ring.result(REQUEST)?, Err(Errno::EPIPE))
 }
 

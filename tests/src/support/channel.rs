@@ -134,7 +134,7 @@ pub fn read_nowait(fd: &impl AsFd, limit: usize) -> nix::Result<Vec<u8>> {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: limit,
     };
-    // SAFETY: one valid piece of memory that is ours alone.
+    // SAFETY: one valid buffer with no other references.
     let count = unsafe { libc::preadv2(fd.as_fd().as_raw_fd(), &piece, 1, -1, libc::RWF_NOWAIT) };
     bytes.truncate(Errno::result(count)? as usize);
     Ok(bytes)
@@ -146,7 +146,7 @@ pub fn write_nowait(fd: &impl AsFd, bytes: &[u8]) -> nix::Result<usize> {
         iov_base: bytes.as_ptr().cast_mut().cast(),
         iov_len: bytes.len(),
     };
-    // SAFETY: one valid piece of memory, which the kernel only reads.
+    // SAFETY: one valid buffer, which the kernel only reads.
     let count = unsafe { libc::pwritev2(fd.as_fd().as_raw_fd(), &piece, 1, -1, libc::RWF_NOWAIT) };
     Ok(Errno::result(count)? as usize)
 }

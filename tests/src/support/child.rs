@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A forked child that runs a closure and reports what it returned.
 //!
-//! A child starts with none of the parent's files except those it is told to keep: an endpoint that a child held
-//! without knowing would change what the test is about.
+//! A child starts with none of the parent's files except the listed ones: an endpoint that a child holds
+//! unintentionally would change the result of the test.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -74,7 +74,7 @@ fn run<T: Serialize>(body: impl FnOnce() -> Result<T>, report_to: OwnedFd) -> ! 
     let sent = serde_json::to_vec(&result)
         .map_err(std::io::Error::from)
         .and_then(|bytes| std::fs::File::from(report_to).write_all(&bytes));
-    // SAFETY: ends the process at once; what the parent would do at its exit is not ours to do.
+    // SAFETY: ends the process at once, without the exit handlers of the parent.
     unsafe { libc::_exit(if sent.is_ok() { 0 } else { 99 }) }
 }
 
@@ -98,7 +98,7 @@ fn close_all_but(keep: impl Iterator<Item = RawFd>) {
 }
 
 fn close_range(first: RawFd, last: RawFd) {
-    // SAFETY: closes descriptors that this process, a fresh child, never uses again.
+    // SAFETY: closes descriptors that this process, a new child, never uses.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }
 
@@ -106,7 +106,7 @@ pub fn open_pidfd(pid: Pid) -> Result<OwnedFd> {
     // SAFETY: takes two numbers.
     let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })
         .with_context(|| format!("opening a pidfd of process {pid}"))?;
-    // SAFETY: the kernel just gave us this descriptor.
+    // SAFETY: a new descriptor, which nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
@@ -258,7 +258,7 @@ mod tests {
         let (reader, writer) = pipe2(OFlag::O_CLOEXEC).expect("pipe");
         let open = |fd: RawFd| {
             nix::fcntl::fcntl(
-                // SAFETY: only asks whether it is open.
+                // SAFETY: only tests whether it is open.
                 unsafe { BorrowedFd::borrow_raw(fd) },
                 nix::fcntl::FcntlArg::F_GETFD,
             )

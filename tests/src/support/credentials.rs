@@ -30,8 +30,8 @@ pub fn drop_capabilities() -> Result<()> {
     const VERSION_3: u32 = 0x2008_0522;
     let header: [u32; 2] = [VERSION_3, 0];
     let no_sets: [u32; 6] = [0; 6];
-    // SAFETY: a header and the two triples of sets that this version takes; the kernel reads both, and writes to the
-    // header only if it does not know the version.
+    // SAFETY: the header and the two times three words of this version; the kernel reads both, and writes to the header
+    // only if it does not support the version.
     let ret = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), no_sets.as_ptr()) };
     Errno::result(ret).context("capset")?;
     Ok(())

@@ -39,7 +39,7 @@ impl Ctl {
 
     pub fn open(&self, mut request: Open) -> nix::Result<OwnedFd> {
         let fd = raw_with_result(self, OPEN, &mut request)?;
-        // SAFETY: the kernel just gave us this descriptor.
+        // SAFETY: a new descriptor, which nothing else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 

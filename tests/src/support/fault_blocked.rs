@@ -41,7 +41,7 @@ impl FaultingBuffer {
     /// The content of the buffer; only after the fault.
     pub fn to_vec(&self, count: usize) -> Vec<u8> {
         assert!(count <= self.len(), "the buffer has fewer bytes");
-        // SAFETY: readable memory of ours that nobody writes meanwhile.
+        // SAFETY: our own readable memory, which is not written meanwhile.
         unsafe { std::slice::from_raw_parts(self.start(), count) }.to_vec()
     }
 

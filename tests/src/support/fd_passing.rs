@@ -42,7 +42,7 @@ pub fn receive_fd(socket: &OwnedFd) -> Result<OwnedFd> {
     for control in message.cmsgs().context("reading the control messages")? {
         if let ControlMessageOwned::ScmRights(fds) = control {
             let fd = *fds.first().context("the message carries no file")?;
-            // SAFETY: the kernel just gave us this descriptor.
+            // SAFETY: a new descriptor, which nothing else owns.
             return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }

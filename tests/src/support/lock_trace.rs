@@ -98,7 +98,7 @@ fn expect_complete(trace: &str) -> Result<()> {
         .lines()
         .find_map(|line| line.strip_prefix("# entries-in-buffer/entries-written: "))
         .and_then(|rest| rest.split_whitespace().next()?.split_once('/'));
-    let (kept, written) = numbers.context("the trace does not tell how many events it has")?;
+    let (kept, written) = numbers.context("the trace has no number of events")?;
     ensure!(
         kept == written,
         "the trace kept {kept} of {written} events; it needs a larger buffer_size_kb"

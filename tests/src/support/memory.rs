@@ -72,12 +72,12 @@ impl Mapping {
     }
 }
 
-// SAFETY: a mapping is only addresses; what is read and written there is unsafe where it happens.
+// SAFETY: a mapping is only an address range; accesses to it are unsafe where they happen.
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which nobody can reach once this value is gone.
+        // SAFETY: our own mapping, which is not accessible after this value is dropped.
         unsafe { libc::munmap(self.start.cast(), self.len) };
     }
 }
@@ -101,7 +101,7 @@ impl GuardedBuffer {
     /// `len()` usable bytes start here.
     pub fn start(&self) -> *mut u8 {
         let edge = self.mapping.len() - PAGE;
-        // SAFETY: stays within the mapping: it was made to hold the usable bytes before its edge.
+        // SAFETY: stays within the mapping: its size includes the usable bytes before its last page.
         unsafe { self.mapping.start.add(edge - self.usable) }
     }
 
@@ -113,7 +113,7 @@ impl GuardedBuffer {
 
     pub fn to_vec(&self, count: usize) -> Vec<u8> {
         assert!(count <= self.usable, "the buffer has fewer bytes");
-        // SAFETY: readable memory of ours that nobody writes meanwhile.
+        // SAFETY: our own readable memory, which is not written meanwhile.
         unsafe { std::slice::from_raw_parts(self.start(), count) }.to_vec()
     }
 }

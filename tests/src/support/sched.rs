@@ -18,7 +18,7 @@ pub fn pin_to_first_cpu() -> Result<()> {
 /// Pins the calling process to the first CPU, with real-time priority.
 pub fn run_realtime_on_first_cpu() -> Result<()> {
     pin_to_first_cpu()?;
-    // SAFETY: all of the structure is plain numbers, for which 0 is a value.
+    // SAFETY: all fields of the structure are integers, for which 0 is valid.
     let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
     parameter.sched_priority = 1;
     // SAFETY: the kernel reads one parameter.

@@ -18,7 +18,7 @@ static NOTIFY_FD: AtomicI32 = AtomicI32::new(-1);
 extern "C" fn notify(_: libc::c_int) {
     let fd: RawFd = NOTIFY_FD.load(Ordering::Relaxed);
     if fd >= 0 {
-        // SAFETY: write(2) may be called from a signal handler; the byte lives long enough.
+        // SAFETY: write(2) may be called from a signal handler; the byte is static.
         unsafe { libc::write(fd, b"!".as_ptr().cast(), 1) };
     }
 }

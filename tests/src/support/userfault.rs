@@ -74,7 +74,7 @@ impl UserFault {
             }
             Err(error) => return Err(error).context("userfaultfd"),
         };
-        // SAFETY: the kernel just gave us this descriptor.
+        // SAFETY: a new descriptor, which nothing else owns.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let mut api = UffdioApi {
             api: UFFD_API,

@@ -182,7 +182,7 @@ impl Target {
                 &fresh
             }
         };
-        // SAFETY: the kernel filled that many bytes of a mapping that nobody else uses.
+        // SAFETY: the kernel filled that many bytes of a mapping that nothing else uses.
         take(read(mapping.start()).map(|count| unsafe {
             std::slice::from_raw_parts(mapping.start(), count.min(mapping.len()))
         }))
