@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cgroups (v2) of the tests' own.
+//! Cgroups (v2) for the tests.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::child::{Child, spawn};
 use super::time;
 
-/// Where the unified hierarchy is mounted, every place of it.
+/// All mount points of the unified hierarchy.
 pub fn mounts() -> Result<Vec<PathBuf>> {
     let table = fs::read_to_string("/proc/self/mountinfo").context("reading the mount table")?;
     Ok(parse_mounts(&table))
@@ -32,14 +32,14 @@ fn parse_mounts(table: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A cgroup, by its directory. Nothing is removed by itself: that it can be removed is part of the test.
+/// A cgroup, by its directory. It is not removed on drop: that it can be removed is part of the test.
 #[derive(Clone, Debug)]
 pub struct Cgroup {
     path: PathBuf,
 }
 
 impl Cgroup {
-    /// The root of the hierarchy, as far as this process can see it.
+    /// The root of the hierarchy as visible to this process.
     pub fn root() -> Result<Self> {
         let path = mounts()?.pop().context(
             "no cgroup v2 hierarchy is mounted; mount one: mount -t cgroup2 none /sys/fs/cgroup",
@@ -47,7 +47,7 @@ impl Cgroup {
         Ok(Cgroup { path })
     }
 
-    /// The one that this process is in.
+    /// The cgroup of this process.
     pub fn own() -> Result<Self> {
         let text = fs::read_to_string("/proc/self/cgroup").context("reading the own cgroup")?;
         let name = text
@@ -69,13 +69,13 @@ impl Cgroup {
         Ok(Cgroup { path })
     }
 
-    /// Its directory, open: what the module takes as a scope.
+    /// Its directory, opened: the module's argument for a scope.
     pub fn directory(&self) -> Result<File> {
         File::open(&self.path)
             .with_context(|| format!("opening the cgroup {}", self.path.display()))
     }
 
-    /// A child that runs here.
+    /// Spawns a child in this cgroup.
     pub fn spawn<T, F>(&self, what: &str, body: F) -> Result<Child<T>>
     where
         T: Serialize + DeserializeOwned,
@@ -87,7 +87,7 @@ impl Cgroup {
         })
     }
 
-    /// Moves the whole process here.
+    /// Moves this process here.
     pub fn enter(&self) -> Result<()> {
         self.set("cgroup.procs", "0")
     }
@@ -111,7 +111,7 @@ impl Cgroup {
         fs::write(&path, value).with_context(|| format!("writing {value} to {}", path.display()))
     }
 
-    /// How many removed descendants the kernel still keeps.
+    /// The number of removed descendants that the kernel still holds.
     pub fn dying_descendants(&self) -> Result<u64> {
         let path = self.path.join("cgroup.stat");
         let text =
@@ -122,10 +122,10 @@ impl Cgroup {
             .with_context(|| format!("{} has no nr_dying_descendants", path.display()))
     }
 
-    /// Waits until the kernel keeps no more removed descendants than `expected`.
+    /// Waits until the kernel holds at most `expected` removed descendants.
     pub fn expect_dying(&self, expected: u64) -> Result<()> {
         let mut seen = 0;
-        let settled = time::eventually("removed cgroups are let go", || {
+        let settled = time::eventually("removed cgroups are freed", || {
             seen = self.dying_descendants()?;
             Ok((seen <= expected).then_some(()))
         });
@@ -134,7 +134,7 @@ impl Cgroup {
         })
     }
 
-    /// Removes it. A process that was just reaped may keep it busy for a moment longer.
+    /// Removes it. A process that was just reaped may keep it busy for a short time.
     pub fn remove(&self) -> Result<()> {
         time::eventually(
             &format!("removing the cgroup {}", self.path.display()),
@@ -146,7 +146,7 @@ impl Cgroup {
         )
     }
 
-    /// Removes it with all that is below.
+    /// Removes it with all its descendants.
     pub fn remove_tree(&self) -> Result<()> {
         let entries = fs::read_dir(&self.path)
             .with_context(|| format!("listing the cgroup {}", self.path.display()))?;

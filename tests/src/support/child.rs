@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A forked child that runs a closure and reports what it returned.
 //!
-//! A child starts with none of the parent's files except those it is told to keep: an endpoint that a child held
-//! without knowing would change what the test is about.
+//! A child starts with none of the parent's files except the listed ones: an endpoint that a child holds
+//! unintentionally would change the result of the test.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -31,7 +31,7 @@ pub struct Child<T> {
     returns: PhantomData<T>,
 }
 
-/// Runs `body` in a child that keeps no file of ours. `what` names the child in failures.
+/// Runs `body` in a child that inherits no file. `what` names the child in failures.
 pub fn spawn<T, F>(what: &str, body: F) -> Result<Child<T>>
 where
     T: Serialize + DeserializeOwned,
@@ -46,7 +46,7 @@ where
     T: Serialize + DeserializeOwned,
     F: FnOnce() -> Result<T>,
 {
-    let (report, report_to) = pipe2(OFlag::O_CLOEXEC).context("making a pipe for the report")?;
+    let (report, report_to) = pipe2(OFlag::O_CLOEXEC).context("creating a pipe for the report")?;
     // SAFETY: the runner forks each test from a single thread, and tests start threads only while they fork nothing,
     // so no lock is held by a thread that the child does not have.
     match unsafe { fork() }.with_context(|| format!("forking: {what}"))? {
@@ -74,7 +74,7 @@ fn run<T: Serialize>(body: impl FnOnce() -> Result<T>, report_to: OwnedFd) -> ! 
     let sent = serde_json::to_vec(&result)
         .map_err(std::io::Error::from)
         .and_then(|bytes| std::fs::File::from(report_to).write_all(&bytes));
-    // SAFETY: ends the process at once; what the parent would do at its exit is not ours to do.
+    // SAFETY: ends the process at once, without the exit handlers of the parent.
     unsafe { libc::_exit(if sent.is_ok() { 0 } else { 99 }) }
 }
 
@@ -98,7 +98,7 @@ fn close_all_but(keep: impl Iterator<Item = RawFd>) {
 }
 
 fn close_range(first: RawFd, last: RawFd) {
-    // SAFETY: closes descriptors that this process, a fresh child, never uses again.
+    // SAFETY: closes descriptors that this process, a new child, never uses.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }
 
@@ -106,7 +106,7 @@ pub fn open_pidfd(pid: Pid) -> Result<OwnedFd> {
     // SAFETY: takes two numbers.
     let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })
         .with_context(|| format!("opening a pidfd of process {pid}"))?;
-    // SAFETY: the kernel just gave us this descriptor.
+    // SAFETY: a new descriptor, which nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
@@ -123,16 +123,17 @@ impl<T: DeserializeOwned> Child<T> {
         proc::wait_asleep_in(self.pid, call).with_context(|| self.what.clone())
     }
 
-    /// Gives a wrong wake-up the time to show, then fails unless the child still sleeps in this call.
+    /// Waits for the grace period, in which a wrong wake-up would show, then fails unless the child still sleeps in
+    /// this call.
     pub fn expect_still_asleep_in(&self, call: Call) -> Result<()> {
-        time::settle();
+        time::wait_grace_period();
         if self.has_ended()? {
             bail!(
                 "{}: ended; expected it to stay asleep in {call:?}",
                 self.what
             );
         }
-        // It may be seen running for a moment if it was woken for nothing, as a signal or a look at it may do.
+        // It may run for a moment after a spurious wake-up, by a signal or by the inspection itself.
         self.wait_asleep_in(call)
     }
 
@@ -146,12 +147,12 @@ impl<T: DeserializeOwned> Child<T> {
         self.reap().map(drop)
     }
 
-    /// Waits for the child's end, however it ends.
+    /// Waits until the child has ended in any way.
     pub fn wait_end(mut self) -> Result<WaitStatus> {
         self.reap()
     }
 
-    /// Waits for what the child returns.
+    /// Waits for the result of the child.
     pub fn finish(mut self) -> Result<T> {
         let bytes = self.read_report()?;
         let status = self.reap()?;
@@ -164,7 +165,7 @@ impl<T: DeserializeOwned> Child<T> {
     }
 
     fn read_report(&self) -> Result<Vec<u8>> {
-        let deadline = Deadline::of_patience();
+        let deadline = Deadline::for_event();
         let mut report = std::fs::File::from(self.report.try_clone().context("dup of the report")?);
         let mut bytes = Vec::new();
         let mut piece = vec![0; 65536];
@@ -181,7 +182,7 @@ impl<T: DeserializeOwned> Child<T> {
     }
 
     fn reap(&mut self) -> Result<WaitStatus> {
-        let deadline = Deadline::of_patience();
+        let deadline = Deadline::for_event();
         if !poll::wait_readable(&self.pidfd, &deadline)? {
             bail!(self.overdue(&deadline));
         }
@@ -206,8 +207,8 @@ impl<T> Drop for Child<T> {
             return;
         }
         let _ = kill(self.pid, Signal::SIGKILL);
-        // One that even this does not end is the runner's to report: it looks at everything that is left.
-        if poll::wait_readable(&self.pidfd.as_fd(), &Deadline::of_patience()).unwrap_or(false) {
+        // The runner reports a process that survives this.
+        if poll::wait_readable(&self.pidfd.as_fd(), &Deadline::for_event()).unwrap_or(false) {
             let _ = waitpid(self.pid, None);
         }
     }
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_child_is_told_from_one_that_reports() {
+    fn a_killed_child_differs_from_one_that_reports() {
         let child: Child<()> = spawn("sleeper", || {
             loop {
                 std::thread::park();
@@ -245,16 +246,19 @@ mod tests {
         })
         .expect("fork");
         child.signal(Signal::SIGTERM).expect("signal");
-        let message = child.finish().expect_err("killed").to_string();
+        let message = child
+            .finish()
+            .expect_err("processes killed for memory")
+            .to_string();
         assert!(message.contains("SIGTERM"), "{message}");
     }
 
     #[test]
-    fn a_child_keeps_only_the_files_it_is_told_to() {
+    fn a_child_keeps_only_the_listed_files() {
         let (reader, writer) = pipe2(OFlag::O_CLOEXEC).expect("pipe");
         let open = |fd: RawFd| {
             nix::fcntl::fcntl(
-                // SAFETY: only asks whether it is open.
+                // SAFETY: only tests whether it is open.
                 unsafe { BorrowedFd::borrow_raw(fd) },
                 nix::fcntl::FcntlArg::F_GETFD,
             )

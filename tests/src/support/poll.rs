@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! poll(2) and epoll(7), with the bits that nix does not name.
+//! poll(2) and epoll(7), with the flags that nix does not define.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -17,7 +17,7 @@ pub const ERR: i16 = libc::POLLERR;
 const EVERYTHING: i16 =
     IN | OUT | libc::POLLPRI | libc::POLLRDBAND | libc::POLLWRBAND | libc::POLLRDHUP;
 
-/// The state as poll(2) tells it after waiting up to `timeout` milliseconds (-1: for ever).
+/// The result of poll(2) after waiting up to `timeout` milliseconds (-1: no timeout).
 pub fn wait(fd: &impl AsFd, events: i16, timeout: i32) -> nix::Result<i16> {
     let mut entry = libc::pollfd {
         fd: fd.as_fd().as_raw_fd(),
@@ -29,12 +29,12 @@ pub fn wait(fd: &impl AsFd, events: i16, timeout: i32) -> nix::Result<i16> {
     Ok(entry.revents)
 }
 
-/// The state now, in words, so that a failure can be read.
+/// The current state as text, for readable failures.
 pub fn state(fd: &impl AsFd) -> Result<String> {
     Ok(name(wait(fd, EVERYTHING, 0).context("poll")?))
 }
 
-/// `IN|OUT` and so on; the two bits that always go together have one name.
+/// `IN|OUT` and so on; two flags that always occur together have one name.
 pub fn name(mask: i16) -> String {
     let named = [(IN, "IN"), (OUT, "OUT"), (ERR, "ERR"), (HUP, "HUP")];
     let known = named.iter().fold(0, |all, (bits, _)| all | bits);
@@ -58,7 +58,7 @@ pub fn name(mask: i16) -> String {
     }
 }
 
-/// Whether there was something to read (or the end of it) before the deadline.
+/// Whether data or EOF was readable before the deadline.
 pub fn wait_readable(fd: &impl AsFd, deadline: &Deadline) -> Result<bool> {
     loop {
         match wait(fd, libc::POLLIN, deadline.poll_timeout()) {
@@ -78,7 +78,7 @@ pub fn epoll_on(fd: &impl AsFd, flags: EpollFlags) -> Result<Epoll> {
     Ok(epoll)
 }
 
-/// The event that waits to be fetched, or `None`; waits up to `timeout`.
+/// The pending event, or `None` after `timeout`.
 pub fn epoll_event(epoll: &Epoll, timeout: EpollTimeout) -> nix::Result<Option<EpollFlags>> {
     let mut events = [EpollEvent::empty()];
     let count = epoll.wait(&mut events, timeout)?;
@@ -90,14 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_are_told_in_words() {
+    fn masks_are_shown_as_names() {
         assert_eq!(name(0), "nothing");
         assert_eq!(name(IN | HUP), "IN|HUP");
         assert_eq!(name(OUT | ERR), "OUT|ERR");
     }
 
     #[test]
-    fn half_a_pair_shows_as_what_it_is() {
+    fn half_of_a_pair_is_shown_as_a_number() {
         assert_eq!(name(libc::POLLIN), format!("{:#x}", libc::POLLIN));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What /proc tells of a process or thread: whether it sleeps, and where.
+//! The state of a process or thread from /proc: whether it sleeps, and where.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 
 use super::time;
 
-/// The system calls that tests find others asleep in, each with every number that it may go by.
+/// The system calls in which tests expect others to sleep, each with its possible numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     Open,
@@ -24,7 +24,7 @@ pub enum Call {
 impl Call {
     fn numbers(self) -> &'static [i64] {
         match self {
-            // A channel with a name is opened by an ioctl.
+            // A named channel is opened by an ioctl.
             Call::Open => &[libc::SYS_openat, libc::SYS_ioctl],
             Call::Read => &[libc::SYS_read, libc::SYS_readv, libc::SYS_preadv2],
             Call::Write => &[libc::SYS_write, libc::SYS_writev, libc::SYS_pwritev2],
@@ -37,7 +37,7 @@ impl Call {
     }
 }
 
-/// The fields of /proc/PID/stat that are of use here.
+/// The fields of /proc/PID/stat that are used here.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Stat {
     pub pid: Pid,
@@ -47,7 +47,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// The name stands in parentheses and may hold spaces and parentheses itself.
+    /// The name is in parentheses and may contain spaces and parentheses itself.
     fn parse(line: &str) -> Option<Stat> {
         let (pid, rest) = line.split_once(" (")?;
         let (name, rest) = rest.rsplit_once(") ")?;
@@ -65,12 +65,12 @@ impl Stat {
     }
 }
 
-/// `None` when the process is gone.
+/// `None` if there is no such process.
 pub fn stat(pid: Pid) -> Option<Stat> {
     Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Every process that descends from `ancestor`, as far as their parents still live.
+/// All processes that descend from `ancestor` through living parents.
 pub fn descendants(ancestor: Pid) -> Vec<Stat> {
     let all: Vec<Stat> = fs::read_dir("/proc")
         .into_iter()
@@ -90,13 +90,13 @@ pub fn descendants(ancestor: Pid) -> Vec<Stat> {
         .collect()
 }
 
-/// The number of the system call that a sleeping thread is in; `None` while it runs or when it is gone.
+/// The number of the system call in which a thread sleeps; `None` while it runs or after its end.
 fn call_number(pid: Pid) -> Option<i64> {
     let line = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Whether the thread sleeps, so that a signal could end its sleep, in this call.
+/// Whether the thread sleeps interruptibly in this call.
 pub fn is_asleep_in(pid: Pid, call: Call) -> bool {
     let in_call = call_number(pid).is_some_and(|number| call.numbers().contains(&number));
     in_call && stat(pid).is_some_and(|s| s.state == 'S')
@@ -115,8 +115,8 @@ pub fn wait_asleep_in(pid: Pid, call: Call) -> Result<()> {
     .with_context(|| describe(pid))
 }
 
-/// How often the thread went to sleep so far: unchanged means that nobody woke it, even for nothing.
-pub fn sleeps(pid: Pid) -> Result<u64> {
+/// The number of times the thread went to sleep so far; unchanged means that it was not woken, not even spuriously.
+pub fn sleep_count(pid: Pid) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))
         .with_context(|| format!("reading the status of process {pid}"))?;
     status
@@ -126,7 +126,7 @@ pub fn sleeps(pid: Pid) -> Result<u64> {
         .with_context(|| format!("the status of process {pid} has no count of context switches"))
 }
 
-/// One line for a report: name, state, system call and, as far as the kernel shows it, where it waits.
+/// One line for a report: name, state, system call and, if the kernel shows it, the place in the kernel.
 pub fn describe(pid: Pid) -> String {
     let Some(stat) = stat(pid) else {
         return format!("process {pid}: gone");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_stat() {
+    fn malformed_text_is_no_stat() {
         assert_eq!(Stat::parse("12 cat S 7"), None);
     }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers without a pattern, the same in every run, and a stream of bytes that tells where in it one is.
+//! Pseudo-random numbers, the same in every run, and a stream whose bytes identify their position.
 
 use std::ops::RangeInclusive;
 
-/// xorshift64*: small, and good enough to mix sizes and moments.
+/// xorshift64*: small, and sufficient to vary sizes and times.
 pub struct Random(u64);
 
 impl Random {
@@ -24,8 +24,8 @@ impl Random {
     }
 }
 
-/// The byte at `position` of the stream numbered `stream`. No two nearby pieces look alike, so lost, repeated and
-/// swapped pieces all show.
+/// The byte at `position` of stream number `stream`. Nearby pieces differ, so lost, repeated and swapped pieces are
+/// detected.
 pub fn stream_byte(stream: u64, position: u64) -> u8 {
     let mixed = (position ^ stream.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counters and bits that a test shares with its children; they outlive a child that is killed.
+//! Counters and bits shared by a test and its children; they outlive killed children.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ pub struct SharedWords {
 }
 
 impl SharedWords {
-    /// Zeroes; memory is taken only for what is touched.
+    /// All zero; memory is allocated only for what is touched.
     pub fn new(count: usize) -> Result<Self> {
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let mapping = Mapping::with_flags(count * size_of::<AtomicU64>(), flags)?;
@@ -33,7 +33,7 @@ impl SharedWords {
         self.words()[index].store(value, Ordering::SeqCst);
     }
 
-    /// Sets one bit and says whether it was set before.
+    /// Sets one bit and returns whether it was set before.
     pub fn mark(&self, bit: usize) -> bool {
         let mask = 1 << (bit % 64);
         self.words()[bit / 64].fetch_or(mask, Ordering::Relaxed) & mask != 0

@@ -8,33 +8,33 @@ use anyhow::{Result, bail};
 
 static SLOWNESS: OnceLock<f64> = OnceLock::new();
 
-/// How long an event that must happen may take on a machine of ordinary speed.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The time within which an expected event must happen on a machine of ordinary speed.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// That something does not happen can only be watched for a while. On a machine where this is too short the test
-/// misses a fault now and then; it never reports one that is not there.
-const SETTLE: Duration = Duration::from_millis(30);
+/// The time for which a test watches that something does not happen. If it is too short the test may miss a fault; it
+/// never reports a wrong one.
+const GRACE_PERIOD: Duration = Duration::from_millis(30);
 
-/// How many times slower than an ordinary machine this one is; said once, before the first test.
+/// Sets how many times slower than an ordinary machine this one is; called once, before the first test.
 pub fn set_slowness(factor: f64) {
     SLOWNESS
         .set(factor)
         .expect("the slowness is set once, by main");
 }
 
-pub fn slowed(span: Duration) -> Duration {
+pub fn scaled(span: Duration) -> Duration {
     span.mul_f64(*SLOWNESS.get().unwrap_or(&1.0))
 }
 
-pub fn patience() -> Duration {
-    slowed(PATIENCE)
+pub fn event_timeout() -> Duration {
+    scaled(EVENT_TIMEOUT)
 }
 
-pub fn settle() {
-    std::thread::sleep(SETTLE);
+pub fn wait_grace_period() {
+    std::thread::sleep(GRACE_PERIOD);
 }
 
-/// A point in time that an event must not pass.
+/// A point in time before which an event must happen.
 pub struct Deadline {
     at: Instant,
     span: Duration,
@@ -48,8 +48,8 @@ impl Deadline {
         }
     }
 
-    pub fn of_patience() -> Self {
-        Self::after(patience())
+    pub fn for_event() -> Self {
+        Self::after(event_timeout())
     }
 
     pub fn remaining(&self) -> Duration {
@@ -64,15 +64,15 @@ impl Deadline {
         self.span
     }
 
-    /// The rest as poll(2) takes it, rounded up so that a poll that times out means that the deadline passed.
+    /// The remaining time for poll(2), rounded up so that the deadline has passed when a poll times out.
     pub fn poll_timeout(&self) -> i32 {
         i32::try_from(self.remaining().as_millis() + 1).unwrap_or(i32::MAX)
     }
 }
 
-/// Looks again and again until `look` finds what it looks for.
+/// Repeats `look` until it returns a value, or fails after the event timeout.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    let deadline = Deadline::of_patience();
+    let deadline = Deadline::for_event();
     loop {
         if let Some(found) = look()? {
             return Ok(found);
