@@ -33,10 +33,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use sluice_bench::harness::host::Host;
-use sluice_bench::harness::interrupt;
-use sluice_bench::harness::module::{Module, SLUICE};
-use sluice_bench::harness::units::{megabytes, minutes};
+use sluice_testkit::host::Host;
+use sluice_testkit::interrupt;
+use sluice_testkit::module::{Module, SLUICE};
+use sluice_testkit::units::{megabytes, minutes};
 
 use crate::crew::Crew;
 use crate::kernel_log::KernelLog;

@@ -12,9 +12,9 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, ensure};
+use sluice_testkit::shared::SharedWords;
 
 use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, Workload, spinning_on_one_cpu};
-use crate::harness::shared::SharedWords;
 
 pub struct CachelinePingPong {
     read_only: bool,

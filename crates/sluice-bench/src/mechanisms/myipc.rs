@@ -17,13 +17,13 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
+use sluice_testkit::cgroup::{self, Tree};
+use sluice_testkit::clock;
+use sluice_testkit::module::MYIPC;
+use sluice_testkit::shared::SharedWords;
 
 use super::stream::{StreamReceiver, StreamSender};
 use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, Workload};
-use crate::harness::cgroup::{self, Tree};
-use crate::harness::clock;
-use crate::harness::module::MYIPC;
-use crate::harness::shared::SharedWords;
 
 const NODES: [&str; 2] = [MYIPC.node, "/dev/myipc1"];
 

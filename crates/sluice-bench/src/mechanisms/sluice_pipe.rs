@@ -11,11 +11,11 @@ use std::rc::Rc;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use sluice_abi::{PIPE_SET_SPIN, Setting};
+use sluice_testkit::cgroup::{self, Tree};
+use sluice_testkit::module::PIPE_NODE;
 
 use super::stream::{StreamReceiver, StreamSender};
 use super::{Link, Mechanism, Receiver, Sender, Waiting};
-use crate::harness::cgroup::{self, Tree};
-use crate::harness::module::PIPE_NODE;
 
 pub struct SluicePipe {
     tree: Rc<Tree>,

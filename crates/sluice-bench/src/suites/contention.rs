@@ -11,15 +11,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use sluice_testkit::clock;
+use sluice_testkit::shared::SharedWords;
+use sluice_testkit::units;
+use sluice_testkit::workers::{Group, Start};
 
 use super::misdelivery::interruptible_sleep;
 use super::{Confinement, PROCESS_TIMEOUT, Plan, Scale, Sizes};
-use crate::harness::clock;
 use crate::harness::pinning::Placement;
-use crate::harness::process::{Group, Start};
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Sharing, Subject};
-use crate::harness::shared::SharedWords;
-use crate::harness::units;
 use crate::mechanisms::{Link, Mechanism, Task, Workload};
 
 const fn sharing(writers: usize, readers: usize) -> Sharing {
@@ -321,8 +321,8 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::process::tests::serial;
     use crate::mechanisms::Pipe;
+    use sluice_testkit::workers::serial;
 
     #[test]
     fn several_processes_share_a_pipe_without_loss() {

@@ -9,14 +9,14 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use sluice_testkit::clock;
+use sluice_testkit::interrupt;
+use sluice_testkit::shared::SharedWords;
+use sluice_testkit::workers::{Pair, Side, Start};
 
 use super::{Confinement, PROCESS_TIMEOUT, Plan};
-use crate::harness::clock;
-use crate::harness::interrupt;
 use crate::harness::pinning::Placement;
-use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
-use crate::harness::shared::SharedWords;
 use crate::mechanisms::{Link, Mechanism, Task, Workload};
 
 const PAIRS: [usize; 4] = [1, 2, 4, 8];

@@ -22,10 +22,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use sluice_testkit::cgroup::{self, Tree};
+use sluice_testkit::workers::{self, Pair, Side};
 
-use crate::harness::cgroup::{self, Tree};
 use crate::harness::pinning::{self, Placement};
-use crate::harness::process::{self, Pair, Side};
 use crate::harness::rounds::{Case, Skipped};
 use crate::mechanisms::{Mechanism, Programs, Task};
 
@@ -203,7 +203,7 @@ impl Confinement {
         Pair::start(programs, PROCESS_TIMEOUT, |side, programs, start| {
             pinning::confine(&others)?;
             if let Some(helper) = programs.helper(side) {
-                process::spawn_helper(helper)?;
+                workers::spawn_helper(helper)?;
             }
             self.enter_cgroup()?;
             Err(start.exec(programs.program(side, self.cpu(side))))

@@ -3,11 +3,12 @@
 //! are synthetic, the same in every run.
 
 use sluice_bench::harness::class::Class;
-use sluice_bench::harness::host::Host;
 use sluice_bench::harness::pinning::Placement;
 use sluice_bench::harness::rows::{Ratio, Results, Row};
-use sluice_bench::harness::samples::{Spread, distribution_function, summarize};
+use sluice_bench::harness::samples::{distribution_function, summarize};
 use sluice_bench::mechanisms::Waiting;
+use sluice_testkit::host::Host;
+use sluice_testkit::spread::Spread;
 
 /// A mechanism, and the time of its fastest round trip in nanoseconds.
 const MECHANISMS: [(&str, Waiting, f64); 19] = [

@@ -13,10 +13,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 use sluice_abi::CHANNEL_PERSISTENT;
+use sluice_testkit::cgroup::Tree;
+use sluice_testkit::clock;
 
 use super::Plan;
-use crate::harness::cgroup::Tree;
-use crate::harness::clock;
 use crate::harness::pinning::{self, Placement};
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Population, Skipped, Subject};
 use crate::mechanisms::Waiting;

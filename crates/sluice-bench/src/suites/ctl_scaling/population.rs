@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
+use sluice_testkit::cgroup::Tree;
 
 use super::ctl::Ctl;
-use crate::harness::cgroup::Tree;
 
 /// Pseudo-random numbers, the same in every run.
 pub struct Random(u64);

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use anyhow::Result;
 
-use super::shared_memory::SharedMemory;
+use crate::shared_memory::SharedMemory;
 
 const PAGE: NonZeroUsize = NonZeroUsize::new(4096).expect("4096 is not zero");
 

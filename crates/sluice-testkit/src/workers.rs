@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measured processes. They are forked, so that they inherit pipes and shared memory without a name. Each reports
+//! Processes that work together. They are forked, so that they inherit pipes and shared memory without a name. Each reports
 //! that it is ready, all start together, and each returns its numbers.
 
 use std::fs::File;
@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -19,7 +20,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, pipe2};
 
-use super::interrupt;
+use crate::interrupt;
 
 const READY: u8 = b'r';
 const DONE: u8 = b'd';
@@ -388,17 +389,15 @@ fn both(first: Result<Vec<u64>>, second: Result<Vec<u64>>) -> Result<[Vec<u64>; 
     }
 }
 
+/// Serializes the unit tests that fork: a concurrent fork would inherit pipe ends, and hide end of file.
+pub fn serial() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
-pub mod tests {
-    use std::sync::{Mutex, MutexGuard, PoisonError};
-
+mod tests {
     use super::*;
-
-    /// Serializes the tests that fork: a concurrent fork would inherit pipe ends, and hide end of file.
-    pub fn serial() -> MutexGuard<'static, ()> {
-        static LOCK: Mutex<()> = Mutex::new(());
-        LOCK.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 
     #[test]
     fn values_survive_encoding() {
