@@ -68,12 +68,12 @@ struct Word {
 
 impl Word {
     fn shared(read_only: bool) -> Result<Self> {
-        let page = Rc::new(SharedWords::new()?);
+        let page = Rc::new(SharedWords::new(1)?);
         Ok(Self { page, read_only })
     }
 
     fn atomic(&self) -> &AtomicU64 {
-        self.page.word(0)
+        &self.page.words()[0]
     }
 }
 

@@ -154,7 +154,9 @@ impl Job for Contention {
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let counts = Rc::new(Counts(SharedWords::new()?));
+        let counts = Rc::new(Counts(SharedWords::new(
+            self.users() * SharedWords::PER_LINE,
+        )?));
         let mut group = self.start(|number, link, start| match number < self.sharing.writers {
             true => self.write(number, link, start, &counts),
             false => self.read(number, link, start, &counts),
@@ -308,12 +310,12 @@ struct Counts(SharedWords);
 
 impl Counts {
     fn add(&self, number: usize, count: u64) {
-        let word = self.0.word(number * SharedWords::PER_LINE);
+        let word = &self.0.words()[number * SharedWords::PER_LINE];
         word.fetch_add(count, Ordering::Relaxed);
     }
 
     fn get(&self, number: usize) -> u64 {
-        let word = self.0.word(number * SharedWords::PER_LINE);
+        let word = &self.0.words()[number * SharedWords::PER_LINE];
         word.load(Ordering::Relaxed)
     }
 }

@@ -16,13 +16,12 @@ mod tar;
 mod throughput;
 mod wakeup;
 
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use sluice_testkit::cgroup::{self, Tree};
+use sluice_testkit::cgroup::{Cgroup, Tree};
 use sluice_testkit::workers::{self, Pair, Side};
 
 use crate::harness::pinning::{self, Placement};
@@ -94,7 +93,7 @@ pub struct Plan {
     pub placements: Vec<Placement>,
     pub duration: Duration,
     /// The cgroup of every measured process, so that the scheduler treats all alike; None without cgroup v2.
-    pub cgroup: Option<PathBuf>,
+    pub cgroup: Option<Cgroup>,
     /// The mechanisms to measure. The first one is the reference.
     pub mechanisms: Vec<Rc<dyn Mechanism>>,
     /// Mechanisms that are not available here.
@@ -191,7 +190,7 @@ impl Plan {
 /// The cgroup and the processors of a pair of processes.
 #[derive(Clone)]
 struct Confinement {
-    cgroup: Option<PathBuf>,
+    cgroup: Option<Cgroup>,
     cpus: [usize; 2],
 }
 
@@ -230,6 +229,6 @@ impl Confinement {
     }
 
     fn enter_cgroup(&self) -> Result<()> {
-        self.cgroup.as_deref().map_or(Ok(()), cgroup::enter)
+        self.cgroup.as_ref().map_or(Ok(()), Cgroup::enter)
     }
 }

@@ -4,11 +4,10 @@
 
 use std::cell::{Cell, OnceCell};
 use std::fs::File;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
-use sluice_testkit::cgroup::Tree;
+use sluice_testkit::cgroup::{Cgroup, Tree};
 
 use super::ctl::Ctl;
 
@@ -57,10 +56,6 @@ impl<T> Lazy<T> {
     }
 }
 
-fn open_directory(cgroup: &Path) -> Result<File> {
-    File::open(cgroup).with_context(|| format!("cannot open the cgroup {}", cgroup.display()))
-}
-
 /// One scope with many persistent channels.
 pub struct Names {
     pub scope: File,
@@ -71,7 +66,7 @@ impl Names {
     /// Creates the names in random order, so that their order in memory is independent of their order in the list.
     pub fn create(tree: &Tree, count: usize) -> Result<Self> {
         let ctl = Ctl::new()?;
-        let scope = open_directory(&tree.create_cgroup()?)?;
+        let scope = tree.create_cgroup()?.directory()?;
         let names: Vec<String> = (0..count).map(|n| format!("channel-{n:05}")).collect();
         let mut order: Vec<&String> = names.iter().collect();
         Random::new().shuffle(&mut order);
@@ -86,7 +81,7 @@ impl Names {
 
 /// Cgroups, the first of which contain a channel and therefore have a scope.
 pub struct Scopes {
-    cgroups: Vec<PathBuf>,
+    cgroups: Vec<Cgroup>,
     count: Cell<usize>,
 }
 
@@ -104,7 +99,7 @@ impl Scopes {
     }
 
     pub fn directory(&self, number: usize) -> Result<File> {
-        open_directory(&self.cgroups[number])
+        self.cgroups[number].directory()
     }
 
     /// Sets the number of scopes. There is one table of scopes for all, so their number changes between rounds.

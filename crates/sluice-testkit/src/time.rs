@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Deadlines. Tests wait for events, never for a time to pass; a deadline only turns a hang into a failure.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+static SLOWNESS: OnceLock<f64> = OnceLock::new();
+
+/// How long an event that must happen may take on a machine of ordinary speed.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// That something does not happen can only be watched for a while. On a machine where this is too short the test
+/// misses a fault now and then; it never reports one that is not there.
+const GRACE_PERIOD: Duration = Duration::from_millis(30);
+
+/// How many times slower than an ordinary machine this one is; said once, before the first test.
+pub fn set_slowness(factor: f64) {
+    SLOWNESS
+        .set(factor)
+        .expect("the slowness is set once, by main");
+}
+
+pub fn scaled(span: Duration) -> Duration {
+    span.mul_f64(*SLOWNESS.get().unwrap_or(&1.0))
+}
+
+pub fn event_timeout() -> Duration {
+    scaled(EVENT_TIMEOUT)
+}
+
+pub fn wait_grace_period() {
+    std::thread::sleep(GRACE_PERIOD);
+}
+
+/// A point in time that an event must not pass.
+pub struct Deadline {
+    at: Instant,
+    span: Duration,
+}
+
+impl Deadline {
+    pub fn after(span: Duration) -> Self {
+        Deadline {
+            at: Instant::now() + span,
+            span,
+        }
+    }
+
+    pub fn for_event() -> Self {
+        Self::after(event_timeout())
+    }
+
+    pub fn remaining(&self) -> Duration {
+        self.at.saturating_duration_since(Instant::now())
+    }
+
+    pub fn passed(&self) -> bool {
+        self.remaining().is_zero()
+    }
+
+    pub fn span(&self) -> Duration {
+        self.span
+    }
+
+    /// The rest as poll(2) takes it, rounded up so that a poll that times out means that the deadline passed.
+    pub fn poll_timeout(&self) -> i32 {
+        i32::try_from(self.remaining().as_millis() + 1).unwrap_or(i32::MAX)
+    }
+}
+
+/// Looks again and again until `look` finds what it looks for.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = Deadline::for_event();
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        if deadline.passed() {
+            bail!("{what}: not within {:?}", deadline.span());
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eventually_returns_what_was_found() {
+        let mut left = 3;
+        let found = eventually("countdown", || {
+            left -= 1;
+            Ok((left == 0).then_some("done"))
+        });
+        assert_eq!(found.expect("found at the third look"), "done");
+    }
+
+    #[test]
+    fn eventually_passes_errors_on_at_once() {
+        let failed: Result<()> = eventually("never", || bail!("broken"));
+        assert_eq!(failed.expect_err("look failed").to_string(), "broken");
+    }
+
+    #[test]
+    fn a_deadline_passes() {
+        let deadline = Deadline::after(Duration::ZERO);
+        assert!(deadline.passed());
+        assert_eq!(deadline.poll_timeout(), 1);
+    }
+}
