@@ -94,15 +94,8 @@ mod tests {
 
     /// Pseudo-random numbers, the same in every run.
     fn scattered(n: usize) -> Vec<u64> {
-        let mut state = 0x2545_f491_4f6c_dd1d_u64;
-        (0..n)
-            .map(|_| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state % 5000
-            })
-            .collect()
+        let mut rng = fastrand::Rng::with_seed(1);
+        (0..n).map(|_| rng.u64(..5000)).collect()
     }
 
     #[test]

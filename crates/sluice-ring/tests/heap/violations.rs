@@ -2,11 +2,11 @@
 //! What the other side may have written, and what becomes of it: an error that says what it was, never a panic, and never a
 //! byte outside of the ring.
 
+use fastrand::Rng;
 use sluice_ring::sync::Ordering;
 use sluice_ring::{Consumer, Memory, Producer, ProtocolViolation, record_stride};
 
 use crate::memory::{View, publish, ring, some, state_of, take, write};
-use crate::model::Random;
 
 /// A ring of 4096 bytes where 128 bytes were sent, of which 64 are known to be released, and 32 more are written.
 fn under_way() -> (Producer<View>, Consumer<View>) {
@@ -119,16 +119,16 @@ fn what_a_producer_says_of_its_position_is_cut_to_what_can_be() {
 
 #[test]
 fn a_consumer_of_anything_at_all_stays_within_the_ring() {
-    let mut random = Random::new(7);
+    let mut random = Rng::with_seed(7);
     for _ in 0..if cfg!(miri) { 2 } else { 300 } {
         let (producer, mut consumer) = ring(4096);
         for at in (0..4096).step_by(4) {
             // Mostly what a header could have.
-            let word = match random.below(4) {
+            let word = match random.u64(..4) {
                 0 => 0,
                 1 => 1,
-                2 => random.below(2100) as u32,
-                _ => random.next() as u32,
+                2 => random.u32(..2100),
+                _ => random.u32(..),
             };
             producer.memory().set(at, word);
         }
@@ -156,18 +156,18 @@ fn a_consumer_of_anything_at_all_stays_within_the_ring() {
 
 #[test]
 fn a_producer_whose_consumer_says_anything_at_all_writes_no_more_than_there_is() {
-    let mut random = Random::new(11);
+    let mut random = Rng::with_seed(11);
     for _ in 0..if cfg!(miri) { 2 } else { 3000 } {
         let (mut producer, consumer) = ring(4096);
         let mut released = 0;
         for number in 0..50 {
-            let said = match random.below(8) {
-                0 => random.next(),
-                _ => released + random.below(75) * 8,
+            let said = match random.u64(..8) {
+                0 => random.u64(..),
+                _ => released + random.u64(..75) * 8,
             };
             let position = &consumer.memory().consumer().pos;
             position.store(said, Ordering::Relaxed);
-            let length = random.below(2041) as u32;
+            let length = random.u32(..2041);
             let sent = producer.reserve(0) - 8;
             let end = sent + record_stride(length) + 8;
             let looks = end > released + 4096;
