@@ -136,7 +136,7 @@ fn run_all(arguments: &Arguments, tests: &[Named], reporter: &mut dyn Reporter) 
         stress: Duration::from_secs_f64(arguments.stress),
         races: Duration::from_secs_f64(arguments.races),
     };
-    let limit = time::slowed(Duration::from_secs_f64(arguments.timeout))
+    let limit = time::scaled(Duration::from_secs_f64(arguments.timeout))
         + lengths.stress.max(lengths.races);
     runner::process::adopt_orphans()?;
     let modules = Modules {

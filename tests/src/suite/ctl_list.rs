@@ -4,6 +4,7 @@
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
 use nix::errno::Errno;
 
 use crate::registry::{Context, topic};
@@ -17,7 +18,6 @@ use crate::support::identity::{NOBODY, become_root_of_a_namespace, become_user};
 use crate::support::ioctl::raw;
 use crate::support::memory::PAGE;
 use crate::support::proc::Call;
-use crate::support::random::Random;
 
 topic!(
     "ctl_list",
@@ -42,15 +42,13 @@ topic!(
 
 /// Names of all lengths and bytes, in an order that is none.
 fn mixed_names(count: usize) -> Vec<Vec<u8>> {
-    let mut random = Random::new(5);
+    let mut random = Rng::with_seed(5);
     let mut names = Vec::new();
     while names.len() < count {
-        let length = random.within(1..=63);
+        let length = random.usize(1..=63);
         // Few first bytes, so that many names share a beginning.
-        let mut name: Vec<u8> = (0..length)
-            .map(|_| random.within(253..=255) as u8)
-            .collect();
-        name[0] = [b'a', b'Z', 0x01, 0xff][random.within(0..=3)];
+        let mut name: Vec<u8> = (0..length).map(|_| random.u8(253..)).collect();
+        name[0] = [b'a', b'Z', 0x01, 0xff][random.usize(..=3)];
         if !names.contains(&name) {
             names.push(name);
         }

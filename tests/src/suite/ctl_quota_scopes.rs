@@ -240,7 +240,7 @@ fn creators_that_race_at_the_limit_all_get_the_channel(_: &Context) -> Result<()
     let meet = |at: usize, stage: u64| {
         let all = stage * RACERS as u64;
         arrived.words()[at].fetch_add(1, Ordering::SeqCst);
-        let deadline = Deadline::of_patience();
+        let deadline = Deadline::for_event();
         while arrived.get(at) < all {
             ensure!(!deadline.passed(), "a racer is missing");
             std::thread::yield_now();

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
 use nix::errno::Errno;
 use nix::unistd::write;
 
@@ -19,7 +20,6 @@ use crate::support::ctl::{
     BOTH, CREATE, Ctl, EXCL, KIND_PIPE, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE,
 };
 use crate::support::kernel::{expect_nothing_held, mark_log};
-use crate::support::random::Random;
 use crate::support::time::Deadline;
 
 topic!(
@@ -53,20 +53,20 @@ fn expect_any<T>(what: &str, result: nix::Result<T>, fine: &[Errno]) -> Result<O
 struct Actor<'a> {
     home: &'a Cgroup,
     ctl: Ctl,
-    random: Random,
+    random: Rng,
     deadline: Deadline,
 }
 
 impl Actor<'_> {
     fn name(&mut self) -> &'static str {
-        NAMES[self.random.within(0..=NAMES.len() - 1)]
+        NAMES[self.random.usize(..NAMES.len())]
     }
 
     /// What is worked on is no longer there, or not yet, as often as it is.
     fn each_time(&mut self, mut act: impl FnMut(&mut Self, RawFd) -> Result<()>) -> Result<u64> {
         let mut times = 0;
         while !self.deadline.passed() {
-            let number = self.random.within(0..=ROOMS - 1);
+            let number = self.random.usize(..ROOMS);
             if let Ok(directory) = File::open(room(self.home, number)) {
                 act(self, directory.as_raw_fd())?;
                 times += 1;
@@ -76,7 +76,7 @@ impl Actor<'_> {
     }
 
     fn create(&mut self, scope_fd: RawFd) -> Result<()> {
-        let flags = [0, EXCL, PERSIST, EXCL | PERSIST][self.random.within(0..=3)];
+        let flags = [0, EXCL, PERSIST, EXCL | PERSIST][self.random.usize(..=3)];
         let request = Open::new(self.name(), BOTH | CREATE | NONBLOCK | flags);
         let opened = self.ctl.open(Open {
             scope_fd,
@@ -97,7 +97,7 @@ impl Actor<'_> {
     }
 
     fn attach(&mut self, scope_fd: RawFd) -> Result<()> {
-        let side = [READ, BOTH][self.random.within(0..=1)];
+        let side = [READ, BOTH][self.random.usize(..=1)];
         let request = Open::new(self.name(), side | NONBLOCK);
         let opened = self.ctl.open(Open {
             scope_fd,
@@ -139,12 +139,12 @@ impl Actor<'_> {
     fn remove_and_make_rooms(&mut self) -> Result<u64> {
         let mut times = 0;
         while !self.deadline.passed() {
-            let path = room(self.home, self.random.within(0..=ROOMS - 1));
+            let path = room(self.home, self.random.usize(..ROOMS));
             fs::remove_dir(&path).context("removing a cgroup")?;
             fs::create_dir(&path).context("making a cgroup")?;
             times += 1;
             // As short as it takes the others to fill it a little.
-            std::thread::sleep(Duration::from_micros(self.random.next() % 3000));
+            std::thread::sleep(Duration::from_micros(self.random.u64(..3000)));
         }
         Ok(times)
     }
@@ -190,7 +190,7 @@ fn whatever_happens_at_once_nothing_is_left(context: &Context) -> Result<()> {
             act(&mut Actor {
                 home,
                 ctl: Ctl::new()?,
-                random: Random::new(seed as u64),
+                random: Rng::with_seed(seed as u64),
                 deadline: Deadline::after(context.lengths.races),
             })
         })?);

@@ -14,7 +14,7 @@ use crate::support::channel::{read_some, set_blocking, set_nonblocking, write_al
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn_keeping};
 use crate::support::proc::Call;
-use crate::support::time::settle;
+use crate::support::time::wait_grace_period;
 
 topic!(
     "ends",
@@ -174,7 +174,7 @@ fn reading_and_writing_leave_the_times_alone(context: &Context) -> Result<()> {
         ])
     };
     let before = times()?;
-    settle();
+    wait_grace_period();
     write_all(&both, b"x")?;
     read_some(&both, 1).context("read")?;
     expect("the times after a write and a read", times()?, before)

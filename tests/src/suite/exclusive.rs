@@ -16,7 +16,7 @@ use crate::support::child::{Child, spawn, spawn_keeping};
 use crate::support::notice::Notice;
 use crate::support::poll::{epoll_event, epoll_on};
 use crate::support::proc::{self, Call};
-use crate::support::time::{eventually, settle};
+use crate::support::time::{eventually, wait_grace_period};
 
 topic!(
     "exclusive",
@@ -89,7 +89,7 @@ fn served(waiting: &mut Vec<Child<Vec<u8>>>) -> Result<Vec<u8>> {
 fn sleeps(waiting: &[Child<Vec<u8>>]) -> Result<Vec<(i32, u64)>> {
     waiting
         .iter()
-        .map(|child| Ok((child.pid().as_raw(), proc::sleeps(child.pid())?)))
+        .map(|child| Ok((child.pid().as_raw(), proc::sleep_count(child.pid())?)))
         .collect()
 }
 
@@ -100,7 +100,7 @@ fn one_event_wakes_one_of_many(context: &Context) -> Result<()> {
     let before = sleeps(&waiting)?;
     write_all(&writer, b"x")?;
     expect_bytes("what the woken one read", &served(&mut waiting)?, b"x")?;
-    settle();
+    wait_grace_period();
     for waiter in &waiting {
         waiter.wait_asleep_in(Call::Epoll)?;
     }

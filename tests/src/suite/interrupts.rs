@@ -21,7 +21,7 @@ use crate::support::notice::Notice;
 use crate::support::poll;
 use crate::support::proc::Call;
 use crate::support::signals;
-use crate::support::time::patience;
+use crate::support::time::event_timeout;
 
 topic!(
     "interrupts",
@@ -181,8 +181,8 @@ fn ask_for_sigio(fd: &impl AsFd) -> Result<()> {
 }
 
 fn expect_sigio() -> Result<()> {
-    if !take_sigio(patience())? {
-        bail!("expected a SIGIO, saw none within {:?}", patience());
+    if !take_sigio(event_timeout())? {
+        bail!("expected a SIGIO, saw none within {:?}", event_timeout());
     }
     Ok(())
 }
@@ -266,7 +266,7 @@ fn sigio_can_be_another_signal_that_names_its_file(context: &Context) -> Result<
     write_all(&writer, b"x")?;
 
     let mut details = MaybeUninit::<libc::siginfo_t>::zeroed();
-    let limit = timespec(patience());
+    let limit = timespec(event_timeout());
     // SAFETY: a valid set, time and place for the details.
     let taken = unsafe { libc::sigtimedwait(chosen.as_ref(), details.as_mut_ptr(), &limit) };
     expect(

@@ -13,7 +13,7 @@ use crate::registry::{Context, topic};
 use crate::support::cgroup;
 use crate::support::check::expect;
 use crate::support::container::{User, spawn_contained};
-use crate::support::kernel::LogWatch;
+use crate::support::kernel::KernelLog;
 use crate::support::notice::Notice;
 
 topic!(
@@ -91,7 +91,7 @@ fn without_a_unified_hierarchy_an_open_is_refused_and_the_log_says_why(
 ) -> Result<()> {
     // Where everybody is on a machine without the hierarchy.
     cgroup::Cgroup::root()?.enter()?;
-    let mut log = LogWatch::from_now()?;
+    let mut log = KernelLog::from_now()?;
     let mut gone = Unmounted::everywhere()?;
     let legacy = Legacy::mounted_on(context.scratch.clone())?;
     for mode in [OFlag::O_RDONLY, OFlag::O_WRONLY, OFlag::O_RDWR] {

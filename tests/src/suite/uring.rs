@@ -14,7 +14,7 @@ use nix::unistd::write;
 use crate::registry::{Context, topic};
 use crate::support::channel::{CAPACITY, PIPE_BUF, fill, read_all, set_nonblocking, write_all};
 use crate::support::check::{expect, expect_bytes, skip};
-use crate::support::time::{Deadline, settle};
+use crate::support::time::{Deadline, wait_grace_period};
 
 topic!(
     "uring",
@@ -60,7 +60,7 @@ impl Ring {
 
     /// The result of the request of this name, which must be the next to complete.
     fn result(&mut self, name: u64) -> Result<Result<i32, Errno>> {
-        let deadline = Deadline::of_patience();
+        let deadline = Deadline::for_event();
         loop {
             if let Some(entry) = self.0.completion().next() {
                 expect("which request completed", entry.user_data(), name)?;
@@ -84,7 +84,7 @@ impl Ring {
     }
 
     fn expect_waiting(&mut self) -> Result<()> {
-        settle();
+        wait_grace_period();
         self.0.submit().context("entering the ring")?;
         match self.0.completion().next() {
             None => Ok(()),
@@ -100,7 +100,7 @@ impl Ring {
     fn cancel(&mut self) -> Result<()> {
         self.submit(opcode::AsyncCancel::new(REQUEST).build(), CANCEL)?;
         let mut seen = Vec::new();
-        let deadline = Deadline::of_patience();
+        let deadline = Deadline::for_event();
         while seen.len() < 2 {
             let next = self.0.completion().next();
             match next {
@@ -271,7 +271,7 @@ fn closing_the_ring_ends_what_waits(context: &Context) -> Result<()> {
     drop(ring);
     drop(reader);
     ignore_sigpipe()?;
-    let deadline = Deadline::of_patience();
+    let deadline = Deadline::for_event();
     while write(&writer, b"x") != Err(Errno::EPIPE) {
         if deadline.passed() {
             bail!(

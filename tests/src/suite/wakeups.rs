@@ -16,7 +16,7 @@ use crate::support::child::{Child, spawn};
 use crate::support::poll;
 use crate::support::proc::{self, Call};
 use crate::support::sched::{stay_on_first_cpu, take_first_cpu};
-use crate::support::time::{eventually, settle};
+use crate::support::time::{eventually, wait_grace_period};
 
 topic!(
     "wakeups",
@@ -61,10 +61,10 @@ fn expect_undisturbed<T: DeserializeOwned>(
     sleeps: &[u64],
     call: Call,
 ) -> Result<()> {
-    settle();
+    wait_grace_period();
     for (index, (sleeper, &before)) in sleepers.iter().zip(sleeps).enumerate() {
         sleeper.wait_asleep_in(call)?;
-        let now = proc::sleeps(sleeper.pid())?;
+        let now = proc::sleep_count(sleeper.pid())?;
         expect(
             &format!("how often sleeper {index} of the rest went to sleep"),
             now,
@@ -77,7 +77,7 @@ fn expect_undisturbed<T: DeserializeOwned>(
 fn counted_sleeps<T: DeserializeOwned>(sleepers: &[Child<T>]) -> Result<Vec<u64>> {
     sleepers
         .iter()
-        .map(|child| proc::sleeps(child.pid()))
+        .map(|child| proc::sleep_count(child.pid()))
         .collect()
 }
 
@@ -350,7 +350,7 @@ fn a_reader_woken_for_nothing_keeps_its_place(context: &Context) -> Result<()> {
         read_some(&fd, 1).context("read")
     })?;
     expect_bytes("what the faster one got", &thief.finish()?, b"x")?;
-    settle();
+    wait_grace_period();
     readers[0].wait_asleep_in(Call::Read)?;
     for (index, byte) in [b"0", b"1"].into_iter().enumerate() {
         write_all(&both, byte)?;

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the tests are made of: processes that report, proofs that one sleeps, cgroups, hostile memory.
 
-pub mod cgroup;
 pub mod channel;
 pub mod check;
-pub mod child;
 pub mod container;
 pub mod crun;
 pub mod ctl;
@@ -19,13 +17,12 @@ pub mod notice;
 pub mod parameter;
 pub mod passing;
 pub mod poll;
-pub mod proc;
 pub mod random;
 pub mod requests;
 pub mod sched;
-pub mod shared;
 pub mod signals;
 pub mod stall;
-pub mod time;
 pub mod userfault;
 pub mod vfs_pipe;
+
+pub use sluice_testkit::{cgroup, child, proc, process, shared, time};

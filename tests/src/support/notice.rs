@@ -36,7 +36,7 @@ impl Notice {
     }
 
     pub fn wait(&self, what: &str) -> Result<()> {
-        let deadline = Deadline::of_patience();
+        let deadline = Deadline::for_event();
         if !poll::wait_readable(&self.reader, &deadline)? {
             bail!("{what}: not within {:?}", deadline.span());
         }

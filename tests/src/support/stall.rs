@@ -46,7 +46,7 @@ impl SlowBuffer {
     }
 
     fn wait_fault(&self) -> Result<*mut u8> {
-        let deadline = Deadline::of_patience();
+        let deadline = Deadline::for_event();
         self.faults
             .next(&deadline)?
             .with_context(|| format!("no page fault within {:?}", deadline.span()))

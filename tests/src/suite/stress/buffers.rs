@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use fastrand::Rng;
 
 use super::bytes::{Byte, MOST};
 use crate::support::check::Skip;
 use crate::support::memory::{Mapping, PAGE};
-use crate::support::random::Random;
 use crate::support::time::Deadline;
 use crate::support::userfault::UserFault;
 
@@ -84,13 +84,13 @@ impl Source {
     }
 
     /// Where to write from if the next byte's place in the sequence is `place`.
-    pub fn at(&self, place: usize, random: &mut Random) -> Result<*const u8> {
+    pub fn at(&self, place: usize, random: &mut Rng) -> Result<*const u8> {
         match self.manner {
             Manner::Absent => self.mapping.forget_pages()?,
             Manner::Late if self.faults.is_some() => self.mapping.forget_pages()?,
             _ => {}
         }
-        let period = random.within(0..=PAGE / Byte::PERIOD - 1);
+        let period = random.usize(..PAGE / Byte::PERIOD);
         let offset = period * Byte::PERIOD + place % Byte::PERIOD;
         Ok(self.mapping.start().wrapping_add(offset))
     }
@@ -118,9 +118,9 @@ impl Source {
     }
 
     fn change(&self) {
-        let mut random = Random::new(self.seat as u64);
+        let mut random = Rng::with_seed(self.seat as u64);
         while !self.done.load(Ordering::Relaxed) {
-            let shift = random.within(0..=Byte::PERIOD - 1);
+            let shift = random.usize(..Byte::PERIOD);
             for offset in 0..self.mapping.len() {
                 self.put(offset, Byte::new(self.seat, offset + shift));
             }
@@ -129,12 +129,12 @@ impl Source {
 
     fn bring_pages(&self, faults: &UserFault) -> Result<()> {
         let content: [u8; PAGE] = std::array::from_fn(|offset| Byte::new(self.seat, offset).0);
-        let mut random = Random::new(self.seat as u64);
+        let mut random = Rng::with_seed(self.seat as u64);
         while !self.done.load(Ordering::Relaxed) {
             let Some(page) = faults.next(&Deadline::after(LOOK_EVERY))? else {
                 continue;
             };
-            std::thread::sleep(Duration::from_micros(random.within(0..=2000) as u64));
+            std::thread::sleep(Duration::from_micros(random.u64(..=2000)));
             faults.fill(page, &content)?;
         }
         Ok(())

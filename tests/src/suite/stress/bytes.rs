@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
 use nix::errno::Errno;
 
 use super::buffers::{Manner, Source, Target};
@@ -12,7 +13,6 @@ use crate::registry::Context;
 use crate::support::channel::Channel;
 use crate::support::memory::{read_at, write_at};
 use crate::support::notice::Notice;
-use crate::support::random::Random;
 use crate::support::shared::SharedWords;
 use crate::support::signals;
 
@@ -156,10 +156,10 @@ fn write_bytes(
 ) -> Result<()> {
     let fd = channel.open_writer()?;
     ready.give()?;
-    let mut random = Random::new(turn.number as u64);
+    let mut random = Rng::with_seed(turn.number as u64);
     let mut place = 0;
     while !stop.said() {
-        let count = random.within(1..=MOST);
+        let count = random.usize(1..=MOST);
         let start = source.at(place, &mut random)?;
         ledger.begin(turn.seat, count);
         let written = match write_at(&fd, start, count) {
@@ -176,9 +176,9 @@ fn read_bytes(channel: &Channel, ledger: &Ledger, turn: Turn, ready: &Notice) ->
     let target = Target::new(turn.seat)?;
     let fd = channel.open_reader()?;
     ready.give()?;
-    let mut random = Random::new(turn.number as u64);
+    let mut random = Rng::with_seed(turn.number as u64);
     loop {
-        let wanted = random.within(1..=MOST);
+        let wanted = random.usize(1..=MOST);
         ledger.asked.set(turn.seat, wanted as u64);
         let count = target.fill(
             |start| read_at(&fd, start, wanted),

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use fastrand::Rng;
 use nix::sys::signal::Signal;
 
 use crate::registry::Context;
 use crate::support::child::{Child, spawn_keeping};
 use crate::support::notice::Notice;
-use crate::support::random::Random;
 use crate::support::shared::SharedWords;
 use crate::support::time::Deadline;
 
@@ -140,9 +140,9 @@ impl<P: Play> Crowd<'_, P> {
     }
 
     /// A signal to one of them, or the end of one and another in its place.
-    fn disturb(&mut self, random: &mut Random) -> Result<()> {
-        let seat = random.within(0..=SEATS - 1);
-        match random.within(0..=19) {
+    fn disturb(&mut self, random: &mut Rng) -> Result<()> {
+        let seat = random.usize(..SEATS);
+        match random.usize(..=19) {
             0 => self.kill(Side::Writers, seat),
             1 => self.kill(Side::Readers, seat),
             2..=10 => self.writers[seat].child.signal(Signal::SIGUSR1),
@@ -189,10 +189,10 @@ pub fn run<P: Play>(context: &Context, play: &mut P, span: Duration) -> Result<(
     crowd.seat_all()?;
     drop(reader);
 
-    let mut random = Random::new(12);
+    let mut random = Rng::with_seed(12);
     let deadline = Deadline::after(span);
     while !deadline.passed() {
-        std::thread::sleep(Duration::from_micros(random.within(0..=PAUSE) as u64));
+        std::thread::sleep(Duration::from_micros(random.usize(..=PAUSE) as u64));
         crowd.expect_all_at_work()?;
         crowd.disturb(&mut random)?;
     }
