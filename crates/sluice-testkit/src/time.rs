@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Deadlines. Tests wait for events, never for a time to pass; a deadline only turns a hang into a failure.
+//! Deadlines. They turn a hang into a failure; nothing relies on a delay being long enough.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use anyhow::{Result, bail};
 
 static SLOWNESS: OnceLock<f64> = OnceLock::new();
 
-/// How long an event that must happen may take on a machine of ordinary speed.
+/// The limit for an event that must happen, on a machine of ordinary speed.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// That something does not happen can only be watched for a while. On a machine where this is too short the test
-/// misses a fault now and then; it never reports one that is not there.
+/// How long a test watches that something does not happen. On a machine where this is too short the test misses some faults;
+/// it never reports one that does not exist.
 const GRACE_PERIOD: Duration = Duration::from_millis(30);
 
-/// How many times slower than an ordinary machine this one is; said once, before the first test.
+/// How many times slower than an ordinary machine this one is; set once, before the first test.
 pub fn set_slowness(factor: f64) {
     SLOWNESS
         .set(factor)
@@ -70,7 +70,7 @@ impl Deadline {
     }
 }
 
-/// Looks again and again until `look` finds what it looks for.
+/// Polls until `look` returns a value; fails at its first error or after the timeout of events.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Deadline::for_event();
     loop {
