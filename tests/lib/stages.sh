@@ -133,7 +133,7 @@ quote_failures() {
 		[[ ${result[$name]} == failed && -s $log ]] || continue
 		printf '== %s failed; the end of its output:\n' "$name"
 		{
-			grep -aE '^(not ok|FAIL|error)|FAILED|panicked|Kernel panic|BUG:|WARNING:' "$log" | tail -n 12 || true
+			grep -aE -e '^(not ok|FAIL|error)|FAILED|panicked' -f "$TREE/crates/sluice-testkit/kernel-complaints.txt" "$log" | tail -n 12 || true
 			tail -n 12 "$log"
 		} | cut -c 1-200
 		printf '\n'

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nix::sys::stat::{major, minor};
 use serde_json::{Value, json};
-use sluice_bench::harness::module::PIPE_NODE;
+use sluice_testkit::module::PIPE_NODE;
 
 use crate::worker::{CGROUPS, CTL_NODE, INPUT, PROGRAM, SHARED, SOCKET};
 use crate::workspace::bind;

@@ -3,8 +3,8 @@
 //! both an end of a channel.
 
 use anyhow::{Result, bail, ensure};
-use sluice_bench::harness::table::{Align, Table};
-use sluice_bench::harness::units::megabytes;
+use sluice_testkit::table::{Align, Table};
+use sluice_testkit::units::megabytes;
 
 use crate::crew::{Crew, NAMES};
 use crate::handing;

@@ -2,7 +2,7 @@
 //! Shows that two containers that have a directory in common need nobody else to have a ring in common.
 
 use anyhow::{Result, bail};
-use sluice_bench::harness::units::megabytes;
+use sluice_testkit::units::megabytes;
 
 use crate::crew::Crew;
 use crate::protocol::{Event, Order};

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use sluice_bench::harness::{cgroup, interrupt};
+use sluice_testkit::{cgroup, interrupt};
 
 use crate::bundle::{Bundle, Spec, USER};
 use crate::container::{Container, Word};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
-use sluice_bench::harness::units::megabytes;
+use sluice_testkit::units::megabytes;
 
 pub const SMALLEST: u64 = 50 << 20;
 

@@ -11,7 +11,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use sha2::{Digest, Sha256};
 use sluice::{Reader, Writer};
-use sluice_bench::harness::clock;
+use sluice_testkit::clock;
 
 use crate::protocol::Event;
 use crate::transfer::{hexadecimal, write_all};

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use sluice::{Channel, Scope, Writer};
-use sluice_bench::harness::interrupt;
+use sluice_testkit::interrupt;
 
 pub const NAME: &str = "between";
 /// For a container to come to the socket.

@@ -12,7 +12,6 @@ mod files;
 mod handed;
 mod handing;
 mod isolation;
-mod kernel_log;
 mod named;
 mod progress;
 mod protocol;
@@ -33,13 +32,13 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use sluice_bench::harness::host::Host;
-use sluice_bench::harness::interrupt;
-use sluice_bench::harness::module::{Module, SLUICE};
-use sluice_bench::harness::units::{megabytes, minutes};
+use sluice_testkit::host::Host;
+use sluice_testkit::interrupt;
+use sluice_testkit::kernel_log::KernelLog;
+use sluice_testkit::module::{Module, SLUICE};
+use sluice_testkit::units::{megabytes, minutes};
 
 use crate::crew::Crew;
-use crate::kernel_log::KernelLog;
 use crate::protocol::{Event, Way, tell};
 use crate::rounds::Results;
 use crate::staging::Staged;

@@ -2,7 +2,7 @@
 //! A bar for each of two things that go on at the same time; plain lines where nothing can be drawn.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use sluice_bench::harness::terminal;
+use sluice_testkit::terminal;
 
 const STEP: u64 = 25;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The summary: what was sent, how fast, and beside it what pipe(2) did with the same files.
 
-use sluice_bench::harness::host::Host;
-use sluice_bench::harness::samples::Spread;
-use sluice_bench::harness::table::{Align, Table};
-use sluice_bench::harness::units::{bytes_per_second, megabytes, rate_range, ratio_range, size};
+use sluice_testkit::host::Host;
+use sluice_testkit::spread::Spread;
+use sluice_testkit::table::{Align, Table};
+use sluice_testkit::units::{bytes_per_second, megabytes, rate_range, ratio_range, size};
 
 use crate::crew::NAMES;
 use crate::rounds::{Results, Round, total_rate};

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use sluice::ring::{Listener, Options, Socket};
-use sluice_bench::harness::clock;
+use sluice_testkit::clock;
 
 use crate::protocol::{Event, tell};
 use crate::transfer::hexadecimal;

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail, ensure};
 
-use sluice_bench::harness::units::bytes_per_second;
+use sluice_testkit::units::bytes_per_second;
 
 use crate::crew::{Crew, NAMES};
 use crate::progress::Progress;

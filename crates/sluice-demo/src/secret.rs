@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use anyhow::{Context, Result};
 use nix::fcntl::OFlag;
-use sluice_bench::harness::module::PIPE_NODE;
+use sluice_testkit::module::PIPE_NODE;
 
 use crate::protocol::Event;
 

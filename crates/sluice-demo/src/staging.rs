@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::{fs, iter};
 
 use anyhow::{Context, Result, bail};
-use sluice_bench::harness::interrupt;
+use sluice_testkit::interrupt;
 
 use crate::files::Source;
 use crate::progress::Progress;

@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
-use sluice_bench::harness::clock;
-use sluice_bench::harness::module::PIPE_NODE;
+use sluice_testkit::clock;
+use sluice_testkit::module::PIPE_NODE;
 
 use crate::protocol::{Event, Way, tell};
 use crate::worker::INPUT;

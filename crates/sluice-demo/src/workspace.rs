@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::Uid;
-use sluice_bench::harness::units::megabytes;
+use sluice_testkit::units::megabytes;
 
 use crate::files::Source;
 

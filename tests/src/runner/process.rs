@@ -19,7 +19,7 @@ use super::report::Verdict;
 use crate::registry::{Context, TestFn};
 use crate::support::check::{NOTE, Skip};
 use crate::support::time::{Deadline, event_timeout, eventually};
-use crate::support::{child, poll, proc};
+use crate::support::{poll, proc, process};
 
 /// How many bytes of a failed test's output are shown, counted from its end.
 const OUTPUT_SHOWN: usize = 4096;
@@ -50,7 +50,7 @@ fn watch(test: TestFn, context: &Context, limit: Duration) -> Result<Ended> {
         ForkResult::Parent { child } => child,
         ForkResult::Child => lead(test, context, report, &output),
     };
-    let ended = poll::wait_readable(&child::open_pidfd(leader)?, &Deadline::after(limit))?;
+    let ended = poll::wait_readable(&process::open_pidfd(leader)?, &Deadline::after(limit))?;
     let hang = (!ended).then(|| describe_hang(leader, limit));
 
     let _ = killpg(leader, Signal::SIGKILL);
@@ -84,7 +84,7 @@ fn lead(test: TestFn, context: &Context, report: OwnedFd, output: &OwnedFd) -> !
         test(context)
     }));
     let result = result.unwrap_or_else(|panic| {
-        let message = child::panic_message(&*panic);
+        let message = process::panic_message(&*panic);
         Err(anyhow!("panicked: {message}"))
     });
     let verdict = match result {
@@ -207,7 +207,7 @@ mod tests {
     use crate::registry::Durations;
     use crate::support::channel::Channel;
     use crate::support::check::{note, skip};
-    use crate::support::child::Child;
+    use crate::support::child::{self, Child};
     use crate::support::event::Event;
     use anyhow::{bail, ensure};
     use std::io::Write;

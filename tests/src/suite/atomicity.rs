@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
 use nix::sys::uio::writev;
 use nix::unistd::write;
 
@@ -13,7 +14,7 @@ use crate::support::channel::{PIPE_BUF, read_some};
 use crate::support::check::expect;
 use crate::support::child::{Child, spawn};
 use crate::support::proc::Call;
-use crate::support::random::{Random, stream_byte, stream_bytes};
+use crate::support::random::{stream_byte, stream_bytes};
 
 topic!(
     "atomicity",
@@ -102,14 +103,14 @@ fn check_record(record: &[u8]) -> Result<(usize, usize)> {
 /// Each writer writes records of sizes given by `size`, one call per record.
 fn writers(
     context: &Context,
-    size: impl Fn(&mut Random) -> usize,
+    size: impl Fn(&mut Rng) -> usize,
     put: fn(&OwnedFd, &[u8]) -> nix::Result<usize>,
 ) -> Result<Vec<Child<()>>> {
     (0..WRITERS)
         .map(|writer| {
             spawn(&format!("writer {writer}"), || {
                 let fd = context.channel.open_writer()?;
-                let mut random = Random::new(writer as u64);
+                let mut random = Rng::with_seed(writer as u64);
                 for number in 0..RECORDS {
                     let bytes = record(writer, number, size(&mut random));
                     let written = put(&fd, &bytes).context("writing a record")?;
@@ -145,9 +146,9 @@ fn expect_whole_records(context: &Context, writers: Vec<Child<()>>) -> Result<()
     }
     let reader = context.channel.open_reader()?;
     let mut checker = Checker::default();
-    let mut random = Random::new(99);
+    let mut random = Rng::with_seed(99);
     loop {
-        let bytes = read_some(&reader, random.within(1..=3 * PIPE_BUF)).context("read")?;
+        let bytes = read_some(&reader, random.usize(1..=3 * PIPE_BUF)).context("read")?;
         if bytes.is_empty() {
             break;
         }
@@ -157,8 +158,8 @@ fn expect_whole_records(context: &Context, writers: Vec<Child<()>>) -> Result<()
     checker.finish()
 }
 
-fn any_size(random: &mut Random) -> usize {
-    random.within(HEADER..=PIPE_BUF)
+fn any_size(random: &mut Rng) -> usize {
+    random.usize(HEADER..=PIPE_BUF)
 }
 
 fn records_of_many_writers_arrive_whole(context: &Context) -> Result<()> {

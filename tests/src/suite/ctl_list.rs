@@ -4,6 +4,7 @@
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
 use nix::errno::Errno;
 
 use crate::registry::{Context, topic};
@@ -17,7 +18,6 @@ use crate::support::ctl::{
 use crate::support::ioctl::raw;
 use crate::support::memory::PAGE;
 use crate::support::proc::Call;
-use crate::support::random::Random;
 
 topic!(
     "ctl_list",
@@ -42,15 +42,13 @@ topic!(
 
 /// Names of many durations and with many byte values, unsorted.
 fn mixed_names(count: usize) -> Vec<Vec<u8>> {
-    let mut random = Random::new(5);
+    let mut random = Rng::with_seed(5);
     let mut names = Vec::new();
     while names.len() < count {
-        let length = random.within(1..=63);
+        let length = random.usize(1..=63);
         // Few different first bytes, so that many names have a common prefix.
-        let mut name: Vec<u8> = (0..length)
-            .map(|_| random.within(253..=255) as u8)
-            .collect();
-        name[0] = [b'a', b'Z', 0x01, 0xff][random.within(0..=3)];
+        let mut name: Vec<u8> = (0..length).map(|_| random.usize(253..=255) as u8).collect();
+        name[0] = [b'a', b'Z', 0x01, 0xff][random.usize(0..=3)];
         if !names.contains(&name) {
             names.push(name);
         }

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
 use nix::errno::Errno;
 use nix::unistd::write;
 
@@ -20,7 +21,6 @@ use crate::support::ctl::{
     BOTH, CREATE, Ctl, EXCL, KIND_PIPE, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE,
 };
 use crate::support::kernel::{expect_no_objects, mark_log};
-use crate::support::random::Random;
 use crate::support::time::Deadline;
 
 topic!(
@@ -54,20 +54,20 @@ fn expect_any<T>(what: &str, result: nix::Result<T>, allowed: &[Errno]) -> Resul
 struct Worker<'a> {
     home: &'a Cgroup,
     ctl: Ctl,
-    random: Random,
+    random: Rng,
     deadline: Deadline,
 }
 
 impl Worker<'_> {
     fn name(&mut self) -> &'static str {
-        NAMES[self.random.within(0..=NAMES.len() - 1)]
+        NAMES[self.random.usize(..NAMES.len())]
     }
 
     /// The cgroup may be missing at any time.
     fn repeat(&mut self, mut task: impl FnMut(&mut Self, RawFd) -> Result<()>) -> Result<u64> {
         let mut times = 0;
         while !self.deadline.passed() {
-            let number = self.random.within(0..=CGROUPS - 1);
+            let number = self.random.usize(..CGROUPS);
             if let Ok(directory) = File::open(cgroup_path(self.home, number)) {
                 task(self, directory.as_raw_fd())?;
                 times += 1;
@@ -77,7 +77,7 @@ impl Worker<'_> {
     }
 
     fn create(&mut self, scope_fd: RawFd) -> Result<()> {
-        let flags = [0, EXCL, PERSIST, EXCL | PERSIST][self.random.within(0..=3)];
+        let flags = [0, EXCL, PERSIST, EXCL | PERSIST][self.random.usize(..=3)];
         let request = Open::new(self.name(), BOTH | CREATE | NONBLOCK | flags);
         let opened = self.ctl.open(Open {
             scope_fd,
@@ -98,7 +98,7 @@ impl Worker<'_> {
     }
 
     fn attach(&mut self, scope_fd: RawFd) -> Result<()> {
-        let side = [READ, BOTH][self.random.within(0..=1)];
+        let side = [READ, BOTH][self.random.usize(..=1)];
         let request = Open::new(self.name(), side | NONBLOCK);
         let opened = self.ctl.open(Open {
             scope_fd,
@@ -140,12 +140,12 @@ impl Worker<'_> {
     fn recreate_cgroups(&mut self) -> Result<u64> {
         let mut times = 0;
         while !self.deadline.passed() {
-            let path = cgroup_path(self.home, self.random.within(0..=CGROUPS - 1));
+            let path = cgroup_path(self.home, self.random.usize(..CGROUPS));
             fs::remove_dir(&path).context("removing a cgroup")?;
             fs::create_dir(&path).context("creating a cgroup")?;
             times += 1;
             // Long enough for the other processes to create some channels.
-            std::thread::sleep(Duration::from_micros(self.random.next() % 3000));
+            std::thread::sleep(Duration::from_micros(self.random.u64(..3000)));
         }
         Ok(times)
     }
@@ -187,7 +187,7 @@ fn concurrent_operations_leak_nothing(context: &Context) -> Result<()> {
             task(&mut Worker {
                 home,
                 ctl: Ctl::new()?,
-                random: Random::new(seed as u64),
+                random: Rng::with_seed(seed as u64),
                 deadline: Deadline::after(context.durations.races),
             })
         })?);

@@ -4,6 +4,7 @@
 use std::io::{IoSlice, IoSliceMut};
 
 use anyhow::{Context as _, Result, bail};
+use fastrand::Rng;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::uio::{preadv, pwritev, readv, writev};
@@ -18,7 +19,7 @@ use crate::support::channel::{
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn};
 use crate::support::proc::Call;
-use crate::support::random::{Random, stream_bytes};
+use crate::support::random::stream_bytes;
 use crate::support::signals;
 
 topic!(
@@ -63,18 +64,18 @@ fn bytes_arrive_in_order_around_the_ring(context: &Context) -> Result<()> {
     const TOTAL: usize = 24 * CAPACITY + 12_345;
     let writer = spawn("a writer of random amounts", || {
         let fd = context.channel.open_writer()?;
-        let (mut random, mut written) = (Random::new(1), 0);
+        let (mut random, mut written) = (Rng::with_seed(1), 0);
         while written < TOTAL {
-            let count = random.within(1..=3 * PIPE_BUF).min(TOTAL - written);
+            let count = random.usize(1..=3 * PIPE_BUF).min(TOTAL - written);
             write_all(&fd, &stream_bytes(0, written as u64, count))?;
             written += count;
         }
         Ok(())
     })?;
     let fd = context.channel.open_reader()?;
-    let (mut random, mut seen) = (Random::new(2), 0);
+    let (mut random, mut seen) = (Rng::with_seed(2), 0);
     loop {
-        let piece = read_some(&fd, random.within(1..=3 * PIPE_BUF)).context("read")?;
+        let piece = read_some(&fd, random.usize(1..=3 * PIPE_BUF)).context("read")?;
         if piece.is_empty() {
             break;
         }

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use fastrand::Rng;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::signal::Signal;
@@ -21,7 +22,7 @@ use crate::support::fault_blocked::spawn_fault_blocked;
 use crate::support::memory::{read_at, write_at};
 use crate::support::poll;
 use crate::support::proc::Call;
-use crate::support::random::{Random, stream_bytes};
+use crate::support::random::stream_bytes;
 use crate::support::time::Deadline;
 
 topic!(
@@ -186,18 +187,18 @@ fn a_reader_killed_in_a_page_fault_leaves_the_pipe_working(context: &Context) ->
 
 /// Opens in random modes and makes random calls until it is killed.
 fn run_at_random(context: &Context, seed: u64) -> Result<()> {
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     let mut buffer = vec![0; 2 * CAPACITY];
     loop {
-        let mode = [OFlag::O_RDONLY, OFlag::O_WRONLY, OFlag::O_RDWR][random.within(0..=2)];
-        let nonblock = [OFlag::empty(), OFlag::O_NONBLOCK][random.within(0..=1)];
+        let mode = [OFlag::O_RDONLY, OFlag::O_WRONLY, OFlag::O_RDWR][random.usize(..=2)];
+        let nonblock = [OFlag::empty(), OFlag::O_NONBLOCK][random.usize(..=1)];
         let Ok(fd) = context.channel.open(mode | nonblock) else {
             continue;
         };
-        for _ in 0..random.within(1..=20) {
-            let most = [3000, 3000, 3000, 2 * CAPACITY][random.within(0..=3)];
-            let count = random.within(1..=most);
-            step(&fd, mode, random.within(0..=4), &mut buffer[..count])?;
+        for _ in 0..random.usize(1..=20) {
+            let most = [3000, 3000, 3000, 2 * CAPACITY][random.usize(0..=3)];
+            let count = random.usize(1..=most);
+            step(&fd, mode, random.usize(0..=4), &mut buffer[..count])?;
         }
     }
 }
@@ -216,7 +217,7 @@ fn step(fd: &OwnedFd, mode: OFlag, choice: usize, buffer: &mut [u8]) -> Result<(
 
 fn random_kills_leave_the_pipe_working(context: &Context) -> Result<()> {
     const PROCESSES: usize = 6;
-    let mut random = Random::new(4);
+    let mut random = Rng::with_seed(4);
     let mut seeds = 0..;
     let mut recruit = || {
         let seed = seeds.next().context("seeds never end")?;
@@ -227,8 +228,8 @@ fn random_kills_leave_the_pipe_working(context: &Context) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     let deadline = Deadline::after(Duration::from_secs(3));
     while !deadline.passed() {
-        std::thread::sleep(Duration::from_micros(random.within(0..=3000) as u64));
-        let victim = random.within(0..=PROCESSES - 1);
+        std::thread::sleep(Duration::from_micros(random.usize(0..=3000) as u64));
+        let victim = random.usize(..PROCESSES);
         crowd[victim].signal(Signal::SIGKILL)?;
         std::mem::replace(&mut crowd[victim], recruit()?).wait_end()?;
     }

@@ -3,55 +3,18 @@
 
 use std::ffi::CStr;
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
-use nix::kmod::{ModuleInitFlags, finit_module};
+use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
+use sluice_testkit::kernel_log::LOG;
 
 use super::check::{expect, skip};
 use super::time;
 
-const LOG: &str = "/dev/kmsg";
-
-/// The kernel log from the time of its creation.
-pub struct KernelLog(fs::File);
-
-impl KernelLog {
-    pub fn from_now() -> Result<Self> {
-        let mut log = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(LOG)
-            .with_context(|| format!("opening {LOG}"))?;
-        log.seek(SeekFrom::End(0))
-            .with_context(|| format!("seeking to the end of {LOG}"))?;
-        Ok(KernelLog(log))
-    }
-
-    /// The messages since the last call.
-    pub fn messages(&mut self) -> Result<Vec<String>> {
-        let mut messages = Vec::new();
-        let mut record = vec![0; 8192];
-        loop {
-            match self.0.read(&mut record) {
-                Ok(count) => messages.push(message_of(&String::from_utf8_lossy(&record[..count]))),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(messages),
-                // The oldest records were overwritten during the read: continue with the rest.
-                Err(error) if error.raw_os_error() == Some(Errno::EPIPE as i32) => {}
-                Err(error) => return Err(error).with_context(|| format!("reading {LOG}")),
-            }
-        }
-    }
-}
-
-/// The text of one record: everything after the first semicolon, without the lines about the device.
-fn message_of(record: &str) -> String {
-    let text = record.split_once(';').map_or(record, |(_, text)| text);
-    text.lines().next().unwrap_or_default().to_owned()
-}
+pub use sluice_testkit::kernel_log::KernelLog;
 
 /// Writes a mark to the kernel log, at a level that is not shown on consoles, so that a kernel report can be attributed
 /// to a test. Without access to the log there is nothing to attribute either.
@@ -171,9 +134,7 @@ fn parse_free_pages(zones: &str) -> u64 {
 
 /// delete_module(2) without blocking if the module is in use.
 fn unload_module(name: &CStr) -> nix::Result<()> {
-    // SAFETY: a terminated string.
-    let ret = unsafe { libc::syscall(libc::SYS_delete_module, name.as_ptr(), libc::O_NONBLOCK) };
-    Errno::result(ret).map(drop)
+    delete_module(name, DeleteModuleFlags::O_NONBLOCK)
 }
 
 /// Another module than the tested one, loaded until it is unloaded or dropped.
@@ -258,12 +219,6 @@ pub fn expect_module_in_use() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_log_record_is_stripped_to_its_message() {
-        let record = "4,512,1234567,-;sluice: refused; try again\n SUBSYSTEM=misc\n";
-        assert_eq!(message_of(record), "sluice: refused; try again");
-    }
 
     #[test]
     fn pages_at_hand_are_free_too() {

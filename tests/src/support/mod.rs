@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Common parts of the tests: child processes, checks that one sleeps, cgroups, invalid memory.
 
-pub mod cgroup;
 pub mod channel;
 pub mod check;
-pub mod child;
 pub mod container;
 pub mod credentials;
 pub mod crun;
@@ -20,13 +18,12 @@ pub mod memcg;
 pub mod memory;
 pub mod parameter;
 pub mod poll;
-pub mod proc;
 pub mod random;
 pub mod requests;
 pub mod sched;
-pub mod shared;
 pub mod shell;
 pub mod signals;
-pub mod time;
 pub mod userfault;
 pub mod vfs_pipe;
+
+pub use sluice_testkit::{cgroup, child, proc, process, shared, time};

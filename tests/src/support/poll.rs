@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! poll(2) and epoll(7), with the flags that nix does not define.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
 use anyhow::{Context, Result};
-use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-use super::time::Deadline;
+pub use sluice_testkit::poll::{wait, wait_readable};
 
 pub const IN: i16 = libc::POLLIN | libc::POLLRDNORM;
 pub const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
@@ -17,19 +16,7 @@ pub const ERR: i16 = libc::POLLERR;
 const EVERYTHING: i16 =
     IN | OUT | libc::POLLPRI | libc::POLLRDBAND | libc::POLLWRBAND | libc::POLLRDHUP;
 
-/// The result of poll(2) after waiting up to `timeout` milliseconds (-1: no timeout).
-pub fn wait(fd: &impl AsFd, events: i16, timeout: i32) -> nix::Result<i16> {
-    let mut entry = libc::pollfd {
-        fd: fd.as_fd().as_raw_fd(),
-        events,
-        revents: 0,
-    };
-    // SAFETY: one valid entry, and a count of one.
-    Errno::result(unsafe { libc::poll(&mut entry, 1, timeout) })?;
-    Ok(entry.revents)
-}
-
-/// The current state as text, for readable failures.
+/// The state now, in words, so that a failure can be read.
 pub fn state(fd: &impl AsFd) -> Result<String> {
     Ok(name(wait(fd, EVERYTHING, 0).context("poll")?))
 }
@@ -55,17 +42,6 @@ pub fn name(mask: i16) -> String {
         "nothing".to_owned()
     } else {
         words.join("|")
-    }
-}
-
-/// Whether data or EOF was readable before the deadline.
-pub fn wait_readable(fd: &impl AsFd, deadline: &Deadline) -> Result<bool> {
-    loop {
-        match wait(fd, libc::POLLIN, deadline.poll_timeout()) {
-            Ok(mask) => return Ok(mask != 0),
-            Err(Errno::EINTR) => continue,
-            Err(error) => return Err(error).context("poll"),
-        }
     }
 }
 

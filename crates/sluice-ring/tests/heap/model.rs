@@ -3,30 +3,10 @@
 
 use std::collections::VecDeque;
 
+use fastrand::Rng;
 use sluice_ring::{Consumer, Producer, record_stride};
 
 use crate::memory::{View, content, publish, ring};
-
-/// Marsaglia's xorshift with 64 bits, reproducible by its seed.
-pub struct Random(u64);
-
-impl Random {
-    /// `seed` must not be zero.
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
 
 /// A ring, and its expected content.
 struct Model {
@@ -111,21 +91,21 @@ impl Model {
         }
     }
 
-    fn record_stride(&mut self, random: &mut Random) {
-        match random.below(10) {
+    fn record_stride(&mut self, random: &mut Rng) {
+        match random.u64(..10) {
             0..=3 => {
                 // Mostly short records, so that a ring holds many; occasionally one of any length.
-                let long = random.below(8) == 0;
+                let long = random.u64(..8) == 0;
                 let most = match (long, cfg!(miri)) {
                     (true, false) => self.capacity / 2 - 7,
                     (false, false) => 300,
                     (true, true) => 700,
                     (false, true) => 30,
                 };
-                let asked = random.below(most) as u32;
-                let kept = match random.below(6) {
+                let asked = random.u64(..most) as u32;
+                let kept = match random.u64(..6) {
                     0 => None,
-                    1 => Some(random.below(u64::from(asked) + 1) as u32),
+                    1 => Some(random.u32(..=asked)),
                     _ => Some(asked),
                 };
                 self.write(asked, kept);
@@ -141,12 +121,12 @@ impl Model {
 fn any_order_of_calls_leaves_the_records_in_theirs() {
     let (seeds, steps) = if cfg!(miri) { (1, 60) } else { (40, 3000) };
     for seed in 1..=seeds {
-        let mut random = Random::new(seed);
-        let mut model = Model::new(4096 << random.below(if cfg!(miri) { 1 } else { 3 }));
+        let mut random = Rng::with_seed(seed);
+        let mut model = Model::new(4096 << random.u64(..if cfg!(miri) { 1 } else { 3 }));
         for _ in 0..steps {
             model.record_stride(&mut random);
             // Not always, because loading the released position is a separate step.
-            if random.below(3) == 0 {
+            if random.u64(..3) == 0 {
                 model.check();
             }
         }

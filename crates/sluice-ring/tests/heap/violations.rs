@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Invalid values of the peer: each is reported as an error, never a panic, and never causes an access outside the ring.
 
+use fastrand::Rng;
 use sluice_ring::sync::Ordering;
 use sluice_ring::{Consumer, Memory, Producer, ProtocolViolation, record_stride};
 
 use crate::memory::{View, publish, ring, some, state_of, take, write};
-use crate::model::Random;
 
 /// A ring of 4096 bytes with 128 published bytes, of which 64 are known to be released, and 32 more written ones.
 fn in_use() -> (Producer<View>, Consumer<View>) {
@@ -118,16 +118,16 @@ fn pending_is_limited_to_the_capacity() {
 
 #[test]
 fn a_consumer_of_arbitrary_memory_stays_within_the_ring() {
-    let mut random = Random::new(7);
+    let mut random = Rng::with_seed(7);
     for _ in 0..if cfg!(miri) { 2 } else { 300 } {
         let (producer, mut consumer) = ring(4096);
         for at in (0..4096).step_by(4) {
             // Mostly values of a valid header.
-            let word = match random.below(4) {
+            let word = match random.u64(..4) {
                 0 => 0,
                 1 => 1,
-                2 => random.below(2100) as u32,
-                _ => random.next() as u32,
+                2 => random.u32(..2100),
+                _ => random.u32(..),
             };
             producer.memory().set(at, word);
         }
@@ -155,18 +155,18 @@ fn a_consumer_of_arbitrary_memory_stays_within_the_ring() {
 
 #[test]
 fn a_producer_never_overwrites_unreleased_bytes_whatever_the_consumer_stores() {
-    let mut random = Random::new(11);
+    let mut random = Rng::with_seed(11);
     for _ in 0..if cfg!(miri) { 2 } else { 3000 } {
         let (mut producer, consumer) = ring(4096);
         let mut released = 0;
         for number in 0..50 {
-            let stored = match random.below(8) {
-                0 => random.next(),
-                _ => released + random.below(75) * 8,
+            let stored = match random.u64(..8) {
+                0 => random.u64(..),
+                _ => released + random.u64(..75) * 8,
             };
             let position = &consumer.memory().consumer().pos;
             position.store(stored, Ordering::Relaxed);
-            let length = random.below(2041) as u32;
+            let length = random.u64(..2041) as u32;
             let sent = producer.reserve(0) - 8;
             let end = sent + record_stride(length) + 8;
             let looks = end > released + 4096;

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use fastrand::Rng;
 
 use super::bytes::{Byte, MOST};
 use crate::support::check::Skip;
 use crate::support::memory::{Mapping, PAGE};
-use crate::support::random::Random;
 use crate::support::time::Deadline;
 use crate::support::userfault::UserFault;
 
@@ -84,13 +84,13 @@ impl Source {
     }
 
     /// The start of a write whose first byte has this position in the sequence.
-    pub fn at(&self, position: usize, random: &mut Random) -> Result<*const u8> {
+    pub fn at(&self, position: usize, random: &mut Rng) -> Result<*const u8> {
         match self.behavior {
             MemoryBehavior::Absent => self.mapping.discard_pages()?,
             MemoryBehavior::Late if self.faults.is_some() => self.mapping.discard_pages()?,
             _ => {}
         }
-        let period = random.within(0..=PAGE / Byte::PERIOD - 1);
+        let period = random.usize(0..=PAGE / Byte::PERIOD - 1);
         let offset = period * Byte::PERIOD + position % Byte::PERIOD;
         Ok(self.mapping.start().wrapping_add(offset))
     }
@@ -118,9 +118,9 @@ impl Source {
     }
 
     fn change(&self) {
-        let mut random = Random::new(self.slot as u64);
+        let mut random = Rng::with_seed(self.slot as u64);
         while !self.done.load(Ordering::Relaxed) {
-            let shift = random.within(0..=Byte::PERIOD - 1);
+            let shift = random.usize(..Byte::PERIOD);
             for offset in 0..self.mapping.len() {
                 self.put(offset, Byte::new(self.slot, offset + shift));
             }
@@ -129,12 +129,12 @@ impl Source {
 
     fn fill_missing_pages(&self, faults: &UserFault) -> Result<()> {
         let content: [u8; PAGE] = std::array::from_fn(|offset| Byte::new(self.slot, offset).0);
-        let mut random = Random::new(self.slot as u64);
+        let mut random = Rng::with_seed(self.slot as u64);
         while !self.done.load(Ordering::Relaxed) {
             let Some(page) = faults.next(&Deadline::after(LOOK_EVERY))? else {
                 continue;
             };
-            std::thread::sleep(Duration::from_micros(random.within(0..=2000) as u64));
+            std::thread::sleep(Duration::from_micros(random.u64(..=2000)));
             faults.fill(page, &content)?;
         }
         Ok(())

@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
 use nix::errno::Errno;
 
 use super::buffers::{MemoryBehavior, Source, Target};
@@ -12,7 +13,6 @@ use crate::registry::Context;
 use crate::support::channel::Channel;
 use crate::support::event::Event;
 use crate::support::memory::{read_at, write_at};
-use crate::support::random::Random;
 use crate::support::shared::SharedWords;
 use crate::support::signals;
 
@@ -157,10 +157,10 @@ fn write_bytes(
 ) -> Result<()> {
     let fd = channel.open_writer()?;
     ready.notify()?;
-    let mut random = Random::new(id.number as u64);
+    let mut random = Rng::with_seed(id.number as u64);
     let mut position = 0;
     while !stop.is_set() {
-        let count = random.within(1..=MOST);
+        let count = random.usize(1..=MOST);
         let start = source.at(position, &mut random)?;
         ledger.begin(id.slot, count);
         let written = match write_at(&fd, start, count) {
@@ -177,9 +177,9 @@ fn read_bytes(channel: &Channel, ledger: &Ledger, id: WorkerId, ready: &Event) -
     let target = Target::new(id.slot)?;
     let fd = channel.open_reader()?;
     ready.notify()?;
-    let mut random = Random::new(id.number as u64);
+    let mut random = Rng::with_seed(id.number as u64);
     loop {
-        let wanted = random.within(1..=MOST);
+        let wanted = random.usize(1..=MOST);
         ledger.asked.set(id.slot, wanted as u64);
         let count = target.fill(
             |start| read_at(&fd, start, wanted),

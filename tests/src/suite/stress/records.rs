@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use fastrand::Rng;
 use nix::errno::Errno;
 use nix::unistd::{read, write};
 
@@ -14,7 +15,6 @@ use crate::registry::Context;
 use crate::support::channel::{Channel, PIPE_BUF};
 use crate::support::check::expect;
 use crate::support::event::Event;
-use crate::support::random::Random;
 use crate::support::shared::SharedWords;
 use crate::support::signals;
 
@@ -108,11 +108,11 @@ fn write_records(
     signals::interrupt_on_usr1()?;
     let fd = channel.open_writer()?;
     ready.notify()?;
-    let mut random = Random::new(writer as u64);
+    let mut random = Rng::with_seed(writer as u64);
     let mut bytes = [0; PIPE_BUF];
     let mut next = 0;
     while !stop.is_set() && next + RECORDS_PER_WRITE <= RECORDS_PER_WRITER {
-        let count = random.within(1..=RECORDS_PER_WRITE);
+        let count = random.usize(1..=RECORDS_PER_WRITE);
         for index in 0..count {
             put_record(&mut bytes[index * RECORD..][..RECORD], writer, next + index);
         }
@@ -136,11 +136,11 @@ fn read_records(channel: &Channel, ledger: &Ledger, seed: usize, ready: &Event) 
     signals::interrupt_on_usr1()?;
     let fd = channel.open_reader()?;
     ready.notify()?;
-    let mut random = Random::new(seed as u64);
+    let mut random = Rng::with_seed(seed as u64);
     let mut bytes = [0; RECORDS_PER_READ * RECORD];
     let mut last = vec![None; ledger.writers];
     loop {
-        let wanted = random.within(1..=RECORDS_PER_READ) * RECORD;
+        let wanted = random.usize(1..=RECORDS_PER_READ) * RECORD;
         let count = match read(&fd, &mut bytes[..wanted]) {
             Ok(0) => return Ok(()),
             Ok(count) => count,

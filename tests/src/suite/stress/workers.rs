@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use fastrand::Rng;
 use nix::sys::signal::Signal;
 
 use crate::registry::Context;
 use crate::support::child::{Child, spawn_keeping};
 use crate::support::event::Event;
-use crate::support::random::Random;
 use crate::support::shared::SharedWords;
 use crate::support::time::Deadline;
 
@@ -140,9 +140,9 @@ impl<P: Workload> Workers<'_, P> {
     }
 
     /// Interrupts one process, or kills and replaces it.
-    fn disrupt(&mut self, random: &mut Random) -> Result<()> {
-        let slot = random.within(0..=SLOTS - 1);
-        match random.within(0..=19) {
+    fn disrupt(&mut self, random: &mut Rng) -> Result<()> {
+        let slot = random.usize(..SLOTS);
+        match random.usize(0..=19) {
             0 => self.kill(Side::Writers, slot),
             1 => self.kill(Side::Readers, slot),
             2..=10 => self.writers[slot].child.signal(Signal::SIGUSR1),
@@ -189,10 +189,10 @@ pub fn run<P: Workload>(context: &Context, workload: &mut P, span: Duration) -> 
     workers.start_all()?;
     drop(reader);
 
-    let mut random = Random::new(12);
+    let mut random = Rng::with_seed(12);
     let deadline = Deadline::after(span);
     while !deadline.passed() {
-        std::thread::sleep(Duration::from_micros(random.within(0..=PAUSE) as u64));
+        std::thread::sleep(Duration::from_micros(random.usize(0..=PAUSE) as u64));
         workers.expect_all_running()?;
         workers.disrupt(&mut random)?;
     }

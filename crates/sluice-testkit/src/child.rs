@@ -5,29 +5,27 @@
 //! unintentionally would change the result of the test.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use anyhow::{Context, Result, anyhow, bail};
-use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, fork, pipe2};
+use nix::sys::signal::Signal;
+use nix::sys::wait::WaitStatus;
+use nix::unistd::{Pid, pipe2};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::poll;
-use super::proc::{self, Call};
-use super::time::{self, Deadline};
+use crate::poll;
+use crate::proc::{self, Call};
+use crate::process::{self, Fork, Process};
+use crate::time::{self, Deadline};
 
 pub struct Child<T> {
     what: String,
-    pid: Pid,
-    pidfd: OwnedFd,
-    report: OwnedFd,
-    reaped: bool,
+    process: Process,
+    report: File,
     returns: PhantomData<T>,
 }
 
@@ -46,19 +44,15 @@ where
     T: Serialize + DeserializeOwned,
     F: FnOnce() -> Result<T>,
 {
-    let (report, report_to) = pipe2(OFlag::O_CLOEXEC).context("creating a pipe for the report")?;
-    // SAFETY: the runner forks each test from a single thread, and tests start threads only while they fork nothing,
-    // so no lock is held by a thread that the child does not have.
-    match unsafe { fork() }.with_context(|| format!("forking: {what}"))? {
-        ForkResult::Parent { child } => Ok(Child {
+    let (report, report_to) = pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")?;
+    match process::fork().with_context(|| what.to_owned())? {
+        Fork::Parent(process) => Ok(Child {
             what: what.to_owned(),
-            pid: child,
-            pidfd: open_pidfd(child)?,
-            report,
-            reaped: false,
+            process,
+            report: report.into(),
             returns: PhantomData,
         }),
-        ForkResult::Child => {
+        Fork::Child => {
             let kept = keep.iter().map(|fd| fd.as_raw_fd());
             close_all_but(kept.chain([report_to.as_raw_fd()]));
             std::mem::forget(report);
@@ -68,21 +62,10 @@ where
 }
 
 fn run<T: Serialize>(body: impl FnOnce() -> Result<T>, report_to: OwnedFd) -> ! {
-    let result = catch_unwind(AssertUnwindSafe(body))
-        .unwrap_or_else(|panic| Err(anyhow!("panicked: {}", panic_message(&*panic))))
-        .map_err(|error| format!("{error:#}"));
-    let sent = serde_json::to_vec(&result)
+    let sent = serde_json::to_vec(&process::outcome(body))
         .map_err(std::io::Error::from)
-        .and_then(|bytes| std::fs::File::from(report_to).write_all(&bytes));
-    // SAFETY: ends the process at once, without the exit handlers of the parent.
-    unsafe { libc::_exit(if sent.is_ok() { 0 } else { 99 }) }
-}
-
-pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or(panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
-        .to_owned()
+        .and_then(|bytes| File::from(report_to).write_all(&bytes));
+    process::exit(if sent.is_ok() { 0 } else { 99 })
 }
 
 /// Closes every file above standard error that is not listed.
@@ -102,25 +85,17 @@ fn close_range(first: RawFd, last: RawFd) {
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
 }
 
-pub fn open_pidfd(pid: Pid) -> Result<OwnedFd> {
-    // SAFETY: takes two numbers.
-    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0) })
-        .with_context(|| format!("opening a pidfd of process {pid}"))?;
-    // SAFETY: a new descriptor, which nothing else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
-}
-
 impl<T: DeserializeOwned> Child<T> {
     pub fn pid(&self) -> Pid {
-        self.pid
+        self.process.pid()
     }
 
     pub fn has_ended(&self) -> Result<bool> {
-        Ok(poll::wait(&self.pidfd, libc::POLLIN, 0).context("polling a pidfd")? != 0)
+        self.process.has_ended()
     }
 
     pub fn wait_asleep_in(&self, call: Call) -> Result<()> {
-        proc::wait_asleep_in(self.pid, call).with_context(|| self.what.clone())
+        proc::wait_asleep_in(self.pid(), call).with_context(|| self.what.clone())
     }
 
     /// Waits for the grace period, in which a wrong wake-up would show, then fails unless the child still sleeps in
@@ -138,7 +113,9 @@ impl<T: DeserializeOwned> Child<T> {
     }
 
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        kill(self.pid, signal).with_context(|| format!("sending {signal} to: {}", self.what))
+        self.process
+            .signal(signal)
+            .with_context(|| format!("{}: cannot send {signal}", self.what))
     }
 
     /// Kills the child and waits until it is gone.
@@ -164,31 +141,29 @@ impl<T: DeserializeOwned> Child<T> {
         result.map_err(|message| anyhow!("{}: {message}", self.what))
     }
 
-    fn read_report(&self) -> Result<Vec<u8>> {
+    fn read_report(&mut self) -> Result<Vec<u8>> {
         let deadline = Deadline::for_event();
-        let mut report = std::fs::File::from(self.report.try_clone().context("dup of the report")?);
         let mut bytes = Vec::new();
         let mut piece = vec![0; 65536];
         loop {
             if !poll::wait_readable(&self.report, &deadline)? {
                 bail!(self.overdue(&deadline));
             }
-            match report.read(&mut piece) {
+            match self.report.read(&mut piece) {
                 Ok(0) => return Ok(bytes),
                 Ok(count) => bytes.extend_from_slice(&piece[..count]),
-                Err(error) => return Err(error).context("reading the report"),
+                Err(error) => return Err(error).context("cannot read the report"),
             }
         }
     }
 
     fn reap(&mut self) -> Result<WaitStatus> {
         let deadline = Deadline::for_event();
-        if !poll::wait_readable(&self.pidfd, &deadline)? {
-            bail!(self.overdue(&deadline));
-        }
-        let status = waitpid(self.pid, None).with_context(|| format!("reaping: {}", self.what))?;
-        self.reaped = true;
-        Ok(status)
+        let status = self
+            .process
+            .wait(&deadline)
+            .with_context(|| self.what.clone())?;
+        status.with_context(|| self.overdue(&deadline))
     }
 
     fn overdue(&self, deadline: &Deadline) -> String {
@@ -196,49 +171,43 @@ impl<T: DeserializeOwned> Child<T> {
             "{}: expected to end within {:?}; {}",
             self.what,
             deadline.span(),
-            proc::describe(self.pid)
+            proc::describe(self.pid())
         )
-    }
-}
-
-impl<T> Drop for Child<T> {
-    fn drop(&mut self) {
-        if self.reaped {
-            return;
-        }
-        let _ = kill(self.pid, Signal::SIGKILL);
-        // The runner reports a process that survives this.
-        if poll::wait_readable(&self.pidfd.as_fd(), &Deadline::for_event()).unwrap_or(false) {
-            let _ = waitpid(self.pid, None);
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
+    use crate::workers::serial;
 
     #[test]
     fn a_child_reports_what_it_returned() {
+        let _serial = serial();
         let child = spawn("adder", || Ok(1 + 1)).expect("fork");
         assert_eq!(child.finish().expect("report"), 2);
     }
 
     #[test]
     fn a_report_may_be_larger_than_a_pipe() {
+        let _serial = serial();
         let child = spawn("writer", || Ok("x".repeat(1 << 20))).expect("fork");
         assert_eq!(child.finish().expect("report").len(), 1 << 20);
     }
 
     #[test]
     fn a_child_reports_why_it_failed() {
+        let _serial = serial();
         let child: Child<()> = spawn("failer", || bail!("no luck")).expect("fork");
         let message = child.finish().expect_err("failed").to_string();
         assert_eq!(message, "failer: no luck");
     }
 
     #[test]
-    fn a_killed_child_differs_from_one_that_reports() {
+    fn a_killed_child_is_told_from_one_that_reports() {
+        let _serial = serial();
         let child: Child<()> = spawn("sleeper", || {
             loop {
                 std::thread::park();
@@ -254,7 +223,8 @@ mod tests {
     }
 
     #[test]
-    fn a_child_keeps_only_the_listed_files() {
+    fn a_child_keeps_only_the_files_it_is_told_to() {
+        let _serial = serial();
         let (reader, writer) = pipe2(OFlag::O_CLOEXEC).expect("pipe");
         let open = |fd: RawFd| {
             nix::fcntl::fcntl(

@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measured processes. They are forked, so that they inherit pipes and shared memory without a name. Each reports
+//! Processes that work together. They are forked, so that they inherit pipes and shared memory without a name. Each reports
 //! that it is ready, all start together, and each returns its numbers.
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::waitpid;
-use nix::unistd::{ForkResult, Pid, fork, pipe2};
+use nix::sys::signal::Signal;
+use nix::unistd::pipe2;
 
-use super::interrupt;
+use crate::process::{self, Fork, Process};
+use crate::time::Deadline;
+use crate::{interrupt, proc};
 
 const READY: u8 = b'r';
 const DONE: u8 = b'd';
 const FAILED: u8 = b'f';
+/// A wait looks for an interrupt this often.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(200);
 /// For a process after the failure of its peer.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -73,9 +76,9 @@ pub fn spawn_helper(mut program: Command) -> Result<()> {
     Ok(())
 }
 
-/// A forked process; killed when dropped.
+/// One of the processes; killed when dropped.
 pub struct Worker {
-    pid: Pid,
+    process: Process,
     report: File,
     go: File,
 }
@@ -87,9 +90,8 @@ impl Worker {
     ) -> Result<Self> {
         let (report, report_out) = pipe2(OFlag::O_CLOEXEC)?;
         let (go_in, go) = pipe2(OFlag::O_CLOEXEC)?;
-        // SAFETY: this process has one thread, so no other thread holds a lock across the fork.
-        match unsafe { fork() }.context("cannot fork")? {
-            ForkResult::Child => {
+        match process::fork()? {
+            Fork::Child => {
                 drop((report, go));
                 let start = Start {
                     report: report_out.into(),
@@ -105,15 +107,15 @@ impl Worker {
                     role,
                 )
             }
-            ForkResult::Parent { child } => Ok(Self {
-                pid: child,
+            Fork::Parent(process) => Ok(Self {
+                process,
                 report: report.into(),
                 go: go.into(),
             }),
         }
     }
 
-    fn await_ready(&mut self, deadline: Instant) -> Result<()> {
+    fn await_ready(&mut self, deadline: &Deadline) -> Result<()> {
         match self.next_byte(deadline)? {
             READY => Ok(()),
             _ => Err(self.failure()),
@@ -126,7 +128,7 @@ impl Worker {
             .context("a measured process ended before it was started")
     }
 
-    fn finish(&mut self, deadline: Instant) -> Result<Vec<u64>> {
+    fn finish(&mut self, deadline: &Deadline) -> Result<Vec<u64>> {
         if self.next_byte(deadline)? != DONE {
             return Err(self.failure());
         }
@@ -135,7 +137,7 @@ impl Worker {
         Ok(decode(&bytes))
     }
 
-    fn next_byte(&mut self, deadline: Instant) -> Result<u8> {
+    fn next_byte(&mut self, deadline: &Deadline) -> Result<u8> {
         await_readable(&[&self.report], deadline)?;
         let mut byte = [0];
         self.report
@@ -150,7 +152,7 @@ impl Worker {
         if poll(&mut [report], PollTimeout::ZERO)? == 0 {
             return Ok(());
         }
-        match self.next_byte(Instant::now() + EXIT_TIMEOUT)? {
+        match self.next_byte(&Deadline::after(EXIT_TIMEOUT))? {
             FAILED => Err(self.failure()),
             _ => bail!("a measured process ended too early"),
         }
@@ -167,61 +169,33 @@ impl Worker {
     }
 
     fn context_switches(&self) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.pid);
-        let status =
-            std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        Ok(context_switches(&status))
+        let switches = proc::context_switches(self.process.pid())?;
+        Ok(switches.voluntary + switches.involuntary)
     }
 
     /// Whether it sleeps in the kernel, as opposed to running or being runnable.
     pub fn is_asleep(&self) -> Result<bool> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
-        Ok(process_state(&stat) == Some('S'))
+        let stat = proc::stat(self.process.pid()).context("a measured process is gone")?;
+        Ok(stat.state == 'S')
     }
 }
 
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // An error means that it has already ended.
-        let _ = kill(self.pid, Signal::SIGKILL);
-        let _ = waitpid(self.pid, None);
-    }
-}
-
-/// The state letter. It follows the name, which may itself contain parentheses and spaces.
-fn process_state(stat: &str) -> Option<char> {
-    stat.rsplit_once(") ")?.1.chars().next()
-}
-
-/// Voluntary and involuntary context switches.
-fn context_switches(status: &str) -> u64 {
-    let lines = status.lines().filter_map(|line| line.split_once(':'));
-    let switches = lines.filter(|(name, _)| name.ends_with("voluntary_ctxt_switches"));
-    switches
-        .filter_map(|(_, count)| count.trim().parse::<u64>().ok())
-        .sum()
-}
-
-/// The body of a forked process. It must not unwind: the callers' frames belong to the parent, and so do the cgroups
-/// and the module that they would remove.
+/// The body of a forked process.
 fn run_child<T>(
     mut start: Start,
     take: impl FnOnce() -> Result<T>,
     role: impl FnOnce(T, &mut Start) -> Result<Vec<u64>>,
 ) -> ! {
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
+    let outcome = process::outcome(|| {
         interrupt::restore()?;
         set_pdeathsig(Signal::SIGKILL)?;
         role(take()?, &mut start)
-    }));
+    });
     let message = match outcome {
-        Ok(Ok(values)) => encode(&values),
-        Ok(Err(error)) => failure_message(&format!("{error:#}")),
-        Err(_) => failure_message("a measured process panicked; its message is above"),
+        Ok(values) => encode(&values),
+        Err(text) => failure_message(&text),
     };
-    let status = i32::from(start.report.write_all(&message).is_err());
-    // SAFETY: _exit only ends this process; exit would flush buffers of the parent.
-    unsafe { libc::_exit(status) }
+    process::exit(i32::from(start.report.write_all(&message).is_err()))
 }
 
 fn encode(values: &[u64]) -> Vec<u8> {
@@ -242,16 +216,15 @@ fn failure_message(text: &str) -> Vec<u8> {
 }
 
 /// The index of the first file that is readable.
-fn await_readable(files: &[&File], deadline: Instant) -> Result<usize> {
+fn await_readable(files: &[&File], deadline: &Deadline) -> Result<usize> {
     loop {
         interrupt::check()?;
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if deadline.passed() {
             bail!(
                 "a measured process timed out and was killed; if this repeats, see 'dmesg | tail' for a stuck peer"
             );
         }
-        let step = left.min(Duration::from_millis(200)).as_millis() as u16 + 1;
+        let step = deadline.remaining().min(INTERRUPT_INTERVAL).as_millis() as u16 + 1;
         let mut polled: Vec<PollFd> = files
             .iter()
             .map(|file| PollFd::new(file.as_fd(), PollFlags::POLLIN))
@@ -289,9 +262,9 @@ impl Pair {
         // An end left open here would hide end of file from the peer.
         drop(shared);
         let mut workers = [first, second];
-        let deadline = Instant::now() + limit;
+        let deadline = Deadline::after(limit);
         for worker in &mut workers {
-            worker.await_ready(deadline)?;
+            worker.await_ready(&deadline)?;
         }
         Ok(Self { workers })
     }
@@ -303,12 +276,12 @@ impl Pair {
     /// The numbers of the first and of the second process.
     pub fn finish(mut self, limit: Duration) -> Result<[Vec<u64>; 2]> {
         let reports = [&self.workers[0].report, &self.workers[1].report];
-        let earlier = await_readable(&reports, Instant::now() + limit)?;
-        let outcome = self.workers[earlier].finish(Instant::now() + limit);
+        let earlier = await_readable(&reports, &Deadline::after(limit))?;
+        let outcome = self.workers[earlier].finish(&Deadline::after(limit));
         interrupt::check()?;
         // After a failure, not every mechanism notifies the other process, which would wait for the whole timeout.
         let limit = if outcome.is_ok() { limit } else { EXIT_TIMEOUT };
-        let other = self.workers[1 - earlier].finish(Instant::now() + limit);
+        let other = self.workers[1 - earlier].finish(&Deadline::after(limit));
         match earlier {
             0 => both(outcome, other),
             _ => both(other, outcome),
@@ -347,9 +320,9 @@ impl Group {
             .collect::<Result<Vec<_>>>()?;
         // An end left open here would hide end of file from the others.
         drop(shared);
-        let deadline = Instant::now() + limit;
+        let deadline = Deadline::after(limit);
         for worker in &mut workers {
-            worker.await_ready(deadline)?;
+            worker.await_ready(&deadline)?;
         }
         Ok(Self { workers })
     }
@@ -360,10 +333,10 @@ impl Group {
 
     /// The numbers of each process.
     pub fn finish(mut self, limit: Duration) -> Result<Vec<Vec<u64>>> {
-        let deadline = Instant::now() + limit;
+        let deadline = Deadline::after(limit);
         let mut workers = self.workers.iter_mut();
         workers.try_fold(Vec::new(), |mut all, worker| {
-            all.push(worker.finish(deadline)?);
+            all.push(worker.finish(&deadline)?);
             Ok(all)
         })
     }
@@ -388,17 +361,17 @@ fn both(first: Result<Vec<u64>>, second: Result<Vec<u64>>) -> Result<[Vec<u64>; 
     }
 }
 
+/// Serializes the unit tests that fork: a concurrent fork would inherit pipe ends, and hide end of file.
+pub fn serial() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
-pub mod tests {
-    use std::sync::{Mutex, MutexGuard, PoisonError};
+mod tests {
+    use nix::unistd::Pid;
 
     use super::*;
-
-    /// Serializes the tests that fork: a concurrent fork would inherit pipe ends, and hide end of file.
-    pub fn serial() -> MutexGuard<'static, ()> {
-        static LOCK: Mutex<()> = Mutex::new(());
-        LOCK.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 
     #[test]
     fn values_survive_encoding() {
@@ -446,29 +419,21 @@ pub mod tests {
             Ok(Vec::new())
         };
         let pair = Pair::start((), limit, role).unwrap();
-        let deadline = Instant::now() + limit;
+        let deadline = Deadline::after(limit);
         let pid = loop {
             let text = std::fs::read_to_string(&note).unwrap_or_default();
             if text.ends_with('\n') {
                 break text.trim().to_string();
             }
-            assert!(Instant::now() < deadline, "the helper did not start");
+            assert!(!deadline.passed(), "the helper did not start");
         };
         std::fs::remove_file(&note).unwrap();
         drop(pair);
-        let is_alive = || {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-            stat.is_ok_and(|stat| process_state(&stat) != Some('Z'))
-        };
+        let pid = Pid::from_raw(pid.parse().unwrap());
+        let is_alive = || proc::stat(pid).is_some_and(|stat| !stat.is_dead());
         while is_alive() {
-            assert!(Instant::now() < deadline, "the helper outlives its parent");
+            assert!(!deadline.passed(), "the helper outlives its parent");
         }
-    }
-
-    #[test]
-    fn context_switches_of_both_kinds_count() {
-        let status = "Name:\tcat\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t54\n";
-        assert_eq!(context_switches(status), 204);
     }
 
     #[test]
@@ -482,12 +447,5 @@ pub mod tests {
         let mut group = Group::start(3, 10, limit, role).unwrap();
         group.go().unwrap();
         assert_eq!(group.finish(limit).unwrap(), [[10], [11], [12]]);
-    }
-
-    #[test]
-    fn the_state_is_found_after_a_name_with_parentheses() {
-        assert_eq!(process_state("12 (a) S (b) R 1 2"), Some('R'));
-        assert_eq!(process_state("12 (x) S 1"), Some('S'));
-        assert_eq!(process_state("nothing"), None);
     }
 }

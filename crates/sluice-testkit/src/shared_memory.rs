@@ -19,10 +19,11 @@ fn access() -> ProtFlags {
 }
 
 impl SharedMemory {
-    /// Inherited by processes that are forked while it exists.
+    /// Inherited by processes that are forked while it exists. Only pages that are touched take memory.
     pub fn anonymous(len: NonZeroUsize) -> Result<Self> {
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_NORESERVE;
         // SAFETY: the kernel chooses the address, so the new mapping aliases nothing.
-        let start = unsafe { mmap_anonymous(None, len, access(), MapFlags::MAP_SHARED) };
+        let start = unsafe { mmap_anonymous(None, len, access(), flags) };
         let start = start.with_context(|| format!("cannot map {len} bytes of shared memory"))?;
         Ok(Self {
             start: start.cast(),

@@ -1,28 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counters and bits shared by a test and its children; they outlive killed children.
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
-use super::memory::Mapping;
+use crate::shared_memory::SharedMemory;
 
 pub struct SharedWords {
-    mapping: Mapping,
+    memory: SharedMemory,
+    count: usize,
 }
 
 impl SharedWords {
-    /// All zero; memory is allocated only for what is touched.
+    /// Words per cache line.
+    pub const PER_LINE: usize = 8;
+
+    /// All are initially 0.
     pub fn new(count: usize) -> Result<Self> {
-        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        let mapping = Mapping::with_flags(count * size_of::<AtomicU64>(), flags)?;
-        Ok(SharedWords { mapping })
+        let len = NonZeroUsize::new(count * size_of::<AtomicU64>());
+        let memory = SharedMemory::anonymous(len.context("no words to share")?)?;
+        Ok(Self { memory, count })
+    }
+
+    /// Makes the words read-only in this process.
+    pub fn make_read_only(&self) -> Result<()> {
+        self.memory.make_read_only()
     }
 
     pub fn words(&self) -> &[AtomicU64] {
-        let count = self.mapping.len() / size_of::<AtomicU64>();
-        // SAFETY: page-aligned zeroed memory that lives as long as `self`; atomics may be changed by others.
-        unsafe { std::slice::from_raw_parts(self.mapping.start().cast(), count) }
+        // SAFETY: the mapping is aligned, zeroed, as long-lived as self, and only ever used as these atomics.
+        unsafe { std::slice::from_raw_parts(self.memory.at(0).cast().as_ptr(), self.count) }
     }
 
     pub fn get(&self, index: usize) -> u64 {

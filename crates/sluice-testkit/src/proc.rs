@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 use nix::unistd::Pid;
 
-use super::time;
+use crate::time;
 
 /// The system calls in which tests expect others to sleep, each with its possible numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,15 +115,37 @@ pub fn wait_asleep_in(pid: Pid, call: Call) -> Result<()> {
     .with_context(|| describe(pid))
 }
 
-/// The number of times the thread went to sleep so far; unchanged means that it was not woken, not even spuriously.
+/// How often a thread was switched out.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ContextSwitches {
+    /// Because it went to sleep.
+    pub voluntary: u64,
+    pub involuntary: u64,
+}
+
+impl ContextSwitches {
+    fn parse(status: &str) -> Option<Self> {
+        let count = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().parse().ok()
+        };
+        Some(Self {
+            voluntary: count("voluntary_ctxt_switches:")?,
+            involuntary: count("nonvoluntary_ctxt_switches:")?,
+        })
+    }
+}
+
+pub fn context_switches(pid: Pid) -> Result<ContextSwitches> {
+    let path = format!("/proc/{pid}/status");
+    let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    ContextSwitches::parse(&status)
+        .with_context(|| format!("{path} has no count of context switches"))
+}
+
+/// How often the thread went to sleep so far: unchanged means that nothing woke it, not even spuriously.
 pub fn sleep_count(pid: Pid) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))
-        .with_context(|| format!("reading the status of process {pid}"))?;
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
-        .and_then(|count| count.trim().parse().ok())
-        .with_context(|| format!("the status of process {pid} has no count of context switches"))
+    Ok(context_switches(pid)?.voluntary)
 }
 
 /// One line for a report: name, state, system call and, if the kernel shows it, the place in the kernel.
@@ -167,6 +189,7 @@ mod tests {
     #[test]
     fn malformed_text_is_no_stat() {
         assert_eq!(Stat::parse("12 cat S 7"), None);
+        assert_eq!(Stat::parse("nothing"), None);
     }
 
     #[test]
@@ -174,5 +197,15 @@ mod tests {
         let stat = stat(Pid::this()).expect("this process exists");
         assert!(!stat.is_dead());
         assert!(!is_asleep_in(Pid::this(), Call::Read));
+    }
+
+    #[test]
+    fn context_switches_of_both_kinds_are_found() {
+        let status = "Name:\tcat\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t54\n";
+        let expected = ContextSwitches {
+            voluntary: 150,
+            involuntary: 54,
+        };
+        assert_eq!(ContextSwitches::parse(status), Some(expected));
     }
 }

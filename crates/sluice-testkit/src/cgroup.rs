@@ -1,23 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cgroups (v2) for the tests.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::unistd::Pid;
-
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::child::{Child, spawn};
-use super::time;
+use crate::child::{Child, spawn};
+use crate::time;
 
 /// All mount points of the unified hierarchy.
 pub fn mounts() -> Result<Vec<PathBuf>> {
-    let table = fs::read_to_string("/proc/self/mountinfo").context("reading the mount table")?;
+    const TABLE: &str = "/proc/self/mountinfo";
+    let table = fs::read_to_string(TABLE).with_context(|| format!("cannot read {TABLE}"))?;
     Ok(parse_mounts(&table))
+}
+
+/// The latest mount point of the unified hierarchy.
+pub fn mount_point() -> Result<PathBuf> {
+    mounts()?.pop().context(
+        "no cgroup v2 hierarchy is mounted; run 'mount -t cgroup2 none /sys/fs/cgroup', or use the VM",
+    )
+}
+
+/// Removes a cgroup that may already have been removed.
+pub fn remove_when_empty(path: &Path) -> Result<()> {
+    match path.exists() {
+        true => Cgroup { path: path.into() }.remove(),
+        false => Ok(()),
+    }
 }
 
 /// Mount points of type cgroup2; the fields up to ` - ` vary in number.
@@ -41,15 +57,15 @@ pub struct Cgroup {
 impl Cgroup {
     /// The root of the hierarchy as visible to this process.
     pub fn root() -> Result<Self> {
-        let path = mounts()?.pop().context(
-            "no cgroup v2 hierarchy is mounted; mount one: mount -t cgroup2 none /sys/fs/cgroup",
-        )?;
-        Ok(Cgroup { path })
+        Ok(Cgroup {
+            path: mount_point()?,
+        })
     }
 
     /// The cgroup of this process.
     pub fn own() -> Result<Self> {
-        let text = fs::read_to_string("/proc/self/cgroup").context("reading the own cgroup")?;
+        let text =
+            fs::read_to_string("/proc/self/cgroup").context("cannot read /proc/self/cgroup")?;
         let name = text
             .lines()
             .find_map(|line| line.strip_prefix("0::/"))
@@ -65,14 +81,15 @@ impl Cgroup {
 
     pub fn create_child(&self, name: &str) -> Result<Self> {
         let path = self.path.join(name);
-        fs::create_dir(&path).with_context(|| format!("creating the cgroup {}", path.display()))?;
+        fs::create_dir(&path)
+            .with_context(|| format!("cannot create the cgroup {}; run as root", path.display()))?;
         Ok(Cgroup { path })
     }
 
     /// Its directory, opened: the module's argument for a scope.
     pub fn directory(&self) -> Result<File> {
         File::open(&self.path)
-            .with_context(|| format!("opening the cgroup {}", self.path.display()))
+            .with_context(|| format!("cannot open the cgroup {}", self.path.display()))
     }
 
     /// Spawns a child in this cgroup.
@@ -108,14 +125,15 @@ impl Cgroup {
 
     fn set(&self, file: &str, value: &str) -> Result<()> {
         let path = self.path.join(file);
-        fs::write(&path, value).with_context(|| format!("writing {value} to {}", path.display()))
+        fs::write(&path, value)
+            .with_context(|| format!("cannot write {value} to {}", path.display()))
     }
 
     /// The number of removed descendants that the kernel still holds.
     pub fn dying_descendants(&self) -> Result<u64> {
         let path = self.path.join("cgroup.stat");
         let text =
-            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         text.lines()
             .find_map(|line| line.strip_prefix("nr_dying_descendants "))
             .and_then(|count| count.parse().ok())
@@ -136,26 +154,57 @@ impl Cgroup {
 
     /// Removes it. A process that was just reaped may keep it busy for a short time.
     pub fn remove(&self) -> Result<()> {
-        time::eventually(
-            &format!("removing the cgroup {}", self.path.display()),
-            || match fs::remove_dir(&self.path) {
-                Ok(()) => Ok(Some(())),
-                Err(error) if is_busy(&error) => Ok(None),
-                Err(error) => bail!("removing the cgroup {}: {error}", self.path.display()),
-            },
-        )
+        let path = self.path.display();
+        let removed = time::eventually("it is empty", || match fs::remove_dir(&self.path) {
+            Ok(()) => Ok(Some(())),
+            Err(error) if is_busy(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        });
+        removed.with_context(|| {
+            format!("cannot remove the cgroup {path}; end the processes in its cgroup.procs, then run 'rmdir {path}'")
+        })
     }
 
     /// Removes it with all its descendants.
     pub fn remove_tree(&self) -> Result<()> {
         let entries = fs::read_dir(&self.path)
-            .with_context(|| format!("listing the cgroup {}", self.path.display()))?;
+            .with_context(|| format!("cannot list the cgroup {}", self.path.display()))?;
         for entry in entries.flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 Cgroup { path: entry.path() }.remove_tree()?;
             }
         }
         self.remove()
+    }
+}
+
+/// A cgroup of this program, with numbered cgroups in it; removed with its contents when dropped.
+pub struct Tree {
+    top: Cgroup,
+    created: Cell<usize>,
+}
+
+impl Tree {
+    pub fn create(name: &str) -> Result<Self> {
+        let name = format!("{name}-{}", std::process::id());
+        Ok(Self {
+            top: Cgroup::root()?.create_child(&name)?,
+            created: Cell::new(0),
+        })
+    }
+
+    /// Creates an empty cgroup.
+    pub fn create_cgroup(&self) -> Result<Cgroup> {
+        let number = self.created.replace(self.created.get() + 1);
+        self.top.create_child(&number.to_string())
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        if let Err(error) = self.top.remove_tree() {
+            eprintln!("{error:#}");
+        }
     }
 }
 

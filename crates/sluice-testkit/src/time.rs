@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Deadlines. Tests wait for events, never for a time to pass; a deadline only turns a hang into a failure.
+//! Deadlines. They turn a hang into a failure; nothing relies on a delay being long enough.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@ use std::{env, fs};
 
 use serde::{Deserialize, Serialize};
 
-use super::clock;
+use crate::clock;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Host {

@@ -4,16 +4,15 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
 
+use crate::time::eventually;
+
 /// The device node of the loaded module.
 pub const PIPE_NODE: &str = "/dev/sluice/pipe";
-const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A kernel module, and how it is loaded.
 pub struct Kind {
@@ -119,37 +118,27 @@ impl Drop for Module {
 
 /// The last reference of a killed process may be dropped after its exit, so unloading is retried.
 fn remove(kind: &Kind) -> Result<()> {
-    let deadline = Instant::now() + TIMEOUT;
     let name = CString::new(kind.name)?;
-    loop {
+    let removed = eventually("it is unused", || {
         match delete_module(&name, DeleteModuleFlags::O_NONBLOCK) {
-            Ok(()) => return Ok(()),
-            Err(Errno::EAGAIN | Errno::EBUSY | Errno::EWOULDBLOCK) if Instant::now() < deadline => {
-                sleep(Duration::from_millis(20));
-            }
-            Err(error) => bail!(
-                "cannot unload the module ({error}); end the processes that 'fuser -v {}' lists, then run 'rmmod {}'",
-                kind.node,
-                kind.name
-            ),
+            Ok(()) => Ok(Some(())),
+            Err(Errno::EAGAIN | Errno::EBUSY) => Ok(None),
+            Err(error) => Err(error.into()),
         }
-    }
+    });
+    removed.with_context(|| {
+        format!(
+            "cannot unload the module; end the processes that 'fuser -v {}' lists, then run 'rmmod {}'",
+            kind.node, kind.name
+        )
+    })
 }
 
 fn await_state(path: &Path, present: bool) -> Result<()> {
-    let deadline = Instant::now() + TIMEOUT;
-    while path.exists() != present {
-        if Instant::now() > deadline {
-            let state = if present {
-                "does not exist"
-            } else {
-                "still exists"
-            };
-            bail!("{} {state} after {} s", path.display(), TIMEOUT.as_secs());
-        }
-        sleep(Duration::from_millis(5));
-    }
-    Ok(())
+    let state = if present { "exists" } else { "is gone" };
+    eventually(&format!("{} {state}", path.display()), || {
+        Ok((path.exists() == present).then_some(()))
+    })
 }
 
 #[cfg(test)]
