@@ -9,7 +9,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use sluice::{Channel, Scope};
 
 use crate::containers::Containers;
-use crate::named::{self, Finding};
+use crate::named;
 use crate::staging::Staged;
 use crate::verify;
 
@@ -24,15 +24,7 @@ pub fn show(containers: &Containers, file: &Staged, size: usize) -> Result<()> {
     let [a, b] = &containers.both;
     let [reader, writer] = open_both(containers.parent_cgroup())?;
     for container in [a, b] {
-        let found = named::sluice(container, &["pipe", "info", NAME])?;
-        let command = format!("sluice pipe info {NAME}");
-        let expected = named::NOT_FOUND.into();
-        Finding {
-            command,
-            found,
-            expected,
-        }
-        .check(container)?;
+        named::check_not_found(container, NAME)?;
     }
     eprintln!("  'sluice pipe info {NAME}' finds no such channel in either container");
     let size = size.to_string();

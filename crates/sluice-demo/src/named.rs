@@ -19,7 +19,7 @@ const COMMON: &str = "frames";
 const OWN: [&str; 2] = ["for-a-only", "for-b-only"];
 const SEND_SCRIPT: &str = "printf %s \"$1\" | sluice pipe send \"$2\"";
 /// Stands for exit status 3, see sluice(1).
-pub const NOT_FOUND: &str = "no such channel";
+const NOT_FOUND: &str = "no such channel";
 
 /// A channel as `sluice ls --json` prints it.
 #[derive(Deserialize)]
@@ -29,11 +29,35 @@ struct Channel {
 }
 
 /// What a command has found in a container.
-pub struct Finding {
+struct Finding {
     /// How the table names it.
-    pub command: String,
-    pub found: String,
-    pub expected: String,
+    command: String,
+    found: String,
+    expected: String,
+}
+
+impl Finding {
+    fn new(command: impl Into<String>, found: String, expected: &str) -> Self {
+        let (command, expected) = (command.into(), expected.into());
+        Self {
+            command,
+            found,
+            expected,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let Self {
+            command,
+            found,
+            expected,
+        } = self;
+        ensure!(
+            found == expected,
+            "{command}: '{found}' instead of '{expected}'; report this as a bug"
+        );
+        Ok(())
+    }
 }
 
 pub fn show(containers: &[Container; 2]) -> Result<()> {
@@ -51,27 +75,37 @@ pub fn show(containers: &[Container; 2]) -> Result<()> {
         search(containers, 1, &secrets)?,
     ];
     for (index, findings) in findings.iter_mut().enumerate() {
-        findings.push(Finding {
-            command: "sluice pipe recv of its own".into(),
-            found: sluice(&containers[index], &["pipe", "recv", OWN[index]])?,
-            expected: secrets[index].clone(),
-        });
+        let container = &containers[index];
+        let found = sluice(container, &["pipe", "recv", OWN[index]])?;
+        findings.push(Finding::new(
+            "sluice pipe recv of its own",
+            found,
+            &secrets[index],
+        ));
         findings
             .iter()
-            .try_for_each(|finding| finding.check(&containers[index]))?;
+            .try_for_each(Finding::check)
+            .with_context(|| not_isolated(container))?;
     }
     for sender in senders {
         sender.wait_success()?;
     }
-    let table = table(findings).to_string();
-    eprintln!(
-        "{}",
-        table
-            .lines()
-            .map(|line| format!("  {line}\n"))
-            .collect::<String>()
-    );
+    for line in table(findings).to_string().lines() {
+        eprintln!("  {line}");
+    }
+    eprintln!();
     Ok(())
+}
+
+/// Fails unless the container has no pipe of this name.
+pub fn check_not_found(container: &Container, name: &str) -> Result<()> {
+    let found = sluice(container, &["pipe", "info", name])?;
+    let finding = Finding::new(format!("sluice pipe info {name}"), found, NOT_FOUND);
+    finding.check().with_context(|| not_isolated(container))
+}
+
+fn not_isolated(container: &Container) -> String {
+    format!("container {} is not isolated", container.name)
 }
 
 /// Waits until both senders have opened their pipes, so that a receiver in the wrong container would get the secret.
@@ -85,11 +119,7 @@ fn start_senders(container: &Container, own: &str, secret: &str) -> Result<[Proc
         &format!("opening the pipes in container {}", container.name),
         || {
             let channels = parse(&sluice(container, &["ls", "--json"])?)?;
-            Ok(channels
-                .iter()
-                .filter(|channel| channel.writers > 0)
-                .count()
-                >= senders.len())
+            Ok(channels.iter().all(|channel| channel.writers > 0))
         },
     )?;
     Ok(senders)
@@ -103,35 +133,31 @@ fn search(
     let container = &containers[index];
     let names = format!("{}, {COMMON}", OWN[index]);
     let directories = directories(container)?;
+    let in_scopes = format!("sluice ls --scope, in {} directories", directories.len());
+    let received = sluice(container, &["pipe", "recv", COMMON])?;
     let mut findings = vec![
-        Finding {
-            command: "sluice ls".into(),
-            found: list(container)?,
-            expected: names.clone(),
-        },
-        Finding {
-            command: format!("sluice ls --scope, in {} directories", directories.len()),
-            found: list_scopes(container, &directories)?,
-            expected: names,
-        },
-        Finding {
-            command: format!("sluice pipe recv {COMMON}"),
-            found: sluice(container, &["pipe", "recv", COMMON])?,
-            expected: secrets[index].clone(),
-        },
+        Finding::new("sluice ls", list(container)?, &names),
+        Finding::new(in_scopes, list_scopes(container, &directories)?, &names),
+        Finding::new(
+            format!("sluice pipe recv {COMMON}"),
+            received,
+            &secrets[index],
+        ),
     ];
     for verb in ["info", "recv", "rm"] {
-        findings.push(Finding {
-            command: format!("sluice pipe {verb} of the other's"),
-            found: sluice(container, &["pipe", verb, OWN[1 - index]])?,
-            expected: NOT_FOUND.into(),
-        });
+        let found = sluice(container, &["pipe", verb, OWN[1 - index]])?;
+        findings.push(Finding::new(
+            format!("sluice pipe {verb} of the other's"),
+            found,
+            NOT_FOUND,
+        ));
     }
-    findings.push(Finding {
-        command: format!("sluice pipe rm {COMMON}; sluice ls"),
-        found: sluice(container, &["pipe", "rm", COMMON])? + &list(container)?,
-        expected: OWN[index].into(),
-    });
+    let found = sluice(container, &["pipe", "rm", COMMON])? + &list(container)?;
+    findings.push(Finding::new(
+        format!("sluice pipe rm {COMMON}; sluice ls"),
+        found,
+        OWN[index],
+    ));
     Ok(findings)
 }
 
@@ -183,33 +209,13 @@ fn parse(json: &str) -> Result<Vec<Channel>> {
 }
 
 /// The output of the command `sluice`, or how it failed.
-pub fn sluice(container: &Container, arguments: &[&str]) -> Result<String> {
+fn sluice(container: &Container, arguments: &[&str]) -> Result<String> {
     let output = container.run(&[&["sluice"], arguments].concat())?;
     Ok(match output.status.code() {
         Some(0) => output.stdout,
         Some(3) => NOT_FOUND.into(),
         _ => format!("{}: {}", output.status, output.stderr.trim()),
     })
-}
-
-impl Finding {
-    pub fn check(&self, container: &Container) -> Result<()> {
-        self.compare()
-            .with_context(|| format!("container {} is not isolated", container.name))
-    }
-
-    fn compare(&self) -> Result<()> {
-        let Self {
-            command,
-            found,
-            expected,
-        } = self;
-        ensure!(
-            found == expected,
-            "{command}: '{found}' instead of '{expected}'; report this as a bug"
-        );
-        Ok(())
-    }
 }
 
 fn table([a, b]: [Vec<Finding>; 2]) -> Table {
@@ -230,12 +236,8 @@ mod tests {
 
     #[test]
     fn anything_but_what_is_expected_is_an_error() {
-        let finding = |found: &str| Finding {
-            command: "sluice ls".into(),
-            found: found.into(),
-            expected: "for-a-only, frames".into(),
-        };
-        finding("for-a-only, frames").compare().unwrap();
+        let finding = |found: &str| Finding::new("sluice ls", found.into(), "for-a-only, frames");
+        finding("for-a-only, frames").check().unwrap();
         for wrong in [
             "for-a-only, for-b-only, frames",
             "frames",
@@ -243,7 +245,7 @@ mod tests {
             NOT_FOUND,
             "exit status: 5: permission denied",
         ] {
-            let error = finding(wrong).compare().unwrap_err().to_string();
+            let error = finding(wrong).check().unwrap_err().to_string();
             assert!(error.contains(wrong), "{error}");
         }
     }

@@ -89,9 +89,7 @@ pub fn run(
         for mechanism in Mechanism::ALL {
             let title = format!("round {number} of {rounds}, {}", mechanism.label());
             let round = transfer(containers, files, mechanism, size, &title)?;
-            verify::in_parallel(|index| {
-                verify::check_received(&containers[index], &files[index], mechanism.label())
-            })?;
+            verify::check_received(containers, files, mechanism.label())?;
             eprintln!("  {title}: {}", rates(&round));
             match mechanism {
                 Mechanism::Pipe => results.pipe.push(round),

@@ -26,7 +26,7 @@ pub struct Staged {
 pub fn stage(sources: &[Source; 2], directory: &Path) -> Result<[Staged; 2]> {
     let paths = NAMES.map(|name| directory.join(name));
     copy_both(sources, &paths)?;
-    let digests = verify::in_parallel(|index| verify::sha256sum(&paths[index]))?;
+    let digests = verify::sha256sums(&[&paths[0], &paths[1]])?;
     let staged = |index: usize| Staged {
         path: paths[index].clone(),
         name: sources[index].name(),

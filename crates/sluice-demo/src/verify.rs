@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Compares received files with what was sent, by the program sha256sum.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
+use std::{fs, slice};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::container::Container;
 use crate::harness::units::megabytes;
@@ -22,7 +21,7 @@ pub fn await_transfer(
     processes: &mut [Process],
 ) -> Result<()> {
     progress::watch(by, &[growing(b, file)], processes)?;
-    check_received(b, file, by)?;
+    check_received(slice::from_ref(b), slice::from_ref(file), by)?;
     let Staged { name, sha256, .. } = file;
     eprintln!(
         "  a sends {name}, {}; b receives SHA-256 {sha256}, as computed by sha256sum\n",
@@ -40,54 +39,51 @@ pub fn growing(container: &Container, file: &Staged) -> Growing {
     }
 }
 
-/// Fails unless the container has received all of the file and nothing else; `by` is the mechanism. Removes what was
-/// received, so that a later transfer cannot be mistaken for it.
-pub fn check_received(container: &Container, file: &Staged, by: &str) -> Result<()> {
-    check_file(&container.received, file)
-        .with_context(|| format!("over {by}, container {}", container.name))?;
-    fs::remove_file(&container.received).context("cannot remove a verified file; run as root")
+/// Fails unless each container has received all of its file and nothing else. Removes what was received, so that a later
+/// transfer cannot be mistaken for it.
+pub fn check_received(containers: &[Container], files: &[Staged], by: &str) -> Result<()> {
+    let paths: Vec<&Path> = containers
+        .iter()
+        .map(|container| container.received.as_path())
+        .collect();
+    let digests = sha256sums(&paths)?;
+    for ((path, file), digest) in paths.into_iter().zip(files).zip(digests) {
+        let length = fs::metadata(path)?.len();
+        check(length, &digest, file)
+            .with_context(|| format!("{}, received over {by}", path.display()))?;
+        fs::remove_file(path)
+            .with_context(|| format!("cannot remove {}; run as root", path.display()))?;
+    }
+    Ok(())
 }
 
-fn check_file(received: &Path, file: &Staged) -> Result<()> {
-    let bytes = fs::metadata(received)
-        .context("received nothing; 'dmesg | tail' may give the reason")?
-        .len();
+fn check(length: u64, digest: &str, file: &Staged) -> Result<()> {
+    let Staged {
+        name,
+        bytes,
+        sha256,
+        ..
+    } = file;
     ensure!(
-        bytes == file.bytes,
-        "received {bytes} bytes instead of the {} of {}; report this as a bug",
-        file.bytes,
-        file.name
+        length == *bytes,
+        "has {length} bytes instead of the {bytes} of {name}; report this as a bug"
     );
-    let digest = sha256sum(received)?;
     ensure!(
-        digest == file.sha256,
-        "received data with SHA-256 {digest} instead of {} of {}; report this as a bug",
-        file.sha256,
-        file.name
+        digest == sha256,
+        "has SHA-256 {digest} instead of {sha256} of {name}; report this as a bug"
     );
     Ok(())
 }
 
-/// Of both at the same time: there are two processors.
-pub fn in_parallel<T: Send>(action: impl Fn(usize) -> Result<T> + Sync) -> Result<[T; 2]> {
-    thread::scope(|scope| {
-        let threads = [0, 1].map(|index| {
-            let action = &action;
-            scope.spawn(move || action(index))
-        });
-        let [a, b] = threads.map(|thread| thread.join().expect("the thread does not panic"));
-        Ok([a?, b?])
-    })
-}
-
-pub fn sha256sum(path: &Path) -> Result<String> {
-    let output = Command::new("sha256sum").arg(path).output();
-    let output = output.context("cannot start sha256sum; install coreutils")?;
-    if !output.status.success() {
-        let error = String::from_utf8_lossy(&output.stderr);
-        bail!("{}; check that the file can be read", error.trim());
-    }
-    digest(&String::from_utf8_lossy(&output.stdout))
+/// Computed at the same time: there are two processors.
+pub fn sha256sums(paths: &[&Path]) -> Result<Vec<String>> {
+    let start = |path: &&Path| {
+        let title = format!("sha256sum of {}", path.display());
+        Process::start(&title, Command::new("sha256sum").arg(path))
+    };
+    let processes = paths.iter().map(start).collect::<Result<Vec<_>>>()?;
+    let digest = |process: Process| digest(&process.wait_success()?.stdout);
+    processes.into_iter().map(digest).collect()
 }
 
 fn digest(line: &str) -> Result<String> {
@@ -102,26 +98,9 @@ fn digest(line: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-
-    fn received(name: &str, content: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("sluice-demo-{}-{name}", std::process::id()));
-        fs::write(&path, content).unwrap();
-        path
-    }
-
-    fn abc() -> Staged {
-        Staged {
-            path: "/a".into(),
-            name: "file".into(),
-            bytes: 3,
-            sha256: ABC.into(),
-        }
-    }
 
     #[test]
     fn a_digest_is_taken_only_from_a_line_that_has_one() {
@@ -132,28 +111,41 @@ mod tests {
 
     #[test]
     fn a_missing_extra_or_wrong_byte_is_found() {
-        let path = received("abc", "abc");
-        check_file(&path, &abc()).unwrap();
-        for (content, expected) in [("ab", "2 bytes"), ("abcd", "4 bytes"), ("abd", "SHA-256")] {
-            fs::write(&path, content).unwrap();
-            let error = check_file(&path, &abc()).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
+        let (path, name, sha256) = ("/a".into(), "file".into(), ABC.into());
+        let file = Staged {
+            path,
+            name,
+            bytes: 3,
+            sha256,
+        };
+        check(3, ABC, &file).unwrap();
+        for length in [2, 4] {
+            assert!(
+                check(length, ABC, &file)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("bytes")
+            );
         }
-        fs::remove_file(&path).unwrap();
-        assert!(check_file(&path, &abc()).is_err());
+        assert!(
+            check(3, &ABC.replace('b', "c"), &file)
+                .unwrap_err()
+                .to_string()
+                .contains("SHA-256")
+        );
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_an_error_of_sha256sum() {
-        let error = sha256sum(Path::new("/no/such/file"))
+    fn digests_are_in_the_order_of_the_files_and_a_missing_file_is_an_error() {
+        let digests =
+            sha256sums(&[Path::new("/dev/null"), Path::new("/proc/self/cmdline")]).unwrap();
+        assert!(
+            digests[0].starts_with("e3b0c44298fc1c14") && digests[1] != digests[0],
+            "{digests:?}"
+        );
+        let error = sha256sums(&[Path::new("/no/such/file")])
             .unwrap_err()
             .to_string();
         assert!(error.contains("/no/such/file"), "{error}");
-    }
-
-    #[test]
-    fn a_failure_of_either_is_a_failure_of_both() {
-        assert_eq!(in_parallel(|index| Ok(index * 2)).unwrap(), [0, 2]);
-        assert!(in_parallel(|index| if index == 1 { bail!("lost") } else { Ok(()) }).is_err());
     }
 }
