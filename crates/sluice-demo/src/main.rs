@@ -59,8 +59,8 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     rounds: u8,
 
-    /// Bytes per write and read
-    #[arg(long, value_name = "BYTES", default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Bytes per write and read, at most 16 MiB
+    #[arg(long, value_name = "BYTES", default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     write_size: u32,
 }
 
@@ -139,5 +139,6 @@ mod tests {
         Options::command().debug_assert();
         assert!(Options::try_parse_from(["sluice-demo", "--rounds", "0"]).is_err());
         assert!(Options::try_parse_from(["sluice-demo", "--write-size", "0"]).is_err());
+        assert!(Options::try_parse_from(["sluice-demo", "--write-size", "16777217"]).is_err());
     }
 }

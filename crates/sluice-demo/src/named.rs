@@ -62,14 +62,14 @@ impl Finding {
 
 pub fn show(containers: &[Container; 2]) -> Result<()> {
     eprintln!(
-        "Named pipes: each container creates '{COMMON}' and a pipe that the other does not have, and sends a secret to both.\n\
-         Then it looks for the pipes of the other:\n"
+        "Named pipes: each container creates '{COMMON}' and a pipe that the other does not have, and sends a secret to both:"
     );
     let secrets = [secret()?, secret()?];
     let mut senders = Vec::new();
     for (index, container) in containers.iter().enumerate() {
         senders.extend(start_senders(container, OWN[index], &secrets[index])?);
     }
+    eprintln!("Then each looks for the pipes of the other:\n");
     let mut findings = [
         search(containers, 0, &secrets)?,
         search(containers, 1, &secrets)?,
@@ -122,6 +122,10 @@ fn start_senders(container: &Container, own: &str, secret: &str) -> Result<[Proc
             Ok(channels.iter().all(|channel| channel.writers > 0))
         },
     )?;
+    eprintln!(
+        "  container {} sends {secret} to '{COMMON}' and '{own}'",
+        container.name
+    );
     Ok(senders)
 }
 

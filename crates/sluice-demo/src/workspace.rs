@@ -77,29 +77,11 @@ impl Drop for Workspace {
 
 /// Makes `source` visible at `target`, too.
 pub fn bind(source: &Path, target: &Path) -> Result<()> {
-    let describe = || {
-        format!(
-            "cannot bind {} to {}; check /proc/self/mounts",
-            source.display(),
-            target.display()
-        )
-    };
-    mount(
-        Some(source),
-        target,
-        None::<&str>,
-        MsFlags::MS_BIND,
-        None::<&str>,
-    )
-    .with_context(describe)?;
-    mount(
-        None::<&str>,
-        target,
-        None::<&str>,
-        MsFlags::MS_PRIVATE,
-        None::<&str>,
-    )
-    .with_context(describe)
+    let none = None::<&str>;
+    mount(Some(source), target, none, MsFlags::MS_BIND, none).with_context(|| {
+        let (source, target) = (source.display(), target.display());
+        format!("cannot bind {source} to {target}; check /proc/self/mounts")
+    })
 }
 
 fn check_memory(files: u64) -> Result<()> {
