@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An OCI bundle: a locked-down container with namespaces of its own and an unprivileged user, and of all devices our two
-//! nodes.
+//! The OCI bundle of a container: private namespaces, an unprivileged user, and of all devices the nodes of Sluice.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,153 +8,133 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nix::sys::stat::{major, minor};
 use serde_json::{Value, json};
-use sluice_testkit::module::PIPE_NODE;
 
-use crate::worker::{CGROUPS, CTL_NODE, INPUT, PROGRAM, SHARED, SOCKET};
+use crate::rootfs::{CGROUPS, INPUT, OUTPUT, RECEIVED, SHARED};
 use crate::workspace::bind;
+use sluice_testkit::module::{PIPE_NODE, SLUICE};
 
-/// As whom everything in a container runs.
+pub const CTL_NODE: &str = "/dev/sluice/ctl";
+/// The user and the group of all processes in a container.
 pub const USER: u32 = 1000;
 
 pub struct Bundle {
     pub path: PathBuf,
+    /// The file RECEIVED, as the host sees it.
+    pub received: PathBuf,
 }
 
-pub struct Spec<'a> {
-    pub name: &'a str,
-    /// The path of its cgroup below the hierarchy's root.
-    pub cgroup: &'a str,
-    /// The file that it can read, and nothing else of the host's.
+/// What a container sees of the host's files.
+pub struct Mounts<'a> {
+    /// The file that it sends, read-only.
     pub input: &'a Path,
-    /// Whether it is started with an endpoint.
-    pub handed: bool,
-    /// Where the host hands out open files.
-    pub socket: &'a Path,
-    /// A directory that the other one has, too.
+    /// A directory for what it receives.
+    pub output: &'a Path,
+    /// A directory that both containers have.
     pub shared: &'a Path,
 }
 
 impl Bundle {
-    pub fn create(spec: &Spec, rootfs: &Path, path: PathBuf) -> Result<Self> {
+    /// `cgroup` is relative to the mount point of the hierarchy.
+    pub fn create(path: PathBuf, rootfs: &Path, cgroup: &str, mounts: &Mounts) -> Result<Self> {
         let root = path.join("rootfs");
-        fs::create_dir_all(&root)?;
-        // crun wants the root to be a mount of its own.
+        fs::create_dir_all(&root)
+            .with_context(|| format!("cannot create {}; run as root", root.display()))?;
+        // crun requires the root to be a mount point.
         bind(rootfs, &root)?;
-        let configuration = configuration(spec, [device(PIPE_NODE)?, device(CTL_NODE)?]);
-        fs::write(
-            path.join("config.json"),
-            serde_json::to_string_pretty(&configuration)?,
-        )?;
-        Ok(Self { path })
+        let config = config(
+            cgroup,
+            mounts,
+            [device_number(PIPE_NODE)?, device_number(CTL_NODE)?],
+        );
+        fs::write(path.join("config.json"), config.to_string())?;
+        let received = mounts
+            .output
+            .join(Path::new(RECEIVED).strip_prefix(OUTPUT)?);
+        Ok(Self { path, received })
     }
 }
 
-fn device(node: &str) -> Result<u64> {
-    let metadata = fs::metadata(node).with_context(|| {
-        format!("there is no {node}; load the module with --module \"$(vm/build-module 6.12)\"")
-    })?;
+fn device_number(node: &str) -> Result<u64> {
+    let metadata = fs::metadata(node).with_context(|| SLUICE.how_to_load())?;
     Ok(metadata.rdev())
 }
 
-fn configuration(spec: &Spec, nodes: [u64; 2]) -> Value {
+fn config(cgroup: &str, mounts: &Mounts, nodes: [u64; 2]) -> Value {
+    let namespaces =
+        ["cgroup", "ipc", "mount", "network", "pid", "uts"].map(|kind| json!({ "type": kind }));
+    let bind = |source: &Path, destination: &str, options: &[&str]| {
+        let options = [&["bind", "nosuid", "noexec"], options].concat();
+        json!({ "destination": destination, "type": "bind", "source": source, "options": options })
+    };
+    let [pipe, ctl] = nodes.map(|number| {
+        json!({ "allow": true, "type": "c", "major": major(number), "minor": minor(number), "access": "rw" })
+    });
     json!({
         "ociVersion": "1.0.0",
-        "hostname": format!("sluice-{}", spec.name),
+        "hostname": "sluice-demo",
         "root": { "path": "rootfs", "readonly": true },
-        "process": process(spec.handed),
-        "mounts": mounts(spec),
+        "process": {
+            // Runs until the demo closes its standard input.
+            "args": ["cat"],
+            "env": ["PATH=/bin"],
+            "cwd": "/",
+            "user": { "uid": USER, "gid": USER },
+            "noNewPrivileges": true,
+            "capabilities": {
+                "bounding": [], "effective": [], "permitted": [], "inheritable": [], "ambient": [],
+            },
+        },
+        "mounts": [
+            { "destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"] },
+            {
+                "destination": "/dev", "type": "tmpfs", "source": "tmpfs",
+                "options": ["nosuid", "noexec", "mode=755", "size=64k"],
+            },
+            {
+                "destination": CGROUPS, "type": "cgroup", "source": "cgroup",
+                "options": ["ro", "nosuid", "noexec", "nodev"],
+            },
+            bind(Path::new(PIPE_NODE), PIPE_NODE, &[]),
+            bind(Path::new(CTL_NODE), CTL_NODE, &[]),
+            bind(mounts.input, INPUT, &["ro", "nodev"]),
+            bind(mounts.output, OUTPUT, &["nodev"]),
+            bind(mounts.shared, SHARED, &["nodev"]),
+        ],
         "linux": {
-            "cgroupsPath": spec.cgroup,
-            "namespaces": namespaces(),
-            "resources": { "devices": devices(nodes) },
+            "cgroupsPath": cgroup,
+            "namespaces": namespaces,
+            // crun adds the devices that every container has, such as /dev/null.
+            "resources": { "devices": [{ "allow": false, "access": "rwm" }, pipe, ctl] },
         },
     })
-}
-
-fn process(handed: bool) -> Value {
-    let flag = handed.then_some("--handed");
-    let arguments: Vec<_> = [PROGRAM, "worker", "serve"]
-        .into_iter()
-        .chain(flag)
-        .collect();
-    let none: [&str; 0] = [];
-    json!({
-        "terminal": false,
-        "user": { "uid": USER, "gid": USER },
-        "args": arguments,
-        "env": ["PATH=/"],
-        "cwd": "/",
-        "noNewPrivileges": true,
-        "capabilities": {
-            "bounding": none, "effective": none, "permitted": none, "inheritable": none, "ambient": none,
-        },
-    })
-}
-
-fn namespaces() -> Value {
-    let kinds = ["cgroup", "ipc", "mount", "network", "pid", "uts"];
-    kinds
-        .map(|kind| json!({ "type": kind }))
-        .into_iter()
-        .collect()
-}
-
-fn mounts(spec: &Spec) -> Value {
-    json!([
-        { "destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"] },
-        {
-            "destination": "/dev", "type": "tmpfs", "source": "tmpfs",
-            "options": ["nosuid", "noexec", "mode=755", "size=64k"],
-        },
-        { "destination": PIPE_NODE, "type": "bind", "source": PIPE_NODE, "options": ["bind", "nosuid", "noexec"] },
-        { "destination": CTL_NODE, "type": "bind", "source": CTL_NODE, "options": ["bind", "nosuid", "noexec"] },
-        {
-            "destination": CGROUPS, "type": "cgroup", "source": "cgroup",
-            "options": ["ro", "nosuid", "noexec", "nodev"],
-        },
-        { "destination": INPUT, "type": "bind", "source": spec.input, "options": ["bind", "ro", "nosuid", "noexec", "nodev"] },
-        { "destination": SOCKET, "type": "bind", "source": spec.socket, "options": ["bind", "nosuid", "noexec", "nodev"] },
-        { "destination": SHARED, "type": "bind", "source": spec.shared, "options": ["bind", "nosuid", "noexec", "nodev"] },
-    ])
-}
-
-/// No device but our nodes; crun adds the harmless ones that every container has.
-fn devices(nodes: [u64; 2]) -> Value {
-    let ours = nodes.map(|node| {
-        json!({ "allow": true, "type": "c", "major": major(node), "minor": minor(node), "access": "rw" })
-    });
-    let others = json!({ "allow": false, "access": "rwm" });
-    [others].into_iter().chain(ours).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use nix::sys::stat::makedev;
 
+    use super::*;
+
     fn example() -> Value {
-        let spec = Spec {
-            name: "a",
-            cgroup: "/demo/a",
-            input: Path::new("/stage/a"),
-            handed: true,
-            socket: Path::new("/stage/socket"),
-            shared: Path::new("/stage/shared"),
+        let mounts = Mounts {
+            input: Path::new("/w/a"),
+            output: Path::new("/w/output-a"),
+            shared: Path::new("/w/shared"),
         };
-        configuration(&spec, [makedev(240, 3), makedev(10, 120)])
+        config("/demo/a", &mounts, [makedev(240, 3), makedev(10, 120)])
     }
 
     #[test]
-    fn only_our_nodes_are_bound_in_and_allowed() {
-        let configuration = example();
-        let mounts = configuration["mounts"].as_array().unwrap();
+    fn only_the_nodes_of_sluice_are_mounted_and_allowed() {
+        let config = example();
+        let mounts = config["mounts"].as_array().unwrap();
         let nodes: Vec<_> = mounts
             .iter()
             .filter_map(|mount| mount["destination"].as_str())
             .filter(|destination| destination.starts_with("/dev/"))
             .collect();
         assert_eq!(nodes, [PIPE_NODE, CTL_NODE]);
-        let devices = &configuration["linux"]["resources"]["devices"];
+        let devices = &config["linux"]["resources"]["devices"];
         assert_eq!(devices[0]["allow"], false);
         assert_eq!(
             (&devices[1]["major"], &devices[1]["minor"]),
@@ -167,20 +146,10 @@ mod tests {
 
     #[test]
     fn nothing_is_shared_with_the_host_and_nothing_is_privileged() {
-        let configuration = example();
-        assert_eq!(
-            configuration["linux"]["namespaces"]
-                .as_array()
-                .unwrap()
-                .len(),
-            6
-        );
-        assert_eq!(configuration["root"]["readonly"], true);
-        assert_eq!(configuration["process"]["args"][3], "--handed");
-        assert_eq!(configuration["process"]["user"]["uid"], 1000);
-        assert_eq!(
-            configuration["process"]["capabilities"]["effective"],
-            json!([])
-        );
+        let config = example();
+        assert_eq!(config["linux"]["namespaces"].as_array().unwrap().len(), 6);
+        assert_eq!(config["root"]["readonly"], true);
+        assert_eq!(config["process"]["user"]["uid"], 1000);
+        assert_eq!(config["process"]["capabilities"]["effective"], json!([]));
     }
 }

@@ -1,43 +1,51 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which two files are sent: compiler libraries or kernels that the machine already has.
+//! Chooses the two files to send: compiler libraries or kernels that the machine has.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+
 use sluice_testkit::units::megabytes;
 
 pub const SMALLEST: u64 = 50 << 20;
 
-/// What the wanted files are called. Names are looked at first: inside the VM every look at a file itself is slow.
-const NAMES: [&str; 8] = [
-    "librustc_driver",
-    "libLLVM",
-    "libclang",
-    "libgccjit",
-    "cc1",
-    "lto1",
-    "vmlinux",
-    "vmlinuz",
-];
+/// Prints paths of compiler libraries and kernels, and patterns without a match.
+const SEARCH_SCRIPT: &str = r#"
+    for directory in "${RUSTUP_HOME:-$HOME/.rustup}"/toolchains/*/lib /usr/local/rustup/toolchains/*/lib \
+        /home/*/.rustup/toolchains/*/lib /usr/lib/*llvm*/lib /usr/lib/gcc/x86_64-linux-gnu/* \
+        /usr/lib/x86_64-linux-gnu /usr/lib /usr/lib64 /boot; do
+        for prefix in librustc_driver libLLVM libclang libgccjit cc1 lto1 vmlinux vmlinuz; do
+            printf '%s\n' "$directory/$prefix"*
+        done
+    done"#;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     pub path: PathBuf,
     pub bytes: u64,
-    /// The device and inode, since the same file may have several names.
+    /// Device and inode: a file can have several names.
     identity: (u64, u64),
 }
 
 impl Source {
-    fn look_at(path: &Path) -> Result<Self> {
-        let describe = || format!("cannot look at {}", path.display());
+    fn inspect(path: &Path) -> Result<Self> {
+        let describe = || {
+            format!(
+                "cannot read {}; name another file with --file",
+                path.display()
+            )
+        };
         let path = path.canonicalize().with_context(describe)?;
         let metadata = fs::metadata(&path).with_context(describe)?;
         if !metadata.is_file() {
-            bail!("{} is not a file", path.display());
+            bail!(
+                "{} is not a regular file; name another one with --file",
+                path.display()
+            );
         }
         let identity = (metadata.dev(), metadata.ino());
         Ok(Self {
@@ -56,11 +64,11 @@ impl Source {
     }
 }
 
-/// The files that were asked for, or the smallest two that serve.
-pub fn choose(asked: &[PathBuf]) -> Result<[Source; 2]> {
-    match asked {
-        [] => smallest_two(search(&folders())),
-        [first, second] => check([Source::look_at(first)?, Source::look_at(second)?]),
+/// The named files, or the smallest two that are large enough.
+pub fn choose(named: &[PathBuf]) -> Result<[Source; 2]> {
+    match named {
+        [] => smallest_two(search()?),
+        [first, second] => check([Source::inspect(first)?, Source::inspect(second)?]),
         _ => bail!("give --file twice, or not at all"),
     }
 }
@@ -88,70 +96,21 @@ fn smallest_two(mut sources: Vec<Source>) -> Result<[Source; 2]> {
     match <[Source; 2]>::try_from(sources.into_iter().take(2).collect::<Vec<_>>()) {
         Ok(two) => Ok(two),
         Err(found) => bail!(
-            "found {} of the two compiler libraries or kernels of at least {} that are to be sent; name two large files with --file A --file B",
+            "found {} instead of two compiler libraries or kernels of at least {}; name two files with --file A --file B",
             found.len(),
             megabytes(SMALLEST)
         ),
     }
 }
 
-fn search(folders: &[PathBuf]) -> Vec<Source> {
-    let paths = folders.iter().flat_map(|folder| children(folder));
-    let wanted = paths.filter(|path| is_wanted(path));
-    // A name that leads nowhere is no reason to stop: others may do.
-    wanted
-        .filter_map(|path| Source::look_at(&path).ok())
-        .collect()
-}
-
-fn is_wanted(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    NAMES.iter().any(|wanted| name.starts_with(wanted))
-}
-
-/// Where compilers keep their libraries, and where kernels are.
-fn folders() -> Vec<PathBuf> {
-    let toolchains = rustup_homes()
-        .into_iter()
-        .flat_map(|home| children(&home.join("toolchains")));
-    let llvms = children(Path::new("/usr/lib"))
-        .into_iter()
-        .filter(|path| path.to_string_lossy().contains("llvm"));
-    let gccs = children(Path::new("/usr/lib/gcc/x86_64-linux-gnu"));
-    let fixed = [
-        "/usr/lib/x86_64-linux-gnu",
-        "/usr/lib",
-        "/usr/lib64",
-        "/boot",
-    ]
-    .map(PathBuf::from);
-    toolchains
-        .chain(llvms)
-        .map(|folder| folder.join("lib"))
-        .chain(gccs)
-        .chain(fixed)
-        .collect()
-}
-
-fn rustup_homes() -> Vec<PathBuf> {
-    let said = env::var_os("RUSTUP_HOME").map(PathBuf::from);
-    let own = env::var_os("HOME").map(PathBuf::from);
-    let people = children(Path::new("/home"));
-    let homes = own
-        .into_iter()
-        .chain(people)
-        .map(|home| home.join(".rustup"));
-    said.into_iter()
-        .chain([PathBuf::from("/usr/local/rustup")])
-        .chain(homes)
-        .collect()
-}
-
-fn children(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten();
-    entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .collect()
+fn search() -> Result<Vec<Source>> {
+    let output = Command::new("sh").args(["-c", SEARCH_SCRIPT]).output();
+    let output = output.context("cannot start sh; install dash")?;
+    let paths = String::from_utf8_lossy(&output.stdout);
+    Ok(paths
+        .lines()
+        .filter_map(|path| Source::inspect(Path::new(path)).ok())
+        .collect())
 }
 
 #[cfg(test)]
@@ -167,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_smallest_that_are_large_enough_are_taken() {
+    fn the_two_smallest_that_are_large_enough_are_chosen() {
         let sources = vec![
             source("large", SMALLEST * 3, 1),
             source("tiny", SMALLEST - 1, 2),
@@ -194,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_or_too_small_is_said_with_what_to_do() {
+    fn too_few_or_too_small_is_an_error_with_what_to_do() {
         let error = smallest_two(vec![source("a", SMALLEST, 1)])
             .unwrap_err()
             .to_string();
@@ -210,9 +169,16 @@ mod tests {
     }
 
     #[test]
-    fn only_compilers_and_kernels_are_wanted() {
-        assert!(is_wanted(Path::new("/usr/lib/libLLVM-14.so.1")));
-        assert!(is_wanted(Path::new("/boot/vmlinuz-6.12")));
-        assert!(!is_wanted(Path::new("/usr/lib/libc.so.6")));
+    fn only_compilers_and_kernels_are_found() {
+        let prefixes = ["lib", "cc1", "lto1", "vmlinu"];
+        for source in search().unwrap() {
+            assert!(
+                prefixes
+                    .iter()
+                    .any(|prefix| source.name().starts_with(prefix)),
+                "{source:?}"
+            );
+            assert_ne!(source.name(), "libc.so.6");
+        }
     }
 }

@@ -1,86 +1,98 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shows that the two containers are apart: what each sees of itself, and that neither finds the other's bytes.
+//! Shows that the containers are isolated: by namespaces and cgroups, and in what they read from the same device node.
 
 use std::collections::BTreeMap;
 use std::fs;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use crate::crew::{Crew, NAMES};
-use crate::protocol::{Event, Order};
-use crate::worker::{namespaces, own_cgroup};
+use crate::container::Container;
 
-/// What a container says about itself, beside what the host knows about it.
+/// Files of /proc/PID/ns.
+const NAMESPACES: [&str; 6] = ["cgroup", "ipc", "mnt", "net", "pid", "uts"];
+/// Keeps $1 in the pipe until it is resumed, and then reads it back.
+const HOLD_SCRIPT: &str = "
+    exec 3<>/dev/sluice/pipe; printf %s \"$1\" >&3
+    echo ready >&2; read line
+    dd bs=4096 count=1 status=none <&3";
+
+/// What a container sees, and what the host sees of it.
 struct View {
     inside: String,
     outside: String,
-    namespaces: BTreeMap<String, String>,
     nodes: Vec<String>,
+    namespaces: BTreeMap<&'static str, String>,
 }
 
-/// Waits for both containers to be up and tells what they see.
-pub fn show_views(crew: &mut Crew) -> Result<()> {
-    let mut views = [None, None];
-    while views.iter().any(Option::is_none) {
-        let (index, event) = crew.next()?;
-        let Event::Hello {
-            cgroup,
-            namespaces,
-            nodes,
-        } = event
-        else {
-            bail!("container {} began with {event:?}", NAMES[index]);
-        };
-        let pid = crew.container(index).pid()?;
-        let outside = own_cgroup(&fs::read_to_string(format!("/proc/{pid}/cgroup"))?).to_string();
-        views[index] = Some(View {
-            inside: cgroup,
-            outside,
-            namespaces,
-            nodes,
-        });
-    }
-    let views: Vec<View> = views.into_iter().flatten().collect();
-    for (name, view) in NAMES.iter().zip(&views) {
+pub fn show_views(containers: &[Container; 2]) -> Result<()> {
+    let views = [view(&containers[0])?, view(&containers[1])?];
+    for (container, view) in containers.iter().zip(&views) {
         eprintln!(
-            "  container {name}: its cgroup is {} to itself and {} to the host; of our nodes it sees /dev/sluice/{}",
+            "  container {}: cgroup {} inside, {} on the host; nodes /dev/sluice/{}",
+            container.name,
             view.inside,
             view.outside,
             view.nodes.join(", /dev/sluice/")
         );
     }
     check_views(&views, &namespaces("self")?)
+        .context("the containers are not isolated; check the version of crun")
 }
 
-fn check_views(views: &[View], host: &BTreeMap<String, String>) -> Result<()> {
-    for (name, view) in NAMES.iter().zip(views) {
+fn view(container: &Container) -> Result<View> {
+    let inside = container.run_success(&["cat", "/proc/self/cgroup"])?;
+    let path = format!("/proc/{}/cgroup", container.pid);
+    let outside = fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {path}; container {} has ended", container.name))?;
+    let nodes = container.run_success(&["ls", "/dev/sluice"])?;
+    Ok(View {
+        inside: own_cgroup(&inside).to_string(),
+        outside: own_cgroup(&outside).to_string(),
+        nodes: nodes.lines().map(str::to_string).collect(),
+        namespaces: namespaces(&container.pid)?,
+    })
+}
+
+/// The path in the unified hierarchy, from the content of /proc/PID/cgroup.
+fn own_cgroup(text: &str) -> &str {
+    text.lines()
+        .find_map(|line| line.strip_prefix("0::"))
+        .unwrap_or("none")
+}
+
+/// The identities of the namespaces of a process.
+fn namespaces(pid: &str) -> Result<BTreeMap<&'static str, String>> {
+    let identity = |kind| {
+        let path = format!("/proc/{pid}/ns/{kind}");
+        let link =
+            fs::read_link(&path).with_context(|| format!("cannot read {path}; run as root"))?;
+        Ok((kind, link.to_string_lossy().into_owned()))
+    };
+    NAMESPACES.into_iter().map(identity).collect()
+}
+
+fn check_views([a, b]: &[View; 2], host: &BTreeMap<&'static str, String>) -> Result<()> {
+    for view in [a, b] {
         ensure!(
             view.inside == "/",
-            "container {name} has no private cgroup namespace: it sees itself in {}",
+            "the cgroup namespace is not private: {} sees itself in {}",
+            view.outside,
             view.inside
         );
         ensure!(
             view.nodes == ["ctl", "pipe"],
-            "container {name} sees something else than our two nodes under /dev/sluice: {:?}",
+            "{} sees other nodes than ctl and pipe in /dev/sluice: {:?}",
+            view.outside,
             view.nodes
         );
     }
     ensure!(
-        views[0].outside != views[1].outside,
+        a.outside != b.outside,
         "both containers are in the cgroup {}",
-        views[0].outside
+        a.outside
     );
-    for (kind, of_host) in host {
-        let all = [
-            Some(of_host),
-            views[0].namespaces.get(kind),
-            views[1].namespaces.get(kind),
-        ];
-        let [host, a, b] = all;
-        ensure!(
-            a.is_some() && b.is_some(),
-            "a container does not tell its {kind} namespace"
-        );
+    for (kind, host) in host {
+        let (a, b) = (&a.namespaces[kind], &b.namespaces[kind]);
         ensure!(
             host != a && host != b && a != b,
             "the {kind} namespace is shared"
@@ -89,124 +101,121 @@ fn check_views(views: &[View], host: &BTreeMap<String, String>) -> Result<()> {
     Ok(())
 }
 
-/// Each container holds bytes in its pipe while the other looks for them.
-pub fn show_secrecy(crew: &mut Crew) -> Result<()> {
-    let secrets = [secret()?, secret()?];
-    for (index, secret) in secrets.iter().enumerate() {
-        let other = 1 - index;
-        hold(crew, index, secret)?;
-        let (announced, read) = peek(crew, other)?;
-        ensure!(
-            announced == 0 && read == 0,
-            "container {} found {announced} bytes and read {read} of container {}'s",
-            NAMES[other],
-            NAMES[index]
-        );
-        let taken = take(crew, index)?;
-        ensure!(
-            taken == *secret,
-            "container {} put in '{secret}' and got back '{taken}'",
-            NAMES[index]
-        );
+/// Each container in turn keeps bytes in its pipe while the other one reads from the same node.
+pub fn show_pipes(containers: &[Container; 2]) -> Result<()> {
+    for (index, holder) in containers.iter().enumerate() {
+        let other = &containers[1 - index];
+        let secret = secret()?;
+        let mut process = holder.exec(&["sh", "-c", HOLD_SCRIPT, "sh", &secret])?;
+        process.wait_ready()?;
+        let read = other.run_success(&[
+            "dd",
+            "if=/dev/sluice/pipe",
+            "iflag=nonblock",
+            "bs=4096",
+            "count=1",
+            "status=none",
+        ])?;
+        process.resume()?;
+        let read_back = process.wait_success()?.stdout;
+        check_pipes(&secret, &read, &read_back).with_context(|| {
+            format!(
+                "the pipe of container {} is not isolated from container {}",
+                holder.name, other.name
+            )
+        })?;
         eprintln!(
-            "  container {} holds {} bytes in its pipe: container {} finds 0 and reads 0; {} then reads all of them back",
-            NAMES[index],
+            "  container {} has written {} bytes to its pipe: container {} reads 0 bytes; then {} reads all of them back",
+            holder.name,
             secret.len(),
-            NAMES[other],
-            NAMES[index]
+            other.name,
+            holder.name
         );
     }
     Ok(())
 }
 
-/// Random, so that it can have come from nowhere else.
+fn check_pipes(secret: &str, read: &str, read_back: &str) -> Result<()> {
+    ensure!(
+        read.is_empty(),
+        "the other container read '{read}'; report this as a bug"
+    );
+    ensure!(
+        read_back == secret,
+        "'{secret}' was written, but '{read_back}' was read back; report this as a bug"
+    );
+    Ok(())
+}
+
+/// Random, so that it has no other source.
 pub fn secret() -> Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/uuid")?
-        .trim()
-        .to_string())
-}
-
-fn hold(crew: &mut Crew, index: usize, text: &str) -> Result<()> {
-    crew.order(
-        index,
-        &Order::Hold {
-            text: text.to_string(),
-        },
-    )?;
-    match crew.next_of(index)? {
-        Event::Held => Ok(()),
-        event => bail!("container {} answered {event:?}", NAMES[index]),
-    }
-}
-
-fn peek(crew: &mut Crew, index: usize) -> Result<(usize, usize)> {
-    crew.order(index, &Order::Peek)?;
-    match crew.next_of(index)? {
-        Event::Peeked { announced, read } => Ok((announced, read)),
-        event => bail!("container {} answered {event:?}", NAMES[index]),
-    }
-}
-
-fn take(crew: &mut Crew, index: usize) -> Result<String> {
-    crew.order(index, &Order::Take)?;
-    match crew.next_of(index)? {
-        Event::Taken { text } => Ok(text),
-        event => bail!("container {} answered {event:?}", NAMES[index]),
-    }
+    let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid")
+        .context("cannot read a random UUID; mount /proc")?;
+    Ok(uuid.trim().to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(kinds: &[(&str, &str)]) -> BTreeMap<String, String> {
-        kinds
-            .iter()
-            .map(|(kind, identity)| (kind.to_string(), identity.to_string()))
-            .collect()
-    }
-
-    fn view(outside: &str, pid: &str) -> View {
+    fn view_of(outside: &str, pid: &str) -> View {
         View {
             inside: "/".into(),
             outside: outside.into(),
-            namespaces: of(&[("pid", pid)]),
             nodes: vec!["ctl".into(), "pipe".into()],
+            namespaces: [("pid", pid.to_string())].into(),
         }
     }
 
+    fn host() -> BTreeMap<&'static str, String> {
+        [("pid", "0".to_string())].into()
+    }
+
     #[test]
-    fn separate_containers_pass() {
-        check_views(&[view("/a", "1"), view("/b", "2")], &of(&[("pid", "0")])).unwrap();
+    fn isolated_containers_pass() {
+        check_views(&[view_of("/a", "1"), view_of("/b", "2")], &host()).unwrap();
     }
 
     #[test]
     fn anything_shared_is_found() {
-        let host = of(&[("pid", "0")]);
-        let fails = |views: [View; 2]| check_views(&views, &host).unwrap_err().to_string();
-        assert!(fails([view("/a", "1"), view("/b", "1")]).contains("pid namespace"));
-        assert!(fails([view("/a", "0"), view("/b", "2")]).contains("pid namespace"));
-        assert!(fails([view("/a", "1"), view("/a", "2")]).contains("both containers"));
-        assert!(
-            fails([
-                View {
-                    inside: "/x".into(),
-                    ..view("/a", "1")
-                },
-                view("/b", "2")
-            ])
-            .contains("cgroup namespace")
-        );
+        let error = |views: [View; 2]| check_views(&views, &host()).unwrap_err().to_string();
+        assert!(error([view_of("/a", "1"), view_of("/b", "1")]).contains("pid namespace"));
+        assert!(error([view_of("/a", "0"), view_of("/b", "2")]).contains("pid namespace"));
+        assert!(error([view_of("/a", "1"), view_of("/a", "2")]).contains("both containers"));
+        let inside = View {
+            inside: "/x".into(),
+            ..view_of("/a", "1")
+        };
+        assert!(error([inside, view_of("/b", "2")]).contains("cgroup namespace"));
         let nodes = vec!["another".into(), "ctl".into(), "pipe".into()];
-        assert!(
-            fails([
-                View {
-                    nodes,
-                    ..view("/a", "1")
-                },
-                view("/b", "2")
-            ])
-            .contains("something else than our two nodes")
+        let nodes = View {
+            nodes,
+            ..view_of("/a", "1")
+        };
+        assert!(error([nodes, view_of("/b", "2")]).contains("other nodes"));
+    }
+
+    #[test]
+    fn bytes_that_were_read_elsewhere_or_not_at_all_are_found() {
+        check_pipes("one", "", "one").unwrap();
+        assert!(check_pipes("one", "one", "").is_err());
+        assert!(check_pipes("one", "", "on").is_err());
+        assert!(check_pipes("one", "", "two").is_err());
+    }
+
+    #[test]
+    fn the_unified_cgroup_is_found_among_v1_hierarchies() {
+        assert_eq!(
+            own_cgroup("9:name=systemd:/\n4:memory:/a\n0::/demo/a\n"),
+            "/demo/a"
         );
+        assert_eq!(own_cgroup("4:memory:/a\n"), "none");
+    }
+
+    #[test]
+    fn a_process_has_all_the_namespaces_that_are_compared() {
+        let own = namespaces("self").unwrap();
+        assert_eq!(own.len(), NAMESPACES.len());
+        assert!(own["mnt"].starts_with("mnt:["), "{own:?}");
     }
 }

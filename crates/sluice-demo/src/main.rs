@@ -1,29 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The main job, visibly: two containers send two real files at the same time through one device node, and the bytes of
-//! each stay its own. pipe(2) moves the same files in the same containers, for comparison. Then the same with names: neither
-//! container finds a channel of the other's, until the host hands both an end of one. At last they talk through a ring.
+//! Two containers send two files at the same time through one device node, and each receives its own; pipe(2) moves the same
+//! files in the same containers, for comparison. Neither container finds a named pipe of the other. The host then connects
+//! them by passing each an end of a pipe, and a ring connects them without the module.
+//!
+//! All of this is done by crun, the command `sluice` and programs such as dd; the demo starts them and checks the results.
 
 mod bundle;
-mod by_name;
-mod by_ring;
 mod container;
-mod crew;
+mod containers;
+mod fd_pass;
 mod files;
-mod handed;
-mod handing;
 mod isolation;
 mod named;
+mod process;
 mod progress;
-mod protocol;
 mod report;
 mod ring;
 mod rootfs;
 mod rounds;
-mod secret;
 mod staging;
-mod talk;
-mod transfer;
-mod worker;
+mod verify;
 mod workspace;
 
 use std::path::PathBuf;
@@ -31,175 +27,101 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use clap::Parser;
+
+use crate::containers::Containers;
+use crate::rounds::Results;
+use crate::staging::Staged;
+use crate::workspace::Workspace;
 use sluice_testkit::host::Host;
 use sluice_testkit::interrupt;
 use sluice_testkit::kernel_log::KernelLog;
 use sluice_testkit::module::{Module, SLUICE};
 use sluice_testkit::units::{megabytes, minutes};
 
-use crate::crew::Crew;
-use crate::protocol::{Event, Way, tell};
-use crate::rounds::Results;
-use crate::staging::Staged;
-use crate::workspace::Workspace;
-
 #[derive(Parser)]
 #[command(
-    about = "Two containers send two files through one device node, each its own",
-    version,
-    args_conflicts_with_subcommands = true
+    about = "Two containers send two files through one device node, isolated from each other",
+    version
 )]
 struct Options {
-    #[command(subcommand)]
-    inside: Option<Inside>,
-
-    #[command(flatten)]
-    demo: Demo,
-}
-
-#[derive(Args)]
-struct Demo {
     /// Load this module first and unload it afterwards
     #[arg(long, value_name = "SLUICE.KO")]
     module: Option<PathBuf>,
 
-    /// The files to send; given twice. Otherwise two compiler libraries or kernels of this machine
+    /// The files to send, given twice [default: two compiler libraries or kernels of this machine]
     #[arg(long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// How often each file goes over pipe(2) and over the device
+    /// The number of transfers of each file over pipe(2) and over the device
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     rounds: u8,
 
-    /// Bytes per write and read
-    #[arg(long, value_name = "BYTES", default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Bytes per write and read, at most 16 MiB
+    #[arg(long, value_name = "BYTES", default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     write_size: u32,
 }
 
-#[derive(Subcommand)]
-enum Inside {
-    /// What runs inside a container
-    #[command(subcommand, hide = true)]
-    Worker(Role),
-}
-
-#[derive(Subcommand)]
-enum Role {
-    Serve(Post),
-    Send(Job),
-    Receive(Job),
-}
-
-#[derive(Args)]
-struct Post {
-    /// Whether an endpoint came with the start
-    #[arg(long)]
-    handed: bool,
-}
-
-#[derive(Args)]
-struct Job {
-    #[arg(long)]
-    way: Way,
-    #[arg(long)]
-    write_size: usize,
-}
-
 fn main() -> ExitCode {
-    let options = Options::parse();
-    let (outcome, inside) = match options.inside {
-        Some(Inside::Worker(role)) => (work(&role), true),
-        None => (demo(&options.demo), false),
-    };
-    match outcome {
+    match demo(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&error, inside);
+            eprintln!("\nsluice-demo: FAILED: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn complain(error: &anyhow::Error, inside: bool) {
-    let message = format!("{error:#}");
-    // If even that cannot be told, the exit status still says it.
-    match inside {
-        true => drop(tell(&Event::Failed { message })),
-        false => eprintln!("\nsluice-demo: FAILED: {message}"),
-    }
-}
-
-fn work(role: &Role) -> Result<()> {
-    match role {
-        Role::Serve(post) => worker::serve(post.handed),
-        Role::Send(job) => transfer::send(job.way, job.write_size),
-        Role::Receive(job) => transfer::receive(job.way, job.write_size),
-    }
-}
-
-fn demo(options: &Demo) -> Result<()> {
+fn demo(options: &Options) -> Result<()> {
     let begin = Instant::now();
     interrupt::install()?;
     let log = KernelLog::from_now()?;
-    let module = options
-        .module
-        .as_deref()
-        .map(|file| Module::load(&SLUICE, file))
-        .transpose()?;
-    let (staged, results) = show(options)?;
+    let module = options.module.as_deref();
+    let module = module.map(|file| Module::load(&SLUICE, file)).transpose()?;
+    let (files, results) = show(options)?;
     let unloaded = module.is_some();
     module.map_or(Ok(()), Module::unload)?;
     log.check()?;
-    print!("{}", summary(options, &staged, &results, unloaded));
+    print!("{}", summary(options, &files, &results, unloaded));
     println!("\nDone in {}.", minutes(begin.elapsed()));
     Ok(())
 }
 
-/// Everything between loading and unloading; nothing of it is left when this returns.
-fn show(options: &Demo) -> Result<([Staged; 2], Results)> {
+/// All that needs the module. Undoes its setup.
+fn show(options: &Options) -> Result<([Staged; 2], Results)> {
     let sources = files::choose(&options.files)?;
-    eprintln!(
-        "Two real files of this machine, brought into memory first so that only the pipes are timed:"
-    );
+    eprintln!("Two files of this machine, copied into memory so that only the pipes are measured:");
     for source in &sources {
         eprintln!("  {} ({})", source.path.display(), megabytes(source.bytes));
     }
     let workspace = Workspace::create(&sources)?;
-    let staged = staging::stage(&sources, workspace.path())?;
+    let files = staging::stage(&sources, workspace.path())?;
 
-    eprintln!("Two containers, each with namespaces of its own, both with the same device nodes:");
+    eprintln!("Two containers of crun, with private namespaces and the same device nodes:");
     let rootfs = workspace.path().join("rootfs");
     rootfs::build(&rootfs)?;
-    let mut crew = Crew::start(&staged, &rootfs, workspace.path())?;
-    isolation::show_views(&mut crew)?;
-    isolation::show_secrecy(&mut crew)?;
+    let containers = Containers::start(&files, &rootfs, workspace.path())?;
+    isolation::show_views(&containers.both)?;
+    isolation::show_pipes(&containers.both)?;
 
-    eprintln!("Both send their file at the same time, over pipe(2) and over the device in turns:");
-    let results = rounds::run(
-        &mut crew,
-        &staged,
-        options.rounds.into(),
-        options.write_size as usize,
-    )?;
-    by_name::show_secrecy(&mut crew)?;
-    by_name::show_handing(&mut crew, &staged, options.write_size as usize)?;
-    by_ring::show(&mut crew, &staged, options.write_size as usize)?;
-    Ok((staged, results))
+    eprintln!(
+        "Both send their file at the same time with dd, in turns over pipe(2) and the device:"
+    );
+    let size = options.write_size as usize;
+    let results = rounds::run(&containers.both, &files, options.rounds.into(), size)?;
+    named::show(&containers.both)?;
+    fd_pass::show(&containers, &files[0], size)?;
+    ring::show(&containers.both, &files[0])?;
+    Ok((files, results))
 }
 
-fn summary(options: &Demo, staged: &[Staged; 2], results: &Results, unloaded: bool) -> String {
-    let mut text = format!(
-        "\n{}\n",
-        report::text(&Host::probe(), staged, results, options.write_size as usize)
-    );
-    text += &format!(
-        "What came over /dev/sluice/pipe:\n\n{}\n",
-        report::digests(staged, results)
-    );
-    text += "Every hash is right, no byte crossed over, and neither container could see the other's bytes or channels.\n";
+fn summary(options: &Options, files: &[Staged; 2], results: &Results, unloaded: bool) -> String {
+    let rates = report::text(&Host::probe(), files, results, options.write_size as usize);
+    let digests = report::digests(files, results);
+    let mut text = format!("\n{rates}\nReceived over /dev/sluice/pipe:\n\n{digests}\n");
+    text += "Every SHA-256 is right, and neither container could reach the bytes or channels of the other.\n";
     if unloaded {
-        text += "The module is unloaded, and the kernel has nothing to complain about.\n";
+        text += "The module is unloaded, and the kernel has reported no error.\n";
     }
     text
 }
@@ -215,24 +137,6 @@ mod tests {
         Options::command().debug_assert();
         assert!(Options::try_parse_from(["sluice-demo", "--rounds", "0"]).is_err());
         assert!(Options::try_parse_from(["sluice-demo", "--write-size", "0"]).is_err());
-    }
-
-    #[test]
-    fn a_worker_understands_what_it_is_started_with() {
-        for way in Way::ALL {
-            let arguments = [
-                "sluice-demo",
-                "worker",
-                "send",
-                "--way",
-                way.argument(),
-                "--write-size",
-                "64",
-            ];
-            let options = Options::try_parse_from(arguments).unwrap();
-            assert!(
-                matches!(options.inside, Some(Inside::Worker(Role::Send(job))) if job.way == way)
-            );
-        }
+        assert!(Options::try_parse_from(["sluice-demo", "--write-size", "16777217"]).is_err());
     }
 }

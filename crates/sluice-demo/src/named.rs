@@ -1,135 +1,267 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Inside a container: channels of its own with a secret in each, and the search for those of another container.
+//! Shows that names are isolated: each container has a pipe of a common name and one of its own, and looks for the pipes
+//! of the other with every command that takes a name.
 
-use std::fs;
-use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{BorrowedFd, RawFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result};
-use sluice::{Channel, Error, Reader, Scope, Writer};
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
 
-use crate::protocol::{Answer, Event, Findings};
-use crate::worker::CGROUPS;
+use crate::container::Container;
+use crate::isolation::secret;
+use crate::process::{Process, wait_until};
+use crate::rootfs::CGROUPS;
+use sluice_testkit::table::{Align, Table};
 
-/// Channels that this container made, by name, each with an open end for both directions so that it stays.
-#[derive(Default)]
-pub struct Named {
-    kept: Vec<(Channel, Reader, Writer)>,
+/// Both containers have a pipe of this name.
+const COMMON: &str = "frames";
+/// Each of these is in one container only.
+const OWN: [&str; 2] = ["for-a-only", "for-b-only"];
+const SEND_SCRIPT: &str = "printf %s \"$1\" | sluice pipe send \"$2\"";
+/// Stands for exit status 3, see sluice(1).
+const NOT_FOUND: &str = "no such channel";
+
+/// A channel as `sluice ls --json` prints it.
+#[derive(Deserialize)]
+struct Channel {
+    name: String,
+    writers: u32,
 }
 
-impl Named {
-    pub fn make(&mut self, names: &[String], secret: &str) -> Result<Event> {
-        for name in names {
-            let channel = Channel::new(name)?;
-            let options = channel.options().nonblocking(true).create(true);
-            let reader = options.reader()?;
-            let mut writer = options.writer()?;
-            writer
-                .write_all(secret.as_bytes())
-                .with_context(|| format!("cannot put bytes into the channel {name}"))?;
-            self.kept.push((channel, reader, writer));
-        }
-        Ok(Event::Held)
-    }
-
-    /// Everything that could lead to the other's channels. Removes the shared name at the end.
-    pub fn search(&self, shared: &str, theirs: &str) -> Result<Event> {
-        let places = places()?;
-        let findings = Findings {
-            names: names(&Scope::own())?,
-            places: places.len(),
-            names_there: places
-                .iter()
-                .filter_map(|scope| names(scope).ok())
-                .collect(),
-            text: read_what_is_there(Channel::new(shared)?.options().nonblocking(true).reader()?)?,
-            look_up: answer(Channel::new(theirs)?.info()),
-            open: answer(Channel::new(theirs)?.options().nonblocking(true).reader()),
-            remove: answer(Channel::new(theirs)?.unlink()),
-            remove_shared: answer(Channel::new(shared)?.unlink()),
-        };
-        Ok(Event::Searched { findings })
-    }
-
-    pub fn recall(&self, name: &str) -> Result<Event> {
-        let mut kept = self.kept.iter();
-        let (_, reader, _) = kept
-            .find(|(channel, _, _)| channel.name().as_bytes() == name.as_bytes())
-            .with_context(|| format!("no channel {name} was made"))?;
-        let text = read_what_is_there(reader)?;
-        Ok(Event::Taken { text })
-    }
+/// What a command has found in a container.
+struct Finding {
+    /// How the table names it.
+    command: String,
+    found: String,
+    expected: String,
 }
 
-pub fn look_up(name: &str) -> Result<Event> {
-    let answer = answer(Channel::new(name)?.info());
-    Ok(Event::LookedUp { answer })
-}
-
-fn answer<T>(result: Result<T, Error>) -> Answer {
-    match result {
-        Ok(_) => Answer::Done,
-        Err(Error::NotFound { .. }) => Answer::NoSuchChannel,
-        Err(error) => Answer::Failed(error.to_string()),
-    }
-}
-
-fn names(scope: &Scope) -> Result<Vec<String>> {
-    let names = sluice::list(scope)?.map(|channel| Ok(channel?.name.to_string()));
-    names.collect()
-}
-
-/// Whatever could be the directory of a cgroup: what is in and above the mounted hierarchy, and all that is open.
-fn places() -> Result<Vec<Scope>> {
-    let mut folders: Vec<PathBuf> = Path::new(CGROUPS).ancestors().map(Path::to_owned).collect();
-    folders.push(Path::new(CGROUPS).join(".."));
-    folders.extend(folders_below(Path::new(CGROUPS))?);
-    let mut places = folders
-        .iter()
-        .map(Scope::at)
-        .collect::<sluice::Result<Vec<_>>>()?;
-    places.extend(open_files()?);
-    Ok(places)
-}
-
-fn folders_below(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in
-        fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?
-    {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            found.extend(folders_below(&entry.path())?);
-            found.push(entry.path());
+impl Finding {
+    fn new(command: impl Into<String>, found: String, expected: &str) -> Self {
+        let (command, expected) = (command.into(), expected.into());
+        Self {
+            command,
+            found,
+            expected,
         }
     }
-    Ok(found)
+
+    fn check(&self) -> Result<()> {
+        let Self {
+            command,
+            found,
+            expected,
+        } = self;
+        ensure!(
+            found == expected,
+            "{command}: '{found}' instead of '{expected}'; report this as a bug"
+        );
+        Ok(())
+    }
 }
 
-fn open_files() -> Result<Vec<Scope>> {
-    let listed = fs::read_dir("/proc/self/fd").context("cannot list what is open")?;
-    let numbers: Vec<RawFd> = listed
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .collect();
-    // The one that listed them is closed again.
-    let open = numbers
+pub fn show(containers: &[Container; 2]) -> Result<()> {
+    eprintln!(
+        "Named pipes: each container creates '{COMMON}' and a pipe that the other does not have, and sends a secret to both:"
+    );
+    let secrets = [secret()?, secret()?];
+    let mut senders = Vec::new();
+    for (index, container) in containers.iter().enumerate() {
+        senders.extend(start_senders(container, OWN[index], &secrets[index])?);
+    }
+    eprintln!("Then each looks for the pipes of the other:\n");
+    let mut findings = [
+        search(containers, 0, &secrets)?,
+        search(containers, 1, &secrets)?,
+    ];
+    for (index, findings) in findings.iter_mut().enumerate() {
+        let container = &containers[index];
+        let found = sluice(container, &["pipe", "recv", OWN[index]])?;
+        findings.push(Finding::new(
+            "sluice pipe recv of its own",
+            found,
+            &secrets[index],
+        ));
+        findings
+            .iter()
+            .try_for_each(Finding::check)
+            .with_context(|| not_isolated(container))?;
+    }
+    for sender in senders {
+        sender.wait_success()?;
+    }
+    for line in table(findings).to_string().lines() {
+        eprintln!("  {line}");
+    }
+    eprintln!();
+    Ok(())
+}
+
+/// Fails unless the container has no pipe of this name.
+pub fn check_not_found(container: &Container, name: &str) -> Result<()> {
+    let found = sluice(container, &["pipe", "info", name])?;
+    let finding = Finding::new(format!("sluice pipe info {name}"), found, NOT_FOUND);
+    finding.check().with_context(|| not_isolated(container))
+}
+
+fn not_isolated(container: &Container) -> String {
+    format!("container {} is not isolated", container.name)
+}
+
+/// Waits until both senders have opened their pipes, so that a receiver in the wrong container would get the secret.
+fn start_senders(container: &Container, own: &str, secret: &str) -> Result<[Process; 2]> {
+    let send = |name| {
+        container.run_success(&["sluice", "pipe", "create", name])?;
+        container.exec(&["sh", "-c", SEND_SCRIPT, "sh", secret, name])
+    };
+    let senders = [send(COMMON)?, send(own)?];
+    wait_until(
+        &format!("opening the pipes in container {}", container.name),
+        || {
+            let channels = parse(&sluice(container, &["ls", "--json"])?)?;
+            Ok(channels.iter().all(|channel| channel.writers > 0))
+        },
+    )?;
+    eprintln!(
+        "  container {} sends {secret} to '{COMMON}' and '{own}'",
+        container.name
+    );
+    Ok(senders)
+}
+
+fn search(
+    containers: &[Container; 2],
+    index: usize,
+    secrets: &[String; 2],
+) -> Result<Vec<Finding>> {
+    let container = &containers[index];
+    let names = format!("{}, {COMMON}", OWN[index]);
+    let directories = directories(container)?;
+    let in_scopes = format!("sluice ls --scope, in {} directories", directories.len());
+    let received = sluice(container, &["pipe", "recv", COMMON])?;
+    let mut findings = vec![
+        Finding::new("sluice ls", list(container)?, &names),
+        Finding::new(in_scopes, list_scopes(container, &directories)?, &names),
+        Finding::new(
+            format!("sluice pipe recv {COMMON}"),
+            received,
+            &secrets[index],
+        ),
+    ];
+    for verb in ["info", "recv", "rm"] {
+        let found = sluice(container, &["pipe", verb, OWN[1 - index]])?;
+        findings.push(Finding::new(
+            format!("sluice pipe {verb} of the other's"),
+            found,
+            NOT_FOUND,
+        ));
+    }
+    let found = sluice(container, &["pipe", "rm", COMMON])? + &list(container)?;
+    findings.push(Finding::new(
+        format!("sluice pipe rm {COMMON}; sluice ls"),
+        found,
+        OWN[index],
+    ));
+    Ok(findings)
+}
+
+/// All that could be cgroups: the mounted hierarchy, and what is above it.
+fn directories(container: &Container) -> Result<Vec<String>> {
+    let below = container.run_success(&["find", CGROUPS, "-type", "d"])?;
+    let above = Path::new(CGROUPS)
+        .ancestors()
+        .skip(1)
+        .map(|path| path.display().to_string());
+    let parent = format!("{CGROUPS}/..");
+    Ok(below
+        .lines()
+        .map(str::to_string)
+        .chain(above)
+        .chain([parent])
+        .collect())
+}
+
+/// The different lists in those directories that are cgroups.
+fn list_scopes(container: &Container, directories: &[String]) -> Result<String> {
+    let mut lists = Vec::new();
+    for directory in directories {
+        let output = container.run(&["sluice", "ls", "--json", "--scope", directory])?;
+        if output.status.success() {
+            lists.push(names(&output.stdout)?);
+        }
+    }
+    lists.dedup();
+    Ok(lists.join("; "))
+}
+
+fn list(container: &Container) -> Result<String> {
+    names(&sluice(container, &["ls", "--json"])?)
+}
+
+fn names(json: &str) -> Result<String> {
+    let names: Vec<String> = parse(json)?
         .into_iter()
-        .filter(|number| Path::new(&format!("/proc/self/fd/{number}")).exists());
-    open.map(|number| {
-        // SAFETY: it was open a moment ago, and this process has one thread.
-        let fd = unsafe { BorrowedFd::borrow_raw(number) };
-        Ok(Scope::from(fd.try_clone_to_owned()?))
-    })
-    .collect()
+        .map(|channel| channel.name)
+        .collect();
+    Ok(names.join(", "))
 }
 
-fn read_what_is_there(mut reader: impl Read) -> Result<String> {
-    let mut bytes = vec![0; 4096];
-    match reader.read(&mut bytes) {
-        Ok(n) => bytes.truncate(n),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => bytes.clear(),
-        Err(error) => return Err(error).context("cannot read from the channel"),
+fn parse(json: &str) -> Result<Vec<Channel>> {
+    serde_json::from_str(json).with_context(|| {
+        format!("'sluice ls --json' in a container printed '{json}'; try it in 'make shell'")
+    })
+}
+
+/// The output of the command `sluice`, or how it failed.
+fn sluice(container: &Container, arguments: &[&str]) -> Result<String> {
+    let output = container.run(&[&["sluice"], arguments].concat())?;
+    Ok(match output.status.code() {
+        Some(0) => output.stdout,
+        Some(3) => NOT_FOUND.into(),
+        _ => format!("{}: {}", output.status, output.stderr.trim()),
+    })
+}
+
+fn table([a, b]: [Vec<Finding>; 2]) -> Table {
+    let mut table = Table::new(&[
+        ("command", Align::Left),
+        ("in container a", Align::Left),
+        ("in container b", Align::Left),
+    ]);
+    for (a, b) in a.into_iter().zip(b) {
+        table.row([a.command, a.found, b.found]);
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn anything_but_what_is_expected_is_an_error() {
+        let finding = |found: &str| Finding::new("sluice ls", found.into(), "for-a-only, frames");
+        finding("for-a-only, frames").check().unwrap();
+        for wrong in [
+            "for-a-only, for-b-only, frames",
+            "frames",
+            "",
+            NOT_FOUND,
+            "exit status: 5: permission denied",
+        ] {
+            let error = finding(wrong).check().unwrap_err().to_string();
+            assert!(error.contains(wrong), "{error}");
+        }
+    }
+
+    #[test]
+    fn channels_are_read_from_json_and_nothing_else() {
+        let channels =
+            parse(r#"[{"kind": "pipe", "name": "frames", "readers": 0, "writers": 1}]"#).unwrap();
+        assert_eq!(
+            (channels[0].name.as_str(), channels[0].writers),
+            ("frames", 1)
+        );
+        assert!(parse(NOT_FOUND).is_err());
+    }
 }

@@ -1,124 +1,177 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A bar for each of two things that go on at the same time; plain lines where nothing can be drawn.
+//! Shows how files grow: a bar for each on a terminal, lines elsewhere.
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use sluice_testkit::terminal;
+use std::fs;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use anyhow::{Result, ensure};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::process::Process;
+use sluice_testkit::{interrupt, terminal};
+
+/// The maximum time without growth.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Percent between two lines.
 const STEP: u64 = 25;
 
-pub struct Progress {
-    what: String,
-    labels: [String; 2],
-    totals: [u64; 2],
-    done: [u64; 2],
-    said: u64,
-    bars: Option<[ProgressBar; 2]>,
+/// A file that grows.
+pub struct Growing {
+    pub label: String,
+    pub path: PathBuf,
+    /// Its length at the end.
+    pub bytes: u64,
 }
 
-impl Progress {
-    pub fn new(what: &str, labels: [String; 2], totals: [u64; 2]) -> Self {
-        let labels = aligned(labels);
-        let bars = terminal::draw_target().map(|target| {
-            let screen = MultiProgress::with_draw_target(target);
-            [0, 1].map(|index| {
-                let bar = screen.add(ProgressBar::new(totals[index]));
-                bar.with_style(style())
-                    .with_prefix(format!("{what}, {}", labels[index]))
-            })
-        });
-        Self {
-            what: what.to_string(),
-            labels,
-            totals,
-            done: [0; 2],
-            said: 0,
-            bars,
+/// Shows the lengths of the files until all processes have succeeded. The failure of one is an error.
+pub fn watch(title: &str, files: &[Growing], processes: &mut [Process]) -> Result<()> {
+    let target = terminal::draw_target();
+    let mut lines = target.is_none().then(|| Lines::new(title));
+    let bars = bars(
+        title,
+        files,
+        target.unwrap_or_else(ProgressDrawTarget::hidden),
+    );
+    let mut last_growth = Instant::now();
+    loop {
+        let mut is_done = true;
+        for process in processes.iter_mut() {
+            is_done &= process.succeeded()?;
         }
-    }
-
-    pub fn set(&mut self, index: usize, bytes: u64) {
-        self.done[index] = bytes;
-        match &self.bars {
-            Some(bars) => bars[index].set_position(bytes),
-            None => self.say_steps(),
+        for (bar, file) in bars.iter().zip(files) {
+            let length = fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
+            if length != bar.position() {
+                bar.set_position(length);
+                last_growth = Instant::now();
+            }
         }
-    }
-
-    pub fn finish(self) {
-        for bar in self.bars.iter().flatten() {
-            bar.finish_and_clear();
+        if let Some(line) = lines.as_mut().and_then(|lines| lines.next(&bars)) {
+            eprintln!("{line}");
         }
-    }
-
-    fn percent(&self, index: usize) -> u64 {
-        (self.done[index] * 100)
-            .checked_div(self.totals[index])
-            .unwrap_or(100)
-    }
-
-    /// A line each time that the slower of the two has come so far.
-    fn say_steps(&mut self) {
-        let both = self.percent(0).min(self.percent(1));
-        if both >= self.said + STEP {
-            self.said = both - both % STEP;
-            eprintln!("{}", self.line());
+        if is_done {
+            bars.iter().for_each(ProgressBar::finish_and_clear);
+            return Ok(());
         }
-    }
-
-    fn line(&self) -> String {
-        let parts =
-            [0, 1].map(|index| format!("{} {:3} %", self.labels[index], self.percent(index)));
-        format!("  {}: {}", self.what, parts.join(", "))
+        interrupt::check()?;
+        ensure!(
+            last_growth.elapsed() < TIMEOUT,
+            "{title}: no byte has arrived for {} s; 'dmesg | tail' may give the reason",
+            TIMEOUT.as_secs()
+        );
+        sleep(POLL_INTERVAL);
     }
 }
 
-fn aligned(labels: [String; 2]) -> [String; 2] {
-    let width = labels
+fn bars(title: &str, files: &[Growing], target: ProgressDrawTarget) -> Vec<ProgressBar> {
+    let screen = MultiProgress::with_draw_target(target);
+    let style = ProgressStyle::with_template(
+        "  {msg}, {prefix} {bar:30} {percent:>3} % of {decimal_total_bytes}",
+    )
+    .expect("the template is a constant");
+    let width = files
         .iter()
-        .map(|label| label.chars().count())
+        .map(|file| file.label.chars().count())
         .max()
-        .unwrap_or_default();
-    labels.map(|label| format!("{label:<width$}"))
+        .unwrap_or(0);
+    let bar = |file: &Growing| {
+        let bar = screen.add(ProgressBar::new(file.bytes).with_style(style.clone()));
+        bar.with_message(title.to_string())
+            .with_prefix(format!("{:<width$}", file.label))
+    };
+    files.iter().map(bar).collect()
 }
 
-fn style() -> ProgressStyle {
-    ProgressStyle::with_template("  {prefix} {bar:30} {percent:>3} % of {decimal_total_bytes}")
-        .expect("the template is a constant")
+/// Makes a line each time that the slowest file has reached the next step.
+struct Lines {
+    title: String,
+    last_percent: u64,
+}
+
+impl Lines {
+    fn new(title: &str) -> Self {
+        Self {
+            title: title.into(),
+            last_percent: 0,
+        }
+    }
+
+    fn next(&mut self, bars: &[ProgressBar]) -> Option<String> {
+        let slowest = bars.iter().map(percent).min()?;
+        if slowest < self.last_percent + STEP {
+            return None;
+        }
+        self.last_percent = slowest - slowest % STEP;
+        let parts = bars
+            .iter()
+            .map(|bar| format!("{} {:3} %", bar.prefix(), percent(bar)));
+        Some(format!(
+            "  {}: {}",
+            self.title,
+            parts.collect::<Vec<_>>().join(", ")
+        ))
+    }
+}
+
+fn percent(bar: &ProgressBar) -> u64 {
+    let total = bar.length().unwrap_or(0);
+    (bar.position() * 100).checked_div(total).unwrap_or(100)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
-    fn plain(totals: [u64; 2]) -> Progress {
-        let labels = ["a".to_string(), "b".to_string()];
-        Progress {
-            what: "copying".into(),
-            labels,
-            totals,
-            done: [0; 2],
-            said: 0,
-            bars: None,
+    fn growing(label: &str, bytes: u64) -> Growing {
+        Growing {
+            label: label.into(),
+            path: "/proc/self/exe".into(),
+            bytes,
         }
     }
 
     #[test]
-    fn steps_follow_the_slower_of_the_two() {
-        let mut progress = plain([100, 200]);
-        progress.set(0, 100);
-        assert_eq!(progress.said, 0);
-        progress.set(1, 110);
-        assert_eq!(progress.said, 50);
-        assert_eq!(progress.line(), "  copying: a 100 %, b  55 %");
+    fn lines_follow_the_slower_of_the_two_in_columns() {
+        let files = [growing("a", 100), growing("bcd", 200)];
+        let bars = bars("copying", &files, ProgressDrawTarget::hidden());
+        let mut lines = Lines::new("copying");
+        bars[0].set_position(100);
+        assert_eq!(lines.next(&bars), None);
+        bars[1].set_position(110);
+        assert_eq!(
+            lines.next(&bars).unwrap(),
+            "  copying: a   100 %, bcd  55 %"
+        );
+        assert_eq!(lines.next(&bars), None);
     }
 
     #[test]
-    fn bars_begin_in_one_column() {
-        assert_eq!(aligned(["a".into(), "bcd".into()]), ["a  ", "bcd"]);
+    fn an_empty_file_is_complete() {
+        assert_eq!(percent(&ProgressBar::new(0)), 100);
     }
 
     #[test]
-    fn nothing_to_do_is_done() {
-        assert_eq!(plain([0, 0]).percent(1), 100);
+    fn the_end_of_all_and_the_failure_of_one_end_the_watch() {
+        let process = |script| {
+            let mut command = Command::new("sh");
+            Process::start(script, command.args(["-c", script])).unwrap()
+        };
+        let files = [growing("a", 1)];
+        watch(
+            "copying",
+            &files,
+            &mut [process("true"), process("sleep 0.1")],
+        )
+        .unwrap();
+        let error = watch(
+            "copying",
+            &files,
+            &mut [process("sleep 9"), process("false")],
+        );
+        assert!(error.unwrap_err().to_string().contains("false failed"));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The root of the containers: this program and the libraries that it needs, and nothing else of the host.
+//! The root directory of the containers: a few programs and their libraries, and nothing else of the host.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,56 @@ use std::{env, fs};
 
 use anyhow::{Context, Result};
 
-use crate::worker::{CGROUPS, INPUT, PROGRAM, SHARED, SOCKET};
+/// The file to send.
+pub const INPUT: &str = "/input";
+pub const OUTPUT: &str = "/output";
+/// The file that was received.
+pub const RECEIVED: &str = "/output/received";
+/// A directory that both containers have.
+pub const SHARED: &str = "/shared";
+pub const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Copied from the host, beside the command `sluice`.
+const PROGRAMS: [&str; 6] = ["base64", "cat", "dd", "find", "ls", "sh"];
 
 pub fn build(root: &Path) -> Result<()> {
-    let program = env::current_exe().context("cannot tell where this program is")?;
-    for folder in ["/proc", "/dev", CGROUPS, SHARED] {
-        fs::create_dir_all(inside(root, Path::new(folder)))?;
+    for directory in ["/proc", "/dev", "/bin", CGROUPS, OUTPUT, SHARED] {
+        fs::create_dir_all(inside(root, Path::new(directory)))?;
     }
-    for file in [INPUT, SOCKET] {
-        fs::write(inside(root, Path::new(file)), "")?;
+    fs::write(inside(root, Path::new(INPUT)), "")?;
+    let mut programs = vec![sluice_command()?];
+    for name in PROGRAMS {
+        programs.push(find_program(name)?);
     }
-    copy(&program, &inside(root, Path::new(PROGRAM)))?;
-    for library in libraries(&program)? {
+    for program in &programs {
+        let name = program.file_name().context("a program has a name")?;
+        copy(program, &root.join("bin").join(name))?;
+    }
+    for library in libraries(&programs)? {
         copy(&library, &inside(root, &library))?;
     }
     Ok(())
+}
+
+/// Built into the directory of the demo.
+fn sluice_command() -> Result<PathBuf> {
+    let demo = env::current_exe().context("cannot read /proc/self/exe; mount /proc")?;
+    let command = demo.with_file_name("sluice");
+    fs::metadata(&command).with_context(|| {
+        format!(
+            "cannot read {}; build it with 'cargo build --release'",
+            command.display()
+        )
+    })?;
+    Ok(command)
+}
+
+fn find_program(name: &str) -> Result<PathBuf> {
+    let directories = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&directories)
+        .map(|directory| directory.join(name))
+        .find(|path| path.is_file())
+        .with_context(|| format!("{name} is not in PATH; install coreutils, findutils and dash"))
 }
 
 fn inside(root: &Path, path: &Path) -> PathBuf {
@@ -30,33 +65,35 @@ fn inside(root: &Path, path: &Path) -> PathBuf {
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    let folder = to.parent().context("every file is in a folder")?;
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    fs::copy(from, to)
-        .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
-    fs::set_permissions(to, fs::Permissions::from_mode(0o555))?;
-    Ok(())
+    let describe = || {
+        format!(
+            "cannot copy {} to {}; check the free memory",
+            from.display(),
+            to.display()
+        )
+    };
+    fs::create_dir_all(to.parent().unwrap_or(to)).with_context(describe)?;
+    fs::copy(from, to).with_context(describe)?;
+    fs::set_permissions(to, fs::Permissions::from_mode(0o555)).with_context(describe)
 }
 
-fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
-    let output = Command::new("ldd")
-        .arg(program)
-        .output()
-        .context("cannot start ldd; install libc-bin")?;
+fn libraries(programs: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let output = Command::new("ldd").args(programs).output();
+    let output = output.context("cannot start ldd; install libc-bin")?;
     Ok(parse(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// The paths in what ldd writes; a program without libraries has none.
+/// The paths in the output of ldd, each once, without the headings.
 fn parse(text: &str) -> Vec<PathBuf> {
     let path = |line: &str| {
         let target = line.split_once("=>").map_or(line, |(_, target)| target);
-        target
-            .split_whitespace()
-            .next()
-            .filter(|word| word.starts_with('/'))
-            .map(PathBuf::from)
+        let word = target.split_whitespace().next()?;
+        (word.starts_with('/') && !word.ends_with(':')).then(|| PathBuf::from(word))
     };
-    text.lines().filter_map(path).collect()
+    let mut paths: Vec<_> = text.lines().filter_map(path).collect();
+    paths.sort();
+    paths.dedup();
+    paths
 }
 
 #[cfg(test)]
@@ -64,10 +101,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_and_the_loader_are_found_and_the_vdso_is_not_a_file() {
-        let text = "\tlinux-vdso.so.1 (0x00007ffc)\n\
+    fn libraries_and_the_loader_are_found_once_and_the_vdso_is_not_a_file() {
+        let text = "/bin/cat:\n\
+                    \tlinux-vdso.so.1 (0x00007ffc)\n\
                     \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\
-                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n\
+                    /bin/dd:\n\
+                    \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n";
         let expected = [
             "/lib/x86_64-linux-gnu/libc.so.6",
             "/lib64/ld-linux-x86-64.so.2",
@@ -82,6 +122,16 @@ mod tests {
         assert_eq!(
             inside(Path::new("/r"), Path::new("/lib/a")),
             Path::new("/r/lib/a")
+        );
+    }
+
+    #[test]
+    fn a_missing_program_is_named_with_its_package() {
+        assert!(find_program("sh").is_ok());
+        let error = find_program("no-such-program").unwrap_err().to_string();
+        assert!(
+            error.contains("no-such-program") && error.contains("install"),
+            "{error}"
         );
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A tmpfs in a mount namespace of our own: whatever is mounted goes with this process, even if it is killed.
+//! A tmpfs in a private mount namespace: all mounts disappear with this process, even if it is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,15 @@ use anyhow::{Context, Result, bail};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::Uid;
-use sluice_testkit::units::megabytes;
 
 use crate::files::Source;
+use sluice_testkit::units::megabytes;
 
-/// For the program and its libraries, and for what crun notes.
+/// Each file is in memory as sent and as received.
+const COPIES: u64 = 2;
+/// For the programs in the containers and their libraries, and for the state of crun.
 const OVERHEAD: u64 = 64 << 20;
-/// What is left for the kernel and all else.
+/// For the kernel and all processes.
 const RESERVE: u64 = 128 << 20;
 
 pub struct Workspace {
@@ -25,21 +27,23 @@ impl Workspace {
     pub fn create(sources: &[Source; 2]) -> Result<Self> {
         if !Uid::effective().is_root() {
             bail!(
-                "containers and modules need root; run 'make demo', which does all of this inside a virtual machine"
+                "containers and modules need root; run 'make demo', which runs all of this in a virtual machine"
             );
         }
         let files = sources[0].bytes + sources[1].bytes;
         check_memory(files)?;
-        unshare(CloneFlags::CLONE_NEWNS).context("cannot make a mount namespace")?;
+        unshare(CloneFlags::CLONE_NEWNS)
+            .context("cannot create a mount namespace; check CONFIG_NAMESPACES of the kernel")?;
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount(None::<&str>, "/", None::<&str>, private, None::<&str>)
-            .context("cannot make the mounts private")?;
-        Self::mount(files + OVERHEAD)
+            .context("cannot make the mounts private; check /proc/self/mounts")?;
+        Self::mount(COPIES * files + OVERHEAD)
     }
 
     fn mount(bytes: u64) -> Result<Self> {
         let path = PathBuf::from(format!("/run/sluice-demo-{}", std::process::id()));
-        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        fs::create_dir(&path)
+            .with_context(|| format!("cannot create {}; run as root", path.display()))?;
         let workspace = Self { path };
         let options = format!("size={bytes},mode=755");
         mount(
@@ -49,7 +53,7 @@ impl Workspace {
             MsFlags::empty(),
             Some(options.as_str()),
         )
-        .context("cannot mount a tmpfs")?;
+        .context("cannot mount a tmpfs; 'dmesg | tail' may give the reason")?;
         Ok(workspace)
     }
 
@@ -60,7 +64,7 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        // Not mounted when mounting was what failed; the directory goes in both cases.
+        // Fails if mounting had failed; the directory is removed in both cases.
         let _ = umount2(&self.path, MntFlags::MNT_DETACH);
         if let Err(error) = fs::remove_dir(&self.path) {
             eprintln!(
@@ -71,35 +75,24 @@ impl Drop for Workspace {
     }
 }
 
-/// Shows `source` at `target` too, as a mount of its own.
+/// Makes `source` visible at `target`, too.
 pub fn bind(source: &Path, target: &Path) -> Result<()> {
-    let describe = || format!("cannot bind {} to {}", source.display(), target.display());
-    mount(
-        Some(source),
-        target,
-        None::<&str>,
-        MsFlags::MS_BIND,
-        None::<&str>,
-    )
-    .with_context(describe)?;
-    mount(
-        None::<&str>,
-        target,
-        None::<&str>,
-        MsFlags::MS_PRIVATE,
-        None::<&str>,
-    )
-    .with_context(describe)
+    let none = None::<&str>;
+    mount(Some(source), target, none, MsFlags::MS_BIND, none).with_context(|| {
+        let (source, target) = (source.display(), target.display());
+        format!("cannot bind {source} to {target}; check /proc/self/mounts")
+    })
 }
 
 fn check_memory(files: u64) -> Result<()> {
-    let meminfo = fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo")?;
-    let available =
-        available_memory(&meminfo).context("/proc/meminfo does not tell what is available")?;
+    let meminfo =
+        fs::read_to_string("/proc/meminfo").context("cannot read /proc/meminfo; mount /proc")?;
+    let available = available_memory(&meminfo)
+        .context("/proc/meminfo has no MemAvailable; Linux 6.1 or newer is needed")?;
     let needed = needed_memory(files);
     if available < needed {
         bail!(
-            "{} of memory are needed for these files and {} are free; give the VM more ('vm/run --memory 4G …') or name smaller files with --file",
+            "{} of memory are needed for these files and {} are available; give the VM more ('vm/run --memory 4G …') or name smaller files with --file",
             megabytes(needed),
             megabytes(available)
         );
@@ -107,9 +100,8 @@ fn check_memory(files: u64) -> Result<()> {
     Ok(())
 }
 
-/// Each file is there three times: the copy that is sent from, in the sender, and in the receiver.
 fn needed_memory(files: u64) -> u64 {
-    3 * files + OVERHEAD + RESERVE
+    COPIES * files + OVERHEAD + RESERVE
 }
 
 fn available_memory(meminfo: &str) -> Option<u64> {

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Shows how the host connects two containers: it passes the ends of a pipe to them, as file descriptors.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use sluice::{Channel, Scope};
+
+use crate::containers::Containers;
+use crate::named;
+use crate::staging::Staged;
+use crate::verify;
+
+const NAME: &str = "between";
+
+/// Container a sends its file to container b.
+pub fn show(containers: &Containers, file: &Staged, size: usize) -> Result<()> {
+    eprintln!(
+        "Connected by the host: it opens the pipe '{NAME}' in the cgroup above both, and passes an end to each, as file\n\
+         descriptor 3 (crun exec --preserve-fds 1):"
+    );
+    let [a, b] = &containers.both;
+    let [reader, writer] = open_both(containers.parent_cgroup())?;
+    for container in [a, b] {
+        named::check_not_found(container, NAME)?;
+    }
+    eprintln!("  'sluice pipe info {NAME}' finds no such channel in either container");
+    let size = size.to_string();
+    let receive = "exec dd of=/output/received bs=$1 status=none <&3";
+    let receiver = b.exec_with_fd(reader, &["sh", "-c", receive, "sh", &size])?;
+    let send = "exec dd if=/input bs=$1 status=none >&3";
+    let sender = a.exec_with_fd(writer, &["sh", "-c", send, "sh", &size])?;
+    verify::await_transfer("the passed descriptors", b, file, &mut [sender, receiver])
+}
+
+/// The reader and the writer.
+fn open_both(cgroup: &Path) -> Result<[OwnedFd; 2]> {
+    let channel = Channel::new(NAME)?.in_scope(Scope::at(cgroup)?);
+    // A blocking open would wait for the other one.
+    let reader = channel.options().create(true).nonblocking(true).reader()?;
+    let writer = channel.options().writer()?;
+    fcntl(reader.as_fd(), FcntlArg::F_SETFL(OFlag::empty()))
+        .context("cannot make the read end blocking; 'dmesg | tail' may give the reason")?;
+    Ok([reader.into(), writer.into()])
+}
