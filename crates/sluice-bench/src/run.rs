@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the suites that the options select, and writes the table, the results and the report.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use crate::harness::report;
 use crate::harness::rounds::{Outcome, Skipped};
 use crate::harness::rows::Results;
 use crate::html;
-use crate::mechanisms::{Registry, SluicePipe};
+use crate::mechanisms::Registry;
 use crate::reports;
-use crate::suites::{CachelineProbe, Plan, Scale, Suite, wakeup_cost};
+use crate::suites::{self, CachelineProbe, Plan, Scale, Suite, wakeup_cost};
 
 #[derive(Args)]
 pub struct Options {
@@ -123,7 +123,7 @@ impl Options {
 
     fn suites(&self) -> Vec<Suite> {
         match self.suite.is_empty() {
-            true => self.scale().suites(),
+            true => Suite::of(self.scale()),
             false => self.suite.clone(),
         }
     }
@@ -176,7 +176,7 @@ pub fn run(options: &Options) -> Result<()> {
 
 fn measure(options: &Options) -> Result<()> {
     let plan = plan(options)?;
-    let outcomes = run_cases(&plan, options.rounds())?;
+    let outcomes = run_cases(&plan, options)?;
     let mut host = Host::probe();
     host.waking_ns = wakeup_cost(&plan)?;
     print!("{}", report::text(&host, &outcomes));
@@ -240,7 +240,7 @@ fn expect_results_of_all(names: &[&str], outcomes: &[Outcome]) -> Result<()> {
 
 /// The cgroups of sluice-pipe. Without the device they are not needed, so an unprivileged user can measure the rest.
 fn cgroups(options: &Options) -> Result<Rc<Tree>, Skipped> {
-    if !SluicePipe::is_available() {
+    if !Path::new(SLUICE.node).exists() {
         return Err(Skipped::unavailable("sluice-pipe", SLUICE.how_to_load()));
     }
     Tree::create("sluice-bench")
@@ -264,7 +264,6 @@ fn plan(options: &Options) -> Result<Plan> {
         .map_err(|unknown| anyhow!("there is no mechanism '{unknown}'; choose from {names}"))?;
     Ok(Plan {
         scale: options.scale(),
-        suites: options.suites(),
         sizes: options.size.clone(),
         placements: available(&options.placements())?,
         duration: options.duration(),
@@ -293,8 +292,9 @@ fn available(placements: &[Placement]) -> Result<Vec<Placement>> {
     Ok(available)
 }
 
-fn run_cases(plan: &Plan, rounds: usize) -> Result<Vec<Outcome>> {
-    let cases = plan.cases().context("cannot set up the suites")?;
+fn run_cases(plan: &Plan, options: &Options) -> Result<Vec<Outcome>> {
+    let rounds = options.rounds();
+    let cases = suites::cases(&options.suites(), plan).context("cannot set up the suites")?;
     let probe = CachelineProbe::new(plan)?;
     let mut progress = Progress::new(cases.iter().map(|case| case.steps(rounds)).sum());
     let outcomes = cases

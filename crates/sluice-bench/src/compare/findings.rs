@@ -7,7 +7,7 @@ use crate::harness::host::Host;
 use crate::harness::pinning::Placement;
 use crate::harness::rows::{Results, Row};
 use crate::harness::samples::Spread;
-use crate::mechanisms::Waiting;
+use crate::harness::waiting::Waiting;
 
 /// The identity of a row.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -20,3 +20,4 @@ pub mod shared_memory;
 pub mod table;
 pub mod terminal;
 pub mod units;
+pub mod waiting;

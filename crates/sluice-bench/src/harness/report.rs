@@ -159,7 +159,7 @@ fn skipped_lines(outcomes: &[Outcome]) -> String {
 mod tests {
     use super::*;
     use crate::harness::rounds::tests::{outcome, series};
-    use crate::mechanisms::Waiting;
+    use crate::harness::waiting::Waiting;
 
     #[test]
     fn faster_and_slower_require_disjoint_rounds() {

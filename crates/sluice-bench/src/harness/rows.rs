@@ -11,9 +11,9 @@ use super::class::Class;
 use super::file;
 use super::host::Host;
 use super::pinning::Placement;
-use super::rounds::{Measurement, Metric, Outcome, Series, Skipped};
+use super::rounds::{Measurement, Metric, Neighbours, Outcome, Series, Skipped};
 use super::samples::{Spread, Summary, distribution_function, summarize};
-use crate::mechanisms::Waiting;
+use super::waiting::Waiting;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
@@ -49,6 +49,9 @@ pub struct Row {
     pub names: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scopes: Option<usize>,
+    /// The pairs beside a measured one; in the file only as a part of the label.
+    #[serde(skip)]
+    pub neighbours: Option<Neighbours>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -167,6 +170,7 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         operation: population.map(|population| population.operation.into()),
         names: population.map(|population| population.names),
         scopes: population.map(|population| population.scopes),
+        neighbours: series.subject.neighbours,
         processes: Some(series.subject.processes),
         placement: Some(outcome.placement),
         probe_class: series.class(),

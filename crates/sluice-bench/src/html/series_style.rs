@@ -107,7 +107,7 @@ pub fn name(row: &Row) -> String {
     match row.label.contains(&row.mechanism) {
         true => row.label.clone(),
         false => match row.waiting {
-            Some(crate::mechanisms::Waiting::Spin) => format!("{} (spins)", row.mechanism),
+            Some(crate::harness::waiting::Waiting::Spin) => format!("{} (spins)", row.mechanism),
             _ => row.mechanism.clone(),
         },
     }

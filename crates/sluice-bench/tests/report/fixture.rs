@@ -7,7 +7,7 @@ use sluice_bench::harness::host::Host;
 use sluice_bench::harness::pinning::Placement;
 use sluice_bench::harness::rows::{Ratio, Results, Row};
 use sluice_bench::harness::samples::{Spread, distribution_function, summarize};
-use sluice_bench::mechanisms::Waiting;
+use sluice_bench::harness::waiting::Waiting;
 
 /// A mechanism, and the time of its fastest round trip in nanoseconds.
 const MECHANISMS: [(&str, Waiting, f64); 19] = [
