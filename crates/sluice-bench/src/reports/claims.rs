@@ -2,6 +2,7 @@
 //! The claims of the reports, each with the verdict of this run.
 
 use super::{Measured, Rows, model};
+use crate::harness::rounds::{Activity, Neighbours};
 use crate::harness::rows::Row;
 use crate::harness::samples::Spread;
 use crate::harness::table::{Align, Table};
@@ -341,12 +342,15 @@ fn only_the_shared_one_misdelivers(rows: &[Row]) -> (Verdict, String) {
     )
 }
 
+const SEVEN_STALLED: Neighbours = Neighbours {
+    pairs: 7,
+    activity: Some(Activity::Stalled),
+};
+
 fn stalled_pairs_cost_nothing(rows: &[Row]) -> (Verdict, String) {
-    let beside = rows.iter().find(|row| {
-        row.suite == "isolation"
-            && row.mechanism == "sluice-pipe"
-            && row.label.contains("beside 7 stalled")
-    });
+    let beside = rows
+        .iter()
+        .find(|row| row.mechanism == "sluice-pipe" && row.neighbours == Some(SEVEN_STALLED));
     let Some(ratio) = beside.and_then(|row| row.ratio.as_ref()) else {
         return not_measured();
     };
@@ -414,9 +418,8 @@ mod tests {
     #[test]
     fn isolation_is_evaluated_by_its_suite() {
         let beside = |median, max| Row {
-            suite: "isolation".into(),
             mechanism: "sluice-pipe".into(),
-            label: "beside 7 stalled".into(),
+            neighbours: Some(SEVEN_STALLED),
             ratio: Some(Ratio {
                 to: "alone".into(),
                 across_waiting: false,
