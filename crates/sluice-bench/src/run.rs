@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the suites that the options select, and writes the table, the results and the report.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::harness::pinning::Placement;
 use crate::harness::progress::Progress;
 use crate::harness::report;
 use crate::harness::rounds::{Outcome, Skipped};
-use crate::harness::rows::Results;
+use crate::harness::rows::{Results, Row};
 use crate::html;
 use crate::mechanisms::Registry;
 use crate::reports;
@@ -179,16 +180,16 @@ fn measure(options: &Options) -> Result<()> {
     let outcomes = run_cases(&plan, options)?;
     let mut host = Host::probe();
     host.waking_ns = wakeup_cost(&plan)?;
-    print!("{}", report::text(&host, &outcomes));
     let results = Results::new(host, &outcomes);
+    print!("{}", report::text(&results));
     if let Some(text) = reports::text(&results.rows) {
         print!("\n{text}");
     }
     write(&results, options)?;
     if options.all {
-        expect_results_of_all(&plan.names(), &outcomes)?;
+        expect_results_of_all(&plan.names(), &results.rows)?;
     }
-    expect_no_failure(&outcomes)
+    expect_no_failure(&results.rows)
 }
 
 fn write(results: &Results, options: &Options) -> Result<()> {
@@ -204,36 +205,29 @@ fn write(results: &Results, options: &Options) -> Result<()> {
 }
 
 /// The table is printed even after a failure; the exit status marks it as incomplete.
-fn expect_no_failure(outcomes: &[Outcome]) -> Result<()> {
-    let skipped = outcomes.iter().flat_map(|outcome| &outcome.skipped);
-    let mut failed: Vec<&str> = skipped
-        .filter(|skip| skip.failed)
-        .map(|skip| skip.label.as_str())
-        .collect();
-    failed.sort_unstable();
-    failed.dedup();
+fn expect_no_failure(rows: &[Row]) -> Result<()> {
+    let failed = rows.iter().filter(|row| row.failed == Some(true));
+    let labels: BTreeSet<&str> = failed.map(|row| row.label.as_str()).collect();
+    let labels: Vec<&str> = labels.into_iter().collect();
     ensure!(
-        failed.is_empty(),
+        labels.is_empty(),
         "failed (reasons below the table): {}",
-        failed.join(", ")
+        labels.join(", ")
     );
     Ok(())
 }
 
-fn expect_results_of_all(names: &[&str], outcomes: &[Outcome]) -> Result<()> {
+fn expect_results_of_all(names: &[&'static str], rows: &[Row]) -> Result<()> {
     let has_result = |name: &str| {
-        let mut series = outcomes.iter().flat_map(|outcome| &outcome.series);
-        series.any(|one| one.subject.mechanism == name)
+        let mut measured = rows.iter().filter(|row| row.median.is_some());
+        measured.any(|row| row.mechanism == name)
     };
-    let missing: Vec<_> = names.iter().filter(|name| !has_result(name)).collect();
+    let missing = names.iter().copied().filter(|name| !has_result(name));
+    let missing: Vec<&str> = missing.collect();
     ensure!(
         missing.is_empty(),
         "mechanisms without results (reasons below the table): {}",
-        missing
-            .iter()
-            .map(|name| **name)
-            .collect::<Vec<_>>()
-            .join(", ")
+        missing.join(", ")
     );
     Ok(())
 }
@@ -311,6 +305,8 @@ mod tests {
 
     use super::*;
     use crate::harness::rounds::Metric;
+    use crate::harness::rounds::tests::outcome;
+    use crate::harness::rows::rows;
 
     #[derive(Parser)]
     struct Line {
@@ -377,11 +373,7 @@ mod tests {
 
     #[test]
     fn a_mechanism_without_any_result_is_an_error() {
-        let outcomes = [crate::harness::rounds::tests::outcome(
-            Metric::Latency,
-            &[1.0],
-            &[1.0],
-        )];
+        let outcomes = rows(&outcome(Metric::Latency, &[1.0], &[1.0]));
         assert!(expect_results_of_all(&["pipe", "sluice-pipe"], &outcomes).is_ok());
         let error = expect_results_of_all(&["pipe", "cacheline"], &outcomes).unwrap_err();
         assert!(error.to_string().contains("cacheline"), "{error}");

@@ -4,6 +4,7 @@
 pub mod cgroup;
 pub mod class;
 pub mod clock;
+pub mod figures;
 pub mod file;
 pub mod host;
 pub mod interrupt;

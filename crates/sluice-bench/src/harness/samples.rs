@@ -73,7 +73,7 @@ fn percentile(sorted: &[u64], thousandths: usize) -> u64 {
 }
 
 /// The median, the smallest and the largest of one value per round.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     pub median: f64,
     pub min: f64,
@@ -104,6 +104,34 @@ impl Spread {
     /// False if all rounds of one are below all rounds of the other; only then is one called better.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.min <= other.max && other.min <= self.max
+    }
+}
+
+/// What became of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    Faster,
+    Slower,
+    WithinSpread,
+}
+
+impl Change {
+    /// Faster or slower only if the rounds of the two do not overlap.
+    pub fn between(before: &Spread, after: &Spread, less_is_better: bool) -> Self {
+        match (after.median < before.median) == less_is_better {
+            _ if before.overlaps(after) => Self::WithinSpread,
+            true => Self::Faster,
+            false => Self::Slower,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::WithinSpread => "within spread",
+        }
     }
 }
 

@@ -32,7 +32,7 @@ impl<'a> Gain<'a> {
         if series_style::role(row) != SeriesRole::Sluice || to != "pipe" {
             return None;
         }
-        Some(match notes::less_is_better(row) {
+        Some(match row.less_is_better() {
             true => Self {
                 row,
                 median: 1.0 / median,
@@ -76,7 +76,7 @@ pub fn figure(rows: &[Row], styles: &SeriesStyles) -> Option<Figure> {
         style: styles.get(gain.row),
         median: gain.median,
         range: gain.range,
-        noisy: notes::is_noisy(gain.row),
+        noisy: gain.row.is_noisy(),
     };
     let group = |conditions: String| Group {
         intervals: gains

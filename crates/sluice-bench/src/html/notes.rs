@@ -4,36 +4,8 @@
 use serde::Serialize;
 
 use crate::harness::rows::Row;
-use crate::harness::samples::Spread;
+use crate::harness::samples::Change;
 use crate::harness::units;
-
-pub fn spread(row: &Row) -> Option<Spread> {
-    let ([min, max], median) = (row.spread?, row.median?);
-    Some(Spread { median, min, max })
-}
-
-pub fn less_is_better(row: &Row) -> bool {
-    row.unit.as_deref() == Some("ns")
-}
-
-/// Faster or slower than the reference, if the rounds of the two do not overlap.
-pub fn verdict(row: &Row, rows: &[Row]) -> Option<&'static str> {
-    let ratio = row.ratio.as_ref()?;
-    let alike = |other: &&Row| {
-        (&other.suite, &other.title, &other.label) == (&row.suite, &row.title, &ratio.to)
-    };
-    let reference = spread(rows.iter().find(alike)?)?;
-    let ours = spread(row)?;
-    Some(match ours.overlaps(&reference) {
-        true => "within spread",
-        false if (ours.median < reference.median) == less_is_better(row) => "faster",
-        false => "slower",
-    })
-}
-
-pub fn is_noisy(row: &Row) -> bool {
-    row.noisy_rounds.is_some()
-}
 
 /// A short note, with an explanation that is shown on demand.
 #[derive(Serialize)]
@@ -63,17 +35,20 @@ pub fn noisy(row: &Row) -> Option<Badge> {
 /// All notes except the distance of the processors.
 pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
     let ratio = row.ratio.as_ref();
-    let verdict = verdict(row, rows).map(|verdict| {
-        let class = verdict.split(' ').next().unwrap_or_default();
+    let change = row.change(rows).map(|change| {
         let to = ratio.map_or("", |ratio| &ratio.to);
-        Badge::new(class, verdict, format!("relative to {to}"))
+        let class = match change {
+            Change::WithinSpread => "within",
+            _ => change.name(),
+        };
+        Badge::new(class, change.name(), format!("relative to {to}"))
     });
     let across = ratio.filter(|ratio| ratio.across_waiting).map(|_| {
         let explanation = "one of the two uses processor time while it waits";
         Badge::new("across", "spin vs sleep", explanation)
     });
     let others = [misdelivered(row), imbalance(row), noisy(row)];
-    [verdict, across]
+    [change, across]
         .into_iter()
         .chain(others)
         .flatten()

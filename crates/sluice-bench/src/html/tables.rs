@@ -75,7 +75,7 @@ pub fn sorted<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let mut rows = rows.to_vec();
     rows.sort_by(|one, other| {
         let (a, b) = (one.median.unwrap_or(0.0), other.median.unwrap_or(0.0));
-        match notes::less_is_better(one) {
+        match one.less_is_better() {
             true => a.total_cmp(&b),
             false => b.total_cmp(&a),
         }
@@ -83,32 +83,9 @@ pub fn sorted<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     rows
 }
 
-pub fn median(row: &Row) -> Option<String> {
-    let figure = match notes::less_is_better(row) {
-        true => units::nanoseconds,
-        false => units::bytes_per_second,
-    };
-    row.median.map(figure)
-}
-
-fn range(row: &Row) -> Option<String> {
-    let range = match notes::less_is_better(row) {
-        true => units::nanosecond_range,
-        false => units::rate_range,
-    };
-    row.spread.map(|[min, max]| range(min, max))
-}
-
-/// The ratio, and its rounds.
-pub fn ratio(row: &Row) -> Option<[String; 2]> {
-    let ratio = row.ratio.as_ref()?;
-    let median = format!("{:.2}", ratio.median);
-    Some([median, units::ratio_range(ratio.min, ratio.max)])
-}
-
 /// The two cells of a ratio.
 pub fn ratio_cells(row: &Row) -> [Cell; 2] {
-    ratio(row).unwrap_or_default().map(Cell::from)
+    row.ratio_texts().unwrap_or_default().map(Cell::from)
 }
 
 fn time(ns: u64) -> String {
@@ -136,8 +113,8 @@ pub fn latencies(caption: String, entries: &[(usize, &Row, SeriesStyle)], all: &
             role: style.role,
             cells: vec![
                 Cell::entry(style, &row.label),
-                median(row).into(),
-                range(row).into(),
+                row.median_text().into(),
+                row.range_text().into(),
                 row.distribution.map(|one| time(one.p90)).into(),
                 row.distribution.map(|one| time(one.p99)).into(),
                 row.cpu_ns_per_msg.map(units::nanoseconds).into(),
@@ -202,8 +179,8 @@ fn full_line(row: &Row, all: &[Row]) -> Line {
         cells: vec![
             row.title.clone().into(),
             row.label.clone().into(),
-            median(row).into(),
-            range(row).into(),
+            row.median_text().into(),
+            row.range_text().into(),
             row.rounds.map(|rounds| rounds.to_string()).into(),
             ratio,
             ratios,

@@ -50,7 +50,7 @@ pub struct Mechanism {
     /// How batches are sent; None for mechanisms whose batches are not measured.
     pub batching: Option<Batching>,
     /// The reason why this task is not supported here, with a remedy if there is one.
-    pub unsupported_reason: Box<dyn Fn(&Task) -> Option<String>>,
+    pub unsupported_reason: UnsupportedReason,
     /// Creates a link for messages of this size, before the fork.
     pub link: Box<dyn Fn(usize) -> Result<Link>>,
     /// Creates a link for each of this number of processes, all of one channel; None where only two processes can use
@@ -64,6 +64,7 @@ pub struct Mechanism {
     pub programs: Option<ProgramsOf>,
 }
 
+pub type UnsupportedReason = Box<dyn Fn(&Task) -> Option<String>>;
 pub type Links = Box<dyn Fn(usize) -> Result<Vec<Link>>>;
 pub type ProgramsOf = Box<dyn Fn(usize, ExternalWorkload) -> Result<Box<dyn Programs>>>;
 

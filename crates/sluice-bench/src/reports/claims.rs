@@ -56,97 +56,48 @@ struct Claim {
 
 use Measured as M;
 
+const fn claim(report: &'static str, text: &'static str, test: Test) -> Claim {
+    Claim { report, text, test }
+}
+
+#[rustfmt::skip]
 const CLAIMS: [Claim; 18] = [
-    Claim {
-        report: "1",
-        text: "a 1-byte round trip takes less than over the pipe (by 25 %)",
-        test: Test::Below(M::RTT_1, "sluice-pipe", "pipe"),
-    },
-    Claim {
-        report: "1",
-        text: "messages of 1 KB, one after the other, go faster than over the pipe (by 28 %)",
-        test: Test::Below(M::RTT_1K, "sluice-pipe", "pipe"),
-    },
-    Claim {
-        report: "1",
-        text: "shared memory is an order of magnitude faster at 1 byte",
-        test: Test::Times(M::RTT_1, "shm-spin (spins)", "sluice-pipe", [5.0, 20.0]),
-    },
-    Claim {
-        report: "1",
-        text: "shared memory is an order of magnitude faster at 1 KB",
-        test: Test::Times(M::RTT_1K, "shm-spin (spins)", "sluice-pipe", [5.0, 20.0]),
-    },
-    Claim {
-        report: "1",
-        text: "the standard deviation is comparable with the mean",
-        test: Test::Other(deviation_is_like_the_mean),
-    },
-    Claim {
-        report: "1",
-        text: "the worst round trip is more than ten times the best",
-        test: Test::Other(worst_is_ten_times_the_best),
-    },
-    Claim {
-        report: "1",
-        text: "at 1 byte the bottleneck is the system call, not memory",
-        test: Test::Other(bytes_are_negligible),
-    },
-    Claim {
-        report: "1",
-        text: "MyIPC streams 1 KB slower than the pipe",
-        test: Test::Below(M::STREAM_1K, "myipc", "pipe"),
-    },
-    Claim {
-        report: "1",
-        text: "a driver with one buffer for all gives bytes to the wrong group, one per cgroup does not",
-        test: Test::Other(only_the_shared_one_misdelivers),
-    },
-    Claim {
-        report: "1",
-        text: "groups do not disturb each other: the rate beside 7 stalled pairs is that alone",
-        test: Test::Other(stalled_pairs_cost_nothing),
-    },
-    Claim {
-        report: "2",
-        text: "MyIPC's round trip is slightly shorter than the pipe's",
-        test: Test::Below(M::RTT_1_LONG, "myipc", "pipe"),
-    },
-    Claim {
-        report: "2",
-        text: "MyIPC's round trip is close to that of shared memory with semaphores",
-        test: Test::Close(M::RTT_1_LONG, "myipc", "shm-sem", 1.25),
-    },
-    Claim {
-        report: "2",
-        text: "shared memory with semaphores has the shortest round trip",
-        test: Test::Other(semaphores_are_first),
-    },
-    Claim {
-        report: "2",
-        text: "at 64 bytes the pipe streams faster than shared memory with semaphores",
-        test: Test::Above(M::STREAM_64, "pipe", "shm-sem"),
-    },
-    Claim {
-        report: "2",
-        text: "at 256 bytes shared memory has overtaken the pipe (1.17 times)",
-        test: Test::Above(M::STREAM_256, "shm-sem", "pipe"),
-    },
-    Claim {
-        report: "2",
-        text: "at 1024 bytes shared memory streams substantially faster (1.11 times)",
-        test: Test::Above(M::STREAM_1K, "shm-sem", "pipe"),
-    },
-    Claim {
-        report: "2",
-        text: "at 1 KB the per-cgroup driver stays below shared memory",
-        test: Test::Below(M::STREAM_1K, "sluice-pipe", "shm-sem"),
-    },
-    Claim {
-        report: "2",
-        text: "of 64 MB in 512-byte chunks MyIPC has the lowest rate, the pipe the highest",
-        test: Test::Other(bulk_order),
-    },
+    claim("1", "a 1-byte round trip takes less than over the pipe (by 25 %)",
+        Test::Below(M::RTT_1, "sluice-pipe", "pipe")),
+    claim("1", "messages of 1 KB, one after the other, go faster than over the pipe (by 28 %)",
+        Test::Below(M::RTT_1K, "sluice-pipe", "pipe")),
+    claim("1", "shared memory is an order of magnitude faster at 1 byte",
+        Test::Times(M::RTT_1, "shm-spin (spins)", "sluice-pipe", [5.0, 20.0])),
+    claim("1", "shared memory is an order of magnitude faster at 1 KB",
+        Test::Times(M::RTT_1K, "shm-spin (spins)", "sluice-pipe", [5.0, 20.0])),
+    claim("1", "the standard deviation is comparable with the mean",
+        Test::Other(deviation_is_like_the_mean)),
+    claim("1", "the worst round trip is more than ten times the best",
+        Test::Other(worst_is_ten_times_the_best)),
+    claim("1", "at 1 byte the bottleneck is the system call, not memory",
+        Test::Other(bytes_are_negligible)),
+    claim("1", "MyIPC streams 1 KB slower than the pipe",
+        Test::Below(M::STREAM_1K, "myipc", "pipe")),
+    claim("1", "a driver with one buffer for all gives bytes to the wrong group, one per cgroup does not",
+        Test::Other(only_the_shared_one_misdelivers)),
+    claim("1", "groups do not disturb each other: the rate beside 7 stalled pairs is that alone",
+        Test::Other(stalled_pairs_cost_nothing)),
+    claim("2", "MyIPC's round trip is slightly shorter than the pipe's",
+        Test::Below(M::RTT_1_LONG, "myipc", "pipe")),
+    claim("2", "MyIPC's round trip is close to that of shared memory with semaphores",
+        Test::Close(M::RTT_1_LONG, "myipc", "shm-sem", 1.25)),
+    claim("2", "shared memory with semaphores has the shortest round trip",
+        Test::Other(semaphores_are_first)),
+    claim("2", "at 64 bytes the pipe streams faster than shared memory with semaphores",
+        Test::Above(M::STREAM_64, "pipe", "shm-sem")),
+    claim("2", "at 256 bytes shared memory has overtaken the pipe (1.17 times)",
+        Test::Above(M::STREAM_256, "shm-sem", "pipe")),
+    claim("2", "at 1024 bytes shared memory streams substantially faster (1.11 times)",
+        Test::Above(M::STREAM_1K, "shm-sem", "pipe")),
+    claim("2", "at 1 KB the per-cgroup driver stays below shared memory",
+        Test::Below(M::STREAM_1K, "sluice-pipe", "shm-sem")),
+    claim("2", "of 64 MB in 512-byte chunks MyIPC has the lowest rate, the pipe the highest",
+        Test::Other(bulk_order)),
 ];
 
 pub fn text(rows: &[Row]) -> String {
@@ -176,35 +127,29 @@ fn evaluate(test: &Test, rows: &[Row]) -> (Verdict, String) {
             Figure::of(&of_suite, measured, theirs)?,
         ))
     };
-    let missing = (Verdict::NotMeasured, String::new());
+    let (measured, ours, theirs) = match *test {
+        Test::Below(measured, ours, theirs)
+        | Test::Above(measured, ours, theirs)
+        | Test::Close(measured, ours, theirs, _)
+        | Test::Times(measured, ours, theirs, _) => (measured, ours, theirs),
+        Test::Other(test) => return test(rows),
+    };
+    let Some((ours, theirs)) = pair(measured, ours, theirs) else {
+        return not_measured();
+    };
+    let times = theirs.spread.median / ours.spread.median;
+    let against = ours.against(&theirs);
     match *test {
-        Test::Below(measured, ours, theirs) => pair(measured, ours, theirs)
-            .map_or(missing, |(ours, theirs)| {
-                (ours.is_below(&theirs), ours.against(&theirs))
-            }),
-        Test::Above(measured, ours, theirs) => pair(measured, ours, theirs)
-            .map_or(missing, |(ours, theirs)| {
-                (theirs.is_below(&ours), ours.against(&theirs))
-            }),
-        Test::Close(measured, ours, theirs, factor) => {
-            pair(measured, ours, theirs).map_or(missing, |(ours, theirs)| {
-                let ratio = ours.spread.median / theirs.spread.median;
-                (
-                    Verdict::of((1.0 / factor..=factor).contains(&ratio)),
-                    ours.against(&theirs),
-                )
-            })
+        Test::Above(..) => (theirs.is_below(&ours), against),
+        Test::Close(.., factor) => {
+            let is_close = (1.0 / factor..=factor).contains(&times);
+            (Verdict::of(is_close), against)
         }
-        Test::Times(measured, ours, theirs, [least, most]) => {
-            pair(measured, ours, theirs).map_or(missing, |(ours, theirs)| {
-                let times = theirs.spread.median / ours.spread.median;
-                (
-                    Verdict::of((least..=most).contains(&times)),
-                    format!("{times:.1} times"),
-                )
-            })
+        Test::Times(.., [least, most]) => {
+            let holds = (least..=most).contains(&times);
+            (Verdict::of(holds), format!("{times:.1} times"))
         }
-        Test::Other(test) => test(rows),
+        Test::Below(..) | Test::Other(_) => (ours.is_below(&theirs), against),
     }
 }
 

@@ -40,7 +40,7 @@ fn table(caption: &str, rows: &[&Row], styles: &SeriesStyles) -> Table {
             cells: vec![
                 Cell::entry(style, &row.label),
                 row.size.map(units::size).into(),
-                tables::median(row).into(),
+                row.median_text().into(),
                 ratio,
                 ratios,
                 row.context_switches_per_msg.map(units::figures).into(),

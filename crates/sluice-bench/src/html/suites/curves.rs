@@ -68,7 +68,7 @@ fn point(count: usize, row: &Row, y_value: YValue) -> Option<Point> {
         x: count as f64,
         y: value,
         range: Some(range),
-        mark: Mark::of(notes::is_noisy(row)),
+        mark: Mark::of(row.is_noisy()),
     })
 }
 
@@ -100,10 +100,10 @@ pub fn table(
 }
 
 fn cell(row: &Row, y_value: YValue) -> Cell {
-    let ratio = tables::ratio(row);
+    let ratio = row.ratio_texts();
     let (main, below) = match (y_value, ratio) {
-        (YValue::Figure, None) => (tables::median(row), String::new()),
-        (YValue::Figure, Some([ratio, _])) => (tables::median(row), format!("× {ratio}")),
+        (YValue::Figure, None) => (row.median_text(), String::new()),
+        (YValue::Figure, Some([ratio, _])) => (row.median_text(), format!("× {ratio}")),
         (YValue::Ratio, None) => (Some("1".into()), String::new()),
         (YValue::Ratio, Some([ratio, ratios])) => (Some(ratio), ratios),
     };
@@ -119,7 +119,7 @@ pub fn sort(curves: &mut [Curve]) {
     let last = |curve: &Curve| {
         let row = curve.points.last().map(|(_, row)| *row);
         let figure = row.and_then(|row| row.median).unwrap_or(0.0);
-        match row.is_some_and(notes::less_is_better) {
+        match row.is_some_and(Row::less_is_better) {
             true => figure,
             false => -figure,
         }

@@ -4,7 +4,6 @@
 use super::super::drawing::Axis;
 use super::super::groups::distinct;
 use super::super::lines::{Line, MAX_TICKS_X, Mark, Plot, Point};
-use super::super::notes;
 use super::super::scale::{SHARES, Scale};
 use super::super::series_style::{SeriesStyle, SeriesStyles};
 use super::super::tables;
@@ -83,7 +82,7 @@ fn line(series: usize, row: &Row, style: SeriesStyle) -> Line {
             break;
         }
     }
-    mark_percentiles(&mut points, notes::is_noisy(row));
+    mark_percentiles(&mut points, row.is_noisy());
     Line {
         series,
         name: row.label.clone(),

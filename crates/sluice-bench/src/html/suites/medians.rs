@@ -3,7 +3,6 @@
 
 use super::super::drawing::Axis;
 use super::super::intervals::{Group, Interval, Plot};
-use super::super::notes;
 use super::super::scale::Scale;
 use super::super::series_style::{SeriesStyle, SeriesStyles};
 use super::super::tables;
@@ -43,7 +42,7 @@ fn figure(title: &str, rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Opt
 }
 
 fn axis(row: &Row, ends: impl Iterator<Item = f64>) -> Option<Axis> {
-    let (label, format): (&str, fn(f64) -> String) = match notes::less_is_better(row) {
+    let (label, format): (&str, fn(f64) -> String) = match row.less_is_better() {
         true => ("time", units::time_tick),
         false => ("bytes per second", units::rate_tick),
     };
@@ -63,7 +62,7 @@ fn group(series: usize, row: &Row, style: SeriesStyle) -> Option<Group> {
             style,
             median: row.median?,
             range: row.spread?,
-            noisy: notes::is_noisy(row),
+            noisy: row.is_noisy(),
         }],
     })
 }
