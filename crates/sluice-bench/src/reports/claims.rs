@@ -4,9 +4,12 @@
 use super::{Measured, Rows, model};
 use crate::harness::rounds::{Activity, Neighbours};
 use crate::harness::rows::Row;
-use crate::harness::samples::Spread;
+use crate::harness::samples::{Spread, Summary};
 use crate::harness::table::{Align, Table};
 use crate::harness::units;
+
+/// A verdict, and the figures of this run that it follows from.
+type Finding = (Verdict, String);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -45,7 +48,7 @@ enum Test {
     Close(Measured, &'static str, &'static str, f64),
     /// The median of the first is smaller by a factor in this range.
     Times(Measured, &'static str, &'static str, [f64; 2]),
-    Other(fn(&[Row]) -> (Verdict, String)),
+    Other(fn(&[Row]) -> Option<Finding>),
 }
 
 struct Claim {
@@ -108,7 +111,8 @@ pub fn text(rows: &[Row]) -> String {
         ("result here", Align::Left),
     ]);
     for claim in &CLAIMS {
-        let (verdict, reason) = evaluate(&claim.test, rows);
+        let finding = evaluate(&claim.test, rows);
+        let (verdict, reason) = finding.unwrap_or((Verdict::NotMeasured, String::new()));
         table.row([
             claim.report.into(),
             claim.text.into(),
@@ -119,14 +123,9 @@ pub fn text(rows: &[Row]) -> String {
     format!("Claims of the reports\n\n{table}")
 }
 
-fn evaluate(test: &Test, rows: &[Row]) -> (Verdict, String) {
+/// None without the results that the claim is about.
+fn evaluate(test: &Test, rows: &[Row]) -> Option<Finding> {
     let of_suite = Rows::of(rows);
-    let pair = |measured, ours, theirs| {
-        Some((
-            Figure::of(&of_suite, measured, ours)?,
-            Figure::of(&of_suite, measured, theirs)?,
-        ))
-    };
     let (measured, ours, theirs) = match *test {
         Test::Below(measured, ours, theirs)
         | Test::Above(measured, ours, theirs)
@@ -134,12 +133,11 @@ fn evaluate(test: &Test, rows: &[Row]) -> (Verdict, String) {
         | Test::Times(measured, ours, theirs, _) => (measured, ours, theirs),
         Test::Other(test) => return test(rows),
     };
-    let Some((ours, theirs)) = pair(measured, ours, theirs) else {
-        return not_measured();
-    };
+    let ours = Figure::of(&of_suite, measured, ours)?;
+    let theirs = Figure::of(&of_suite, measured, theirs)?;
     let times = theirs.spread.median / ours.spread.median;
     let against = ours.against(&theirs);
-    match *test {
+    Some(match *test {
         Test::Above(..) => (theirs.is_below(&ours), against),
         Test::Close(.., factor) => {
             let is_close = (1.0 / factor..=factor).contains(&times);
@@ -150,7 +148,7 @@ fn evaluate(test: &Test, rows: &[Row]) -> (Verdict, String) {
             (Verdict::of(holds), format!("{times:.1} times"))
         }
         Test::Below(..) | Test::Other(_) => (ours.is_below(&theirs), against),
-    }
+    })
 }
 
 /// A median with its rounds.
@@ -162,14 +160,9 @@ struct Figure<'a> {
 impl<'a> Figure<'a> {
     fn of(rows: &Rows<'a>, measured: Measured, label: &str) -> Option<Self> {
         let row = rows.find(measured, label)?;
-        let [min, max] = row.spread?;
         Some(Self {
             label: &row.label,
-            spread: Spread {
-                median: row.median?,
-                min,
-                max,
-            },
+            spread: row.spread_of_rounds()?,
         })
     }
 
@@ -190,101 +183,67 @@ impl<'a> Figure<'a> {
     }
 }
 
-fn not_measured() -> (Verdict, String) {
-    (Verdict::NotMeasured, String::new())
+/// The latencies of the pipe per cgroup.
+fn latencies(rows: &[Row]) -> Option<Summary> {
+    Rows::of(rows).find(M::RTT_1, "sluice-pipe")?.distribution
 }
 
-fn deviation_is_like_the_mean(rows: &[Row]) -> (Verdict, String) {
-    let rows = Rows::of(rows);
-    let row = rows.find(M::RTT_1, "sluice-pipe");
-    let Some(all) = row.and_then(|row| row.distribution.as_ref()) else {
-        return not_measured();
-    };
+fn deviation_is_like_the_mean(rows: &[Row]) -> Option<Finding> {
+    let all = latencies(rows)?;
     let ratio = all.sd / all.mean;
-    (
-        Verdict::of((0.5..=2.0).contains(&ratio)),
-        format!("{ratio:.2} times the mean"),
-    )
+    let verdict = Verdict::of((0.5..=2.0).contains(&ratio));
+    Some((verdict, format!("{ratio:.2} times the mean")))
 }
 
-fn worst_is_ten_times_the_best(rows: &[Row]) -> (Verdict, String) {
-    let rows = Rows::of(rows);
-    let row = rows.find(M::RTT_1, "sluice-pipe");
-    let Some(all) = row.and_then(|row| row.distribution.as_ref()) else {
-        return not_measured();
-    };
+fn worst_is_ten_times_the_best(rows: &[Row]) -> Option<Finding> {
+    let all = latencies(rows)?;
     let ratio = all.max as f64 / all.min.max(1) as f64;
-    (Verdict::of(ratio > 10.0), format!("{ratio:.0} times"))
+    Some((Verdict::of(ratio > 10.0), format!("{ratio:.0} times")))
 }
 
 /// By the model that is fitted to the streams: the share of one byte in the time of a message.
-fn bytes_are_negligible(rows: &[Row]) -> (Verdict, String) {
+fn bytes_are_negligible(rows: &[Row]) -> Option<Finding> {
     let points = model::points(&Rows::of(rows), "sluice-pipe");
-    let Some(line) = model::Line::through(&points) else {
-        return not_measured();
-    };
-    let share = line.share_of_bytes(1.0);
-    (
-        Verdict::of(share < 0.05),
-        format!(
-            "a byte takes {:.1} % of the time of its message",
-            100.0 * share
-        ),
-    )
+    let share = model::Line::through(&points)?.share_of_bytes(1.0);
+    let percent = 100.0 * share;
+    let text = format!("a byte takes {percent:.1} % of the time of its message");
+    Some((Verdict::of(share < 0.05), text))
 }
 
-fn semaphores_are_first(rows: &[Row]) -> (Verdict, String) {
+fn semaphores_are_first(rows: &[Row]) -> Option<Finding> {
     let rows = Rows::of(rows);
     let figure = |label| Figure::of(&rows, M::RTT_1_LONG, label);
-    let Some(ours) = figure("shm-sem") else {
-        return not_measured();
-    };
-    let others: Vec<_> = ["pipe", "myipc", "sluice-pipe"]
+    let ours = figure("shm-sem")?;
+    let others = ["pipe", "myipc", "sluice-pipe"];
+    let best = others
         .into_iter()
         .filter_map(figure)
-        .collect();
-    let best = others
-        .iter()
-        .min_by(|a, b| a.spread.median.total_cmp(&b.spread.median));
-    best.map_or_else(not_measured, |best| {
-        (ours.is_below(best), ours.against(best))
-    })
+        .min_by(|a, b| a.spread.median.total_cmp(&b.spread.median))?;
+    Some((ours.is_below(&best), ours.against(&best)))
 }
 
-fn bulk_order(rows: &[Row]) -> (Verdict, String) {
+fn bulk_order(rows: &[Row]) -> Option<Finding> {
     let rows = Rows::of(rows);
     let rate = |label| Some((label, rows.find(M::BULK, label)?.bytes_per_s?));
-    let (Some(myipc), Some(memory), Some(pipe)) = (rate("myipc"), rate("shm-sem"), rate("pipe"))
-    else {
-        return not_measured();
-    };
-    let mut order = [myipc, memory, pipe];
+    let mut order = [rate("myipc")?, rate("shm-sem")?, rate("pipe")?];
     order.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let verdict = Verdict::of(order[0].0 == "myipc" && order[2].0 == "pipe");
     let text = order.map(|(label, rate)| format!("{label} {}", units::bytes_per_second(rate)));
-    (
-        Verdict::of(order[0].0 == "myipc" && order[2].0 == "pipe"),
-        text.join(", "),
-    )
+    Some((verdict, text.join(", ")))
 }
 
-fn only_the_shared_one_misdelivers(rows: &[Row]) -> (Verdict, String) {
+fn only_the_shared_one_misdelivers(rows: &[Row]) -> Option<Finding> {
     let share = |mechanism: &str| {
         let of_mechanism = rows.iter().filter(|row| row.mechanism == mechanism);
         of_mechanism
             .filter_map(|row| row.misdelivered)
             .max_by(f64::total_cmp)
     };
-    let (Some(shared), Some(ours)) = (share("myipc"), share("sluice-pipe")) else {
-        return not_measured();
-    };
-    (
-        Verdict::of(shared > 0.0 && ours == 0.0),
-        format!(
-            "misdelivered: {:.0} % with MyIPC, {:.0} % with sluice-pipe",
-            100.0 * shared,
-            100.0 * ours
-        ),
-    )
+    let (shared, ours) = (share("myipc")?, share("sluice-pipe")?);
+    let verdict = Verdict::of(shared > 0.0 && ours == 0.0);
+    let [shared, ours] = [shared, ours].map(|share| 100.0 * share);
+    let text = format!("misdelivered: {shared:.0} % with MyIPC, {ours:.0} % with sluice-pipe");
+    Some((verdict, text))
 }
 
 const SEVEN_STALLED: Neighbours = Neighbours {
@@ -292,19 +251,17 @@ const SEVEN_STALLED: Neighbours = Neighbours {
     activity: Some(Activity::Stalled),
 };
 
-fn stalled_pairs_cost_nothing(rows: &[Row]) -> (Verdict, String) {
+fn stalled_pairs_cost_nothing(rows: &[Row]) -> Option<Finding> {
     let beside = rows
         .iter()
         .find(|row| row.mechanism == "sluice-pipe" && row.neighbours == Some(SEVEN_STALLED));
-    let Some(ratio) = beside.and_then(|row| row.ratio.as_ref()) else {
-        return not_measured();
-    };
+    let ratio = beside?.ratio.as_ref()?;
     let verdict = match (ratio.median >= 0.95, ratio.max >= 0.95) {
         (true, _) => Verdict::Confirmed,
         (false, true) => Verdict::WithinSpread,
         (false, false) => Verdict::Refuted,
     };
-    (verdict, format!("{:.2} of the rate alone", ratio.median))
+    Some((verdict, format!("{:.2} of the rate alone", ratio.median)))
 }
 
 #[cfg(test)]
@@ -314,7 +271,7 @@ mod tests {
     use crate::reports::tests::row;
 
     fn verdict(test: Test, rows: &[Row]) -> Verdict {
-        evaluate(&test, rows).0
+        evaluate(&test, rows).map_or(Verdict::NotMeasured, |(verdict, _)| verdict)
     }
 
     fn two(ours: [f64; 2], theirs: [f64; 2]) -> [Row; 2] {
@@ -355,9 +312,9 @@ mod tests {
             ..row(M::BULK, label, rate, [rate, rate])
         };
         let rows = [rate("myipc", 1e6), rate("shm-sem", 2e6), rate("pipe", 3e6)];
-        assert_eq!(bulk_order(&rows).0, Verdict::Confirmed);
+        assert_eq!(bulk_order(&rows).unwrap().0, Verdict::Confirmed);
         let rows = [rate("myipc", 1e6), rate("shm-sem", 4e6), rate("pipe", 3e6)];
-        assert_eq!(bulk_order(&rows).0, Verdict::Refuted);
+        assert_eq!(bulk_order(&rows).unwrap().0, Verdict::Refuted);
     }
 
     #[test]
@@ -374,27 +331,29 @@ mod tests {
             }),
             ..Row::default()
         };
-        assert_eq!(
-            stalled_pairs_cost_nothing(&[beside(0.97, 1.1)]).0,
-            Verdict::Confirmed
-        );
-        assert_eq!(
-            stalled_pairs_cost_nothing(&[beside(0.9, 1.1)]).0,
-            Verdict::WithinSpread
-        );
-        assert_eq!(
-            stalled_pairs_cost_nothing(&[beside(0.8, 0.9)]).0,
-            Verdict::Refuted
-        );
+        let stalled = |median, max| {
+            stalled_pairs_cost_nothing(&[beside(median, max)])
+                .unwrap()
+                .0
+        };
+        assert_eq!(stalled(0.97, 1.1), Verdict::Confirmed);
+        assert_eq!(stalled(0.9, 1.1), Verdict::WithinSpread);
+        assert_eq!(stalled(0.8, 0.9), Verdict::Refuted);
         let share = |mechanism: &str, share| Row {
             mechanism: mechanism.into(),
             misdelivered: Some(share),
             ..Row::default()
         };
         let rows = [share("myipc", 0.5), share("sluice-pipe", 0.0)];
-        assert_eq!(only_the_shared_one_misdelivers(&rows).0, Verdict::Confirmed);
+        assert_eq!(
+            only_the_shared_one_misdelivers(&rows).unwrap().0,
+            Verdict::Confirmed
+        );
         let rows = [share("myipc", 0.5), share("sluice-pipe", 0.1)];
-        assert_eq!(only_the_shared_one_misdelivers(&rows).0, Verdict::Refuted);
+        assert_eq!(
+            only_the_shared_one_misdelivers(&rows).unwrap().0,
+            Verdict::Refuted
+        );
     }
 
     #[test]

@@ -2,12 +2,12 @@
 //! Requirements on every mechanism, tested on any machine. Those of Sluice that need the module are not included.
 
 use std::rc::Rc;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::{Signal, raise};
 
+use super::isolation;
 use super::rtt::RoundTrip;
 use super::setup::tests::setup_in;
 use super::setup::{PROCESS_TIMEOUT, run};
@@ -214,42 +214,17 @@ fn a_receiver_whose_sender_was_killed_sees_the_end() {
 fn a_sender_sleeps_while_the_buffer_is_full() {
     let _serial = serial();
     let task = Task {
-        size: 1000,
+        size: isolation::SIZE,
         placement: Placement::SameCpu,
         workload: Workload::Stream,
     };
-    for mechanism in all()
-        .iter()
-        .filter(|one| one.unsupported_reason(&task).is_none())
-    {
-        let link = mechanism.link(task.size).unwrap();
-        let mut pair = Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
-            Side::First => {
-                let mut sender = link.sender()?;
-                start.wait()?;
-                loop {
-                    sender.send(&[0; 1000])?;
-                }
-            }
-            Side::Second => {
-                let _receiver = link.receiver()?;
-                start.wait()?;
-                loop {
-                    sleep(Duration::MAX);
-                }
-            }
-        })
-        .unwrap();
-        pair.go().unwrap();
-        let deadline = Instant::now() + PROCESS_TIMEOUT;
-        let mut asleep = 0;
-        while asleep < 5 {
-            assert!(Instant::now() < deadline, "{} never sleeps", mechanism.name);
-            sleep(Duration::from_millis(10));
-            asleep = match pair.worker(Side::First).is_asleep().unwrap() {
-                true => asleep + 1,
-                false => 0,
-            };
+    for mechanism in all() {
+        if mechanism.unsupported_reason(&task).is_none() {
+            let setup = setup_in(task.placement, Rc::clone(&mechanism), task.size);
+            let mut pair = setup.pair(isolation::fill, isolation::stall).unwrap();
+            pair.go().unwrap();
+            let stalled = isolation::wait_until_stalled(&[pair]);
+            assert!(stalled.is_ok(), "{}: {stalled:?}", mechanism.name);
         }
     }
 }

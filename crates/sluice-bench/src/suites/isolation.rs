@@ -29,7 +29,7 @@ fn others(scale: Scale) -> &'static [usize] {
     }
 }
 
-const SIZE: usize = 1024;
+pub const SIZE: usize = 1024;
 /// The mechanisms to compare.
 const MECHANISMS: [&str; 3] = ["pipe", "unix-stream", "sluice-pipe"];
 
@@ -132,14 +132,14 @@ impl WithOtherPairs {
     }
 }
 
-fn fill(mut sender: Box<dyn Sender>, start: &mut Start) -> Result<Vec<u64>> {
+pub fn fill(mut sender: Box<dyn Sender>, start: &mut Start) -> Result<Vec<u64>> {
     start.wait()?;
     loop {
         sender.send(&[0; SIZE])?;
     }
 }
 
-fn stall(_receiver: Box<dyn Receiver>, start: &mut Start) -> Result<Vec<u64>> {
+pub fn stall(_receiver: Box<dyn Receiver>, start: &mut Start) -> Result<Vec<u64>> {
     start.wait()?;
     loop {
         sleep(Duration::MAX);
@@ -153,7 +153,7 @@ fn drain(mut receiver: Box<dyn Receiver>, start: &mut Start) -> Result<Vec<u64>>
 }
 
 /// A pair counts as stalled when its sender was asleep in several successive checks.
-fn wait_until_stalled(pairs: &[Pair]) -> Result<()> {
+pub fn wait_until_stalled(pairs: &[Pair]) -> Result<()> {
     const CHECKS: usize = 5;
     let deadline = Instant::now() + PROCESS_TIMEOUT;
     let mut asleep = 0;
