@@ -540,6 +540,16 @@ pub mod tests {
     }
 
     #[test]
+    fn neighbours_are_named_in_the_label() {
+        assert_eq!(Neighbours::NONE.to_string(), "alone");
+        let stalled = Neighbours {
+            pairs: 7,
+            activity: Some(Activity::Stalled),
+        };
+        assert_eq!(stalled.to_string(), "beside 7 stalled");
+    }
+
+    #[test]
     fn a_round_without_a_sample_is_an_error() {
         assert!(Metric::Latency.value(&Measurement::default()).is_err());
         assert!(Metric::Rate.value(&Measurement::default()).is_err());

@@ -107,7 +107,7 @@ impl Spread {
     }
 }
 
-/// What became of a value.
+/// How a value compares with an earlier one, or with that of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {

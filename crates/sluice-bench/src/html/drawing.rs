@@ -4,7 +4,6 @@
 use serde::Serialize;
 
 use super::scale::Scale;
-use super::series_style::SeriesStyle;
 
 #[derive(Serialize)]
 pub struct Drawing {
@@ -49,13 +48,6 @@ impl Path {
 
     pub fn horizontal(class: &'static str, y: f64, left: f64, right: f64) -> Self {
         let d = format!("M{left:.1} {y:.1}H{right:.1}");
-        Self { class, d }
-    }
-
-    /// The marker of a series.
-    pub fn marker(style: SeriesStyle, x: f64, y: f64, noisy: bool) -> Self {
-        let class = if noisy { "mark noisy" } else { "mark" };
-        let d = format!("M{x:.1} {y:.1}{}", style.outline());
         Self { class, d }
     }
 }

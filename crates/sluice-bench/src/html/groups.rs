@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rows that belong together.
+//! Rows grouped by a property.
 
 use crate::harness::rows::Row;
 

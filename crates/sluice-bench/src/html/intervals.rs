@@ -96,7 +96,7 @@ impl Plot {
             name: interval.name.clone(),
             paths: vec![
                 Path::horizontal("line bar", height, from, to),
-                Path::marker(interval.style, middle, height, interval.noisy),
+                interval.style.marker(middle, height, interval.noisy),
             ],
         }
     }

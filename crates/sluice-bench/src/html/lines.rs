@@ -140,7 +140,7 @@ impl Plot {
             }
             if point.mark != Mark::None {
                 let noisy = point.mark == Mark::Noisy;
-                paths.push(Path::marker(line.style, left, top, noisy));
+                paths.push(line.style.marker(left, top, noisy));
             }
         }
         let d = format!("M{}", steps.join("L"));

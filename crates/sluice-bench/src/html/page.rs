@@ -73,4 +73,16 @@ pub mod tests {
         let (_, svg) = page.split_once("<svg class=\"plot\"").unwrap();
         svg.split_once("</svg>").unwrap().0.into()
     }
+
+    #[test]
+    fn markup_in_text_is_escaped() {
+        let drawing = Drawing {
+            title: "<b title='x'>\"&\"</b>".into(),
+            width: 1.0,
+            height: 1.0,
+            elements: Vec::new(),
+        };
+        let escaped = "&lt;b title=&#x27;x&#x27;&gt;&quot;&amp;&quot;&lt;/b&gt;";
+        assert!(svg(drawing).contains(escaped));
+    }
 }

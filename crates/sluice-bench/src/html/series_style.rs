@@ -50,8 +50,8 @@ impl SeriesStyle {
         format!("{colour} d{dash}")
     }
 
-    /// The outline of the marker, relative to its position.
-    pub fn outline(self) -> &'static str {
+    /// The marker at this position.
+    pub fn marker(self, x: f64, y: f64, noisy: bool) -> Path {
         const OUTLINES: [&str; MARKERS] = [
             "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
             "m-3.5 -3.5h7v7h-7z",
@@ -61,14 +61,18 @@ impl SeriesStyle {
             "m-1.5 -4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
             "m-4.5 -1.5l1.5 -3h6l1.5 3l-4.5 6z",
         ];
-        OUTLINES[(self.number % COLOURS + self.number / COLOURS) % MARKERS]
+        let outline = OUTLINES[(self.number % COLOURS + self.number / COLOURS) % MARKERS];
+        Path {
+            class: if noisy { "mark noisy" } else { "mark" },
+            d: format!("M{x:.1} {y:.1}{outline}"),
+        }
     }
 
     /// A sample of the line, for the table, which is the legend.
     pub fn sample(self) -> LineSample {
         LineSample {
             classes: self.classes(),
-            mark: Path::marker(self, 18.0, 7.0, false),
+            mark: self.marker(18.0, 7.0, false),
         }
     }
 }
@@ -138,7 +142,7 @@ mod tests {
     fn forty_mechanisms_have_distinct_styles() {
         let style = |number: usize| {
             let style = SeriesStyle::numbered(number);
-            (style.classes(), style.outline())
+            (style.classes(), style.marker(0.0, 0.0, false).d)
         };
         for one in 0..40 {
             for other in 0..one {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the suites know of a mechanism.
+//! The description of a mechanism: its properties, and the functions that create its links.
 
 use std::path::{Path, PathBuf};
 

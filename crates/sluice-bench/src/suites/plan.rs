@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What to measure, and the cases that most suites make of it.
+//! The plan of a run, and the construction of cases from it.
 
 use std::path::PathBuf;
 use std::rc::Rc;

@@ -15,7 +15,7 @@ use crate::mechanisms::{ExternalWorkload, Link, Mechanism, Receiver, Sender};
 /// The time limit for setting up processes, and for their exit after the measured time.
 pub const PROCESS_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a process does with its end of a link. It calls Start::wait() once it is set up, and returns its numbers.
+/// The code of one process of a pair. It calls Start::wait() once it is set up, and returns its numbers.
 pub trait Role<End: ?Sized>: Fn(Box<End>, &mut Start) -> Result<Vec<u64>> {}
 
 impl<End: ?Sized, F: Fn(Box<End>, &mut Start) -> Result<Vec<u64>>> Role<End> for F {}
