@@ -85,6 +85,7 @@ pub trait Receiver {
 }
 
 /// Fails if a received message is longer than the buffer.
+#[inline]
 pub fn ensure_fits(len: usize, buffer: usize) -> Result<()> {
     ensure!(
         len <= buffer,
