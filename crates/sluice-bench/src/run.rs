@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the suites that the options select, and writes the table, the results and the report.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,11 +17,11 @@ use crate::harness::pinning::Placement;
 use crate::harness::progress::Progress;
 use crate::harness::report;
 use crate::harness::rounds::{Outcome, Skipped};
-use crate::harness::rows::Results;
+use crate::harness::rows::{Results, Row};
 use crate::html;
-use crate::mechanisms::{Registry, SluicePipe};
+use crate::mechanisms::Registry;
 use crate::reports;
-use crate::suites::{CachelineProbe, Plan, Scale, Suite, wakeup_cost};
+use crate::suites::{self, CachelineProbe, Plan, Scale, Suite, wakeup_cost};
 
 #[derive(Args)]
 pub struct Options {
@@ -123,7 +124,7 @@ impl Options {
 
     fn suites(&self) -> Vec<Suite> {
         match self.suite.is_empty() {
-            true => self.scale().suites(),
+            true => Suite::of(self.scale()),
             false => self.suite.clone(),
         }
     }
@@ -176,19 +177,19 @@ pub fn run(options: &Options) -> Result<()> {
 
 fn measure(options: &Options) -> Result<()> {
     let plan = plan(options)?;
-    let outcomes = run_cases(&plan, options.rounds())?;
+    let outcomes = run_cases(&plan, options)?;
     let mut host = Host::probe();
     host.waking_ns = wakeup_cost(&plan)?;
-    print!("{}", report::text(&host, &outcomes));
     let results = Results::new(host, &outcomes);
+    print!("{}", report::text(&results));
     if let Some(text) = reports::text(&results.rows) {
         print!("\n{text}");
     }
     write(&results, options)?;
     if options.all {
-        expect_results_of_all(&plan.names(), &outcomes)?;
+        expect_results_of_all(&plan.names(), &results.rows)?;
     }
-    expect_no_failure(&outcomes)
+    expect_no_failure(&results.rows)
 }
 
 fn write(results: &Results, options: &Options) -> Result<()> {
@@ -204,43 +205,36 @@ fn write(results: &Results, options: &Options) -> Result<()> {
 }
 
 /// The table is printed even after a failure; the exit status marks it as incomplete.
-fn expect_no_failure(outcomes: &[Outcome]) -> Result<()> {
-    let skipped = outcomes.iter().flat_map(|outcome| &outcome.skipped);
-    let mut failed: Vec<&str> = skipped
-        .filter(|skip| skip.failed)
-        .map(|skip| skip.label.as_str())
-        .collect();
-    failed.sort_unstable();
-    failed.dedup();
+fn expect_no_failure(rows: &[Row]) -> Result<()> {
+    let failed = rows.iter().filter(|row| row.failed == Some(true));
+    let labels: BTreeSet<&str> = failed.map(|row| row.label.as_str()).collect();
+    let labels: Vec<&str> = labels.into_iter().collect();
     ensure!(
-        failed.is_empty(),
+        labels.is_empty(),
         "failed (reasons below the table): {}",
-        failed.join(", ")
+        labels.join(", ")
     );
     Ok(())
 }
 
-fn expect_results_of_all(names: &[&str], outcomes: &[Outcome]) -> Result<()> {
+fn expect_results_of_all(names: &[&'static str], rows: &[Row]) -> Result<()> {
     let has_result = |name: &str| {
-        let mut series = outcomes.iter().flat_map(|outcome| &outcome.series);
-        series.any(|one| one.subject.mechanism == name)
+        let mut measured = rows.iter().filter(|row| row.median.is_some());
+        measured.any(|row| row.mechanism == name)
     };
-    let missing: Vec<_> = names.iter().filter(|name| !has_result(name)).collect();
+    let missing = names.iter().copied().filter(|name| !has_result(name));
+    let missing: Vec<&str> = missing.collect();
     ensure!(
         missing.is_empty(),
         "mechanisms without results (reasons below the table): {}",
-        missing
-            .iter()
-            .map(|name| **name)
-            .collect::<Vec<_>>()
-            .join(", ")
+        missing.join(", ")
     );
     Ok(())
 }
 
 /// The cgroups of sluice-pipe. Without the device they are not needed, so an unprivileged user can measure the rest.
 fn cgroups(options: &Options) -> Result<Rc<Tree>, Skipped> {
-    if !SluicePipe::is_available() {
+    if !Path::new(SLUICE.node).exists() {
         return Err(Skipped::unavailable("sluice-pipe", SLUICE.how_to_load()));
     }
     Tree::create("sluice-bench")
@@ -264,7 +258,6 @@ fn plan(options: &Options) -> Result<Plan> {
         .map_err(|unknown| anyhow!("there is no mechanism '{unknown}'; choose from {names}"))?;
     Ok(Plan {
         scale: options.scale(),
-        suites: options.suites(),
         sizes: options.size.clone(),
         placements: available(&options.placements())?,
         duration: options.duration(),
@@ -293,8 +286,9 @@ fn available(placements: &[Placement]) -> Result<Vec<Placement>> {
     Ok(available)
 }
 
-fn run_cases(plan: &Plan, rounds: usize) -> Result<Vec<Outcome>> {
-    let cases = plan.cases().context("cannot set up the suites")?;
+fn run_cases(plan: &Plan, options: &Options) -> Result<Vec<Outcome>> {
+    let rounds = options.rounds();
+    let cases = suites::cases(&options.suites(), plan).context("cannot set up the suites")?;
     let probe = CachelineProbe::new(plan)?;
     let mut progress = Progress::new(cases.iter().map(|case| case.steps(rounds)).sum());
     let outcomes = cases
@@ -311,6 +305,8 @@ mod tests {
 
     use super::*;
     use crate::harness::rounds::Metric;
+    use crate::harness::rounds::tests::outcome;
+    use crate::harness::rows::rows;
 
     #[derive(Parser)]
     struct Line {
@@ -377,11 +373,7 @@ mod tests {
 
     #[test]
     fn a_mechanism_without_any_result_is_an_error() {
-        let outcomes = [crate::harness::rounds::tests::outcome(
-            Metric::Latency,
-            &[1.0],
-            &[1.0],
-        )];
+        let outcomes = rows(&outcome(Metric::Latency, &[1.0], &[1.0]));
         assert!(expect_results_of_all(&["pipe", "sluice-pipe"], &outcomes).is_ok());
         let error = expect_results_of_all(&["pipe", "cacheline"], &outcomes).unwrap_err();
         assert!(error.to_string().contains("cacheline"), "{error}");

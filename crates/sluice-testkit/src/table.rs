@@ -3,70 +3,37 @@
 
 use std::fmt;
 
-#[derive(Clone, Copy)]
-pub enum Align {
-    Left,
-    Right,
-}
+pub use comfy_table::CellAlignment as Align;
+use comfy_table::{LineStyle, TableStyle};
 
-pub struct Table {
-    aligns: Vec<Align>,
-    rows: Vec<Vec<String>>,
-}
+/// Two spaces between the columns, and a line below their titles.
+pub struct Table(comfy_table::Table);
 
 impl Table {
     pub fn new(columns: &[(&str, Align)]) -> Self {
-        Self {
-            aligns: columns.iter().map(|(_, align)| *align).collect(),
-            rows: vec![columns.iter().map(|(title, _)| title.to_string()).collect()],
+        let mut table = comfy_table::Table::new();
+        let line = LineStyle::none().fill('─').junction('─');
+        table.load_style(TableStyle::new().header_separator(line));
+        table.set_header(columns.iter().map(|(title, _)| *title));
+        for (number, (_, align)) in columns.iter().enumerate() {
+            // The junction of two columns is the second space.
+            let space = if number + 1 < columns.len() { 1 } else { 0 };
+            let column = table.column_mut(number).expect("each column has a title");
+            column.set_padding((0, space)).set_cell_alignment(*align);
         }
+        Self(table)
     }
 
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells: Vec<String> = cells.into_iter().collect();
-        assert_eq!(
-            cells.len(),
-            self.aligns.len(),
-            "a row has a cell for each column"
-        );
-        self.rows.push(cells);
-    }
-
-    fn widths(&self) -> Vec<usize> {
-        let width = |column: usize| {
-            self.rows
-                .iter()
-                .map(|row| row[column].chars().count())
-                .max()
-        };
-        (0..self.aligns.len())
-            .map(|column| width(column).unwrap_or(0))
-            .collect()
-    }
-
-    fn line(&self, cells: &[String], widths: &[usize]) -> String {
-        let padded = cells.iter().zip(&self.aligns).zip(widths);
-        let padded: Vec<String> = padded
-            .map(|((cell, align), &width)| match align {
-                Align::Left => format!("{cell:<width$}"),
-                Align::Right => format!("{cell:>width$}"),
-            })
-            .collect();
-        padded.join("  ").trim_end().to_string()
+        self.0.add_row(cells);
     }
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let widths = self.widths();
-        for (index, row) in self.rows.iter().enumerate() {
-            writeln!(f, "{}", self.line(row, &widths))?;
-            if index == 0 {
-                let rule = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
-                writeln!(f, "{}", "─".repeat(rule))?;
-            }
-        }
-        Ok(())
+        self.0
+            .lines()
+            .try_for_each(|line| writeln!(f, "{}", line.trim_end()))
     }
 }
 

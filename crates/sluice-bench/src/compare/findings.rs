@@ -2,25 +2,25 @@
 //! Matches the rows of two runs and compares them.
 
 use serde::Serialize;
+use serde_with::skip_serializing_none;
 use sluice_testkit::host::Host;
-use sluice_testkit::spread::Spread;
 
 use crate::harness::pinning::Placement;
 use crate::harness::rows::{Results, Row};
-use crate::mechanisms::Waiting;
+use crate::harness::samples::Change;
+use crate::harness::waiting::Waiting;
+use sluice_testkit::spread::Spread;
 
 /// The identity of a row.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Key {
     pub suite: String,
     pub title: String,
     pub mechanism: String,
     pub label: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
 }
 
@@ -53,33 +53,17 @@ impl Key {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Change {
-    Faster,
-    Slower,
-    WithinSpread,
-}
-
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
     #[serde(flatten)]
     pub key: Key,
     pub unit: String,
-    pub before: Range,
-    pub after: Range,
+    pub before: Spread,
+    pub after: Spread,
     /// The change of the median in percent.
     pub percent: f64,
     pub change: Change,
     pub noisy: bool,
-}
-
-/// The median, the smallest and the largest round.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Range {
-    pub median: f64,
-    pub min: f64,
-    pub max: f64,
 }
 
 /// A row of both runs that cannot be compared.
@@ -201,17 +185,17 @@ fn compare_rows(key: &Key, old: &Row, new: &Row) -> Result<Compared, String> {
         before,
         after,
         percent: (after.median / before.median - 1.0) * 100.0,
-        change: change(before, after, unit == "ns"),
+        change: Change::between(&before, &after, old.less_is_better()),
         unit,
         noisy: old.noisy_rounds.is_some() || new.noisy_rounds.is_some(),
     })
 }
 
-fn range(row: &Row) -> Result<Range, String> {
-    if let (Some(median), Some([min, max])) = (row.median, row.spread) {
-        return match median > 0.0 {
-            true => Ok(Range { median, min, max }),
-            false => Err(format!("its median is {median}")),
+fn range(row: &Row) -> Result<Spread, String> {
+    if let Some(spread) = row.spread_of_rounds() {
+        return match spread.median > 0.0 {
+            true => Ok(spread),
+            false => Err(format!("its median is {}", spread.median)),
         };
     }
     let status = match row.failed {
@@ -222,21 +206,6 @@ fn range(row: &Row) -> Result<Range, String> {
         "{status}: {}",
         row.skipped.as_deref().unwrap_or("unknown reason")
     ))
-}
-
-fn change(before: Range, after: Range, less_is_better: bool) -> Change {
-    let spread = |range: Range| Spread {
-        median: range.median,
-        min: range.min,
-        max: range.max,
-    };
-    if spread(before).overlaps(&spread(after)) {
-        return Change::WithinSpread;
-    }
-    match (after.median < before.median) == less_is_better {
-        true => Change::Faster,
-        false => Change::Slower,
-    }
 }
 
 #[cfg(test)]

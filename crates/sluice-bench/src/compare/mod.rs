@@ -6,4 +6,4 @@ mod findings;
 mod text;
 
 pub use command::{Options, run};
-pub use findings::{Change, Compared, Comparison, NotCompared, compare};
+pub use findings::{Compared, Comparison, NotCompared, compare};

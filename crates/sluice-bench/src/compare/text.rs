@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A comparison as text.
 
+use super::findings::{Compared, Comparison, Key};
+use crate::harness::figures;
+use crate::harness::samples::Change;
+use sluice_testkit::spread::Spread;
 use sluice_testkit::table::{Align, Table};
-use sluice_testkit::units;
-
-use super::findings::{Change, Compared, Comparison, Key};
 
 pub fn text(comparison: &Comparison) -> String {
     let mut parts = Vec::new();
@@ -53,33 +54,23 @@ fn table(compared: &[Compared]) -> Table {
 }
 
 fn line(one: &Compared) -> [String; 8] {
-    let figure = match one.unit.as_str() {
-        "ns" => units::nanoseconds,
-        _ => units::bytes_per_second,
+    let figures = |spread: Spread| {
+        let rounds = figures::range(&one.unit, [spread.min, spread.max]);
+        [figures::figure(&one.unit, spread.median), rounds]
     };
-    let range = match one.unit.as_str() {
-        "ns" => units::nanosecond_range,
-        _ => units::rate_range,
-    };
+    let [before, rounds_before] = figures(one.before);
+    let [after, rounds_after] = figures(one.after);
     let noisy = if one.noisy { ", noisy" } else { "" };
     [
         format!("{} {}", one.key.suite, one.key.title),
         one.key.label.clone(),
-        figure(one.before.median),
-        range(one.before.min, one.before.max),
-        figure(one.after.median),
-        range(one.after.min, one.after.max),
+        before,
+        rounds_before,
+        after,
+        rounds_after,
         format!("{:+.1} %", one.percent),
-        format!("{}{noisy}", change_name(one.change)),
+        format!("{}{noisy}", one.change.name()),
     ]
-}
-
-fn change_name(change: Change) -> &'static str {
-    match change {
-        Change::Faster => "faster",
-        Change::Slower => "slower",
-        Change::WithinSpread => "within spread",
-    }
 }
 
 fn summary(compared: &[Compared]) -> String {

@@ -2,6 +2,7 @@
 //! Code that all suites share.
 
 pub mod class;
+pub mod figures;
 pub mod file;
 pub mod pinning;
 pub mod progress;
@@ -9,3 +10,4 @@ pub mod report;
 pub mod rounds;
 pub mod rows;
 pub mod samples;
+pub mod waiting;

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Results as a text table.
 
+use super::rows::{Results, Row};
 use sluice_testkit::host::Host;
 use sluice_testkit::table::{Align, Table};
 use sluice_testkit::units;
 
-use super::rounds::{Metric, Outcome, Series};
-use super::rows::{
-    context_switches_per_message, cpu_per_message, imbalance, misdelivered, per_second, samples,
-};
-use super::samples::summarize;
-
 /// The whole table, followed by the skipped mechanisms.
-pub fn text(host: &Host, outcomes: &[Outcome]) -> String {
+pub fn text(results: &Results) -> String {
     let mut table = Table::new(&[
         ("conditions", Align::Left),
         ("mechanism", Align::Left),
@@ -25,21 +20,19 @@ pub fn text(host: &Host, outcomes: &[Outcome]) -> String {
         ("its rounds", Align::Right),
         ("remarks", Align::Left),
     ]);
-    for outcome in outcomes {
-        for (index, series) in outcome.series.iter().enumerate() {
-            let title = if index == 0 {
-                format!("{} {}", outcome.suite, outcome.title)
-            } else {
-                String::new()
-            };
-            table.row(line(outcome, series, title));
-        }
+    let mut last = String::new();
+    for row in results.rows.iter().filter(|row| row.median.is_some()) {
+        let title = format!("{} {}", row.suite, row.title);
+        let cells = line(row, &results.rows);
+        let shown = if title == last { "" } else { &title };
+        table.row([shown.to_string()].into_iter().chain(cells));
+        last = title;
     }
     format!(
         "{}{}\n\n{table}{}",
-        host.line(),
-        wakeup_line(host),
-        skipped_lines(outcomes)
+        results.host.line(),
+        wakeup_line(&results.host),
+        skipped_lines(&results.rows)
     )
 }
 
@@ -52,99 +45,75 @@ fn wakeup_line(host: &Host) -> String {
     })
 }
 
-fn line(outcome: &Outcome, series: &Series, title: String) -> [String; 10] {
-    let spread = series.spread();
-    let ratio = outcome
-        .reference_of(series)
-        .and_then(|reference| series.ratio_to(reference));
-    let [p90, detail] = detail(outcome, series);
-    let (median, rounds) = match outcome.metric {
-        Metric::Latency => (
-            units::nanoseconds(spread.median),
-            units::nanosecond_range(spread.min, spread.max),
-        ),
-        Metric::Rate => (
-            units::bytes_per_second(spread.median),
-            units::rate_range(spread.min, spread.max),
-        ),
-    };
+fn line(row: &Row, rows: &[Row]) -> [String; 9] {
+    let [p90, detail] = detail(row);
+    let [ratio, ratios] = row.ratio_texts().unwrap_or_default();
     [
-        title,
-        series.subject.label.clone(),
-        median,
-        rounds,
+        row.label.clone(),
+        row.median_text().unwrap_or_default(),
+        row.range_text().unwrap_or_default(),
         p90,
         detail,
-        cpu_per_message(series)
-            .map(units::nanoseconds)
-            .unwrap_or_default(),
-        ratio
-            .map(|ratio| format!("{:.2}", ratio.median))
-            .unwrap_or_default(),
-        ratio
-            .map(|ratio| units::ratio_range(ratio.min, ratio.max))
-            .unwrap_or_default(),
-        remark(outcome, series),
+        row.cpu_ns_per_msg
+            .map_or_else(String::new, units::nanoseconds),
+        ratio,
+        ratios,
+        remark(row, rows),
     ]
 }
 
 /// High percentiles of a latency, or the message rate of a stream.
-fn detail(outcome: &Outcome, series: &Series) -> [String; 2] {
-    match outcome.metric {
-        Metric::Rate => {
-            let messages = per_second(series, |one| one.messages).map(units::per_second);
+fn detail(row: &Row) -> [String; 2] {
+    match (row.less_is_better(), row.distribution) {
+        (true, Some(all)) => [all.p90, all.p99].map(|value| units::nanoseconds(value as f64)),
+        (true, None) => Default::default(),
+        (false, _) => {
+            let messages = row.msgs_per_s.map(units::per_second);
             [String::new(), messages.unwrap_or_default()]
         }
-        Metric::Latency => summarize(samples(series)).map_or_else(Default::default, |summary| {
-            [summary.p90, summary.p99].map(|value| units::nanoseconds(value as f64))
-        }),
     }
 }
 
 /// Comparison with the reference, misdelivered bytes, and the cost and balance of several writers.
-fn remark(outcome: &Outcome, series: &Series) -> String {
-    let misdelivered =
-        misdelivered(series).map(|share| format!("{} misdelivered", units::share(share)));
-    let switches = context_switches_per_message(series)
-        .map(|switches| format!("{} context switches/message", units::figures(switches)));
-    let imbalance =
-        imbalance(series).map(|times| format!("busiest writer {} ×", units::figures(times)));
-    let parts = [verdict(outcome, series), misdelivered, switches, imbalance];
+fn remark(row: &Row, rows: &[Row]) -> String {
+    let misdelivered = row.misdelivered;
+    let switches = row.context_switches_per_msg;
+    let imbalance = row.imbalance;
+    let parts = [
+        verdict(row, rows),
+        misdelivered.map(|share| format!("{} misdelivered", units::share(share))),
+        switches.map(|count| format!("{} context switches/message", units::figures(count))),
+        imbalance.map(|times| format!("busiest writer {} ×", units::figures(times))),
+    ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Faster or slower only if the rounds of the two do not overlap.
-fn verdict(outcome: &Outcome, series: &Series) -> Option<String> {
-    let reference = outcome.reference_of(series)?;
-    series.ratio_to(reference)?;
-    let (ours, theirs) = (series.spread(), reference.spread());
-    let smaller = ours.median < theirs.median;
-    let verdict = if ours.overlaps(&theirs) {
-        "within spread"
-    } else if smaller == (outcome.metric == Metric::Latency) {
-        "faster"
-    } else {
-        "slower"
+/// Faster or slower than the reference, and what the comparison must be read with.
+fn verdict(row: &Row, rows: &[Row]) -> Option<String> {
+    let change = row.change(rows)?.name();
+    let across = match row.ratio.as_ref()?.across_waiting {
+        true => ", spin against sleep",
+        false => "",
     };
-    let label = if series.waits_like(reference) {
-        ""
-    } else {
-        ", spin against sleep"
+    let noisy = match row.is_noisy() || row.reference(rows)?.is_noisy() {
+        true => ", noisy",
+        false => "",
     };
-    let noisy = if series.noisy_rounds() + reference.noisy_rounds() > 0 {
-        ", noisy"
-    } else {
-        ""
-    };
-    Some(format!("{verdict}{label}{noisy}"))
+    Some(format!("{change}{across}{noisy}"))
 }
 
 /// One line for each reason, with the number of cases.
-fn skipped_lines(outcomes: &[Outcome]) -> String {
+fn skipped_lines(rows: &[Row]) -> String {
     let mut reasons: Vec<(String, usize)> = Vec::new();
-    for skip in outcomes.iter().flat_map(|outcome| &outcome.skipped) {
-        let status = if skip.failed { "FAILED" } else { "skipped" };
-        let text = format!("{status}: {}: {}", skip.label, skip.reason);
+    for row in rows {
+        let Some(reason) = &row.skipped else {
+            continue;
+        };
+        let status = match row.failed {
+            Some(true) => "FAILED",
+            _ => "skipped",
+        };
+        let text = format!("{status}: {}: {reason}", row.label);
         match reasons.iter_mut().find(|(known, _)| *known == text) {
             Some((_, times)) => *times += 1,
             None => reasons.push((text, 1)),
@@ -160,14 +129,20 @@ fn skipped_lines(outcomes: &[Outcome]) -> String {
 mod tests {
     use super::*;
     use crate::harness::rounds::tests::{outcome, series};
-    use crate::mechanisms::Waiting;
+    use crate::harness::rounds::{Metric, Outcome};
+    use crate::harness::rows::rows;
+    use crate::harness::waiting::Waiting;
+
+    /// The verdict of the second series.
+    fn verdict_of(outcome: &Outcome) -> String {
+        let rows = rows(outcome);
+        verdict(&rows[1], &rows).unwrap()
+    }
 
     #[test]
     fn faster_and_slower_require_disjoint_rounds() {
-        let judged = |metric, theirs: &[f64], ours: &[f64]| {
-            let outcome = outcome(metric, theirs, ours);
-            verdict(&outcome, &outcome.series[1]).unwrap()
-        };
+        let judged =
+            |metric, theirs: &[f64], ours: &[f64]| verdict_of(&outcome(metric, theirs, ours));
         assert_eq!(
             judged(Metric::Latency, &[10.0, 12.0], &[5.0, 9.0]),
             "faster"
@@ -183,10 +158,7 @@ mod tests {
     fn a_ratio_of_spinning_to_sleeping_is_labelled() {
         let mut outcome = outcome(Metric::Latency, &[10.0], &[5.0]);
         outcome.series[1] = series("sluice-pipe", Waiting::Spin, &[5.0]);
-        assert_eq!(
-            verdict(&outcome, &outcome.series[1]).unwrap(),
-            "faster, spin against sleep"
-        );
+        assert_eq!(verdict_of(&outcome), "faster, spin against sleep");
     }
 
     #[test]
@@ -195,16 +167,17 @@ mod tests {
         for (series, misdelivered) in outcome.series.iter_mut().zip([3, 0]) {
             series.rounds[0].measurement.misdelivered = Some(misdelivered);
         }
-        let remark = |index: usize| remark(&outcome, &outcome.series[index]);
+        let rows = rows(&outcome);
+        let remark = |index: usize| remark(&rows[index], &rows);
         assert_eq!(remark(0), "75.0 % misdelivered");
         assert_eq!(remark(1), "slower, 0 % misdelivered");
     }
 
     #[test]
     fn a_reason_is_listed_once() {
-        let outcomes = [0, 1].map(|_| outcome(Metric::Rate, &[1.0], &[1.0]));
+        let twice = [0, 1].map(|_| rows(&outcome(Metric::Rate, &[1.0], &[1.0])));
         assert_eq!(
-            skipped_lines(&outcomes),
+            skipped_lines(&twice.concat()),
             "skipped: cacheline: spins (2 ×)\n"
         );
     }
@@ -213,13 +186,10 @@ mod tests {
     fn noisy_and_failed_are_labelled() {
         let mut outcome = outcome(Metric::Rate, &[1.0], &[3.0]);
         outcome.series[1].rounds[0].noisy = true;
-        assert_eq!(
-            verdict(&outcome, &outcome.series[1]).unwrap(),
-            "faster, noisy"
-        );
+        assert_eq!(verdict_of(&outcome), "faster, noisy");
         outcome.skipped[0].failed = true;
         assert_eq!(
-            skipped_lines(&[outcome]),
+            skipped_lines(&rows(&outcome)),
             "FAILED: cacheline: spins (1 ×)\n"
         );
     }

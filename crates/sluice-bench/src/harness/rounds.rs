@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Each round measures every subject once (A B A B …), so that a machine that slows down affects all of them.
 
+use std::fmt;
+
 use anyhow::{Context, Result, ensure};
 use sluice_testkit::interrupt;
 use sluice_testkit::spread::Spread;
@@ -8,7 +10,8 @@ use sluice_testkit::spread::Spread;
 use super::class::{self, Bracketed, Class, NoProbe, Probe};
 use super::pinning::Placement;
 use super::progress::Progress;
-use crate::mechanisms::{Mechanism, Waiting};
+use super::samples::summarize;
+use super::waiting::Waiting;
 
 /// The result of one subject in one round.
 #[derive(Clone, Debug, Default)]
@@ -46,21 +49,69 @@ pub struct Subject {
     pub batch: Option<usize>,
     /// The processes of one channel, where there are more than one sender and one receiver.
     pub sharing: Option<Sharing>,
+    pub neighbours: Option<Neighbours>,
     pub job: Box<dyn Job>,
 }
 
 impl Subject {
     /// One sender and one receiver.
-    pub fn pair(mechanism: &dyn Mechanism, job: Box<dyn Job>) -> Self {
+    pub fn new(
+        mechanism: &'static str,
+        label: String,
+        waiting: Waiting,
+        job: impl Job + 'static,
+    ) -> Self {
         Self {
-            mechanism: mechanism.name(),
-            label: mechanism.label(),
-            waiting: mechanism.waiting(),
+            mechanism,
+            label,
+            waiting,
             processes: 2,
             population: None,
             batch: None,
             sharing: None,
-            job,
+            neighbours: None,
+            job: Box::new(job),
+        }
+    }
+}
+
+/// The pairs beside a measured one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbours {
+    pub pairs: usize,
+    /// None without other pairs.
+    pub activity: Option<Activity>,
+}
+
+/// What the other pairs do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// Their buffers are full, and their senders sleep.
+    Stalled,
+    Busy,
+}
+
+impl Neighbours {
+    pub const NONE: Self = Self {
+        pairs: 0,
+        activity: None,
+    };
+}
+
+impl Activity {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stalled => "stalled",
+            Self::Busy => "busy",
+        }
+    }
+}
+
+impl fmt::Display for Neighbours {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.activity {
+            None => f.write_str("alone"),
+            Some(activity) => write!(f, "beside {} {}", self.pairs, activity.name()),
         }
     }
 }
@@ -116,7 +167,7 @@ impl Metric {
     fn value(self, measurement: &Measurement) -> Result<f64> {
         match self {
             Self::Latency => {
-                let summary = super::samples::summarize(measurement.samples.clone());
+                let summary = summarize(measurement.samples.clone());
                 Ok(summary
                     .context("a round has no sample; raise --duration")?
                     .p50 as f64)
@@ -225,6 +276,15 @@ impl Outcome {
 }
 
 impl Case {
+    /// Keeps the subjects of these mechanisms.
+    pub fn only(mut self, mechanisms: &[&str]) -> Self {
+        self.subjects
+            .retain(|subject| mechanisms.contains(&subject.mechanism));
+        self.skipped
+            .retain(|skip| mechanisms.contains(&skip.mechanism));
+        self
+    }
+
     pub fn steps(&self, rounds: usize) -> u64 {
         (self.subjects.len() * rounds) as u64
     }
@@ -374,25 +434,12 @@ pub mod tests {
         }
     }
 
-    fn subject(mechanism: &'static str, waiting: Waiting, job: Box<dyn Job>) -> Subject {
-        Subject {
-            mechanism,
-            label: mechanism.into(),
-            waiting,
-            processes: 2,
-            population: None,
-            batch: None,
-            sharing: None,
-            job,
-        }
-    }
-
-    fn unused_job(mechanism: &'static str) -> Box<dyn Job> {
-        Box::new(Script {
+    fn unused_job(mechanism: &'static str) -> Script {
+        Script {
             name: mechanism,
             notes: Rc::default(),
             values: RefCell::default(),
-        })
+        }
     }
 
     /// A series with these values.
@@ -405,7 +452,7 @@ pub mod tests {
             noisy: false,
         };
         Series {
-            subject: subject(mechanism, waiting, unused_job(mechanism)),
+            subject: Subject::new(mechanism, mechanism.into(), waiting, unused_job(mechanism)),
             rounds: values.iter().enumerate().map(round).collect(),
         }
     }
@@ -435,7 +482,7 @@ pub mod tests {
                 notes: Rc::clone(&notes),
                 values: RefCell::new(values.iter().rev().copied().collect()),
             };
-            subject(name, Waiting::Sleep, Box::new(job))
+            Subject::new(name, name.into(), Waiting::Sleep, job)
         };
         let case = Case {
             suite: "throughput",
@@ -491,6 +538,16 @@ pub mod tests {
         let sleeper = series("a", Waiting::Sleep, &[1.0]);
         assert!(series("b", Waiting::Sleep, &[1.0]).waits_like(&sleeper));
         assert!(!series("b", Waiting::Spin, &[1.0]).waits_like(&sleeper));
+    }
+
+    #[test]
+    fn neighbours_are_named_in_the_label() {
+        assert_eq!(Neighbours::NONE.to_string(), "alone");
+        let stalled = Neighbours {
+            pairs: 7,
+            activity: Some(Activity::Stalled),
+        };
+        assert_eq!(stalled.to_string(), "beside 7 stalled");
     }
 
     #[test]

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Results in machine-readable rows, the source of tables, plots and comparisons.
 
+use sluice_testkit::host::Host;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use sluice_testkit::host::Host;
-use sluice_testkit::spread::Spread;
+use serde_with::skip_serializing_none;
 
 use super::class::Class;
 use super::file;
 use super::pinning::Placement;
-use super::rounds::{Measurement, Metric, Outcome, Series, Skipped};
+use super::rounds::{Measurement, Metric, Neighbours, Outcome, Series, Skipped};
 use super::samples::{Summary, distribution_function, summarize};
-use crate::mechanisms::Waiting;
+use super::waiting::Waiting;
+use sluice_testkit::spread::Spread;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
@@ -23,6 +24,7 @@ pub struct Results {
 }
 
 /// One subject under one set of conditions. Fields that do not apply are absent.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Row {
@@ -33,73 +35,50 @@ pub struct Row {
     /// The conditions in words. Rows with the same suite and title are compared with each other.
     pub title: String,
     /// Message size in bytes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<usize>,
     /// Messages per call, in comparisons of batches.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub receivers: Option<usize>,
     /// Writers of one channel, where several processes share it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub writers: Option<usize>,
     /// The operation whose time is measured, and the number of names in the scope and of scopes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub names: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub scopes: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The pairs beside a measured one; in the file only as a part of the label.
+    #[serde(skip)]
+    pub neighbours: Option<Neighbours>,
     pub processes: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub probe_class: Option<Class>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
     /// The unit of the median: "ns", where less is better, or "bytes/s", where more is.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     /// The median over the rounds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub median: Option<f64>,
     /// The smallest and the largest round.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<[f64; 2]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<usize>,
     /// Rounds during which the distance of the processors kept changing.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub noisy_rounds: Option<usize>,
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    #[serde(flatten)]
     pub distribution: Option<Summary>,
     /// Steps of the distribution function of all samples: nanoseconds, and the share of samples up to that value.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cdf: Option<Vec<(u64, f64)>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub msgs_per_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_ns_per_msg: Option<f64>,
     /// The share of all bytes, from 0 to 1, that a process of another pair received.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub misdelivered: Option<f64>,
     /// Messages of the busiest writer for each message of the least busy: the median over the rounds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub imbalance: Option<f64>,
     /// Context switches of all processes for each message.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub context_switches_per_msg: Option<f64>,
     /// Relative to the first subject of the same conditions, taken within each round.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<Ratio>,
     /// Why there is no result.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
     /// The result is absent because of a failure.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<bool>,
 }
 
@@ -136,7 +115,7 @@ impl Results {
     }
 }
 
-fn rows(outcome: &Outcome) -> Vec<Row> {
+pub fn rows(outcome: &Outcome) -> Vec<Row> {
     let measured = outcome
         .series
         .iter()
@@ -168,6 +147,7 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         operation: population.map(|population| population.operation.into()),
         names: population.map(|population| population.names),
         scopes: population.map(|population| population.scopes),
+        neighbours: series.subject.neighbours,
         processes: Some(series.subject.processes),
         placement: Some(outcome.placement),
         probe_class: series.class(),
@@ -208,13 +188,13 @@ fn skipped_row(outcome: &Outcome, skip: &Skipped) -> Row {
     }
 }
 
-pub fn samples(series: &Series) -> Vec<u64> {
+fn samples(series: &Series) -> Vec<u64> {
     let samples = series.measurements().flat_map(|one| &one.samples);
     samples.copied().collect()
 }
 
 /// The median over the rounds of a count per second.
-pub fn per_second(series: &Series, count: impl Fn(&Measurement) -> u64) -> Option<f64> {
+fn per_second(series: &Series, count: impl Fn(&Measurement) -> u64) -> Option<f64> {
     let rate = |one: &Measurement| {
         (one.elapsed_ns > 0).then(|| count(one) as f64 * 1e9 / one.elapsed_ns as f64)
     };
@@ -222,14 +202,14 @@ pub fn per_second(series: &Series, count: impl Fn(&Measurement) -> u64) -> Optio
     Some(Spread::of(&rates?)?.median).filter(|rate| *rate > 0.0)
 }
 
-pub fn cpu_per_message(series: &Series) -> Option<f64> {
+fn cpu_per_message(series: &Series) -> Option<f64> {
     let messages: u64 = series.measurements().map(|one| one.messages).sum();
     let cpu: u64 = series.measurements().map(|one| one.cpu_ns).sum();
     (messages > 0 && cpu > 0).then(|| cpu as f64 / messages as f64)
 }
 
 /// The share of bytes that reached another pair, over all rounds.
-pub fn misdelivered(series: &Series) -> Option<f64> {
+fn misdelivered(series: &Series) -> Option<f64> {
     let bytes: u64 = series.measurements().map(|one| one.bytes).sum();
     let misdelivered: Option<u64> = series.measurements().map(|one| one.misdelivered).sum();
     misdelivered
@@ -238,12 +218,12 @@ pub fn misdelivered(series: &Series) -> Option<f64> {
 }
 
 /// The median over the rounds.
-pub fn imbalance(series: &Series) -> Option<f64> {
+fn imbalance(series: &Series) -> Option<f64> {
     let rounds: Option<Vec<f64>> = series.measurements().map(|one| one.imbalance).collect();
     Some(Spread::of(&rounds?)?.median)
 }
 
-pub fn context_switches_per_message(series: &Series) -> Option<f64> {
+fn context_switches_per_message(series: &Series) -> Option<f64> {
     let messages: u64 = series.measurements().map(|one| one.messages).sum();
     let switches: Option<u64> = series.measurements().map(|one| one.context_switches).sum();
     switches

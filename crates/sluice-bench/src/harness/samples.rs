@@ -2,6 +2,7 @@
 //! Statistics over all samples.
 
 use serde::{Deserialize, Serialize};
+use sluice_testkit::spread::Spread;
 
 /// The distribution of a set of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,6 +71,34 @@ fn standard_deviation(samples: &[u64], mean: f64) -> f64 {
 fn percentile(sorted: &[u64], thousandths: usize) -> u64 {
     let rank = (sorted.len() * thousandths).div_ceil(1000);
     sorted[rank.max(1) - 1]
+}
+
+/// How a value compares with an earlier one, or with that of the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    Faster,
+    Slower,
+    WithinSpread,
+}
+
+impl Change {
+    /// Faster or slower only if the rounds of the two do not overlap.
+    pub fn between(before: &Spread, after: &Spread, less_is_better: bool) -> Self {
+        match (after.median < before.median) == less_is_better {
+            _ if before.overlaps(after) => Self::WithinSpread,
+            true => Self::Faster,
+            false => Self::Slower,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Faster => "faster",
+            Self::Slower => "slower",
+            Self::WithinSpread => "within spread",
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sluice relative to pipe(2), all conditions in one plot.
 
-use sluice_testkit::units;
-
+use super::drawing::Axis;
+use super::groups::distinct;
 use super::intervals::{Group, Interval, Plot};
-use super::lines::{Axis, MAX_TICKS_X};
+use super::lines::MAX_TICKS_X;
 use super::notes;
 use super::scale::Scale;
 use super::series_style::{self, SeriesRole, SeriesStyles};
-use super::suites::{Figure, distinct};
-use super::tables;
-use super::text::escape;
+use super::suites::Figure;
+use super::tables::{Cell, Line, Table, heads};
 use crate::harness::rows::{Ratio, Row};
+use sluice_testkit::units;
 
 /// A ratio, inverted where necessary so that more is better.
 struct Gain<'a> {
@@ -32,7 +32,7 @@ impl<'a> Gain<'a> {
         if series_style::role(row) != SeriesRole::Sluice || to != "pipe" {
             return None;
         }
-        Some(match notes::less_is_better(row) {
+        Some(match row.less_is_better() {
             true => Self {
                 row,
                 median: 1.0 / median,
@@ -76,7 +76,7 @@ pub fn figure(rows: &[Row], styles: &SeriesStyles) -> Option<Figure> {
         style: styles.get(gain.row),
         median: gain.median,
         range: gain.range,
-        noisy: notes::is_noisy(gain.row),
+        noisy: gain.row.is_noisy(),
     };
     let group = |conditions: String| Group {
         intervals: gains
@@ -95,37 +95,30 @@ pub fn figure(rows: &[Row], styles: &SeriesStyles) -> Option<Figure> {
             .map(group)
             .collect(),
     };
-    let lines: Vec<tables::Line> = gains
-        .iter()
-        .map(|gain| line(gain, series(gain), rows, styles))
-        .collect();
-    let heads = [
-        "mechanism",
-        "conditions",
-        "relative speed",
-        "its rounds",
-        "",
-    ]
-    .map(String::from);
+    let line = |gain: &Gain| line(gain, series(gain), rows, styles);
     Some(Figure {
         heading: "Sluice relative to pipe(2)".into(),
         hint: "Right of 1, Sluice is faster. For latencies this is the inverse of the ratio in the tables below, so that right is always better. The range is that of the ratios within each round.".into(),
-        plot: plot.svg(),
-        table: tables::table("Sluice relative to pipe(2)", &heads, &lines),
+        plot: plot.draw(),
+        table: Table {
+            caption: "Sluice relative to pipe(2)".into(),
+            heads: heads(["mechanism", "conditions", "relative speed", "its rounds", ""]),
+            lines: gains.iter().map(line).collect(),
+        },
     })
 }
 
-fn line(gain: &Gain, series: usize, rows: &[Row], styles: &SeriesStyles) -> tables::Line {
+fn line(gain: &Gain, series: usize, rows: &[Row], styles: &SeriesStyles) -> Line {
     let [min, max] = gain.range;
-    tables::Line {
+    Line {
         series: Some(series),
         role: SeriesRole::Other,
         cells: vec![
-            series_style::entry(styles.get(gain.row), &gain.row.label),
-            escape(&gain.conditions()),
-            format!("{:.2}", gain.median),
-            units::ratio_range(min, max),
-            notes::notes(gain.row, rows),
+            Cell::entry(styles.get(gain.row), &gain.row.label),
+            gain.conditions().into(),
+            format!("{:.2}", gain.median).into(),
+            units::ratio_range(min, max).into(),
+            Cell::notes(notes::notes(gain.row, rows)),
         ],
     }
 }

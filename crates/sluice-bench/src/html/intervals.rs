@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An SVG plot of medians and their rounds, in rows.
 
-use super::lines::Axis;
+use super::drawing::{Axis, Drawing, Element, Path};
 use super::series_style::SeriesStyle;
-use super::text::escape;
 
 const WIDTH: f64 = 560.0;
 const LEFT: f64 = 30.0;
@@ -37,94 +36,75 @@ pub struct Plot {
 }
 
 impl Plot {
-    pub fn svg(&self) -> String {
+    pub fn draw(&self) -> Drawing {
         let mut top = TOP;
-        let mut drawn = String::new();
+        let mut drawn = Vec::new();
         for group in &self.groups {
-            drawn += &self.group(group, top);
+            drawn.extend(self.group(group, top));
             top += group.intervals.len() as f64 * STEP + LABEL;
         }
-        let height = top + BOTTOM;
-        format!(
-            concat!(
-                r#"<svg class="plot" viewBox="0 0 {width} {height}" role="img" aria-label="{title}">"#,
-                "{grid}{drawn}</svg>"
-            ),
-            width = WIDTH,
-            height = height,
-            title = escape(&self.title),
-            grid = self.grid(top + 6.0),
-            drawn = drawn,
-        )
+        let mut elements = self.grid(top + 6.0);
+        elements.extend(drawn);
+        Drawing {
+            title: self.title.clone(),
+            width: WIDTH,
+            height: top + BOTTOM,
+            elements,
+        }
     }
 
     fn left_of(&self, value: f64) -> f64 {
         LEFT + self.axis.scale.position(value) * (WIDTH - LEFT - RIGHT)
     }
 
-    fn grid(&self, bottom: f64) -> String {
-        let vertical = |class: &str, value: f64| {
+    fn grid(&self, bottom: f64) -> Vec<Element> {
+        let vertical = |class, value: f64| {
             let left = self.left_of(value);
-            format!(r#"<path class="{class}" d="M{left:.1} {TOP}V{bottom:.1}"/>"#)
+            Element::Path(Path::vertical(class, left, TOP, bottom))
         };
         let label = |&tick: &f64| {
-            format!(
-                r#"{}<text class="tick" x="{:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-                vertical("grid", tick),
-                self.left_of(tick),
-                bottom + 18.0,
-                escape(&(self.axis.format)(tick))
-            )
+            let at = [self.left_of(tick), bottom + 18.0];
+            let text = Element::text("tick", at, "middle", (self.axis.format)(tick));
+            [vertical("grid", tick), text]
         };
-        let labels: String = self.axis.scale.ticks.iter().map(label).collect();
         let level = self.level.map(|level| vertical("level", level));
-        format!(
-            r#"{labels}{}<text class="axis" x="{}" y="{:.1}" text-anchor="end">{} →</text>"#,
-            level.unwrap_or_default(),
-            WIDTH - RIGHT,
-            bottom + 40.0,
-            escape(&self.axis.title())
-        )
+        let at = [WIDTH - RIGHT, bottom + 40.0];
+        let title = Element::text("axis", at, "end", self.axis.title() + " →");
+        let labels = self.axis.scale.ticks.iter().flat_map(label);
+        labels.chain(level).chain([title]).collect()
     }
 
-    fn group(&self, group: &Group, top: f64) -> String {
-        let label = format!(
-            r#"<path class="grid" d="M{LEFT} {top:.1}H{}"/><text class="name" x="{}" y="{:.1}">{}</text>"#,
-            WIDTH - RIGHT,
-            LEFT + 4.0,
-            top + LABEL - 6.0,
-            escape(&group.label)
-        );
-        let heights = (0..).map(|number| top + LABEL + (number as f64 + 0.5) * STEP);
-        let intervals = group.intervals.iter().zip(heights);
-        label
-            + &intervals
-                .map(|(interval, height)| self.interval(interval, height))
-                .collect::<String>()
+    fn group(&self, group: &Group, top: f64) -> Vec<Element> {
+        let text_at = [LEFT + 4.0, top + LABEL - 6.0];
+        let mut elements = vec![
+            Element::Path(Path::horizontal("grid", top, LEFT, WIDTH - RIGHT)),
+            Element::text("name", text_at, "start", &group.label),
+        ];
+        for (number, interval) in group.intervals.iter().enumerate() {
+            let height = top + LABEL + (number as f64 + 0.5) * STEP;
+            elements.push(self.interval(interval, height));
+        }
+        elements
     }
 
-    fn interval(&self, interval: &Interval, height: f64) -> String {
+    fn interval(&self, interval: &Interval, height: f64) -> Element {
         let [from, to] = interval.range.map(|end| self.left_of(end));
-        format!(
-            concat!(
-                r#"<g class="series {classes}" data-series="{series}"><title>{name}</title>"#,
-                r#"<path class="line bar" d="M{from:.1} {height:.1}H{to:.1}"/>{mark}</g>"#
-            ),
-            classes = interval.style.classes(),
-            series = interval.series,
-            name = escape(&interval.name),
-            from = from,
-            height = height,
-            to = to,
-            mark = interval
-                .style
-                .marker(self.left_of(interval.median), height, interval.noisy),
-        )
+        let middle = self.left_of(interval.median);
+        Element::Series {
+            classes: interval.style.classes(),
+            number: interval.series,
+            name: interval.name.clone(),
+            paths: vec![
+                Path::horizontal("line bar", height, from, to),
+                interval.style.marker(middle, height, interval.noisy),
+            ],
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::page::tests::svg;
     use super::super::scale::Scale;
     use super::*;
 
@@ -151,7 +131,7 @@ mod tests {
                 intervals: vec![interval(0), interval(1)],
             }],
         };
-        let svg = plot.svg();
+        let svg = svg(plot.draw());
         assert_eq!(svg.matches("class=\"mark\"").count(), 2);
         let height = TOP + LABEL + 2.0 * STEP + BOTTOM;
         assert!(svg.contains(&format!("0 0 {WIDTH} {height}")), "{svg}");

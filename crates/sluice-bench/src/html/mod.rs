@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Results as a single HTML page without network access, other files, or required scripts. The plots are hand-written
-//! SVG, so that style sheets apply to every line: colours follow light and dark mode, text keeps its size on a narrow
-//! screen, and the table next to a plot is its legend.
+//! Results as a single HTML page without network access, other files, or required scripts. The Rust code makes its data
+//! from the rows; page.html is its layout. The plots are SVG without a library, so that style sheets apply to every line:
+//! colours follow light and dark mode, text keeps its size on a narrow screen, and the table next to a plot is its legend.
 
+mod drawing;
 mod environment;
+mod groups;
 mod highlights;
 mod intervals;
 mod lines;
@@ -13,7 +15,6 @@ mod scale;
 mod series_style;
 mod suites;
 mod tables;
-mod text;
 
 use std::path::Path;
 

@@ -1,112 +1,86 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notes about a row.
 
-use sluice_testkit::spread::Spread;
+use serde::Serialize;
+
+use crate::harness::rows::Row;
+use crate::harness::samples::Change;
 use sluice_testkit::units;
 
-use super::text::escape;
-use crate::harness::rows::Row;
-
-pub fn spread(row: &Row) -> Option<Spread> {
-    let ([min, max], median) = (row.spread?, row.median?);
-    Some(Spread { median, min, max })
+/// A short note, with an explanation that is shown on demand.
+#[derive(Serialize)]
+pub struct Badge {
+    class: &'static str,
+    pub text: String,
+    explanation: String,
 }
 
-pub fn less_is_better(row: &Row) -> bool {
-    row.unit.as_deref() == Some("ns")
+impl Badge {
+    fn new(class: &'static str, text: impl Into<String>, explanation: impl Into<String>) -> Self {
+        Self {
+            class,
+            text: text.into(),
+            explanation: explanation.into(),
+        }
+    }
 }
 
-/// Faster or slower than the reference, if the rounds of the two do not overlap.
-pub fn verdict(row: &Row, rows: &[Row]) -> Option<&'static str> {
-    let ratio = row.ratio.as_ref()?;
-    let alike = |other: &&Row| {
-        (&other.suite, &other.title, &other.label) == (&row.suite, &row.title, &ratio.to)
-    };
-    let reference = spread(rows.iter().find(alike)?)?;
-    let ours = spread(row)?;
-    Some(match ours.overlaps(&reference) {
-        true => "within spread",
-        false if (ours.median < reference.median) == less_is_better(row) => "faster",
-        false => "slower",
-    })
-}
-
-pub fn is_noisy(row: &Row) -> bool {
-    row.noisy_rounds.is_some()
-}
-
-/// A short badge.
-pub fn noisy(row: &Row) -> Option<String> {
+pub fn noisy(row: &Row) -> Option<Badge> {
     let noisy = row.noisy_rounds?;
-    Some(badge(
-        "noisy",
-        &format!("noisy {noisy}/{}", row.rounds.unwrap_or(noisy)),
-        "rounds during which the distance of the processors kept changing",
-    ))
+    let text = format!("noisy {noisy}/{}", row.rounds.unwrap_or(noisy));
+    let explanation = "rounds during which the distance of the processors kept changing";
+    Some(Badge::new("noisy", text, explanation))
 }
 
 /// All notes except the distance of the processors.
-pub fn notes(row: &Row, rows: &[Row]) -> String {
-    let verdict = verdict(row, rows).map(|verdict| {
-        let class = verdict.split(' ').next().unwrap_or_default();
-        let explanation = format!(
-            "relative to {}",
-            row.ratio.as_ref().map_or("", |ratio| &ratio.to)
-        );
-        badge(class, verdict, &explanation)
+pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
+    let ratio = row.ratio.as_ref();
+    let change = row.change(rows).map(|change| {
+        let to = ratio.map_or("", |ratio| &ratio.to);
+        let class = match change {
+            Change::WithinSpread => "within",
+            _ => change.name(),
+        };
+        Badge::new(class, change.name(), format!("relative to {to}"))
     });
-    let across = row.ratio.as_ref().filter(|ratio| ratio.across_waiting);
-    let across = across.map(|_| {
-        badge(
-            "across",
-            "spin vs sleep",
-            "one of the two uses processor time while it waits",
-        )
+    let across = ratio.filter(|ratio| ratio.across_waiting).map(|_| {
+        let explanation = "one of the two uses processor time while it waits";
+        Badge::new("across", "spin vs sleep", explanation)
     });
-    [
-        verdict,
-        across,
-        misdelivered(row),
-        imbalance(row),
-        noisy(row),
-    ]
-    .into_iter()
-    .flatten()
-    .collect::<Vec<_>>()
-    .join(" ")
+    let others = [misdelivered(row), imbalance(row), noisy(row)];
+    [change, across]
+        .into_iter()
+        .chain(others)
+        .flatten()
+        .collect()
 }
 
 /// Shown for mechanisms that can misdeliver, even at 0 %.
-fn misdelivered(row: &Row) -> Option<String> {
+fn misdelivered(row: &Row) -> Option<Badge> {
     let share = row.misdelivered?;
     let class = if share > 0.0 { "slower" } else { "faster" };
     let text = format!("{} misdelivered", units::share(share));
     let explanation = "share of the received bytes that another pair sent";
-    Some(badge(class, &text, explanation))
+    Some(Badge::new(class, text, explanation))
 }
 
 /// Shown in red if one writer sends more than twice as much as another.
-fn imbalance(row: &Row) -> Option<String> {
+fn imbalance(row: &Row) -> Option<Badge> {
     const FAIR: f64 = 2.0;
     let times = row.imbalance?;
     let class = if times > FAIR { "slower" } else { "faster" };
     let text = format!("busiest writer {} ×", units::figures(times));
     let explanation = "messages of the busiest writer for each message of the least busy";
-    Some(badge(class, &text, explanation))
+    Some(Badge::new(class, text, explanation))
 }
 
-pub fn class(row: &Row) -> Option<String> {
+pub fn class(row: &Row) -> Option<Badge> {
     let class = row.probe_class?;
-    let explanation = "distance of the two processors";
-    Some(badge("class", class.name(), explanation))
-}
-
-fn badge(class: &str, text: &str, explanation: &str) -> String {
-    format!(
-        r#"<span class="badge {class}" title="{}">{}</span>"#,
-        escape(explanation),
-        escape(text)
-    )
+    Some(Badge::new(
+        "class",
+        class.name(),
+        "distance of the two processors",
+    ))
 }
 
 #[cfg(test)]
@@ -123,8 +97,12 @@ mod tests {
 
     #[test]
     fn misdelivery_is_noted_even_if_it_is_zero() {
-        assert!(notes(&row(Some(0.877)), &[]).contains("87.7 % misdelivered"));
-        assert!(notes(&row(Some(0.0)), &[]).contains("0 % misdelivered"));
-        assert!(!notes(&row(None), &[]).contains("misdelivered"));
+        let texts = |share| -> Vec<String> {
+            let notes = notes(&row(share), &[]).into_iter();
+            notes.map(|badge| badge.text).collect()
+        };
+        assert_eq!(texts(Some(0.877)), ["87.7 % misdelivered"]);
+        assert_eq!(texts(Some(0.0)), ["0 % misdelivered"]);
+        assert!(texts(None).is_empty());
     }
 }

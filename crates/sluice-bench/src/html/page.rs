@@ -1,80 +1,88 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The whole page.
+//! The data of the whole page, which page.html lays out.
+
+use minijinja::Environment;
+use minijinja::value::Serde;
+use serde::Serialize;
 
 use super::environment;
 use super::highlights;
 use super::series_style::SeriesStyles;
 use super::suites::{Figure, Suite, suites};
-use super::text::escape;
 use crate::harness::rows::Results;
 
-const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("highlight.js");
+const TEMPLATE: &str = include_str!("page.html");
+
+#[derive(Serialize)]
+struct Page<'a> {
+    style: &'a str,
+    script: &'a str,
+    host: &'a str,
+    emulated: bool,
+    environment: Vec<(&'a str, String)>,
+    /// None without a result of Sluice relative to pipe(2).
+    summary: Option<Figure>,
+    suites: Vec<Suite<'a>>,
+}
 
 pub fn page(results: &Results) -> String {
     let styles = SeriesStyles::of(results);
-    let suites = suites(results, &styles);
-    let highlight = highlights::figure(&results.rows, &styles);
-    let sections: String = suites
-        .iter()
-        .map(|suite| suite.section(&results.rows))
-        .collect();
-    format!(
-        concat!(
-            "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">",
-            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
-            "<meta name=\"color-scheme\" content=\"light dark\">",
-            "<title>Sluice: measured on {host}</title><style>{style}</style></head>\n<body><main>",
-            "<header><h1>Sluice and other IPC mechanisms</h1>{environment}</header>",
-            "<nav aria-label=\"Contents\"><h2>Contents</h2><ol>{contents}</ol></nav>",
-            "{summary}{sections}",
-            "<section id=\"glossary\"><h2>Glossary</h2>{glossary}</section>",
-            "</main><script>{script}</script></body></html>\n"
-        ),
-        host = escape(&results.host.name),
-        style = STYLE,
-        environment = environment::environment(results),
-        contents = contents(&suites),
-        summary = summary(highlight),
-        sections = sections,
-        glossary = environment::glossary(),
-        script = SCRIPT,
-    )
+    render(&Page {
+        style: include_str!("style.css"),
+        script: include_str!("highlight.js"),
+        host: &results.host.name,
+        emulated: results.host.accelerator == "tcg",
+        environment: environment::entries(results),
+        summary: highlights::figure(&results.rows, &styles),
+        suites: suites(results, &styles),
+    })
 }
 
-fn contents(suites: &[Suite]) -> String {
-    let suites: String = suites.iter().map(suite_entry).collect();
-    format!(
-        "<li><a href=\"#summary\">Sluice relative to pipe(2)</a></li>{suites}<li><a href=\"#glossary\">Glossary</a></li>"
-    )
+fn render(page: &Page) -> String {
+    // The name makes values that are not marked as safe be escaped.
+    let text = Environment::new().render_named_str("page.html", TEMPLATE, Serde(page));
+    let text = text.expect("the template suits the data, which tests show");
+    // Slashes need no escape, and are frequent in rates.
+    text.replace("&#x2f;", "/")
 }
 
-fn suite_entry(suite: &Suite) -> String {
-    let figure = |figure: &Figure| {
-        let (anchor, heading) = (suite.figure_anchor(figure), escape(&figure.heading));
-        format!("<a href=\"#{anchor}\">{heading}</a>")
-    };
-    let figures: Vec<String> = suite.figures.iter().map(figure).collect();
-    format!(
-        "<li><a href=\"#{}\">{}</a><span class=\"figures\">{}</span></li>",
-        suite.anchor(),
-        escape(suite.title()),
-        figures.join(" ")
-    )
-}
+#[cfg(test)]
+pub mod tests {
+    use super::super::drawing::Drawing;
+    use super::super::tables::Table;
+    use super::*;
 
-fn summary(figure: Option<Figure>) -> String {
-    let content = match figure {
-        None => "<p>This run has no result of Sluice relative to pipe(2); the suites below list the reasons.</p>".to_string(),
-        Some(figure) => format!(
-            concat!(
-                "<p class=\"hint\">{hint}</p><figure><div class=\"pair tall\">",
-                "<div class=\"drawing\">{plot}</div>{table}</div></figure>"
-            ),
-            hint = figure.hint,
-            plot = figure.plot,
-            table = figure.table
-        ),
-    };
-    format!("<section id=\"summary\"><h2>Sluice relative to pipe(2)</h2>{content}</section>")
+    /// A plot, as the page writes it.
+    pub fn svg(plot: Drawing) -> String {
+        let heading = String::new();
+        let figure = Figure {
+            heading: heading.clone(),
+            hint: heading,
+            plot,
+            table: Table::default(),
+        };
+        let page = render(&Page {
+            style: "",
+            script: "",
+            host: "",
+            emulated: false,
+            environment: Vec::new(),
+            summary: Some(figure),
+            suites: Vec::new(),
+        });
+        let (_, svg) = page.split_once("<svg class=\"plot\"").unwrap();
+        svg.split_once("</svg>").unwrap().0.into()
+    }
+
+    #[test]
+    fn markup_in_text_is_escaped() {
+        let drawing = Drawing {
+            title: "<b title='x'>\"&\"</b>".into(),
+            width: 1.0,
+            height: 1.0,
+            elements: Vec::new(),
+        };
+        let escaped = "&lt;b title=&#x27;x&#x27;&gt;&quot;&amp;&quot;&lt;/b&gt;";
+        assert!(svg(drawing).contains(escaped));
+    }
 }

@@ -2,14 +2,18 @@
 //! The style of a series: colour, dashes and marker, so that series differ without colour, too. A mechanism has the
 //! same style in every plot.
 
-use super::text::escape;
+use serde::Serialize;
+
+use super::drawing::Path;
 use crate::harness::rows::{Results, Row};
+use crate::harness::waiting::Waiting;
 
 const COLOURS: usize = 6;
 const DASHES: usize = 3;
 const MARKERS: usize = 7;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SeriesRole {
     Sluice,
     /// The reference of the ratios.
@@ -47,7 +51,7 @@ impl SeriesStyle {
     }
 
     /// The marker at this position.
-    pub fn marker(self, x: f64, y: f64, noisy: bool) -> String {
+    pub fn marker(self, x: f64, y: f64, noisy: bool) -> Path {
         const OUTLINES: [&str; MARKERS] = [
             "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
             "m-3.5 -3.5h7v7h-7z",
@@ -58,18 +62,25 @@ impl SeriesStyle {
             "m-4.5 -1.5l1.5 -3h6l1.5 3l-4.5 6z",
         ];
         let outline = OUTLINES[(self.number % COLOURS + self.number / COLOURS) % MARKERS];
-        let class = if noisy { "mark noisy" } else { "mark" };
-        format!(r#"<path class="{class}" d="M{x:.1} {y:.1}{outline}"/>"#)
+        Path {
+            class: if noisy { "mark noisy" } else { "mark" },
+            d: format!("M{x:.1} {y:.1}{outline}"),
+        }
     }
 
     /// A sample of the line, for the table, which is the legend.
-    pub fn sample(self) -> String {
-        format!(
-            r#"<svg class="sample {}" viewBox="0 0 36 14" aria-hidden="true"><path class="line" d="M1 7H35"/>{}</svg>"#,
-            self.classes(),
-            self.marker(18.0, 7.0, false)
-        )
+    pub fn sample(self) -> LineSample {
+        LineSample {
+            classes: self.classes(),
+            mark: self.marker(18.0, 7.0, false),
+        }
     }
+}
+
+#[derive(Serialize)]
+pub struct LineSample {
+    classes: String,
+    mark: Path,
 }
 
 /// The styles of all mechanisms.
@@ -104,12 +115,13 @@ impl SeriesStyles {
 
 /// A mechanism and its way of waiting.
 pub fn name(row: &Row) -> String {
-    match row.label.contains(&row.mechanism) {
-        true => row.label.clone(),
-        false => match row.waiting {
-            Some(crate::mechanisms::Waiting::Spin) => format!("{} (spins)", row.mechanism),
-            _ => row.mechanism.clone(),
-        },
+    match (
+        row.neighbours.is_some() || row.operation.is_some(),
+        row.waiting,
+    ) {
+        (false, _) => row.label.clone(),
+        (true, Some(Waiting::Spin)) => format!("{} (spins)", row.mechanism),
+        (true, _) => row.mechanism.clone(),
     }
 }
 
@@ -121,20 +133,16 @@ pub fn role(row: &Row) -> SeriesRole {
     }
 }
 
-/// A name, preceded by the sample of its line.
-pub fn entry(style: SeriesStyle, name: &str) -> String {
-    format!("{}{}", style.sample(), escape(name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::rounds::Neighbours;
 
     #[test]
     fn forty_mechanisms_have_distinct_styles() {
         let style = |number: usize| {
             let style = SeriesStyle::numbered(number);
-            (style.classes(), style.marker(0.0, 0.0, false))
+            (style.classes(), style.marker(0.0, 0.0, false).d)
         };
         for one in 0..40 {
             for other in 0..one {
@@ -150,7 +158,11 @@ mod tests {
             mechanism: mechanism.into(),
             ..Row::default()
         };
-        assert_eq!(name(&row("beside 7 stalled", "fifo")), "fifo");
+        let beside = Row {
+            neighbours: Some(Neighbours::NONE),
+            ..row("alone", "fifo")
+        };
+        assert_eq!(name(&beside), "fifo");
         assert_eq!(name(&row("fifo (spins)", "fifo")), "fifo (spins)");
         assert_eq!(role(&row("", "sluice-pipe")), SeriesRole::Sluice);
         assert_eq!(role(&row("", "pipe")), SeriesRole::Reference);

@@ -1,60 +1,73 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables, each in a box that scrolls on a narrow screen.
 
+use serde::Serialize;
 use sluice_testkit::units;
 
-use super::notes;
-use super::series_style::{self, SeriesRole, SeriesStyle};
-use super::suites::distinct;
-use super::text::escape;
+use super::groups::distinct;
+use super::notes::{self, Badge};
+use super::series_style::{self, LineSample, SeriesRole, SeriesStyle};
 use crate::harness::rows::Row;
 
+#[derive(Default, Serialize)]
+pub struct Table {
+    pub caption: String,
+    /// The first column names the rows; a last column with an empty title is for notes.
+    pub heads: Vec<String>,
+    pub lines: Vec<Line>,
+}
+
+#[derive(Serialize)]
 pub struct Line {
     /// The number of the series in the plot, if it has one.
     pub series: Option<usize>,
     pub role: SeriesRole,
-    /// The cells, as HTML.
-    pub cells: Vec<String>,
+    pub cells: Vec<Cell>,
 }
 
-/// The first column names the rows; a last column with an empty title is for notes.
-pub fn table(caption: &str, heads: &[String], lines: &[Line]) -> String {
-    let with_notes = heads.last().is_some_and(String::is_empty);
-    let heads: String = heads
-        .iter()
-        .map(|head| format!(r#"<th scope="col">{}</th>"#, escape(head)))
-        .collect();
-    let body: String = lines.iter().map(|one| line(one, with_notes)).collect();
-    let caption = escape(caption);
-    format!(
-        concat!(
-            r#"<div class="scroll" role="region" tabindex="0" aria-label="{caption}"><table>"#,
-            "<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>"
-        ),
-        caption = caption,
-        heads = heads,
-        body = body
-    )
+#[derive(Default, Serialize)]
+pub struct Cell {
+    pub sample: Option<LineSample>,
+    pub text: String,
+    /// A second line.
+    pub small: Option<String>,
+    pub badges: Vec<Badge>,
 }
 
-fn line(line: &Line, with_notes: bool) -> String {
-    let class = match line.role {
-        SeriesRole::Sluice => " class=\"sluice\"",
-        SeriesRole::Reference => " class=\"reference\"",
-        SeriesRole::Other => "",
-    };
-    let series = line
-        .series
-        .map(|series| format!(" data-series=\"{series}\""))
-        .unwrap_or_default();
-    let (first, rest) = line.cells.split_first().expect("a line has a first cell");
-    let last = rest.len().saturating_sub(1);
-    let cell = |(number, cell): (usize, &String)| match with_notes && number == last {
-        true => format!("<td class=\"notes\">{cell}</td>"),
-        false => format!("<td>{cell}</td>"),
-    };
-    let rest: String = rest.iter().enumerate().map(cell).collect();
-    format!("<tr{class}{series}><th scope=\"row\">{first}</th>{rest}</tr>")
+impl Cell {
+    /// A name, preceded by the sample of its line.
+    pub fn entry(style: SeriesStyle, name: &str) -> Self {
+        Self {
+            sample: Some(style.sample()),
+            ..name.to_string().into()
+        }
+    }
+
+    pub fn notes(badges: impl IntoIterator<Item = Badge>) -> Self {
+        Self {
+            badges: badges.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self {
+            text,
+            ..Self::default()
+        }
+    }
+}
+
+impl<T: Into<Cell>> From<Option<T>> for Cell {
+    fn from(value: Option<T>) -> Self {
+        value.map(Into::into).unwrap_or_default()
+    }
+}
+
+pub fn heads<const N: usize>(heads: [&str; N]) -> Vec<String> {
+    heads.map(String::from).to_vec()
 }
 
 /// Sorts the best first.
@@ -62,7 +75,7 @@ pub fn sorted<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let mut rows = rows.to_vec();
     rows.sort_by(|one, other| {
         let (a, b) = (one.median.unwrap_or(0.0), other.median.unwrap_or(0.0));
-        match notes::less_is_better(one) {
+        match one.less_is_better() {
             true => a.total_cmp(&b),
             false => b.total_cmp(&a),
         }
@@ -70,160 +83,118 @@ pub fn sorted<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     rows
 }
 
-pub fn figure(row: &Row, value: f64) -> String {
-    match notes::less_is_better(row) {
-        true => units::nanoseconds(value),
-        false => units::bytes_per_second(value),
-    }
+/// The two cells of a ratio.
+pub fn ratio_cells(row: &Row) -> [Cell; 2] {
+    row.ratio_texts().unwrap_or_default().map(Cell::from)
 }
 
-pub fn range(row: &Row) -> String {
-    let range = match notes::less_is_better(row) {
-        true => units::nanosecond_range,
-        false => units::rate_range,
-    };
-    row.spread
-        .map(|[min, max]| range(min, max))
-        .unwrap_or_default()
-}
-
-pub fn median(row: &Row) -> String {
-    row.median
-        .map(|median| figure(row, median))
-        .unwrap_or_default()
-}
-
-fn percentile(value: Option<u64>) -> String {
-    value
-        .map(|value| units::nanoseconds(value as f64))
-        .unwrap_or_default()
-}
-
-pub fn ratio(row: &Row) -> [String; 2] {
-    row.ratio.as_ref().map_or_else(Default::default, |ratio| {
-        [
-            format!("{:.2}", ratio.median),
-            units::ratio_range(ratio.min, ratio.max),
-        ]
-    })
+fn time(ns: u64) -> String {
+    units::nanoseconds(ns as f64)
 }
 
 /// The heading of the ratios, which names the reference.
 fn ratio_head(rows: &[&Row]) -> String {
-    let mut to: Vec<&str> = rows
-        .iter()
-        .filter_map(|row| Some(row.ratio.as_ref()?.to.as_str()))
-        .collect();
-    to.sort_unstable();
-    to.dedup();
-    match to[..] {
+    let to = rows.iter().filter_map(|row| Some(&row.ratio.as_ref()?.to));
+    match distinct(to)[..] {
         [to] => format!("ratio to {to}"),
         _ => "ratio".into(),
     }
 }
 
 /// The rows of one set of conditions, with the styles and series numbers of the plot.
-pub fn latencies(caption: &str, entries: &[(usize, &Row, SeriesStyle)], all: &[Row]) -> String {
+pub fn latencies(caption: String, entries: &[(usize, &Row, SeriesStyle)], all: &[Row]) -> Table {
     let rows: Vec<&Row> = entries.iter().map(|(_, row, _)| *row).collect();
-    let heads = [
-        "mechanism",
-        "median",
-        "its rounds",
-        "p90",
-        "p99",
-        "CPU per message",
-        &ratio_head(&rows),
-        "its rounds",
-        "",
-    ]
-    .map(String::from);
     let several_classes = distinct(rows.iter().map(|row| row.probe_class)).len() > 1;
-    let class = |row| notes::class(row).filter(|_| several_classes);
-    let lines: Vec<Line> = entries
-        .iter()
-        .map(|&(series, row, style)| {
-            let [ratio, ratios] = ratio(row);
-            Line {
-                series: Some(series),
-                role: style.role,
-                cells: vec![
-                    series_style::entry(style, &row.label),
-                    median(row),
-                    range(row),
-                    percentile(row.distribution.map(|one| one.p90)),
-                    percentile(row.distribution.map(|one| one.p99)),
-                    cpu(row),
-                    ratio,
-                    ratios,
-                    notes::notes(row, all) + " " + &class(row).unwrap_or_default(),
-                ],
-            }
-        })
-        .collect();
-    table(caption, &heads, &lines)
-}
-
-fn cpu(row: &Row) -> String {
-    row.cpu_ns_per_msg
-        .map(units::nanoseconds)
-        .unwrap_or_default()
+    let line = |&(series, row, style): &(usize, &Row, SeriesStyle)| {
+        let [ratio, ratios] = ratio_cells(row);
+        let class = notes::class(row).filter(|_| several_classes);
+        Line {
+            series: Some(series),
+            role: style.role,
+            cells: vec![
+                Cell::entry(style, &row.label),
+                row.median_text().into(),
+                row.range_text().into(),
+                row.distribution.map(|one| time(one.p90)).into(),
+                row.distribution.map(|one| time(one.p99)).into(),
+                row.cpu_ns_per_msg.map(units::nanoseconds).into(),
+                ratio,
+                ratios,
+                Cell::notes(notes::notes(row, all).into_iter().chain(class)),
+            ],
+        }
+    };
+    Table {
+        caption,
+        heads: heads([
+            "mechanism",
+            "median",
+            "its rounds",
+            "p90",
+            "p99",
+            "CPU per message",
+            &ratio_head(&rows),
+            "its rounds",
+            "",
+        ]),
+        lines: entries.iter().map(line).collect(),
+    }
 }
 
 /// All fields of these rows.
-pub fn everything(caption: &str, rows: &[&Row], all: &[Row]) -> String {
-    let heads = [
-        "conditions",
-        "mechanism",
-        "median",
-        "its rounds",
-        "rounds",
-        "ratio",
-        "its rounds",
-        "to",
-        "samples",
-        "min",
-        "p50",
-        "p90",
-        "p99",
-        "p99.9",
-        "max",
-        "messages",
-        "CPU per message",
-        "",
-    ]
-    .map(String::from);
-    let lines: Vec<Line> = rows.iter().map(|row| full_line(row, all)).collect();
-    table(caption, &heads, &lines)
+pub fn everything(rows: &[&Row], all: &[Row]) -> Table {
+    Table {
+        caption: String::new(),
+        heads: heads([
+            "conditions",
+            "mechanism",
+            "median",
+            "its rounds",
+            "rounds",
+            "ratio",
+            "its rounds",
+            "to",
+            "samples",
+            "min",
+            "p50",
+            "p90",
+            "p99",
+            "p99.9",
+            "max",
+            "messages",
+            "CPU per message",
+            "",
+        ]),
+        lines: rows.iter().map(|row| full_line(row, all)).collect(),
+    }
 }
 
 fn full_line(row: &Row, all: &[Row]) -> Line {
     let one = row.distribution;
-    let [ratio, ratios] = ratio(row);
-    let to = row.ratio.as_ref().map(|ratio| escape(&ratio.to));
+    let [ratio, ratios] = ratio_cells(row);
+    let notes = notes::notes(row, all).into_iter();
     Line {
         series: None,
         role: series_style::role(row),
         cells: vec![
-            escape(&row.title),
-            escape(&row.label),
-            median(row),
-            range(row),
-            row.rounds
-                .map(|rounds| rounds.to_string())
-                .unwrap_or_default(),
+            row.title.clone().into(),
+            row.label.clone().into(),
+            row.median_text().into(),
+            row.range_text().into(),
+            row.rounds.map(|rounds| rounds.to_string()).into(),
             ratio,
             ratios,
-            to.unwrap_or_default(),
-            one.map(|one| one.n.to_string()).unwrap_or_default(),
-            percentile(one.map(|one| one.min)),
-            percentile(one.map(|one| one.p50)),
-            percentile(one.map(|one| one.p90)),
-            percentile(one.map(|one| one.p99)),
-            percentile(one.map(|one| one.p999)),
-            percentile(one.map(|one| one.max)),
-            row.msgs_per_s.map(units::per_second).unwrap_or_default(),
-            cpu(row),
-            notes::notes(row, all) + " " + &notes::class(row).unwrap_or_default(),
+            row.ratio.as_ref().map(|ratio| ratio.to.clone()).into(),
+            one.map(|one| one.n.to_string()).into(),
+            one.map(|one| time(one.min)).into(),
+            one.map(|one| time(one.p50)).into(),
+            one.map(|one| time(one.p90)).into(),
+            one.map(|one| time(one.p99)).into(),
+            one.map(|one| time(one.p999)).into(),
+            one.map(|one| time(one.max)).into(),
+            row.msgs_per_s.map(units::per_second).into(),
+            row.cpu_ns_per_msg.map(units::nanoseconds).into(),
+            Cell::notes(notes.chain(notes::class(row))),
         ],
     }
 }

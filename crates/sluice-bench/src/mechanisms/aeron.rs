@@ -13,12 +13,12 @@ use std::thread::available_parallelism;
 use anyhow::{Context, Result, bail};
 use sluice_testkit::workers::Side;
 
+use super::mechanism::{memory_directory, no_file, spinning_on_one_cpu};
 use super::programs::{ExternalWorkload, Programs};
 use super::temp_paths::TempPaths;
-use super::{
-    Batching, Link, Mechanism, Task, Waiting, Workload, memory_directory, no_file,
-    spinning_on_one_cpu,
-};
+use super::{Batching, Mechanism, Workload};
+use crate::harness::rounds::Skipped;
+use crate::harness::waiting::Waiting;
 
 /// The class path of its jar and of AeronPeer.
 const CLASS_PATH: &str = "SLUICE_AERON";
@@ -38,82 +38,48 @@ const OPTIONS: [&str; 10] = [
     "-Daeron.term.buffer.sparse.file=false",
 ];
 
-pub struct Aeron {
-    class_path: String,
-    /// The directory of its shared files.
-    paths: TempPaths,
-}
-
-impl Aeron {
-    /// Returns the reason and the remedy if it is not available.
-    pub fn find() -> Result<Self, String> {
-        let Ok(class_path) = env::var(CLASS_PATH) else {
-            return Err(format!(
-                "{CLASS_PATH} is not set; run 'make bench-peers', which fetches Aeron"
-            ));
-        };
-        let version = Command::new("java")
-            .arg("-version")
-            .stderr(Stdio::null())
-            .status();
-        if !version.is_ok_and(|status| status.success()) {
-            return Err("cannot start java; install default-jdk-headless".into());
-        }
-        Ok(Self {
-            class_path,
-            paths: TempPaths::in_directory(memory_directory()),
-        })
-    }
-}
-
-impl Mechanism for Aeron {
-    fn name(&self) -> &'static str {
-        "aeron"
-    }
-
-    fn waiting(&self) -> Waiting {
-        Waiting::Spin
-    }
-
-    fn label(&self) -> String {
-        format!("{} in Java (spins)", self.name())
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        match task.workload {
+/// Or the reason why it is not available, with the remedy.
+pub fn mechanism() -> Result<Mechanism, Skipped> {
+    let class_path = class_path().map_err(|reason| Skipped::unavailable("aeron", reason))?;
+    // The directory of its shared files.
+    let paths = TempPaths::in_directory(memory_directory());
+    let link = |_| bail!("aeron is measured by external programs only");
+    Ok(Mechanism {
+        label: "aeron in Java (spins)".into(),
+        batching: Some(Batching::OneByOne),
+        unsupported_reason: Box::new(|task| match task.workload {
             Workload::RequestReply | Workload::Stream => spinning_on_one_cpu(task),
             Workload::Stalled | Workload::SharedName => {
                 Some("its program supports only one pair".into())
             }
             Workload::File => no_file(task),
-        }
-    }
+        }),
+        programs: Some(Box::new(move |size, workload| {
+            let directory = paths.directory()?.join("driver");
+            // The previous driver was killed and could not remove its files.
+            if directory.exists() {
+                fs::remove_dir_all(&directory)
+                    .with_context(|| format!("cannot remove {}", directory.display()))?;
+            }
+            Ok(Box::new(JavaPrograms {
+                class_path: class_path.clone(),
+                directory,
+                size,
+                workload,
+            }))
+        })),
+        ..Mechanism::new("aeron", Waiting::Spin, link)
+    })
+}
 
-    fn batching(&self) -> Option<Batching> {
-        Some(Batching::OneByOne)
-    }
-
-    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        bail!("aeron is measured by external programs only")
-    }
-
-    fn programs(
-        &self,
-        size: usize,
-        workload: ExternalWorkload,
-    ) -> Result<Option<Box<dyn Programs>>> {
-        let directory = self.paths.directory()?.join("driver");
-        // The previous driver was killed and could not remove its files.
-        if directory.exists() {
-            fs::remove_dir_all(&directory)
-                .with_context(|| format!("cannot remove {}", directory.display()))?;
-        }
-        Ok(Some(Box::new(JavaPrograms {
-            class_path: self.class_path.clone(),
-            directory,
-            size,
-            workload,
-        })))
+fn class_path() -> Result<String, String> {
+    let class_path = env::var(CLASS_PATH).map_err(|_| {
+        format!("{CLASS_PATH} is not set; run 'make bench-peers', which fetches Aeron")
+    })?;
+    let mut java = Command::new("java");
+    match java.arg("-version").stderr(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(class_path),
+        _ => Err("cannot start java; install default-jdk-headless".into()),
     }
 }
 
@@ -180,12 +146,13 @@ mod tests {
 
     use super::*;
 
-    fn programs(workload: ExternalWorkload) -> Box<dyn Programs> {
-        let aeron = Aeron {
+    fn programs(workload: ExternalWorkload) -> JavaPrograms {
+        JavaPrograms {
             class_path: "a.jar".into(),
-            paths: TempPaths::in_directory(env::temp_dir()),
-        };
-        aeron.programs(64, workload).unwrap().unwrap()
+            directory: "driver".into(),
+            size: 64,
+            workload,
+        }
     }
 
     /// The arguments of AeronPeer, without the directory.

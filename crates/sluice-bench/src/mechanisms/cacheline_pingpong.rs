@@ -7,51 +7,40 @@
 //! processors the transfer of a cache line takes longer then.
 
 use std::hint::spin_loop;
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, ensure};
 use sluice_testkit::shared::SharedWords;
 
-use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, Workload, spinning_on_one_cpu};
+use super::mechanism::spinning_on_one_cpu;
+use super::{Link, Mechanism, Receiver, Sender, Workload};
+use crate::harness::waiting::Waiting;
 
-pub struct CachelinePingPong {
-    read_only: bool,
-}
-
-impl CachelinePingPong {
-    pub const SHARED: Self = Self { read_only: false };
-    pub const READ_ONLY: Self = Self { read_only: true };
-}
-
-impl Mechanism for CachelinePingPong {
-    fn name(&self) -> &'static str {
-        "cacheline"
-    }
-
-    fn waiting(&self) -> Waiting {
-        Waiting::Spin
-    }
-
-    fn label(&self) -> String {
-        let variant = match self.read_only {
-            false => "spins",
-            true => "spins, reads only",
-        };
-        format!("{} ({variant})", self.name())
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        if task.size > 1 || task.workload != Workload::RequestReply {
-            Some("it carries single bytes, one at a time".into())
-        } else {
-            spinning_on_one_cpu(task)
-        }
-    }
-
-    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        Ok(Box::new(Word::shared(self.read_only)?))
+/// With `read_only`, the receiver cannot write to the word.
+pub fn mechanism(read_only: bool) -> Mechanism {
+    let label = match read_only {
+        false => "cacheline (spins)",
+        true => "cacheline (spins, reads only)",
+    };
+    Mechanism {
+        label: label.into(),
+        unsupported_reason: Box::new(|task| {
+            match task.size > 1 || task.workload != Workload::RequestReply {
+                true => Some("it carries single bytes, one at a time".into()),
+                false => spinning_on_one_cpu(task),
+            }
+        }),
+        ..Mechanism::new("cacheline", Waiting::Spin, move |_| {
+            let receiver = move |word: Word| {
+                if read_only {
+                    word.0.make_read_only()?;
+                }
+                Ok(PollingReceiver { word, count: 0 })
+            };
+            let sender = |word| Ok(WordSender { word, count: 0 });
+            Ok(Link::new(Word::new()?, sender, receiver))
+        })
     }
 }
 
@@ -61,38 +50,15 @@ const END: u64 = 0x1ff;
 /// In its own page, so that nothing else shares the cache line. Bits 9 and up count the messages; the bits below are
 /// the byte.
 #[derive(Clone)]
-struct Word {
-    page: Rc<SharedWords>,
-    read_only: bool,
-}
+struct Word(Rc<SharedWords>);
 
 impl Word {
-    fn shared(read_only: bool) -> Result<Self> {
-        let page = Rc::new(SharedWords::new(1)?);
-        Ok(Self { page, read_only })
+    fn new() -> Result<Self> {
+        Ok(Self(Rc::new(SharedWords::new(1)?)))
     }
 
     fn atomic(&self) -> &AtomicU64 {
-        &self.page.words()[0]
-    }
-}
-
-impl Link for Word {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        Ok(Box::new(WordSender {
-            word: *self,
-            count: 0,
-        }))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        if self.read_only {
-            self.page.make_read_only()?;
-        }
-        Ok(Box::new(PollingReceiver {
-            word: *self,
-            count: 0,
-        }))
+        &self.0.words()[0]
     }
 }
 
@@ -119,10 +85,6 @@ impl Sender for WordSender {
         );
         self.put(message[0].into());
         Ok(())
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 
@@ -153,10 +115,6 @@ impl Receiver for PollingReceiver {
         message[0] = word as u8;
         Ok(1)
     }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 #[cfg(test)]
@@ -165,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_byte_arrives_once_and_then_the_end() {
-        let word = Word::shared(false).unwrap();
+        let word = Word::new().unwrap();
         // Shared within one process here.
         let mut sender = WordSender {
             word: word.clone(),
@@ -183,7 +141,8 @@ mod tests {
 
     #[test]
     fn messages_of_other_sizes_are_rejected() {
-        let mut sender = Box::new(Word::shared(false).unwrap()).sender().unwrap();
+        let word = Word::new().unwrap();
+        let mut sender = WordSender { word, count: 0 };
         assert!(sender.send(b"two").is_err());
     }
 }

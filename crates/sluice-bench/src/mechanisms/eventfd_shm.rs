@@ -8,27 +8,18 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use super::Mechanism;
+use super::mechanism::no_file;
 use super::shared_ring::Ring;
 use super::sleeping::{Sleeping, Waker};
-use super::{Link, Mechanism, Task, Waiting, no_file};
+use crate::harness::waiting::Waiting;
 
-pub struct EventfdShm;
-
-impl Mechanism for EventfdShm {
-    fn name(&self) -> &'static str {
-        "eventfd-shm"
-    }
-
-    fn waiting(&self) -> Waiting {
-        Waiting::Sleep
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        no_file(task)
-    }
-
-    fn link(&self, size: usize) -> Result<Box<dyn Link>> {
-        Ok(Box::new(Ring::new(size, Event::new()?, Event::new()?)?))
+pub fn mechanism() -> Mechanism {
+    Mechanism {
+        unsupported_reason: Box::new(no_file),
+        ..Mechanism::new("eventfd-shm", Waiting::Sleep, |size| {
+            Ring::link(size, Event::new()?, Event::new()?)
+        })
     }
 }
 

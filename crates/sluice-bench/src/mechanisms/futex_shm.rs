@@ -7,27 +7,18 @@ use std::sync::atomic::AtomicU32;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 
+use super::Mechanism;
+use super::mechanism::no_file;
 use super::shared_ring::Ring;
 use super::sleeping::{Sleeping, WAITING, Waker};
-use super::{Link, Mechanism, Task, Waiting, no_file};
+use crate::harness::waiting::Waiting;
 
-pub struct FutexShm;
-
-impl Mechanism for FutexShm {
-    fn name(&self) -> &'static str {
-        "futex-shm"
-    }
-
-    fn waiting(&self) -> Waiting {
-        Waiting::Sleep
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        no_file(task)
-    }
-
-    fn link(&self, size: usize) -> Result<Box<dyn Link>> {
-        Ok(Box::new(Ring::new(size, Sleeping(Futex), Sleeping(Futex))?))
+pub fn mechanism() -> Mechanism {
+    Mechanism {
+        unsupported_reason: Box::new(no_file),
+        ..Mechanism::new("futex-shm", Waiting::Sleep, |size| {
+            Ring::link(size, Sleeping(Futex), Sleeping(Futex))
+        })
     }
 }
 

@@ -6,7 +6,6 @@
 use std::fs;
 use std::hint::spin_loop;
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
 use std::path::Path as FilePath;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -19,10 +18,11 @@ use iceoryx2::prelude::*;
 use iceoryx2::sample_mut_uninit::SampleMutUninit;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
 
+use super::link::ensure_fits;
+use super::mechanism::{memory_directory, never_sleeping};
 use super::temp_paths::TempPaths;
-use super::{
-    Batching, Link, Mechanism, Receiver, Sender, Task, Waiting, memory_directory, never_sleeping,
-};
+use super::{Batching, Link, Mechanism, Receiver, Sender};
+use crate::harness::waiting::Waiting;
 
 /// The total size of samples in flight, within limits on their number.
 const CAPACITY: usize = 4 << 20;
@@ -31,52 +31,32 @@ const MAX_SAMPLES: usize = 1024;
 /// The time limit for the peer to connect.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-pub struct Iceoryx2 {
-    /// The root of its files.
-    paths: TempPaths,
-}
-
-impl Iceoryx2 {
-    pub fn new() -> Self {
-        Self {
-            paths: TempPaths::in_directory(std::env::temp_dir()),
-        }
+pub fn mechanism() -> Mechanism {
+    let files = Files(TempPaths::in_directory(std::env::temp_dir()));
+    Mechanism {
+        batching: Some(Batching::OneByOne),
+        unsupported_reason: Box::new(never_sleeping),
+        ..Mechanism::new("iceoryx2", Waiting::Spin, move |size| {
+            let service = files.0.next_path()?;
+            let service = service.file_name().and_then(|name| name.to_str());
+            let topic = Topic {
+                config: config(files.0.directory()?)?,
+                service: service.context("the path has no file name")?.into(),
+                size,
+            };
+            Ok(Link::new(topic, Topic::sender, Topic::receiver))
+        })
     }
 }
 
-impl Mechanism for Iceoryx2 {
-    fn name(&self) -> &'static str {
-        "iceoryx2"
-    }
+/// The root of its files.
+struct Files(TempPaths);
 
-    fn waiting(&self) -> Waiting {
-        Waiting::Spin
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        never_sleeping(task)
-    }
-
-    fn batching(&self) -> Option<Batching> {
-        Some(Batching::OneByOne)
-    }
-
-    fn link(&self, size: usize) -> Result<Box<dyn Link>> {
-        let service = self.paths.next_path()?;
-        let service = service.file_name().and_then(|name| name.to_str());
-        Ok(Box::new(Topic {
-            config: config(self.paths.directory()?)?,
-            service: service.context("the path has no file name")?.into(),
-            size,
-        }))
-    }
-}
-
-impl Drop for Iceoryx2 {
+impl Drop for Files {
     /// Removes the shared memory of killed processes, which the library would remove only at its next start.
     fn drop(&mut self) {
         let remove_files = || -> Result<()> {
-            let prefix = prefix(self.paths.directory()?)?;
+            let prefix = prefix(self.0.directory()?)?;
             for entry in fs::read_dir(memory_directory())? {
                 let entry = entry?;
                 if entry
@@ -154,8 +134,8 @@ impl Topic {
 /// of the stream.
 const EMPTY: &[u8] = b"";
 
-impl Link for Topic {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
+impl Topic {
+    fn sender(self) -> Result<Publishing> {
         let (node, service) = self.open()?;
         let publisher = service
             .publisher_builder()
@@ -179,10 +159,10 @@ impl Link for Topic {
             );
             sleep(Duration::from_millis(1));
         }
-        Ok(Box::new(publishing))
+        Ok(publishing)
     }
 
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
+    fn receiver(self) -> Result<Subscribing> {
         let (node, service) = self.open()?;
         let subscriber = service
             .subscriber_builder()
@@ -196,11 +176,11 @@ impl Link for Topic {
             );
             sleep(Duration::from_millis(1));
         }
-        Ok(Box::new(Subscribing {
+        Ok(Subscribing {
             subscriber,
             ended: false,
             _node: node,
-        }))
+        })
     }
 }
 
@@ -230,10 +210,6 @@ impl Sender for Publishing {
         self.next = Some(self.publisher.loan_slice_uninit(self.size)?);
         Ok(())
     }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 impl Drop for Publishing {
@@ -261,19 +237,10 @@ impl Receiver for Subscribing {
             }
         };
         let received = sample.payload();
-        ensure!(
-            received.len() <= message.len(),
-            "a message of {} bytes exceeds the buffer of {}",
-            received.len(),
-            message.len()
-        );
+        ensure_fits(received.len(), message.len())?;
         message[..received.len()].copy_from_slice(received);
         self.ended = received == EMPTY;
         Ok(received.len())
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 
@@ -283,8 +250,8 @@ mod tests {
 
     #[test]
     fn files_of_killed_processes_are_removed() {
-        let mechanism = Iceoryx2::new();
-        let root = mechanism.paths.directory().unwrap().to_owned();
+        let files = Files(TempPaths::in_directory(std::env::temp_dir()));
+        let root = files.0.directory().unwrap().to_owned();
         let prefix = prefix(&root).unwrap();
         let topic = Topic {
             config: config(&root).unwrap(),
@@ -302,7 +269,7 @@ mod tests {
         };
         std::mem::forget(topic.open().unwrap());
         assert!(left() > 0);
-        drop(mechanism);
+        drop(files);
         assert_eq!(left(), 0);
         assert!(!root.exists());
     }

@@ -7,7 +7,6 @@
 use std::cell::UnsafeCell;
 use std::fs::File;
 use std::num::NonZeroUsize;
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -18,9 +17,11 @@ use anyhow::{Context, Result, ensure};
 use libc::{c_int, c_short, off_t};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sched::sched_yield;
-use nix::sys::mman::{MapFlags, ProtFlags, munmap};
 
-use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, memory_directory, no_file};
+use super::mechanism::{memory_directory, no_file};
+use super::{Link, Mechanism, Receiver, Sender};
+use crate::harness::waiting::Waiting;
+use sluice_testkit::shared_memory::SharedMemory;
 
 /// The capacity of pipe(2), so that the capacity makes no difference.
 const CAPACITY: usize = 64 * 1024;
@@ -30,24 +31,33 @@ const MAX_PIECE: usize = CAPACITY / 4;
 const YIELDS_BEFORE_SLEEP: usize = 2000;
 const SLEEP: Duration = Duration::from_millis(1);
 
-pub struct Mmap;
-
-impl Mechanism for Mmap {
-    fn name(&self) -> &'static str {
-        "mmap"
+pub fn mechanism() -> Mechanism {
+    Mechanism {
+        unsupported_reason: Box::new(no_file),
+        ..Mechanism::new("mmap", Waiting::Spin, |_| {
+            Ok(Link::new(
+                file()?,
+                |file| Ok(Input(Side::attach(file, Role::Sender)?)),
+                |file| Ok(Output(Side::attach(file, Role::Receiver)?)),
+            ))
+        })
     }
+}
 
-    fn waiting(&self) -> Waiting {
-        Waiting::Spin
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        no_file(task)
-    }
-
-    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        Ok(Box::new(Mapping::new()?))
-    }
+/// A file that holds an empty ring, without a name, so that nothing is left behind.
+fn file() -> Result<File> {
+    let directory = memory_directory();
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_TMPFILE)
+        .mode(0o600)
+        .open(&directory)
+        .with_context(|| format!("cannot create a file in {}", directory.display()))?;
+    // Written once, so that a full tmpfs is an error here and not a SIGBUS later.
+    file.write_all_at(&[0; LENGTH.get()], 0)
+        .with_context(|| format!("cannot fill a file in {}", directory.display()))?;
+    Ok(file)
 }
 
 /// The two positions count all bytes ever written and read, each in its own cache line.
@@ -105,31 +115,19 @@ impl Role {
 struct Mapping {
     ring: NonNull<Ring>,
     file: File,
+    /// Unmaps the ring when dropped.
+    _memory: SharedMemory,
 }
 
 const LENGTH: NonZeroUsize = NonZeroUsize::new(size_of::<Ring>()).expect("a ring is not empty");
 
 impl Mapping {
-    fn new() -> Result<Self> {
-        let directory = memory_directory();
-        // Without a name nothing is left behind.
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_TMPFILE)
-            .mode(0o600)
-            .open(&directory)
-            .with_context(|| format!("cannot create a file in {}", directory.display()))?;
-        // Written once, so that a full tmpfs is an error here and not a SIGBUS later.
-        file.write_all_at(&[0; LENGTH.get()], 0)
-            .with_context(|| format!("cannot fill a file in {}", directory.display()))?;
-        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: the kernel chooses the address, so the new mapping aliases nothing.
-        let ring =
-            unsafe { nix::sys::mman::mmap(None, LENGTH, access, MapFlags::MAP_SHARED, &file, 0) };
+    fn new(file: File) -> Result<Self> {
+        let memory = SharedMemory::of_file(&file, LENGTH)?;
         Ok(Self {
-            ring: ring.context("cannot map a file")?.cast(),
+            ring: memory.at(0).cast(),
             file,
+            _memory: memory,
         })
     }
 
@@ -153,23 +151,6 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: no borrow of the mapping outlives self.
-        unsafe { munmap(self.ring.cast(), LENGTH.get()) }.expect("the mapping is valid");
-    }
-}
-
-impl Link for Mapping {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        Ok(Box::new(Input(Side::attach(*self, Role::Sender)?)))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        Ok(Box::new(Output(Side::attach(*self, Role::Receiver)?)))
-    }
-}
-
 /// One of the two sides of a ring.
 struct Side {
     mapping: Mapping,
@@ -181,7 +162,8 @@ struct Side {
 }
 
 impl Side {
-    fn attach(mapping: Mapping, role: Role) -> Result<Self> {
+    fn attach(file: File, role: Role) -> Result<Self> {
+        let mapping = Mapping::new(file)?;
         fcntl(&mapping.file, FcntlArg::F_SETLK(&role.lock()))
             .context("cannot lock a byte of the file")?;
         let position = role.position(mapping.ring());
@@ -267,10 +249,6 @@ impl Sender for Input {
         }
         Ok(())
     }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 struct Output(Side);
@@ -295,10 +273,6 @@ impl Receiver for Output {
         }
         Ok(filled)
     }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 #[cfg(test)]
@@ -307,16 +281,11 @@ mod tests {
 
     /// Locks belong to a process, and both ends are in one here, so the second end maps the same file again.
     fn ends() -> (Input, Output) {
-        let mapping = Mapping::new().unwrap();
-        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        let file = mapping.file.try_clone().unwrap();
-        // SAFETY: both mappings are used as in the two processes of a pair.
-        let ring =
-            unsafe { nix::sys::mman::mmap(None, LENGTH, access, MapFlags::MAP_SHARED, &file, 0) };
-        let ring = ring.unwrap().cast();
+        let file = file().unwrap();
+        let other = file.try_clone().unwrap();
         (
-            Input(Side::attach(mapping, Role::Sender).unwrap()),
-            Output(Side::attach(Mapping { ring, file }, Role::Receiver).unwrap()),
+            Input(Side::attach(file, Role::Sender).unwrap()),
+            Output(Side::attach(other, Role::Receiver).unwrap()),
         )
     }
 
@@ -348,12 +317,7 @@ mod tests {
         let (mut sender, receiver) = ends();
         drop(receiver);
         sender.send(&vec![0; CAPACITY]).unwrap();
-        assert!(
-            sender
-                .send(b"a")
-                .unwrap_err()
-                .to_string()
-                .contains("has ended")
-        );
+        let error = sender.send(b"a").unwrap_err();
+        assert!(error.to_string().contains("has ended"));
     }
 }

@@ -23,77 +23,80 @@ use sluice_testkit::module::MYIPC;
 use sluice_testkit::shared::SharedWords;
 
 use super::stream::{StreamReceiver, StreamSender};
-use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, Workload};
+use super::{Link, Mechanism, Receiver, Sender, Workload};
+use crate::harness::rounds::Skipped;
+use crate::harness::waiting::Waiting;
 
 const NODES: [&str; 2] = [MYIPC.node, "/dev/myipc1"];
 
-pub struct MyIpc {
-    /// The cgroups of pairs that share the node.
-    tree: Option<Rc<Tree>>,
-    /// The node of the next link.
-    next: Cell<usize>,
+/// Pairs that share the node are in cgroups of `tree`.
+pub fn mechanism(tree: Option<&Rc<Tree>>) -> Result<Mechanism, Skipped> {
+    if !Path::new(MYIPC.node).exists() {
+        return Err(Skipped::unavailable(MYIPC.name, MYIPC.how_to_load()));
+    }
+    let (tree, has_cgroups) = (tree.cloned(), tree.is_some());
+    // The node of the next link.
+    let next = Cell::new(0);
+    Ok(Mechanism {
+        unsupported_reason: Box::new(move |task| unsupported_reason(task.workload, has_cgroups)),
+        links_by_name: Some(Box::new(move |pairs| {
+            let tree = tree.as_ref().context("there are no cgroups")?;
+            drain(NODES[0])?;
+            let link = |_| Ok(endless_link(tree.create_cgroup()?));
+            (0..pairs).map(link).collect()
+        })),
+        ..Mechanism::new(MYIPC.name, Waiting::Sleep, move |_| {
+            one_way(NODES[next.replace((next.get() + 1) % NODES.len())])
+        })
+    })
 }
 
-impl MyIpc {
-    pub fn new(tree: Option<Rc<Tree>>) -> Self {
-        Self {
-            tree,
-            next: Cell::new(0),
+fn unsupported_reason(workload: Workload, has_cgroups: bool) -> Option<String> {
+    let reason = match workload {
+        Workload::File => "it has no end of file",
+        Workload::Stalled => "all users share its two rings, so one pair cannot be stalled alone",
+        Workload::SharedName if !has_cgroups => {
+            "its pairs need cgroups, which require the module of Sluice; add --module"
         }
-    }
-
-    pub fn is_available() -> bool {
-        Path::new(MYIPC.node).exists()
-    }
+        Workload::RequestReply | Workload::Stream | Workload::SharedName => return None,
+    };
+    Some(reason.into())
 }
 
-impl Mechanism for MyIpc {
-    fn name(&self) -> &'static str {
-        "myipc"
-    }
+fn one_way(node: &'static str) -> Result<Link> {
+    drain(node)?;
+    Ok(Link::new(
+        End::new()?,
+        move |end| {
+            Ok(EndingSender {
+                file: open(File::options().write(true), node)?,
+                sent: 0,
+                end,
+            })
+        },
+        move |end| {
+            Ok(EndingReceiver {
+                file: open(File::options().read(true), node)?,
+                received: 0,
+                ended: false,
+                end,
+            })
+        },
+    ))
+}
 
-    fn waiting(&self) -> Waiting {
-        Waiting::Sleep
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        match task.workload {
-            Workload::RequestReply | Workload::Stream => None,
-            Workload::File => Some("it has no end of file".into()),
-            Workload::Stalled => {
-                Some("all users share its two rings, so one pair cannot be stalled alone".into())
-            }
-            Workload::SharedName if self.tree.is_none() => Some(
-                "its pairs need cgroups, which require the module of Sluice; add --module".into(),
-            ),
-            Workload::SharedName => None,
-        }
-    }
-
-    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        let node = NODES[self.next.get()];
-        self.next.set((self.next.get() + 1) % NODES.len());
-        drain(node)?;
-        Ok(Box::new(OneWay {
-            node,
-            end: End::new()?,
-        }))
-    }
-
-    fn is_opened_by_name(&self) -> bool {
-        true
-    }
-
-    fn links_by_name(&self, pairs: usize, _size: usize) -> Result<Vec<Box<dyn Link>>> {
-        let tree = self.tree.as_ref().context("there are no cgroups")?;
-        drain(NODES[0])?;
-        let link = |_| -> Result<Box<dyn Link>> {
-            Ok(Box::new(EndlessLink {
-                cgroup: tree.create_cgroup()?,
-            }))
-        };
-        (0..pairs).map(link).collect()
-    }
+/// One of several pairs on the first node, in its own cgroup, which the driver ignores. It has no end, because any
+/// receiver could take the mark.
+fn endless_link(cgroup: Cgroup) -> Link {
+    let open = |cgroup: Cgroup, options: &mut OpenOptions| {
+        cgroup.enter()?;
+        open(options, NODES[0])
+    };
+    Link::new(
+        cgroup,
+        move |cgroup| Ok(StreamSender(open(cgroup, File::options().write(true))?)),
+        move |cgroup| Ok(StreamReceiver(open(cgroup, File::options().read(true))?)),
+    )
 }
 
 fn open(options: &mut OpenOptions, node: &str) -> Result<File> {
@@ -161,30 +164,6 @@ impl End {
     }
 }
 
-struct OneWay {
-    node: &'static str,
-    end: End,
-}
-
-impl Link for OneWay {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        Ok(Box::new(EndingSender {
-            file: open(File::options().write(true), self.node)?,
-            sent: 0,
-            end: self.end,
-        }))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        Ok(Box::new(EndingReceiver {
-            file: open(File::options().read(true), self.node)?,
-            received: 0,
-            ended: false,
-            end: self.end,
-        }))
-    }
-}
-
 struct EndingSender<W: Write> {
     file: W,
     sent: u64,
@@ -238,26 +217,6 @@ impl<R: Read + AsFd> Receiver for EndingReceiver<R> {
 
     fn file(&self) -> Option<BorrowedFd<'_>> {
         Some(self.file.as_fd())
-    }
-}
-
-/// One of several pairs on the first node, in its own cgroup, which the driver ignores. It has no end, because any
-/// receiver could take the mark.
-struct EndlessLink {
-    cgroup: Cgroup,
-}
-
-impl Link for EndlessLink {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        self.cgroup.enter()?;
-        let file = open(File::options().write(true), NODES[0])?;
-        Ok(Box::new(StreamSender(file)))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        self.cgroup.enter()?;
-        let file = open(File::options().read(true), NODES[0])?;
-        Ok(Box::new(StreamReceiver(file)))
     }
 }
 

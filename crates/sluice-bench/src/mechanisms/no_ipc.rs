@@ -2,49 +2,26 @@
 //! No IPC: the sender writes one file while the receiver reads another, existing one. This is the time that the two
 //! programs take themselves, the lower bound of a workload with any mechanism.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::stream::StreamLink;
-use super::{Link, Mechanism, Waiting};
+use super::{Mechanism, stream};
+use crate::harness::waiting::Waiting;
 
-pub struct NoIpc {
-    /// The file that the receiver reads.
-    input: PathBuf,
-    /// The file that the sender writes, truncated each time.
-    output: PathBuf,
+/// The receiver reads `input`; `output` is truncated for each sender. No side ever waits; the results are compared with
+/// those of sleeping mechanisms.
+pub fn mechanism(input: PathBuf, output: PathBuf) -> Mechanism {
+    Mechanism::new("no-pipe", Waiting::Sleep, move |_| {
+        let mut truncating = File::options();
+        truncating.write(true).create(true).truncate(true);
+        let receiver = open(File::options().read(true), &input)?;
+        Ok(stream::link(receiver, open(&truncating, &output)?))
+    })
 }
 
-impl NoIpc {
-    pub fn new(input: PathBuf, output: PathBuf) -> Self {
-        Self { input, output }
-    }
-}
-
-impl Mechanism for NoIpc {
-    fn name(&self) -> &'static str {
-        "no-pipe"
-    }
-
-    /// It never waits, and is compared with sleeping mechanisms.
-    fn waiting(&self) -> Waiting {
-        Waiting::Sleep
-    }
-
-    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        Ok(Box::new(StreamLink {
-            sender: open(
-                File::options().write(true).create(true).truncate(true),
-                &self.output,
-            )?,
-            receiver: open(File::options().read(true), &self.input)?,
-        }))
-    }
-}
-
-fn open(options: &std::fs::OpenOptions, path: &Path) -> Result<File> {
+fn open(options: &OpenOptions, path: &Path) -> Result<File> {
     options
         .open(path)
         .with_context(|| format!("cannot open {}", path.display()))

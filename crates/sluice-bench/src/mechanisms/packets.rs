@@ -9,7 +9,8 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, getsockopt, recv, send, socketpair, sockopt,
 };
 
-use super::{Task, no_file};
+use super::mechanism::no_file;
+use super::{Receiver, Sender, Task};
 
 /// Bytes of the buffer that the kernel reserves.
 const RESERVED: usize = 32;
@@ -45,13 +46,22 @@ pub fn unsupported_reason(kind: SockType, task: &Task) -> Option<String> {
     )
 }
 
-pub fn send_whole(socket: &OwnedFd, message: &[u8]) -> Result<()> {
-    send(socket.as_raw_fd(), message, MsgFlags::MSG_NOSIGNAL).context("cannot send a message")?;
-    Ok(())
+pub struct SendingEnd(pub OwnedFd);
+
+impl Sender for SendingEnd {
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        send(self.0.as_raw_fd(), message, flags).context("cannot send a message")?;
+        Ok(())
+    }
 }
 
-pub fn receive_whole(socket: &OwnedFd, message: &mut [u8]) -> Result<usize> {
-    recv(socket.as_raw_fd(), message, MsgFlags::empty()).context("cannot receive a message")
+pub struct ReceivingEnd(pub OwnedFd);
+
+impl Receiver for ReceivingEnd {
+    fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
+        recv(self.0.as_raw_fd(), message, MsgFlags::empty()).context("cannot receive a message")
+    }
 }
 
 #[cfg(test)]
@@ -74,10 +84,11 @@ mod tests {
             let packets = Packets::new(kind).unwrap();
             let most = packets.max_bytes().unwrap();
             assert_eq!(unsupported_reason(kind, &stream_of(most)), None);
-            send_whole(&packets.sender, &vec![1; most]).unwrap();
+            let mut sender = SendingEnd(packets.sender);
+            sender.send(&vec![1; most]).unwrap();
             let reason = unsupported_reason(kind, &stream_of(most + 1)).unwrap();
             assert!(reason.contains("net.core.wmem_default"), "{reason}");
-            assert!(send_whole(&packets.sender, &vec![1; most + 1]).is_err());
+            assert!(sender.send(&vec![1; most + 1]).is_err());
         }
     }
 
@@ -85,11 +96,13 @@ mod tests {
     fn message_boundaries_are_preserved() {
         for kind in [SockType::SeqPacket, SockType::Datagram] {
             let packets = Packets::new(kind).unwrap();
-            send_whole(&packets.sender, b"abc").unwrap();
-            send_whole(&packets.sender, b"de").unwrap();
+            let mut sender = SendingEnd(packets.sender);
+            let mut receiver = ReceivingEnd(packets.receiver);
+            sender.send(b"abc").unwrap();
+            sender.send(b"de").unwrap();
             let mut message = [0; 8];
-            assert_eq!(receive_whole(&packets.receiver, &mut message).unwrap(), 3);
-            assert_eq!(receive_whole(&packets.receiver, &mut message).unwrap(), 2);
+            assert_eq!(receiver.receive(&mut message).unwrap(), 3);
+            assert_eq!(receiver.receive(&mut message).unwrap(), 2);
             assert_eq!(&message[..3], b"dec");
         }
     }

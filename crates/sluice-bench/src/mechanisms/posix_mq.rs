@@ -2,8 +2,7 @@
 //! A POSIX message queue of the maximum depth without privileges. It does not report the death of the peer: an empty
 //! message marks the end, and a sender blocks after its receiver died until the harness kills it.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::os::fd::{AsRawFd, FromRawFd};
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
@@ -12,36 +11,28 @@ use nix::mqueue::{
 };
 use nix::sys::stat::Mode;
 
-use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, no_file, sysctl};
+use super::mechanism::no_file;
+use super::temp_paths::unique_name;
+use super::{Link, Mechanism, Receiver, Sender, sysctl};
+use crate::harness::waiting::Waiting;
 
 const MAX_BYTES: &str = "fs.mqueue.msgsize_max";
 const MAX_MESSAGES: &str = "fs.mqueue.msg_max";
 const PRIORITY: u32 = 0;
 
-pub struct PosixMq;
-
-impl Mechanism for PosixMq {
-    fn name(&self) -> &'static str {
-        "posix-mq"
+pub fn mechanism() -> Mechanism {
+    Mechanism {
+        unsupported_reason: Box::new(|task| {
+            no_file(task).or_else(|| sysctl::unsupported_reason(&[MAX_BYTES], task.size))
+        }),
+        ..Mechanism::new("posix-mq", Waiting::Sleep, |size| {
+            Ok(Link::new(
+                Queue::new(&unique_name(), size)?,
+                |queue| Ok(Input(queue)),
+                |queue| Ok(Output(queue)),
+            ))
+        })
     }
-
-    fn waiting(&self) -> Waiting {
-        Waiting::Sleep
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        no_file(task).or_else(|| sysctl::unsupported_reason(&[MAX_BYTES], task.size))
-    }
-
-    fn link(&self, size: usize) -> Result<Box<dyn Link>> {
-        Ok(Box::new(Queue::new(&unique_name(), size)?))
-    }
-}
-
-fn unique_name() -> String {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("/sluice-bench-{}-{count}", std::process::id())
 }
 
 struct Queue(MqdT);
@@ -85,25 +76,11 @@ impl Drop for Queue {
     }
 }
 
-impl Link for Queue {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        Ok(Box::new(Input(*self)))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        Ok(Box::new(Output(*self)))
-    }
-}
-
 struct Input(Queue);
 
 impl Sender for Input {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         mq_send(&self.0.0, message, PRIORITY).context("cannot send a message")
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 
@@ -119,10 +96,6 @@ struct Output(Queue);
 impl Receiver for Output {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
         mq_receive(&self.0.0, message, &mut 0).context("cannot receive a message")
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 

@@ -3,76 +3,81 @@
 
 use std::rc::Rc;
 
-use sluice_testkit::cgroup::Tree;
-use sluice_testkit::module::MYIPC;
-
-use super::eventfd_shm::EventfdShm;
-use super::fifo::Fifo;
-use super::futex_shm::FutexShm;
-use super::mmap::Mmap;
-use super::posix_mq::PosixMq;
-use super::shm_sem::ShmSem;
-use super::shm_spin::ShmSpin;
-use super::signal::Signal;
-use super::sysv_mq::SysvMq;
-use super::tcp::Tcp;
+use super::sluice_ring::SluiceRing;
 use super::third_party::third_party;
-use super::unix_dgram::UnixDgram;
-use super::unix_seqpacket::UnixSeqpacket;
-use super::unix_stream::UnixStream;
-use super::zeromq::ZeroMq;
-use super::{CachelinePingPong, Mechanism, MyIpc, Pipe, SluicePipe, SluiceRing, Waiting};
+// All files, so that a mechanism is registered with one line below.
+use super::*;
 use crate::harness::rounds::Skipped;
+use crate::harness::waiting::Waiting;
+use sluice_testkit::cgroup::Tree;
 
 /// The available mechanisms, and those that are not available here.
+#[derive(Default)]
 pub struct Registry {
-    pub available: Vec<Rc<dyn Mechanism>>,
+    pub available: Vec<Rc<Mechanism>>,
     pub unavailable: Vec<Skipped>,
 }
 
+/// The cgroups of sluice-pipe, or the reason why there are none.
+type Cgroups = Result<Rc<Tree>, Skipped>;
+
+/// All mechanisms, or the reasons why they are not available. The reference comes first.
+fn mechanisms(cgroups: &Cgroups) -> Vec<Result<Mechanism, Skipped>> {
+    // With the adaptive spinning of the module, and with spinning turned off.
+    let sluice_pipe = |waiting| {
+        let tree = cgroups.as_ref().map_err(Skipped::clone)?;
+        Ok(sluice_pipe::mechanism(tree, waiting))
+    };
+    vec![
+        Ok(pipe::mechanism()),
+        myipc::mechanism(cgroups.as_ref().ok()),
+        sluice_pipe(Waiting::Sleep),
+        sluice_pipe(Waiting::Spin),
+        Ok(sluice_ring::mechanism(SluiceRing::Default)),
+        Ok(sluice_ring::mechanism(SluiceRing::NeverSpins)),
+        Ok(sluice_ring::mechanism(SluiceRing::AlwaysSpins)),
+        Ok(fifo::mechanism()),
+        Ok(unix_stream::mechanism()),
+        Ok(unix_seqpacket::mechanism()),
+        Ok(unix_dgram::mechanism()),
+        Ok(tcp::mechanism()),
+        Ok(posix_mq::mechanism()),
+        Ok(sysv_mq::mechanism()),
+        Ok(signal::mechanism()),
+        Ok(mmap::mechanism()),
+        Ok(eventfd_shm::mechanism()),
+        Ok(futex_shm::mechanism()),
+        Ok(shm_sem::mechanism()),
+        Ok(shm_spin::mechanism()),
+        Ok(zeromq::mechanism()),
+        Ok(cacheline_pingpong::mechanism(false)),
+    ]
+}
+
 impl Registry {
-    /// sluice-pipe needs cgroups; `tree` holds them, or the reason why there are none.
-    pub fn new(tree: &Result<Rc<Tree>, Skipped>) -> Self {
-        let mut registry = Self {
-            // The reference comes first.
-            available: vec![Rc::new(Pipe)],
-            unavailable: Vec::new(),
-        };
-        match MyIpc::is_available() {
-            true => registry
-                .available
-                .push(Rc::new(MyIpc::new(tree.as_ref().ok().cloned()))),
-            false => registry
-                .unavailable
-                .push(Skipped::unavailable(MYIPC.name, MYIPC.how_to_load())),
-        }
-        match tree {
-            Ok(tree) => registry.available.extend(sluice_pipes(tree)),
-            Err(skip) => registry.unavailable.push(skip.clone()),
-        }
-        registry.available.extend(sluice_rings());
-        registry.available.extend(kernel_ipc());
-        registry.available.extend(shared_memory());
-        registry.available.push(Rc::new(ZeroMq::load()));
-        registry.available.push(Rc::new(CachelinePingPong::SHARED));
-        registry
+    pub fn new(cgroups: &Cgroups) -> Self {
+        Self::default().with(mechanisms(cgroups))
     }
 
     /// Adds third-party ring libraries, and two variants of Sluice's ring: with the throughput option, and with
     /// unsealed memory as in those libraries. The lower bound is measured for both kinds of memory.
     pub fn with_third_party(mut self) -> Self {
-        let ring = SluiceRing::Default.name();
-        let last = self.available.iter().rposition(|one| one.name() == ring);
-        let after = last.map_or(self.available.len(), |last| last + 1);
-        let variants: [Rc<dyn Mechanism>; 2] = [
-            Rc::new(SluiceRing::Throughput),
-            Rc::new(SluiceRing::Unsealed),
-        ];
-        self.available.splice(after..after, variants);
-        self.available.push(Rc::new(CachelinePingPong::READ_ONLY));
-        for library in third_party() {
-            match library {
-                Ok(mechanism) => self.available.push(mechanism),
+        let is_ring = |one: &Rc<Mechanism>| one.name == sluice_ring::NAME;
+        let after = self.available.iter().rposition(is_ring);
+        let later = self.available.split_off(after.map_or(0, |last| last + 1));
+        let variants = [SluiceRing::Throughput, SluiceRing::Unsealed].map(sluice_ring::mechanism);
+        self.available.extend(variants.map(Rc::new));
+        self.available.extend(later);
+        self.with(vec![Ok(cacheline_pingpong::mechanism(true))])
+            .with(third_party())
+    }
+
+    fn with(mut self, mechanisms: Vec<Result<Mechanism, Skipped>>) -> Self {
+        for one in mechanisms {
+            match one {
+                Ok(mechanism) => self.available.push(Rc::new(mechanism)),
+                // The variants of a mechanism have one reason.
+                Err(skip) if self.names().contains(&skip.mechanism) => {}
                 Err(skip) => self.unavailable.push(skip),
             }
         }
@@ -81,70 +86,25 @@ impl Registry {
 
     /// Keeps the mechanisms with these names, and the first one, the reference. Fails with the first unknown name.
     pub fn choose(mut self, names: &[String]) -> Result<Self, String> {
-        let known = |name: &String| {
-            let available = self.available.iter().map(|one| one.name());
-            let unavailable = self.unavailable.iter().map(|skip| skip.mechanism);
-            available.chain(unavailable).any(|one| one == name)
-        };
-        if let Some(unknown) = names.iter().find(|name| !known(name)) {
+        let known = self.names();
+        if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
             return Err(unknown.clone());
         }
         let wanted = |name: &str| names.is_empty() || names.iter().any(|one| one == name);
         let mut first = true;
         self.available
-            .retain(|one| std::mem::take(&mut first) || wanted(one.name()));
+            .retain(|one| std::mem::take(&mut first) || wanted(one.name));
         self.unavailable.retain(|skip| wanted(skip.mechanism));
         Ok(self)
     }
 
     pub fn names(&self) -> Vec<&'static str> {
-        let available = self.available.iter().map(|one| one.name());
+        let available = self.available.iter().map(|one| one.name);
         let unavailable = self.unavailable.iter().map(|skip| skip.mechanism);
         let mut names: Vec<_> = available.chain(unavailable).collect();
         names.dedup();
         names
     }
-}
-
-/// With the adaptive spinning of the module, and with spinning turned off.
-fn sluice_pipes(tree: &Rc<Tree>) -> [Rc<dyn Mechanism>; 2] {
-    [Waiting::Sleep, Waiting::Spin]
-        .map(|waiting| Rc::new(SluicePipe::new(Rc::clone(tree), waiting)) as _)
-}
-
-/// Over memfd, without the module and without cgroups.
-fn sluice_rings() -> [Rc<dyn Mechanism>; 3] {
-    [
-        SluiceRing::Default,
-        SluiceRing::NeverSpins,
-        SluiceRing::AlwaysSpins,
-    ]
-    .map(|ring| Rc::new(ring) as _)
-}
-
-/// Mechanisms of every Linux kernel, except pipe(2).
-fn kernel_ipc() -> [Rc<dyn Mechanism>; 9] {
-    [
-        Rc::new(Fifo),
-        Rc::new(UnixStream),
-        Rc::new(UnixSeqpacket),
-        Rc::new(UnixDgram),
-        Rc::new(Tcp),
-        Rc::new(PosixMq),
-        Rc::new(SysvMq::default()),
-        Rc::new(Signal),
-        Rc::new(Mmap),
-    ]
-}
-
-/// Mechanisms over shared memory.
-fn shared_memory() -> [Rc<dyn Mechanism>; 4] {
-    [
-        Rc::new(EventfdShm),
-        Rc::new(FutexShm),
-        Rc::new(ShmSem),
-        Rc::new(ShmSpin),
-    ]
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@
 //! or no message.
 
 use std::num::NonZeroUsize;
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use sluice_testkit::shared_memory::SharedMemory;
 
+use super::link::ensure_fits;
 use super::{Link, Receiver, Sender};
 
 /// The total size of messages in flight: enough that the sides do not wait for each other at each message, and small
@@ -61,8 +61,35 @@ const SLOTS: usize = 2 * size_of::<Position>();
 
 type Length = u32;
 
+impl<R: WaitStrategy + 'static> Ring<R> {
+    pub fn link(size: usize, for_messages: R, for_space: R) -> Result<Link> {
+        let ring = Self::new(size, for_messages, for_space)?;
+        Ok(Link::new(
+            ring,
+            |ring| Ok(ring.sender()),
+            |ring| Ok(ring.receiver()),
+        ))
+    }
+
+    fn sender(self) -> RingSender<R> {
+        RingSender {
+            ring: self,
+            sent: 0,
+            received: 0,
+        }
+    }
+
+    fn receiver(self) -> RingReceiver<R> {
+        RingReceiver {
+            ring: self,
+            received: 0,
+            sent: 0,
+        }
+    }
+}
+
 impl<R: WaitStrategy> Ring<R> {
-    pub fn new(size: usize, for_messages: R, for_space: R) -> Result<Self> {
+    fn new(size: usize, for_messages: R, for_space: R) -> Result<Self> {
         let too_large = || {
             format!(
                 "a ring carries messages of up to {} bytes, not {size}",
@@ -107,24 +134,6 @@ fn next(count: u32) -> u32 {
 
 fn distance(from: u32, to: u32) -> u32 {
     to.wrapping_sub(from) & COUNT
-}
-
-impl<R: WaitStrategy + 'static> Link for Ring<R> {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        Ok(Box::new(RingSender {
-            ring: *self,
-            sent: 0,
-            received: 0,
-        }))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        Ok(Box::new(RingReceiver {
-            ring: *self,
-            received: 0,
-            sent: 0,
-        }))
-    }
 }
 
 struct RingSender<R: WaitStrategy> {
@@ -174,10 +183,6 @@ impl<R: WaitStrategy> Sender for RingSender<R> {
         }
         self.sent = next(self.sent);
         self.publish(self.sent)
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 
@@ -236,11 +241,7 @@ impl<R: WaitStrategy> Receiver for RingReceiver<R> {
         let slot = self.ring.slot(self.received);
         // SAFETY: the sender has written the slot, and does not overwrite it before the count is published.
         let len = unsafe { slot.cast::<Length>().read() } as usize;
-        ensure!(
-            len <= message.len().min(self.ring.size),
-            "a message of {len} bytes exceeds the buffer of {}",
-            message.len()
-        );
+        ensure_fits(len, message.len().min(self.ring.size))?;
         // SAFETY: as above; both buffers have at least `len` bytes.
         unsafe {
             slot.add(size_of::<Length>())
@@ -249,10 +250,6 @@ impl<R: WaitStrategy> Receiver for RingReceiver<R> {
         self.received = next(self.received);
         self.publish(self.received)?;
         Ok(len)
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 
@@ -269,14 +266,10 @@ mod tests {
     use crate::mechanisms::shm_spin::Spinning;
 
     /// Both ends in one process, which must never wait.
-    fn ends(size: usize) -> (Box<dyn Sender>, Box<dyn Receiver>, u32) {
+    fn ends(size: usize) -> (RingSender<Spinning>, RingReceiver<Spinning>, u32) {
         let ring = Ring::new(size, Spinning, Spinning).unwrap();
         let slots = ring.slots;
-        (
-            Box::new(ring.clone()).sender().unwrap(),
-            Box::new(ring).receiver().unwrap(),
-            slots,
-        )
+        (ring.clone().sender(), ring.receiver(), slots)
     }
 
     #[test]

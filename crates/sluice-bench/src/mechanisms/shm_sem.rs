@@ -5,9 +5,7 @@
 
 use std::ffi::CString;
 use std::num::NonZeroUsize;
-use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
@@ -19,7 +17,11 @@ use nix::unistd::ftruncate;
 use sluice_testkit::shared_memory::SharedMemory;
 use sluice_testkit::units;
 
-use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, no_file};
+use super::link::ensure_fits;
+use super::mechanism::no_file;
+use super::temp_paths::unique_name;
+use super::{Link, Mechanism, Receiver, Sender};
+use crate::harness::waiting::Waiting;
 
 const BUFFER_SIZE: usize = 1024;
 /// The directory in which the C library creates named objects.
@@ -27,23 +29,19 @@ const DIRECTORY: &str = "/dev/shm";
 /// A round trip has one ring per direction.
 const MOST_RINGS: u64 = 2;
 
-pub struct ShmSem;
-
-impl Mechanism for ShmSem {
-    fn name(&self) -> &'static str {
-        "shm-sem"
-    }
-
-    fn waiting(&self) -> Waiting {
-        Waiting::Sleep
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        no_file(task).or_else(|| too_little_memory(task.size))
-    }
-
-    fn link(&self, size: usize) -> Result<Box<dyn Link>> {
-        Ok(Box::new(Buffer::new(size)?))
+pub fn mechanism() -> Mechanism {
+    Mechanism {
+        unsupported_reason: Box::new(|task| no_file(task).or_else(|| too_little_memory(task.size))),
+        ..Mechanism::new("shm-sem", Waiting::Sleep, |size| {
+            let receiver = |buffer| {
+                Ok(BufferReceiver {
+                    buffer,
+                    ended: false,
+                })
+            };
+            let sender = |buffer| Ok(BufferSender(buffer));
+            Ok(Link::new(Buffer::new(size)?, sender, receiver))
+        })
     }
 }
 
@@ -145,11 +143,7 @@ impl Buffer {
         let slot = self.next_slot(self.layout.head());
         // SAFETY: the sender has written the slot, and this process holds the mutex.
         let len = unsafe { slot.add(self.layout.len_at).cast::<i32>().read() } as usize;
-        ensure!(
-            len <= message.len().min(self.size),
-            "a message of {len} bytes exceeds the buffer of {}",
-            message.len()
-        );
+        ensure_fits(len, message.len().min(self.size))?;
         // SAFETY: as above; both buffers have at least `len` bytes.
         unsafe { slot.copy_to_nonoverlapping(message.as_mut_ptr(), len) };
         self.mutex.post()?;
@@ -168,20 +162,12 @@ impl Buffer {
     }
 }
 
-/// Returns a unique name.
-fn unique_name() -> Result<CString> {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("/sluice-bench-{}-{number}", std::process::id());
-    CString::new(name).context("a name contains no NUL")
-}
-
 fn named_memory(len: usize) -> Result<SharedMemory> {
-    let name = unique_name()?;
+    let name = unique_name();
     let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_RDWR;
-    let file = shm_open(name.as_c_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)
+    let file = shm_open(name.as_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)
         .with_context(|| format!("cannot create {name:?} in {DIRECTORY}"))?;
-    shm_unlink(name.as_c_str()).with_context(|| format!("cannot remove {name:?}"))?;
+    shm_unlink(name.as_str()).with_context(|| format!("cannot remove {name:?}"))?;
     let len = NonZeroUsize::new(len).context("a ring is never empty")?;
     ftruncate(&file, len.get() as i64)
         .with_context(|| format!("cannot allocate {len} bytes of shared memory"))?;
@@ -192,7 +178,7 @@ struct Semaphore(NonNull<libc::sem_t>);
 
 impl Semaphore {
     fn new(value: u32) -> Result<Self> {
-        let name = unique_name()?;
+        let name = CString::new(unique_name())?;
         let mode = libc::S_IRUSR | libc::S_IWUSR;
         // SAFETY: the name is NUL-terminated, and O_CREAT is followed by a mode and a value.
         let semaphore =
@@ -233,28 +219,11 @@ impl Drop for Semaphore {
     }
 }
 
-impl Link for Buffer {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        Ok(Box::new(BufferSender(*self)))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        Ok(Box::new(BufferReceiver {
-            buffer: *self,
-            ended: false,
-        }))
-    }
-}
-
 struct BufferSender(Buffer);
 
 impl Sender for BufferSender {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         self.0.put(message)
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 
@@ -278,10 +247,6 @@ impl Receiver for BufferReceiver {
         let len = self.buffer.get(message)?;
         self.ended = len == 0;
         Ok(len)
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 

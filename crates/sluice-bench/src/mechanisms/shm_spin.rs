@@ -6,26 +6,17 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 
+use super::Mechanism;
+use super::mechanism::never_sleeping;
 use super::shared_ring::{Position, Ring, WaitStrategy};
-use super::{Link, Mechanism, Task, Waiting, never_sleeping};
+use crate::harness::waiting::Waiting;
 
-pub struct ShmSpin;
-
-impl Mechanism for ShmSpin {
-    fn name(&self) -> &'static str {
-        "shm-spin"
-    }
-
-    fn waiting(&self) -> Waiting {
-        Waiting::Spin
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        never_sleeping(task)
-    }
-
-    fn link(&self, size: usize) -> Result<Box<dyn Link>> {
-        Ok(Box::new(Ring::new(size, Spinning, Spinning)?))
+pub fn mechanism() -> Mechanism {
+    Mechanism {
+        unsupported_reason: Box::new(never_sleeping),
+        ..Mechanism::new("shm-spin", Waiting::Spin, |size| {
+            Ring::link(size, Spinning, Spinning)
+        })
     }
 }
 

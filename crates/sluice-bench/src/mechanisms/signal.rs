@@ -5,7 +5,6 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
 use std::ptr::without_provenance_mut;
 
 use anyhow::{Context, Result, ensure};
@@ -15,64 +14,47 @@ use nix::fcntl::OFlag;
 use nix::sys::signal::SigSet;
 use nix::unistd::{getpid, pipe2};
 
-use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, Workload};
+use super::{Link, Mechanism, Receiver, Sender, Workload};
+use crate::harness::waiting::Waiting;
 
 /// The end of the stream.
 const END: usize = 0x100;
 
-pub struct Signal;
-
-impl Mechanism for Signal {
-    fn name(&self) -> &'static str {
-        "signal"
-    }
-
-    fn waiting(&self) -> Waiting {
-        Waiting::Sleep
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        (task.size > 1 || task.workload != Workload::RequestReply).then(|| {
-            "it carries single bytes, and a sender cannot wait for space in the signal queue".into()
+pub fn mechanism() -> Mechanism {
+    Mechanism {
+        unsupported_reason: Box::new(|task| {
+            (task.size > 1 || task.workload != Workload::RequestReply).then(|| {
+                "it carries single bytes, and a sender cannot wait for space in the signal queue"
+                    .into()
+            })
+        }),
+        ..Mechanism::new("signal", Waiting::Sleep, |_| {
+            // The receiver sends its process id, which is known only after the fork.
+            let (output, input) = pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")?;
+            let ids: (File, File) = (output.into(), input.into());
+            Ok(Link::new(ids, sender, receiver))
         })
     }
-
-    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        let (output, input) = pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")?;
-        Ok(Box::new(PidExchange {
-            output: output.into(),
-            input: input.into(),
-        }))
-    }
 }
 
-/// The receiver sends its process id, which is known only after the fork.
-struct PidExchange {
-    output: File,
-    input: File,
+fn sender((mut output, input): (File, File)) -> Result<Input> {
+    // Otherwise the read below would not end if the receiver died.
+    drop(input);
+    let mut receiver = pid_t::default().to_ne_bytes();
+    output
+        .read_exact(&mut receiver)
+        .context("the receiver ended before it sent its process id")?;
+    Ok(Input {
+        receiver: pid_t::from_ne_bytes(receiver),
+    })
 }
 
-impl Link for PidExchange {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        let Self { mut output, input } = *self;
-        // Otherwise the read below would not end if the receiver died.
-        drop(input);
-        let mut receiver = pid_t::default().to_ne_bytes();
-        output
-            .read_exact(&mut receiver)
-            .context("the receiver ended before it sent its process id")?;
-        Ok(Box::new(Input {
-            receiver: pid_t::from_ne_bytes(receiver),
-        }))
-    }
-
-    fn receiver(mut self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        let output = Output { awaited: awaited() };
-        // An unblocked signal would kill the process.
-        output.awaited.thread_block()?;
-        self.input.write_all(&getpid().as_raw().to_ne_bytes())?;
-        Ok(Box::new(output))
-    }
+fn receiver((_, mut input): (File, File)) -> Result<Output> {
+    let output = Output { awaited: awaited() };
+    // An unblocked signal would kill the process.
+    output.awaited.thread_block()?;
+    input.write_all(&getpid().as_raw().to_ne_bytes())?;
+    Ok(output)
 }
 
 fn number() -> c_int {
@@ -114,10 +96,6 @@ impl Sender for Input {
         );
         self.put(message[0].into())
     }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 impl Drop for Input {
@@ -144,10 +122,6 @@ impl Receiver for Output {
         }
         message[0] = content as u8;
         Ok(1)
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 

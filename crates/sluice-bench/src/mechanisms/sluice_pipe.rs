@@ -5,7 +5,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
@@ -15,58 +14,36 @@ use sluice_testkit::cgroup::{Cgroup, Tree};
 use sluice_testkit::module::PIPE_NODE;
 
 use super::stream::{StreamReceiver, StreamSender};
-use super::{Link, Mechanism, Receiver, Sender, Waiting};
+use super::{Link, Mechanism};
+use crate::harness::waiting::Waiting;
 
-pub struct SluicePipe {
-    tree: Rc<Tree>,
-    waiting: Waiting,
-}
-
-impl SluicePipe {
-    pub fn new(tree: Rc<Tree>, waiting: Waiting) -> Self {
-        Self { tree, waiting }
-    }
-
-    pub fn is_available() -> bool {
-        Path::new(PIPE_NODE).exists()
-    }
-}
-
-impl Mechanism for SluicePipe {
-    fn name(&self) -> &'static str {
-        "sluice-pipe"
-    }
-
-    fn waiting(&self) -> Waiting {
-        self.waiting
-    }
-
-    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        Ok(Box::new(InCgroup {
-            cgroup: self.tree.create_cgroup()?,
-            waiting: self.waiting,
-        }))
-    }
-
-    fn shared_links(&self, users: usize, _size: usize) -> Result<Option<Vec<Box<dyn Link>>>> {
-        let channel = InCgroup {
-            cgroup: self.tree.create_cgroup()?,
-            waiting: self.waiting,
-        };
-        let link = |_| Box::new(channel.clone()) as Box<dyn Link>;
-        Ok(Some((0..users).map(link).collect()))
-    }
-
-    fn is_opened_by_name(&self) -> bool {
-        true
-    }
-
-    fn links_by_name(&self, pairs: usize, size: usize) -> Result<Vec<Box<dyn Link>>> {
-        (0..pairs).map(|_| self.link(size)).collect()
+pub fn mechanism(tree: &Rc<Tree>, waiting: Waiting) -> Mechanism {
+    let [one, shared, named] = [tree; 3].map(Rc::clone);
+    Mechanism {
+        shared_links: Some(Box::new(move |users| {
+            let cgroup = shared.create_cgroup()?;
+            Ok((0..users).map(|_| link(cgroup.clone(), waiting)).collect())
+        })),
+        links_by_name: Some(Box::new(move |pairs| {
+            let pair = |_| Ok(link(named.create_cgroup()?, waiting));
+            (0..pairs).map(pair).collect()
+        })),
+        ..Mechanism::new("sluice-pipe", waiting, move |_| {
+            Ok(link(one.create_cgroup()?, waiting))
+        })
     }
 }
 
-#[derive(Clone)]
+/// A link over the pipe of this cgroup.
+fn link(cgroup: Cgroup, waiting: Waiting) -> Link {
+    let pipe = InCgroup { cgroup, waiting };
+    Link::new(
+        pipe,
+        |pipe| Ok(StreamSender(pipe.open(File::options().write(true))?)),
+        |pipe| Ok(StreamReceiver(pipe.open(File::options().read(true))?)),
+    )
+}
+
 struct InCgroup {
     cgroup: Cgroup,
     waiting: Waiting,
@@ -93,16 +70,4 @@ fn disable_spinning(file: &File) -> Result<()> {
         format!("cannot turn off spinning on {PIPE_NODE}; check the version of the module")
     })?;
     Ok(())
-}
-
-impl Link for InCgroup {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        let file = self.open(File::options().write(true))?;
-        Ok(Box::new(StreamSender(file)))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        let file = self.open(File::options().read(true))?;
-        Ok(Box::new(StreamReceiver(file)))
-    }
 }

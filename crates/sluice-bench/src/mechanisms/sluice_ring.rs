@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sluice's ring over memfd, without the module: with the default options, and with those that are measured separately.
 
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use sluice::ring::{Consumer, Options, Producer, Socket};
 
-use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Waiting, never_sleeping, no_file};
+use super::mechanism::{never_sleeping, no_file};
+use super::{Batching, Link, Mechanism, Receiver, Sender};
+use crate::harness::waiting::Waiting;
+
+/// The name of all variants in the results.
+pub const NAME: &str = "sluice-ring-memfd";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SluiceRing {
@@ -20,78 +24,56 @@ pub enum SluiceRing {
     Unsealed,
 }
 
-impl Mechanism for SluiceRing {
-    fn name(&self) -> &'static str {
-        "sluice-ring-memfd"
-    }
-
-    fn waiting(&self) -> Waiting {
-        match self {
-            Self::NeverSpins => Waiting::Sleep,
-            Self::Default | Self::AlwaysSpins | Self::Throughput | Self::Unsealed => Waiting::Spin,
-        }
-    }
-
-    fn label(&self) -> String {
-        let options = match self {
-            Self::Default => return self.name().to_string(),
-            Self::NeverSpins => "never spins",
-            Self::AlwaysSpins => "always spins",
-            Self::Throughput => "throughput",
-            Self::Unsealed => "always spins, unsealed",
-        };
-        format!("{} ({options})", self.name())
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        match self {
-            Self::AlwaysSpins | Self::Unsealed => never_sleeping(task),
-            Self::Default | Self::NeverSpins | Self::Throughput => no_file(task),
-        }
-    }
-
-    fn batching(&self) -> Option<Batching> {
-        Some(Batching::Together)
-    }
-
-    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        let (sending, receiving) = Socket::pair()?;
-        let unsealed = *self == Self::Unsealed;
-        let mut options = Options::new().allow_unsealed(unsealed);
-        match self {
-            Self::Default => {}
-            Self::NeverSpins => options = options.spin(Duration::ZERO),
-            Self::Throughput => options = options.throughput(true),
-            Self::AlwaysSpins | Self::Unsealed => options = options.spin(Duration::MAX),
-        }
-        // SAFETY: both ends use this library, in which only the producer writes.
-        let options = unsafe { options.unsealed(unsealed) };
-        Ok(Box::new(Pair {
-            options,
-            sending,
-            receiving,
-        }))
+pub fn mechanism(ring: SluiceRing) -> Mechanism {
+    let waiting = match ring {
+        SluiceRing::NeverSpins => Waiting::Sleep,
+        _ => Waiting::Spin,
+    };
+    let label = match ring {
+        SluiceRing::Default => NAME.into(),
+        SluiceRing::NeverSpins => format!("{NAME} (never spins)"),
+        SluiceRing::AlwaysSpins => format!("{NAME} (always spins)"),
+        SluiceRing::Throughput => format!("{NAME} (throughput)"),
+        SluiceRing::Unsealed => format!("{NAME} (always spins, unsealed)"),
+    };
+    Mechanism {
+        label,
+        batching: Some(Batching::Together),
+        unsupported_reason: Box::new(match ring {
+            SluiceRing::AlwaysSpins | SluiceRing::Unsealed => never_sleeping,
+            SluiceRing::Default | SluiceRing::NeverSpins | SluiceRing::Throughput => no_file,
+        }),
+        ..Mechanism::new(NAME, waiting, move |_| link(ring))
     }
 }
 
-struct Pair {
-    options: Options,
-    sending: Socket,
-    receiving: Socket,
-}
-
-impl Link for Pair {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        drop(self.receiving);
-        let producer = self.options.producer(self.sending);
-        Ok(Box::new(producer.context("cannot set up the producer")?))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        drop(self.sending);
-        let consumer = self.options.consumer(self.receiving);
-        Ok(Box::new(consumer.context("cannot set up the consumer")?))
-    }
+fn link(ring: SluiceRing) -> Result<Link> {
+    let unsealed = ring == SluiceRing::Unsealed;
+    let options = Options::new().allow_unsealed(unsealed);
+    let options = match ring {
+        SluiceRing::Default => options,
+        SluiceRing::NeverSpins => options.spin(Duration::ZERO),
+        SluiceRing::Throughput => options.throughput(true),
+        SluiceRing::AlwaysSpins | SluiceRing::Unsealed => options.spin(Duration::MAX),
+    };
+    // SAFETY: both ends use this library, in which only the producer writes.
+    let options = unsafe { options.unsealed(unsealed) };
+    let (sending, receiving) = Socket::pair()?;
+    Ok(Link::new(
+        (options, sending, receiving),
+        |(options, sending, receiving)| {
+            drop(receiving);
+            options
+                .producer(sending)
+                .context("cannot set up the producer")
+        },
+        |(options, sending, receiving)| {
+            drop(sending);
+            options
+                .consumer(receiving)
+                .context("cannot set up the consumer")
+        },
+    ))
 }
 
 impl Sender for Producer {
@@ -105,10 +87,6 @@ impl Sender for Producer {
             batch.send(message)?;
         }
         Ok(())
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 
@@ -129,9 +107,5 @@ impl Receiver for Consumer {
             }
         }
         Ok(bytes)
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }

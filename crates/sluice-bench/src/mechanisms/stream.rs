@@ -3,35 +3,20 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use anyhow::{Context, Result};
 
 use super::{Link, Receiver, Sender};
 
 /// Both ends are open before the fork.
-pub struct StreamLink {
-    pub sender: File,
-    pub receiver: File,
-}
-
-impl StreamLink {
-    pub fn try_clone(&self) -> Result<Self> {
-        Ok(Self {
-            sender: self.sender.try_clone()?,
-            receiver: self.receiver.try_clone()?,
-        })
-    }
-}
-
-impl Link for StreamLink {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        Ok(Box::new(StreamSender(self.sender)))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        Ok(Box::new(StreamReceiver(self.receiver)))
-    }
+pub fn link(receiver: impl Into<OwnedFd>, sender: impl Into<OwnedFd>) -> Link {
+    let ends: (OwnedFd, OwnedFd) = (receiver.into(), sender.into());
+    Link::new(
+        ends,
+        |(_, sender)| Ok(StreamSender(sender.into())),
+        |(receiver, _)| Ok(StreamReceiver(receiver.into())),
+    )
 }
 
 pub struct StreamSender(pub File);

@@ -4,47 +4,48 @@
 //! of killed receivers. Only a killed benchmark leaves queues for ipcrm(1).
 
 use std::cell::RefCell;
-use std::os::fd::BorrowedFd;
 
 use anyhow::{Context, Result};
 use libc::{c_int, c_long};
 use nix::errno::Errno;
 
-use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, no_file, sysctl};
+use super::mechanism::no_file;
+use super::{Link, Mechanism, Receiver, Sender, sysctl};
+use crate::harness::waiting::Waiting;
 
 const MAX_BYTES: [&str; 2] = ["kernel.msgmax", "kernel.msgmnb"];
 /// The type that precedes every message; any positive value will do.
 const TYPE: [u8; size_of::<c_long>()] = (1 as c_long).to_ne_bytes();
 
+pub fn mechanism() -> Mechanism {
+    let queues = Queues::default();
+    Mechanism {
+        unsupported_reason: Box::new(|task| {
+            no_file(task).or_else(|| sysctl::unsupported_reason(&MAX_BYTES, task.size))
+        }),
+        ..Mechanism::new("sysv-mq", Waiting::Sleep, move |size| queues.link(size))
+    }
+}
+
+/// All queues that were created; most have been removed by the time of the drop.
 #[derive(Default)]
-pub struct SysvMq {
-    /// All queues that were created; most have been removed by the time of the drop.
-    created: RefCell<Vec<Id>>,
-}
+struct Queues(RefCell<Vec<Id>>);
 
-impl Mechanism for SysvMq {
-    fn name(&self) -> &'static str {
-        "sysv-mq"
-    }
-
-    fn waiting(&self) -> Waiting {
-        Waiting::Sleep
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        no_file(task).or_else(|| sysctl::unsupported_reason(&MAX_BYTES, task.size))
-    }
-
-    fn link(&self, size: usize) -> Result<Box<dyn Link>> {
+impl Queues {
+    fn link(&self, size: usize) -> Result<Link> {
         let id = Id::new()?;
-        self.created.borrow_mut().push(id);
-        Ok(Box::new(Queue { id, size }))
+        self.0.borrow_mut().push(id);
+        Ok(Link::new(
+            id,
+            move |id| Ok(Input::new(id, size)),
+            move |id| Ok(Output::new(id, size)),
+        ))
     }
 }
 
-impl Drop for SysvMq {
+impl Drop for Queues {
     fn drop(&mut self) {
-        self.created.borrow().iter().for_each(|id| id.remove());
+        self.0.borrow().iter().for_each(|id| id.remove());
     }
 }
 
@@ -66,33 +67,17 @@ impl Id {
     }
 }
 
-struct Queue {
-    id: Id,
-    size: usize,
-}
-
-impl Link for Queue {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        let buffer = Vec::with_capacity(TYPE.len() + self.size);
-        Ok(Box::new(Input {
-            id: self.id,
-            buffer,
-        }))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        let buffer = vec![0; TYPE.len() + self.size];
-        Ok(Box::new(Output {
-            id: self.id,
-            buffer,
-        }))
-    }
-}
-
 struct Input {
     id: Id,
     /// The kernel takes a message and its type in one piece.
     buffer: Vec<u8>,
+}
+
+impl Input {
+    fn new(id: Id, size: usize) -> Self {
+        let buffer = Vec::with_capacity(TYPE.len() + size);
+        Self { id, buffer }
+    }
 }
 
 impl Sender for Input {
@@ -105,10 +90,6 @@ impl Sender for Input {
             unsafe { libc::msgsnd(self.id.0, self.buffer.as_ptr().cast(), message.len(), 0) };
         Errno::result(sent).context("cannot send a message")?;
         Ok(())
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 
@@ -124,6 +105,13 @@ struct Output {
     buffer: Vec<u8>,
 }
 
+impl Output {
+    fn new(id: Id, size: usize) -> Self {
+        let buffer = vec![0; TYPE.len() + size];
+        Self { id, buffer }
+    }
+}
+
 impl Receiver for Output {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
         let space = self.buffer.len() - TYPE.len();
@@ -132,10 +120,6 @@ impl Receiver for Output {
         let n = Errno::result(n).context("cannot receive a message")? as usize;
         message[..n].copy_from_slice(&self.buffer[TYPE.len()..][..n]);
         Ok(n)
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 
@@ -156,20 +140,19 @@ mod tests {
 
     #[test]
     fn queues_of_killed_processes_are_removed() {
-        let mechanism = SysvMq::default();
-        let links = [mechanism.link(10).unwrap(), mechanism.link(10).unwrap()];
-        let ids = mechanism.created.borrow().clone();
+        let queues = Queues::default();
+        let links = [queues.link(10).unwrap(), queues.link(10).unwrap()];
+        let ids = queues.0.borrow().clone();
         drop(links);
         assert!(ids.len() == 2 && ids.iter().all(|&id| exists(id)));
-        drop(mechanism);
+        drop(queues);
         assert!(!ids.iter().any(|&id| exists(id)));
     }
 
     #[test]
     fn dropping_the_receiver_removes_the_queue_and_fails_the_sender() {
         let id = Id::new().unwrap();
-        let mut sender = Box::new(Queue { id, size: 1 }).sender().unwrap();
-        let receiver = Box::new(Queue { id, size: 1 }).receiver().unwrap();
+        let (mut sender, receiver) = (Input::new(id, 1), Output::new(id, 1));
         sender.send(b"a").unwrap();
         drop(receiver);
         assert!(!exists(id));

@@ -3,16 +3,18 @@
 //! announces to the sender, and the capacity is that of Sluice's ring.
 
 use std::hint::spin_loop;
-use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use tachyon_ipc::{Bus, RxGuard, TachyonError, TxGuard};
 
+use super::link::ensure_fits;
+use super::mechanism::never_sleeping;
 use super::temp_paths::TempPaths;
-use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Waiting, never_sleeping};
+use super::{Batching, Link, Mechanism, Receiver, Sender};
+use crate::harness::waiting::Waiting;
 
 /// In bytes; long messages were slower in a ring of 16 MiB, which does not fit into the processor caches.
 const CAPACITY: usize = 1 << 20;
@@ -25,42 +27,24 @@ const SPINS: u32 = u32::MAX;
 /// The time limit for the receiver to listen.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub struct Tachyon {
-    /// The sockets over which the memory is passed.
-    paths: TempPaths,
-}
-
-impl Tachyon {
-    pub fn new() -> Self {
-        Self {
-            paths: TempPaths::in_directory(std::env::temp_dir()),
-        }
-    }
-}
-
-impl Mechanism for Tachyon {
-    fn name(&self) -> &'static str {
-        "tachyon"
-    }
-
-    fn waiting(&self) -> Waiting {
-        Waiting::Spin
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        never_sleeping(task)
-    }
-
-    fn batching(&self) -> Option<Batching> {
-        Some(Batching::Together)
-    }
-
-    fn link(&self, size: usize) -> Result<Box<dyn Link>> {
-        let least = 2 * RELEASE_BATCH * (size + 2 * HEADER);
-        Ok(Box::new(Connection {
-            path: self.paths.next_path()?,
-            capacity: least.next_power_of_two().max(CAPACITY),
-        }))
+pub fn mechanism() -> Mechanism {
+    // The sockets over which the memory is passed.
+    let paths = TempPaths::in_directory(std::env::temp_dir());
+    Mechanism {
+        batching: Some(Batching::Together),
+        unsupported_reason: Box::new(never_sleeping),
+        ..Mechanism::new("tachyon", Waiting::Spin, move |size| {
+            let least = 2 * RELEASE_BATCH * (size + 2 * HEADER);
+            let connection = Connection {
+                path: paths.next_path()?,
+                capacity: least.next_power_of_two().max(CAPACITY),
+            };
+            Ok(Link::new(
+                connection,
+                Connection::sender,
+                Connection::receiver,
+            ))
+        })
     }
 }
 
@@ -74,14 +58,12 @@ impl Connection {
         let path = self.path.to_str();
         path.context("the path of the temporary directory is not UTF-8; set TMPDIR")
     }
-}
 
-impl Link for Connection {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
+    fn sender(self) -> Result<Sending> {
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         loop {
             match Bus::connect(self.path()?) {
-                Ok(bus) => return Ok(Box::new(Sending { bus })),
+                Ok(bus) => return Ok(Sending { bus }),
                 Err(error) if Instant::now() > deadline => {
                     bail!("cannot connect to the receiver: {error}")
                 }
@@ -90,11 +72,11 @@ impl Link for Connection {
         }
     }
 
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
+    fn receiver(self) -> Result<Receiving> {
         let bus = Bus::listen(self.path()?, self.capacity)
             .with_context(|| format!("cannot listen at {}", self.path.display()))?;
         bus.set_polling_mode(1);
-        Ok(Box::new(Receiving { bus, ended: false }))
+        Ok(Receiving { bus, ended: false })
     }
 }
 
@@ -137,10 +119,6 @@ impl Sender for Sending {
         }
         self.bus.flush();
         Ok(())
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 
@@ -189,19 +167,10 @@ impl Receiver for Receiving {
         batch.commit()?;
         Ok(bytes)
     }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
 }
 
 fn copy(from: &[u8], to: &mut [u8]) -> Result<usize> {
-    ensure!(
-        from.len() <= to.len(),
-        "a message of {} bytes exceeds the buffer of {}",
-        from.len(),
-        to.len()
-    );
+    ensure_fits(from.len(), to.len())?;
     to[..from.len()].copy_from_slice(from);
     Ok(from.len())
 }

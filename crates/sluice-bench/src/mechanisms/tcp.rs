@@ -3,48 +3,30 @@
 //! sizes are the defaults, because the kernel adapts only those.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
 
 use anyhow::{Context, Result};
 
-use super::stream::StreamLink;
-use super::{Link, Mechanism, Task, Waiting};
+use super::{Link, Mechanism, stream};
+use crate::harness::waiting::Waiting;
 
-pub struct Tcp;
+const ADVICE: &str = "enable the loopback interface with 'ip link set lo up'";
 
-impl Mechanism for Tcp {
-    fn name(&self) -> &'static str {
-        "tcp"
-    }
-
-    fn waiting(&self) -> Waiting {
-        Waiting::Sleep
-    }
-
-    fn unsupported_reason(&self, _task: &Task) -> Option<String> {
-        connect().err().map(|error| format!("{error:#}"))
-    }
-
-    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        Ok(Box::new(connect()?))
+pub fn mechanism() -> Mechanism {
+    Mechanism {
+        unsupported_reason: Box::new(|_| connect().err().map(|error| format!("{error:#}"))),
+        ..Mechanism::new("tcp", Waiting::Sleep, |_| connect())
     }
 }
 
-fn connect() -> Result<StreamLink> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context(
-        "cannot listen on 127.0.0.1; enable the loopback interface with 'ip link set lo up'",
-    )?;
-    let sender = TcpStream::connect(listener.local_addr()?).context(
-        "cannot connect to 127.0.0.1; enable the loopback interface with 'ip link set lo up'",
-    )?;
+fn connect() -> Result<Link> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .with_context(|| format!("cannot listen on 127.0.0.1; {ADVICE}"))?;
+    let sender = TcpStream::connect(listener.local_addr()?)
+        .with_context(|| format!("cannot connect to 127.0.0.1; {ADVICE}"))?;
     let receiver = accept(&listener, &sender)?;
     sender.set_nodelay(true)?;
     receiver.set_nodelay(true)?;
-    let (sender, receiver): (OwnedFd, OwnedFd) = (sender.into(), receiver.into());
-    Ok(StreamLink {
-        sender: sender.into(),
-        receiver: receiver.into(),
-    })
+    Ok(stream::link(receiver, sender))
 }
 
 /// Another process may connect first while the port is open.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Paths for mechanisms that need a name in the file system.
+//! Paths and names for mechanisms that need one.
 
 use std::cell::{Cell, OnceCell};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use nix::unistd::mkdtemp;
@@ -31,20 +32,26 @@ impl TempPaths {
     }
 
     pub fn directory(&self) -> Result<&Path> {
-        if self.directory.get().is_none() {
-            let directory = Directory::new(&self.parent)?;
-            return Ok(&self.directory.get_or_init(|| directory).0);
+        if let Some(directory) = self.directory.get() {
+            return Ok(&directory.0);
         }
-        let directory = self.directory.get().context("the directory exists")?;
-        Ok(&directory.0)
+        let directory = Directory::new(&self.parent)?;
+        Ok(&self.directory.get_or_init(|| directory).0)
     }
 }
 
-/// Removed with its contents when dropped.
-struct Directory(PathBuf);
+/// A name for a POSIX message queue, shared memory or semaphore that does not exist.
+pub fn unique_name() -> String {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("/sluice-bench-{}-{number}", std::process::id())
+}
+
+/// A directory of this user, removed with its contents when dropped.
+pub struct Directory(pub PathBuf);
 
 impl Directory {
-    fn new(parent: &Path) -> Result<Self> {
+    pub fn new(parent: &Path) -> Result<Self> {
         let template = parent.join("sluice-bench-XXXXXX");
         let path = mkdtemp(&template)
             .with_context(|| format!("cannot create a directory like {}", template.display()))?;
@@ -55,7 +62,10 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
-            eprintln!("cannot remove {}: {error}", self.0.display());
+            eprintln!(
+                "cannot remove {}: {error}; remove it manually",
+                self.0.display()
+            );
         }
     }
 }

@@ -2,73 +2,37 @@
 //! A socketpair(2) of AF_UNIX datagram sockets. A receiver cannot detect a closed peer, so an empty datagram marks the
 //! end.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
-
 use anyhow::Result;
 use nix::sys::socket::SockType;
 
-use super::packets::{self, Packets, receive_whole, send_whole};
-use super::{Link, Mechanism, Receiver, Sender, Task, Waiting};
+use super::packets::{self, Packets, ReceivingEnd, SendingEnd};
+use super::{Link, Mechanism, Sender};
+use crate::harness::waiting::Waiting;
 
-pub struct UnixDgram;
-
-impl Mechanism for UnixDgram {
-    fn name(&self) -> &'static str {
-        "unix-dgram"
-    }
-
-    fn waiting(&self) -> Waiting {
-        Waiting::Sleep
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        packets::unsupported_reason(SockType::Datagram, task)
-    }
-
-    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        Ok(Box::new(Ends(Packets::new(SockType::Datagram)?)))
+pub fn mechanism() -> Mechanism {
+    Mechanism {
+        unsupported_reason: Box::new(|task| packets::unsupported_reason(SockType::Datagram, task)),
+        ..Mechanism::new("unix-dgram", Waiting::Sleep, |_| {
+            Ok(Link::new(
+                Packets::new(SockType::Datagram)?,
+                |ends| Ok(Input(SendingEnd(ends.sender))),
+                |ends| Ok(ReceivingEnd(ends.receiver)),
+            ))
+        })
     }
 }
 
-struct Ends(Packets);
-
-impl Link for Ends {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        Ok(Box::new(Input(self.0.sender)))
-    }
-
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        Ok(Box::new(Output(self.0.receiver)))
-    }
-}
-
-struct Input(OwnedFd);
+struct Input(SendingEnd);
 
 impl Sender for Input {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        send_whole(&self.0, message)
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
+        self.0.send(message)
     }
 }
 
 impl Drop for Input {
     fn drop(&mut self) {
         // An error means that the receiver has ended.
-        let _ = send_whole(&self.0, &[]);
-    }
-}
-
-struct Output(OwnedFd);
-
-impl Receiver for Output {
-    fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
-        receive_whole(&self.0, message)
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
+        let _ = self.send(&[]);
     }
 }

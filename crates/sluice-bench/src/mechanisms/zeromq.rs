@@ -8,57 +8,39 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, anyhow};
 use nix::fcntl::OFlag;
 use nix::unistd::pipe2;
 
+use super::mechanism::no_file;
 use super::temp_paths::TempPaths;
 use super::zmq_library::{Kind, Socket, Zmq};
-use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, no_file};
+use super::{Link, Mechanism, Receiver, Sender};
+use crate::harness::waiting::Waiting;
 
-pub struct ZeroMq {
-    /// Or the reason why it is not available.
-    zmq: Result<Rc<Zmq>, String>,
-    /// The paths of the sockets.
-    paths: TempPaths,
-}
-
-impl ZeroMq {
-    pub fn load() -> Self {
-        let advice = |error| format!("{error:#}; install libzmq5");
-        Self {
-            zmq: Zmq::load().map(Rc::new).map_err(advice),
-            paths: TempPaths::in_directory(std::env::temp_dir()),
-        }
-    }
-}
-
-impl Mechanism for ZeroMq {
-    fn name(&self) -> &'static str {
-        "zeromq"
-    }
-
-    fn waiting(&self) -> Waiting {
-        Waiting::Sleep
-    }
-
-    fn unsupported_reason(&self, task: &Task) -> Option<String> {
-        no_file(task).or_else(|| self.zmq.as_ref().err().cloned())
-    }
-
-    fn link(&self, _size: usize) -> Result<Box<dyn Link>> {
-        let zmq = self.zmq.as_ref().map_err(|reason| anyhow!("{reason}"))?;
-        let path = self.paths.next_path()?;
-        let (closed, alive) = pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")?;
-        Ok(Box::new(Endpoint {
-            zmq: Rc::clone(zmq),
-            name: format!("ipc://{}", path.display()),
-            closed,
-            alive,
-        }))
+pub fn mechanism() -> Mechanism {
+    // Or the reason why it is not available.
+    let zmq = Zmq::load().map(Rc::new);
+    let missing = zmq.as_ref().err();
+    let missing = missing.map(|error| format!("{error:#}; install libzmq5"));
+    // The paths of the sockets.
+    let paths = TempPaths::in_directory(std::env::temp_dir());
+    Mechanism {
+        unsupported_reason: Box::new(move |task| no_file(task).or_else(|| missing.clone())),
+        ..Mechanism::new("zeromq", Waiting::Sleep, move |_| {
+            let zmq = zmq.as_ref().map_err(|error| anyhow!("{error:#}"))?;
+            let (closed, alive) = pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")?;
+            let endpoint = Endpoint {
+                zmq: Rc::clone(zmq),
+                name: format!("ipc://{}", paths.next_path()?.display()),
+                closed,
+                alive,
+            };
+            Ok(Link::new(endpoint, Endpoint::sender, Endpoint::receiver))
+        })
     }
 }
 
@@ -76,25 +58,25 @@ const HELLO: &[u8] = b"!";
 /// The end of the stream.
 const END: &[u8] = b"";
 
-impl Link for Endpoint {
-    fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
+impl Endpoint {
+    fn sender(self) -> Result<Pushing> {
         let socket = Socket::new(self.zmq, Kind::Push)?;
         socket.connect(&self.name)?;
         socket.send(HELLO)?;
-        Ok(Box::new(Pushing {
+        Ok(Pushing {
             socket,
             receiver_closed: self.closed.into(),
-        }))
+        })
     }
 
-    fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
+    fn receiver(self) -> Result<Pulling> {
         let socket = Socket::new(self.zmq, Kind::Pull)?;
         socket.bind(&self.name)?;
         socket.receive(&mut [0; HELLO.len()])?;
-        Ok(Box::new(Pulling {
+        Ok(Pulling {
             socket,
             alive: Some(self.alive),
-        }))
+        })
     }
 }
 
@@ -106,10 +88,6 @@ struct Pushing {
 impl Sender for Pushing {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         self.socket.send(message)
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }
 
@@ -138,9 +116,5 @@ impl Receiver for Pulling {
             self.alive = None;
         }
         Ok(len)
-    }
-
-    fn file(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 }

@@ -5,8 +5,10 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::rc::Rc;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow};
 use libloading::Library;
+
+use super::link::ensure_fits;
 
 const FILE: &str = "libzmq.so.5";
 const RECONNECT_MS: c_int = 10;
@@ -178,11 +180,7 @@ impl Socket {
             (self.zmq.recv)(self.socket, message.as_mut_ptr().cast(), message.len(), 0)
         });
         let len = received.context("cannot receive a message")?;
-        ensure!(
-            len <= message.len(),
-            "a message of {len} bytes exceeds the buffer of {}",
-            message.len()
-        );
+        ensure_fits(len, message.len())?;
         Ok(len)
     }
 }

@@ -50,29 +50,26 @@ impl Quantity {
     }
 }
 
-/// One figure of a report.
-struct Figure {
-    report: &'static str,
+/// The figures of one quantity in one table of a report.
+struct Reported {
+    table: &'static str,
     measured: Measured,
     quantity: Quantity,
-    label: &'static str,
-    /// In nanoseconds, or per second.
-    reported: f64,
+    /// Labels, and values in nanoseconds or per second. pipe(2) comes first if the table has it.
+    values: &'static [(&'static str, f64)],
 }
 
-const fn figure(
-    report: &'static str,
+const fn reported(
+    table: &'static str,
     measured: Measured,
     quantity: Quantity,
-    label: &'static str,
-    reported: f64,
-) -> Figure {
-    Figure {
-        report,
+    values: &'static [(&'static str, f64)],
+) -> Reported {
+    Reported {
+        table,
         measured,
         quantity,
-        label,
-        reported,
+        values,
     }
 }
 
@@ -85,122 +82,23 @@ use Quantity::{
 /// each.
 const FOOTNOTE: &str = "¹ in ms in the table; in µs in the text and by the rate of 2209 sequential messages per second";
 
-const FIGURES: [Figure; 14] = [
-    figure(
-        "1, table 9 ¹",
-        Measured::RTT_1,
-        MeanRoundTrip,
-        "pipe",
-        577_768.0,
-    ),
-    figure(
-        "1, table 9 ¹",
-        Measured::RTT_1,
-        MeanRoundTrip,
-        "sluice-pipe",
-        431_897.0,
-    ),
-    figure(
-        "1, table 9 ¹",
-        Measured::RTT_1,
-        MeanRoundTrip,
-        "shm-spin (spins)",
-        30_266.0,
-    ),
-    figure(
-        "1, table 8",
-        Measured::RTT_1,
-        SmallestRoundTrip,
-        "sluice-pipe",
-        153_600.0,
-    ),
-    figure(
-        "1, table 8",
-        Measured::RTT_1,
-        LargestRoundTrip,
-        "sluice-pipe",
-        4_847_104.0,
-    ),
-    figure(
-        "1, table 8",
-        Measured::RTT_1,
-        Deviation,
-        "sluice-pipe",
-        418_900.0,
-    ),
-    figure(
-        "1, table 9",
-        Measured::RTT_1K,
-        RoundTripsPerSecond,
-        "pipe",
-        1730.0,
-    ),
-    figure(
-        "1, table 9",
-        Measured::RTT_1K,
-        RoundTripsPerSecond,
-        "sluice-pipe",
-        2209.0,
-    ),
-    figure(
-        "1, table 9",
-        Measured::RTT_1K,
-        RoundTripsPerSecond,
-        "shm-spin (spins)",
-        33_039.0,
-    ),
-    figure(
-        "2, table 1",
-        Measured::RTT_1,
-        MeanRoundTrip,
-        "sluice-pipe",
-        431_900.0,
-    ),
-    figure(
-        "2, table 2",
-        Measured::STREAM_256,
-        MessagesPerSecond,
-        "pipe",
-        695_989.0,
-    ),
-    figure(
-        "2, table 2",
-        Measured::STREAM_256,
-        MessagesPerSecond,
-        "shm-sem",
-        817_482.0,
-    ),
-    figure(
-        "2, table 3",
-        Measured::STREAM_1K,
-        MessagesPerSecond,
-        "pipe",
-        239_216.0,
-    ),
-    figure(
-        "2, table 3",
-        Measured::STREAM_1K,
-        MessagesPerSecond,
-        "shm-sem",
-        266_417.0,
-    ),
+use Measured as M;
+
+#[rustfmt::skip]
+const REPORTED: [Reported; 8] = [
+    reported("1, table 9 ¹", M::RTT_1, MeanRoundTrip,
+        &[("pipe", 577_768.0), ("sluice-pipe", 431_897.0), ("shm-spin (spins)", 30_266.0)]),
+    reported("1, table 8", M::RTT_1, SmallestRoundTrip, &[("sluice-pipe", 153_600.0)]),
+    reported("1, table 8", M::RTT_1, LargestRoundTrip, &[("sluice-pipe", 4_847_104.0)]),
+    reported("1, table 8", M::RTT_1, Deviation, &[("sluice-pipe", 418_900.0)]),
+    reported("1, table 9", M::RTT_1K, RoundTripsPerSecond,
+        &[("pipe", 1730.0), ("sluice-pipe", 2209.0), ("shm-spin (spins)", 33_039.0)]),
+    reported("2, table 1", M::RTT_1, MeanRoundTrip, &[("sluice-pipe", 431_900.0)]),
+    reported("2, table 2", M::STREAM_256, MessagesPerSecond,
+        &[("pipe", 695_989.0), ("shm-sem", 817_482.0)]),
+    reported("2, table 3", M::STREAM_1K, MessagesPerSecond,
+        &[("pipe", 239_216.0), ("shm-sem", 266_417.0)]),
 ];
-
-impl Figure {
-    fn here(&self, rows: &Rows) -> Option<f64> {
-        self.quantity.of(rows.find(self.measured, self.label)?)
-    }
-
-    /// The figure of pipe(2) in the same table of the same report.
-    fn of_pipe(&self) -> Option<&'static Figure> {
-        FIGURES.iter().find(|other| {
-            other.label == "pipe"
-                && self.label != "pipe"
-                && (other.report, other.measured, other.quantity)
-                    == (self.report, self.measured, self.quantity)
-        })
-    }
-}
 
 pub fn text(rows: &Rows) -> String {
     let mut table = Table::new(&[
@@ -213,33 +111,38 @@ pub fn text(rows: &Rows) -> String {
         ("÷ pipe, reported", Align::Right),
         ("here", Align::Right),
     ]);
-    for figure in &FIGURES {
-        table.row(line(figure, rows));
+    for reported in &REPORTED {
+        for &(label, value) in reported.values {
+            table.row(line(reported, label, value, rows));
+        }
     }
     format!("Figures of the reports, compared with this run\n\n{table}{FOOTNOTE}\n")
 }
 
-fn line(figure: &Figure, rows: &Rows) -> [String; 8] {
-    let pipe = figure.of_pipe();
-    let here = figure.here(rows);
-    let pipe_here = pipe.and_then(|pipe| pipe.here(rows));
+fn line(reported: &Reported, label: &str, value: f64, rows: &Rows) -> [String; 8] {
+    let here = |label| reported.quantity.of(rows.find(reported.measured, label)?);
+    let (reference, pipe) = reported.values[0];
+    let against_pipe = label != "pipe" && reference == "pipe";
+    let [reported_ratio, ratio_here] = match against_pipe {
+        true => [Some((value, pipe)), here(label).zip(here("pipe"))],
+        false => [None; 2],
+    };
     [
-        figure.report.into(),
-        figure.measured.title(),
-        figure.quantity.name().into(),
-        figure.label.into(),
-        figure.quantity.text(figure.reported),
-        here.map_or_else(|| "–".into(), |here| figure.quantity.text(here)),
-        pipe.map(|pipe| ratio(figure.reported, pipe.reported))
-            .unwrap_or_default(),
-        here.zip(pipe_here)
-            .map(|(ours, theirs)| ratio(ours, theirs))
-            .unwrap_or_default(),
+        reported.table.into(),
+        reported.measured.title(),
+        reported.quantity.name().into(),
+        label.into(),
+        reported.quantity.text(value),
+        here(label).map_or_else(|| "–".into(), |here| reported.quantity.text(here)),
+        ratio(reported_ratio),
+        ratio(ratio_here),
     ]
 }
 
-fn ratio(ours: f64, theirs: f64) -> String {
-    format!("{:.2}", ours / theirs)
+fn ratio(values: Option<(f64, f64)>) -> String {
+    values.map_or_else(String::new, |(ours, theirs)| {
+        format!("{:.2}", ours / theirs)
+    })
 }
 
 #[cfg(test)]
@@ -269,6 +172,7 @@ mod tests {
     #[test]
     fn a_missing_result_is_a_dash() {
         let text = text(&Rows::of(&[]));
-        assert_eq!(text.matches('–').count(), FIGURES.len());
+        let figures = REPORTED.iter().map(|one| one.values.len());
+        assert_eq!(text.matches('–').count(), figures.sum::<usize>());
     }
 }

@@ -2,17 +2,17 @@
 //! Requirements on every mechanism, tested on any machine. Those of Sluice that need the module are not included.
 
 use std::rc::Rc;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::{Signal, raise};
-use sluice_testkit::workers::serial;
-use sluice_testkit::workers::{Pair, Side, Start};
+use sluice_testkit::workers::{Pair, Side, Start, serial};
 
+use super::isolation;
 use super::rtt::RoundTrip;
+use super::setup::tests::setup_in;
+use super::setup::{PROCESS_TIMEOUT, run};
 use super::stream::{Length, Stream};
-use super::{Confinement, PROCESS_TIMEOUT};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Job, Skipped};
 use crate::mechanisms::{Link, Mechanism, Registry, Task, Workload};
@@ -30,13 +30,13 @@ const DETECT_PEER_DEATH: [&str; 7] = [
     "mmap",
 ];
 
-fn all() -> Vec<Rc<dyn Mechanism>> {
+fn all() -> Vec<Rc<Mechanism>> {
     let tree = Err(Skipped::unavailable("sluice-pipe", "not in unit tests"));
     Registry::new(&tree).with_third_party().available
 }
 
-fn named(name: &str) -> Rc<dyn Mechanism> {
-    let found = all().into_iter().find(|one| one.name() == name);
+fn named(name: &str) -> Rc<Mechanism> {
+    let found = all().into_iter().find(|one| one.name == name);
     found.unwrap_or_else(|| panic!("{name} is not in the registry"))
 }
 
@@ -46,13 +46,8 @@ fn placements() -> Vec<Placement> {
     all.into_iter().filter(available).collect()
 }
 
-fn confinement(placement: Placement) -> Confinement {
-    let cpus = placement.cpus().unwrap().unwrap();
-    Confinement { cgroup: None, cpus }
-}
-
 /// Calls `test` with every mechanism that supports this workload; fails if there is none.
-fn for_each_mechanism(workload: Workload, test: impl Fn(Rc<dyn Mechanism>, Task)) {
+fn for_each_mechanism(workload: Workload, test: impl Fn(Rc<Mechanism>, Task) -> Result<()>) {
     let mut tested = 0;
     for mechanism in all() {
         for placement in placements() {
@@ -63,7 +58,10 @@ fn for_each_mechanism(workload: Workload, test: impl Fn(Rc<dyn Mechanism>, Task)
                     workload,
                 };
                 if mechanism.unsupported_reason(&task).is_none() {
-                    test(Rc::clone(&mechanism), task);
+                    let outcome = test(Rc::clone(&mechanism), task);
+                    outcome.unwrap_or_else(|error| {
+                        panic!("{} with {task:?}: {error:#}", mechanism.name)
+                    });
                     tested += 1;
                 }
             }
@@ -76,24 +74,15 @@ fn for_each_mechanism(workload: Workload, test: impl Fn(Rc<dyn Mechanism>, Task)
 fn every_byte_of_a_stream_arrives_before_the_end() {
     let _serial = serial();
     for_each_mechanism(Workload::Stream, |mechanism, task| {
-        let what = format!("{} with {task:?}", mechanism.name());
         let stream = Stream {
-            mechanism,
-            confinement: confinement(task.placement),
-            size: task.size,
+            setup: setup_in(task.placement, mechanism, task.size),
             batch: None,
             length: Length::For(DURATION),
         };
-        stream
-            .check()
-            .unwrap_or_else(|error| panic!("{what}: {error:#}"));
-        let measurement = stream
-            .measure()
-            .unwrap_or_else(|error| panic!("{what}: {error:#}"));
-        assert!(
-            measurement.messages > 0 && measurement.elapsed_ns > 0,
-            "{what}"
-        );
+        stream.check()?;
+        let measurement = stream.measure()?;
+        ensure!(measurement.messages > 0 && measurement.elapsed_ns > 0);
+        Ok(())
     });
 }
 
@@ -101,21 +90,16 @@ fn every_byte_of_a_stream_arrives_before_the_end() {
 fn requests_are_answered() {
     let _serial = serial();
     for_each_mechanism(Workload::RequestReply, |mechanism, task| {
-        let what = format!("{} with {task:?}", mechanism.name());
-        let confinement = confinement(task.placement);
-        let round_trip = RoundTrip::new(mechanism, confinement, task.size, DURATION);
-        round_trip
-            .check()
-            .unwrap_or_else(|error| panic!("{what}: {error:#}"));
-        let measurement = round_trip
-            .measure()
-            .unwrap_or_else(|error| panic!("{what}: {error:#}"));
-        assert!(!measurement.samples.is_empty(), "{what}");
+        let setup = setup_in(task.placement, mechanism, task.size);
+        let round_trip = RoundTrip::new(setup, DURATION);
+        round_trip.check()?;
+        ensure!(!round_trip.measure()?.samples.is_empty());
+        Ok(())
     });
 }
 
 /// Mechanisms that carry a single byte; without those that run only in external programs.
-fn round_trip_mechanisms() -> impl Iterator<Item = Rc<dyn Mechanism>> {
+fn round_trip_mechanisms() -> impl Iterator<Item = Rc<Mechanism>> {
     let task = Task {
         size: 1,
         placement: placements().pop().unwrap(),
@@ -123,7 +107,7 @@ fn round_trip_mechanisms() -> impl Iterator<Item = Rc<dyn Mechanism>> {
     };
     all()
         .into_iter()
-        .filter(|one| one.name() != "aeron")
+        .filter(|one| one.name != "aeron")
         .filter(move |one| one.unsupported_reason(&task).is_none())
 }
 
@@ -133,7 +117,7 @@ fn a_receiver_sees_the_end_while_the_sender_process_runs() {
     let _serial = serial();
     for mechanism in round_trip_mechanisms() {
         let links = [mechanism.link(1).unwrap(), mechanism.link(1).unwrap()];
-        let role = |side, [forward, backward]: [Box<dyn Link>; 2], start: &mut Start| match side {
+        let role = |side, [forward, backward]: [Link; 2], start: &mut Start| match side {
             Side::First => {
                 let (mut sender, mut receiver) = (forward.sender()?, backward.receiver()?);
                 start.wait()?;
@@ -159,21 +143,17 @@ fn a_receiver_sees_the_end_while_the_sender_process_runs() {
                 Ok(Vec::new())
             }
         };
-        let run = || -> Result<_> {
-            let mut pair = Pair::start(links, PROCESS_TIMEOUT, role)?;
-            pair.go()?;
-            pair.finish(PROCESS_TIMEOUT)
-        };
-        let outcome = run();
-        assert!(outcome.is_ok(), "{}: {outcome:?}", mechanism.name());
+        let pair = Pair::start(links, PROCESS_TIMEOUT, role);
+        let outcome = pair.and_then(|pair| run(pair, PROCESS_TIMEOUT));
+        assert!(outcome.is_ok(), "{}: {outcome:?}", mechanism.name);
     }
 }
 
 /// Kills one side in the middle of a stream of bytes. Returns the error of the pair.
-fn failure_when_killed(mechanism: &dyn Mechanism, killed: Side) -> String {
+fn failure_when_killed(mechanism: &Mechanism, killed: Side) -> String {
     let link = mechanism.link(1).unwrap();
     let begin = Instant::now();
-    let mut pair = Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
+    let pair = Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
         Side::First => {
             let mut sender = link.sender()?;
             start.wait()?;
@@ -197,9 +177,8 @@ fn failure_when_killed(mechanism: &dyn Mechanism, killed: Side) -> String {
         }
     })
     .unwrap();
-    pair.go().unwrap();
-    let error = pair.finish(PROCESS_TIMEOUT).unwrap_err();
-    let text = format!("{}: {error:#}", mechanism.name());
+    let error = run(pair, PROCESS_TIMEOUT).unwrap_err();
+    let text = format!("{}: {error:#}", mechanism.name);
     assert!(begin.elapsed() < PROCESS_TIMEOUT / 2, "{text}");
     assert!(text.contains("died without a report"), "{text}");
     text
@@ -211,7 +190,7 @@ fn a_sender_whose_receiver_was_killed_does_not_hang() {
     for mechanism in round_trip_mechanisms() {
         let text = failure_when_killed(mechanism.as_ref(), Side::Second);
         let detected = !text.contains("timed out");
-        if DETECT_PEER_DEATH.contains(&mechanism.name()) {
+        if DETECT_PEER_DEATH.contains(&mechanism.name) {
             assert!(detected, "{text}");
         }
     }
@@ -234,46 +213,17 @@ fn a_receiver_whose_sender_was_killed_sees_the_end() {
 fn a_sender_sleeps_while_the_buffer_is_full() {
     let _serial = serial();
     let task = Task {
-        size: 1000,
+        size: isolation::SIZE,
         placement: Placement::SameCpu,
         workload: Workload::Stream,
     };
-    for mechanism in all()
-        .iter()
-        .filter(|one| one.unsupported_reason(&task).is_none())
-    {
-        let link = mechanism.link(task.size).unwrap();
-        let mut pair = Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
-            Side::First => {
-                let mut sender = link.sender()?;
-                start.wait()?;
-                loop {
-                    sender.send(&[0; 1000])?;
-                }
-            }
-            Side::Second => {
-                let _receiver = link.receiver()?;
-                start.wait()?;
-                loop {
-                    sleep(Duration::MAX);
-                }
-            }
-        })
-        .unwrap();
-        pair.go().unwrap();
-        let deadline = Instant::now() + PROCESS_TIMEOUT;
-        let mut asleep = 0;
-        while asleep < 5 {
-            assert!(
-                Instant::now() < deadline,
-                "{} never sleeps",
-                mechanism.name()
-            );
-            sleep(Duration::from_millis(10));
-            asleep = match pair.worker(Side::First).is_asleep().unwrap() {
-                true => asleep + 1,
-                false => 0,
-            };
+    for mechanism in all() {
+        if mechanism.unsupported_reason(&task).is_none() {
+            let setup = setup_in(task.placement, Rc::clone(&mechanism), task.size);
+            let mut pair = setup.pair(isolation::fill, isolation::stall).unwrap();
+            pair.go().unwrap();
+            let stalled = isolation::wait_until_stalled(&[pair]);
+            assert!(stalled.is_ok(), "{}: {stalled:?}", mechanism.name);
         }
     }
 }
@@ -292,7 +242,7 @@ fn only_mechanisms_with_a_file_support_tar() {
             .then(|| mechanism.link(task.size));
         if let Some(link) = link {
             let sender = link.unwrap().sender().unwrap();
-            assert!(sender.file().is_some(), "{}", mechanism.name());
+            assert!(sender.file().is_some(), "{}", mechanism.name);
         }
     }
     for name in ["pipe", "fifo", "unix-stream", "tcp"] {

@@ -16,11 +16,12 @@ use sluice_testkit::shared::SharedWords;
 use sluice_testkit::units;
 use sluice_testkit::workers::{Group, Start};
 
-use super::misdelivery::interruptible_sleep;
-use super::{Confinement, PROCESS_TIMEOUT, Plan, Scale, Sizes};
+use super::plan::Sizes;
+use super::setup::{PROCESS_TIMEOUT, Setup, interruptible_sleep};
+use super::{Plan, Scale};
 use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Measurement, Metric, Sharing, Subject};
-use crate::mechanisms::{Link, Mechanism, Task, Workload};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, Sharing};
+use crate::mechanisms::{Link, Task, Workload};
 
 const fn sharing(writers: usize, readers: usize) -> Sharing {
     Sharing { writers, readers }
@@ -82,57 +83,39 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 }
 
 fn case(plan: &Plan, sharing: Sharing, size: usize, placement: Placement) -> Result<Case> {
-    let (mut mechanisms, mut skipped) = plan.mechanisms_for(&Task {
+    let Sharing { writers, readers } = sharing;
+    let (bytes, place) = (units::size(size), placement.name());
+    let title = format!("{writers} × {readers} {bytes} {place}");
+    let task = Task {
         size,
         placement,
         workload: Workload::Stream,
-    });
-    mechanisms.retain(|one| MECHANISMS.contains(&one.name()));
-    skipped.retain(|skip| MECHANISMS.contains(&skip.mechanism));
-    let confinement = plan.confinement(placement)?;
-    let subject = |mechanism: Rc<dyn Mechanism>| Subject {
-        processes: sharing.writers + sharing.readers,
-        sharing: Some(sharing),
-        ..Subject::pair(
-            &*mechanism,
-            Box::new(Contention {
-                mechanism: Rc::clone(&mechanism),
-                confinement: confinement.clone(),
-                sharing,
-                size,
-                duration: plan.duration * DURATION_FACTOR,
-            }),
-        )
     };
-    Ok(Case {
-        suite: "contention",
-        title: format!(
-            "{} × {} {} {}",
-            sharing.writers,
-            sharing.readers,
-            units::size(size),
-            placement.name()
-        ),
-        size: Some(size),
-        placement,
-        metric: Metric::Rate,
-        subjects: mechanisms.into_iter().map(subject).collect(),
-        skipped,
-    })
+    let case = plan.case("contention", title, Metric::Rate, task, |setup| {
+        Contention {
+            setup,
+            sharing,
+            duration: plan.duration * DURATION_FACTOR,
+        }
+    });
+    let mut case = case?.only(&MECHANISMS);
+    for subject in &mut case.subjects {
+        subject.processes = writers + readers;
+        subject.sharing = Some(sharing);
+    }
+    Ok(case)
 }
 
 struct Contention {
-    mechanism: Rc<dyn Mechanism>,
-    confinement: Confinement,
+    setup: Setup,
     sharing: Sharing,
-    size: usize,
     duration: Duration,
 }
 
 impl Job for Contention {
     /// Every byte is the number of its writer: as many of each must arrive as were sent.
     fn check(&self) -> Result<()> {
-        let messages = (CHECKED_BYTES / self.size / self.sharing.writers).max(1);
+        let messages = (CHECKED_BYTES / self.setup.size / self.sharing.writers).max(1);
         let mut group = self.start(|number, link, start| match number < self.sharing.writers {
             true => self.write_counted(number, link, start, messages),
             false => self.count_per_writer(link, start),
@@ -144,7 +127,7 @@ impl Job for Contention {
                 .iter()
                 .map(|reader| reader[writer])
                 .sum();
-            let sent = messages * self.size;
+            let sent = messages * self.setup.size;
             ensure!(
                 arrived == sent as u64,
                 "writer {writer} wrote {sent} bytes, but {arrived} of them arrived"
@@ -173,7 +156,7 @@ impl Job for Contention {
         let (written, read) = moved.split_at(self.sharing.writers);
         let bytes: u64 = read.iter().sum();
         Ok(Measurement {
-            messages: bytes / self.size as u64,
+            messages: bytes / self.setup.size as u64,
             bytes,
             elapsed_ns: end - begin,
             imbalance: imbalance(written),
@@ -188,17 +171,15 @@ impl Contention {
         self.sharing.writers + self.sharing.readers
     }
 
-    fn start(
-        &self,
-        role: impl Fn(usize, Box<dyn Link>, &mut Start) -> Result<Vec<u64>>,
-    ) -> Result<Group> {
-        let links = self.mechanism.shared_links(self.users(), self.size)?;
-        let links = links.with_context(|| {
+    fn start(&self, role: impl Fn(usize, Link, &mut Start) -> Result<Vec<u64>>) -> Result<Group> {
+        let mechanism = &self.setup.mechanism;
+        let links = mechanism.shared_links.as_ref().with_context(|| {
             format!(
                 "{} does not support more than two processes",
-                self.mechanism.name()
+                mechanism.name
             )
         })?;
+        let links = links(self.users())?;
         Group::start(
             self.users(),
             links,
@@ -215,15 +196,11 @@ impl Contention {
     fn write(
         &self,
         number: usize,
-        link: Box<dyn Link>,
+        link: Link,
         start: &mut Start,
         counts: &Counts,
     ) -> Result<Vec<u64>> {
-        let sender = link.sender()?;
-        let mut file = file(sender.file())?;
-        let message = vec![number as u8; self.size];
-        self.confinement.enter_any_cpu()?;
-        start.wait()?;
+        let (mut file, message) = self.writer(number, link, start)?;
         loop {
             file.write_all(&message)?;
             counts.add(number, 1);
@@ -234,15 +211,11 @@ impl Contention {
     fn read(
         &self,
         number: usize,
-        link: Box<dyn Link>,
+        link: Link,
         start: &mut Start,
         counts: &Counts,
     ) -> Result<Vec<u64>> {
-        let receiver = link.receiver()?;
-        let mut file = file(receiver.file())?;
-        let mut message = vec![0; self.size];
-        self.confinement.enter_any_cpu()?;
-        start.wait()?;
+        let (mut file, mut message) = self.reader(link, start)?;
         loop {
             let n = file.read(&mut message)?;
             ensure!(n > 0, "the stream ended unexpectedly");
@@ -253,15 +226,11 @@ impl Contention {
     fn write_counted(
         &self,
         number: usize,
-        link: Box<dyn Link>,
+        link: Link,
         start: &mut Start,
         messages: usize,
     ) -> Result<Vec<u64>> {
-        let sender = link.sender()?;
-        let mut file = file(sender.file())?;
-        let message = vec![number as u8; self.size];
-        self.confinement.enter_any_cpu()?;
-        start.wait()?;
+        let (mut file, message) = self.writer(number, link, start)?;
         for _ in 0..messages {
             file.write_all(&message)?;
         }
@@ -269,13 +238,9 @@ impl Contention {
     }
 
     /// The number of bytes from each writer.
-    fn count_per_writer(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
-        let receiver = link.receiver()?;
-        let mut file = file(receiver.file())?;
-        self.confinement.enter_any_cpu()?;
-        start.wait()?;
+    fn count_per_writer(&self, link: Link, start: &mut Start) -> Result<Vec<u64>> {
+        let (mut file, mut message) = self.reader(link, start)?;
         let mut sums = vec![0; self.sharing.writers];
-        let mut message = vec![0; self.size];
         loop {
             let n = file.read(&mut message)?;
             if n == 0 {
@@ -286,6 +251,24 @@ impl Contention {
                 *sum.with_context(|| format!("a byte {byte} arrived that no writer wrote"))? += 1;
             }
         }
+    }
+
+    /// The file of a writer that has started, and its message.
+    fn writer(&self, number: usize, link: Link, start: &mut Start) -> Result<(File, Vec<u8>)> {
+        let file = file(link.sender()?.file())?;
+        let message = vec![number as u8; self.setup.size];
+        self.setup.confinement.enter_any_cpu()?;
+        start.wait()?;
+        Ok((file, message))
+    }
+
+    /// The file of a reader that has started, and its buffer.
+    fn reader(&self, link: Link, start: &mut Start) -> Result<(File, Vec<u8>)> {
+        let file = file(link.receiver()?.file())?;
+        let message = vec![0; self.setup.size];
+        self.setup.confinement.enter_any_cpu()?;
+        start.wait()?;
+        Ok((file, message))
     }
 
     /// The count of each process.
@@ -323,19 +306,17 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanisms::Pipe;
+    use crate::mechanisms::pipe;
+    use crate::suites::setup::tests::setup;
     use sluice_testkit::workers::serial;
 
     #[test]
     fn several_processes_share_a_pipe_without_loss() {
         let _serial = serial();
-        let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
         for sharing in [sharing(3, 1), sharing(1, 2), sharing(2, 2)] {
             let contention = Contention {
-                mechanism: Rc::new(Pipe),
-                confinement: Confinement { cgroup: None, cpus },
+                setup: setup(pipe::mechanism(), 1000),
                 sharing,
-                size: 1000,
                 duration: Duration::from_millis(60),
             };
             contention.check().unwrap();

@@ -3,6 +3,7 @@
 //! next to busy pairs, with which it shares the processors. Each pair of sluice-pipe is in its own cgroup.
 //! misdelivery.rs measures the other half of isolation: which process receives the bytes.
 
+use std::iter;
 use std::rc::Rc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -11,11 +12,13 @@ use anyhow::{Result, bail};
 use sluice_testkit::interrupt;
 use sluice_testkit::workers::{Pair, Side, Start};
 
+use super::plan::subject;
+use super::setup::{PROCESS_TIMEOUT, Setup};
 use super::stream::{Length, Stream};
-use super::{Confinement, PROCESS_TIMEOUT, Plan, Scale, misdelivery};
+use super::{Plan, Scale, misdelivery};
 use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
-use crate::mechanisms::{Link, Mechanism, Task, Workload};
+use crate::harness::rounds::{Activity, Case, Job, Measurement, Metric, Neighbours, Subject};
+use crate::mechanisms::{Receiver, Sender, Task, Workload};
 
 /// The number of other pairs.
 fn others(scale: Scale) -> &'static [usize] {
@@ -26,89 +29,72 @@ fn others(scale: Scale) -> &'static [usize] {
     }
 }
 
-const SIZE: usize = 1024;
+pub const SIZE: usize = 1024;
 /// The mechanisms to compare.
 const MECHANISMS: [&str; 3] = ["pipe", "unix-stream", "sluice-pipe"];
 
-/// What the other pairs do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Others {
-    Stalled,
-    Busy,
-}
-
-impl Others {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Stalled => "stalled",
-            Self::Busy => "busy",
-        }
-    }
-}
-
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let placement = plan.one_placement();
-    let (mut mechanisms, mut skipped) = plan.mechanisms_for(&Task {
+    let (mut setups, mut skipped) = plan.setups(&Task {
         size: SIZE,
         placement,
         workload: Workload::Stalled,
-    });
-    mechanisms.retain(|one| MECHANISMS.contains(&one.name()));
+    })?;
+    setups.retain(|setup| MECHANISMS.contains(&setup.mechanism.name));
     skipped.retain(|skip| MECHANISMS.contains(&skip.mechanism));
-    let mut cases: Vec<Case> = mechanisms
-        .into_iter()
-        .map(|mechanism| case(plan, placement, mechanism))
-        .collect::<Result<_>>()?;
+    let case = |setup| case(plan, placement, setup);
+    let mut cases: Vec<Case> = setups.into_iter().map(case).collect();
     if let Some(case) = cases.first_mut() {
-        case.skipped.append(&mut skipped);
+        case.skipped = skipped;
     }
     cases.extend(misdelivery::cases(plan)?);
     Ok(cases)
 }
 
-fn case(plan: &Plan, placement: Placement, mechanism: Rc<dyn Mechanism>) -> Result<Case> {
-    let confinement = plan.confinement(placement)?;
+fn case(plan: &Plan, placement: Placement, setup: Setup) -> Case {
+    let mechanism = Rc::clone(&setup.mechanism);
     let stream = Stream {
-        mechanism: Rc::clone(&mechanism),
-        confinement: confinement.clone(),
-        size: SIZE,
+        setup,
         batch: None,
         length: Length::For(plan.duration),
     };
-    let subject = |label: String, count: usize, job: Box<dyn Job>| Subject {
-        label,
-        processes: 2 + 2 * count,
-        ..Subject::pair(&*mechanism, job)
-    };
-    let mut subjects = vec![subject("alone".into(), 0, Box::new(stream.clone()))];
-    for others in [Others::Stalled, Others::Busy] {
-        for &count in self::others(plan.scale) {
-            let label = format!("beside {count} {}", others.name());
-            let job = WithOtherPairs {
+    let subject = |neighbours: Neighbours| Subject {
+        label: neighbours.to_string(),
+        processes: 2 + 2 * neighbours.pairs,
+        neighbours: Some(neighbours),
+        ..subject(
+            &mechanism,
+            WithOtherPairs {
                 stream: stream.clone(),
-                confinement: confinement.clone(),
-                others,
-                count,
-            };
-            subjects.push(subject(label, count, Box::new(job)));
-        }
-    }
-    Ok(Case {
+                others: neighbours,
+            },
+        )
+    };
+    let activities = [Activity::Stalled, Activity::Busy].into_iter();
+    let others = activities.flat_map(|activity| {
+        let counts = others(plan.scale).iter();
+        counts.map(move |&pairs| Neighbours {
+            pairs,
+            activity: Some(activity),
+        })
+    });
+    Case {
         suite: "isolation",
-        title: format!("{} 1 KiB {}", mechanism.label(), placement.name()),
+        title: format!("{} 1 KiB {}", mechanism.label, placement.name()),
         size: Some(SIZE),
         placement,
         metric: Metric::Rate,
-        subjects,
+        subjects: iter::once(Neighbours::NONE)
+            .chain(others)
+            .map(subject)
+            .collect(),
         skipped: Vec::new(),
-    })
+    }
 }
 
 struct WithOtherPairs {
     stream: Stream,
-    confinement: Confinement,
-    others: Others,
-    count: usize,
+    others: Neighbours,
 }
 
 impl Job for WithOtherPairs {
@@ -126,57 +112,48 @@ impl Job for WithOtherPairs {
 impl WithOtherPairs {
     /// Pairs that run until they are dropped.
     fn start_others(&self) -> Result<Vec<Pair>> {
-        let pairs: Vec<Pair> = (0..self.count)
+        let pairs: Vec<Pair> = (0..self.others.pairs)
             .map(|_| self.other_pair())
             .collect::<Result<_>>()?;
-        if self.others == Others::Stalled {
+        if self.others.activity == Some(Activity::Stalled) {
             wait_until_stalled(&pairs)?;
         }
         Ok(pairs)
     }
 
     fn other_pair(&self) -> Result<Pair> {
-        let link = self.stream.mechanism.link(SIZE)?;
-        let mut pair = Pair::start(link, PROCESS_TIMEOUT, |side, link, start| {
-            match (side, self.others) {
-                (Side::First, _) => self.fill(link, start),
-                (Side::Second, Others::Stalled) => self.stall(link, start),
-                (Side::Second, Others::Busy) => self.drain(link, start),
-            }
-        })?;
+        let setup = &self.stream.setup;
+        let mut pair = match self.others.activity {
+            Some(Activity::Stalled) => setup.pair(fill, stall)?,
+            _ => setup.pair(fill, drain)?,
+        };
         pair.go()?;
         Ok(pair)
     }
+}
 
-    fn fill(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
-        let mut sender = link.sender()?;
-        self.confinement.enter(Side::First)?;
-        start.wait()?;
-        loop {
-            sender.send(&[0; SIZE])?;
-        }
-    }
-
-    fn stall(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
-        let _receiver = link.receiver()?;
-        self.confinement.enter(Side::Second)?;
-        start.wait()?;
-        loop {
-            sleep(Duration::MAX);
-        }
-    }
-
-    fn drain(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
-        let mut receiver = link.receiver()?;
-        self.confinement.enter(Side::Second)?;
-        start.wait()?;
-        while receiver.receive(&mut [0; SIZE])? > 0 {}
-        Ok(Vec::new())
+pub fn fill(mut sender: Box<dyn Sender>, start: &mut Start) -> Result<Vec<u64>> {
+    start.wait()?;
+    loop {
+        sender.send(&[0; SIZE])?;
     }
 }
 
+pub fn stall(_receiver: Box<dyn Receiver>, start: &mut Start) -> Result<Vec<u64>> {
+    start.wait()?;
+    loop {
+        sleep(Duration::MAX);
+    }
+}
+
+fn drain(mut receiver: Box<dyn Receiver>, start: &mut Start) -> Result<Vec<u64>> {
+    start.wait()?;
+    while receiver.receive(&mut [0; SIZE])? > 0 {}
+    Ok(Vec::new())
+}
+
 /// A pair counts as stalled when its sender was asleep in several successive checks.
-fn wait_until_stalled(pairs: &[Pair]) -> Result<()> {
+pub fn wait_until_stalled(pairs: &[Pair]) -> Result<()> {
     const CHECKS: usize = 5;
     let deadline = Instant::now() + PROCESS_TIMEOUT;
     let mut asleep = 0;
@@ -204,31 +181,27 @@ fn wait_until_stalled(pairs: &[Pair]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::pinning::Placement;
-    use crate::mechanisms::Pipe;
+    use crate::mechanisms::pipe;
+    use crate::suites::setup::tests::setup;
     use sluice_testkit::workers::serial;
 
     #[test]
     fn other_pairs_do_not_stop_a_stream() {
         let _serial = serial();
-        let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
-        let confinement = Confinement { cgroup: None, cpus };
-        let length = Length::For(Duration::from_millis(20));
         let stream = Stream {
-            mechanism: Rc::new(Pipe),
-            confinement: confinement.clone(),
-            size: SIZE,
+            setup: setup(pipe::mechanism(), SIZE),
             batch: None,
-            length,
+            length: Length::For(Duration::from_millis(20)),
         };
-        for others in [Others::Stalled, Others::Busy] {
+        for activity in [Activity::Stalled, Activity::Busy] {
             let job = WithOtherPairs {
                 stream: stream.clone(),
-                confinement: confinement.clone(),
-                others,
-                count: 3,
+                others: Neighbours {
+                    pairs: 3,
+                    activity: Some(activity),
+                },
             };
-            assert!(job.measure().unwrap().messages > 0, "{others:?}");
+            assert!(job.measure().unwrap().messages > 0, "{activity:?}");
         }
     }
 }

@@ -3,18 +3,19 @@
 //! starts at the due time of the message. A mechanism that stalls delays all messages that become due meanwhile.
 
 use std::hint::spin_loop;
-use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use sluice_testkit::clock;
 use sluice_testkit::units;
-use sluice_testkit::workers::{Pair, Side, Start};
+use sluice_testkit::workers::Start;
 
-use super::{Confinement, PROCESS_TIMEOUT, Plan, Scale, Sizes};
+use super::plan::Sizes;
+use super::setup::{self, PROCESS_TIMEOUT, Setup};
+use super::{Plan, Scale};
 use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
-use crate::mechanisms::{ExternalWorkload, Link, Mechanism, Task, Workload};
+use crate::harness::rounds::{Case, Job, Measurement, Metric};
+use crate::mechanisms::{ExternalWorkload, Receiver, Sender, Task, Workload};
 
 const SIZES: Sizes = Sizes {
     quick: &[64],
@@ -54,42 +55,22 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 }
 
 fn case(plan: &Plan, size: usize, placement: Placement, rate: u64) -> Result<Case> {
-    let (mechanisms, skipped) = plan.mechanisms_for(&Task {
+    let (bytes, per_second) = (units::size(size), units::per_second(rate as f64));
+    let title = format!("{bytes} {per_second} {}", placement.name());
+    let task = Task {
         size,
         placement,
         workload: Workload::Stream,
-    });
-    let confinement = plan.confinement(placement)?;
-    let subject = |mechanism: Rc<dyn Mechanism>| {
-        let job = Load {
-            mechanism: Rc::clone(&mechanism),
-            confinement: confinement.clone(),
-            size,
-            rate,
-            duration: plan.duration,
-        };
-        Subject::pair(&*mechanism, Box::new(job))
     };
-    Ok(Case {
-        suite: "load",
-        title: format!(
-            "{} {} {}",
-            units::size(size),
-            units::per_second(rate as f64),
-            placement.name()
-        ),
-        size: Some(size),
-        placement,
-        metric: Metric::Latency,
-        subjects: mechanisms.into_iter().map(subject).collect(),
-        skipped,
+    plan.case("load", title, Metric::Latency, task, |setup| Load {
+        setup,
+        rate,
+        duration: plan.duration,
     })
 }
 
 struct Load {
-    mechanism: Rc<dyn Mechanism>,
-    confinement: Confinement,
-    size: usize,
+    setup: Setup,
     rate: u64,
     duration: Duration,
 }
@@ -127,23 +108,19 @@ impl Load {
             stride,
             rate: self.rate,
         };
-        let mut pair = match self.mechanism.programs(self.size, workload)? {
-            Some(programs) => self.confinement.start_programs(programs)?,
-            None => {
-                let link = self.mechanism.link(self.size)?;
-                Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
-                    Side::First => self.send(link, start, messages),
-                    Side::Second => self.receive(link, start, warm_up, stride),
-                })?
-            }
+        let pair = match self.setup.programs(workload)? {
+            Some(programs) => programs,
+            None => self.setup.pair(
+                |sender, start| self.send(sender, start, messages),
+                |receiver, start| self.receive(receiver, start, warm_up, stride),
+            )?,
         };
-        pair.go()?;
-        let [_, mut received] = pair.finish(self.duration + PROCESS_TIMEOUT)?;
+        let [_, mut received] = setup::run(pair, self.duration + PROCESS_TIMEOUT)?;
         let samples = received.split_off(3);
         let [arrived, elapsed_ns, cpu_ns] = received[..].try_into()?;
         Ok(Measurement {
             messages: arrived,
-            bytes: arrived * self.size as u64,
+            bytes: arrived * self.setup.size as u64,
             samples,
             elapsed_ns,
             cpu_ns,
@@ -151,10 +128,13 @@ impl Load {
         })
     }
 
-    fn send(&self, link: Box<dyn Link>, start: &mut Start, messages: u64) -> Result<Vec<u64>> {
-        let mut sender = link.sender()?;
-        self.confinement.enter(Side::First)?;
-        let mut message = vec![0; self.size];
+    fn send(
+        &self,
+        mut sender: Box<dyn Sender>,
+        start: &mut Start,
+        messages: u64,
+    ) -> Result<Vec<u64>> {
+        let mut message = vec![0; self.setup.size];
         let interval = 1e9 / self.rate as f64;
         start.wait()?;
         let begin = clock::now_ns();
@@ -181,18 +161,16 @@ impl Load {
     /// Returns the number of messages after the warm-up, the elapsed time, the processor time, and the samples.
     fn receive(
         &self,
-        link: Box<dyn Link>,
+        mut receiver: Box<dyn Receiver>,
         start: &mut Start,
         warm_up: u64,
         stride: u64,
     ) -> Result<Vec<u64>> {
-        let mut receiver = link.receiver()?;
-        self.confinement.enter(Side::Second)?;
-        let mut message = vec![0; self.size];
+        let mut message = vec![0; self.setup.size];
         let mut samples = Vec::with_capacity(MAX_SAMPLES as usize);
         start.wait()?;
         let (mut arrived, mut begin, mut cpu) = (0, clock::now_ns(), clock::cpu_ns());
-        while receiver.receive(&mut message)? == self.size {
+        while receiver.receive(&mut message)? == self.setup.size {
             let now = clock::now_ns();
             let due = u64::from_ne_bytes(message[..8].try_into()?);
             let number = u64::from_ne_bytes(message[8..HEADER_LEN].try_into()?);
@@ -217,16 +195,15 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanisms::{Pipe, SluiceRing};
-    use crate::suites::rtt::tests::plan;
+    use crate::mechanisms::sluice_ring::{self, SluiceRing};
+    use crate::mechanisms::{Mechanism, pipe};
+    use crate::suites::plan::tests::plan;
+    use crate::suites::setup::tests::setup;
     use sluice_testkit::workers::serial;
 
-    fn load(mechanism: Rc<dyn Mechanism>, rate: u64) -> Load {
-        let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
+    fn load(mechanism: Mechanism, rate: u64) -> Load {
         Load {
-            mechanism,
-            confinement: Confinement { cgroup: None, cpus },
-            size: 64,
+            setup: setup(mechanism, 64),
             rate,
             duration: Duration::from_millis(50),
         }
@@ -235,7 +212,7 @@ mod tests {
     #[test]
     fn every_due_message_is_sent() {
         let _serial = serial();
-        let load = load(Rc::new(Pipe), 10_000);
+        let load = load(pipe::mechanism(), 10_000);
         load.check().unwrap();
         let measurement = load.measure().unwrap();
         assert_eq!(measurement.messages, 500);
@@ -245,9 +222,8 @@ mod tests {
     #[test]
     fn the_number_of_samples_is_bounded() {
         let _serial = serial();
-        let measurement = load(Rc::new(SluiceRing::NeverSpins), 100_000)
-            .run(1000, 0, 3)
-            .unwrap();
+        let ring = sluice_ring::mechanism(SluiceRing::NeverSpins);
+        let measurement = load(ring, 100_000).run(1000, 0, 3).unwrap();
         assert_eq!(measurement.messages, 1000);
         assert_eq!(measurement.samples.len(), 334);
     }
@@ -256,7 +232,7 @@ mod tests {
     #[test]
     fn latency_is_counted_from_the_due_time() {
         let _serial = serial();
-        let load = load(Rc::new(Pipe), 1_000_000_000);
+        let load = load(pipe::mechanism(), 1_000_000_000);
         let measurement = load.run(10_000, 0, 1).unwrap();
         let last = *measurement.samples.last().unwrap();
         assert!(last > measurement.elapsed_ns / 2, "{last}");

@@ -5,19 +5,17 @@
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+
+use super::Plan;
+use super::setup::{Setup, interruptible_sleep};
+use crate::harness::rounds::{Case, Job, Measurement, Metric};
+use crate::mechanisms::{Link, Receiver, Sender, Task, Workload};
 use sluice_testkit::clock;
-use sluice_testkit::interrupt;
 use sluice_testkit::shared::SharedWords;
-use sluice_testkit::workers::{Pair, Side, Start};
-
-use super::{Confinement, PROCESS_TIMEOUT, Plan};
-use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
-use crate::mechanisms::{Link, Mechanism, Task, Workload};
+use sluice_testkit::workers::{Pair, Start};
 
 const PAIRS: [usize; 4] = [1, 2, 4, 8];
 const SIZE: usize = 1024;
@@ -31,49 +29,31 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 
 fn case(plan: &Plan, pairs: usize) -> Result<Case> {
     let placement = plan.one_placement();
-    let (mut mechanisms, mut skipped) = plan.mechanisms_for(&Task {
+    let noun = if pairs == 1 { "pair" } else { "pairs" };
+    let title = format!("{pairs} {noun} on one node {}", placement.name());
+    let task = Task {
         size: SIZE,
         placement,
         workload: Workload::SharedName,
+    };
+    let case = plan.case("isolation", title, Metric::Rate, task, |mut setup| {
+        // The pairs stay in their own cgroups.
+        setup.confinement.cgroup = None;
+        Misdelivery {
+            setup,
+            pairs,
+            duration: plan.duration,
+        }
     });
-    mechanisms.retain(|one| one.is_opened_by_name());
-    skipped.retain(|skip| OPENED_BY_NAME.contains(&skip.mechanism));
-    // The pairs stay in their own cgroups.
-    let confinement = Confinement {
-        cgroup: None,
-        ..plan.confinement(placement)?
-    };
-    let subject = |mechanism: Rc<dyn Mechanism>| Subject {
-        processes: 2 * pairs,
-        ..Subject::pair(
-            &*mechanism,
-            Box::new(Misdelivery {
-                mechanism: Rc::clone(&mechanism),
-                confinement: confinement.clone(),
-                pairs,
-                duration: plan.duration,
-            }),
-        )
-    };
-    Ok(Case {
-        suite: "isolation",
-        title: title(pairs, placement),
-        size: Some(SIZE),
-        placement,
-        metric: Metric::Rate,
-        subjects: mechanisms.into_iter().map(subject).collect(),
-        skipped,
-    })
-}
-
-fn title(pairs: usize, placement: Placement) -> String {
-    let noun = if pairs == 1 { "pair" } else { "pairs" };
-    format!("{pairs} {noun} on one node {}", placement.name())
+    let mut case = case?.only(&OPENED_BY_NAME);
+    case.subjects
+        .iter_mut()
+        .for_each(|one| one.processes = 2 * pairs);
+    Ok(case)
 }
 
 struct Misdelivery {
-    mechanism: Rc<dyn Mechanism>,
-    confinement: Confinement,
+    setup: Setup,
     pairs: usize,
     duration: Duration,
 }
@@ -94,7 +74,10 @@ impl Misdelivery {
         let counts = Rc::new(Counts(SharedWords::new(
             self.pairs * SharedWords::PER_LINE,
         )?));
-        let links = self.mechanism.links_by_name(self.pairs, SIZE)?;
+        let mechanism = &self.setup.mechanism;
+        let links = mechanism.links_by_name.as_ref();
+        let links = links.with_context(|| format!("{} is not opened by name", mechanism.name))?;
+        let links = links(self.pairs)?;
         let mut pairs: Vec<Pair> = links
             .into_iter()
             .enumerate()
@@ -108,41 +91,29 @@ impl Misdelivery {
         pairs.iter_mut().try_for_each(Pair::expect_alive)?;
         let bytes = own + foreign;
         Ok(Measurement {
-            samples: Vec::new(),
             messages: bytes / SIZE as u64,
             bytes,
             elapsed_ns,
-            cpu_ns: 0,
             misdelivered: Some(foreign),
             ..Measurement::default()
         })
     }
 
-    fn pair(&self, number: usize, link: Box<dyn Link>, counts: &Counts) -> Result<Pair> {
-        Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
-            Side::First => self.send(number, link, start),
-            Side::Second => self.receive(number, link, start, counts),
-        })
-    }
-
-    fn send(&self, number: usize, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
-        let mut sender = link.sender()?;
-        self.confinement.enter(Side::First)?;
-        start.wait()?;
-        loop {
-            sender.send(&[number as u8; SIZE])?;
-        }
+    fn pair(&self, number: usize, link: Link, counts: &Counts) -> Result<Pair> {
+        self.setup.pair_over(
+            link,
+            |sender, start| send(number, sender, start),
+            |receiver, start| self.receive(number, receiver, start, counts),
+        )
     }
 
     fn receive(
         &self,
         number: usize,
-        link: Box<dyn Link>,
+        mut receiver: Box<dyn Receiver>,
         start: &mut Start,
         counts: &Counts,
     ) -> Result<Vec<u64>> {
-        let mut receiver = link.receiver()?;
-        self.confinement.enter(Side::Second)?;
         start.wait()?;
         let mut message = [0; SIZE];
         loop {
@@ -151,6 +122,13 @@ impl Misdelivery {
             let (own, foreign) = count_own(&message, number, self.pairs)?;
             counts.add(number, own, foreign);
         }
+    }
+}
+
+fn send(number: usize, mut sender: Box<dyn Sender>, start: &mut Start) -> Result<Vec<u64>> {
+    start.wait()?;
+    loop {
+        sender.send(&[number as u8; SIZE])?;
     }
 }
 
@@ -189,25 +167,11 @@ impl Counts {
     }
 }
 
-/// Sleeps, but returns an error after an interrupt.
-pub fn interruptible_sleep(duration: Duration) -> Result<()> {
-    let end = Instant::now() + duration;
-    loop {
-        interrupt::check()?;
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        sleep(left.min(Duration::from_millis(100)));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
-
-    use crate::mechanisms::{Pipe, Receiver, Sender, StreamReceiver, StreamSender, Waiting};
+    use crate::mechanisms::{Mechanism, pipe};
+    use crate::suites::setup::tests::setup;
 
     #[test]
     fn bytes_are_counted_by_sending_pair() {
@@ -216,53 +180,17 @@ mod tests {
     }
 
     /// Each pair has its own pipe, or all share one, whose bytes reach whichever receiver reads next.
-    struct Pipes {
-        shared: bool,
-    }
-
-    impl Mechanism for Pipes {
-        fn name(&self) -> &'static str {
-            "pipes"
-        }
-
-        fn waiting(&self) -> Waiting {
-            Waiting::Sleep
-        }
-
-        fn link(&self, size: usize) -> Result<Box<dyn Link>> {
-            Pipe.link(size)
-        }
-
-        fn links_by_name(&self, pairs: usize, size: usize) -> Result<Vec<Box<dyn Link>>> {
-            if !self.shared {
-                return (0..pairs).map(|_| self.link(size)).collect();
-            }
-            let (output, input) = nix::unistd::pipe()?;
-            let (output, input) = (File::from(output), File::from(input));
-            let link = |_| -> Result<Box<dyn Link>> {
-                Ok(Box::new(Ends(output.try_clone()?, input.try_clone()?)))
-            };
-            (0..pairs).map(link).collect()
-        }
-    }
-
-    struct Ends(File, File);
-
-    impl Link for Ends {
-        fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-            Ok(Box::new(StreamSender(self.1)))
-        }
-
-        fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-            Ok(Box::new(StreamReceiver(self.0)))
-        }
-    }
-
     fn measure(shared: bool) -> Measurement {
-        let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
+        let own_pipes = |pairs| (0..pairs).map(|_| pipe::mechanism().link(SIZE)).collect();
+        let mechanism = Mechanism {
+            links_by_name: Some(match shared {
+                true => Box::new(pipe::shared_links),
+                false => Box::new(own_pipes),
+            }),
+            ..pipe::mechanism()
+        };
         let misdelivery = Misdelivery {
-            mechanism: Rc::new(Pipes { shared }),
-            confinement: Confinement { cgroup: None, cpus },
+            setup: setup(mechanism, SIZE),
             pairs: 3,
             duration: Duration::from_millis(100),
         };

@@ -8,13 +8,14 @@ use std::time::Duration;
 use anyhow::Result;
 use sluice_testkit::clock;
 
+use super::Plan;
 use super::rtt::RoundTrip;
-use super::{Confinement, Plan};
+use super::setup::{Confinement, Setup};
 use crate::harness::class::{Class, Probe};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::Job;
 use crate::harness::samples::summarize;
-use crate::mechanisms::CachelinePingPong;
+use crate::mechanisms::cacheline_pingpong;
 
 const DURATION: Duration = Duration::from_millis(20);
 
@@ -23,19 +24,14 @@ pub struct CachelineProbe(Option<RoundTrip>);
 
 impl CachelineProbe {
     pub fn new(plan: &Plan) -> Result<Self> {
-        let confinement = |cpus| Confinement {
-            cgroup: plan.cgroup.clone(),
-            cpus,
-        };
+        let cgroup = plan.cgroup.clone();
         let cpus = Placement::TwoCpus.cpus()?;
-        Ok(Self(cpus.map(|cpus| {
-            RoundTrip::new(
-                Rc::new(CachelinePingPong::SHARED),
-                confinement(cpus),
-                1,
-                DURATION,
-            )
-        })))
+        let setup = cpus.map(|cpus| Setup {
+            mechanism: Rc::new(cacheline_pingpong::mechanism(false)),
+            confinement: Confinement { cgroup, cpus },
+            size: 1,
+        });
+        Ok(Self(setup.map(|setup| RoundTrip::new(setup, DURATION))))
     }
 }
 

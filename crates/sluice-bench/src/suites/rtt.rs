@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The round trip of a message between two processes, over one link per direction.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -9,10 +8,12 @@ use sluice_testkit::clock;
 use sluice_testkit::units;
 use sluice_testkit::workers::{Pair, Side, Start};
 
-use super::{Confinement, PROCESS_TIMEOUT, Plan, Sizes};
+use super::Plan;
+use super::plan::Sizes;
+use super::setup::{self, PROCESS_TIMEOUT, Setup};
 use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
-use crate::mechanisms::{ExternalWorkload, Link, Mechanism, Task, Workload};
+use crate::harness::rounds::{Case, Job, Measurement, Metric};
+use crate::mechanisms::{ExternalWorkload, Link, Task, Workload};
 
 const SIZES: Sizes = Sizes {
     quick: &[1],
@@ -34,39 +35,19 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 }
 
 fn case(plan: &Plan, size: usize, placement: Placement) -> Result<Case> {
-    let (mechanisms, skipped) = plan.mechanisms_for(&Task {
+    let title = format!("{} {}", units::size(size), placement.name());
+    let task = Task {
         size,
         placement,
         workload: Workload::RequestReply,
-    });
-    let confinement = plan.confinement(placement)?;
-    let subject = |mechanism: Rc<dyn Mechanism>| {
-        Subject::pair(
-            &*mechanism,
-            Box::new(RoundTrip {
-                mechanism: Rc::clone(&mechanism),
-                confinement: confinement.clone(),
-                size,
-                max_samples: MAX_SAMPLES,
-                duration: plan.duration,
-            }),
-        )
     };
-    Ok(Case {
-        suite: "rtt",
-        title: format!("{} {}", units::size(size), placement.name()),
-        size: Some(size),
-        placement,
-        metric: Metric::Latency,
-        subjects: mechanisms.into_iter().map(subject).collect(),
-        skipped,
+    plan.case("rtt", title, Metric::Latency, task, |setup| {
+        RoundTrip::new(setup, plan.duration)
     })
 }
 
 pub struct RoundTrip {
-    mechanism: Rc<dyn Mechanism>,
-    confinement: Confinement,
-    size: usize,
+    setup: Setup,
     /// The run ends at this number of samples or after this time, whichever is first.
     max_samples: usize,
     duration: Duration,
@@ -82,49 +63,34 @@ impl Job for RoundTrip {
     }
 }
 
-type Links = [Box<dyn Link>; 2];
+type Links = [Link; 2];
 
 impl RoundTrip {
-    pub fn new(
-        mechanism: Rc<dyn Mechanism>,
-        confinement: Confinement,
-        size: usize,
-        duration: Duration,
-    ) -> Self {
+    pub fn new(setup: Setup, duration: Duration) -> Self {
         Self {
-            mechanism,
-            confinement,
-            size,
+            setup,
             max_samples: MAX_SAMPLES,
             duration,
         }
     }
 
     /// A fixed number of round trips, without a limit on the time.
-    pub fn counted(
-        mechanism: Rc<dyn Mechanism>,
-        confinement: Confinement,
-        size: usize,
-        count: usize,
-    ) -> Self {
+    pub fn counted(setup: Setup, count: usize) -> Self {
         Self {
-            mechanism,
-            confinement,
-            size,
+            setup,
             max_samples: count,
             duration: 2 * PROCESS_TIMEOUT,
         }
     }
 
     fn run(&self, max: usize, duration: Duration) -> Result<Measurement> {
-        let mut pair = self.start(max, duration)?;
-        pair.go()?;
-        let [mut requester, replier] = pair.finish(duration + PROCESS_TIMEOUT)?;
+        let pair = self.start(max, duration)?;
+        let [mut requester, replier] = setup::run(pair, duration + PROCESS_TIMEOUT)?;
         let samples = requester.split_off(2);
         let messages = 2 * samples.len() as u64;
         Ok(Measurement {
             messages,
-            bytes: messages * self.size as u64,
+            bytes: messages * self.setup.size as u64,
             samples,
             elapsed_ns: requester[0],
             cpu_ns: requester[1] + replier[0],
@@ -134,13 +100,11 @@ impl RoundTrip {
 
     fn start(&self, max: usize, duration: Duration) -> Result<Pair> {
         let workload = ExternalWorkload::RoundTrips { max, duration };
-        if let Some(programs) = self.mechanism.programs(self.size, workload)? {
-            return self.confinement.start_programs(programs);
+        if let Some(programs) = self.setup.programs(workload)? {
+            return Ok(programs);
         }
-        let links: Links = [
-            self.mechanism.link(self.size)?,
-            self.mechanism.link(self.size)?,
-        ];
+        let link = || self.setup.mechanism.link(self.setup.size);
+        let links = [link()?, link()?];
         Pair::start(links, PROCESS_TIMEOUT, |side, links, start| match side {
             Side::First => self.request(links, start, max, duration),
             Side::Second => self.reply(links, start),
@@ -157,11 +121,11 @@ impl RoundTrip {
     ) -> Result<Vec<u64>> {
         let [forward, backward] = links;
         let (mut sender, mut receiver) = (forward.sender()?, backward.receiver()?);
-        self.confinement.enter(Side::First)?;
+        self.setup.confinement.enter(Side::First)?;
         start.wait()?;
 
-        let mut sent = vec![0; self.size];
-        let mut message = vec![0; self.size];
+        let mut sent = vec![0; self.setup.size];
+        let mut message = vec![0; self.setup.size];
         // Begin and end of a round trip, without filling the message and comparing it.
         let mut round_trip = |number: usize| {
             sent.fill(number as u8);
@@ -169,7 +133,10 @@ impl RoundTrip {
             sender.send(&sent)?;
             let length = receiver.receive(&mut message)?;
             let ended = clock::now_ns();
-            ensure!(length == self.size, "the peer ended during a round trip");
+            ensure!(
+                length == self.setup.size,
+                "the peer ended during a round trip"
+            );
             ensure!(message == sent, "message {number} came back changed");
             Ok((began, ended))
         };
@@ -193,13 +160,13 @@ impl RoundTrip {
     fn reply(&self, links: Links, start: &mut Start) -> Result<Vec<u64>> {
         let [forward, backward] = links;
         let (mut receiver, mut sender) = (forward.receiver()?, backward.sender()?);
-        self.confinement.enter(Side::Second)?;
+        self.setup.confinement.enter(Side::Second)?;
         start.wait()?;
 
-        let mut message = vec![0; self.size];
+        let mut message = vec![0; self.setup.size];
         let mut trips = 0;
         let mut cpu = clock::cpu_ns();
-        while receiver.receive(&mut message)? == self.size {
+        while receiver.receive(&mut message)? == self.setup.size {
             sender.send(&message)?;
             trips += 1;
             if trips == WARM_UP {
@@ -211,26 +178,10 @@ impl RoundTrip {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
-    use crate::harness::rounds::Skipped;
-    use crate::mechanisms::{CachelinePingPong, Pipe};
-    use crate::suites::Scale;
+    use crate::suites::plan::tests::plan;
     use sluice_testkit::workers::serial;
-
-    pub fn plan() -> Plan {
-        Plan {
-            scale: Scale::Standard,
-            suites: Vec::new(),
-            sizes: Vec::new(),
-            placements: vec![Placement::SameCpu],
-            duration: Duration::from_millis(20),
-            cgroup: None,
-            mechanisms: vec![Rc::new(Pipe), Rc::new(CachelinePingPong::SHARED)],
-            unavailable: vec![Skipped::unavailable("sluice-pipe", "not in unit tests")],
-            tree: Err(Skipped::unavailable("sluice-pipe", "not in unit tests")),
-        }
-    }
 
     #[test]
     fn round_trips_over_a_pipe_are_all_kept() {

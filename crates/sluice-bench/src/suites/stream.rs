@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A pair that streams messages of one size in one direction at full speed.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use sluice_testkit::clock;
-use sluice_testkit::workers::{Pair, Side, Start};
+use sluice_testkit::workers::Start;
 
-use super::{Confinement, PROCESS_TIMEOUT};
-use crate::harness::rounds::Measurement;
-use crate::mechanisms::{ExternalWorkload, Link, Mechanism, Programs, Receiver, Sender};
+use super::setup::{self, PROCESS_TIMEOUT, Setup};
+use crate::harness::rounds::{Job, Measurement};
+use crate::mechanisms::{ExternalWorkload, Receiver, Sender};
 
 /// Bytes between two readings of the clock, so that their cost is negligible.
 const BYTES_PER_CLOCK_READ: usize = 64 * 1024;
@@ -19,9 +18,7 @@ const MAX_CHECKED_MESSAGES: usize = 4096;
 
 #[derive(Clone)]
 pub struct Stream {
-    pub mechanism: Rc<dyn Mechanism>,
-    pub confinement: Confinement,
-    pub size: usize,
+    pub setup: Setup,
     /// Messages per call; None for one at a time.
     pub batch: Option<usize>,
     pub length: Length,
@@ -34,20 +31,42 @@ pub enum Length {
     Messages(u64),
 }
 
-impl Stream {
-    pub fn measure(&self) -> Result<Measurement> {
-        let mut pair = self.start()?;
-        pair.go()?;
-        let [sent, received] = pair.finish(self.length.limit())?;
-        let ([sent, begin, sender_cpu], [bytes, end, receiver_cpu]) =
-            (figures(&sent)?, figures(&received)?);
+impl Job for Stream {
+    /// Sends a pattern in which every byte depends on its position in the stream, and compares every byte.
+    fn check(&self) -> Result<()> {
+        let messages = (CHECKED_BYTES / self.setup.size).clamp(16, MAX_CHECKED_MESSAGES);
+        let workload = ExternalWorkload::Pattern { messages };
+        let pair = match self.setup.programs(workload)? {
+            Some(programs) => programs,
+            None => self.setup.pair(
+                |sender, start| self.send_pattern(sender, start, messages),
+                |receiver, start| self.receive_pattern(receiver, start, messages),
+            )?,
+        };
+        setup::run(pair, PROCESS_TIMEOUT).map(drop)
+    }
+
+    fn measure(&self) -> Result<Measurement> {
+        let programs = match self.length {
+            Length::For(duration) => self.setup.programs(ExternalWorkload::Stream { duration })?,
+            Length::Messages(_) => None,
+        };
+        let pair = match programs {
+            Some(programs) => programs,
+            None => self.setup.pair(
+                |sender, start| self.send(sender, start),
+                |receiver, start| self.receive(receiver, start),
+            )?,
+        };
+        let [sent, received] = setup::run(pair, self.length.limit())?;
+        let [sent, begin, sender_cpu] = sent[..].try_into()?;
+        let [bytes, end, receiver_cpu]: [u64; 3] = received[..].try_into()?;
+        let size = self.setup.size;
         ensure!(
-            bytes == sent * self.size as u64,
-            "{sent} messages of {} bytes were sent, but {bytes} bytes arrived",
-            self.size
+            bytes == sent * size as u64,
+            "{sent} messages of {size} bytes were sent, but {bytes} bytes arrived"
         );
         Ok(Measurement {
-            samples: Vec::new(),
             messages: sent,
             bytes,
             elapsed_ns: end.saturating_sub(begin),
@@ -55,30 +74,13 @@ impl Stream {
             ..Measurement::default()
         })
     }
+}
 
-    fn start(&self) -> Result<Pair> {
-        if let Length::For(duration) = self.length
-            && let Some(programs) = self.programs(ExternalWorkload::Stream { duration })?
-        {
-            return self.confinement.start_programs(programs);
-        }
-        let link = self.mechanism.link(self.size)?;
-        Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
-            Side::First => self.send(link, start),
-            Side::Second => self.receive(link, start),
-        })
-    }
-
-    fn programs(&self, workload: ExternalWorkload) -> Result<Option<Box<dyn Programs>>> {
-        self.mechanism.programs(self.size, workload)
-    }
-
+impl Stream {
     /// Returns the number of messages, the time of the first one, and the processor time.
-    fn send(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
-        let mut sender = link.sender()?;
-        self.confinement.enter(Side::First)?;
+    fn send(&self, mut sender: Box<dyn Sender>, start: &mut Start) -> Result<Vec<u64>> {
         let messages_at_once = vec![0xa5; self.buffer_len()];
-        let per_clock_read = (BYTES_PER_CLOCK_READ / self.size).clamp(1, 256) as u64;
+        let per_clock_read = (BYTES_PER_CLOCK_READ / self.setup.size).clamp(1, 256) as u64;
         start.wait()?;
 
         let cpu = clock::cpu_ns();
@@ -109,7 +111,7 @@ impl Stream {
         let mut left = count as usize;
         while left > 0 {
             let now = left.min(batch);
-            sender.send_batch(&messages[..now * self.size], self.size)?;
+            sender.send_batch(&messages[..now * self.setup.size], self.setup.size)?;
             left -= now;
         }
         Ok(())
@@ -118,20 +120,18 @@ impl Stream {
     /// Receives one message or a batch; returns the number of bytes.
     fn receive_messages(&self, receiver: &mut dyn Receiver, messages: &mut [u8]) -> Result<usize> {
         match self.batch {
-            Some(_) => receiver.receive_batch(messages, self.size),
+            Some(_) => receiver.receive_batch(messages, self.setup.size),
             None => receiver.receive(messages),
         }
     }
 
     /// The length in bytes of one message or a batch.
     fn buffer_len(&self) -> usize {
-        self.size * self.batch.unwrap_or(1)
+        self.setup.size * self.batch.unwrap_or(1)
     }
 
     /// Returns the number of bytes, the time of the last one, and the processor time.
-    fn receive(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
-        let mut receiver = link.receiver()?;
-        self.confinement.enter(Side::Second)?;
+    fn receive(&self, mut receiver: Box<dyn Receiver>, start: &mut Start) -> Result<Vec<u64>> {
         let mut messages = vec![0; self.buffer_len()];
         start.wait()?;
 
@@ -146,36 +146,17 @@ impl Stream {
         Ok(vec![bytes, clock::now_ns(), clock::cpu_ns() - cpu])
     }
 
-    /// Sends a pattern in which every byte depends on its position in the stream, and compares every byte.
-    pub fn check(&self) -> Result<()> {
-        let messages = (CHECKED_BYTES / self.size).clamp(16, MAX_CHECKED_MESSAGES);
-        let mut pair = match self.programs(ExternalWorkload::Pattern { messages })? {
-            Some(programs) => self.confinement.start_programs(programs)?,
-            None => {
-                let link = self.mechanism.link(self.size)?;
-                Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
-                    Side::First => self.send_pattern(link, start, messages),
-                    Side::Second => self.receive_pattern(link, start, messages),
-                })?
-            }
-        };
-        pair.go()?;
-        pair.finish(PROCESS_TIMEOUT).map(drop)
-    }
-
     fn send_pattern(
         &self,
-        link: Box<dyn Link>,
+        mut sender: Box<dyn Sender>,
         start: &mut Start,
         messages: usize,
     ) -> Result<Vec<u64>> {
-        let mut sender = link.sender()?;
-        self.confinement.enter(Side::First)?;
         start.wait()?;
         let at_once = self.batch.unwrap_or(1);
         for number in (0..messages).step_by(at_once) {
             let count = at_once.min(messages - number);
-            let some = pattern(number * self.size, count * self.size);
+            let some = pattern(number * self.setup.size, count * self.setup.size);
             self.send_messages(&mut *sender, &some, count as u64)?;
         }
         Ok(Vec::new())
@@ -183,28 +164,26 @@ impl Stream {
 
     fn receive_pattern(
         &self,
-        link: Box<dyn Link>,
+        mut receiver: Box<dyn Receiver>,
         start: &mut Start,
         messages: usize,
     ) -> Result<Vec<u64>> {
-        let mut receiver = link.receiver()?;
-        self.confinement.enter(Side::Second)?;
         start.wait()?;
         let mut some = vec![0; self.buffer_len()];
         let mut number = 0;
         while number < messages {
             let n = self.receive_messages(&mut *receiver, &mut some)?;
             ensure!(
-                n > 0 && n % self.size == 0,
+                n > 0 && n % self.setup.size == 0,
                 "message {number} of {messages} has {} bytes instead of {}",
-                n % self.size,
-                self.size
+                n % self.setup.size,
+                self.setup.size
             );
             ensure!(
-                some[..n] == pattern(number * self.size, n),
+                some[..n] == pattern(number * self.setup.size, n),
                 "message {number} of {messages} arrived damaged"
             );
-            number += n / self.size;
+            number += n / self.setup.size;
         }
         ensure!(
             number == messages && self.receive_messages(&mut *receiver, &mut some)? == 0,
@@ -224,10 +203,6 @@ impl Length {
     }
 }
 
-fn figures(values: &[u64]) -> Result<[u64; 3]> {
-    Ok(values.try_into()?)
-}
-
 /// The bytes from `offset` of a stream that does not repeat: each is a hash of its position.
 fn pattern(offset: usize, len: usize) -> Vec<u8> {
     (offset..offset + len).map(|at| mix(at as u64)).collect()
@@ -240,17 +215,19 @@ fn mix(at: u64) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use super::*;
-    use crate::harness::pinning::Placement;
-    use crate::mechanisms::{Pipe, SluiceRing, Waiting};
+    use crate::harness::waiting::Waiting;
+    use crate::mechanisms::sluice_ring::{self, SluiceRing};
+    use crate::mechanisms::stream::{StreamReceiver, StreamSender};
+    use crate::mechanisms::{Link, Mechanism, pipe};
+    use crate::suites::setup::tests::setup;
     use sluice_testkit::workers::serial;
 
-    fn over(mechanism: Rc<dyn Mechanism>) -> Stream {
-        let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
+    fn over(mechanism: Mechanism) -> Stream {
         Stream {
-            mechanism,
-            confinement: Confinement { cgroup: None, cpus },
-            size: 1000,
+            setup: setup(mechanism, 1000),
             batch: None,
             length: Length::For(Duration::from_millis(20)),
         }
@@ -260,7 +237,7 @@ mod tests {
     fn the_requested_number_of_messages_is_sent() {
         let stream = Stream {
             length: Length::Messages(1234),
-            ..over(Rc::new(Pipe))
+            ..over(pipe::mechanism())
         };
         assert_eq!(stream.measure().unwrap().messages, 1234);
     }
@@ -268,8 +245,8 @@ mod tests {
     #[test]
     fn a_pipe_delivers_all_that_was_sent() {
         let _serial = serial();
-        over(Rc::new(Pipe)).check().unwrap();
-        let measurement = over(Rc::new(Pipe)).measure().unwrap();
+        over(pipe::mechanism()).check().unwrap();
+        let measurement = over(pipe::mechanism()).measure().unwrap();
         assert!(measurement.messages > 0);
         assert_eq!(measurement.bytes, measurement.messages * 1000);
     }
@@ -277,9 +254,8 @@ mod tests {
     #[test]
     fn batches_arrive_completely_with_and_without_a_batch_interface() {
         let _serial = serial();
-        let together = Rc::new(SluiceRing::NeverSpins);
-        let one_by_one = Rc::new(Pipe);
-        for mechanism in [together as Rc<dyn Mechanism>, one_by_one] {
+        let together = sluice_ring::mechanism(SluiceRing::NeverSpins);
+        for mechanism in [together, pipe::mechanism()] {
             // Neither number is a multiple of the batch.
             let stream = Stream {
                 batch: Some(7),
@@ -305,35 +281,21 @@ mod tests {
     }
 
     /// A pipe that swaps two bytes.
-    struct Faulty;
-
-    impl Mechanism for Faulty {
-        fn name(&self) -> &'static str {
-            "faulty"
-        }
-
-        fn waiting(&self) -> Waiting {
-            Waiting::Sleep
-        }
-
-        fn link(&self, size: usize) -> Result<Box<dyn Link>> {
-            Ok(Box::new(FaultyLink(Pipe.link(size)?)))
-        }
+    fn faulty() -> Mechanism {
+        Mechanism::new("faulty", Waiting::Sleep, |_| {
+            let (receiver, sender) = std::io::pipe()?;
+            Ok(Link::new(
+                (receiver, sender),
+                |(_, sender)| Ok(StreamSender(OwnedFd::from(sender).into())),
+                |(receiver, _)| {
+                    let receiver = StreamReceiver(OwnedFd::from(receiver).into());
+                    Ok(FaultyReceiver(receiver))
+                },
+            ))
+        })
     }
 
-    struct FaultyLink(Box<dyn Link>);
-
-    impl Link for FaultyLink {
-        fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-            self.0.sender()
-        }
-
-        fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-            Ok(Box::new(FaultyReceiver(self.0.receiver()?)))
-        }
-    }
-
-    struct FaultyReceiver(Box<dyn Receiver>);
+    struct FaultyReceiver(StreamReceiver);
 
     impl Receiver for FaultyReceiver {
         fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
@@ -343,16 +305,12 @@ mod tests {
             }
             Ok(n)
         }
-
-        fn file(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-            None
-        }
     }
 
     #[test]
     fn a_damaged_message_is_detected() {
         let _serial = serial();
-        let error = over(Rc::new(Faulty)).check().unwrap_err();
+        let error = over(faulty()).check().unwrap_err();
         assert!(error.to_string().contains("damaged"), "{error}");
     }
 }

@@ -15,12 +15,14 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use sluice_testkit::clock;
 use sluice_testkit::units::megabytes;
-use sluice_testkit::workers::{Pair, Side, Start};
+use sluice_testkit::workers::Start;
 
-use super::{Confinement, PROCESS_TIMEOUT, Plan};
+use super::Plan;
+use super::plan::subject;
+use super::setup::{self, Setup};
 use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
-use crate::mechanisms::{Link, Mechanism, NoIpc, Task, Workload};
+use crate::harness::rounds::{Case, Job, Measurement, Metric};
+use crate::mechanisms::{Receiver, Sender, Task, Workload, no_ipc};
 
 /// Present wherever programs are compiled.
 const TREES: [&str; 2] = ["/usr/include/linux", "/usr/include"];
@@ -35,41 +37,27 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 }
 
 fn case(plan: &Plan, placement: Placement, staged: Rc<Staged>) -> Result<Case> {
-    let (mut mechanisms, skipped) = plan.mechanisms_for(&Task {
+    let (size, files) = (megabytes(staged.bytes), staged.files);
+    let title = format!("{size} in {files} files {}", placement.name());
+    let task = Task {
         size: TAR_RECORD,
         placement,
         workload: Workload::File,
-    });
-    mechanisms.push(Rc::new(NoIpc::new(
-        staged.archive(),
-        staged.other_archive(),
-    )));
-    let confinement = plan.confinement(placement)?;
-    let title = format!(
-        "{} in {} files {}",
-        megabytes(staged.bytes),
-        staged.files,
-        placement.name()
-    );
-    let subject = |mechanism: Rc<dyn Mechanism>| {
-        Subject::pair(
-            &*mechanism,
-            Box::new(Tar {
-                mechanism: Rc::clone(&mechanism),
-                confinement: confinement.clone(),
-                staged: Rc::clone(&staged),
-            }),
-        )
     };
-    Ok(Case {
-        suite: "tar",
-        title,
-        size: None,
-        placement,
-        metric: Metric::Latency,
-        subjects: mechanisms.into_iter().map(subject).collect(),
-        skipped,
-    })
+    let job = |setup| Tar {
+        setup,
+        staged: Rc::clone(&staged),
+    };
+    let mut case = plan.case("tar", title, Metric::Latency, task, job)?;
+    case.size = None;
+    let no_ipc = Rc::new(no_ipc::mechanism(staged.archive(), staged.other_archive()));
+    let setup = Setup {
+        mechanism: Rc::clone(&no_ipc),
+        confinement: plan.confinement(placement)?,
+        size: TAR_RECORD,
+    };
+    case.subjects.push(subject(&no_ipc, job(setup)));
+    Ok(case)
 }
 
 /// A copy of the tree in memory, so that the disk is not measured.
@@ -156,8 +144,7 @@ fn count(directory: &Path) -> Result<(u64, u64)> {
 }
 
 struct Tar {
-    mechanism: Rc<dyn Mechanism>,
-    confinement: Confinement,
+    setup: Setup,
     staged: Rc<Staged>,
 }
 
@@ -173,13 +160,11 @@ impl Job for Tar {
 
     fn measure(&self) -> Result<Measurement> {
         self.staged.reset()?;
-        let link = self.mechanism.link(TAR_RECORD)?;
-        let mut pair = Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
-            Side::First => self.pack(link, start),
-            Side::Second => self.unpack(link, start),
-        })?;
-        pair.go()?;
-        let times = pair.finish(LIMIT)?.concat();
+        let pair = self.setup.pair(
+            |sender, start| self.pack(sender, start),
+            |receiver, start| self.unpack(receiver, start),
+        )?;
+        let times = setup::run(pair, LIMIT)?.concat();
         let (begin, end) = (times.iter().min(), times.iter().max());
         let elapsed_ns = end.zip(begin).map_or(0, |(end, begin)| end - begin);
         Ok(Measurement {
@@ -187,7 +172,6 @@ impl Job for Tar {
             messages: 1,
             bytes: self.staged.bytes,
             elapsed_ns,
-            cpu_ns: 0,
             ..Measurement::default()
         })
     }
@@ -195,9 +179,7 @@ impl Job for Tar {
 
 impl Tar {
     /// Returns the times of begin and end.
-    fn pack(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
-        let sender = link.sender()?;
-        self.confinement.enter(Side::First)?;
+    fn pack(&self, sender: Box<dyn Sender>, start: &mut Start) -> Result<Vec<u64>> {
         let mut tar = Command::new("tar");
         tar.args(["-cf", "-", "."])
             .current_dir(self.staged.tree())
@@ -210,9 +192,7 @@ impl Tar {
     }
 
     /// Returns the time of the end.
-    fn unpack(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
-        let receiver = link.receiver()?;
-        self.confinement.enter(Side::Second)?;
+    fn unpack(&self, receiver: Box<dyn Receiver>, start: &mut Start) -> Result<Vec<u64>> {
         let mut tar = Command::new("tar");
         tar.args(["-xf", "-"])
             .current_dir(self.staged.copy())

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Streaming throughput for each message size.
 
-use std::rc::Rc;
-
 use anyhow::Result;
 use sluice_testkit::units;
 
+use super::Plan;
+use super::plan::Sizes;
+use super::setup::Setup;
 use super::stream::{Length, Stream};
-use super::{Confinement, Plan, Sizes};
 use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped, Subject};
-use crate::mechanisms::{Batching, Mechanism, Task, Workload};
+use crate::harness::rounds::{Case, Metric};
+use crate::mechanisms::{Batching, Task, Workload};
 
 const SIZES: Sizes = Sizes {
     quick: &[1024],
@@ -37,110 +37,68 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 }
 
 fn case(plan: &Plan, size: usize, placement: Placement) -> Result<Case> {
-    let (mechanisms, skipped) = plan.mechanisms_for(&task(size, placement));
-    let confinement = plan.confinement(placement)?;
-    let subject = |mechanism: Rc<dyn Mechanism>| {
-        let job = stream(plan, &mechanism, &confinement, size, None);
-        Subject::pair(&*mechanism, Box::new(job))
-    };
-    Ok(Case {
-        suite: "throughput",
-        title: format!("{} {}", units::size(size), placement.name()),
-        size: Some(size),
-        placement,
-        metric: Metric::Rate,
-        subjects: mechanisms.into_iter().map(subject).collect(),
-        skipped,
-    })
+    let title = format!("{} {}", units::size(size), placement.name());
+    case_of(plan, title, size, placement, None)
 }
 
 /// Mechanisms with a batch interface, and their reference.
 fn batched_case(plan: &Plan, size: usize, placement: Placement) -> Result<Case> {
-    let (mechanisms, mut skipped) = plan.mechanisms_for(&task(size, placement));
-    let confinement = plan.confinement(placement)?;
-    let subject = |mechanism: Rc<dyn Mechanism>| {
-        let label = match mechanism.batching()? {
-            Batching::Together => mechanism.label(),
-            Batching::OneByOne => format!("{}, one by one", mechanism.label()),
-        };
-        let job = stream(plan, &mechanism, &confinement, size, Some(BATCH));
-        Some(Subject {
-            label,
-            batch: Some(BATCH),
-            ..Subject::pair(&*mechanism, Box::new(job))
-        })
+    let (bytes, place) = (units::size(size), placement.name());
+    let title = format!("{bytes} in batches of {BATCH} {place}");
+    let mut case = case_of(plan, title, size, placement, Some(BATCH))?;
+    let batching = |name: &str| {
+        let all = plan.mechanisms.iter();
+        all.filter(|one| one.name == name)
+            .find_map(|one| one.batching)
     };
-    let has_batching = |skip: &Skipped| {
-        let mut all = plan.mechanisms.iter();
-        all.any(|one| one.name() == skip.mechanism && one.batching().is_some())
-    };
-    skipped.retain(has_batching);
-    Ok(Case {
-        suite: "throughput",
-        title: format!(
-            "{} in batches of {BATCH} {}",
-            units::size(size),
-            placement.name()
-        ),
-        size: Some(size),
-        placement,
-        metric: Metric::Rate,
-        subjects: mechanisms.into_iter().filter_map(subject).collect(),
-        skipped,
-    })
+    case.skipped
+        .retain(|skip| batching(skip.mechanism).is_some());
+    case.subjects
+        .retain(|subject| batching(subject.mechanism).is_some());
+    for subject in &mut case.subjects {
+        subject.batch = Some(BATCH);
+        if batching(subject.mechanism) == Some(Batching::OneByOne) {
+            subject.label += ", one by one";
+        }
+    }
+    Ok(case)
 }
 
-fn task(size: usize, placement: Placement) -> Task {
-    Task {
+fn case_of(
+    plan: &Plan,
+    title: String,
+    size: usize,
+    placement: Placement,
+    batch: Option<usize>,
+) -> Result<Case> {
+    let task = Task {
         size,
         placement,
         workload: Workload::Stream,
-    }
-}
-
-fn stream(
-    plan: &Plan,
-    mechanism: &Rc<dyn Mechanism>,
-    confinement: &Confinement,
-    size: usize,
-    batch: Option<usize>,
-) -> Stream {
-    Stream {
-        mechanism: Rc::clone(mechanism),
-        confinement: confinement.clone(),
-        size,
+    };
+    let length = Length::For(plan.duration);
+    let job = |setup: Setup| Stream {
+        setup,
         batch,
-        length: Length::For(plan.duration),
-    }
-}
-
-impl Job for Stream {
-    fn check(&self) -> Result<()> {
-        Stream::check(self)
-    }
-
-    fn measure(&self) -> Result<Measurement> {
-        Stream::measure(self)
-    }
+        length,
+    };
+    plan.case("throughput", title, Metric::Rate, task, job)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanisms::{CachelinePingPong, Pipe, SluiceRing};
-    use crate::suites::rtt;
+    use std::rc::Rc;
+
+    use crate::mechanisms::sluice_ring::{self, SluiceRing};
+    use crate::suites::plan::tests::plan;
 
     #[test]
     fn batches_are_measured_with_a_batch_interface_and_the_reference() {
-        let plan = Plan {
-            mechanisms: vec![
-                Rc::new(Pipe),
-                Rc::new(CachelinePingPong::SHARED),
-                Rc::new(SluiceRing::NeverSpins),
-                Rc::new(SluiceRing::AlwaysSpins),
-            ],
-            ..rtt::tests::plan()
-        };
+        let mut plan = plan();
+        let rings = [SluiceRing::NeverSpins, SluiceRing::AlwaysSpins];
+        plan.mechanisms
+            .extend(rings.map(sluice_ring::mechanism).map(Rc::new));
         let case = batched_case(&plan, 64, Placement::SameCpu).unwrap();
         assert_eq!(case.title, "64 B in batches of 32 same-cpu");
         let labels: Vec<_> = case.subjects.iter().map(|one| &one.label).collect();

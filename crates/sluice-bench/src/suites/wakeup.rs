@@ -10,12 +10,14 @@ use anyhow::{Context, Result, bail, ensure};
 use io_uring::{IoUring, opcode, types};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use sluice_testkit::clock;
-use sluice_testkit::workers::{Pair, Side, Start};
+use sluice_testkit::workers::Start;
 
-use super::{Confinement, PROCESS_TIMEOUT, Plan, Scale};
+use super::setup::{self, PROCESS_TIMEOUT, Setup};
+use super::{Plan, Scale};
 use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped, Subject};
-use crate::mechanisms::{Link, Mechanism, Receiver, Task, Workload};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped};
+use crate::harness::samples::summarize;
+use crate::mechanisms::{Receiver, Sender, Task, Workload, pipe};
 
 /// Longer than any adaptive spinning, so that the receiver sleeps.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -74,39 +76,26 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 }
 
 fn case(plan: &Plan, method: WaitMethod, placement: Placement) -> Result<Case> {
-    let (mut mechanisms, mut skipped) = plan.mechanisms_for(&Task {
+    let title = format!("{} {}", method.name(), placement.name());
+    let task = Task {
         size: SIZE,
         placement,
         workload: method.workload(),
-    });
+    };
+    let job = |setup| WakeUp {
+        setup,
+        method,
+        duration: plan.duration,
+    };
+    let mut case = plan.case("wakeup", title, Metric::Latency, task, job)?;
     if !method.is_allowed() {
-        mechanisms.clear();
-        skipped = vec![Skipped::unavailable(
+        case.subjects.clear();
+        case.skipped = vec![Skipped::unavailable(
             "io_uring",
             "io_uring is disabled; check 'sysctl kernel.io_uring_disabled' and the seccomp profile of the container",
         )];
     }
-    let confinement = plan.confinement(placement)?;
-    let subject = |mechanism: Rc<dyn Mechanism>| {
-        Subject::pair(
-            &*mechanism,
-            Box::new(WakeUp {
-                mechanism: Rc::clone(&mechanism),
-                confinement: confinement.clone(),
-                method,
-                duration: plan.duration,
-            }),
-        )
-    };
-    Ok(Case {
-        suite: "wakeup",
-        title: format!("{} {}", method.name(), placement.name()),
-        size: Some(SIZE),
-        placement,
-        metric: Metric::Latency,
-        subjects: mechanisms.into_iter().map(subject).collect(),
-        skipped,
-    })
+    Ok(case)
 }
 
 /// The median wake-up latency of pipe(2) in nanoseconds, with the sleeper on another processor. None with a single
@@ -116,18 +105,19 @@ pub fn wakeup_cost(plan: &Plan) -> Result<Option<u64>> {
         return Ok(None);
     }
     let probe = WakeUp {
-        mechanism: Rc::new(crate::mechanisms::Pipe),
-        confinement: plan.confinement(Placement::TwoCpus)?,
+        setup: Setup {
+            mechanism: Rc::new(pipe::mechanism()),
+            confinement: plan.confinement(Placement::TwoCpus)?,
+            size: SIZE,
+        },
         method: WaitMethod::Plain,
         duration: Duration::from_millis(200),
     };
-    let summary = crate::harness::samples::summarize(probe.measure()?.samples);
-    Ok(summary.map(|summary| summary.p50))
+    Ok(summarize(probe.measure()?.samples).map(|summary| summary.p50))
 }
 
 struct WakeUp {
-    mechanism: Rc<dyn Mechanism>,
-    confinement: Confinement,
+    setup: Setup,
     method: WaitMethod,
     duration: Duration,
 }
@@ -149,13 +139,11 @@ impl Job for WakeUp {
 
 impl WakeUp {
     fn run(&self, max: u64, duration: Duration) -> Result<Measurement> {
-        let link = self.mechanism.link(SIZE)?;
-        let mut pair = Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
-            Side::First => self.send(link, start, max, duration),
-            Side::Second => self.receive(link, start),
-        })?;
-        pair.go()?;
-        let [sent, mut samples] = pair.finish(duration + PROCESS_TIMEOUT)?;
+        let pair = self.setup.pair(
+            |sender, start| send(sender, start, max, duration),
+            |receiver, start| self.receive(receiver, start),
+        )?;
+        let [sent, mut samples] = setup::run(pair, duration + PROCESS_TIMEOUT)?;
         ensure!(
             samples.len() as u64 == sent[0],
             "{} messages were sent, and {} arrived",
@@ -168,37 +156,12 @@ impl WakeUp {
             bytes: (samples.len() * SIZE) as u64,
             samples,
             elapsed_ns: sent[1],
-            cpu_ns: 0,
             ..Measurement::default()
         })
     }
 
-    /// Returns the number of messages, and the elapsed time.
-    fn send(
-        &self,
-        link: Box<dyn Link>,
-        start: &mut Start,
-        max: u64,
-        duration: Duration,
-    ) -> Result<Vec<u64>> {
-        let mut sender = link.sender()?;
-        self.confinement.enter(Side::First)?;
-        start.wait()?;
-        let begin = clock::now_ns();
-        let end = begin + duration.as_nanos() as u64;
-        let mut number = 0;
-        while number < max && (clock::now_ns() < end || number <= WARM_UP as u64) {
-            std::thread::sleep(PAUSE);
-            sender.send(&message(clock::now_ns(), number))?;
-            number += 1;
-        }
-        Ok(vec![number, clock::now_ns() - begin])
-    }
-
     /// Returns the latency of each message.
-    fn receive(&self, link: Box<dyn Link>, start: &mut Start) -> Result<Vec<u64>> {
-        let mut receiver = link.receiver()?;
-        self.confinement.enter(Side::Second)?;
+    fn receive(&self, mut receiver: Box<dyn Receiver>, start: &mut Start) -> Result<Vec<u64>> {
         let mut sleeper = Sleeper::new(self.method, receiver.as_ref())?;
         start.wait()?;
         let mut samples = Vec::new();
@@ -212,6 +175,25 @@ impl WakeUp {
         }
         Ok(samples)
     }
+}
+
+/// Returns the number of messages, and the elapsed time.
+fn send(
+    mut sender: Box<dyn Sender>,
+    start: &mut Start,
+    max: u64,
+    duration: Duration,
+) -> Result<Vec<u64>> {
+    start.wait()?;
+    let begin = clock::now_ns();
+    let end = begin + duration.as_nanos() as u64;
+    let mut number = 0;
+    while number < max && (clock::now_ns() < end || number <= WARM_UP as u64) {
+        std::thread::sleep(PAUSE);
+        sender.send(&message(clock::now_ns(), number))?;
+        number += 1;
+    }
+    Ok(vec![number, clock::now_ns() - begin])
 }
 
 fn message(sent: u64, number: u64) -> [u8; SIZE] {
@@ -299,18 +281,16 @@ fn read_through(ring: &mut IoUring, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanisms::Pipe;
+    use crate::suites::setup::tests::setup;
 
     #[test]
     fn a_pipe_wakes_every_kind_of_sleeper() {
-        let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
         for method in WaitMethod::ALL
             .into_iter()
             .filter(|method| method.is_allowed())
         {
             let wake_up = WakeUp {
-                mechanism: Rc::new(Pipe),
-                confinement: Confinement { cgroup: None, cpus },
+                setup: setup(pipe::mechanism(), SIZE),
                 method,
                 duration: Duration::from_millis(30),
             };

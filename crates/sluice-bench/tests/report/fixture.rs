@@ -4,9 +4,10 @@
 
 use sluice_bench::harness::class::Class;
 use sluice_bench::harness::pinning::Placement;
+use sluice_bench::harness::rounds::{Activity, Neighbours};
 use sluice_bench::harness::rows::{Ratio, Results, Row};
 use sluice_bench::harness::samples::{distribution_function, summarize};
-use sluice_bench::mechanisms::Waiting;
+use sluice_bench::harness::waiting::Waiting;
 use sluice_testkit::host::Host;
 use sluice_testkit::spread::Spread;
 
@@ -246,14 +247,20 @@ fn isolation(random: &mut Random) -> Vec<Row> {
         let rate = 1024e9 / best.powf(0.7);
         let alone = Row {
             label: "alone".into(),
+            neighbours: Some(Neighbours::NONE),
             processes: Some(2),
             ..quoted(row.clone(), "bytes/s", rate, random)
         };
         rows.push(alone.clone());
-        for (kind, cost) in [("stalled", 0.01), ("busy", 0.5)] {
+        for (activity, cost) in [(Activity::Stalled, 0.01), (Activity::Busy, 0.5)] {
             for pairs in [1, 3, 5, 7] {
+                let neighbours = Neighbours {
+                    pairs,
+                    activity: Some(activity),
+                };
                 let mut beside = Row {
-                    label: format!("beside {pairs} {kind}"),
+                    label: neighbours.to_string(),
+                    neighbours: Some(neighbours),
                     processes: Some(2 + 2 * pairs),
                     ..quoted(
                         row.clone(),
@@ -296,6 +303,9 @@ fn names(random: &mut Random) -> Vec<Row> {
                     mechanism: "sluice-pipe".into(),
                     label: format!("among {count} {what}"),
                     title: (*operation).into(),
+                    operation: Some((*operation).into()),
+                    names: Some(if what == "names" { count } else { 1 }),
+                    scopes: Some(if what == "names" { 1 } else { count }),
                     placement: Some(Placement::SameCpu),
                     waiting: Some(Waiting::Sleep),
                     rounds: Some(ROUNDS),

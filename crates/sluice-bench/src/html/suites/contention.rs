@@ -2,77 +2,65 @@
 //! The rate of several writers and readers of one channel by message size, and a table of context switches and
 //! imbalance.
 
-use sluice_testkit::units;
-
-use super::super::series_style::{self, SeriesStyles};
-use super::super::tables::{self, Line};
-use super::super::text::escape;
-use super::{Figure, distinct, throughput};
+use super::super::groups::distinct;
+use super::super::notes;
+use super::super::series_style::SeriesStyles;
+use super::super::tables::{self, Cell, Line, Table, heads};
+use super::{Figure, figures_by, throughput};
 use crate::harness::rows::Row;
+use sluice_testkit::units;
 
 pub fn figures(rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
     let counts = |row: &Row| (row.writers, row.receivers, row.placement);
-    distinct(rows.iter().map(|row| counts(row)))
-        .into_iter()
-        .filter_map(|wanted| {
-            let fits = |row: &&Row| counts(row) == wanted;
-            let rows: Vec<&Row> = rows.iter().copied().filter(fits).collect();
-            figure(&rows, styles)
+    figures_by(rows, counts, |(writers, readers, placement), rows| {
+        let (writers, readers) = (counted(writers?, "writer"), counted(readers?, "reader"));
+        let place = placement.map_or("", |placement| placement.name());
+        let heading = format!("{writers} to {readers}, {place}");
+        let figure = throughput::by_size(heading, rows, styles)?;
+        Some(Figure {
+            table: table(&figure.heading, rows, styles),
+            hint: "Marked: a writer that sends more than twice as many messages as another.".into(),
+            ..figure
         })
-        .collect()
-}
-
-fn figure(rows: &[&Row], styles: &SeriesStyles) -> Option<Figure> {
-    let first = rows.first()?;
-    let heading = format!(
-        "{} to {}, {}",
-        counted(first.writers?, "writer"),
-        counted(first.receivers?, "reader"),
-        first.placement.map_or("", |placement| placement.name())
-    );
-    let figure = throughput::by_size(heading, rows, styles)?;
-    Some(Figure {
-        table: table(&figure.heading, rows, styles),
-        hint: "Marked: a writer that sends more than twice as many messages as another.".into(),
-        ..figure
     })
 }
 
-pub fn counted(count: usize, noun: &str) -> String {
+fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-fn table(caption: &str, rows: &[&Row], styles: &SeriesStyles) -> String {
-    let heads = [
-        "mechanism",
-        "message",
-        "rate",
-        "ratio to pipe",
-        "its rounds",
-        "context switches per message",
-        "",
-    ];
+fn table(caption: &str, rows: &[&Row], styles: &SeriesStyles) -> Table {
     let series = distinct(rows.iter().map(|row| row.label.as_str()));
     let line = |row: &&Row| {
         let style = styles.get(row);
-        let [ratio, ratios] = tables::ratio(row);
-        let number = |value: Option<f64>| value.map(units::figures).unwrap_or_default();
+        let [ratio, ratios] = tables::ratio_cells(row);
         Line {
             series: series.iter().position(|label| *label == row.label),
             role: style.role,
             cells: vec![
-                series_style::entry(style, &row.label),
-                row.size.map(units::size).unwrap_or_default(),
-                escape(&tables::median(row)),
+                Cell::entry(style, &row.label),
+                row.size.map(units::size).into(),
+                row.median_text().into(),
                 ratio,
                 ratios,
-                number(row.context_switches_per_msg),
-                super::super::notes::notes(row, &[]),
+                row.context_switches_per_msg.map(units::figures).into(),
+                Cell::notes(notes::notes(row, &[])),
             ],
         }
     };
-    let lines: Vec<Line> = rows.iter().map(line).collect();
-    tables::table(caption, &heads.map(String::from), &lines)
+    Table {
+        caption: caption.into(),
+        heads: heads([
+            "mechanism",
+            "message",
+            "rate",
+            "ratio to pipe",
+            "its rounds",
+            "context switches per message",
+            "",
+        ]),
+        lines: rows.iter().map(line).collect(),
+    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Medians by a count: message size, number of neighbours, number of names. The table has one column per count.
 
+use super::super::groups::distinct;
 use super::super::lines::{Line, Mark, Point};
 use super::super::notes;
-use super::super::series_style::{self, SeriesStyle};
-use super::super::tables;
-use super::super::text::escape;
-use super::distinct;
+use super::super::series_style::SeriesStyle;
+use super::super::tables::{self, Cell, Table};
 use crate::harness::rows::Row;
 
 pub struct Curve<'a> {
@@ -69,9 +68,7 @@ fn point(count: usize, row: &Row, y_value: YValue) -> Option<Point> {
         x: count as f64,
         y: value,
         range: Some(range),
-        mark: Some(Mark {
-            noisy: notes::is_noisy(row),
-        }),
+        mark: Mark::of(row.is_noisy()),
     })
 }
 
@@ -81,44 +78,40 @@ pub fn table(
     heads: Vec<String>,
     curves: &[Curve],
     y_value: YValue,
-) -> String {
+) -> Table {
     let counts = counts(curves);
-    let heads: Vec<String> = std::iter::once(first.to_string()).chain(heads).collect();
-    let lines: Vec<tables::Line> = curves
-        .iter()
-        .enumerate()
-        .map(|(series, curve)| {
-            let name = series_style::entry(curve.style, &curve.name);
-            let cell = |count: &usize| {
-                let row = curve.points.iter().find(|(at, _)| at == count);
-                row.map(|(_, row)| cell(row, y_value)).unwrap_or_default()
-            };
-            tables::Line {
-                series: Some(series),
-                role: curve.style.role,
-                cells: std::iter::once(name)
-                    .chain(counts.iter().map(cell))
-                    .collect(),
-            }
-        })
-        .collect();
-    tables::table(caption, &heads, &lines)
+    let line = |(series, curve): (usize, &Curve)| {
+        let cell = |count: &usize| {
+            let row = curve.points.iter().find(|(at, _)| at == count);
+            row.map(|(_, row)| cell(row, y_value)).into()
+        };
+        let name = Cell::entry(curve.style, &curve.name);
+        tables::Line {
+            series: Some(series),
+            role: curve.style.role,
+            cells: [name].into_iter().chain(counts.iter().map(cell)).collect(),
+        }
+    };
+    Table {
+        caption: caption.into(),
+        heads: [first.to_string()].into_iter().chain(heads).collect(),
+        lines: curves.iter().enumerate().map(line).collect(),
+    }
 }
 
-fn cell(row: &Row, y_value: YValue) -> String {
-    let [ratio, ratios] = tables::ratio(row);
-    let (main, below) = match y_value {
-        YValue::Figure if ratio.is_empty() => (tables::median(row), String::new()),
-        YValue::Figure => (tables::median(row), format!("× {ratio}")),
-        YValue::Ratio if ratio.is_empty() => ("1".to_string(), String::new()),
-        YValue::Ratio => (ratio, ratios),
+fn cell(row: &Row, y_value: YValue) -> Cell {
+    let ratio = row.ratio_texts();
+    let (main, below) = match (y_value, ratio) {
+        (YValue::Figure, None) => (row.median_text(), String::new()),
+        (YValue::Figure, Some([ratio, _])) => (row.median_text(), format!("× {ratio}")),
+        (YValue::Ratio, None) => (Some("1".into()), String::new()),
+        (YValue::Ratio, Some([ratio, ratios])) => (Some(ratio), ratios),
     };
-    format!(
-        "{}<small>{}</small>{}",
-        escape(&main),
-        escape(&below),
-        notes::noisy(row).unwrap_or_default()
-    )
+    Cell {
+        small: Some(below),
+        badges: notes::noisy(row).into_iter().collect(),
+        ..main.into()
+    }
 }
 
 /// Sorts by the last value, best first, so that the table has the order of the lines.
@@ -126,7 +119,7 @@ pub fn sort(curves: &mut [Curve]) {
     let last = |curve: &Curve| {
         let row = curve.points.last().map(|(_, row)| *row);
         let figure = row.and_then(|row| row.median).unwrap_or(0.0);
-        match row.is_some_and(notes::less_is_better) {
+        match row.is_some_and(Row::less_is_better) {
             true => figure,
             false => -figure,
         }

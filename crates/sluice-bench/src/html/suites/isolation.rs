@@ -1,75 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rate of a pair with other pairs, absolute and relative to its rate alone.
 
-use sluice_testkit::units;
-
-use super::super::lines::{Axis, MAX_TICKS_Y, Plot};
+use super::super::drawing::Axis;
+use super::super::groups::{distinct, groups};
+use super::super::lines::{MAX_TICKS_Y, Plot};
 use super::super::scale::Scale;
 use super::super::series_style::{self, SeriesStyles};
+use super::Figure;
 use super::curves::{self, Curve, YValue};
-use super::{Figure, distinct};
+use crate::harness::rounds::Activity;
 use crate::harness::rows::Row;
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Neighbours {
-    pub pairs: usize,
-    /// The activity of the other pairs; None for a pair alone.
-    pub kind: Option<String>,
-}
-
-/// Parses "alone" and "beside 7 stalled".
-pub fn neighbours(row: &Row) -> Option<Neighbours> {
-    if row.label == "alone" {
-        return Some(Neighbours {
-            pairs: 0,
-            kind: None,
-        });
-    }
-    let (pairs, kind) = row.label.strip_prefix("beside ")?.split_once(' ')?;
-    Some(Neighbours {
-        pairs: pairs.parse().ok()?,
-        kind: Some(kind.into()),
-    })
-}
+use sluice_testkit::units;
 
 pub fn figures(rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
-    let kind = |row: &&Row| neighbours(row)?.kind;
-    let conditions = distinct(
-        rows.iter()
-            .filter_map(|row| Some((row.placement, kind(row)?))),
-    );
-    conditions
+    let activity = |row: &Row| row.neighbours?.activity;
+    let conditions = rows
+        .iter()
+        .filter_map(|row| Some((row.placement, activity(row)?)));
+    distinct(conditions)
         .into_iter()
         .flat_map(|(placement, kind)| {
+            // A pair alone is the first point of each curve.
             let fits = |row: &&Row| {
-                row.placement == placement
-                    && neighbours(row)
-                        .is_some_and(|neighbours| neighbours.kind.is_none_or(|own| own == kind))
+                row.placement == placement && activity(row).is_none_or(|own| own == kind)
             };
             let rows: Vec<&Row> = rows.iter().copied().filter(fits).collect();
             let place = placement.map_or("", |placement| placement.name());
-            pair_of_figures(&kind, place, &rows, styles)
+            pair_of_figures(kind, place, &rows, styles)
         })
         .collect()
 }
 
-fn pair_of_figures(kind: &str, place: &str, rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
-    let titles = distinct(rows.iter().map(|row| row.title.as_str()));
+fn pair_of_figures(
+    kind: Activity,
+    place: &str,
+    rows: &[&Row],
+    styles: &SeriesStyles,
+) -> Vec<Figure> {
+    let titles = groups(rows, |row| row.title.as_str()).into_iter();
     let mut curves: Vec<Curve> = titles
-        .into_iter()
-        .filter_map(|title| curve(title, rows, styles))
+        .filter_map(|(_, rows)| curve(&rows, styles))
         .collect();
     curves::sort(&mut curves);
     [YValue::Ratio, YValue::Figure]
         .into_iter()
-        .filter_map(|y_value| figure(kind, place, &curves, y_value))
+        .filter_map(|y_value| figure(kind.name(), place, &curves, y_value))
         .collect()
 }
 
-fn curve<'a>(title: &str, rows: &[&'a Row], styles: &SeriesStyles) -> Option<Curve<'a>> {
-    let own = rows.iter().filter(|row| row.title == title);
-    let mut points: Vec<(usize, &Row)> = own
-        .filter_map(|row| Some((neighbours(row)?.pairs, *row)))
+fn curve<'a>(rows: &[&'a Row], styles: &SeriesStyles) -> Option<Curve<'a>> {
+    let points = rows.iter();
+    let mut points: Vec<(usize, &Row)> = points
+        .filter_map(|row| Some((row.neighbours?.pairs, *row)))
         .collect();
     points.sort_by_key(|(pairs, _)| *pairs);
     let (_, first) = points.first()?;
@@ -123,34 +105,6 @@ fn figure(kind: &str, place: &str, curves: &[Curve], y_value: YValue) -> Option<
             YValue::Ratio => "1 is the rate alone. Below each ratio: its rounds.".into(),
             YValue::Figure => "Below each rate: its ratio to the rate alone.".into(),
         },
-        plot: plot.svg(),
+        plot: plot.draw(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_parsed() {
-        let of = |label: &str| {
-            neighbours(&Row {
-                label: label.into(),
-                ..Row::default()
-            })
-        };
-        assert_eq!(
-            of("alone"),
-            Some(Neighbours {
-                pairs: 0,
-                kind: None
-            })
-        );
-        let stalled = Neighbours {
-            pairs: 7,
-            kind: Some("stalled".into()),
-        };
-        assert_eq!(of("beside 7 stalled"), Some(stalled));
-        assert_eq!(of("pipe"), None);
-    }
 }

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Distribution functions of latencies, one figure for each set of conditions.
 
-use sluice_testkit::units;
-
-use super::super::lines::{Axis, Line, MAX_TICKS_X, Mark, Plot, Point};
-use super::super::notes;
+use super::super::drawing::Axis;
+use super::super::groups::distinct;
+use super::super::lines::{Line, MAX_TICKS_X, Mark, Plot, Point};
 use super::super::scale::{SHARES, Scale};
 use super::super::series_style::{SeriesStyle, SeriesStyles};
 use super::super::tables;
-use super::{Figure, by_title, distinct};
+use super::{Figure, figures_by};
 use crate::harness::rows::Row;
+use sluice_testkit::units;
 
 pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
-    by_title(rows, |title, rows| figure(title, rows, all, styles))
+    let figure = |title: &str, rows: &[&Row]| figure(title, rows, all, styles);
+    figures_by(rows, |row| row.title.as_str(), figure)
 }
 
 fn figure(title: &str, rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Option<Figure> {
@@ -47,8 +48,8 @@ fn figure(title: &str, rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Opt
     Some(Figure {
         heading: title.into(),
         hint: distance(rows),
-        plot: plot.svg(),
-        table: tables::latencies(&format!("Latencies, {title}"), &entries, all),
+        plot: plot.draw(),
+        table: tables::latencies(format!("Latencies, {title}"), &entries, all),
     })
 }
 
@@ -75,13 +76,13 @@ fn line(series: usize, row: &Row, style: SeriesStyle) -> Line {
             x: time as f64,
             y: share,
             range: None,
-            mark: None,
+            mark: Mark::None,
         });
         if share >= SHARES[1] {
             break;
         }
     }
-    mark_percentiles(&mut points, notes::is_noisy(row));
+    mark_percentiles(&mut points, row.is_noisy());
     Line {
         series,
         name: row.label.clone(),
@@ -94,7 +95,7 @@ fn line(series: usize, row: &Row, style: SeriesStyle) -> Line {
 fn mark_percentiles(points: &mut [Point], noisy: bool) {
     for percentile in [0.5, 0.99] {
         if let Some(point) = points.iter_mut().find(|point| point.y >= percentile) {
-            point.mark = Some(Mark { noisy });
+            point.mark = Mark::of(noisy);
         }
     }
 }
@@ -122,7 +123,7 @@ mod tests {
         let marked: Vec<f64> = line
             .points
             .iter()
-            .filter(|point| point.mark.is_some())
+            .filter(|point| point.mark != Mark::None)
             .map(|point| point.x)
             .collect();
         assert!(

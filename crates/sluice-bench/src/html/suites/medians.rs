@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Medians and their rounds, where there are too few samples for a distribution.
 
-use sluice_testkit::units;
-
+use super::super::drawing::Axis;
 use super::super::intervals::{Group, Interval, Plot};
-use super::super::lines::Axis;
-use super::super::notes;
 use super::super::scale::Scale;
 use super::super::series_style::{SeriesStyle, SeriesStyles};
 use super::super::tables;
-use super::{Figure, by_title};
+use super::{Figure, figures_by};
 use crate::harness::rows::Row;
+use sluice_testkit::units;
 
 pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
-    by_title(rows, |title, rows| figure(title, rows, all, styles))
+    let figure = |title: &str, rows: &[&Row]| figure(title, rows, all, styles);
+    figures_by(rows, |row| row.title.as_str(), figure)
 }
 
 fn figure(title: &str, rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Option<Figure> {
@@ -37,13 +36,13 @@ fn figure(title: &str, rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Opt
         heading: title.into(),
         hint: "Marks: medians. Bars: from the smallest to the largest round. The axis begins at 0."
             .into(),
-        plot: plot.svg(),
-        table: tables::latencies(title, &entries, all),
+        plot: plot.draw(),
+        table: tables::latencies(title.into(), &entries, all),
     })
 }
 
 fn axis(row: &Row, ends: impl Iterator<Item = f64>) -> Option<Axis> {
-    let (label, format): (&str, fn(f64) -> String) = match notes::less_is_better(row) {
+    let (label, format): (&str, fn(f64) -> String) = match row.less_is_better() {
         true => ("time", units::time_tick),
         false => ("bytes per second", units::rate_tick),
     };
@@ -63,7 +62,7 @@ fn group(series: usize, row: &Row, style: SeriesStyle) -> Option<Group> {
             style,
             median: row.median?,
             range: row.spread?,
-            noisy: notes::is_noisy(row),
+            noisy: row.is_noisy(),
         }],
     })
 }

@@ -1,49 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The time of an operation by the number of names or scopes.
 
-use sluice_testkit::units;
-
-use super::super::lines::{Axis, MAX_TICKS_Y, Plot};
+use super::super::drawing::Axis;
+use super::super::groups::groups;
+use super::super::lines::{MAX_TICKS_Y, Plot};
 use super::super::scale::Scale;
 use super::super::series_style::SeriesStyle;
 use super::curves::{self, Curve, YValue};
-use super::{Figure, distinct};
+use super::{Figure, figures_by};
 use crate::harness::rows::Row;
+use sluice_testkit::units;
 
-/// Parses "among 100 names".
-pub fn population(row: &Row) -> Option<(usize, &str)> {
-    let (count, what) = row.label.strip_prefix("among ")?.split_once(' ')?;
-    Some((count.parse().ok()?, what))
+/// The count that varies: names in one scope, or scopes with one name each.
+fn population(row: &Row) -> Option<(usize, &'static str)> {
+    match (row.names?, row.scopes?) {
+        (1, scopes) => Some((scopes, "scopes")),
+        (names, _) => Some((names, "names")),
+    }
 }
 
 pub fn figures(rows: &[&Row]) -> Vec<Figure> {
-    let kinds = distinct(rows.iter().filter_map(|row| Some(population(row)?.1)));
-    kinds
-        .into_iter()
-        .filter_map(|what| figure(what, rows))
-        .collect()
+    let what = |row: &Row| population(row).map(|(_, what)| what);
+    figures_by(rows, what, |what, rows| figure(what?, rows))
 }
 
 fn figure(what: &str, rows: &[&Row]) -> Option<Figure> {
-    let own: Vec<(usize, &Row)> = rows
-        .iter()
-        .filter_map(|row| {
-            population(row)
-                .filter(|(_, of)| *of == what)
-                .map(|(count, _)| (count, *row))
-        })
-        .collect();
-    let titles = distinct(own.iter().map(|(_, row)| row.title.as_str()));
-    let curve = |(number, title): (usize, &str)| Curve {
+    let titles = groups(rows, |row| row.title.as_str());
+    let titles = titles.into_iter().enumerate();
+    let curves = titles.map(|(number, (title, rows))| Curve {
         name: title.into(),
         style: SeriesStyle::numbered(number),
-        points: own
-            .iter()
-            .copied()
-            .filter(|(_, row)| row.title == title)
+        points: rows
+            .into_iter()
+            .filter_map(|row| Some((population(row)?.0, row)))
             .collect(),
-    };
-    let mut curves: Vec<Curve> = titles.into_iter().enumerate().map(curve).collect();
+    });
+    let mut curves: Vec<Curve> = curves.collect();
     curves::sort(&mut curves);
     let counts = curves::counts(&curves);
     let ticks: Vec<f64> = counts.iter().map(|&count| count as f64).collect();
@@ -74,6 +66,6 @@ fn figure(what: &str, rows: &[&Row]) -> Option<Figure> {
         table: curves::table(&heading, "call", heads, &curves, YValue::Figure),
         heading,
         hint: "Below each time: its ratio to that of the smallest number.".into(),
-        plot: plot.svg(),
+        plot: plot.draw(),
     })
 }

@@ -1,39 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rate by message size, for each placement.
 
-use sluice_testkit::units;
-
-use super::super::lines::{Axis, MAX_TICKS_Y, Plot};
+use super::super::drawing::Axis;
+use super::super::groups::groups;
+use super::super::lines::{MAX_TICKS_Y, Plot};
 use super::super::scale::Scale;
 use super::super::series_style::SeriesStyles;
 use super::curves::{self, Curve, YValue};
-use super::{Figure, distinct};
+use super::{Figure, figures_by};
 use crate::harness::rows::Row;
+use sluice_testkit::units;
 
 pub fn figures(rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
-    distinct(rows.iter().map(|row| row.placement))
-        .into_iter()
-        .filter_map(|placement| {
-            let rows: Vec<&Row> = rows
-                .iter()
-                .copied()
-                .filter(|row| row.placement == placement)
-                .collect();
+    figures_by(
+        rows,
+        |row| row.placement,
+        |placement, rows| {
             let place = placement.map_or("", |placement| placement.name());
-            by_size(
-                format!("Throughput by message size, {place}"),
-                &rows,
-                styles,
-            )
-        })
-        .collect()
+            by_size(format!("Throughput by message size, {place}"), rows, styles)
+        },
+    )
 }
 
 pub fn by_size(heading: String, rows: &[&Row], styles: &SeriesStyles) -> Option<Figure> {
-    let labels = distinct(rows.iter().map(|row| row.label.as_str()));
+    let labels = groups(rows, |row| row.label.as_str()).into_iter();
     let mut curves: Vec<Curve> = labels
-        .into_iter()
-        .filter_map(|label| curve(label, rows, styles))
+        .filter_map(|(label, rows)| curve(label, &rows, styles))
         .collect();
     curves::sort(&mut curves);
     let counts = curves::counts(&curves);
@@ -61,13 +53,13 @@ pub fn by_size(heading: String, rows: &[&Row], styles: &SeriesStyles) -> Option<
         table: curves::table(&heading, "mechanism", heads, &curves, YValue::Figure),
         heading,
         hint: "Below each rate: its ratio to pipe.".into(),
-        plot: plot.svg(),
+        plot: plot.draw(),
     })
 }
 
 fn curve<'a>(label: &str, rows: &[&'a Row], styles: &SeriesStyles) -> Option<Curve<'a>> {
-    let own = rows.iter().filter(|row| row.label == label);
-    let mut points: Vec<(usize, &Row)> = own.filter_map(|row| Some((row.size?, *row))).collect();
+    let points = rows.iter().filter_map(|row| Some((row.size?, *row)));
+    let mut points: Vec<(usize, &Row)> = points.collect();
     points.sort_by_key(|(size, _)| *size);
     Some(Curve {
         name: label.into(),

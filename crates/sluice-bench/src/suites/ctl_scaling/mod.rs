@@ -19,7 +19,7 @@ use sluice_testkit::clock;
 use super::Plan;
 use crate::harness::pinning::{self, Placement};
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Population, Skipped, Subject};
-use crate::mechanisms::Waiting;
+use crate::harness::waiting::Waiting;
 use ctl::Ctl;
 use pages::Pages;
 use population::{Lazy, Names, Scopes, reproducible_rng};
@@ -124,14 +124,8 @@ fn scopes_case(tree: &Rc<Tree>, duration: Duration) -> Case {
 
 fn subject(label: String, job: impl Job + 'static) -> Subject {
     Subject {
-        mechanism: MECHANISM,
-        label,
-        waiting: Waiting::Sleep,
         processes: 1,
-        population: None,
-        batch: None,
-        sharing: None,
-        job: Box::new(job),
+        ..Subject::new(MECHANISM, label, Waiting::Sleep, job)
     }
 }
 
@@ -330,7 +324,7 @@ impl Job for ManyScopes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suites::Scale;
+    use crate::suites::plan::tests::plan;
 
     #[test]
     fn every_short_page_is_full() {
@@ -339,18 +333,7 @@ mod tests {
 
     #[test]
     fn without_the_module_the_suite_is_skipped() {
-        let plan = Plan {
-            scale: Scale::Standard,
-            suites: Vec::new(),
-            sizes: Vec::new(),
-            placements: vec![Placement::SameCpu],
-            duration: Duration::from_millis(20),
-            cgroup: None,
-            mechanisms: Vec::new(),
-            unavailable: Vec::new(),
-            tree: Err(Skipped::unavailable(MECHANISM, "not in unit tests")),
-        };
-        let cases = cases(&plan).unwrap();
+        let cases = cases(&plan()).unwrap();
         assert!(cases.iter().all(|case| case.subjects.is_empty()));
         assert_eq!(cases[0].skipped[0].reason, "not in unit tests");
     }

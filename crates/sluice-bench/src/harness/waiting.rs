@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a process waits.
+
+use serde::{Deserialize, Serialize};
+
+/// Ratios between the two kinds are labelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Waiting {
+    Spin,
+    Sleep,
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The description of a mechanism: its properties, and the functions that create its links.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::{ExternalWorkload, Link, Programs};
+use crate::harness::pinning::Placement;
+use crate::harness::waiting::Waiting;
+
+/// The conditions of a measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Task {
+    /// Message size in bytes.
+    pub size: usize,
+    pub placement: Placement,
+    pub workload: Workload,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workload {
+    /// At most one message in flight.
+    RequestReply,
+    /// As many messages in flight as fit.
+    Stream,
+    /// A stream, next to pairs whose senders sleep until a message is received.
+    Stalled,
+    /// Streams of several unrelated pairs that open the same name.
+    SharedName,
+    /// Unmodified programs read and write it as a file.
+    File,
+}
+
+/// How a mechanism sends several messages at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batching {
+    /// With its batch interface.
+    Together,
+    /// One call for each message.
+    OneByOne,
+}
+
+pub struct Mechanism {
+    /// The name in the results.
+    pub name: &'static str,
+    /// The name in tables.
+    pub label: String,
+    pub waiting: Waiting,
+    /// How batches are sent; None for mechanisms whose batches are not measured.
+    pub batching: Option<Batching>,
+    /// The reason why this task is not supported here, with a remedy if there is one.
+    pub unsupported_reason: UnsupportedReason,
+    /// Creates a link for messages of this size, before the fork.
+    pub link: Box<dyn Fn(usize) -> Result<Link>>,
+    /// Creates a link for each of this number of processes, all of one channel; None where only two processes can use
+    /// one.
+    pub shared_links: Option<Links>,
+    /// Creates a link for each of this number of pairs in separate cgroups that share only the name. They are killed,
+    /// never ended. None for mechanisms that unrelated processes cannot open by the same name.
+    pub links_by_name: Option<Links>,
+    /// The programs that replace a link for messages of this size, for a mechanism that cannot be called from this
+    /// process.
+    pub programs: Option<ProgramsOf>,
+}
+
+pub type UnsupportedReason = Box<dyn Fn(&Task) -> Option<String>>;
+pub type Links = Box<dyn Fn(usize) -> Result<Vec<Link>>>;
+pub type ProgramsOf = Box<dyn Fn(usize, ExternalWorkload) -> Result<Box<dyn Programs>>>;
+
+impl Mechanism {
+    /// Supports every task of two processes, and has no batches.
+    pub fn new(
+        name: &'static str,
+        waiting: Waiting,
+        link: impl Fn(usize) -> Result<Link> + 'static,
+    ) -> Self {
+        Self {
+            name,
+            label: match waiting {
+                Waiting::Sleep => name.into(),
+                Waiting::Spin => format!("{name} (spins)"),
+            },
+            waiting,
+            batching: None,
+            unsupported_reason: Box::new(|_| None),
+            link: Box::new(link),
+            shared_links: None,
+            links_by_name: None,
+            programs: None,
+        }
+    }
+
+    pub fn link(&self, size: usize) -> Result<Link> {
+        (self.link)(size)
+    }
+
+    pub fn unsupported_reason(&self, task: &Task) -> Option<String> {
+        (self.unsupported_reason)(task)
+    }
+}
+
+/// The reason of mechanisms without a file.
+pub fn no_file(task: &Task) -> Option<String> {
+    (task.workload == Workload::File)
+        .then(|| "it is not a file that programs can read or write".into())
+}
+
+/// The reason of mechanisms that never sleep, on a single processor.
+pub fn spinning_on_one_cpu(task: &Task) -> Option<String> {
+    (task.placement == Placement::SameCpu)
+        .then(|| "spinning needs a processor for each of the two processes".into())
+}
+
+/// The reasons of message-based mechanisms that never sleep.
+pub fn never_sleeping(task: &Task) -> Option<String> {
+    match task.workload {
+        Workload::Stalled => Some("it never sleeps, so its pairs cannot be stalled".into()),
+        _ => no_file(task).or_else(|| spinning_on_one_cpu(task)),
+    }
+}
+
+/// The directory for files in memory.
+pub fn memory_directory() -> PathBuf {
+    let tmpfs = Path::new("/dev/shm");
+    match tmpfs.is_dir() {
+        true => tmpfs.into(),
+        false => std::env::temp_dir(),
+    }
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The two processes of a measurement: their mechanism, their processors, and their cgroup.
+
+use std::rc::Rc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::harness::pinning;
+use crate::mechanisms::{ExternalWorkload, Link, Mechanism, Receiver, Sender};
+use sluice_testkit::cgroup::Cgroup;
+use sluice_testkit::interrupt;
+use sluice_testkit::workers::{self, Pair, Side, Start};
+
+/// The time limit for setting up processes, and for their exit after the measured time.
+pub const PROCESS_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The code of one process of a pair. It calls Start::wait() once it is set up, and returns its numbers.
+pub trait Role<End: ?Sized>: Fn(Box<End>, &mut Start) -> Result<Vec<u64>> {}
+
+impl<End: ?Sized, F: Fn(Box<End>, &mut Start) -> Result<Vec<u64>>> Role<End> for F {}
+
+#[derive(Clone)]
+pub struct Setup {
+    pub mechanism: Rc<Mechanism>,
+    pub confinement: Confinement,
+    /// Message size in bytes.
+    pub size: usize,
+}
+
+impl Setup {
+    /// Starts a sender and a receiver over a new link.
+    pub fn pair(
+        &self,
+        sender: impl Role<dyn Sender>,
+        receiver: impl Role<dyn Receiver>,
+    ) -> Result<Pair> {
+        self.pair_over(self.mechanism.link(self.size)?, sender, receiver)
+    }
+
+    /// Each process opens its end, moves to its processor, and then begins with its role.
+    pub fn pair_over(
+        &self,
+        link: Link,
+        sender: impl Role<dyn Sender>,
+        receiver: impl Role<dyn Receiver>,
+    ) -> Result<Pair> {
+        Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
+            Side::First => {
+                let end = link.sender()?;
+                self.confinement.enter(side)?;
+                sender(end, start)
+            }
+            Side::Second => {
+                let end = link.receiver()?;
+                self.confinement.enter(side)?;
+                receiver(end, start)
+            }
+        })
+    }
+
+    /// Starts two processes that are replaced by programs, if the mechanism has any. Their measured threads pin
+    /// themselves; all other threads use other processors if there are any.
+    pub fn programs(&self, workload: ExternalWorkload) -> Result<Option<Pair>> {
+        let Some(programs) = &self.mechanism.programs else {
+            return Ok(None);
+        };
+        let programs = programs(self.size, workload)?;
+        let others = pinning::others(&self.confinement.cpus)?;
+        let pair = Pair::start(programs, PROCESS_TIMEOUT, |side, programs, start| {
+            pinning::confine(&others)?;
+            if let Some(helper) = programs.helper(side) {
+                workers::spawn_helper(helper)?;
+            }
+            self.confinement.enter_cgroup()?;
+            Err(start.exec(programs.program(side, self.confinement.cpu(side))))
+        });
+        pair.map(Some)
+    }
+}
+
+/// Runs a pair to its end. Returns the numbers of both processes.
+pub fn run(mut pair: Pair, limit: Duration) -> Result<[Vec<u64>; 2]> {
+    pair.go()?;
+    pair.finish(limit)
+}
+
+/// Sleeps, but returns an error after an interrupt.
+pub fn interruptible_sleep(duration: Duration) -> Result<()> {
+    let end = Instant::now() + duration;
+    loop {
+        interrupt::check()?;
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        sleep(left.min(Duration::from_millis(100)));
+    }
+}
+
+/// The cgroup and the processors of a pair of processes.
+#[derive(Clone)]
+pub struct Confinement {
+    pub cgroup: Option<Cgroup>,
+    pub cpus: [usize; 2],
+}
+
+impl Confinement {
+    pub fn enter(&self, side: Side) -> Result<()> {
+        self.enter_cgroup()?;
+        pinning::pin(self.cpu(side))
+    }
+
+    /// For processes outside a pair: the scheduler chooses between both processors.
+    pub fn enter_any_cpu(&self) -> Result<()> {
+        self.enter_cgroup()?;
+        pinning::confine(&self.cpus)
+    }
+
+    fn cpu(&self, side: Side) -> usize {
+        let [first, second] = self.cpus;
+        match side {
+            Side::First => first,
+            Side::Second => second,
+        }
+    }
+
+    fn enter_cgroup(&self) -> Result<()> {
+        self.cgroup.as_ref().map_or(Ok(()), Cgroup::enter)
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::harness::pinning::Placement;
+
+    pub fn setup(mechanism: Mechanism, size: usize) -> Setup {
+        setup_in(Placement::SameCpu, Rc::new(mechanism), size)
+    }
+
+    pub fn setup_in(placement: Placement, mechanism: Rc<Mechanism>, size: usize) -> Setup {
+        let cpus = placement.cpus().unwrap().unwrap();
+        Setup {
+            mechanism,
+            confinement: Confinement { cgroup: None, cpus },
+            size,
+        }
+    }
+}
