@@ -499,10 +499,10 @@ fn a_nonblocking_splice_blocks_for_the_lock_but_not_for_room(context: &Context) 
     const STARTED: usize = 100;
     let both = context.channel.open_read_write()?;
     ioctl::set(&both, ioctl::SET_CAPACITY, 2 * PAGE as u64)?;
-    write_all(&both, &[b'x'; STARTED])?;
-    let holder = spawn_fault_blocked("a write that faults", 1, |slow| {
+    write_all(&both, &[b'x'; PAGE + STARTED])?;
+    let holder = spawn_fault_blocked("a write that faults", 0, |slow| {
         let file = File::from(context.channel.open_read_write()?);
-        write_at(&file, slow.start(), PAGE + STARTED).context("the write that faults")
+        write_at(&file, slow.start(), STARTED).context("the write that faults")
     })?;
     let sleeper = spawn("the blocked writer", || {
         let fd = context.channel.open_read_write()?;
@@ -516,7 +516,7 @@ fn a_nonblocking_splice_blocks_for_the_lock_but_not_for_room(context: &Context) 
         move_bytes_nonblocking(&out, &fd, 3).context("splice")
     })?;
     mover.wait_asleep_in(Call::Splice)?;
-    expect("bytes written", holder.resume()?, PAGE + STARTED)?;
+    expect("bytes written", holder.resume()?, STARTED)?;
     expect("bytes moved", mover.finish()?, 3)?;
     sleeper.kill()
 }
