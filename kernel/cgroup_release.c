@@ -10,7 +10,7 @@
 #include "scope.h"
 
 static struct tracepoint *cgroup_rmdir;
-static LLIST_HEAD(removed);		/* scopes, each held */
+static LLIST_HEAD(removed);		/* scopes, each with a reference */
 
 static void drop_channels(struct work_struct *work)
 {
@@ -25,14 +25,14 @@ static void drop_channels(struct work_struct *work)
 
 static DECLARE_WORK(release_work, drop_channels);
 
-/* The cgroup is marked as gone by now: whoever adds a channel later will notice (channel.c). */
+/* The cgroup is marked offline by now: an open that adds a channel later sees that (channel.c). */
 static void note_rmdir(void *unused, struct cgroup *cgroup, const char *path)
 {
 	struct sluice_scope *scope = sluice_scope_find(cgroup);
 
 	if (!scope)
 		return;
-	/* A cgroup is removed once, so the scope is on no list. */
+	/* A cgroup is removed only once, so the scope is not in the list yet. */
 	llist_add(&scope->release, &removed);
 	schedule_work(&release_work);
 }

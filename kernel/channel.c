@@ -28,7 +28,7 @@ static struct sluice_channel *channel_of(struct rb_node *node)
 	return rb_entry(node, struct sluice_channel, node);
 }
 
-/* ---- rights ---- */
+/* ---- permissions ---- */
 
 static bool is_administrator(void)
 {
@@ -53,8 +53,8 @@ static bool may_open(const struct sluice_channel *channel, u32 flags)
 }
 
 /*
- * CAP_FOWNER counts as for a file: over channels of users whom the caller's namespace maps. Anybody
- * can have the capability in a user namespace, which then maps that user alone.
+ * CAP_FOWNER counts as for a file: over channels of users that the caller's namespace maps. Any
+ * user can have the capability in a user namespace, which then maps only that user.
  */
 static bool is_fowner(const struct sluice_channel *channel,
 		      const struct sluice_scope_access *access)
@@ -65,7 +65,7 @@ static bool is_fowner(const struct sluice_channel *channel,
 	       kgid_has_mapping(ns, channel->gid) && ns_capable(ns, CAP_FOWNER);
 }
 
-/* To unlink it, or to make it persistent. 0, -EACCES, -EPERM. */
+/* Permission to unlink it or to make it persistent. 0, -EACCES, -EPERM. */
 static int may_manage(const struct sluice_channel *channel,
 		      const struct sluice_scope_access *access)
 {
@@ -78,7 +78,7 @@ static int may_manage(const struct sluice_channel *channel,
 
 /* ---- the scope's tree ---- */
 
-/* Under the scope's lock: the channel of this key; if there is none, @new in its place. */
+/* Under the scope's lock: returns the channel of this key; if there is none, inserts @new. */
 static struct sluice_channel *find_or_insert(struct sluice_scope *scope,
 					     const struct sluice_channel_key *key,
 					     struct sluice_channel *new)
@@ -110,7 +110,7 @@ static void remove_name(struct sluice_channel *channel)
 	RB_CLEAR_NODE(&channel->node);
 }
 
-/* Under the scope's lock, of a channel that has its name. */
+/* Under the scope's lock, for a channel with a name. */
 static void begin_persistence(struct sluice_channel *channel)
 {
 	if (!list_empty(&channel->persistence))
@@ -120,7 +120,7 @@ static void begin_persistence(struct sluice_channel *channel)
 	list_add_tail(&channel->persistence, &channel->scope->persistent);
 }
 
-/* Under the scope's lock. True when the caller has to put the reference that persistence held. */
+/* Under the scope's lock. True: the caller must put the reference of the persistence. */
 static bool end_persistence(struct sluice_channel *channel)
 {
 	if (list_empty(&channel->persistence))
@@ -135,7 +135,7 @@ static void put_persistent(struct sluice_channel *channel)
 	module_put(THIS_MODULE);
 }
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
 int sluice_channel_init(struct sluice_channel *channel,
 			const struct sluice_channel_request *request, u64 bytes)
@@ -183,7 +183,7 @@ void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count
 	return memory;
 }
 
-/* The charge ends after the memory, or a limit could be exceeded meanwhile. */
+/* Ends the charge after freeing the memory; otherwise a limit could be exceeded meanwhile. */
 static void channel_free(struct sluice_channel *channel)
 {
 	struct sluice_channel freed = *channel;
@@ -192,7 +192,7 @@ static void channel_free(struct sluice_channel *channel)
 	sluice_channel_exit(&freed);
 }
 
-/* A reference, and with it @opens of the opens. */
+/* Puts a reference and subtracts @opens from the opens. */
 static void put(struct sluice_channel *channel, unsigned int opens)
 {
 	struct sluice_scope *scope = channel->scope;
@@ -248,9 +248,9 @@ static struct sluice_channel *find(struct sluice_scope *scope, const struct slui
 }
 
 /*
- * Gives @new its name, unless another was faster: then that one, with a reference; or an error of
- * the limits. It counts in the limits and gets its name in one step, so that nobody is refused for
- * a channel that cannot be found yet.
+ * Adds @new to the tree and returns it. If another channel got the name first, returns that channel
+ * with a reference; or an error of the limits. The charge is committed in the same critical
+ * section, so that no other create fails because of a channel that cannot be found yet.
  */
 static struct sluice_channel *add(struct sluice_channel *new, bool persistent)
 {
@@ -274,8 +274,9 @@ static struct sluice_channel *add(struct sluice_channel *new, bool persistent)
 }
 
 /*
- * Whoever removes the cgroup marks it first and then takes the scope's lock to look for persistent
- * channels; ours became one under that lock, and we look at the mark now. One sees the other.
+ * The removal of a cgroup first marks it offline and then takes the scope's lock to find persistent
+ * channels. This channel became persistent under that lock, and the mark is read afterwards:
+ * at least one of the two sees the other.
  */
 static struct sluice_channel *check_online(struct sluice_channel *channel)
 {
@@ -286,7 +287,7 @@ static struct sluice_channel *check_online(struct sluice_channel *channel)
 	return ERR_PTR(-ENOENT);
 }
 
-/* Counts an open in. False when the channel has lost its name since it was found. */
+/* Counts an open. False: the channel has lost its name since it was found. */
 static bool enter(struct sluice_channel *channel, bool persist)
 {
 	bool named;
@@ -325,8 +326,8 @@ static int may_attach(const struct sluice_channel *channel,
 }
 
 /*
- * Takes over the caller's reference. -ESTALE when the channel has lost its name meanwhile. PERSIST
- * by a caller who may not manage the channel, which is persistent then, has no effect.
+ * Takes over the caller's reference. -ESTALE: the channel has lost its name meanwhile. PERSIST has
+ * no effect on a channel that is already persistent, if the caller may not manage it.
  */
 static struct sluice_channel *attach(struct sluice_channel *channel,
 				     const struct sluice_channel_request *request)
@@ -414,7 +415,7 @@ int sluice_channel_unlink(const struct sluice_scope_access *access,
 	if (!err) {
 		spin_lock(&scope->lock);
 		if (RB_EMPTY_NODE(&channel->node))
-			err = -ENOENT;		/* another was faster */
+			err = -ENOENT;		/* unlinked concurrently */
 		remove_name(channel);
 		was_persistent = end_persistence(channel);
 		spin_unlock(&scope->lock);

@@ -12,7 +12,7 @@
 #include "ctl.h"
 #include "kind.h"
 
-#define CTL_MINOR 0		/* those of the kinds are their numbers */
+#define CTL_MINOR 0		/* the minor of a kind is its number */
 #define MINORS 64
 
 static dev_t first_number;
@@ -35,7 +35,7 @@ static const struct file_operations *fops_of(unsigned int minor)
 	return kind && kind->has_node ? kind->fops : NULL;
 }
 
-/* The device holds the module for us, and the new operations hold it for the file. */
+/* The cdev holds the module during open, the new operations hold it for the file. */
 static int chrdev_open(struct inode *inode, struct file *file)
 {
 	const struct file_operations *fops = fops_get(fops_of(iminor(inode)));
@@ -68,7 +68,7 @@ static int create_nodes(void)
 	return err;
 }
 
-/* Also what create_nodes() left incomplete. */
+/* Also after a failed create_nodes(). */
 static void destroy_nodes(void)
 {
 	const struct sluice_kind *kind = NULL;
@@ -79,8 +79,8 @@ static void destroy_nodes(void)
 }
 
 /*
- * The last step lets users in, and nothing can fail after it: an open endpoint never meets a module
- * whose init fails. Until then an open of a node answers ENXIO.
+ * The last step permits opens, and no step that can fail follows: no endpoint can be open when init
+ * fails. Until then an open of a node fails with ENXIO.
  */
 int __init sluice_chrdev_init(void)
 {

@@ -2,11 +2,12 @@
 /*
  * The nodes in /dev/sluice: ctl, and one for each kind that has a node.
  *
- * They are minors of one character device of our own. Misc devices would not do: misc_open() holds
- * a mutex of the whole system across ->open, and the open of a pipe waits for its other side.
+ * Life: they exist from init to exit of the module. They are minors of one character device. Misc
+ * devices are unsuitable: misc_open() holds a system-wide mutex across ->open, and the open of a
+ * pipe blocks until its other side is opened.
  *
- * All nodes are open to all (0666), as /dev/null is: the cgroup decides who meets whom, and an
- * administrator who wants fewer users changes the mode with udev.
+ * All nodes have mode 0666, as /dev/null has, because access follows from the cgroup. An
+ * administrator can restrict the mode with udev.
  */
 #ifndef SLUICE_CHRDEV_H
 #define SLUICE_CHRDEV_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What differs between the kernels that Sluice builds on, and nothing else. No other file looks at
- * LINUX_VERSION_CODE: the rest of the module is written against the newest interface, and this
- * header gives older kernels its shape.
+ * The differences between the supported kernels, and nothing else. No other file uses
+ * LINUX_VERSION_CODE: the rest of the module uses the newest interface, and this header defines it
+ * for older kernels.
  */
 #ifndef SLUICE_COMPAT_H
 #define SLUICE_COMPAT_H
@@ -12,27 +12,27 @@
 #include <linux/poll.h>
 #include <linux/version.h>
 
-/* The class stopped naming its owner. */
+/* Since 6.4 class_create() has no owner parameter. */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 4, 0)
 #define sluice_compat_class_create(name) class_create(THIS_MODULE, name)
 #else
 #define sluice_compat_class_create(name) class_create(name)
 #endif
 
-/* devnode() promises not to change its device. */
+/* Since 6.2 the device of devnode() is const. */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
 #define SLUICE_COMPAT_DEVNODE_CONST
 #else
 #define SLUICE_COMPAT_DEVNODE_CONST const
 #endif
 
-/* Whether a poll queues itself; the kernel had poll_does_not_wait() for that. */
+/* Whether a poll queues itself; newer kernels lack poll_does_not_wait(). */
 static inline bool sluice_compat_poll_queues(const poll_table *table)
 {
 	return table && table->_qproc;
 }
 
-/* A write that asked for no SIGPIPE (RWF_NOSIGNAL). */
+/* A write without SIGPIPE (RWF_NOSIGNAL), which older kernels lack. */
 #ifndef IOCB_NOSIGNAL
 #define IOCB_NOSIGNAL 0
 #endif

@@ -21,13 +21,13 @@
 #define OPEN_FLAGS (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE | \
 		    SLUICE_OPEN_EXCL | SLUICE_OPEN_PERSIST | SLUICE_OPEN_NONBLOCK)
 
-/* A structure that one kind has. */
+/* Storage for a structure of any kind. */
 union kind_struct {
 	u8 bytes[SLUICE_KIND_STRUCT_MAX];
 	u64 alignment;
 };
 
-/* ---- which channel ---- */
+/* ---- identification of a channel ---- */
 
 /* Names are compared with memcmp() over the whole array, so the padding must be zero. */
 static bool is_name(const u8 *name)
@@ -79,7 +79,7 @@ static bool is_valid_open(const struct sluice_open *open)
 	return !(open->mode & ~0777);
 }
 
-/* The parameters of the kind, which @request points to afterwards. */
+/* Reads the parameters of the kind into @params and sets them in @request. */
 static int read_params(struct sluice_channel_request *request, union kind_struct *params,
 		       u64 address)
 {
@@ -227,7 +227,7 @@ static long ctl_info(struct sluice_info __user *user)
 
 /* ---- list ---- */
 
-/* The cursor need not be a channel, and at the beginning it is all zeros. */
+/* The cursor need not exist as a channel. All zeros is the beginning. */
 static int parse_cursor(struct sluice_channel_key *key, const struct sluice_list *list)
 {
 	if (list->kind)
@@ -236,7 +236,7 @@ static int parse_cursor(struct sluice_channel_key *key, const struct sluice_list
 	return memchr_inv(list->name, 0, sizeof(list->name)) ? -EINVAL : 0;
 }
 
-/* Copies of each entry what both sides know. @count or -EFAULT. */
+/* Copies the smaller of both sizes of each entry. @count or -EFAULT. */
 static long write_entries(const struct sluice_list *list, struct sluice_channel_info *infos,
 			  long count)
 {
@@ -323,7 +323,7 @@ static long ctl_ioctl(struct file *file, unsigned int command, unsigned long arg
 	if (_IOC_TYPE(command) != SLUICE_IOCTL_TYPE)
 		return -ENOTTY;
 
-	/* By number alone: the size, which is part of the command, may grow. */
+	/* Only by number: the size, which is part of the command, may grow. */
 	switch (_IOC_NR(command)) {
 	case _IOC_NR(SLUICE_CTL_OPEN):
 		return ctl_open(user);

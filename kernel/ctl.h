@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * /dev/sluice/ctl: channels by name. An open file of it holds nothing and grants nothing: it is the
- * way to the ioctls, each of which judges its own caller.
+ * /dev/sluice/ctl: the ioctls for channels by name.
+ *
+ * Life: an open file of it has no state and no reference, and grants nothing. Each ioctl is checked
+ * against its caller.
  */
 #ifndef SLUICE_CTL_H
 #define SLUICE_CTL_H

@@ -12,8 +12,8 @@
 #define ENDPOINT_FLAGS (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE | SLUICE_OPEN_NONBLOCK)
 
 /*
- * What an open that fails leaves of the channel. A call that was to create it exclusively must not
- * be restarted by a signal when the name stays, since it would find what it created itself.
+ * Closes the channel after a failed open and returns the error of the open. A call with EXCL must
+ * not be restarted by a signal if the name remains: it would find the channel that it created.
  */
 static int close_channel(struct sluice_channel *channel, u32 flags, bool created, int err)
 {
@@ -59,7 +59,7 @@ static int file_flags(u32 flags)
 	return (flags & SLUICE_OPEN_READ ? O_RDWR : O_WRONLY) | nonblock;
 }
 
-/* A stream, on which a call can be made to return instead of waiting (RWF_NOWAIT, io_uring). */
+/* Makes the file a stream that supports RWF_NOWAIT and io_uring. */
 static int set_up_file(struct file *file, struct sluice_endpoint *endpoint)
 {
 	file->private_data = endpoint;

@@ -3,10 +3,9 @@
  * An endpoint: an open file of a channel. The kind embeds this structure in its own, which is the
  * file's private_data.
  *
- * Life: an open creates it, finds or creates the channel, and lets the kind attach it, which may
- * wait as open(2) does on a FIFO. The release of its file detaches it and puts the channel. A
- * process that moves to another cgroup keeps its endpoint, because the channel was looked up once,
- * at open.
+ * Life: an open creates it, finds or creates the channel, and calls the kind's attach(), which may
+ * block as open(2) does on a FIFO. The release of the file detaches it and puts the channel. The
+ * channel is looked up only at open, so a process that moves to another cgroup keeps its endpoint.
  */
 #ifndef SLUICE_ENDPOINT_H
 #define SLUICE_ENDPOINT_H
@@ -22,10 +21,10 @@ struct sluice_endpoint {
 	u32 flags;			/* SLUICE_OPEN_READ, _WRITE and _NONBLOCK, as opened */
 };
 
-/* A new file of the channel that is asked for, or an error of the open. */
+/* Returns a new file of the requested channel, or an error of the open. */
 struct file *sluice_endpoint_create_file(const struct sluice_channel_request *request);
 
-/* For a kind's fops. ->open is that of its node: the default channel of the caller's scope. */
+/* For a kind's fops. ->open is for its node: it opens the default channel of the caller's scope. */
 int sluice_endpoint_open(struct inode *inode, struct file *file);
 int sluice_endpoint_release(struct inode *inode, struct file *file);
 

@@ -4,7 +4,7 @@
 
 #include "kind.h"
 
-/* Both lists come from Kbuild: the names of the tables, and their addresses. */
+/* Kbuild defines both lists: the names of the tables, and their addresses. */
 extern const struct sluice_kind SLUICE_KIND_TABLES;
 static const struct sluice_kind *const kinds[] = { SLUICE_KIND_ADDRESSES };
 
@@ -27,7 +27,7 @@ const struct sluice_kind *sluice_kind_next(const struct sluice_kind *kind)
 	return i < ARRAY_SIZE(kinds) ? kinds[i] : NULL;
 }
 
-/* Room for its structures is on the stack of the ioctls. */
+/* Whether its structures fit into the stack buffers of the ioctls. */
 static bool fits(const struct sluice_kind *kind)
 {
 	return kind->params_size <= SLUICE_KIND_STRUCT_MAX &&

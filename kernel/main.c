@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Load and unload, in one order: what others depend on comes first and goes last; the device nodes,
- * which let users in, come last and go first. No endpoint can be open at exit and no channel
- * persistent, since each holds the module.
+ * Init and exit, in one order: dependencies first, the device nodes, which permit opens, last; exit
+ * in reverse. At exit no endpoint is open and no channel persistent, because each holds the module.
  */
 #include <linux/init.h>
 #include <linux/module.h>

@@ -44,20 +44,20 @@ static bool is_nonblocking(const struct kiocb *iocb)
 }
 
 /*
- * The holder may be in a page fault for as long as a user pleases, so the wait can be interrupted.
- * O_NONBLOCK waits too, as it does for pipe(2): it is about bytes and space, and an edge-triggered
- * reader that was turned away while there are bytes would never be told again.
+ * The holder may be in a page fault of any duration, so the wait is interruptible. O_NONBLOCK
+ * waits, too, as with pipe(2): it concerns bytes and room. An edge-triggered reader that got
+ * -EAGAIN while there are bytes would get no further event for them.
  */
 static int lock_side(struct mutex *mutex, const struct kiocb *iocb)
 {
 	if (iocb->ki_flags & IOCB_NOWAIT)
 		return mutex_trylock(mutex) ? 0 : -EAGAIN;
-	return mutex_lock_interruptible(mutex) ? -ERESTARTSYS : 0;
+	return sluice_wait_lock(mutex);
 }
 
 /* ---- read and write ---- */
 
-/* One step of a read: bytes, 0 when others took them first, or an error. */
+/* One step of a read: number of bytes, 0: other readers got them first, or an error. */
 static ssize_t read_some(struct sluice_pipe *pipe, const struct kiocb *iocb, struct iov_iter *to)
 {
 	ssize_t ret = lock_side(&pipe->read_mutex, iocb);
@@ -108,7 +108,7 @@ static ssize_t pipe_read_iter(struct kiocb *iocb, struct iov_iter *to)
 	return ret;
 }
 
-/* One step of a write: bytes, 0 when others took the room first, or an error. */
+/* One step of a write: number of bytes, 0: other writers used the room first, or an error. */
 static ssize_t write_some(struct sluice_pipe *pipe, const struct kiocb *iocb,
 			  struct iov_iter *from, size_t whole)
 {
@@ -129,8 +129,8 @@ int sluice_pipe_epipe(bool signal)
 }
 
 /*
- * Whether a write that goes in as a whole fits into a page that was begun. Not one of which a
- * single byte may go in: it would go on into the next page. A guess, as others may move `head`.
+ * Whether an atomic write fits into a partial page. Not with @whole == 1, the minimum of a longer
+ * write, which would continue into the next page. An estimate, since others may move `head`.
  */
 static bool fits_begun_page(const struct sluice_pipe *pipe, size_t whole)
 {
@@ -140,10 +140,11 @@ static bool fits_begun_page(const struct sluice_pipe *pipe, size_t whole)
 }
 
 /*
- * Whether a write should try to take room now. While others sleep for room, one that could wait for
- * it too takes of the last PIPE_BUF bytes only what completes a page: short writes, for which there
- * nearly always is room, would otherwise keep longer ones out for ever. So a writer passes a
- * sleeping one only until the pipe is full, page by page as with pipe(2), and is behind it then.
+ * Whether a write may use the room that there is now. While other writers sleep for room, a write
+ * that can block uses the last PIPE_BUF bytes only to complete a page: otherwise short writes, for
+ * which there is nearly always room, would starve longer ones. A writer therefore overtakes a
+ * sleeping one only until the pipe is full, page by page as with pipe(2), and then queues behind
+ * it.
  */
 bool sluice_pipe_may_fill(struct sluice_pipe *pipe, size_t whole, bool nonblocking)
 {
@@ -159,7 +160,7 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	struct sluice_pipe_endpoint *end = sluice_pipe_endpoint(iocb->ki_filp);
 	struct sluice_pipe *pipe = end->pipe;
 	size_t count = iov_iter_count(from);
-	size_t whole = count <= PIPE_BUF ? count : 1;	/* the least that goes in at once */
+	size_t whole = count <= PIPE_BUF ? count : 1;	/* the minimum of one step */
 	ssize_t written = 0, ret = 0;
 	bool nonblocking = is_nonblocking(iocb), waited = false;
 
@@ -221,7 +222,7 @@ static __poll_t pipe_poll(struct file *file, poll_table *wait)
 
 /* ---- settings and state ---- */
 
-/* The number of pages that a capacity takes, or an error. What is there already may stay. */
+/* The number of slots of a capacity, or an error. The current capacity is always permitted. */
 static long slots_for(u64 bytes, u64 bytes_now)
 {
 	if (!bytes || bytes > CAPACITY_MAX)
@@ -295,7 +296,7 @@ static long pipe_ioctl(struct file *file, unsigned int command, unsigned long ar
 	if (_IOC_TYPE(command) != SLUICE_IOCTL_TYPE)
 		return -ENOTTY;
 
-	/* By number alone: the size, which is part of the command, may grow. */
+	/* Only by number: the size, which is part of the command, may grow. */
 	switch (_IOC_NR(command)) {
 	case _IOC_NR(SLUICE_PIPE_SET_CAPACITY):
 	case _IOC_NR(SLUICE_PIPE_SET_SPIN):
@@ -322,7 +323,7 @@ static int pipe_fasync(int fd, struct file *file, int on)
 	return ret;
 }
 
-/* ---- life of the channel ---- */
+/* ---- lifetime of the channel ---- */
 
 static struct sluice_pipe *pipe_of(const struct sluice_channel *channel)
 {
@@ -384,12 +385,11 @@ static void pipe_fill_state(const struct sluice_channel *channel, void *state)
 	fill_pipe_info(pipe_of(channel), state);
 }
 
-/* ---- life of an endpoint ---- */
+/* ---- lifetime of an endpoint ---- */
 
 /*
- * Counts an endpoint out. When that leaves one side alone, all of it have to look: readers find the
- * end of the file, writers a broken pipe. Otherwise nobody is woken, since no sleeper's condition
- * changed.
+ * Uncounts an endpoint. If only one side is left, all its waiters are woken: readers find end of
+ * file, writers find no reader. Otherwise no waiter is woken, because no condition changed.
  */
 static void leave(struct sluice_pipe *pipe, u32 flags)
 {
@@ -412,9 +412,9 @@ static void leave(struct sluice_pipe *pipe, u32 flags)
 }
 
 /*
- * Counts an endpoint in and, unless it is to open at once (NONBLOCK), waits until the other side
- * has been there. That it has been is enough: a reader that came and went lets a waiting writer go,
- * which then learns of the broken pipe by writing.
+ * Counts an endpoint and, without NONBLOCK, waits until the other side has been opened, even if it
+ * was closed again: a reader that opened and closed ends the wait of a writer, whose write then
+ * fails with EPIPE.
  */
 static int join(struct sluice_pipe_endpoint *end, u32 flags)
 {
@@ -423,6 +423,7 @@ static int join(struct sluice_pipe_endpoint *end, u32 flags)
 	unsigned int *opens = reads ? &pipe->writer_opens : &pipe->reader_opens;
 	unsigned int opens_before;
 	bool alone;
+	int err;
 
 	spin_lock(&pipe->lock);
 	if (nonblock && !reads && !pipe->readers) {
@@ -445,11 +446,10 @@ static int join(struct sluice_pipe_endpoint *end, u32 flags)
 
 	if (!alone || nonblock)
 		return 0;
-	if (sluice_wait_until_shared(pipe->open_wait, READ_ONCE(*opens) != opens_before, NULL)) {
+	err = sluice_wait_until_shared(pipe->open_wait, READ_ONCE(*opens) != opens_before, NULL);
+	if (err)
 		leave(pipe, flags);
-		return -ERESTARTSYS;
-	}
-	return 0;
+	return err;
 }
 
 static int pipe_attach(struct sluice_endpoint *endpoint)
@@ -480,7 +480,7 @@ static const struct file_operations pipe_fops = {
 	.fasync		= pipe_fasync,
 };
 
-/* Once for each object of the cache: a freed pipe leaves its locks and queues initialised. */
+/* Once per object of the cache: locks and queues of a freed pipe remain initialised. */
 static void pipe_construct(void *memory)
 {
 	struct sluice_pipe *pipe = memory;

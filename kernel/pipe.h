@@ -1,32 +1,69 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A byte stream with the semantics of fifo(7): one without a name for every cgroup that opens
- * /dev/sluice/pipe, and any number of named ones through /dev/sluice/ctl.
+ * The kind pipe: a byte stream with the semantics of fifo(7). Every cgroup that opens
+ * /dev/sluice/pipe has one without a name; /dev/sluice/ctl opens named ones.
  *
  * Life: that of a channel (channel.h). An open that waits for its other side counts as an endpoint.
- * The last release frees the pipe with the bytes that it still holds, as a FIFO does.
+ * The last release frees the pipe with the bytes in it, as with a FIFO.
  *
- * An endpoint holds what belongs to its file alone: what it has learned about spinning, and whether
- * poll has to report a hang-up. The bytes are in pipe_buffer.h, moving whole pages to and from
- * pipe(2) is in pipe_splice.c.
+ * An endpoint contains the state of its file: the adaptive spin window, and whether poll reports a
+ * hang-up. pipe_buffer.h contains the bytes, pipe_splice.c the transfer of whole pages to and from
+ * pipe(2).
  */
 #ifndef SLUICE_PIPE_H
 #define SLUICE_PIPE_H
 
+#include <linux/cache.h>
 #include <linux/container_of.h>
 #include <linux/fs.h>
+#include <linux/mutex.h>
+#include <linux/spinlock.h>
 
+#include "channel.h"
 #include "endpoint.h"
-#include "pipe_buffer.h"
 #include "wait.h"
+
+struct fasync_struct;
+struct sluice_slot;
+
+/*
+ * The fields that each side writes are on separate cache lines, and each mutex is on another line
+ * than the count that the other side reads.
+ */
+struct sluice_pipe {
+	struct sluice_channel channel;
+	struct sluice_slot *slots;	/* read under either mutex, changed under both */
+	unsigned long slot_count;	/* a power of two; changed under both mutexes */
+
+	spinlock_t lock;		/* protects stores to the four counts */
+	unsigned int readers, writers;	/* current endpoints */
+	unsigned int reader_opens, writer_opens; /* opens ever; a blocked open waits for a change */
+	struct sluice_wait_queue open_wait;	/* blocked opens */
+	struct fasync_struct *readers_async, *writers_async;
+
+	struct mutex read_mutex ____cacheline_aligned_in_smp;
+	unsigned long cached_head;	/* `head` as last loaded; written under read_mutex */
+	u64 pages_spliced_out;		/* under read_mutex */
+
+	struct mutex write_mutex ____cacheline_aligned_in_smp;
+	unsigned long cached_tail;	/* `tail` as last loaded; written under write_mutex */
+	u64 pages_allocated;		/* under write_mutex */
+	u64 pages_spliced_in;		/* under write_mutex */
+
+	unsigned long head ____cacheline_aligned_in_smp;
+	struct sluice_wait_queue readable;
+
+	unsigned long tail ____cacheline_aligned_in_smp;
+	struct sluice_wait_queue writable;
+};
 
 struct sluice_pipe_endpoint {
 	struct sluice_endpoint endpoint;
 	struct sluice_pipe *pipe;
 	struct sluice_spin spin;
 	/*
-	 * The value of writer_opens at an open that did not wait and found no writer: until it
-	 * changes, poll does not report a hang-up. Otherwise a value that it no longer has.
+	 * The value of writer_opens at a nonblocking open without a writer: poll reports no hang-up
+	 * until it changes. After any other open, a past value of writer_opens.
 	 */
 	unsigned int writer_opens_before;
 };
@@ -43,9 +80,9 @@ static inline struct sluice_pipe_endpoint *sluice_pipe_endpoint(struct file *fil
 	return sluice_pipe_endpoint_of(file->private_data);
 }
 
-/* For a write without readers. */
+/* The result of a write without readers: -EPIPE, and SIGPIPE if @signal. */
 int sluice_pipe_epipe(bool signal);
-/* Whether a write of at least @whole bytes should try to take room now. */
+/* Whether a write of at least @whole bytes may use the room that there is now (pipe.c). */
 bool sluice_pipe_may_fill(struct sluice_pipe *pipe, size_t whole, bool nonblocking);
 
 ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position,

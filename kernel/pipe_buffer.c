@@ -28,9 +28,9 @@ static void publish_head(struct sluice_pipe *pipe, unsigned long head)
 }
 
 /*
- * Who sleeps for room is told when there is PIPE_BUF of it, which serves any short write, as with
- * pipe(2), which frees whole pages. How much there is only `head` tells, a line of the writers',
- * which is left alone while nobody is to be woken.
+ * Writers that sleep are woken at PIPE_BUF bytes of room, enough for any short write, as with
+ * pipe(2), which frees whole pages. Checking that loads `head`, a cache line of the writers, and is
+ * therefore done only if there is a writer to wake.
  */
 static void publish_tail(struct sluice_pipe *pipe, unsigned long tail)
 {
@@ -57,7 +57,7 @@ void sluice_pipe_wake_next_writer(struct sluice_pipe *pipe)
 		sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
 }
 
-/* `head` is loaded only when what was seen of it is used up. */
+/* Loads `head` only when the cached one is used up. */
 static size_t bytes_from(struct sluice_pipe *pipe, unsigned long tail)
 {
 	if (pipe->cached_head == tail)
@@ -65,7 +65,7 @@ static size_t bytes_from(struct sluice_pipe *pipe, unsigned long tail)
 	return pipe->cached_head - tail;
 }
 
-/* `tail` is loaded only when, by what was seen of it, there is less room than @wanted. */
+/* Loads `tail` only when the cached one leaves less room than @wanted. */
 static size_t room_from(struct sluice_pipe *pipe, unsigned long head, size_t wanted)
 {
 	unsigned long capacity = sluice_pipe_capacity(pipe);
@@ -75,7 +75,7 @@ static size_t room_from(struct sluice_pipe *pipe, unsigned long head, size_t wan
 	return capacity - (head - pipe->cached_tail);
 }
 
-/* The slot's lent page, if nobody else holds it any more; the slot then forgets it. */
+/* Returns the slot's lent page and clears the field, if there is no other reference to the page. */
 static struct page *reclaim_lent_page(struct sluice_slot *slot)
 {
 	struct page *page = slot->lent;
@@ -87,7 +87,7 @@ static struct page *reclaim_lent_page(struct sluice_slot *slot)
 	return page;
 }
 
-/* The slot's own page, which a slot without one gets: the lent one if it is free, or a new one. */
+/* Returns the slot's own page. If there is none, uses the lent page if it is free, or a new one. */
 static struct page *page_to_fill(struct sluice_pipe *pipe, unsigned long head)
 {
 	struct sluice_slot *slot = slot_at(pipe, head);
@@ -107,7 +107,7 @@ static struct page *page_to_read(const struct sluice_slot *slot)
 	return unlikely(slot->spliced) ? slot->spliced : slot->page;
 }
 
-/* The reader is done with @bytes from @tail on. A spliced page goes when `tail` leaves its slot. */
+/* Releases @bytes from @tail on. Puts a spliced page when `tail` leaves its slot. */
 static void release_bytes(struct sluice_pipe *pipe, unsigned long tail, size_t bytes)
 {
 	struct sluice_slot *slot = slot_at(pipe, tail);
@@ -119,7 +119,7 @@ static void release_bytes(struct sluice_pipe *pipe, unsigned long tail, size_t b
 	publish_tail(pipe, tail + bytes);
 }
 
-/* The room is given back page by page, so that a writer works while we go on. */
+/* Releases room page by page, so that a writer can run concurrently. */
 ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to)
 {
 	ssize_t drained = 0;
@@ -143,7 +143,7 @@ ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to)
 	return drained;
 }
 
-/* More than @whole is published page by page, so that a reader works while we go on. */
+/* Publishes bytes beyond @whole page by page, so that a reader can run concurrently. */
 ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t whole)
 {
 	unsigned long head = pipe->head;
@@ -175,9 +175,9 @@ ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t
 }
 
 /*
- * The whole page of a slot that is entirely the reader's, with a reference for the caller. A
- * spliced page is handed on with ours. An own page is lent, unless the slot has lent one that is
- * still in use: then NULL, so that a pipe never has more pages lent than slots.
+ * Returns the whole page of a slot that the reader has as a whole, with a reference for the caller:
+ * of a spliced page the slot's reference, of an own page a new one, and the page is lent. NULL if
+ * the slot's lent page is still in use, so that a pipe never has more lent pages than slots.
  */
 static struct page *move_page_out(struct sluice_slot *slot)
 {
@@ -197,7 +197,7 @@ static struct page *move_page_out(struct sluice_slot *slot)
 	return page;
 }
 
-/* Charged to the caller, since the copy is none of the pipe's pages. */
+/* Charged to the caller, because the copy is not a page of the pipe. */
 static struct page *copy_page_part(struct page *from, size_t offset, size_t bytes)
 {
 	struct page *copy = alloc_page(GFP_HIGHUSER | SLUICE_QUOTA_GFP);
@@ -266,7 +266,7 @@ static void slots_free(struct sluice_slot *slots, unsigned long count)
 	kvfree(slots);
 }
 
-/* How many pages the bytes from `tail` to `head` touch. */
+/* The number of pages from `tail` to `head`. */
 static unsigned long live_pages(const struct sluice_pipe *pipe)
 {
 	unsigned long bytes = pipe->head - pipe->tail;
@@ -279,7 +279,7 @@ static bool is_still_lent(const struct sluice_slot *slot)
 	return slot->lent && page_count(slot->lent) != 1;
 }
 
-/* How many pages that splice handed out are still in use. */
+/* The number of lent pages that are still in use. */
 static unsigned long lent_pages(const struct sluice_pipe *pipe)
 {
 	unsigned long i, pages = 0;
@@ -292,9 +292,9 @@ static unsigned long lent_pages(const struct sluice_pipe *pipe)
 }
 
 /*
- * In a full ring with `tail` inside a slot, that slot has the bytes of two laps. The @bytes of the
- * newer, at the beginning of the own page, go to the slot @to, and the older ones stay in @from.
- * Where the older ones are in a spliced page, the own page goes as it is.
+ * In a full ring with `tail` inside a slot, that slot has the bytes of two laps. Moves the @bytes
+ * of the newer lap, at the beginning of the own page, to the slot @to; the older ones remain in
+ * @from. If the older ones are in a spliced page, the own page is moved.
  */
 static void split_slot(struct sluice_slot *from, struct sluice_slot *to, size_t bytes,
 		       struct page **spare)
@@ -307,7 +307,7 @@ static void split_slot(struct sluice_slot *from, struct sluice_slot *to, size_t 
 		memcpy_page(to->page, 0, from->page, 0, bytes);
 }
 
-/* Pages that hold bytes go to where the new slot count looks for them. */
+/* Moves pages that hold bytes to their slots of the new slot count. */
 static void move_live_pages(struct sluice_pipe *pipe, struct sluice_slot *new,
 			    unsigned long count, struct page **spare)
 {
@@ -327,9 +327,9 @@ static void move_live_pages(struct sluice_pipe *pipe, struct sluice_slot *new,
 }
 
 /*
- * A lent page holds no bytes of the pipe, so any slot will do. The page counts may have changed
- * since lent_pages(), hence the limit. For a page that stays behind our reference is dropped: it is
- * no longer counted, nothing else.
+ * A lent page holds no bytes of the pipe, so any slot is suitable. The page counts may have changed
+ * since lent_pages(), hence the limit. The reference to a page without a new slot is put: the page
+ * is then no longer counted.
  */
 static void move_lent_pages(struct sluice_pipe *pipe, struct sluice_slot *new, unsigned long count)
 {
@@ -344,7 +344,7 @@ static void move_lent_pages(struct sluice_pipe *pipe, struct sluice_slot *new, u
 	}
 }
 
-/* The caller frees @slots, @count long, and @spare, as they are afterwards. */
+/* Afterwards the caller frees @slots, of length @count, and @spare. */
 static int swap_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 		      unsigned long *count, struct page **spare)
 {
@@ -359,7 +359,7 @@ static int swap_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 		return err;
 	move_live_pages(pipe, *slots, *count, spare);
 	move_lent_pages(pipe, *slots, *count);
-	/* An older one could exceed a smaller capacity. */
+	/* The distance to an older value could exceed a smaller capacity. */
 	WRITE_ONCE(pipe->cached_tail, pipe->tail);
 	swap(pipe->slots, *slots);
 	*count = xchg(&pipe->slot_count, *count);
@@ -369,11 +369,12 @@ static int swap_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 static int swap_slots_locked(struct sluice_pipe *pipe, struct sluice_slot **slots,
 			     unsigned long *count, struct page **spare)
 {
-	int err = -ERESTARTSYS;
+	int err = sluice_wait_lock(&pipe->read_mutex);
 
-	if (mutex_lock_interruptible(&pipe->read_mutex))
+	if (err)
 		return err;
-	if (!mutex_lock_interruptible(&pipe->write_mutex)) {
+	err = sluice_wait_lock(&pipe->write_mutex);
+	if (!err) {
 		err = swap_slots(pipe, slots, count, spare);
 		mutex_unlock(&pipe->write_mutex);
 	}
@@ -388,7 +389,7 @@ long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
 	struct page *spare;
 	int err = -ENOMEM;
 
-	/* Nothing to do must not fail for lack of memory; swap_slots() looks again, locked. */
+	/* No change must not fail with -ENOMEM; swap_slots() checks again, locked. */
 	if (slot_count == READ_ONCE(pipe->slot_count))
 		return slot_count << PAGE_SHIFT;
 	slots = slots_alloc(pipe, slot_count);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The bytes of a pipe: two byte counts that only grow, `head` written and `tail` read, over a power
- * of two of page slots:
+ * The bytes of a pipe: two byte counts that never decrease, `head` (written) and `tail` (read),
+ * over a power of two of page slots:
  *
  *      slots   0          1          2          3          ...   n-1
  *         +----------+----------+----------+----------+---   ---+----------+
@@ -9,104 +9,72 @@
  *         +----------+----------+----------+----------+---   ---+----------+
  *                           ^ tail            ^ head
  *
- * Byte p lives in slot (p / PAGE_SIZE) mod n at offset p mod PAGE_SIZE. Short writes are therefore
- * always packed, and a page, once allocated by the first write that reaches its slot, is used again
- * and again: the steady state allocates nothing.
+ * Byte p is in slot (p / PAGE_SIZE) mod n at offset p mod PAGE_SIZE. Short writes are therefore
+ * always packed.
  *
- * Who writes what:
- * - `head` and what lies from it to `tail` + capacity belong to the holder of write_mutex;
- * - `tail` and what lies from it to `head` belong to the holder of read_mutex.
+ * Life: the buffer exists as long as its pipe. The first write that reaches a slot allocates its
+ * page, which is reused until the pipe is freed: the steady state allocates nothing.
  *
- * So a reader and a writer never wait for each other's copy, nor for each other's page faults.
+ * Ownership:
+ * - `head` and the bytes from it to `tail` + capacity belong to the holder of write_mutex;
+ * - `tail` and the bytes from it to `head` belong to the holder of read_mutex.
+ *
+ * A reader and a writer therefore never wait for each other's copy or page faults.
  *
  * A slot has up to three pages:
- * - `page` is the pipe's own, charged to the creator. Only here are bytes written. A slot that
- *   holds bytes always has one.
- * - `spliced` is a page that splice took in whole. It may belong to a file's cache and is only
- *   read: while it is set, the reader reads it instead of `page`. Its own charge is elsewhere; the
- *   unused `page` behind it is what it costs the creator.
- * - `lent` is an own page that splice handed out. It stays charged to the creator for as long as
- *   anybody holds it, and nothing tells us when that ends; so we keep a reference, and a page count
- *   of 1 says that the page is free to become `page` again. A slot has one lent page at most, and a
- *   pipe therefore at most twice its capacity in own pages; beyond that splice copies.
+ * - `page` is owned by the pipe and charged to the creator. Writes go only to this page. A slot
+ *   that holds bytes always has one.
+ * - `spliced` is a whole page that splice moved in. It may belong to a page cache and is read-only.
+ *   While it is set, the reader reads it instead of `page`. Its charge is elsewhere; it costs the
+ *   creator the unused `page` behind it.
+ * - `lent` is a page owned by the pipe that splice moved out. It remains charged to the creator
+ *   while anything references it. No event reports the last put, so the slot keeps a reference: a
+ *   page count of 1 means that the page can become `page` again. A slot has at most one lent page,
+ *   and a pipe therefore at most twice its capacity in own pages; beyond that splice copies.
  *
  * Both sides are in one slot when less than a page of the ring is free: the reader at the end of
- * the slot, in the older lap, and the writer at its beginning, in the newer. Hence the rules for
- * the fields:
- * - `page` is changed only by a side that has the whole slot: by the writer if there is none (a
- *   slot without one holds no bytes), by the reader when it hands the page out. In a shared slot
- *   both only use it: the reader for the bytes from `tail` on, the writer for those up to `head`.
+ * the slot, in the older lap, and the writer at its beginning, in the newer lap. Such a slot is
+ * shared. Hence these rules for the fields:
+ * - `page` is changed only by a side that has the whole slot: by the writer if it is NULL (such a
+ *   slot holds no bytes), by the reader when it moves the page out. In a shared slot both only use
+ *   it: the reader the bytes from `tail` on, the writer those up to `head`.
  * - `spliced` is set by the writer in a slot that it has as a whole. From the `head` that publishes
- *   it (A) to the `tail` that leaves the slot (B) it is the reader's, which clears it before that
- *   `tail`. In a shared slot the writer does not look at it and fills `page`.
+ *   it (A) to the `tail` that leaves the slot (B) it belongs to the reader, which clears it before
+ *   that `tail`. In a shared slot the writer does not read it and fills `page`.
  * - `lent` is changed only together with `page`, by the same side.
- * - A resize has both mutexes and so all fields. In a shared slot the bytes of the older lap are in
- *   `spliced`, if that is set, and those of the newer in `page` in any case.
+ * - A resize holds both mutexes and so owns all fields. In a shared slot the bytes of the older lap
+ *   are in `spliced`, if it is set, and those of the newer lap always in `page`.
  *
- * Barriers, in pairs:
- * - (A) The writer stores `head` with release after it filled the bytes; the reader loads it with
- *   acquire before it takes them.
- * - (B) The reader stores `tail` with release after it took the bytes; the writer loads it with
- *   acquire before it fills them again.
+ * Barrier pairs:
+ * - (A) The writer stores `head` with release after it has filled the bytes; the reader loads it
+ *   with acquire before it reads them.
+ * - (B) The reader stores `tail` with release after it has read the bytes; the writer loads it with
+ *   acquire before it overwrites them.
  * - (C) The last writer to leave stores `writers` = 0 with release after its last `head`; a reader
- *   loads it with acquire before it looks once more for bytes and, finding none, reports the end of
- *   the file.
- * - (D) Whoever else holds a lent page is done with its bytes before put_page(), which decrements
- *   the page count fully ordered; we load a count of 1 with acquire before the page is written to.
- *   Nobody reads it after that: who has no reference cannot make one to read through.
- * - Sleeping and waking: see wait.h. Conditions read `head` and `tail` without a lock; a stale
- *   value only errs towards looking again, since whoever made it stale looks at the queue
- *   afterwards.
+ *   loads it with acquire before it checks for bytes once more and, without bytes, reports end of
+ *   file.
+ * - (D) Any other holder of a lent page finishes with its bytes before put_page(), which decrements
+ *   the page count fully ordered; the slot's side loads a count of 1 with acquire before the page
+ *   is written to. No later read is possible: a new reference can only be made from an existing
+ *   one.
+ * - Sleep and wake-up: see wait.h. Conditions read `head` and `tail` without a lock. A stale value
+ *   only causes another check, because the side that changed it checks the queue afterwards.
  */
 #ifndef SLUICE_PIPE_BUFFER_H
 #define SLUICE_PIPE_BUFFER_H
 
-#include <linux/cache.h>
 #include <linux/limits.h>
 #include <linux/mm.h>
-#include <linux/mutex.h>
-#include <linux/spinlock.h>
 #include <linux/uio.h>
 
-#include "channel.h"
-#include "wait.h"
+#include "pipe.h"
 
-struct fasync_struct;
+struct page;
 
 struct sluice_slot {
-	struct page *page;	/* own, to write to; NULL where no write has been yet */
-	struct page *spliced;	/* taken in, read-only: to be read instead of `page` */
-	struct page *lent;	/* own, handed out, perhaps still in use */
-};
-
-/*
- * What the two sides write is on lines apart, each lock apart from the count that the other reads.
- */
-struct sluice_pipe {
-	struct sluice_channel channel;
-	struct sluice_slot *slots;	/* under either mutex; both to change it */
-	unsigned long slot_count;	/* a power of two; both mutexes to change it */
-
-	spinlock_t lock;		/* protects the four counts; they are read without it */
-	unsigned int readers, writers;	/* endpoints now */
-	unsigned int reader_opens, writer_opens; /* ever; an open waits for one to move */
-	struct sluice_wait_queue open_wait;	/* opens that wait for their other side */
-	struct fasync_struct *readers_async, *writers_async;
-
-	struct mutex read_mutex ____cacheline_aligned_in_smp;
-	unsigned long cached_head;	/* written under read_mutex: `head` as last loaded */
-	u64 pages_spliced_out;		/* under read_mutex */
-
-	struct mutex write_mutex ____cacheline_aligned_in_smp;
-	unsigned long cached_tail;	/* written under write_mutex: `tail` as last loaded */
-	u64 pages_allocated;		/* under write_mutex */
-	u64 pages_spliced_in;		/* under write_mutex */
-
-	unsigned long head ____cacheline_aligned_in_smp;
-	struct sluice_wait_queue readable;
-
-	unsigned long tail ____cacheline_aligned_in_smp;
-	struct sluice_wait_queue writable;
+	struct page *page;	/* own, writable; NULL before the first write */
+	struct page *spliced;	/* moved in, read-only: read instead of `page` */
+	struct page *lent;	/* own, moved out, possibly still in use */
 };
 
 static inline unsigned long sluice_pipe_capacity(const struct sluice_pipe *pipe)
@@ -115,8 +83,8 @@ static inline unsigned long sluice_pipe_capacity(const struct sluice_pipe *pipe)
 }
 
 /*
- * Without a lock. `tail` first: a `head` that moved meanwhile makes the answer too large rather
- * than negative, and what cannot be is cut off.
+ * Without a lock. `tail` is loaded first: if `head` moves meanwhile, the result is too large, not
+ * negative, and is limited to the capacity.
  */
 static inline size_t sluice_pipe_bytes(const struct sluice_pipe *pipe)
 {
@@ -127,9 +95,9 @@ static inline size_t sluice_pipe_bytes(const struct sluice_pipe *pipe)
 }
 
 /*
- * A `tail` that moved meanwhile would make the answer too small, and a call that must not wait
- * would be turned away for nothing: hence once more. The capacity may change between two looks at
- * it, hence one.
+ * Without a lock. If `tail` moved between the loads, the result would be too small, and a
+ * nonblocking call would fail for no reason: hence the loop. The capacity may change between two
+ * loads: hence one load.
  */
 static inline size_t sluice_pipe_room(const struct sluice_pipe *pipe)
 {
@@ -151,9 +119,10 @@ static inline bool sluice_pipe_is_readable(const struct sluice_pipe *pipe)
 }
 
 /*
- * Before a call takes its side's mutex: from what its side has last seen of the other, and only
- * when that is used up from the other's line. As long as both sides keep up with each other,
- * neither touches what the other writes. Without a lock; a yes may be outdated, a no is not.
+ * Before a call takes the mutex of its side: checks the cached position of the other side first,
+ * and loads the other side's cache line only when the cached position is used up. While neither
+ * side has to wait, neither accesses a line that the other writes. Without a lock: true may be
+ * outdated, false is not.
  */
 static inline bool sluice_pipe_maybe_readable(const struct sluice_pipe *pipe)
 {
@@ -168,13 +137,13 @@ static inline bool sluice_pipe_maybe_writable(const struct sluice_pipe *pipe, si
 	return held + wanted <= sluice_pipe_capacity(pipe) || sluice_pipe_room(pipe) >= wanted;
 }
 
-/* The promise of poll(2): a write of up to PIPE_BUF bytes would not wait. */
+/* The condition of POLLOUT: a write of up to PIPE_BUF bytes would not block. */
 static inline bool sluice_pipe_is_writable(const struct sluice_pipe *pipe)
 {
 	return sluice_pipe_room(pipe) >= PIPE_BUF;
 }
 
-/* Ends a wait whose bytes or room were used; wakes the next waiter if some are left (wait.h). */
+/* After a wait and its operation: wakes the next waiter if bytes or room are left (wait.h). */
 void sluice_pipe_wake_next_reader(struct sluice_pipe *pipe);
 void sluice_pipe_wake_next_writer(struct sluice_pipe *pipe);
 
@@ -182,34 +151,34 @@ int sluice_pipe_buffer_init(struct sluice_pipe *pipe, unsigned long slot_count);
 void sluice_pipe_buffer_free(struct sluice_pipe *pipe);
 
 /*
- * Takes what is there, up to what @to holds; under read_mutex. Bytes, 0 when there are none,
- * -EFAULT when not even the first could be delivered.
+ * Reads the available bytes, up to the size of @to; under read_mutex. Number of bytes, 0: there are
+ * none, -EFAULT: not even the first could be copied.
  */
 ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to);
 
 /*
- * Writes what fits, at least @whole bytes or none; under write_mutex. Bytes, 0 when @whole does not
- * fit, or an error when none were published.
+ * Writes the bytes that fit, at least @whole or none; under write_mutex. Number of bytes, 0: there
+ * is no room for @whole, or an error if none were published.
  */
 ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t whole);
 
 /*
- * Takes up to @most bytes, at the start of a page to which the caller gets a reference and must not
- * write; under read_mutex. A whole page moves, unless its slot has lent one that is still in use;
- * all else is copied. Bytes, 0 when there are none, -ENOMEM.
+ * Detaches up to @most bytes, at the start of a page to which the caller gets a reference and must
+ * not write; under read_mutex. A whole page is moved, unless its slot has a lent page that is still
+ * in use; all else is copied. Number of bytes, 0: there are none, -ENOMEM.
  */
 ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct page **page);
 
 /*
- * Takes over the caller's reference to @page, all of whose bytes are written by that; under
- * write_mutex. False, and the reference remains the caller's, when `head` is not at the start of a
- * slot, when there is no room, or no memory for the page that backs it.
+ * Attaches @page with all of its bytes and takes over the caller's reference; under write_mutex.
+ * Returns false, and leaves the reference to the caller, if `head` is not at the start of a slot,
+ * if there is no room, or no memory for the page behind it.
  */
 bool sluice_pipe_attach_page(struct sluice_pipe *pipe, struct page *page);
 
 /*
- * Changes the capacity; takes both mutexes. Bytes; -EBUSY when fewer slots are asked for than hold
- * bytes, or than pages are lent; or another error.
+ * Changes the capacity; takes both mutexes. The new capacity in bytes; -EBUSY: fewer slots than
+ * hold bytes, or than have lent pages; or another error.
  */
 long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Moving bytes between our pipe and pipe(2), which splice(2) and sendfile(2) do.
+ * Moves bytes between this pipe and pipe(2), for splice(2) and sendfile(2).
  *
- * Whole pages move by reference. Two locks are in play, the mutex of one side of ours and the mutex
- * of other_pipe, and users of both may be made to wait. So neither is waited for while the other is
- * held: other_pipe first, ours only tried, and when that fails other_pipe is let go before waiting.
+ * Whole pages are moved by reference. Two locks are involved, the mutex of one side of this pipe
+ * and that of other_pipe, and users can delay the holders of both. A call therefore never waits for
+ * one while it holds the other: it takes that of other_pipe first and only tries that of this pipe;
+ * if that fails, it releases other_pipe before it waits.
  */
 #include <linux/bvec.h>
 #include <linux/fs.h>
@@ -18,6 +19,7 @@
 
 #include "compat.h"
 #include "pipe.h"
+#include "pipe_buffer.h"
 #include "wait.h"
 
 static bool is_nonblocking(const struct file *file, unsigned int flags)
@@ -25,18 +27,19 @@ static bool is_nonblocking(const struct file *file, unsigned int flags)
 	return (flags & SPLICE_F_NONBLOCK) || (file->f_flags & O_NONBLOCK);
 }
 
-/* Waits for the holder of @mutex to leave it. */
+/* Waits until @mutex is released. */
 static int wait_mutex(struct mutex *mutex)
 {
-	if (signal_pending(current) || mutex_lock_interruptible(mutex))
-		return -ERESTARTSYS;
-	mutex_unlock(mutex);
-	return 0;
+	int err = sluice_wait_signal() ?: sluice_wait_lock(mutex);
+
+	if (!err)
+		mutex_unlock(mutex);
+	return err;
 }
 
 /*
- * Without its mutex. A `tail` that moved between the two loads would make the pipe look full, and
- * its readers wake only those who wait for a pipe that was: hence once more.
+ * Without the mutex of other_pipe. If `tail` moved between the loads, the pipe would look full, and
+ * its readers only wake waiters of a pipe that was full: hence the loop.
  */
 static bool has_space(const struct pipe_inode_info *other_pipe)
 {
@@ -50,11 +53,11 @@ static bool has_space(const struct pipe_inode_info *other_pipe)
 }
 
 /*
- * Hands over what is there, page by page; both mutexes are held.
+ * Moves the available bytes, page by page; both mutexes are held.
  *
- * A buffer in other_pipe does not keep this module loaded, so its operations are the kernel's. They
- * must not let anybody steal the page: our own are charged as the kernel's memory and remain in use
- * here, and those that only passed through may not have been for stealing.
+ * A buffer in other_pipe holds no reference to this module, so its operations are the kernel's.
+ * They must not permit stealing the page: own pages are charged as kernel memory and remain in use
+ * here, and pages that were moved in may not be stealable.
  */
 static ssize_t splice_out(struct sluice_pipe *pipe, struct pipe_inode_info *other_pipe,
 			  size_t length)
@@ -78,11 +81,10 @@ static ssize_t splice_out(struct sluice_pipe *pipe, struct pipe_inode_info *othe
 }
 
 /*
- * Waits, with no mutex held, for whatever kept splice_out() from moving anything; a call that must
- * not wait for bytes nor for space only for its turn. For space in
- * other_pipe not exclusively, since the kernel's own waiters do not pass a wake-up on for us. What
- * was awaited here is passed on at once (wait.h), since the caller may have to wait for other_pipe
- * before it comes to take any.
+ * Waits, with no mutex held, for the cause why splice_out() moved nothing; a nonblocking call waits
+ * only for the mutex. The wait for space in other_pipe is not exclusive, because the kernel's
+ * waiters would not wake the next one. After a wait for bytes the next reader is woken at once
+ * (wait.h), because the caller may have to wait for other_pipe before it reads any.
  */
 static int wait_to_splice_out(struct sluice_pipe_endpoint *end, struct pipe_inode_info *other_pipe,
 			      bool is_nonblocking)
@@ -123,7 +125,7 @@ static ssize_t splice_out_wait(struct sluice_pipe_endpoint *end, struct pipe_ino
 		if (!smp_load_acquire(&pipe->writers) &&	/* (C) */
 		    !sluice_pipe_is_readable(pipe))
 			return 0;
-		/* To wait for one's turn is not to wait for bytes or for space. */
+		/* Waiting for the mutex is not waiting for bytes or for space. */
 		if (is_nonblocking && !(sluice_pipe_is_readable(pipe) && has_space(other_pipe)))
 			return -EAGAIN;
 
@@ -136,8 +138,8 @@ static ssize_t splice_out_wait(struct sluice_pipe_endpoint *end, struct pipe_ino
 }
 
 /*
- * Called with their mutex held, and returns so. (Not called by sendfile(2), which wants a file that
- * can seek and has a pipe of its own that it does not lock.)
+ * Called and returns with the mutex of other_pipe held. (sendfile(2) does not call it: it requires
+ * a seekable file and uses an internal pipe that it does not lock.)
  */
 ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position,
 				struct pipe_inode_info *other_pipe, size_t length,
@@ -159,9 +161,9 @@ static ssize_t copy_buffer(struct sluice_pipe *pipe, const struct pipe_buffer *b
 }
 
 /*
- * Takes over a whole page by reference. Only where a reference to the buffer is one to its page,
- * since we drop it as such; some operations count something else. pipe_buf_get() fails when the
- * page has too many references. What is not taken over is copied.
+ * Moves a whole page in by reference. Only if a reference to the buffer is one to its page, because
+ * it is put as such; some operations count something else. pipe_buf_get() fails if the page has too
+ * many references. All else is copied.
  */
 static bool splice_page_in(struct sluice_pipe *pipe, struct pipe_inode_info *other_pipe,
 			   struct pipe_buffer *buffer, size_t length)
@@ -179,10 +181,10 @@ static bool splice_page_in(struct sluice_pipe *pipe, struct pipe_inode_info *oth
 struct transfer {
 	struct sluice_pipe *pipe;
 	bool nonblocking;
-	bool stalled;		/* it ended because our side would have had to wait */
+	bool stalled;		/* it ended because this pipe had no room, or its mutex was taken */
 };
 
-/* Takes over one buffer of other_pipe, whose mutex is held. Bytes, or -EAGAIN and stalled. */
+/* Moves one buffer of other_pipe, whose mutex is held. Number of bytes, or -EAGAIN and stalled. */
 static int splice_in(struct pipe_inode_info *other_pipe, struct pipe_buffer *buffer,
 		     struct splice_desc *sd)
 {
@@ -206,7 +208,7 @@ static int splice_in(struct pipe_inode_info *other_pipe, struct pipe_buffer *buf
 	return ret ?: -EAGAIN;
 }
 
-/* Waits, with no mutex held, for whatever kept splice_in() from moving anything; as above. */
+/* Waits, with no mutex held, for the cause why splice_in() moved nothing; as above. */
 static int wait_to_splice_in(struct sluice_pipe_endpoint *end, bool is_nonblocking)
 {
 	struct sluice_pipe *pipe = end->pipe;
@@ -221,7 +223,7 @@ static int wait_to_splice_in(struct sluice_pipe_endpoint *end, bool is_nonblocki
 	return err;
 }
 
-/* Goes on until the other pipe is empty, waiting for room if need be. */
+/* Moves bytes until the other pipe is empty, and waits for room if necessary. */
 ssize_t sluice_pipe_splice_write(struct pipe_inode_info *other_pipe, struct file *out,
 				 loff_t *position, size_t length, unsigned int flags)
 {
@@ -242,11 +244,11 @@ ssize_t sluice_pipe_splice_write(struct pipe_inode_info *other_pipe, struct file
 		pipe_unlock(other_pipe);
 		if (ret > 0) {
 			moved += ret;
-			sd.flags |= SPLICE_F_NONBLOCK;	/* no longer worth waiting for more */
+			sd.flags |= SPLICE_F_NONBLOCK;	/* do not wait for more */
 		}
 		if (!transfer.stalled)
 			break;
-		/* To wait for one's turn is not to wait for room. */
+		/* Waiting for the mutex is not waiting for room. */
 		if (transfer.nonblocking && !sluice_pipe_room(pipe))
 			break;
 		ret = wait_to_splice_in(end, transfer.nonblocking);

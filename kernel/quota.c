@@ -37,7 +37,7 @@ module_param(user_max_bytes, ullong, 0644);
 MODULE_PARM_DESC(user_max_bytes,
 		 "The most bytes of capacity of a user within a cgroup namespace without CAP_SYS_RESOURCE (default: half the size of the memory)");
 
-/* A user who has created something that still exists. */
+/* A user with charges. */
 struct sluice_quota_user {
 	struct rb_node node;
 	kuid_t uid;
@@ -51,7 +51,7 @@ static struct rb_root users = RB_ROOT;
 
 /* ---- counters ---- */
 
-/* A charge of nothing fits, even where a limit was lowered below the usage. */
+/* A charge of 0 always fits, even if a limit was lowered below the usage. */
 static bool fits(s64 charged, u64 now, u64 most)
 {
 	return !charged || now <= most;
@@ -75,7 +75,7 @@ static bool try_charge(struct sluice_quota_usage *usage, s64 channels, s64 bytes
 	return false;
 }
 
-/* From @scope up to @end, which is left out. */
+/* From @scope up to, but excluding, @end. */
 static void uncharge_scopes(struct sluice_scope *scope, struct sluice_scope *end, s64 channels,
 			    s64 bytes)
 {
@@ -84,8 +84,8 @@ static void uncharge_scopes(struct sluice_scope *scope, struct sluice_scope *end
 }
 
 /*
- * The root of the hierarchy counts and has no limit: otherwise a cgroup with all that it may have
- * would leave nothing to the others.
+ * The root of the hierarchy is counted and has no limit: otherwise a cgroup at its limit would
+ * leave nothing to the others.
  */
 static bool try_charge_scope(struct sluice_scope *scope, s64 channels, s64 bytes)
 {
@@ -163,7 +163,7 @@ static bool goes_before(const struct sluice_quota_user *a, const struct sluice_q
 	return a->root != b->root ? a->root < b->root : uid_lt(a->uid, b->uid);
 }
 
-/* Under users_lock: the user like @new, with a reference; @new itself if there is none. */
+/* Under users_lock: returns the user equal to @new, with a reference; or inserts @new. */
 static struct sluice_quota_user *find_or_insert(struct sluice_quota_user *new)
 {
 	struct rb_node **link = &users.rb_node, *parent = NULL;
@@ -218,7 +218,7 @@ static void user_put(struct sluice_quota_user *user)
 
 /* ---- charges ---- */
 
-/* A user who is in the charge already counts once. 0 or -ENOMEM. */
+/* A user that is in the charge already is counted once. 0 or -ENOMEM. */
 static int add_user(struct sluice_quota_charge *charge, kuid_t uid, u64 root)
 {
 	struct sluice_quota_user *user = user_get(uid, root);
@@ -236,7 +236,7 @@ static int add_user(struct sluice_quota_charge *charge, kuid_t uid, u64 root)
 	return 0;
 }
 
-/* The caller, and the owners of its user namespaces. The initial one has no owner to count. */
+/* Adds the caller and the owners of its user namespaces, except the initial one. */
 static int add_users(struct sluice_quota_charge *charge, const struct cgroup *root)
 {
 	u64 top = cgroup_id(&cgrp_dfl_root.cgrp);
@@ -262,7 +262,7 @@ static struct sluice_scope *end_of(struct sluice_scope *scope, const struct cgro
 	return scope ? scope->parent : NULL;
 }
 
-/* Not capable(): it would record each caller without the capability as an offender. */
+/* Not capable(): it would audit each caller without the capability. */
 static bool may_exceed(void)
 {
 	return ns_capable_noaudit(&init_user_ns, CAP_SYS_RESOURCE);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The table of scopes: a red-black tree by cgroup pointer, under one lock that is held for a
- * look-up or an insertion and never while data moves.
+ * The table of scopes: a red-black tree by cgroup pointer, under one lock that is held during a
+ * look-up or an insertion, and never while data moves.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -23,8 +23,8 @@
 #include "scope.h"
 
 /*
- * Protects the table; the last put of a scope is under it. A raw lock with interrupts off, since
- * the tracepoint of a cgroup's removal takes it: with preemption off, and under locks of the kernel
+ * Protects the table and the last put of a scope. A raw lock with interrupts off, because the
+ * tracepoint of a cgroup's removal takes it: with preemption off, and under locks of the kernel
  * that interrupts take.
  */
 static DEFINE_RAW_SPINLOCK(table_lock);
@@ -44,10 +44,10 @@ static bool is_cgroup2(const struct path *root, const char *name)
 }
 
 /*
- * The kernel does not tell modules whether the host uses a unified hierarchy. Without one every
- * process is in its root. That it is mounted somewhere says nothing: any user can mount it in
- * namespaces of its own, and all mounts have the same superblock. What counts is what process 1
- * sees at the usual places.
+ * The kernel has no interface for modules to determine whether the host uses a unified hierarchy.
+ * Without one every process is in its root. A mount elsewhere proves nothing: any user can mount
+ * the hierarchy in its own namespaces, and all mounts have the same superblock. The criterion is
+ * what process 1 sees at the usual paths.
  */
 static bool host_uses_unified_hierarchy(void)
 {
@@ -62,7 +62,7 @@ static bool host_uses_unified_hierarchy(void)
 	return uses;
 }
 
-/* The caller may be moved meanwhile: a cgroup without references is no longer the caller's. */
+/* Retries if the caller is moved meanwhile: then the cgroup may have no references left. */
 static struct cgroup *own_cgroup_get(void)
 {
 	struct cgroup *cgroup;
@@ -75,7 +75,7 @@ static struct cgroup *own_cgroup_get(void)
 	return cgroup;
 }
 
-/* Under the table's lock: the scope of @cgroup with a reference; if there is none, @new. */
+/* Under the table's lock: returns the scope of @cgroup with a reference; or inserts @new. */
 static struct sluice_scope *find_or_insert(struct cgroup *cgroup, struct sluice_scope *new)
 {
 	struct rb_node **link = &table.rb_node, *parent = NULL;
@@ -146,7 +146,7 @@ put_parent:
 	return scope;
 }
 
-/* From the root down, since each holds the one above it. */
+/* Creates scopes from the root down, because each holds its parent. */
 static struct sluice_scope *scope_of(struct cgroup *cgroup)
 {
 	struct sluice_scope *scope = sluice_scope_find(cgroup);
@@ -205,8 +205,8 @@ static bool caller_is_descendant(struct cgroup *cgroup)
 }
 
 /*
- * The kernel finds the cgroup of a descriptor, but not of a file, and between two looks at a
- * descriptor another thread can put a different file behind it. Hence the comparison.
+ * The kernel maps a descriptor to a cgroup, but not a file, and another thread can replace the file
+ * of the descriptor between two look-ups. Hence the comparison.
  */
 static bool is_directory_of(const struct file *file, const struct cgroup *cgroup)
 {
@@ -214,8 +214,8 @@ static bool is_directory_of(const struct file *file, const struct cgroup *cgroup
 }
 
 /*
- * Whether the caller could create a directory there. The permission of a file does not include its
- * mount's, which in a container is usually read-only.
+ * Whether the caller could create a directory there. The permission check of a file does not
+ * include its mount, which is usually read-only in a container.
  */
 static bool is_writable(struct file *file)
 {
@@ -267,7 +267,7 @@ static bool put_one(struct sluice_scope *scope)
 	return last;
 }
 
-/* The last of a cgroup may be the last below the one above it, and so on up to the root. */
+/* The last put of a scope puts its parent, and so on up to the root. */
 void sluice_scope_put(struct sluice_scope *scope)
 {
 	while (scope && put_one(scope)) {
@@ -278,7 +278,7 @@ void sluice_scope_put(struct sluice_scope *scope)
 	}
 }
 
-/* Once for each object of the cache: a freed scope leaves its locks initialised. */
+/* Once per object of the cache: the lock of a freed scope remains initialised. */
 static void scope_construct(void *memory)
 {
 	struct sluice_scope *scope = memory;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * How the structures of ioctl(2) cross between user and kernel, by the rules at the top of the ABI
- * header. The first word is the user's size of the structure. It is read once: what another thread
- * stores there meanwhile has no effect.
+ * Copying of ioctl(2) structures between user and kernel, by the rules of the ABI header. The first
+ * word is the user's size of the structure.
+ *
+ * Life: a copy exists for one call. The size is read once, so that a concurrent store of another
+ * thread has no effect.
  */
 #ifndef SLUICE_USER_STRUCT_H
 #define SLUICE_USER_STRUCT_H
@@ -11,7 +13,7 @@
 #include <linux/types.h>
 #include <linux/uaccess.h>
 
-/* Reads the size alone. 0, -EFAULT, or -EINVAL when it is not one that a caller can have. */
+/* Reads the size only. 0, -EFAULT, or -EINVAL: smaller than @ver0 or larger than a page. */
 static inline int sluice_user_struct_size(const void __user *user, size_t ver0, u32 *user_size)
 {
 	if (get_user(*user_size, (const u32 __user *)user))
@@ -19,7 +21,7 @@ static inline int sluice_user_struct_size(const void __user *user, size_t ver0, 
 	return *user_size < ver0 || *user_size > PAGE_SIZE ? -EINVAL : 0;
 }
 
-/* Reads a structure that the kernel knows @size bytes of. 0, -EFAULT, -EINVAL, -E2BIG. */
+/* Reads a structure of @size bytes in the kernel. 0, -EFAULT, -EINVAL, -E2BIG. */
 static inline int sluice_user_struct_read(void *value, size_t size, size_t ver0,
 					  const void __user *user)
 {
@@ -31,7 +33,7 @@ static inline int sluice_user_struct_read(void *value, size_t size, size_t ver0,
 	return err;
 }
 
-/* Writes as much of a structure as the user has room for. 0 or -EFAULT. */
+/* Writes the smaller of both sizes of a structure. 0 or -EFAULT. */
 static inline int sluice_user_struct_write(void __user *user, void *value, size_t size,
 					   u32 user_size)
 {

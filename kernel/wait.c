@@ -11,8 +11,8 @@
 #include "compat.h"
 #include "wait.h"
 
-#define WINDOW_FLOOR_NS 2000	/* from here a window grows, and below it there is none */
-#define ITERATIONS_PER_CLOCK_READ 16	/* the clock is read once in so many turns */
+#define WINDOW_FLOOR_NS 2000	/* the smallest window; below it there is no spinning */
+#define ITERATIONS_PER_CLOCK_READ 16	/* iterations per read of the clock */
 
 static unsigned int spin_limit_us = 200;
 module_param(spin_limit_us, uint, 0644);
@@ -48,8 +48,8 @@ void __sluice_wait_queue_init(struct sluice_wait_queue *queue, const char *name,
 }
 
 /*
- * Unlike autoremove_wake_function() this leaves the waiter in its place. Called with the queue's
- * lock held.
+ * Unlike autoremove_wake_function() it leaves the waiter in the queue. Called with the queue's lock
+ * held.
  */
 static int wake_exclusive(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
 {
@@ -91,7 +91,7 @@ static bool spin_goes_on(struct sluice_wait *wait)
 	return !signal_pending(current) && local_clock() < wait->deadline;
 }
 
-/* With the queue's lock held. One that was woken for nothing keeps its place. */
+/* With the queue's lock held. After a spurious wake-up the waiter keeps its place. */
 static void join_queue(struct sluice_wait *wait)
 {
 	struct sluice_wait_queue *queue = wait->queue;
@@ -119,7 +119,23 @@ static void leave_queue(struct sluice_wait *wait)
 		WRITE_ONCE(queue->sleepers, queue->sleepers - 1);
 }
 
-/* Into the queue, or out of it when a signal came. Either way the condition is looked at next. */
+/* ---- interruption by a signal ---- */
+
+/*
+ * With the queue's lock held, before the waiter sleeps. True: a signal ends the wait. The waiter
+ * has left the queue, so the caller's last check of the condition loses no wake-up.
+ */
+static bool interrupt(struct sluice_wait *wait)
+{
+	wait->interrupted = sluice_wait_signal();
+	if (wait->interrupted)
+		leave_queue(wait);
+	return wait->interrupted;
+}
+
+/* ---- sleep ---- */
+
+/* Queues the waiter, or removes it if a signal is pending. The caller then checks the condition. */
 static void prepare(struct sluice_wait *wait)
 {
 	struct sluice_wait_queue *queue = wait->queue;
@@ -128,10 +144,7 @@ static void prepare(struct sluice_wait *wait)
 	spin_lock_irqsave(&queue->head.lock, flags);
 	if (wait->entry.flags & WQ_FLAG_EXCLUSIVE)
 		WRITE_ONCE(queue->woken, false);	/* (W) */
-	if (signal_pending(current)) {
-		leave_queue(wait);
-		wait->interrupted = -ERESTARTSYS;
-	} else {
+	if (!interrupt(wait)) {
 		join_queue(wait);
 		__set_current_state(TASK_INTERRUPTIBLE);
 	}
@@ -155,7 +168,7 @@ int sluice_wait_iterate(struct sluice_wait *wait)
 		return 0;
 	}
 	schedule();
-	/* Most that were woken find their event, and need not prepare for another sleep. */
+	/* Most woken waiters find their event, so prepare() is not repeated before the check. */
 	wait->prepared = false;
 	return 0;
 }
@@ -189,8 +202,8 @@ void sluice_wait_end(struct sluice_wait *wait)
 }
 
 /*
- * Where it is clear already, an exclusive waiter cleared it that looks afterwards and owes the next
- * a wake-up, or there was none because the wait did not sleep.
+ * If `woken` is already clear, either an exclusive waiter cleared it, which checks the condition
+ * afterwards and wakes the next one; or no wake-up was in progress, because the wait did not sleep.
  */
 void sluice_wait_done(struct sluice_wait_queue *queue)
 {
@@ -209,7 +222,7 @@ void sluice_wait_poll(struct file *file, struct sluice_wait_queue *queue, poll_t
 	if (sluice_compat_poll_queues(table) && !READ_ONCE(queue->shared))
 		WRITE_ONCE(queue->shared, true);
 	poll_wait(file, &queue->head, table);
-	smp_mb();	/* pairs with wq_has_sleeper(); poll_wait() has one only lately */
+	smp_mb();	/* pairs with wq_has_sleeper(); older poll_wait() have none */
 }
 
 bool sluice_wait_wakes_one(struct sluice_wait_queue *queue)
@@ -219,8 +232,8 @@ bool sluice_wait_wakes_one(struct sluice_wait_queue *queue)
 }
 
 /*
- * The wake-up is "sync": the waker is likely to sleep soon, so the scheduler need not preempt it
- * nor look far for a CPU.
+ * A "sync" wake-up: the waker is likely to sleep soon, so the scheduler need not preempt it or
+ * search for a distant CPU.
  */
 void sluice_wait_wake_one(struct sluice_wait_queue *queue, __poll_t events)
 {

@@ -19,6 +19,17 @@ die() {
 	exit 1
 }
 
+# The kernel's build system splits paths at blanks, and virtme-ng takes only such paths for a directory that the guest may write to.
+[[ $TREE$SLUICE_CACHE =~ ^[a-zA-Z0-9_+/.-]+$ ]] ||
+	die "the VM supports only letters, digits and _ + . - in the paths of this tree, '$TREE', and of the cache, '$SLUICE_CACHE'; move it"
+
+# The command, the demo and the benchmark, and before that the packages that building needs.
+build_tools() {
+	"$TREE/vm/install-packages"
+	say "building the tools"
+	(cd "$TREE" && cargo build --release --locked --quiet)
+}
+
 # hold_lock FILE: only one script at a time goes on from here, until this one exits.
 hold_lock() {
 	mkdir -p "$(dirname "$1")"

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * MyIPC, the driver that one would write first, for comparison only: the benchmark sets Sluice
- * beside it. Nobody who wants to move data should load it, and what is naive in it stays so.
+ * MyIPC, the naive driver, for comparison only: the benchmark measures it together with Sluice. Do
+ * not load it to move data. Its inefficiencies are kept on purpose.
  *
- * Two nodes, /dev/myipc0 and /dev/myipc1, let two programs talk both ways, one node each way.
- * Behind each is one ring of bytes, made when the module is loaded, and whoever opens the node
- * reads from it and writes to it: there is no telling who gets whose bytes. head is where the next
- * byte is written, tail where the next one is read. The ring is empty when they are equal; so that
- * a full one looks different, one byte of it is never used.
+ * Two nodes, /dev/myipc0 and /dev/myipc1, connect two programs, one node per direction. Each node
+ * has one ring of bytes, allocated when the module is loaded. Every process that opens the node
+ * reads from it and writes to it; which reader gets which bytes is undefined. head is the position
+ * of the next write, tail that of the next read. The ring is empty if they are equal; to
+ * distinguish a full ring, one byte of it is never used.
  *
- * One mutex guards positions and content, and is held while bytes are copied, so reader and writer
- * never run at once. A reader of an empty ring and a writer to a full one sleep until the other
- * side wakes them: all of them, whether or not there is something for each. One call moves what
- * lies in one piece, up to the end of the ring, and returns how much that was. A ring knows nothing
- * of who is there: no end of file, no broken pipe. There is no poll, and O_NONBLOCK is ignored.
+ * One mutex protects positions and content, and is held while bytes are copied, so reader and
+ * writer never run concurrently. A reader of an empty ring and a writer to a full one sleep until
+ * the other side wakes all sleepers, whether or not there is something for each. One call moves a
+ * contiguous piece, up to the end of the ring, and returns its length. A ring does not count its
+ * users: there is no end of file and no broken pipe. There is no poll, and O_NONBLOCK is ignored.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -33,16 +33,16 @@
 #include "../compat.h"
 
 #define MYIPC_NODES 2
-/* One byte, and the one that is never used. */
+/* One byte, and the byte that is never used. */
 #define MYIPC_MIN_SIZE 2
 #define MYIPC_MAX_SIZE SZ_16M
 
 struct myipc_ring {
 	char *buffer;
-	int head;		/* where the next byte is written */
-	int tail;		/* where the next byte is read */
+	int head;		/* position of the next write */
+	int tail;		/* position of the next read */
 	int size;
-	struct mutex lock;	/* guards buffer, head and tail */
+	struct mutex lock;	/* protects buffer, head and tail */
 	wait_queue_head_t read_queue;
 	wait_queue_head_t write_queue;
 };
@@ -56,7 +56,7 @@ static dev_t myipc_number;
 static struct cdev myipc_cdev;
 static struct class *myipc_class;
 
-/* Those who sleep look without the mutex, and look again once they hold it. */
+/* Sleepers check without the mutex, and again with it. */
 static bool is_empty(struct myipc_ring *ring)
 {
 	return READ_ONCE(ring->head) == READ_ONCE(ring->tail);
@@ -67,7 +67,7 @@ static bool is_full(struct myipc_ring *ring)
 	return (READ_ONCE(ring->head) + 1) % ring->size == READ_ONCE(ring->tail);
 }
 
-/* Of the bytes to read, those that lie in one piece. */
+/* The contiguous bytes to read. */
 static size_t readable_piece(struct myipc_ring *ring)
 {
 	if (ring->head >= ring->tail)
@@ -75,7 +75,7 @@ static size_t readable_piece(struct myipc_ring *ring)
 	return ring->size - ring->tail;
 }
 
-/* Of the room to write to, what lies in one piece, without the byte that stays unused. */
+/* The contiguous room to write to, without the unused byte. */
 static size_t writable_piece(struct myipc_ring *ring)
 {
 	if (ring->head < ring->tail)

@@ -1,10 +1,9 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# To be sourced, with $work as the folder of the logs: what a planted bug says of itself in the lines before its diff, and how it is
-# judged by what the tests said.
+# To be sourced, with $work as the folder of the logs: the header of a seeded bug, and its verdict from the output of the tests.
 caught=0 failed=0
-again=       # if set, bugs whose verdict is kept are tried again
-declare -A kept_as=() # the file that says of a bug that it was caught, with all that decides on it in the name
+again=       # if set, cached verdicts are not used
+declare -A kept_as=() # of each bug, the file that caches its verdict, named after the checksum
 
 # header FIELD PATCH: the text after "FIELD: " in the lines before the diff.
 header() {
@@ -22,7 +21,7 @@ verdict() {
 	printf '    its output is in %s\n' "${work:?}/$1.log"
 }
 
-# judge PATCH STATUS SECONDS: after the tests ran with it and ended with that status.
+# judge PATCH STATUS SECONDS: prints the verdict after the tests have ended with that status.
 judge() {
 	local name expect
 	name=$(basename "$1" .patch)
@@ -30,14 +29,14 @@ judge() {
 	if (($2 == 0)); then
 		verdict "$name" "$3" "NOT CAUGHT: the tests passed"
 	elif ! grep -qE -- "$expect" "${work:?}/$name.log"; then
-		verdict "$name" "$3" "the tests failed for another reason than: $expect"
+		verdict "$name" "$3" "the tests failed, but without: $expect"
 	else
 		verdict "$name" "$3" caught
 		touch "${kept_as[$name]}"
 	fi
 }
 
-# is_kept NAME SUM: whether it was caught before, when everything that decides on it had this checksum. Only such verdicts are kept.
+# is_kept NAME SUM: whether the verdict for this checksum is cached. Only verdicts of caught bugs are.
 is_kept() {
 	mkdir -p "$SLUICE_CACHE/seeded"
 	kept_as[$1]=$SLUICE_CACHE/seeded/$1-$2.caught
@@ -46,12 +45,12 @@ is_kept() {
 	verdict "$1" 0 'caught (kept)'
 }
 
-# checksum_of FILE-OR-FOLDER...: of the content and the names.
+# checksum_of FILE-OR-FOLDER...: checksums of contents, with names.
 checksum_of() {
 	find "$@" -type f -print0 | sort -z | xargs -0 sha256sum
 }
 
-# all_judged: says how many were caught, and fails if one was not.
+# all_judged: prints how many were caught, and fails if one was not.
 all_judged() {
 	printf '\n%d passed, %d failed\n' "$caught" "$failed"
 	((failed == 0))

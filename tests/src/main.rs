@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end-to-end tests of the cgroup pipe. Those about fifo(7) run against a FIFO just as well, and that is where
-//! their expectations come from.
+//! The end-to-end tests of the module. Tests of fifo(7) also run on a FIFO, which is the reference for what they
+//! expect.
 
 mod registry;
 mod runner;
@@ -15,13 +15,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 
-use registry::{Lengths, Target};
-use runner::Named;
-use runner::place::{Ground, Modules};
-use runner::report::{Json, Lines, Reporter, Sum};
+use registry::{Durations, Target};
+use runner::NamedTest;
+use runner::fixture::{Modules, RunFixture};
+use runner::report::{Json, Lines, Reporter, Totals};
 use support::time;
 
-/// Runs the tests of the cgroup pipe.
+/// Runs the end-to-end tests of the Sluice module.
 #[derive(Parser)]
 #[command(name = "sluice-tests", version)]
 struct Arguments {
@@ -29,43 +29,43 @@ struct Arguments {
     #[arg(long)]
     list: bool,
 
-    /// What to test; a fifo and a pipe with a name get only the tests about fifo(7)
+    /// What to test; on a FIFO and a named pipe only the tests of fifo(7) run
     #[arg(long, value_enum, default_value = "pipe")]
     on: Target,
 
-    /// Seconds that one test may take, beside those of --stress or --races
+    /// Time limit of one test in seconds, in addition to --stress or --races
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = positive)]
     timeout: f64,
 
-    /// Seconds that the stress test of bytes lasts; that of records lasts at most 10
+    /// Duration of the byte stress test in seconds; that of records takes at most 10
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
     stress: f64,
 
-    /// Seconds that the race for names lasts
+    /// Duration of the race test in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
     races: f64,
 
-    /// How many times slower than usual this machine is: stretches every limit [env: SLUICE_TEST_SLOWNESS]
+    /// How many times slower than usual this machine is: scales every time limit [env: SLUICE_TEST_SLOWNESS]
     #[arg(long, value_name = "FACTOR", value_parser = positive)]
     slowness: Option<f64>,
 
-    /// The module that is loaded; without it the test that unloads it is skipped
+    /// The file of the loaded module; without it tests that unload it are skipped
     #[arg(long, value_name = "SLUICE.KO")]
     module: Option<PathBuf>,
 
-    /// The naive driver's module; without it its tests are skipped
+    /// The file of the naive driver's module; without it its tests are skipped
     #[arg(long, value_name = "MYIPC.KO")]
     baseline: Option<PathBuf>,
 
-    /// Print one JSON document instead of lines
+    /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
 
-    /// Leave out tests whose name contains this; may be given several times
+    /// Skip tests whose name contains this; may be repeated
     #[arg(long, value_name = "FILTER")]
     except: Vec<String>,
 
-    /// Run only tests whose name, such as open::readwrite_never_waits, contains one of these
+    /// Run only tests whose name, such as open::readwrite_never_blocks, contains one of these
     filters: Vec<String>,
 }
 
@@ -102,14 +102,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether nothing failed.
+/// Returns whether no test failed.
 fn run(arguments: &Arguments) -> Result<bool> {
+    for filter in arguments.filters.iter().chain(&arguments.except) {
+        if !runner::matches_any(suite::TOPICS, filter) {
+            bail!("no test matches '{filter}'; --list shows all names");
+        }
+    }
     let mut tests = runner::select(suite::TOPICS, arguments.on, &arguments.filters);
-    let left_out = |name: &str| arguments.except.iter().any(|filter| name.contains(filter));
-    tests.retain(|named| !left_out(&named.name));
+    let excluded = |name: &str| arguments.except.iter().any(|filter| name.contains(filter));
+    tests.retain(|named| !excluded(&named.name));
     if tests.is_empty() {
         bail!(
-            "no test matches {:?}; --list shows them all",
+            "no test on {:?} matches {:?}; --list shows all names",
+            arguments.on,
             arguments.filters
         );
     }
@@ -131,33 +137,37 @@ fn run(arguments: &Arguments) -> Result<bool> {
     run_all(arguments, &tests, reporter.as_mut())
 }
 
-fn run_all(arguments: &Arguments, tests: &[Named], reporter: &mut dyn Reporter) -> Result<bool> {
-    let lengths = Lengths {
+fn run_all(
+    arguments: &Arguments,
+    tests: &[NamedTest],
+    reporter: &mut dyn Reporter,
+) -> Result<bool> {
+    let durations = Durations {
         stress: Duration::from_secs_f64(arguments.stress),
         races: Duration::from_secs_f64(arguments.races),
     };
-    let limit = time::slowed(Duration::from_secs_f64(arguments.timeout))
-        + lengths.stress.max(lengths.races);
+    let limit = time::scaled(Duration::from_secs_f64(arguments.timeout))
+        + durations.stress.max(durations.races);
     runner::process::adopt_orphans()?;
     let modules = Modules {
         own: arguments.module.clone(),
         baseline: arguments.baseline.clone(),
     };
-    let ground = Ground::lay(arguments.on, modules, lengths)?;
+    let fixture = RunFixture::setup(arguments.on, modules, durations)?;
     let mut outcomes = Vec::new();
     for named in tests {
         reporter.begin(&named.name).context("printing")?;
-        let outcome = runner::run_one(named, &ground, limit);
+        let outcome = runner::run_one(named, &fixture, limit);
         reporter.end(&outcome).context("printing")?;
         outcomes.push(outcome);
     }
-    let cleared = ground.clear();
+    let torn_down = fixture.teardown();
     reporter.close(&outcomes).context("printing")?;
-    cleared.context("clearing up after all tests")?;
-    Ok(Sum::of(&outcomes).failed == 0)
+    torn_down.context("cleaning up after all tests")?;
+    Ok(Totals::of(&outcomes).failed == 0)
 }
 
-fn list(tests: &[Named]) -> io::Result<()> {
+fn list(tests: &[NamedTest]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     tests
         .iter()

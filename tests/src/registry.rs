@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a test is, and what it is given.
+//! The definition of a test, and the context that it gets.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,42 +9,42 @@ use anyhow::{Context as _, Result};
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::Channel;
 
-/// What the tests run against.
+/// What the tests run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Target {
-    /// The cgroup's own pipe, /dev/sluice/pipe.
+    /// The cgroup's default pipe, /dev/sluice/pipe.
     Pipe,
-    /// The kernel's FIFO, which says what fifo(7) means.
+    /// The kernel's FIFO, the reference for fifo(7).
     Fifo,
-    /// A pipe with a name, opened through /dev/sluice/ctl.
+    /// A named pipe, opened through /dev/sluice/ctl.
     Named,
 }
 
-/// Where a test makes sense.
+/// On which targets a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// It is about fifo(7): the very same test runs against a FIFO, and against a pipe with a name.
+pub enum Applicability {
+    /// A test of fifo(7): it runs unchanged on a FIFO and on a named pipe.
     Fifo,
-    /// It is about what a FIFO does not have or does otherwise.
+    /// A test of something that a FIFO does not have or does differently.
     PipeOnly,
 }
 
-/// What a test is given: a pipe that nobody used before, in a cgroup of its own.
+/// What a test gets: an unused pipe, in its own cgroup.
 pub struct Context {
     pub channel: Channel,
     /// An empty directory, removed afterwards.
     pub scratch: PathBuf,
     pub cgroup: Option<Cgroup>,
-    /// The module that is tested, for a test that unloads and loads it.
+    /// The file of the tested module, for tests that unload and load it.
     pub module: Option<PathBuf>,
-    /// The naive driver's module, which those load who test it.
+    /// The file of the naive driver's module, which its tests load.
     pub baseline: Option<PathBuf>,
-    pub lengths: Lengths,
+    pub durations: Durations,
 }
 
-/// How long those tests go on that only repeat themselves.
+/// Durations of the tests that run for a given time.
 #[derive(Clone, Copy, Default)]
-pub struct Lengths {
+pub struct Durations {
     pub stress: Duration,
     pub races: Duration,
 }
@@ -62,7 +62,7 @@ pub type TestFn = fn(&Context) -> Result<()>;
 
 pub struct Test {
     pub name: &'static str,
-    pub scope: Scope,
+    pub applies_to: Applicability,
     pub run: TestFn,
 }
 
@@ -72,7 +72,7 @@ pub struct Topic {
     pub tests: &'static [Test],
 }
 
-/// Lists the functions of one file as tests: those that a FIFO must pass too, then those for the pipe only.
+/// Lists the functions of one file as tests: those of fifo(7), then those for the pipe only.
 macro_rules! topic {
     ($name:literal, fifo: [$($fifo:ident),* $(,)?], pipe_only: [$($pipe:ident),* $(,)?] $(,)?) => {
         pub const TOPIC: $crate::registry::Topic = $crate::registry::Topic {
@@ -80,12 +80,12 @@ macro_rules! topic {
             tests: &[
                 $($crate::registry::Test {
                     name: stringify!($fifo),
-                    scope: $crate::registry::Scope::Fifo,
+                    applies_to: $crate::registry::Applicability::Fifo,
                     run: $fifo,
                 },)*
                 $($crate::registry::Test {
                     name: stringify!($pipe),
-                    scope: $crate::registry::Scope::PipeOnly,
+                    applies_to: $crate::registry::Applicability::PipeOnly,
                     run: $pipe,
                 },)*
             ],

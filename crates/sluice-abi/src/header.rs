@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compares every structure and number with what a C compiler makes of the header.
+//! Compares every structure and number with the header, as a C compiler sees it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,10 +9,10 @@ use std::process::Command;
 
 use super::*;
 
-/// A C expression and what it has to be.
+/// A C expression and its expected value.
 type Fact = (String, u64);
 
-/// The size of a structure and the place of each of its fields, by their names in C.
+/// The size of a structure and the offset of each of its fields, by their C names.
 macro_rules! layout {
     ($facts:ident, $rust:ty, $c:literal, [$($field:ident),*]) => {
         $facts.push((format!("sizeof(struct {})", $c), size_of::<$rust>() as u64));
@@ -164,7 +164,7 @@ fn constants() -> Vec<Fact> {
     facts
 }
 
-/// A program in C that prints every expression's value, one a line.
+/// A C program that prints the value of each expression, one per line.
 fn program(facts: &[Fact]) -> String {
     let mut text =
         String::from("#include <stddef.h>\n#include <stdio.h>\n#include <linux/sluice.h>\n");
@@ -179,11 +179,11 @@ fn program(facts: &[Fact]) -> String {
     text + "return 0;\n}\n"
 }
 
-/// What a C compiler says each is; None without one.
+/// Compiles and runs the program. None without a C compiler.
 fn ask_the_compiler(facts: &[Fact], directory: &Path) -> Option<Vec<u64>> {
     let (source, binary) = (directory.join("facts.c"), directory.join("facts"));
     fs::write(&source, program(facts)).unwrap();
-    // Copied so that the system's <linux/types.h> stays in charge of everything else.
+    // Copied, so that all other headers are those of the system.
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include/uapi/linux/sluice.h");
     fs::create_dir_all(directory.join("include/linux")).unwrap();
     fs::copy(header, directory.join("include/linux/sluice.h")).unwrap();
@@ -196,9 +196,9 @@ fn ask_the_compiler(facts: &[Fact], directory: &Path) -> Option<Vec<u64>> {
         .ok()?;
     let complaints = String::from_utf8_lossy(&compiled.stderr);
     assert!(compiled.status.success(), "cc failed: {complaints}");
-    let told = Command::new(&binary).output().unwrap();
-    let told = String::from_utf8(told.stdout).unwrap();
-    Some(told.lines().map(|line| line.parse().unwrap()).collect())
+    let values = Command::new(&binary).output().unwrap();
+    let values = String::from_utf8(values.stdout).unwrap();
+    Some(values.lines().map(|line| line.parse().unwrap()).collect())
 }
 
 #[test]
@@ -206,16 +206,16 @@ fn the_structures_and_numbers_are_those_of_the_header() {
     let facts = [structures(), ring_structures(), constants()].concat();
     let directory = std::env::temp_dir().join(format!("sluice-abi-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
-    let told = ask_the_compiler(&facts, &directory);
+    let values = ask_the_compiler(&facts, &directory);
     fs::remove_dir_all(&directory).unwrap();
-    let Some(told) = told else {
+    let Some(values) = values else {
         eprintln!(
             "NOT TESTED: the ABI against the header, since there is no 'cc'; install a C compiler"
         );
         return;
     };
-    assert_eq!(told.len(), facts.len());
-    for ((expression, ours), theirs) in facts.iter().zip(told) {
+    assert_eq!(values.len(), facts.len());
+    for ((expression, ours), theirs) in facts.iter().zip(values) {
         assert_eq!(*ours, theirs, "{expression}");
     }
 }

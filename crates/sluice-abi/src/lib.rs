@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What include/uapi/linux/sluice.h says, in Rust: no calls, only what they take. A test compiles that header and compares.
-//! docs/abi.md explains each field. What `new` and `default` make asks for the common case.
+//! The structures and numbers of include/uapi/linux/sluice.h in Rust, without calls. A test compiles that header and
+//! compares. docs/abi.md defines each field. `new` and `default` initialise a structure for the common case.
 
 use libc::Ioctl;
 
@@ -20,7 +20,7 @@ pub const OPEN_CREATE: u32 = 0x04;
 pub const OPEN_EXCL: u32 = 0x08;
 pub const OPEN_PERSIST: u32 = 0x10;
 pub const OPEN_NONBLOCK: u32 = 0x20;
-/// All that a module of this version knows.
+/// All flags of this version.
 pub const OPEN_FLAGS: u32 =
     OPEN_READ | OPEN_WRITE | OPEN_CREATE | OPEN_EXCL | OPEN_PERSIST | OPEN_NONBLOCK;
 
@@ -111,7 +111,7 @@ pub struct Open {
 }
 
 impl Open {
-    /// A pipe in the caller's own cgroup, for its owner alone, with the default capacity.
+    /// A pipe in the caller's own cgroup, accessible by its owner only, with the default capacity.
     pub fn new(name: impl AsRef<[u8]>, flags: u32) -> Self {
         Self {
             size: size_of::<Self>(),
@@ -180,7 +180,7 @@ impl ChannelInfo {
         bytes: 0,
     };
 
-    /// The name without the zeros behind it.
+    /// The name without the padding.
     pub fn name(&self) -> &[u8] {
         let end = self.name.iter().position(|byte| *byte == 0);
         &self.name[..end.unwrap_or(NAME_SIZE)]
@@ -200,7 +200,7 @@ pub struct Info {
 }
 
 impl Info {
-    /// Of a pipe. Only the address of `info` is kept.
+    /// For a pipe. Stores only the address of `info`.
     pub fn new(scope_fd: i32, name: impl AsRef<[u8]>, info: *mut ChannelInfo) -> Self {
         Self {
             size: size_of::<Self>(),
@@ -228,7 +228,7 @@ pub struct List {
 }
 
 impl List {
-    /// From the beginning. The address is all that is kept of `entries`, which are `count`.
+    /// From the beginning, with `count` entries. Stores only the address of `entries`.
     pub fn new(scope_fd: i32, entries: *mut ChannelInfo, count: usize) -> Self {
         Self {
             size: size_of::<Self>(),
@@ -263,7 +263,7 @@ impl Default for Features {
     }
 }
 
-/// A name as the structures hold it: zeros behind it, cut off where their array ends.
+/// A name, padded with zeros, and truncated to the array.
 pub fn padded(name: impl AsRef<[u8]>) -> [u8; NAME_SIZE] {
     let mut padded = [0; NAME_SIZE];
     for (to, from) in padded.iter_mut().zip(name.as_ref()) {
@@ -272,7 +272,7 @@ pub fn padded(name: impl AsRef<[u8]>) -> [u8; NAME_SIZE] {
     padded
 }
 
-/// What the first word of a structure must say.
+/// The value of the first word of a structure.
 const fn size_of<T>() -> u32 {
     std::mem::size_of::<T>() as u32
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings over memfd: what lies in the shared memory, and what the two sides tell each other over their socket.
+//! Rings over memfd: the structures of the shared memory and the handshake messages.
 
 pub const VERSION: u32 = 1;
 
@@ -54,7 +54,7 @@ pub struct Hello {
 impl Hello {
     pub const SIZE: usize = size_of::<Self>();
 
-    /// As it goes over the socket.
+    /// The message on the socket.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let words = [
             self.magic,
@@ -96,7 +96,7 @@ pub struct Reply {
 impl Reply {
     pub const SIZE: usize = size_of::<Self>();
 
-    /// As it goes over the socket.
+    /// The message on the socket.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[..4].copy_from_slice(&self.magic.to_ne_bytes());
@@ -113,7 +113,7 @@ impl Reply {
     }
 }
 
-/// The next field of a structure without padding.
+/// Reads the next field of a structure without padding.
 fn take<const N: usize, T>(rest: &mut &[u8], number: fn([u8; N]) -> T) -> T {
     let mut bytes = [0; N];
     let (field, behind) = rest.split_at(N);
@@ -137,7 +137,7 @@ mod tests {
             data: 6,
             capacity: 7 << 40,
         };
-        // SAFETY: it has no padding, and any bytes are an array of them.
+        // SAFETY: it has no padding, and any bytes are a valid byte array.
         let memory: [u8; Hello::SIZE] = unsafe { std::mem::transmute(hello) };
         assert_eq!(hello.to_bytes(), memory);
         assert_eq!(Hello::from_bytes(&memory), hello);

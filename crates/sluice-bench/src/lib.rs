@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Benchmarks: the harness, the mechanisms under test, and the suites. A library as well as a program, because the demo
-//! uses the harness, too.
+//! Benchmarks: the harness, the mechanisms under test, and the suites. A library as well as a program, for the tests in
+//! `tests/`.
 
 pub mod command;
 pub mod compare;

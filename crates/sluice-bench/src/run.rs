@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
+use sluice_testkit::cgroup::Tree;
+use sluice_testkit::host::Host;
+use sluice_testkit::interrupt;
+use sluice_testkit::module::{MYIPC, Module, SLUICE};
 
-use crate::harness::cgroup::Tree;
-use crate::harness::host::Host;
-use crate::harness::interrupt;
-use crate::harness::module::{MYIPC, Module, SLUICE};
 use crate::harness::pinning::Placement;
 use crate::harness::progress::Progress;
 use crate::harness::report;

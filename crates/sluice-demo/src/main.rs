@@ -11,7 +11,6 @@ mod containers;
 mod fd_pass;
 mod files;
 mod isolation;
-mod kernel_log;
 mod named;
 mod process;
 mod progress;
@@ -29,14 +28,14 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Parser;
-use sluice_bench::harness;
+use sluice_testkit as harness;
 
 use crate::containers::Containers;
 use crate::harness::host::Host;
 use crate::harness::interrupt;
+use crate::harness::kernel_log::KernelLog;
 use crate::harness::module::{Module, SLUICE};
 use crate::harness::units::{megabytes, minutes};
-use crate::kernel_log::KernelLog;
 use crate::rounds::Results;
 use crate::staging::Staged;
 use crate::workspace::Workspace;

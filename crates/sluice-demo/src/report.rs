@@ -3,7 +3,7 @@
 
 use crate::containers::NAMES;
 use crate::harness::host::Host;
-use crate::harness::samples::Spread;
+use crate::harness::spread::Spread;
 use crate::harness::table::{Align, Table};
 use crate::harness::units::{bytes_per_second, megabytes, rate_range, ratio_range, size};
 use crate::rounds::{Results, Round, total_rate};

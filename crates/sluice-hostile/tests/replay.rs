@@ -40,17 +40,10 @@ fn replay(target: &str) {
     }
 }
 
-/// Reproducible bytes (splitmix64).
+/// Reproducible bytes.
 fn pseudo_random(run: u64, length: usize) -> Vec<u8> {
-    let mut state = run.wrapping_mul(0xd134_2543_de82_ef95);
-    let mut word = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)).to_le_bytes()
-    };
-    let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| word()).collect();
-    bytes.truncate(length);
+    let mut bytes = vec![0; length];
+    fastrand::Rng::with_seed(run).fill(&mut bytes);
     bytes
 }
 

@@ -2,19 +2,19 @@
 
 use crate::sync::spin_loop;
 
-/// So many records without waiting are a stream.
+/// The number of consecutive records without a wait that make a stream.
 const STREAM: u64 = 8;
 
-/// Pauses, in iterations of spin_loop, each about 40 ns on today's processors.
+/// Pauses, in iterations of spin_loop(), about 40 ns each on current processors.
 const FIRST_PAUSE: u32 = 64;
 const MAX_PAUSE: u32 = 256;
 
-/// Lets the peer get some cache lines ahead in a stream, where throughput counts for more than latency.
+/// Pauses in a stream, so that the peer gets some cache lines ahead. Increases throughput at the cost of latency.
 #[derive(Debug, Default)]
 pub struct Backoff {
-    /// Otherwise it never pauses.
+    /// If false, it never pauses.
     enabled: bool,
-    /// Wide enough never to overflow.
+    /// The number of records without a wait. 64 bits never overflow.
     streak: u64,
     pause: u32,
 }
@@ -27,7 +27,7 @@ impl Backoff {
         }
     }
 
-    /// Counts a record that needed no waiting.
+    /// Counts a record without a wait.
     #[inline]
     pub fn note_progress(&mut self) {
         self.streak += 1;
@@ -47,7 +47,7 @@ impl Backoff {
         self.streak = 0;
     }
 
-    /// Starts anew: nothing came during the pause nor afterwards, so the peer is idle or has no processor.
+    /// Resets the pause: no record came during the last pause nor afterwards, so the peer is idle or has no processor.
     pub fn reset(&mut self) {
         self.pause = 0;
     }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_sleep_it_starts_anew() {
+    fn a_sleep_resets_the_pause() {
         let mut backoff = Backoff::new(true);
         pause_after(&mut backoff, STREAM);
         pause_after(&mut backoff, STREAM);

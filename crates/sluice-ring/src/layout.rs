@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Lengths: of a ring, of a record, of the distance between records.
+//! The capacity of a ring, and the length of a record in it.
 
 use std::fmt;
 
 use sluice_abi::ring;
 
-/// Bytes before each record.
+/// The size of the header before each record.
 pub const HEADER: u64 = size_of::<ring::Header>() as u64;
 
-/// A cache line.
+/// The size of a cache line.
 pub const LINE: u64 = 64;
 
 /// From the position of a record of `len` bytes to that of the next: header, bytes and padding.
@@ -17,7 +17,7 @@ pub const fn record_stride(len: u32) -> u64 {
     (HEADER + len as u64).next_multiple_of(HEADER)
 }
 
-/// The bytes of a ring's data: a power of two.
+/// The capacity of a ring in bytes: a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity(u64);
 
@@ -32,7 +32,7 @@ impl Capacity {
     pub const MIN: Self = Self(ring::CAPACITY_MIN);
     pub const MAX: Self = Self(ring::CAPACITY_MAX);
 
-    /// The smallest in memory of such pages. The data is mapped twice in a row, hence whole pages.
+    /// The smallest capacity with this page size. The data is mapped twice in a row, so it consists of whole pages.
     const fn min_for(page: u64) -> u64 {
         if page > Self::MIN.0 {
             page
@@ -41,7 +41,7 @@ impl Capacity {
         }
     }
 
-    /// The smallest that holds so many bytes, in memory of such pages.
+    /// The smallest valid capacity of at least `bytes`, with this page size.
     pub fn at_least(bytes: u64, page: u64) -> Result<Self, InvalidCapacity> {
         let min = Self::min_for(page);
         if bytes == 0 || bytes.max(min) > Self::MAX.0 {
@@ -50,7 +50,7 @@ impl Capacity {
         Ok(Self(bytes.max(min).next_power_of_two()))
     }
 
-    /// Exactly so many bytes in memory of such pages, as the peer says.
+    /// A capacity of exactly `bytes`, as the peer announces it, with this page size.
     pub fn exactly(bytes: u64, page: u64) -> Result<Self, InvalidCapacity> {
         match Self::at_least(bytes, page) {
             Ok(capacity) if capacity.0 == bytes => Ok(capacity),
@@ -61,7 +61,7 @@ impl Capacity {
         }
     }
 
-    /// Small enough that loom can try everything.
+    /// A capacity small enough for loom.
     #[cfg(sluice_loom)]
     pub fn tiny(bytes: u64) -> Self {
         Self(bytes)
@@ -72,7 +72,7 @@ impl Capacity {
         self.0
     }
 
-    /// With its header the longest record takes half of the ring.
+    /// The length limit of a record: with its header it occupies half of the ring.
     #[inline]
     pub const fn max_record_len(self) -> u32 {
         (self.0 / 2 - HEADER) as u32

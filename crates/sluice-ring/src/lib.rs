@@ -1,39 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The algorithm of a ring, as docs/abi.md lays it down: who may write when, what each side checks of the other, and how one sleeps
-//! without missing a wake-up. The memory and the system calls come from outside, as a [`Memory`] and a [`Waker`].
+//! The algorithm of a ring, which docs/abi.md defines: the memory that each side may write, the validation of the peer's
+//! values, and sleep without lost wake-ups. The caller provides the memory and the system calls, as a [`Memory`] and a
+//! [`Waker`].
 //!
-//! # The life of a record
+//! # Lifetime of a record
 //! ```text
 //!            released                    published   written      zeroed
 //!               |                            |          |            |
 //!  -------------+----------------------------+----------+------------+----------- position
-//!   free again  | the consumer's: records it | a batch  | every word | whatever was
-//!               | holds, or did not see yet  |          | is zero    | there last time
+//!   free        | the consumer's: received,  | a batch  | every word | content of
+//!               | or not received yet        |          | is zero    | the last lap
 //! ```
-//! [`Producer::write`] puts a record's header before its bytes, [`Producer::publish`] lets the consumer see all that was
-//! written, [`Consumer::peek`] finds it, [`Consumer::advance`] steps over it and [`Consumer::release`] gives the memory back.
+//! [`Producer::write`] stores a record's header before its bytes, [`Producer::publish`] makes all written records visible to
+//! the consumer, [`Consumer::peek`] finds the next one, [`Consumer::advance`] steps over it and [`Consumer::release`]
+//! releases the memory.
 //!
-//! # What keeps an old byte from looking like a header
-//! The consumer looks at the state at its own position and at nothing else, so this one word has to be zero until a record is there. It
-//! is zeroed before the record in front of it is published, and the release of that publication and the
-//! acquire of the consumer's look make that order the consumer's too: whoever stands at a position has acquired the record before
-//! it, and thereby the zero, and can read only that or what was stored after it, which is the state of the next record.
-//! The very first positions are zero because all of the memory begins so.
+//! # Why stale bytes are never taken for a header
+//! The consumer only loads the state at its own position, so this one word must be zero until a record is there. The
+//! producer zeroes it before it publishes the preceding record. The release of that publication and the acquire of the
+//! consumer order the two stores for the consumer, too: a consumer at a position has acquired the preceding record and
+//! thereby the zero, and can load only that zero or a later store, which is the state of the next record. The first
+//! positions are zero because all of the memory is zero initially.
 //!
-//! Zeroing must not delay a publication: the consumer has read that line in the round before, and a store to it waits until the
-//! line has come over, and with it every later store. So the producer zeroes a window ahead of what it
-//! writes right *after* it has published, while the record is on its way. Then the line is its own when the next record
-//! comes. Only where a record is longer than the window does it zero the one word before it publishes.
+//! Zeroing must not delay a publication: the consumer has read that line in the previous lap, so a store to it waits for the
+//! transfer of the line, and with it every later store. The producer therefore zeroes a window ahead of its position
+//! directly *after* a publication, while the record is in transit, and owns the line before the next record. Only for a
+//! record longer than the window does it zero the one word before the publication.
 //!
-//! A batch is published by one store: the state of its first record is set last, and until then the consumer stands in front of
-//! it, whatever the states behind it say.
+//! A batch is published by one store: the state of its first record is stored last. Until then the consumer stays at that
+//! record, whatever the states after it.
 //!
-//! # Keeping a distance
-//! Two sides that work on the same line pass it back and forth for each record. Where throughput counts for more than latency, a side
-//! that has caught up with the other after a stream of records pauses before it looks again ([`Backoff`]), for longer as long as
-//! that pays, and lets the other get some lines ahead. A record that does not follow a stream is never paused for.
+//! # Pause in a stream
+//! Two sides that access the same line transfer it for each record. If throughput matters more than latency, a side that
+//! has caught up with the peer after a stream of records pauses before the next poll ([`Backoff`]), longer as the stream
+//! continues, so that the peer gets some lines ahead. There is no pause for a record that does not follow a stream.
 
-// Positions of the peer are loaded as a whole through memory that may be mapped for reading only, which Rust defines up to the
+// Positions of the peer are loaded as a whole from memory that may be mapped read-only. Rust defines such loads up to the
 // size of a pointer.
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("rings need a 64-bit target");

@@ -3,8 +3,8 @@
 use crate::layout::Capacity;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// struct sluice_ring_ctrl: what one side writes and the other reads. All of it is atomic, the reserved fields too: the peer can
-/// write to any byte at any time.
+/// struct sluice_ring_ctrl: written by one side and read by the other. All of it is atomic, including the reserved fields:
+/// the peer can write to any byte at any time.
 #[derive(Debug, Default)]
 #[cfg_attr(not(sluice_loom), repr(C))]
 pub struct Ctrl {
@@ -30,13 +30,13 @@ const _: () = {
 };
 
 impl Ctrl {
-    /// Announces that nothing more comes from this side. The caller notifies the peer afterwards.
+    /// Closes this side. The caller notifies the peer afterwards.
     pub fn close(&self) {
         // Pairs with the fence in is_closed().
         self.closed.store(1, Ordering::Release);
     }
 
-    /// True only if everything that was published before close() is visible.
+    /// Whether it is closed. If so, everything that was published before close() is visible.
     #[inline]
     pub fn is_closed(&self) -> bool {
         let closed = self.closed.load(Ordering::Relaxed) != 0;
@@ -48,11 +48,11 @@ impl Ctrl {
     }
 }
 
-/// What both sides see of a ring. Only the producer writes the producer's `Ctrl` and the data, only the consumer writes the
-/// consumer's `Ctrl`. An implementation guarantees that the memory stays what it is for as long as it lives.
+/// The shared memory of a ring. Only the producer writes the producer's `Ctrl` and the data, only the consumer writes the
+/// consumer's `Ctrl`. An implementation guarantees that the memory stays mapped for its lifetime.
 ///
-/// The peer's part may be mapped for reading only. Rust defines no other atomic access there than relaxed loads, of up to the size
-/// of a pointer: where acquire order is needed, a fence follows the load.
+/// The peer's part may be mapped read-only. There Rust defines only relaxed atomic loads, up to the size of a pointer: for
+/// acquire order a fence follows the load.
 pub trait Memory {
     fn capacity(&self) -> Capacity;
 
@@ -60,15 +60,15 @@ pub trait Memory {
 
     fn consumer(&self) -> &Ctrl;
 
-    /// Four bytes of the data, at a position that is a multiple of four, modulo the capacity.
+    /// The four bytes of the data at a position, a multiple of four, modulo the capacity.
     fn word(&self, pos: u64) -> &AtomicU32;
 
-    /// Has the processor fetch the line at this position, which may be needed next.
+    /// Prefetches the line at this position.
     fn prefetch(&self, pos: u64) {
         let _ = pos;
     }
 
-    /// Makes all words from one position up to another zero, both multiples of eight and less than a capacity apart.
+    /// Zeroes all words between two positions, both multiples of eight and less than a capacity apart.
     fn zero(&self, from: u64, to: u64) {
         for pos in (from..to).step_by(size_of::<u32>()) {
             self.word(pos).store(0, Ordering::Relaxed);

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How one side sleeps without missing a wake-up, and how the other notifies it.
+//! Sleep without lost wake-ups: one side parks, the other notifies it.
 //!
 //! ```text
 //! Parker                                Notifier
 //!   seq = peer's wake_seq                 publish, release or close
 //!   own wait_flags = method, wait_seq     [B] barrier
 //!   [A] barrier                           peer's wait_flags: a method, with a new wait_seq?
-//!   look again                              own wake_seq += 1; wake
+//!   check the condition                     own wake_seq += 1; wake
 //!   sleep while peer's wake_seq is seq
 //! ```
-//! One of the two barriers is the first. If it is A, the notifier reads the flags and wakes: wake_seq has changed since it was
-//! loaded, so the sleep ends or does not begin. If it is B, the look after A finds what was published before it.
+//! One of the two barriers is first. If it is A, the notifier loads the flags and wakes: wake_seq has changed since it was
+//! loaded, so the sleep ends or does not begin. If it is B, the check after A finds what was published before B.
 //!
-//! Where both sides are registered with membarrier(2), B is only a light barrier until the parker's flags ask for more
-//! (NEED_FENCE). The parker asks once, with a heavy barrier, and leaves NEED_FENCE standing. A notifier that loaded the flags
-//! before the heavy barrier had published before it, and the look finds that; one that loads them later reads NEED_FENCE and issues B.
-//! When the parker has not needed to sleep for a while, it takes NEED_FENCE away, and its next sleep begins with a heavy barrier again.
+//! If both sides are registered with membarrier(2), B is only a light barrier until the parker's flags contain NEED_FENCE.
+//! The parker sets it once, with a heavy barrier, and leaves it set. A notifier that loaded the flags before the heavy
+//! barrier had published before it, and the check finds that; one that loads them later reads NEED_FENCE and issues B. After
+//! a number of waits without sleep the parker clears NEED_FENCE, and its next sleep begins with a heavy barrier again.
 
 use sluice_abi::ring::{NEED_FENCE, WAIT_SEQ_SHIFT, WAKE_FUTEX, WAKE_SOCKET};
 
@@ -23,26 +23,26 @@ use crate::memory::Ctrl;
 use crate::sync::{Ordering, fence};
 use crate::waker::Waker;
 
-/// After so many successful spins in a row the peer is spared its barriers again.
+/// The number of consecutive successful spins after which NEED_FENCE is cleared.
 const SPINS_WITHOUT_PARKING: u32 = if cfg!(sluice_loom) { 1 } else { 256 };
 
-/// How a side wants to be woken.
+/// The method to wake a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeMethod {
-    /// By futex(2) on the notifier's wake_seq.
+    /// futex(2) on the notifier's wake_seq.
     Futex,
-    /// By a message on the socket, for a side that waits until a descriptor is readable.
+    /// A message on the socket, for a side that waits until a descriptor is readable.
     Socket,
 }
 
 const METHODS: u32 = WAKE_FUTEX | WAKE_SOCKET;
 
-/// The half that sleeps.
+/// The sleeping half.
 #[derive(Debug)]
 pub struct Parker {
-    /// NEED_FENCE while it is in force.
+    /// NEED_FENCE or 0, as set in the flags.
     need_fence: u32,
-    /// Whether the peer issues full barriers only when asked, and stops when asked no more.
+    /// Whether the peer issues full barriers only with NEED_FENCE, so that clearing it has an effect.
     asymmetric: bool,
     wait_seq: u32,
     spins: u32,
@@ -59,8 +59,8 @@ impl Parker {
         }
     }
 
-    /// Announces that `own` is about to sleep. Returns the peer's wake_seq from before: the caller looks again, sleeps while
-    /// wake_seq is that, and then calls finish_park().
+    /// Announces that `own` is about to sleep. Returns the earlier wake_seq of the peer: the caller checks its condition
+    /// again, sleeps while wake_seq is unchanged, and then calls finish_park().
     pub fn prepare_park(
         &mut self,
         own: &Ctrl,
@@ -70,7 +70,7 @@ impl Parker {
     ) -> u32 {
         if self.asymmetric && self.need_fence == 0 {
             own.wait_flags.store(NEED_FENCE, Ordering::Relaxed);
-            // Where it is refused, NEED_FENCE stays for ever, so that it is needed only once.
+            // If membarrier(2) fails, NEED_FENCE stays set for ever, so that no second call is needed.
             self.asymmetric = waker.heavy_barrier();
             self.need_fence = NEED_FENCE;
         }
@@ -96,7 +96,7 @@ impl Parker {
         own.wait_flags.store(self.need_fence, Ordering::Relaxed);
     }
 
-    /// Counts a wait that ended without sleeping.
+    /// Counts a wait that ended without sleep.
     #[inline]
     pub fn note_spin_success(&mut self, own: &Ctrl) {
         if self.need_fence == 0 || !self.asymmetric {
@@ -110,11 +110,11 @@ impl Parker {
     }
 }
 
-/// The half that wakes.
+/// The waking half.
 #[derive(Debug)]
 pub struct Notifier {
     asymmetric: bool,
-    /// The wait flags that were answered last.
+    /// The wait flags of the last delivered wake-up.
     answered: u32,
 }
 
@@ -127,7 +127,7 @@ impl Notifier {
         }
     }
 
-    /// Wakes the peer if it sleeps or is about to. To be called after everything that the peer may wait for.
+    /// Wakes the peer if it sleeps or is about to. Must be called after every change that the peer may wait for.
     #[inline]
     pub fn notify(&mut self, own: &Ctrl, peer: &Ctrl, waker: &impl Waker) {
         // [B], pairs with [A] in prepare_park().
@@ -145,7 +145,7 @@ impl Notifier {
     #[cold]
     fn notify_slow(&mut self, mut flags: u32, own: &Ctrl, peer: &Ctrl, waker: &impl Waker) {
         if flags & NEED_FENCE != 0 {
-            // [B], as asked.
+            // [B], requested by the peer.
             fence(Ordering::SeqCst);
             flags = peer.wait_flags.load(Ordering::Relaxed);
         }
@@ -159,7 +159,7 @@ impl Notifier {
             0 => WakeMethod::Futex,
             _ => WakeMethod::Socket,
         };
-        // A wake-up that was not delivered is tried again by the next notification.
+        // The next notification repeats a wake-up that was not delivered.
         if waker.wake(method, &own.wake_seq) {
             self.answered = flags;
         }

@@ -3,21 +3,22 @@
 use crate::memory::Ctrl;
 use crate::sync::{Ordering, fence};
 
-/// What is known of the other side.
+/// The state of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerState {
     Active,
-    /// It said that it is done.
+    /// It has closed the ring.
     Closed,
-    /// Its socket hung up, and it did not say that it is done.
+    /// Its socket hung up, and it has not closed the ring.
     Dead,
 }
 
-/// Asks first whether the socket hung up, and then whether the peer closed: it does these in the opposite order, so that an orderly end
-/// never looks like a death. If the state is not active, everything that the peer published is visible to a load that follows.
+/// Checks first whether the socket hung up, and then whether the peer closed the ring: the peer acts in the opposite order,
+/// so that a close never looks like a death. If the state is not active, everything that the peer published is visible to a
+/// later load.
 pub fn peer_state(peer: &Ctrl, is_hung_up: impl FnOnce() -> bool) -> PeerState {
     let hung_up = is_hung_up();
-    // What the peer stored before its socket hung up is visible from here on.
+    // Stores of the peer before the hang-up are visible from here on.
     fence(Ordering::Acquire);
     match (peer.is_closed(), hung_up) {
         (true, _) => PeerState::Closed,

@@ -7,30 +7,30 @@ use crate::memory::Memory;
 use crate::sync::{Ordering, fence};
 use crate::violation::ProtocolViolation;
 
-/// How far ahead the memory is zeroed: enough that the line of the next record but one is there in time, and little
-/// enough that the consumer's prefetcher has not fetched it back by then. Measured: 192 to 384 bytes do equally well.
+/// The number of bytes zeroed ahead: enough to own the line of the record after the next in time, and too few for the
+/// consumer's prefetcher to fetch it back by then. Measured: 192 to 384 bytes are equally fast.
 const WINDOW: u64 = 256;
 
-/// Where the state is in a header.
+/// The offset of the state in a header.
 pub(crate) const STATE: u64 = 4;
 
-/// The side that writes records. See the picture at the top of the crate.
+/// The sending side. See the diagram at the top of the crate.
 #[derive(Debug)]
 pub struct Producer<M> {
     memory: M,
     published: u64,
     written: u64,
-    /// Up to where records may be written: a capacity behind what the consumer is known to have released. Zero after a violation:
-    /// then no record has room.
+    /// Records may be written up to here: one capacity after the last known position of the consumer. Zero after a
+    /// violation, so that no record has room.
     limit: u64,
     zeroed_to: u64,
-    /// Where the bytes end that were reserved since the last record was written.
+    /// The end of the bytes reserved since the last record was written.
     reserved_end: u64,
     violation: Option<ProtocolViolation>,
 }
 
 impl<M: Memory> Producer<M> {
-    /// Of a ring that nothing was ever written to.
+    /// `memory` must be that of a new ring.
     pub fn new(memory: M) -> Self {
         Self {
             published: 0,
@@ -48,10 +48,11 @@ impl<M: Memory> Producer<M> {
         &self.memory
     }
 
-    /// Whether a record of so many bytes, at most the longest, can be written now. After a violation it is returned every time.
+    /// Whether a record of `len` bytes, at most the longest, can be written now. After a violation every call returns the
+    /// violation.
     #[inline]
     pub fn has_room(&mut self, len: u32) -> Result<bool, ProtocolViolation> {
-        // The next state behind it is zeroed before it is published.
+        // Includes the state after the record, which is zeroed before the publication.
         let end = self.written + record_stride(len) + HEADER;
         if end <= self.limit {
             return Ok(true);
@@ -60,13 +61,13 @@ impl<M: Memory> Producer<M> {
         Ok(end <= self.limit)
     }
 
-    /// What the consumer has released.
+    /// Loads and validates the position up to which the consumer has released.
     fn refresh_released(&mut self) -> Result<u64, ProtocolViolation> {
         if let Some(violation) = self.violation {
             return Err(violation);
         }
         let pos = self.memory.consumer().pos.load(Ordering::Relaxed);
-        // Pairs with the release in Consumer::release(): what was read there is not overwritten before it was read.
+        // Pairs with the release in Consumer::release(): the bytes are not overwritten before they were read.
         fence(Ordering::Acquire);
         let capacity = self.memory.capacity().bytes();
         let (min, max) = (self.limit - capacity, self.published);
@@ -83,8 +84,8 @@ impl<M: Memory> Producer<M> {
         *self.violation.get_or_insert(violation)
     }
 
-    /// Where the next record's bytes belong. The caller may fill as many as it has asked room for, whether or not it
-    /// writes the record then.
+    /// The position of the next record's bytes. The caller may fill as many as it has checked room for, whether or not it
+    /// then writes the record.
     #[inline]
     pub fn reserve(&mut self, len: u32) -> u64 {
         let bytes = self.written + HEADER;
@@ -92,20 +93,20 @@ impl<M: Memory> Producer<M> {
         bytes
     }
 
-    /// Makes a record of the bytes that are there. The consumer does not see it yet.
+    /// Makes a record of the filled bytes. It is not visible to the consumer yet.
     #[inline]
     pub fn write(&mut self, len: u32) {
         let at = self.written;
         self.memory.word(at).store(len, Ordering::Relaxed);
         if at != self.published {
-            // The first of a batch holds the consumer back, and publish() releases this too.
+            // The consumer waits at the first record of the batch; its release in publish() covers this store, too.
             self.memory
                 .word(at + STATE)
                 .store(RECORD_READY, Ordering::Relaxed);
         }
         self.written = at + record_stride(len);
         if self.reserved_end > self.written {
-            // More was filled than became of the record.
+            // More bytes were filled than the record has.
             self.zeroed_to = self.written;
         }
         self.reserved_end = 0;
@@ -116,7 +117,8 @@ impl<M: Memory> Producer<M> {
         self.written != self.published
     }
 
-    /// Lets the consumer see what was written. The caller then notifies the consumer, and calls prezero() after that.
+    /// Makes all written records visible to the consumer. The caller then notifies the consumer, and calls prezero() after
+    /// that.
     #[inline]
     pub fn publish(&mut self) {
         if !self.has_batch() {
@@ -128,23 +130,23 @@ impl<M: Memory> Producer<M> {
                 .store(0, Ordering::Relaxed);
             self.zeroed_to = self.written + HEADER;
         }
-        // Pairs with the acquire in Consumer::peek(): whoever sees this state sees the bytes, the whole batch, and the zero
-        // where the next record will begin.
+        // Pairs with the acquire in Consumer::peek(): a consumer that loads this state sees the bytes, the whole batch, and
+        // the zero at the position of the next record.
         self.memory
             .word(self.published + STATE)
             .store(RECORD_READY, Ordering::Release);
         self.published = self.written;
-        // Only a hint of how much there is, so that relaxed order suffices.
+        // Only a hint of the amount, so relaxed suffices.
         self.memory
             .producer()
             .pos
             .store(self.written, Ordering::Relaxed);
     }
 
-    /// Zeroes ahead while the record is on its way.
+    /// Zeroes ahead while the record is in transit.
     #[inline]
     pub fn prezero(&mut self) {
-        // By whole lines.
+        // Whole lines only.
         let goal = ((self.written + WINDOW) & !(LINE - 1)).min(self.limit);
         if goal > self.zeroed_to {
             self.memory.zero(self.zeroed_to, goal);
@@ -152,7 +154,7 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Bytes, headers included, that are published and not known to be released.
+    /// Bytes, including headers, that are published and not released.
     pub fn pending(&mut self) -> Result<u64, ProtocolViolation> {
         Ok(self.published - self.refresh_released()?)
     }

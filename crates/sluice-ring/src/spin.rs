@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Spinning before sleeping, for as long as that has paid lately.
+//! Adaptive spinning before sleep.
 //!
-//! A wait spins for a window and sleeps after that. The window follows from how long waits last as a whole, the sleep and the
-//! wake-up included: it grows after those that the limit would have covered, and shrinks to nothing after longer ones. A wait that
-//! is longer by no more than a wake-up may have been worth spinning for. After some of those a trial spins for the whole limit; trials
-//! become rarer where they fail.
+//! A wait spins for a window and then sleeps. The window adapts to the duration of whole waits, including sleep and wake-up:
+//! it grows after waits within the limit, and shrinks to zero after longer ones. A wait that exceeds the limit by no more
+//! than a wake-up is ambiguous. After a number of those a trial spins for the whole limit; trials become less frequent if
+//! they fail.
 
 use std::time::{Duration, Instant};
 
@@ -13,19 +13,19 @@ use crate::sync::spin_loop;
 /// About 3 µs.
 const BRIEF_ITERATIONS: u32 = 64;
 
-/// Kept while waits end within the brief iterations, so that a long wait now and then does not turn those off.
+/// The minimum window while waits end within the brief iterations, so that a single long wait does not disable those.
 const BRIEF_WINDOW: Duration = Duration::from_micros(8);
 
-/// Iterations between two looks at the clock.
+/// Iterations per read of the clock.
 const ITERATIONS_PER_CLOCK: u32 = 32;
 
-/// The shortest window but none.
+/// The shortest window except zero.
 const MIN_WINDOW: Duration = Duration::from_micros(1);
 
-/// A bound of what a wake-up takes, in a virtual machine too.
+/// An upper bound of the duration of a wake-up, also in a virtual machine.
 const WAKE_UP: Duration = Duration::from_micros(200);
 
-/// The number of doubtful waits before a trial; it doubles with each trial that fails.
+/// The number of ambiguous waits before a trial; it doubles with each failed trial.
 const FIRST_TRIAL: u32 = 8;
 const LAST_TRIAL: u32 = 64;
 
@@ -33,15 +33,15 @@ const LAST_TRIAL: u32 = 64;
 pub struct AdaptiveSpin {
     limit: Duration,
     window: Duration,
-    /// Since the last trial.
+    /// The number of ambiguous waits since the last trial.
     doubtful: u32,
     trial_after: u32,
-    /// The window is that of a trial.
+    /// Whether the window is that of a trial.
     on_trial: bool,
 }
 
 impl AdaptiveSpin {
-    /// Never for longer than `limit`; zero turns it off.
+    /// `limit` is the upper limit of the window; zero disables spinning.
     pub fn new(limit: Duration) -> Self {
         Self {
             limit,
@@ -52,7 +52,7 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Iterations before anything else is looked at, the clock included: what comes at once comes within these.
+    /// The number of iterations without any other check or the clock; most short waits end within these.
     #[inline]
     pub fn brief_iterations(&self) -> u32 {
         match self.window.is_zero() {
@@ -61,7 +61,7 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Learns from a wait that ended within the brief iterations.
+    /// Adapts to a wait that ended within the brief iterations.
     #[inline]
     pub fn note_brief_success(&mut self) {
         if self.window < BRIEF_WINDOW {
@@ -69,7 +69,7 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Polls until something is found or it is time to sleep. `is_hopeless` is asked now and then.
+    /// Polls until something is found or the window is over. `is_hopeless` is called occasionally.
     pub fn poll<T>(
         &self,
         mut poll: impl FnMut() -> Option<T>,
@@ -93,7 +93,7 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Learns from a wait that lasted so long, all in all.
+    /// Adapts to a wait of this total duration.
     pub fn adapt(&mut self, waited: Duration) {
         if waited <= self.limit {
             self.succeed(waited);
@@ -105,7 +105,7 @@ impl AdaptiveSpin {
     fn succeed(&mut self, waited: Duration) {
         self.on_trial = false;
         self.trial_after = FIRST_TRIAL;
-        // Twice as long as usual waits, so that a longer one now and then does no harm.
+        // The window is twice as long as usual waits, so that occasional longer ones are covered.
         if waited > self.window / 2 {
             let doubled = self.window.saturating_mul(2);
             self.window = doubled.max(MIN_WINDOW).min(self.limit);
@@ -140,14 +140,15 @@ mod tests {
         Duration::from_micros(time)
     }
 
-    /// One wait, in which something comes after `gap` and a wake-up takes `waking`. Returns whether it was found while spinning.
+    /// One wait, whose event comes after `gap` and whose wake-up takes `waking`. Returns whether it was found while
+    /// spinning.
     fn wait(spin: &mut AdaptiveSpin, gap: u64, waking: u64) -> bool {
         let spins = micros(gap) <= spin.window;
         spin.adapt(micros(if spins { gap } else { gap + waking }));
         spins
     }
 
-    /// How many of so many waits find something while they spin.
+    /// The number of waits that succeed while spinning.
     fn spun(spin: &mut AdaptiveSpin, waits: u32, gap: u64, waking: u64) -> usize {
         (0..waits).filter(|_| wait(spin, gap, waking)).count()
     }
@@ -216,7 +217,7 @@ mod tests {
         assert!(spun(&mut spin, 100, 90, 60) >= 90);
     }
 
-    /// Each waits for the other's wake-up and its own. They have to come out of that.
+    /// Each side waits for the wake-up of the other and its own. They must resume spinning.
     #[test]
     fn two_sides_that_sleep_in_a_conversation_begin_to_spin() {
         const WAKING: u64 = 60;

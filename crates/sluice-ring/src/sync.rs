@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The atomics of the standard library, or those of loom, which tries every order that they allow.
+//! The atomics of the standard library, or those of loom, which tries every permitted order.
 
 #[cfg(not(sluice_loom))]
 pub use std::hint::spin_loop;
@@ -11,5 +11,5 @@ pub use loom::hint::spin_loop;
 #[cfg(sluice_loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-// loom has none and needs none: it does not reorder what the compiler would.
+// loom has no compiler_fence and needs none: it does not model reordering by the compiler.
 pub use std::sync::atomic::compiler_fence;

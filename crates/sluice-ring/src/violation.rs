@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-/// What the peer wrote that the protocol forbids. The ring cannot be used any more; other rings are not affected.
+/// A value of the peer that violates the protocol. The ring cannot be used any more; other rings are not affected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolViolation {
     #[error("position {pos} was released, not a multiple of 8 from {min} to {max}")]

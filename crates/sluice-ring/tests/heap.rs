@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The algorithm over ordinary memory: nothing here needs the system, so that Miri and the sanitizers can watch.
+//! The algorithm on ordinary memory, without system calls, so that Miri and the sanitizers can check it.
 #![cfg(not(sluice_loom))]
 
 #[path = "heap/memory.rs"]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every interleaving, and every value that the memory model lets a load have, of small cases. Run with
+//! All interleavings of small cases, and all values that the memory model permits a load to return. Run with
 //! `RUSTFLAGS="--cfg sluice_loom" cargo test --release -p sluice-ring --test interleavings`.
 #![cfg(sluice_loom)]
 
@@ -12,20 +12,20 @@ use sluice_ring::{
     Waker, peer_state,
 };
 
-/// Room for one record of eight bytes and the state behind it, so that every record waits for the one before.
+/// Room for one record of eight bytes and the state after it, so that every record waits for the previous one.
 const TINY: u64 = 32;
-/// Room for a few of them.
+/// Room for several records.
 const SMALL: u64 = 64;
 
-/// Of the records here: one word that tells which one it is, and one that looks like the state of a record, for who
-/// takes old bytes for a header.
+/// The length of each record: a word with its number, and FILLER, which equals the state of a record, to detect stale bytes
+/// that are taken for a header.
 const LENGTH: u32 = 8;
-const LURE: u32 = sluice_abi::ring::RECORD_READY;
+const FILLER: u32 = sluice_abi::ring::RECORD_READY;
 
 struct Ring {
     words: Vec<AtomicU32>,
-    /// Of each word, for loom to see that no record's bytes are written while they may still be read, or the other way round:
-    /// as atomics, which the words have to be for their other life as states, they could never be seen to.
+    /// One per word, for loom to check that no record's bytes are written while they may still be read, and vice versa. The
+    /// words are atomics, because they are also states, and loom does not check these.
     turns: Vec<UnsafeCell<()>>,
     producer: Ctrl,
     consumer: Ctrl,
@@ -34,7 +34,7 @@ struct Ring {
     consumers: Processor,
 }
 
-// SAFETY: what is not atomic has no value.
+// SAFETY: the only fields that are not atomic have type ().
 unsafe impl Send for Ring {}
 // SAFETY: as above.
 unsafe impl Sync for Ring {}
@@ -92,7 +92,7 @@ impl Memory for View {
     }
 }
 
-/// futex(2): compares and sleeps in one step, as far as those who wake are concerned.
+/// A model of futex(2): the comparison and the sleep are atomic with respect to wake-ups.
 #[derive(Default)]
 struct Futex {
     kernel: Mutex<()>,
@@ -113,14 +113,14 @@ impl Futex {
     }
 }
 
-/// The processor that a side runs on, as far as membarrier(2) is concerned. Somebody else's barrier interrupts it anywhere; where that
-/// makes a difference, serve() is called. Every access is relaxed, so that only the barriers themselves order anything, and those
-/// that read are exchanges, which see the latest value.
+/// A model of the processor of a side, for membarrier(2). The barrier of another process may interrupt it anywhere; serve()
+/// is called where that makes a difference. Every access is relaxed, so that only the barriers order anything, and reads are
+/// exchanges, which return the latest value.
 #[derive(Default)]
 struct Processor {
     asked: AtomicU32,
     served: AtomicU32,
-    /// A processor that runs no side has issued a barrier when it stopped, and issues one before it runs it again.
+    /// A processor that runs no side has issued a barrier when it stopped, and issues one before it resumes.
     idle: AtomicU32,
 }
 
@@ -192,14 +192,14 @@ impl Waker for System {
     }
 }
 
-/// Runs no side any more.
+/// Then the processor runs no side.
 impl Drop for System {
     fn drop(&mut self) {
         self.own().set_idle();
     }
 }
 
-/// One side with its ways to sleep and to wake.
+/// A side with its parker and notifier.
 struct Sender {
     core: Producer<View>,
     parker: Parker,
@@ -214,7 +214,7 @@ struct Receiver {
     system: System,
 }
 
-/// Both sides, which leave most barriers out if they are registered with membarrier(2).
+/// Both sides. They omit most barriers if they are `registered` with membarrier(2).
 fn sides(capacity: u64, registered: bool) -> (Sender, Receiver) {
     let view = View::new(capacity);
     let sender = Sender {
@@ -243,7 +243,7 @@ fn sides(capacity: u64, registered: bool) -> (Sender, Receiver) {
 impl Sender {
     fn write(&mut self, number: u32) {
         let at = self.core.reserve(LENGTH);
-        for (offset, word) in [(0, number), (4, LURE)] {
+        for (offset, word) in [(0, number), (4, FILLER)] {
             self.core.memory().fill(at + offset, word);
         }
         self.core.write(LENGTH);
@@ -287,14 +287,14 @@ impl Sender {
 }
 
 impl Receiver {
-    /// Takes a record without giving its room back.
+    /// Receives a record without releasing it.
     fn take(&mut self) -> Option<u32> {
         let length = self.core.peek().unwrap()?;
         assert_eq!(length, LENGTH);
         let at = self.core.bytes();
         let word = |offset| self.core.memory().read(at + offset);
-        let (number, lure) = (word(0), word(4));
-        assert_eq!(lure, LURE, "the bytes of another record");
+        let (number, filler) = (word(0), word(4));
+        assert_eq!(filler, FILLER, "the bytes of another record");
         self.core.advance(length);
         Some(number)
     }
@@ -324,7 +324,7 @@ impl Receiver {
         }
     }
 
-    /// As if it had spun for it.
+    /// Receives a record by spinning.
     fn receive_awake(&mut self) -> u32 {
         loop {
             if let Some(number) = self.try_receive() {
@@ -351,8 +351,8 @@ fn explore(case: impl Fn() + Sync + Send + 'static) {
     loom::model(case);
 }
 
-/// Cases in which a side may sleep again and again have too many: all with so many preemptions, which is more than
-/// any lost wake-up that was ever planted here needs.
+/// The limit of preemptions in cases with repeated sleeps, which otherwise have too many interleavings. It exceeds the
+/// number that any seeded lost wake-up needs.
 const PREEMPTIONS: usize = 4;
 
 fn explore_with_sleepers(case: impl Fn() + Sync + Send + 'static) {
@@ -362,7 +362,7 @@ fn explore_with_sleepers(case: impl Fn() + Sync + Send + 'static) {
 }
 
 #[test]
-fn what_is_seen_is_whole_and_in_order() {
+fn received_records_are_complete_and_in_order() {
     explore(|| {
         let (mut sender, mut receiver) = sides(SMALL, false);
         let sending = thread::spawn(move || {
@@ -376,7 +376,7 @@ fn what_is_seen_is_whole_and_in_order() {
 }
 
 #[test]
-fn a_batch_is_seen_whole() {
+fn a_batch_is_received_as_a_whole() {
     explore(|| {
         let (mut sender, mut receiver) = sides(SMALL, false);
         let sending = thread::spawn(move || {
@@ -396,10 +396,10 @@ fn a_batch_is_seen_whole() {
 }
 
 #[test]
-fn old_bytes_are_never_taken_for_a_record() {
+fn stale_bytes_are_never_taken_for_a_record() {
     explore(|| {
         let (mut sender, mut receiver) = sides(TINY, false);
-        // Once around, so that there are old bytes wherever the next records will be.
+        // One lap, so that there are stale bytes at the positions of the next records.
         for number in 0..2 {
             sender.send(number);
             assert_eq!(receiver.try_receive(), Some(number));
@@ -414,22 +414,22 @@ fn old_bytes_are_never_taken_for_a_record() {
 }
 
 #[test]
-fn what_was_filled_and_not_sent_is_never_taken_for_a_record() {
+fn reserved_bytes_are_never_taken_for_a_record() {
     explore(|| {
         let (mut sender, mut receiver) = sides(SMALL, false);
         let sending = thread::spawn(move || {
-            // Room for a longer record, of which only the first bytes are sent.
+            // Reserves a longer record, and sends only its first bytes.
             let long = 3 * LENGTH;
             assert!(sender.core.has_room(long).unwrap());
             let at = sender.core.reserve(long);
             for offset in (0..u64::from(long)).step_by(4) {
-                sender.core.memory().fill(at + offset, LURE);
+                sender.core.memory().fill(at + offset, FILLER);
             }
             sender.core.write(LENGTH);
             sender.publish();
         });
         let seen: Vec<u32> = (0..2).filter_map(|_| receiver.try_receive()).collect();
-        assert!(seen.is_empty() || seen == [LURE], "{seen:?}");
+        assert!(seen.is_empty() || seen == [FILLER], "{seen:?}");
         sending.join().unwrap();
     });
 }
@@ -440,7 +440,7 @@ fn nothing_is_overwritten_before_it_is_released() {
         let (mut sender, mut receiver) = sides(TINY, false);
         sender.send(1);
         let sending = thread::spawn(move || {
-            // The second of them has the place of the one that is there.
+            // The second record occupies the place of the unreleased one.
             for number in [2, 3] {
                 if sender.core.has_room(LENGTH).unwrap() {
                     sender.write(number);
@@ -458,7 +458,7 @@ fn nothing_is_overwritten_before_it_is_released() {
 }
 
 #[test]
-fn who_sleeps_for_a_record_is_woken() {
+fn a_sleeping_consumer_is_woken() {
     explore_with_sleepers(|| {
         let (mut sender, mut receiver) = sides(SMALL, false);
         let sending = thread::spawn(move || {
@@ -472,7 +472,7 @@ fn who_sleeps_for_a_record_is_woken() {
 }
 
 #[test]
-fn who_sleeps_for_room_is_woken() {
+fn a_sleeping_producer_is_woken() {
     explore_with_sleepers(|| {
         let (mut sender, mut receiver) = sides(TINY, false);
         sender.send(1);
@@ -500,7 +500,7 @@ fn both_sides_may_sleep_at_the_same_time() {
 }
 
 #[test]
-fn the_end_wakes_and_comes_after_everything() {
+fn a_close_wakes_and_follows_all_records() {
     explore_with_sleepers(|| {
         let (mut sender, mut receiver) = sides(SMALL, false);
         let sending = thread::spawn(move || {
@@ -514,12 +514,12 @@ fn the_end_wakes_and_comes_after_everything() {
 }
 
 #[test]
-fn the_end_is_seen_after_everything() {
+fn a_close_is_visible_after_all_records() {
     explore(|| {
         let (mut sender, mut receiver) = sides(SMALL, false);
         let sending = thread::spawn(move || {
             sender.write(1);
-            // Without a call, whose barrier would order the two by itself.
+            // Without notify(), whose barrier would order the two by itself.
             sender.core.publish();
             sender.core.memory().producer().close();
         });
@@ -530,9 +530,9 @@ fn the_end_is_seen_after_everything() {
     });
 }
 
-/// A registered producer leaves its barrier out, until the consumer asks for it with a barrier on the producer's processor.
+/// A registered producer omits its barrier, until the consumer requests it with a barrier on the producer's processor.
 #[test]
-fn who_sleeps_for_a_record_is_woken_without_barriers() {
+fn a_sleeping_consumer_is_woken_without_barriers() {
     explore_with_sleepers(|| {
         let (mut sender, mut receiver) = sides(SMALL, true);
         let sending = thread::spawn(move || {
@@ -546,25 +546,25 @@ fn who_sleeps_for_a_record_is_woken_without_barriers() {
 }
 
 #[test]
-fn who_sleeps_for_room_is_woken_without_barriers() {
+fn a_sleeping_producer_is_woken_without_barriers() {
     explore_with_sleepers(|| {
         let (mut sender, mut receiver) = sides(TINY, true);
         sender.send(1);
         let sending = thread::spawn(move || sender.send(2));
         assert_eq!(receiver.try_receive(), Some(1));
-        // It leaves its processor.
+        // Its processor becomes idle.
         receiver.system.own().set_idle();
         sending.join().unwrap();
         assert_eq!(receiver.try_receive(), Some(2));
     });
 }
 
-/// The consumer asks for barriers, does without, and asks again.
+/// The consumer requests barriers, withdraws the request, and requests them again.
 #[test]
-fn who_sleeps_again_after_spinning_is_woken_without_barriers() {
+fn a_consumer_that_sleeps_after_spinning_is_woken_without_barriers() {
     explore_with_sleepers(|| {
         let (mut sender, mut receiver) = sides(SMALL, true);
-        // It has slept before, and the barriers that it asked for are in force.
+        // It has slept before, so NEED_FENCE is set.
         let ring = Arc::clone(&receiver.system.ring);
         sender.system.own().set_idle();
         let method = WakeMethod::Futex;
@@ -583,9 +583,9 @@ fn who_sleeps_again_after_spinning_is_woken_without_barriers() {
     });
 }
 
-/// The socket hangs up when the peer's process has closed it, or is gone.
+/// The socket hangs up after the peer's process has closed it or exited.
 #[test]
-fn an_orderly_end_is_no_death_and_hides_no_record() {
+fn a_close_is_not_a_death_and_hides_no_record() {
     explore(|| {
         let (mut sender, mut receiver) = sides(SMALL, false);
         let socket = Arc::new(AtomicU32::new(0));
@@ -594,7 +594,7 @@ fn an_orderly_end_is_no_death_and_hides_no_record() {
             sender.write(1);
             sender.core.publish();
             sender.core.memory().producer().close();
-            // What a process did before a system call is done when others see its effect.
+            // Stores before a system call are visible when its effect is.
             hung_up.store(1, Ordering::Release);
         });
         let peer = &receiver.system.ring.producer;
@@ -608,7 +608,7 @@ fn an_orderly_end_is_no_death_and_hides_no_record() {
 }
 
 #[test]
-fn what_was_sent_before_a_death_is_received() {
+fn records_sent_before_a_death_are_received() {
     explore(|| {
         let (mut sender, mut receiver) = sides(SMALL, false);
         let socket = Arc::new(AtomicU32::new(0));
@@ -627,7 +627,7 @@ fn what_was_sent_before_a_death_is_received() {
 }
 
 #[test]
-fn positions_tell_how_much_is_on_the_way() {
+fn positions_show_the_bytes_in_transit() {
     explore(|| {
         let (mut sender, mut receiver) = sides(SMALL, false);
         sender.send(1);

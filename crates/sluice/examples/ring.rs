@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sends records from one process to another through a ring, and says how long that took: `cargo run -p sluice --example ring`.
+//! Sends records from one process to another through a ring, and prints the duration: `cargo run -p sluice --example ring`.
 
 use std::env;
 use std::io;
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts the other process, which is this program again, and takes what it sends.
+/// Starts the other process, which runs this program, too, and receives its records.
 fn receive() -> io::Result<()> {
     let path = env::temp_dir().join(format!("sluice-example-{}", std::process::id()));
     let listener = Listener::bind(&path)?;
@@ -59,6 +59,6 @@ fn send(path: &Path) -> io::Result<()> {
     for number in 0..RECORDS {
         producer.send(&number.to_ne_bytes())?;
     }
-    // The end of the stream comes when the producer is dropped.
+    // Dropping the producer ends the stream.
     Ok(())
 }

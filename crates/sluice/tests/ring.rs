@@ -12,8 +12,8 @@ mod calls;
 mod ending;
 #[path = "ring/forking.rs"]
 mod forking;
-#[path = "ring/meeting.rs"]
-mod meeting;
+#[path = "ring/handshake.rs"]
+mod handshake;
 #[path = "ring/records.rs"]
 mod records;
 #[path = "ring/runtime.rs"]

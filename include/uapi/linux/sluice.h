@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * The interface between Sluice's kernel module and its users: the only definition of it.
- * docs/abi.md explains each field and each error.
+ * The ABI of Sluice: the only definition of its structures and numbers. docs/abi.md defines the
+ * meaning of each field and each error.
  *
- * Every structure starts with its own size in bytes, filled in by the caller, so that it can grow.
- * The kernel accepts any size from that of the first version (*_SIZE_VER0) up to a page, otherwise
- * EINVAL. Of a structure that it reads, a kernel that knows less than the caller demands zeros in
- * the rest (E2BIG), and one that knows more takes zeros for what the caller left out. Of one that
- * it fills in, it returns what both know and says in size how much that is. Fields have one layout
- * for 32 and 64 bit. Reserved fields and unknown flags must be zero (EINVAL).
+ * Every structure begins with its own size in bytes, filled in by the caller, so that it can grow.
+ * The kernel accepts sizes from that of the first version (*_SIZE_VER0) to a page, otherwise
+ * EINVAL. In: fields beyond the caller's size are zero; bytes beyond the kernel's size must be zero
+ * (E2BIG). Out: the kernel fills in the smaller of both sizes and stores that number in size.
+ * Fields have the same layout for 32 and 64 bit. Reserved fields and unknown flags must be zero
+ * (EINVAL).
  *
- * The structures of /dev/sluice/ctl are common to all kinds. What only one kind has is in a
- * structure of that kind, with a size of its own, which a pointer field leads to; a null pointer
- * leaves it out.
+ * The structures of /dev/sluice/ctl are common to all kinds. Parameters and state of one kind are a
+ * structure of that kind, with its own size; a pointer field contains its address, and a null
+ * pointer omits it.
  */
 #ifndef _UAPI_LINUX_SLUICE_H
 #define _UAPI_LINUX_SLUICE_H
@@ -22,7 +22,7 @@
 
 #define SLUICE_IOCTL_TYPE 0xC7
 
-/* One number to set. In: size, flags (0), value. Out: the value that is now in force. */
+/* One setting. In: size, flags (0), value. Out: the value in force. */
 struct sluice_setting {
 	__u32 size;
 	__u32 flags;
@@ -32,69 +32,69 @@ struct sluice_setting {
 #define SLUICE_SETTING_SIZE_VER0 16
 
 /*
- * The state of a pipe. In: size. Out: everything. The counts since creation only
- * grow; a rate is the difference of two samples.
+ * The state of a pipe. In: size. Out: all fields. The counts since creation never decrease; a rate
+ * is the difference of two samples.
  */
 struct sluice_pipe_info {
 	__u32 size;
-	__u32 readers;			/* endpoints open for reading, waiting opens included */
-	__u32 writers;			/* endpoints open for writing, waiting opens included */
+	__u32 readers;			/* endpoints open for reading, blocked opens included */
+	__u32 writers;			/* endpoints open for writing, blocked opens included */
 	__u32 reserved;
 	__u64 capacity;			/* bytes */
 	__u64 bytes;			/* bytes written and not yet read */
-	__u64 spin_limit_ns;		/* of this endpoint (SLUICE_PIPE_SET_SPIN); 0 by name */
-	__u64 pages_allocated;		/* since creation: new pages for bytes */
-	__u64 pages_spliced_in;		/* since creation: taken by splice without a copy */
-	__u64 pages_spliced_out;	/* since creation: given by splice without a copy */
+	__u64 spin_limit_ns;		/* of this endpoint (_SET_SPIN); 0 in SLUICE_CTL_INFO */
+	__u64 pages_allocated;		/* since creation: pages allocated for bytes */
+	__u64 pages_spliced_in;		/* since creation: moved in without a copy */
+	__u64 pages_spliced_out;	/* since creation: moved out without a copy */
 };
 
 #define SLUICE_PIPE_INFO_SIZE_VER0 64
 
 /*
- * Sets the capacity in bytes, rounded up to a power of two of pages. EBUSY when the pages that hold
- * bytes, or those that splice moved out and that are in use, are more than it has; EPERM when it is
- * above the module's pipe_max_size and the capacity in force, without CAP_SYS_RESOURCE; EINVAL for
- * 0 or more than 1 GiB; ENOSPC or EDQUOT at a limit; EINTR; ENOMEM.
+ * Sets the capacity in bytes, rounded up to a power of two of pages. EBUSY: the pages that hold
+ * bytes, or the pages moved out by splice and still in use, exceed it. EPERM: it exceeds the
+ * module's pipe_max_size and the current capacity, without CAP_SYS_RESOURCE. EINVAL: 0, or more
+ * than 1 GiB. ENOSPC, EDQUOT: a limit. Also EINTR, ENOMEM.
  */
 #define SLUICE_PIPE_SET_CAPACITY _IOWR(SLUICE_IOCTL_TYPE, 0x00, struct sluice_setting)
 
 /*
- * Sets for how long, in nanoseconds, calls on this endpoint may spin before they sleep; 0 turns it
- * off. What exceeds the module's spin_limit_us is cut to it.
+ * Sets the time in nanoseconds for which calls on this endpoint may spin before they sleep; 0
+ * disables spinning. The module's spin_limit_us is the upper limit.
  */
 #define SLUICE_PIPE_SET_SPIN _IOWR(SLUICE_IOCTL_TYPE, 0x01, struct sluice_setting)
 
-/* Reads the state of the pipe. */
+/* Returns the state of the pipe. */
 #define SLUICE_PIPE_INFO _IOWR(SLUICE_IOCTL_TYPE, 0x02, struct sluice_pipe_info)
 
 /*
  * ---- /dev/sluice/ctl: channels by name ----
  *
- * A channel has a kind, a scope and a name. The scope is a cgroup (v2): the caller's own, or the
- * one whose directory is open as scope_fd. The name is 1 to 63 bytes other than '/' and NUL,
- * neither "." nor "..", and zeros up to the end of the array.
+ * A channel is identified by its kind, scope and name. The scope is a cgroup (v2): the caller's
+ * own, or the one whose directory is open as scope_fd. The name is 1 to 63 bytes without '/' and
+ * NUL, neither "." nor "..", followed by zeros to the end of the array.
  *
- * Every call is judged by its caller, never by the opener of ctl.
+ * Every call is checked against the credentials of its caller, never of the opener of ctl.
  */
 #define SLUICE_NAME_SIZE 64
 
 #define SLUICE_KIND_PIPE 1
 
-/* scope_fd: the caller's own cgroup. */
+/* Value of scope_fd: the caller's own cgroup. */
 #define SLUICE_SCOPE_SELF (-1)
 
 #define SLUICE_OPEN_READ	0x01
 #define SLUICE_OPEN_WRITE	0x02
 #define SLUICE_OPEN_CREATE	0x04	/* create the channel if it does not exist */
 #define SLUICE_OPEN_EXCL	0x08	/* with CREATE: fail with EEXIST if it exists */
-#define SLUICE_OPEN_PERSIST	0x10	/* with CREATE: keep it without endpoints */
+#define SLUICE_OPEN_PERSIST	0x10	/* with CREATE: keep the channel without endpoints */
 #define SLUICE_OPEN_NONBLOCK	0x20	/* as O_NONBLOCK in open(2) */
 
 /*
- * Opens a channel and returns an endpoint: a new file descriptor, closed on exec. In: everything.
- * mode (permission bits, 0 to 0777), capacity (bytes, 0 for the default) and params are those of a
- * channel that this call creates. A call that fails removes the channel that it created, unless
- * another call has it open or has made it persistent.
+ * Opens a channel and returns an endpoint: a new file descriptor, closed on exec. In: all fields.
+ * mode (permission bits, 0 to 0777), capacity (bytes, 0: default) and params apply to a channel
+ * that this call creates. A call that fails removes the channel that it created, unless another
+ * call has it open or has made it persistent.
  */
 struct sluice_open {
 	__u32 size;
@@ -111,7 +111,7 @@ struct sluice_open {
 #define SLUICE_OPEN_SIZE_VER0 104
 #define SLUICE_CTL_OPEN _IOW(SLUICE_IOCTL_TYPE, 0x10, struct sluice_open)
 
-/* Which channel. In: everything. */
+/* The channel to unlink. In: all fields. */
 struct sluice_unlink {
 	__u32 size;
 	__u32 kind;
@@ -122,12 +122,12 @@ struct sluice_unlink {
 
 #define SLUICE_UNLINK_SIZE_VER0 80
 
-/* Removes the name. Endpoints stay connected; a persistent channel without any is freed. */
+/* Removes the name. Endpoints stay connected. Frees a persistent channel without endpoints. */
 #define SLUICE_CTL_UNLINK _IOW(SLUICE_IOCTL_TYPE, 0x11, struct sluice_unlink)
 
 #define SLUICE_CHANNEL_PERSISTENT 0x01
 
-/* The state that all kinds have. In: size (not in a list). Out: everything. */
+/* The state common to all kinds. In: size (not in a list). Out: all fields. */
 struct sluice_channel_info {
 	__u32 size;			/* out: bytes that the kernel filled in */
 	__u32 kind;
@@ -136,15 +136,15 @@ struct sluice_channel_info {
 	__u8 name[SLUICE_NAME_SIZE];
 	__u32 uid;			/* in the caller's user namespace */
 	__u32 gid;			/* in the caller's user namespace */
-	__u32 readers;			/* open for reading, waiting opens included */
-	__u32 writers;			/* open for writing, waiting opens included */
+	__u32 readers;			/* open for reading, blocked opens included */
+	__u32 writers;			/* open for writing, blocked opens included */
 	__u64 capacity;			/* bytes, as counted by the limits */
-	__u64 bytes;			/* bytes that it holds for its readers */
+	__u64 bytes;			/* bytes written and not yet read */
 };
 
 #define SLUICE_CHANNEL_INFO_SIZE_VER0 112
 
-/* One channel. In: everything. Out: what info and state lead to. */
+/* The state of one channel. In: all fields. Out: the structures at info and state. */
 struct sluice_info {
 	__u32 size;
 	__u32 kind;
@@ -159,10 +159,10 @@ struct sluice_info {
 #define SLUICE_CTL_INFO _IOW(SLUICE_IOCTL_TYPE, 0x12, struct sluice_info)
 
 /*
- * The channels of a scope, in the order of kind and name. In: count entries of entry_size bytes fit
- * at entries; the first is the one after {kind, name}, or the first of all when kind is 0. Out: in
- * count the number of entries; fewer than asked for only at the end, unless more than
- * SLUICE_LIST_MAX were asked for.
+ * The channels of a scope, in the order of kind and name. In: room for count entries of entry_size
+ * bytes at entries; the list begins after {kind, name}, or at the beginning if kind is 0. Out: the
+ * number of entries in count. Fewer than requested means the end of the list, unless more than
+ * SLUICE_LIST_MAX were requested.
  */
 #define SLUICE_LIST_MAX 64
 
@@ -180,12 +180,12 @@ struct sluice_list {
 #define SLUICE_LIST_SIZE_VER0 96
 #define SLUICE_CTL_LIST _IOWR(SLUICE_IOCTL_TYPE, 0x13, struct sluice_list)
 
-/* What this module supports. In: size. Out: everything. */
+/* What this module supports. In: size. Out: all fields. */
 struct sluice_features {
 	__u32 size;
 	__u32 abi;			/* SLUICE_ABI of the module */
 	__u64 kinds;			/* bit n: kind n can be opened */
-	__u64 open_flags;		/* mask of the SLUICE_OPEN_* that it knows */
+	__u64 open_flags;		/* mask of the supported SLUICE_OPEN_* */
 };
 
 #define SLUICE_FEATURES_SIZE_VER0 24
@@ -195,8 +195,7 @@ struct sluice_features {
 /*
  * ---- Rings over memfd: records through shared memory, without the module ----
  *
- * docs/abi.md is the norm: it says who stores what, when, and in which order. Here are the
- * structures and the numbers.
+ * docs/abi.md is normative: it defines the stores of each side and their order.
  *
  *   the producer's memfd                       the consumer's memfd
  *   0            data                          0
@@ -205,7 +204,7 @@ struct sluice_features {
  *   | ring_ctrl  | capacity bytes     |        | ring_ctrl     |
  *   +------------+--------------------+        +---------------+
  *
- * The data is mapped twice in a row, so that a record that crosses its end is contiguous:
+ * The data is mapped twice in a row, so that a record that wraps is contiguous:
  *
  *   +--------------------+--------------------+
  *   | data               | the same data      |
@@ -217,41 +216,42 @@ struct sluice_features {
  */
 #define SLUICE_RING_VERSION 1
 
-/* At least a page of the memfd, whatever the minimum says. */
+/* A capacity is also at least one page of the memfd. */
 #define SLUICE_RING_CAPACITY_MIN 0x1000		/* 4 KiB */
 #define SLUICE_RING_CAPACITY_MAX 0x10000000	/* 256 MiB */
 
-#define SLUICE_RING_RECORD_READY 1	/* state of a published record */
+#define SLUICE_RING_RECORD_READY 1	/* sluice_ring_header.state of a published record */
 
-/* In wait_flags; the bits above are the wait sequence. */
+/* Bits of wait_flags; the bits above are the wait sequence. */
 #define SLUICE_RING_WAKE_FUTEX	0x01	/* wake by FUTEX_WAKE on the waker's own wake_seq */
 #define SLUICE_RING_WAKE_SOCKET	0x02	/* wake by a message of one byte on the socket */
 #define SLUICE_RING_NEED_FENCE	0x04	/* issue a full barrier and load this word again */
 #define SLUICE_RING_WAIT_SEQ_SHIFT	3
 
-/* Before each record's bytes. Written by the producer. */
+/* Precedes the bytes of each record. Written by the producer. */
 struct sluice_ring_header {
-	__u32 length;			/* bytes, without this header and the padding */
-	__u32 state;			/* written last */
+	__u32 length;			/* bytes, without header and padding */
+	__u32 state;			/* 0 or SLUICE_RING_RECORD_READY; stored last */
 };
 
 /*
- * At the beginning of each memfd, written by its owner. What is written for each record and what
- * is read for each have cache lines of their own, in pairs as processors fetch them.
+ * At the beginning of each memfd, written by its owner. The field that changes with each record and
+ * the fields that the peer reads with each record are on separate pairs of cache lines, because
+ * processors prefetch lines in pairs.
  */
 struct sluice_ring_ctrl {
-	__u64 pos;			/* the end of what is published, or of what is released */
+	__u64 pos;			/* end of the published, or of the released, records */
 	__u64 reserved0[15];
 	__u32 wait_flags;		/* SLUICE_RING_WAKE_*, _NEED_FENCE, and the wait sequence */
-	__u32 wake_seq;			/* changes whenever its owner wakes the peer */
-	__u32 closed;			/* 1: nothing more will be published, or released */
+	__u32 wake_seq;			/* incremented when its owner wakes the peer */
+	__u32 closed;			/* 1: its owner publishes or releases nothing more */
 	__u32 reserved1[29];
 };
 
 #define SLUICE_RING_PRODUCER 1
 #define SLUICE_RING_CONSUMER 2
 
-#define SLUICE_RING_F_MEMBARRIER 0x01	/* registered with membarrier(2), and can issue barriers */
+#define SLUICE_RING_F_MEMBARRIER 0x01	/* registered with membarrier(2) */
 #define SLUICE_RING_F_UNSEALED 0x02	/* the producer's memfd lacks F_SEAL_FUTURE_WRITE */
 
 #define SLUICE_RING_MAGIC 0x474e5253	/* "SRNG" */
@@ -262,18 +262,18 @@ struct sluice_ring_ctrl {
  */
 struct sluice_ring_hello {
 	__u32 magic;
-	__u32 size;			/* of this structure */
+	__u32 size;			/* of this structure: 32 */
 	__u32 version;			/* SLUICE_RING_VERSION */
 	__u32 role;			/* SLUICE_RING_PRODUCER or SLUICE_RING_CONSUMER */
 	__u32 flags;
-	__u32 data;			/* where the data begins, or 0 of a consumer */
-	__u64 capacity;			/* bytes of data, a power of two; 0 of a consumer */
+	__u32 data;			/* producer: offset of the data. Consumer: 0 */
+	__u64 capacity;			/* producer: bytes of data, a power of two. Consumer: 0 */
 };
 
-/* The second message: what a side makes of the peer's hello. The same in every version. */
+/* The second message: the result of validating the peer's hello. The same in every version. */
 struct sluice_ring_reply {
 	__u32 magic;
-	__u32 error;			/* 0, or an errno: see docs/abi.md */
+	__u32 error;			/* 0, or an errno, see docs/abi.md */
 };
 
 #endif

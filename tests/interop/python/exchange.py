@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""exchange.py TASK [OPTION...]: one side of a ring over standard input, for crates/sluice/tests/interop.rs, the other side.
+"""exchange.py TASK [OPTION...]: one side of a ring over standard input; the other side is crates/sluice/tests/interop.rs.
 
-Sends or receives --records records that both sides can make up, looks at each byte, and says how it ended in its last line.
+Sends or receives --records records whose content both sides can compute, checks each byte, and prints the outcome in its last line.
 """
 
 import argparse
@@ -13,28 +13,28 @@ import socket as sockets
 import ring
 from handshake import PeerDied, Refused, Tampering
 
-# Long and without a period, so that a byte tells where in which record it belongs.
-TABLE = bytes((place * 2654435761 >> 16) & 0xFF for place in range(1 << 18))
+# Long and without a period, so that a byte identifies its position and record.
+TABLE = bytes((position * 2654435761 >> 16) & 0xFF for position in range(1 << 18))
 
 
-def length_of(number, longest):
-    """Takes every value from 0 to the longest before it takes one twice, as the factor is prime."""
-    return number * 7919 % (longest + 1)
+def length_of(number, max_len):
+    """Takes every value from 0 to the maximum before it repeats one, because the factor is prime."""
+    return number * 7919 % (max_len + 1)
 
 
-def content_of(number, longest):
+def content_of(number, max_len):
     start = number * 17 % 8191
-    return TABLE[start : start + length_of(number, longest)]
+    return TABLE[start : start + length_of(number, max_len)]
 
 
 def send(producer, records, batch):
     for first in range(0, records, batch):
         numbers = range(first, min(first + batch, records))
-        producer.send_batch([content_of(number, producer.longest) for number in numbers])
+        producer.send_batch([content_of(number, producer.max_record_len) for number in numbers])
 
 
 def receive(consumer, records, batch):
-    """Fewer than `records` only if the producer closed the ring."""
+    """Returns fewer than `records` only if the producer closed the ring."""
     number = 0
     while number < records:
         try:
@@ -44,7 +44,7 @@ def receive(consumer, records, batch):
         if not received:
             break
         for record in received:
-            if record != content_of(number, consumer.longest):
+            if record != content_of(number, consumer.max_record_len):
                 raise SystemExit(f"record {number} is not what was sent: {len(record)} bytes")
             number += 1
     return number
@@ -110,28 +110,28 @@ def parse():
     return parser.parse_args()
 
 
-def meet(side, options):
+def connect(side, options):
     socket = sockets.socket(fileno=0)
-    manners = {
-        "how": ring.WAKE_FUTEX if options.how == "futex" else ring.WAKE_SOCKET,
+    settings = {
+        "wake_method": ring.WAKE_FUTEX if options.how == "futex" else ring.WAKE_SOCKET,
         "registered": not options.unregistered,
         "spins": options.spins,
         "tampering": Tampering(dict(options.field), not options.unsealed, options.refuse, options.before_hello),
     }
-    return side(socket, options.capacity, **manners) if side is ring.Producer else side(socket, **manners)
+    return side(socket, options.capacity, **settings) if side is ring.Producer else side(socket, **settings)
 
 
 def main():
     options = parse()
     side, task = TASKS[options.task]
     try:
-        print(task(meet(side, options), options))
+        print(task(connect(side, options), options))
     except Refused as refused:
         print(refused)
     except PeerDied as died:
         print(f"died: {died}")
-    except ring.Gone as gone:
-        print(f"gone: {gone}")
+    except ring.PeerClosed as closed:
+        print(f"gone: {closed}")
 
 
 main()

@@ -27,12 +27,12 @@ SMALLEST, LARGEST = 4096, 1 << 28
 F_SEAL_FUTURE_WRITE = 0x10
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL
 
-# On a busy machine the other side may take long to start.
+# In seconds; on a busy machine the peer may start slowly.
 TIMEOUT = 60
 
 
 class Refused(Exception):
-    """The handshake was rejected. `error` is the reply; `ours` says whose."""
+    """The handshake was rejected with the errno `error`, by this side if `ours`."""
 
     def __init__(self, error, ours):
         super().__init__(f"{'refused' if ours else 'was refused'}: {errno.errorcode.get(error, error)}")
@@ -41,7 +41,7 @@ class Refused(Exception):
 
 
 class PeerDied(Exception):
-    """The other side's process ended without closing the ring."""
+    """The peer's process ended without closing the ring."""
 
 
 def is_power_of_two(number):
@@ -50,7 +50,7 @@ def is_power_of_two(number):
 
 @dataclass
 class Tampering:
-    """What a test makes wrong in the hello of this side."""
+    """Changes that a test makes to the hello of this side."""
 
     fields: dict = field(default_factory=dict)
     sealed: bool = True
@@ -69,7 +69,7 @@ class Handshake:
         self.capacity = capacity
 
     def exchange(self, socket, fd):
-        """Returns the other's fields and its memfd, or raises Refused; then the socket is closed."""
+        """Returns the peer's hello and memfd, or closes the socket and raises Refused."""
         if self.tampering.sealed:
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
         if self.registered:
@@ -108,7 +108,7 @@ class Handshake:
             raise Refused(error, ours=True)
 
     def validate(self, message, files, truncated):
-        """In the order of docs/abi.md: what every version has comes first."""
+        """Checks in the order of docs/abi.md: the fields common to all versions come first."""
         if len(message) < COMMON.size:
             return errno.EPROTO
         magic, size, version = COMMON.unpack_from(message)
@@ -130,7 +130,7 @@ class Handshake:
 
 
 def send_message(send):
-    """A side that refuses at once has closed its end, and its reply is still to be read: receive_message() returns it."""
+    """A peer that rejects at once has closed its socket, but receive_message() still returns its reply."""
     try:
         send()
     except (BrokenPipeError, ConnectionResetError):
@@ -138,7 +138,7 @@ def send_message(send):
 
 
 def receive_message(receive):
-    """An end that was closed with something unread in it is told first, once, and what it had sent comes after that."""
+    """If the peer closed its socket with unread messages, the first recv() fails, and the next returns what the peer had sent."""
     try:
         return receive()
     except ConnectionResetError:

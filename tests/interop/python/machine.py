@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What the machine offers and Python does not: words in shared memory, barriers, futexes, mappings at a given place."""
+"""What Python lacks: words in shared memory, barriers, futexes, mappings at a fixed address."""
 
 import ctypes
 import os
@@ -12,13 +12,13 @@ MADV_POPULATE_READ = 22
 FUTEX_WAIT, FUTEX_WAKE = 0, 1
 MEMBARRIER_GLOBAL_EXPEDITED, MEMBARRIER_REGISTER_GLOBAL_EXPEDITED = 2, 4
 
-# The numbers of futex and membarrier; Python knows neither call.
+# The numbers of futex and membarrier, which Python does not provide.
 SYSTEM_CALLS = {"x86_64": (202, 324), "aarch64": (98, 283), "riscv64": (98, 283)}
 if platform.machine() not in SYSTEM_CALLS:
     raise SystemExit(f"the numbers of system calls on {platform.machine()} are not in {__file__}; add them")
 SYS_FUTEX, SYS_MEMBARRIER = SYSTEM_CALLS[platform.machine()]
 
-# x86 keeps loads in order among loads and stores among stores, which is all that acquire and release ask for.
+# x86 keeps loads ordered with loads and stores with stores, which suffices for acquire and release.
 KEEPS_ORDER = platform.machine() == "x86_64"
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -43,7 +43,7 @@ def _system_call(number, *arguments):
 
 
 def barrier():
-    """Python has no fence; membarrier(2) is one for its caller, whoever else is registered."""
+    """Python has no fence; membarrier(2) is one for its caller in any case."""
     if _system_call(SYS_MEMBARRIER, MEMBARRIER_GLOBAL_EXPEDITED, 0, 0) < 0:
         raise _failed("membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)")
 
@@ -59,7 +59,7 @@ def keep_order():
 
 
 def futex_wait(address, value, seconds):
-    """Returns for any reason at all; the caller looks again whatever it was."""
+    """May return for any reason; the caller checks its condition again."""
     limit = Timespec(int(seconds), int(seconds % 1 * 1e9))
     _system_call(SYS_FUTEX, ctypes.c_void_p(address), FUTEX_WAIT, ctypes.c_uint32(value), ctypes.byref(limit), None, 0)
 
@@ -76,13 +76,13 @@ def map_memory(address, length, protection, flags, fd, offset):
 
 
 def populate(address, length):
-    """Has every page there, or fails."""
+    """Makes every page resident, or fails."""
     if _libc.madvise(address, length, MADV_POPULATE_READ) != 0:
         raise _failed("madvise(MADV_POPULATE_READ)")
 
 
 class Word:
-    """An aligned word in shared memory. ctypes moves it as a whole, with one instruction."""
+    """An aligned word in shared memory. ctypes accesses it with a single instruction."""
 
     def __init__(self, address, kind):
         self.address = address

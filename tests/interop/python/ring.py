@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A second implementation of the rings over memfd, written from docs/abi.md alone, to show that the text is enough.
+"""An independent implementation of rings over memfd, written from docs/abi.md alone, to show that the page is complete.
 
 Producer(socket, ...) and Consumer(socket, ...) do the handshake over a connected SOCK_SEQPACKET socket.
 """
@@ -23,19 +23,19 @@ WAIT_SEQ = 0x08
 PAGE = mmap.PAGESIZE
 HEADER = 8
 
-# Who sleeps on a futex does not see the socket hang up, and looks at it this often.
-LOOK = 0.05
+# In seconds. A futex wait does not end when the socket hangs up, so the socket is checked at this interval.
+HANG_UP_CHECK_INTERVAL = 0.05
 
 
-class Gone(Exception):
-    """The other side closed the ring, and it was the producer that asked."""
+class PeerClosed(Exception):
+    """The consumer closed the ring."""
 
 
 class ProtocolViolation(Exception):
-    """The memory of the other side has an invalid value."""
+    """The peer's memory contains an invalid value."""
 
 
-def longest(capacity):
+def max_record_len(capacity):
     return capacity // 2 - HEADER
 
 
@@ -54,7 +54,7 @@ class Side:
 
 
 class Data:
-    """The data, twice in a row, so that a record's bytes are in one piece wherever it begins."""
+    """The data, mapped twice in a row, so that each record is contiguous."""
 
     def __init__(self, address, capacity):
         self.address = address
@@ -93,40 +93,40 @@ def make_file(name, length):
     return fd
 
 
-class Link:
-    """How one side sleeps, wakes the other, and learns of its end."""
+class Connection:
+    """How one side blocks, notifies its peer, and detects its end."""
 
-    def __init__(self, socket, own, other, how, registered, spins):
+    def __init__(self, socket, own, other, wake_method, registered, spins):
         self.socket = socket
         self.own = own
         self.other = other
-        self.how = how
+        self.wake_method = wake_method
         self.registered = registered
         self.spins = spins
         self.wait_seq = 0
-        self.answered = 0
-        self.resting = 0
+        self.notified_for = 0
+        self.need_fence = 0
         self.hung_up = False
         socket.setblocking(False)
 
     def wait_until(self, ready):
-        """True once `ready` says so; False when the other side is gone and will not make it so any more."""
+        """Waits until `ready()`; returns False if the peer has closed or died before that."""
         for _ in range(self.spins):
             if ready():
                 return True
         while not ready():
-            if self.gone():
+            if self.is_closed():
                 return ready()
             self._sleep(ready)
         return True
 
-    def gone(self):
-        # Who ends in order closes before its socket hangs up, so that is asked first.
+    def is_closed(self):
+        # An orderly close sets `closed` before the socket hangs up, so the socket is read first.
         hung_up = self.is_hung_up()
         return self.other.closed.load_acquire() != 0 or hung_up
 
     def is_hung_up(self):
-        """Takes what woke this side out of the socket, too, which would otherwise be readable for ever."""
+        """Also reads the wake-up messages, because the socket would otherwise stay readable."""
         try:
             while not self.hung_up:
                 self.hung_up = self.socket.recv(16) == b""
@@ -137,35 +137,35 @@ class Link:
         return self.hung_up
 
     def _sleep(self, ready):
-        if self.registered and not self.resting:
-            self.resting = NEED_FENCE
+        if self.registered and not self.need_fence:
+            self.need_fence = NEED_FENCE
             self.own.wait_flags.store(NEED_FENCE)
             barrier()
-        bell = self.other.wake_seq.load()
+        wake_seq = self.other.wake_seq.load()
         self.wait_seq = (self.wait_seq + WAIT_SEQ) % (1 << 32)
-        self.own.wait_flags.store(self.how | self.resting | self.wait_seq)
+        self.own.wait_flags.store(self.wake_method | self.need_fence | self.wait_seq)
         barrier()
         if not ready() and not self.other.closed.load():
-            if self.how & WAKE_SOCKET:
+            if self.wake_method & WAKE_SOCKET:
                 select.select([self.socket], [], [])
             else:
-                futex_wait(self.other.wake_seq.address, bell, LOOK)
-        self.own.wait_flags.store(self.resting)
+                futex_wait(self.other.wake_seq.address, wake_seq, HANG_UP_CHECK_INTERVAL)
+        self.own.wait_flags.store(self.need_fence)
 
-    def wake(self):
+    def notify(self):
         if not self.registered:
             barrier()
-        waiting = self.other.wait_flags.load()
-        if waiting & NEED_FENCE:
+        wait_flags = self.other.wait_flags.load()
+        if wait_flags & NEED_FENCE:
             barrier()
-            waiting = self.other.wait_flags.load()
-        if not waiting & (WAKE_FUTEX | WAKE_SOCKET) or waiting == self.answered:
+            wait_flags = self.other.wait_flags.load()
+        if not wait_flags & (WAKE_FUTEX | WAKE_SOCKET) or wait_flags == self.notified_for:
             return
-        self.answered = waiting
+        self.notified_for = wait_flags
         self.own.wake_seq.store((self.own.wake_seq.load() + 1) % (1 << 32))
-        if waiting & WAKE_FUTEX:
+        if wait_flags & WAKE_FUTEX:
             futex_wake(self.own.wake_seq.address)
-        if waiting & WAKE_SOCKET:
+        if wait_flags & WAKE_SOCKET:
             try:
                 self.socket.send(b"\0", sockets.MSG_NOSIGNAL)
             except (BlockingIOError, BrokenPipeError, ConnectionResetError):
@@ -173,18 +173,18 @@ class Link:
 
     def close(self):
         self.own.closed.store_release(1)
-        self.wake()
+        self.notify()
         self.socket.close()
 
 
 class Producer:
-    def __init__(self, socket, capacity, how=WAKE_FUTEX, registered=True, spins=0, tampering=Tampering()):
-        fd = make_file("second-producer", PAGE + capacity)
+    def __init__(self, socket, capacity, wake_method=WAKE_FUTEX, registered=True, spins=0, tampering=Tampering()):
+        fd = make_file("interop-producer", PAGE + capacity)
         own, self.data = map_ring(fd, PAGE, capacity, PROT_READ | PROT_WRITE)
         hello, other = Handshake(PRODUCER, registered, tampering, PAGE, capacity).exchange(socket, fd)
-        both = registered and bool(hello.flags & F_MEMBARRIER)
-        self.link = Link(socket, own, map_side(other, PROT_READ), how, both, spins)
-        self.longest = longest(capacity)
+        use_membarrier = registered and bool(hello.flags & F_MEMBARRIER)
+        self.connection = Connection(socket, own, map_side(other, PROT_READ), wake_method, use_membarrier, spins)
+        self.max_record_len = max_record_len(capacity)
         self.position = 0
         self.released = 0
         os.close(fd)
@@ -194,81 +194,81 @@ class Producer:
         self.send_batch([record])
 
     def send_batch(self, records):
-        """All at once: the consumer sees none of them before the last is written."""
-        begins = [self.position]
+        """Publishes all records at once: the consumer sees none before the last is written."""
+        starts = [self.position]
         for record in records:
-            if len(record) > self.longest:
-                raise ValueError(f"a record of {len(record)} bytes; at most {self.longest} fit")
-            begins.append(end_of(begins[-1], len(record)))
-        end = begins[-1]
+            if len(record) > self.max_record_len:
+                raise ValueError(f"a record of {len(record)} bytes; at most {self.max_record_len} fit")
+            starts.append(end_of(starts[-1], len(record)))
+        end = starts[-1]
         if end == self.position:
             return
         if end + HEADER - self.position > self.data.capacity:
             raise ValueError("the batch is longer than the ring")
         self._wait_for_room(end)
-        for begin, record in zip(begins, records):
-            self.data.length(begin).store(len(record))
-            self.data.put(begin, record)
-            if begin != self.position:
-                self.data.state(begin).store(1)
+        for start, record in zip(starts, records):
+            self.data.length(start).store(len(record))
+            self.data.put(start, record)
+            if start != self.position:
+                self.data.state(start).store(1)
         self.data.state(end).store(0)
         self.data.state(self.position).store_release(1)
         self.position = end
-        self.link.own.pos.store(end)
-        self.link.wake()
+        self.connection.own.pos.store(end)
+        self.connection.notify()
 
     def _wait_for_room(self, end):
-        if not self.link.wait_until(lambda: self._has_room(end)) or self.link.gone():
-            raise Gone("the consumer closed the ring") if self.link.other.closed.load() else PeerDied("the consumer died")
+        if not self.connection.wait_until(lambda: self._has_room(end)) or self.connection.is_closed():
+            raise PeerClosed("the consumer closed the ring") if self.connection.other.closed.load() else PeerDied("the consumer died")
 
     def _has_room(self, end):
         if end + HEADER - self.released > self.data.capacity:
-            released = self.link.other.pos.load_acquire()
+            released = self.connection.other.pos.load_acquire()
             if released % 8 or not self.released <= released <= self.position:
                 raise ProtocolViolation(f"position {released} after {self.released}, with {self.position} sent")
             self.released = released
         return end + HEADER - self.released <= self.data.capacity
 
     def close(self):
-        self.link.close()
+        self.connection.close()
 
 
 class Consumer:
-    def __init__(self, socket, how=WAKE_FUTEX, registered=True, spins=0, tampering=Tampering()):
-        fd = make_file("second-consumer", CTRL_SIZE)
+    def __init__(self, socket, wake_method=WAKE_FUTEX, registered=True, spins=0, tampering=Tampering()):
+        fd = make_file("interop-consumer", CTRL_SIZE)
         own = map_side(fd, PROT_READ | PROT_WRITE)
-        hello, theirs = Handshake(CONSUMER, registered, tampering).exchange(socket, fd)
-        other, self.data = map_ring(theirs, hello.data, hello.capacity, PROT_READ)
-        if os.fstatvfs(theirs).f_bsize > PAGE:
-            # A page that is missing later would be a signal.
+        hello, peer_fd = Handshake(CONSUMER, registered, tampering).exchange(socket, fd)
+        other, self.data = map_ring(peer_fd, hello.data, hello.capacity, PROT_READ)
+        if os.fstatvfs(peer_fd).f_bsize > PAGE:
+            # Accessing a missing huge page later would raise SIGBUS.
             populate(self.data.address - hello.data, hello.data + 2 * hello.capacity)
-        both = registered and bool(hello.flags & F_MEMBARRIER)
-        self.link = Link(socket, own, other, how, both, spins)
-        self.longest = longest(hello.capacity)
+        use_membarrier = registered and bool(hello.flags & F_MEMBARRIER)
+        self.connection = Connection(socket, own, other, wake_method, use_membarrier, spins)
+        self.max_record_len = max_record_len(hello.capacity)
         self.position = 0
         os.close(fd)
-        os.close(theirs)
+        os.close(peer_fd)
 
     def receive(self):
-        """The next record, or None after the last one of a producer that closed the ring."""
+        """Returns the next record, or None after the last one of a producer that has closed."""
         records = self.receive_batch(1)
         return records[0] if records else None
 
     def receive_batch(self, most):
-        """At least one record and what else is there already, up to `most`, released together; none at the end."""
-        if not self.link.wait_until(self._has_record):
-            if self.link.other.closed.load():
+        """Returns at least one record, up to `most` that are available, and releases them; none at the end of the stream."""
+        if not self.connection.wait_until(self._has_record):
+            if self.connection.other.closed.load():
                 return []
             raise PeerDied("the producer died")
         records = []
         while len(records) < most and self._has_record():
             length = self.data.length(self.position).load()
-            if length > self.longest:
-                raise ProtocolViolation(f"length {length}, with {self.longest} the most")
+            if length > self.max_record_len:
+                raise ProtocolViolation(f"length {length}, with {self.max_record_len} the most")
             records.append(self.data.get(self.position, length))
             self.position = end_of(self.position, length)
-        self.link.own.pos.store_release(self.position)
-        self.link.wake()
+        self.connection.own.pos.store_release(self.position)
+        self.connection.notify()
         return records
 
     def _has_record(self):
@@ -278,4 +278,4 @@ class Consumer:
         return state == 1
 
     def close(self):
-        self.link.close()
+        self.connection.close()

@@ -1,50 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs each test in a process of its own, in a place of its own, for no longer than its limit, and leaves nothing of
-//! it behind.
+//! Runs each test in its own process and environment with a time limit, and cleans up after it.
 
-pub mod place;
+pub mod fixture;
 pub mod process;
 pub mod report;
 
 use std::time::{Duration, Instant};
 
-use crate::registry::{Scope, Target, Test, Topic};
+use crate::registry::{Applicability, Target, Test, Topic};
 use crate::support::kernel;
-use place::Ground;
+use fixture::RunFixture;
 use report::{Outcome, Verdict};
 
 /// A test with its full name, `topic::test`.
-pub struct Named {
+pub struct NamedTest {
     pub name: String,
     pub test: &'static Test,
 }
 
-/// The tests of these topics that make sense on the target and match a filter; no filter matches all.
-pub fn select(topics: &'static [Topic], target: Target, filters: &[String]) -> Vec<Named> {
-    topics
-        .iter()
-        .flat_map(|topic| topic.tests.iter().map(move |test| (topic, test)))
-        .filter(|(_, test)| target == Target::Pipe || test.scope == Scope::Fifo)
-        .map(|(topic, test)| Named {
-            name: format!("{}::{}", topic.name, test.name),
-            test,
-        })
+/// The tests of these topics that apply to the target and match a filter; without filters all match.
+pub fn select(topics: &'static [Topic], target: Target, filters: &[String]) -> Vec<NamedTest> {
+    all(topics)
+        .filter(|named| target == Target::Pipe || named.test.applies_to == Applicability::Fifo)
         .filter(|named| filters.is_empty() || filters.iter().any(|f| named.name.contains(f)))
         .collect()
 }
 
-/// Runs one test from making its place to removing it; whatever goes wrong on the way is a failure of the test.
-pub fn run_one(named: &Named, ground: &Ground, limit: Duration) -> Outcome {
+/// Whether the filter matches a test, on any target. One that does not is an error of the caller.
+pub fn matches_any(topics: &'static [Topic], filter: &str) -> bool {
+    all(topics).any(|named| named.name.contains(filter))
+}
+
+fn all(topics: &'static [Topic]) -> impl Iterator<Item = NamedTest> {
+    topics.iter().flat_map(|topic| {
+        topic.tests.iter().map(move |test| NamedTest {
+            name: format!("{}::{}", topic.name, test.name),
+            test,
+        })
+    })
+}
+
+/// Runs one test with setup and teardown; any error on the way is a failure of the test.
+pub fn run_one(named: &NamedTest, run: &RunFixture, limit: Duration) -> Outcome {
     let started = Instant::now();
-    if ground.target() != Target::Fifo {
+    if run.target() != Target::Fifo {
         kernel::mark_log(&named.name);
     }
     let mut notes = Vec::new();
-    let verdict = match ground.prepare() {
-        Ok(place) => {
-            let ended = process::run(named.test.run, &place.context, limit);
+    let verdict = match run.set_up_test() {
+        Ok(fixture) => {
+            let ended = process::run(named.test.run, &fixture.context, limit);
             notes = ended.notes;
-            match (ended.verdict, place.clear()) {
+            match (ended.verdict, fixture.teardown()) {
                 (Verdict::Failed(message), Err(error)) => {
                     Verdict::Failed(format!("{message}\nafterwards: {error:#}"))
                 }
@@ -79,12 +86,12 @@ mod tests {
             tests: &[
                 Test {
                     name: "waits",
-                    scope: Scope::Fifo,
+                    applies_to: Applicability::Fifo,
                     run: nothing,
                 },
                 Test {
                     name: "isolates",
-                    scope: Scope::PipeOnly,
+                    applies_to: Applicability::PipeOnly,
                     run: nothing,
                 },
             ],
@@ -93,7 +100,7 @@ mod tests {
             name: "poll",
             tests: &[Test {
                 name: "waits_too",
-                scope: Scope::Fifo,
+                applies_to: Applicability::Fifo,
                 run: nothing,
             }],
         },
@@ -108,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_filter_the_pipe_gets_every_test() {
+    fn without_a_filter_every_test_runs_on_the_pipe() {
         assert_eq!(
             names(Target::Pipe, &[]),
             ["open::waits", "open::isolates", "poll::waits_too"]
@@ -116,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_gets_only_what_it_can_pass() {
+    fn only_tests_of_fifo_7_run_on_a_fifo() {
         assert_eq!(names(Target::Fifo, &[]), ["open::waits", "poll::waits_too"]);
     }
 
@@ -127,5 +134,11 @@ mod tests {
             ["open::waits", "poll::waits_too"]
         );
         assert!(names(Target::Pipe, &["no such"]).is_empty());
+    }
+
+    #[test]
+    fn a_filter_for_another_target_is_known() {
+        assert!(matches_any(TOPICS, "isolates"));
+        assert!(!matches_any(TOPICS, "isolated"));
     }
 }

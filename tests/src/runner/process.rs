@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One test in one process: started, watched, and cleared away with everything that descends from it.
+//! Runs a test in a process of its own, and ends all processes that descend from it.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -18,18 +18,18 @@ use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork, s
 use super::report::Verdict;
 use crate::registry::{Context, TestFn};
 use crate::support::check::{NOTE, Skip};
-use crate::support::time::{Deadline, eventually, patience};
-use crate::support::{child, poll, proc};
+use crate::support::time::{Deadline, event_timeout, eventually};
+use crate::support::{poll, proc, process};
 
-/// How much of what a failed test printed is shown: its end.
+/// How many bytes of a failed test's output are shown, counted from its end.
 const OUTPUT_SHOWN: usize = 4096;
 
-/// Makes orphans of tests our own children, so that none can hide. Once, before the first test.
+/// Makes orphaned processes of tests our children, so that none is missed. Called once, before the first test.
 pub fn adopt_orphans() -> Result<()> {
     prctl::set_child_subreaper(true).context("becoming the parent of orphaned processes")
 }
 
-/// How a test ended, and what it noted.
+/// The verdict and the notes of a test.
 pub struct Ended {
     pub verdict: Verdict,
     pub notes: Vec<String>,
@@ -50,7 +50,7 @@ fn watch(test: TestFn, context: &Context, limit: Duration) -> Result<Ended> {
         ForkResult::Parent { child } => child,
         ForkResult::Child => lead(test, context, report, &output),
     };
-    let ended = poll::wait_readable(&child::open_pidfd(leader)?, &Deadline::after(limit))?;
+    let ended = poll::wait_readable(&process::open_pidfd(leader)?, &Deadline::after(limit))?;
     let hang = (!ended).then(|| describe_hang(leader, limit));
 
     let _ = killpg(leader, Signal::SIGKILL);
@@ -74,7 +74,7 @@ fn watch(test: TestFn, context: &Context, limit: Duration) -> Result<Ended> {
     with_output(verdict, output)
 }
 
-/// The process of the test; it leads a session and so a process group of its own.
+/// The process of the test; it leads its own session and process group.
 fn lead(test: TestFn, context: &Context, report: OwnedFd, output: &OwnedFd) -> ! {
     let result = catch_unwind(AssertUnwindSafe(|| {
         detach(output)?;
@@ -84,7 +84,7 @@ fn lead(test: TestFn, context: &Context, report: OwnedFd, output: &OwnedFd) -> !
         test(context)
     }));
     let result = result.unwrap_or_else(|panic| {
-        let message = child::panic_message(&*panic);
+        let message = process::panic_message(&*panic);
         Err(anyhow!("panicked: {message}"))
     });
     let verdict = match result {
@@ -95,11 +95,11 @@ fn lead(test: TestFn, context: &Context, report: OwnedFd, output: &OwnedFd) -> !
         },
     };
     let sent = serde_json::to_writer(File::from(report), &verdict);
-    // SAFETY: ends the process at once; what the runner would do at its exit is not ours to do.
+    // SAFETY: ends the process at once, without the exit handlers of the runner.
     unsafe { libc::_exit(if sent.is_ok() { 0 } else { 99 }) }
 }
 
-/// A session without a terminal, nothing to read, and output that is shown only if the test fails.
+/// A new session without a terminal, with empty input, and with output to a memfd.
 fn detach(output: &OwnedFd) -> Result<()> {
     setsid().context("setsid")?;
     let null = File::open("/dev/null").context("opening /dev/null")?;
@@ -137,10 +137,10 @@ fn reap(pid: Pid) -> Result<WaitStatus> {
     })
 }
 
-/// Ends and reaps whatever the test left. Being alive after its test is a fault, being a zombie is not.
+/// Kills and reaps the processes that the test left. A process still alive is a failure, a zombie is not.
 fn end_leftovers() -> Result<()> {
     let mut alive = Vec::new();
-    let deadline = Deadline::after(patience());
+    let deadline = Deadline::after(event_timeout());
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Err(Errno::ECHILD) => break,
@@ -170,7 +170,7 @@ fn end_leftovers() -> Result<()> {
     ))
 }
 
-/// Adds the notes in the output, and all of the output if the test failed.
+/// Adds the notes, and the output if the test failed.
 fn with_output(verdict: Verdict, output: OwnedFd) -> Result<Ended> {
     let output = contents(output)?;
     let notes = notes_in(&output);
@@ -204,17 +204,17 @@ fn contents(memfd: OwnedFd) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::Lengths;
+    use crate::registry::Durations;
     use crate::support::channel::Channel;
     use crate::support::check::{note, skip};
-    use crate::support::child::Child;
-    use crate::support::notice::Notice;
+    use crate::support::child::{self, Child};
+    use crate::support::event::Event;
     use anyhow::{bail, ensure};
     use std::io::Write;
     use std::os::fd::AsRawFd;
 
-    /// Runs a test in a runner of its own: a process that adopts orphans and waits for any child must not be the one
-    /// that the unit tests run in.
+    /// Runs a test in a runner process of its own: a process that adopts orphans and waits for any child must not be
+    /// the one that the unit tests run in.
     fn outcome_of(test: TestFn, limit: Duration) -> (Verdict, Vec<String>) {
         let runner = child::spawn("runner", || {
             adopt_orphans()?;
@@ -224,7 +224,7 @@ mod tests {
                 cgroup: None,
                 module: None,
                 baseline: None,
-                lengths: Lengths::default(),
+                durations: Durations::default(),
             };
             let ended = run(test, &context, limit);
             Ok((ended.verdict, ended.notes))
@@ -248,13 +248,13 @@ mod tests {
     }
 
     fn fails(_: &Context) -> Result<()> {
-        std::io::stderr().write_all(b"a word on the way\n")?;
+        std::io::stderr().write_all(b"some output\n")?;
         bail!("expected 1, saw 2")
     }
 
     #[test]
     fn a_failure_keeps_its_message_and_its_output() {
-        let expected = "expected 1, saw 2\nit printed:\na word on the way";
+        let expected = "expected 1, saw 2\nit printed:\nsome output";
         assert_eq!(
             verdict_of(fails, LONG),
             Verdict::Failed(expected.to_owned())
@@ -268,13 +268,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_test_notes_is_kept() {
+    fn notes_are_kept() {
         let expected = (Verdict::Passed, vec!["3 attempts".to_owned()]);
         assert_eq!(outcome_of(notes, LONG), expected);
     }
 
     fn panics(_: &Context) -> Result<()> {
-        panic!("off the rails")
+        panic!("unexpected state")
     }
 
     #[test]
@@ -282,7 +282,10 @@ mod tests {
         let Verdict::Failed(message) = verdict_of(panics, LONG) else {
             panic!("a panic did not fail the test");
         };
-        assert!(message.starts_with("panicked: off the rails"), "{message}");
+        assert!(
+            message.starts_with("panicked: unexpected state"),
+            "{message}"
+        );
     }
 
     fn dies(_: &Context) -> Result<()> {
@@ -317,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_is_ended_and_told() {
+    fn a_hang_is_killed_and_reported() {
         let Verdict::Failed(message) = verdict_of(hangs, Duration::from_millis(100)) else {
             panic!("a hanging test did not fail");
         };
@@ -328,12 +331,12 @@ mod tests {
         assert!(message.contains("system call"), "{message}");
     }
 
-    /// Left behind is only who has left the group that ends with the test.
+    /// Only a process that has left the test's process group can survive it.
     fn leaves_a_process(_: &Context) -> Result<()> {
-        let gone = Notice::new()?;
+        let gone = Event::new()?;
         let child: Child<()> = child::spawn_keeping("left behind", &gone.fds(), || {
             setsid()?;
-            gone.give()?;
+            gone.notify()?;
             loop {
                 std::thread::park();
             }
@@ -344,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_left_behind_is_ended_and_told() {
+    fn a_leftover_process_is_killed_and_reported() {
         let Verdict::Failed(message) = verdict_of(leaves_a_process, LONG) else {
             panic!("a process left behind did not fail the test");
         };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a run tells: a line for each test, the failures again at the end, the sum; or all of it as JSON.
+//! The output of a run: a line per test, the failures again at the end, and totals; or all of it as JSON.
 
 use std::io::{self, Write};
 
@@ -18,55 +18,55 @@ pub struct Outcome {
     pub name: String,
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// Results that the test wants shown.
+    /// Results that the test reports in addition.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     pub seconds: f64,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Sum {
+pub struct Totals {
     pub passed: usize,
     pub failed: usize,
     pub skipped: usize,
 }
 
-impl Sum {
+impl Totals {
     pub fn of(outcomes: &[Outcome]) -> Self {
-        let mut sum = Sum::default();
+        let mut totals = Totals::default();
         for outcome in outcomes {
             match outcome.verdict {
-                Verdict::Passed => sum.passed += 1,
-                Verdict::Failed(_) => sum.failed += 1,
-                Verdict::Skipped(_) => sum.skipped += 1,
+                Verdict::Passed => totals.passed += 1,
+                Verdict::Failed(_) => totals.failed += 1,
+                Verdict::Skipped(_) => totals.skipped += 1,
             }
         }
-        sum
+        totals
     }
 }
 
-/// Where the words go while the tests run.
+/// Receives the outcomes while the tests run.
 pub trait Reporter {
     fn begin(&mut self, name: &str) -> io::Result<()>;
     fn end(&mut self, outcome: &Outcome) -> io::Result<()>;
     fn close(&mut self, outcomes: &[Outcome]) -> io::Result<()>;
 }
 
-/// Lines for people.
+/// Human-readable lines.
 pub struct Lines<W> {
     out: W,
     width: usize,
 }
 
 impl<W: Write> Lines<W> {
-    /// `width` is that of the longest name.
+    /// `width` is the length of the longest name.
     pub fn new(out: W, width: usize) -> Self {
         Lines { out, width }
     }
 }
 
 impl<W: Write> Reporter for Lines<W> {
-    /// The name stands there before the test runs: should the machine die of it, the last line says of what.
+    /// The name is printed before the test runs: if the machine crashes, the last line names the test.
     fn begin(&mut self, name: &str) -> io::Result<()> {
         write!(self.out, "{name:<width$}  ", width = self.width)?;
         self.out.flush()
@@ -95,16 +95,16 @@ impl<W: Write> Reporter for Lines<W> {
                 }
             }
         }
-        let sum = Sum::of(outcomes);
+        let totals = Totals::of(outcomes);
         writeln!(
             self.out,
             "\n{} passed, {} failed, {} skipped",
-            sum.passed, sum.failed, sum.skipped
+            totals.passed, totals.failed, totals.skipped
         )
     }
 }
 
-/// One JSON document once all is done.
+/// One JSON document at the end.
 pub struct Json<W> {
     out: W,
 }
@@ -119,7 +119,7 @@ impl<W: Write> Json<W> {
 struct Document<'a> {
     tests: &'a [Outcome],
     #[serde(flatten)]
-    sum: Sum,
+    totals: Totals,
 }
 
 impl<W: Write> Reporter for Json<W> {
@@ -134,7 +134,7 @@ impl<W: Write> Reporter for Json<W> {
     fn close(&mut self, outcomes: &[Outcome]) -> io::Result<()> {
         let document = Document {
             tests: outcomes,
-            sum: Sum::of(outcomes),
+            totals: Totals::of(outcomes),
         };
         serde_json::to_writer_pretty(&mut self.out, &document)?;
         writeln!(self.out)
@@ -162,7 +162,7 @@ mod tests {
         ]
     }
 
-    fn told(mut reporter: impl Reporter, outcomes: &[Outcome]) {
+    fn report_all(mut reporter: impl Reporter, outcomes: &[Outcome]) {
         for outcome in outcomes {
             reporter.begin(&outcome.name).expect("write to memory");
             reporter.end(outcome).expect("write to memory");
@@ -171,9 +171,9 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_aligned_and_failures_come_again_at_the_end() {
+    fn lines_are_aligned_and_failures_are_repeated_at_the_end() {
         let mut out = Vec::new();
-        told(Lines::new(&mut out, 12), &outcomes());
+        report_all(Lines::new(&mut out, 12), &outcomes());
         let expected = "\
 a::long_name  ok         0.25 s
 b::x          FAILED     0.25 s
@@ -191,7 +191,7 @@ b::x failed:
     #[test]
     fn json_is_one_document() {
         let mut out = Vec::new();
-        told(Json::new(&mut out), &outcomes());
+        report_all(Json::new(&mut out), &outcomes());
         let document: serde_json::Value = serde_json::from_slice(&out).expect("valid JSON");
         assert_eq!(document["passed"], 1);
         assert_eq!(document["tests"][1]["verdict"], "failed");

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes of up to PIPE_BUF bytes arrive whole, however many write and read at once.
+//! Writes of up to PIPE_BUF bytes are atomic with any number of concurrent readers and writers.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
 use nix::sys::uio::writev;
 use nix::unistd::write;
 
@@ -13,13 +14,13 @@ use crate::support::channel::{PIPE_BUF, read_some};
 use crate::support::check::expect;
 use crate::support::child::{Child, spawn};
 use crate::support::proc::Call;
-use crate::support::random::{Random, stream_byte, stream_bytes};
+use crate::support::random::{stream_byte, stream_bytes};
 
 topic!(
     "atomicity",
     fifo: [
         records_of_many_writers_arrive_whole,
-        gathered_records_of_many_writers_arrive_whole,
+        writev_records_of_many_writers_arrive_whole,
         records_of_pipe_buf_bytes_arrive_whole,
         many_readers_of_whole_records_get_whole_records,
     ],
@@ -29,7 +30,8 @@ topic!(
 const WRITERS: usize = 6;
 const RECORDS: usize = 250;
 
-/// Length, writer and number; the rest of a record is the piece of the writer's stream that its number says.
+/// Length, writer and number; the rest of a record is taken from the writer's stream at the offset that the number
+/// gives.
 const HEADER: usize = 6;
 
 fn record(writer: usize, number: usize, len: usize) -> Vec<u8> {
@@ -45,7 +47,7 @@ fn field(bytes: &[u8], index: usize) -> usize {
     usize::from(u16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]]))
 }
 
-/// Checks what arrives, record by record.
+/// Checks received bytes record by record.
 #[derive(Default)]
 struct Checker {
     pending: Vec<u8>,
@@ -60,7 +62,7 @@ impl Checker {
             let len = field(&self.pending[at..], 0);
             ensure!(
                 (HEADER..=PIPE_BUF).contains(&len),
-                "a record says that it is {len} bytes long: another one was written into the one before it"
+                "a record has length {len}: the one before it was interleaved with another write"
             );
             if self.pending.len() - at < len {
                 break;
@@ -85,37 +87,34 @@ impl Checker {
     }
 }
 
-/// Who wrote the record, and its number; fails unless it is what that writer wrote.
+/// The writer and number of a record; fails unless the content is what that writer wrote.
 fn check_record(record: &[u8]) -> Result<(usize, usize)> {
     let (writer, number) = (field(record, 1), field(record, 2));
-    ensure!(
-        writer < WRITERS,
-        "a record says that its writer is {writer}"
-    );
+    ensure!(writer < WRITERS, "a record has writer {writer}");
     let intact = (HEADER..record.len())
         .all(|at| record[at] == stream_byte(writer as u64, (number + at - HEADER) as u64));
     ensure!(
         intact,
-        "record {number} of writer {writer} arrived with other bytes in it"
+        "record {number} of writer {writer} contains other bytes"
     );
     Ok((writer, number))
 }
 
-/// Writers of records, each of a size of their own choice, each in one call.
+/// Each writer writes records of sizes given by `size`, one call per record.
 fn writers(
     context: &Context,
-    size: impl Fn(&mut Random) -> usize,
+    size: impl Fn(&mut Rng) -> usize,
     put: fn(&OwnedFd, &[u8]) -> nix::Result<usize>,
 ) -> Result<Vec<Child<()>>> {
     (0..WRITERS)
         .map(|writer| {
             spawn(&format!("writer {writer}"), || {
                 let fd = context.channel.open_writer()?;
-                let mut random = Random::new(writer as u64);
+                let mut random = Rng::with_seed(writer as u64);
                 for number in 0..RECORDS {
                     let bytes = record(writer, number, size(&mut random));
                     let written = put(&fd, &bytes).context("writing a record")?;
-                    expect("bytes of a record that were written", written, bytes.len())?;
+                    expect("bytes written of a record", written, bytes.len())?;
                 }
                 Ok(())
             })
@@ -140,16 +139,16 @@ fn put_gathered(fd: &OwnedFd, bytes: &[u8]) -> nix::Result<usize> {
     )
 }
 
-/// Reads in random amounts until the writers, all of whom start at once, are done.
+/// Reads in random amounts until the writers, which all start at once, have finished.
 fn expect_whole_records(context: &Context, writers: Vec<Child<()>>) -> Result<()> {
     for writer in &writers {
         writer.wait_asleep_in(Call::Open)?;
     }
     let reader = context.channel.open_reader()?;
     let mut checker = Checker::default();
-    let mut random = Random::new(99);
+    let mut random = Rng::with_seed(99);
     loop {
-        let bytes = read_some(&reader, random.within(1..=3 * PIPE_BUF)).context("read")?;
+        let bytes = read_some(&reader, random.usize(1..=3 * PIPE_BUF)).context("read")?;
         if bytes.is_empty() {
             break;
         }
@@ -159,15 +158,15 @@ fn expect_whole_records(context: &Context, writers: Vec<Child<()>>) -> Result<()
     checker.finish()
 }
 
-fn any_size(random: &mut Random) -> usize {
-    random.within(HEADER..=PIPE_BUF)
+fn any_size(random: &mut Rng) -> usize {
+    random.usize(HEADER..=PIPE_BUF)
 }
 
 fn records_of_many_writers_arrive_whole(context: &Context) -> Result<()> {
     expect_whole_records(context, writers(context, any_size, put_at_once)?)
 }
 
-fn gathered_records_of_many_writers_arrive_whole(context: &Context) -> Result<()> {
+fn writev_records_of_many_writers_arrive_whole(context: &Context) -> Result<()> {
     expect_whole_records(context, writers(context, any_size, put_gathered)?)
 }
 
@@ -177,7 +176,7 @@ fn records_of_pipe_buf_bytes_arrive_whole(context: &Context) -> Result<()> {
 
 const READERS: usize = 4;
 
-/// What a reader of records of this one size saw: who wrote them, and their numbers.
+/// Reads records of one size; returns the writer and number of each.
 fn read_records(context: &Context, size: usize) -> Result<Vec<(usize, usize)>> {
     let fd = context.channel.open_reader()?;
     let mut seen = Vec::new();
@@ -186,13 +185,13 @@ fn read_records(context: &Context, size: usize) -> Result<Vec<(usize, usize)>> {
         if bytes.is_empty() {
             return Ok(seen);
         }
-        expect("bytes of a record that one read got", bytes.len(), size)?;
+        expect("bytes read of a record", bytes.len(), size)?;
         seen.push(check_record(&bytes)?);
     }
 }
 
-/// Not promised by POSIX, but true of Linux: a read is one piece too, so where all records have one size, each read of
-/// that size gets one of them.
+/// Linux guarantees it, POSIX does not: reads are atomic too. If all records have one size, each read of that size
+/// returns one record.
 fn many_readers_of_whole_records_get_whole_records(context: &Context) -> Result<()> {
     for size in [HEADER, 1000, 3000, PIPE_BUF] {
         let readers = (0..READERS)
@@ -201,7 +200,7 @@ fn many_readers_of_whole_records_get_whole_records(context: &Context) -> Result<
         for reader in &readers {
             reader.wait_asleep_in(Call::Open)?;
         }
-        // Keeps the end of the file away until all writers are done.
+        // Prevents EOF until all writers have finished.
         let last = context.channel.open_writer()?;
         writers(context, |_| size, put_at_once)?
             .into_iter()
@@ -235,7 +234,7 @@ fn expect_each_once_and_in_order(seen: &[Vec<(usize, usize)>]) -> Result<()> {
         let all = numbers.iter().copied().eq(0..RECORDS);
         ensure!(
             all,
-            "of writer {writer}'s {RECORDS} records these arrived: {numbers:?}"
+            "of the {RECORDS} records of writer {writer} only these arrived: {numbers:?}"
         );
     }
     Ok(())

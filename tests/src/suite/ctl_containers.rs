@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names in containers: each has those of its own cgroup, whatever the others are called and whatever it got hold of.
+//! Names in containers: each container has the names of its own cgroup only, even if other containers use the same
+//! names or it holds a leaked descriptor.
 
 use std::fs::{self, File, Permissions};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -15,46 +16,46 @@ use crate::support::cgroup::Cgroup;
 use crate::support::channel::{read_some, write_all};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{spawn, spawn_keeping};
-use crate::support::container::{CGROUPS, User, spawn_contained, spawn_with_users};
-use crate::support::ctl::{BOTH, CREATE, Ctl, OWN, Open, PERSIST};
-use crate::support::identity::{NOBODY, become_member, become_user};
+use crate::support::container::{CGROUPS, User, spawn_in_container, spawn_in_user_namespace};
+use crate::support::credentials::{NOBODY, become_user};
+use crate::support::ctl::{Ctl, OWN, persist_inside, persist_inside_as};
 
 topic!(
     "ctl_containers",
     fifo: [],
     pipe_only: [
-        a_list_never_shows_anothers_names,
-        info_tells_of_ones_own_channel_alone,
-        an_open_never_finds_anothers_channel,
-        an_open_that_creates_makes_ones_own,
-        an_unlink_takes_ones_own_name_alone,
-        a_channel_above_is_not_found_by_name,
-        a_leaked_directory_of_another_shows_and_opens_nothing,
-        a_leaked_directory_of_another_that_it_may_write_to_lets_it_create_and_no_more,
-        a_leaked_directory_of_the_parent_lets_attach_as_the_mode_says,
-        the_own_directory_shows_nothing_of_the_parent,
-        a_containers_root_is_no_administrator,
-        a_containers_root_without_a_user_namespace_owns_what_the_hosts_root_made,
-        a_containers_root_may_unlink_what_its_users_made,
-        a_containers_root_may_not_unlink_above_its_own_cgroup,
-        a_read_only_mount_lets_attach_and_not_create,
-        through_a_read_only_mount_no_owner_may_unlink,
+        a_list_shows_no_names_of_another_container,
+        info_finds_only_own_channels,
+        an_open_finds_no_channel_of_another_container,
+        an_open_with_create_creates_an_own_channel,
+        an_unlink_removes_only_own_names,
+        a_channel_of_an_ancestor_is_not_found_by_name,
+        a_leaked_sibling_directory_gives_no_access,
+        a_leaked_writable_sibling_directory_allows_only_create,
+        a_leaked_parent_directory_allows_attach_by_mode,
+        the_mounted_cgroup_root_gives_no_access_to_the_parent,
+        root_of_a_container_is_not_an_administrator,
+        root_without_a_user_namespace_owns_channels_of_host_root,
+        root_of_a_container_may_unlink_channels_of_its_users,
+        root_of_a_container_may_not_unlink_in_an_ancestor,
+        a_read_only_mount_allows_attach_but_not_create,
+        an_owner_may_not_unlink_through_a_read_only_mount,
     ],
 );
 
-/// A container in which others have made the same name, and one of its own.
+/// The cgroup of another container, with channels of its own.
 struct Sibling {
     cgroup: Cgroup,
-    /// Of the channel "frames".
+    /// An endpoint of the channel "frames".
     end: OwnedFd,
 }
 
 impl Sibling {
-    /// With "frames" and "theirs", for everybody as far as their modes go. "frames" has "their secret" in it.
+    /// Creates the channels "frames" and "theirs", with modes that allow everything. "frames" contains "their secret".
     fn new(home: &Cgroup, name: &str) -> Result<Self> {
         let cgroup = home.create_child(name)?;
-        make_channel(&cgroup, "theirs", 0o666)?;
-        make_channel(&cgroup, "frames", 0o666)?;
+        persist_inside(&cgroup, "theirs", 0o666)?;
+        persist_inside(&cgroup, "frames", 0o666)?;
         let directory = cgroup.directory()?;
         let end = Ctl::new()?.attach(directory.as_raw_fd(), "frames")?;
         write_all(&end, b"their secret")?;
@@ -69,23 +70,14 @@ impl Sibling {
         expect("the other's names afterwards", names, Ok(both))?;
         let info = ctl.info(directory.as_raw_fd(), "frames")?;
         let ends = (info.readers, info.writers);
-        expect("ends of the other's channel", ends, (1, 1))?;
+        expect("endpoints of the other's channel", ends, (1, 1))?;
         let secret = read_some(&self.end, 64).context("reading")?;
         expect_bytes("the other's secret", &secret, b"their secret")
     }
 }
 
-/// A persistent channel, made by root inside the cgroup.
-fn make_channel(cgroup: &Cgroup, name: &str, mode: u32) -> Result<()> {
-    let maker = cgroup.spawn("the maker of a channel", || {
-        let request = Open::new(name, BOTH | CREATE | PERSIST);
-        let made = Ctl::new()?.open(Open { mode, ..request });
-        made.map(drop).context("making a channel")
-    })?;
-    maker.finish()
-}
-
-/// Runs `body` in a container beside one that has "frames" and "theirs", as each kind of user, and looks at the other.
+/// For each kind of user, runs `body` in a container whose sibling has "frames" and "theirs", then checks that these
+/// are unchanged.
 fn beside_another(context: &Context, body: fn(&Ctl) -> Result<()>) -> Result<()> {
     let home = context.cgroup()?;
     for user in User::ALL {
@@ -96,7 +88,7 @@ fn beside_another(context: &Context, body: fn(&Ctl) -> Result<()>) -> Result<()>
     Ok(())
 }
 
-/// Runs `body` in a container of a fresh cgroup below `home`, to its end.
+/// Runs `body` in a container in a new child of `home` and waits for it.
 fn contained(
     home: &Cgroup,
     user: User,
@@ -104,20 +96,12 @@ fn contained(
     body: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let cgroup = home.create_child(&format!("{user:?}"))?;
-    let container = spawn_contained(&cgroup, user, "a container", keep, body)?;
+    let container = spawn_in_container(&cgroup, user, "a container", keep, body)?;
     container.finish()?;
     cgroup.remove()
 }
 
-fn create_in(ctl: &Ctl, scope_fd: RawFd, name: &str) -> nix::Result<OwnedFd> {
-    let request = Open::new(name, BOTH | CREATE);
-    ctl.open(Open {
-        scope_fd,
-        ..request
-    })
-}
-
-/// That open, info, list and unlink all fail so.
+/// Fails unless open, info, list and unlink are all denied.
 fn expect_refused(ctl: &Ctl, scope: RawFd, name: &str) -> Result<()> {
     let results = [
         ctl.attach(scope, name).map(drop),
@@ -129,19 +113,19 @@ fn expect_refused(ctl: &Ctl, scope: RawFd, name: &str) -> Result<()> {
     expect(&what, results, [Err(Errno::EACCES); 4])
 }
 
-fn a_list_never_shows_anothers_names(context: &Context) -> Result<()> {
+fn a_list_shows_no_names_of_another_container(context: &Context) -> Result<()> {
     beside_another(context, |ctl| {
         expect("names before", ctl.names(OWN), Ok(vec![]))?;
-        let _end = ctl.create("mine").context("making one")?;
+        let _end = ctl.create("mine").context("creating a channel")?;
         expect("names", ctl.names(OWN), Ok(vec![b"mine".to_vec()]))
     })
 }
 
-fn info_tells_of_ones_own_channel_alone(context: &Context) -> Result<()> {
+fn info_finds_only_own_channels(context: &Context) -> Result<()> {
     beside_another(context, |ctl| {
         let missing = ctl.info(OWN, "frames").map(drop);
         expect("before there is one", missing, Err(Errno::ENOENT))?;
-        let end = ctl.create("frames").context("making one")?;
+        let end = ctl.create("frames").context("creating a channel")?;
         write_all(&end, b"mine")?;
         let info = ctl.info(OWN, "frames").context("info")?;
         expect("bytes in the own one", info.bytes, 4)?;
@@ -150,7 +134,7 @@ fn info_tells_of_ones_own_channel_alone(context: &Context) -> Result<()> {
     })
 }
 
-fn an_open_never_finds_anothers_channel(context: &Context) -> Result<()> {
+fn an_open_finds_no_channel_of_another_container(context: &Context) -> Result<()> {
     beside_another(context, |ctl| {
         for name in ["frames", "theirs"] {
             let opened = ctl.attach(OWN, name).map(drop);
@@ -160,31 +144,31 @@ fn an_open_never_finds_anothers_channel(context: &Context) -> Result<()> {
     })
 }
 
-fn an_open_that_creates_makes_ones_own(context: &Context) -> Result<()> {
+fn an_open_with_create_creates_an_own_channel(context: &Context) -> Result<()> {
     beside_another(context, |ctl| {
-        let end = create_in(ctl, OWN, "frames").context("making one")?;
+        let end = ctl.create_in(OWN, "frames").context("creating a channel")?;
         let bytes = ctl.info(OWN, "frames").context("info")?.bytes;
         expect("bytes in it", bytes, 0)?;
         write_all(&end, b"mine")?;
         let again = ctl.attach(OWN, "frames").context("opening it again")?;
-        expect_bytes("what is in it", &read_some(&again, 64)?, b"mine")
+        expect_bytes("its content", &read_some(&again, 64)?, b"mine")
     })
 }
 
-fn an_unlink_takes_ones_own_name_alone(context: &Context) -> Result<()> {
+fn an_unlink_removes_only_own_names(context: &Context) -> Result<()> {
     beside_another(context, |ctl| {
         let theirs = ctl.unlink(OWN, "theirs");
         expect("the other's", theirs, Err(Errno::ENOENT))?;
-        let _end = ctl.create("frames").context("making one")?;
-        ctl.unlink(OWN, "frames").context("taking the own away")?;
+        let _end = ctl.create("frames").context("creating a channel")?;
+        ctl.unlink(OWN, "frames").context("unlinking the own one")?;
         let again = ctl.unlink(OWN, "frames");
-        expect("once more", again, Err(Errno::ENOENT))
+        expect("a second time", again, Err(Errno::ENOENT))
     })
 }
 
-fn a_channel_above_is_not_found_by_name(context: &Context) -> Result<()> {
+fn a_channel_of_an_ancestor_is_not_found_by_name(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
-    make_channel(home, "above", 0o666)?;
+    persist_inside(home, "above", 0o666)?;
     for user in User::ALL {
         contained(home, user, &[], || {
             let ctl = Ctl::new()?;
@@ -200,7 +184,7 @@ fn a_channel_above_is_not_found_by_name(context: &Context) -> Result<()> {
     Ok(())
 }
 
-fn a_leaked_directory_of_another_shows_and_opens_nothing(context: &Context) -> Result<()> {
+fn a_leaked_sibling_directory_gives_no_access(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
     for user in User::ALL {
         let sibling = Sibling::new(home, &format!("{user:?}-sibling"))?;
@@ -208,9 +192,9 @@ fn a_leaked_directory_of_another_shows_and_opens_nothing(context: &Context) -> R
         contained(home, user, &[leaked.as_fd()], || {
             let ctl = Ctl::new()?;
             expect_refused(&ctl, leaked.as_raw_fd(), "frames")?;
-            // Nor does it learn whether there is one of a name.
+            // The errno does not reveal whether a name exists.
             expect_refused(&ctl, leaked.as_raw_fd(), "missing")?;
-            let created = create_in(&ctl, leaked.as_raw_fd(), "frames").map(drop);
+            let created = ctl.create_in(leaked.as_raw_fd(), "frames").map(drop);
             expect("an open that creates", created, Err(Errno::EACCES))
         })?;
         sibling.expect_untouched()?;
@@ -218,10 +202,8 @@ fn a_leaked_directory_of_another_shows_and_opens_nothing(context: &Context) -> R
     Ok(())
 }
 
-/// Root of the host needs no more for that than that it owns the directory, whatever was taken from it.
-fn a_leaked_directory_of_another_that_it_may_write_to_lets_it_create_and_no_more(
-    context: &Context,
-) -> Result<()> {
+/// Host root, even without capabilities, owns the directory, which suffices.
+fn a_leaked_writable_sibling_directory_allows_only_create(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
     for (user, mode, created) in [
         (User::Nobody, 0o755, Err(Errno::EACCES)),
@@ -235,7 +217,7 @@ fn a_leaked_directory_of_another_that_it_may_write_to_lets_it_create_and_no_more
         let leaked = sibling.cgroup.directory()?;
         contained(home, user, &[leaked.as_fd()], || {
             let (ctl, scope) = (Ctl::new()?, leaked.as_raw_fd());
-            let made = create_in(&ctl, scope, "new");
+            let made = ctl.create_in(scope, "new");
             expect_refused(&ctl, scope, "frames")?;
             expect_refused(&ctl, scope, "new")?;
             let what = format!("creating as {user:?} where the mode is {mode:o}");
@@ -246,11 +228,12 @@ fn a_leaked_directory_of_another_that_it_may_write_to_lets_it_create_and_no_more
     Ok(())
 }
 
-/// Whoever is below may attach: that it cannot see the parent's directory is no wall once it has one in its hands.
-fn a_leaked_directory_of_the_parent_lets_attach_as_the_mode_says(context: &Context) -> Result<()> {
+/// A process in a descendant may attach. It cannot open the parent's directory itself, but a leaked descriptor is
+/// enough.
+fn a_leaked_parent_directory_allows_attach_by_mode(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
-    make_channel(home, "private", 0o600)?;
-    make_channel(home, "public", 0o666)?;
+    persist_inside(home, "private", 0o600)?;
+    persist_inside(home, "public", 0o666)?;
     for user in [User::Nobody, User::NamespaceRoot] {
         let leaked = home.directory()?;
         contained(home, user, &[leaked.as_fd()], || {
@@ -263,23 +246,23 @@ fn a_leaked_directory_of_the_parent_lets_attach_as_the_mode_says(context: &Conte
             expect("the private one", private, Err(Errno::EACCES))?;
             let unlinked = ctl.unlink(scope, "public");
             expect("unlinking", unlinked, Err(Errno::EACCES))?;
-            let created = create_in(&ctl, scope, "new").map(drop);
+            let created = ctl.create_in(scope, "new").map(drop);
             expect("creating", created, Err(Errno::EACCES))
         })?;
         let end = Ctl::new()?.attach(OWN, "public")?;
-        expect_bytes("what it wrote", &read_some(&end, 64)?, b"from below")?;
+        expect_bytes("bytes written", &read_some(&end, 64)?, b"from below")?;
     }
     Ok(())
 }
 
-/// The root of the cgroup file system that a container mounts is its own cgroup, and nothing is above.
-fn the_own_directory_shows_nothing_of_the_parent(context: &Context) -> Result<()> {
+/// The cgroup2 mount of a container has the container's own cgroup as its root, so `..` does not lead above it.
+fn the_mounted_cgroup_root_gives_no_access_to_the_parent(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
-    make_channel(home, "above", 0o666)?;
+    persist_inside(home, "above", 0o666)?;
     for user in User::ALL {
         contained(home, user, &[], || {
             let ctl = Ctl::new()?;
-            let _end = ctl.create("mine").context("making one")?;
+            let _end = ctl.create("mine").context("creating a channel")?;
             let root = File::open(CGROUPS).context("opening the cgroup's directory")?;
             let mine = Ok(vec![b"mine".to_vec()]);
             expect("names", ctl.names(root.as_raw_fd()), mine)?;
@@ -291,16 +274,12 @@ fn the_own_directory_shows_nothing_of_the_parent(context: &Context) -> Result<()
     Ok(())
 }
 
-/// Somebody else's channel in the container's own cgroup: there is nothing but the rights of an administrator to use it by.
-fn a_containers_root_is_no_administrator(context: &Context) -> Result<()> {
+/// A channel of another user in the container's own cgroup: only an administrator could use it.
+fn root_of_a_container_is_not_an_administrator(context: &Context) -> Result<()> {
     for user in [User::BareRoot, User::NamespaceRoot] {
         let cgroup = context.cgroup()?.create_child(&format!("{user:?}"))?;
-        let owner = cgroup.spawn("another user", || {
-            become_user(1001)?;
-            Ctl::new()?.persist(OWN, "channel").context("making one")
-        })?;
-        owner.finish()?;
-        let container = spawn_contained(&cgroup, user, "its root", &[], || {
+        persist_inside_as(&cgroup, 1001, 1001, "channel")?;
+        let container = spawn_in_container(&cgroup, user, "its root", &[], || {
             let ctl = Ctl::new()?;
             let opened = ctl.attach(OWN, "channel").map(drop);
             expect("open", opened, Err(Errno::EACCES))?;
@@ -311,16 +290,14 @@ fn a_containers_root_is_no_administrator(context: &Context) -> Result<()> {
     Ok(())
 }
 
-fn a_containers_root_without_a_user_namespace_owns_what_the_hosts_root_made(
-    context: &Context,
-) -> Result<()> {
+fn root_without_a_user_namespace_owns_channels_of_host_root(context: &Context) -> Result<()> {
     for (user, opened, unlinked) in [
         (User::NamespaceRoot, Err(Errno::EACCES), Err(Errno::EPERM)),
         (User::BareRoot, Ok(()), Ok(())),
     ] {
         let cgroup = context.cgroup()?.create_child(&format!("{user:?}"))?;
-        make_channel(&cgroup, "channel", 0o600)?;
-        let container = spawn_contained(&cgroup, user, "its root", &[], || {
+        persist_inside(&cgroup, "channel", 0o600)?;
+        let container = spawn_in_container(&cgroup, user, "its root", &[], || {
             let ctl = Ctl::new()?;
             expect("open", ctl.attach(OWN, "channel").map(drop), opened)?;
             expect("unlink", ctl.unlink(OWN, "channel"), unlinked)
@@ -330,31 +307,21 @@ fn a_containers_root_without_a_user_namespace_owns_what_the_hosts_root_made(
     Ok(())
 }
 
-/// The first user of a container, its root, as the host sees it.
+/// The host's number of the first user of a container, its root.
 const FIRST: u32 = 100_000;
 
-/// A persistent channel of this user and group of the host, made inside the cgroup.
-fn make_channel_as(cgroup: &Cgroup, uid: u32, gid: u32, name: &str) -> Result<()> {
-    let maker = cgroup.spawn("the maker of a channel", || {
-        become_member(uid, gid, &[])?;
-        let made = Ctl::new()?.persist(OWN, name);
-        made.context("making a channel")
-    })?;
-    maker.finish()
-}
-
-fn a_containers_root_may_unlink_what_its_users_made(context: &Context) -> Result<()> {
+fn root_of_a_container_may_unlink_channels_of_its_users(context: &Context) -> Result<()> {
     let cgroup = context.cgroup()?.create_child("container")?;
-    make_channel_as(&cgroup, FIRST + 1, FIRST + 1, "of a user")?;
-    make_channel_as(&cgroup, 1001, FIRST + 1, "of a user of the host")?;
-    make_channel_as(&cgroup, FIRST + 1, 1001, "of a group of the host")?;
-    make_channel(&cgroup, "of the root of the host", 0o666)?;
+    persist_inside_as(&cgroup, FIRST + 1, FIRST + 1, "of a user")?;
+    persist_inside_as(&cgroup, 1001, FIRST + 1, "of a user of the host")?;
+    persist_inside_as(&cgroup, FIRST + 1, 1001, "of a group of the host")?;
+    persist_inside(&cgroup, "of the root of the host", 0o666)?;
     let others = [
         "of a user of the host",
         "of a group of the host",
         "of the root of the host",
     ];
-    let container = spawn_with_users(&cgroup, FIRST, "a container", &[], || {
+    let container = spawn_in_user_namespace(&cgroup, FIRST, "a container", &[], || {
         let another = spawn("another user of the container", || {
             become_user(2)?;
             let unlinked = Ctl::new()?.unlink(OWN, "of a user");
@@ -368,30 +335,31 @@ fn a_containers_root_may_unlink_what_its_users_made(context: &Context) -> Result
             expect(name, ctl.unlink(OWN, name), Err(Errno::EPERM))?;
         }
         expect("of a user", ctl.unlink(OWN, "of a user"), Ok(()))?;
-        let squatted = ctl.create("of a user").map(drop);
-        expect("the name afterwards", squatted, Ok(()))
+        let created = ctl.create("of a user").map(drop);
+        expect("the name afterwards", created, Ok(()))
     })?;
     container.finish()
 }
 
-fn a_containers_root_may_not_unlink_above_its_own_cgroup(context: &Context) -> Result<()> {
+fn root_of_a_container_may_not_unlink_in_an_ancestor(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
     fs::set_permissions(home.path(), Permissions::from_mode(0o757))?;
-    make_channel_as(home, FIRST + 1, FIRST + 1, "above")?;
+    persist_inside_as(home, FIRST + 1, FIRST + 1, "above")?;
     let above = home.directory()?;
     let cgroup = home.create_child("container")?;
-    let container = spawn_with_users(&cgroup, FIRST, "a container", &[above.as_fd()], || {
-        let (ctl, scope) = (Ctl::new()?, above.as_raw_fd());
-        create_in(&ctl, scope, "new").context("creating there")?;
-        let unlinked = ctl.unlink(scope, "above");
-        expect("unlinking there", unlinked, Err(Errno::EPERM))
-    })?;
+    let container =
+        spawn_in_user_namespace(&cgroup, FIRST, "a container", &[above.as_fd()], || {
+            let (ctl, scope) = (Ctl::new()?, above.as_raw_fd());
+            ctl.create_in(scope, "new").context("creating there")?;
+            let unlinked = ctl.unlink(scope, "above");
+            expect("unlinking there", unlinked, Err(Errno::EPERM))
+        })?;
     container.finish()
 }
 
-fn a_read_only_mount_lets_attach_and_not_create(context: &Context) -> Result<()> {
+fn a_read_only_mount_allows_attach_but_not_create(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
-    make_channel(home, "channel", 0o666)?;
+    persist_inside(home, "channel", 0o666)?;
     bind_read_only(home.path(), &context.scratch)?;
     let read_only = File::open(&context.scratch).context("opening the read-only mount");
     umount2(&context.scratch, MntFlags::MNT_DETACH).context("unmounting it")?;
@@ -401,17 +369,17 @@ fn a_read_only_mount_lets_attach_and_not_create(context: &Context) -> Result<()>
     let inside = home.create_child("inside")?;
     for user in [None, Some(NOBODY)] {
         let keep = [read_only.as_fd(), writable.as_fd()];
-        let child = spawn_keeping("a process below", &keep, || {
+        let child = spawn_keeping("a process in a descendant", &keep, || {
             inside.enter()?;
             user.map_or(Ok(()), become_user)?;
             let (ctl, scope) = (Ctl::new()?, read_only.as_raw_fd());
-            let created = create_in(&ctl, scope, "new").map(drop);
+            let created = ctl.create_in(scope, "new").map(drop);
             expect("creating", created, Err(Errno::EACCES))?;
             ctl.attach(scope, "channel").context("attaching")?;
             let names = ctl.names(scope);
             expect("names", names, Ok(vec![b"channel".to_vec()]))?;
-            create_in(&ctl, OWN, "new").context("creating in its own")?;
-            create_in(&ctl, writable.as_raw_fd(), "new")
+            ctl.create_in(OWN, "new").context("creating in its own")?;
+            ctl.create_in(writable.as_raw_fd(), "new")
                 .map(drop)
                 .context("creating by the writable mount")
         })?;
@@ -420,9 +388,9 @@ fn a_read_only_mount_lets_attach_and_not_create(context: &Context) -> Result<()>
     Ok(())
 }
 
-fn through_a_read_only_mount_no_owner_may_unlink(context: &Context) -> Result<()> {
+fn an_owner_may_not_unlink_through_a_read_only_mount(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
-    make_channel_as(home, NOBODY, NOBODY, "channel")?;
+    persist_inside_as(home, NOBODY, NOBODY, "channel")?;
     bind_read_only(home.path(), &context.scratch)?;
     let read_only = File::open(&context.scratch).context("opening the read-only mount");
     umount2(&context.scratch, MntFlags::MNT_DETACH).context("unmounting it")?;
@@ -437,7 +405,7 @@ fn through_a_read_only_mount_no_owner_may_unlink(context: &Context) -> Result<()
         expect("by the read-only mount", unlinked, Err(Errno::EACCES))?;
         let unlinked = ctl.unlink(writable.as_raw_fd(), "channel");
         expect("by the writable mount", unlinked, Ok(()))?;
-        ctl.persist(OWN, "channel").context("making it again")
+        ctl.persist(OWN, "channel").context("creating it again")
     })?;
     owner.finish()?;
     let unlinked = Ctl::new()?.unlink(read_only.as_raw_fd(), "channel");

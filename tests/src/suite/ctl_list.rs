@@ -1,56 +1,54 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The list of a scope: complete, in order, page by page.
+//! The list of a scope is complete, sorted and paged.
 
 use std::os::fd::OwnedFd;
 
 use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
 use nix::errno::Errno;
 
 use crate::registry::{Context, topic};
 use crate::support::channel::write_all;
 use crate::support::check::expect;
 use crate::support::child::spawn;
+use crate::support::credentials::{NOBODY, become_user, become_user_namespace_root};
 use crate::support::ctl::{
     BOTH, CREATE, ChannelInfo, Ctl, KIND_PIPE, LIST, LIST_MAX, List, OWN, Open, PERSISTENT, READ,
 };
-use crate::support::identity::{NOBODY, become_root_of_a_namespace, become_user};
 use crate::support::ioctl::raw;
 use crate::support::memory::PAGE;
 use crate::support::proc::Call;
-use crate::support::random::Random;
 
 topic!(
     "ctl_list",
     fifo: [],
     pipe_only: [
         an_empty_scope_lists_nothing,
-        names_come_in_the_order_of_their_bytes,
-        pages_of_any_size_make_up_the_whole,
-        no_page_has_more_than_the_maximum,
+        names_are_sorted_by_byte_value,
+        pages_of_any_size_list_every_name,
+        a_page_has_at_most_the_maximum_of_entries,
         a_page_is_short_only_at_the_end,
-        a_cursor_may_be_a_name_that_is_not_there,
-        channels_that_come_and_go_between_pages_disturb_no_others,
-        a_list_tells_what_info_tells,
+        a_cursor_may_be_a_missing_name,
+        channels_created_or_removed_between_pages_hide_no_others,
+        a_list_reports_the_same_as_info,
         an_unlinked_channel_is_not_listed,
-        a_channel_whose_open_waits_is_listed,
-        owners_are_told_as_the_caller_sees_them,
-        only_the_entries_told_are_written,
-        an_entry_size_that_no_caller_can_have_is_einval,
-        a_cursor_must_be_a_name_or_nothing,
+        a_channel_with_a_blocked_open_is_listed,
+        owners_are_mapped_to_the_callers_namespace,
+        only_the_returned_entries_are_written,
+        an_invalid_entry_size_is_einval,
+        an_invalid_cursor_is_einval,
     ],
 );
 
-/// Names of all lengths and bytes, in an order that is none.
+/// Names of many durations and with many byte values, unsorted.
 fn mixed_names(count: usize) -> Vec<Vec<u8>> {
-    let mut random = Random::new(5);
+    let mut random = Rng::with_seed(5);
     let mut names = Vec::new();
     while names.len() < count {
-        let length = random.within(1..=63);
-        // Few first bytes, so that many names share a beginning.
-        let mut name: Vec<u8> = (0..length)
-            .map(|_| random.within(253..=255) as u8)
-            .collect();
-        name[0] = [b'a', b'Z', 0x01, 0xff][random.within(0..=3)];
+        let length = random.usize(1..=63);
+        // Few different first bytes, so that many names have a common prefix.
+        let mut name: Vec<u8> = (0..length).map(|_| random.usize(253..=255) as u8).collect();
+        name[0] = [b'a', b'Z', 0x01, 0xff][random.usize(0..=3)];
         if !names.contains(&name) {
             names.push(name);
         }
@@ -61,7 +59,7 @@ fn mixed_names(count: usize) -> Vec<Vec<u8>> {
 fn create_all(ctl: &Ctl, names: &[Vec<u8>]) -> Result<Vec<OwnedFd>> {
     names
         .iter()
-        .map(|name| ctl.create(name).context("making a channel"))
+        .map(|name| ctl.create(name).context("creating a channel"))
         .collect()
 }
 
@@ -82,14 +80,14 @@ fn an_empty_scope_lists_nothing(_: &Context) -> Result<()> {
     expect("after a name", ctl.page(OWN, Some(b"name"), 1), Ok(vec![]))
 }
 
-fn names_come_in_the_order_of_their_bytes(_: &Context) -> Result<()> {
+fn names_are_sorted_by_byte_value(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let names = mixed_names(200);
     let _ends = create_all(&ctl, &names)?;
     expect("the list", ctl.names(OWN), Ok(sorted(names)))
 }
 
-fn pages_of_any_size_make_up_the_whole(_: &Context) -> Result<()> {
+fn pages_of_any_size_list_every_name(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let names = mixed_names(130);
     let _ends = create_all(&ctl, &names)?;
@@ -109,7 +107,7 @@ fn pages_of_any_size_make_up_the_whole(_: &Context) -> Result<()> {
     Ok(())
 }
 
-fn no_page_has_more_than_the_maximum(_: &Context) -> Result<()> {
+fn a_page_has_at_most_the_maximum_of_entries(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let names = mixed_names(LIST_MAX + 10);
     let _ends = create_all(&ctl, &names)?;
@@ -135,7 +133,7 @@ fn a_page_is_short_only_at_the_end(_: &Context) -> Result<()> {
     expect("no entries asked for", ctl.page(OWN, None, 0), Ok(vec![]))
 }
 
-fn a_cursor_may_be_a_name_that_is_not_there(_: &Context) -> Result<()> {
+fn a_cursor_may_be_a_missing_name(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let names: Vec<Vec<u8>> = vec![b"b".to_vec(), b"d".to_vec()];
     let _ends = create_all(&ctl, &names)?;
@@ -147,7 +145,7 @@ fn a_cursor_may_be_a_name_that_is_not_there(_: &Context) -> Result<()> {
     Ok(())
 }
 
-fn channels_that_come_and_go_between_pages_disturb_no_others(_: &Context) -> Result<()> {
+fn channels_created_or_removed_between_pages_hide_no_others(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let name = |number: usize| format!("channel-{number:03}").into_bytes();
     let mut seen: Vec<Vec<u8>> = Vec::new();
@@ -160,19 +158,16 @@ fn channels_that_come_and_go_between_pages_disturb_no_others(_: &Context) -> Res
         if page.len() < 3 {
             break;
         }
-        // Everywhere: before the cursor, at it and behind it.
+        // Before the cursor, at it and after it.
         for number in (1..100).step_by(2) {
-            drop(
-                ctl.create(name(number))
-                    .context("one that comes and goes")?,
-            );
+            drop(ctl.create(name(number)).context("a temporary channel")?);
         }
-        ensure!(round < 100, "the list has no end");
+        ensure!(round < 100, "the list does not end");
     }
     expect("the list", seen, lasting)
 }
 
-fn a_list_tells_what_info_tells(_: &Context) -> Result<()> {
+fn a_list_reports_the_same_as_info(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let named = |mode, capacity, flags, name: &str| {
         let request = Open::new(name, flags | CREATE);
@@ -209,9 +204,9 @@ fn an_unlinked_channel_is_not_listed(_: &Context) -> Result<()> {
     expect("the list", ctl.names(OWN), Ok(left))
 }
 
-fn a_channel_whose_open_waits_is_listed(_: &Context) -> Result<()> {
+fn a_channel_with_a_blocked_open_is_listed(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    let waiting = spawn("a reader that waits", || {
+    let waiting = spawn("a blocked reader", || {
         let opened = Ctl::new()?.open(Open::new("channel", READ | CREATE));
         opened.map(drop).context("open")
     })?;
@@ -221,15 +216,17 @@ fn a_channel_whose_open_waits_is_listed(_: &Context) -> Result<()> {
     expect("the list then", ctl.names(OWN), Ok(vec![]))
 }
 
-fn owners_are_told_as_the_caller_sees_them(_: &Context) -> Result<()> {
+fn owners_are_mapped_to_the_callers_namespace(_: &Context) -> Result<()> {
     const USER: u32 = 1234;
     let ctl = Ctl::new()?;
     let _of_root = ctl.create("of root")?;
-    let maker = spawn("a user", || {
+    let creator = spawn("a user", || {
         become_user(USER)?;
-        Ctl::new()?.persist(OWN, "of user").context("making it")
+        Ctl::new()?
+            .persist(OWN, "of user")
+            .context("creating the channel")
     })?;
-    maker.finish()?;
+    creator.finish()?;
     let owners = |ctl: &Ctl| -> Result<Vec<(u32, u32)>> {
         let page = ctl.page(OWN, None, 9).context("the list")?;
         let info = ctl.info(OWN, "of user").context("info")?;
@@ -239,21 +236,21 @@ fn owners_are_told_as_the_caller_sees_them(_: &Context) -> Result<()> {
     };
     let user = (USER, USER);
     expect(
-        "as the host sees them",
+        "as seen by the host",
         owners(&ctl)?,
         vec![(0, 0), user, user],
     )?;
     let inside = spawn("root of a user namespace", || {
-        become_root_of_a_namespace(USER)?;
+        become_user_namespace_root(USER)?;
         owners(&Ctl::new()?)
     })?;
     let unknown = (NOBODY, NOBODY);
     let expected = vec![unknown, (0, 0), (0, 0)];
-    expect("as they see themselves", inside.finish()?, expected)?;
+    expect("as seen inside", inside.finish()?, expected)?;
     ctl.unlink(OWN, "of user").context("unlinking")
 }
 
-fn only_the_entries_told_are_written(_: &Context) -> Result<()> {
+fn only_the_returned_entries_are_written(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let _ends = create_all(&ctl, &[b"a".to_vec(), b"b".to_vec()])?;
     let untouched = ChannelInfo {
@@ -265,16 +262,16 @@ fn only_the_entries_told_are_written(_: &Context) -> Result<()> {
         let mut entries = [untouched; 4];
         let mut list = List::new(OWN, entries.as_mut_ptr(), asked);
         raw(&ctl, LIST, &mut list).context("the list")?;
-        let told = asked.min(2);
-        expect("count", list.count as usize, told)?;
+        let returned = asked.min(2);
+        expect("count", list.count as usize, returned)?;
         expect("size", list.size as usize, size_of::<List>())?;
-        let rest = vec![untouched; 4 - told];
-        expect("the rest", entries[told..].to_vec(), rest)?;
+        let rest = vec![untouched; 4 - returned];
+        expect("the rest", entries[returned..].to_vec(), rest)?;
     }
     Ok(())
 }
 
-fn an_entry_size_that_no_caller_can_have_is_einval(_: &Context) -> Result<()> {
+fn an_invalid_entry_size_is_einval(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let _end = ctl.create("channel")?;
     let size = size_of::<ChannelInfo>() as u32;
@@ -302,7 +299,7 @@ fn an_entry_size_that_no_caller_can_have_is_einval(_: &Context) -> Result<()> {
     Ok(())
 }
 
-fn a_cursor_must_be_a_name_or_nothing(_: &Context) -> Result<()> {
+fn an_invalid_cursor_is_einval(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     for name in [&b""[..], b".", b"..", b"a/b", &[b'n'; 64]] {
         let what = format!("after {:?}", name.escape_ascii().to_string());

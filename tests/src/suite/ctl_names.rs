@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a name may be, and for how long it leads to its channel.
+//! Valid names, and how long a name refers to its channel.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -16,7 +16,7 @@ use crate::support::ctl::{
     Unlink, WRITE, padded,
 };
 use crate::support::ioctl::raw;
-use crate::support::kernel::expect_nothing_held;
+use crate::support::kernel::expect_no_objects;
 use crate::support::proc::Call;
 
 topic!(
@@ -24,22 +24,22 @@ topic!(
     fifo: [],
     pipe_only: [
         a_name_has_1_to_63_bytes,
-        every_byte_but_a_slash_is_a_name,
-        a_slash_is_einval_wherever_it_stands,
+        every_byte_except_slash_is_allowed,
+        a_slash_is_einval_at_any_position,
         dot_and_dotdot_are_einval,
-        a_name_without_an_end_is_einval,
-        bytes_behind_the_end_are_einval,
+        an_unterminated_name_is_einval,
+        bytes_after_the_terminator_are_einval,
         names_that_differ_in_one_byte_are_different_channels,
-        a_name_goes_with_the_last_endpoint,
-        an_unlinked_name_is_free_at_once,
-        endpoints_stay_connected_without_their_name,
-        nobody_finds_an_open_that_waits_on_an_unlinked_channel,
+        a_name_is_removed_with_the_last_endpoint,
+        an_unlinked_name_can_be_reused_at_once,
+        endpoints_stay_connected_after_unlink,
+        a_blocked_open_of_an_unlinked_channel_is_not_found,
         unlinking_twice_is_enoent,
-        info_tells_what_it_is,
+        info_reports_every_field,
     ],
 );
 
-/// What each call that takes a name says to this one, with the channel there if it can be.
+/// The results of all calls that take a name, with a channel of that name if it is valid.
 fn results(ctl: &Ctl, name: [u8; NAME_SIZE]) -> [nix::Result<()>; 3] {
     let mut which = Unlink::new(OWN, b"");
     which.name = name;
@@ -83,18 +83,18 @@ fn a_name_has_1_to_63_bytes(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     expect_no_name(&ctl, padded(b""))?;
     (1..NAME_SIZE).try_for_each(|length| expect_name(&ctl, &vec![b'n'; length]))?;
-    expect_nothing_held()
+    expect_no_objects()
 }
 
-fn every_byte_but_a_slash_is_a_name(_: &Context) -> Result<()> {
+fn every_byte_except_slash_is_allowed(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     for byte in (1..=u8::MAX).filter(|byte| *byte != b'/') {
         expect_name(&ctl, &[byte, byte, byte])?;
     }
-    expect_nothing_held()
+    expect_no_objects()
 }
 
-fn a_slash_is_einval_wherever_it_stands(_: &Context) -> Result<()> {
+fn a_slash_is_einval_at_any_position(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     expect_no_name(&ctl, padded(b"/"))?;
     for at in 0..NAME_SIZE - 1 {
@@ -114,11 +114,11 @@ fn dot_and_dotdot_are_einval(_: &Context) -> Result<()> {
         .try_for_each(|name| expect_name(&ctl, name))
 }
 
-fn a_name_without_an_end_is_einval(_: &Context) -> Result<()> {
+fn an_unterminated_name_is_einval(_: &Context) -> Result<()> {
     expect_no_name(&Ctl::new()?, [b'n'; NAME_SIZE])
 }
 
-fn bytes_behind_the_end_are_einval(_: &Context) -> Result<()> {
+fn bytes_after_the_terminator_are_einval(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     for end in 0..NAME_SIZE - 1 {
         for at in [end + 1, NAME_SIZE - 1] {
@@ -147,7 +147,7 @@ fn names_that_differ_in_one_byte_are_different_channels(_: &Context) -> Result<(
     names.push(long.to_vec());
     let mut channels: Vec<OwnedFd> = Vec::new();
     for name in &names {
-        let channel = ctl.create(name).context("making a channel")?;
+        let channel = ctl.create(name).context("creating a channel")?;
         set_nonblocking(&channel)?;
         write_all(&channel, name)?;
         channels.push(channel);
@@ -158,7 +158,7 @@ fn names_that_differ_in_one_byte_are_different_channels(_: &Context) -> Result<(
     Ok(())
 }
 
-fn a_name_goes_with_the_last_endpoint(_: &Context) -> Result<()> {
+fn a_name_is_removed_with_the_last_endpoint(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let both = ctl.create("channel")?;
     let reader = ctl.open(Open::new("channel", READ))?;
@@ -176,14 +176,14 @@ fn a_name_goes_with_the_last_endpoint(_: &Context) -> Result<()> {
         Err(Errno::ENOENT),
     )?;
     expect("names", ctl.names(OWN), Ok(vec![]))?;
-    expect_nothing_held()
+    expect_no_objects()
 }
 
-fn an_unlinked_name_is_free_at_once(_: &Context) -> Result<()> {
+fn an_unlinked_name_can_be_reused_at_once(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let mut old = Vec::new();
     for round in 0..10u8 {
-        let channel = ctl.create("channel").context("making it")?;
+        let channel = ctl.create("channel").context("creating the channel")?;
         set_nonblocking(&channel)?;
         write_all(&channel, &[round])?;
         ctl.unlink(OWN, "channel").context("unlinking it")?;
@@ -191,22 +191,22 @@ fn an_unlinked_name_is_free_at_once(_: &Context) -> Result<()> {
         expect("its name", gone, Err(Errno::ENOENT))?;
         old.push(channel);
     }
-    let fresh = ctl.create("channel").context("making it once more")?;
+    let fresh = ctl.create("channel").context("creating it once more")?;
     set_nonblocking(&fresh)?;
     expect(
-        "a read of the new one",
+        "a read of the new channel",
         read_some(&fresh, 1),
         Err(Errno::EAGAIN),
     )?;
     for (round, channel) in old.iter().enumerate() {
-        expect_read("an old one", channel, &[round as u8])?;
+        expect_read("an unlinked channel", channel, &[round as u8])?;
     }
-    // That the old ones go must not take the name from the new one.
+    // Freeing the unlinked channels must not remove the name of the new one.
     drop(old);
     ctl.info(OWN, "channel").map(drop).context("the new one")
 }
 
-fn endpoints_stay_connected_without_their_name(_: &Context) -> Result<()> {
+fn endpoints_stay_connected_after_unlink(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let both = ctl.create("channel")?;
     let reader = ctl.open(Open::new("channel", READ))?;
@@ -216,14 +216,18 @@ fn endpoints_stay_connected_without_their_name(_: &Context) -> Result<()> {
     write_all(&writer, b"still there")?;
     expect_read("the channel without a name", &reader, b"still there")?;
     drop(reader);
-    expect("a write alone", write(&writer, b"x"), Err(Errno::EPIPE))?;
+    expect(
+        "a write without a reader",
+        write(&writer, b"x"),
+        Err(Errno::EPIPE),
+    )?;
     drop(writer);
-    expect_nothing_held()
+    expect_no_objects()
 }
 
-fn nobody_finds_an_open_that_waits_on_an_unlinked_channel(_: &Context) -> Result<()> {
+fn a_blocked_open_of_an_unlinked_channel_is_not_found(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    let waiting = spawn("a reader that waits", || {
+    let waiting = spawn("a blocked reader", || {
         let opened = Ctl::new()?.open(Open::new("channel", READ | CREATE));
         opened.map(drop).context("open")
     })?;
@@ -237,7 +241,7 @@ fn nobody_finds_an_open_that_waits_on_an_unlinked_channel(_: &Context) -> Result
 fn unlinking_twice_is_enoent(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     expect(
-        "never there",
+        "a name that never existed",
         ctl.unlink(OWN, "channel"),
         Err(Errno::ENOENT),
     )?;
@@ -250,13 +254,13 @@ fn unlinking_twice_is_enoent(_: &Context) -> Result<()> {
     )
 }
 
-fn info_tells_what_it_is(_: &Context) -> Result<()> {
+fn info_reports_every_field(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let reader = ctl.create("channel")?;
     let _writer = ctl.open(Open::new("channel", WRITE))?;
     write_all(&reader, &[0; 5000])?;
     expect(
-        "what it tells",
+        "the info",
         ctl.info(OWN, "channel"),
         Ok(ChannelInfo {
             size: size_of::<ChannelInfo>() as u32,

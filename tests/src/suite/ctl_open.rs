@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Opening a channel by its name: what is made, and what the endpoint is.
+//! Opening a channel by name: the channel created, and the properties of the endpoint.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -14,13 +14,14 @@ use crate::registry::{Context, topic};
 use crate::support::channel::{CAPACITY, fill, read_all, read_some, set_nonblocking, write_all};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::spawn;
+use crate::support::credentials::{NOBODY, become_user};
 use crate::support::ctl::{
     BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST, READ, WRITE, expect_no_channel,
 };
-use crate::support::identity::{NOBODY, become_user};
 use crate::support::ioctl;
-use crate::support::kernel::expect_nothing_held;
+use crate::support::kernel::expect_no_objects;
 use crate::support::memory::PAGE;
+use crate::support::parameter::Parameter;
 use crate::support::poll;
 
 topic!(
@@ -28,19 +29,19 @@ topic!(
     fifo: [],
     pipe_only: [
         a_missing_channel_is_enoent,
-        create_makes_it_or_takes_what_is_there,
-        exclusive_makes_it_or_is_eexist,
+        create_makes_a_channel_or_opens_an_existing_one,
+        excl_makes_a_channel_or_is_eexist,
         neither_reading_nor_writing_is_einval,
-        exclusive_or_persistent_without_create_is_einval,
-        what_it_makes_is_as_asked,
-        what_is_there_keeps_its_mode_and_capacity,
-        a_capacity_is_checked_as_that_of_a_pipe,
+        excl_or_persist_without_create_is_einval,
+        a_new_channel_has_the_requested_mode_and_capacity,
+        an_existing_channel_keeps_its_mode_and_capacity,
+        a_capacity_is_checked_as_by_set_capacity,
         an_open_without_a_free_descriptor_leaves_no_channel,
         the_descriptor_is_closed_on_exec,
         the_endpoint_is_an_anonymous_file,
         the_endpoint_has_the_flags_it_was_opened_with,
-        ends_meet_hang_up_and_break_as_a_pipes,
-        the_default_pipe_is_another,
+        named_endpoints_behave_as_those_of_a_pipe,
+        a_named_pipe_is_not_the_default_pipe,
     ],
 );
 
@@ -56,27 +57,27 @@ fn a_missing_channel_is_enoent(_: &Context) -> Result<()> {
     expect_no_channel(&ctl)
 }
 
-fn create_makes_it_or_takes_what_is_there(_: &Context) -> Result<()> {
+fn create_makes_a_channel_or_opens_an_existing_one(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let request = Open::new("channel", BOTH | CREATE);
-    let first = ctl.open(request).context("making it")?;
+    let first = ctl.open(request).context("creating the channel")?;
     let second = ctl.open(request).context("opening it again")?;
     write_all(&first, b"from first to second")?;
     expect_bytes(
-        "what the second read",
+        "bytes read from the second endpoint",
         &read_all(&second, 20)?,
         b"from first to second",
     )
 }
 
-fn exclusive_makes_it_or_is_eexist(_: &Context) -> Result<()> {
+fn excl_makes_a_channel_or_is_eexist(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let request = Open::new("channel", BOTH | CREATE | EXCL);
-    let _first = ctl.open(request).context("making it")?;
+    let _first = ctl.open(request).context("creating the channel")?;
     for more in [0, NONBLOCK, PERSIST] {
         let flags = request.flags | more;
         expect(
-            &format!("once more with flags {flags:#x}"),
+            &format!("again with flags {flags:#x}"),
             ctl.open(Open { flags, ..request }).map(drop),
             Err(Errno::EEXIST),
         )?;
@@ -97,9 +98,9 @@ fn neither_reading_nor_writing_is_einval(_: &Context) -> Result<()> {
     expect_no_channel(&ctl)
 }
 
-fn exclusive_or_persistent_without_create_is_einval(_: &Context) -> Result<()> {
+fn excl_or_persist_without_create_is_einval(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    let _there = ctl.create("there").context("making a channel")?;
+    let _there = ctl.create("there").context("creating a channel")?;
     for name in ["there", "missing"] {
         for flags in [EXCL, PERSIST, EXCL | PERSIST] {
             expect(
@@ -112,7 +113,7 @@ fn exclusive_or_persistent_without_create_is_einval(_: &Context) -> Result<()> {
     Ok(())
 }
 
-fn what_it_makes_is_as_asked(_: &Context) -> Result<()> {
+fn a_new_channel_has_the_requested_mode_and_capacity(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     for (mode, capacity, given) in [
         (0, 0, CAPACITY),
@@ -120,7 +121,7 @@ fn what_it_makes_is_as_asked(_: &Context) -> Result<()> {
         (0o640, 5 * PAGE, 8 * PAGE),
         (0o7, 1 << 20, 1 << 20),
     ] {
-        // Without asking whoever runs this for its mask.
+        // The umask has no effect.
         let endpoint = ctl.open(Open {
             mode,
             capacity: capacity as u64,
@@ -132,14 +133,14 @@ fn what_it_makes_is_as_asked(_: &Context) -> Result<()> {
         expect("capacity", info.capacity, given as u64)?;
         expect("flags", info.flags, 0)?;
         set_nonblocking(&endpoint)?;
-        expect("bytes that it takes", fill(&endpoint, b'x')?, given)?;
+        expect("bytes that fit", fill(&endpoint, b'x')?, given)?;
     }
     expect_no_channel(&ctl)
 }
 
-fn what_is_there_keeps_its_mode_and_capacity(_: &Context) -> Result<()> {
+fn an_existing_channel_keeps_its_mode_and_capacity(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    let _first = ctl.create("channel").context("making it")?;
+    let _first = ctl.create("channel").context("creating the channel")?;
     let _second = ctl.open(Open {
         mode: 0o777,
         capacity: PAGE as u64,
@@ -150,9 +151,8 @@ fn what_is_there_keeps_its_mode_and_capacity(_: &Context) -> Result<()> {
     expect("capacity", info.capacity, CAPACITY as u64)
 }
 
-fn a_capacity_is_checked_as_that_of_a_pipe(_: &Context) -> Result<()> {
-    let text = std::fs::read_to_string("/sys/module/sluice/parameters/pipe_max_size");
-    let limit: u64 = text.context("reading the limit")?.trim().parse()?;
+fn a_capacity_is_checked_as_by_set_capacity(_: &Context) -> Result<()> {
+    let limit = Parameter::get("pipe_max_size")?;
     let ctl = Ctl::new()?;
     let with = |capacity| Open {
         capacity,
@@ -196,12 +196,12 @@ fn an_open_without_a_free_descriptor_leaves_no_channel(_: &Context) -> Result<()
                     .map(drop),
                 Err(Errno::EMFILE),
             )?;
-            expect("names that are left", ctl.names(OWN), Ok(vec![]))?;
+            expect("names left", ctl.names(OWN), Ok(vec![]))?;
         }
         Ok(())
     })?;
     crowded.finish()?;
-    expect_nothing_held()
+    expect_no_objects()
 }
 
 fn the_descriptor_is_closed_on_exec(_: &Context) -> Result<()> {
@@ -251,7 +251,7 @@ fn the_endpoint_has_the_flags_it_was_opened_with(_: &Context) -> Result<()> {
     )
 }
 
-/// Both ends in this process.
+/// Both endpoints in this process.
 fn ends(ctl: &Ctl) -> Result<(OwnedFd, OwnedFd)> {
     let reader = ctl.open(Open::new("channel", READ | CREATE | NONBLOCK));
     let reader = reader.context("opening for reading")?;
@@ -259,7 +259,7 @@ fn ends(ctl: &Ctl) -> Result<(OwnedFd, OwnedFd)> {
     Ok((reader, writer.context("opening for writing")?))
 }
 
-fn ends_meet_hang_up_and_break_as_a_pipes(_: &Context) -> Result<()> {
+fn named_endpoints_behave_as_those_of_a_pipe(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let (reader, writer) = ends(&ctl)?;
     expect(
@@ -286,12 +286,16 @@ fn ends_meet_hang_up_and_break_as_a_pipes(_: &Context) -> Result<()> {
     drop(reader);
     let (reader, writer) = ends(&ctl)?;
     drop(reader);
-    expect("a write alone", write(&writer, b"x"), Err(Errno::EPIPE))
+    expect(
+        "a write without a reader",
+        write(&writer, b"x"),
+        Err(Errno::EPIPE),
+    )
 }
 
-fn the_default_pipe_is_another(context: &Context) -> Result<()> {
+fn a_named_pipe_is_not_the_default_pipe(context: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    let default = context.channel.open_both_ways()?;
+    let default = context.channel.open_read_write()?;
     set_nonblocking(&default)?;
     expect("names beside it", ctl.names(OWN), Ok(vec![]))?;
     let named = ctl.create("channel")?;

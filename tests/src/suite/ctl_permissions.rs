@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who may open a channel and who may unlink it: its mode, read as a file's, against whoever calls.
+//! Who may open and unlink a channel: its mode, with the meaning of a file's, is checked against the caller.
 
 use std::os::fd::AsRawFd;
 
@@ -10,61 +10,62 @@ use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
 use crate::support::child::spawn;
-use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST, READ, WRITE};
-use crate::support::identity::{
-    NOBODY, become_member, become_root_of_a_namespace, become_root_of_namespaces, become_user,
+use crate::support::credentials::{
+    NOBODY, become_namespaces_root, become_user, become_user_namespace_root,
+    become_user_with_groups,
 };
+use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST, READ, WRITE};
 
 topic!(
     "ctl_permissions",
     fifo: [],
     pipe_only: [
-        the_mode_says_who_may_open_for_what,
-        the_first_class_that_fits_decides,
+        the_mode_decides_who_may_open,
+        the_first_matching_class_decides,
         a_supplementary_group_counts,
         the_user_and_group_for_files_count,
-        whoever_makes_it_gets_its_endpoint_whatever_the_mode,
-        an_administrator_may_open_in_any_case,
-        a_refused_open_changes_nothing,
+        the_creator_gets_an_endpoint_whatever_the_mode,
+        an_administrator_may_open_whatever_the_mode,
+        a_denied_open_changes_nothing,
         the_owner_may_unlink,
         others_may_not_unlink,
         an_administrator_may_unlink,
         root_of_a_user_namespace_may_unlink_only_its_own,
-        root_of_a_cgroup_namespace_of_its_own_may_unlink_only_its_own,
-        listing_and_inspecting_need_no_permission_of_the_channel,
+        root_of_a_cgroup_namespace_may_unlink_only_its_own,
+        list_and_info_need_no_permission_on_the_channel,
     ],
 );
 
 const OWNER: u32 = 1001;
 const GROUP: u32 = 2001;
-const STRANGER: u32 = 3001;
+const OTHER_USER: u32 = 3001;
 
 /// A persistent channel of `OWNER` and `GROUP`.
-fn make(mode: u32) -> Result<()> {
-    let maker = spawn("the owner", || {
-        become_member(OWNER, GROUP, &[])?;
+fn create_channel(mode: u32) -> Result<()> {
+    let creator = spawn("the owner", || {
+        become_user_with_groups(OWNER, GROUP, &[])?;
         let request = Open::new("channel", BOTH | CREATE | EXCL | PERSIST);
         let made = Ctl::new()?.open(Open { mode, ..request });
-        made.map(drop).context("making it")
+        made.map(drop).context("creating the channel")
     })?;
-    maker.finish()
+    creator.finish()
 }
 
-fn unmake() -> Result<()> {
+fn unlink_channel() -> Result<()> {
     Ctl::new()?.unlink(OWN, "channel").context("unlinking it")
 }
 
-/// As which user and groups.
-type Identity = (u32, u32, &'static [u32]);
+/// User, group and supplementary groups.
+type Credentials = (u32, u32, &'static [u32]);
 
-/// Which of reading, writing and both work.
-fn expect_access(mode: u32, who: Identity, expected: [bool; 3]) -> Result<()> {
-    make(mode)?;
-    let (uid, gid, groups) = who;
+/// Checks which of reading, writing and both are permitted.
+fn expect_access(mode: u32, credentials: Credentials, expected: [bool; 3]) -> Result<()> {
+    create_channel(mode)?;
+    let (uid, gid, groups) = credentials;
     let opener = spawn("an opener", || {
-        become_member(uid, gid, groups)?;
+        become_user_with_groups(uid, gid, groups)?;
         let ctl = Ctl::new()?;
-        // Lets a writer that may open it find a reader.
+        // A non-blocking writer needs a reader.
         let _reader = ctl.open(Open::new("channel", READ | NONBLOCK));
         for (flags, works) in [READ | NONBLOCK, WRITE | NONBLOCK, BOTH]
             .into_iter()
@@ -82,7 +83,7 @@ fn expect_access(mode: u32, who: Identity, expected: [bool; 3]) -> Result<()> {
         Ok(())
     })?;
     opener.finish()?;
-    unmake()
+    unlink_channel()
 }
 
 const NOTHING: [bool; 3] = [false; 3];
@@ -90,11 +91,11 @@ const READING: [bool; 3] = [true, false, false];
 const WRITING: [bool; 3] = [false, true, false];
 const EVERYTHING: [bool; 3] = [true; 3];
 
-fn the_mode_says_who_may_open_for_what(_: &Context) -> Result<()> {
-    let owner: Identity = (OWNER, STRANGER, &[]);
-    let member: Identity = (STRANGER, GROUP, &[]);
-    let other: Identity = (STRANGER, STRANGER, &[]);
-    for (who, shift) in [(owner, 6), (member, 3), (other, 0)] {
+fn the_mode_decides_who_may_open(_: &Context) -> Result<()> {
+    let owner: Credentials = (OWNER, OTHER_USER, &[]);
+    let member: Credentials = (OTHER_USER, GROUP, &[]);
+    let other: Credentials = (OTHER_USER, OTHER_USER, &[]);
+    for (credentials, shift) in [(owner, 6), (member, 3), (other, 0)] {
         for (bits, expected) in [
             (0, NOTHING),
             (1, NOTHING),
@@ -102,77 +103,77 @@ fn the_mode_says_who_may_open_for_what(_: &Context) -> Result<()> {
             (4, READING),
             (6, EVERYTHING),
         ] {
-            expect_access(bits << shift, who, expected)?;
+            expect_access(bits << shift, credentials, expected)?;
         }
     }
     Ok(())
 }
 
-fn the_first_class_that_fits_decides(_: &Context) -> Result<()> {
+fn the_first_matching_class_decides(_: &Context) -> Result<()> {
     expect_access(0o077, (OWNER, GROUP, &[]), NOTHING)?;
-    expect_access(0o707, (STRANGER, GROUP, &[]), NOTHING)?;
-    expect_access(0o770, (STRANGER, STRANGER, &[]), NOTHING)
+    expect_access(0o707, (OTHER_USER, GROUP, &[]), NOTHING)?;
+    expect_access(0o770, (OTHER_USER, OTHER_USER, &[]), NOTHING)
 }
 
 fn a_supplementary_group_counts(_: &Context) -> Result<()> {
-    expect_access(0o060, (STRANGER, STRANGER, &[7, GROUP]), EVERYTHING)
+    expect_access(0o060, (OTHER_USER, OTHER_USER, &[7, GROUP]), EVERYTHING)
 }
 
 fn the_user_and_group_for_files_count(_: &Context) -> Result<()> {
-    let maker = spawn("a process with another user for files", || {
+    let creator = spawn("a process with another user for files", || {
         setfsgid(Gid::from_raw(GROUP));
         setfsuid(Uid::from_raw(OWNER));
         let ctl = Ctl::new()?;
-        let _end = ctl.create("channel").context("making it")?;
+        let _end = ctl.create("channel").context("creating the channel")?;
         let info = ctl.info(OWN, "channel").context("info")?;
         expect("owner", (info.uid, info.gid), (OWNER, GROUP))
     })?;
-    maker.finish()
+    creator.finish()
 }
 
-fn whoever_makes_it_gets_its_endpoint_whatever_the_mode(_: &Context) -> Result<()> {
-    let maker = spawn("the owner", || {
+fn the_creator_gets_an_endpoint_whatever_the_mode(_: &Context) -> Result<()> {
+    let creator = spawn("the owner", || {
         become_user(OWNER)?;
         let ctl = Ctl::new()?;
         let request = Open {
             mode: 0,
             ..Open::new("channel", BOTH | CREATE)
         };
-        let _end = ctl.open(request).context("making it")?;
+        let _end = ctl.open(request).context("creating the channel")?;
         let again = ctl.open(request).map(drop);
         expect("opening it again", again, Err(Errno::EACCES))
     })?;
-    maker.finish()
+    creator.finish()
 }
 
-fn an_administrator_may_open_in_any_case(_: &Context) -> Result<()> {
-    make(0)?;
+fn an_administrator_may_open_whatever_the_mode(_: &Context) -> Result<()> {
+    create_channel(0)?;
     let opened = Ctl::new()?.attach(OWN, "channel").map(drop);
     expect("an open as root", opened, Ok(()))?;
-    unmake()
+    unlink_channel()
 }
 
-fn a_refused_open_changes_nothing(_: &Context) -> Result<()> {
-    make(0o600)?;
+fn a_denied_open_changes_nothing(_: &Context) -> Result<()> {
+    create_channel(0o600)?;
     let ctl = Ctl::new()?;
     let before = ctl.info(OWN, "channel").context("info")?;
-    let stranger = spawn("a stranger", || {
-        become_user(STRANGER)?;
+    let other = spawn("another user", || {
+        become_user(OTHER_USER)?;
         for flags in [READ, WRITE, BOTH, BOTH | CREATE | PERSIST, READ | NONBLOCK] {
             let opened = Ctl::new()?.open(Open::new("channel", flags)).map(drop);
             expect(&format!("flags {flags:#x}"), opened, Err(Errno::EACCES))?;
         }
         Ok(())
     })?;
-    stranger.finish()?;
+    other.finish()?;
     expect("info afterwards", ctl.info(OWN, "channel"), Ok(before))?;
-    unmake()
+    unlink_channel()
 }
 
-/// What unlinking says to somebody who is made so.
-fn unlink_as(become_somebody: impl FnOnce() -> Result<()>) -> Result<Result<(), i32>> {
-    let child = spawn("one who unlinks", || {
-        become_somebody()?;
+/// The result of unlinking after `change_credentials`.
+fn unlink_as(change_credentials: impl FnOnce() -> Result<()>) -> Result<Result<(), i32>> {
+    let child = spawn("a process that unlinks", || {
+        change_credentials()?;
         let unlinked = Ctl::new()?.unlink(OWN, "channel");
         Ok(unlinked.map_err(|errno| errno as i32))
     })?;
@@ -180,64 +181,68 @@ fn unlink_as(become_somebody: impl FnOnce() -> Result<()>) -> Result<Result<(), 
 }
 
 fn the_owner_may_unlink(_: &Context) -> Result<()> {
-    make(0)?;
+    create_channel(0)?;
     expect("as owner", unlink_as(|| become_user(OWNER))?, Ok(()))?;
     expect("names left", Ctl::new()?.names(OWN), Ok(vec![]))
 }
 
 fn others_may_not_unlink(_: &Context) -> Result<()> {
     const EPERM: Result<(), i32> = Err(Errno::EPERM as i32);
-    make(0o777)?;
-    expect("as a stranger", unlink_as(|| become_user(STRANGER))?, EPERM)?;
+    create_channel(0o777)?;
+    expect(
+        "as another user",
+        unlink_as(|| become_user(OTHER_USER))?,
+        EPERM,
+    )?;
     expect("as nobody", unlink_as(|| become_user(NOBODY))?, EPERM)?;
-    let member = unlink_as(|| become_member(STRANGER, GROUP, &[GROUP]))?;
+    let member = unlink_as(|| become_user_with_groups(OTHER_USER, GROUP, &[GROUP]))?;
     expect("as one of the group", member, EPERM)?;
     let names = Ctl::new()?.names(OWN);
     expect("names left", names, Ok(vec![b"channel".to_vec()]))?;
-    unmake()
+    unlink_channel()
 }
 
 fn an_administrator_may_unlink(context: &Context) -> Result<()> {
-    make(0)?;
+    create_channel(0)?;
     expect("as root", unlink_as(|| Ok(()))?, Ok(()))?;
-    make(0)?;
+    create_channel(0)?;
     let directory = context.cgroup()?.directory()?;
     let unlinked = Ctl::new()?.unlink(directory.as_raw_fd(), "channel");
     expect("as root, by directory", unlinked, Ok(()))
 }
 
 fn root_of_a_user_namespace_may_unlink_only_its_own(_: &Context) -> Result<()> {
-    make(0o777)?;
-    let stranger = unlink_as(|| become_root_of_a_namespace(STRANGER))?;
-    expect("a stranger in it", stranger, Err(Errno::EPERM as i32))?;
-    let owner = unlink_as(|| become_root_of_a_namespace(OWNER))?;
+    create_channel(0o777)?;
+    let other = unlink_as(|| become_user_namespace_root(OTHER_USER))?;
+    expect("another user in it", other, Err(Errno::EPERM as i32))?;
+    let owner = unlink_as(|| become_user_namespace_root(OWNER))?;
     expect("the owner in it", owner, Ok(()))
 }
 
-/// There it has CAP_FOWNER over the cgroup namespace, as anybody can, and over no user but itself.
-fn root_of_a_cgroup_namespace_of_its_own_may_unlink_only_its_own(_: &Context) -> Result<()> {
+/// Any user can have CAP_FOWNER over its own cgroup namespace, but it then applies to no other user.
+fn root_of_a_cgroup_namespace_may_unlink_only_its_own(_: &Context) -> Result<()> {
     const EPERM: Result<(), i32> = Err(Errno::EPERM as i32);
     let ctl = Ctl::new()?;
     ctl.persist(OWN, "channel").context("the channel of root")?;
-    let stranger = unlink_as(|| become_root_of_namespaces(STRANGER))?;
-    expect("the channel of root", stranger, EPERM)?;
-    unmake()?;
-    make(0o777)?;
-    let stranger = unlink_as(|| become_root_of_namespaces(STRANGER))?;
-    expect("the channel of another user", stranger, EPERM)?;
-    let owner = unlink_as(|| become_root_of_namespaces(OWNER))?;
+    let other = unlink_as(|| become_namespaces_root(OTHER_USER))?;
+    expect("the channel of root", other, EPERM)?;
+    unlink_channel()?;
+    create_channel(0o777)?;
+    let other = unlink_as(|| become_namespaces_root(OTHER_USER))?;
+    expect("the channel of another user", other, EPERM)?;
+    let owner = unlink_as(|| become_namespaces_root(OWNER))?;
     expect("its own channel", owner, Ok(()))
 }
 
-fn listing_and_inspecting_need_no_permission_of_the_channel(_: &Context) -> Result<()> {
-    make(0)?;
-    let stranger = spawn("a stranger", || {
-        become_user(STRANGER)?;
+fn list_and_info_need_no_permission_on_the_channel(_: &Context) -> Result<()> {
+    create_channel(0)?;
+    let other = spawn("another user", || {
+        become_user(OTHER_USER)?;
         let ctl = Ctl::new()?;
         expect("names", ctl.names(OWN), Ok(vec![b"channel".to_vec()]))?;
         let info = ctl.info(OWN, "channel").context("info")?;
         expect("owner", (info.uid, info.gid), (OWNER, GROUP))
     })?;
-    stranger.finish()?;
-    unmake()
+    other.finish()?;
+    unlink_channel()
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels that stay without endpoints, and that nothing of them stays beyond their end.
+//! Persistent channels stay without endpoints, and are freed completely when they are unlinked or their cgroup is
+//! removed.
 
 use std::fs::{self, Permissions};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -12,16 +13,14 @@ use nix::unistd::read;
 use crate::registry::{Context, topic};
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::{CAPACITY, fill, read_all, read_some, set_nonblocking, write_all};
-use crate::support::check::{expect, expect_bytes, skip};
+use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{spawn, spawn_keeping};
+use crate::support::credentials::become_user;
 use crate::support::ctl::{
     BOTH, CREATE, Ctl, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE, expect_no_channel,
 };
-use crate::support::identity::become_user;
-use crate::support::kernel::{
-    expect_module_stays, expect_nothing_held, free_pages, freed_memory_is_kept_back,
-};
-use crate::support::passing;
+use crate::support::fd_passing;
+use crate::support::kernel::{expect_module_in_use, expect_no_objects, expect_no_page_leak};
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
 use crate::support::time::eventually;
@@ -30,30 +29,30 @@ topic!(
     "ctl_persist",
     fifo: [],
     pipe_only: [
-        it_stays_without_endpoints_and_keeps_its_bytes,
-        it_outlives_a_killed_maker,
-        without_endpoints_opens_wait_as_on_a_fifo,
-        its_owner_may_make_it_persistent_later,
-        others_may_not_make_it_persistent_later,
-        where_its_owner_may_not_create_it_may_not_make_it_persistent,
-        what_is_persistent_already_may_be_asked_for_by_all,
-        unlinking_it_without_endpoints_frees_it,
-        unlinking_it_with_endpoints_leaves_it_to_them,
-        it_goes_with_its_cgroup_by_itself,
-        an_endpoint_keeps_it_when_its_cgroup_goes,
-        a_cgroup_with_many_goes_with_all_of_them,
-        only_the_removed_cgroup_loses_its_own,
-        a_hundred_removed_cgroups_leave_no_object,
-        a_thousand_removed_cgroups_leave_no_page,
-        the_module_stays_while_there_is_one,
+        a_channel_without_endpoints_keeps_its_bytes,
+        a_channel_outlives_its_killed_creator,
+        opens_of_a_channel_without_endpoints_block_as_on_a_fifo,
+        the_owner_may_set_persistence_later,
+        others_may_not_set_persistence_later,
+        an_owner_without_create_permission_may_not_set_persistence,
+        persist_on_a_persistent_channel_needs_no_ownership,
+        unlinking_without_endpoints_frees_the_channel,
+        unlinking_with_endpoints_keeps_the_channel_usable,
+        removing_the_cgroup_frees_the_channel,
+        an_endpoint_keeps_the_channel_of_a_removed_cgroup,
+        removing_a_cgroup_frees_all_its_channels,
+        removing_a_cgroup_frees_no_channel_of_others,
+        a_hundred_removed_cgroups_leak_no_object,
+        a_thousand_removed_cgroups_leak_no_page,
+        a_persistent_channel_keeps_the_module_loaded,
     ],
 );
 
-fn it_stays_without_endpoints_and_keeps_its_bytes(_: &Context) -> Result<()> {
+fn a_channel_without_endpoints_keeps_its_bytes(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let bytes = stream_bytes(1, 0, CAPACITY);
     let request = Open::new("channel", BOTH | CREATE | PERSIST);
-    let end = ctl.open(request).context("making it")?;
+    let end = ctl.open(request).context("creating the channel")?;
     write_all(&end, &bytes)?;
     drop(end);
     let info = ctl.info(OWN, "channel").context("info")?;
@@ -61,42 +60,43 @@ fn it_stays_without_endpoints_and_keeps_its_bytes(_: &Context) -> Result<()> {
     expect("endpoints", (info.readers, info.writers), (0, 0))?;
     expect("bytes", info.bytes, CAPACITY as u64)?;
     let reader = ctl.open(Open::new("channel", READ | NONBLOCK))?;
-    expect_bytes("what it kept", &read_all(&reader, CAPACITY)?, &bytes)?;
+    expect_bytes("its content", &read_all(&reader, CAPACITY)?, &bytes)?;
     expect("a read after it", read(&reader, &mut [0]), Ok(0))?;
     drop(reader);
     ctl.unlink(OWN, "channel").context("unlinking")
 }
 
-fn it_outlives_a_killed_maker(_: &Context) -> Result<()> {
+fn a_channel_outlives_its_killed_creator(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    let maker = spawn("the maker", || {
+    let creator = spawn("the creator", || {
         let ctl = Ctl::new()?;
         let end = ctl.open(Open::new("channel", BOTH | CREATE | PERSIST))?;
         write_all(&end, b"kept")?;
-        // Waits for somebody who never comes.
+        // Blocks until it is killed.
         ctl.open(Open::new("another", READ | CREATE)).map(drop)?;
         Ok(())
     })?;
-    maker.wait_asleep_in(Call::Ioctl)?;
-    maker.kill()?;
+    creator.wait_asleep_in(Call::Ioctl)?;
+    creator.kill()?;
     expect("names", ctl.names(OWN), Ok(vec![b"channel".to_vec()]))?;
     let end = ctl.attach(OWN, "channel").context("attaching")?;
-    expect_bytes("what it kept", &read_some(&end, 64)?, b"kept")?;
+    expect_bytes("its content", &read_some(&end, 64)?, b"kept")?;
     ctl.unlink(OWN, "channel").context("unlinking")
 }
 
-fn without_endpoints_opens_wait_as_on_a_fifo(_: &Context) -> Result<()> {
+fn opens_of_a_channel_without_endpoints_block_as_on_a_fifo(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    ctl.persist(OWN, "channel").context("making it")?;
+    ctl.persist(OWN, "channel")
+        .context("creating the channel")?;
     for (side, other) in [(READ, WRITE), (WRITE, READ)] {
-        let waiting = spawn("an open that waits", || {
+        let waiting = spawn("a blocked open", || {
             let opened = Ctl::new()?.open(Open::new("channel", side));
             opened.map(drop).context("open")
         })?;
         waiting.wait_asleep_in(Call::Ioctl)?;
         let _end = ctl
             .open(Open::new("channel", other))
-            .context("its partner")?;
+            .context("the other side")?;
         waiting.finish()?;
     }
     ctl.unlink(OWN, "channel").context("unlinking")
@@ -110,7 +110,7 @@ fn expect_flags(ctl: &Ctl, scope_fd: RawFd, flags: u32) -> Result<()> {
     expect("flags", seen, Ok(flags))
 }
 
-/// What an open that asks for persistence answers to this user.
+/// The result of an open with PERSIST as this user.
 fn persist_as(user: u32, scope_fd: RawFd, keep: &[BorrowedFd]) -> Result<Result<(), i32>> {
     let child = spawn_keeping(&format!("user {user}"), keep, || {
         become_user(user)?;
@@ -123,22 +123,22 @@ fn persist_as(user: u32, scope_fd: RawFd, keep: &[BorrowedFd]) -> Result<Result<
     child.finish()
 }
 
-/// An endpoint of a channel of `OWNER` that everybody may open, and that goes with it.
+/// An endpoint of a non-persistent channel of `OWNER` that every user may open.
 fn of_owner() -> Result<OwnedFd> {
-    let (ours, theirs) = passing::sockets()?;
+    let (ours, theirs) = fd_passing::socket_pair()?;
     let owner = spawn_keeping("the owner", &[theirs.as_fd()], || {
         become_user(OWNER)?;
         let end = Ctl::new()?.open(Open {
             mode: 0o666,
             ..Open::new("channel", BOTH | CREATE)
         });
-        passing::send(&theirs, end.context("creating it")?.as_fd())
+        fd_passing::send_fd(&theirs, end.context("creating the channel")?.as_fd())
     })?;
     owner.finish()?;
-    passing::receive(&ours)
+    fd_passing::receive_fd(&ours)
 }
 
-fn its_owner_may_make_it_persistent_later(_: &Context) -> Result<()> {
+fn the_owner_may_set_persistence_later(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let end = of_owner()?;
     expect_flags(&ctl, OWN, 0)?;
@@ -147,13 +147,13 @@ fn its_owner_may_make_it_persistent_later(_: &Context) -> Result<()> {
     write_all(&end, b"kept")?;
     drop(end);
     let end = ctl.attach(OWN, "channel").context("attaching")?;
-    expect_bytes("what it kept", &read_some(&end, 64)?, b"kept")?;
+    expect_bytes("its content", &read_some(&end, 64)?, b"kept")?;
     ctl.unlink(OWN, "channel").context("unlinking")?;
     drop(end);
     expect_no_channel(&ctl)
 }
 
-fn others_may_not_make_it_persistent_later(_: &Context) -> Result<()> {
+fn others_may_not_set_persistence_later(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let end = of_owner()?;
     let refused = Err(Errno::EPERM as i32);
@@ -169,7 +169,7 @@ fn others_may_not_make_it_persistent_later(_: &Context) -> Result<()> {
     expect_no_channel(&ctl)
 }
 
-fn where_its_owner_may_not_create_it_may_not_make_it_persistent(context: &Context) -> Result<()> {
+fn an_owner_without_create_permission_may_not_set_persistence(context: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let home = context.cgroup()?;
     let directory = home.directory()?;
@@ -186,7 +186,7 @@ fn where_its_owner_may_not_create_it_may_not_make_it_persistent(context: &Contex
     ctl.unlink(OWN, "channel").context("unlinking")
 }
 
-fn what_is_persistent_already_may_be_asked_for_by_all(_: &Context) -> Result<()> {
+fn persist_on_a_persistent_channel_needs_no_ownership(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let end = of_owner()?;
     expect("as owner", persist_as(OWNER, OWN, &[])?, Ok(()))?;
@@ -196,21 +196,22 @@ fn what_is_persistent_already_may_be_asked_for_by_all(_: &Context) -> Result<()>
     expect_no_channel(&ctl)
 }
 
-fn unlinking_it_without_endpoints_frees_it(_: &Context) -> Result<()> {
+fn unlinking_without_endpoints_frees_the_channel(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     for name in ["one", "two", "three"] {
-        ctl.persist(OWN, name).context("making it")?;
+        ctl.persist(OWN, name).context("creating the channel")?;
     }
     for name in ["two", "three", "one"] {
         ctl.unlink(OWN, name).context("unlinking")?;
     }
     expect("names", ctl.names(OWN), Ok(vec![]))?;
-    expect_nothing_held()
+    expect_no_objects()
 }
 
-fn unlinking_it_with_endpoints_leaves_it_to_them(_: &Context) -> Result<()> {
+fn unlinking_with_endpoints_keeps_the_channel_usable(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    ctl.persist(OWN, "channel").context("making it")?;
+    ctl.persist(OWN, "channel")
+        .context("creating the channel")?;
     let end = ctl.attach(OWN, "channel").context("attaching")?;
     write_all(&end, b"still there")?;
     ctl.unlink(OWN, "channel").context("unlinking")?;
@@ -219,10 +220,10 @@ fn unlinking_it_with_endpoints_leaves_it_to_them(_: &Context) -> Result<()> {
     expect_bytes("the first one", &read_some(&end, 64)?, b"still there")?;
     drop(end);
     ctl.unlink(OWN, "channel").context("unlinking the other")?;
-    expect_nothing_held()
+    expect_no_objects()
 }
 
-/// A cgroup with a persistent channel, full of bytes.
+/// A new cgroup with a persistent channel that is full.
 fn with_full_channel(parent: &Cgroup, name: &str) -> Result<Cgroup> {
     let cgroup = parent.create_child(name)?;
     let directory = cgroup.directory()?;
@@ -230,25 +231,25 @@ fn with_full_channel(parent: &Cgroup, name: &str) -> Result<Cgroup> {
         scope_fd: directory.as_raw_fd(),
         ..Open::new("channel", BOTH | CREATE | PERSIST)
     });
-    let end = end.context("making a channel")?;
+    let end = end.context("creating a channel")?;
     set_nonblocking(&end)?;
     expect("bytes that fill it", fill(&end, b'x')?, CAPACITY)?;
     Ok(cgroup)
 }
 
-fn it_goes_with_its_cgroup_by_itself(context: &Context) -> Result<()> {
+fn removing_the_cgroup_frees_the_channel(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
     let dying = home.dying_descendants()?;
-    with_full_channel(home, "doomed")?.remove()?;
-    expect_nothing_held()?;
+    with_full_channel(home, "removed")?.remove()?;
+    expect_no_objects()?;
     home.expect_dying(dying)
 }
 
-fn an_endpoint_keeps_it_when_its_cgroup_goes(context: &Context) -> Result<()> {
+fn an_endpoint_keeps_the_channel_of_a_removed_cgroup(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
     let dying = home.dying_descendants()?;
     let ctl = Ctl::new()?;
-    let cgroup = with_full_channel(home, "doomed")?;
+    let cgroup = with_full_channel(home, "removed")?;
     let directory = cgroup.directory()?;
     let end = ctl.attach(directory.as_raw_fd(), "channel")?;
     cgroup.remove()?;
@@ -258,32 +259,32 @@ fn an_endpoint_keeps_it_when_its_cgroup_goes(context: &Context) -> Result<()> {
     expect("bytes", read_all(&end, CAPACITY)?.len(), CAPACITY)?;
     write_all(&end, b"still there")?;
     drop(end);
-    expect_nothing_held()?;
+    expect_no_objects()?;
     home.expect_dying(dying)
 }
 
-fn a_cgroup_with_many_goes_with_all_of_them(context: &Context) -> Result<()> {
+fn removing_a_cgroup_frees_all_its_channels(context: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    let cgroup = context.cgroup()?.create_child("doomed")?;
+    let cgroup = context.cgroup()?.create_child("removed")?;
     let directory = cgroup.directory()?;
     for number in 0..300 {
         let made = ctl.persist(directory.as_raw_fd(), format!("channel-{number}"));
-        made.context("making a channel")?;
+        made.context("creating a channel")?;
     }
     drop(directory);
     cgroup.remove()?;
-    expect_nothing_held()
+    expect_no_objects()
 }
 
-fn only_the_removed_cgroup_loses_its_own(context: &Context) -> Result<()> {
+fn removing_a_cgroup_frees_no_channel_of_others(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
     let ctl = Ctl::new()?;
     let kept = [
         with_full_channel(home, "sibling")?,
         with_full_channel(home, "parent")?,
     ];
-    with_full_channel(&kept[1], "doomed")?.remove()?;
-    // By now it has gone, if what came later has.
+    with_full_channel(&kept[1], "removed")?.remove()?;
+    // Removals are handled in order, so the earlier one has been handled once the later one has.
     let witness = home.dying_descendants()?;
     with_full_channel(home, "witness")?.remove()?;
     home.expect_dying(witness)?;
@@ -296,39 +297,22 @@ fn only_the_removed_cgroup_loses_its_own(context: &Context) -> Result<()> {
     Ok(())
 }
 
-const CGROUPS: usize = 1000;
-
 fn use_cgroups(home: &Cgroup, count: usize) -> Result<()> {
     let dying = home.dying_descendants()?;
     for number in 0..count {
         with_full_channel(home, &format!("number-{number}"))?.remove()?;
     }
-    expect_nothing_held()?;
+    expect_no_objects()?;
     home.expect_dying(dying)
 }
 
-fn a_hundred_removed_cgroups_leave_no_object(context: &Context) -> Result<()> {
+fn a_hundred_removed_cgroups_leak_no_object(context: &Context) -> Result<()> {
     use_cgroups(context.cgroup()?, 100)
 }
 
-/// Free pages go up and down by themselves, by less than a hundred; a thousand leaks of one page would be a thousand.
-fn a_thousand_removed_cgroups_leave_no_page(context: &Context) -> Result<()> {
-    const TOLERANCE: u64 = CGROUPS as u64 / 4;
+fn a_thousand_removed_cgroups_leak_no_page(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
-    if freed_memory_is_kept_back()? {
-        return Err(skip(
-            "KASAN keeps freed memory back, so the number of free pages tells nothing",
-        ));
-    }
-    use_cgroups(home, 50)?;
-    let before = free_pages()?;
-    use_cgroups(home, CGROUPS)?;
-    let mut after = 0;
-    let settled = eventually("free pages are back", || {
-        after = free_pages()?;
-        Ok((after + TOLERANCE >= before).then_some(()))
-    });
-    settled.with_context(|| format!("free pages: {before} before, {after} after"))
+    expect_no_page_leak(1000, |count| use_cgroups(home, count))
 }
 
 fn module_references() -> Result<u64> {
@@ -337,24 +321,26 @@ fn module_references() -> Result<u64> {
 }
 
 fn expect_no_references() -> Result<()> {
-    // A file that was just closed lets go of its module a moment later.
-    eventually("nobody refers to the module", || {
+    // A closed file releases its module reference with a small delay.
+    eventually("the module has no references", || {
         Ok((module_references()? == 0).then_some(()))
     })
 }
 
-/// ctl is open only while it is used: it would keep the module too.
-fn the_module_stays_while_there_is_one(context: &Context) -> Result<()> {
+/// ctl is open only while it is used, because it holds a module reference too.
+fn a_persistent_channel_keeps_the_module_loaded(context: &Context) -> Result<()> {
     expect_no_references()?;
-    Ctl::new()?.persist(OWN, "channel").context("making it")?;
-    eventually("only the channel refers to the module", || {
+    Ctl::new()?
+        .persist(OWN, "channel")
+        .context("creating the channel")?;
+    eventually("the module has only the channel's reference", || {
         Ok((module_references()? == 1).then_some(()))
     })?;
-    expect_module_stays()?;
+    expect_module_in_use()?;
     Ctl::new()?.unlink(OWN, "channel").context("unlinking it")?;
     expect_no_references()?;
-    let cgroup = with_full_channel(context.cgroup()?, "doomed")?;
-    expect_module_stays()?;
+    let cgroup = with_full_channel(context.cgroup()?, "removed")?;
+    expect_module_in_use()?;
     cgroup.remove()?;
     expect_no_references()
 }

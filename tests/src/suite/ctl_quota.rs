@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much a user may have, who counts as one, and what gives it back.
+//! The limits of users: who is charged, and what is uncharged when.
 
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,11 +15,12 @@ use crate::support::cgroup::Cgroup;
 use crate::support::channel::{CAPACITY, read_all, write_all};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::spawn;
-use crate::support::container::spawn_with_users;
-use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, OWN, Open, PERSIST};
-use crate::support::identity::{
-    become_root_of_a_namespace, become_root_of_namespaces, become_user, give_up_capabilities,
+use crate::support::container::spawn_in_user_namespace;
+use crate::support::credentials::{
+    become_namespaces_root, become_user, become_user_namespace_root, drop_capabilities,
+    enter_cgroup_namespace,
 };
+use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, OWN, Open, PERSIST};
 use crate::support::ioctl::{self, SET_CAPACITY};
 use crate::support::memory::PAGE;
 use crate::support::parameter::Parameter;
@@ -31,24 +32,24 @@ topic!(
     fifo: [],
     pipe_only: [
         no_limit_is_zero_by_default,
-        at_its_channels_a_user_is_edquot_until_one_goes,
-        at_its_bytes_a_user_is_edquot_on_making_and_on_growing,
-        shrinking_gives_bytes_back,
-        a_refused_growth_changes_nothing,
-        growing_needs_no_channel,
-        the_maker_pays_for_whoever_grows_it,
+        a_user_at_the_channel_limit_is_edquot_until_one_is_freed,
+        a_user_at_the_byte_limit_is_edquot_on_create_and_grow,
+        shrinking_uncharges_bytes,
+        a_rejected_grow_changes_nothing,
+        growing_charges_no_channel,
+        growth_by_others_is_charged_to_the_creator,
         another_user_is_not_affected,
-        an_administrator_is_exempt_and_counted,
+        an_administrator_is_exempt_but_charged,
         root_without_the_capability_is_not_exempt,
-        root_of_a_user_namespace_is_its_user_outside,
-        two_cgroup_namespaces_have_an_account_each,
-        all_of_a_cgroup_namespace_share_an_account,
-        a_user_does_not_get_more_by_making_namespaces,
-        a_user_does_not_get_more_bytes_by_making_namespaces,
-        nested_user_namespaces_of_one_owner_count_once,
-        the_hosts_root_is_not_counted_as_an_owner,
-        the_default_pipe_is_counted,
-        a_refused_user_takes_nothing_of_the_scope,
+        root_of_a_user_namespace_is_charged_as_its_outer_user,
+        each_cgroup_namespace_has_its_own_account,
+        a_cgroup_namespace_has_one_account,
+        creating_namespaces_does_not_raise_the_channel_limit,
+        creating_namespaces_does_not_raise_the_byte_limit,
+        nested_user_namespaces_of_one_owner_are_charged_once,
+        host_root_is_not_charged_as_namespace_owner,
+        the_default_pipe_is_charged,
+        a_rejected_user_charge_leaves_the_scope_unchanged,
     ],
 );
 
@@ -56,7 +57,7 @@ const USER: u32 = 1001;
 const OTHER: u32 = 1002;
 const FULL: nix::Result<()> = Err(Errno::EDQUOT);
 
-/// What `body` sees as this user.
+/// Runs `body` as this user.
 fn as_user(id: u32, body: impl FnOnce(&Ctl) -> Result<()>) -> Result<()> {
     let child = spawn(&format!("user {id}"), || {
         become_user(id)?;
@@ -81,11 +82,11 @@ fn no_limit_is_zero_by_default(_: &Context) -> Result<()> {
         expect(name, Parameter::get(name)?, documented)?;
     }
     let memory = Parameter::get("scope_max_bytes")?;
-    let told = total_memory()?;
-    expect("all of the memory is more than nothing", memory > 0, true)?;
-    // What the kernel gave up after the module was loaded, or took, is little.
-    let part = memory.abs_diff(told) * 20 / told;
-    expect("twentieths by which it is not all of the memory", part, 0)?;
+    let total = total_memory()?;
+    expect("the byte limit of a scope is above zero", memory > 0, true)?;
+    // The kernel's own memory changed little since the module was loaded.
+    let part = memory.abs_diff(total) * 20 / total;
+    expect("difference to all memory, in twentieths", part, 0)?;
     let half = Parameter::get("user_max_bytes")?;
     expect("half of the memory", half, memory / 2)
 }
@@ -99,7 +100,7 @@ fn total_memory() -> Result<u64> {
     Ok(kib.context("/proc/meminfo has no MemTotal")? * 1024)
 }
 
-fn at_its_channels_a_user_is_edquot_until_one_goes(_: &Context) -> Result<()> {
+fn a_user_at_the_channel_limit_is_edquot_until_one_is_freed(_: &Context) -> Result<()> {
     let _limit = Parameter::set("user_max_channels", 2)?;
     as_user(USER, |ctl| {
         let one = ctl.create("one").context("the first")?;
@@ -115,26 +116,26 @@ fn at_its_channels_a_user_is_edquot_until_one_goes(_: &Context) -> Result<()> {
     })
 }
 
-fn at_its_bytes_a_user_is_edquot_on_making_and_on_growing(_: &Context) -> Result<()> {
+fn a_user_at_the_byte_limit_is_edquot_on_create_and_grow(_: &Context) -> Result<()> {
     let _limit = Parameter::set("user_max_bytes", 3 * CAPACITY as u64)?;
     as_user(USER, |ctl| {
         let one = ctl.create("one").context("the first")?;
         let too_large = with_capacity(ctl, "two", 4 * CAPACITY).map(drop);
-        expect("making too large a one", too_large, FULL)?;
+        expect("creating too large a one", too_large, FULL)?;
         let two = ctl.create("two").context("the second")?;
         let grown = ioctl::set(&two, SET_CAPACITY, 4 * CAPACITY as u64);
         expect("growing too far", grown, Err(Errno::EDQUOT))?;
         let grown = ioctl::set(&two, SET_CAPACITY, 2 * CAPACITY as u64);
         expect("growing as far as it goes", grown, Ok(2 * CAPACITY as u64))?;
         let smallest = with_capacity(ctl, "three", PAGE).map(drop);
-        expect("making one of a page", smallest, FULL)?;
+        expect("creating one of a page", smallest, FULL)?;
         drop(one);
         let three = with_capacity(ctl, "three", CAPACITY).map(drop);
-        expect("making one after closing one", three, Ok(()))
+        expect("creating one after closing one", three, Ok(()))
     })
 }
 
-fn shrinking_gives_bytes_back(_: &Context) -> Result<()> {
+fn shrinking_uncharges_bytes(_: &Context) -> Result<()> {
     let _limit = Parameter::set("user_max_bytes", 2 * CAPACITY as u64)?;
     as_user(USER, |ctl| {
         let one = with_capacity(ctl, "one", 2 * CAPACITY).context("the first")?;
@@ -146,10 +147,10 @@ fn shrinking_gives_bytes_back(_: &Context) -> Result<()> {
     })
 }
 
-fn a_refused_growth_changes_nothing(_: &Context) -> Result<()> {
+fn a_rejected_grow_changes_nothing(_: &Context) -> Result<()> {
     let _limit = Parameter::set("user_max_bytes", 2 * CAPACITY as u64)?;
     as_user(USER, |ctl| {
-        let one = ctl.create("one").context("making it")?;
+        let one = ctl.create("one").context("creating the channel")?;
         let bytes = stream_bytes(1, 0, CAPACITY);
         write_all(&one, &bytes)?;
         for _ in 0..3 {
@@ -158,15 +159,15 @@ fn a_refused_growth_changes_nothing(_: &Context) -> Result<()> {
         }
         let capacity = ioctl::info(&one)?.capacity;
         expect("its capacity", capacity, CAPACITY as u64)?;
-        expect_bytes("what it holds", &read_all(&one, CAPACITY)?, &bytes)?;
-        let _rest = with_capacity(ctl, "two", CAPACITY).context("what is left")?;
+        expect_bytes("its content", &read_all(&one, CAPACITY)?, &bytes)?;
+        let _rest = with_capacity(ctl, "two", CAPACITY).context("what remains")?;
         let more = with_capacity(ctl, "three", PAGE).map(drop);
         expect("more than what is left", more, FULL)
     })
 }
 
-/// The number of channels is not what grows.
-fn growing_needs_no_channel(_: &Context) -> Result<()> {
+/// Growing does not increase the number of channels.
+fn growing_charges_no_channel(_: &Context) -> Result<()> {
     as_user(USER, |ctl| {
         ctl.persist(OWN, "one").context("the first")?;
         ctl.persist(OWN, "two").context("the second")
@@ -180,7 +181,7 @@ fn growing_needs_no_channel(_: &Context) -> Result<()> {
     })
 }
 
-fn the_maker_pays_for_whoever_grows_it(_: &Context) -> Result<()> {
+fn growth_by_others_is_charged_to_the_creator(_: &Context) -> Result<()> {
     let _limit = Parameter::set("user_max_bytes", 2 * CAPACITY as u64)?;
     as_user(USER, |ctl| {
         let request = Open::new("shared", BOTH | CREATE | EXCL | PERSIST);
@@ -188,19 +189,23 @@ fn the_maker_pays_for_whoever_grows_it(_: &Context) -> Result<()> {
             mode: 0o666,
             ..request
         });
-        made.map(drop).context("making it")
+        made.map(drop).context("creating the channel")
     })?;
     as_user(OTHER, |ctl| {
         let shared = ctl.attach(OWN, "shared").context("attaching")?;
         let grown = ioctl::set(&shared, SET_CAPACITY, 4 * CAPACITY as u64);
-        expect("beyond the maker's limit", grown, Err(Errno::EDQUOT))?;
+        expect("beyond the creator's limit", grown, Err(Errno::EDQUOT))?;
         let grown = ioctl::set(&shared, SET_CAPACITY, 2 * CAPACITY as u64);
-        expect("up to the maker's limit", grown, Ok(2 * CAPACITY as u64))?;
+        expect("up to the creator's limit", grown, Ok(2 * CAPACITY as u64))?;
         let own = with_capacity(ctl, "own", 2 * CAPACITY).map(drop);
-        expect("what the other may have still", own, Ok(()))
+        expect("a channel of the other user", own, Ok(()))
     })?;
     as_user(USER, |ctl| {
-        expect("more of the maker's", ctl.create("more").map(drop), FULL)
+        expect(
+            "another channel of the creator",
+            ctl.create("more").map(drop),
+            FULL,
+        )
     })
 }
 
@@ -215,7 +220,7 @@ fn another_user_is_not_affected(_: &Context) -> Result<()> {
     })
 }
 
-fn an_administrator_is_exempt_and_counted(_: &Context) -> Result<()> {
+fn an_administrator_is_exempt_but_charged(_: &Context) -> Result<()> {
     let _limit = Parameter::set("user_max_channels", 2)?;
     let ctl = Ctl::new()?;
     for name in ["one", "two", "three"] {
@@ -223,7 +228,7 @@ fn an_administrator_is_exempt_and_counted(_: &Context) -> Result<()> {
     }
     let expect_without_capability = |what: &str, expected: nix::Result<()>| {
         let child = spawn("root without capabilities", || {
-            give_up_capabilities()?;
+            drop_capabilities()?;
             expect(what, Ctl::new()?.create("four").map(drop), expected)
         })?;
         child.finish()
@@ -238,7 +243,7 @@ fn an_administrator_is_exempt_and_counted(_: &Context) -> Result<()> {
 fn root_without_the_capability_is_not_exempt(_: &Context) -> Result<()> {
     let _limit = Parameter::set("user_max_bytes", CAPACITY as u64)?;
     let child = spawn("root without capabilities", || {
-        give_up_capabilities()?;
+        drop_capabilities()?;
         let ctl = Ctl::new()?;
         let one = ctl.create("one").context("the first")?;
         let grown = ioctl::set(&one, SET_CAPACITY, 2 * CAPACITY as u64);
@@ -248,11 +253,11 @@ fn root_without_the_capability_is_not_exempt(_: &Context) -> Result<()> {
     child.finish()
 }
 
-fn root_of_a_user_namespace_is_its_user_outside(_: &Context) -> Result<()> {
+fn root_of_a_user_namespace_is_charged_as_its_outer_user(_: &Context) -> Result<()> {
     let _limit = Parameter::set("user_max_channels", 2)?;
     as_user(USER, |ctl| ctl.persist(OWN, "one").context("the first"))?;
     let root = spawn("root of a user namespace", || {
-        become_root_of_a_namespace(USER)?;
+        become_user_namespace_root(USER)?;
         let ctl = Ctl::new()?;
         let _two = ctl.create("two").context("the second")?;
         expect("a third", ctl.create("three").map(drop), FULL)
@@ -260,10 +265,10 @@ fn root_of_a_user_namespace_is_its_user_outside(_: &Context) -> Result<()> {
     root.finish()
 }
 
-/// A channel of `USER` that stays, made in a new namespace whose root is this cgroup.
+/// Creates a persistent channel of `USER` in a new cgroup namespace whose root is this cgroup.
 fn persist_in_namespace(root: &Cgroup, name: &str) -> Result<Result<(), i32>> {
     let child = root.spawn("a user in a cgroup namespace", || {
-        unshare(CloneFlags::CLONE_NEWCGROUP).context("unshare(CLONE_NEWCGROUP)")?;
+        enter_cgroup_namespace()?;
         become_user(USER)?;
         let made = Ctl::new()?.persist(OWN, name);
         Ok(made.map_err(|errno| errno as i32))
@@ -271,14 +276,14 @@ fn persist_in_namespace(root: &Cgroup, name: &str) -> Result<Result<(), i32>> {
     child.finish()
 }
 
-fn two_cgroup_namespaces_have_an_account_each(context: &Context) -> Result<()> {
+fn each_cgroup_namespace_has_its_own_account(context: &Context) -> Result<()> {
     const FULL: Result<(), i32> = Err(Errno::EDQUOT as i32);
     let _limit = Parameter::set("user_max_channels", 1)?;
     let left = context.cgroup()?.create_child("left")?;
     let right = context.cgroup()?.create_child("right")?;
     for root in [&left, &right] {
         expect("the first", persist_in_namespace(root, "one")?, Ok(()))?;
-        // A namespace of its own, but its root is the same cgroup.
+        // It is another namespace, but with the same root cgroup.
         expect("the second", persist_in_namespace(root, "two")?, FULL)?;
     }
     as_user(USER, |ctl| {
@@ -286,16 +291,20 @@ fn two_cgroup_namespaces_have_an_account_each(context: &Context) -> Result<()> {
     })
 }
 
-fn all_of_a_cgroup_namespace_share_an_account(context: &Context) -> Result<()> {
+fn a_cgroup_namespace_has_one_account(context: &Context) -> Result<()> {
     let _limit = Parameter::set("user_max_channels", 1)?;
     let root = context.cgroup()?.create_child("root")?;
     let (left, right) = (root.create_child("left")?, root.create_child("right")?);
     let container = root.spawn("the first of a cgroup namespace", || {
-        unshare(CloneFlags::CLONE_NEWCGROUP).context("unshare(CLONE_NEWCGROUP)")?;
+        enter_cgroup_namespace()?;
         for (cgroup, expected) in [(&left, Ok(())), (&right, FULL)] {
-            let inside = cgroup.spawn("one inside", || {
+            let inside = cgroup.spawn("a process inside", || {
                 become_user(USER)?;
-                expect("making one", Ctl::new()?.persist(OWN, "one"), expected)
+                expect(
+                    "creating a channel",
+                    Ctl::new()?.persist(OWN, "one"),
+                    expected,
+                )
             })?;
             inside.finish()?;
         }
@@ -304,14 +313,14 @@ fn all_of_a_cgroup_namespace_share_an_account(context: &Context) -> Result<()> {
     container.finish()
 }
 
-/// In a new user and a new cgroup namespace of this user, the root of which is this cgroup.
+/// Runs `body` in a new user namespace of this user and a new cgroup namespace whose root is this cgroup.
 fn as_root_of_namespaces<T: Serialize + DeserializeOwned>(
     root: &Cgroup,
     user: u32,
     body: impl FnOnce(&Ctl) -> Result<T>,
 ) -> Result<T> {
     let child = root.spawn("root of namespaces", || {
-        become_root_of_namespaces(user)?;
+        become_namespaces_root(user)?;
         body(&Ctl::new()?)
     })?;
     child.finish()
@@ -323,8 +332,8 @@ fn persist_as_root_of_namespaces(root: &Cgroup, user: u32) -> Result<Result<(), 
     })
 }
 
-/// Each time in another cgroup, so that each time the root of the cgroup namespace is another one.
-fn a_user_does_not_get_more_by_making_namespaces(context: &Context) -> Result<()> {
+/// Each cgroup namespace has another root cgroup.
+fn creating_namespaces_does_not_raise_the_channel_limit(context: &Context) -> Result<()> {
     const MOST: usize = 3;
     const REFUSED: Result<(), i32> = Err(Errno::EDQUOT as i32);
     let _limit = Parameter::set("user_max_channels", MOST as u64)?;
@@ -343,12 +352,12 @@ fn a_user_does_not_get_more_by_making_namespaces(context: &Context) -> Result<()
     })?;
     let other = persist_as_root_of_namespaces(&roots[MOST], OTHER)?;
     expect("another user", other, Ok(()))?;
-    // One goes by its name, one with its cgroup: the user gets both back, and no more.
+    // One channel is unlinked, one is removed with its cgroup: both are uncharged, and no more.
     let directory = roots[0].directory()?;
     Ctl::new()?.unlink(directory.as_raw_fd(), "one")?;
     roots[1].remove()?;
     for root in [&roots[0], &roots[MOST + 1]] {
-        eventually("what has gone is given back", || {
+        eventually("removed channels are uncharged", || {
             Ok(persist_as_root_of_namespaces(root, USER)?.ok())
         })?;
     }
@@ -357,7 +366,7 @@ fn a_user_does_not_get_more_by_making_namespaces(context: &Context) -> Result<()
     })
 }
 
-fn a_user_does_not_get_more_bytes_by_making_namespaces(context: &Context) -> Result<()> {
+fn creating_namespaces_does_not_raise_the_byte_limit(context: &Context) -> Result<()> {
     let _limit = Parameter::set("user_max_bytes", 2 * CAPACITY as u64)?;
     let home = context.cgroup()?;
     let (left, right) = (home.create_child("left")?, home.create_child("right")?);
@@ -374,11 +383,11 @@ fn a_user_does_not_get_more_bytes_by_making_namespaces(context: &Context) -> Res
     })
 }
 
-fn nested_user_namespaces_of_one_owner_count_once(context: &Context) -> Result<()> {
+fn nested_user_namespaces_of_one_owner_are_charged_once(context: &Context) -> Result<()> {
     let _limit = Parameter::set("user_max_channels", 2)?;
     let root = context.cgroup()?.create_child("root")?;
     let child = root.spawn("root of nested namespaces", || {
-        become_root_of_namespaces(USER)?;
+        become_namespaces_root(USER)?;
         for _ in 0..3 {
             unshare(CloneFlags::CLONE_NEWUSER).context("unshare(CLONE_NEWUSER)")?;
             for (file, map) in [("uid_map", "0 0 1"), ("gid_map", "0 0 1")] {
@@ -392,13 +401,13 @@ fn nested_user_namespaces_of_one_owner_count_once(context: &Context) -> Result<(
     child.finish()
 }
 
-/// What the host's root starts in user namespaces is its own choice: two containers have a limit each.
-fn the_hosts_root_is_not_counted_as_an_owner(context: &Context) -> Result<()> {
+/// User namespaces that host root creates are not charged to it: two containers have separate limits.
+fn host_root_is_not_charged_as_namespace_owner(context: &Context) -> Result<()> {
     const FIRST: u32 = 100_000;
     let _limit = Parameter::set("user_max_channels", 1)?;
     for name in ["left", "right"] {
         let root = context.cgroup()?.create_child(name)?;
-        let container = spawn_with_users(&root, FIRST, name, &[], || {
+        let container = spawn_in_user_namespace(&root, FIRST, name, &[], || {
             let ctl = Ctl::new()?;
             ctl.persist(OWN, "one").context("the first")?;
             expect("another", ctl.create("two").map(drop), FULL)
@@ -408,7 +417,7 @@ fn the_hosts_root_is_not_counted_as_an_owner(context: &Context) -> Result<()> {
     Ok(())
 }
 
-fn the_default_pipe_is_counted(context: &Context) -> Result<()> {
+fn the_default_pipe_is_charged(context: &Context) -> Result<()> {
     let _limit = Parameter::set("user_max_channels", 1)?;
     let default = || context.channel.open(OFlag::O_RDWR);
     as_user(USER, |ctl| {
@@ -420,8 +429,8 @@ fn the_default_pipe_is_counted(context: &Context) -> Result<()> {
     })
 }
 
-/// The scope is asked first, and must get back what the user then may not have.
-fn a_refused_user_takes_nothing_of_the_scope(_: &Context) -> Result<()> {
+/// The scope is charged first, and must be uncharged when the user's limit rejects the channel.
+fn a_rejected_user_charge_leaves_the_scope_unchanged(_: &Context) -> Result<()> {
     let _user = Parameter::set("user_max_channels", 1)?;
     let _scope = Parameter::set("scope_max_channels", 3)?;
     as_user(USER, |ctl| {

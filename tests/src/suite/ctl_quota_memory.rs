@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whose memory a channel takes, and what happens when there is no more of it.
+//! Which memory cgroup is charged for a channel, and what happens at its limit.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -15,13 +15,13 @@ use crate::support::channel::{CAPACITY, PIPE_BUF, fill, read_all};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::spawn_keeping;
 use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST};
+use crate::support::fd_passing;
 use crate::support::ioctl::{self, SET_CAPACITY};
 use crate::support::memcg::{
-    MemoryController, killed_for_memory, memory_current, set_memory_max, stay_resident,
+    MemoryController, lock_memory, memory_current, oom_kills, set_memory_max,
 };
 use crate::support::memory::PAGE;
 use crate::support::parameter::Parameter;
-use crate::support::passing;
 use crate::support::random::stream_bytes;
 use crate::support::time::eventually;
 use crate::support::vfs_pipe::{move_all, move_bytes, pipe_of_capacity};
@@ -30,25 +30,25 @@ topic!(
     "ctl_quota_memory",
     fifo: [],
     pipe_only: [
-        a_strangers_bytes_are_charged_to_the_maker,
-        the_maker_pays_for_an_endpoint_that_it_passed_on,
-        a_write_beyond_the_makers_memory_is_enomem_and_kills_nobody,
-        a_strangers_write_beyond_the_makers_memory_hurts_neither,
-        making_one_beyond_the_memory_is_enomem_and_kills_nobody,
-        growing_one_beyond_the_memory_is_enomem_and_changes_nothing,
-        a_capacity_set_by_a_stranger_is_charged_to_the_maker,
-        pages_spliced_out_and_held_cost_the_maker_twice_the_capacity_at_most,
-        pages_spliced_in_are_charged_to_the_maker_as_written_ones,
-        a_spliced_page_is_read_piece_by_piece_without_memory,
-        a_splice_out_beyond_the_readers_memory_is_enomem_and_kills_nobody,
+        bytes_written_by_others_are_charged_to_the_creator,
+        bytes_written_to_a_passed_endpoint_are_charged_to_the_creator,
+        a_write_beyond_the_creators_memory_limit_is_enomem_without_oom_kill,
+        a_write_by_others_beyond_the_creators_memory_limit_affects_neither,
+        a_create_beyond_the_memory_limit_is_enomem_without_oom_kill,
+        a_grow_beyond_the_memory_limit_is_enomem_and_changes_nothing,
+        a_capacity_set_by_others_is_charged_to_the_creator,
+        held_spliced_pages_are_charged_to_the_creator_up_to_twice_the_capacity,
+        pages_spliced_in_are_charged_to_the_creator_as_written_ones,
+        partial_reads_of_a_spliced_page_allocate_no_memory,
+        a_splice_out_beyond_the_readers_memory_limit_is_enomem_without_oom_kill,
     ],
 );
 
 const MIB: u64 = 1 << 20;
-/// What each processor may hold ready of a cgroup's memory, and a little for what else a process does.
+/// Memory that each CPU may hold pre-charged, and some for the process itself.
 const SLACK: u64 = MIB / 2;
-/// Enough for a process of ours, and not for more than a few pipes.
-const LITTLE: u64 = 8 * MIB;
+/// Enough for the process and a few pipes.
+const SMALL_LIMIT: u64 = 8 * MIB;
 
 fn large(name: &str) -> Open {
     Open {
@@ -57,101 +57,120 @@ fn large(name: &str) -> Open {
     }
 }
 
-fn counted(home: &Cgroup, name: &str, most: Option<u64>) -> Result<Cgroup> {
-    let cgroup = home.create_child(name)?;
-    if let Some(most) = most {
-        set_memory_max(&cgroup, most)?;
+/// The cgroups of a pipe's creator and of another process, whose memory is accounted.
+struct Accounts<'a> {
+    creator: Cgroup,
+    other: Cgroup,
+    _controller: MemoryController<'a>,
+}
+
+impl<'a> Accounts<'a> {
+    fn new(context: &'a Context) -> Result<Self> {
+        let home = context.cgroup()?;
+        let controller = MemoryController::enable_for_children(home)?;
+        Ok(Accounts {
+            creator: home.create_child("creator")?,
+            other: home.create_child("other")?,
+            _controller: controller,
+        })
     }
-    Ok(cgroup)
+
+    /// The bytes charged to the creator's cgroup and to the other one now.
+    fn current(&self) -> Result<[u64; 2]> {
+        Ok([memory_current(&self.creator)?, memory_current(&self.other)?])
+    }
+
+    /// The growth in bytes of the creator's cgroup and of the other one, in which `body` runs.
+    fn measure_growth(
+        &self,
+        keep: &[BorrowedFd],
+        body: impl FnOnce() -> Result<()>,
+    ) -> Result<[u64; 2]> {
+        let child = spawn_keeping("another process", keep, || {
+            self.other.enter()?;
+            let before = self.current()?;
+            body()?;
+            let after = self.current()?;
+            Ok([0, 1].map(|of| after[of].saturating_sub(before[of])))
+        })?;
+        child.finish()
+    }
+
+    /// A pipe of 1 MiB, created by a process in the creator's cgroup that has exited.
+    fn create_pipe(&self) -> Result<OwnedFd> {
+        let (ours, theirs) = fd_passing::socket_pair()?;
+        let creation = spawn_keeping("the creator", &[theirs.as_fd()], || {
+            self.creator.enter()?;
+            let pipe = Ctl::new()?.open(large("channel"));
+            fd_passing::send_fd(&theirs, pipe.context("creating the channel")?.as_fd())
+        })?;
+        let pipe = fd_passing::receive_fd(&ours)?;
+        creation.finish()?;
+        Ok(pipe)
+    }
+
+    /// Fills a pipe of 1 MiB in the other cgroup and checks that the creator's is charged.
+    fn expect_charged_to_creator(&self, pipe: &OwnedFd) -> Result<()> {
+        let [creator_growth, other_growth] = self.measure_growth(&[pipe.as_fd()], || {
+            expect("bytes written", fill(pipe, b'x')?, MIB as usize)
+        })?;
+        ensure!(
+            creator_growth >= MIB - SLACK,
+            "the creator's cgroup grew by {creator_growth} bytes only"
+        );
+        ensure!(
+            other_growth <= SLACK,
+            "the other cgroup grew by {other_growth} bytes"
+        );
+        Ok(())
+    }
 }
 
-/// Fills a pipe of a mebibyte as a process of `stranger`: it is `maker` that grows by this.
-fn expect_maker_pays(maker: &Cgroup, stranger: &Cgroup, pipe: &OwnedFd) -> Result<()> {
-    let start = memory_current(maker)?;
-    let child = spawn_keeping("a stranger", &[pipe.as_fd()], || {
-        stranger.enter()?;
-        let before = memory_current(stranger)?;
-        expect("bytes written", fill(pipe, b'x')?, MIB as usize)?;
-        Ok(memory_current(stranger)?.saturating_sub(before))
-    })?;
-    let stranger_grew = child.finish()?;
-    let maker_grew = memory_current(maker)?.saturating_sub(start);
-    ensure!(
-        maker_grew >= MIB - SLACK,
-        "the maker's cgroup grew by {maker_grew} bytes only"
-    );
-    ensure!(
-        stranger_grew <= SLACK,
-        "the stranger's cgroup grew by {stranger_grew} bytes"
-    );
-    Ok(())
-}
-
-fn a_strangers_bytes_are_charged_to_the_maker(context: &Context) -> Result<()> {
-    let home = context.cgroup()?;
-    let _memory = MemoryController::enable_below(home)?;
-    let (maker, stranger) = (
-        counted(home, "maker", None)?,
-        counted(home, "stranger", None)?,
-    );
-    let making = maker.spawn("the maker", || {
+fn bytes_written_by_others_are_charged_to_the_creator(context: &Context) -> Result<()> {
+    let accounts = Accounts::new(context)?;
+    let creation = accounts.creator.spawn("the creator", || {
         let mut request = large("channel");
         request.flags |= PERSIST;
-        Ctl::new()?.open(request).map(drop).context("making it")
+        Ctl::new()?
+            .open(request)
+            .map(drop)
+            .context("creating the channel")
     })?;
-    making.finish()?;
-    let directory = maker.directory()?;
+    creation.finish()?;
+    let directory = accounts.creator.directory()?;
     let pipe = Ctl::new()?.open(Open {
         scope_fd: directory.as_raw_fd(),
         ..Open::new("channel", BOTH | NONBLOCK)
     })?;
-    let empty = memory_current(&maker)?;
-    expect_maker_pays(&maker, &stranger, &pipe)?;
+    let empty = memory_current(&accounts.creator)?;
+    accounts.expect_charged_to_creator(&pipe)?;
     drop(pipe);
     Ctl::new()?.unlink(directory.as_raw_fd(), "channel")?;
-    eventually("the maker's cgroup gets it back", || {
-        Ok((memory_current(&maker)? <= empty + SLACK).then_some(()))
+    eventually("the creator's cgroup is uncharged", || {
+        Ok((memory_current(&accounts.creator)? <= empty + SLACK).then_some(()))
     })
 }
 
-/// A pipe of a mebibyte, made by a process of `maker` that is no more.
-fn made_by(maker: &Cgroup) -> Result<OwnedFd> {
-    let (ours, theirs) = passing::sockets()?;
-    let making = spawn_keeping("the maker", &[theirs.as_fd()], || {
-        maker.enter()?;
-        let pipe = Ctl::new()?.open(large("channel")).context("making it")?;
-        passing::send(&theirs, pipe.as_fd())
-    })?;
-    let pipe = passing::receive(&ours)?;
-    making.finish()?;
-    Ok(pipe)
+fn bytes_written_to_a_passed_endpoint_are_charged_to_the_creator(context: &Context) -> Result<()> {
+    let accounts = Accounts::new(context)?;
+    let pipe = accounts.create_pipe()?;
+    accounts.expect_charged_to_creator(&pipe)
 }
 
-fn the_maker_pays_for_an_endpoint_that_it_passed_on(context: &Context) -> Result<()> {
-    let home = context.cgroup()?;
-    let _memory = MemoryController::enable_below(home)?;
-    let (maker, stranger) = (
-        counted(home, "maker", None)?,
-        counted(home, "stranger", None)?,
-    );
-    let pipe = made_by(&maker)?;
-    expect_maker_pays(&maker, &stranger, &pipe)
-}
-
-/// Makes and fills pipes until a write is refused; returns them.
+/// Creates and fills pipes until a write fails with ENOMEM; returns them.
 fn fill_memory(ctl: &Ctl) -> Result<Vec<OwnedFd>> {
     let page = [b'x'; PIPE_BUF];
-    let mut pipes = Vec::with_capacity((LITTLE / MIB) as usize);
-    for number in 0..LITTLE / MIB {
+    let mut pipes = Vec::with_capacity((SMALL_LIMIT / MIB) as usize);
+    for number in 0..SMALL_LIMIT / MIB {
         let pipe = ctl
             .open(large(&format!("number-{number}")))
-            .context("making one")?;
+            .context("creating a channel")?;
         let refused = loop {
             match write(&pipe, &page) {
                 Ok(_) => {}
                 Err(Errno::EAGAIN) => break false,
                 Err(error) => {
-                    expect("the refused write", error, Errno::ENOMEM)?;
+                    expect("errno of the failed write", error, Errno::ENOMEM)?;
                     break true;
                 }
             }
@@ -161,155 +180,143 @@ fn fill_memory(ctl: &Ctl) -> Result<Vec<OwnedFd>> {
             return Ok(pipes);
         }
     }
-    bail!("{LITTLE} bytes were written, and none was refused")
+    bail!("{SMALL_LIMIT} bytes were written, and no write failed")
 }
 
-fn a_write_beyond_the_makers_memory_is_enomem_and_kills_nobody(context: &Context) -> Result<()> {
-    let home = context.cgroup()?;
-    let _memory = MemoryController::enable_below(home)?;
-    let maker = counted(home, "maker", Some(LITTLE))?;
-    let child = maker.spawn("the maker", || {
-        stay_resident()?;
+fn a_write_beyond_the_creators_memory_limit_is_enomem_without_oom_kill(
+    context: &Context,
+) -> Result<()> {
+    let accounts = Accounts::new(context)?;
+    set_memory_max(&accounts.creator, SMALL_LIMIT)?;
+    let child = accounts.creator.spawn("the creator", || {
+        lock_memory()?;
         let ctl = Ctl::new()?;
         let mut pipes = fill_memory(&ctl)?;
         pipes.truncate(1);
         let kept = read_all(&pipes[0], CAPACITY)?;
-        expect("what was written before", kept, vec![b'x'; CAPACITY])?;
-        let again = ctl.open(large("again")).context("making one afterwards")?;
-        expect("what it takes", fill(&again, b'z')?, MIB as usize)
+        expect("bytes written before", kept, vec![b'x'; CAPACITY])?;
+        let again = ctl
+            .open(large("again"))
+            .context("creating one afterwards")?;
+        expect("bytes that fit", fill(&again, b'z')?, MIB as usize)
     })?;
     child.finish()?;
-    expect("killed", killed_for_memory(&maker)?, 0)
+    expect(
+        "processes killed for memory",
+        oom_kills(&accounts.creator)?,
+        0,
+    )
 }
 
-/// The maker sleeps meanwhile.
-fn a_strangers_write_beyond_the_makers_memory_hurts_neither(context: &Context) -> Result<()> {
-    let home = context.cgroup()?;
-    let _memory = MemoryController::enable_below(home)?;
-    let maker = counted(home, "maker", Some(LITTLE))?;
-    let stranger = counted(home, "stranger", None)?;
-    let (ours, theirs) = passing::sockets()?;
-    let making = spawn_keeping("the maker", &[theirs.as_fd()], || {
-        maker.enter()?;
+/// The creator is blocked meanwhile.
+fn a_write_by_others_beyond_the_creators_memory_limit_affects_neither(
+    context: &Context,
+) -> Result<()> {
+    let accounts = Accounts::new(context)?;
+    set_memory_max(&accounts.creator, SMALL_LIMIT)?;
+    let (ours, theirs) = fd_passing::socket_pair()?;
+    let creation = spawn_keeping("the creator", &[theirs.as_fd()], || {
+        accounts.creator.enter()?;
         let pipe = Ctl::new()?.open(Open {
-            capacity: 4 * LITTLE,
+            capacity: 4 * SMALL_LIMIT,
             ..large("channel")
         });
-        passing::send(&theirs, pipe.context("making it")?.as_fd())?;
-        passing::receive(&theirs).map(drop)
+        fd_passing::send_fd(&theirs, pipe.context("creating the channel")?.as_fd())?;
+        fd_passing::receive_fd(&theirs).map(drop)
     })?;
-    let pipe = passing::receive(&ours)?;
-    let child = spawn_keeping("a stranger", &[pipe.as_fd()], || {
-        stranger.enter()?;
+    let pipe = fd_passing::receive_fd(&ours)?;
+    let child = spawn_keeping("another process", &[pipe.as_fd()], || {
+        accounts.other.enter()?;
         let refused = fill(&pipe, b'x').map_err(|error| error.downcast::<Errno>());
         ensure!(
             matches!(refused, Err(Ok(Errno::ENOMEM))),
             "filling it: expected ENOMEM, saw {refused:?}"
         );
         let own = Ctl::new()?.open(large("own")).context("one of its own")?;
-        expect("what that takes", fill(&own, b'y')?, MIB as usize)
+        expect("bytes that fit", fill(&own, b'y')?, MIB as usize)
     })?;
     child.finish()?;
-    expect("killed", killed_for_memory(&maker)?, 0)?;
-    // The maker needs memory to go on.
+    expect(
+        "processes killed for memory",
+        oom_kills(&accounts.creator)?,
+        0,
+    )?;
+    // The creator needs memory to continue.
     drop(pipe);
-    passing::send(&ours, maker.directory()?.as_fd())?;
-    making.finish()
+    fd_passing::send_fd(&ours, accounts.creator.directory()?.as_fd())?;
+    creation.finish()
 }
 
-/// Has room for a process, but not for the table of pages of a pipe of a gibibyte.
+/// Runs `body` with memory for a process, but not for the page table of a pipe of 1 GiB.
 fn expect_no_memory(context: &Context, body: impl FnOnce(&Ctl) -> Result<()>) -> Result<()> {
-    let home = context.cgroup()?;
-    let _memory = MemoryController::enable_below(home)?;
+    let accounts = Accounts::new(context)?;
+    set_memory_max(&accounts.creator, 3 * MIB)?;
     let _bytes = Parameter::set("scope_max_bytes", 1 << 40)?;
-    let poor = counted(home, "poor", Some(3 * MIB))?;
-    let child = poor.spawn("one without memory", || body(&Ctl::new()?))?;
+    let child = accounts
+        .creator
+        .spawn("the creator", || body(&Ctl::new()?))?;
     let seen = child.finish();
-    expect("killed", killed_for_memory(&poor)?, 0)?;
+    expect(
+        "processes killed for memory",
+        oom_kills(&accounts.creator)?,
+        0,
+    )?;
     seen
 }
 
-fn making_one_beyond_the_memory_is_enomem_and_kills_nobody(context: &Context) -> Result<()> {
+fn a_create_beyond_the_memory_limit_is_enomem_without_oom_kill(context: &Context) -> Result<()> {
     expect_no_memory(context, |ctl| {
         let made = ctl.open(Open {
             capacity: 1 << 30,
             ..large("channel")
         });
-        expect("making it", made.map(drop), Err(Errno::ENOMEM))?;
+        expect("creating the channel", made.map(drop), Err(Errno::ENOMEM))?;
         expect("names", ctl.names(OWN), Ok(vec![]))?;
         let smaller = ctl.create("channel").map(drop);
-        expect("making a smaller one", smaller, Ok(()))
+        expect("creating a smaller one", smaller, Ok(()))
     })
 }
 
-fn growing_one_beyond_the_memory_is_enomem_and_changes_nothing(context: &Context) -> Result<()> {
+fn a_grow_beyond_the_memory_limit_is_enomem_and_changes_nothing(context: &Context) -> Result<()> {
     expect_no_memory(context, |ctl| {
         let pipe = ctl.open(Open::new("channel", BOTH | CREATE | NONBLOCK))?;
         let grown = ioctl::set(&pipe, SET_CAPACITY, 1 << 30);
         expect("growing it", grown, Err(Errno::ENOMEM))?;
-        expect("what it takes", fill(&pipe, b'x')?, CAPACITY)
+        expect("bytes that fit", fill(&pipe, b'x')?, CAPACITY)
     })
-}
-
-/// How much the memory of both grows, in bytes: the maker's, and that of a process in `stranger` that runs `body`.
-fn grown(
-    maker: &Cgroup,
-    stranger: &Cgroup,
-    keep: &[BorrowedFd],
-    body: impl FnOnce() -> Result<()>,
-) -> Result<[u64; 2]> {
-    let child = spawn_keeping("a stranger", keep, || {
-        stranger.enter()?;
-        let both = || Ok::<_, anyhow::Error>([memory_current(maker)?, memory_current(stranger)?]);
-        let before = both()?;
-        body()?;
-        let after = both()?;
-        Ok([0, 1].map(|of| after[of].saturating_sub(before[of])))
-    })?;
-    child.finish()
 }
 
 fn expect_growth(whose: &str, grown: u64, expected: u64) -> Result<()> {
     ensure!(
         grown.abs_diff(expected) <= SLACK,
-        "{whose} cgroup grew by {grown} bytes, expected {expected} give or take {SLACK}"
+        "{whose} cgroup grew by {grown} bytes, expected {expected} ± {SLACK}"
     );
     Ok(())
 }
 
-/// The table of pages is memory too.
-fn a_capacity_set_by_a_stranger_is_charged_to_the_maker(context: &Context) -> Result<()> {
+/// The pipe's table of pages is charged as well.
+fn a_capacity_set_by_others_is_charged_to_the_creator(context: &Context) -> Result<()> {
     const TABLE_AT_LEAST: u64 = MIB;
-    let home = context.cgroup()?;
-    let _memory = MemoryController::enable_below(home)?;
-    let (maker, stranger) = (
-        counted(home, "maker", None)?,
-        counted(home, "stranger", None)?,
-    );
-    let pipe = made_by(&maker)?;
-    let [maker_grew, stranger_grew] = grown(&maker, &stranger, &[pipe.as_fd()], || {
+    let accounts = Accounts::new(context)?;
+    let pipe = accounts.create_pipe()?;
+    let [creator_growth, other_growth] = accounts.measure_growth(&[pipe.as_fd()], || {
         let grown = ioctl::set(&pipe, SET_CAPACITY, 256 * MIB);
         expect("growing it", grown, Ok(256 * MIB))
     })?;
     ensure!(
-        maker_grew >= TABLE_AT_LEAST,
-        "the maker's cgroup grew by {maker_grew} bytes only"
+        creator_growth >= TABLE_AT_LEAST,
+        "the creator's cgroup grew by {creator_growth} bytes only"
     );
-    expect_growth("the stranger's", stranger_grew, 0)
+    expect_growth("the other's", other_growth, 0)
 }
 
-/// A receiver takes four times what the pipe holds and keeps it. The pipe gives away the pages that it has, once, and
-/// needs as many again; the rest are the receiver's.
-fn pages_spliced_out_and_held_cost_the_maker_twice_the_capacity_at_most(
+/// A receiver splices out and holds four times the capacity. The first lap moves the pipe's own pages, for which the
+/// pipe then needs replacements; later laps are copied to pages of the receiver.
+fn held_spliced_pages_are_charged_to_the_creator_up_to_twice_the_capacity(
     context: &Context,
 ) -> Result<()> {
-    let home = context.cgroup()?;
-    let _memory = MemoryController::enable_below(home)?;
-    let (maker, receiver) = (
-        counted(home, "maker", None)?,
-        counted(home, "receiver", None)?,
-    );
-    let pipe = made_by(&maker)?;
+    let accounts = Accounts::new(context)?;
+    let pipe = accounts.create_pipe()?;
     let held: Vec<(OwnedFd, OwnedFd)> = (0..4)
         .map(|_| pipe_of_capacity(MIB as usize))
         .collect::<Result<_>>()?;
@@ -318,15 +325,15 @@ fn pages_spliced_out_and_held_cost_the_maker_twice_the_capacity_at_most(
         held.iter()
             .flat_map(|(out, into)| [out.as_fd(), into.as_fd()]),
     );
-    let [maker_grew, receiver_grew] = grown(&maker, &receiver, &keep, || {
+    let [creator_growth, receiver_growth] = accounts.measure_growth(&keep, || {
         for (lap, (_, into)) in held.iter().enumerate() {
             expect("bytes written", fill(&pipe, lap as u8)?, MIB as usize)?;
             move_all(&pipe, into, MIB as usize)?;
         }
         Ok(())
     })?;
-    expect_growth("the maker's", maker_grew, 2 * MIB)?;
-    expect_growth("the receiver's", receiver_grew, 3 * MIB)?;
+    expect_growth("the creator's", creator_growth, 2 * MIB)?;
+    expect_growth("the receiver's", receiver_growth, 3 * MIB)?;
     for (lap, (out, _)) in held.iter().enumerate() {
         let bytes = read_all(out, MIB as usize)?;
         expect_bytes("a lap", &bytes, &[lap as u8; MIB as usize])?;
@@ -334,7 +341,7 @@ fn pages_spliced_out_and_held_cost_the_maker_twice_the_capacity_at_most(
     Ok(())
 }
 
-/// A file of as many bytes, and those. What they take is the test's own memory.
+/// A file of `count` bytes, and its content. They are charged to the test itself.
 fn file_of(context: &Context, count: usize) -> Result<(File, Vec<u8>)> {
     let path = context.scratch.join("file");
     let bytes = stream_bytes(1, 0, count);
@@ -348,41 +355,33 @@ fn send_all(pipe: &OwnedFd, file: &File, count: usize) -> Result<()> {
         sent += sendfile(pipe, file, None, count - sent).context("sendfile")?;
     }
     expect(
-        "pages moved in",
+        "pages spliced in",
         ioctl::info(pipe)?.pages_spliced_in,
         (count / PAGE) as u64,
     )
 }
 
-fn pages_spliced_in_are_charged_to_the_maker_as_written_ones(context: &Context) -> Result<()> {
-    let home = context.cgroup()?;
-    let _memory = MemoryController::enable_below(home)?;
-    let (maker, stranger) = (
-        counted(home, "maker", None)?,
-        counted(home, "stranger", None)?,
-    );
+fn pages_spliced_in_are_charged_to_the_creator_as_written_ones(context: &Context) -> Result<()> {
+    let accounts = Accounts::new(context)?;
     let (file, bytes) = file_of(context, MIB as usize)?;
-    let pipe = made_by(&maker)?;
+    let pipe = accounts.create_pipe()?;
     let keep = [pipe.as_fd(), file.as_fd()];
-    let [maker_grew, stranger_grew] = grown(&maker, &stranger, &keep, || {
-        send_all(&pipe, &file, bytes.len())
-    })?;
-    expect_growth("the maker's", maker_grew, MIB)?;
-    expect_growth("the stranger's", stranger_grew, 0)?;
+    let [creator_growth, other_growth] =
+        accounts.measure_growth(&keep, || send_all(&pipe, &file, bytes.len()))?;
+    expect_growth("the creator's", creator_growth, MIB)?;
+    expect_growth("the other's", other_growth, 0)?;
     expect_bytes("the file", &read_all(&pipe, bytes.len())?, &bytes)
 }
 
-/// The maker's memory is used up: reading takes none of it.
-fn a_spliced_page_is_read_piece_by_piece_without_memory(context: &Context) -> Result<()> {
+/// The creator is at its memory limit; reading must not allocate.
+fn partial_reads_of_a_spliced_page_allocate_no_memory(context: &Context) -> Result<()> {
     const PIECE: usize = 1000;
-    let home = context.cgroup()?;
-    let _memory = MemoryController::enable_below(home)?;
-    let maker = counted(home, "maker", None)?;
+    let accounts = Accounts::new(context)?;
     let (file, bytes) = file_of(context, CAPACITY)?;
-    let pipe = made_by(&maker)?;
+    let pipe = accounts.create_pipe()?;
     send_all(&pipe, &file, bytes.len())?;
-    set_memory_max(&maker, memory_current(&maker)?)?;
-    // Processors may still hold some of it ready.
+    set_memory_max(&accounts.creator, memory_current(&accounts.creator)?)?;
+    // CPUs may still hold pre-charged memory.
     let refused = fill(&pipe, b'x').map_err(|error| error.downcast::<Errno>());
     ensure!(
         matches!(refused, Err(Ok(Errno::ENOMEM))),
@@ -393,24 +392,26 @@ fn a_spliced_page_is_read_piece_by_piece_without_memory(context: &Context) -> Re
         expect("a read", read(&pipe, &mut taken), Ok(piece.len()))?;
         expect_bytes("a piece", &taken, piece)?;
     }
-    expect("killed", killed_for_memory(&maker)?, 0)
+    expect(
+        "processes killed for memory",
+        oom_kills(&accounts.creator)?,
+        0,
+    )
 }
 
-/// Each piece takes a page of the reader's.
-fn a_splice_out_beyond_the_readers_memory_is_enomem_and_kills_nobody(
+/// Each piece is copied to a page of the reader.
+fn a_splice_out_beyond_the_readers_memory_limit_is_enomem_without_oom_kill(
     context: &Context,
 ) -> Result<()> {
-    let home = context.cgroup()?;
-    let _memory = MemoryController::enable_below(home)?;
-    let maker = counted(home, "maker", None)?;
-    let reader = counted(home, "reader", Some(LITTLE))?;
-    let pipe = made_by(&maker)?;
+    let accounts = Accounts::new(context)?;
+    set_memory_max(&accounts.other, SMALL_LIMIT)?;
+    let pipe = accounts.create_pipe()?;
     let child = spawn_keeping("the reader", &[pipe.as_fd()], || {
-        let held: Vec<(OwnedFd, OwnedFd)> = (0..=LITTLE / MIB)
+        let held: Vec<(OwnedFd, OwnedFd)> = (0..=SMALL_LIMIT / MIB)
             .map(|_| pipe_of_capacity(MIB as usize))
             .collect::<Result<_>>()?;
-        reader.enter()?;
-        stay_resident()?;
+        accounts.other.enter()?;
+        lock_memory()?;
         let mut refused = None;
         'pipes: for (_, into) in &held {
             for _ in 0..MIB as usize / PAGE {
@@ -421,11 +422,15 @@ fn a_splice_out_beyond_the_readers_memory_is_enomem_and_kills_nobody(
                 }
             }
         }
-        // To go on takes memory.
+        // The process needs memory to continue.
         drop(held);
-        expect("the refused splice", refused, Some(Errno::ENOMEM))
+        expect("errno of the failed splice", refused, Some(Errno::ENOMEM))
     })?;
     let seen = child.finish();
-    expect("killed", killed_for_memory(&reader)?, 0)?;
+    expect(
+        "processes killed for memory",
+        oom_kills(&accounts.other)?,
+        0,
+    )?;
     seen
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How much a cgroup and all below it may have, and that everything that goes gives it back.
+//! The limits of a cgroup with its descendants, and that everything freed is uncharged.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
-use nix::sched::{CloneFlags, unshare};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::registry::{Context, topic};
@@ -14,8 +13,8 @@ use crate::support::cgroup::Cgroup;
 use crate::support::channel::CAPACITY;
 use crate::support::check::expect;
 use crate::support::child::{Child, spawn, spawn_keeping};
+use crate::support::credentials::{become_user, enter_cgroup_namespace};
 use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST, READ, WRITE};
-use crate::support::identity::become_user;
 use crate::support::ioctl::{self, SET_CAPACITY};
 use crate::support::memory::PAGE;
 use crate::support::parameter::Parameter;
@@ -27,28 +26,28 @@ topic!(
     "ctl_quota_scopes",
     fifo: [],
     pipe_only: [
-        at_its_channels_a_scope_is_enospc_for_administrators_too,
-        at_its_bytes_a_scope_is_enospc_on_making_and_on_growing,
-        cgroups_below_one_share_what_it_may_have,
-        a_cgroup_at_its_limit_leaves_those_beside_it_theirs,
-        a_greedy_container_leaves_those_beside_it_theirs,
-        a_container_does_not_get_more_by_dividing_itself,
-        a_container_inside_another_counts_up_to_its_own_root,
-        what_a_container_makes_outside_counts_up_to_the_top,
-        creators_that_race_at_the_limit_all_get_the_channel,
-        closing_the_last_endpoint_gives_back,
-        unlinking_a_persistent_one_gives_back,
-        an_unlinked_one_counts_until_its_endpoints_are_closed,
-        removing_a_cgroup_gives_back_its_persistent_channels,
-        a_killed_maker_gives_back,
-        an_open_that_fails_gives_back,
-        openers_that_race_for_a_name_give_back,
+        a_scope_at_the_channel_limit_is_enospc_for_administrators_too,
+        a_scope_at_the_byte_limit_is_enospc_on_create_and_grow,
+        descendant_cgroups_share_the_limit_of_their_ancestor,
+        a_cgroup_at_its_limit_does_not_affect_siblings,
+        a_container_at_its_limit_does_not_affect_siblings,
+        child_cgroups_do_not_raise_the_limit_of_a_container,
+        a_nested_container_is_charged_up_to_its_own_root,
+        channels_created_outside_a_container_are_charged_up_to_the_top,
+        racing_creators_at_the_limit_all_get_the_channel,
+        closing_the_last_endpoint_uncharges,
+        unlinking_a_persistent_channel_uncharges,
+        an_unlinked_channel_is_charged_until_its_endpoints_are_closed,
+        removing_a_cgroup_uncharges_its_persistent_channels,
+        killing_the_creator_uncharges,
+        a_failed_open_uncharges,
+        racing_opens_of_a_name_uncharge,
     ],
 );
 
 const FULL: nix::Result<()> = Err(Errno::ENOSPC);
 
-/// Fails unless exactly one more channel may be made here.
+/// Fails unless exactly one more channel can be created here.
 fn expect_room_for_one(what: &str) -> Result<()> {
     let ctl = Ctl::new()?;
     let _last = ctl
@@ -58,7 +57,7 @@ fn expect_room_for_one(what: &str) -> Result<()> {
     expect(&format!("{what}: two more"), more, FULL)
 }
 
-fn at_its_channels_a_scope_is_enospc_for_administrators_too(_: &Context) -> Result<()> {
+fn a_scope_at_the_channel_limit_is_enospc_for_administrators_too(_: &Context) -> Result<()> {
     let _limit = Parameter::set("scope_max_channels", 2)?;
     let ctl = Ctl::new()?;
     let _one = ctl.create("one").context("the first")?;
@@ -70,7 +69,7 @@ fn at_its_channels_a_scope_is_enospc_for_administrators_too(_: &Context) -> Resu
     expect("a name that is taken", taken, Err(Errno::EEXIST))
 }
 
-fn at_its_bytes_a_scope_is_enospc_on_making_and_on_growing(_: &Context) -> Result<()> {
+fn a_scope_at_the_byte_limit_is_enospc_on_create_and_grow(_: &Context) -> Result<()> {
     let _limit = Parameter::set("scope_max_bytes", 3 * CAPACITY as u64)?;
     let ctl = Ctl::new()?;
     let sized = |name: &str, capacity: usize| {
@@ -81,7 +80,7 @@ fn at_its_bytes_a_scope_is_enospc_on_making_and_on_growing(_: &Context) -> Resul
     };
     let one = ctl.create("one").context("the first")?;
     let too_large = sized("two", 4 * CAPACITY).map(drop);
-    expect("making too large a one", too_large, FULL)?;
+    expect("creating too large a one", too_large, FULL)?;
     let grown = ioctl::set(&one, SET_CAPACITY, 4 * CAPACITY as u64);
     expect("growing too far", grown, Err(Errno::ENOSPC))?;
     expect("capacity", ioctl::info(&one)?.capacity, CAPACITY as u64)?;
@@ -96,7 +95,7 @@ fn persist_in(cgroup: &Cgroup, name: &str) -> Result<nix::Result<()>> {
     Ok(Ctl::new()?.persist(directory.as_raw_fd(), name))
 }
 
-fn cgroups_below_one_share_what_it_may_have(context: &Context) -> Result<()> {
+fn descendant_cgroups_share_the_limit_of_their_ancestor(context: &Context) -> Result<()> {
     let _limit = Parameter::set("scope_max_channels", 3)?;
     let outer = context.cgroup()?.create_child("outer")?;
     let left = outer.create_child("left")?;
@@ -112,8 +111,8 @@ fn cgroups_below_one_share_what_it_may_have(context: &Context) -> Result<()> {
     expect("once one went", persist_in(&right, "two")?, Ok(()))
 }
 
-/// Right below the root, which has no limit.
-fn a_cgroup_at_its_limit_leaves_those_beside_it_theirs(_: &Context) -> Result<()> {
+/// Their parent is the root, which has no limit.
+fn a_cgroup_at_its_limit_does_not_affect_siblings(_: &Context) -> Result<()> {
     let _limit = Parameter::set("scope_max_channels", 1)?;
     let root = Cgroup::root()?;
     let name = |side: &str| format!("sluice-quota-{}-{side}", std::process::id());
@@ -122,14 +121,14 @@ fn a_cgroup_at_its_limit_leaves_those_beside_it_theirs(_: &Context) -> Result<()
     let outcome = (|| {
         expect("the first", persist_in(&left, "one")?, Ok(()))?;
         expect("beyond the limit", persist_in(&left, "two")?, FULL)?;
-        expect("beside it", persist_in(&right, "one")?, Ok(()))
+        expect("next to it", persist_in(&right, "one")?, Ok(()))
     })();
     left.remove()?;
     right.remove()?;
     outcome
 }
 
-/// Runs `body` in a cgroup namespace whose root is this cgroup, with the rights of the host's root.
+/// Runs `body` in a new cgroup namespace whose root is this cgroup, as host root.
 fn contained<T: Serialize + DeserializeOwned>(
     root: &Cgroup,
     keep: &[BorrowedFd],
@@ -137,37 +136,37 @@ fn contained<T: Serialize + DeserializeOwned>(
 ) -> Result<T> {
     let container = spawn_keeping("a container", keep, || {
         root.enter()?;
-        unshare(CloneFlags::CLONE_NEWCGROUP).context("unshare(CLONE_NEWCGROUP)")?;
+        enter_cgroup_namespace()?;
         body()
     })?;
     container.finish()
 }
 
-/// Makes persistent channels in the own cgroup until there may be no more: how many, and why no more.
-fn take_all(ctl: &Ctl, prefix: &str) -> (usize, i32) {
-    const ENDLESS: usize = 1000;
-    for number in 0..ENDLESS {
+/// Creates persistent channels in the own cgroup until one is rejected: their number, and the errno.
+fn create_until_full(ctl: &Ctl, prefix: &str) -> (usize, i32) {
+    const TOO_MANY: usize = 1000;
+    for number in 0..TOO_MANY {
         if let Err(error) = ctl.persist(OWN, format!("{prefix}-{number}")) {
             return (number, error as i32);
         }
     }
-    (ENDLESS, 0)
+    (TOO_MANY, 0)
 }
 
-/// The same for each of these users in turn.
-fn take_all_as(users: &[u32]) -> Result<Vec<(usize, i32)>> {
+/// As `create_until_full`, for each of these users in turn.
+fn create_until_full_as(users: &[u32]) -> Result<Vec<(usize, i32)>> {
     let take = |user: &u32| {
         let child = spawn("a user of a container", || {
             become_user(*user)?;
-            Ok(take_all(&Ctl::new()?, &format!("of-{user}")))
+            Ok(create_until_full(&Ctl::new()?, &format!("of-{user}")))
         })?;
         child.finish()
     };
     users.iter().map(take).collect()
 }
 
-/// Two containers in one slice, each with four users.
-fn a_greedy_container_leaves_those_beside_it_theirs(context: &Context) -> Result<()> {
+/// Two containers below one parent, each with four users.
+fn a_container_at_its_limit_does_not_affect_siblings(context: &Context) -> Result<()> {
     const USERS: [u32; 4] = [1001, 1002, 1003, 1004];
     let _scope = Parameter::set("scope_max_channels", 6)?;
     let _user = Parameter::set("user_max_channels", 2)?;
@@ -179,43 +178,49 @@ fn a_greedy_container_leaves_those_beside_it_theirs(context: &Context) -> Result
         (2, scope_full),
         (0, scope_full),
     ];
-    for name in ["greedy", "modest"] {
+    for name in ["first", "second"] {
         let root = slice.create_child(name)?;
-        let taken = contained(&root, &[], || take_all_as(&USERS))?;
-        expect(&format!("what the {name} one got"), taken, share.clone())?;
+        let taken = contained(&root, &[], || create_until_full_as(&USERS))?;
+        expect(
+            &format!("channels of the {name} container"),
+            taken,
+            share.clone(),
+        )?;
     }
-    // What is outside of both, in the same slice, has its own share, too.
-    expect("beside them", persist_in(&slice, "one")?, Ok(()))
+    // The parent's own channels have a separate limit as well.
+    expect("next to them", persist_in(&slice, "one")?, Ok(()))
 }
 
-fn a_container_does_not_get_more_by_dividing_itself(context: &Context) -> Result<()> {
+fn child_cgroups_do_not_raise_the_limit_of_a_container(context: &Context) -> Result<()> {
     let _limit = Parameter::set("scope_max_channels", 3)?;
     let root = context.cgroup()?.create_child("container")?;
     let parts = [root.create_child("left")?, root.create_child("right")?];
     let taken = contained(&root, &[], || {
         let of_parts = parts.iter().map(|part| {
-            let inside = part.spawn("a part", || Ok(take_all(&Ctl::new()?, "part").0))?;
+            let inside = part.spawn("a child cgroup", || {
+                Ok(create_until_full(&Ctl::new()?, "part").0)
+            })?;
             inside.finish()
         });
         of_parts.collect::<Result<Vec<_>>>()
     })?;
-    expect("what the parts got", taken, vec![3, 0])
+    expect("channels of the child cgroups", taken, vec![3, 0])
 }
 
-/// It has the share of a container of its own. What it makes is counted for users besides (ctl_quota).
-fn a_container_inside_another_counts_up_to_its_own_root(context: &Context) -> Result<()> {
+/// It has the limits of a separate container. Its users are charged in addition (ctl_quota).
+fn a_nested_container_is_charged_up_to_its_own_root(context: &Context) -> Result<()> {
     let _limit = Parameter::set("scope_max_channels", 3)?;
     let outer = context.cgroup()?.create_child("outer")?;
     let inner = outer.create_child("inner")?;
     contained(&outer, &[], || {
-        let before = contained(&inner, &[], || Ok(take_all(&Ctl::new()?, "inner")))?;
+        let before = contained(&inner, &[], || Ok(create_until_full(&Ctl::new()?, "inner")))?;
         expect("inside", before, (3, Errno::ENOSPC as i32))?;
-        let after = take_all(&Ctl::new()?, "outer");
+        let after = create_until_full(&Ctl::new()?, "outer");
         expect("outside", after, (3, Errno::ENOSPC as i32))
     })
 }
 
-fn what_a_container_makes_outside_counts_up_to_the_top(context: &Context) -> Result<()> {
+fn channels_created_outside_a_container_are_charged_up_to_the_top(context: &Context) -> Result<()> {
     let _limit = Parameter::set("scope_max_channels", 2)?;
     let home = context.cgroup()?;
     let root = home.create_child("container")?;
@@ -230,25 +235,25 @@ fn what_a_container_makes_outside_counts_up_to_the_top(context: &Context) -> Res
     expect("above", persist_in(home, "one")?, FULL)
 }
 
-/// The one that is slower finds a limit that is reached, and the channel that has reached it.
-fn creators_that_race_at_the_limit_all_get_the_channel(_: &Context) -> Result<()> {
+/// The slower creator finds the limit reached, but also the channel that reached it.
+fn racing_creators_at_the_limit_all_get_the_channel(_: &Context) -> Result<()> {
     const RACERS: usize = 4;
     const ROUNDS: u64 = 100;
     let _limit = Parameter::set("scope_max_channels", 1)?;
     let arrived = SharedWords::new(2)?;
-    // All go on once all are there; `stage` counts how often that was.
+    // A barrier: all continue once all have arrived; `stage` counts the rounds.
     let meet = |at: usize, stage: u64| {
         let all = stage * RACERS as u64;
         arrived.words()[at].fetch_add(1, Ordering::SeqCst);
-        let deadline = Deadline::of_patience();
+        let deadline = Deadline::for_event();
         while arrived.get(at) < all {
-            ensure!(!deadline.passed(), "a racer is missing");
+            ensure!(!deadline.passed(), "a racing creator did not arrive");
             std::thread::yield_now();
         }
         Ok(())
     };
     let race = || {
-        spawn("a racer", || {
+        spawn("a racing creator", || {
             let ctl = Ctl::new()?;
             let mut refused = Vec::new();
             for round in 1..=ROUNDS {
@@ -266,11 +271,11 @@ fn creators_that_race_at_the_limit_all_get_the_channel(_: &Context) -> Result<()
     expect_room_for_one("after the race")
 }
 
-fn closing_the_last_endpoint_gives_back(_: &Context) -> Result<()> {
+fn closing_the_last_endpoint_uncharges(_: &Context) -> Result<()> {
     let _limit = Parameter::set("scope_max_channels", 1)?;
     let ctl = Ctl::new()?;
     for _ in 0..3 {
-        let one = ctl.create("one").context("making it")?;
+        let one = ctl.create("one").context("creating the channel")?;
         let other = ctl.attach(OWN, "one").context("attaching")?;
         drop(one);
         expect("with one end", ctl.create("two").map(drop), FULL)?;
@@ -280,36 +285,36 @@ fn closing_the_last_endpoint_gives_back(_: &Context) -> Result<()> {
     Ok(())
 }
 
-fn unlinking_a_persistent_one_gives_back(_: &Context) -> Result<()> {
+fn unlinking_a_persistent_channel_uncharges(_: &Context) -> Result<()> {
     let _limit = Parameter::set("scope_max_channels", 1)?;
     let ctl = Ctl::new()?;
     for _ in 0..3 {
-        ctl.persist(OWN, "one").context("making it")?;
-        expect("beside it", ctl.create("two").map(drop), FULL)?;
+        ctl.persist(OWN, "one").context("creating the channel")?;
+        expect("next to it", ctl.create("two").map(drop), FULL)?;
         ctl.unlink(OWN, "one").context("unlinking")?;
         expect_room_for_one("unlinked")?;
     }
     Ok(())
 }
 
-fn an_unlinked_one_counts_until_its_endpoints_are_closed(_: &Context) -> Result<()> {
+fn an_unlinked_channel_is_charged_until_its_endpoints_are_closed(_: &Context) -> Result<()> {
     let _limit = Parameter::set("scope_max_channels", 1)?;
     let ctl = Ctl::new()?;
     for persist in [0, PERSIST] {
         let one = ctl.open(Open::new("one", BOTH | CREATE | persist))?;
         ctl.unlink(OWN, "one").context("unlinking")?;
-        expect("beside it", ctl.create("one").map(drop), FULL)?;
+        expect("next to it", ctl.create("one").map(drop), FULL)?;
         drop(one);
         expect_room_for_one("closed")?;
     }
     Ok(())
 }
 
-fn removing_a_cgroup_gives_back_its_persistent_channels(context: &Context) -> Result<()> {
+fn removing_a_cgroup_uncharges_its_persistent_channels(context: &Context) -> Result<()> {
     const COUNT: u64 = 20;
     let _limit = Parameter::set("scope_max_channels", COUNT)?;
     let home = context.cgroup()?;
-    let cgroup = home.create_child("doomed")?;
+    let cgroup = home.create_child("removed")?;
     for number in 0..COUNT {
         let made = persist_in(&cgroup, &format!("number-{number}"))?;
         expect("one of many", made, Ok(()))?;
@@ -318,27 +323,27 @@ fn removing_a_cgroup_gives_back_its_persistent_channels(context: &Context) -> Re
     cgroup.remove()?;
     let ctl = Ctl::new()?;
     let mut made = Vec::new();
-    eventually("all of it is given back", || {
+    eventually("all channels are uncharged", || {
         made.extend(ctl.create(format!("number-{}", made.len())));
         Ok((made.len() as u64 == COUNT).then_some(()))
     })?;
     expect("one more", ctl.create("more").map(drop), FULL)
 }
 
-fn a_killed_maker_gives_back(_: &Context) -> Result<()> {
+fn killing_the_creator_uncharges(_: &Context) -> Result<()> {
     let _limit = Parameter::set("scope_max_channels", 1)?;
-    let maker = spawn("one that waits for its other side", || {
+    let creator = spawn("a blocked reader", || {
         let opened = Ctl::new()?.open(Open::new("one", READ | CREATE));
         opened.map(drop).context("open")
     })?;
-    maker.wait_asleep_in(Call::Ioctl)?;
+    creator.wait_asleep_in(Call::Ioctl)?;
     let ctl = Ctl::new()?;
-    expect("while it waits", ctl.create("two").map(drop), FULL)?;
-    maker.kill()?;
-    expect_room_for_one("killed")
+    expect("while it is blocked", ctl.create("two").map(drop), FULL)?;
+    creator.kill()?;
+    expect_room_for_one("processes killed for memory")
 }
 
-fn an_open_that_fails_gives_back(_: &Context) -> Result<()> {
+fn a_failed_open_uncharges(_: &Context) -> Result<()> {
     let _limit = Parameter::set("scope_max_channels", 1)?;
     let ctl = Ctl::new()?;
     let writer = Open::new("one", WRITE | NONBLOCK | CREATE);
@@ -352,17 +357,17 @@ fn an_open_that_fails_gives_back(_: &Context) -> Result<()> {
         }
         expect_room_for_one(&format!("after {error}"))?;
     }
-    // What was refused for the lack of room took none.
+    // A channel that was rejected with ENOSPC is not charged.
     let one = ctl.create("one").context("the only one")?;
     for _ in 0..3 {
-        expect("beside it", ctl.create("two").map(drop), FULL)?;
+        expect("next to it", ctl.create("two").map(drop), FULL)?;
     }
     drop(one);
     expect_room_for_one("after ENOSPC")
 }
 
-/// All but one of those that find no such name, and make one, find that another was faster.
-fn openers_that_race_for_a_name_give_back(_: &Context) -> Result<()> {
+/// All but one of the racing creators find that the channel exists after all.
+fn racing_opens_of_a_name_uncharge(_: &Context) -> Result<()> {
     const ROUNDS: usize = 300;
     for excl in [0, EXCL] {
         let race = || {

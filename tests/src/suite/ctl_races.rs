@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Everybody makes, finds, lists and removes the same few names at once, while their cgroups come and go.
+//! Processes create, open, list and unlink the same few names concurrently, while their cgroups are removed and
+//! created.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,6 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
 use nix::errno::Errno;
 use nix::unistd::write;
 
@@ -18,57 +20,56 @@ use crate::support::child::{Child, spawn};
 use crate::support::ctl::{
     BOTH, CREATE, Ctl, EXCL, KIND_PIPE, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE,
 };
-use crate::support::kernel::{expect_nothing_held, mark_log};
-use crate::support::random::Random;
+use crate::support::kernel::{expect_no_objects, mark_log};
 use crate::support::time::Deadline;
 
 topic!(
     "ctl_races",
     fifo: [],
     pipe_only: [
-        whatever_happens_at_once_nothing_is_left,
-        of_two_who_make_it_exclusively_one_does,
-        cgroups_whose_removal_is_traced_release_their_channels,
+        concurrent_operations_leak_nothing,
+        one_of_two_exclusive_creators_succeeds,
+        traced_cgroup_removals_free_their_channels,
     ],
 );
 
-const ROOMS: usize = 3;
+const CGROUPS: usize = 3;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const MESSAGE: &[u8] = b"whole message";
 
-fn room(home: &Cgroup, number: usize) -> std::path::PathBuf {
-    home.path().join(format!("room-{number}"))
+fn cgroup_path(home: &Cgroup, number: usize) -> std::path::PathBuf {
+    home.path().join(format!("cgroup-{number}"))
 }
 
-/// Fails unless it worked or one of these is why not.
-fn expect_any<T>(what: &str, result: nix::Result<T>, fine: &[Errno]) -> Result<Option<T>> {
+/// Fails unless the call succeeded or failed with one of these errnos.
+fn expect_any<T>(what: &str, result: nix::Result<T>, allowed: &[Errno]) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) if fine.contains(&error) => Ok(None),
+        Err(error) if allowed.contains(&error) => Ok(None),
         Err(error) => Err(error).context(what.to_owned()),
     }
 }
 
-/// One who does one thing, over and over, somewhere.
-struct Actor<'a> {
+/// A process that repeats one operation in random cgroups.
+struct Worker<'a> {
     home: &'a Cgroup,
     ctl: Ctl,
-    random: Random,
+    random: Rng,
     deadline: Deadline,
 }
 
-impl Actor<'_> {
+impl Worker<'_> {
     fn name(&mut self) -> &'static str {
-        NAMES[self.random.within(0..=NAMES.len() - 1)]
+        NAMES[self.random.usize(..NAMES.len())]
     }
 
-    /// What is worked on is no longer there, or not yet, as often as it is.
-    fn each_time(&mut self, mut act: impl FnMut(&mut Self, RawFd) -> Result<()>) -> Result<u64> {
+    /// The cgroup may be missing at any time.
+    fn repeat(&mut self, mut task: impl FnMut(&mut Self, RawFd) -> Result<()>) -> Result<u64> {
         let mut times = 0;
         while !self.deadline.passed() {
-            let number = self.random.within(0..=ROOMS - 1);
-            if let Ok(directory) = File::open(room(self.home, number)) {
-                act(self, directory.as_raw_fd())?;
+            let number = self.random.usize(..CGROUPS);
+            if let Ok(directory) = File::open(cgroup_path(self.home, number)) {
+                task(self, directory.as_raw_fd())?;
                 times += 1;
             }
         }
@@ -76,28 +77,28 @@ impl Actor<'_> {
     }
 
     fn create(&mut self, scope_fd: RawFd) -> Result<()> {
-        let flags = [0, EXCL, PERSIST, EXCL | PERSIST][self.random.within(0..=3)];
+        let flags = [0, EXCL, PERSIST, EXCL | PERSIST][self.random.usize(..=3)];
         let request = Open::new(self.name(), BOTH | CREATE | NONBLOCK | flags);
         let opened = self.ctl.open(Open {
             scope_fd,
             ..request
         });
-        let fine = [Errno::ENOENT, Errno::EEXIST];
-        if let Some(end) = expect_any("creating", opened, &fine)? {
+        let allowed = [Errno::ENOENT, Errno::EEXIST];
+        if let Some(end) = expect_any("creating", opened, &allowed)? {
             expect_any("writing", write(&end, MESSAGE), &[Errno::EAGAIN])?;
         }
-        // Refused or not, one for writing alone makes nothing that stays.
+        // An open for writing alone leaves no channel, whether it fails or not.
         let request = Open::new(self.name(), WRITE | CREATE | NONBLOCK | flags);
         let opened = self.ctl.open(Open {
             scope_fd,
             ..request
         });
-        let fine = [Errno::ENOENT, Errno::EEXIST, Errno::ENXIO];
-        expect_any("creating for writing", opened, &fine).map(drop)
+        let allowed = [Errno::ENOENT, Errno::EEXIST, Errno::ENXIO];
+        expect_any("creating for writing", opened, &allowed).map(drop)
     }
 
     fn attach(&mut self, scope_fd: RawFd) -> Result<()> {
-        let side = [READ, BOTH][self.random.within(0..=1)];
+        let side = [READ, BOTH][self.random.usize(..=1)];
         let request = Open::new(self.name(), side | NONBLOCK);
         let opened = self.ctl.open(Open {
             scope_fd,
@@ -110,7 +111,7 @@ impl Actor<'_> {
         if let Some(bytes) = expect_any("reading", seen, &[Errno::EAGAIN])? {
             ensure!(
                 bytes.is_empty() || bytes == MESSAGE,
-                "read {:?}, which nobody wrote",
+                "read {:?}, which was not written",
                 bytes.escape_ascii().to_string()
             );
         }
@@ -127,45 +128,41 @@ impl Actor<'_> {
         let page = self.ctl.page(scope_fd, None, 64);
         for channel in expect_any("listing", page, &[Errno::ENOENT])?.unwrap_or_default() {
             let known = NAMES.iter().any(|name| name.as_bytes() == channel.name());
-            let sound = channel.kind == KIND_PIPE && channel.flags & !PERSISTENT == 0;
-            ensure!(known && sound, "the list has {channel:?}");
+            let valid = channel.kind == KIND_PIPE && channel.flags & !PERSISTENT == 0;
+            ensure!(known && valid, "the list has {channel:?}");
         }
         let name = self.name();
         let info = self.ctl.info(scope_fd, name);
         expect_any("info", info, &[Errno::ENOENT]).map(drop)
     }
 
-    /// A channel never keeps its cgroup from being removed.
-    fn remove_and_make_rooms(&mut self) -> Result<u64> {
+    /// A channel does not prevent the removal of its cgroup.
+    fn recreate_cgroups(&mut self) -> Result<u64> {
         let mut times = 0;
         while !self.deadline.passed() {
-            let path = room(self.home, self.random.within(0..=ROOMS - 1));
+            let path = cgroup_path(self.home, self.random.usize(..CGROUPS));
             fs::remove_dir(&path).context("removing a cgroup")?;
-            fs::create_dir(&path).context("making a cgroup")?;
+            fs::create_dir(&path).context("creating a cgroup")?;
             times += 1;
-            // As short as it takes the others to fill it a little.
-            std::thread::sleep(Duration::from_micros(self.random.next() % 3000));
+            // Long enough for the other processes to create some channels.
+            std::thread::sleep(Duration::from_micros(self.random.u64(..3000)));
         }
         Ok(times)
     }
 }
 
-type Act = fn(&mut Actor) -> Result<u64>;
+type Task = fn(&mut Worker) -> Result<u64>;
 
-const ACTS: [(&str, Act); 6] = [
-    ("one who creates", |actor| actor.each_time(Actor::create)),
-    ("another who creates", |actor| {
-        actor.each_time(Actor::create)
-    }),
-    ("one who attaches", |actor| actor.each_time(Actor::attach)),
-    ("one who unlinks", |actor| actor.each_time(Actor::unlink)),
-    ("one who lists", |actor| actor.each_time(Actor::list)),
-    ("one who removes cgroups", |actor| {
-        actor.remove_and_make_rooms()
-    }),
+const TASKS: [(&str, Task); 6] = [
+    ("the first creator", |worker| worker.repeat(Worker::create)),
+    ("the second creator", |worker| worker.repeat(Worker::create)),
+    ("the opener", |worker| worker.repeat(Worker::attach)),
+    ("the unlinker", |worker| worker.repeat(Worker::unlink)),
+    ("the lister", |worker| worker.repeat(Worker::list)),
+    ("the remover of cgroups", |worker| worker.recreate_cgroups()),
 ];
 
-/// As `Child::finish`, for children that go on until a deadline of their own.
+/// As `Child::finish`, for children that run until their own deadline.
 fn finish_all(children: Vec<Child<u64>>, length: Duration) -> Result<Vec<u64>> {
     let deadline = Deadline::after(length);
     while !deadline.passed()
@@ -178,38 +175,38 @@ fn finish_all(children: Vec<Child<u64>>, length: Duration) -> Result<Vec<u64>> {
     children.into_iter().map(Child::finish).collect()
 }
 
-fn whatever_happens_at_once_nothing_is_left(context: &Context) -> Result<()> {
+fn concurrent_operations_leak_nothing(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
     let dying = home.dying_descendants()?;
-    let rooms: io::Result<()> =
-        (0..ROOMS).try_for_each(|number| fs::create_dir(room(home, number)));
-    rooms.context("making the first cgroups")?;
+    let created: io::Result<()> =
+        (0..CGROUPS).try_for_each(|number| fs::create_dir(cgroup_path(home, number)));
+    created.context("creating the first cgroups")?;
     let mut children = Vec::new();
-    for (seed, (what, act)) in ACTS.iter().enumerate() {
+    for (seed, (what, task)) in TASKS.iter().enumerate() {
         children.push(spawn(what, || {
-            act(&mut Actor {
+            task(&mut Worker {
                 home,
                 ctl: Ctl::new()?,
-                random: Random::new(seed as u64),
-                deadline: Deadline::after(context.lengths.races),
+                random: Rng::with_seed(seed as u64),
+                deadline: Deadline::after(context.durations.races),
             })
         })?);
     }
-    let times = finish_all(children, context.lengths.races)?;
+    let times = finish_all(children, context.durations.races)?;
     mark_log(&format!("times: {times:?}"));
     expect(
-        "how many did nothing",
+        "processes without any operation",
         times.iter().filter(|&&n| n == 0).count(),
         0,
     )?;
-    (0..ROOMS).try_for_each(|number| {
-        fs::remove_dir(room(home, number)).context("removing the last cgroups")
+    (0..CGROUPS).try_for_each(|number| {
+        fs::remove_dir(cgroup_path(home, number)).context("removing the last cgroups")
     })?;
-    expect_nothing_held()?;
+    expect_no_objects()?;
     home.expect_dying(dying)
 }
 
-/// The events of cgroups, traced while this lives: the kernel then reports a removal under a lock of its own.
+/// Enables the tracing of cgroup events: the kernel then reports a removal while it holds a lock of its own.
 struct TracedCgroups {
     before: String,
 }
@@ -235,20 +232,20 @@ impl Drop for TracedCgroups {
         } else {
             "0"
         };
-        // What stays traced fails the run (tests/guest/suite); there is nobody to tell here.
+        // If tracing stays enabled, tests/guest/suite reports it.
         let _ = fs::write(Self::ENABLE, value);
     }
 }
 
-/// Each removal, as it is reported, looks up a scope, while others make and free scopes and become idle, which is reported
-/// from interrupts.
-fn cgroups_whose_removal_is_traced_release_their_channels(context: &Context) -> Result<()> {
+/// Each reported removal looks up a scope. Meanwhile other processes create and free scopes, and cgroups become empty,
+/// which is reported from interrupt context.
+fn traced_cgroup_removals_free_their_channels(context: &Context) -> Result<()> {
     const ROUNDS: usize = 15;
     let home = context.cgroup()?;
     let dying = home.dying_descendants()?;
     let traced = TracedCgroups::enable()?;
     let run = |number: usize| {
-        spawn("one that makes and removes cgroups", move || {
+        spawn("a creator and remover of cgroups", move || {
             let ctl = Ctl::new()?;
             for round in 0..ROUNDS {
                 let cgroup = home.create_child(&format!("cgroup-{number}-{round}"))?;
@@ -271,13 +268,13 @@ fn cgroups_whose_removal_is_traced_release_their_channels(context: &Context) -> 
     let children: Result<Vec<Child<()>>> = (0..3).map(run).collect();
     children?.into_iter().try_for_each(Child::finish)?;
     drop(traced);
-    expect_nothing_held()?;
+    expect_no_objects()?;
     home.expect_dying(dying)
 }
 
-fn of_two_who_make_it_exclusively_one_does(context: &Context) -> Result<()> {
+fn one_of_two_exclusive_creators_succeeds(context: &Context) -> Result<()> {
     const ROUNDS: usize = 500;
-    // The same channels for both; each is told by its number, and stays until both are done.
+    // Both use the same names, one per round; the channels stay until both have finished.
     let run = || {
         let ctl = Ctl::new()?;
         let mut made = 0;
@@ -302,5 +299,5 @@ fn of_two_who_make_it_exclusively_one_does(context: &Context) -> Result<()> {
     expect("names", names.map(|names| names.len()), Ok(ROUNDS))?;
     drop(directory);
     cgroup.remove()?;
-    expect_nothing_held()
+    expect_no_objects()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which cgroup a name belongs to, and from where it can be reached.
+//! Which cgroup a name belongs to, and which processes have access to it.
 
 use std::fs::{self, File, Permissions};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -14,37 +14,37 @@ use crate::support::cgroup::Cgroup;
 use crate::support::channel::{read_some, write_all};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{spawn, spawn_keeping};
-use crate::support::ctl::{BOTH, CREATE, Ctl, OWN, Open, PERSIST};
-use crate::support::identity::{NOBODY, become_root_of_a_namespace, become_user};
-use crate::support::passing;
+use crate::support::credentials::{NOBODY, become_user, become_user_namespace_root};
+use crate::support::ctl::{BOTH, CREATE, Ctl, OWN, Open, persist_inside, persist_inside_as};
+use crate::support::fd_passing;
 
 topic!(
     "ctl_scopes",
     fifo: [],
     pipe_only: [
-        the_directory_of_the_own_cgroup_is_the_own_scope,
-        two_cgroups_have_names_of_their_own,
-        two_cgroups_never_see_each_others_names_by_any_call,
-        from_below_a_scope_can_be_reached,
-        from_above_a_scope_cannot_be_reached,
-        an_administrator_reaches_every_scope,
-        root_of_a_user_namespace_is_no_administrator,
+        the_own_cgroup_directory_is_the_own_scope,
+        two_cgroups_have_separate_names,
+        no_call_finds_the_names_of_another_cgroup,
+        a_scope_is_accessible_from_a_descendant,
+        a_scope_is_not_accessible_from_an_ancestor,
+        an_administrator_has_access_to_every_scope,
+        root_of_a_user_namespace_is_not_an_administrator,
         creating_by_directory_needs_write_permission_on_it,
         creating_in_the_own_cgroup_needs_no_permission,
         unlinking_by_directory_needs_write_permission_on_it,
         unlinking_in_the_own_cgroup_needs_no_permission,
-        who_may_write_to_the_directory_may_create_from_outside_and_no_more,
-        a_process_that_moves_sees_the_names_of_its_new_cgroup,
+        write_permission_from_outside_allows_only_create,
+        a_migrated_process_sees_the_names_of_its_new_cgroup,
         a_passed_endpoint_works_in_another_cgroup,
-        a_passed_ctl_judges_who_calls,
-        what_is_no_cgroup_directory_is_ebadf,
-        a_legacy_cgroup_is_ebadf,
+        a_passed_ctl_checks_its_caller,
+        a_descriptor_that_is_no_cgroup_directory_is_ebadf,
+        a_cgroup_v1_directory_is_ebadf,
         a_removed_cgroup_is_enoent,
-        a_new_cgroup_of_an_old_name_has_no_old_channels,
+        a_new_cgroup_with_a_reused_name_has_no_channels,
     ],
 );
 
-/// What each call says of a channel named so in this scope. Nothing is made.
+/// The results of open, info, list and unlink for this name in this scope. Creates nothing.
 fn results(ctl: &Ctl, scope: RawFd, name: &str) -> [nix::Result<()>; 4] {
     [
         ctl.attach(scope, name).map(drop),
@@ -62,33 +62,14 @@ fn expect_all(what: &str, ctl: &Ctl, scope: RawFd, error: Errno) -> Result<()> {
     )
 }
 
-/// An open that makes a channel there if there is none.
-fn create_in(ctl: &Ctl, scope_fd: RawFd) -> nix::Result<()> {
-    let request = Open::new("channel", BOTH | CREATE);
-    ctl.open(Open {
-        scope_fd,
-        ..request
-    })
-    .map(drop)
-}
-
-/// A cgroup with a persistent channel that everybody may use, as far as its mode goes.
+/// A new cgroup with a persistent channel whose mode allows everything.
 fn with_channel(parent: &Cgroup, name: &str) -> Result<Cgroup> {
     let cgroup = parent.create_child(name)?;
-    let made = cgroup.spawn("the maker of a channel", || {
-        Ctl::new()?
-            .open(Open {
-                mode: 0o666,
-                ..Open::new("channel", BOTH | CREATE | PERSIST)
-            })
-            .map(drop)
-            .context("making a channel")
-    })?;
-    made.finish()?;
+    persist_inside(&cgroup, "channel", 0o666)?;
     Ok(cgroup)
 }
 
-fn the_directory_of_the_own_cgroup_is_the_own_scope(context: &Context) -> Result<()> {
+fn the_own_cgroup_directory_is_the_own_scope(context: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let directory = context.cgroup()?.directory()?;
     let endpoint = ctl.create("channel")?;
@@ -96,12 +77,12 @@ fn the_directory_of_the_own_cgroup_is_the_own_scope(context: &Context) -> Result
     expect("names", ctl.names(scope), Ok(vec![b"channel".to_vec()]))?;
     write_all(&endpoint, b"same")?;
     let other = ctl.attach(scope, "channel").context("by directory")?;
-    expect_bytes("what came through", &read_some(&other, 64)?, b"same")?;
+    expect_bytes("bytes received", &read_some(&other, 64)?, b"same")?;
     ctl.unlink(scope, "channel").context("unlinking")?;
     expect("names left", ctl.names(OWN), Ok(vec![]))
 }
 
-fn two_cgroups_have_names_of_their_own(context: &Context) -> Result<()> {
+fn two_cgroups_have_separate_names(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
     let ctl = Ctl::new()?;
     let mut ends = Vec::new();
@@ -112,18 +93,18 @@ fn two_cgroups_have_names_of_their_own(context: &Context) -> Result<()> {
         ends.push((end, name));
     }
     home.enter()?;
-    expect("names at home", ctl.names(OWN), Ok(vec![]))?;
+    expect("names in the test's cgroup", ctl.names(OWN), Ok(vec![]))?;
     for (end, name) in ends {
         expect_bytes(name, &read_some(&end, 64)?, name.as_bytes())?;
     }
     Ok(())
 }
 
-fn two_cgroups_never_see_each_others_names_by_any_call(context: &Context) -> Result<()> {
+fn no_call_finds_the_names_of_another_cgroup(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
     let theirs = with_channel(home, "theirs")?;
     let ours = home.create_child("ours")?;
-    let stranger = ours.spawn("a process in another cgroup", || {
+    let other = ours.spawn("a process in another cgroup", || {
         become_user(NOBODY)?;
         let ctl = Ctl::new()?;
         expect(
@@ -140,21 +121,25 @@ fn two_cgroups_never_see_each_others_names_by_any_call(context: &Context) -> Res
         let directory = theirs.directory()?;
         let scope = directory.as_raw_fd();
         expect_all("by directory", &ctl, scope, Errno::EACCES)?;
-        expect("making it", create_in(&ctl, scope), Err(Errno::EACCES))?;
-        // Nor whether there is one of a name.
+        expect(
+            "creating the channel",
+            ctl.create_in(scope, "channel").map(drop),
+            Err(Errno::EACCES),
+        )?;
+        // The errno does not reveal whether a name exists.
         expect(
             "a name that is not there",
             ctl.info(scope, "missing").map(drop),
             Err(Errno::EACCES),
         )
     })?;
-    stranger.finish()
+    other.finish()
 }
 
-fn from_below_a_scope_can_be_reached(context: &Context) -> Result<()> {
+fn a_scope_is_accessible_from_a_descendant(context: &Context) -> Result<()> {
     let outer = with_channel(context.cgroup()?, "outer")?;
     let inner = outer.create_child("middle")?.create_child("inner")?;
-    let below = inner.spawn("a process below", || {
+    let below = inner.spawn("a process in a descendant", || {
         become_user(NOBODY)?;
         let ctl = Ctl::new()?;
         let directory = outer.directory()?;
@@ -168,13 +153,13 @@ fn from_below_a_scope_can_be_reached(context: &Context) -> Result<()> {
     below.finish()?;
     let directory = outer.directory()?;
     let end = Ctl::new()?.attach(directory.as_raw_fd(), "channel")?;
-    expect_bytes("what it wrote", &read_some(&end, 64)?, b"from below")
+    expect_bytes("bytes written", &read_some(&end, 64)?, b"from below")
 }
 
-fn from_above_a_scope_cannot_be_reached(context: &Context) -> Result<()> {
+fn a_scope_is_not_accessible_from_an_ancestor(context: &Context) -> Result<()> {
     let outer = context.cgroup()?.create_child("outer")?;
     let inner = with_channel(&outer, "inner")?;
-    let above = outer.spawn("a process above", || {
+    let above = outer.spawn("a process in an ancestor", || {
         become_user(NOBODY)?;
         let directory = inner.directory()?;
         expect_all("above", &Ctl::new()?, directory.as_raw_fd(), Errno::EACCES)
@@ -182,10 +167,10 @@ fn from_above_a_scope_cannot_be_reached(context: &Context) -> Result<()> {
     above.finish()
 }
 
-fn an_administrator_reaches_every_scope(context: &Context) -> Result<()> {
+fn an_administrator_has_access_to_every_scope(context: &Context) -> Result<()> {
     let theirs = with_channel(context.cgroup()?, "theirs")?;
     let ours = context.cgroup()?.create_child("ours")?;
-    let administrator = ours.spawn("an administrator elsewhere", || {
+    let administrator = ours.spawn("an administrator in another cgroup", || {
         let ctl = Ctl::new()?;
         let directory = theirs.directory()?;
         let scope = directory.as_raw_fd();
@@ -195,16 +180,20 @@ fn an_administrator_reaches_every_scope(context: &Context) -> Result<()> {
             results(&ctl, scope, "channel"),
             [Ok(()); 4],
         )?;
-        expect("making it again", create_in(&ctl, scope), Ok(()))
+        expect(
+            "creating it again",
+            ctl.create_in(scope, "channel").map(drop),
+            Ok(()),
+        )
     })?;
     administrator.finish()
 }
 
-fn root_of_a_user_namespace_is_no_administrator(context: &Context) -> Result<()> {
+fn root_of_a_user_namespace_is_not_an_administrator(context: &Context) -> Result<()> {
     let theirs = with_channel(context.cgroup()?, "theirs")?;
     let ours = context.cgroup()?.create_child("ours")?;
     let root = ours.spawn("root of a user namespace", || {
-        become_root_of_a_namespace(NOBODY)?;
+        become_user_namespace_root(NOBODY)?;
         let directory = theirs.directory()?;
         expect_all(
             "elsewhere",
@@ -223,7 +212,9 @@ fn creating_by_directory_needs_write_permission_on_it(context: &Context) -> Resu
         let inside = cgroup.spawn("a process inside", || {
             become_user(NOBODY)?;
             let directory = cgroup.directory()?;
-            let created = create_in(&Ctl::new()?, directory.as_raw_fd());
+            let created = Ctl::new()?
+                .create_in(directory.as_raw_fd(), "channel")
+                .map(drop);
             expect(&format!("with mode {mode:o}"), created, result)
         })?;
         inside.finish()?;
@@ -234,12 +225,7 @@ fn creating_by_directory_needs_write_permission_on_it(context: &Context) -> Resu
 /// A channel of `NOBODY`, which does not own the cgroup.
 fn with_channel_of_nobody(parent: &Cgroup) -> Result<Cgroup> {
     let cgroup = parent.create_child("outer")?;
-    let owner = cgroup.spawn("the owner of a channel", || {
-        become_user(NOBODY)?;
-        let made = Ctl::new()?.persist(OWN, "channel");
-        made.context("making a channel")
-    })?;
-    owner.finish()?;
+    persist_inside_as(&cgroup, NOBODY, NOBODY, "channel")?;
     Ok(cgroup)
 }
 
@@ -273,14 +259,16 @@ fn creating_in_the_own_cgroup_needs_no_permission(context: &Context) -> Result<(
     let cgroup = context.cgroup()?.create_child("inside")?;
     let inside = cgroup.spawn("a process inside", || {
         become_user(NOBODY)?;
-        expect("making it", create_in(&Ctl::new()?, OWN), Ok(()))
+        expect(
+            "creating the channel",
+            Ctl::new()?.create_in(OWN, "channel").map(drop),
+            Ok(()),
+        )
     })?;
     inside.finish()
 }
 
-fn who_may_write_to_the_directory_may_create_from_outside_and_no_more(
-    context: &Context,
-) -> Result<()> {
+fn write_permission_from_outside_allows_only_create(context: &Context) -> Result<()> {
     let cgroup = context.cgroup()?.create_child("writable")?;
     fs::set_permissions(cgroup.path(), Permissions::from_mode(0o757)).context("chmod")?;
     let outside = spawn("a process outside", || {
@@ -294,13 +282,13 @@ fn who_may_write_to_the_directory_may_create_from_outside_and_no_more(
                 scope_fd,
                 ..request
             })
-            .context("making it")?;
+            .context("creating the channel")?;
         expect_all("afterwards", &ctl, scope_fd, Errno::EACCES)
     })?;
     outside.finish()
 }
 
-fn a_process_that_moves_sees_the_names_of_its_new_cgroup(context: &Context) -> Result<()> {
+fn a_migrated_process_sees_the_names_of_its_new_cgroup(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
     let ctl = Ctl::new()?;
     let end = ctl.create("channel")?;
@@ -311,29 +299,31 @@ fn a_process_that_moves_sees_the_names_of_its_new_cgroup(context: &Context) -> R
     write_all(&end, b"kept")?;
     let _new = ctl.create("channel").context("a new one of that name")?;
     home.enter()?;
-    let again = ctl.attach(OWN, "channel").context("back at home")?;
-    expect_bytes("what is in it", &read_some(&again, 64)?, b"kept")
+    let again = ctl
+        .attach(OWN, "channel")
+        .context("back in the old cgroup")?;
+    expect_bytes("its content", &read_some(&again, 64)?, b"kept")
 }
 
 fn a_passed_endpoint_works_in_another_cgroup(context: &Context) -> Result<()> {
     let other = context.cgroup()?.create_child("other")?;
-    let (ours, theirs) = passing::sockets()?;
+    let (ours, theirs) = fd_passing::socket_pair()?;
     let child = spawn_keeping("a process in another cgroup", &[theirs.as_fd()], || {
         other.enter()?;
         become_user(NOBODY)?;
-        let passed = passing::receive(&theirs)?;
+        let passed = fd_passing::receive_fd(&theirs)?;
         let unseen = Ctl::new()?.info(OWN, "channel").map(drop);
         expect("its name there", unseen, Err(Errno::ENOENT))?;
         read_some(&passed, 64).context("reading the passed endpoint")
     })?;
     let end = Ctl::new()?.create("channel")?;
     write_all(&end, b"passed on")?;
-    passing::send(&ours, end.as_fd())?;
+    fd_passing::send_fd(&ours, end.as_fd())?;
     expect_bytes("what the other read", &child.finish()?, b"passed on")
 }
 
-/// Neither the rights nor the cgroup of whoever opened ctl count.
-fn a_passed_ctl_judges_who_calls(context: &Context) -> Result<()> {
+/// The credentials and cgroup of the opener of ctl have no effect.
+fn a_passed_ctl_checks_its_caller(context: &Context) -> Result<()> {
     let home = context.cgroup()?;
     let other = home.create_child("other")?;
     let ctl = Ctl::new()?;
@@ -353,7 +343,7 @@ fn a_passed_ctl_judges_who_calls(context: &Context) -> Result<()> {
     child.finish()
 }
 
-fn what_is_no_cgroup_directory_is_ebadf(context: &Context) -> Result<()> {
+fn a_descriptor_that_is_no_cgroup_directory_is_ebadf(context: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let file = File::open(context.cgroup()?.path().join("cgroup.procs")).context("a file")?;
     let directory = File::open(&context.scratch).context("a directory")?;
@@ -365,7 +355,7 @@ fn what_is_no_cgroup_directory_is_ebadf(context: &Context) -> Result<()> {
         ("a directory", directory.as_raw_fd()),
         ("a directory in /proc", proc.as_raw_fd()),
         ("a directory in /sys", sysfs.as_raw_fd()),
-        ("a number that no file has", 999),
+        ("an unused descriptor", 999),
         ("an endpoint", end.as_raw_fd()),
         ("ctl", ctl.as_fd().as_raw_fd()),
         ("-2", -2),
@@ -374,12 +364,16 @@ fn what_is_no_cgroup_directory_is_ebadf(context: &Context) -> Result<()> {
         ("the greatest number", RawFd::MAX),
     ] {
         expect_all(what, &ctl, fd, Errno::EBADF)?;
-        expect(what, create_in(&ctl, fd), Err(Errno::EBADF))?;
+        expect(
+            what,
+            ctl.create_in(fd, "channel").map(drop),
+            Err(Errno::EBADF),
+        )?;
     }
     Ok(())
 }
 
-fn a_legacy_cgroup_is_ebadf(context: &Context) -> Result<()> {
+fn a_cgroup_v1_directory_is_ebadf(context: &Context) -> Result<()> {
     let (kind, options) = (Some("cgroup"), Some("none,name=sluice-tests"));
     mount(
         Some("none"),
@@ -405,22 +399,22 @@ fn a_legacy_cgroup_is_ebadf(context: &Context) -> Result<()> {
 
 fn a_removed_cgroup_is_enoent(context: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    let cgroup = with_channel(context.cgroup()?, "doomed")?;
+    let cgroup = with_channel(context.cgroup()?, "removed")?;
     let directory = cgroup.directory()?;
     let scope = directory.as_raw_fd();
     let end = ctl.attach(scope, "channel").context("attaching")?;
     cgroup.remove()?;
     expect_all("the removed one", &ctl, scope, Errno::ENOENT)?;
     expect(
-        "making one there",
-        create_in(&ctl, scope),
+        "creating one there",
+        ctl.create_in(scope, "channel").map(drop),
         Err(Errno::ENOENT),
     )?;
     write_all(&end, b"still there")?;
     expect_bytes("its endpoint", &read_some(&end, 64)?, b"still there")
 }
 
-fn a_new_cgroup_of_an_old_name_has_no_old_channels(context: &Context) -> Result<()> {
+fn a_new_cgroup_with_a_reused_name_has_no_channels(context: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let old = with_channel(context.cgroup()?, "name")?;
     old.remove()?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Structures of callers that know less or more than the kernel: which sizes it accepts, what it then reads and writes,
-//! and that it reads a size once.
+//! Structures that are shorter or longer than the kernel's: which sizes it accepts, what it reads and writes, and that
+//! it reads the size once.
 
 use std::os::fd::OwnedFd;
 use std::ptr;
@@ -21,31 +21,31 @@ use crate::support::ioctl::{
     self, INFO as PIPE_INFO, INFO_SIZE_VER0 as PIPE_INFO_SIZE_VER0, Info as PipeInfo, raw,
     raw_with_result,
 };
-use crate::support::memory::{EdgeBuffer, Mapping, PAGE};
+use crate::support::memory::{GuardedBuffer, Mapping, PAGE};
 use crate::support::requests::bytes_of;
 
 topic!(
     "ctl_struct_size",
     fifo: [],
     pipe_only: [
-        a_filled_structure_of_up_to_a_page_is_filled_as_far_as_known,
-        a_filled_structure_of_any_other_size_is_einval,
-        entries_of_a_list_may_be_larger_than_known,
+        an_output_structure_of_up_to_a_page_is_filled_as_far_as_known,
+        an_output_structure_of_any_other_size_is_einval,
+        list_entries_may_be_larger_than_known,
         a_pipe_has_no_parameters,
-        info_fills_in_what_has_an_address,
-        the_state_of_a_pipe_by_name_is_that_of_its_endpoints,
-        a_size_that_changes_while_a_structure_is_filled_is_read_once,
-        a_size_that_changes_while_a_structure_is_read_is_read_once,
+        info_fills_the_structures_that_have_an_address,
+        the_state_by_name_equals_the_state_by_endpoint,
+        the_size_of_an_output_structure_is_read_once,
+        the_size_of_an_input_structure_is_read_once,
     ],
 );
 
 const INFO_SIZE: usize = CHANNEL_INFO_SIZE_VER0 as usize;
 const NAME: &str = "channel";
-/// In memory that no call writes to.
+/// The content of memory that no call writes to.
 const UNTOUCHED: u8 = 0xa5;
 
-/// A structure of which the kernel reads nothing but the size.
-struct Filled<'a> {
+/// An output structure: the kernel reads nothing but its size.
+struct OutputStruct<'a> {
     what: &'static str,
     ver0: usize,
     fill: Box<dyn Fn(*mut u8) -> nix::Result<()> + 'a>,
@@ -58,25 +58,25 @@ fn info_request(info: *mut u8, state: *mut u8) -> Info {
     }
 }
 
-fn all_filled<'a>(ctl: &'a Ctl, end: &'a OwnedFd) -> Vec<Filled<'a>> {
+fn output_structs<'a>(ctl: &'a Ctl, end: &'a OwnedFd) -> Vec<OutputStruct<'a>> {
     let null = ptr::null_mut();
     vec![
-        Filled {
+        OutputStruct {
             what: "features",
             ver0: FEATURES_SIZE_VER0 as usize,
             fill: Box::new(|start| raw(ctl, FEATURES, start)),
         },
-        Filled {
+        OutputStruct {
             what: "the info of a channel",
             ver0: INFO_SIZE,
             fill: Box::new(move |start| raw(ctl, INFO, &mut info_request(start, null))),
         },
-        Filled {
+        OutputStruct {
             what: "the state of a pipe by name",
             ver0: PIPE_INFO_SIZE_VER0 as usize,
             fill: Box::new(move |start| raw(ctl, INFO, &mut info_request(null, start))),
         },
-        Filled {
+        OutputStruct {
             what: "the state of a pipe by endpoint",
             ver0: PIPE_INFO_SIZE_VER0 as usize,
             fill: Box::new(|start| raw(end, PIPE_INFO, start)),
@@ -90,16 +90,16 @@ fn with_size(size: u32) -> Vec<u8> {
     page
 }
 
-fn a_filled_structure_of_up_to_a_page_is_filled_as_far_as_known(_: &Context) -> Result<()> {
+fn an_output_structure_of_up_to_a_page_is_filled_as_far_as_known(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let end = ctl.create(NAME).context("creating a channel")?;
-    for filled in all_filled(&ctl, &end) {
+    for filled in output_structs(&ctl, &end) {
         let ver0 = filled.ver0;
         let mut expected = with_size(ver0 as u32);
         (filled.fill)(expected.as_mut_ptr()).context(filled.what)?;
         ensure!(
             expected[4..ver0].iter().all(|byte| *byte != UNTOUCHED),
-            "{} leaves bytes out: {:?}",
+            "{} has unwritten bytes: {:?}",
             filled.what,
             &expected[..ver0]
         );
@@ -113,10 +113,10 @@ fn a_filled_structure_of_up_to_a_page_is_filled_as_far_as_known(_: &Context) -> 
     Ok(())
 }
 
-fn a_filled_structure_of_any_other_size_is_einval(_: &Context) -> Result<()> {
+fn an_output_structure_of_any_other_size_is_einval(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let end = ctl.create(NAME).context("creating a channel")?;
-    for filled in all_filled(&ctl, &end) {
+    for filled in output_structs(&ctl, &end) {
         let below = 0..filled.ver0 as u32;
         for size in below.chain([PAGE as u32 + 1, 1 << 31, u32::MAX]) {
             let mut page = with_size(size);
@@ -129,7 +129,7 @@ fn a_filled_structure_of_any_other_size_is_einval(_: &Context) -> Result<()> {
     Ok(())
 }
 
-fn entries_of_a_list_may_be_larger_than_known(_: &Context) -> Result<()> {
+fn list_entries_may_be_larger_than_known(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let _ends = [ctl.create("a")?, ctl.create("b")?];
     let infos = [ctl.info(OWN, "a")?, ctl.info(OWN, "b")?];
@@ -165,12 +165,12 @@ fn a_pipe_has_no_parameters(_: &Context) -> Result<()> {
     expect_no_channel(&ctl)
 }
 
-fn info_fills_in_what_has_an_address(_: &Context) -> Result<()> {
+fn info_fills_the_structures_that_have_an_address(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let null = ptr::null_mut();
     let missing = raw(&ctl, INFO, &mut info_request(null, null));
     expect("a missing channel", missing, Err(Errno::ENOENT))?;
-    let _end = ctl.create(NAME).context("creating it")?;
+    let _end = ctl.create(NAME).context("creating the channel")?;
     let neither = raw(&ctl, INFO, &mut info_request(null, null));
     expect("neither address", neither, Ok(()))?;
     let (mut info, mut state) = (ChannelInfo::EMPTY, PipeInfo::default());
@@ -184,10 +184,10 @@ fn info_fills_in_what_has_an_address(_: &Context) -> Result<()> {
     expect("capacity in both", info.capacity, state.capacity)
 }
 
-/// But for what belongs to an endpoint.
-fn the_state_of_a_pipe_by_name_is_that_of_its_endpoints(_: &Context) -> Result<()> {
+/// Except for the fields that belong to an endpoint.
+fn the_state_by_name_equals_the_state_by_endpoint(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    let end = ctl.create(NAME).context("creating it")?;
+    let end = ctl.create(NAME).context("creating the channel")?;
     write_all(&end, &[0; PAGE + 1])?;
     let mut state = PipeInfo::default();
     let start = ptr::from_mut(&mut state).cast();
@@ -203,7 +203,7 @@ fn the_state_of_a_pipe_by_name_is_that_of_its_endpoints(_: &Context) -> Result<(
 
 const CALLS: usize = 5_000;
 
-/// Runs `body` while another thread stores these sizes at `start`, one after the other, without a pause.
+/// Runs `body` while another thread keeps storing these sizes at `start` in turn.
 fn while_the_size_changes<T>(start: *mut u8, sizes: &[u32], body: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     // SAFETY: aligned memory of the caller's, which until the end of the thread is accessed as an atomic or by the kernel.
@@ -222,11 +222,11 @@ fn while_the_size_changes<T>(start: *mut u8, sizes: &[u32], body: impl FnOnce() 
     })
 }
 
-/// A call that succeeded has seen a size that fits, and so filled in all that is known, and no more.
-fn a_size_that_changes_while_a_structure_is_filled_is_read_once(_: &Context) -> Result<()> {
+/// A call that succeeds has read a size that fits, and filled in all known fields and no more.
+fn the_size_of_an_output_structure_is_read_once(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let end = ctl.create(NAME).context("creating a channel")?;
-    for filled in all_filled(&ctl, &end) {
+    for filled in output_structs(&ctl, &end) {
         let ver0 = filled.ver0;
         let mut expected = with_size(ver0 as u32);
         (filled.fill)(expected.as_mut_ptr()).context(filled.what)?;
@@ -246,7 +246,7 @@ fn a_size_that_changes_while_a_structure_is_filled_is_read_once(_: &Context) -> 
                     Err(Errno::EINVAL) => &untouched,
                     Err(error) => return Err(error).context(filled.what),
                 };
-                // The comparison that says where they differ is slow.
+                // Comparing byte by byte is slow, so this is done only if the content differs.
                 if seen != expected {
                     expect_bytes(filled.what, seen, expected)?;
                 }
@@ -257,15 +257,15 @@ fn a_size_that_changes_while_a_structure_is_filled_is_read_once(_: &Context) -> 
     Ok(())
 }
 
-/// The last field makes the open fail unless a shorter size is applied than was checked, and nothing is behind the
-/// structure that could be read.
-fn a_size_that_changes_while_a_structure_is_read_is_read_once(_: &Context) -> Result<()> {
+/// The value of the last field is rejected unless a shorter size is used than was checked; the memory after the
+/// structure is unmapped.
+fn the_size_of_an_input_structure_is_read_once(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let request = Open {
         params: 8,
         ..Open::new(NAME, BOTH | CREATE)
     };
-    let mut edge = EdgeBuffer::new(OPEN_SIZE_VER0 as usize)?;
+    let mut edge = GuardedBuffer::new(OPEN_SIZE_VER0 as usize)?;
     edge.fill_from(&bytes_of(&request));
     let start = edge.start();
     let open = || match raw_with_result(&ctl, OPEN, start) {

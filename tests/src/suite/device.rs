@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The device node itself. A FIFO is a node of another kind.
+//! The device node itself, which a FIFO does not have.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -21,17 +21,17 @@ topic!(
     "device",
     fifo: [],
     pipe_only: [
-        it_is_a_character_device_for_everyone,
-        the_nodes_are_minors_of_one_device,
+        the_node_is_a_character_device_with_mode_666,
+        the_nodes_have_one_major_number,
         a_minor_without_a_node_is_enxio,
-        a_process_without_privileges_can_use_it,
-        a_waiting_open_does_not_delay_the_open_of_another_device,
+        an_unprivileged_process_can_use_it,
+        a_blocked_open_does_not_block_opens_of_other_devices,
     ],
 );
 
-fn it_is_a_character_device_for_everyone(context: &Context) -> Result<()> {
+fn the_node_is_a_character_device_with_mode_666(context: &Context) -> Result<()> {
     let path = context.channel.path()?;
-    let metadata = fs::metadata(path).with_context(|| format!("looking at {}", path.display()))?;
+    let metadata = fs::metadata(path).with_context(|| format!("stat of {}", path.display()))?;
     expect(
         "whether it is a character device",
         metadata.file_type().is_char_device(),
@@ -44,7 +44,7 @@ fn it_is_a_character_device_for_everyone(context: &Context) -> Result<()> {
     )
 }
 
-/// The number of a node as its class tells it.
+/// The device number of a node in /sys/class.
 fn number_of(name: &str) -> Result<(u64, u64)> {
     let path = Path::new("/sys/class/sluice").join(name).join("dev");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -53,7 +53,7 @@ fn number_of(name: &str) -> Result<(u64, u64)> {
     Ok((major.parse()?, minor.parse()?))
 }
 
-fn the_nodes_are_minors_of_one_device(_: &Context) -> Result<()> {
+fn the_nodes_have_one_major_number(_: &Context) -> Result<()> {
     let class = fs::read_dir("/sys/class/sluice").context("listing the class")?;
     let mut names: Vec<_> = class.flatten().map(|entry| entry.file_name()).collect();
     names.sort();
@@ -87,20 +87,20 @@ fn a_minor_without_a_node_is_enxio(_: &Context) -> Result<()> {
     Ok(())
 }
 
-fn a_process_without_privileges_can_use_it(context: &Context) -> Result<()> {
-    let child = spawn("a process of nobody's", || {
+fn an_unprivileged_process_can_use_it(context: &Context) -> Result<()> {
+    let child = spawn("an unprivileged process", || {
         setgroups(&[]).context("setgroups")?;
         setgid(Gid::from_raw(65534)).context("setgid")?;
         setuid(Uid::from_raw(65534)).context("setuid")?;
-        let both = context.channel.open_both_ways()?;
+        let both = context.channel.open_read_write()?;
         write_all(&both, b"mine")?;
         read_some(&both, 64).context("read")
     })?;
-    expect_bytes("what it read back", &child.finish()?, b"mine")
+    expect_bytes("bytes read back", &child.finish()?, b"mine")
 }
 
-/// Opens of misc devices hold one lock for the whole machine: a driver that sleeps under it stops them all.
-fn a_waiting_open_does_not_delay_the_open_of_another_device(context: &Context) -> Result<()> {
+/// All misc devices are opened under one global mutex, so a driver that blocks in open would block them all.
+fn a_blocked_open_does_not_block_opens_of_other_devices(context: &Context) -> Result<()> {
     const OTHER: &str = "/dev/fuse";
     if !Path::new(OTHER).exists() {
         let loaded = Command::new("modprobe")
@@ -112,7 +112,7 @@ fn a_waiting_open_does_not_delay_the_open_of_another_device(context: &Context) -
             "modprobe fuse failed, and without it there is no {OTHER}"
         );
     }
-    let waiting = spawn("a reader that waits", || {
+    let waiting = spawn("a blocked reader", || {
         context.channel.open_reader().map(drop)
     })?;
     waiting.wait_asleep_in(Call::Open)?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every operation does when memory runs out, or user memory cannot be copied, at any point of it: it fails with a
-//! documented error, leaves nothing behind, and works when it is tried again. The kernel injects the failures; the debug
-//! kernel can.
+//! Every operation with an injected failure (of an allocation, or of a copy to or from user memory) at every possible
+//! point: it fails with a documented errno, leaves nothing behind, and succeeds when it is repeated. Only the debug
+//! kernel injects failures.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -28,49 +28,50 @@ topic!(
     "fail_nth",
     fifo: [],
     pipe_only: [
-        making_a_channel,
+        creating_a_channel,
         attaching_to_a_channel,
         unlinking_a_channel,
-        asking_about_channels,
+        querying_channels,
         opening_the_node,
         reading,
         writing,
         splicing,
         waiting_for_events,
-        the_ioctls_of_a_pipe,
+        pipe_ioctls,
     ],
 );
 
-/// More points than any operation has.
-const MOST: u32 = 1000;
+/// An upper bound of the points of any operation.
+const MAX_POINTS: u32 = 1000;
 const NAME: &str = "channel";
 
-/// One test's operations, and the points at which each was made to fail.
-struct Exhaustion {
+/// The operations of a test, and the number of points at which each was made to fail.
+struct FailureSweep {
     fail: FailNth,
     ctl: Ctl,
     points: RefCell<Vec<String>>,
 }
 
-impl Exhaustion {
+impl FailureSweep {
     fn new() -> Result<Self> {
-        Ok(Exhaustion {
-            fail: FailNth::of_this_thread()?,
+        Ok(FailureSweep {
+            fail: FailNth::for_this_thread()?,
             ctl: Ctl::new()?,
             points: RefCell::default(),
         })
     }
 
-    /// Runs `call` with its first point failing, its second, and so on, until there are no more; each time on what `setup`
-    /// makes. `verify` looks at what a call brought that went well, if need be at the second attempt.
-    fn exhaust<S, T>(
+    /// Runs `call` with a failure at its first point, its second, and so on, until no failure is injected any more;
+    /// each time in a new state from `setup`. `verify` checks the result of the call that succeeded, which may be the
+    /// second attempt.
+    fn sweep<S, T>(
         &self,
         what: &str,
         setup: impl Fn() -> Result<S>,
         call: impl Fn(&S) -> nix::Result<T>,
         verify: impl Fn(&S, T) -> Result<()>,
     ) -> Result<()> {
-        for nth in 1..=MOST {
+        for nth in 1..=MAX_POINTS {
             let at = || format!("{what}, failing at point {nth}");
             let state = setup().with_context(at)?;
             let seen = self.fail.during(nth, || call(&state))?;
@@ -91,7 +92,7 @@ impl Exhaustion {
                 return Ok(());
             }
         }
-        bail!("{what}: more than {MOST} points")
+        bail!("{what}: more than {MAX_POINTS} points")
     }
 
     fn finish(self) -> Result<()> {
@@ -104,22 +105,22 @@ fn nothing<T>(_: &impl Sized, _: T) -> Result<()> {
     Ok(())
 }
 
-/// A pipe with a name, open both ways; without the name's persistence nothing of it stays.
+/// A named read-write endpoint of a channel that is not persistent.
 fn endpoint(ctl: &Ctl) -> Result<OwnedFd> {
     ctl.open(Open::new(NAME, BOTH | CREATE | EXCL | NONBLOCK))
-        .context("making a channel")
+        .context("creating a channel")
 }
 
-fn making_a_channel(context: &Context) -> Result<()> {
-    let all = Exhaustion::new()?;
+fn creating_a_channel(context: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
     let ctl = &all.ctl;
     let make = |flags| {
         let request = Open::new(NAME, BOTH | NONBLOCK | CREATE | flags);
         move |_: &()| ctl.open(request)
     };
-    all.exhaust("create", || Ok(()), make(0), nothing)?;
-    all.exhaust("create excl", || Ok(()), make(EXCL), nothing)?;
-    all.exhaust(
+    all.sweep("create", || Ok(()), make(0), nothing)?;
+    all.sweep("create excl", || Ok(()), make(EXCL), nothing)?;
+    all.sweep(
         "create persist",
         || Ok(()),
         make(EXCL | PERSIST),
@@ -134,15 +135,15 @@ fn making_a_channel(context: &Context) -> Result<()> {
         scope_fd: directory.as_raw_fd(),
         ..Open::new(NAME, BOTH | CREATE | EXCL)
     };
-    all.exhaust("create below", || Ok(()), |_| ctl.open(request), nothing)?;
+    all.sweep("create below", || Ok(()), |_| ctl.open(request), nothing)?;
     all.finish()
 }
 
 fn attaching_to_a_channel(_: &Context) -> Result<()> {
-    let all = Exhaustion::new()?;
+    let all = FailureSweep::new()?;
     let ctl = &all.ctl;
     let attach = |_: &OwnedFd| ctl.attach(OWN, NAME);
-    all.exhaust(
+    all.sweep(
         "attach",
         || endpoint(ctl),
         attach,
@@ -156,44 +157,44 @@ fn attaching_to_a_channel(_: &Context) -> Result<()> {
 }
 
 fn unlinking_a_channel(_: &Context) -> Result<()> {
-    let all = Exhaustion::new()?;
+    let all = FailureSweep::new()?;
     let ctl = &all.ctl;
-    all.exhaust(
+    all.sweep(
         "unlink",
-        || ctl.persist(OWN, NAME).context("making a channel"),
+        || ctl.persist(OWN, NAME).context("creating a channel"),
         |_| ctl.unlink(OWN, NAME),
         |_, ()| expect("names", ctl.names(OWN), Ok(vec![])),
     )?;
     all.finish()
 }
 
-fn asking_about_channels(_: &Context) -> Result<()> {
-    let all = Exhaustion::new()?;
+fn querying_channels(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
     let ctl = &all.ctl;
     let open = || endpoint(ctl);
-    all.exhaust(
+    all.sweep(
         "info",
         open,
         |_| ctl.info(OWN, NAME),
         |_, info| expect("the capacity", info.capacity, CAPACITY as u64),
     )?;
-    // The memory for the answers is made and touched before.
-    all.exhaust(
+    // The memory for the results is allocated and touched before.
+    all.sweep(
         "list",
         open,
         |_| ctl.page(OWN, None, 2),
         |_, page| expect("channels", page.len(), 1),
     )?;
     let features = |_: &OwnedFd| raw(ctl, FEATURES, &mut Features::default());
-    all.exhaust("features", open, features, nothing)?;
+    all.sweep("features", open, features, nothing)?;
     all.finish()
 }
 
 fn opening_the_node(context: &Context) -> Result<()> {
-    let all = Exhaustion::new()?;
+    let all = FailureSweep::new()?;
     for (what, flags) in [("read", OFlag::O_RDONLY), ("both", OFlag::O_RDWR)] {
         let open = |_: &()| context.channel.open(flags | OFlag::O_NONBLOCK);
-        all.exhaust(
+        all.sweep(
             &format!("open {what}"),
             || Ok(()),
             open,
@@ -206,13 +207,13 @@ fn opening_the_node(context: &Context) -> Result<()> {
             },
         )?;
     }
-    let reader = || context.channel.open_reader_now();
+    let reader = || context.channel.open_reader_nonblocking();
     let open = |_: &OwnedFd| context.channel.open(OFlag::O_WRONLY | OFlag::O_NONBLOCK);
-    all.exhaust("open write", reader, open, nothing)?;
+    all.sweep("open write", reader, open, nothing)?;
     all.finish()
 }
 
-/// Bytes that take several pages, none of them wholly.
+/// Bytes that cover several pages, none completely.
 fn some_bytes() -> Vec<u8> {
     stream_bytes(1, 0, 2 * PAGE + 100)
 }
@@ -232,43 +233,43 @@ fn filled(ctl: &Ctl, bytes: &[u8]) -> Result<OwnedFd> {
 }
 
 fn reading(_: &Context) -> Result<()> {
-    let all = Exhaustion::new()?;
+    let all = FailureSweep::new()?;
     let bytes = some_bytes();
     let read = |end: &OwnedFd| read_some(end, CAPACITY);
-    all.exhaust(
+    all.sweep(
         "read",
         || filled(&all.ctl, &bytes),
         read,
         |end, mut seen| {
             ensure!(!seen.is_empty(), "nothing was read");
-            // What follows a copy that failed stays.
+            // Bytes after a failed copy stay in the pipe.
             seen.extend(drain(end)?);
-            expect_bytes("what was read", &seen, &bytes)
+            expect_bytes("bytes read", &seen, &bytes)
         },
     )?;
     all.finish()
 }
 
 fn writing(_: &Context) -> Result<()> {
-    let all = Exhaustion::new()?;
+    let all = FailureSweep::new()?;
     let bytes = some_bytes();
     for (what, count) in [("write", bytes.len()), ("short write", 100)] {
         let written = &bytes[..count];
         let call = |end: &OwnedFd| write(end, written);
-        all.exhaust(
+        all.sweep(
             what,
             || endpoint(&all.ctl),
             call,
             |end, count| {
                 ensure!(count > 0, "nothing was written");
-                expect_bytes("what was written", &drain(end)?, &written[..count])
+                expect_bytes("bytes written", &drain(end)?, &written[..count])
             },
         )?;
     }
     all.finish()
 }
 
-/// A pipe of the kernel's own, whose ends never wait.
+/// A pipe(2) in non-blocking mode.
 fn kernel_pipe() -> Result<(OwnedFd, OwnedFd)> {
     pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).context("pipe2")
 }
@@ -284,7 +285,7 @@ fn move_bytes(from: &impl AsFd, to: &impl AsFd) -> nix::Result<usize> {
     )
 }
 
-/// Bytes that moved and bytes that did not are all there.
+/// Fails unless the moved and the remaining bytes are all of them.
 fn expect_all(moved: &impl AsFd, left: &impl AsFd, bytes: &[u8]) -> Result<()> {
     let mut seen = drain(moved)?;
     ensure!(!seen.is_empty(), "nothing was moved");
@@ -293,10 +294,10 @@ fn expect_all(moved: &impl AsFd, left: &impl AsFd, bytes: &[u8]) -> Result<()> {
 }
 
 fn splicing(_: &Context) -> Result<()> {
-    let all = Exhaustion::new()?;
+    let all = FailureSweep::new()?;
     let ctl = &all.ctl;
     let bytes = some_bytes();
-    all.exhaust(
+    all.sweep(
         "splice in",
         || {
             let (out, into) = kernel_pipe()?;
@@ -306,7 +307,7 @@ fn splicing(_: &Context) -> Result<()> {
         |(out, end)| move_bytes(out, end),
         |(out, end), _| expect_all(end, out, &bytes),
     )?;
-    all.exhaust(
+    all.sweep(
         "splice out",
         || Ok((filled(ctl, &bytes)?, kernel_pipe()?)),
         |(end, (_, into))| move_bytes(end, into),
@@ -316,13 +317,13 @@ fn splicing(_: &Context) -> Result<()> {
 }
 
 fn waiting_for_events(_: &Context) -> Result<()> {
-    let all = Exhaustion::new()?;
+    let all = FailureSweep::new()?;
     let open = || endpoint(&all.ctl);
     let look = |end: &OwnedFd| poll::wait(end, poll::IN | poll::OUT, 0);
-    all.exhaust("poll", open, look, |_, state| {
+    all.sweep("poll", open, look, |_, state| {
         expect("the state", poll::name(state), "OUT".to_owned())
     })?;
-    all.exhaust(
+    all.sweep(
         "epoll add",
         || {
             let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("epoll_create1")?;
@@ -332,29 +333,29 @@ fn waiting_for_events(_: &Context) -> Result<()> {
         nothing,
     )?;
     let ask = |end: &OwnedFd| fcntl(end, FcntlArg::F_SETFL(OFlag::O_ASYNC | OFlag::O_NONBLOCK));
-    all.exhaust("fasync", open, ask, nothing)?;
+    all.sweep("fasync", open, ask, nothing)?;
     all.finish()
 }
 
-fn the_ioctls_of_a_pipe(_: &Context) -> Result<()> {
-    let all = Exhaustion::new()?;
+fn pipe_ioctls(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
     let bytes = some_bytes();
     let open = || filled(&all.ctl, &bytes);
     for (what, capacity) in [("grow", 4 * CAPACITY), ("shrink", CAPACITY / 4)] {
         let set = |end: &OwnedFd| ioctl::set(end, SET_CAPACITY, capacity as u64);
-        all.exhaust(what, open, set, |end, seen| {
+        all.sweep(what, open, set, |end, seen| {
             expect("the new capacity", seen, capacity as u64)?;
-            expect_bytes("what it holds", &drain(end)?, &bytes)
+            expect_bytes("its content", &drain(end)?, &bytes)
         })?;
     }
     let spin = |end: &OwnedFd| ioctl::set(end, SET_SPIN, 1000);
-    all.exhaust("set spin", open, spin, |_, seen| {
+    all.sweep("set spin", open, spin, |_, seen| {
         expect("the limit", seen, 1000)
     })?;
-    all.exhaust("pipe info", open, ioctl::info, |_, info| {
+    all.sweep("pipe info", open, ioctl::info, |_, info| {
         expect("bytes", info.bytes, bytes.len() as u64)
     })?;
-    all.exhaust("fionread", open, ioctl::bytes_waiting, |_, seen| {
+    all.sweep("fionread", open, ioctl::bytes_waiting, |_, seen| {
         expect("bytes", seen, bytes.len())
     })?;
     all.finish()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A second kind of channel, which only a test build of the module has (tests/kinds): all that channels have in common
-//! works for it, although no file but its own knows it.
+//! A second kind of channel, which only a test build of the module has (tests/kinds): everything common to all kinds
+//! works for it, although no other source file mentions it.
 
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,13 +18,13 @@ use crate::support::cgroup::Cgroup;
 use crate::support::channel::Channel;
 use crate::support::check::{expect, skip};
 use crate::support::child::spawn;
+use crate::support::credentials::become_user;
 use crate::support::ctl::{
     BOTH, CREATE, ChannelInfo, Ctl, EXCL, FEATURES, Features, INFO, Info, KIND_PIPE, LIST, List,
     OWN, Open, PERSIST, PERSISTENT, READ, UNLINK, Unlink, WRITE, expect_no_channel, padded,
 };
-use crate::support::identity::become_user;
 use crate::support::ioctl::raw;
-use crate::support::kernel::expect_nothing_held;
+use crate::support::kernel::expect_no_objects;
 use crate::support::memory::PAGE;
 use crate::support::parameter::Parameter;
 
@@ -32,18 +32,18 @@ topic!(
     "kinds",
     fifo: [],
     pipe_only: [
-        features_tell_the_kind,
-        its_node_opens_the_default_channel_of_the_cgroup,
+        features_reports_the_kind,
+        the_node_opens_the_default_channel_of_the_cgroup,
         a_channel_is_created_with_its_parameters,
-        parameters_grow_as_all_structures_do,
-        a_refused_open_creates_nothing,
+        parameters_of_any_known_size_are_accepted,
+        a_failed_open_creates_nothing,
         info_and_state_are_filled_in,
-        a_state_grows_as_all_structures_do,
-        kinds_have_names_of_their_own,
-        a_list_goes_by_kind_and_then_by_name,
-        a_persistent_channel_goes_with_its_name_or_its_cgroup,
-        limits_count_all_kinds_together,
-        the_mode_and_the_owner_decide,
+        a_state_of_any_known_size_is_filled,
+        kinds_have_separate_names,
+        a_list_is_sorted_by_kind_and_then_by_name,
+        a_persistent_channel_is_freed_by_unlink_or_cgroup_removal,
+        limits_apply_to_all_kinds_together,
+        mode_and_owner_decide_access,
     ],
 );
 
@@ -75,7 +75,7 @@ struct State {
 const STATE_SIZE: u32 = 24;
 const STATE_SIZE_VER0: u32 = 16;
 
-/// Ctl of a module that has the kind.
+/// Ctl of a module that has the kind; skips the test otherwise.
 fn ctl() -> Result<Ctl> {
     let ctl = Ctl::new()?;
     if features(&ctl)?.kinds & 1 << KIND_STUB == 0 {
@@ -103,7 +103,7 @@ fn create(ctl: &Ctl, name: &str) -> nix::Result<OwnedFd> {
     ctl.open(request(name, BOTH | CREATE | EXCL))
 }
 
-/// With these bytes as parameters.
+/// Creates a channel with these bytes as parameters.
 fn create_with(ctl: &Ctl, params: &[u8]) -> nix::Result<OwnedFd> {
     ctl.open(Open {
         params: params.as_ptr() as u64,
@@ -128,7 +128,7 @@ fn unlink(ctl: &Ctl, name: &str) -> nix::Result<()> {
     raw(ctl, UNLINK, &mut unlink)
 }
 
-/// Info and state, as far as there is an address.
+/// Requests info and state, each if its address is not null.
 fn ask(ctl: &Ctl, info: *mut ChannelInfo, state: *mut State) -> nix::Result<()> {
     let mut request = Info {
         kind: KIND_STUB,
@@ -153,12 +153,12 @@ fn count(end: &OwnedFd) -> Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-fn features_tell_the_kind(_: &Context) -> Result<()> {
+fn features_reports_the_kind(_: &Context) -> Result<()> {
     let kinds = features(&ctl()?)?.kinds;
     expect("kinds", kinds, 1 << KIND_PIPE | 1 << KIND_STUB)
 }
 
-fn its_node_opens_the_default_channel_of_the_cgroup(context: &Context) -> Result<()> {
+fn the_node_opens_the_default_channel_of_the_cgroup(context: &Context) -> Result<()> {
     let ctl = ctl()?;
     let number = |name: &str| -> Result<u64> {
         Ok(fs::metadata(Path::new("/dev/sluice").join(name))
@@ -177,10 +177,10 @@ fn its_node_opens_the_default_channel_of_the_cgroup(context: &Context) -> Result
     let other = open().context("that of another cgroup")?;
     expect("its count", count(&other)?, 0)?;
     home.enter()?;
-    // It has no name, so it is neither listed nor found.
+    // The default channel has no name, so it is neither listed nor found.
     expect("names", ctl.names(OWN), Ok(vec![]))?;
     drop((first, second, other));
-    expect_nothing_held()
+    expect_no_objects()
 }
 
 fn a_channel_is_created_with_its_parameters(_: &Context) -> Result<()> {
@@ -190,11 +190,11 @@ fn a_channel_is_created_with_its_parameters(_: &Context) -> Result<()> {
         initial: 100,
         step: 10,
     });
-    let end = create_with(&ctl, &page).context("creating it")?;
+    let end = create_with(&ctl, &page).context("creating the channel")?;
     expect("the count", count(&end)?, 100)?;
     expect("a write", write(&end, b"abc"), Ok(3))?;
     expect("the count then", count(&end)?, 130)?;
-    // Who attaches may give parameters, which then have no effect.
+    // Parameters of an open that attaches have no effect.
     let attached = ctl.open(Open {
         params: page.as_ptr() as u64,
         ..request(NAME, BOTH | CREATE)
@@ -213,7 +213,7 @@ fn a_channel_is_created_with_its_parameters(_: &Context) -> Result<()> {
     expect("the count", count(&end)?, 3)
 }
 
-fn parameters_grow_as_all_structures_do(_: &Context) -> Result<()> {
+fn parameters_of_any_known_size_are_accepted(_: &Context) -> Result<()> {
     let ctl = ctl()?;
     let params = |size| {
         page_of(Params {
@@ -252,7 +252,7 @@ fn parameters_grow_as_all_structures_do(_: &Context) -> Result<()> {
     expect_no_channel(&ctl)
 }
 
-fn a_refused_open_creates_nothing(_: &Context) -> Result<()> {
+fn a_failed_open_creates_nothing(_: &Context) -> Result<()> {
     let ctl = ctl()?;
     for (what, wrong, error) in [
         ("no side", request(NAME, CREATE), Errno::EINVAL),
@@ -279,7 +279,7 @@ fn info_and_state_are_filled_in(_: &Context) -> Result<()> {
         mode: 0o640,
         ..request(NAME, BOTH | CREATE | PERSIST)
     });
-    let end = end.context("creating it")?;
+    let end = end.context("creating the channel")?;
     let _reader = ctl.open(request(NAME, READ)).context("a reader")?;
     expect("a write", write(&end, b"seven b"), Ok(7))?;
     let (mut info, mut state) = (ChannelInfo::EMPTY, empty_state(STATE_SIZE));
@@ -303,10 +303,10 @@ fn info_and_state_are_filled_in(_: &Context) -> Result<()> {
     unlink(&ctl, NAME).context("unlinking it")
 }
 
-fn a_state_grows_as_all_structures_do(_: &Context) -> Result<()> {
+fn a_state_of_any_known_size_is_filled(_: &Context) -> Result<()> {
     let ctl = ctl()?;
-    let _end = create(&ctl, NAME).context("creating it")?;
-    for (size, told) in [
+    let _end = create(&ctl, NAME).context("creating the channel")?;
+    for (size, reported) in [
         (STATE_SIZE_VER0, STATE_SIZE_VER0),
         (STATE_SIZE_VER0 + 4, STATE_SIZE_VER0 + 4),
         (STATE_SIZE, STATE_SIZE),
@@ -314,15 +314,15 @@ fn a_state_grows_as_all_structures_do(_: &Context) -> Result<()> {
     ] {
         let mut state = empty_state(size);
         ask(&ctl, ptr::null_mut(), &mut state).with_context(|| format!("size {size}"))?;
-        expect("size", state.size, told)?;
+        expect("size", state.size, reported)?;
         expect(
             "endpoints and count",
             (state.endpoints, state.count),
             (1, 0),
         )?;
-        if told == STATE_SIZE {
+        if reported == STATE_SIZE {
             expect("step", state.step, 1)?;
-        } else if told == STATE_SIZE_VER0 {
+        } else if reported == STATE_SIZE_VER0 {
             expect("step, which is left out", state.step, 77)?;
         }
     }
@@ -334,7 +334,7 @@ fn a_state_grows_as_all_structures_do(_: &Context) -> Result<()> {
     Ok(())
 }
 
-fn kinds_have_names_of_their_own(_: &Context) -> Result<()> {
+fn kinds_have_separate_names(_: &Context) -> Result<()> {
     let ctl = ctl()?;
     let _pipe = ctl.create(NAME).context("a pipe")?;
     let stub = create(&ctl, NAME).context("a stub of the same name")?;
@@ -346,13 +346,13 @@ fn kinds_have_names_of_their_own(_: &Context) -> Result<()> {
     let kind = ctl.info(OWN, NAME).map(|info| info.kind);
     expect("the kind of the pipe", kind, Ok(KIND_PIPE))?;
     unlink(&ctl, NAME).context("unlinking the stub")?;
-    expect("once more", unlink(&ctl, NAME), Err(Errno::ENOENT))?;
+    expect("a second time", unlink(&ctl, NAME), Err(Errno::ENOENT))?;
     let kind = ctl.info(OWN, NAME).map(|info| info.kind);
     expect("the pipe afterwards", kind, Ok(KIND_PIPE))?;
     expect("a write to the stub", write(&stub, b"x"), Ok(1))
 }
 
-fn a_list_goes_by_kind_and_then_by_name(_: &Context) -> Result<()> {
+fn a_list_is_sorted_by_kind_and_then_by_name(_: &Context) -> Result<()> {
     let ctl = ctl()?;
     let _ends = [
         create(&ctl, "b")?,
@@ -399,10 +399,14 @@ fn persist_in(ctl: &Ctl, cgroup: &Cgroup, name: &str) -> Result<nix::Result<()>>
     Ok(opened.map(drop))
 }
 
-fn a_persistent_channel_goes_with_its_name_or_its_cgroup(context: &Context) -> Result<()> {
+fn a_persistent_channel_is_freed_by_unlink_or_cgroup_removal(context: &Context) -> Result<()> {
     let ctl = ctl()?;
     let home = context.cgroup()?;
-    expect("creating it", persist_in(&ctl, home, NAME)?, Ok(()))?;
+    expect(
+        "creating the channel",
+        persist_in(&ctl, home, NAME)?,
+        Ok(()),
+    )?;
     let end = ctl.open(request(NAME, WRITE)).context("attaching")?;
     expect("a write", write(&end, b"x"), Ok(1))?;
     drop(end);
@@ -412,14 +416,14 @@ fn a_persistent_channel_goes_with_its_name_or_its_cgroup(context: &Context) -> R
     unlink(&ctl, NAME).context("unlinking it")?;
     expect_no_channel(&ctl)?;
     let dying = home.dying_descendants()?;
-    let doomed = home.create_child("doomed")?;
-    expect("in a cgroup", persist_in(&ctl, &doomed, NAME)?, Ok(()))?;
-    doomed.remove()?;
-    expect_nothing_held()?;
+    let removed = home.create_child("removed")?;
+    expect("in a cgroup", persist_in(&ctl, &removed, NAME)?, Ok(()))?;
+    removed.remove()?;
+    expect_no_objects()?;
     home.expect_dying(dying)
 }
 
-fn limits_count_all_kinds_together(_: &Context) -> Result<()> {
+fn limits_apply_to_all_kinds_together(_: &Context) -> Result<()> {
     let ctl = ctl()?;
     let _limit = Parameter::set("scope_max_channels", 2)?;
     let pipe = ctl.create("pipe").context("a pipe")?;
@@ -447,7 +451,7 @@ fn limits_count_all_kinds_together(_: &Context) -> Result<()> {
     user.finish()
 }
 
-fn the_mode_and_the_owner_decide(_: &Context) -> Result<()> {
+fn mode_and_owner_decide_access(_: &Context) -> Result<()> {
     let ctl = ctl()?;
     let _end = ctl.open(Open {
         mode: 0o604,
@@ -460,7 +464,7 @@ fn the_mode_and_the_owner_decide(_: &Context) -> Result<()> {
         expect("reading", open(READ), Ok(()))?;
         expect("writing", open(WRITE), Err(Errno::EACCES))?;
         let persisted = open(READ | CREATE | PERSIST);
-        expect("making it persistent", persisted, Err(Errno::EPERM))?;
+        expect("setting persistence", persisted, Err(Errno::EPERM))?;
         expect("unlinking", unlink(&ctl, NAME), Err(Errno::EPERM))
     })?;
     user.finish()

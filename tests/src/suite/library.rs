@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The crate `sluice` on the real devices.
+//! The crate `sluice` with the real devices.
 
-use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
@@ -12,20 +11,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::registry::{Context, topic};
 use crate::support::channel::CAPACITY;
 use crate::support::check::{expect, expect_bytes};
+use crate::support::parameter::Parameter;
 use crate::support::random::stream_bytes;
 
 topic!(
     "library",
     fifo: [],
     pipe_only: [
-        both_kinds_of_pipe_carry_bytes_and_end,
-        a_nonblocking_end_says_that_it_would_wait,
-        the_settings_of_a_pipe_can_be_changed,
-        a_list_goes_on_over_pages,
-        errors_are_told_apart,
-        a_full_scope_says_so,
+        default_and_named_pipes_carry_bytes_until_eof,
+        a_nonblocking_end_returns_would_block,
+        capacity_and_spin_limit_can_be_set,
+        a_list_spans_several_pages,
+        each_failure_has_its_own_error,
+        a_full_scope_is_scope_quota_exceeded,
         the_module_has_all_features,
-        a_task_that_waits_does_not_hold_up_the_other,
+        a_waiting_task_does_not_block_another,
     ],
 );
 
@@ -36,19 +36,19 @@ fn named_ends(name: &str) -> Result<(Reader, Writer)> {
     Ok((options.reader()?, options.writer()?))
 }
 
-fn both_kinds_of_pipe_carry_bytes_and_end(_: &Context) -> Result<()> {
+fn default_and_named_pipes_carry_bytes_until_eof(_: &Context) -> Result<()> {
     let own = Pipe::new().nonblocking(true);
     for (mut reader, mut writer) in [(own.reader()?, own.writer()?), named_ends("frames")?] {
         writer.write_all(b"some bytes").context("write")?;
         drop(writer);
         let mut all = Vec::new();
         reader.read_to_end(&mut all).context("read")?;
-        expect_bytes("what came", &all, b"some bytes")?;
+        expect_bytes("bytes received", &all, b"some bytes")?;
     }
     Ok(())
 }
 
-fn a_nonblocking_end_says_that_it_would_wait(_: &Context) -> Result<()> {
+fn a_nonblocking_end_returns_would_block(_: &Context) -> Result<()> {
     let (mut reader, mut writer) = named_ends("frames")?;
     let empty = reader.read(&mut [0]).map_err(|error| error.kind());
     expect("a read", empty, Err(ErrorKind::WouldBlock))?;
@@ -57,10 +57,14 @@ fn a_nonblocking_end_says_that_it_would_wait(_: &Context) -> Result<()> {
     expect("a write", full, Err(ErrorKind::WouldBlock))?;
     drop(reader);
     let broken = writer.write(&[0]).map_err(|error| error.kind());
-    expect("a write to nobody", broken, Err(ErrorKind::BrokenPipe))
+    expect(
+        "a write without a reader",
+        broken,
+        Err(ErrorKind::BrokenPipe),
+    )
 }
 
-fn the_settings_of_a_pipe_can_be_changed(_: &Context) -> Result<()> {
+fn capacity_and_spin_limit_can_be_set(_: &Context) -> Result<()> {
     let (reader, mut writer) = named_ends("frames")?;
     expect("the capacity", writer.set_capacity(70_000)?, 131_072)?;
     let limit = Duration::from_nanos(1500);
@@ -79,10 +83,10 @@ fn the_settings_of_a_pipe_can_be_changed(_: &Context) -> Result<()> {
 }
 
 /// One more than two full pages.
-fn a_list_goes_on_over_pages(_: &Context) -> Result<()> {
+fn a_list_spans_several_pages(_: &Context) -> Result<()> {
     let names: Vec<String> = (0..129).map(|number| format!("n{number:03}")).collect();
     let mut ends = Vec::new();
-    // In another order than they are listed.
+    // Created in another order than they are listed.
     for name in names.iter().rev() {
         let channel = Channel::new(name)?;
         ends.push(channel.options().create(true).nonblocking(true).reader()?);
@@ -100,7 +104,7 @@ fn a_list_goes_on_over_pages(_: &Context) -> Result<()> {
     expect("the names", listed, names)
 }
 
-fn errors_are_told_apart(_: &Context) -> Result<()> {
+fn each_failure_has_its_own_error(_: &Context) -> Result<()> {
     let channel = Channel::new("frames")?;
     let missing = channel.options().reader().map(drop);
     ensure!(
@@ -135,15 +139,13 @@ fn errors_are_told_apart(_: &Context) -> Result<()> {
     Ok(())
 }
 
-/// The limit is lowered for the one thing that needs it, and nobody else runs meanwhile.
-fn a_full_scope_says_so(_: &Context) -> Result<()> {
-    const LIMIT: &str = "/sys/module/sluice/parameters/scope_max_channels";
-    let usual = fs::read_to_string(LIMIT).context("reading the limit")?;
+/// The limit is lowered for this one open only, and no other test runs meanwhile.
+fn a_full_scope_is_scope_quota_exceeded(_: &Context) -> Result<()> {
     let channel = Channel::new("frames")?;
     let options = channel.options().create(true).nonblocking(true);
-    fs::write(LIMIT, "0").context("lowering the limit")?;
+    let lowered = Parameter::set("scope_max_channels", 0)?;
     let refused = options.reader().map(drop);
-    fs::write(LIMIT, usual.trim_end()).context("raising the limit again")?;
+    drop(lowered);
     ensure!(
         matches!(refused, Err(Error::ScopeQuotaExceeded { .. })),
         "{refused:?}"
@@ -153,12 +155,12 @@ fn a_full_scope_says_so(_: &Context) -> Result<()> {
 
 fn the_module_has_all_features(_: &Context) -> Result<()> {
     let features = sluice::features()?;
-    ensure!(features.has_all(), "it lacks some: {features:?}");
+    ensure!(features.has_all(), "features are missing: {features:?}");
     expect("kind 63", features.has_kind(Kind::Other(63)), false)
 }
 
-/// Both in one thread, with many times what fits.
-fn a_task_that_waits_does_not_hold_up_the_other(_: &Context) -> Result<()> {
+/// Both tasks run in one thread and transfer many times the capacity.
+fn a_waiting_task_does_not_block_another(_: &Context) -> Result<()> {
     let (reader, writer) = named_ends("frames")?;
     let sent = stream_bytes(0, 0, 10 * CAPACITY + 1);
     let copy = sent.clone();
@@ -174,5 +176,5 @@ fn a_task_that_waits_does_not_hold_up_the_other(_: &Context) -> Result<()> {
         sending.await??;
         anyhow::Ok(received)
     })?;
-    expect_bytes("what came", &received, &sent)
+    expect_bytes("bytes received", &received, &sent)
 }

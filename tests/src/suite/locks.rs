@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which locks of the module's are taken where, as lockdep's tracepoint tells. It is there on the debug kernel only.
+//! Which locks of the module an operation takes, as reported by lockdep's tracepoint. Only the debug kernel has it.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -14,8 +14,8 @@ use crate::support::channel::{CAPACITY, Channel, PIPE_BUF, read_all, write_all};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn_keeping};
 use crate::support::ctl::{BOTH, CREATE, Ctl, Open};
+use crate::support::event::Event;
 use crate::support::lock_trace::{Lock, LockTrace};
-use crate::support::notice::Notice;
 use crate::support::poll;
 use crate::support::proc::{Call, wait_asleep_in};
 
@@ -23,11 +23,11 @@ topic!(
     "locks",
     fifo: [],
     pipe_only: [
-        moving_data_takes_no_lock_that_another_scope_takes,
+        moving_data_takes_no_lock_of_another_scope,
     ],
 );
 
-/// One for all scopes: taken to open, and never to move data.
+/// Global locks: taken to open, and never to move data.
 const FOR_ALL: [&str; 2] = ["table_lock", "users_lock"];
 const OF_A_SCOPE: [&str; 1] = ["&scope->lock"];
 const OF_A_PIPE: [&str; 6] = [
@@ -41,27 +41,27 @@ const OF_A_PIPE: [&str; 6] = [
 
 const ROUNDS: usize = 8;
 const MESSAGE: &[u8] = b"there and back";
-/// More than fits: who writes it sleeps until some is read.
-const FLOOD: usize = CAPACITY + PIPE_BUF;
+/// More than the capacity: the writer blocks until some of it is read.
+const OVERFLOW: usize = CAPACITY + PIPE_BUF;
 
-/// Something that all processes do at the same time.
+/// A step that all processes execute at the same time.
 struct Stage {
-    go: Notice,
-    done: Notice,
+    go: Event,
+    done: Event,
 }
 
 impl Stage {
     fn new() -> Result<Self> {
         Ok(Stage {
-            go: Notice::new()?,
-            done: Notice::new()?,
+            go: Event::new()?,
+            done: Event::new()?,
         })
     }
 
-    fn take_part<T>(&self, part: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn run<T>(&self, body: impl FnOnce() -> Result<T>) -> Result<T> {
         self.go.wait("the stage begins")?;
-        let result = part()?;
-        self.done.give()?;
+        let result = body()?;
+        self.done.notify()?;
         Ok(result)
     }
 }
@@ -70,7 +70,7 @@ struct Stages {
     open: Stage,
     warm_up: Stage,
     moving: Stage,
-    /// Until which all stay open: closing would take what opening takes.
+    /// All endpoints stay open until this stage: closing takes the same locks as opening.
     end: Stage,
 }
 
@@ -94,7 +94,7 @@ impl Stages {
     }
 }
 
-/// The pipes of one scope: the own one leads from near to far, a named one back.
+/// The pipes of one scope: the default pipe leads from near to far, a named pipe back.
 struct Ends {
     there: OwnedFd,
     back: OwnedFd,
@@ -104,7 +104,7 @@ impl Ends {
     fn open(channel: &Channel) -> Result<Self> {
         let back = Ctl::new()?.open(Open::new("back", BOTH | CREATE));
         Ok(Ends {
-            there: channel.open_both_ways()?,
+            there: channel.open_read_write()?,
             back: back.context("opening the named pipe")?,
         })
     }
@@ -113,7 +113,7 @@ impl Ends {
         write_all(&self.back, &read_all(&self.there, MESSAGE.len())?)
     }
 
-    /// What the far process does: answers, each time after waiting in another way, and then says too much.
+    /// The far process answers, blocking in a different call each time, and then writes more than the capacity.
     fn far(&self) -> Result<()> {
         for _ in 0..ROUNDS {
             self.answer()?;
@@ -123,10 +123,10 @@ impl Ends {
         let epoll = poll::epoll_on(&self.there, EpollFlags::EPOLLIN)?;
         poll::epoll_event(&epoll, EpollTimeout::NONE).context("epoll_wait")?;
         self.answer()?;
-        write_all(&self.back, &[b'.'; FLOOD])
+        write_all(&self.back, &[b'.'; OVERFLOW])
     }
 
-    /// What the near process does: wakes the far one wherever it sleeps.
+    /// The near process wakes the far one in each of its calls.
     fn near(&self, far: Pid) -> Result<()> {
         let waits = [Call::Read; ROUNDS].into_iter();
         for call in waits.chain([Call::Poll, Call::Epoll]) {
@@ -135,11 +135,15 @@ impl Ends {
             expect_bytes("the answer", &read_all(&self.back, MESSAGE.len())?, MESSAGE)?;
         }
         wait_asleep_in(far, Call::Write)?;
-        expect_bytes("the flood", &read_all(&self.back, FLOOD)?, &[b'.'; FLOOD])
+        expect_bytes(
+            "the bytes beyond the capacity",
+            &read_all(&self.back, OVERFLOW)?,
+            &[b'.'; OVERFLOW],
+        )
     }
 }
 
-/// Two processes in a cgroup of their own.
+/// Two processes in one cgroup.
 struct Pair {
     near: Child<()>,
     far: Child<()>,
@@ -150,10 +154,10 @@ impl Pair {
         let role = |name: &str, moves: &dyn Fn(&Ends) -> Result<()>| {
             stages.spawn(name, || {
                 cgroup.enter()?;
-                let ends = stages.open.take_part(|| Ends::open(channel))?;
-                stages.warm_up.take_part(|| moves(&ends))?;
-                stages.moving.take_part(|| moves(&ends))?;
-                stages.end.take_part(|| Ok(()))
+                let ends = stages.open.run(|| Ends::open(channel))?;
+                stages.warm_up.run(|| moves(&ends))?;
+                stages.moving.run(|| moves(&ends))?;
+                stages.end.run(|| Ok(()))
             })
         };
         let far = role("the far process", &Ends::far)?;
@@ -176,13 +180,13 @@ struct Pairs {
 impl Pairs {
     fn run(&self, stage: &Stage) -> Result<()> {
         let everyone = self.pairs.iter().flat_map(Pair::pids);
-        everyone.clone().try_for_each(|_| stage.go.give())?;
+        everyone.clone().try_for_each(|_| stage.go.notify())?;
         everyone
             .clone()
-            .try_for_each(|_| stage.done.wait("a process has done its part"))
+            .try_for_each(|_| stage.done.wait("a process has finished the stage"))
     }
 
-    /// Lets the children end. The failure of one says more than what the others missed of it.
+    /// Waits for the children. The error of a child says more than the error that it caused here.
     fn end(self, observed: Result<()>) -> Result<()> {
         for child in self
             .pairs
@@ -196,7 +200,7 @@ impl Pairs {
         observed
     }
 
-    /// Of each pair the module's locks that it takes in this stage.
+    /// The module's locks that each pair takes in this stage.
     fn locks_of(&self, stage: &Stage) -> Result<[BTreeSet<Lock>; 2]> {
         let [first, second] = self.pairs.each_ref().map(Pair::pids);
         let pids = [first, second].concat();
@@ -206,7 +210,7 @@ impl Pairs {
     }
 }
 
-/// All of the module's. Those of the scheduler, the allocator and so on are everyone's, and not the module's doing.
+/// The names of all locks of the module; those of the scheduler, the allocator and so on are shared anyway.
 fn names() -> Vec<&'static str> {
     [&FOR_ALL[..], &OF_A_SCOPE, &OF_A_PIPE].concat()
 }
@@ -254,10 +258,10 @@ fn observe(pairs: &Pairs) -> Result<()> {
     pairs.run(&pairs.stages.end)
 }
 
-/// That the tracing would show a shared lock is seen while both open, and that it sees what moving data takes in the mutexes
-/// and the wait queues of each pair's two pipes.
-fn moving_data_takes_no_lock_that_another_scope_takes(context: &Context) -> Result<()> {
-    let trace = LockTrace::of(&names())?;
+/// The open stage shows that the trace would reveal a shared lock. The mutexes and wait queues of each pair's two pipes
+/// show that it reveals what moving data takes.
+fn moving_data_takes_no_lock_of_another_scope(context: &Context) -> Result<()> {
+    let trace = LockTrace::for_locks(&names())?;
     let home = context.cgroup()?;
     let stages = Stages::new()?;
     let pair = |name| Pair::spawn(&stages, &home.create_child(name)?, &context.channel);
@@ -279,9 +283,9 @@ mod tests {
 
     use super::*;
 
-    /// What lockdep calls a lock is how the source names it where it is initialised.
+    /// Lockdep names a lock after the expression that initialises it.
     fn locks_of_source(text: &str) -> Vec<String> {
-        const MAKERS: [&str; 6] = [
+        const INITIALIZERS: [&str; 6] = [
             "spin_lock_init(",
             "mutex_init(",
             "sluice_wait_queue_init(",
@@ -289,11 +293,11 @@ mod tests {
             "DEFINE_RAW_SPINLOCK(",
             "DEFINE_MUTEX(",
         ];
-        let named = |maker| {
-            let places = text.split(maker).skip(1);
-            places.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()))
+        let named = |initializer| {
+            let occurrences = text.split(initializer).skip(1);
+            occurrences.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()))
         };
-        MAKERS.into_iter().flat_map(named).collect()
+        INITIALIZERS.into_iter().flat_map(named).collect()
     }
 
     #[test]
@@ -302,9 +306,9 @@ mod tests {
         let mut found = BTreeSet::new();
         for entry in fs::read_dir(kernel).expect("the module's sources") {
             let path = entry.expect("an entry").path();
-            // What makes wait queues for others has none.
-            let makes = path.file_stem().is_some_and(|name| name == "wait");
-            if !makes && path.extension().is_some_and(|end| end == "c" || end == "h") {
+            // The wait module initialises queues for others and has no lock of its own.
+            let defines_queues = path.file_stem().is_some_and(|name| name == "wait");
+            if !defines_queues && path.extension().is_some_and(|end| end == "c" || end == "h") {
                 let text = fs::read_to_string(path).expect("a source");
                 found.extend(locks_of_source(&text));
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The naive driver that the benchmark compares with. What is measured against it has to be a driver that works: nothing
-//! lost or changed, nobody stuck, nothing left behind.
+//! The naive driver that the benchmark compares with. A comparison is only valid with a working driver: no bytes lost
+//! or changed, no process stuck, nothing leaked.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -14,10 +14,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::registry::{Context, topic};
 use crate::support::channel::{Channel, read_all, read_some, write_all};
 use crate::support::check::{expect, expect_bytes, skip};
-use crate::support::child::{Child, spawn, spawn_keeping};
-use crate::support::kernel::OtherModule;
-use crate::support::memory::{EdgeBuffer, read_at, write_at};
-use crate::support::notice::Notice;
+use crate::support::child::{Child, spawn};
+use crate::support::event::Event;
+use crate::support::kernel::LoadedModule;
+use crate::support::memory::{GuardedBuffer, read_at, write_at};
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
 use crate::support::signals;
@@ -26,41 +26,41 @@ topic!(
     "myipc",
     fifo: [],
     pipe_only: [
-        bytes_cross_both_ways_unchanged,
-        a_write_takes_what_fits_in_one_piece,
-        a_reader_waits_for_bytes_and_a_writer_for_room,
-        a_signal_ends_a_wait_with_eintr,
-        the_killed_in_a_wait_leave_it_working,
+        bytes_arrive_unchanged_in_both_directions,
+        a_write_accepts_what_fits_contiguously,
+        a_reader_blocks_for_bytes_and_a_writer_for_room,
+        a_signal_ends_a_blocked_call_with_eintr,
+        processes_killed_while_blocked_leave_it_working,
         bad_memory_moves_nothing,
-        it_stays_while_open_and_goes_without_a_trace,
-        a_size_that_makes_no_ring_is_refused,
+        it_unloads_only_when_closed_and_leaves_no_node,
+        an_invalid_ring_size_is_einval,
     ],
 );
 
 const NODES: [&str; 2] = ["/dev/myipc0", "/dev/myipc1"];
-/// Of 4096 bytes one is never used.
+/// One of the ring's 4096 bytes is never used.
 const HOLDS: usize = 4095;
 
-fn load(context: &Context, parameters: &CStr) -> Result<nix::Result<OtherModule>> {
+fn load(context: &Context, parameters: &CStr) -> Result<nix::Result<LoadedModule>> {
     let file = context.baseline.as_ref().ok_or_else(|| {
         skip("no module of the naive driver was given; build it with 'vm/build-module KERNEL myipc' and name it with --baseline")
     })?;
-    OtherModule::load(file, c"myipc", parameters)
+    LoadedModule::load(file, c"myipc", parameters)
 }
 
-/// The driver as the benchmark uses it, and its two nodes.
-fn loaded(context: &Context) -> Result<(OtherModule, [Channel; 2])> {
+/// Loads the driver with the benchmark's parameters; returns it and its two nodes.
+fn loaded(context: &Context) -> Result<(LoadedModule, [Channel; 2])> {
     let module = load(context, c"")?.context("loading the naive driver")?;
     Ok((module, NODES.map(Channel::new)))
 }
 
-fn bytes_cross_both_ways_unchanged(context: &Context) -> Result<()> {
-    // Neither divides the other, so that pieces end everywhere in the ring.
+fn bytes_arrive_unchanged_in_both_directions(context: &Context) -> Result<()> {
+    // Neither divides the other, so that messages end at every offset of the ring.
     const MESSAGE: usize = 1237;
     const TOTAL: usize = 200 * MESSAGE;
     let (_module, [there, back]) = loaded(context)?;
     let echo = spawn("an echo", || {
-        let (reader, writer) = (there.open_both_ways()?, back.open_both_ways()?);
+        let (reader, writer) = (there.open_read_write()?, back.open_read_write()?);
         for _ in 0..TOTAL / MESSAGE {
             write_all(&writer, &read_all(&reader, MESSAGE)?)?;
         }
@@ -70,20 +70,20 @@ fn bytes_cross_both_ways_unchanged(context: &Context) -> Result<()> {
         write_all(&there.open_writer()?, &stream_bytes(1, 0, TOTAL))
     })?;
     let came = read_all(&back.open_reader()?, TOTAL)?;
-    expect_bytes("what came back", &came, &stream_bytes(1, 0, TOTAL))?;
+    expect_bytes("bytes returned", &came, &stream_bytes(1, 0, TOTAL))?;
     sender.finish()?;
     echo.finish()
 }
 
-fn a_write_takes_what_fits_in_one_piece(context: &Context) -> Result<()> {
+fn a_write_accepts_what_fits_contiguously(context: &Context) -> Result<()> {
     let (_module, [node, _]) = loaded(context)?;
-    let both = node.open_both_ways()?;
+    let both = node.open_read_write()?;
     let bytes = stream_bytes(2, 0, 2 * HOLDS);
     expect("a write of nothing", write(&both, &[]), Ok(0))?;
     expect("a write that is too large", write(&both, &bytes), Ok(HOLDS))?;
     expect("a read of nothing", read(&both, &mut []), Ok(0))?;
     expect_bytes("the first bytes", &read_all(&both, 1000)?, &bytes[..1000])?;
-    // The ring now has one byte of room at its end, and 999 at its beginning.
+    // The ring now has one free byte at its end, and 999 at its beginning.
     expect("a write up to the end", write(&both, &bytes), Ok(1))?;
     expect("a write from the beginning", write(&both, &bytes), Ok(999))?;
     expect_bytes(
@@ -98,28 +98,28 @@ fn a_write_takes_what_fits_in_one_piece(context: &Context) -> Result<()> {
     )
 }
 
-/// A child that waits for a byte.
+/// A child that blocks until there is a byte.
 fn waiting_reader(node: &Channel) -> Result<Child<Vec<u8>>> {
     let reader = spawn("a reader", || Ok(read_some(&node.open_reader()?, 64)?))?;
     reader.wait_asleep_in(Call::Read)?;
     Ok(reader)
 }
 
-/// A child that waits for room in the full ring, to write `x`.
+/// A child that blocks until it can write `x` to the full ring.
 fn waiting_writer(node: &Channel) -> Result<Child<usize>> {
     let writer = spawn("a writer", || Ok(write(&node.open_writer()?, b"x")?))?;
     writer.wait_asleep_in(Call::Write)?;
     Ok(writer)
 }
 
-fn a_reader_waits_for_bytes_and_a_writer_for_room(context: &Context) -> Result<()> {
+fn a_reader_blocks_for_bytes_and_a_writer_for_room(context: &Context) -> Result<()> {
     let (_module, nodes) = loaded(context)?;
     for node in &nodes {
-        let both = node.open_both_ways()?;
+        let both = node.open_read_write()?;
         let reader = waiting_reader(node)?;
         reader.expect_still_asleep_in(Call::Read)?;
         write_all(&both, b"hello")?;
-        expect_bytes("what the reader got", &reader.finish()?, b"hello")?;
+        expect_bytes("bytes read by the reader", &reader.finish()?, b"hello")?;
 
         write_all(&both, &[b'.'; HOLDS])?;
         let writer = waiting_writer(node)?;
@@ -132,24 +132,20 @@ fn a_reader_waits_for_bytes_and_a_writer_for_room(context: &Context) -> Result<(
     Ok(())
 }
 
-/// A child that a signal meets while it sleeps in `call`, and what it returns.
+/// Runs `body` in a child, interrupts it while it sleeps in `call`, and returns its result.
 fn interrupted<T: Serialize + DeserializeOwned>(
     call: Call,
     body: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    let handled = Notice::new()?;
-    let child = spawn_keeping(&format!("a child in {call:?}"), &handled.fds(), || {
-        signals::handle_usr1(&handled, false)?;
-        body()
-    })?;
-    child.wait_asleep_in(call)?;
+    let handled = Event::new()?;
+    let child = signals::spawn_blocked_with_handler(call, &handled, false, body)?;
     child.signal(Signal::SIGUSR1)?;
     child.finish()
 }
 
-fn a_signal_ends_a_wait_with_eintr(context: &Context) -> Result<()> {
+fn a_signal_ends_a_blocked_call_with_eintr(context: &Context) -> Result<()> {
     let (_module, [node, _]) = loaded(context)?;
-    let both = node.open_both_ways()?;
+    let both = node.open_read_write()?;
     let returned = interrupted(Call::Read, || {
         Ok(read(&node.open_reader()?, &mut [0]).map_err(|errno| errno as i32))
     })?;
@@ -160,24 +156,24 @@ fn a_signal_ends_a_wait_with_eintr(context: &Context) -> Result<()> {
         Ok(write(&node.open_writer()?, b"x").map_err(|errno| errno as i32))
     })?;
     expect("result of the write", returned, Err(Errno::EINTR as i32))?;
-    expect_bytes("what is there", &read_all(&both, HOLDS)?, &[b'.'; HOLDS])
+    expect_bytes("its content", &read_all(&both, HOLDS)?, &[b'.'; HOLDS])
 }
 
-fn the_killed_in_a_wait_leave_it_working(context: &Context) -> Result<()> {
+fn processes_killed_while_blocked_leave_it_working(context: &Context) -> Result<()> {
     let (_module, [node, _]) = loaded(context)?;
     waiting_reader(&node)?.kill()?;
-    let both = node.open_both_ways()?;
+    let both = node.open_read_write()?;
     write_all(&both, &[b'.'; HOLDS])?;
     waiting_writer(&node)?.kill()?;
-    expect_bytes("what is there", &read_all(&both, HOLDS)?, &[b'.'; HOLDS])?;
+    expect_bytes("its content", &read_all(&both, HOLDS)?, &[b'.'; HOLDS])?;
     write_all(&both, b"unharmed")?;
-    expect_bytes("what came next", &read_all(&both, 8)?, b"unharmed")
+    expect_bytes("the next bytes", &read_all(&both, 8)?, b"unharmed")
 }
 
 fn bad_memory_moves_nothing(context: &Context) -> Result<()> {
     let (_module, [node, _]) = loaded(context)?;
-    let both = node.open_both_ways()?;
-    let edge = EdgeBuffer::new(8)?;
+    let both = node.open_read_write()?;
+    let edge = GuardedBuffer::new(8)?;
     expect(
         "a write from beyond the edge",
         write_at(&both, edge.start(), 16),
@@ -189,13 +185,13 @@ fn bad_memory_moves_nothing(context: &Context) -> Result<()> {
         read_at(&both, edge.start(), 16),
         Err(Errno::EFAULT),
     )?;
-    expect_bytes("what is there", &read_some(&both, 64)?, b"sixteen bytes ok")
+    expect_bytes("its content", &read_some(&both, 64)?, b"sixteen bytes ok")
 }
 
-fn it_stays_while_open_and_goes_without_a_trace(context: &Context) -> Result<()> {
+fn it_unloads_only_when_closed_and_leaves_no_node(context: &Context) -> Result<()> {
     let (mut module, nodes) = loaded(context)?;
     for node in &nodes {
-        let both = node.open_both_ways()?;
+        let both = node.open_read_write()?;
         write_all(&both, b"left behind")?;
         expect("unloading", module.unload(), Err(Errno::EWOULDBLOCK))?;
     }
@@ -206,7 +202,7 @@ fn it_stays_while_open_and_goes_without_a_trace(context: &Context) -> Result<()>
     Ok(())
 }
 
-fn a_size_that_makes_no_ring_is_refused(context: &Context) -> Result<()> {
+fn an_invalid_ring_size_is_einval(context: &Context) -> Result<()> {
     for parameters in [c"size=1", c"size=0", c"size=-4096", c"size=16777217"] {
         let refused = load(context, parameters)?.err();
         expect(
@@ -221,6 +217,6 @@ fn a_size_that_makes_no_ring_is_refused(context: &Context) -> Result<()> {
         write_all(&node.open_writer()?, b"byte by byte")
     })?;
     let came = read_all(&node.open_reader()?, 12)?;
-    expect_bytes("what came", &came, b"byte by byte")?;
+    expect_bytes("bytes received", &came, b"byte by byte")?;
     sender.finish()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A machine without a cgroup v2 hierarchy, where everybody would share one scope: refused, with a word that says why.
-//! This changes the machine for everyone, so it comes last.
+//! A host without a cgroup v2 hierarchy, where all processes would share one scope: opens fail, and the kernel log says
+//! why. This affects the whole VM, so it comes last.
 
 use std::path::{Path, PathBuf};
 
@@ -12,42 +12,45 @@ use nix::mount::{MsFlags, mount, umount};
 use crate::registry::{Context, topic};
 use crate::support::cgroup;
 use crate::support::check::expect;
-use crate::support::container::{User, spawn_contained};
-use crate::support::kernel::LogWatch;
-use crate::support::notice::Notice;
+use crate::support::container::{User, spawn_in_container};
+use crate::support::event::Event;
+use crate::support::kernel::KernelLog;
 
 topic!(
     "no_cgroup2",
     fifo: [],
     pipe_only: [
-        without_a_unified_hierarchy_an_open_is_refused_and_the_log_says_why,
-        a_users_mount_of_the_hierarchy_does_not_make_the_host_use_it,
-        with_the_hierarchy_back_an_open_works_again,
+        without_cgroup2_an_open_is_eopnotsupp_and_logged,
+        a_mount_in_a_user_namespace_does_not_count_for_the_host,
+        with_cgroup2_mounted_again_an_open_works,
     ],
 );
 
-/// The unified hierarchy, unmounted everywhere for as long as this lives.
+/// Unmounts the unified hierarchy everywhere until this is dropped.
 struct Unmounted {
-    places: Vec<PathBuf>,
+    mount_points: Vec<PathBuf>,
 }
 
 impl Unmounted {
     fn everywhere() -> Result<Self> {
-        let mut gone = Unmounted { places: Vec::new() };
-        for place in cgroup::mounts()? {
-            umount(&place).with_context(|| format!("unmounting {}", place.display()))?;
-            gone.places.push(place);
+        let mut hierarchy = Unmounted {
+            mount_points: Vec::new(),
+        };
+        for mount_point in cgroup::mounts()? {
+            umount(&mount_point)
+                .with_context(|| format!("unmounting {}", mount_point.display()))?;
+            hierarchy.mount_points.push(mount_point);
         }
         ensure!(
-            !gone.places.is_empty(),
+            !hierarchy.mount_points.is_empty(),
             "no cgroup v2 hierarchy was mounted to begin with"
         );
-        Ok(gone)
+        Ok(hierarchy)
     }
 
     fn mount_again(&mut self) -> Result<()> {
-        while let Some(place) = self.places.pop() {
-            mount_as("cgroup2", &place, None)?;
+        while let Some(mount_point) = self.mount_points.pop() {
+            mount_as("cgroup2", &mount_point, None)?;
         }
         Ok(())
     }
@@ -61,38 +64,42 @@ impl Drop for Unmounted {
     }
 }
 
-fn mount_as(kind: &str, place: &Path, options: Option<&str>) -> Result<()> {
-    mount(Some("none"), place, Some(kind), MsFlags::empty(), options)
-        .with_context(|| format!("mounting {kind} on {}", place.display()))
+fn mount_as(kind: &str, mount_point: &Path, options: Option<&str>) -> Result<()> {
+    mount(
+        Some("none"),
+        mount_point,
+        Some(kind),
+        MsFlags::empty(),
+        options,
+    )
+    .with_context(|| format!("mounting {kind} on {}", mount_point.display()))
 }
 
-/// A named version 1 hierarchy, as on a machine that boots with nothing else.
+/// A named cgroup v1 hierarchy, as on a host that mounts nothing else.
 struct Legacy {
-    place: PathBuf,
+    mount_point: PathBuf,
 }
 
 impl Legacy {
-    fn mounted_on(place: PathBuf) -> Result<Self> {
-        mount_as("cgroup", &place, Some("none,name=sluice-tests"))?;
-        Ok(Legacy { place })
+    fn mounted_on(mount_point: PathBuf) -> Result<Self> {
+        mount_as("cgroup", &mount_point, Some("none,name=sluice-tests"))?;
+        Ok(Legacy { mount_point })
     }
 }
 
 impl Drop for Legacy {
     fn drop(&mut self) {
-        if let Err(error) = umount(&self.place) {
-            eprintln!("unmounting {}: {error}", self.place.display());
+        if let Err(error) = umount(&self.mount_point) {
+            eprintln!("unmounting {}: {error}", self.mount_point.display());
         }
     }
 }
 
-fn without_a_unified_hierarchy_an_open_is_refused_and_the_log_says_why(
-    context: &Context,
-) -> Result<()> {
-    // Where everybody is on a machine without the hierarchy.
+fn without_cgroup2_an_open_is_eopnotsupp_and_logged(context: &Context) -> Result<()> {
+    // On a host without the hierarchy all processes are in the root cgroup.
     cgroup::Cgroup::root()?.enter()?;
-    let mut log = LogWatch::from_now()?;
-    let mut gone = Unmounted::everywhere()?;
+    let mut log = KernelLog::from_now()?;
+    let mut hierarchy = Unmounted::everywhere()?;
     let legacy = Legacy::mounted_on(context.scratch.clone())?;
     for mode in [OFlag::O_RDONLY, OFlag::O_WRONLY, OFlag::O_RDWR] {
         let result = context.channel.open(mode | OFlag::O_NONBLOCK);
@@ -111,32 +118,35 @@ fn without_a_unified_hierarchy_an_open_is_refused_and_the_log_says_why(
         "expected a line `sluice: … cgroup …` in the kernel log, saw {messages:?}"
     );
     drop(legacy);
-    gone.mount_again()
+    hierarchy.mount_again()
 }
 
-/// A user can mount it in namespaces of its own. It stays mounted there while it is unmounted everywhere else.
-fn a_users_mount_of_the_hierarchy_does_not_make_the_host_use_it(context: &Context) -> Result<()> {
+/// A user can mount it in its own namespaces. It stays mounted there while it is unmounted everywhere else.
+fn a_mount_in_a_user_namespace_does_not_count_for_the_host(context: &Context) -> Result<()> {
     const REFUSED: nix::Result<()> = Err(Errno::EOPNOTSUPP);
     let open = || context.channel.open(OFlag::O_RDWR).map(drop);
     let root = cgroup::Cgroup::root()?;
     root.enter()?;
-    let (mounted, unmounted) = (Notice::new()?, Notice::new()?);
+    let (mounted, unmounted) = (Event::new()?, Event::new()?);
     let keep = [mounted.fds(), unmounted.fds()].concat();
-    let user = spawn_contained(&root, User::NamespaceRoot, "a user", &keep, || {
-        mounted.give()?;
+    let user = spawn_in_container(&root, User::NamespaceRoot, "a user", &keep, || {
+        mounted.notify()?;
         unmounted.wait("it is unmounted elsewhere")?;
-        ensure!(!cgroup::mounts()?.is_empty(), "the user's mount is gone");
+        ensure!(
+            !cgroup::mounts()?.is_empty(),
+            "the user's mount is hierarchy"
+        );
         expect("an open of the user", open(), REFUSED)
     })?;
     mounted.wait("the user has mounted it")?;
-    let mut gone = Unmounted::everywhere()?;
+    let mut hierarchy = Unmounted::everywhere()?;
     expect("an open of the host", open(), REFUSED)?;
-    unmounted.give()?;
+    unmounted.notify()?;
     user.finish()?;
-    gone.mount_again()
+    hierarchy.mount_again()
 }
 
-fn with_the_hierarchy_back_an_open_works_again(context: &Context) -> Result<()> {
+fn with_cgroup2_mounted_again_an_open_works(context: &Context) -> Result<()> {
     Unmounted::everywhere()?.mount_again()?;
-    context.channel.open_both_ways().map(drop)
+    context.channel.open_read_write().map(drop)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What poll, select and epoll say in every state, and what wakes those who wait in them.
+//! The results of poll, select and epoll in every state, and what wakes them.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -16,7 +16,7 @@ use crate::support::check::expect;
 use crate::support::child::{Child, spawn};
 use crate::support::poll::{self, epoll_event, epoll_on};
 use crate::support::proc::Call;
-use crate::support::sched::{stay_on_first_cpu, take_first_cpu};
+use crate::support::sched::{pin_to_first_cpu, run_realtime_on_first_cpu};
 
 topic!(
     "poll",
@@ -27,33 +27,33 @@ topic!(
         a_reader_sees_data_and_the_hang_up_together,
         a_reader_sees_the_hang_up_after_the_last_writer,
         a_reader_sees_no_hang_up_while_one_writer_remains,
-        a_reader_that_came_after_the_writer_left_sees_no_hang_up,
-        a_new_writer_ends_the_hang_up,
-        a_reader_whose_data_waits_for_it_from_before_sees_it,
+        a_reader_opened_after_the_writer_closed_sees_no_hang_up,
+        a_new_writer_clears_the_hang_up,
+        a_reader_sees_data_written_before_its_open,
         a_writer_of_an_empty_pipe_sees_room,
-        a_writer_sees_room_as_long_as_pipe_buf_is_free,
+        a_writer_sees_room_while_pipe_buf_is_free,
         a_writer_of_a_full_pipe_sees_nothing,
         a_writer_without_a_reader_sees_an_error,
         a_writer_of_a_full_pipe_without_a_reader_sees_only_the_error,
-        a_new_reader_ends_the_error,
-        both_ways_empty_sees_room,
-        both_ways_with_data_sees_both,
-        both_ways_full_sees_only_data,
+        a_new_reader_clears_the_error,
+        a_read_write_endpoint_of_an_empty_pipe_sees_room,
+        a_read_write_endpoint_sees_data_and_room,
+        a_read_write_endpoint_of_a_full_pipe_sees_only_data,
         data_wakes_a_poll,
-        the_last_writers_leaving_wakes_a_poll,
+        closing_the_last_writer_wakes_a_poll,
         room_wakes_a_poll,
-        the_last_readers_leaving_wakes_a_poll,
-        a_first_writers_coming_does_not_wake_a_poll_for_data,
-        a_poll_with_a_time_limit_comes_back_empty,
-        select_tells_of_data_and_room,
-        select_takes_a_broken_pipe_for_writable,
+        closing_the_last_reader_wakes_a_poll,
+        opening_the_first_writer_does_not_wake_a_poll_for_data,
+        a_poll_with_a_timeout_returns_without_an_event,
+        select_reports_data_and_room,
+        select_reports_a_pipe_without_readers_as_writable,
         data_wakes_a_select,
-        level_triggered_epoll_tells_until_the_data_is_gone,
-        edge_triggered_epoll_tells_once_of_each_write,
-        edge_triggered_epoll_tells_of_each_write_while_a_woken_reader_has_not_run,
-        edge_triggered_epoll_tells_a_writer_of_new_room,
-        epoll_tells_of_the_hang_up,
-        a_poll_wakes_every_waiter,
+        level_triggered_epoll_reports_until_the_data_is_read,
+        edge_triggered_epoll_reports_each_write_once,
+        edge_triggered_epoll_reports_each_write_before_a_woken_reader_runs,
+        edge_triggered_epoll_reports_new_room_to_a_writer,
+        epoll_reports_the_hang_up,
+        one_write_wakes_every_poll,
     ],
     pipe_only: [],
 );
@@ -67,7 +67,7 @@ fn expect_state(what: &str, fd: &impl AsFd, expected: &str) -> Result<()> {
 }
 
 fn a_reader_before_any_writer_sees_nothing(context: &Context) -> Result<()> {
-    let reader = context.channel.open_reader_now()?;
+    let reader = context.channel.open_reader_nonblocking()?;
     expect_state("before any writer", &reader, "nothing")
 }
 
@@ -88,47 +88,47 @@ fn a_reader_sees_data_and_the_hang_up_together(context: &Context) -> Result<()> 
     let (reader, writer) = context.channel.open_ends()?;
     write_all(&writer, b"x")?;
     drop(writer);
-    expect_state("one byte, the writer left", &reader, "IN|HUP")
+    expect_state("one byte, the writer closed", &reader, "IN|HUP")
 }
 
 fn a_reader_sees_the_hang_up_after_the_last_writer(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     drop(writer);
-    expect_state("empty, the writer left", &reader, "HUP")
+    expect_state("empty, the writer closed", &reader, "HUP")
 }
 
 fn a_reader_sees_no_hang_up_while_one_writer_remains(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     let second = context.channel.open_writer()?;
     drop(writer);
-    expect_state("empty, one of two writers left", &reader, "nothing")?;
+    expect_state("empty, one of two writers closed", &reader, "nothing")?;
     drop(second);
-    expect_state("empty, both left", &reader, "HUP")
+    expect_state("empty, both closed", &reader, "HUP")
 }
 
-fn a_reader_that_came_after_the_writer_left_sees_no_hang_up(context: &Context) -> Result<()> {
+fn a_reader_opened_after_the_writer_closed_sees_no_hang_up(context: &Context) -> Result<()> {
     let (first, writer) = context.channel.open_ends()?;
     drop(writer);
-    let second = context.channel.open_reader_now()?;
+    let second = context.channel.open_reader_nonblocking()?;
     expect_state("the reader that saw the writer", &first, "HUP")?;
     expect_state("the reader that did not", &second, "nothing")?;
     drop(context.channel.open_writer()?);
-    expect_state("now that it saw one come and go", &second, "HUP")
+    expect_state("after a writer opened and closed", &second, "HUP")
 }
 
-fn a_new_writer_ends_the_hang_up(context: &Context) -> Result<()> {
+fn a_new_writer_clears_the_hang_up(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     drop(writer);
     let _writer = context.channel.open_writer()?;
-    expect_state("empty, a new writer came", &reader, "nothing")
+    expect_state("empty, with a new writer", &reader, "nothing")
 }
 
-fn a_reader_whose_data_waits_for_it_from_before_sees_it(context: &Context) -> Result<()> {
+fn a_reader_sees_data_written_before_its_open(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     write_all(&writer, b"x")?;
     drop(reader);
-    let reader = context.channel.open_reader_now()?;
-    expect_state("one byte from before it came", &reader, "IN")
+    let reader = context.channel.open_reader_nonblocking()?;
+    expect_state("one byte written before its open", &reader, "IN")
 }
 
 fn a_writer_of_an_empty_pipe_sees_room(context: &Context) -> Result<()> {
@@ -136,8 +136,8 @@ fn a_writer_of_an_empty_pipe_sees_room(context: &Context) -> Result<()> {
     expect_state("empty, with a reader", &writer, "OUT")
 }
 
-fn a_writer_sees_room_as_long_as_pipe_buf_is_free(context: &Context) -> Result<()> {
-    let (reader, writer) = context.channel.open_ends_now()?;
+fn a_writer_sees_room_while_pipe_buf_is_free(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends_nonblocking()?;
     fill(&writer, b'.')?;
     read_all(&reader, PIPE_BUF - 1)?;
     expect_state("one byte less than PIPE_BUF is free", &writer, "nothing")?;
@@ -148,7 +148,7 @@ fn a_writer_sees_room_as_long_as_pipe_buf_is_free(context: &Context) -> Result<(
 }
 
 fn a_writer_of_a_full_pipe_sees_nothing(context: &Context) -> Result<()> {
-    let (_reader, writer) = context.channel.open_ends_now()?;
+    let (_reader, writer) = context.channel.open_ends_nonblocking()?;
     fill(&writer, b'.')?;
     expect_state("full, with a reader", &writer, "nothing")
 }
@@ -156,41 +156,41 @@ fn a_writer_of_a_full_pipe_sees_nothing(context: &Context) -> Result<()> {
 fn a_writer_without_a_reader_sees_an_error(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     drop(reader);
-    expect_state("empty, the reader left", &writer, "OUT|ERR")
+    expect_state("empty, the reader closed", &writer, "OUT|ERR")
 }
 
 fn a_writer_of_a_full_pipe_without_a_reader_sees_only_the_error(context: &Context) -> Result<()> {
-    let (reader, writer) = context.channel.open_ends_now()?;
+    let (reader, writer) = context.channel.open_ends_nonblocking()?;
     fill(&writer, b'.')?;
     drop(reader);
-    expect_state("full, the reader left", &writer, "ERR")
+    expect_state("full, the reader closed", &writer, "ERR")
 }
 
-fn a_new_reader_ends_the_error(context: &Context) -> Result<()> {
+fn a_new_reader_clears_the_error(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     drop(reader);
-    let _reader = context.channel.open_reader_now()?;
-    expect_state("empty, a new reader came", &writer, "OUT")
+    let _reader = context.channel.open_reader_nonblocking()?;
+    expect_state("empty, with a new reader", &writer, "OUT")
 }
 
-fn both_ways_empty_sees_room(context: &Context) -> Result<()> {
-    expect_state("empty", &context.channel.open_both_ways()?, "OUT")
+fn a_read_write_endpoint_of_an_empty_pipe_sees_room(context: &Context) -> Result<()> {
+    expect_state("empty", &context.channel.open_read_write()?, "OUT")
 }
 
-fn both_ways_with_data_sees_both(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn a_read_write_endpoint_sees_data_and_room(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     write_all(&both, b"x")?;
     expect_state("one byte", &both, "IN|OUT")
 }
 
-fn both_ways_full_sees_only_data(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn a_read_write_endpoint_of_a_full_pipe_sees_only_data(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     set_nonblocking(&both)?;
     fill(&both, b'.')?;
     expect_state("full", &both, "IN")
 }
 
-/// A child that waits in poll(2), for as long as it takes, on what `open` opens and tells what it saw.
+/// A child that polls what `open` opens, without a timeout, and returns what it saw.
 fn poller(
     channel: &Channel,
     events: i16,
@@ -205,19 +205,19 @@ fn poller(
 }
 
 fn expect_woken(poller: Child<String>, expected: &str) -> Result<()> {
-    expect("what the poll saw", poller.finish()?, expected.to_owned())
+    expect("result of the poll", poller.finish()?, expected.to_owned())
 }
 
 fn data_wakes_a_poll(context: &Context) -> Result<()> {
-    let poller = poller(&context.channel, poll::IN, Channel::open_reader_now)?;
+    let poller = poller(&context.channel, poll::IN, Channel::open_reader_nonblocking)?;
     write_all(&context.channel.open_writer()?, b"x")?;
-    // The writer may have left again before the poller looked.
+    // The writer may have closed again before the poll looked.
     let seen = poller.finish()?;
     expect("whether the poll saw data", seen.starts_with("IN"), true)
 }
 
-fn the_last_writers_leaving_wakes_a_poll(context: &Context) -> Result<()> {
-    let poller = poller(&context.channel, poll::IN, Channel::open_reader_now)?;
+fn closing_the_last_writer_wakes_a_poll(context: &Context) -> Result<()> {
+    let poller = poller(&context.channel, poll::IN, Channel::open_reader_nonblocking)?;
     let writer = context.channel.open_writer()?;
     poller.expect_still_asleep_in(Call::Poll)?;
     drop(writer);
@@ -225,7 +225,7 @@ fn the_last_writers_leaving_wakes_a_poll(context: &Context) -> Result<()> {
 }
 
 fn room_wakes_a_poll(context: &Context) -> Result<()> {
-    let (reader, writer) = context.channel.open_ends_now()?;
+    let (reader, writer) = context.channel.open_ends_nonblocking()?;
     fill(&writer, b'.')?;
     let poller = poller(&context.channel, poll::OUT, Channel::open_writer)?;
     read_all(&reader, PIPE_BUF - 1)?;
@@ -234,21 +234,21 @@ fn room_wakes_a_poll(context: &Context) -> Result<()> {
     expect_woken(poller, "OUT")
 }
 
-fn the_last_readers_leaving_wakes_a_poll(context: &Context) -> Result<()> {
-    let (reader, writer) = context.channel.open_ends_now()?;
+fn closing_the_last_reader_wakes_a_poll(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends_nonblocking()?;
     fill(&writer, b'.')?;
     let poller = poller(&context.channel, poll::OUT, Channel::open_writer)?;
     drop(reader);
     expect_woken(poller, "ERR")
 }
 
-fn a_first_writers_coming_does_not_wake_a_poll_for_data(context: &Context) -> Result<()> {
-    let poller = poller(&context.channel, poll::IN, Channel::open_reader_now)?;
+fn opening_the_first_writer_does_not_wake_a_poll_for_data(context: &Context) -> Result<()> {
+    let poller = poller(&context.channel, poll::IN, Channel::open_reader_nonblocking)?;
     let _writer = context.channel.open_writer()?;
     poller.expect_still_asleep_in(Call::Poll)
 }
 
-fn a_poll_with_a_time_limit_comes_back_empty(context: &Context) -> Result<()> {
+fn a_poll_with_a_timeout_returns_without_an_event(context: &Context) -> Result<()> {
     let (reader, _writer) = context.channel.open_ends()?;
     expect(
         "events after 10 ms of nothing",
@@ -257,7 +257,7 @@ fn a_poll_with_a_time_limit_comes_back_empty(context: &Context) -> Result<()> {
     )
 }
 
-/// Whether select(2) finds the file readable and writable, without waiting.
+/// Whether select(2) reports the file as readable and as writable.
 fn selected(fd: &impl AsFd) -> Result<(bool, bool)> {
     let (mut readable, mut writable) = (FdSet::new(), FdSet::new());
     readable.insert(fd.as_fd());
@@ -267,8 +267,8 @@ fn selected(fd: &impl AsFd) -> Result<(bool, bool)> {
     Ok((readable.contains(fd.as_fd()), writable.contains(fd.as_fd())))
 }
 
-fn select_tells_of_data_and_room(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn select_reports_data_and_room(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     set_nonblocking(&both)?;
     expect(
         "(readable, writable) when empty",
@@ -298,9 +298,9 @@ fn select_tells_of_data_and_room(context: &Context) -> Result<()> {
     )
 }
 
-/// A write would not wait, it would fail.
-fn select_takes_a_broken_pipe_for_writable(context: &Context) -> Result<()> {
-    let (reader, writer) = context.channel.open_ends_now()?;
+/// A write would fail at once, not block.
+fn select_reports_a_pipe_without_readers_as_writable(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends_nonblocking()?;
     fill(&writer, b'.')?;
     expect("whether it is when full", selected(&writer)?.1, false)?;
     drop(reader);
@@ -309,7 +309,7 @@ fn select_takes_a_broken_pipe_for_writable(context: &Context) -> Result<()> {
 
 fn data_wakes_a_select(context: &Context) -> Result<()> {
     let child = spawn("a select", || {
-        let fd = context.channel.open_reader_now()?;
+        let fd = context.channel.open_reader_nonblocking()?;
         let mut readable = FdSet::new();
         readable.insert(fd.as_fd());
         select(None, &mut readable, None, None, None).context("select")
@@ -321,76 +321,84 @@ fn data_wakes_a_select(context: &Context) -> Result<()> {
 
 const EDGE: EpollFlags = EpollFlags::EPOLLET;
 
-/// Whether the event that can be had without waiting includes this one.
-fn told(epoll: &nix::sys::epoll::Epoll, event: EpollFlags) -> Result<bool> {
+/// Whether an event that is pending now includes this one.
+fn reported(epoll: &nix::sys::epoll::Epoll, event: EpollFlags) -> Result<bool> {
     let seen = epoll_event(epoll, EpollTimeout::ZERO).context("epoll_wait")?;
     Ok(seen.is_some_and(|events| events.contains(event)))
 }
 
-fn level_triggered_epoll_tells_until_the_data_is_gone(context: &Context) -> Result<()> {
+fn level_triggered_epoll_reports_until_the_data_is_read(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     let epoll = epoll_on(&reader, EpollFlags::EPOLLIN)?;
-    expect("told when empty", told(&epoll, EpollFlags::EPOLLIN)?, false)?;
-    write_all(&writer, b"xy")?;
-    expect("told with data", told(&epoll, EpollFlags::EPOLLIN)?, true)?;
-    read_all(&reader, 1)?;
     expect(
-        "told again with data left",
-        told(&epoll, EpollFlags::EPOLLIN)?,
+        "reported when empty",
+        reported(&epoll, EpollFlags::EPOLLIN)?,
+        false,
+    )?;
+    write_all(&writer, b"xy")?;
+    expect(
+        "reported with data",
+        reported(&epoll, EpollFlags::EPOLLIN)?,
         true,
     )?;
     read_all(&reader, 1)?;
     expect(
-        "told when it is gone",
-        told(&epoll, EpollFlags::EPOLLIN)?,
+        "reported again with data left",
+        reported(&epoll, EpollFlags::EPOLLIN)?,
+        true,
+    )?;
+    read_all(&reader, 1)?;
+    expect(
+        "reported after it was read",
+        reported(&epoll, EpollFlags::EPOLLIN)?,
         false,
     )
 }
 
-/// Even while older data still waits: programs rely on that since pipes have always done it.
-fn edge_triggered_epoll_tells_once_of_each_write(context: &Context) -> Result<()> {
+/// Also while older data is unread: existing programs rely on it.
+fn edge_triggered_epoll_reports_each_write_once(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     let epoll = epoll_on(&reader, EpollFlags::EPOLLIN | EDGE)?;
     for round in 1..=3 {
         write_all(&writer, b"x")?;
         expect(
-            &format!("told of write {round}"),
-            told(&epoll, EpollFlags::EPOLLIN)?,
+            &format!("write {round} reported"),
+            reported(&epoll, EpollFlags::EPOLLIN)?,
             true,
         )?;
         expect(
-            &format!("told of write {round} twice"),
-            told(&epoll, EpollFlags::EPOLLIN)?,
+            &format!("write {round} reported twice"),
+            reported(&epoll, EpollFlags::EPOLLIN)?,
             false,
         )?;
     }
     Ok(())
 }
 
-fn edge_triggered_epoll_tells_of_each_write_while_a_woken_reader_has_not_run(
+fn edge_triggered_epoll_reports_each_write_before_a_woken_reader_runs(
     context: &Context,
 ) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     let reader = spawn("a reader", || {
-        stay_on_first_cpu()?;
-        let fd = context.channel.open_both_ways()?;
+        pin_to_first_cpu()?;
+        let fd = context.channel.open_read_write()?;
         read_all(&fd, 1)
     })?;
     reader.wait_asleep_in(Call::Read)?;
-    let watcher = spawn("a writer that watches", || {
-        let fd = context.channel.open_both_ways()?;
+    let watcher = spawn("a writer with epoll", || {
+        let fd = context.channel.open_read_write()?;
         let epoll = epoll_on(&fd, EpollFlags::EPOLLIN | EDGE)?;
-        take_first_cpu()?;
-        let told = || Ok(epoll_event(&epoll, EpollTimeout::ZERO)?.is_some());
+        run_realtime_on_first_cpu()?;
+        let reported = || Ok(epoll_event(&epoll, EpollTimeout::ZERO)?.is_some());
         (0..3)
             .map(|_| {
                 write_all(&fd, b"x")?;
-                told()
+                reported()
             })
             .collect::<Result<Vec<bool>>>()
     })?;
     expect(
-        "whether each write was told of",
+        "whether each write was reported",
         watcher.finish()?,
         vec![true; 3],
     )?;
@@ -399,47 +407,51 @@ fn edge_triggered_epoll_tells_of_each_write_while_a_woken_reader_has_not_run(
     Ok(())
 }
 
-fn edge_triggered_epoll_tells_a_writer_of_new_room(context: &Context) -> Result<()> {
-    let (reader, writer) = context.channel.open_ends_now()?;
+fn edge_triggered_epoll_reports_new_room_to_a_writer(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends_nonblocking()?;
     fill(&writer, b'.')?;
     let epoll = epoll_on(&writer, EpollFlags::EPOLLOUT | EDGE)?;
-    expect("told when full", told(&epoll, EpollFlags::EPOLLOUT)?, false)?;
+    expect(
+        "reported when full",
+        reported(&epoll, EpollFlags::EPOLLOUT)?,
+        false,
+    )?;
     read_all(&reader, CAPACITY)?;
     expect(
-        "told when emptied",
-        told(&epoll, EpollFlags::EPOLLOUT)?,
+        "reported when emptied",
+        reported(&epoll, EpollFlags::EPOLLOUT)?,
         true,
     )?;
     fill(&writer, b'.')?;
     read_all(&reader, PIPE_BUF)?;
     expect(
-        "told when there is room again",
-        told(&epoll, EpollFlags::EPOLLOUT)?,
+        "reported when there is room again",
+        reported(&epoll, EpollFlags::EPOLLOUT)?,
         true,
     )
 }
 
-fn epoll_tells_of_the_hang_up(context: &Context) -> Result<()> {
+fn epoll_reports_the_hang_up(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     let epoll = epoll_on(&reader, EpollFlags::EPOLLIN | EDGE)?;
     expect(
-        "told while the writer is there",
-        told(&epoll, EpollFlags::EPOLLHUP)?,
+        "reported with a writer",
+        reported(&epoll, EpollFlags::EPOLLHUP)?,
         false,
     )?;
     drop(writer);
     expect(
-        "told when it left",
-        told(&epoll, EpollFlags::EPOLLHUP)?,
+        "reported after it closed",
+        reported(&epoll, EpollFlags::EPOLLHUP)?,
         true,
     )
 }
 
-const CROWD: usize = 4;
+const WAITERS: usize = 4;
 
-fn a_poll_wakes_every_waiter(context: &Context) -> Result<()> {
-    let pollers = (0..CROWD)
-        .map(|_| poller(&context.channel, poll::IN, Channel::open_reader_now))
+fn one_write_wakes_every_poll(context: &Context) -> Result<()> {
+    let pollers = (0..WAITERS)
+        .map(|_| poller(&context.channel, poll::IN, Channel::open_reader_nonblocking))
         .collect::<Result<Vec<_>>>()?;
     let writer = context.channel.open_writer()?;
     write_all(&writer, b"x")?;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stream: order, amounts, waiting for bytes and for room, and both of its ends.
+//! The byte stream: order, counts, blocking for bytes and for room, and closing either side.
 
 use std::io::{IoSlice, IoSliceMut};
 
 use anyhow::{Context as _, Result, bail};
+use fastrand::Rng;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::uio::{preadv, pwritev, readv, writev};
@@ -18,21 +19,21 @@ use crate::support::channel::{
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn};
 use crate::support::proc::Call;
-use crate::support::random::{Random, stream_bytes};
+use crate::support::random::stream_bytes;
 use crate::support::signals;
 
 topic!(
     "read_write",
     fifo: [
         bytes_arrive_in_order_around_the_ring,
-        both_directions_of_one_endpoint_meet,
-        a_read_returns_what_is_there_and_does_not_wait_for_more,
-        a_read_takes_no_more_than_it_asks_for,
+        a_read_write_endpoint_reads_its_own_bytes,
+        a_read_returns_available_bytes_without_blocking,
+        a_read_returns_at_most_the_requested_bytes,
         the_capacity_is_65536_bytes,
         short_writes_use_the_whole_capacity,
-        a_waiting_read_is_woken_by_data,
-        a_waiting_write_goes_on_as_room_appears,
-        a_waiting_short_write_goes_in_whole_once_it_fits,
+        a_blocked_read_is_woken_by_data,
+        a_blocked_write_continues_as_room_appears,
+        a_blocked_short_write_completes_once_all_of_it_fits,
         a_nonblocking_read_of_an_empty_pipe_is_eagain,
         a_nonblocking_write_to_a_full_pipe_is_eagain,
         a_nonblocking_write_up_to_pipe_buf_is_all_or_nothing,
@@ -40,22 +41,22 @@ topic!(
         an_empty_read_returns_at_once,
         an_empty_write_returns_at_once,
         readv_and_writev_scatter_and_gather,
-        the_end_of_the_file_comes_after_the_last_writer_and_the_last_byte,
-        a_waiting_read_ends_with_the_last_writer,
-        without_a_writer_ever_a_read_is_at_the_end_of_the_file,
-        a_new_writer_ends_the_end_of_the_file,
-        unread_bytes_stay_while_a_writer_stays,
-        unread_bytes_go_with_the_last_endpoint,
+        eof_follows_the_last_writer_and_the_last_byte,
+        a_blocked_read_ends_with_the_last_writer,
+        a_read_before_any_writer_is_eof,
+        a_new_writer_clears_eof,
+        unread_bytes_remain_while_a_writer_remains,
+        unread_bytes_are_discarded_with_the_last_endpoint,
         a_write_without_a_reader_is_epipe,
         a_write_without_a_reader_raises_sigpipe,
-        a_waiting_write_ends_with_the_last_reader,
-        a_write_cut_short_by_the_last_reader_returns_its_part,
-        seeking_is_espipe,
-        reading_and_writing_at_an_offset_is_espipe,
+        a_blocked_write_ends_with_the_last_reader,
+        a_write_ended_by_the_last_reader_returns_the_bytes_written,
+        lseek_is_espipe,
+        pread_and_pwrite_are_espipe,
     ],
     pipe_only: [
-        nowait_reads_what_is_there_or_is_eagain,
-        nowait_writes_what_fits_or_is_eagain,
+        a_nowait_read_returns_available_bytes_or_eagain,
+        a_nowait_write_accepts_what_fits_or_is_eagain,
     ],
 );
 
@@ -63,18 +64,18 @@ fn bytes_arrive_in_order_around_the_ring(context: &Context) -> Result<()> {
     const TOTAL: usize = 24 * CAPACITY + 12_345;
     let writer = spawn("a writer of random amounts", || {
         let fd = context.channel.open_writer()?;
-        let (mut random, mut written) = (Random::new(1), 0);
+        let (mut random, mut written) = (Rng::with_seed(1), 0);
         while written < TOTAL {
-            let count = random.within(1..=3 * PIPE_BUF).min(TOTAL - written);
+            let count = random.usize(1..=3 * PIPE_BUF).min(TOTAL - written);
             write_all(&fd, &stream_bytes(0, written as u64, count))?;
             written += count;
         }
         Ok(())
     })?;
     let fd = context.channel.open_reader()?;
-    let (mut random, mut seen) = (Random::new(2), 0);
+    let (mut random, mut seen) = (Rng::with_seed(2), 0);
     loop {
-        let piece = read_some(&fd, random.within(1..=3 * PIPE_BUF)).context("read")?;
+        let piece = read_some(&fd, random.usize(1..=3 * PIPE_BUF)).context("read")?;
         if piece.is_empty() {
             break;
         }
@@ -90,27 +91,27 @@ fn bytes_arrive_in_order_around_the_ring(context: &Context) -> Result<()> {
     expect("bytes in all", seen, TOTAL as u64)
 }
 
-fn both_directions_of_one_endpoint_meet(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn a_read_write_endpoint_reads_its_own_bytes(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     write_all(&both, b"to myself")?;
     expect_bytes(
-        "what was read",
+        "bytes read",
         &read_some(&both, 64).context("read")?,
         b"to myself",
     )
 }
 
-fn a_read_returns_what_is_there_and_does_not_wait_for_more(context: &Context) -> Result<()> {
+fn a_read_returns_available_bytes_without_blocking(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     write_all(&writer, b"short")?;
     expect_bytes(
-        "what was read",
+        "bytes read",
         &read_some(&reader, CAPACITY).context("read")?,
         b"short",
     )
 }
 
-fn a_read_takes_no_more_than_it_asks_for(context: &Context) -> Result<()> {
+fn a_read_returns_at_most_the_requested_bytes(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     write_all(&writer, b"abcdef")?;
     expect_bytes(
@@ -126,21 +127,21 @@ fn a_read_takes_no_more_than_it_asks_for(context: &Context) -> Result<()> {
 }
 
 fn the_capacity_is_65536_bytes(context: &Context) -> Result<()> {
-    let (reader, writer) = context.channel.open_ends_now()?;
+    let (reader, writer) = context.channel.open_ends_nonblocking()?;
     expect(
         "bytes that one large write puts in",
         write(&writer, &[1; 2 * CAPACITY]),
         Ok(CAPACITY),
     )?;
     expect(
-        "bytes that come out",
+        "bytes read",
         read_some(&reader, 2 * CAPACITY).map(|b| b.len()),
         Ok(CAPACITY),
     )
 }
 
 fn short_writes_use_the_whole_capacity(context: &Context) -> Result<()> {
-    let (reader, writer) = context.channel.open_ends_now()?;
+    let (reader, writer) = context.channel.open_ends_nonblocking()?;
     let mut filled = 0;
     loop {
         match write(&writer, &stream_bytes(0, filled, 64)) {
@@ -151,21 +152,21 @@ fn short_writes_use_the_whole_capacity(context: &Context) -> Result<()> {
     }
     expect("bytes that fit", filled, CAPACITY as u64)?;
     let seen = read_all(&reader, CAPACITY)?;
-    expect_bytes("what came out", &seen, &stream_bytes(0, 0, CAPACITY))
+    expect_bytes("bytes read", &seen, &stream_bytes(0, 0, CAPACITY))
 }
 
-fn a_waiting_read_is_woken_by_data(context: &Context) -> Result<()> {
+fn a_blocked_read_is_woken_by_data(context: &Context) -> Result<()> {
     let reader = spawn("a reader", || {
-        let fd = context.channel.open_both_ways()?;
+        let fd = context.channel.open_read_write()?;
         read_some(&fd, 64).context("read")
     })?;
     reader.wait_asleep_in(Call::Read)?;
     reader.expect_still_asleep_in(Call::Read)?;
     write_all(&context.channel.open_writer()?, b"wake")?;
-    expect_bytes("what the reader got", &reader.finish()?, b"wake")
+    expect_bytes("bytes read by the reader", &reader.finish()?, b"wake")
 }
 
-/// A child that writes `count` bytes of stream 0 in one write and tells the result.
+/// A child that writes `count` bytes of stream 0 in one call and returns the result.
 fn single_write(context: &Context, count: usize) -> Result<Child<Result<usize, i32>>> {
     let child = spawn(&format!("a write of {count} bytes"), || {
         let fd = context.channel.open_writer()?;
@@ -174,18 +175,18 @@ fn single_write(context: &Context, count: usize) -> Result<Child<Result<usize, i
     Ok(child)
 }
 
-fn a_waiting_write_goes_on_as_room_appears(context: &Context) -> Result<()> {
+fn a_blocked_write_continues_as_room_appears(context: &Context) -> Result<()> {
     const TOTAL: usize = 3 * CAPACITY + 1;
     let writer = single_write(context, TOTAL)?;
     let reader = context.channel.open_reader()?;
     writer.wait_asleep_in(Call::Write)?;
     let seen = read_all(&reader, TOTAL)?;
     expect("result of the write", writer.finish()?, Ok(TOTAL))?;
-    expect_bytes("what came out", &seen, &stream_bytes(0, 0, TOTAL))
+    expect_bytes("bytes read", &seen, &stream_bytes(0, 0, TOTAL))
 }
 
-fn a_waiting_short_write_goes_in_whole_once_it_fits(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn a_blocked_short_write_completes_once_all_of_it_fits(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     set_nonblocking(&both)?;
     fill(&both, b'.')?;
     let writer = single_write(context, PIPE_BUF)?;
@@ -196,14 +197,14 @@ fn a_waiting_short_write_goes_in_whole_once_it_fits(context: &Context) -> Result
     expect("result of the write", writer.finish()?, Ok(PIPE_BUF))?;
     read_all(&both, CAPACITY - PIPE_BUF)?;
     expect_bytes(
-        "what came out",
+        "bytes read",
         &read_all(&both, PIPE_BUF)?,
         &stream_bytes(0, 0, PIPE_BUF),
     )
 }
 
 fn a_nonblocking_read_of_an_empty_pipe_is_eagain(context: &Context) -> Result<()> {
-    let (reader, _writer) = context.channel.open_ends_now()?;
+    let (reader, _writer) = context.channel.open_ends_nonblocking()?;
     expect(
         "result of the read",
         read(&reader, &mut [0]),
@@ -212,7 +213,7 @@ fn a_nonblocking_read_of_an_empty_pipe_is_eagain(context: &Context) -> Result<()
 }
 
 fn a_nonblocking_write_to_a_full_pipe_is_eagain(context: &Context) -> Result<()> {
-    let (_reader, writer) = context.channel.open_ends_now()?;
+    let (_reader, writer) = context.channel.open_ends_nonblocking()?;
     fill(&writer, b'.')?;
     expect(
         "a write of one byte",
@@ -227,7 +228,7 @@ fn a_nonblocking_write_to_a_full_pipe_is_eagain(context: &Context) -> Result<()>
 }
 
 fn a_nonblocking_write_up_to_pipe_buf_is_all_or_nothing(context: &Context) -> Result<()> {
-    let (reader, writer) = context.channel.open_ends_now()?;
+    let (reader, writer) = context.channel.open_ends_nonblocking()?;
     fill(&writer, b'.')?;
     read_all(&reader, PIPE_BUF - 1)?;
     expect(
@@ -244,7 +245,7 @@ fn a_nonblocking_write_up_to_pipe_buf_is_all_or_nothing(context: &Context) -> Re
 }
 
 fn a_nonblocking_write_over_pipe_buf_writes_what_fits(context: &Context) -> Result<()> {
-    let (reader, writer) = context.channel.open_ends_now()?;
+    let (reader, writer) = context.channel.open_ends_nonblocking()?;
     fill(&writer, b'.')?;
     read_all(&reader, PIPE_BUF)?;
     let bytes = stream_bytes(0, 0, 2 * PIPE_BUF);
@@ -255,7 +256,7 @@ fn a_nonblocking_write_over_pipe_buf_writes_what_fits(context: &Context) -> Resu
     )?;
     read_all(&reader, CAPACITY - PIPE_BUF)?;
     expect_bytes(
-        "what came out",
+        "bytes read",
         &read_all(&reader, PIPE_BUF)?,
         &bytes[..PIPE_BUF],
     )
@@ -270,7 +271,7 @@ fn an_empty_read_returns_at_once(context: &Context) -> Result<()> {
     )
 }
 
-/// Even where a byte would be EPIPE.
+/// Even where a write of one byte is EPIPE.
 fn an_empty_write_returns_at_once(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     expect("an empty write", write(&writer, &[]), Ok(0))?;
@@ -302,15 +303,13 @@ fn readv_and_writev_scatter_and_gather(context: &Context) -> Result<()> {
     expect_bytes("the second piece", &back[..4999], &large[1..])
 }
 
-fn the_end_of_the_file_comes_after_the_last_writer_and_the_last_byte(
-    context: &Context,
-) -> Result<()> {
+fn eof_follows_the_last_writer_and_the_last_byte(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     let second = context.channel.open_writer()?;
     write_all(&writer, b"left behind")?;
     drop(writer);
     expect_bytes(
-        "what the first writer left",
+        "bytes of the first writer",
         &read_some(&reader, 64).context("read")?,
         b"left behind",
     )?;
@@ -323,7 +322,7 @@ fn the_end_of_the_file_comes_after_the_last_writer_and_the_last_byte(
     write_all(&second, b"last")?;
     drop(second);
     expect_bytes(
-        "what the last writer left",
+        "bytes of the last writer",
         &read_some(&reader, 64).context("read")?,
         b"last",
     )?;
@@ -331,7 +330,7 @@ fn the_end_of_the_file_comes_after_the_last_writer_and_the_last_byte(
     expect("the end of the file, again", read(&reader, &mut [0]), Ok(0))
 }
 
-fn a_waiting_read_ends_with_the_last_writer(context: &Context) -> Result<()> {
+fn a_blocked_read_ends_with_the_last_writer(context: &Context) -> Result<()> {
     let reader = spawn("a reader", || {
         let fd = context.channel.open_reader()?;
         read_to_end(&fd)
@@ -339,53 +338,53 @@ fn a_waiting_read_ends_with_the_last_writer(context: &Context) -> Result<()> {
     let writer = context.channel.open_writer()?;
     reader.wait_asleep_in(Call::Read)?;
     drop(writer);
-    expect_bytes("what the reader got", &reader.finish()?, b"")
+    expect_bytes("bytes read by the reader", &reader.finish()?, b"")
 }
 
-fn without_a_writer_ever_a_read_is_at_the_end_of_the_file(context: &Context) -> Result<()> {
-    let reader = context.channel.open_reader_now()?;
+fn a_read_before_any_writer_is_eof(context: &Context) -> Result<()> {
+    let reader = context.channel.open_reader_nonblocking()?;
     expect("a read", read(&reader, &mut [0]), Ok(0))
 }
 
-fn a_new_writer_ends_the_end_of_the_file(context: &Context) -> Result<()> {
-    let (reader, writer) = context.channel.open_ends_now()?;
+fn a_new_writer_clears_eof(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends_nonblocking()?;
     drop(writer);
     expect(
-        "a read after the writer left",
+        "a read after the writer closed",
         read(&reader, &mut [0]),
         Ok(0),
     )?;
-    let writer = context.channel.open_writer_now()?;
+    let writer = context.channel.open_writer_nonblocking()?;
     expect(
-        "a read after another came",
+        "a read with a new writer",
         read(&reader, &mut [0]),
         Err(Errno::EAGAIN),
     )?;
     write_all(&writer, b"again")?;
     expect_bytes(
-        "what it wrote",
+        "bytes written",
         &read_some(&reader, 64).context("read")?,
         b"again",
     )
 }
 
-fn unread_bytes_stay_while_a_writer_stays(context: &Context) -> Result<()> {
+fn unread_bytes_remain_while_a_writer_remains(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
-    write_all(&writer, b"patient")?;
+    write_all(&writer, b"unread")?;
     drop(reader);
-    let reader = context.channel.open_reader_now()?;
+    let reader = context.channel.open_reader_nonblocking()?;
     expect_bytes(
-        "what the next reader finds",
+        "bytes read by the next reader",
         &read_some(&reader, 64).context("read")?,
-        b"patient",
+        b"unread",
     )
 }
 
-fn unread_bytes_go_with_the_last_endpoint(context: &Context) -> Result<()> {
+fn unread_bytes_are_discarded_with_the_last_endpoint(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     write_all(&writer, b"lost")?;
     drop((reader, writer));
-    let (reader, _writer) = context.channel.open_ends_now()?;
+    let (reader, _writer) = context.channel.open_ends_nonblocking()?;
     expect(
         "a read of the next pipe",
         read(&reader, &mut [0]),
@@ -412,14 +411,14 @@ fn a_write_without_a_reader_raises_sigpipe(context: &Context) -> Result<()> {
     })?;
     let pid = child.pid();
     expect(
-        "its end",
+        "its exit status",
         child.wait_end()?,
         WaitStatus::Signaled(pid, Signal::SIGPIPE, false),
     )
 }
 
-fn a_waiting_write_ends_with_the_last_reader(context: &Context) -> Result<()> {
-    let (reader, writer) = context.channel.open_ends_now()?;
+fn a_blocked_write_ends_with_the_last_reader(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends_nonblocking()?;
     fill(&writer, b'.')?;
     let waiting = single_write(context, 1)?;
     waiting.wait_asleep_in(Call::Write)?;
@@ -431,7 +430,7 @@ fn a_waiting_write_ends_with_the_last_reader(context: &Context) -> Result<()> {
     )
 }
 
-fn a_write_cut_short_by_the_last_reader_returns_its_part(context: &Context) -> Result<()> {
+fn a_write_ended_by_the_last_reader_returns_the_bytes_written(context: &Context) -> Result<()> {
     let writer = single_write(context, 2 * CAPACITY)?;
     let reader = context.channel.open_reader()?;
     writer.wait_asleep_in(Call::Write)?;
@@ -439,8 +438,8 @@ fn a_write_cut_short_by_the_last_reader_returns_its_part(context: &Context) -> R
     expect("result of the write", writer.finish()?, Ok(CAPACITY))
 }
 
-fn seeking_is_espipe(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn lseek_is_espipe(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     for whence in [Whence::SeekSet, Whence::SeekCur, Whence::SeekEnd] {
         expect(
             &format!("lseek with {whence:?}"),
@@ -451,8 +450,8 @@ fn seeking_is_espipe(context: &Context) -> Result<()> {
     Ok(())
 }
 
-fn reading_and_writing_at_an_offset_is_espipe(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn pread_and_pwrite_are_espipe(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     write_all(&both, b"x")?;
     for offset in [0, 1] {
         let mut byte = [0];
@@ -464,8 +463,8 @@ fn reading_and_writing_at_an_offset_is_espipe(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Not on a FIFO: it answers EOPNOTSUPP, since its lock may make the caller sleep.
-fn nowait_reads_what_is_there_or_is_eagain(context: &Context) -> Result<()> {
+/// Not on a FIFO, which returns EOPNOTSUPP because its lock may make the caller sleep.
+fn a_nowait_read_returns_available_bytes_or_eagain(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     expect(
         "a read of nothing",
@@ -487,7 +486,7 @@ fn nowait_reads_what_is_there_or_is_eagain(context: &Context) -> Result<()> {
 }
 
 /// Not on a FIFO, for the same reason.
-fn nowait_writes_what_fits_or_is_eagain(context: &Context) -> Result<()> {
+fn a_nowait_write_accepts_what_fits_or_is_eagain(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     let bytes = stream_bytes(0, 0, 2 * CAPACITY);
     expect("a write", write_nowait(&writer, &bytes), Ok(CAPACITY))?;
@@ -497,7 +496,7 @@ fn nowait_writes_what_fits_or_is_eagain(context: &Context) -> Result<()> {
         Err(Errno::EAGAIN),
     )?;
     expect_bytes(
-        "what came out",
+        "bytes read",
         &read_all(&reader, CAPACITY)?,
         &bytes[..CAPACITY],
     )

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! splice(2) and sendfile(2), to and from the kernel's own pipes and files.
+//! splice(2) and sendfile(2), to and from pipe(2) and files.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -9,7 +9,6 @@ use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 use nix::fcntl::{SpliceFFlags, tee, vmsplice};
 use nix::sys::sendfile::sendfile;
-use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{read, write};
 
 use crate::registry::{Context, topic};
@@ -18,42 +17,44 @@ use crate::support::channel::{
 };
 use crate::support::check::{expect, expect_bytes, skip};
 use crate::support::child::{spawn, spawn_keeping};
+use crate::support::fault_blocked::spawn_fault_blocked;
 use crate::support::ioctl;
-use crate::support::kernel::Unloaded;
-use crate::support::memory::{EdgeBuffer, PAGE, read_at};
+use crate::support::kernel::UnloadedModule;
+use crate::support::memory::{GuardedBuffer, PAGE, read_at, write_at};
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
-use crate::support::stall::spawn_stalled;
-use crate::support::vfs_pipe::{move_all, move_bytes, move_bytes_now, pipe};
+use crate::support::signals;
+use crate::support::vfs_pipe::{move_all, move_bytes, move_bytes_nonblocking, pipe};
 
 topic!(
     "splice",
     fifo: [
         a_splice_out_delivers_the_bytes_in_order,
         a_splice_in_delivers_the_bytes_in_order,
-        odd_pieces_arrive_whole,
-        a_splice_out_of_an_empty_pipe_waits_for_data,
-        a_splice_out_that_waits_leaves_its_target_usable,
+        unaligned_pieces_arrive_whole,
+        a_splice_out_of_an_empty_pipe_blocks_until_data,
+        a_blocked_splice_out_does_not_lock_its_target,
         a_nonblocking_splice_out_of_an_empty_pipe_is_eagain,
-        a_splice_out_at_the_end_of_the_file_is_0,
-        a_splice_in_waits_for_room,
-        a_splice_in_that_waits_leaves_its_source_usable,
+        a_splice_out_at_eof_is_0,
+        a_splice_in_blocks_until_there_is_room,
+        a_blocked_splice_in_does_not_lock_its_source,
         a_nonblocking_splice_into_a_full_pipe_is_eagain,
         a_splice_in_without_a_reader_is_epipe,
         sendfile_delivers_a_file,
-        a_page_of_a_file_is_never_written_to,
-        a_partly_read_page_of_a_file_is_never_written_to,
+        a_spliced_file_page_is_never_written_to,
+        a_partly_read_file_page_is_never_written_to,
         sendfile_out_of_a_pipe_is_einval,
-        a_killed_splice_leaves_no_lock_behind,
-        pages_spliced_out_stay_as_they_were,
+        a_killed_splice_leaves_no_lock_held,
+        pages_spliced_out_are_never_modified,
     ],
     pipe_only: [
-        whole_pages_move_in_without_a_copy,
-        whole_pages_move_out_without_a_copy,
-        pages_that_stay_in_use_move_out_for_one_lap_and_then_are_copied,
-        bytes_survive_a_change_of_capacity_among_moved_pages,
-        a_ring_whose_ends_share_a_page_of_a_file_can_grow,
-        a_splice_that_has_to_wait_for_its_source_keeps_no_wake_up,
+        whole_pages_are_spliced_in_without_a_copy,
+        whole_pages_are_spliced_out_without_a_copy,
+        pages_are_copied_while_a_lap_of_them_is_held_by_the_receiver,
+        bytes_survive_a_resize_with_spliced_pages,
+        a_full_ring_with_a_half_read_file_page_can_grow,
+        a_splice_blocked_on_its_source_keeps_no_wake_up,
+        a_nonblocking_splice_blocks_for_the_lock_but_not_for_room,
         tee_is_einval,
         vmsplice_is_ebadf,
         pages_spliced_out_outlive_the_module,
@@ -61,18 +62,18 @@ topic!(
 );
 
 fn a_splice_out_delivers_the_bytes_in_order(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     let (out, into) = pipe()?;
     expect_order(&both, [&both, &into], &out)
 }
 
 fn a_splice_in_delivers_the_bytes_in_order(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     let (out, into) = pipe()?;
     expect_order(&into, [&out, &both], &both)
 }
 
-/// Three times what a pipe holds: written, spliced between the two in the middle, and read.
+/// Moves three times the capacity: written, spliced from one pipe to the other, and read.
 fn expect_order(writer: &OwnedFd, [from, to]: [&OwnedFd; 2], reader: &OwnedFd) -> Result<()> {
     let bytes = stream_bytes(1, 0, 3 * CAPACITY);
     for piece in bytes.chunks(CAPACITY / 2) {
@@ -83,9 +84,9 @@ fn expect_order(writer: &OwnedFd, [from, to]: [&OwnedFd; 2], reader: &OwnedFd) -
     Ok(())
 }
 
-/// Pieces that start and end anywhere in a page, through our pipe and out again.
-fn odd_pieces_arrive_whole(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+/// Pieces that start and end at any offset of a page, spliced into the pipe and out again.
+fn unaligned_pieces_arrive_whole(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     let (in_out, in_into) = pipe()?;
     let (out_out, out_into) = pipe()?;
     let mut at = 0;
@@ -107,40 +108,40 @@ fn odd_pieces_arrive_whole(context: &Context) -> Result<()> {
     Ok(())
 }
 
-fn a_splice_out_of_an_empty_pipe_waits_for_data(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn a_splice_out_of_an_empty_pipe_blocks_until_data(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     let (out, into) = pipe()?;
     let mover = spawn_keeping("the splice", &[into.as_fd()], || {
-        let fd = context.channel.open_both_ways()?;
+        let fd = context.channel.open_read_write()?;
         move_bytes(&fd, &into, 100).context("splice")
     })?;
     mover.wait_asleep_in(Call::Splice)?;
     write_all(&both, b"at last")?;
     expect("bytes moved", mover.finish()?, 7)?;
-    expect_bytes("them", &read_all(&out, 7)?, b"at last")
+    expect_bytes("bytes", &read_all(&out, 7)?, b"at last")
 }
 
-/// The target is locked by a splice into it, but not while that waits.
-fn a_splice_out_that_waits_leaves_its_target_usable(context: &Context) -> Result<()> {
-    let _both = context.channel.open_both_ways()?;
+/// A splice locks its target pipe, but not while it blocks.
+fn a_blocked_splice_out_does_not_lock_its_target(context: &Context) -> Result<()> {
+    let _both = context.channel.open_read_write()?;
     let (out, into) = pipe()?;
     let mover = spawn_keeping("the splice", &[into.as_fd()], || {
-        let fd = context.channel.open_both_ways()?;
+        let fd = context.channel.open_read_write()?;
         move_bytes(&fd, &into, 100).context("splice")
     })?;
     mover.wait_asleep_in(Call::Splice)?;
     write_all(&into, b"meanwhile")?;
-    expect_bytes("what was written", &read_all(&out, 9)?, b"meanwhile")?;
+    expect_bytes("bytes written", &read_all(&out, 9)?, b"meanwhile")?;
     mover.expect_still_asleep_in(Call::Splice)?;
     mover.kill()
 }
 
 fn a_nonblocking_splice_out_of_an_empty_pipe_is_eagain(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     let (_out, into) = pipe()?;
     expect(
         "with SPLICE_F_NONBLOCK",
-        move_bytes_now(&both, &into, 1),
+        move_bytes_nonblocking(&both, &into, 1),
         Err(Errno::EAGAIN),
     )?;
     set_nonblocking(&both)?;
@@ -151,7 +152,7 @@ fn a_nonblocking_splice_out_of_an_empty_pipe_is_eagain(context: &Context) -> Res
     )
 }
 
-fn a_splice_out_at_the_end_of_the_file_is_0(context: &Context) -> Result<()> {
+fn a_splice_out_at_eof_is_0(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     let (_out, into) = pipe()?;
     write_all(&writer, b"rest")?;
@@ -160,30 +161,30 @@ fn a_splice_out_at_the_end_of_the_file_is_0(context: &Context) -> Result<()> {
     expect("the end", move_bytes(&reader, &into, 100), Ok(0))
 }
 
-fn a_splice_in_waits_for_room(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn a_splice_in_blocks_until_there_is_room(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     set_nonblocking(&both)?;
     let filled = fill(&both, b'x')?;
     let (out, into) = pipe()?;
     write_all(&into, b"last")?;
     let mover = spawn_keeping("the splice", &[out.as_fd()], || {
-        let fd = context.channel.open_both_ways()?;
+        let fd = context.channel.open_read_write()?;
         move_bytes(&out, &fd, 4).context("splice")
     })?;
     mover.wait_asleep_in(Call::Splice)?;
     read_all(&both, filled)?;
     expect("bytes moved", mover.finish()?, 4)?;
-    expect_bytes("them", &read_all(&both, 4)?, b"last")
+    expect_bytes("bytes", &read_all(&both, 4)?, b"last")
 }
 
-fn a_splice_in_that_waits_leaves_its_source_usable(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn a_blocked_splice_in_does_not_lock_its_source(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     set_nonblocking(&both)?;
     fill(&both, b'x')?;
     let (out, into) = pipe()?;
     write_all(&into, b"first")?;
     let mover = spawn_keeping("the splice", &[out.as_fd()], || {
-        let fd = context.channel.open_both_ways()?;
+        let fd = context.channel.open_read_write()?;
         move_bytes(&out, &fd, 5).context("splice")
     })?;
     mover.wait_asleep_in(Call::Splice)?;
@@ -194,26 +195,25 @@ fn a_splice_in_that_waits_leaves_its_source_usable(context: &Context) -> Result<
 }
 
 fn a_nonblocking_splice_into_a_full_pipe_is_eagain(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     set_nonblocking(&both)?;
     fill(&both, b'x')?;
     let (out, into) = pipe()?;
     write_all(&into, b"more")?;
     expect(
         "the splice",
-        move_bytes_now(&out, &both, 4),
+        move_bytes_nonblocking(&out, &both, 4),
         Err(Errno::EAGAIN),
     )?;
-    expect_bytes("what stayed", &read_all(&out, 4)?, b"more")
+    expect_bytes("bytes left", &read_all(&out, 4)?, b"more")
 }
 
 fn a_splice_in_without_a_reader_is_epipe(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     drop(reader);
     let (out, into) = pipe()?;
-    write_all(&into, b"to nobody")?;
-    // SAFETY: no handler runs.
-    unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }.context("ignoring SIGPIPE")?;
+    write_all(&into, b"no reader")?;
+    signals::ignore_sigpipe()?;
     expect(
         "the splice",
         move_bytes(&out, &writer, 9),
@@ -247,11 +247,11 @@ fn sendfile_delivers_a_file(context: &Context) -> Result<()> {
     expect("bytes sent", sender.finish()?, bytes.len())
 }
 
-/// A page that a file lent must not be taken for one of the pipe's own when the ring comes around.
-fn a_page_of_a_file_is_never_written_to(context: &Context) -> Result<()> {
+/// A page of a file must not be reused as a page of the pipe in the next lap.
+fn a_spliced_file_page_is_never_written_to(context: &Context) -> Result<()> {
     let bytes = stream_bytes(5, 0, 4 * PAGE);
     let file = scratch_file(context, &bytes)?;
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     let sent = sendfile(&both, &file, None, bytes.len()).context("sendfile")?;
     expect("bytes sent", sent, bytes.len())?;
     expect_bytes("the file's bytes", &read_all(&both, sent)?, &bytes)?;
@@ -263,9 +263,9 @@ fn a_page_of_a_file_is_never_written_to(context: &Context) -> Result<()> {
     expect_bytes("the file afterwards", &after, &bytes)
 }
 
-/// The room before a half-read page comes around as room in that page. Read by read(2) and by splice(2), and by a read
-/// whose buffer ends in the middle.
-fn a_partly_read_page_of_a_file_is_never_written_to(context: &Context) -> Result<()> {
+/// The space before a half-read page is room for the next lap, but not in a page of a file. The page is partly read by
+/// read(2), by splice(2), and by a read whose buffer ends in unmapped memory.
+fn a_partly_read_file_page_is_never_written_to(context: &Context) -> Result<()> {
     const PART: usize = 100;
     let bytes = stream_bytes(6, 0, CAPACITY);
     let ways: [fn(&OwnedFd) -> Result<()>; 3] = [
@@ -275,8 +275,8 @@ fn a_partly_read_page_of_a_file_is_never_written_to(context: &Context) -> Result
             expect("a short splice", move_bytes(both, &into, PART), Ok(PART))
         },
         |both| {
-            let buffer = EdgeBuffer::new(PART)?;
-            // A FIFO moves nothing then.
+            let buffer = GuardedBuffer::new(PART)?;
+            // A FIFO reads nothing in that case.
             match read_at(both, buffer.start(), PAGE) {
                 Err(Errno::EFAULT) => expect("a short read", read(both, &mut [0; PART]), Ok(PART)),
                 cut_off => expect("a read that faults", cut_off, Ok(PART)),
@@ -285,7 +285,7 @@ fn a_partly_read_page_of_a_file_is_never_written_to(context: &Context) -> Result
     ];
     for part in ways {
         let file = scratch_file(context, &bytes)?;
-        let both = context.channel.open_both_ways()?;
+        let both = context.channel.open_read_write()?;
         expect(
             "bytes sent",
             sendfile(&both, &file, None, CAPACITY),
@@ -302,17 +302,17 @@ fn a_partly_read_page_of_a_file_is_never_written_to(context: &Context) -> Result
         expect_bytes("the file afterwards", &after, &bytes)?;
         let mut rest = bytes[PART..].to_vec();
         rest.extend(std::iter::repeat_n(0xee, wrote.unwrap_or(0)));
-        expect_bytes("what the pipe held", &read_all(&both, rest.len())?, &rest)?;
+        expect_bytes("bytes in the pipe", &read_all(&both, rest.len())?, &rest)?;
     }
     Ok(())
 }
 
-fn a_killed_splice_leaves_no_lock_behind(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn a_killed_splice_leaves_no_lock_held(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     let (out, into) = pipe()?;
     for _ in 0..10 {
         let mover = spawn_keeping("the splice", &[into.as_fd()], || {
-            let fd = context.channel.open_both_ways()?;
+            let fd = context.channel.open_read_write()?;
             move_bytes(&fd, &into, 100).context("splice")
         })?;
         mover.wait_asleep_in(Call::Splice)?;
@@ -323,9 +323,9 @@ fn a_killed_splice_leaves_no_lock_behind(context: &Context) -> Result<()> {
     expect_bytes("its bytes", &read_all(&out, 2)?, b"on")
 }
 
-/// What was spliced out is the receiver's: nothing that the pipe carries later may show in it.
-fn pages_spliced_out_stay_as_they_were(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+/// Spliced-out pages belong to the receiver: later bytes of the pipe must not appear in them.
+fn pages_spliced_out_are_never_modified(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     let (out, into) = pipe()?;
     let bytes = stream_bytes(10, 0, CAPACITY);
     write_all(&both, &bytes)?;
@@ -334,20 +334,20 @@ fn pages_spliced_out_stay_as_they_were(context: &Context) -> Result<()> {
         write_all(&both, &[0xee; CAPACITY])?;
         expect_bytes("later", &read_all(&both, CAPACITY)?, &[0xee; CAPACITY])?;
     }
-    expect_bytes("what was moved", &read_all(&out, CAPACITY)?, &bytes)
+    expect_bytes("bytes moved", &read_all(&out, CAPACITY)?, &bytes)
 }
 
-fn whole_pages_move_in_without_a_copy(context: &Context) -> Result<()> {
+fn whole_pages_are_spliced_in_without_a_copy(context: &Context) -> Result<()> {
     let bytes = stream_bytes(6, 0, 8 * PAGE + 10);
     let file = scratch_file(context, &bytes)?;
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     expect(
         "bytes sent",
         sendfile(&both, &file, None, bytes.len()),
         Ok(bytes.len()),
     )?;
     let info = ioctl::info(&both)?;
-    expect("pages moved in", info.pages_spliced_in, 8)?;
+    expect("pages spliced in", info.pages_spliced_in, 8)?;
     expect(
         "pages allocated, behind those and for the rest",
         info.pages_allocated,
@@ -356,22 +356,25 @@ fn whole_pages_move_in_without_a_copy(context: &Context) -> Result<()> {
     expect_bytes("the file", &read_all(&both, bytes.len())?, &bytes)
 }
 
-fn whole_pages_move_out_without_a_copy(context: &Context) -> Result<()> {
+fn whole_pages_are_spliced_out_without_a_copy(context: &Context) -> Result<()> {
     let bytes = stream_bytes(7, 0, 8 * PAGE + 10);
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     let (out, into) = pipe()?;
     write_all(&both, &bytes)?;
     move_all(&both, &into, bytes.len())?;
-    expect("pages moved out", ioctl::info(&both)?.pages_spliced_out, 8)?;
+    expect(
+        "pages spliced out",
+        ioctl::info(&both)?.pages_spliced_out,
+        8,
+    )?;
     expect_bytes("the bytes", &read_all(&out, bytes.len())?, &bytes)
 }
 
-/// A pipe has twice its capacity in pages, one half to write to: while the other is in use, what is spliced out is copied.
-fn pages_that_stay_in_use_move_out_for_one_lap_and_then_are_copied(
-    context: &Context,
-) -> Result<()> {
+/// A pipe has up to twice its capacity in pages. While receivers hold as many pages as the capacity, further ones are
+/// copied.
+fn pages_are_copied_while_a_lap_of_them_is_held_by_the_receiver(context: &Context) -> Result<()> {
     const PAGES: u64 = (CAPACITY / PAGE) as u64;
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     let mut kept = Vec::new();
     for lap in 1..5 {
         let bytes = stream_bytes(lap, 0, CAPACITY);
@@ -380,7 +383,7 @@ fn pages_that_stay_in_use_move_out_for_one_lap_and_then_are_copied(
         move_all(&both, &into, CAPACITY)?;
         kept.push((out, into, bytes));
         expect(
-            &format!("pages moved out after lap {lap}"),
+            &format!("pages spliced out after lap {lap}"),
             ioctl::info(&both)?.pages_spliced_out,
             PAGES,
         )?;
@@ -392,7 +395,7 @@ fn pages_that_stay_in_use_move_out_for_one_lap_and_then_are_copied(
     write_all(&both, &[0; CAPACITY])?;
     move_all(&both, &into, CAPACITY)?;
     expect(
-        "pages moved out once the others are free",
+        "pages spliced out once the others are free",
         ioctl::info(&both)?.pages_spliced_out,
         2 * PAGES,
     )
@@ -400,20 +403,20 @@ fn pages_that_stay_in_use_move_out_for_one_lap_and_then_are_copied(
 
 fn sendfile_out_of_a_pipe_is_einval(context: &Context) -> Result<()> {
     let file = scratch_file(context, b"")?;
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     write_all(&both, b"bytes")?;
     expect(
         "sendfile",
         sendfile(&file, &both, None, CAPACITY),
         Err(Errno::EINVAL),
     )?;
-    expect_bytes("what stayed", &read_all(&both, 5)?, b"bytes")
+    expect_bytes("bytes left", &read_all(&both, 5)?, b"bytes")
 }
 
-fn bytes_survive_a_change_of_capacity_among_moved_pages(context: &Context) -> Result<()> {
+fn bytes_survive_a_resize_with_spliced_pages(context: &Context) -> Result<()> {
     let bytes = stream_bytes(9, 0, 6 * PAGE);
     let file = scratch_file(context, &bytes)?;
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     sendfile(&both, &file, None, bytes.len()).context("sendfile")?;
     expect_bytes("the start", &read_some(&both, 100)?, &bytes[..100])?;
     for pages in [32, 8] {
@@ -424,21 +427,21 @@ fn bytes_survive_a_change_of_capacity_among_moved_pages(context: &Context) -> Re
         &read_all(&both, bytes.len() - 100)?,
         &bytes[100..],
     )?;
-    // Two readers, so that one is left to tell whether the moved pages were let go of twice.
+    // A second reader, which would notice that a page was freed twice.
     let other = spawn("a second user", || {
-        let fd = context.channel.open_both_ways()?;
+        let fd = context.channel.open_read_write()?;
         write_all(&fd, &[1; PAGE])?;
         Ok(read_all(&fd, PAGE)? == [1; PAGE])
     })?;
     expect("the ring still works", other.finish()?, true)
 }
 
-/// A full ring with a half-read page of a file: what was written last is behind that page, in the same slot.
-fn a_ring_whose_ends_share_a_page_of_a_file_can_grow(context: &Context) -> Result<()> {
+/// A full ring with a half-read page of a file: the last bytes written are in the pipe's own page of the same slot.
+fn a_full_ring_with_a_half_read_file_page_can_grow(context: &Context) -> Result<()> {
     for (taken, put) in [(100, 50), (100, 100), (PAGE - 1, 1), (1, 1)] {
         let bytes = stream_bytes(11, 0, CAPACITY + put + PAGE);
         let file = scratch_file(context, &bytes[..CAPACITY])?;
-        let both = context.channel.open_both_ways()?;
+        let both = context.channel.open_read_write()?;
         expect(
             "bytes sent",
             sendfile(&both, &file, None, CAPACITY),
@@ -449,7 +452,7 @@ fn a_ring_whose_ends_share_a_page_of_a_file_can_grow(context: &Context) -> Resul
         ioctl::set(&both, ioctl::SET_CAPACITY, 2 * CAPACITY as u64).context("growing")?;
         write_all(&both, &bytes[CAPACITY + put..])?;
         expect_bytes(
-            &format!("bytes after {taken} taken and {put} put"),
+            &format!("bytes after {taken} read and {put} written"),
             &read_all(&both, bytes.len() - taken)?,
             &bytes[taken..],
         )?;
@@ -459,41 +462,68 @@ fn a_ring_whose_ends_share_a_page_of_a_file_can_grow(context: &Context) -> Resul
     Ok(())
 }
 
-/// A splice that was woken for room, and then waits for the lock of the pipe that it takes from, has told the next
-/// writer.
-fn a_splice_that_has_to_wait_for_its_source_keeps_no_wake_up(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+/// A splice that is woken for room and then blocks on the lock of its source must first have woken the next writer.
+fn a_splice_blocked_on_its_source_keeps_no_wake_up(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     set_nonblocking(&both)?;
     ioctl::set(&both, ioctl::SET_CAPACITY, PAGE as u64)?;
     let filled = fill(&both, b'x')?;
     let (out, into) = pipe()?;
     write_all(&into, b"last")?;
     let mover = spawn_keeping("the splice", &[out.as_fd()], || {
-        let fd = context.channel.open_both_ways()?;
+        let fd = context.channel.open_read_write()?;
         move_bytes(&out, &fd, 4).context("splice")
     })?;
     mover.wait_asleep_in(Call::Splice)?;
     let writer = spawn("the writer", || {
-        let fd = context.channel.open_both_ways()?;
+        let fd = context.channel.open_read_write()?;
         write_all(&fd, &[b'w'; PAGE])
     })?;
     writer.wait_asleep_in(Call::Write)?;
     let source = format!("/proc/{}/fd/{}", std::process::id(), out.as_raw_fd());
-    let holder = spawn_stalled("a read of the source", 0, |slow| {
+    let holder = spawn_fault_blocked("a read of the source", 0, |slow| {
         let file = File::open(&source).with_context(|| format!("opening {source}"))?;
         read_at(&file, slow.start(), 4).context("the read that faults")
     })?;
     read_all(&both, filled)?;
     writer.finish()?;
-    holder.expect_still_stalled()?;
-    // The splice waits for the holder, and not for signals.
+    holder.expect_still_blocked()?;
+    // The splice blocks uninterruptibly on the lock that the holder has.
     holder.kill()?;
     mover.kill()
 }
 
-/// tee(2) needs the kernel's own pipe on both sides.
+/// While one writer is in the middle of its copy and another is blocked for PIPE_BUF of room, a short splice fits: it
+/// blocks until the first writer releases the lock, not until a reader makes room.
+fn a_nonblocking_splice_blocks_for_the_lock_but_not_for_room(context: &Context) -> Result<()> {
+    const STARTED: usize = 100;
+    let both = context.channel.open_read_write()?;
+    ioctl::set(&both, ioctl::SET_CAPACITY, 2 * PAGE as u64)?;
+    write_all(&both, &[b'x'; STARTED])?;
+    let holder = spawn_fault_blocked("a write that faults", 1, |slow| {
+        let file = File::from(context.channel.open_read_write()?);
+        write_at(&file, slow.start(), PAGE + STARTED).context("the write that faults")
+    })?;
+    let sleeper = spawn("the blocked writer", || {
+        let fd = context.channel.open_read_write()?;
+        write_all(&fd, &[b'w'; PAGE])
+    })?;
+    sleeper.wait_asleep_in(Call::Write)?;
+    let (out, into) = pipe()?;
+    write_all(&into, b"now")?;
+    let mover = spawn_keeping("the splice", &[out.as_fd()], || {
+        let fd = context.channel.open_read_write()?;
+        move_bytes_nonblocking(&out, &fd, 3).context("splice")
+    })?;
+    mover.wait_asleep_in(Call::Splice)?;
+    expect("bytes written", holder.resume()?, PAGE + STARTED)?;
+    expect("bytes moved", mover.finish()?, 3)?;
+    sleeper.kill()
+}
+
+/// tee(2) requires pipe(2) on both sides.
 fn tee_is_einval(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     write_all(&both, b"kept")?;
     let (out, into) = pipe()?;
     write_all(&into, b"kept too")?;
@@ -509,31 +539,31 @@ fn tee_is_einval(context: &Context) -> Result<()> {
         Err(Errno::EINVAL),
     )?;
     expect_bytes(
-        "what is left",
+        "what remains",
         &read_some(&both, 64).context("read")?,
         b"kept",
     )
 }
 
 fn vmsplice_is_ebadf(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     let pieces = [IoSlice::new(b"x")];
     let result = vmsplice(&both, &pieces, SpliceFFlags::SPLICE_F_NONBLOCK);
     expect("result of vmsplice", result, Err(Errno::EBADF))
 }
 
-/// A buffer in the kernel's own pipe does not keep the module loaded.
+/// A buffer in a pipe(2) does not keep the module loaded.
 fn pages_spliced_out_outlive_the_module(context: &Context) -> Result<()> {
     let file = context.module.as_ref().ok_or_else(|| {
         skip("the module's file was not given; name the one that is loaded with --module")
     })?;
     let bytes = stream_bytes(12, 0, CAPACITY);
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     let (out, into) = pipe()?;
     write_all(&both, &bytes)?;
     move_all(&both, &into, CAPACITY)?;
     drop(both);
-    let unloaded = Unloaded::module(file)?;
-    expect_bytes("what was moved", &read_all(&out, CAPACITY)?, &bytes)?;
+    let unloaded = UnloadedModule::module(file)?;
+    expect_bytes("bytes moved", &read_all(&out, CAPACITY)?, &bytes)?;
     unloaded.load_again()
 }

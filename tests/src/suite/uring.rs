@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pipe through io_uring: READ, WRITE and POLL_ADD, each of which may wait and be cancelled while it does.
+//! The pipe with io_uring: READ, WRITE and POLL_ADD may stay pending and can be cancelled.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::thread::sleep;
@@ -8,29 +8,29 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use io_uring::{IoUring, opcode, squeue, types};
 use nix::errno::Errno;
-use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::write;
 
 use crate::registry::{Context, topic};
 use crate::support::channel::{CAPACITY, PIPE_BUF, fill, read_all, set_nonblocking, write_all};
 use crate::support::check::{expect, expect_bytes, skip};
-use crate::support::time::{Deadline, settle};
+use crate::support::signals;
+use crate::support::time::{Deadline, wait_grace_period};
 
 topic!(
     "uring",
     fifo: [
-        a_read_takes_what_is_there,
+        a_read_returns_available_bytes,
         a_read_of_an_empty_pipe_completes_with_data,
-        a_waiting_read_completes_at_the_end_of_the_file,
-        a_waiting_read_can_be_cancelled_and_takes_nothing,
-        a_write_goes_in,
+        a_pending_read_completes_at_eof,
+        a_pending_read_can_be_cancelled_and_reads_nothing,
+        a_write_is_delivered,
         a_write_to_a_full_pipe_completes_with_room,
-        a_waiting_write_can_be_cancelled_and_leaves_nothing,
+        a_pending_write_can_be_cancelled_and_writes_nothing,
         a_write_without_a_reader_is_epipe,
         a_poll_completes_with_data,
         a_poll_for_room_completes_with_room,
-        a_waiting_poll_can_be_cancelled,
-        closing_the_ring_ends_what_waits,
+        a_pending_poll_can_be_cancelled,
+        closing_the_ring_ends_its_pending_requests,
     ],
     pipe_only: [],
 );
@@ -52,15 +52,15 @@ impl Ring {
     }
 
     fn submit(&mut self, entry: squeue::Entry, name: u64) -> Result<()> {
-        // SAFETY: each test keeps the buffers of its requests until they are complete or the ring is gone.
+        // SAFETY: each test keeps the buffers of its requests until they are complete or the ring is closed.
         unsafe { self.0.submission().push(&entry.user_data(name)) }.context("queueing")?;
         self.0.submit().context("submitting")?;
         Ok(())
     }
 
-    /// The result of the request of this name, which must be the next to complete.
+    /// The result of the request with this number, which must be the next to complete.
     fn result(&mut self, name: u64) -> Result<Result<i32, Errno>> {
-        let deadline = Deadline::of_patience();
+        let deadline = Deadline::for_event();
         loop {
             if let Some(entry) = self.0.completion().next() {
                 expect("which request completed", entry.user_data(), name)?;
@@ -77,30 +77,30 @@ impl Ring {
                     deadline.span()
                 );
             }
-            // Also runs what the kernel left for this thread to do.
+            // Entering the ring also runs deferred work of this thread.
             self.0.submit().context("entering the ring")?;
             sleep(Duration::from_millis(1));
         }
     }
 
-    fn expect_waiting(&mut self) -> Result<()> {
-        settle();
+    fn expect_pending(&mut self) -> Result<()> {
+        wait_grace_period();
         self.0.submit().context("entering the ring")?;
         match self.0.completion().next() {
             None => Ok(()),
             Some(entry) => bail!(
-                "request {} completed with {}; expected it to wait",
+                "request {} completed with {}; expected it to stay pending",
                 entry.user_data(),
                 entry.result()
             ),
         }
     }
 
-    /// Cancels the request; it must say so itself, and so must the cancellation.
+    /// Cancels the request; both the request and the cancellation must report it.
     fn cancel(&mut self) -> Result<()> {
         self.submit(opcode::AsyncCancel::new(REQUEST).build(), CANCEL)?;
         let mut seen = Vec::new();
-        let deadline = Deadline::of_patience();
+        let deadline = Deadline::for_event();
         while seen.len() < 2 {
             let next = self.0.completion().next();
             match next {
@@ -123,12 +123,6 @@ impl Ring {
     }
 }
 
-fn ignore_sigpipe() -> Result<()> {
-    // SAFETY: no handler runs.
-    unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }.context("ignoring SIGPIPE")?;
-    Ok(())
-}
-
 fn number(fd: &impl AsFd) -> types::Fd {
     types::Fd(fd.as_fd().as_raw_fd())
 }
@@ -145,8 +139,8 @@ fn poll_for(fd: &impl AsFd, events: libc::c_short) -> squeue::Entry {
     opcode::PollAdd::new(number(fd), events as u32).build()
 }
 
-fn a_read_takes_what_is_there(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn a_read_returns_available_bytes(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     write_all(&both, b"there")?;
     let mut ring = Ring::new()?;
     let mut buffer = [0; 100];
@@ -156,49 +150,49 @@ fn a_read_takes_what_is_there(context: &Context) -> Result<()> {
 }
 
 fn a_read_of_an_empty_pipe_completes_with_data(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     let mut ring = Ring::new()?;
     let mut buffer = [0; 100];
     ring.submit(read_into(&both, &mut buffer), REQUEST)?;
-    ring.expect_waiting()?;
+    ring.expect_pending()?;
     write_all(&both, b"later")?;
     expect("result", ring.result(REQUEST)?, Ok(5))?;
     expect_bytes("bytes", &buffer[..5], b"later")
 }
 
-fn a_waiting_read_completes_at_the_end_of_the_file(context: &Context) -> Result<()> {
+fn a_pending_read_completes_at_eof(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     let mut ring = Ring::new()?;
     let mut buffer = [0; 100];
     ring.submit(read_into(&reader, &mut buffer), REQUEST)?;
-    ring.expect_waiting()?;
+    ring.expect_pending()?;
     drop(writer);
     expect("result", ring.result(REQUEST)?, Ok(0))
 }
 
-fn a_waiting_read_can_be_cancelled_and_takes_nothing(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn a_pending_read_can_be_cancelled_and_reads_nothing(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     let mut ring = Ring::new()?;
     let mut buffer = [0; 100];
     ring.submit(read_into(&both, &mut buffer), REQUEST)?;
-    ring.expect_waiting()?;
+    ring.expect_pending()?;
     ring.cancel()?;
     write_all(&both, b"mine")?;
-    expect_bytes("what is read afterwards", &read_all(&both, 4)?, b"mine")
+    expect_bytes("bytes read afterwards", &read_all(&both, 4)?, b"mine")
 }
 
-fn a_write_goes_in(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn a_write_is_delivered(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     let mut ring = Ring::new()?;
     ring.submit(write_from(&both, b"in"), REQUEST)?;
     expect("result", ring.result(REQUEST)?, Ok(2))?;
     expect_bytes("bytes", &read_all(&both, 2)?, b"in")
 }
 
-/// A full pipe whose endpoint waits, as io_uring's requests do.
+/// A full pipe with a blocking endpoint, so that requests stay pending.
 fn full(context: &Context) -> Result<(OwnedFd, usize)> {
-    let filler = context.channel.open_both_ways()?;
-    let both = context.channel.open_both_ways()?;
+    let filler = context.channel.open_read_write()?;
+    let both = context.channel.open_read_write()?;
     set_nonblocking(&filler)?;
     let filled = fill(&filler, b'x')?;
     expect("bytes in the full pipe", filled, CAPACITY)?;
@@ -209,37 +203,37 @@ fn a_write_to_a_full_pipe_completes_with_room(context: &Context) -> Result<()> {
     let (both, filled) = full(context)?;
     let mut ring = Ring::new()?;
     ring.submit(write_from(&both, b"last"), REQUEST)?;
-    ring.expect_waiting()?;
+    ring.expect_pending()?;
     read_all(&both, filled)?;
     expect("result", ring.result(REQUEST)?, Ok(4))?;
     expect_bytes("bytes", &read_all(&both, 4)?, b"last")
 }
 
-fn a_waiting_write_can_be_cancelled_and_leaves_nothing(context: &Context) -> Result<()> {
+fn a_pending_write_can_be_cancelled_and_writes_nothing(context: &Context) -> Result<()> {
     let (both, filled) = full(context)?;
     let mut ring = Ring::new()?;
     ring.submit(write_from(&both, b"never"), REQUEST)?;
-    ring.expect_waiting()?;
+    ring.expect_pending()?;
     ring.cancel()?;
     read_all(&both, filled)?;
     write_all(&both, b"mine")?;
-    expect_bytes("what is read afterwards", &read_all(&both, 4)?, b"mine")
+    expect_bytes("bytes read afterwards", &read_all(&both, 4)?, b"mine")
 }
 
 fn a_write_without_a_reader_is_epipe(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     drop(reader);
-    ignore_sigpipe()?;
+    signals::ignore_sigpipe()?;
     let mut ring = Ring::new()?;
-    ring.submit(write_from(&writer, b"to nobody"), REQUEST)?;
+    ring.submit(write_from(&writer, b"no reader"), REQUEST)?;
     expect("result", ring.result(REQUEST)?, Err(Errno::EPIPE))
 }
 
 fn a_poll_completes_with_data(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+    let both = context.channel.open_read_write()?;
     let mut ring = Ring::new()?;
     ring.submit(poll_for(&both, libc::POLLIN), REQUEST)?;
-    ring.expect_waiting()?;
+    ring.expect_pending()?;
     write_all(&both, b"x")?;
     expect("result", ring.result(REQUEST)?, Ok(libc::POLLIN.into()))
 }
@@ -248,30 +242,30 @@ fn a_poll_for_room_completes_with_room(context: &Context) -> Result<()> {
     let (both, _) = full(context)?;
     let mut ring = Ring::new()?;
     ring.submit(poll_for(&both, libc::POLLOUT), REQUEST)?;
-    ring.expect_waiting()?;
+    ring.expect_pending()?;
     read_all(&both, PIPE_BUF)?;
     expect("result", ring.result(REQUEST)?, Ok(libc::POLLOUT.into()))
 }
 
-fn a_waiting_poll_can_be_cancelled(context: &Context) -> Result<()> {
-    let both = context.channel.open_both_ways()?;
+fn a_pending_poll_can_be_cancelled(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
     let mut ring = Ring::new()?;
     ring.submit(poll_for(&both, libc::POLLIN), REQUEST)?;
-    ring.expect_waiting()?;
+    ring.expect_pending()?;
     ring.cancel()
 }
 
-/// Nothing may hold the endpoint once the ring that waited on it is gone.
-fn closing_the_ring_ends_what_waits(context: &Context) -> Result<()> {
+/// A closed ring must not keep the endpoint open.
+fn closing_the_ring_ends_its_pending_requests(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
     let mut ring = Ring::new()?;
     let mut buffer = [0; 100];
     ring.submit(read_into(&reader, &mut buffer), REQUEST)?;
-    ring.expect_waiting()?;
+    ring.expect_pending()?;
     drop(ring);
     drop(reader);
-    ignore_sigpipe()?;
-    let deadline = Deadline::of_patience();
+    signals::ignore_sigpipe()?;
+    let deadline = Deadline::for_event();
     while write(&writer, b"x") != Err(Errno::EPIPE) {
         if deadline.passed() {
             bail!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one way in which a test opens its pipe, whether that is a FIFO, the cgroup's, or one with a name.
+//! How a test opens its pipe, whether that is a FIFO, the cgroup's default pipe or a named pipe.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -14,18 +14,18 @@ use nix::unistd::{read, write};
 use super::check::skip;
 use super::ctl::{self, Ctl};
 
-/// Bytes that a pipe holds.
+/// The default capacity of a pipe in bytes.
 pub const CAPACITY: usize = 65536;
-/// The largest write that is never split.
+/// The largest atomic write.
 pub const PIPE_BUF: usize = libc::PIPE_BUF;
 
 const CLOSED_ON_EXEC: OFlag = OFlag::O_CLOEXEC;
 
 #[derive(Clone, Debug)]
 pub enum Channel {
-    /// A FIFO or the node of the cgroup's own pipe.
+    /// A FIFO, or the node of the default pipe.
     Path(PathBuf),
-    /// A channel of this name in the caller's cgroup, made by its first opening.
+    /// A channel of this name in the caller's cgroup, created by the first open.
     Name(&'static str),
 }
 
@@ -34,7 +34,7 @@ impl Channel {
         Channel::Path(path.into())
     }
 
-    /// Skips the test if programs cannot open it by a path.
+    /// The path; skips the test if there is none.
     pub fn path(&self) -> Result<&Path> {
         match self {
             Channel::Path(path) => Ok(path),
@@ -49,50 +49,51 @@ impl Channel {
         }
     }
 
-    /// Waits for a writer.
+    /// Blocks until there is a writer.
     pub fn open_reader(&self) -> Result<OwnedFd> {
         self.open(OFlag::O_RDONLY).context("opening for reading")
     }
 
-    /// Waits for a reader.
+    /// Blocks until there is a reader.
     pub fn open_writer(&self) -> Result<OwnedFd> {
         self.open(OFlag::O_WRONLY).context("opening for writing")
     }
 
-    pub fn open_both_ways(&self) -> Result<OwnedFd> {
+    pub fn open_read_write(&self) -> Result<OwnedFd> {
         self.open(OFlag::O_RDWR)
             .context("opening for reading and writing")
     }
 
-    /// A reader that neither waited nor will.
-    pub fn open_reader_now(&self) -> Result<OwnedFd> {
+    /// A reader in non-blocking mode.
+    pub fn open_reader_nonblocking(&self) -> Result<OwnedFd> {
         self.open(OFlag::O_RDONLY | OFlag::O_NONBLOCK)
             .context("opening for reading without waiting")
     }
 
-    /// A writer that neither waited nor will; there must be a reader.
-    pub fn open_writer_now(&self) -> Result<OwnedFd> {
+    /// A writer in non-blocking mode; requires a reader.
+    pub fn open_writer_nonblocking(&self) -> Result<OwnedFd> {
         self.open(OFlag::O_WRONLY | OFlag::O_NONBLOCK)
             .context("opening for writing without waiting")
     }
 
-    /// Both ends in this process, in blocking mode.
+    /// Reader and writer in this process, in blocking mode.
     pub fn open_ends(&self) -> Result<(OwnedFd, OwnedFd)> {
-        let reader = self.open_reader_now()?;
+        let reader = self.open_reader_nonblocking()?;
         let writer = self.open_writer()?;
         set_blocking(&reader)?;
         Ok((reader, writer))
     }
 
-    /// Both ends in this process, neither of which ever waits.
-    pub fn open_ends_now(&self) -> Result<(OwnedFd, OwnedFd)> {
-        let reader = self.open_reader_now()?;
-        let writer = self.open_writer_now()?;
+    /// Reader and writer in this process, in non-blocking mode.
+    pub fn open_ends_nonblocking(&self) -> Result<(OwnedFd, OwnedFd)> {
+        let reader = self.open_reader_nonblocking()?;
+        let writer = self.open_writer_nonblocking()?;
         Ok((reader, writer))
     }
 }
 
-/// As with a FIFO, what is in it goes with the last endpoint. Flags that open(2) ignores for a FIFO have no counterpart here.
+/// As with a FIFO, the content is discarded with the last endpoint. Flags that open(2) ignores for a FIFO have no
+/// equivalent here.
 fn open_named(name: &str, flags: OFlag) -> nix::Result<OwnedFd> {
     let access = match flags & OFlag::O_ACCMODE {
         OFlag::O_RDONLY => ctl::READ,
@@ -126,31 +127,31 @@ pub fn read_some(fd: &impl AsFd, limit: usize) -> nix::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// One read of up to `limit` bytes that may not wait, whatever the mode of the endpoint (RWF_NOWAIT).
+/// One read of up to `limit` bytes with RWF_NOWAIT, whatever the mode of the endpoint.
 pub fn read_nowait(fd: &impl AsFd, limit: usize) -> nix::Result<Vec<u8>> {
     let mut bytes = vec![0u8; limit];
     let piece = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: limit,
     };
-    // SAFETY: one valid piece of memory that is ours alone.
+    // SAFETY: one valid buffer with no other references.
     let count = unsafe { libc::preadv2(fd.as_fd().as_raw_fd(), &piece, 1, -1, libc::RWF_NOWAIT) };
     bytes.truncate(Errno::result(count)? as usize);
     Ok(bytes)
 }
 
-/// One write that may not wait, whatever the mode of the endpoint (RWF_NOWAIT).
+/// One write with RWF_NOWAIT, whatever the mode of the endpoint.
 pub fn write_nowait(fd: &impl AsFd, bytes: &[u8]) -> nix::Result<usize> {
     let piece = libc::iovec {
         iov_base: bytes.as_ptr().cast_mut().cast(),
         iov_len: bytes.len(),
     };
-    // SAFETY: one valid piece of memory, which the kernel only reads.
+    // SAFETY: one valid buffer, which the kernel only reads.
     let count = unsafe { libc::pwritev2(fd.as_fd().as_raw_fd(), &piece, 1, -1, libc::RWF_NOWAIT) };
     Ok(Errno::result(count)? as usize)
 }
 
-/// Reads exactly `count` bytes, in as many reads as it takes.
+/// Reads exactly `count` bytes, in any number of reads.
 pub fn read_all(fd: &impl AsFd, count: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; count];
     let mut filled = 0;
@@ -176,7 +177,7 @@ pub fn read_to_end(fd: &impl AsFd) -> Result<Vec<u8>> {
     }
 }
 
-/// Writes everything, in as many writes as it takes.
+/// Writes everything, in any number of writes.
 pub fn write_all(fd: &impl AsFd, bytes: &[u8]) -> Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -186,7 +187,7 @@ pub fn write_all(fd: &impl AsFd, bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Writes whole pages of `byte` until no more fit, and says how many bytes those were. `fd` must not wait.
+/// Writes whole pages of `byte` until no more fit, and returns the number of bytes. `fd` must be non-blocking.
 pub fn fill(fd: &impl AsFd, byte: u8) -> Result<usize> {
     let page = [byte; PIPE_BUF];
     let mut filled = 0;

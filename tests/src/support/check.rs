@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Assertions that say what was expected and what was seen, notes, and the one way to skip.
+//! Assertions that report the expected and the seen value, notes, and skipping.
 
 use std::fmt::{self, Debug, Display};
 use std::io::Write as _;
@@ -14,7 +14,7 @@ pub fn expect<T: PartialEq + Debug>(what: &str, seen: T, expected: T) -> Result<
     Ok(())
 }
 
-/// As `expect`, for bytes: shows where they part instead of all of them.
+/// As `expect`, for bytes: reports the first difference only.
 pub fn expect_bytes(what: &str, seen: &[u8], expected: &[u8]) -> Result<()> {
     let same = seen
         .iter()
@@ -52,12 +52,12 @@ pub fn skip(reason: impl Into<String>) -> Error {
     Error::new(Skip(reason.into()))
 }
 
-/// What a line of a test's output begins with that is shown even if it passes.
+/// The prefix of output lines that are shown even if the test passes.
 pub const NOTE: &str = "note: ";
 
-/// Shows a result of a test beside its verdict.
+/// Shows a result in addition to the verdict.
 pub fn note(text: impl Display) {
-    // Not println!, which a unit test captures. Without a standard output there is nobody to tell.
+    // Not println!, which unit tests capture. A write error has no reader to report it to.
     let _ = writeln!(std::io::stdout(), "{NOTE}{text}");
 }
 

@@ -1,30 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes in containers: with a cgroup and with namespaces of their own, as a container runtime would start them.
+//! Processes in containers: with their own cgroup and namespaces, as a container runtime starts them.
 
 use std::fs;
 use std::os::fd::BorrowedFd;
 
 use anyhow::{Context, Result};
-use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::cgroup::Cgroup;
 use super::child::{Child, spawn_keeping};
-use super::identity::{NOBODY, become_root_of_a_namespace, become_user};
-use super::notice::Notice;
+use super::credentials::{NOBODY, become_user, become_user_namespace_root, drop_capabilities};
+use super::event::Event;
 
-/// Where a container finds the cgroup file system, of which it sees its own part only.
+/// The mount point of the cgroup file system in a container, which shows its own part only.
 pub const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Whom the process of a container is.
+/// The user of a container's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
     Nobody,
     /// User 0 of the host, without any capability.
     BareRoot,
-    /// Root in a user namespace, where it has all capabilities, and nobody outside of it.
+    /// Root in a user namespace, where it has all capabilities; outside, `NOBODY`.
     NamespaceRoot,
 }
 
@@ -32,8 +31,8 @@ impl User {
     pub const ALL: [Self; 3] = [Self::Nobody, Self::BareRoot, Self::NamespaceRoot];
 }
 
-/// Runs `body` as process 1 of a container in this cgroup, which keeps only the files in `keep`.
-pub fn spawn_contained<T, F>(
+/// Runs `body` as process 1 of a container in this cgroup; it inherits only the files in `keep`.
+pub fn spawn_in_container<T, F>(
     cgroup: &Cgroup,
     user: User,
     what: &str,
@@ -48,27 +47,27 @@ where
     spawn_keeping(&what, keep, || {
         cgroup.enter()?;
         if user == User::NamespaceRoot {
-            become_root_of_a_namespace(NOBODY)?;
+            become_user_namespace_root(NOBODY)?;
         }
-        leave_namespaces()?;
+        unshare_namespaces()?;
         let first = spawn_keeping("its process 1", keep, || {
-            mount_own("proc", "/proc")?;
-            // The same file system cannot be mounted on itself, and that of the host cannot always be unmounted.
-            mount_own("tmpfs", CGROUPS)?;
-            mount_own("cgroup2", CGROUPS)?;
-            give_up_rights(user)?;
+            mount_new("proc", "/proc")?;
+            // A file system cannot be mounted over itself, and the host's mount cannot always be unmounted.
+            mount_new("tmpfs", CGROUPS)?;
+            mount_new("cgroup2", CGROUPS)?;
+            drop_privileges(user)?;
             body()
         })?;
         first.finish()
     })
 }
 
-/// How many users a container of `spawn_with_users` has.
+/// The number of users of a container of `spawn_in_user_namespace`.
 const USERS: u32 = 1000;
 
-/// Runs `body` as root of a new user namespace, whose users and groups are those from `first` on outside, and of a new
-/// cgroup namespace, whose root is `cgroup`.
-pub fn spawn_with_users<T, F>(
+/// Runs `body` as root of a new user namespace, whose users and groups are `first` and following on the host, and of a
+/// new cgroup namespace with the root `cgroup`.
+pub fn spawn_in_user_namespace<T, F>(
     cgroup: &Cgroup,
     first: u32,
     what: &str,
@@ -79,40 +78,40 @@ where
     T: Serialize + DeserializeOwned,
     F: FnOnce() -> Result<T>,
 {
-    let (unshared, mapped) = (Notice::new()?, Notice::new()?);
+    let (unshared, mapped) = (Event::new()?, Event::new()?);
     let keep = [keep, &unshared.fds(), &mapped.fds()].concat();
     let child = spawn_keeping(what, &keep, || {
         cgroup.enter()?;
         unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWCGROUP)
             .context("unshare(CLONE_NEWUSER | CLONE_NEWCGROUP)")?;
-        unshared.give()?;
-        mapped.wait("its users are mapped")?;
+        unshared.notify()?;
+        mapped.wait("the users are mapped")?;
         become_user(0)?;
         body()
     })?;
-    unshared.wait("it has its namespaces")?;
+    unshared.wait("the child has its namespaces")?;
     for file in ["uid_map", "gid_map"] {
         let path = format!("/proc/{}/{file}", child.pid());
         fs::write(&path, format!("0 {first} {USERS}"))
             .with_context(|| format!("writing to {path}"))?;
     }
-    mapped.give()?;
+    mapped.notify()?;
     Ok(child)
 }
 
-fn leave_namespaces() -> Result<()> {
+fn unshare_namespaces() -> Result<()> {
     let all = CloneFlags::CLONE_NEWCGROUP
         | CloneFlags::CLONE_NEWIPC
         | CloneFlags::CLONE_NEWNET
         | CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWPID
         | CloneFlags::CLONE_NEWUTS;
-    unshare(all).context("making namespaces")?;
+    unshare(all).context("creating namespaces")?;
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>).context("making mounts private")
 }
 
-fn mount_own(kind: &str, place: &str) -> Result<()> {
+fn mount_new(kind: &str, place: &str) -> Result<()> {
     mount(
         Some("none"),
         place,
@@ -123,22 +122,10 @@ fn mount_own(kind: &str, place: &str) -> Result<()> {
     .with_context(|| format!("mounting {kind}"))
 }
 
-fn give_up_rights(user: User) -> Result<()> {
+fn drop_privileges(user: User) -> Result<()> {
     match user {
         User::Nobody => become_user(NOBODY),
         User::BareRoot => drop_capabilities(),
         User::NamespaceRoot => Ok(()),
     }
-}
-
-/// For good as long as the process starts no other program.
-fn drop_capabilities() -> Result<()> {
-    const VERSION_3: u32 = 0x2008_0522;
-    let header = [VERSION_3, 0];
-    let sets = [0u32; 6];
-    // SAFETY: the kernel reads a header of two words and, for this version, two times three words.
-    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
-    Errno::result(result)
-        .map(drop)
-        .context("giving up all capabilities")
 }

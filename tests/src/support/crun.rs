@@ -1,32 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Containers that crun starts. They run a script with the programs of this machine, and have none of our nodes.
+//! Containers started by crun. They run a script with this machine's programs, and have no Sluice nodes.
 
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
 use super::cgroup::Cgroup;
+use super::shell::{self, bash};
 
-/// Where containers are made. The calling process leaves its mount namespace, and with it go all that crun mounted.
+/// The directory and cgroup of containers. The calling process unshares its mount namespace, so that crun's mounts end
+/// with it.
 pub struct Runtime {
     folder: PathBuf,
-    /// Below the root of the hierarchy.
+    /// Relative to the root of the hierarchy.
     cgroup: PathBuf,
 }
 
 impl Runtime {
-    /// Containers get cgroups below `cgroup`. No process may be in it: crun turns on controllers there.
+    /// Containers get cgroups below `cgroup`, which must have no processes: crun enables controllers there.
     pub fn new(folder: &Path, cgroup: &Cgroup) -> Result<Self> {
-        // Before anything is mounted: the hierarchy will then be in the containers' roots, too.
+        // Mounted before anything else, so that the hierarchy is visible in the containers' root directories too.
         let hierarchy = Cgroup::root()?;
         let below = cgroup.path().strip_prefix(hierarchy.path())?;
-        unshare(CloneFlags::CLONE_NEWNS).context("making a mount namespace")?;
+        unshare(CloneFlags::CLONE_NEWNS).context("creating a mount namespace")?;
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount(None::<&str>, "/", None::<&str>, private, None::<&str>)
             .context("making mounts private")?;
@@ -36,11 +38,11 @@ impl Runtime {
         })
     }
 
-    /// Makes a container that runs this script of sh; what follows `sh -c` to run it.
+    /// Prepares a container that runs this sh script; returns the command that starts it.
     pub fn prepare(&self, name: &str, preserved: usize, script: &str) -> Result<String> {
         let bundle = self.folder.join(name);
         let root = bundle.join("rootfs");
-        fs::create_dir_all(&root).context("making a bundle")?;
+        fs::create_dir_all(&root).context("creating a bundle")?;
         let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
         mount(Some("/"), &root, None::<&str>, bind, None::<&str>).context("binding the root")?;
         let text = configuration(&self.cgroup.join(name), script).to_string();
@@ -80,10 +82,9 @@ fn configuration(cgroup: &Path, script: &str) -> Value {
     })
 }
 
-/// A shell, with these two as its standard input and output.
+/// Runs a script in bash with this standard input and output.
 pub fn shell(script: &str, input: OwnedFd, output: OwnedFd) -> Result<Child> {
-    Command::new("bash")
-        .args(["-euo", "pipefail", "-c", script])
+    bash(script)
         .stdin(input)
         .stdout(output)
         .stderr(Stdio::piped())
@@ -93,11 +94,5 @@ pub fn shell(script: &str, input: OwnedFd, output: OwnedFd) -> Result<Child> {
 
 pub fn expect_success(child: Child) -> Result<()> {
     let output = child.wait_with_output().context("waiting for bash")?;
-    ensure!(
-        output.status.success(),
-        "the script ended with {}; it said: {}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr).trim_end()
-    );
-    Ok(())
+    shell::expect_success(&output)
 }

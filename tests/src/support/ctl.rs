@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! /dev/sluice/ctl: any call with any argument.
+//! /dev/sluice/ctl: calls with arbitrary arguments.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -16,13 +16,15 @@ pub use sluice_abi::{
     padded,
 };
 
+use super::cgroup::Cgroup;
 use super::check::expect;
+use super::credentials::become_user_with_groups;
 use super::ioctl::{raw, raw_with_result};
-use super::kernel::expect_nothing_held;
+use super::kernel::expect_no_objects;
 
 pub const NODE: &str = "/dev/sluice/ctl";
 
-/// As a scope: the caller's own cgroup.
+/// The scope of the caller's own cgroup.
 pub const OWN: RawFd = SCOPE_SELF;
 pub const BOTH: u32 = READ | WRITE;
 
@@ -37,16 +39,16 @@ impl Ctl {
 
     pub fn open(&self, mut request: Open) -> nix::Result<OwnedFd> {
         let fd = raw_with_result(self, OPEN, &mut request)?;
-        // SAFETY: the kernel just gave us this descriptor.
+        // SAFETY: a new descriptor, which nothing else owns.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// A channel that is not there yet, in the own cgroup; the endpoint works both ways.
+    /// Creates a channel in the own cgroup; the endpoint is read-write.
     pub fn create(&self, name: impl AsRef<[u8]>) -> nix::Result<OwnedFd> {
         self.open(Open::new(name, BOTH | CREATE | EXCL))
     }
 
-    /// A channel of this scope that stays without an endpoint, and has none.
+    /// Creates a persistent channel in this scope and closes the endpoint.
     pub fn persist(&self, scope_fd: RawFd, name: impl AsRef<[u8]>) -> nix::Result<()> {
         let request = Open::new(name, BOTH | CREATE | EXCL | PERSIST);
         self.open(Open {
@@ -56,7 +58,16 @@ impl Ctl {
         .map(drop)
     }
 
-    /// A channel that is there, in this scope; the endpoint works both ways.
+    /// Opens a channel of this scope, and creates it if it does not exist; the endpoint is read-write.
+    pub fn create_in(&self, scope_fd: RawFd, name: impl AsRef<[u8]>) -> nix::Result<OwnedFd> {
+        let request = Open::new(name, BOTH | CREATE);
+        self.open(Open {
+            scope_fd,
+            ..request
+        })
+    }
+
+    /// Opens an existing channel of this scope; the endpoint is read-write.
     pub fn attach(&self, scope_fd: RawFd, name: impl AsRef<[u8]>) -> nix::Result<OwnedFd> {
         let request = Open::new(name, BOTH);
         self.open(Open {
@@ -75,7 +86,7 @@ impl Ctl {
         Ok(info)
     }
 
-    /// Up to `count` channels: the first ones, or those after `after`.
+    /// Lists up to `count` channels: the first ones, or those after `after`.
     pub fn page(
         &self,
         scope_fd: RawFd,
@@ -118,8 +129,28 @@ impl AsFd for Ctl {
     }
 }
 
-/// Fails unless the own cgroup has no name, and the module nothing at all.
+/// Fails unless the own cgroup has no names, and the module no objects.
 pub fn expect_no_channel(ctl: &Ctl) -> Result<()> {
-    expect("names that are left", ctl.names(OWN), Ok(vec![]))?;
-    expect_nothing_held()
+    expect("names left", ctl.names(OWN), Ok(vec![]))?;
+    expect_no_objects()
+}
+
+/// Creates a persistent channel with this mode in a process inside the cgroup.
+pub fn persist_inside(cgroup: &Cgroup, name: &str, mode: u32) -> Result<()> {
+    let creator = cgroup.spawn("the creator of a channel", || {
+        let request = Open::new(name, BOTH | CREATE | PERSIST);
+        let created = Ctl::new()?.open(Open { mode, ..request });
+        created.map(drop).context("creating a channel")
+    })?;
+    creator.finish()
+}
+
+/// Creates a persistent channel as this user and group in a process inside the cgroup.
+pub fn persist_inside_as(cgroup: &Cgroup, uid: u32, gid: u32, name: &str) -> Result<()> {
+    let creator = cgroup.spawn("the creator of a channel", || {
+        become_user_with_groups(uid, gid, &[])?;
+        let created = Ctl::new()?.persist(OWN, name);
+        created.context("creating a channel")
+    })?;
+    creator.finish()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Failures that the kernel injects into the system calls of one thread: of what can fail in them (allocations, copies from
-//! and to user memory), the n-th does.
+//! Failures that the kernel injects into the system calls of one thread: the n-th operation that can fail (an
+//! allocation, a copy to or from user memory) does.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -13,8 +13,8 @@ use super::check::skip;
 
 const FILE: &str = "/proc/thread-self/fail-nth";
 
-/// Without these the kernel spares the allocations that may sleep, those of pages for user data, and those of single pages,
-/// and logs each failure with a trace. Nothing is injected but what fail-nth asks for: the probabilities stay zero.
+/// By default the kernel excludes allocations that may sleep, allocations of pages for user data and of single pages,
+/// and logs each failure with a trace. Only fail-nth injects failures: the probabilities stay zero.
 const SETTINGS: [(&str, &str); 7] = [
     ("failslab/ignore-gfp-wait", "N"),
     ("failslab/verbose", "0"),
@@ -25,18 +25,18 @@ const SETTINGS: [(&str, &str); 7] = [
     ("fail_usercopy/verbose", "0"),
 ];
 
-/// The calling thread's injection.
+/// Failure injection for the calling thread.
 pub struct FailNth(File);
 
-/// What a call returned, and whether the failure was injected into it: it has fewer points that can fail if not.
+/// The result of a call, and whether a failure was injected; if not, the call has fewer points that can fail.
 pub struct Injected<T> {
     pub result: T,
     pub hit: bool,
 }
 
 impl FailNth {
-    /// Skips the test where the kernel injects nothing.
-    pub fn of_this_thread() -> Result<Self> {
+    /// Skips the test if the kernel does not inject failures.
+    pub fn for_this_thread() -> Result<Self> {
         let file = match OpenOptions::new().read(true).write(true).open(FILE) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -53,7 +53,7 @@ impl FailNth {
         Ok(FailNth(file))
     }
 
-    /// `call` makes one system call. What it touches in user memory must be there already: a page fault has points, too.
+    /// `call` makes one system call. Its user memory must be resident: a page fault has points too.
     pub fn during<T>(&self, nth: u32, call: impl FnOnce() -> T) -> Result<Injected<T>> {
         let number = nth.to_string();
         self.0
@@ -68,7 +68,8 @@ impl FailNth {
         })
     }
 
-    /// Points that the injection still lets pass, with the one that fails. Telling it is a copy to user memory: the last point.
+    /// The number of points left, including the one that fails. Reading it copies to user memory, which is the last
+    /// point.
     fn left(&self) -> Result<u32> {
         let mut text = [0; 16];
         match self.0.read_at(&mut text, 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pipe's ioctls, with any argument.
+//! The pipe's ioctls, with arbitrary arguments.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -26,7 +26,7 @@ pub fn raw_with_result<T>(
     Errno::result(unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), command, argument) })
 }
 
-/// Sets a number and returns what is in force.
+/// Sets a number and returns the effective value.
 pub fn set(fd: &impl AsFd, command: u64, value: u64) -> nix::Result<u64> {
     let mut setting = Setting::new(value);
     raw(fd, command, &mut setting)?;

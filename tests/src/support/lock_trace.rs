@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The locks that some processes take, as the kernel traces them where it has lockdep (the event lock:lock_acquire).
+//! The locks that processes take, from the kernel's tracepoint lock:lock_acquire, which requires lockdep.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,23 +13,22 @@ use super::check::skip;
 const TRACING: &str = "/sys/kernel/tracing";
 const EVENT: &str = "events/lock/lock_acquire";
 
-/// A lock as the trace prints it: `00000000bd6414c3 &pipe->read_mutex`. The address of its lockdep_map is hashed (%p), with
-/// one secret from boot on, so the same lock is the same number each time. The name is what it was initialised as.
+/// A lock as printed in the trace: `00000000bd6414c3 &pipe->read_mutex`. The address of its lockdep_map is hashed (%p)
+/// with a per-boot secret, so it is the same each time. The name is the expression that initialised it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lock {
     pub name: String,
     pub address: String,
 }
 
-/// A buffer of our own beside the kernel's. Dropping it ends the tracing with it.
+/// A separate trace buffer, removed on drop, which ends the tracing.
 pub struct LockTrace {
     buffer: PathBuf,
 }
 
 impl LockTrace {
-    /// Of the locks with these names. Skips the test where the kernel does not watch its locks; where it does it must also
-    /// tell.
-    pub fn of(names: &[&str]) -> Result<Self> {
+    /// Traces the locks with these names. Skips the test without lockdep; with lockdep the tracepoint is required.
+    pub fn for_locks(names: &[&str]) -> Result<Self> {
         let tracing = Path::new(TRACING);
         if !tracing.join(EVENT).exists() {
             if Path::new("/proc/lockdep_stats").exists() {
@@ -43,7 +42,7 @@ impl LockTrace {
             ));
         }
         let buffer = tracing.join(format!("instances/sluice-tests-{}", std::process::id()));
-        fs::create_dir(&buffer).with_context(|| format!("making {}", buffer.display()))?;
+        fs::create_dir(&buffer).with_context(|| format!("creating {}", buffer.display()))?;
         let trace = LockTrace { buffer };
         let filter: Vec<String> = names
             .iter()
@@ -53,7 +52,7 @@ impl LockTrace {
         Ok(trace)
     }
 
-    /// What each of these processes takes while `body` runs.
+    /// The locks that each of these processes takes while `body` runs.
     pub fn during(
         &self,
         pids: &[Pid],
@@ -69,8 +68,11 @@ impl LockTrace {
         let path = self.buffer.join("trace");
         let trace =
             fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        expect_whole(&trace)?;
-        Ok(pids.iter().map(|pid| taken_by(*pid, &trace)).collect())
+        expect_complete(&trace)?;
+        Ok(pids
+            .iter()
+            .map(|pid| locks_taken_by(*pid, &trace))
+            .collect())
     }
 
     fn set(&self, file: &str, value: &str) -> Result<()> {
@@ -90,13 +92,13 @@ impl Drop for LockTrace {
     }
 }
 
-/// The head tells how many events are still there, and how many there were: `entries-in-buffer/entries-written: 557/557`.
-fn expect_whole(trace: &str) -> Result<()> {
+/// The header has the numbers of events kept and written: `entries-in-buffer/entries-written: 557/557`.
+fn expect_complete(trace: &str) -> Result<()> {
     let numbers = trace
         .lines()
         .find_map(|line| line.strip_prefix("# entries-in-buffer/entries-written: "))
         .and_then(|rest| rest.split_whitespace().next()?.split_once('/'));
-    let (kept, written) = numbers.context("the trace does not tell how many events it has")?;
+    let (kept, written) = numbers.context("the trace has no number of events")?;
     ensure!(
         kept == written,
         "the trace kept {kept} of {written} events; it needs a larger buffer_size_kb"
@@ -104,7 +106,7 @@ fn expect_whole(trace: &str) -> Result<()> {
     Ok(())
 }
 
-fn taken_by(pid: Pid, trace: &str) -> BTreeSet<Lock> {
+fn locks_taken_by(pid: Pid, trace: &str) -> BTreeSet<Lock> {
     trace
         .lines()
         .filter_map(parse)
@@ -152,12 +154,12 @@ mod tests {
 
     #[test]
     fn each_process_has_its_own_locks() {
-        let first = taken_by(Pid::from_raw(57), TRACE);
+        let first = locks_taken_by(Pid::from_raw(57), TRACE);
         assert_eq!(
             first,
             BTreeSet::from([lock("00000000bd6414c3", "&pipe->lock")])
         );
-        let second = taken_by(Pid::from_raw(58), TRACE);
+        let second = locks_taken_by(Pid::from_raw(58), TRACE);
         assert_eq!(
             second,
             BTreeSet::from([lock("00000000f5e17d86", "&mm->mmap_lock")])
@@ -165,9 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_with_a_gap_is_refused() {
-        expect_whole(TRACE).expect("whole");
-        let message = expect_whole(&TRACE.replace("3/3", "3/4")).expect_err("a gap");
+    fn a_trace_with_a_gap_is_rejected() {
+        expect_complete(TRACE).expect("whole");
+        let message = expect_complete(&TRACE.replace("3/3", "3/4")).expect_err("a gap");
         assert!(message.to_string().contains("3 of 4"), "{message}");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cgroups whose memory is counted.
+//! Cgroups with memory accounting.
 
 use std::fs;
 use std::path::Path;
@@ -10,14 +10,14 @@ use nix::sys::mman::{MlockAllFlags, mlockall};
 use super::cgroup::Cgroup;
 use super::check::skip;
 
-/// The memory controller, enabled for the children of a test's cgroup while this lives.
+/// The memory controller, enabled for the children of a test's cgroup until this is dropped.
 pub struct MemoryController<'a> {
     parents: Vec<&'a Path>,
 }
 
 impl<'a> MemoryController<'a> {
-    /// Moves the test to a child of its cgroup: one with processes of its own cannot count the memory of its children.
-    pub fn enable_below(home: &'a Cgroup) -> Result<Self> {
+    /// Moves the test to a child of its cgroup: a cgroup with processes cannot enable controllers for its children.
+    pub fn enable_for_children(home: &'a Cgroup) -> Result<Self> {
         let above = home
             .path()
             .parent()
@@ -39,7 +39,7 @@ impl<'a> MemoryController<'a> {
 impl Drop for MemoryController<'_> {
     fn drop(&mut self) {
         for parent in self.parents.iter().rev() {
-            // What stays enabled only counts more than is asked for.
+            // A controller that stays enabled does no harm.
             let _ = write(parent, "cgroup.subtree_control", "-memory");
         }
     }
@@ -49,20 +49,20 @@ pub fn set_memory_max(cgroup: &Cgroup, bytes: u64) -> Result<()> {
     write(cgroup.path(), "memory.max", &bytes.to_string())
 }
 
-/// Bytes that are charged to it now. Each processor may hold some of them ready for the next charge.
+/// The bytes charged to it now. Each CPU may hold some of them in reserve.
 pub fn memory_current(cgroup: &Cgroup) -> Result<u64> {
     let text = read(cgroup.path(), "memory.current")?;
     text.trim().parse().context("memory.current")
 }
 
-/// Keeps all memory of this process where it is: at the limit of a cgroup, touching a page that is not there ends it.
-pub fn stay_resident() -> Result<()> {
+/// Locks all memory of this process: at the limit of its cgroup, a page fault would kill it.
+pub fn lock_memory() -> Result<()> {
     mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
         .context("locking the memory of a test")
 }
 
-/// How many of its processes were killed because it was at its limit.
-pub fn killed_for_memory(cgroup: &Cgroup) -> Result<u64> {
+/// The number of its processes killed because of its limit.
+pub fn oom_kills(cgroup: &Cgroup) -> Result<u64> {
     let text = read(cgroup.path(), "memory.events")?;
     text.lines()
         .find_map(|line| line.strip_prefix("oom_kill "))

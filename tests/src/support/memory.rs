@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! User memory that ends where it hurts, and system calls that take raw pointers into it.
+//! User memory with inaccessible pages, and system calls with raw pointers.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
@@ -42,7 +42,7 @@ impl Mapping {
         self.len
     }
 
-    /// Fills it byte by byte; others may read it meanwhile.
+    /// Fills it byte by byte, possibly while others read it.
     pub fn fill(&self, byte: u8) {
         for offset in 0..self.len {
             // SAFETY: within our own mapping, to which no Rust reference exists; single bytes cannot tear.
@@ -50,18 +50,17 @@ impl Mapping {
         }
     }
 
-    /// Every page has to be brought in again at its next touch: with its content if the mapping is shared, otherwise
-    /// without.
-    pub fn forget_pages(&self) -> Result<()> {
+    /// Discards the pages: the next access faults, and finds the old content if the mapping is shared, zeros otherwise.
+    pub fn discard_pages(&self) -> Result<()> {
         // SAFETY: our own mapping, to which no Rust reference exists.
         let ret = unsafe { libc::madvise(self.start.cast(), self.len, libc::MADV_DONTNEED) };
         Errno::result(ret).context("forgetting the pages of a mapping")?;
         Ok(())
     }
 
-    /// Unmaps everything from `offset`, a multiple of a page, on. Nothing else gets the addresses while this lives, so
-    /// that whoever still uses them faults.
-    pub fn cut_off(&self, offset: usize) -> Result<()> {
+    /// Makes everything from `offset`, a multiple of a page, inaccessible. The addresses stay reserved, so that any
+    /// access faults.
+    pub fn unmap_from(&self, offset: usize) -> Result<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
         let (start, len) = (self.start.wrapping_add(offset), self.len - offset);
         // SAFETY: replaces only pages of our own mapping, to which no Rust reference exists.
@@ -73,36 +72,36 @@ impl Mapping {
     }
 }
 
-// SAFETY: a mapping is only addresses; what is read and written there is unsafe where it happens.
+// SAFETY: a mapping is only an address range; accesses to it are unsafe where they happen.
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which nobody can reach once this value is gone.
+        // SAFETY: our own mapping, which is not accessible after this value is dropped.
         unsafe { libc::munmap(self.start.cast(), self.len) };
     }
 }
 
-/// A buffer whose last byte lies right before a page that nobody may touch.
-pub struct EdgeBuffer {
+/// A buffer that ends right before an inaccessible page.
+pub struct GuardedBuffer {
     mapping: Mapping,
     usable: usize,
 }
 
-impl EdgeBuffer {
+impl GuardedBuffer {
     pub fn new(usable: usize) -> Result<Self> {
         let mapping = Mapping::new(usable.div_ceil(PAGE) + 1)?;
         let edge = mapping.len() - PAGE;
         // SAFETY: the last page of our own mapping, to which no reference exists.
         let ret = unsafe { libc::mprotect(mapping.start.add(edge).cast(), PAGE, libc::PROT_NONE) };
         Errno::result(ret).context("protecting a page")?;
-        Ok(EdgeBuffer { mapping, usable })
+        Ok(GuardedBuffer { mapping, usable })
     }
 
     /// `len()` usable bytes start here.
     pub fn start(&self) -> *mut u8 {
         let edge = self.mapping.len() - PAGE;
-        // SAFETY: stays within the mapping: it was made to hold the usable bytes before its edge.
+        // SAFETY: stays within the mapping: its size includes the usable bytes before its last page.
         unsafe { self.mapping.start.add(edge - self.usable) }
     }
 
@@ -114,12 +113,12 @@ impl EdgeBuffer {
 
     pub fn to_vec(&self, count: usize) -> Vec<u8> {
         assert!(count <= self.usable, "the buffer has fewer bytes");
-        // SAFETY: readable memory of ours that nobody writes meanwhile.
+        // SAFETY: our own readable memory, which is not written meanwhile.
         unsafe { std::slice::from_raw_parts(self.start(), count) }.to_vec()
     }
 }
 
-/// read(2) into any address; the kernel answers EFAULT where it is bad.
+/// read(2) into any address; EFAULT if it is invalid.
 pub fn read_at(fd: &impl AsFd, start: *mut u8, len: usize) -> nix::Result<usize> {
     // SAFETY: the kernel checks the range, and callers pass memory that no Rust reference covers.
     let count = unsafe { libc::read(fd.as_fd().as_raw_fd(), start.cast(), len) };

@@ -1,31 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tests are made of: processes that report, proofs that one sleeps, cgroups, hostile memory.
+//! Common parts of the tests: child processes, checks that one sleeps, cgroups, invalid memory.
 
-pub mod cgroup;
 pub mod channel;
 pub mod check;
-pub mod child;
 pub mod container;
+pub mod credentials;
 pub mod crun;
 pub mod ctl;
+pub mod event;
 pub mod fail_nth;
-pub mod identity;
+pub mod fault_blocked;
+pub mod fd_passing;
 pub mod ioctl;
 pub mod kernel;
 pub mod lock_trace;
 pub mod memcg;
 pub mod memory;
-pub mod notice;
 pub mod parameter;
-pub mod passing;
 pub mod poll;
-pub mod proc;
 pub mod random;
 pub mod requests;
 pub mod sched;
-pub mod shared;
+pub mod shell;
 pub mod signals;
-pub mod stall;
-pub mod time;
 pub mod userfault;
 pub mod vfs_pipe;
+
+pub use sluice_testkit::{cgroup, child, proc, process, shared, time};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-/// One that is set to something else for as long as this lives.
+/// A parameter that has another value until this is dropped.
 pub struct Parameter {
     path: PathBuf,
     before: u64,
@@ -39,7 +39,7 @@ impl Parameter {
 
 impl Drop for Parameter {
     fn drop(&mut self) {
-        // What cannot be put back shows in the tests that follow; there is nobody to tell here.
+        // An error cannot be reported here; the wrong value makes later tests fail.
         let _ = self.write(self.before);
     }
 }

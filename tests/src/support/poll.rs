@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! poll(2) and epoll(7), with the bits that nix does not name.
+//! poll(2) and epoll(7), with the flags that nix does not define.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
 use anyhow::{Context, Result};
-use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
-use super::time::Deadline;
+pub use sluice_testkit::poll::{wait, wait_readable};
 
 pub const IN: i16 = libc::POLLIN | libc::POLLRDNORM;
 pub const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
@@ -17,24 +16,12 @@ pub const ERR: i16 = libc::POLLERR;
 const EVERYTHING: i16 =
     IN | OUT | libc::POLLPRI | libc::POLLRDBAND | libc::POLLWRBAND | libc::POLLRDHUP;
 
-/// The state as poll(2) tells it after waiting up to `timeout` milliseconds (-1: for ever).
-pub fn wait(fd: &impl AsFd, events: i16, timeout: i32) -> nix::Result<i16> {
-    let mut entry = libc::pollfd {
-        fd: fd.as_fd().as_raw_fd(),
-        events,
-        revents: 0,
-    };
-    // SAFETY: one valid entry, and a count of one.
-    Errno::result(unsafe { libc::poll(&mut entry, 1, timeout) })?;
-    Ok(entry.revents)
-}
-
 /// The state now, in words, so that a failure can be read.
 pub fn state(fd: &impl AsFd) -> Result<String> {
     Ok(name(wait(fd, EVERYTHING, 0).context("poll")?))
 }
 
-/// `IN|OUT` and so on; the two bits that always go together have one name.
+/// `IN|OUT` and so on; two flags that always occur together have one name.
 pub fn name(mask: i16) -> String {
     let named = [(IN, "IN"), (OUT, "OUT"), (ERR, "ERR"), (HUP, "HUP")];
     let known = named.iter().fold(0, |all, (bits, _)| all | bits);
@@ -58,17 +45,6 @@ pub fn name(mask: i16) -> String {
     }
 }
 
-/// Whether there was something to read (or the end of it) before the deadline.
-pub fn wait_readable(fd: &impl AsFd, deadline: &Deadline) -> Result<bool> {
-    loop {
-        match wait(fd, libc::POLLIN, deadline.poll_timeout()) {
-            Ok(mask) => return Ok(mask != 0),
-            Err(Errno::EINTR) => continue,
-            Err(error) => return Err(error).context("poll"),
-        }
-    }
-}
-
 /// An epoll instance that watches one file.
 pub fn epoll_on(fd: &impl AsFd, flags: EpollFlags) -> Result<Epoll> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("epoll_create1")?;
@@ -78,7 +54,7 @@ pub fn epoll_on(fd: &impl AsFd, flags: EpollFlags) -> Result<Epoll> {
     Ok(epoll)
 }
 
-/// The event that waits to be fetched, or `None`; waits up to `timeout`.
+/// The pending event, or `None` after `timeout`.
 pub fn epoll_event(epoll: &Epoll, timeout: EpollTimeout) -> nix::Result<Option<EpollFlags>> {
     let mut events = [EpollEvent::empty()];
     let count = epoll.wait(&mut events, timeout)?;
@@ -90,14 +66,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_are_told_in_words() {
+    fn masks_are_shown_as_names() {
         assert_eq!(name(0), "nothing");
         assert_eq!(name(IN | HUP), "IN|HUP");
         assert_eq!(name(OUT | ERR), "OUT|ERR");
     }
 
     #[test]
-    fn half_a_pair_shows_as_what_it_is() {
+    fn half_of_a_pair_is_shown_as_a_number() {
         assert_eq!(name(libc::POLLIN), format!("{:#x}", libc::POLLIN));
     }
 }

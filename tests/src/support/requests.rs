@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls of ctl as bytes, so that any of them can be wrong.
+//! Calls of ctl as bytes, any of which a test can change.
 
 use std::ptr;
 
@@ -13,18 +13,18 @@ use super::ctl::{
 use super::ioctl::raw_with_result;
 use super::memory::{Mapping, PAGE};
 
-/// Where the size of a structure stands.
+/// The offset of a structure's size.
 pub const SIZE_AT: usize = 0;
 
-/// A call that succeeds, as the bytes of its structure.
+/// A valid call, as the bytes of its structure.
 pub struct Request {
     pub what: &'static str,
     pub command: u64,
     pub bytes: Vec<u8>,
-    /// Whether it writes results into its structure.
+    /// Whether the kernel writes results into the structure.
     pub answers: bool,
-    /// Whether it reads nothing of its structure but the size.
-    pub only_filled: bool,
+    /// Whether the kernel reads nothing of the structure but its size.
+    pub output_only: bool,
 }
 
 pub fn bytes_of<T: Copy>(structure: &T) -> Vec<u8> {
@@ -39,7 +39,7 @@ impl Request {
             command,
             bytes: bytes_of(structure),
             answers,
-            only_filled: command == FEATURES,
+            output_only: command == FEATURES,
         }
     }
 
@@ -49,7 +49,7 @@ impl Request {
         bytes
     }
 
-    /// These bytes in its place, with zeros behind them.
+    /// Sends these bytes instead, followed by zeros.
     pub fn send(&self, ctl: &Ctl, bytes: &[u8]) -> nix::Result<()> {
         let mut page = vec![0; PAGE];
         page[..bytes.len()].copy_from_slice(bytes);
@@ -65,7 +65,7 @@ impl Request {
     }
 }
 
-/// Memory for the results that calls write outside of their structures.
+/// Memory for results outside of the structures.
 pub struct Entries(Mapping);
 
 impl Entries {
@@ -82,13 +82,13 @@ impl Entries {
         self.0.start().cast()
     }
 
-    /// The one after those of the list.
+    /// The entry after those of the list.
     fn info(&self) -> *mut ChannelInfo {
         self.start().wrapping_add(Self::LISTED)
     }
 }
 
-/// Of each call one that succeeds, as long as there is "channel"; unlinking comes last.
+/// A valid request of each call, provided that "channel" exists; unlink comes last.
 pub fn requests(entries: &Entries) -> Vec<Request> {
     let info = Info::new(OWN, "channel", entries.info());
     let list = List::new(OWN, entries.start(), Entries::LISTED);

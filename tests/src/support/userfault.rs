@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! userfaultfd(2): pages whose first touch waits until user space says what they hold.
+//! userfaultfd(2): pages whose first access blocks until user space provides their content.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -18,7 +18,7 @@ const UFFD_API: u64 = 0xaa;
 const REGISTER_MODE_MISSING: u64 = 1;
 const EVENT_PAGEFAULT: u8 = 0x12;
 const MESSAGE_SIZE: usize = 32;
-/// Where in the message of a page fault its address stands.
+/// The offset of the address in a page-fault message.
 const ADDRESS_AT: usize = 16;
 
 #[repr(C)]
@@ -54,13 +54,13 @@ ioctl_readwrite!(uffdio_api, 0xaa, 0x3f, UffdioApi);
 ioctl_readwrite!(uffdio_register, 0xaa, 0x00, UffdioRegister);
 ioctl_readwrite!(uffdio_copy, 0xaa, 0x03, UffdioCopy);
 
-/// Memory of this process whose missing pages it fills in itself, when they are touched.
+/// Memory of this process whose missing pages it provides itself on access.
 pub struct UserFault {
     fd: OwnedFd,
 }
 
 impl UserFault {
-    /// Skips the test where there is none.
+    /// Skips the test if userfaultfd is not available.
     pub fn open() -> Result<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: takes flags only.
@@ -74,7 +74,7 @@ impl UserFault {
             }
             Err(error) => return Err(error).context("userfaultfd"),
         };
-        // SAFETY: the kernel just gave us this descriptor.
+        // SAFETY: a new descriptor, which nothing else owns.
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let mut api = UffdioApi {
             api: UFFD_API,
@@ -83,11 +83,11 @@ impl UserFault {
         };
         // SAFETY: a valid structure.
         unsafe { uffdio_api(fd.as_raw_fd(), &mut api) }
-            .context("agreeing on the userfaultfd API")?;
+            .context("negotiating the userfaultfd API")?;
         Ok(UserFault { fd })
     }
 
-    /// From now on, touching a page of these that is missing waits for `fill`.
+    /// Makes accesses to missing pages of this range block until `fill`.
     pub fn watch(&self, start: *mut u8, len: usize) -> Result<()> {
         let mut register = UffdioRegister {
             range: UffdioRange {
@@ -103,7 +103,7 @@ impl UserFault {
         Ok(())
     }
 
-    /// The page that somebody touched, or `None` if nobody did before the deadline.
+    /// The page of the next page fault, or `None` at the deadline.
     pub fn next(&self, deadline: &Deadline) -> Result<Option<*mut u8>> {
         let mut message = [0; MESSAGE_SIZE];
         loop {
@@ -112,14 +112,14 @@ impl UserFault {
             }
             match read(&self.fd, &mut message) {
                 Ok(_) => return page_of(&message).map(Some),
-                // Whoever touched the page was interrupted meanwhile.
+                // The access was interrupted meanwhile.
                 Err(Errno::EAGAIN) => {}
                 Err(error) => return Err(error).context("reading a userfaultfd event"),
             }
         }
     }
 
-    /// Lets whoever touched this page go on and find `content` there.
+    /// Provides the content of this page and ends the fault.
     pub fn fill(&self, page: *mut u8, content: &[u8; PAGE]) -> Result<()> {
         let mut copy = UffdioCopy {
             dst: page as u64,
@@ -130,7 +130,7 @@ impl UserFault {
         };
         // SAFETY: a valid structure; the source is a page of ours, and the kernel fills only missing pages.
         match unsafe { uffdio_copy(self.fd.as_raw_fd(), &mut copy) } {
-            // One who is interrupted and touches the page again is reported twice.
+            // An interrupted access that is repeated is reported twice.
             Ok(_) | Err(Errno::EEXIST) => Ok(()),
             Err(error) => Err(error).context("filling a missing page"),
         }

@@ -2,11 +2,11 @@
 //! Matches the rows of two runs and compares them.
 
 use serde::Serialize;
+use sluice_testkit::host::Host;
+use sluice_testkit::spread::Spread;
 
-use crate::harness::host::Host;
 use crate::harness::pinning::Placement;
 use crate::harness::rows::{Results, Row};
-use crate::harness::samples::Spread;
 use crate::mechanisms::Waiting;
 
 /// The identity of a row.

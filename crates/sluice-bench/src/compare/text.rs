@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A comparison as text.
 
+use sluice_testkit::table::{Align, Table};
+use sluice_testkit::units;
+
 use super::findings::{Change, Compared, Comparison, Key};
-use crate::harness::table::{Align, Table};
-use crate::harness::units;
 
 pub fn text(comparison: &Comparison) -> String {
     let mut parts = Vec::new();
@@ -100,8 +101,8 @@ fn list(heading: &str, lines: impl Iterator<Item = String>) -> Option<String> {
 pub mod tests {
     use super::*;
     use crate::compare::compare;
-    use crate::harness::host::Host;
     use crate::harness::rows::{Results, Row};
+    use sluice_testkit::host::Host;
 
     pub fn row(mechanism: &str, unit: &str, median: f64, spread: [f64; 2]) -> Row {
         Row {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::terminal;
-use super::units::minutes;
+use sluice_testkit::terminal;
+use sluice_testkit::units::minutes;
 
 pub struct Progress {
     bar: Option<ProgressBar>,

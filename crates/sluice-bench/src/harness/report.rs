@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Results as a text table.
 
-use super::host::Host;
+use sluice_testkit::host::Host;
+use sluice_testkit::table::{Align, Table};
+use sluice_testkit::units;
+
 use super::rounds::{Metric, Outcome, Series};
 use super::rows::{
     context_switches_per_message, cpu_per_message, imbalance, misdelivered, per_second, samples,
 };
 use super::samples::summarize;
-use super::table::{Align, Table};
-use super::units;
 
 /// The whole table, followed by the skipped mechanisms.
 pub fn text(host: &Host, outcomes: &[Outcome]) -> String {

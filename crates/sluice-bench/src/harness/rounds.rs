@@ -2,12 +2,12 @@
 //! Each round measures every subject once (A B A B …), so that a machine that slows down affects all of them.
 
 use anyhow::{Context, Result, ensure};
+use sluice_testkit::interrupt;
+use sluice_testkit::spread::Spread;
 
 use super::class::{self, Bracketed, Class, NoProbe, Probe};
-use super::interrupt;
 use super::pinning::Placement;
 use super::progress::Progress;
-use super::samples::Spread;
 use crate::mechanisms::{Mechanism, Waiting};
 
 /// The result of one subject in one round.

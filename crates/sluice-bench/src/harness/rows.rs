@@ -6,13 +6,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use sluice_testkit::host::Host;
+use sluice_testkit::spread::Spread;
 
 use super::class::Class;
 use super::file;
-use super::host::Host;
 use super::pinning::Placement;
 use super::rounds::{Measurement, Metric, Outcome, Series, Skipped};
-use super::samples::{Spread, Summary, distribution_function, summarize};
+use super::samples::{Summary, distribution_function, summarize};
 use crate::mechanisms::Waiting;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

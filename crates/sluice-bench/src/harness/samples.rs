@@ -72,41 +72,6 @@ fn percentile(sorted: &[u64], thousandths: usize) -> u64 {
     sorted[rank.max(1) - 1]
 }
 
-/// The median, the smallest and the largest of one value per round.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spread {
-    pub median: f64,
-    pub min: f64,
-    pub max: f64,
-}
-
-impl Spread {
-    /// None without rounds.
-    pub fn of(values: &[f64]) -> Option<Self> {
-        let mut sorted = values.to_vec();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let (min, max) = (*sorted.first()?, *sorted.last()?);
-        let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 {
-            sorted[middle]
-        } else {
-            (sorted[middle - 1] + sorted[middle]) / 2.0
-        };
-        Some(Self { median, min, max })
-    }
-
-    /// The ratio within each round, which cancels disturbances of both.
-    pub fn of_ratios(ours: &[f64], theirs: &[f64]) -> Option<Self> {
-        let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
-        Self::of(&ratios)
-    }
-
-    /// False if all rounds of one are below all rounds of the other; only then is one called better.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.min <= other.max && other.min <= self.max
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,15 +94,8 @@ mod tests {
 
     /// Pseudo-random numbers, the same in every run.
     fn scattered(n: usize) -> Vec<u64> {
-        let mut state = 0x2545_f491_4f6c_dd1d_u64;
-        (0..n)
-            .map(|_| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                state % 5000
-            })
-            .collect()
+        let mut rng = fastrand::Rng::with_seed(1);
+        (0..n).map(|_| rng.u64(..5000)).collect()
     }
 
     #[test]
@@ -175,8 +133,6 @@ mod tests {
     #[test]
     fn no_sample_has_no_summary() {
         assert_eq!(summarize(Vec::new()), None);
-        assert_eq!(Spread::of(&[]), None);
-        assert_eq!(Spread::of_ratios(&[], &[]), None);
     }
 
     #[test]
@@ -205,40 +161,5 @@ mod tests {
         assert_eq!(summary.mean, 7.0);
         assert!((summary.sd - 3.060_787).abs() < 1e-5, "{}", summary.sd);
         assert_eq!((summary.min, summary.max), (2, 12));
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_of_rounds_lies_between_the_middle_two() {
-        let spread = Spread::of(&[4.0, 1.0, 3.0, 2.0]).unwrap();
-        assert_eq!(
-            spread,
-            Spread {
-                median: 2.5,
-                min: 1.0,
-                max: 4.0
-            }
-        );
-    }
-
-    #[test]
-    fn ratios_are_taken_within_each_round() {
-        let spread = Spread::of_ratios(&[2.0, 30.0, 8.0], &[1.0, 10.0, 2.0]).unwrap();
-        assert_eq!(
-            spread,
-            Spread {
-                median: 3.0,
-                min: 2.0,
-                max: 4.0
-            }
-        );
-    }
-
-    #[test]
-    fn rounds_that_touch_overlap() {
-        let low = Spread::of(&[1.0, 2.0]).unwrap();
-        let touching = Spread::of(&[2.0, 3.0]).unwrap();
-        let disjoint = Spread::of(&[2.1, 3.0]).unwrap();
-        assert!(low.overlaps(&touching) && touching.overlaps(&low));
-        assert!(!low.overlaps(&disjoint) && !disjoint.overlaps(&low));
     }
 }

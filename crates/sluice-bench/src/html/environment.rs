@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The environment of the measurement, and a glossary.
 
+use sluice_testkit::host::Host;
+
 use super::text::escape;
-use crate::harness::host::Host;
 use crate::harness::rows::{Results, Row};
 
 pub fn environment(results: &Results) -> String {

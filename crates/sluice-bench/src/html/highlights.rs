@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sluice relative to pipe(2), all conditions in one plot.
 
+use sluice_testkit::units;
+
 use super::intervals::{Group, Interval, Plot};
 use super::lines::{Axis, MAX_TICKS_X};
 use super::notes;
@@ -10,7 +12,6 @@ use super::suites::{Figure, distinct};
 use super::tables;
 use super::text::escape;
 use crate::harness::rows::{Ratio, Row};
-use crate::harness::units;
 
 /// A ratio, inverted where necessary so that more is better.
 struct Gain<'a> {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notes about a row.
 
+use sluice_testkit::spread::Spread;
+use sluice_testkit::units;
+
 use super::text::escape;
 use crate::harness::rows::Row;
-use crate::harness::samples::Spread;
-use crate::harness::units;
 
 pub fn spread(row: &Row) -> Option<Spread> {
     let ([min, max], median) = (row.spread?, row.median?);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables, each in a box that scrolls on a narrow screen.
 
+use sluice_testkit::units;
+
 use super::notes;
 use super::series_style::{self, SeriesRole, SeriesStyle};
 use super::suites::distinct;
 use super::text::escape;
 use crate::harness::rows::Row;
-use crate::harness::units;
 
 pub struct Line {
     /// The number of the series in the plot, if it has one.

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::thread::available_parallelism;
 
 use anyhow::{Context, Result, bail};
+use sluice_testkit::workers::Side;
 
 use super::programs::{ExternalWorkload, Programs};
 use super::temp_paths::TempPaths;
@@ -18,7 +19,6 @@ use super::{
     Batching, Link, Mechanism, Task, Waiting, Workload, memory_directory, no_file,
     spinning_on_one_cpu,
 };
-use crate::harness::process::Side;
 
 /// The class path of its jar and of AeronPeer.
 const CLASS_PATH: &str = "SLUICE_AERON";

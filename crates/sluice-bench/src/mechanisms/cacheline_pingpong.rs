@@ -12,9 +12,9 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, ensure};
+use sluice_testkit::shared::SharedWords;
 
 use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, Workload, spinning_on_one_cpu};
-use crate::harness::shared::SharedWords;
 
 pub struct CachelinePingPong {
     read_only: bool,
@@ -68,12 +68,12 @@ struct Word {
 
 impl Word {
     fn shared(read_only: bool) -> Result<Self> {
-        let page = Rc::new(SharedWords::new()?);
+        let page = Rc::new(SharedWords::new(1)?);
         Ok(Self { page, read_only })
     }
 
     fn atomic(&self) -> &AtomicU64 {
-        self.page.word(0)
+        &self.page.words()[0]
     }
 }
 

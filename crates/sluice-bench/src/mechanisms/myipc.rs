@@ -11,19 +11,19 @@ use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
+use sluice_testkit::cgroup::{Cgroup, Tree};
+use sluice_testkit::clock;
+use sluice_testkit::module::MYIPC;
+use sluice_testkit::shared::SharedWords;
 
 use super::stream::{StreamReceiver, StreamSender};
 use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, Workload};
-use crate::harness::cgroup::{self, Tree};
-use crate::harness::clock;
-use crate::harness::module::MYIPC;
-use crate::harness::shared::SharedWords;
 
 const NODES: [&str; 2] = [MYIPC.node, "/dev/myipc1"];
 
@@ -146,18 +146,18 @@ struct End(Rc<SharedWords>);
 
 impl End {
     fn new() -> Result<Self> {
-        let words = SharedWords::new()?;
-        words.word(0).store(u64::MAX, Ordering::Relaxed);
+        let words = SharedWords::new(1)?;
+        words.words()[0].store(u64::MAX, Ordering::Relaxed);
         Ok(Self(Rc::new(words)))
     }
 
     fn store(&self, bytes: u64) {
-        self.0.word(0).store(bytes, Ordering::Release);
+        self.0.words()[0].store(bytes, Ordering::Release);
     }
 
     /// u64::MAX until it is known.
     fn bytes(&self) -> u64 {
-        self.0.word(0).load(Ordering::Acquire)
+        self.0.words()[0].load(Ordering::Acquire)
     }
 }
 
@@ -244,18 +244,18 @@ impl<R: Read + AsFd> Receiver for EndingReceiver<R> {
 /// One of several pairs on the first node, in its own cgroup, which the driver ignores. It has no end, because any
 /// receiver could take the mark.
 struct EndlessLink {
-    cgroup: PathBuf,
+    cgroup: Cgroup,
 }
 
 impl Link for EndlessLink {
     fn sender(self: Box<Self>) -> Result<Box<dyn Sender>> {
-        cgroup::enter(&self.cgroup)?;
+        self.cgroup.enter()?;
         let file = open(File::options().write(true), NODES[0])?;
         Ok(Box::new(StreamSender(file)))
     }
 
     fn receiver(self: Box<Self>) -> Result<Box<dyn Receiver>> {
-        cgroup::enter(&self.cgroup)?;
+        self.cgroup.enter()?;
         let file = open(File::options().read(true), NODES[0])?;
         Ok(Box::new(StreamReceiver(file)))
     }

@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::harness::process::Side;
+use sluice_testkit::workers::Side;
 
 /// The workload of the first program, which determines that of the second.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,9 @@
 
 use std::rc::Rc;
 
+use sluice_testkit::cgroup::Tree;
+use sluice_testkit::module::MYIPC;
+
 use super::eventfd_shm::EventfdShm;
 use super::fifo::Fifo;
 use super::futex_shm::FutexShm;
@@ -19,8 +22,6 @@ use super::unix_seqpacket::UnixSeqpacket;
 use super::unix_stream::UnixStream;
 use super::zeromq::ZeroMq;
 use super::{CachelinePingPong, Mechanism, MyIpc, Pipe, SluicePipe, SluiceRing, Waiting};
-use crate::harness::cgroup::Tree;
-use crate::harness::module::MYIPC;
 use crate::harness::rounds::Skipped;
 
 /// The available mechanisms, and those that are not available here.

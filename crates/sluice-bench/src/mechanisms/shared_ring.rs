@@ -9,9 +9,9 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
+use sluice_testkit::shared_memory::SharedMemory;
 
 use super::{Link, Receiver, Sender};
-use crate::harness::shared_memory::SharedMemory;
 
 /// The total size of messages in flight: enough that the sides do not wait for each other at each message, and small
 /// enough for the second-level caches.

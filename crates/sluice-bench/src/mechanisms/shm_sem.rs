@@ -16,10 +16,10 @@ use nix::sys::mman::{shm_open, shm_unlink};
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::statvfs;
 use nix::unistd::ftruncate;
+use sluice_testkit::shared_memory::SharedMemory;
+use sluice_testkit::units;
 
 use super::{Link, Mechanism, Receiver, Sender, Task, Waiting, no_file};
-use crate::harness::shared_memory::SharedMemory;
-use crate::harness::units;
 
 const BUFFER_SIZE: usize = 1024;
 /// The directory in which the C library creates named objects.

@@ -5,17 +5,17 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use sluice_abi::{PIPE_SET_SPIN, Setting};
+use sluice_testkit::cgroup::{Cgroup, Tree};
+use sluice_testkit::module::PIPE_NODE;
 
 use super::stream::{StreamReceiver, StreamSender};
 use super::{Link, Mechanism, Receiver, Sender, Waiting};
-use crate::harness::cgroup::{self, Tree};
-use crate::harness::module::PIPE_NODE;
 
 pub struct SluicePipe {
     tree: Rc<Tree>,
@@ -68,13 +68,13 @@ impl Mechanism for SluicePipe {
 
 #[derive(Clone)]
 struct InCgroup {
-    cgroup: PathBuf,
+    cgroup: Cgroup,
     waiting: Waiting,
 }
 
 impl InCgroup {
     fn open(&self, options: &mut OpenOptions) -> Result<File> {
-        cgroup::enter(&self.cgroup)?;
+        self.cgroup.enter()?;
         let file = options.open(PIPE_NODE).with_context(|| format!(
             "cannot open {PIPE_NODE}; check that the module is loaded and cgroup v2 is mounted; see 'dmesg | tail'"
         ))?;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The claims of the reports, each with the verdict of this run.
 
+use sluice_testkit::spread::Spread;
+use sluice_testkit::table::{Align, Table};
+use sluice_testkit::units;
+
 use super::{Measured, Rows, model};
 use crate::harness::rows::Row;
-use crate::harness::samples::Spread;
-use crate::harness::table::{Align, Table};
-use crate::harness::units;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {

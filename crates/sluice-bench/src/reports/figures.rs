@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The figures of the reports, compared with this run.
 
+use sluice_testkit::table::{Align, Table};
+use sluice_testkit::units;
+
 use super::{Measured, Rows};
 use crate::harness::rows::Row;
-use crate::harness::table::{Align, Table};
-use crate::harness::units;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quantity {

@@ -4,9 +4,10 @@
 
 use std::fmt::Write as _;
 
+use sluice_testkit::table::{Align, Table};
+use sluice_testkit::units;
+
 use super::{Measured, Rows};
-use crate::harness::table::{Align, Table};
-use crate::harness::units;
 
 const SIZES: [Measured; 4] = [
     Measured::STREAM_64,

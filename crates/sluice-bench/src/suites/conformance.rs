@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use nix::sys::signal::{Signal, raise};
+use sluice_testkit::workers::serial;
+use sluice_testkit::workers::{Pair, Side, Start};
 
 use super::rtt::RoundTrip;
 use super::stream::{Length, Stream};
 use super::{Confinement, PROCESS_TIMEOUT};
 use crate::harness::pinning::Placement;
-use crate::harness::process::tests::serial;
-use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::{Job, Skipped};
 use crate::mechanisms::{Link, Mechanism, Registry, Task, Workload};
 

@@ -11,15 +11,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use sluice_testkit::clock;
+use sluice_testkit::shared::SharedWords;
+use sluice_testkit::units;
+use sluice_testkit::workers::{Group, Start};
 
 use super::misdelivery::interruptible_sleep;
 use super::{Confinement, PROCESS_TIMEOUT, Plan, Scale, Sizes};
-use crate::harness::clock;
 use crate::harness::pinning::Placement;
-use crate::harness::process::{Group, Start};
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Sharing, Subject};
-use crate::harness::shared::SharedWords;
-use crate::harness::units;
 use crate::mechanisms::{Link, Mechanism, Task, Workload};
 
 const fn sharing(writers: usize, readers: usize) -> Sharing {
@@ -154,7 +154,9 @@ impl Job for Contention {
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let counts = Rc::new(Counts(SharedWords::new()?));
+        let counts = Rc::new(Counts(SharedWords::new(
+            self.users() * SharedWords::PER_LINE,
+        )?));
         let mut group = self.start(|number, link, start| match number < self.sharing.writers {
             true => self.write(number, link, start, &counts),
             false => self.read(number, link, start, &counts),
@@ -308,12 +310,12 @@ struct Counts(SharedWords);
 
 impl Counts {
     fn add(&self, number: usize, count: u64) {
-        let word = self.0.word(number * SharedWords::PER_LINE);
+        let word = &self.0.words()[number * SharedWords::PER_LINE];
         word.fetch_add(count, Ordering::Relaxed);
     }
 
     fn get(&self, number: usize) -> u64 {
-        let word = self.0.word(number * SharedWords::PER_LINE);
+        let word = &self.0.words()[number * SharedWords::PER_LINE];
         word.load(Ordering::Relaxed)
     }
 }
@@ -321,8 +323,8 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::process::tests::serial;
     use crate::mechanisms::Pipe;
+    use sluice_testkit::workers::serial;
 
     #[test]
     fn several_processes_share_a_pipe_without_loss() {

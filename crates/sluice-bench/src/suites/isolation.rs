@@ -8,12 +8,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use sluice_testkit::interrupt;
+use sluice_testkit::workers::{Pair, Side, Start};
 
 use super::stream::{Length, Stream};
 use super::{Confinement, PROCESS_TIMEOUT, Plan, Scale, misdelivery};
-use crate::harness::interrupt;
 use crate::harness::pinning::Placement;
-use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
 use crate::mechanisms::{Link, Mechanism, Task, Workload};
 
@@ -205,8 +205,8 @@ fn wait_until_stalled(pairs: &[Pair]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::harness::pinning::Placement;
-    use crate::harness::process::tests::serial;
     use crate::mechanisms::Pipe;
+    use sluice_testkit::workers::serial;
 
     #[test]
     fn other_pairs_do_not_stop_a_stream() {

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use sluice_testkit::clock;
+use sluice_testkit::units;
+use sluice_testkit::workers::{Pair, Side, Start};
 
 use super::{Confinement, PROCESS_TIMEOUT, Plan, Scale, Sizes};
-use crate::harness::clock;
 use crate::harness::pinning::Placement;
-use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
-use crate::harness::units;
 use crate::mechanisms::{ExternalWorkload, Link, Mechanism, Task, Workload};
 
 const SIZES: Sizes = Sizes {
@@ -217,9 +217,9 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::process::tests::serial;
     use crate::mechanisms::{Pipe, SluiceRing};
     use crate::suites::rtt::tests::plan;
+    use sluice_testkit::workers::serial;
 
     fn load(mechanism: Rc<dyn Mechanism>, rate: u64) -> Load {
         let cpus = Placement::SameCpu.cpus().unwrap().unwrap();

@@ -9,14 +9,14 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use sluice_testkit::clock;
+use sluice_testkit::interrupt;
+use sluice_testkit::shared::SharedWords;
+use sluice_testkit::workers::{Pair, Side, Start};
 
 use super::{Confinement, PROCESS_TIMEOUT, Plan};
-use crate::harness::clock;
-use crate::harness::interrupt;
 use crate::harness::pinning::Placement;
-use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
-use crate::harness::shared::SharedWords;
 use crate::mechanisms::{Link, Mechanism, Task, Workload};
 
 const PAIRS: [usize; 4] = [1, 2, 4, 8];
@@ -91,7 +91,9 @@ impl Job for Misdelivery {
 
 impl Misdelivery {
     fn run(&self, duration: Duration) -> Result<Measurement> {
-        let counts = Rc::new(Counts(SharedWords::new()?));
+        let counts = Rc::new(Counts(SharedWords::new(
+            self.pairs * SharedWords::PER_LINE,
+        )?));
         let links = self.mechanism.links_by_name(self.pairs, SIZE)?;
         let mut pairs: Vec<Pair> = links
             .into_iter()
@@ -172,15 +174,15 @@ struct Counts(SharedWords);
 impl Counts {
     fn add(&self, number: usize, own: u64, foreign: u64) {
         let line = number * SharedWords::PER_LINE;
-        self.0.word(line).fetch_add(own, Ordering::Relaxed);
-        self.0.word(line + 1).fetch_add(foreign, Ordering::Relaxed);
+        self.0.words()[line].fetch_add(own, Ordering::Relaxed);
+        self.0.words()[line + 1].fetch_add(foreign, Ordering::Relaxed);
     }
 
     fn sums(&self, pairs: usize) -> (u64, u64) {
-        let sum = |word| {
+        let sum = |word: usize| {
             let lines = (0..pairs).map(|number| number * SharedWords::PER_LINE);
             lines
-                .map(|line| self.0.word(line + word).load(Ordering::Relaxed))
+                .map(|line| self.0.words()[line + word].load(Ordering::Relaxed))
                 .sum()
         };
         (sum(0), sum(1))

@@ -16,16 +16,15 @@ mod tar;
 mod throughput;
 mod wakeup;
 
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use sluice_testkit::cgroup::{Cgroup, Tree};
+use sluice_testkit::workers::{self, Pair, Side};
 
-use crate::harness::cgroup::{self, Tree};
 use crate::harness::pinning::{self, Placement};
-use crate::harness::process::{self, Pair, Side};
 use crate::harness::rounds::{Case, Skipped};
 use crate::mechanisms::{Mechanism, Programs, Task};
 
@@ -94,7 +93,7 @@ pub struct Plan {
     pub placements: Vec<Placement>,
     pub duration: Duration,
     /// The cgroup of every measured process, so that the scheduler treats all alike; None without cgroup v2.
-    pub cgroup: Option<PathBuf>,
+    pub cgroup: Option<Cgroup>,
     /// The mechanisms to measure. The first one is the reference.
     pub mechanisms: Vec<Rc<dyn Mechanism>>,
     /// Mechanisms that are not available here.
@@ -191,7 +190,7 @@ impl Plan {
 /// The cgroup and the processors of a pair of processes.
 #[derive(Clone)]
 struct Confinement {
-    cgroup: Option<PathBuf>,
+    cgroup: Option<Cgroup>,
     cpus: [usize; 2],
 }
 
@@ -203,7 +202,7 @@ impl Confinement {
         Pair::start(programs, PROCESS_TIMEOUT, |side, programs, start| {
             pinning::confine(&others)?;
             if let Some(helper) = programs.helper(side) {
-                process::spawn_helper(helper)?;
+                workers::spawn_helper(helper)?;
             }
             self.enter_cgroup()?;
             Err(start.exec(programs.program(side, self.cpu(side))))
@@ -230,6 +229,6 @@ impl Confinement {
     }
 
     fn enter_cgroup(&self) -> Result<()> {
-        self.cgroup.as_deref().map_or(Ok(()), cgroup::enter)
+        self.cgroup.as_ref().map_or(Ok(()), Cgroup::enter)
     }
 }

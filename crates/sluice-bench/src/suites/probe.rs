@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Result;
+use sluice_testkit::clock;
 
 use super::rtt::RoundTrip;
 use super::{Confinement, Plan};
 use crate::harness::class::{Class, Probe};
-use crate::harness::clock;
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::Job;
 use crate::harness::samples::summarize;

@@ -5,13 +5,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use sluice_testkit::clock;
+use sluice_testkit::units;
+use sluice_testkit::workers::{Pair, Side, Start};
 
 use super::{Confinement, PROCESS_TIMEOUT, Plan, Sizes};
-use crate::harness::clock;
 use crate::harness::pinning::Placement;
-use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
-use crate::harness::units;
 use crate::mechanisms::{ExternalWorkload, Link, Mechanism, Task, Workload};
 
 const SIZES: Sizes = Sizes {
@@ -213,10 +213,10 @@ impl RoundTrip {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::harness::process::tests::serial;
     use crate::harness::rounds::Skipped;
     use crate::mechanisms::{CachelinePingPong, Pipe};
     use crate::suites::Scale;
+    use sluice_testkit::workers::serial;
 
     pub fn plan() -> Plan {
         Plan {

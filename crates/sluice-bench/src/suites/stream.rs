@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use sluice_testkit::clock;
+use sluice_testkit::workers::{Pair, Side, Start};
 
 use super::{Confinement, PROCESS_TIMEOUT};
-use crate::harness::clock;
-use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::Measurement;
 use crate::mechanisms::{ExternalWorkload, Link, Mechanism, Programs, Receiver, Sender};
 
@@ -242,8 +242,8 @@ fn mix(at: u64) -> u8 {
 mod tests {
     use super::*;
     use crate::harness::pinning::Placement;
-    use crate::harness::process::tests::serial;
     use crate::mechanisms::{Pipe, SluiceRing, Waiting};
+    use sluice_testkit::workers::serial;
 
     fn over(mechanism: Rc<dyn Mechanism>) -> Stream {
         let cpus = Placement::SameCpu.cpus().unwrap().unwrap();

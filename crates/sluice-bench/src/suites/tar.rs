@@ -13,13 +13,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
+use sluice_testkit::clock;
+use sluice_testkit::units::megabytes;
+use sluice_testkit::workers::{Pair, Side, Start};
 
 use super::{Confinement, PROCESS_TIMEOUT, Plan};
-use crate::harness::clock;
 use crate::harness::pinning::Placement;
-use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
-use crate::harness::units::megabytes;
 use crate::mechanisms::{Link, Mechanism, NoIpc, Task, Workload};
 
 /// Present wherever programs are compiled.

@@ -4,12 +4,12 @@
 use std::rc::Rc;
 
 use anyhow::Result;
+use sluice_testkit::units;
 
 use super::stream::{Length, Stream};
 use super::{Confinement, Plan, Sizes};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped, Subject};
-use crate::harness::units;
 use crate::mechanisms::{Batching, Mechanism, Task, Workload};
 
 const SIZES: Sizes = Sizes {

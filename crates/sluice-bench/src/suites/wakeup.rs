@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use io_uring::{IoUring, opcode, types};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use sluice_testkit::clock;
+use sluice_testkit::workers::{Pair, Side, Start};
 
 use super::{Confinement, PROCESS_TIMEOUT, Plan, Scale};
-use crate::harness::clock;
 use crate::harness::pinning::Placement;
-use crate::harness::process::{Pair, Side, Start};
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped, Subject};
 use crate::mechanisms::{Link, Mechanism, Receiver, Task, Workload};
 

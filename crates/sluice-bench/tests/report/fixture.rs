@@ -3,11 +3,12 @@
 //! are synthetic, the same in every run.
 
 use sluice_bench::harness::class::Class;
-use sluice_bench::harness::host::Host;
 use sluice_bench::harness::pinning::Placement;
 use sluice_bench::harness::rows::{Ratio, Results, Row};
-use sluice_bench::harness::samples::{Spread, distribution_function, summarize};
+use sluice_bench::harness::samples::{distribution_function, summarize};
 use sluice_bench::mechanisms::Waiting;
+use sluice_testkit::host::Host;
+use sluice_testkit::spread::Spread;
 
 /// A mechanism, and the time of its fastest round trip in nanoseconds.
 const MECHANISMS: [(&str, Waiting, f64); 19] = [
@@ -34,31 +35,23 @@ const MECHANISMS: [(&str, Waiting, f64); 19] = [
 const PLACEMENTS: [Placement; 2] = [Placement::SameCpu, Placement::TwoCpus];
 const ROUNDS: usize = 5;
 
-/// Pseudo-random numbers.
-struct Random(u64);
+/// Pseudo-random results.
+struct Random(fastrand::Rng);
 
 impl Random {
-    /// From 0 to 1.
-    fn next(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
-    }
-
     /// A latency near this value, with a long tail.
     fn latency(&mut self, best: f64) -> u64 {
-        let tail = (1.0 - self.next()).powf(-0.35) - 1.0;
-        (best * (1.0 + 0.08 * self.next() + 0.12 * tail * self.next())) as u64
+        let tail = (1.0 - self.0.f64()).powf(-0.35) - 1.0;
+        (best * (1.0 + 0.08 * self.0.f64() + 0.12 * tail * self.0.f64())) as u64
     }
 
     fn round(&mut self, value: f64) -> f64 {
-        value * (0.94 + 0.12 * self.next())
+        value * (0.94 + 0.12 * self.0.f64())
     }
 }
 
 pub fn results() -> Results {
-    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let mut random = Random(fastrand::Rng::with_seed(1));
     let mut rows = Vec::new();
     for placement in PLACEMENTS {
         for size in [1, 1024, 4096] {

@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::thread;
 
+use nix::libc;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
-use rustix::thread::{MembarrierQuery, membarrier_query};
 use sluice::ring::{Options, Socket};
 
 use super::Finding;
@@ -68,7 +68,11 @@ fn lockable() -> Option<u64> {
 }
 
 fn has_membarrier() -> bool {
-    membarrier_query().contains(MembarrierQuery::GLOBAL_EXPEDITED)
+    // SAFETY: takes three numbers.
+    let commands = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_QUERY, 0, 0) };
+    let needed = libc::c_long::from(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    // -1 is an error.
+    commands > 0 && commands & needed != 0
 }
 
 #[cfg(test)]

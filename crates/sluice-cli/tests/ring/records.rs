@@ -115,17 +115,14 @@ fn a_record_is_not_delayed_until_the_next_one() {
 /// Writes lines of 0 to 255 bytes, and occasionally a long one.
 fn write_lines(path: &std::path::Path, bytes: usize) {
     let mut file = BufWriter::new(File::create(path).expect("no file"));
-    let mut state = 1_u64;
+    let mut rng = fastrand::Rng::with_seed(1);
     let mut written = 0;
     while written < bytes {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        let length = match state >> 32 & 0x3ff {
+        let length = match rng.usize(..1024) {
             0 => 100_000,
-            short => (short & 0xff) as usize,
+            short => short & 0xff,
         };
-        let mut line = vec![b'a' + (state >> 50) as u8 % 26; length];
+        let mut line = vec![rng.lowercase() as u8; length];
         line.extend(format!("{written}\n").into_bytes());
         file.write_all(&line).expect("cannot write");
         written += line.len();

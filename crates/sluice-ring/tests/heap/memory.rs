@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A ring in this process's own memory, and records whose bytes are never zero, so that who takes old ones for a header finds
-//! something there.
+//! A ring in ordinary memory, and records without zero bytes, so that stale bytes that are taken for a header are detected.
 
 use std::sync::Arc;
 
 use sluice_ring::sync::{AtomicU32, Ordering};
 use sluice_ring::{Capacity, Consumer, Ctrl, HEADER, Memory, Producer};
 
-/// What an old byte must not be taken for, in each byte, so that it is there wherever a header would be.
-const LURE: u32 = 0x0101_0101;
+/// RECORD_READY in each byte, so that it is at every possible position of a header.
+const FILLER: u32 = 0x0101_0101;
 
 const WORD: usize = size_of::<u32>();
 
 #[derive(Debug)]
 struct Heap {
     capacity: Capacity,
-    /// Each by itself, as Miri looks at a whole slice of atomics whenever one of it is used.
+    /// One allocation each, because Miri checks a whole slice of atomics for each access.
     #[expect(clippy::vec_box)]
     words: Vec<Box<AtomicU32>>,
     producer: Ctrl,
     consumer: Ctrl,
 }
 
-/// Clones are of the same memory.
+/// Clones share the memory.
 #[derive(Clone, Debug)]
 pub struct View(Arc<Heap>);
 
@@ -47,19 +46,19 @@ impl View {
         self.word(position).load(Ordering::Relaxed)
     }
 
-    /// The bytes of a record, and lures behind them up to the next word.
+    /// Stores the bytes of a record, and filler up to the next word.
     pub fn put(&self, position: u64, bytes: &[u8]) {
         for (at, chunk) in (position..).step_by(WORD).zip(bytes.chunks(WORD)) {
-            let mut word = [LURE as u8; WORD];
+            let mut word = [FILLER as u8; WORD];
             word[..chunk.len()].copy_from_slice(chunk);
             self.set(at, u32::from_ne_bytes(word));
         }
     }
 
-    /// Fills as many bytes with lures.
-    pub fn lure(&self, position: u64, length: u32) {
+    /// Stores filler.
+    pub fn fill(&self, position: u64, length: u32) {
         for at in (position..position + u64::from(length)).step_by(WORD) {
-            self.set(at, LURE);
+            self.set(at, FILLER);
         }
     }
 
@@ -91,26 +90,26 @@ impl Memory for View {
     }
 }
 
-/// One in so many, where Miri runs the test, which has not the time for all.
+/// Every `of`th item under Miri, where all of them would take too long.
 pub fn some<T>(all: impl Iterator<Item = T>, of: usize) -> impl Iterator<Item = T> {
     all.step_by(if cfg!(miri) { of } else { 1 })
 }
 
-/// Both sides of a ring of so many bytes.
+/// Both sides of a ring of this capacity.
 pub fn ring(bytes: u64) -> (Producer<View>, Consumer<View>) {
     let view = View::new(bytes);
     (Producer::new(view.clone()), Consumer::new(view))
 }
 
-/// The bytes of a record: lures, but for the first word, which tells which record it is.
+/// The bytes of a record: its number in the first word, then filler.
 pub fn content(number: u32, length: u32) -> Vec<u8> {
-    let mut bytes = vec![LURE as u8; length as usize];
+    let mut bytes = vec![FILLER as u8; length as usize];
     let first = bytes.len().min(WORD);
     bytes[..first].copy_from_slice(&number.to_ne_bytes()[..first]);
     bytes
 }
 
-/// Writes a record for which there is room, without publishing it.
+/// Writes a record that fits, without publishing it.
 pub fn write(producer: &mut Producer<View>, number: u32, length: u32) {
     let at = producer.reserve(length);
     producer.memory().put(at, &content(number, length));
@@ -122,7 +121,7 @@ pub fn publish(producer: &mut Producer<View>) {
     producer.prezero();
 }
 
-/// Takes the next record, which has to be there and to be this one, without releasing it.
+/// Expects this record as the next one, and steps over it without releasing it.
 pub fn take(consumer: &mut Consumer<View>, number: u32, length: u32) {
     assert_eq!(consumer.peek(), Ok(Some(length)), "record {number}");
     let bytes = consumer.memory().bytes(consumer.bytes(), length);
@@ -130,7 +129,7 @@ pub fn take(consumer: &mut Consumer<View>, number: u32, length: u32) {
     consumer.advance(length);
 }
 
-/// Where the state is of the record whose bytes are here.
+/// The position of the state of the record with bytes at this position.
 pub fn state_of(bytes: u64) -> u64 {
     bytes - HEADER + WORD as u64
 }

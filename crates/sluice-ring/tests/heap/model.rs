@@ -1,43 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Anything that both sides can do, in any order, against two queues.
+//! Random sequences of all calls of both sides, compared with a model of two queues.
 
 use std::collections::VecDeque;
 
+use fastrand::Rng;
 use sluice_ring::{Consumer, Producer, record_stride};
 
 use crate::memory::{View, content, publish, ring};
 
-/// Marsaglia's xorshift, of 64 bits: the same numbers for the same seed.
-pub struct Random(u64);
-
-impl Random {
-    /// A seed that is not zero.
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
-
-/// A ring, and what has to be in it.
+/// A ring, and its expected content.
 struct Model {
     producer: Producer<View>,
     consumer: Consumer<View>,
     capacity: u64,
     numbers: u32,
-    /// Number and length of what is written and not published, published and not taken.
+    /// Number and length of the written but unpublished records. `published`: of those published and not received.
     batch: Vec<(u32, u32)>,
     published: VecDeque<(u32, u32)>,
-    /// Bytes taken and not released.
+    /// Bytes received and not released.
     held: u64,
 }
 
@@ -62,7 +42,7 @@ impl Model {
         }
     }
 
-    /// Reserves room for `asked` bytes, if there is any, fills it with lures, and writes a record of `kept` of them, if any are to be.
+    /// Reserves `asked` bytes, if there is room, stores filler in them, and writes a record of `kept` of them, if not none.
     fn write(&mut self, asked: u32, kept: Option<u32>) {
         let taken = bytes(&self.batch) + bytes(&self.published) + self.held;
         let fits = taken + record_stride(asked) + 8 <= self.capacity;
@@ -71,7 +51,7 @@ impl Model {
             return;
         }
         let at = self.producer.reserve(asked);
-        self.producer.memory().lure(at, asked);
+        self.producer.memory().fill(at, asked);
         if let Some(length) = kept {
             let content = content(self.numbers, length);
             self.producer.memory().put(at, &content);
@@ -111,21 +91,21 @@ impl Model {
         }
     }
 
-    fn record_stride(&mut self, random: &mut Random) {
-        match random.below(10) {
+    fn record_stride(&mut self, random: &mut Rng) {
+        match random.u64(..10) {
             0..=3 => {
-                // Short ones are many to a ring; now and then one of any length.
-                let long = random.below(8) == 0;
+                // Mostly short records, so that a ring holds many; occasionally one of any length.
+                let long = random.u64(..8) == 0;
                 let most = match (long, cfg!(miri)) {
                     (true, false) => self.capacity / 2 - 7,
                     (false, false) => 300,
                     (true, true) => 700,
                     (false, true) => 30,
                 };
-                let asked = random.below(most) as u32;
-                let kept = match random.below(6) {
+                let asked = random.u64(..most) as u32;
+                let kept = match random.u64(..6) {
                     0 => None,
-                    1 => Some(random.below(u64::from(asked) + 1) as u32),
+                    1 => Some(random.u32(..=asked)),
                     _ => Some(asked),
                 };
                 self.write(asked, kept);
@@ -141,12 +121,12 @@ impl Model {
 fn any_order_of_calls_leaves_the_records_in_theirs() {
     let (seeds, steps) = if cfg!(miri) { (1, 60) } else { (40, 3000) };
     for seed in 1..=seeds {
-        let mut random = Random::new(seed);
-        let mut model = Model::new(4096 << random.below(if cfg!(miri) { 1 } else { 3 }));
+        let mut random = Rng::with_seed(seed);
+        let mut model = Model::new(4096 << random.u64(..if cfg!(miri) { 1 } else { 3 }));
         for _ in 0..steps {
             model.record_stride(&mut random);
-            // Not always, for looking at what is released is a step by itself.
-            if random.below(3) == 0 {
+            // Not always, because loading the released position is a separate step.
+            if random.u64(..3) == 0 {
                 model.check();
             }
         }

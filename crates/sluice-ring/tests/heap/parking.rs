@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parking where the system refuses something, and what the reserved bytes may do.
+//! Parking with failing system calls, and stores of the peer to reserved bytes.
 
 use std::cell::Cell;
 use std::ptr;
@@ -8,7 +8,7 @@ use sluice_abi::ring::NEED_FENCE;
 use sluice_ring::sync::{AtomicU32, Ordering};
 use sluice_ring::{Ctrl, Notifier, Parker, WakeMethod, Waker};
 
-/// A system that refuses as told.
+/// A system whose calls fail as configured.
 #[derive(Default)]
 struct System {
     wakes: Cell<u32>,
@@ -47,7 +47,7 @@ fn a_wake_up_that_was_not_delivered_is_tried_again() {
 }
 
 #[test]
-fn a_parker_asks_for_barriers_only_while_it_parks() {
+fn a_parker_requests_barriers_only_while_it_parks() {
     let (own, peer) = (Ctrl::default(), Ctrl::default());
     let system = System {
         has_membarrier: true,
@@ -68,9 +68,9 @@ fn a_parker_asks_for_barriers_only_while_it_parks() {
     }
 }
 
-/// As when a filter of system calls came after the registration.
+/// As with a system call filter that was installed after the registration.
 #[test]
-fn where_the_heavy_barrier_is_refused_the_peer_is_asked_for_ever() {
+fn after_a_failed_heavy_barrier_need_fence_stays_set() {
     let (own, peer) = (Ctrl::default(), Ctrl::default());
     let system = System::default();
     let mut parker = Parker::new(true);
@@ -85,11 +85,11 @@ fn where_the_heavy_barrier_is_refused_the_peer_is_asked_for_ever() {
     }
 }
 
-/// For Miri: a reference to a Ctrl promises nothing about any of its bytes.
+/// For Miri: a reference to a Ctrl asserts nothing about the stability of its bytes.
 #[test]
 fn the_peer_may_write_to_every_byte() {
     let memory = Box::into_raw(Box::new(Ctrl::default()));
-    // SAFETY: it is there until the end of this test.
+    // SAFETY: it exists until the end of this test.
     let ctrl = unsafe { &*memory };
     for at in 0..size_of::<Ctrl>() {
         // SAFETY: within it, and every byte is part of an atomic.

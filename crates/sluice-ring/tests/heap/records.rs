@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records of all lengths, alone and in batches, around rings of all capacities.
+//! Records of all lengths, single and in batches, around rings of all capacities.
 
 use std::thread;
 
@@ -38,7 +38,7 @@ fn the_longest_record_fits_while_the_one_before_is_unread() {
             assert_eq!(producer.has_room(longest), Ok(true));
             write(&mut producer, number, longest);
             publish(&mut producer);
-            // With its header it takes half of the ring, and what lies behind it needs eight bytes.
+            // With its header it occupies half of the ring, and the state after it needs eight bytes.
             assert_eq!(producer.has_room(longest - 8), Ok(true));
             assert_eq!(producer.has_room(longest), Ok(false));
             take(&mut consumer, number, longest);
@@ -48,7 +48,7 @@ fn the_longest_record_fits_while_the_one_before_is_unread() {
     }
 }
 
-/// A ring that is kept as full as it gets, so that all that is cleared ahead lies in front of records that are not released.
+/// A ring that is always full, so that everything zeroed ahead precedes unreleased records.
 fn keep_full(bytes: u64, length: u32) {
     let (mut producer, mut consumer) = ring(bytes);
     let rounds = 3 * bytes / record_stride(length);
@@ -69,7 +69,7 @@ fn keep_full(bytes: u64, length: u32) {
 }
 
 #[test]
-fn clearing_ahead_touches_no_record_and_leaves_no_old_byte() {
+fn prezeroing_changes_no_record_and_leaves_no_stale_byte() {
     for bytes in capacities() {
         // Around a header, a cache line, the window of 256 bytes, and the longest.
         let longest = (bytes / 2 - 8) as u32;
@@ -81,7 +81,7 @@ fn clearing_ahead_touches_no_record_and_leaves_no_old_byte() {
 }
 
 #[test]
-fn the_memory_ahead_of_a_short_record_is_clear_before_it_is_needed() {
+fn the_memory_after_a_short_record_is_zeroed_early() {
     for bytes in capacities() {
         let (mut producer, mut consumer) = ring(bytes);
         let longest = producer.memory().capacity().max_record_len();
@@ -135,19 +135,19 @@ fn a_batch_is_seen_at_once() {
 fn publishing_nothing_shows_nothing() {
     let (mut producer, mut consumer) = ring(4096);
     let at = producer.reserve(100);
-    producer.memory().lure(at, 100);
+    producer.memory().fill(at, 100);
     publish(&mut producer);
     assert_eq!(consumer.peek(), Ok(None));
     assert_eq!(consumer.pending(), 0);
 }
 
-/// Fills room for `asked` bytes with lures, and makes a record of the first `kept` of them, or first gives the room up.
+/// Stores filler in `asked` reserved bytes, and makes a record of the first `kept` of them, or first drops the reservation.
 fn cut(bytes: u64, asked: u32, kept: u32, given_up: bool) {
     let (mut producer, mut consumer) = ring(bytes);
     for number in 0..(4 * bytes / record_stride(asked)) as u32 {
         assert_eq!(producer.has_room(asked), Ok(true));
         let at = producer.reserve(asked);
-        producer.memory().lure(at, asked);
+        producer.memory().fill(at, asked);
         if given_up {
             assert_eq!(producer.reserve(kept), at);
         }
@@ -161,7 +161,7 @@ fn cut(bytes: u64, asked: u32, kept: u32, given_up: bool) {
 }
 
 #[test]
-fn what_is_cut_off_a_reservation_is_no_record() {
+fn the_rest_of_a_reservation_is_no_record() {
     for asked in some([257, 1, 8, 9, 64, 255, 256, 1000, 2040].into_iter(), 9) {
         for kept in some([0, 1, 8, 9, 60, 200, 500, asked].into_iter(), 3) {
             for given_up in [false, true] {
@@ -176,12 +176,12 @@ fn a_record_that_was_cut_is_followed_by_others_in_its_batch() {
     let (mut producer, mut consumer) = ring(4096);
     for number in some(0..60, 5) {
         let at = producer.reserve(1000);
-        producer.memory().lure(at, 1000);
+        producer.memory().fill(at, 1000);
         producer.memory().put(at, &content(number, 16));
         producer.write(16);
         write(&mut producer, number, 40);
         let at = producer.reserve(500);
-        producer.memory().lure(at, 500);
+        producer.memory().fill(at, 500);
         publish(&mut producer);
         take(&mut consumer, number, 16);
         take(&mut consumer, number, 40);
@@ -208,7 +208,7 @@ fn two_threads_pass_records() {
                 if number % 3 == 0 || number + 1 == records {
                     publish(&mut producer);
                 } else if producer.has_room(400) != Ok(true) {
-                    // The room that is missing may be what the batch takes.
+                    // The unpublished batch may occupy the missing room.
                     publish(&mut producer);
                 }
             }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes out of memory that another process may write to at the same time.
+//! Copies from memory that another process may write to concurrently.
 //!
-//! A reference to such bytes, or a plain copy of them, would promise that nobody writes to them. Atomic loads promise nothing, and a
-//! copy made of them has bytes that were there, some perhaps older than others. Rust has no atomic loads that are unaligned or longer
-//! than a word, and without them a copy takes twice as long. So on x86_64 the loads are assembly, each of which does what atomic
-//! loads of its single bytes would do; and so is the call of memcpy(3) for longer copies.
+//! A reference to such bytes, or a plain copy of them, asserts that no other thread writes to them. Atomic loads do not: a
+//! copy made of them contains bytes that were there, possibly of different times. Rust has no atomic loads that are
+//! unaligned or longer than a word, and without them a copy takes twice as long. On x86_64 the loads are therefore assembly,
+//! each equivalent to atomic loads of its single bytes; and so is the call of memcpy(3) for longer copies.
 
 pub(super) use imp::copy_out;
 
@@ -25,10 +25,10 @@ mod imp {
     /// Copies `len` bytes.
     ///
     /// # Safety
-    /// There are `len` bytes at `from`, and there is room for as many at `into`, which nobody else accesses.
+    /// `len` bytes are readable at `from` and writable at `into`, and no other thread accesses those at `into`.
     #[inline]
     pub unsafe fn copy_out(from: *const u8, into: *mut u8, len: usize) {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         unsafe {
             match len {
                 8..=16 => copy_ends::<u64>(from, into, len),
@@ -40,10 +40,10 @@ mod imp {
         }
     }
 
-    /// A load of any alignment.
+    /// A load without alignment requirement.
     trait Load: Copy {
         /// # Safety
-        /// There are so many bytes at `from`.
+        /// The size of the type is readable at `from`.
         unsafe fn load(from: *const u8) -> Self;
     }
 
@@ -51,7 +51,7 @@ mod imp {
         #[inline]
         unsafe fn load(from: *const u8) -> Self {
             let loaded;
-            // SAFETY: as the caller says. Nothing else is accessed.
+            // SAFETY: as the caller guarantees; it accesses nothing else.
             unsafe {
                 asm!("mov {}, [{}]", out(reg) loaded, in(reg) from, options(nostack, preserves_flags, readonly));
             }
@@ -63,7 +63,7 @@ mod imp {
         #[inline]
         unsafe fn load(from: *const u8) -> Self {
             let loaded;
-            // SAFETY: as the caller says. Nothing else is accessed.
+            // SAFETY: as the caller guarantees; it accesses nothing else.
             unsafe {
                 asm!("movups {}, [{}]", out(xmm_reg) loaded, in(reg) from, options(nostack, preserves_flags, readonly));
             }
@@ -74,19 +74,19 @@ mod imp {
     impl<T: Load, const N: usize> Load for [T; N] {
         #[inline]
         unsafe fn load(from: *const u8) -> Self {
-            // SAFETY: as the caller says.
+            // SAFETY: as the caller guarantees.
             std::array::from_fn(|index| unsafe { T::load(from.add(index * size_of::<T>())) })
         }
     }
 
-    /// The beginning and the end, which may overlap.
+    /// Copies the first and the last T, which may overlap.
     ///
     /// # Safety
-    /// As for copy_out(), and `len` is that of one T to that of two.
+    /// As for copy_out(), and `len` is from the size of one T to that of two.
     #[inline]
     unsafe fn copy_ends<T: Load>(from: *const u8, into: *mut u8, len: usize) {
         let last = len - size_of::<T>();
-        // SAFETY: as the caller says: both lie within.
+        // SAFETY: as the caller guarantees, both are within the length.
         unsafe {
             let (beginning, end) = (T::load(from), T::load(from.add(last)));
             into.cast::<T>().write_unaligned(beginning);
@@ -98,7 +98,7 @@ mod imp {
     /// As for copy_out().
     unsafe fn copy_bytes(from: *const u8, into: *mut u8, len: usize) {
         for at in 0..len {
-            // SAFETY: as the caller says.
+            // SAFETY: as the caller guarantees.
             unsafe {
                 let byte = (*from.add(at).cast::<AtomicU8>()).load(Ordering::Relaxed);
                 into.add(at).write(byte);
@@ -111,7 +111,7 @@ mod imp {
     #[inline(never)]
     unsafe fn copy_pieces(from: *const u8, into: *mut u8, len: usize) {
         for at in (0..len).step_by(PIECE) {
-            // SAFETY: as the caller says, up to the length.
+            // SAFETY: as the caller guarantees, up to the length.
             unsafe { copy_piece(from.add(at), into.add(at), PIECE.min(len - at)) };
         }
     }
@@ -120,7 +120,7 @@ mod imp {
     /// As for copy_out().
     #[inline]
     unsafe fn copy_piece(from: *const u8, into: *mut u8, len: usize) {
-        // SAFETY: as the caller says; the registers are those of the C calling convention.
+        // SAFETY: as the caller guarantees; the registers are those of the C calling convention.
         unsafe {
             asm!(
                 "call {memcpy}",
@@ -143,12 +143,12 @@ mod imp {
     /// Copies `len` bytes.
     ///
     /// # Safety
-    /// There are `len` bytes at `from`, and there is room for as many at `into`, which nobody else accesses.
+    /// `len` bytes are readable at `from` and writable at `into`, and no other thread accesses those at `into`.
     #[inline]
     pub unsafe fn copy_out(from: *const u8, into: *mut u8, len: usize) {
         let mut at = 0;
         while at < len {
-            // SAFETY: as the caller says, from `at` on there are as many as are accessed.
+            // SAFETY: as the caller guarantees, the bytes from `at` on are accessible.
             unsafe {
                 let (source, target) = (from.add(at), into.add(at));
                 if len - at >= WORD && source.cast::<AtomicU64>().is_aligned() {
@@ -180,13 +180,13 @@ mod tests {
             .iter()
             .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
             .collect();
-        // Miri has not the time for all.
+        // All lengths would take too long in Miri.
         let short = (0..200).step_by(if cfg!(miri) { 7 } else { 1 });
         for len in short.chain([1023, 1024, 1025, 4032, 4033, 4999]) {
             for start in [0, 1, 3, 7, 8, 12] {
                 let mut into = vec![0; len + 1];
                 let from = ptr::from_ref(&words[..]).cast::<u8>();
-                // SAFETY: both are at least as long.
+                // SAFETY: both are at least that long.
                 unsafe { copy_out(from.add(start), into.as_mut_ptr(), len) };
                 assert_eq!(into[..len], plain[start..start + len]);
                 assert_eq!(into[len], 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What both sides of a ring have: the memory, the socket, and ways to wait for the peer and to wake it.
+//! The common part of both sides of a ring: the memory, the socket, waiting for the peer and waking it.
 
 use std::os::fd::OwnedFd;
 use std::process;
@@ -21,7 +21,8 @@ use super::hang_up::HangUp;
 use super::mapping::Mapping;
 use super::socket::{self, Drained};
 
-/// For how long a side sleeps where a wake-up is cheap and a hang-up goes unnoticed. After that it sleeps on the socket.
+/// The limit of a sleep in FUTEX_WAIT, where a wake-up is cheap and a hang-up is not detected. After that a side sleeps on
+/// the socket.
 const FUTEX_SLEEP: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -29,9 +30,9 @@ pub(super) struct Connection {
     socket: OwnedFd,
     mapping: Mapping,
     role: Role,
-    /// The process whose side this is, and not its children's.
+    /// The process that set up this side. Its children must not use it.
     owner: u32,
-    /// It leaves without closing.
+    /// Whether dropping it leaves the ring unclosed.
     aborts: bool,
     hang_up: HangUp,
     pub backoff: Backoff,
@@ -40,7 +41,7 @@ pub(super) struct Connection {
     notifier: Notifier,
 }
 
-/// How long a call may wait.
+/// The time for which a call may wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wait {
     Never,
@@ -55,17 +56,17 @@ impl Wait {
     }
 }
 
-/// What became of waiting.
+/// The result of a wait.
 pub(super) enum Awaited<T> {
     Found(T),
-    /// The peer said that it is done.
+    /// The peer closed the ring.
     Closed,
 }
 
-/// What a poll found.
+/// The result of a poll.
 pub(super) type Polled<T> = Result<Option<T>, ProtocolViolation>;
 
-/// How a sleep ended.
+/// The end of a sleep.
 enum Slept<T> {
     Found(T),
     Woken,
@@ -73,7 +74,7 @@ enum Slept<T> {
 }
 
 impl Connection {
-    /// `registered`: both sides are, with membarrier(2).
+    /// `registered`: both sides are registered with membarrier(2).
     pub fn new(
         socket: OwnedFd,
         mapping: Mapping,
@@ -104,7 +105,7 @@ impl Connection {
         &self.mapping
     }
 
-    /// Whether the peer takes what this side gives, as far as is known without a system call.
+    /// Fails if the peer has closed the ring or died, as far as known without a system call.
     #[inline]
     pub fn check(&self) -> Result<(), SendError> {
         let (_, peer) = ctrls(&self.mapping, self.role);
@@ -115,25 +116,25 @@ impl Connection {
         }
     }
 
-    /// Whether the peer closed the ring, or is gone as far as is known.
+    /// Whether the peer has closed the ring or died. Checks the socket at most once per clock tick.
     pub fn is_closed(&mut self) -> bool {
         let (_, peer) = ctrls(&self.mapping, self.role);
         peer_state(peer, || self.hang_up.look(&self.socket)) != PeerState::Active
     }
 
-    /// Has the peer learn that this side failed, not that it is done.
+    /// Drops this side without closing the ring, so that the peer gets an error.
     pub fn abort(mut self) {
         self.aborts = true;
     }
 
-    /// Wakes the peer if it sleeps. To be called after everything that the peer may wait for.
+    /// Wakes the peer if it sleeps. Must be called after every change that the peer may wait for.
     #[inline]
     pub fn notify(&mut self) {
         let (own, peer) = ctrls(&self.mapping, self.role);
         self.notifier.notify(own, peer, &System(&self.socket));
     }
 
-    /// Polls until there is something, the peer is done, or the time is over.
+    /// Polls until something is found, the peer has closed the ring, or the time is over.
     pub fn wait<T>(
         &mut self,
         wait: Wait,
@@ -149,14 +150,14 @@ impl Connection {
         let awaited = self.wait_until(deadline, poll);
         match &awaited {
             Ok(Awaited::Found(_)) => self.spin.adapt(began.elapsed()),
-            // Nobody knows how much longer it would have been.
+            // The total duration is unknown.
             Err(WaitError::TimedOut(_)) => self.spin.adapt(Duration::MAX),
             _ => {}
         }
         awaited
     }
 
-    /// With a deadline, and for how long that is. Spins only before the first sleep.
+    /// With a deadline and its timeout. Spins only before the first sleep.
     fn wait_until<T>(
         &mut self,
         deadline: Option<(Instant, Duration)>,
@@ -195,8 +196,8 @@ impl Connection {
         self.end(poll).unwrap_or(Err(WaitError::WouldBlock))
     }
 
-    /// Polls for a moment, without the clock or anything else that is only of use in a longer wait: what comes at once is not
-    /// delayed by that. `poll` gets the number of earlier polls.
+    /// Polls a few times without the clock or other checks of a longer wait, so that these do not delay an immediate result.
+    /// `poll` gets the number of earlier polls.
     #[inline]
     pub fn spin_briefly(&mut self, poll: impl Fn(u32) -> bool) -> bool {
         self.backoff.pause();
@@ -230,7 +231,7 @@ impl Connection {
         found
     }
 
-    /// If the peer does nothing any more: what it had done before, or how it ended.
+    /// If the peer has closed the ring or died: a last poll, or that result.
     fn end<T>(
         &mut self,
         mut poll: impl FnMut() -> Polled<T>,
@@ -248,7 +249,7 @@ impl Connection {
         })
     }
 
-    /// Announces that this side goes to sleep. Returns the peer's wake_seq, as Parker::prepare_park() does.
+    /// Announces a sleep of this side. Returns the peer's wake_seq, as Parker::prepare_park() does.
     fn prepare_park(&mut self, method: WakeMethod) -> Result<u32, WaitError> {
         if process::id() != self.owner {
             return Err(WaitError::Forked);
@@ -286,7 +287,7 @@ impl Connection {
         }
     }
 
-    /// Whether to sleep until the socket is readable; not if the look after the announcement finds something, or an end.
+    /// Announces a sleep on the socket. Returns none to sleep, or the result of the poll after the announcement.
     pub fn prepare_wait<T>(
         &mut self,
         mut poll: impl FnMut() -> Polled<T>,
@@ -298,7 +299,7 @@ impl Connection {
         self.end(poll).transpose()
     }
 
-    /// Takes from the socket what wakes this side, and says whether that was all.
+    /// Reads wake-ups from the socket, up to a limit. Returns whether the socket is empty.
     pub fn drain(&mut self) -> bool {
         let drained = socket::drain(&self.socket);
         if drained == Drained::HungUp {
@@ -313,10 +314,10 @@ impl Connection {
     }
 }
 
-/// Nothing more comes from this side, and the peer learns it at once.
+/// Closes the ring and wakes the peer.
 impl Drop for Connection {
     fn drop(&mut self) {
-        // A forked child has a copy of this, and no say in it.
+        // In a forked child the drop has no effect.
         if process::id() == self.owner && !self.aborts {
             let (own, _) = ctrls(&self.mapping, self.role);
             own.close();
@@ -346,7 +347,7 @@ fn sleep_on_socket<T>(socket: &OwnedFd, limit: Option<Duration>) -> Result<Slept
     }
 }
 
-/// This side's, and the peer's.
+/// Returns the control structures of this side and of the peer.
 #[inline]
 fn ctrls(mapping: &Mapping, role: Role) -> (&Ctrl, &Ctrl) {
     match role {
@@ -357,18 +358,18 @@ fn ctrls(mapping: &Mapping, role: Role) -> (&Ctrl, &Ctrl) {
 
 struct System<'a>(&'a OwnedFd);
 
-/// How often a wake-up is tried for which the system has no memory at the moment, and what lies between.
+/// The number of attempts of a wake-up that fails for lack of memory, and the pause between them.
 const WAKE_TRIALS: u32 = 10;
 const WAKE_PAUSE: Duration = Duration::from_millis(1);
 
-/// Far longer than a processor keeps a store to itself.
+/// Far longer than a store stays in a processor's store buffer.
 const STORES_VISIBLE: Duration = Duration::from_millis(10);
 
 impl Waker for System<'_> {
     fn heavy_barrier(&self) -> bool {
         let issued = membarrier(MembarrierCommand::GlobalExpedited).is_ok();
         if !issued {
-            // It worked when the ring was set up, so a filter of system calls has come since.
+            // It succeeded at setup, so a system call filter was installed since.
             thread::sleep(STORES_VISIBLE);
         }
         issued
@@ -376,7 +377,7 @@ impl Waker for System<'_> {
 
     fn wake(&self, method: WakeMethod, wake_seq: &AtomicU32) -> bool {
         match method {
-            // It fails only for an address that is not mapped.
+            // It fails only for an unmapped address.
             WakeMethod::Futex => futex::wake(wake_seq, futex::Flags::empty(), 1).is_ok(),
             WakeMethod::Socket => (0..WAKE_TRIALS).any(|trial| {
                 if trial > 0 {
@@ -388,17 +389,17 @@ impl Waker for System<'_> {
     }
 }
 
-/// Whether the peer's end is readable now, or gone.
+/// Returns false if a retry may help.
 fn send_wake_up(socket: &OwnedFd) -> bool {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    // AGAIN: enough messages wait there already. PIPE, CONNRESET: nobody is there to be woken.
+    // AGAIN: other messages are queued already. PIPE, CONNRESET: the peer is gone.
     !matches!(
         rustix::net::send(socket, &[0], flags),
         Err(Errno::NOBUFS | Errno::NOMEM | Errno::INTR)
     )
 }
 
-/// Whether this process may leave out barriers, as far as it is concerned.
+/// Whether this process supports asymmetric barriers.
 pub(super) fn register() -> bool {
     let registered: Result<(), Errno> = membarrier(MembarrierCommand::RegisterGlobalExpedited)
         .and_then(|()| membarrier(MembarrierCommand::GlobalExpedited));

@@ -148,7 +148,7 @@ impl Consumer {
         Ok(self.find(wait)?.map(|len| self.record(len)))
     }
 
-    /// Of the length that find() returned.
+    /// The record of the length that find() returned.
     #[inline]
     pub(super) fn record(&mut self, len: u32) -> Record<'_> {
         Record {
@@ -190,7 +190,7 @@ impl Consumer {
         }
         match core.peek()? {
             Some(len) => Ok(Some(len)),
-            // A producer that takes a record back is none to learn the end from.
+            // The producer has withdrawn a record: wait again instead of reporting the end of the stream.
             None => self.wait(wait),
         }
     }
@@ -207,8 +207,8 @@ impl Consumer {
     #[inline]
     fn bytes<'a>(&self, len: u32) -> Bytes<'a> {
         let start = self.core.memory().bytes(self.core.bytes());
-        // SAFETY: a length that was found is within the ring, a header ends at a multiple of eight, and whoever gets this
-        // borrows the consumer, which keeps the memory mapped.
+        // SAFETY: a validated length is within the ring, and a header ends at a multiple of eight. The caller borrows the
+        // consumer, which keeps the memory mapped.
         unsafe { Bytes::new(start, len) }
     }
 

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes into a ring. Until they are published, nobody else has any use for that memory.
+//! Copies into a ring. No other thread reads that memory before the bytes are published.
 
 use std::ptr;
 
-/// Unless the processor says that it is quick for short copies, libraries use `rep movsb` from 4 KiB on, which some processors carry
-/// out many times slower where source and destination lie unluckily within their pages. Pieces stay below that.
+/// Libraries use `rep movsb` from 4 KiB on, or earlier if the processor reports it as fast for short copies. On some
+/// processors it is many times slower for certain offsets of source and destination within their pages. Pieces stay below
+/// that length.
 pub(super) const PIECE: usize = 4096 - 64;
 
 /// # Safety
-/// There are so many bytes at `from`, and room for as many at `into`, which nobody else writes to.
+/// `length` bytes are readable at `from` and writable at `into`, and no other thread writes to those at `into`.
 #[inline]
 pub(super) unsafe fn copy_in(from: *const u8, into: *mut u8, length: usize) {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         match length {
             8..=16 => copy_ends::<u64>(from, into, length),
@@ -23,14 +24,14 @@ pub(super) unsafe fn copy_in(from: *const u8, into: *mut u8, length: usize) {
     }
 }
 
-/// The beginning and the end, which may overlap: short records are spared a call.
+/// Copies the first and the last T, which may overlap, so that short records need no call.
 ///
 /// # Safety
-/// As for copy_in(); the length is that of one T to that of two, which may have any bytes.
+/// As for copy_in(). `length` is from the size of one T to that of two. Any bytes are a valid T.
 #[inline]
 unsafe fn copy_ends<T>(from: *const u8, into: *mut u8, length: usize) {
     let last = length - size_of::<T>();
-    // SAFETY: as the caller says: both lie within.
+    // SAFETY: as the caller guarantees, both are within the length.
     unsafe {
         let beginning = from.cast::<T>().read_unaligned();
         let end = from.add(last).cast::<T>().read_unaligned();
@@ -45,7 +46,7 @@ unsafe fn copy_ends<T>(from: *const u8, into: *mut u8, length: usize) {
 unsafe fn copy_pieces(from: *const u8, into: *mut u8, length: usize) {
     for at in (0..length).step_by(PIECE) {
         let piece = PIECE.min(length - at);
-        // SAFETY: as the caller says, up to the length.
+        // SAFETY: as the caller guarantees, up to the length.
         unsafe { ptr::copy_nonoverlapping(from.add(at), into.add(at), piece) };
     }
 }
@@ -57,11 +58,11 @@ mod tests {
     #[test]
     fn every_length_is_copied_as_it_is_and_no_byte_more() {
         let from: Vec<u8> = (0..5000_u32).map(|n| (n * 7) as u8 | 1).collect();
-        // Miri has not the time for all.
+        // All lengths would take too long in Miri.
         let short = (0..200).step_by(if cfg!(miri) { 3 } else { 1 });
         for length in short.chain([1023, 1024, 1025, 2049, PIECE, PIECE + 1, 4999]) {
             let mut into = vec![0; length + 1];
-            // SAFETY: both are at least as long.
+            // SAFETY: both are at least that long.
             unsafe { copy_in(from.as_ptr(), into.as_mut_ptr(), length) };
             assert_eq!(into[..length], from[..length]);
             assert_eq!(into[length], 0);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How two sides that have a socket in common come to have a ring in common: each says hello and hands over its
-//! memory, validates what the peer has handed over, and replies.
+//! The handshake: each side sends a hello with its memfd, validates that of the peer, and replies.
 
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
@@ -37,23 +36,23 @@ impl Role {
     }
 }
 
-/// What this side says of itself.
+/// The contents of this side's hello, and its requirements.
 pub(super) struct LocalHello<'a> {
     pub role: Role,
-    /// Of a producer's file.
+    /// Only of a producer.
     pub geometry: Option<Geometry>,
     pub file: &'a OwnedFd,
-    /// It leaves out the barriers that membarrier(2) makes unnecessary.
+    /// Whether this process is registered with membarrier(2).
     pub registered: bool,
-    /// Of a producer's file.
+    /// Only of a producer.
     pub seals: SealPolicy,
-    /// Of a consumer, whether the producer's file may be without a seal against writing.
+    /// Only of a consumer: whether it accepts an unsealed file.
     pub allows_unsealed: bool,
-    /// Of a consumer, how large a ring may be.
+    /// Only of a consumer: the limit of the capacity.
     pub max_capacity: u64,
 }
 
-/// What the peer said, and was found to be valid.
+/// The validated hello of the peer.
 pub(super) struct PeerHello {
     pub geometry: Option<Geometry>,
     pub file: OwnedFd,
@@ -61,7 +60,7 @@ pub(super) struct PeerHello {
     pub seals: SealPolicy,
 }
 
-/// One side's part in it, all of it within a time.
+/// One side of the handshake, with a timeout for all of it.
 pub(super) struct Handshake<'a> {
     socket: &'a OwnedFd,
     timeout: Duration,
@@ -74,14 +73,14 @@ impl<'a> Handshake<'a> {
         Self {
             socket,
             timeout,
-            // As good as never.
+            // An overflow means no timeout.
             until: now
                 .checked_add(timeout)
                 .unwrap_or(now + Duration::from_secs(u32::MAX.into())),
         }
     }
 
-    /// Introduces this side, and validates what the peer says, which is told nothing yet.
+    /// Sends the hello, and receives and validates that of the peer. Sends no reply.
     pub fn exchange(&self, local: &LocalHello) -> Result<PeerHello, SetupError> {
         let hello = Hello {
             magic: ring::MAGIC,
@@ -101,7 +100,7 @@ impl<'a> Handshake<'a> {
         validate(local, &hello, received)
     }
 
-    /// Tells the peer that it is accepted, and waits to hear the same.
+    /// Accepts the peer, and receives its reply.
     pub fn accept(&self) -> Result<(), SetupError> {
         self.send(&reply(0), None)?;
         let mut bytes = [0; Reply::SIZE];
@@ -119,7 +118,7 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// Tells the peer why it is not accepted, if it still listens.
+    /// Sends the reason for a rejection, if the peer can still receive it.
     pub fn reject(&self, error: &SetupError) {
         let errno = match error {
             SetupError::PeerNotAllowed { .. } => Errno::PERM,
@@ -161,7 +160,8 @@ impl<'a> Handshake<'a> {
     }
 }
 
-/// What every version has in common comes first, so that a later one is told what it is refused for, whatever else its hello has.
+/// Checks the fields that all versions have first, so that a hello of another version gets the reply EPROTONOSUPPORT
+/// whatever else it contains.
 fn parse(bytes: &[u8; Hello::SIZE], received: &Received) -> Result<Hello, SetupError> {
     const COMMON: usize = offset_of!(Hello, role);
     let hello = Hello::from_bytes(bytes);
@@ -187,7 +187,7 @@ fn parse(bytes: &[u8; Hello::SIZE], received: &Received) -> Result<Hello, SetupE
     Ok(hello)
 }
 
-/// In the order that docs/abi.md says.
+/// Validates in the order of docs/abi.md.
 fn validate(
     local: &LocalHello,
     hello: &Hello,
@@ -234,7 +234,7 @@ fn file_size(geometry: Option<Geometry>) -> u64 {
     geometry.map_or(size_of::<Ctrl>() as u64, Geometry::bytes)
 }
 
-/// What may be in the flags of a hello.
+/// The known flags of a hello.
 const KNOWN: u32 = ring::F_MEMBARRIER | ring::F_UNSEALED;
 
 fn flags(local: &LocalHello) -> u32 {
@@ -277,13 +277,13 @@ fn reply(error: u32) -> [u8; Reply::SIZE] {
     Reply { magic, error }.to_bytes()
 }
 
-/// The error in a reply that comes in place of a hello.
+/// The error, if the message is a reply in place of a hello.
 fn refusal(message: &[u8]) -> Option<u32> {
     let reply = Reply::from_bytes(message.try_into().ok()?);
     (reply.magic == ring::MAGIC && reply.error != 0).then_some(reply.error)
 }
 
-/// The text for the error number of the peer, which may be any number.
+/// The text for the peer's error number, which may be any number.
 fn reason(error: u32) -> String {
     match i32::try_from(error).unwrap_or_default() {
         libc::EPERM => "this user is not allowed".into(),

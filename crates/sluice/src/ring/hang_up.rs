@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether the peer's end of the socket is gone, asked of the kernel only as often as that may have changed.
+//! Detection of a hang-up of the socket, with as few system calls as possible.
 
 use std::os::fd::OwnedFd;
 
@@ -7,11 +7,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Remembers a hang-up, which is final.
+/// The state of the socket. A hang-up is final.
 #[derive(Debug)]
 pub(super) struct HangUp {
     seen: bool,
-    /// When the socket was last looked at.
+    /// The time of the last check.
     looked: Timespec,
 }
 
@@ -23,13 +23,13 @@ impl HangUp {
         }
     }
 
-    /// What is known without a system call.
+    /// Whether a hang-up is known, without a system call.
     #[inline]
     pub fn is_known(&self) -> bool {
         self.seen
     }
 
-    /// Looks at the socket once per tick of the coarse clock, a few milliseconds: between ticks that costs a few nanoseconds.
+    /// Checks the socket once per tick of the coarse clock, a few milliseconds; between ticks it costs a few nanoseconds.
     pub fn look(&mut self, socket: &OwnedFd) -> bool {
         let now = clock_gettime(ClockId::MonotonicCoarse);
         if !self.seen && now != self.looked {
@@ -39,13 +39,13 @@ impl HangUp {
         self.seen
     }
 
-    /// It was found in another way.
+    /// Records a hang-up that was detected elsewhere.
     pub fn note(&mut self) {
         self.seen = true;
     }
 }
 
-/// The peer has closed its end or shut down its sending half, or its process has ended.
+/// Whether the peer has closed its end or shut down its sending half, or its process has ended.
 pub(super) fn has_hung_up(socket: &OwnedFd) -> Result<bool, Errno> {
     let mut asked = [PollFd::new(socket, PollFlags::RDHUP)];
     rustix::io::retry_on_intr(|| poll(&mut asked, Some(&Timespec::default())))?;

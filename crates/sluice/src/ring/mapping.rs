@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of a ring, as one of its sides has it.
+//! The memory of a ring, mapped by one side.
 
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
@@ -11,22 +11,22 @@ use sluice_ring::{Capacity, Ctrl, Memory};
 
 use super::region::{Access, Region};
 
-/// Where the data begins in the producer's file, and how much there is.
+/// The offset of the data in the producer's file, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
-    /// A power of two, the size of the file's pages.
+    /// The offset: the page size of the file, a power of two.
     pub data: u64,
     pub capacity: Capacity,
 }
 
 impl Geometry {
-    /// Of the producer's file.
+    /// The length of the producer's file.
     pub fn bytes(self) -> u64 {
         self.data + self.capacity.bytes()
     }
 }
 
-/// Clones are of the same memory.
+/// The mapped memory of both sides. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Mapping {
     data: NonNull<u8>,
@@ -34,16 +34,16 @@ pub(super) struct Mapping {
     capacity: Capacity,
     producer: NonNull<Ctrl>,
     consumer: NonNull<Ctrl>,
-    /// What keeps all of it.
+    /// Keeps all of it mapped.
     _regions: Arc<[Region; 3]>,
 }
 
-// SAFETY: what is in the memory is atomic, or only one side's to touch, which Producer and Consumer see to.
+// SAFETY: the memory is accessed with atomics, or by one side only, which Producer and Consumer ensure.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// The producer's side and data, mapped.
+/// The producer's control page and data, mapped.
 #[derive(Debug)]
 pub(super) struct Data {
     side: Region,
@@ -68,7 +68,7 @@ impl Data {
 }
 
 impl Mapping {
-    /// Both files are at least a Ctrl long, and stay so.
+    /// Both files have at least the size of a Ctrl, and keep it.
     pub fn new(producer: Data, consumer: Region) -> Self {
         let Data {
             side,
@@ -87,11 +87,11 @@ impl Mapping {
 
     #[inline]
     fn offset(&self, position: u64) -> usize {
-        // The capacity fits into the address space: it is mapped.
+        // The capacity fits into a usize, because it is mapped.
         (position & self.mask) as usize
     }
 
-    /// Up to a capacity of bytes from here on are one piece.
+    /// The address of a position. The bytes up to a capacity from there are contiguous.
     #[inline]
     pub fn bytes(&self, position: u64) -> NonNull<u8> {
         // SAFETY: the offset is below the capacity, and the mapping is twice as long.
@@ -107,7 +107,7 @@ impl Memory for Mapping {
 
     #[inline]
     fn producer(&self) -> &Ctrl {
-        // SAFETY: the mapping lives as long as self, and its beginning is only ever used as a Ctrl of atomics.
+        // SAFETY: the mapping lives as long as self, and its beginning is only accessed as a Ctrl of atomics.
         unsafe { self.producer.as_ref() }
     }
 
@@ -119,7 +119,7 @@ impl Memory for Mapping {
 
     #[inline]
     fn word(&self, position: u64) -> &AtomicU32 {
-        // SAFETY: it is within the mapping, a multiple of four, and a header is only ever used as two atomics.
+        // SAFETY: it is within the mapping and aligned, and a header is only accessed as two atomics.
         unsafe { self.bytes(position & !3).cast().as_ref() }
     }
 
@@ -127,14 +127,14 @@ impl Memory for Mapping {
     #[inline]
     fn prefetch(&self, position: u64) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: it changes nothing, wherever it points.
+        // SAFETY: a prefetch has no effect on memory, for any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(self.bytes(position).as_ptr().cast()) }
     }
 
     #[inline]
     fn zero(&self, from: u64, to: u64) {
-        // SAFETY: less than a capacity is one piece; the producer has it to itself, as it was not published since it was
-        // released.
+        // SAFETY: less than a capacity is contiguous, and only the producer accesses it, because it was released and not
+        // published since.
         unsafe { ptr::write_bytes(self.bytes(from).as_ptr(), 0, (to - from) as usize) }
     }
 }

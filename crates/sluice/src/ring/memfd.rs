@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file of one side: made, sealed, and validated when it is the peer's.
+//! The memfd of one side: creation, sealing, and validation of the peer's.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -10,7 +10,7 @@ use rustix::fs::{
 
 use super::error::SetupError;
 
-/// Of what the memory consists.
+/// The page type of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pages {
     Normal,
@@ -20,14 +20,14 @@ pub(super) enum Pages {
 impl Pages {
     pub fn size(self) -> u64 {
         match self {
-            // SAFETY: it is a plain question. rustix looks for the answer where valgrind has taken the memory away.
+            // SAFETY: sysconf() only returns a value. rustix's page_size() reads memory that valgrind has removed.
             Self::Normal => unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 },
             Self::Huge => 2 << 20,
         }
     }
 }
 
-/// Whether it is sealed against writing. The size always is.
+/// Whether the file is sealed against writing. The size always is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SealPolicy {
     Sealed,
@@ -35,7 +35,7 @@ pub(super) enum SealPolicy {
 }
 
 impl SealPolicy {
-    /// Against taking the memory away, and against writes.
+    /// The seals of the size, and those against writing.
     fn seals(self) -> SealFlags {
         let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         match self {
@@ -45,7 +45,7 @@ impl SealPolicy {
     }
 }
 
-/// A new one of so many bytes, all zero. It is sealed once it is mapped.
+/// Creates a file of `bytes` zeros. It is sealed after it is mapped.
 pub(super) fn create(bytes: u64, pages: Pages) -> Result<OwnedFd, SetupError> {
     let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     if pages == Pages::Huge {
@@ -57,12 +57,12 @@ pub(super) fn create(bytes: u64, pages: Pages) -> Result<OwnedFd, SetupError> {
     Ok(file)
 }
 
-/// Mappings that are there stay as they are.
+/// Seals the file. Existing mappings are not affected.
 pub(super) fn seal(file: &OwnedFd, policy: SealPolicy) -> Result<(), SetupError> {
     fcntl_add_seals(file, policy.seals()).map_err(SetupError::system("sealing the ring's memory"))
 }
 
-/// Whether the peer's file stays so many bytes.
+/// Checks that the peer's file has `bytes` bytes and the seals of the policy.
 pub(super) fn validate(file: &impl AsFd, bytes: u64, policy: SealPolicy) -> Result<(), SetupError> {
     let seals =
         fcntl_get_seals(file).map_err(|_| SetupError::InvalidMemfd("it is not a memfd".into()))?;
@@ -85,8 +85,8 @@ pub(super) fn validate(file: &impl AsFd, bytes: u64, policy: SealPolicy) -> Resu
     Ok(())
 }
 
-/// Whether the peer's data begins where its file's pages make it. What is not of huge pages need not be there as a whole, and must
-/// not be asked for: it could be all of this machine's memory.
+/// Checks that the offset of the data is the page size of the peer's file. A file without huge pages is not prefaulted here,
+/// because it could be as large as the memory of this machine.
 pub(super) fn validate_pages(
     file: &impl AsFd,
     data: u64,
@@ -102,7 +102,7 @@ pub(super) fn validate_pages(
             "its data starts at {data}, its page size is {size} bytes"
         )));
     }
-    // Its owner could punch a hole into it, and an access to a huge page that is gone is a SIGBUS.
+    // Its owner could punch a hole into it, and an access to a missing huge page is a SIGBUS.
     if huge && policy == SealPolicy::Unsealed {
         return Err(SetupError::InvalidMemfd(
             "its huge pages are not sealed against writing".into(),

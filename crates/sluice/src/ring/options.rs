@@ -24,8 +24,8 @@ const CAPACITY: u64 = 1 << 20;
 /// Up to this capacity all memory is prefaulted, so that no record waits for a page fault.
 const RESIDENT: u64 = 16 << 20;
 
-/// Covers a wake-up and an answer, also in a virtual machine, where a wake-up takes some 60 µs: with less, two sides that have come
-/// to sleep in a conversation would not come out of it.
+/// Covers a wake-up and a reply, also in a virtual machine, where a wake-up takes about 60 µs. With less, two sides that
+/// sleep in a request-reply exchange would never spin again.
 const SPIN: Duration = Duration::from_micros(100);
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);

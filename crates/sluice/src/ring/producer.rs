@@ -158,12 +158,12 @@ impl Producer {
         })
     }
 
-    /// Makes a record that is not published yet.
+    /// Writes a record without publishing it.
     #[inline]
     pub(super) fn put(&mut self, record: &[u8], wait: Wait) -> Result<(), SendError> {
         let length = self.make_room(record.len(), wait)?;
         let room = self.room(length);
-        // SAFETY: there are so many bytes, which are this side's alone until they are published.
+        // SAFETY: the room has the length of the record, and only this side accesses it before it is published.
         unsafe { copy_in(record.as_ptr(), room.as_ptr(), record.len()) };
         self.core.write(length);
         Ok(())
@@ -199,7 +199,7 @@ impl Producer {
     #[cold]
     fn wait_for_room(&mut self, length: u32, wait: Wait) -> Result<(), SendError> {
         if self.core.has_batch() {
-            // The room that is missing may be what the batch takes.
+            // The unpublished batch may occupy the missing room.
             self.publish();
         }
         if wait.is_some() {
@@ -213,7 +213,7 @@ impl Producer {
         }
     }
 
-    /// Where the bytes of a record belong for which there is room.
+    /// The address for the bytes of a record, after room was checked.
     #[inline]
     fn room(&mut self, length: u32) -> NonNull<u8> {
         let at = self.core.reserve(length);
@@ -265,7 +265,7 @@ impl Reservation<'_> {
             "{length} bytes of a reservation of {}",
             self.len()
         );
-        // It is no longer than the length that was one.
+        // It is at most the reserved length, which is a u32.
         self.length = length as u32;
         self.commit();
     }
@@ -275,8 +275,8 @@ impl Deref for Reservation<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the memory is mapped as long as the producer lives, which this borrows, always has a value, and is only this
-        // side's to write.
+        // SAFETY: the memory is mapped and initialised during the lifetime of the producer, which this borrows, and only
+        // this side writes to it.
         unsafe { slice::from_raw_parts(self.bytes.as_ptr(), self.length as usize) }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes that another process may change while they are read.
+//! Access to bytes that another process may change concurrently.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -41,7 +41,7 @@ pub struct Bytes<'a> {
 
 impl<'a> Bytes<'a> {
     /// # Safety
-    /// So many bytes are mapped there for as long as 'a. The start is a multiple of eight.
+    /// `len` bytes are mapped at `start` during 'a. The start is a multiple of eight.
     #[inline]
     pub(super) unsafe fn new(start: NonNull<u8>, len: u32) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl<'a> Bytes<'a> {
     pub fn copy_to(&self, offset: usize, into: &mut [u8]) -> usize {
         let len = self.len.saturating_sub(offset).min(into.len());
         if len > 0 {
-            // SAFETY: from the offset on there are at least so many bytes, and `into` has room for them.
+            // SAFETY: at least this many bytes follow the offset, and `into` has room for them.
             unsafe { copy_out(self.start.as_ptr().add(offset), into.as_mut_ptr(), len) };
         }
         len
@@ -72,7 +72,7 @@ impl<'a> Bytes<'a> {
 
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.len);
-        // SAFETY: there is room for all of them, and then they are all there.
+        // SAFETY: there is room for all of them, and all are initialised then.
         unsafe {
             copy_out(self.start.as_ptr(), bytes.as_mut_ptr(), self.len);
             bytes.set_len(self.len);
@@ -87,7 +87,7 @@ impl<'a> Bytes<'a> {
             return None;
         }
         let mut value = MaybeUninit::<T>::uninit();
-        // SAFETY: all of its bytes are within the record, and any bytes are a value of it.
+        // SAFETY: all of its bytes are within the record, and any bytes are a valid value.
         unsafe {
             let from = self.start.as_ptr().add(offset);
             copy_out(from, value.as_mut_ptr().cast(), size_of::<T>());
@@ -105,7 +105,7 @@ impl<'a> Bytes<'a> {
     /// # Safety
     /// No process writes to the bytes during the lifetime of the slice: the producer's process must be trusted.
     pub unsafe fn as_slice(&self) -> &[u8] {
-        // SAFETY: they are mapped, and the rest is as the caller says.
+        // SAFETY: they are mapped; the caller guarantees the rest.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// The memory of a record, which is only used as atomics.
+    /// The memory of a record, only accessed as atomics.
     fn atomics(words: impl Iterator<Item = u64>) -> Vec<AtomicU64> {
         words.map(AtomicU64::new).collect()
     }
@@ -134,7 +134,7 @@ mod tests {
             .iter()
             .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
             .collect();
-        // Miri takes a second for each.
+        // Each takes a second in Miri.
         let short = (0..80).step_by(if cfg!(miri) { 13 } else { 1 });
         for length in short.chain([255, 256, 257, 1000, 1024]) {
             // SAFETY: it has 1024 bytes.
@@ -150,7 +150,7 @@ mod tests {
                 }
             }
             assert_eq!(bytes.to_vec(), plain[..length]);
-            // SAFETY: nobody writes to them.
+            // SAFETY: nothing writes to them.
             assert_eq!(unsafe { bytes.as_slice() }, &plain[..length]);
         }
     }

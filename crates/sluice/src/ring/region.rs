@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A piece of a memfd in this process's memory.
+//! A mapping of a part of a memfd.
 
 use std::ffi::c_void;
 use std::os::fd::OwnedFd;
@@ -8,29 +8,29 @@ use std::ptr::{self, NonNull};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymous, munmap};
 
-/// Who may write to it through this mapping.
+/// The protection of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     ReadWrite,
     ReadOnly,
 }
 
-/// Unmapped when dropped.
+/// A mapping, which is unmapped when it is dropped.
 #[derive(Debug)]
 pub(super) struct Region {
     start: NonNull<c_void>,
     bytes: usize,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread; what is in it is for its user to order.
+// SAFETY: a mapping belongs to the process, not to a thread; its user orders the accesses.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// So many bytes from an offset on, both multiples of the file's page size.
+    /// Maps `bytes` bytes from `offset`, both multiples of the file's page size.
     pub fn map(file: &OwnedFd, offset: u64, bytes: usize, access: Access) -> Result<Self, Errno> {
-        // SAFETY: the kernel chooses a place where nothing is.
+        // SAFETY: the kernel chooses unused addresses.
         let start = unsafe {
             mmap(
                 ptr::null_mut(),
@@ -44,7 +44,7 @@ impl Region {
         Self::taken(start, bytes).ok_or(Errno::NOMEM)
     }
 
-    /// The same bytes twice in a row, at an address that is a multiple of `align`.
+    /// Maps the same bytes twice in a row, at an address that is a multiple of `align`.
     pub fn map_mirrored(
         file: &OwnedFd,
         offset: u64,
@@ -54,7 +54,7 @@ impl Region {
     ) -> Result<Self, Errno> {
         let place = Self::reserve(2 * bytes, align)?;
         for half in [0, bytes] {
-            // SAFETY: both halves lie within what was reserved, where nothing else is.
+            // SAFETY: both halves are within the reserved addresses, which are otherwise unused.
             unsafe {
                 mmap(
                     place.at(half).as_ptr(),
@@ -69,10 +69,10 @@ impl Region {
         Ok(place)
     }
 
-    /// Addresses that nothing is at, and nothing else will be.
+    /// Reserves unused addresses.
     fn reserve(bytes: usize, align: usize) -> Result<Self, Errno> {
         let all = bytes.checked_add(align).ok_or(Errno::NOMEM)?;
-        // SAFETY: the kernel chooses a place where nothing is.
+        // SAFETY: the kernel chooses unused addresses.
         let start =
             unsafe { mmap_anonymous(ptr::null_mut(), all, ProtFlags::empty(), MapFlags::PRIVATE)? };
         let before = start.cast::<u8>().align_offset(align);
@@ -84,7 +84,7 @@ impl Region {
         NonNull::new(start).map(|start| Self { start, bytes })
     }
 
-    /// Gives back what is before and behind.
+    /// Unmaps the addresses before and after the kept ones.
     fn keep(self, before: usize, bytes: usize) -> Self {
         let kept = Self {
             start: self.at(before),
@@ -93,7 +93,7 @@ impl Region {
         let behind = before + bytes;
         for (from, length) in [(0, before), (behind, self.bytes - behind)] {
             if length > 0 {
-                // SAFETY: nobody was told of these addresses. It fails only where a page would have to be cut.
+                // SAFETY: these addresses are not used. It fails only if a page would have to be split.
                 let _ = unsafe { munmap(self.at(from).as_ptr(), length) };
             }
         }
@@ -101,36 +101,36 @@ impl Region {
         kept
     }
 
-    /// The address so many bytes from the start, at most the end.
+    /// The address at `offset` from the start, at most the end.
     pub fn at(&self, offset: usize) -> NonNull<c_void> {
         assert!(offset <= self.bytes);
-        // SAFETY: it stays within the mapping.
+        // SAFETY: it is within the mapping.
         unsafe { self.start.byte_add(offset) }
     }
 
-    /// All of it is there from now on, or an error tells why not: nothing faults later.
+    /// Faults in all pages, so that no later access faults, or returns the error.
     pub fn populate(&self, access: Access) -> Result<(), Errno> {
         let advice = match access {
             Access::ReadWrite => Advice::LinuxPopulateWrite,
             Access::ReadOnly => Advice::LinuxPopulateRead,
         };
-        // SAFETY: it changes nothing in the memory.
+        // SAFETY: it does not change the content of the memory.
         unsafe { madvise(self.start.as_ptr(), self.bytes, advice) }
     }
 
-    /// Keeps it from being swapped out.
+    /// Locks it, so that it is not swapped out.
     pub fn lock(&self) -> Result<(), Errno> {
-        // SAFETY: it changes nothing in the memory.
+        // SAFETY: it does not change the content of the memory.
         unsafe { mlock(self.start.as_ptr(), self.bytes) }
     }
 
-    /// Binds pages that are not there yet to one node of the machine's memory.
+    /// Binds pages that are allocated later to one NUMA node.
     pub fn bind(&self, node: u32) -> Result<(), Errno> {
         const BITS: usize = u64::BITS as usize;
         let mut mask = [0u64; 1024 / BITS];
         let word = mask.get_mut(node as usize / BITS).ok_or(Errno::INVAL)?;
         *word = 1 << (node as usize % BITS);
-        // SAFETY: the mask is as long as told, and the kernel only reads it.
+        // SAFETY: the mask has the given length, and the kernel only reads it.
         let returned = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -162,7 +162,7 @@ impl Access {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: whoever has an address in it has it from one that borrows this, or keeps it.
+        // SAFETY: every user of an address in it borrows this or keeps it alive.
         let _ = unsafe { munmap(self.start.as_ptr(), self.bytes) };
     }
 }
@@ -179,7 +179,7 @@ mod tests {
             .expect("no mapping");
         assert!(region.at(0).as_ptr().cast::<u8>().align_offset(1 << 20) == 0);
         let byte = |at| region.at(at).cast::<u8>();
-        // SAFETY: both are within the mapping, and nobody else has it.
+        // SAFETY: both are within the mapping, which has no other user.
         unsafe {
             byte(5).write(7);
             assert_eq!(byte(4096 + 5).read(), 7);
@@ -196,7 +196,7 @@ mod tests {
             Some(Errno::PERM)
         );
         let theirs = Region::map(&file, 0, 4096, Access::ReadOnly).expect("no mapping");
-        // SAFETY: within the mappings, and nobody else has them.
+        // SAFETY: within the mappings, which have no other user.
         unsafe {
             ours.at(0).cast::<u8>().write(9);
             assert_eq!(theirs.at(0).cast::<u8>().read(), 9);

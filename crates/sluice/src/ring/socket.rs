@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the two sides of a ring meet, and what tells each of the other's end: a Unix socket.
+//! The Unix socket of a ring: connection, handshake messages, wake-ups and hang-up.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,7 +19,7 @@ use rustix::net::{
 use super::error::{SetupError, SystemError};
 use super::hang_up::has_hung_up;
 
-/// Connections that wait to be accepted, as the kernel's own default has it.
+/// The limit of pending connections, equal to that of the kernel before 5.4.
 const BACKLOG: i32 = 128;
 
 /// A listening socket at a path, over which rings are set up. Dropping it removes the socket.
@@ -27,7 +27,7 @@ const BACKLOG: i32 = 128;
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
-    /// The process that listens, and not its children.
+    /// The process that listens. A drop in its children has no effect.
     owner: u32,
 }
 
@@ -60,7 +60,7 @@ impl Listener {
             .map_err(SetupError::system("accepting a connection"))
     }
 
-    /// accept() fails instead of waiting.
+    /// Makes accept() fail instead of waiting.
     #[cfg(feature = "tokio")]
     pub(super) fn set_nonblocking(&self) -> io::Result<()> {
         ioctl_fionbio(&self.socket, true)?;
@@ -78,7 +78,7 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if process::id() == self.owner {
-            // It may have been removed by somebody else.
+            // Another process may have removed it.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -132,7 +132,7 @@ impl Socket {
     }
 }
 
-/// The descriptor has to be that of a connected Unix socket of type SOCK_SEQPACKET.
+/// The descriptor must be that of a connected Unix socket of type SOCK_SEQPACKET.
 impl From<OwnedFd> for Socket {
     fn from(socket: OwnedFd) -> Self {
         Self(socket)
@@ -151,7 +151,7 @@ impl AsFd for Socket {
     }
 }
 
-/// The user of the peer. rustix cannot be used: it fails for a peer of another PID namespace, whose process ID is 0 here.
+/// The user of the peer. rustix cannot be used: it fails for a peer in another PID namespace, whose process ID is 0 here.
 pub(super) fn peer_user(socket: &OwnedFd) -> Result<u32, SetupError> {
     let mut credentials = libc::ucred {
         pid: 0,
@@ -159,7 +159,7 @@ pub(super) fn peer_user(socket: &OwnedFd) -> Result<u32, SetupError> {
         gid: u32::MAX,
     };
     let mut size = size_of_val(&credentials) as libc::socklen_t;
-    // SAFETY: there is room for as many bytes as `size` says, and any are a value of them.
+    // SAFETY: the structure has `size` bytes, and any bytes are a valid value.
     let asked = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -184,7 +184,7 @@ fn new_socket() -> Result<OwnedFd, Errno> {
     )
 }
 
-/// Sends one message, with a file if there is one. Never waits: a handshake fits into every socket.
+/// Sends one message, with an optional file. Never waits: a handshake fits into every socket buffer.
 pub(super) fn send(socket: &OwnedFd, message: &[u8], file: Option<&OwnedFd>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -197,17 +197,17 @@ pub(super) fn send(socket: &OwnedFd, message: &[u8], file: Option<&OwnedFd>) -> 
     Ok(())
 }
 
-/// What came in one message.
+/// A received message.
 pub(super) struct Received {
     pub bytes: usize,
     pub file: Option<OwnedFd>,
-    /// It was longer than there was room for, or had more files than one.
+    /// It was longer than the buffer, or had more than one file.
     pub too_much: bool,
-    /// There was none, nor will there be any: the peer has hung up.
+    /// There is no message, and none will follow: the peer has hung up.
     pub ended: bool,
 }
 
-/// Waits for one message until a certain time; none when that has come.
+/// Waits for one message until a deadline, then returns none.
 pub(super) fn receive(
     socket: &OwnedFd,
     message: &mut [u8],
@@ -234,7 +234,7 @@ pub(super) fn receive(
         .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
     Ok(Some(Received {
         bytes: got.bytes,
-        // What is aligned for one file has room for two.
+        // The aligned space for one file has room for two.
         too_much: truncated || files.next().is_some(),
         ended: got.bytes == 0 && file.is_none() && has_hung_up(socket)?,
         file,
@@ -252,24 +252,24 @@ fn readable(socket: &OwnedFd, until: Instant) -> io::Result<bool> {
     }
 }
 
-/// Waits until there is a message or a hang-up, and returns false if the time is over.
+/// Waits until there is a message or a hang-up. Returns false after the limit.
 pub(super) fn poll_readable(socket: &OwnedFd, limit: Option<Duration>) -> Result<bool, Errno> {
-    // A time that no clock reaches is none.
+    // A limit that overflows is no limit.
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     let mut asked = [PollFd::new(socket, PollFlags::IN)];
     Ok(poll(&mut asked, limit.as_ref())? > 0)
 }
 
-/// What was found in the socket when what woke this side was taken from it.
+/// The state of the socket after draining.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drained {
     Empty,
-    /// Somebody sends more than a ring needs.
+    /// There may be more messages, more than a ring needs.
     More,
     HungUp,
 }
 
-/// Takes what the other side sent to wake this one. Not more than so much at once: it may send without end.
+/// Reads wake-ups, with a limit per call, because the peer may send without end.
 pub(super) fn drain(socket: &OwnedFd) -> Drained {
     const MESSAGES: u32 = 16;
     let mut bytes = [0; 64];

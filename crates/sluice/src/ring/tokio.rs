@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings in a tokio runtime: what is there is taken without a system call, and the socket wakes a side that waits. A peer that always has
-//! something gets its share of the thread and no more, as with tokio's own sockets.
+//! Rings in a tokio runtime: available records are received without a system call, and the socket wakes a side that waits. A
+//! peer with endless records is limited to its share of the thread, as tokio's own sockets are.
 
 use std::future::poll_fn;
 use std::io;
@@ -365,7 +365,7 @@ impl Stream for AsyncConsumer {
 
 fn register(socket: &impl AsFd) -> io::Result<AsyncFd<OwnedFd>> {
     let socket = socket.as_fd().try_clone_to_owned()?;
-    // SAFETY: the descriptor is owned by what is registered, and only closed with it.
+    // SAFETY: the registered value owns the descriptor, and closes it when it is dropped.
     unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }.map_err(io::Error::from)
 }
 
@@ -373,7 +373,7 @@ fn not_watched(source: io::Error) -> SetupError {
     SystemError::new("registering the ring's socket in the runtime", source).into()
 }
 
-/// Ready once the peer may have woken this side.
+/// Ready when the peer may have woken this side.
 fn poll_woken(
     connection: &mut Connection,
     socket: &AsyncFd<OwnedFd>,

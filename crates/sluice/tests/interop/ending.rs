@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end and the death of either side, as the other learns it.
+//! Close and death of each side, as the peer sees it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use sluice::ring::{Options, RecvError, SendError, Socket};
 
-use crate::partner::{LONG, Partner, content, small};
+use crate::python_peer::{LONG, PythonPeer, content, small};
 
-/// Fewer bytes than the ring has, so that they are sent whether or not anybody receives.
+/// Fewer bytes than the capacity, so that all are sent without a receiver.
 const FEW: usize = 3;
 
-fn manners() -> [Options; 2] {
+fn spin_options() -> [Options; 2] {
     [small().spin(Duration::ZERO), small()]
 }
 
-/// Sends until that fails.
+/// Sends until an error.
 fn send_for_ever(options: &Options, socket: Socket) -> SendError {
     let mut producer = options.producer(socket).expect("no ring");
     let longest = producer.max_record_len();
@@ -27,38 +27,38 @@ fn send_for_ever(options: &Options, socket: Socket) -> SendError {
 
 #[test]
 fn the_library_learns_that_the_other_consumer_is_done() {
-    for options in manners() {
-        let Some((partner, socket)) = Partner::start("receive-and-close --records 500") else {
+    for options in spin_options() {
+        let Some((peer, socket)) = PythonPeer::start("receive-and-close --records 500") else {
             return;
         };
         let error = send_for_ever(&options, socket);
         assert!(matches!(error, SendError::Closed), "{error:?}");
-        assert_eq!(partner.end().as_deref(), Some("received 500"));
+        assert_eq!(peer.end().as_deref(), Some("received 500"));
     }
 }
 
 #[test]
 fn the_library_learns_that_the_other_consumer_died() {
-    for options in manners() {
-        let Some((partner, socket)) = Partner::start("receive-and-die --records 500") else {
+    for options in spin_options() {
+        let Some((peer, socket)) = PythonPeer::start("receive-and-die --records 500") else {
             return;
         };
         let error = send_for_ever(&options, socket);
         assert!(matches!(error, SendError::PeerDied), "{error:?}");
-        assert_eq!(partner.end(), None);
+        assert_eq!(peer.end(), None);
     }
 }
 
 #[test]
 fn the_library_learns_that_the_other_producer_died_after_what_that_sent() {
-    for options in manners() {
-        let Some((partner, socket)) = Partner::start(&format!("send-and-die --records {FEW}"))
+    for options in spin_options() {
+        let Some((peer, socket)) = PythonPeer::start(&format!("send-and-die --records {FEW}"))
         else {
             return;
         };
         let mut consumer = options.consumer(socket).expect("no ring");
-        // Nothing is taken before it is dead.
-        assert_eq!(partner.end(), None);
+        // Nothing is received before its death.
+        assert_eq!(peer.end(), None);
         let mut room = vec![0; consumer.max_record_len()];
         for number in 0..FEW {
             let length = consumer
@@ -75,7 +75,7 @@ fn the_library_learns_that_the_other_producer_died_after_what_that_sent() {
 #[test]
 fn the_other_producer_learns_that_the_library_is_done() {
     for how in ["futex", "socket"] {
-        let Some((partner, socket)) = Partner::start(&format!("send --records 5000 --how {how}"))
+        let Some((peer, socket)) = PythonPeer::start(&format!("send --records 5000 --how {how}"))
         else {
             return;
         };
@@ -88,17 +88,17 @@ fn the_other_producer_learns_that_the_library_is_done() {
         }
         drop(consumer);
         assert_eq!(
-            partner.end().as_deref(),
+            peer.end().as_deref(),
             Some("gone: the consumer closed the ring")
         );
     }
 }
 
-/// A process of the library that moves a few records over its standard input, and is killed then.
+/// Starts a process of the library that transfers a few records over its standard input and is then killed.
 fn dying_library(role: &str, socket: Socket) -> Child {
     let exe = std::env::current_exe().expect("no path");
     Command::new(exe)
-        .args(["--exact", "ending::be_a_dying_library", "--nocapture"])
+        .args(["--exact", "ending::dying_library_process", "--nocapture"])
         .env("SLUICE_DYING_LIBRARY", role)
         .stdin(Stdio::from(OwnedFd::from(socket)))
         .stdout(Stdio::null())
@@ -106,9 +106,9 @@ fn dying_library(role: &str, socket: Socket) -> Child {
         .expect("no process")
 }
 
-/// What dying_library runs; as a test by itself it has nothing to do.
+/// The process of dying_library(). As a test it does nothing.
 #[test]
-fn be_a_dying_library() {
+fn dying_library_process() {
     let Ok(role) = std::env::var("SLUICE_DYING_LIBRARY") else {
         return;
     };
@@ -151,11 +151,11 @@ fn the_other_learns_that_the_library_died() {
             ("consumer", "send", "died: the consumer died"),
         ] {
             let arguments = format!("{task} --records 5000 --how {how}");
-            let Some((partner, socket)) = Partner::start(&arguments) else {
+            let Some((peer, socket)) = PythonPeer::start(&arguments) else {
                 return;
             };
             let mut library = dying_library(role, socket);
-            assert_eq!(partner.end().as_deref(), Some(last));
+            assert_eq!(peer.end().as_deref(), Some(last));
             library.wait().expect("no outcome");
         }
     }

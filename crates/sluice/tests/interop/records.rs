@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records of every length, many times around the ring, in both directions and however each side waits.
+//! Records of every length, many laps around the ring, in both directions, with each way to wait.
 
 use std::time::Duration;
 
 use sluice::ring::{AsyncConsumer, AsyncProducer, Consumer, Options, Producer};
 
-use crate::partner::{LONG, Partner, content, small};
+use crate::python_peer::{LONG, PythonPeer, content, small};
 
-/// Twice every length from 0 to the longest of a ring of 4096 bytes, which takes them a thousand times around.
+/// Twice every length from 0 to the longest of a ring of 4096 bytes: a thousand laps.
 const RECORDS: usize = 2 * 2041;
 
-/// How the other side sleeps, whether it is registered with membarrier(2), and how many records it moves at once.
-const MANNERS: [&str; 6] = [
+/// How the other side sleeps, whether it is registered with membarrier(2), and its batch size.
+const WAITS: [&str; 6] = [
     "--how futex",
     "--how socket",
     "--how futex --unregistered",
@@ -20,8 +20,8 @@ const MANNERS: [&str; 6] = [
     "--how socket --batch 2",
 ];
 
-/// Who spins never sleeps: it only wakes.
-const TO_BE_WOKEN: [&str; 3] = [MANNERS[0], MANNERS[1], MANNERS[3]];
+/// With a spinning library, which never sleeps and only wakes the other side.
+const SLEEPING_WAITS: [&str; 3] = [WAITS[0], WAITS[1], WAITS[3]];
 
 fn sleeping() -> Options {
     small().spin(Duration::ZERO)
@@ -55,71 +55,67 @@ fn send(producer: &mut Producer, records: usize) {
     }
 }
 
-fn receives_from_the_other(manners: &str, options: &Options) {
-    let arguments = format!("send --records {RECORDS} {manners}");
-    let Some((partner, socket)) = Partner::start(&arguments) else {
+fn receives_from_the_other(wait: &str, options: &Options) {
+    let arguments = format!("send --records {RECORDS} {wait}");
+    let Some((peer, socket)) = PythonPeer::start(&arguments) else {
         return;
     };
     let mut consumer = options.consumer(socket).expect("no ring");
     receive(&mut consumer, RECORDS);
     let end = consumer.recv_timeout(&mut [], LONG).expect("no end");
-    assert_eq!(end, None, "{manners}");
-    assert_eq!(partner.end(), Some(format!("sent {RECORDS}")));
+    assert_eq!(end, None, "{wait}");
+    assert_eq!(peer.end(), Some(format!("sent {RECORDS}")));
 }
 
-fn sends_to_the_other(manners: &str, options: &Options) {
-    let arguments = format!("receive --records {RECORDS} {manners}");
-    let Some((partner, socket)) = Partner::start(&arguments) else {
+fn sends_to_the_other(wait: &str, options: &Options) {
+    let arguments = format!("receive --records {RECORDS} {wait}");
+    let Some((peer, socket)) = PythonPeer::start(&arguments) else {
         return;
     };
     let mut producer = options.producer(socket).expect("no ring");
     send(&mut producer, RECORDS);
     drop(producer);
-    assert_eq!(
-        partner.end(),
-        Some(format!("received {RECORDS}")),
-        "{manners}"
-    );
+    assert_eq!(peer.end(), Some(format!("received {RECORDS}")), "{wait}");
 }
 
 #[test]
 fn a_sleeping_library_receives_from_the_other() {
-    for manners in MANNERS {
-        receives_from_the_other(manners, &sleeping());
+    for wait in WAITS {
+        receives_from_the_other(wait, &sleeping());
     }
 }
 
 #[test]
 fn a_spinning_library_receives_from_the_other() {
-    for manners in TO_BE_WOKEN {
-        receives_from_the_other(manners, &spinning());
+    for wait in SLEEPING_WAITS {
+        receives_from_the_other(wait, &spinning());
     }
 }
 
 #[test]
 fn a_sleeping_library_sends_to_the_other() {
-    for manners in MANNERS {
-        sends_to_the_other(manners, &sleeping());
+    for wait in WAITS {
+        sends_to_the_other(wait, &sleeping());
     }
 }
 
 #[test]
 fn a_spinning_library_sends_to_the_other() {
-    for manners in TO_BE_WOKEN {
-        sends_to_the_other(manners, &spinning());
+    for wait in SLEEPING_WAITS {
+        sends_to_the_other(wait, &spinning());
     }
 }
 
 #[test]
 fn a_large_ring_works_both_ways() {
-    let manners = "--capacity 65536 --batch 2";
-    receives_from_the_other(manners, &Options::new().handshake_timeout(LONG));
-    sends_to_the_other(manners, &small().capacity(65536));
+    let wait = "--capacity 65536 --batch 2";
+    receives_from_the_other(wait, &Options::new().handshake_timeout(LONG));
+    sends_to_the_other(wait, &small().capacity(65536));
 }
 
 #[test]
 fn the_library_sends_batches_to_the_other() {
-    let Some((partner, socket)) = Partner::start(&format!("receive --records {RECORDS} --batch 3"))
+    let Some((peer, socket)) = PythonPeer::start(&format!("receive --records {RECORDS} --batch 3"))
     else {
         return;
     };
@@ -132,7 +128,7 @@ fn the_library_sends_batches_to_the_other() {
         }
     }
     drop(producer);
-    assert_eq!(partner.end(), Some(format!("received {RECORDS}")));
+    assert_eq!(peer.end(), Some(format!("received {RECORDS}")));
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -146,9 +142,9 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 
 #[test]
 fn a_library_in_a_runtime_receives_from_the_other() {
-    for manners in MANNERS {
-        let arguments = format!("send --records {RECORDS} {manners}");
-        let Some((partner, socket)) = Partner::start(&arguments) else {
+    for wait in WAITS {
+        let arguments = format!("send --records {RECORDS} {wait}");
+        let Some((peer, socket)) = PythonPeer::start(&arguments) else {
             return;
         };
         let consumer = small().consumer(socket).expect("no ring");
@@ -166,15 +162,15 @@ fn a_library_in_a_runtime_receives_from_the_other() {
             }
             assert_eq!(consumer.recv(&mut room).await.expect("no end"), None);
         });
-        assert_eq!(partner.end(), Some(format!("sent {RECORDS}")));
+        assert_eq!(peer.end(), Some(format!("sent {RECORDS}")));
     }
 }
 
 #[test]
 fn a_library_in_a_runtime_sends_to_the_other() {
-    for manners in MANNERS {
-        let arguments = format!("receive --records {RECORDS} {manners}");
-        let Some((partner, socket)) = Partner::start(&arguments) else {
+    for wait in WAITS {
+        let arguments = format!("receive --records {RECORDS} {wait}");
+        let Some((peer, socket)) = PythonPeer::start(&arguments) else {
             return;
         };
         let producer = small().producer(socket).expect("no ring");
@@ -188,6 +184,6 @@ fn a_library_in_a_runtime_sends_to_the_other() {
                     .expect("not sent");
             }
         });
-        assert_eq!(partner.end(), Some(format!("received {RECORDS}")));
+        assert_eq!(peer.end(), Some(format!("received {RECORDS}")));
     }
 }

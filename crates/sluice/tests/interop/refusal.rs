@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Greetings that come to nothing, and what each side learns of the reason.
+//! Handshakes that fail, and the reason that each side gets.
 
 use sluice::ring::SetupError;
 
-use crate::partner::{Partner, small};
+use crate::python_peer::{PythonPeer, small};
 
-/// Both sides meet as they are told; what became of it on either.
-fn meet(arguments: &str) -> Option<(Result<(), SetupError>, Option<String>)> {
-    let (partner, socket) = Partner::start(arguments)?;
+/// Performs a handshake with these arguments. Returns the result of the library and the output of the other side.
+fn handshake(arguments: &str) -> Option<(Result<(), SetupError>, Option<String>)> {
+    let (peer, socket) = PythonPeer::start(arguments)?;
     let ours = match arguments.starts_with("send") {
         true => small().consumer(socket).map(drop),
         false => small().producer(socket).map(drop),
     };
-    Some((ours, partner.end()))
+    Some((ours, peer.end()))
 }
 
-/// The library rejects this hello, and the other is told why.
+/// The library rejects this hello, and the other side gets the reason.
 fn is_refused(arguments: &str, expected: impl Fn(&SetupError) -> bool, reply: &str) {
-    let Some((ours, said)) = meet(arguments) else {
+    let Some((ours, printed)) = handshake(arguments) else {
         return;
     };
     let error = ours.expect_err(arguments);
     assert!(expected(&error), "{arguments}: {error:?}");
     let reply = format!("was refused: {reply}");
-    assert_eq!(said, Some(reply), "{arguments}");
+    assert_eq!(printed, Some(reply), "{arguments}");
 }
 
 #[test]
-fn the_other_is_told_why_the_library_refuses_it() {
+fn the_other_side_gets_the_reason_of_the_library() {
     for task in ["send", "receive"] {
         is_refused(
             &format!("{task} --field version=2"),
@@ -69,8 +69,8 @@ fn the_other_is_told_why_the_library_refuses_it() {
 }
 
 #[test]
-fn two_of_one_side_do_not_meet() {
-    let Some((partner, socket)) = Partner::start("send") else {
+fn two_producers_do_not_connect() {
+    let Some((peer, socket)) = PythonPeer::start("send") else {
         return;
     };
     let ours = small().producer(socket).map(drop);
@@ -78,12 +78,12 @@ fn two_of_one_side_do_not_meet() {
         matches!(ours, Err(SetupError::RoleConflict { .. })),
         "{ours:?}"
     );
-    assert_eq!(partner.end().as_deref(), Some("refused: EALREADY"));
+    assert_eq!(peer.end().as_deref(), Some("refused: EALREADY"));
 }
 
-/// The other refuses the library, which is told why.
+/// The other side rejects the library, which gets the reason.
 fn refuses(arguments: &str, reply: &str, reason: &str) {
-    let Some((ours, said)) = meet(&format!("{arguments} --refuse {reply}")) else {
+    let Some((ours, printed)) = handshake(&format!("{arguments} --refuse {reply}")) else {
         return;
     };
     let error = ours.expect_err(arguments);
@@ -91,11 +91,11 @@ fn refuses(arguments: &str, reply: &str, reason: &str) {
         matches!(&error, SetupError::Refused(why) if why.contains(reason)),
         "{arguments}, {reply}: {error:?}"
     );
-    assert_eq!(said, Some(format!("refused: {reply}")), "{arguments}");
+    assert_eq!(printed, Some(format!("refused: {reply}")), "{arguments}");
 }
 
 #[test]
-fn the_library_is_told_why_the_other_refuses_it() {
+fn the_library_gets_the_reason_of_the_other_side() {
     for (reply, reason) in [
         ("EPERM", "this user"),
         ("EPROTONOSUPPORT", "other protocol version"),
@@ -111,7 +111,7 @@ fn the_library_is_told_why_the_other_refuses_it() {
 }
 
 #[test]
-fn a_refusal_in_place_of_a_hello_is_understood() {
+fn a_reply_in_place_of_a_hello_is_reported() {
     for task in ["send", "receive"] {
         refuses(&format!("{task} --before-hello"), "EPERM", "this user");
     }

@@ -32,7 +32,7 @@ fn a_batch_filled_in_place_is_seen_when_it_is_whole() {
         let mut room = batch.reserve(30).expect("no room");
         room.copy_from_slice(&pattern(number, 30));
         room.commit();
-        // One that is given up in between changes nothing.
+        // A reservation without a commit has no effect.
         batch.reserve(100).expect("no room").fill(1);
     }
     assert!(matches!(consumer.try_peek(), Err(RecvError::Empty)));
@@ -66,7 +66,7 @@ fn a_batch_larger_than_the_ring_never_strands_a_record() {
 }
 
 #[test]
-fn what_does_not_fit_into_a_batch_is_said_and_the_rest_is_sent() {
+fn a_record_that_does_not_fit_into_a_batch_is_an_error_and_the_others_are_sent() {
     let (mut producer, mut consumer) = ring(&small());
     let mut batch = producer.batch();
     let mut sent = 0;
@@ -74,7 +74,7 @@ fn what_does_not_fit_into_a_batch_is_said_and_the_rest_is_sent() {
         sent += 1;
     }
     assert!(matches!(batch.try_send(&[7; 1000]), Err(SendError::Full)));
-    // It was sent when the ring was found to be full, lest it wait for itself.
+    // The batch was sent when the ring was full; otherwise it would wait for itself.
     let mut room = [0; 1000];
     for _ in 0..sent {
         assert_eq!(consumer.try_recv(&mut room).expect("not there"), Some(1000));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a program can ask for besides sending and receiving.
+//! Calls other than sending and receiving.
 
 use std::io::{self, ErrorKind};
 use std::thread;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sluice::ring::{Consumer, RecvError, SendError, SetupError};
 
-use crate::support::{LONG, SHORT, meet, ring, small};
+use crate::support::{LONG, SHORT, ring, set_up, small};
 
 #[test]
 fn an_abort_looks_like_a_death() {
@@ -30,7 +30,7 @@ fn an_abort_looks_like_a_death() {
 }
 
 #[test]
-fn whether_the_peer_is_gone_can_be_asked() {
+fn is_closed_reports_a_close_and_a_death() {
     let (mut producer, mut consumer) = ring(&small());
     assert!(!producer.is_closed());
     assert!(!consumer.is_closed());
@@ -40,7 +40,7 @@ fn whether_the_peer_is_gone_can_be_asked() {
     let (mut producer, mut consumer) = ring(&small());
     producer.send(b"last").expect("not sent");
     producer.abort();
-    // A hang-up is looked for once per tick of a coarse clock.
+    // The socket is checked once per tick of a coarse clock.
     let until = Instant::now() + LONG;
     while !consumer.is_closed() {
         assert!(Instant::now() < until, "it never learns");
@@ -50,7 +50,7 @@ fn whether_the_peer_is_gone_can_be_asked() {
 }
 
 #[test]
-fn a_batch_need_not_be_waited_for() {
+fn a_batch_can_be_received_without_waiting() {
     let (mut producer, mut consumer) = ring(&small());
     let none = consumer.try_batch().map(drop);
     assert!(matches!(none, Err(RecvError::Empty)), "{none:?}");
@@ -78,7 +78,7 @@ fn values_are_read_in_place() {
     record.release();
 }
 
-/// Until one of them has something.
+/// Waits until one of them has a record.
 fn wait_for_any(consumers: &mut [Consumer]) -> io::Result<()> {
     let mut idle = !consumers.is_empty();
     for consumer in &mut *consumers {
@@ -90,7 +90,7 @@ fn wait_for_any(consumers: &mut [Consumer]) -> io::Result<()> {
             .iter()
             .map(|consumer| PollFd::new(consumer, PollFlags::IN))
             .collect();
-        assert!(poll(&mut asked, Some(&limit))? > 0, "nobody was woken");
+        assert!(poll(&mut asked, Some(&limit))? > 0, "no wake-up");
     }
     for consumer in consumers {
         consumer.finish_wait();
@@ -137,7 +137,7 @@ fn several_rings_are_waited_for_at_once() {
 }
 
 #[test]
-fn room_is_waited_for_on_a_descriptor_too() {
+fn a_producer_can_wait_for_room_on_a_descriptor() {
     let (mut producer, mut consumer) = ring(&small());
     while producer.try_send(&[0; 500]).is_ok() {}
     assert!(producer.prepare_wait(500).expect("no ring"));
@@ -156,9 +156,9 @@ fn room_is_waited_for_on_a_descriptor_too() {
 }
 
 #[test]
-fn a_consumer_says_how_large_a_ring_may_be() {
+fn a_consumer_limits_the_capacity() {
     let (here, there) = sluice::ring::Socket::pair().expect("no sockets");
-    let (sending, receiving) = meet(
+    let (sending, receiving) = set_up(
         &small().capacity(8192),
         &small().max_capacity(4096),
         here,
@@ -178,7 +178,7 @@ fn a_consumer_says_how_large_a_ring_may_be() {
 }
 
 #[test]
-fn errors_are_those_of_io_where_these_are_wanted() {
+fn errors_convert_to_io_errors() {
     fn full() -> io::Result<()> {
         let (mut producer, _consumer) = ring(&small());
         loop {

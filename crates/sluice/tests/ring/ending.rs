@@ -85,12 +85,12 @@ fn a_flush_waits_until_all_is_released() {
     }
 }
 
-/// A process that becomes one side of a ring over its standard input, and then does nothing more until it is killed.
-fn silent_partner(role: &str, socket: Socket) -> std::process::Child {
+/// Starts a process that sets up one side of a ring over its standard input and then sleeps until it is killed.
+fn idle_peer(role: &str, socket: Socket) -> std::process::Child {
     let exe = std::env::current_exe().expect("no path");
     let socket: OwnedFd = socket.into();
     Command::new(exe)
-        .args(["--exact", "ending::be_a_silent_partner", "--nocapture"])
+        .args(["--exact", "ending::idle_peer_process", "--nocapture"])
         .env("SLUICE_SILENT_PARTNER", role)
         .stdin(Stdio::from(socket))
         .stdout(Stdio::null())
@@ -98,9 +98,9 @@ fn silent_partner(role: &str, socket: Socket) -> std::process::Child {
         .expect("no process")
 }
 
-/// What silent_partner runs; as a test by itself it has nothing to do.
+/// The process of idle_peer(). As a test it does nothing.
 #[test]
-fn be_a_silent_partner() {
+fn idle_peer_process() {
     use std::os::fd::AsFd;
     let Ok(role) = std::env::var("SLUICE_SILENT_PARTNER") else {
         return;
@@ -125,7 +125,7 @@ fn be_a_silent_partner() {
 fn a_receiver_learns_at_once_that_the_sender_was_killed() {
     for spin in [Duration::ZERO, Duration::MAX] {
         let (here, there) = Socket::pair().expect("no sockets");
-        let mut child = silent_partner("producer", there);
+        let mut child = idle_peer("producer", there);
         let mut consumer = small().spin(spin).consumer(here).expect("no ring");
         let mut room = [0; 100];
         let got = consumer.recv_timeout(&mut room, LONG);
@@ -149,7 +149,7 @@ fn a_receiver_learns_at_once_that_the_sender_was_killed() {
 fn a_sender_learns_at_once_that_the_receiver_was_killed() {
     for spin in [Duration::ZERO, Duration::MAX] {
         let (here, there) = Socket::pair().expect("no sockets");
-        let mut child = silent_partner("consumer", there);
+        let mut child = idle_peer("consumer", there);
         let mut producer = small().spin(spin).producer(here).expect("no ring");
         while producer.try_send(&[0; 500]).is_ok() {}
         let sender = thread::spawn(move || producer.send_timeout(&[0; 500], LONG));
@@ -169,7 +169,7 @@ fn nothing_is_left_of_a_ring() {
             .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
             .filter(|link| link.to_string_lossy().contains("sluice-ring"));
         let maps = std::fs::read_to_string("/proc/self/maps").expect("no /proc");
-        // Other tests run beside this one and have rings too, of other sizes.
+        // Concurrent tests have rings, too, of other sizes.
         let mapped = maps.lines().filter(|line| line.contains("sluice-ring"));
         (
             files.count(),
@@ -184,7 +184,7 @@ fn nothing_is_left_of_a_ring() {
     assert_eq!(count().1, before, "mappings are left");
 }
 
-/// Whether a line of /proc/PID/maps is of so many bytes.
+/// Whether a line of /proc/PID/maps is a mapping of this size.
 fn spans(line: &str, bytes: usize) -> bool {
     let range = line.split(' ').next().unwrap_or_default();
     let mut ends = range.split('-').map(|end| usize::from_str_radix(end, 16));
@@ -203,9 +203,9 @@ fn a_listener_leaves_no_socket_behind() {
     assert!(path.exists());
     drop(listener);
     assert!(!path.exists());
-    let nobody = Socket::connect(&path);
+    let refused = Socket::connect(&path);
     assert!(
-        matches!(nobody, Err(SetupError::Connect { .. })),
-        "{nobody:?}"
+        matches!(refused, Err(SetupError::Connect { .. })),
+        "{refused:?}"
     );
 }

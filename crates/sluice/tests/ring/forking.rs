@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A child that was forked has a copy of everything but the threads.
+//! Rings in a forked child, which has copies of everything except the threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -9,9 +9,9 @@ use sluice_hostile::{MaliciousConsumer, MaliciousProducer};
 
 use crate::support::{LONG, ring, small};
 
-/// Does this in a child, and fails if the child says no.
+/// Runs `does` in a child. Fails if it returns false.
 fn in_child(does: impl FnOnce() -> bool) {
-    // SAFETY: the child only uses what is its own, and ends without running what the parent would at its exit.
+    // SAFETY: the child only uses its own memory, and exits without the parent's exit handlers.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let status = match catch_unwind(AssertUnwindSafe(does)) {
@@ -19,23 +19,23 @@ fn in_child(does: impl FnOnce() -> bool) {
             Ok(false) => 1,
             Err(_) => 2,
         };
-        // SAFETY: it ends this process at once.
+        // SAFETY: it exits this process immediately.
         unsafe { libc::_exit(status) };
     }
     assert!(child > 0, "no child");
     let mut status = 0;
-    // SAFETY: there is room for the status.
+    // SAFETY: the pointer to the status is valid.
     let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!((waited, status), (child, 0), "what the child said");
+    assert_eq!((waited, status), (child, 0), "status of the child");
 }
 
 #[test]
-fn what_a_child_drops_stays_with_the_parent() {
+fn a_drop_in_a_child_does_not_affect_the_parent() {
     let (mut producer, mut consumer) = ring(&small());
     producer.send(b"before").expect("not sent");
     let (producer_copy, consumer_copy) = (&raw mut producer, &raw mut consumer);
     in_child(|| {
-        // SAFETY: in the child, which ends before anything else could drop them.
+        // SAFETY: the child exits before they could be dropped again.
         unsafe {
             producer_copy.drop_in_place();
             consumer_copy.drop_in_place();
@@ -59,8 +59,8 @@ fn a_child_cannot_wait_in_the_ring_of_its_parent() {
 }
 
 #[test]
-fn rings_that_a_child_makes_learn_of_a_death() {
-    // The parent has had rings, too.
+fn rings_of_a_child_detect_a_death() {
+    // The parent has a ring, too.
     let _ring = ring(&small());
     in_child(|| {
         let (peer, socket) = MaliciousProducer::new(4096);
@@ -79,12 +79,12 @@ fn rings_that_a_child_makes_learn_of_a_death() {
 }
 
 #[test]
-fn a_listener_that_a_child_drops_still_listens() {
+fn a_listener_dropped_in_a_child_still_listens() {
     let path = std::env::temp_dir().join(format!("sluice-forking-{}", std::process::id()));
     let mut listener = Listener::bind(&path).expect("cannot listen");
     let copy = &raw mut listener;
     in_child(|| {
-        // SAFETY: in the child, which ends before anything else could drop it.
+        // SAFETY: the child exits before it could be dropped again.
         unsafe { copy.drop_in_place() };
         true
     });
@@ -97,7 +97,7 @@ fn a_ring_needs_no_thread() {
     let threads = std::fs::read_dir("/proc/self/task").expect("no /proc");
     for thread in threads {
         let path = thread.expect("no thread").path().join("comm");
-        // One that has ended meanwhile has no name.
+        // A thread that has exited meanwhile has no name.
         let name = std::fs::read_to_string(path).unwrap_or_default();
         assert!(!name.starts_with("sluice-ring"), "{name}");
     }

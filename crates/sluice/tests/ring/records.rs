@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is sent is what is received.
+//! Records arrive as they were sent.
 
 use std::thread;
 
@@ -68,7 +68,7 @@ fn a_stream_arrives_in_order_with_pauses_and_without() {
 #[test]
 fn a_record_that_looks_like_headers_is_none() {
     let (mut producer, mut consumer) = ring(&small());
-    // Every word of it is what the state of a record is, at every place in the ring.
+    // Every word of it has the value of a record's state, at every position in the ring.
     let lure = [1, 0, 0, 0].repeat(25);
     let mut room = [0; 100];
     for _ in 0..1000 {

@@ -128,7 +128,7 @@ fn sides_are_accepted_and_set_up_in_a_runtime() {
             small().async_producer(socket).await.expect("no ring")
         };
         let accepting = async {
-            let socket = listener.accept().await.expect("nobody came");
+            let socket = listener.accept().await.expect("no connection");
             small().async_consumer(socket).await.expect("no ring")
         };
         let (mut producer, mut consumer) = tokio::join!(connecting, accepting);

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use sluice::ring::{Consumer, Options, Producer, SetupError, Socket};
 
-/// Long enough for anything that is to happen.
+/// The timeout for events that must happen.
 pub const LONG: Duration = Duration::from_secs(20);
 
-/// Long enough to see that nothing happens.
+/// The delay before the check that nothing has happened.
 pub const SHORT: Duration = Duration::from_millis(50);
 
 /// Both sides of a ring, set up with the same options.
 pub fn ring(options: &Options) -> (Producer, Consumer) {
     let (here, there) = Socket::pair().expect("no sockets");
-    let (sending, receiving) = meet(options, options, here, there);
+    let (sending, receiving) = set_up(options, options, here, there);
     (
         sending.expect("no producer"),
         receiving.expect("no consumer"),
@@ -25,7 +25,8 @@ pub fn small() -> Options {
     Options::new().capacity(4096)
 }
 
-pub fn meet(
+/// Sets up both sides with their options.
+pub fn set_up(
     sending: &Options,
     receiving: &Options,
     here: Socket,
@@ -38,7 +39,7 @@ pub fn meet(
     })
 }
 
-/// Bytes that tell which record they belong to, and where in it.
+/// Bytes that depend on the number of the record and on the offset.
 pub fn pattern(number: usize, length: usize) -> Vec<u8> {
     (0..length)
         .map(|at| (number.wrapping_mul(31) ^ at.wrapping_mul(7)) as u8)

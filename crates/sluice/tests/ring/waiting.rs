@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting, spinning and asleep.
+//! Waits, spinning and asleep.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use sluice::ring::{Options, RecvError, SendError};
 
 use crate::support::{LONG, SHORT, pattern, ring, small};
 
-/// Never spins, always spins, and as it comes.
-fn manners() -> [Options; 3] {
+/// Never spins, always spins, and the default.
+fn spin_options() -> [Options; 3] {
     [
         small().spin(Duration::ZERO),
         small().spin(Duration::MAX),
@@ -20,7 +20,7 @@ fn manners() -> [Options; 3] {
 
 #[test]
 fn a_waiting_receiver_gets_what_is_sent() {
-    for options in manners() {
+    for options in spin_options() {
         let (mut producer, mut consumer) = ring(&options);
         let receiver = thread::spawn(move || {
             let mut room = [0; 8];
@@ -37,7 +37,7 @@ fn a_waiting_receiver_gets_what_is_sent() {
 
 #[test]
 fn a_waiting_sender_goes_on_when_there_is_room() {
-    for options in manners() {
+    for options in spin_options() {
         let (mut producer, mut consumer) = ring(&options);
         while producer.try_send(&[0; 500]).is_ok() {}
         let sender = thread::spawn(move || producer.send_timeout(b"at last", LONG));
@@ -53,9 +53,9 @@ fn a_waiting_sender_goes_on_when_there_is_room() {
     }
 }
 
-/// After a while a sleeper sleeps in another way, which costs nothing however long it takes.
+/// After 50 ms a side sleeps on the socket.
 #[test]
-fn who_has_slept_for_long_is_woken() {
+fn a_side_that_sleeps_on_the_socket_is_woken() {
     let (mut producer, mut consumer) = ring(&small());
     let receiver = thread::spawn(move || {
         let got = consumer.recv_timeout(&mut [0; 8], LONG);
@@ -80,9 +80,9 @@ fn who_has_slept_for_long_is_woken() {
 }
 
 #[test]
-fn many_records_pass_whoever_waits() {
+fn many_records_arrive_whichever_side_waits() {
     const RECORDS: usize = 50_000;
-    for options in manners() {
+    for options in spin_options() {
         let (mut producer, mut consumer) = ring(&options);
         let sender = thread::spawn(move || {
             for number in 0..RECORDS {
@@ -103,30 +103,32 @@ fn many_records_pass_whoever_waits() {
 }
 
 #[test]
-fn questions_and_answers_over_two_rings_never_hang() {
-    for options in manners() {
-        let (mut ask, mut hear) = ring(&options);
-        let (mut answer, mut listen) = ring(&options);
+fn requests_and_replies_over_two_rings_never_hang() {
+    for options in spin_options() {
+        let (mut requests, mut requests_in) = ring(&options);
+        let (mut replies, mut replies_in) = ring(&options);
         let other = thread::spawn(move || {
             let mut room = [0; 8];
-            while let Some(length) = hear.recv(&mut room).expect("not received") {
-                answer.send(&room[..length]).expect("not sent");
+            while let Some(length) = requests_in.recv(&mut room).expect("not received") {
+                replies.send(&room[..length]).expect("not sent");
             }
         });
         let mut room = [0; 8];
         for number in 0..5000_u64 {
-            ask.send(&number.to_ne_bytes()).expect("not sent");
-            let got = listen.recv_timeout(&mut room, LONG).expect("not received");
+            requests.send(&number.to_ne_bytes()).expect("not sent");
+            let got = replies_in
+                .recv_timeout(&mut room, LONG)
+                .expect("not received");
             assert_eq!((got, u64::from_ne_bytes(room)), (Some(8), number));
         }
-        drop(ask);
+        drop(requests);
         other.join().expect("panicked");
     }
 }
 
 #[test]
 fn waiting_ends_when_its_time_is_over() {
-    for options in manners() {
+    for options in spin_options() {
         let (mut producer, mut consumer) = ring(&options);
         let began = Instant::now();
         let late = consumer.peek_timeout(SHORT).map(drop);
@@ -145,7 +147,7 @@ fn waiting_ends_when_its_time_is_over() {
 }
 
 #[test]
-fn who_sleeps_costs_nothing() {
+fn a_sleeping_side_uses_no_processor_time() {
     let (_producer, mut consumer) = ring(&small());
     let sleeper = thread::spawn(move || {
         let before = clock_gettime(ClockId::ThreadCPUTime);
@@ -155,6 +157,6 @@ fn who_sleeps_costs_nothing() {
     });
     let used = sleeper.join().expect("panicked");
     let used = Duration::new(used.tv_sec as u64, used.tv_nsec as u32);
-    // It spins for 100 µs at first.
+    // It spins for 100 µs first.
     assert!(used < Duration::from_millis(5), "{used:?} of a second");
 }

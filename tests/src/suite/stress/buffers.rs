@@ -1,38 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory to write from and to read into that behaves worse than most.
+//! Buffers for writers and readers that are missing, slow to fault in, or changing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use fastrand::Rng;
 
 use super::bytes::{Byte, MOST};
 use crate::support::check::Skip;
 use crate::support::memory::{Mapping, PAGE};
-use crate::support::random::Random;
 use crate::support::time::Deadline;
 use crate::support::userfault::UserFault;
 
-/// What the memory that a writer writes from does meanwhile.
+/// The behavior of a writer's buffer during a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
-    /// It lies still.
+pub enum MemoryBehavior {
+    /// Resident and constant.
     Still,
-    /// No page of it is there at the start of a write, though none has lost its content.
+    /// No page is mapped at the start of a write; the content is kept.
     Absent,
-    /// As above, and each page takes up to two milliseconds to come.
+    /// As above, and each page fault takes up to 2 ms.
     Late,
-    /// Another thread changes all of it, all the time, as far as the bytes still tell their writer.
+    /// Another thread keeps changing all of it; each byte still identifies its writer.
     Changing,
 }
 
-impl Manner {
-    pub fn of(seat: usize) -> Self {
-        match seat {
-            4 | 5 => Manner::Absent,
-            6 => Manner::Late,
-            7 => Manner::Changing,
-            _ => Manner::Still,
+impl MemoryBehavior {
+    pub fn of(slot: usize) -> Self {
+        match slot {
+            4 | 5 => MemoryBehavior::Absent,
+            6 => MemoryBehavior::Late,
+            7 => MemoryBehavior::Changing,
+            _ => MemoryBehavior::Still,
         }
     }
 }
@@ -40,27 +40,27 @@ impl Manner {
 /// Bytes of one writer, in sequence.
 pub struct Source {
     mapping: Mapping,
-    manner: Manner,
-    seat: usize,
+    behavior: MemoryBehavior,
+    slot: usize,
     faults: Option<UserFault>,
     done: AtomicBool,
 }
 
 impl Source {
-    pub fn new(seat: usize) -> Result<Self> {
-        let manner = Manner::of(seat);
-        let visibility = match manner {
-            Manner::Absent => libc::MAP_SHARED,
+    pub fn new(slot: usize) -> Result<Self> {
+        let behavior = MemoryBehavior::of(slot);
+        let visibility = match behavior {
+            MemoryBehavior::Absent => libc::MAP_SHARED,
             _ => libc::MAP_PRIVATE,
         };
         // A write may start anywhere in the first page.
         let len = (PAGE + MOST).next_multiple_of(PAGE);
         let source = Source {
             mapping: Mapping::with_flags(len, visibility)?,
-            manner,
-            seat,
-            faults: match manner {
-                Manner::Late => user_fault()?,
+            behavior,
+            slot,
+            faults: match behavior {
+                MemoryBehavior::Late => user_fault()?,
                 _ => None,
             },
             done: AtomicBool::new(false),
@@ -74,7 +74,7 @@ impl Source {
 
     fn put_sequence(&self) {
         for offset in 0..self.mapping.len() {
-            self.put(offset, Byte::new(self.seat, offset));
+            self.put(offset, Byte::new(self.slot, offset));
         }
     }
 
@@ -83,20 +83,20 @@ impl Source {
         unsafe { self.mapping.start().add(offset).write_volatile(byte.0) };
     }
 
-    /// Where to write from if the next byte's place in the sequence is `place`.
-    pub fn at(&self, place: usize, random: &mut Random) -> Result<*const u8> {
-        match self.manner {
-            Manner::Absent => self.mapping.forget_pages()?,
-            Manner::Late if self.faults.is_some() => self.mapping.forget_pages()?,
+    /// The start of a write whose first byte has this position in the sequence.
+    pub fn at(&self, position: usize, random: &mut Rng) -> Result<*const u8> {
+        match self.behavior {
+            MemoryBehavior::Absent => self.mapping.discard_pages()?,
+            MemoryBehavior::Late if self.faults.is_some() => self.mapping.discard_pages()?,
             _ => {}
         }
-        let period = random.within(0..=PAGE / Byte::PERIOD - 1);
-        let offset = period * Byte::PERIOD + place % Byte::PERIOD;
+        let period = random.usize(0..=PAGE / Byte::PERIOD - 1);
+        let offset = period * Byte::PERIOD + position % Byte::PERIOD;
         Ok(self.mapping.start().wrapping_add(offset))
     }
 
-    /// Runs `body` while the memory does what is its manner.
-    pub fn while_it_acts<T>(&self, body: impl FnOnce() -> Result<T>) -> Result<T> {
+    /// Runs `body` while a thread applies the behavior.
+    pub fn while_active<T>(&self, body: impl FnOnce() -> Result<T>) -> Result<T> {
         std::thread::scope(|scope| {
             let actor = scope.spawn(|| self.act());
             let result = body();
@@ -107,9 +107,9 @@ impl Source {
     }
 
     fn act(&self) -> Result<()> {
-        match (&self.faults, self.manner) {
-            (Some(faults), _) => self.bring_pages(faults),
-            (None, Manner::Changing) => {
+        match (&self.faults, self.behavior) {
+            (Some(faults), _) => self.fill_missing_pages(faults),
+            (None, MemoryBehavior::Changing) => {
                 self.change();
                 Ok(())
             }
@@ -118,33 +118,33 @@ impl Source {
     }
 
     fn change(&self) {
-        let mut random = Random::new(self.seat as u64);
+        let mut random = Rng::with_seed(self.slot as u64);
         while !self.done.load(Ordering::Relaxed) {
-            let shift = random.within(0..=Byte::PERIOD - 1);
+            let shift = random.usize(..Byte::PERIOD);
             for offset in 0..self.mapping.len() {
-                self.put(offset, Byte::new(self.seat, offset + shift));
+                self.put(offset, Byte::new(self.slot, offset + shift));
             }
         }
     }
 
-    fn bring_pages(&self, faults: &UserFault) -> Result<()> {
-        let content: [u8; PAGE] = std::array::from_fn(|offset| Byte::new(self.seat, offset).0);
-        let mut random = Random::new(self.seat as u64);
+    fn fill_missing_pages(&self, faults: &UserFault) -> Result<()> {
+        let content: [u8; PAGE] = std::array::from_fn(|offset| Byte::new(self.slot, offset).0);
+        let mut random = Rng::with_seed(self.slot as u64);
         while !self.done.load(Ordering::Relaxed) {
             let Some(page) = faults.next(&Deadline::after(LOOK_EVERY))? else {
                 continue;
             };
-            std::thread::sleep(Duration::from_micros(random.within(0..=2000) as u64));
+            std::thread::sleep(Duration::from_micros(random.u64(..=2000)));
             faults.fill(page, &content)?;
         }
         Ok(())
     }
 }
 
-/// How long the end of a writer may wait for the thread that brings its pages.
+/// How often the thread that resolves page faults checks whether the writer has finished.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Where there is no userfaultfd the pages just lie still.
+/// Without userfaultfd the pages are simply resident.
 fn user_fault() -> Result<Option<UserFault>> {
     match UserFault::open() {
         Ok(faults) => Ok(Some(faults)),
@@ -153,22 +153,22 @@ fn user_fault() -> Result<Option<UserFault>> {
     }
 }
 
-/// Where a reader reads to.
+/// The buffer of a reader.
 pub enum Target {
     Ready(Mapping),
-    /// Mapped anew, so that no page of it is there, for each read.
+    /// A new mapping, without resident pages, for each read.
     Fresh,
 }
 
 impl Target {
-    pub fn new(seat: usize) -> Result<Self> {
-        if seat % 2 == 1 {
+    pub fn new(slot: usize) -> Result<Self> {
+        if slot % 2 == 1 {
             return Ok(Target::Fresh);
         }
         Ok(Target::Ready(whole_mapping()?))
     }
 
-    /// Gives `read` a start with room for `MOST` bytes, and `take` what came there.
+    /// Calls `read` with a buffer of `MOST` bytes, and `take` with the bytes read.
     pub fn fill<T>(
         &self,
         read: impl FnOnce(*mut u8) -> nix::Result<usize>,
@@ -182,7 +182,7 @@ impl Target {
                 &fresh
             }
         };
-        // SAFETY: the kernel filled that many bytes of a mapping that nobody else uses.
+        // SAFETY: the kernel filled that many bytes of a mapping that nothing else uses.
         take(read(mapping.start()).map(|count| unsafe {
             std::slice::from_raw_parts(mapping.start(), count.min(mapping.len()))
         }))

@@ -1,117 +1,118 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes that are each accounted for, in writes and reads of any size, from and to memory that comes late or changes.
+//! Accounts for every byte, in writes and reads of any size, with buffers that fault slowly or change.
 
 use std::sync::atomic::Ordering::SeqCst;
 
 use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
 use nix::errno::Errno;
 
-use super::buffers::{Manner, Source, Target};
-use super::crowd::{self, Play, SEATS, Stop, Turn};
+use super::buffers::{MemoryBehavior, Source, Target};
+use super::workers::{self, SLOTS, Stop, WorkerId, Workload};
 use crate::registry::Context;
 use crate::support::channel::Channel;
+use crate::support::event::Event;
 use crate::support::memory::{read_at, write_at};
-use crate::support::notice::Notice;
-use crate::support::random::Random;
 use crate::support::shared::SharedWords;
 use crate::support::signals;
 
-/// The most bytes of one write or read.
+/// The maximum size of one write or read.
 pub const MOST: usize = 200 << 10;
 
-/// A byte that tells its writer's seat, and its place in what that writer writes, as far as there is room for that.
+/// A byte that encodes its writer's slot and its position in the writer's sequence, modulo `PERIOD`.
 #[derive(Clone, Copy)]
 pub struct Byte(pub u8);
 
 impl Byte {
-    /// Places look the same after so many.
+    /// The number of distinguishable positions.
     pub const PERIOD: usize = 32;
 
-    pub fn new(seat: usize, place: usize) -> Self {
-        Byte((seat * Self::PERIOD + place % Self::PERIOD) as u8)
+    pub fn new(slot: usize, position: usize) -> Self {
+        Byte((slot * Self::PERIOD + position % Self::PERIOD) as u8)
     }
 
-    fn seat(self) -> usize {
+    fn slot(self) -> usize {
         self.0 as usize / Self::PERIOD
     }
 
-    fn place(self) -> usize {
+    fn position(self) -> usize {
         self.0 as usize % Self::PERIOD
     }
 }
 
-/// What all know of each other: for each writer's seat, how many bytes
+/// Counters shared by all processes. For each writer's slot, the number of bytes that
 struct Ledger {
-    /// may be in the pipe or have been there, at most;
+    /// may have been written, at most;
     begun: SharedWords,
     /// write(2) said were written;
     returned: SharedWords,
-    /// came out;
+    /// were read;
     received: SharedWords,
-    /// did not follow, within one read, on the one before them.
+    /// did not follow their predecessor within one read.
     breaks: SharedWords,
-    /// For each reader's seat, how many bytes it may have taken without having said so.
+    /// For each reader's slot, the bytes that it may have read without having recorded them.
     asked: SharedWords,
 }
 
 impl Ledger {
     fn new() -> Result<Self> {
         Ok(Ledger {
-            begun: SharedWords::new(SEATS)?,
-            returned: SharedWords::new(SEATS)?,
-            received: SharedWords::new(SEATS)?,
-            breaks: SharedWords::new(SEATS)?,
-            asked: SharedWords::new(SEATS)?,
+            begun: SharedWords::new(SLOTS)?,
+            returned: SharedWords::new(SLOTS)?,
+            received: SharedWords::new(SLOTS)?,
+            breaks: SharedWords::new(SLOTS)?,
+            asked: SharedWords::new(SLOTS)?,
         })
     }
 
-    fn begin(&self, seat: usize, count: usize) {
-        self.begun.words()[seat].fetch_add(count as u64, SeqCst);
+    fn begin(&self, slot: usize, count: usize) {
+        self.begun.words()[slot].fetch_add(count as u64, SeqCst);
     }
 
-    /// Whoever is killed half-way leaves more begun and less returned than there was, which is on the safe side.
-    fn end(&self, seat: usize, count: usize, written: usize) {
-        self.returned.words()[seat].fetch_add(written as u64, SeqCst);
-        self.begun.words()[seat].fetch_sub((count - written) as u64, SeqCst);
+    /// A writer killed before this call leaves `begun` too large and `returned` too small, which only weakens the
+    /// check.
+    fn end(&self, slot: usize, count: usize, written: usize) {
+        self.returned.words()[slot].fetch_add(written as u64, SeqCst);
+        self.begun.words()[slot].fetch_sub((count - written) as u64, SeqCst);
     }
 
     fn receive(&self, bytes: &[u8]) -> Result<()> {
         let piece = Piece::of(bytes);
-        for seat in 0..SEATS {
-            let count = piece.counts[seat];
-            let before = self.received.words()[seat].fetch_add(count, SeqCst);
-            let begun = self.begun.get(seat);
+        for slot in 0..SLOTS {
+            let count = piece.counts[slot];
+            let before = self.received.words()[slot].fetch_add(count, SeqCst);
+            let begun = self.begun.get(slot);
             ensure!(
                 count == 0 || before + count <= begun,
-                "{} bytes of writer {seat} arrived, but it began only {begun}",
+                "{} bytes of writer {slot} arrived, but it began only {begun}",
                 before + count
             );
-            self.breaks.words()[seat].fetch_add(piece.breaks[seat], SeqCst);
+            self.breaks.words()[slot].fetch_add(piece.breaks[slot], SeqCst);
         }
         Ok(())
     }
 }
 
-/// What one read brought, counted for each writer's seat.
+/// The bytes of one read, counted for each writer's slot.
 struct Piece {
-    counts: [u64; SEATS],
-    breaks: [u64; SEATS],
+    counts: [u64; SLOTS],
+    breaks: [u64; SLOTS],
 }
 
 impl Piece {
     fn of(bytes: &[u8]) -> Self {
         let mut piece = Piece {
-            counts: [0; SEATS],
-            breaks: [0; SEATS],
+            counts: [0; SLOTS],
+            breaks: [0; SLOTS],
         };
-        let mut next = [None; SEATS];
+        let mut next = [None; SLOTS];
         for byte in bytes.iter().copied().map(Byte) {
-            let (seat, place) = (byte.seat(), byte.place());
-            piece.counts[seat] += 1;
-            if next[seat].is_some_and(|next| next != place) {
-                piece.breaks[seat] += 1;
+            let (slot, position) = (byte.slot(), byte.position());
+            piece.counts[slot] += 1;
+            if next[slot].is_some_and(|next| next != position) {
+                piece.breaks[slot] += 1;
             }
-            next[seat] = Some((place + 1) % Byte::PERIOD);
+            next[slot] = Some((position + 1) % Byte::PERIOD);
         }
         piece
     }
@@ -120,29 +121,29 @@ impl Piece {
 struct Bytes<'a> {
     channel: &'a Channel,
     ledger: Ledger,
-    writers_killed: [u64; SEATS],
-    /// How many bytes the readers that were killed may have taken with them.
+    writers_killed: [u64; SLOTS],
+    /// An upper bound of the bytes lost in killed readers.
     lost: u64,
 }
 
-impl Play for Bytes<'_> {
-    fn write(&self, turn: Turn, ready: &Notice, stop: &Stop) -> Result<()> {
-        signals::let_usr1_interrupt()?;
-        let source = Source::new(turn.seat)?;
-        source.while_it_acts(|| write_bytes(self.channel, &self.ledger, &source, turn, ready, stop))
+impl Workload for Bytes<'_> {
+    fn write(&self, id: WorkerId, ready: &Event, stop: &Stop) -> Result<()> {
+        signals::interrupt_on_usr1()?;
+        let source = Source::new(id.slot)?;
+        source.while_active(|| write_bytes(self.channel, &self.ledger, &source, id, ready, stop))
     }
 
-    fn read(&self, turn: Turn, ready: &Notice) -> Result<()> {
-        signals::let_usr1_interrupt()?;
-        read_bytes(self.channel, &self.ledger, turn, ready)
+    fn read(&self, id: WorkerId, ready: &Event) -> Result<()> {
+        signals::interrupt_on_usr1()?;
+        read_bytes(self.channel, &self.ledger, id, ready)
     }
 
-    fn writer_was_killed(&mut self, turn: Turn) {
-        self.writers_killed[turn.seat] += 1;
+    fn writer_was_killed(&mut self, id: WorkerId) {
+        self.writers_killed[id.slot] += 1;
     }
 
-    fn reader_was_killed(&mut self, turn: Turn) {
-        self.lost += self.ledger.asked.get(turn.seat);
+    fn reader_was_killed(&mut self, id: WorkerId) {
+        self.lost += self.ledger.asked.get(id.slot);
     }
 }
 
@@ -150,36 +151,36 @@ fn write_bytes(
     channel: &Channel,
     ledger: &Ledger,
     source: &Source,
-    turn: Turn,
-    ready: &Notice,
+    id: WorkerId,
+    ready: &Event,
     stop: &Stop,
 ) -> Result<()> {
     let fd = channel.open_writer()?;
-    ready.give()?;
-    let mut random = Random::new(turn.number as u64);
-    let mut place = 0;
-    while !stop.said() {
-        let count = random.within(1..=MOST);
-        let start = source.at(place, &mut random)?;
-        ledger.begin(turn.seat, count);
+    ready.notify()?;
+    let mut random = Rng::with_seed(id.number as u64);
+    let mut position = 0;
+    while !stop.is_set() {
+        let count = random.usize(1..=MOST);
+        let start = source.at(position, &mut random)?;
+        ledger.begin(id.slot, count);
         let written = match write_at(&fd, start, count) {
             Err(Errno::EINTR) => 0,
             result => result.context("write")?,
         };
-        ledger.end(turn.seat, count, written);
-        place += written;
+        ledger.end(id.slot, count, written);
+        position += written;
     }
     Ok(())
 }
 
-fn read_bytes(channel: &Channel, ledger: &Ledger, turn: Turn, ready: &Notice) -> Result<()> {
-    let target = Target::new(turn.seat)?;
+fn read_bytes(channel: &Channel, ledger: &Ledger, id: WorkerId, ready: &Event) -> Result<()> {
+    let target = Target::new(id.slot)?;
     let fd = channel.open_reader()?;
-    ready.give()?;
-    let mut random = Random::new(turn.number as u64);
+    ready.notify()?;
+    let mut random = Rng::with_seed(id.number as u64);
     loop {
-        let wanted = random.within(1..=MOST);
-        ledger.asked.set(turn.seat, wanted as u64);
+        let wanted = random.usize(1..=MOST);
+        ledger.asked.set(id.slot, wanted as u64);
         let count = target.fill(
             |start| read_at(&fd, start, wanted),
             |result| match result {
@@ -191,7 +192,7 @@ fn read_bytes(channel: &Channel, ledger: &Ledger, turn: Turn, ready: &Notice) ->
                 }
             },
         )?;
-        ledger.asked.set(turn.seat, 0);
+        ledger.asked.set(id.slot, 0);
         if count == Some(0) {
             return Ok(());
         }
@@ -202,18 +203,18 @@ pub fn every_byte_is_accounted_for_at_any_size(context: &Context) -> Result<()> 
     let mut bytes = Bytes {
         channel: &context.channel,
         ledger: Ledger::new()?,
-        writers_killed: [0; SEATS],
+        writers_killed: [0; SLOTS],
         lost: 0,
     };
-    crowd::run(context, &mut bytes, context.lengths.stress)?;
-    bytes.settle_accounts()
+    workers::run(context, &mut bytes, context.durations.stress)?;
+    bytes.check_ledger()
 }
 
 impl Bytes<'_> {
-    fn settle_accounts(&self) -> Result<()> {
+    fn check_ledger(&self) -> Result<()> {
         let mut missing = 0;
-        for seat in 0..SEATS {
-            missing += self.settle_seat(seat)?;
+        for slot in 0..SLOTS {
+            missing += self.check_slot(slot)?;
         }
         ensure!(
             missing <= self.lost,
@@ -223,23 +224,23 @@ impl Bytes<'_> {
         Ok(())
     }
 
-    /// How many bytes of this writer are missing.
-    fn settle_seat(&self, seat: usize) -> Result<u64> {
-        let (begun, returned) = (self.ledger.begun.get(seat), self.ledger.returned.get(seat));
-        let received = self.ledger.received.get(seat);
-        let (breaks, killed) = (self.ledger.breaks.get(seat), self.writers_killed[seat]);
+    /// The number of missing bytes of this slot.
+    fn check_slot(&self, slot: usize) -> Result<u64> {
+        let (begun, returned) = (self.ledger.begun.get(slot), self.ledger.returned.get(slot));
+        let received = self.ledger.received.get(slot);
+        let (breaks, killed) = (self.ledger.breaks.get(slot), self.writers_killed[slot]);
         println!(
-            "writer {seat}: {begun} bytes begun, {returned} written, {received} received, {breaks} breaks, {killed} killed"
+            "writer {slot}: {begun} bytes begun, {returned} written, {received} received, {breaks} breaks, {killed} killed"
         );
-        ensure!(received > 0, "nothing of writer {seat} arrived");
+        ensure!(received > 0, "no bytes of writer {slot} arrived");
         ensure!(
             received <= begun,
-            "{received} bytes of writer {seat} arrived, but it began only {begun}"
+            "{received} bytes of writer {slot} arrived, but it began only {begun}"
         );
-        // A writer that follows one that was killed does not know where in the sequence that one ended.
+        // The successor of a killed writer does not know where in the sequence that one stopped.
         ensure!(
-            Manner::of(seat) == Manner::Changing || breaks <= killed,
-            "the bytes of writer {seat} are out of sequence {breaks} times; it was killed {killed} times"
+            MemoryBehavior::of(slot) == MemoryBehavior::Changing || breaks <= killed,
+            "the bytes of writer {slot} are out of sequence {breaks} times; it was killed {killed} times"
         );
         Ok(returned.saturating_sub(received))
     }
@@ -249,8 +250,10 @@ impl Bytes<'_> {
 mod tests {
     use super::*;
 
-    fn sequence(seat: usize, places: std::ops::Range<usize>) -> Vec<u8> {
-        places.map(|place| Byte::new(seat, place).0).collect()
+    fn sequence(slot: usize, positions: std::ops::Range<usize>) -> Vec<u8> {
+        positions
+            .map(|position| Byte::new(slot, position).0)
+            .collect()
     }
 
     #[test]
@@ -258,7 +261,7 @@ mod tests {
         let bytes = [sequence(1, 0..40), sequence(7, 9..10), sequence(1, 40..80)].concat();
         let piece = Piece::of(&bytes);
         assert_eq!(piece.counts, [0, 80, 0, 0, 0, 0, 0, 1]);
-        assert_eq!(piece.breaks, [0; SEATS]);
+        assert_eq!(piece.breaks, [0; SLOTS]);
     }
 
     #[test]

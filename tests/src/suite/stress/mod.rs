@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Everything at once, for as long as `--stress` says: many writers and readers, random sizes, signals, kills.
+//! Many writers and readers with random sizes, signals and kills, for as long as `--stress` says.
 
 mod buffers;
 mod bytes;
-mod crowd;
 mod records;
+mod workers;
 
 use crate::registry::topic;
 use bytes::every_byte_is_accounted_for_at_any_size;

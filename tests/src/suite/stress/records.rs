@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records that arrive once each, and each in one piece: writes are whole records of up to PIPE_BUF bytes, and memory
-//! that outlives those who are killed knows of every one.
+//! Each record arrives exactly once and whole. Writes are whole records of up to PIPE_BUF bytes; shared memory, which
+//! outlives killed processes, accounts for every record.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use fastrand::Rng;
 use nix::errno::Errno;
 use nix::unistd::{read, write};
 
-use super::crowd::{self, Play, Stop, Turn};
+use super::workers::{self, Stop, WorkerId, Workload};
 use crate::registry::Context;
 use crate::support::channel::{Channel, PIPE_BUF};
 use crate::support::check::expect;
-use crate::support::notice::Notice;
-use crate::support::random::Random;
+use crate::support::event::Event;
 use crate::support::shared::SharedWords;
 use crate::support::signals;
 
-/// Writes are one or more records, and whole; so every position where a read ends is the end of a record.
+/// A write is one or more whole records, and atomic, so every read ends at the end of a record.
 const RECORD: usize = 256;
 const RECORDS_PER_WRITE: usize = PIPE_BUF / RECORD;
 const RECORDS_PER_READ: usize = 64;
 const RECORDS_PER_WRITER: usize = 1 << 23;
 
-/// What all know of each other.
+/// Counters shared by all processes.
 struct Ledger {
     writers: usize,
-    /// For each writer, how many records it began to write, and how many of them it knows to be written.
+    /// For each writer, how many records it began to write, and how many writes of records returned.
     begun: SharedWords,
     done: SharedWords,
-    /// One bit for each record that a reader got.
+    /// One bit for each record that was read.
     got: SharedWords,
 }
 
@@ -48,11 +48,11 @@ impl Ledger {
         writer * RECORDS_PER_WRITER + number
     }
 
-    /// A reader got this record.
+    /// Marks a record as read.
     fn enter(&self, writer: usize, number: usize) -> Result<()> {
         ensure!(
             writer < self.writers && number < RECORDS_PER_WRITER,
-            "nobody wrote record {number} of writer {writer}"
+            "record {number} of writer {writer} was never written"
         );
         let begun = self.begun.get(writer);
         ensure!(
@@ -60,13 +60,13 @@ impl Ledger {
             "writer {writer} began only {begun} records, but {number} arrived"
         );
         if self.got.mark(Ledger::bit(writer, number)) {
-            bail!("record {number} of writer {writer} came twice");
+            bail!("record {number} of writer {writer} arrived twice");
         }
         Ok(())
     }
 }
 
-/// Every word of a record depends on who wrote it and which one it is.
+/// Every word of a record depends on its writer and number.
 fn word_of(writer: usize, number: usize) -> u64 {
     (writer as u64) << 32 | number as u64
 }
@@ -89,7 +89,7 @@ fn take_record(bytes: &[u8]) -> Result<(usize, usize)> {
         .all(|(seen, index)| seen == word.rotate_left(index));
     ensure!(
         intact,
-        "a record of writer {writer}, number {number}, has foreign bytes in it"
+        "a record of writer {writer}, number {number}, contains other bytes"
     );
     Ok((writer, number))
 }
@@ -98,21 +98,21 @@ fn write_records(
     channel: &Channel,
     ledger: &Ledger,
     writer: usize,
-    ready: &Notice,
+    ready: &Event,
     stop: &Stop,
 ) -> Result<()> {
     ensure!(
         writer < ledger.writers,
         "more than {writer} writers were needed"
     );
-    signals::let_usr1_interrupt()?;
+    signals::interrupt_on_usr1()?;
     let fd = channel.open_writer()?;
-    ready.give()?;
-    let mut random = Random::new(writer as u64);
+    ready.notify()?;
+    let mut random = Rng::with_seed(writer as u64);
     let mut bytes = [0; PIPE_BUF];
     let mut next = 0;
-    while !stop.said() && next + RECORDS_PER_WRITE <= RECORDS_PER_WRITER {
-        let count = random.within(1..=RECORDS_PER_WRITE);
+    while !stop.is_set() && next + RECORDS_PER_WRITE <= RECORDS_PER_WRITER {
+        let count = random.usize(1..=RECORDS_PER_WRITE);
         for index in 0..count {
             put_record(&mut bytes[index * RECORD..][..RECORD], writer, next + index);
         }
@@ -132,15 +132,15 @@ fn write_records(
     Ok(())
 }
 
-fn read_records(channel: &Channel, ledger: &Ledger, seed: usize, ready: &Notice) -> Result<()> {
-    signals::let_usr1_interrupt()?;
+fn read_records(channel: &Channel, ledger: &Ledger, seed: usize, ready: &Event) -> Result<()> {
+    signals::interrupt_on_usr1()?;
     let fd = channel.open_reader()?;
-    ready.give()?;
-    let mut random = Random::new(seed as u64);
+    ready.notify()?;
+    let mut random = Rng::with_seed(seed as u64);
     let mut bytes = [0; RECORDS_PER_READ * RECORD];
     let mut last = vec![None; ledger.writers];
     loop {
-        let wanted = random.within(1..=RECORDS_PER_READ) * RECORD;
+        let wanted = random.usize(1..=RECORDS_PER_READ) * RECORD;
         let count = match read(&fd, &mut bytes[..wanted]) {
             Ok(0) => return Ok(()),
             Ok(count) => count,
@@ -171,38 +171,38 @@ struct Records<'a> {
     readers_killed: usize,
 }
 
-impl Play for Records<'_> {
-    fn write(&self, turn: Turn, ready: &Notice, stop: &Stop) -> Result<()> {
-        write_records(self.channel, &self.ledger, turn.number, ready, stop)
+impl Workload for Records<'_> {
+    fn write(&self, id: WorkerId, ready: &Event, stop: &Stop) -> Result<()> {
+        write_records(self.channel, &self.ledger, id.number, ready, stop)
     }
 
-    fn read(&self, turn: Turn, ready: &Notice) -> Result<()> {
-        read_records(self.channel, &self.ledger, turn.number, ready)
+    fn read(&self, id: WorkerId, ready: &Event) -> Result<()> {
+        read_records(self.channel, &self.ledger, id.number, ready)
     }
 
-    fn writer_was_killed(&mut self, _: Turn) {}
+    fn writer_was_killed(&mut self, _: WorkerId) {}
 
-    fn reader_was_killed(&mut self, _: Turn) {
+    fn reader_was_killed(&mut self, _: WorkerId) {
         self.readers_killed += 1;
     }
 }
 
-/// The test of bytes goes on for longer, and sees all that this one does but for whole records.
+/// The byte test runs longer, and checks all that this one does except atomicity.
 const LONGEST: Duration = Duration::from_secs(10);
 
 pub fn every_record_is_accounted_for_under_signals_and_kills(context: &Context) -> Result<()> {
-    let span = context.lengths.stress.min(LONGEST);
+    let span = context.durations.stress.min(LONGEST);
     let mut records = Records {
         channel: &context.channel,
-        ledger: Ledger::new(crowd::turns_within(span))?,
+        ledger: Ledger::new(workers::workers_within(span))?,
         readers_killed: 0,
     };
-    crowd::run(context, &mut records, span)?;
-    settle_accounts(&records.ledger, records.readers_killed, span)
+    workers::run(context, &mut records, span)?;
+    check_ledger(&records.ledger, records.readers_killed, span)
 }
 
-/// A reader that is killed takes with it what its last read got; nothing else may be missing.
-fn settle_accounts(ledger: &Ledger, readers_killed: usize, span: Duration) -> Result<()> {
+/// A killed reader loses the records of its last read; no others may be missing.
+fn check_ledger(ledger: &Ledger, readers_killed: usize, span: Duration) -> Result<()> {
     let (mut written, mut missing) = (0, 0);
     for (writer, done) in ledger.done.words().iter().enumerate() {
         let done = done.load(SeqCst) as usize;

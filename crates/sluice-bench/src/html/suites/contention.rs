@@ -2,12 +2,13 @@
 //! The rate of several writers and readers of one channel by message size, and a table of context switches and
 //! imbalance.
 
+use sluice_testkit::units;
+
 use super::super::series_style::{self, SeriesStyles};
 use super::super::tables::{self, Line};
 use super::super::text::escape;
 use super::{Figure, distinct, throughput};
 use crate::harness::rows::Row;
-use crate::harness::units;
 
 pub fn figures(rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
     let counts = |row: &Row| (row.writers, row.receivers, row.placement);

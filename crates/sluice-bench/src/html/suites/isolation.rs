@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rate of a pair with other pairs, absolute and relative to its rate alone.
 
+use sluice_testkit::units;
+
 use super::super::lines::{Axis, MAX_TICKS_Y, Plot};
 use super::super::scale::Scale;
 use super::super::series_style::{self, SeriesStyles};
 use super::curves::{self, Curve, YValue};
 use super::{Figure, distinct};
 use crate::harness::rows::Row;
-use crate::harness::units;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Neighbours {

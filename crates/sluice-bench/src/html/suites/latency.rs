@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Distribution functions of latencies, one figure for each set of conditions.
 
+use sluice_testkit::units;
+
 use super::super::lines::{Axis, Line, MAX_TICKS_X, Mark, Plot, Point};
 use super::super::notes;
 use super::super::scale::{SHARES, Scale};
@@ -8,7 +10,6 @@ use super::super::series_style::{SeriesStyle, SeriesStyles};
 use super::super::tables;
 use super::{Figure, by_title, distinct};
 use crate::harness::rows::Row;
-use crate::harness::units;
 
 pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
     by_title(rows, |title, rows| figure(title, rows, all, styles))

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Medians and their rounds, where there are too few samples for a distribution.
 
+use sluice_testkit::units;
+
 use super::super::intervals::{Group, Interval, Plot};
 use super::super::lines::Axis;
 use super::super::notes;
@@ -9,7 +11,6 @@ use super::super::series_style::{SeriesStyle, SeriesStyles};
 use super::super::tables;
 use super::{Figure, by_title};
 use crate::harness::rows::Row;
-use crate::harness::units;
 
 pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
     by_title(rows, |title, rows| figure(title, rows, all, styles))

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The time of an operation by the number of names or scopes.
 
+use sluice_testkit::units;
+
 use super::super::lines::{Axis, MAX_TICKS_Y, Plot};
 use super::super::scale::Scale;
 use super::super::series_style::SeriesStyle;
 use super::curves::{self, Curve, YValue};
 use super::{Figure, distinct};
 use crate::harness::rows::Row;
-use crate::harness::units;
 
 /// Parses "among 100 names".
 pub fn population(row: &Row) -> Option<(usize, &str)> {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rate by message size, for each placement.
 
+use sluice_testkit::units;
+
 use super::super::lines::{Axis, MAX_TICKS_Y, Plot};
 use super::super::scale::Scale;
 use super::super::series_style::SeriesStyles;
 use super::curves::{self, Curve, YValue};
 use super::{Figure, distinct};
 use crate::harness::rows::Row;
-use crate::harness::units;
 
 pub fn figures(rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
     distinct(rows.iter().map(|row| row.placement))

@@ -13,16 +13,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 use sluice_abi::CHANNEL_PERSISTENT;
+use sluice_testkit::cgroup::Tree;
+use sluice_testkit::clock;
 
 use super::Plan;
-use crate::harness::cgroup::Tree;
-use crate::harness::clock;
 use crate::harness::pinning::{self, Placement};
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Population, Skipped, Subject};
 use crate::mechanisms::Waiting;
 use ctl::Ctl;
 use pages::Pages;
-use population::{Lazy, Names, Random, Scopes};
+use population::{Lazy, Names, Scopes, reproducible_rng};
 
 const NAMES: [usize; 4] = [10, 100, 1000, 10_000];
 const SCOPES: [usize; 3] = [10, 100, 1000];
@@ -203,10 +203,10 @@ impl Job for ManyNames {
 
     fn measure(&self) -> Result<Measurement> {
         let (ctl, population) = (Ctl::new()?, self.names.get()?);
-        let mut random = Random::new();
+        let mut random = reproducible_rng();
         let mut pages = Pages::default();
         collect(self.duration, || {
-            let name = &population.names[random.below(self.count)];
+            let name = &population.names[random.usize(..self.count)];
             match self.operation {
                 Operation::Create => create(&ctl, population, name),
                 Operation::Attach => attach(&ctl, population, name),
@@ -316,10 +316,10 @@ impl Job for ManyScopes {
     fn measure(&self) -> Result<Measurement> {
         let (ctl, scopes) = (Ctl::new()?, self.scopes.get()?);
         scopes.set_count(&ctl, self.count)?;
-        let mut random = Random::new();
+        let mut random = reproducible_rng();
         collect(self.duration, || {
             // Opening all directories in advance would exceed the limit of open files.
-            let scope = scopes.directory(random.below(self.count))?;
+            let scope = scopes.directory(random.usize(..self.count))?;
             let (ns, attached) = timed(|| ctl.attach(&scope, Scopes::NAME).map(drop));
             attached.context("cannot attach to the channel of a scope")?;
             Ok(ns)

@@ -4,34 +4,17 @@
 
 use std::cell::{Cell, OnceCell};
 use std::fs::File;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
+use fastrand::Rng;
+use sluice_testkit::cgroup::{Cgroup, Tree};
 
 use super::ctl::Ctl;
-use crate::harness::cgroup::Tree;
 
 /// Pseudo-random numbers, the same in every run.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new() -> Self {
-        Self(0x9e37_79b9_7f4a_7c15)
-    }
-
-    pub fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((self.0 >> 11) % end as u64) as usize
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for end in (1..items.len()).rev() {
-            items.swap(end, self.below(end + 1));
-        }
-    }
+pub fn reproducible_rng() -> Rng {
+    Rng::with_seed(1)
 }
 
 /// Created at first use, so that it does not affect earlier measurements.
@@ -57,10 +40,6 @@ impl<T> Lazy<T> {
     }
 }
 
-fn open_directory(cgroup: &Path) -> Result<File> {
-    File::open(cgroup).with_context(|| format!("cannot open the cgroup {}", cgroup.display()))
-}
-
 /// One scope with many persistent channels.
 pub struct Names {
     pub scope: File,
@@ -71,10 +50,10 @@ impl Names {
     /// Creates the names in random order, so that their order in memory is independent of their order in the list.
     pub fn create(tree: &Tree, count: usize) -> Result<Self> {
         let ctl = Ctl::new()?;
-        let scope = open_directory(&tree.create_cgroup()?)?;
+        let scope = tree.create_cgroup()?.directory()?;
         let names: Vec<String> = (0..count).map(|n| format!("channel-{n:05}")).collect();
         let mut order: Vec<&String> = names.iter().collect();
-        Random::new().shuffle(&mut order);
+        reproducible_rng().shuffle(&mut order);
         for name in order {
             ctl.create(&scope, name).with_context(|| {
                 format!("cannot create channel {name} of {count}; check the module parameter scope_max_channels")
@@ -86,7 +65,7 @@ impl Names {
 
 /// Cgroups, the first of which contain a channel and therefore have a scope.
 pub struct Scopes {
-    cgroups: Vec<PathBuf>,
+    cgroups: Vec<Cgroup>,
     count: Cell<usize>,
 }
 
@@ -104,7 +83,7 @@ impl Scopes {
     }
 
     pub fn directory(&self, number: usize) -> Result<File> {
-        open_directory(&self.cgroups[number])
+        self.cgroups[number].directory()
     }
 
     /// Sets the number of scopes. There is one table of scopes for all, so their number changes between rounds.
@@ -128,20 +107,6 @@ impl Scopes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_shuffle_is_a_permutation_and_reproducible() {
-        let shuffled = || {
-            let mut items: Vec<usize> = (0..100).collect();
-            Random::new().shuffle(&mut items);
-            items
-        };
-        let mut items = shuffled();
-        assert_eq!(items, shuffled());
-        assert!(!items.is_sorted());
-        items.sort_unstable();
-        assert!(items.into_iter().eq(0..100));
-    }
 
     #[test]
     fn a_lazy_value_is_created_once() {

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Processes that work together. They are forked, so that they inherit pipes and shared memory without a name. Each reports
+//! that it is ready, all start together, and each returns its numbers.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::pipe2;
+
+use crate::process::{self, Fork, Process};
+use crate::time::Deadline;
+use crate::{interrupt, proc};
+
+const READY: u8 = b'r';
+const DONE: u8 = b'd';
+const FAILED: u8 = b'f';
+/// A wait looks for an interrupt this often.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(200);
+/// For a process after the failure of its peer.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    First,
+    Second,
+}
+
+/// Reports that a process is set up, and waits until all are.
+pub struct Start {
+    report: File,
+    go: File,
+}
+
+impl Start {
+    pub fn wait(&mut self) -> Result<()> {
+        self.report.write_all(&[READY])?;
+        self.go
+            .read_exact(&mut [0])
+            .context("the benchmark ended before the start")
+    }
+
+    /// Replaces this process by a program, which continues the protocol: it reports on its standard output and waits
+    /// for the start on its standard input. Returns only on failure.
+    pub fn exec(&mut self, mut program: Command) -> anyhow::Error {
+        let (go, report) = match (self.go.try_clone(), self.report.try_clone()) {
+            (Ok(go), Ok(report)) => (go, report),
+            (Err(error), _) | (_, Err(error)) => return error.into(),
+        };
+        let error = program.stdin(go).stdout(report).exec();
+        anyhow!(
+            "cannot start {}: {error}; check that it is installed",
+            program.get_program().to_string_lossy()
+        )
+    }
+}
+
+/// Starts a helper that is killed when this process ends.
+pub fn spawn_helper(mut program: Command) -> Result<()> {
+    let name = program.get_program().to_string_lossy().into_owned();
+    program.stdin(Stdio::null()).stdout(Stdio::null());
+    // SAFETY: the closure makes a single system call between fork and exec.
+    unsafe { program.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
+    let started = program.spawn();
+    started.with_context(|| format!("cannot start {name}; check that it is installed"))?;
+    Ok(())
+}
+
+/// One of the processes; killed when dropped.
+pub struct Worker {
+    process: Process,
+    report: File,
+    go: File,
+}
+
+impl Worker {
+    fn fork<T>(
+        shared: &mut Option<T>,
+        role: impl FnOnce(T, &mut Start) -> Result<Vec<u64>>,
+    ) -> Result<Self> {
+        let (report, report_out) = pipe2(OFlag::O_CLOEXEC)?;
+        let (go_in, go) = pipe2(OFlag::O_CLOEXEC)?;
+        match process::fork()? {
+            Fork::Child => {
+                drop((report, go));
+                let start = Start {
+                    report: report_out.into(),
+                    go: go_in.into(),
+                };
+                run_child(
+                    start,
+                    || {
+                        shared
+                            .take()
+                            .context("the shared state is taken once in each process")
+                    },
+                    role,
+                )
+            }
+            Fork::Parent(process) => Ok(Self {
+                process,
+                report: report.into(),
+                go: go.into(),
+            }),
+        }
+    }
+
+    fn await_ready(&mut self, deadline: &Deadline) -> Result<()> {
+        match self.next_byte(deadline)? {
+            READY => Ok(()),
+            _ => Err(self.failure()),
+        }
+    }
+
+    fn go(&mut self) -> Result<()> {
+        self.go
+            .write_all(&[1])
+            .context("a measured process ended before it was started")
+    }
+
+    fn finish(&mut self, deadline: &Deadline) -> Result<Vec<u64>> {
+        if self.next_byte(deadline)? != DONE {
+            return Err(self.failure());
+        }
+        let mut bytes = Vec::new();
+        self.report.read_to_end(&mut bytes)?;
+        Ok(decode(&bytes))
+    }
+
+    fn next_byte(&mut self, deadline: &Deadline) -> Result<u8> {
+        await_readable(&[&self.report], deadline)?;
+        let mut byte = [0];
+        self.report
+            .read_exact(&mut byte)
+            .context("a measured process died without a report; see 'dmesg | tail'")?;
+        Ok(byte[0])
+    }
+
+    /// Fails if the process has ended.
+    fn expect_alive(&mut self) -> Result<()> {
+        let report = PollFd::new(self.report.as_fd(), PollFlags::POLLIN);
+        if poll(&mut [report], PollTimeout::ZERO)? == 0 {
+            return Ok(());
+        }
+        match self.next_byte(&Deadline::after(EXIT_TIMEOUT))? {
+            FAILED => Err(self.failure()),
+            _ => bail!("a measured process ended too early"),
+        }
+    }
+
+    fn failure(&mut self) -> anyhow::Error {
+        let mut text = String::new();
+        match self.report.read_to_string(&mut text) {
+            Ok(_) => anyhow!("{text}"),
+            Err(error) => {
+                anyhow!("a measured process failed; cannot read the reason: {error}")
+            }
+        }
+    }
+
+    fn context_switches(&self) -> Result<u64> {
+        let switches = proc::context_switches(self.process.pid())?;
+        Ok(switches.voluntary + switches.involuntary)
+    }
+
+    /// Whether it sleeps in the kernel, as opposed to running or being runnable.
+    pub fn is_asleep(&self) -> Result<bool> {
+        let stat = proc::stat(self.process.pid()).context("a measured process is gone")?;
+        Ok(stat.state == 'S')
+    }
+}
+
+/// The body of a forked process.
+fn run_child<T>(
+    mut start: Start,
+    take: impl FnOnce() -> Result<T>,
+    role: impl FnOnce(T, &mut Start) -> Result<Vec<u64>>,
+) -> ! {
+    let outcome = process::outcome(|| {
+        interrupt::restore()?;
+        set_pdeathsig(Signal::SIGKILL)?;
+        role(take()?, &mut start)
+    });
+    let message = match outcome {
+        Ok(values) => encode(&values),
+        Err(text) => failure_message(&text),
+    };
+    process::exit(i32::from(start.report.write_all(&message).is_err()))
+}
+
+fn encode(values: &[u64]) -> Vec<u8> {
+    let mut message = vec![DONE];
+    message.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    message
+}
+
+fn decode(bytes: &[u8]) -> Vec<u64> {
+    let values = bytes.chunks_exact(size_of::<u64>());
+    values
+        .map(|value| u64::from_le_bytes(value.try_into().expect("each chunk has this size")))
+        .collect()
+}
+
+fn failure_message(text: &str) -> Vec<u8> {
+    [&[FAILED], text.as_bytes()].concat()
+}
+
+/// The index of the first file that is readable.
+fn await_readable(files: &[&File], deadline: &Deadline) -> Result<usize> {
+    loop {
+        interrupt::check()?;
+        if deadline.passed() {
+            bail!(
+                "a measured process timed out and was killed; if this repeats, see 'dmesg | tail' for a stuck peer"
+            );
+        }
+        let step = deadline.remaining().min(INTERRUPT_INTERVAL).as_millis() as u16 + 1;
+        let mut polled: Vec<PollFd> = files
+            .iter()
+            .map(|file| PollFd::new(file.as_fd(), PollFlags::POLLIN))
+            .collect();
+        match poll(&mut polled, PollTimeout::from(step)) {
+            Ok(_) => {}
+            Err(Errno::EINTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        if let Some(index) = polled.iter().position(|one| one.any() == Some(true)) {
+            return Ok(index);
+        }
+    }
+}
+
+/// Two processes that share what was created before the fork.
+pub struct Pair {
+    workers: [Worker; 2],
+}
+
+impl Pair {
+    /// Returns when both are set up; neither has started. `role` runs in each of the two processes.
+    pub fn start<T>(
+        shared: T,
+        limit: Duration,
+        role: impl Fn(Side, T, &mut Start) -> Result<Vec<u64>>,
+    ) -> Result<Self> {
+        let mut shared = Some(shared);
+        let first = Worker::fork(&mut shared, |shared, start| {
+            role(Side::First, shared, start)
+        })?;
+        let second = Worker::fork(&mut shared, |shared, start| {
+            role(Side::Second, shared, start)
+        })?;
+        // An end left open here would hide end of file from the peer.
+        drop(shared);
+        let mut workers = [first, second];
+        let deadline = Deadline::after(limit);
+        for worker in &mut workers {
+            worker.await_ready(&deadline)?;
+        }
+        Ok(Self { workers })
+    }
+
+    pub fn go(&mut self) -> Result<()> {
+        self.workers.iter_mut().try_for_each(Worker::go)
+    }
+
+    /// The numbers of the first and of the second process.
+    pub fn finish(mut self, limit: Duration) -> Result<[Vec<u64>; 2]> {
+        let reports = [&self.workers[0].report, &self.workers[1].report];
+        let earlier = await_readable(&reports, &Deadline::after(limit))?;
+        let outcome = self.workers[earlier].finish(&Deadline::after(limit));
+        interrupt::check()?;
+        // After a failure, not every mechanism notifies the other process, which would wait for the whole timeout.
+        let limit = if outcome.is_ok() { limit } else { EXIT_TIMEOUT };
+        let other = self.workers[1 - earlier].finish(&Deadline::after(limit));
+        match earlier {
+            0 => both(outcome, other),
+            _ => both(other, outcome),
+        }
+    }
+
+    /// For pairs that run until they are dropped.
+    pub fn expect_alive(&mut self) -> Result<()> {
+        self.workers.iter_mut().try_for_each(Worker::expect_alive)
+    }
+
+    pub fn worker(&self, side: Side) -> &Worker {
+        match side {
+            Side::First => &self.workers[0],
+            Side::Second => &self.workers[1],
+        }
+    }
+}
+
+/// Several processes that share what was created before the fork.
+pub struct Group {
+    workers: Vec<Worker>,
+}
+
+impl Group {
+    /// Returns when all are set up; none has started. `role` runs in each process, with its number.
+    pub fn start<T>(
+        count: usize,
+        shared: T,
+        limit: Duration,
+        role: impl Fn(usize, T, &mut Start) -> Result<Vec<u64>>,
+    ) -> Result<Self> {
+        let mut shared = Some(shared);
+        let mut workers = (0..count)
+            .map(|number| Worker::fork(&mut shared, |shared, start| role(number, shared, start)))
+            .collect::<Result<Vec<_>>>()?;
+        // An end left open here would hide end of file from the others.
+        drop(shared);
+        let deadline = Deadline::after(limit);
+        for worker in &mut workers {
+            worker.await_ready(&deadline)?;
+        }
+        Ok(Self { workers })
+    }
+
+    pub fn go(&mut self) -> Result<()> {
+        self.workers.iter_mut().try_for_each(Worker::go)
+    }
+
+    /// The numbers of each process.
+    pub fn finish(mut self, limit: Duration) -> Result<Vec<Vec<u64>>> {
+        let deadline = Deadline::after(limit);
+        let mut workers = self.workers.iter_mut();
+        workers.try_fold(Vec::new(), |mut all, worker| {
+            all.push(worker.finish(&deadline)?);
+            Ok(all)
+        })
+    }
+
+    /// For groups that run until they are dropped.
+    pub fn expect_alive(&mut self) -> Result<()> {
+        self.workers.iter_mut().try_for_each(Worker::expect_alive)
+    }
+
+    /// Context switches of all processes, voluntary or not.
+    pub fn context_switches(&self) -> Result<u64> {
+        self.workers.iter().map(Worker::context_switches).sum()
+    }
+}
+
+/// The failure of one side is often a consequence of the other's, so both are reported.
+fn both(first: Result<Vec<u64>>, second: Result<Vec<u64>>) -> Result<[Vec<u64>; 2]> {
+    match (first, second) {
+        (Ok(first), Ok(second)) => Ok([first, second]),
+        (Err(first), Err(second)) => bail!("{second:#} (and the other side: {first:#})"),
+        (Err(error), Ok(_)) | (Ok(_), Err(error)) => Err(error),
+    }
+}
+
+/// Serializes the unit tests that fork: a concurrent fork would inherit pipe ends, and hide end of file.
+pub fn serial() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::unistd::Pid;
+
+    use super::*;
+
+    #[test]
+    fn values_survive_encoding() {
+        let values = [0, 1, u64::MAX, 0x0102_0304_0506_0708];
+        let message = encode(&values);
+        assert_eq!(message[0], DONE);
+        assert_eq!(decode(&message[1..]), values);
+    }
+
+    fn shell(script: &str) -> Command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]);
+        shell
+    }
+
+    #[test]
+    fn a_program_continues_the_protocol_after_exec() {
+        let _serial = serial();
+        let limit = Duration::from_secs(20);
+        let script = r"printf r; head -c 1 >/dev/null; printf 'd\1\0\0\0\0\0\0\0'";
+        let replaced = |_, (), start: &mut Start| Err(start.exec(shell(script)));
+        let mut pair = Pair::start((), limit, replaced).unwrap();
+        pair.go().unwrap();
+        assert_eq!(pair.finish(limit).unwrap(), [[1], [1]]);
+
+        let missing = |_, (), start: &mut Start| Err(start.exec(Command::new("/no/such")));
+        let error = Pair::start((), limit, missing).err().unwrap();
+        assert!(
+            error.to_string().contains("check that it is installed"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_helper_ends_with_its_parent() {
+        let _serial = serial();
+        let limit = Duration::from_secs(20);
+        let note = std::env::temp_dir().join(format!("sluice-helper-{}", std::process::id()));
+        let script = format!("echo $$ > {}; exec sleep 600", note.display());
+        let role = |side, (), start: &mut Start| {
+            if side == Side::First {
+                spawn_helper(shell(&script))?;
+            }
+            start.wait()?;
+            Ok(Vec::new())
+        };
+        let pair = Pair::start((), limit, role).unwrap();
+        let deadline = Deadline::after(limit);
+        let pid = loop {
+            let text = std::fs::read_to_string(&note).unwrap_or_default();
+            if text.ends_with('\n') {
+                break text.trim().to_string();
+            }
+            assert!(!deadline.passed(), "the helper did not start");
+        };
+        std::fs::remove_file(&note).unwrap();
+        drop(pair);
+        let pid = Pid::from_raw(pid.parse().unwrap());
+        let is_alive = || proc::stat(pid).is_some_and(|stat| !stat.is_dead());
+        while is_alive() {
+            assert!(!deadline.passed(), "the helper outlives its parent");
+        }
+    }
+
+    #[test]
+    fn a_group_has_a_number_for_each_process() {
+        let _serial = serial();
+        let limit = Duration::from_secs(20);
+        let role = |number, base: u64, start: &mut Start| {
+            start.wait()?;
+            Ok(vec![base + number as u64])
+        };
+        let mut group = Group::start(3, 10, limit, role).unwrap();
+        group.go().unwrap();
+        assert_eq!(group.finish(limit).unwrap(), [[10], [11], [12]]);
+    }
+}

@@ -1,0 +1,159 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# shellcheck disable=SC2030,SC2031,SC2154 # parallel stages pass their variables in a file
+# To be sourced, with $logs as the folder of the logs: stages, which are commands with a time budget, and their summary.
+
+# shellcheck source=tests/lib/limit.sh
+. "$TREE/tests/lib/limit.sh"
+grace=15
+
+declare -A result   # of each stage so far: ok or failed
+summary=()          # one line per stage
+passed=0 failed=0 skipped=0
+parallel=           # the process that runs stages in parallel
+
+# Adds the counts of the test programs in a stage's log; fails if any of them counted a failure.
+count_tests() {
+	local log=$1 sums p f s
+	sums=$(sed -nE \
+		-e 's/^([0-9]+) passed, ([0-9]+) failed(, ([0-9]+) skipped)?$/\1 \2 0\4/p' \
+		-e 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored;.*$/\1 \2 \3/p' "$log")
+	local any=1
+	while read -r p f s; do
+		[[ $p ]] || continue
+		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + 10#$s))
+		((f == 0)) || any=0
+	done <<<"$sums"
+	return "$any"
+}
+
+# stage NAME BUDGET COMMAND...: runs the command and shows its output. It fails if it takes longer than BUDGET seconds, and is ended then.
+stage() {
+	local name=$1 budget=$2 started=$SECONDS took status=0 verdict=ok out tee
+	local log=$logs/${name// /-}.log
+	shift 2
+	printf '\n== %s (at most %d s)\n' "$name" "$budget"
+	exec {out}> >(exec tee "$log")
+	tee=$!
+	run_limited "$budget" "$@" </dev/null >&"$out" 2>&1 {out}>&- || status=$?
+	exec {out}>&-
+	await_tee "$tee"
+	took=$((SECONDS - started))
+	if ((status == 124)); then
+		verdict='failed: too slow'
+	elif ((status != 0)); then
+		verdict=failed
+	fi
+	# A stage that fails without a failed test counts as one failure, so that the total is not zero.
+	if ! count_tests "$log" && [[ $verdict != ok ]]; then
+		failed=$((failed + 1))
+	fi
+	result[$name]=${verdict%%:*}
+	summary+=("$(printf '%-28s %-18s %5d s of %5d s' "$name" "$verdict" "$took" "$budget")")
+	printf '== %s … %s, %d s of %d s\n' "$name" "$verdict" "$took" "$budget"
+}
+
+# Does not wait for a process outside the stage's group that still holds the pipe.
+await_tee() {
+	local tries
+	for ((tries = 0; tries < 50; tries++)); do
+		kill -0 "$1" 2>/dev/null || break
+		sleep 0.1
+	done
+	kill -KILL "$1" 2>/dev/null || true
+	wait "$1" 2>/dev/null || true
+}
+
+# needs STAGE... -- stage...: runs a stage only if these passed; otherwise it is reported as not run.
+needs() {
+	local missing=()
+	while [[ $1 != -- ]]; do
+		[[ ${result[$1]:-ok} == ok ]] || missing+=("$1")
+		shift
+	done
+	shift
+	if ((${#missing[@]} == 0)); then
+		"$@"
+		return
+	fi
+	failed=$((failed + 1))
+	result[$2]=failed
+	summary+=("$(printf '%-28s %s' "$2" "not run: ${missing[*]} failed")")
+	printf '\n== %s … not run: %s failed\n' "$2" "${missing[*]}"
+}
+
+# begin_parallel COMMAND...: runs it, with its stages, in parallel to what follows. join_parallel shows and counts its output.
+begin_parallel() {
+	# In its own process group, so that all of it can be ended.
+	set -m
+	(
+		set +m
+		# A subshell does not inherit traps.
+		trap end_group EXIT
+		trap 'exit 143' TERM
+		summary=() passed=0 failed=0 skipped=0
+		"$@"
+		print_results >"$logs/parallel.results"
+	) </dev/null >"$logs/parallel.log" 2>&1 &
+	parallel=$!
+	set +m
+}
+
+# Prints the results as shell commands for join_parallel.
+print_results() {
+	local name
+	for name in "${!result[@]}"; do printf 'result[%q]=%q\n' "$name" "${result[$name]}"; done
+	printf 'summary+=('
+	printf '%q ' "${summary[@]}"
+	# shellcheck disable=SC2016 # expanded by join_parallel
+	printf ')\npassed=$((passed + %d)) failed=$((failed + %d)) skipped=$((skipped + %d))\n' "$passed" "$failed" "$skipped"
+}
+
+join_parallel() {
+	local status=0
+	wait "$parallel" || status=$?
+	parallel=
+	cat "$logs/parallel.log"
+	((status == 0)) || die "the parallel stages ended with status $status; their output is above"
+	# shellcheck source=/dev/null # made by print_results
+	. "$logs/parallel.results"
+}
+
+end_all() {
+	[[ ! $parallel ]] || kill -TERM -- "-$parallel" 2>/dev/null || true
+	end_group
+}
+trap end_all EXIT
+
+# Repeats the causes at the end of a long log.
+quote_failures() {
+	local name log
+	for name in "${!result[@]}"; do
+		log=$logs/${name// /-}.log
+		[[ ${result[$name]} == failed && -s $log ]] || continue
+		printf '== %s failed; the end of its output:\n' "$name"
+		{
+			grep -aE -e '^(not ok|FAIL|error)|FAILED|panicked' -f "$TREE/crates/sluice-testkit/kernel-complaints.txt" "$log" | tail -n 12 || true
+			tail -n 12 "$log"
+		} | cut -c 1-200
+		printf '\n'
+	done
+}
+
+# Prints the summary; fails if a stage or a test failed.
+finish() {
+	local line
+	printf '\n'
+	for line in "${summary[@]}"; do
+		printf '%s\n' "$line"
+	done
+	printf '\n'
+	if ((failed == 0)); then
+		printf 'check: passed in %d s\n' "$SECONDS"
+	else
+		quote_failures
+		printf 'check: FAILED in %d s; the output of each stage is in %s\n' "$SECONDS" "$logs"
+	fi
+	printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+	((failed == 0))
+}

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command `sluice`, run as from a shell.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::{env, fs};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::registry::{Context, topic};
+use crate::support::check::{expect, expect_bytes};
+use crate::support::shell::bash;
+
+topic!(
+    "cli",
+    fifo: [],
+    pipe_only: [
+        a_file_is_transferred_by_name,
+        a_file_is_transferred_over_the_default_pipe,
+        a_stream_between_programs_is_transferred,
+        a_terminal_shows_transfer_progress,
+        a_process_in_a_descendant_cgroup_opens_by_scope_directory,
+        a_pipe_is_created_shown_listed_and_removed,
+        a_persistent_pipe_outlives_its_endpoints,
+        a_blocked_open_prints_what_it_waits_for,
+        a_sender_fails_when_its_receiver_exits,
+        a_missing_pipe_is_status_3,
+        a_missing_pipe_leaves_the_output_file_unchanged,
+        an_existing_name_is_status_4,
+        permission_denied_is_status_5,
+        missing_nodes_are_status_6_and_reported_by_doctor,
+        a_usage_error_is_status_2,
+        doctor_finds_no_problem,
+    ],
+);
+
+const NO_CHANNEL: i32 = 3;
+const NAME_TAKEN: i32 = 4;
+const NO_PERMISSION: i32 = 5;
+const NOT_SET_UP: i32 = 6;
+
+/// The result of one command or script.
+struct Run {
+    line: String,
+    output: Output,
+}
+
+/// Runs `sluice` without a shell, which takes longer to start than the command takes.
+fn sluice(context: &Context, arguments: &str) -> Result<Run> {
+    let mut command = Command::new(tools()?.join("sluice"));
+    command.args(arguments.split_whitespace());
+    run(context, &format!("sluice {arguments}"), &mut command)
+}
+
+/// Runs a script with `sluice` in its PATH, the directory of its cgroup in $SCOPE, and the path of the shell's program,
+/// used as a file to transfer, in $BASH.
+fn shell(context: &Context, script: &str) -> Result<Run> {
+    let path = env::var("PATH").context("PATH")?;
+    let mut command = bash(script);
+    command
+        .env("PATH", format!("{}:{path}", tools()?.display()))
+        .env("SCOPE", context.cgroup()?.path());
+    run(context, script, &mut command)
+}
+
+fn tools() -> Result<PathBuf> {
+    let own = env::current_exe().context("the path of the tests")?;
+    let tools = own.parent().context("the directory of the tests")?;
+    ensure!(
+        tools.join("sluice").exists(),
+        "{} has no sluice; run these tests in the VM: make test-vm TESTS=cli::",
+        tools.display()
+    );
+    Ok(tools.to_owned())
+}
+
+fn run(context: &Context, line: &str, command: &mut Command) -> Result<Run> {
+    let command = command.current_dir(&context.scratch).stdin(Stdio::null());
+    Ok(Run {
+        line: line.to_owned(),
+        output: command
+            .output()
+            .with_context(|| format!("running {line}"))?,
+    })
+}
+
+impl Run {
+    fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+
+    /// Its standard output; fails unless the command succeeded.
+    fn stdout(&self) -> Result<String> {
+        ensure!(
+            self.output.status.success(),
+            "'{}' ended with {}; stderr: {}",
+            self.line,
+            self.output.status,
+            self.stderr()
+        );
+        Ok(String::from_utf8_lossy(&self.output.stdout).into_owned())
+    }
+
+    fn json(&self) -> Result<Value> {
+        let text = self.stdout()?;
+        serde_json::from_str(&text)
+            .with_context(|| format!("'{}' printed no JSON: {text}", self.line))
+    }
+
+    /// Fails unless it exited with this status and its standard error contains all of these words.
+    fn expect_failure(&self, status: i32, words: &[&str]) -> Result<()> {
+        let stderr = self.stderr();
+        expect(
+            &format!("the status of '{}'; stderr: {stderr}", self.line),
+            self.output.status.code(),
+            Some(status),
+        )?;
+        for word in words {
+            ensure!(
+                stderr.contains(word),
+                "'{}' does not print '{word}': {stderr}",
+                self.line
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Runs a transfer of $BASH to the file `copy`.
+fn expect_copied(context: &Context, script: &str) -> Result<()> {
+    let original = shell(context, &format!("{script}\necho -n \"$BASH\""))?.stdout()?;
+    let read = |path: &Path| fs::read(path).with_context(|| format!("reading {}", path.display()));
+    let copy = read(&context.scratch.join("copy"))?;
+    expect_bytes("the copy", &copy, &read(Path::new(&original))?)
+}
+
+fn a_file_is_transferred_by_name(context: &Context) -> Result<()> {
+    let script = r#"
+        sluice pipe send --create frames "$BASH" &
+        sluice pipe recv --create frames copy
+        wait $!"#;
+    expect_copied(context, script)?;
+    expect(
+        "what remains",
+        sluice(context, "ls --json")?.json()?,
+        json!([]),
+    )
+}
+
+fn a_file_is_transferred_over_the_default_pipe(context: &Context) -> Result<()> {
+    let script = r#"sluice pipe send < "$BASH" & sluice pipe recv > copy; wait $!"#;
+    expect_copied(context, script)
+}
+
+fn a_stream_between_programs_is_transferred(context: &Context) -> Result<()> {
+    let script = r#"
+        cat "$BASH" | sluice pipe send --create --size 1M frames &
+        sluice pipe recv --create --size 1M frames | cat > copy
+        wait $!"#;
+    expect_copied(context, script)
+}
+
+/// Half of the bytes have arrived when the receiver slows down.
+fn a_terminal_shows_transfer_progress(context: &Context) -> Result<()> {
+    let script = r#"
+        truncate --size 4M zeros
+        script --quiet --return --command 'sluice pipe send --create --size 2M frames zeros' screen < /dev/null > /dev/null &
+        sluice pipe recv --create --size 2M frames | { sleep 0.5; cat > copy; }
+        wait $!
+        cmp zeros copy >&2
+        cat screen"#;
+    let screen = shell(context, script)?.stdout()?;
+    for shown in ["/4.00 MiB", "MiB/s", " left"] {
+        ensure!(
+            screen.contains(shown),
+            "no {shown:?} on the screen: {screen:?}"
+        );
+    }
+    Ok(())
+}
+
+fn a_process_in_a_descendant_cgroup_opens_by_scope_directory(context: &Context) -> Result<()> {
+    let script = r#"
+        mkdir "$SCOPE/below"
+        sluice pipe create frames
+        (echo "$BASHPID" > "$SCOPE/below/cgroup.procs"
+         if sluice pipe send frames "$BASH"; then exit 9; fi
+         exec sluice pipe send --scope "$SCOPE" frames "$BASH") &
+        sluice pipe recv frames copy
+        wait $!"#;
+    expect_copied(context, script)
+}
+
+fn a_pipe_is_created_shown_listed_and_removed(context: &Context) -> Result<()> {
+    let expected = json!({
+        "kind": "pipe", "name": "frames", "mode": "0640", "uid": 0, "gid": 0, "readers": 0, "writers": 0,
+        "bytes": 0, "capacity": 131072, "persistent": true,
+    });
+    let json = |arguments| sluice(context, arguments)?.json();
+    let made = json("pipe create frames --mode 640 --size 128K --json")?;
+    expect("made", made, expected.clone())?;
+    let shown = json("pipe info frames --json")?;
+    expect("shown", shown, expected.clone())?;
+    for list in ["ls --json", "pipe ls --json"] {
+        expect(list, json(list)?, json!([expected]))?;
+    }
+    expect_table(&sluice(context, "ls")?, "root")?;
+    expect_table(&sluice(context, "pipe info frames")?, "root")?;
+    expect_table(&sluice(context, "ls -n")?, "0")?;
+    expect_table(&sluice(context, "pipe info frames --numeric")?, "0")?;
+    let removed = sluice(context, "pipe rm frames")?.stdout()?;
+    expect("output of rm", removed, String::new())?;
+    expect("afterwards", json("ls --json")?, json!([]))
+}
+
+/// The table of the persistent pipe `frames`, with `root` as its user and group.
+fn expect_table(listed: &Run, root: &str) -> Result<()> {
+    let table = listed.stdout()?;
+    let cells: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let headings = "KIND MODE USER GROUP READERS WRITERS BYTES CAPACITY PERSISTENT NAME";
+    let row = format!("pipe 0640 {root} {root} 0 0 0 131072 yes frames");
+    let expected: Vec<Vec<&str>> = [headings, &row]
+        .map(|line| line.split(' ').collect())
+        .into();
+    expect(&format!("the table of '{}'", listed.line), cells, expected)
+}
+
+fn a_persistent_pipe_outlives_its_endpoints(context: &Context) -> Result<()> {
+    let script = r#"
+        sluice pipe send --create --persist frames <<< hello &
+        sluice pipe recv --create --persist frames
+        wait $!"#;
+    let came = shell(context, script)?.stdout()?;
+    expect("bytes received", came, "hello\n".to_owned())?;
+    let left = sluice(context, "pipe info frames --json")?.json()?;
+    let ends = (&left["readers"], &left["writers"]);
+    expect("its ends", ends, (&json!(0), &json!(0)))?;
+    sluice(context, "pipe rm frames")?.stdout().map(drop)
+}
+
+fn a_blocked_open_prints_what_it_waits_for(context: &Context) -> Result<()> {
+    let script = r#"
+        sluice pipe recv --create frames 2> log &
+        until grep -q "sluice pipe send frames" log; do sleep 0.1; done
+        sluice pipe send frames <<< hello
+        wait $!
+        sed -n 's/^0:://p' /proc/self/cgroup
+        cat log"#;
+    let printed = shell(context, script)?.stdout()?;
+    let mut lines = printed.lines();
+    let mut next = || lines.next().context("the output has three lines");
+    let (came, cgroup, log) = (next()?, next()?, next()?);
+    expect("bytes received", came, "hello")?;
+    for word in ["waiting for a sender at 'frames'", cgroup] {
+        ensure!(log.contains(word), "'{word}' is not in: {log}");
+    }
+    Ok(())
+}
+
+fn a_sender_fails_when_its_receiver_exits(context: &Context) -> Result<()> {
+    let script = r#"
+        sluice pipe create frames
+        sluice pipe recv frames 2> log | head -c 1000 > copy &
+        sluice pipe send frames /dev/zero"#;
+    let sender = shell(context, script)?;
+    sender.expect_failure(1, &["receiver closed the pipe after", "send again"])?;
+    let log = fs::read_to_string(context.scratch.join("log")).context("reading")?;
+    ensure!(
+        log.contains("the reader of standard output closed it"),
+        "stderr of the receiver: {log}"
+    );
+    sluice(context, "pipe rm frames")?.stdout().map(drop)
+}
+
+fn a_missing_pipe_is_status_3(context: &Context) -> Result<()> {
+    for verb in ["recv", "send", "info", "rm"] {
+        let words = ["no channel named 'frames' in", "sluice pipe create frames"];
+        sluice(context, &format!("pipe {verb} frames"))?.expect_failure(NO_CHANNEL, &words)?;
+    }
+    Ok(())
+}
+
+fn a_missing_pipe_leaves_the_output_file_unchanged(context: &Context) -> Result<()> {
+    let copy = context.scratch.join("copy");
+    fs::write(&copy, "original").context("writing")?;
+    sluice(context, "pipe recv frames copy")?.expect_failure(NO_CHANNEL, &[])?;
+    expect_bytes(
+        "the file",
+        &fs::read(&copy).context("reading")?,
+        b"original",
+    )
+}
+
+fn an_existing_name_is_status_4(context: &Context) -> Result<()> {
+    sluice(context, "pipe create frames")?.stdout()?;
+    let words = ["'frames' already exists in", "sluice pipe rm frames"];
+    sluice(context, "pipe create frames")?.expect_failure(NAME_TAKEN, &words)?;
+    sluice(context, "pipe rm frames")?.stdout().map(drop)
+}
+
+/// As root without the administrator's capability.
+fn permission_denied_is_status_5(context: &Context) -> Result<()> {
+    let unprivileged = |arguments: &str| {
+        let unprivileged = "setpriv --bounding-set=-sys_admin,-sys_resource sluice";
+        shell(context, &format!("{unprivileged} {arguments}"))
+    };
+    context.cgroup()?.create_child("other")?;
+    sluice(context, "pipe create frames --mode 000")?.stdout()?;
+    let words = ["permission denied for 'frames'"];
+    unprivileged("pipe recv frames")?.expect_failure(NO_PERMISSION, &words)?;
+    unprivileged("pipe rm frames")?.stdout()?;
+    unprivileged("ls --scope $SCOPE/other")?.expect_failure(NO_PERMISSION, &["outside of it"])?;
+    unprivileged("pipe create large --size 512M")?.expect_failure(NO_PERMISSION, &["pipe_max_size"])
+}
+
+fn missing_nodes_are_status_6_and_reported_by_doctor(context: &Context) -> Result<()> {
+    let hidden = |arguments: &str| {
+        let hide = "mount -t tmpfs none /dev/sluice";
+        shell(
+            context,
+            &format!("unshare -m bash -c '{hide} && exec sluice {arguments}'"),
+        )
+    };
+    let words = ["no /dev/sluice/", "modprobe sluice"];
+    for arguments in ["pipe recv frames", "pipe recv", "ls"] {
+        hidden(arguments)?.expect_failure(NOT_SET_UP, &words)?;
+    }
+    let doctor = hidden("doctor --json")?;
+    doctor.expect_failure(1, &[])?;
+    let findings: Vec<Value> = serde_json::from_slice(&doctor.output.stdout).context("no JSON")?;
+    let bad: Vec<_> = findings.iter().filter(|one| one["ok"] == false).collect();
+    let checks: Vec<_> = bad.iter().map(|one| one["check"].clone()).collect();
+    expect(
+        "failed checks",
+        checks,
+        vec![json!("pipe node"), json!("ctl node"), json!("features")],
+    )?;
+    ensure!(bad.iter().all(|one| one["fix"].is_string()), "{bad:?}");
+    Ok(())
+}
+
+fn a_usage_error_is_status_2(context: &Context) -> Result<()> {
+    sluice(context, "pipe create a/b")?.expect_failure(2, &["contains '/'"])?;
+    sluice(context, "pipe send --create")?.expect_failure(2, &["NAME"])
+}
+
+fn doctor_finds_no_problem(context: &Context) -> Result<()> {
+    let report = sluice(context, "doctor")?.stdout()?;
+    expect("number of checks", report.lines().count(), 9)?;
+    ensure!(
+        report.lines().all(|line| line.starts_with("ok ")),
+        "it reports problems: {report}"
+    );
+    Ok(())
+}
