@@ -13,7 +13,7 @@ use crate::rootfs::{CGROUPS, INPUT, OUTPUT, RECEIVED, SHARED};
 use crate::workspace::bind;
 use sluice_testkit::module::{PIPE_NODE, SLUICE};
 
-pub const CTL_NODE: &str = "/dev/sluice/ctl";
+const CTL_NODE: &str = "/dev/sluice/ctl";
 /// The user and the group of all processes in a container.
 pub const USER: u32 = 1000;
 

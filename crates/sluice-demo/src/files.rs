@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use sluice_testkit::units::megabytes;
 
-pub const SMALLEST: u64 = 50 << 20;
+const SMALLEST: u64 = 50 << 20;
 
 /// Prints paths of compiler libraries and kernels, and patterns without a match.
 const SEARCH_SCRIPT: &str = r#"

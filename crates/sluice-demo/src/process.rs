@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A command of crun: its start, its end and its output.
+//! A program that the demo starts: its end, its output, and its failure as an error.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,11 +14,11 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use sluice_testkit::interrupt;
 
-/// Ample for each command, also where the processor is emulated and the kernel checks itself.
+/// Long enough for each command on an emulated processor and a debug kernel.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The line on standard error after which a script waits for a line on its standard input.
-pub const READY: &str = "ready\n";
+const READY: &str = "ready\n";
 
 pub struct Process {
     title: String,
@@ -39,14 +39,14 @@ impl Process {
     pub fn start(title: &str, command: &mut Command) -> Result<Self> {
         let (stdout, stderr) = (capture()?, capture()?);
         let child = command
-            // ^C ends the demo alone, which then ends the containers in order.
+            // ^C ends the demo alone, which then deletes the containers.
             .process_group(0)
             .stdout(stdout.try_clone()?)
             .stderr(stderr.try_clone()?)
             .spawn();
         let child = child.with_context(|| {
             let program = command.get_program().to_string_lossy();
-            format!("cannot start {program}; install the package {program}")
+            format!("cannot start {program}; install it, or add its directory to PATH")
         })?;
         Ok(Self {
             title: title.into(),
@@ -77,7 +77,7 @@ impl Process {
         })
     }
 
-    /// Lets a script continue that is ready.
+    /// Continues a script that is ready.
     pub fn resume(&mut self) -> Result<()> {
         let written = self.take_stdin()?.write_all(b"\n");
         written.with_context(|| {
@@ -163,7 +163,7 @@ fn read(file: &File) -> Result<String> {
 }
 
 fn details(stderr: &str) -> String {
-    match stderr.trim().trim_start_matches(READY) {
+    match stderr.trim_start_matches(READY).trim() {
         "" => "; 'dmesg | tail' may give the reason".into(),
         text => format!(": {}", text.replace('\n', "; ")),
     }
@@ -201,6 +201,7 @@ mod tests {
             "{error}"
         );
         assert!(failure("exit 1").contains("dmesg"));
+        assert!(failure("echo ready >&2; exit 1").contains("dmesg"));
         let error = shell("echo early >&2")
             .wait_ready()
             .unwrap_err()

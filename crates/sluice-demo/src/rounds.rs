@@ -28,8 +28,8 @@ const SLUICE_SCRIPT: &str = "
 /// For the receivers to start and to wait for bytes: 'ready' precedes their first read.
 const START_TIME: Duration = Duration::from_millis(300);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mechanism {
+#[derive(Clone, Copy)]
+enum Mechanism {
     Pipe,
     Sluice,
 }
