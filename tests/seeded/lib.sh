@@ -21,8 +21,8 @@ verdict() {
 	printf '    its output is in %s\n' "${work:?}/$1.log"
 }
 
-# judge PATCH STATUS SECONDS: prints the verdict after the tests have ended with that status.
-judge() {
+# report_result PATCH STATUS SECONDS: reports the result after the tests have ended with that status.
+report_result() {
 	local name expect
 	name=$(basename "$1" .patch)
 	expect=$(header Expect "$1")
@@ -50,8 +50,8 @@ checksum_of() {
 	find "$@" -type f -print0 | sort -z | xargs -0 sha256sum
 }
 
-# all_judged: prints how many were caught, and fails if one was not.
-all_judged() {
+# all_caught: prints how many were caught, and fails if one was not.
+all_caught() {
 	printf '\n%d passed, %d failed\n' "$caught" "$failed"
 	((failed == 0))
 }

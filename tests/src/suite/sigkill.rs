@@ -219,21 +219,21 @@ fn random_kills_leave_the_pipe_working(context: &Context) -> Result<()> {
     const PROCESSES: usize = 6;
     let mut random = Rng::with_seed(4);
     let mut seeds = 0..;
-    let mut recruit = || {
+    let mut spawn_next = || {
         let seed = seeds.next().context("seeds never end")?;
         spawn::<(), _>(&format!("process {seed}"), || run_at_random(context, seed))
     };
-    let mut crowd = (0..PROCESSES)
-        .map(|_| recruit())
+    let mut processes = (0..PROCESSES)
+        .map(|_| spawn_next())
         .collect::<Result<Vec<_>>>()?;
     let deadline = Deadline::after(Duration::from_secs(3));
     while !deadline.passed() {
         std::thread::sleep(Duration::from_micros(random.usize(0..=3000) as u64));
         let victim = random.usize(..PROCESSES);
-        crowd[victim].signal(Signal::SIGKILL)?;
-        std::mem::replace(&mut crowd[victim], recruit()?).wait_end()?;
+        processes[victim].signal(Signal::SIGKILL)?;
+        std::mem::replace(&mut processes[victim], spawn_next()?).wait_end()?;
     }
     let reader = context.channel.open_reader_nonblocking()?;
-    crowd.into_iter().try_for_each(Child::kill)?;
+    processes.into_iter().try_for_each(Child::kill)?;
     expect_healthy_without(context, reader)
 }

@@ -19,7 +19,7 @@ use sluice_testkit::workers::{Pair, Start};
 
 const PAIRS: [usize; 4] = [1, 2, 4, 8];
 const SIZE: usize = 1024;
-/// Only mechanisms that are opened by name; the others are handed to their users.
+/// Only mechanisms that are opened by name; the others are passed to their users.
 const OPENED_BY_NAME: [&str; 2] = ["sluice-pipe", "myipc"];
 const CHECK: Duration = Duration::from_millis(50);
 
