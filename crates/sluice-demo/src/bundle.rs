@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use nix::sys::stat::{major, minor};
 use serde_json::{Value, json};
+use sluice_testkit::module::{PIPE_NODE, SLUICE};
 
 use crate::rootfs::{CGROUPS, INPUT, OUTPUT, RECEIVED, SHARED};
 use crate::workspace::bind;
-use sluice_testkit::module::{PIPE_NODE, SLUICE};
 
 const CTL_NODE: &str = "/dev/sluice/ctl";
 /// The user and the group of all processes in a container.

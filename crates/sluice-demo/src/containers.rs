@@ -6,11 +6,11 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use sluice_testkit::cgroup;
 
 use crate::bundle::{Bundle, Mounts, USER};
 use crate::container::Container;
 use crate::staging::Staged;
-use sluice_testkit::cgroup;
 
 pub const NAMES: [&str; 2] = ["a", "b"];
 

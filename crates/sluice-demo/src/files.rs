@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-
 use sluice_testkit::units::megabytes;
 
 const SMALLEST: u64 = 50 << 20;

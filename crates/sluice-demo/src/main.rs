@@ -28,16 +28,16 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::Parser;
-
-use crate::containers::Containers;
-use crate::rounds::Results;
-use crate::staging::Staged;
-use crate::workspace::Workspace;
 use sluice_testkit::host::Host;
 use sluice_testkit::interrupt;
 use sluice_testkit::kernel_log::KernelLog;
 use sluice_testkit::module::{Module, SLUICE};
 use sluice_testkit::units::{megabytes, minutes};
+
+use crate::containers::Containers;
+use crate::rounds::Results;
+use crate::staging::Staged;
+use crate::workspace::Workspace;
 
 #[derive(Parser)]
 #[command(

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
+use sluice_testkit::table::{Align, Table};
 
 use crate::container::Container;
 use crate::isolation::secret;
 use crate::process::{Process, wait_until};
 use crate::rootfs::CGROUPS;
-use sluice_testkit::table::{Align, Table};
 
 /// Both containers have a pipe of this name.
 const COMMON: &str = "frames";

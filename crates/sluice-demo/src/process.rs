@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-
 use sluice_testkit::interrupt;
 
 /// Long enough for each command on an emulated processor and a debug kernel.

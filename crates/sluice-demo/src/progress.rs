@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use sluice_testkit::{interrupt, terminal};
 
 use crate::process::Process;
-use sluice_testkit::{interrupt, terminal};
 
 /// The maximum time without growth.
 const TIMEOUT: Duration = Duration::from_secs(60);

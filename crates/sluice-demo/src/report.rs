@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The summary: the files, and the throughput of the device beside that of pipe(2).
 
-use crate::containers::NAMES;
-use crate::rounds::{Results, Round, total_rate};
-use crate::staging::Staged;
 use sluice_testkit::host::Host;
 use sluice_testkit::spread::Spread;
 use sluice_testkit::table::{Align, Table};
 use sluice_testkit::units::{bytes_per_second, megabytes, rate_range, ratio_range, size};
+
+use crate::containers::NAMES;
+use crate::rounds::{Results, Round, total_rate};
+use crate::staging::Staged;
 
 pub fn text(host: &Host, staged: &[Staged; 2], results: &Results, write_size: usize) -> String {
     let mut table = Table::new(&[

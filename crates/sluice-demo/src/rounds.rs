@@ -8,6 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use sluice_testkit::units::bytes_per_second;
 
 use crate::container::Container;
 use crate::containers::NAMES;
@@ -15,7 +16,6 @@ use crate::process::Process;
 use crate::progress;
 use crate::staging::Staged;
 use crate::verify;
-use sluice_testkit::units::bytes_per_second;
 
 /// In both scripts the receiver starts before the sender, which waits for a line. $1 is the size of reads and writes.
 const PIPE_SCRIPT: &str = "

@@ -6,12 +6,12 @@ use std::process::Command;
 use std::{fs, slice};
 
 use anyhow::{Context, Result, ensure};
+use sluice_testkit::units::megabytes;
 
 use crate::container::Container;
 use crate::process::Process;
 use crate::progress::{self, Growing};
 use crate::staging::Staged;
-use sluice_testkit::units::megabytes;
 
 /// Waits for the end of a transfer from container a to b, and verifies it; `by` is the mechanism.
 pub fn await_transfer(

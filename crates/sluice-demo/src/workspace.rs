@@ -8,9 +8,9 @@ use anyhow::{Context, Result, bail};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::Uid;
+use sluice_testkit::units::megabytes;
 
 use crate::files::Source;
-use sluice_testkit::units::megabytes;
 
 /// Each file is in memory as sent and as received.
 const COPIES: u64 = 2;

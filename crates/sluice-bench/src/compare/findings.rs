@@ -4,12 +4,12 @@
 use serde::Serialize;
 use serde_with::skip_serializing_none;
 use sluice_testkit::host::Host;
+use sluice_testkit::spread::Spread;
 
 use crate::harness::pinning::Placement;
 use crate::harness::rows::{Results, Row};
 use crate::harness::samples::Change;
 use crate::harness::waiting::Waiting;
-use sluice_testkit::spread::Spread;
 
 /// The identity of a row.
 #[skip_serializing_none]

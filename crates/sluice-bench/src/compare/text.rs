@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A comparison as text.
 
+use sluice_testkit::spread::Spread;
+use sluice_testkit::table::{Align, Table};
+
 use super::findings::{Compared, Comparison, Key};
 use crate::harness::figures;
 use crate::harness::samples::Change;
-use sluice_testkit::spread::Spread;
-use sluice_testkit::table::{Align, Table};
 
 pub fn text(comparison: &Comparison) -> String {
     let mut parts = Vec::new();

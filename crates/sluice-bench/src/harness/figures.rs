@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The figures of a row as text, and its comparison with the reference.
 
-use super::rows::Row;
-use super::samples::Change;
 use sluice_testkit::spread::Spread;
 use sluice_testkit::units;
+
+use super::rows::Row;
+use super::samples::Change;
 
 /// A median in this unit.
 pub fn figure(unit: &str, value: f64) -> String {

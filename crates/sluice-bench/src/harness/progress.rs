@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-
 use sluice_testkit::terminal;
 use sluice_testkit::units::minutes;
 

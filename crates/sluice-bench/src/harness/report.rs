@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Results as a text table.
 
-use super::rows::{Results, Row};
 use sluice_testkit::host::Host;
 use sluice_testkit::table::{Align, Table};
 use sluice_testkit::units;
+
+use super::rows::{Results, Row};
 
 /// The whole table, followed by the skipped mechanisms.
 pub fn text(results: &Results) -> String {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Results in machine-readable rows, the source of tables, plots and comparisons.
 
-use sluice_testkit::host::Host;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
+use sluice_testkit::host::Host;
+use sluice_testkit::spread::Spread;
 
 use super::class::Class;
 use super::file;
@@ -15,7 +16,6 @@ use super::pinning::Placement;
 use super::rounds::{Measurement, Metric, Neighbours, Outcome, Series, Skipped};
 use super::samples::{Summary, distribution_function, summarize};
 use super::waiting::Waiting;
-use sluice_testkit::spread::Spread;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {

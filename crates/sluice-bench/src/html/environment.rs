@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The environment of the measurement.
 
-use crate::harness::rows::{Results, Row};
 use sluice_testkit::host::Host;
+
+use crate::harness::rows::{Results, Row};
 
 /// Terms and their values.
 pub fn entries(results: &Results) -> Vec<(&'static str, String)> {

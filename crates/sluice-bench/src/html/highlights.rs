@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sluice relative to pipe(2), all conditions in one plot.
 
+use sluice_testkit::units;
+
 use super::drawing::Axis;
 use super::groups::distinct;
 use super::intervals::{Group, Interval, Plot};
@@ -11,7 +13,6 @@ use super::series_style::{self, SeriesRole, SeriesStyles};
 use super::suites::Figure;
 use super::tables::{Cell, Line, Table, heads};
 use crate::harness::rows::{Ratio, Row};
-use sluice_testkit::units;
 
 /// A ratio, inverted where necessary so that more is better.
 struct Gain<'a> {

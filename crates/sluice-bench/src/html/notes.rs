@@ -2,10 +2,10 @@
 //! Notes about a row.
 
 use serde::Serialize;
+use sluice_testkit::units;
 
 use crate::harness::rows::Row;
 use crate::harness::samples::Change;
-use sluice_testkit::units;
 
 /// A short note, with an explanation that is shown on demand.
 #[derive(Serialize)]

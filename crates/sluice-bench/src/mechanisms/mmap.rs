@@ -17,11 +17,11 @@ use anyhow::{Context, Result, ensure};
 use libc::{c_int, c_short, off_t};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sched::sched_yield;
+use sluice_testkit::shared_memory::SharedMemory;
 
 use super::mechanism::{memory_directory, no_file};
 use super::{Link, Mechanism, Receiver, Sender};
 use crate::harness::waiting::Waiting;
-use sluice_testkit::shared_memory::SharedMemory;
 
 /// The capacity of pipe(2), so that the capacity makes no difference.
 const CAPACITY: usize = 64 * 1024;

@@ -8,14 +8,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use sluice_testkit::clock;
+use sluice_testkit::shared::SharedWords;
+use sluice_testkit::workers::{Pair, Start};
 
 use super::Plan;
 use super::setup::{Setup, interruptible_sleep};
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::{Link, Receiver, Sender, Task, Workload};
-use sluice_testkit::clock;
-use sluice_testkit::shared::SharedWords;
-use sluice_testkit::workers::{Pair, Start};
 
 const PAIRS: [usize; 4] = [1, 2, 4, 8];
 const SIZE: usize = 1024;

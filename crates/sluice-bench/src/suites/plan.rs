@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The plan of a run, and the construction of cases from it.
 
-use sluice_testkit::cgroup::Cgroup;
 use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use sluice_testkit::cgroup::Cgroup;
+use sluice_testkit::cgroup::Tree;
 
 use super::setup::{Confinement, Setup};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Metric, Skipped, Subject};
 use crate::mechanisms::{Mechanism, Task};
-use sluice_testkit::cgroup::Tree;
 
 /// The extent of the measurement where the options do not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

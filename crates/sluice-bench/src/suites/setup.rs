@@ -6,12 +6,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-
-use crate::harness::pinning;
-use crate::mechanisms::{ExternalWorkload, Link, Mechanism, Receiver, Sender};
 use sluice_testkit::cgroup::Cgroup;
 use sluice_testkit::interrupt;
 use sluice_testkit::workers::{self, Pair, Side, Start};
+
+use crate::harness::pinning;
+use crate::mechanisms::{ExternalWorkload, Link, Mechanism, Receiver, Sender};
 
 /// The time limit for setting up processes, and for their exit after the measured time.
 pub const PROCESS_TIMEOUT: Duration = Duration::from_secs(30);

@@ -2,13 +2,14 @@
 //! The rate of several writers and readers of one channel by message size, and a table of context switches and
 //! imbalance.
 
+use sluice_testkit::units;
+
 use super::super::groups::distinct;
 use super::super::notes;
 use super::super::series_style::SeriesStyles;
 use super::super::tables::{self, Cell, Line, Table, heads};
 use super::{Figure, figures_by, throughput};
 use crate::harness::rows::Row;
-use sluice_testkit::units;
 
 pub fn figures(rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
     let counts = |row: &Row| (row.writers, row.receivers, row.placement);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rate of a pair with other pairs, absolute and relative to its rate alone.
 
+use sluice_testkit::units;
+
 use super::super::drawing::Axis;
 use super::super::groups::{distinct, groups};
 use super::super::lines::{MAX_TICKS_Y, Plot};
@@ -10,7 +12,6 @@ use super::Figure;
 use super::curves::{self, Curve, YValue};
 use crate::harness::rounds::Activity;
 use crate::harness::rows::Row;
-use sluice_testkit::units;
 
 pub fn figures(rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
     let activity = |row: &Row| row.neighbours?.activity;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Distribution functions of latencies, one figure for each set of conditions.
 
+use sluice_testkit::units;
+
 use super::super::drawing::Axis;
 use super::super::groups::distinct;
 use super::super::lines::{Line, MAX_TICKS_X, Mark, Plot, Point};
@@ -9,7 +11,6 @@ use super::super::series_style::{SeriesStyle, SeriesStyles};
 use super::super::tables;
 use super::{Figure, figures_by};
 use crate::harness::rows::Row;
-use sluice_testkit::units;
 
 pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
     let figure = |title: &str, rows: &[&Row]| figure(title, rows, all, styles);

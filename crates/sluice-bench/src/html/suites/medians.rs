@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Medians and their rounds, where there are too few samples for a distribution.
 
+use sluice_testkit::units;
+
 use super::super::drawing::Axis;
 use super::super::intervals::{Group, Interval, Plot};
 use super::super::scale::Scale;
@@ -8,7 +10,6 @@ use super::super::series_style::{SeriesStyle, SeriesStyles};
 use super::super::tables;
 use super::{Figure, figures_by};
 use crate::harness::rows::Row;
-use sluice_testkit::units;
 
 pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
     let figure = |title: &str, rows: &[&Row]| figure(title, rows, all, styles);

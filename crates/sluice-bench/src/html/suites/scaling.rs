@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The time of an operation by the number of names or scopes.
 
+use sluice_testkit::units;
+
 use super::super::drawing::Axis;
 use super::super::groups::groups;
 use super::super::lines::{MAX_TICKS_Y, Plot};
@@ -9,7 +11,6 @@ use super::super::series_style::SeriesStyle;
 use super::curves::{self, Curve, YValue};
 use super::{Figure, figures_by};
 use crate::harness::rows::Row;
-use sluice_testkit::units;
 
 /// The count that varies: names in one scope, or scopes with one name each.
 fn population(row: &Row) -> Option<(usize, &'static str)> {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rate by message size, for each placement.
 
+use sluice_testkit::units;
+
 use super::super::drawing::Axis;
 use super::super::groups::groups;
 use super::super::lines::{MAX_TICKS_Y, Plot};
@@ -9,7 +11,6 @@ use super::super::series_style::SeriesStyles;
 use super::curves::{self, Curve, YValue};
 use super::{Figure, figures_by};
 use crate::harness::rows::Row;
-use sluice_testkit::units;
 
 pub fn figures(rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
     figures_by(

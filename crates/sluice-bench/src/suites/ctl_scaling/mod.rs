@@ -11,7 +11,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use ctl::Ctl;
 use nix::errno::Errno;
+use pages::Pages;
+use population::{Lazy, Names, Scopes, reproducible_rng};
 use sluice_abi::CHANNEL_PERSISTENT;
 use sluice_testkit::cgroup::Tree;
 use sluice_testkit::clock;
@@ -20,9 +23,6 @@ use super::Plan;
 use crate::harness::pinning::{self, Placement};
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Population, Skipped, Subject};
 use crate::harness::waiting::Waiting;
-use ctl::Ctl;
-use pages::Pages;
-use population::{Lazy, Names, Scopes, reproducible_rng};
 
 const NAMES: [usize; 4] = [10, 100, 1000, 10_000];
 const SCOPES: [usize; 3] = [10, 100, 1000];
