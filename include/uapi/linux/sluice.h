@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * The ABI of Sluice: the only definition of its structures and numbers. docs/abi.md defines the
- * meaning of each field and each error.
+ * The ABI of Sluice: the C form of the structures and numbers of docs/abi.md, which is normative
+ * and defines the meaning of each field and each error.
  *
  * Every structure begins with its own size in bytes, filled in by the caller, so that it can grow.
  * The kernel accepts sizes from that of the first version (*_SIZE_VER0) to a page, otherwise
  * EINVAL. In: fields beyond the caller's size are zero; bytes beyond the kernel's size must be zero
- * (E2BIG). Out: the kernel fills in the smaller of both sizes and stores that number in size.
- * Fields have the same layout for 32 and 64 bit. Reserved fields and unknown flags must be zero
- * (EINVAL).
+ * (E2BIG); reserved fields and unknown flags must be zero (EINVAL). Out: the kernel reads only
+ * size, fills in the smaller of both sizes and stores that number in size. Fields have the same
+ * layout for 32 and 64 bit.
  *
  * The structures of /dev/sluice/ctl are common to all kinds. Parameters and state of one kind are a
  * structure of that kind, with its own size; a pointer field contains its address, and a null
@@ -160,8 +160,8 @@ struct sluice_info {
 
 /*
  * The channels of a scope, in the order of kind and name. In: room for count entries of entry_size
- * bytes at entries; the list begins after {kind, name}, or at the beginning if kind is 0. Out: the
- * number of entries in count. Fewer than requested means the end of the list, unless more than
+ * bytes at entries; the list begins after {kind, name}, or at the beginning if both are zero. Out:
+ * the number of entries in count. Fewer than requested means the end of the list, unless more than
  * SLUICE_LIST_MAX were requested.
  */
 #define SLUICE_LIST_MAX 64
@@ -225,7 +225,7 @@ struct sluice_features {
 /* Bits of wait_flags; the bits above are the wait sequence. */
 #define SLUICE_RING_WAKE_FUTEX	0x01	/* wake by FUTEX_WAKE on the waker's own wake_seq */
 #define SLUICE_RING_WAKE_SOCKET	0x02	/* wake by a message of one byte on the socket */
-#define SLUICE_RING_NEED_FENCE	0x04	/* issue a full barrier and load this word again */
+#define SLUICE_RING_NEED_FENCE	0x04	/* the waker: full barrier, then load this word again */
 #define SLUICE_RING_WAIT_SEQ_SHIFT	3
 
 /* Precedes the bytes of each record. Written by the producer. */
@@ -244,7 +244,7 @@ struct sluice_ring_ctrl {
 	__u64 reserved0[15];
 	__u32 wait_flags;		/* SLUICE_RING_WAKE_*, _NEED_FENCE, and the wait sequence */
 	__u32 wake_seq;			/* incremented when its owner wakes the peer */
-	__u32 closed;			/* 1: its owner publishes or releases nothing more */
+	__u32 closed;			/* not 0: its owner publishes or releases nothing more */
 	__u32 reserved1[29];
 };
 
@@ -257,7 +257,7 @@ struct sluice_ring_ctrl {
 #define SLUICE_RING_MAGIC 0x474e5253	/* "SRNG" */
 
 /*
- * The first message of each side, with its memfd. In every version it has more than 8 bytes and
+ * The first message of each side, with its memfd. In every version it has at least 12 bytes and
  * begins with magic, size and version.
  */
 struct sluice_ring_hello {
