@@ -89,7 +89,8 @@ struct sluice_wait {
 
 /*
  * What a signal makes of a wait: -ERESTARTSYS, which the system call turns into EINTR or a restart.
- * Every interruptible wait of the module gets it from these two or from sluice_wait_until().
+ * Every interruptible wait of the module gets it from these two or from sluice_wait_until(), except
+ * the wait on the queue of another pipe in wait_to_splice_out().
  */
 static inline int sluice_wait_signal(void)
 {

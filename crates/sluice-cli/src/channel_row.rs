@@ -13,6 +13,7 @@ struct Column {
     value: fn(&ChannelInfo) -> Value,
 }
 
+/// sluice(1) describes them, for the table and for JSON, and `tests/src/suite/cli.rs` compares them.
 const COLUMNS: [Column; 10] = [
     Column {
         heading: "KIND",
