@@ -2,10 +2,10 @@
 /*
  * Frees the persistent channels of a removed cgroup.
  *
- * Life: the probe exists from init to exit of the module. The kernel has no hook for modules here,
- * but a tracepoint. Its probe runs with preemption off and under locks of the kernel. It therefore
- * only looks up the scope (under a raw lock, see scope.c) and queues it, with a reference, for a
- * work, which frees the channels. A cgroup without a scope costs one look-up.
+ * Life: the probe exists from init to exit of the module. The only
+ * interface for modules is a tracepoint. Its probe runs under locks of the kernel and, before 7.x,
+ * with preemption off. It therefore only looks up the scope (under a raw lock, see scope.c) and
+ * queues it, with a reference, for a work item, which frees the channels.
  */
 #ifndef SLUICE_CGROUP_RELEASE_H
 #define SLUICE_CGROUP_RELEASE_H

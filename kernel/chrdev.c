@@ -38,7 +38,9 @@ static const struct file_operations *fops_of(unsigned int minor)
 /* The cdev holds the module during open, the new operations hold it for the file. */
 static int chrdev_open(struct inode *inode, struct file *file)
 {
-	const struct file_operations *fops = fops_get(fops_of(iminor(inode)));
+	const struct file_operations *fops = fops_of(iminor(inode));
+
+	fops = fops_get(fops);
 
 	if (!fops)
 		return -ENXIO;

@@ -41,7 +41,10 @@ struct sluice_kind {
 	 * reference; or an error. May sleep.
 	 */
 	struct sluice_channel *(*create)(const struct sluice_channel_request *request);
-	/* Frees the channel with its content, after the last endpoint. May sleep. */
+	/*
+	 * Frees the channel and its memory, after the last reference; not what
+	 * sluice_channel_init() took. May sleep.
+	 */
 	void (*free)(struct sluice_channel *channel);
 
 	/* Size of an endpoint, including struct sluice_endpoint. */

@@ -34,7 +34,7 @@
 
 static unsigned int pipe_max_size = SZ_1M;
 module_param(pipe_max_size, uint, 0644);
-MODULE_PARM_DESC(pipe_max_size, "The largest capacity of a pipe without CAP_SYS_RESOURCE, in bytes");
+MODULE_PARM_DESC(pipe_max_size, "Maximum capacity of a pipe in bytes without CAP_SYS_RESOURCE");
 
 static struct kmem_cache *pipe_cache;
 
@@ -52,7 +52,7 @@ static int lock_side(struct mutex *mutex, const struct kiocb *iocb)
 {
 	if (iocb->ki_flags & IOCB_NOWAIT)
 		return mutex_trylock(mutex) ? 0 : -EAGAIN;
-	return sluice_wait_lock(mutex);
+	return sluice_wait_for_mutex(mutex);
 }
 
 /* ---- read and write ---- */
@@ -205,11 +205,12 @@ static __poll_t pipe_poll(struct file *file, poll_table *wait)
 		sluice_wait_poll(file, &pipe->writable, wait);
 
 	if (file->f_mode & FMODE_READ) {
-		if (sluice_pipe_is_readable(pipe))
-			events |= EPOLLIN | EPOLLRDNORM;
-		if (!READ_ONCE(pipe->writers) &&
+		/* Before the check for bytes: a hang-up without POLLIN says that there are none. */
+		if (!smp_load_acquire(&pipe->writers) &&	/* (C) */
 		    READ_ONCE(pipe->writer_opens) != end->writer_opens_before)
 			events |= EPOLLHUP;
+		if (sluice_pipe_is_readable(pipe))
+			events |= EPOLLIN | EPOLLRDNORM;
 	}
 	if (file->f_mode & FMODE_WRITE) {
 		if (sluice_pipe_is_writable(pipe))

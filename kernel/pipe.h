@@ -4,7 +4,8 @@
  * /dev/sluice/pipe has one without a name; /dev/sluice/ctl opens named ones.
  *
  * Life: that of a channel (channel.h). An open that waits for its other side counts as an endpoint.
- * The last release frees the pipe with the bytes in it, as with a FIFO.
+ * The last put frees the pipe with the bytes in it, as with a FIFO; a persistent pipe keeps its
+ * bytes without endpoints.
  *
  * An endpoint contains the state of its file: the adaptive spin window, and whether poll reports a
  * hang-up. pipe_buffer.h contains the bytes, pipe_splice.c the transfer of whole pages to and from
@@ -27,8 +28,8 @@ struct fasync_struct;
 struct sluice_slot;
 
 /*
- * The fields that each side writes are on separate cache lines, and each mutex is on another line
- * than the count that the other side reads.
+ * While no side waits, the fields that each side writes are on separate cache lines, and each mutex
+ * is on another line than the count that the other side reads.
  */
 struct sluice_pipe {
 	struct sluice_channel channel;

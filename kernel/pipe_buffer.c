@@ -98,7 +98,7 @@ static struct page *page_to_fill(struct sluice_pipe *pipe, unsigned long head)
 	if (slot->page)
 		return slot->page;
 	slot->page = sluice_channel_page_alloc(&pipe->channel);
-	pipe->pages_allocated += !!slot->page;
+	WRITE_ONCE(pipe->pages_allocated, pipe->pages_allocated + !!slot->page);
 	return slot->page;
 }
 
@@ -139,6 +139,7 @@ ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to)
 		drained += copied;
 		if (copied < chunk)
 			return drained ?: -EFAULT;
+		cond_resched();
 	}
 	return drained;
 }
@@ -170,6 +171,7 @@ ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t
 			publish_head(pipe, head);
 		if (copied < chunk)
 			return filled >= whole ? filled : -EFAULT;
+		cond_resched();
 	}
 	return filled;
 }
@@ -219,7 +221,7 @@ ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct pa
 		return 0;
 	*page = bytes == PAGE_SIZE ? move_page_out(slot) : NULL;
 	if (*page)
-		pipe->pages_spliced_out++;
+		WRITE_ONCE(pipe->pages_spliced_out, pipe->pages_spliced_out + 1);
 	else
 		*page = copy_page_part(page_to_read(slot), offset_in_page(tail), bytes);
 	if (!*page)
@@ -237,7 +239,7 @@ bool sluice_pipe_attach_page(struct sluice_pipe *pipe, struct page *page)
 	if (!page_to_fill(pipe, head))
 		return false;
 	slot_at(pipe, head)->spliced = page;
-	pipe->pages_spliced_in++;
+	WRITE_ONCE(pipe->pages_spliced_in, pipe->pages_spliced_in + 1);
 	publish_head(pipe, head + PAGE_SIZE);
 	return true;
 }
@@ -366,18 +368,31 @@ static int swap_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 	return 0;
 }
 
+/* Waits for neither mutex while it holds the other: the calls of one side never delay the other. */
+static int lock_both(struct sluice_pipe *pipe)
+{
+	struct mutex *first = &pipe->read_mutex, *second = &pipe->write_mutex;
+
+	for (;;) {
+		/* An uncontended mutex_lock_interruptible() ignores signals. */
+		int err = sluice_wait_check_signal() ?: sluice_wait_for_mutex(first);
+
+		if (err || mutex_trylock(second))
+			return err;
+		mutex_unlock(first);
+		swap(first, second);
+	}
+}
+
 static int swap_slots_locked(struct sluice_pipe *pipe, struct sluice_slot **slots,
 			     unsigned long *count, struct page **spare)
 {
-	int err = sluice_wait_lock(&pipe->read_mutex);
+	int err = lock_both(pipe);
 
 	if (err)
 		return err;
-	err = sluice_wait_lock(&pipe->write_mutex);
-	if (!err) {
-		err = swap_slots(pipe, slots, count, spare);
-		mutex_unlock(&pipe->write_mutex);
-	}
+	err = swap_slots(pipe, slots, count, spare);
+	mutex_unlock(&pipe->write_mutex);
 	mutex_unlock(&pipe->read_mutex);
 	return err;
 }
@@ -389,7 +404,7 @@ long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
 	struct page *spare;
 	int err = -ENOMEM;
 
-	/* No change must not fail with -ENOMEM; swap_slots() checks again, locked. */
+	/* Setting the current capacity must not allocate; swap_slots() checks again, locked. */
 	if (slot_count == READ_ONCE(pipe->slot_count))
 		return slot_count << PAGE_SHIFT;
 	slots = slots_alloc(pipe, slot_count);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The bytes of a pipe: two byte counts that never decrease, `head` (written) and `tail` (read),
- * over a power of two of page slots:
+ * The bytes of a pipe: two free-running byte counts, `head` (written) and `tail` (read), over
+ * a power of two of page slots:
  *
  *      slots   0          1          2          3          ...   n-1
  *         +----------+----------+----------+----------+---   ---+----------+
@@ -13,7 +13,8 @@
  * always packed.
  *
  * Life: the buffer exists as long as its pipe. The first write that reaches a slot allocates its
- * page, which is reused until the pipe is freed: the steady state allocates nothing.
+ * page, which is reused until the capacity changes or splice moves it out: the steady state of read
+ * and write allocates nothing.
  *
  * Ownership:
  * - `head` and the bytes from it to `tail` + capacity belong to the holder of write_mutex;
@@ -51,12 +52,12 @@
  * - (B) The reader stores `tail` with release after it has read the bytes; the writer loads it with
  *   acquire before it overwrites them.
  * - (C) The last writer to leave stores `writers` = 0 with release after its last `head`; a reader
- *   loads it with acquire before it checks for bytes once more and, without bytes, reports end of
- *   file.
+ *   or poller loads it with acquire before it checks for bytes once more and, without bytes,
+ *   reports end of file or a hang-up.
  * - (D) Any other holder of a lent page finishes with its bytes before put_page(), which decrements
  *   the page count fully ordered; the slot's side loads a count of 1 with acquire before the page
- *   is written to. No later read is possible: a new reference can only be made from an existing
- *   one.
+ *   is written to. Only holders of a reference read the bytes. Temporary references that the
+ *   kernel takes by page frame number only delay the reuse.
  * - Sleep and wake-up: see wait.h. Conditions read `head` and `tail` without a lock. A stale value
  *   only causes another check, because the side that changed it checks the queue afterwards.
  */
@@ -72,7 +73,7 @@
 struct page;
 
 struct sluice_slot {
-	struct page *page;	/* own, writable; NULL before the first write */
+	struct page *page;	/* own, writable; NULL before a write to the slot */
 	struct page *spliced;	/* moved in, read-only: read instead of `page` */
 	struct page *lent;	/* own, moved out, possibly still in use */
 };
@@ -83,12 +84,12 @@ static inline unsigned long sluice_pipe_capacity(const struct sluice_pipe *pipe)
 }
 
 /*
- * Without a lock. `tail` is loaded first: if `head` moves meanwhile, the result is too large, not
- * negative, and is limited to the capacity.
+ * Without a lock. `tail` is loaded first, so the difference is never negative. If `tail` moves
+ * between the loads, the result is too large; it is limited to the capacity.
  */
 static inline size_t sluice_pipe_bytes(const struct sluice_pipe *pipe)
 {
-	unsigned long tail = smp_load_acquire(&pipe->tail);	/* before `head` */
+	unsigned long tail = smp_load_acquire(&pipe->tail);	/* (B), before `head` */
 	unsigned long head = READ_ONCE(pipe->head);
 
 	return min(head - tail, sluice_pipe_capacity(pipe));
@@ -105,15 +106,15 @@ static inline size_t sluice_pipe_room(const struct sluice_pipe *pipe)
 	unsigned long tail, held;
 
 	do {
-		tail = smp_load_acquire(&pipe->tail);	/* before `head` */
-		held = smp_load_acquire(&pipe->head) - tail;
+		tail = smp_load_acquire(&pipe->tail);	/* (B), before `head` */
+		held = smp_load_acquire(&pipe->head) - tail;	/* before `tail` again */
 	} while (READ_ONCE(pipe->tail) != tail);
 	return held < capacity ? capacity - held : 0;
 }
 
 static inline bool sluice_pipe_is_readable(const struct sluice_pipe *pipe)
 {
-	unsigned long tail = smp_load_acquire(&pipe->tail);	/* before `head` */
+	unsigned long tail = smp_load_acquire(&pipe->tail);	/* (B), before `head` */
 
 	return READ_ONCE(pipe->head) != tail;
 }
@@ -177,8 +178,8 @@ ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct pa
 bool sluice_pipe_attach_page(struct sluice_pipe *pipe, struct page *page);
 
 /*
- * Changes the capacity; takes both mutexes. The new capacity in bytes; -EBUSY: fewer slots than
- * hold bytes, or than have lent pages; or another error.
+ * Changes the capacity; takes both mutexes. The new capacity in bytes; -EBUSY: more slots than
+ * @slot_count hold bytes or have lent pages; or another error.
  */
 long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count);
 

@@ -30,7 +30,7 @@ static bool is_nonblocking(const struct file *file, unsigned int flags)
 /* Waits until @mutex is released. */
 static int wait_mutex(struct mutex *mutex)
 {
-	int err = sluice_wait_signal() ?: sluice_wait_lock(mutex);
+	int err = sluice_wait_check_signal() ?: sluice_wait_for_mutex(mutex);
 
 	if (!err)
 		mutex_unlock(mutex);
@@ -39,7 +39,8 @@ static int wait_mutex(struct mutex *mutex)
 
 /*
  * Without the mutex of other_pipe. If `tail` moved between the loads, the pipe would look full, and
- * its readers only wake waiters of a pipe that was full: hence the loop.
+ * its readers only wake waiters of a pipe that was full: hence the loop. The kernel stores both
+ * plainly; a wrong result is corrected by the wake-up that follows the store.
  */
 static bool has_space(const struct pipe_inode_info *other_pipe)
 {
@@ -81,18 +82,18 @@ static ssize_t splice_out(struct sluice_pipe *pipe, struct pipe_inode_info *othe
 }
 
 /*
- * Waits, with no mutex held, for the cause why splice_out() moved nothing; a nonblocking call waits
- * only for the mutex. The wait for space in other_pipe is not exclusive, because the kernel's
- * waiters would not wake the next one. After a wait for bytes the next reader is woken at once
- * (wait.h), because the caller may have to wait for other_pipe before it reads any.
+ * Waits, without a mutex, until splice_out() can make progress; a nonblocking call waits only
+ * for the mutex. The wait for space in other_pipe is not exclusive, because the kernel's waiters
+ * would not wake the next one. After a wait for bytes the next reader is woken at once (wait.h),
+ * because the caller may have to wait for other_pipe before it reads any.
  */
 static int wait_to_splice_out(struct sluice_pipe_endpoint *end, struct pipe_inode_info *other_pipe,
-			      bool is_nonblocking)
+			      bool nonblocking)
 {
 	struct sluice_pipe *pipe = end->pipe;
 	int err;
 
-	if (is_nonblocking)
+	if (nonblocking)
 		return wait_mutex(&pipe->read_mutex);
 	if (!has_space(other_pipe))
 		return wait_event_interruptible(other_pipe->wr_wait, has_space(other_pipe) ||
@@ -107,7 +108,7 @@ static int wait_to_splice_out(struct sluice_pipe_endpoint *end, struct pipe_inod
 }
 
 static ssize_t splice_out_wait(struct sluice_pipe_endpoint *end, struct pipe_inode_info *other_pipe,
-			       size_t length, bool is_nonblocking)
+			       size_t length, bool nonblocking)
 {
 	struct sluice_pipe *pipe = end->pipe;
 
@@ -125,12 +126,12 @@ static ssize_t splice_out_wait(struct sluice_pipe_endpoint *end, struct pipe_ino
 		if (!smp_load_acquire(&pipe->writers) &&	/* (C) */
 		    !sluice_pipe_is_readable(pipe))
 			return 0;
-		/* Waiting for the mutex is not waiting for bytes or for space. */
-		if (is_nonblocking && !(sluice_pipe_is_readable(pipe) && has_space(other_pipe)))
+		/* O_NONBLOCK applies to bytes and space, not to the mutex. */
+		if (nonblocking && !(sluice_pipe_is_readable(pipe) && has_space(other_pipe)))
 			return -EAGAIN;
 
 		pipe_unlock(other_pipe);
-		ret = wait_to_splice_out(end, other_pipe, is_nonblocking);
+		ret = wait_to_splice_out(end, other_pipe, nonblocking);
 		pipe_lock(other_pipe);
 		if (ret)
 			return ret;
@@ -138,8 +139,8 @@ static ssize_t splice_out_wait(struct sluice_pipe_endpoint *end, struct pipe_ino
 }
 
 /*
- * Called and returns with the mutex of other_pipe held. (sendfile(2) does not call it: it requires
- * a seekable file and uses an internal pipe that it does not lock.)
+ * Called and returns with the mutex of other_pipe held, by splice(2), and by sendfile(2) to a
+ * pipe(2). sendfile(2) to any other file requires a seekable input and does not get here.
  */
 ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position,
 				struct pipe_inode_info *other_pipe, size_t length,
@@ -208,13 +209,13 @@ static int splice_in(struct pipe_inode_info *other_pipe, struct pipe_buffer *buf
 	return ret ?: -EAGAIN;
 }
 
-/* Waits, with no mutex held, for the cause why splice_in() moved nothing; as above. */
-static int wait_to_splice_in(struct sluice_pipe_endpoint *end, bool is_nonblocking)
+/* Waits, without a mutex, until splice_in() can make progress, as wait_to_splice_out(). */
+static int wait_to_splice_in(struct sluice_pipe_endpoint *end, bool nonblocking)
 {
 	struct sluice_pipe *pipe = end->pipe;
 	int err;
 
-	if (is_nonblocking || sluice_pipe_may_fill(pipe, 1, false))
+	if (nonblocking || sluice_pipe_may_fill(pipe, 1, false))
 		return wait_mutex(&pipe->write_mutex);
 	err = sluice_wait_until(pipe->writable,
 				sluice_pipe_is_writable(pipe) || !READ_ONCE(pipe->readers),

@@ -20,28 +20,28 @@
 static unsigned long scope_max_channels = 65536;
 module_param(scope_max_channels, ulong, 0644);
 MODULE_PARM_DESC(scope_max_channels,
-		 "The most channels in a cgroup and all below it, except the root");
+		 "Maximum number of channels in a cgroup and its descendants (not applied to the root cgroup)");
 
 static unsigned long long scope_max_bytes;
 module_param(scope_max_bytes, ullong, 0644);
 MODULE_PARM_DESC(scope_max_bytes,
-		 "The most bytes of capacity in a cgroup and all below it, except the root (default: the size of the memory)");
+		 "Maximum total capacity in bytes in a cgroup and its descendants (not applied to the root cgroup; 0 at load: the size of the memory)");
 
 static unsigned long user_max_channels = 16384;
 module_param(user_max_channels, ulong, 0644);
 MODULE_PARM_DESC(user_max_channels,
-		 "The most channels of a user within a cgroup namespace without CAP_SYS_RESOURCE");
+		 "Maximum number of channels per user and cgroup namespace, without CAP_SYS_RESOURCE");
 
 static unsigned long long user_max_bytes;
 module_param(user_max_bytes, ullong, 0644);
 MODULE_PARM_DESC(user_max_bytes,
-		 "The most bytes of capacity of a user within a cgroup namespace without CAP_SYS_RESOURCE (default: half the size of the memory)");
+		 "Maximum total capacity in bytes per user and cgroup namespace, without CAP_SYS_RESOURCE (0 at load: half the size of the memory)");
 
 /* A user with charges. */
 struct sluice_quota_user {
 	struct rb_node node;
 	kuid_t uid;
-	u64 root;		/* id of the root cgroup of the user's cgroup namespace */
+	u64 root;		/* id of the root of its cgroup namespace; an owner: of all */
 	refcount_t refs;	/* charges; the last put is under users_lock */
 	struct sluice_quota_usage usage;
 };
@@ -84,8 +84,8 @@ static void uncharge_scopes(struct sluice_scope *scope, struct sluice_scope *end
 }
 
 /*
- * The root of the hierarchy is counted and has no limit: otherwise a cgroup at its limit would
- * leave nothing to the others.
+ * The root of the hierarchy is counted and has no limit: otherwise one cgroup could use the
+ * whole limit.
  */
 static bool try_charge_scope(struct sluice_scope *scope, s64 channels, s64 bytes)
 {

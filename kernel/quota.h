@@ -7,7 +7,7 @@
  *
  * - For cgroups: in the channel's scope and its ancestors, up to the root of the creator's cgroup
  *   namespace. A container therefore gains nothing by creating child cgroups, and a container at
- *   its limit does not reduce the limits of other containers. A scope that is neither that root nor
+ *   its limit does not use up the quota of other containers. A scope that is neither that root nor
  *   below it is counted up to the top.
  *
  * - For users: for the creator, separately in each cgroup namespace, so that the roots of two

@@ -25,7 +25,7 @@
 /*
  * Protects the table and the last put of a scope. A raw lock with interrupts off, because the
  * tracepoint of a cgroup's removal takes it: with preemption off, and under locks of the kernel
- * that interrupts take.
+ * that are also taken in interrupt context.
  */
 static DEFINE_RAW_SPINLOCK(table_lock);
 static struct rb_root table = RB_ROOT;
@@ -47,16 +47,21 @@ static bool is_cgroup2(const struct path *root, const char *name)
  * The kernel has no interface for modules to determine whether the host uses a unified hierarchy.
  * Without one every process is in its root. A mount elsewhere proves nothing: any user can mount
  * the hierarchy in its own namespaces, and all mounts have the same superblock. The criterion is
- * what process 1 sees at the usual paths.
+ * what is mounted at the usual paths below the root of process 1.
  */
 static bool host_uses_unified_hierarchy(void)
 {
+	struct task_struct *init = init_pid_ns.child_reaper;
 	struct path root;
 	bool uses;
 
-	task_lock(init_pid_ns.child_reaper);
-	get_fs_root(init_pid_ns.child_reaper->fs, &root);
-	task_unlock(init_pid_ns.child_reaper);
+	task_lock(init);
+	if (!init->fs) {	/* its first thread has exited */
+		task_unlock(init);
+		return false;
+	}
+	get_fs_root(init->fs, &root);
+	task_unlock(init);
 	uses = is_cgroup2(&root, "sys/fs/cgroup") || is_cgroup2(&root, "sys/fs/cgroup/unified");
 	path_put(&root);
 	return uses;
@@ -185,7 +190,7 @@ int sluice_scope_access_self(struct sluice_scope_access *access)
 
 	if (cgroup == &cgrp_dfl_root.cgrp && !host_uses_unified_hierarchy()) {
 		cgroup_put(cgroup);
-		pr_warn_ratelimited("%s[%d] was refused: without a cgroup v2 hierarchy at /sys/fs/cgroup all processes would share one scope; boot with systemd.unified_cgroup_hierarchy=1 or mount cgroup2 there\n",
+		pr_warn_ratelimited("%s[%d]: open refused: without a cgroup v2 hierarchy at /sys/fs/cgroup all processes would share one scope; boot with systemd.unified_cgroup_hierarchy=1 or mount cgroup2 there\n",
 				    current->comm, task_pid_nr(current));
 		return -EOPNOTSUPP;
 	}
@@ -293,7 +298,7 @@ int __init sluice_scope_init(void)
 	if (!scope_cache)
 		return -ENOMEM;
 	if (!host_uses_unified_hierarchy())
-		pr_warn("no cgroup v2 hierarchy is mounted at /sys/fs/cgroup: opens are refused until there is one\n");
+		pr_warn("no cgroup v2 hierarchy at /sys/fs/cgroup or /sys/fs/cgroup/unified: opens from the root cgroup are refused\n");
 	return 0;
 }
 

@@ -11,12 +11,12 @@
 #include "compat.h"
 #include "wait.h"
 
-#define WINDOW_FLOOR_NS 2000	/* the smallest window; below it there is no spinning */
+#define WINDOW_FLOOR_NS 2000	/* the smallest window that halving leaves; then 0 */
 #define ITERATIONS_PER_CLOCK_READ 16	/* iterations per read of the clock */
 
 static unsigned int spin_limit_us = 200;
 module_param(spin_limit_us, uint, 0644);
-MODULE_PARM_DESC(spin_limit_us, "The longest that any wait may spin before it sleeps, in microseconds; 0: never");
+MODULE_PARM_DESC(spin_limit_us, "Maximum time in microseconds that a wait spins before it sleeps (at most 1000000; 0: no spinning)");
 
 static u32 module_limit_ns(void)
 {
@@ -57,7 +57,7 @@ static int wake_exclusive(struct wait_queue_entry *entry, unsigned int mode, int
 
 	if (!default_wake_function(entry, mode, flags, key))
 		return 0;
-	WRITE_ONCE(wait->queue->woken, true);	/* (W) */
+	WRITE_ONCE(wait->queue->woken, true);	/* before the waiter can take the lock to end */
 	return 1;
 }
 
@@ -125,9 +125,9 @@ static void leave_queue(struct sluice_wait *wait)
  * With the queue's lock held, before the waiter sleeps. True: a signal ends the wait. The waiter
  * has left the queue, so the caller's last check of the condition loses no wake-up.
  */
-static bool interrupt(struct sluice_wait *wait)
+static bool end_on_signal(struct sluice_wait *wait)
 {
-	wait->interrupted = sluice_wait_signal();
+	wait->interrupted = sluice_wait_check_signal();
 	if (wait->interrupted)
 		leave_queue(wait);
 	return wait->interrupted;
@@ -144,7 +144,7 @@ static void prepare(struct sluice_wait *wait)
 	spin_lock_irqsave(&queue->head.lock, flags);
 	if (wait->entry.flags & WQ_FLAG_EXCLUSIVE)
 		WRITE_ONCE(queue->woken, false);	/* (W) */
-	if (!interrupt(wait)) {
+	if (!end_on_signal(wait)) {
 		join_queue(wait);
 		__set_current_state(TASK_INTERRUPTIBLE);
 	}

@@ -8,24 +8,25 @@
  * Sleeping. A waiter queues itself and then checks its condition; a waker changes the state of the
  * condition and then checks the queue. Each has a full barrier between its two steps, so at least
  * one sees the other: either the waiter finds the condition true or the waker finds the waiter.
- * (The waiter's barrier is in prepare(), the waker's in wq_has_sleeper().) Conditions therefore
- * need no lock.
+ * (The waiter's barrier is in prepare(), the poller's in sluice_wait_poll(), the waker's in
+ * wq_has_sleeper().) Conditions therefore need no lock.
  *
  * Waking one. A waiter is exclusive by default: an event wakes one, in order of arrival. A waiter
- * keeps its place until its wait ends, even if another call used the event and it sleeps again. At
- * most one wake-up of a queue is in progress: `woken` is set when an exclusive waiter was woken,
- * and cleared when that waiter has finished the operation for which it was woken, or sleeps again.
- * While it is set, sluice_wait_wake_one() wakes no other waiter, so many changes cost one wake-up.
- * No event is lost:
+ * keeps its place until its wait ends, even if another call used the event before its check and it
+ * sleeps again. Normally at most one wake-up of a queue is in progress (concurrent wakers and
+ * wake_all() can cause more, which are superfluous): `woken` is set when an exclusive waiter was
+ * woken, and cleared when that waiter has finished the operation for which it was woken, or sleeps
+ * again. While it is set, sluice_wait_wake_one() wakes no other waiter, so many changes cost one
+ * wake-up. No event is lost:
  * - (W) A waker changes the condition, has a full barrier (wq_has_sleeper()) and reads `woken`; the
  *   woken waiter clears `woken`, has a full barrier (prepare(), sluice_wait_done()) and reads the
  *   condition. A waker that read `woken` as set precedes that clearing, so the woken waiter sees
  *   its change.
  * - `woken` is set and cleared under the queue's lock. It is set only after the waiter was made
  *   runnable, and cleared only by exclusive waiters: the one for which it was set, or another one
- *   that goes to sleep. A waiter that clears it checks the condition afterwards, after a full
- *   barrier, and must wake the next one; a clearing by another waiter permits at most one
- *   superfluous wake-up.
+ *   that goes to sleep or finishes its operation. A waiter that clears it checks the condition
+ *   after a full barrier, and must wake the next one; a clearing by another waiter permits at most
+ *   one superfluous wake-up.
  * - A waiter whose condition became true must wake the next one if the condition still holds after
  *   its operation: its caller calls sluice_wait_done(), checks the condition and calls
  *   sluice_wait_wake_one(), whatever the result of the operation. Between the wait and these calls
@@ -43,9 +44,9 @@
  * sooner spinning is faster. It only helps while the peer runs on another CPU, so it stops as soon
  * as another task needs this CPU, or another waiter sleeps in the queue: that waiter has
  * precedence, and a faster spinner would make its wake-up superfluous. The window adapts per
- * endpoint: it doubles after a wait that was short enough for spinning, halves after a longer one,
- * and never exceeds the limit of the endpoint or of the module (spin_limit_us). With a limit of 0 a
- * wait costs one additional comparison.
+ * endpoint: it doubles after a wait that was longer than it but not than the limit, and halves
+ * after a longer one, finally to 0. The limit is that of the endpoint, at most that of the module
+ * (spin_limit_us). With an endpoint's limit of 0 a wait costs one additional comparison.
  *
  * The limit must cover a wake-up and a reply: when both sides of a request-reply exchange sleep,
  * each waits for the wake-up of the other, and no wait would be short enough to spin again. Hence
@@ -88,16 +89,16 @@ struct sluice_wait {
 };
 
 /*
- * What a signal makes of a wait: -ERESTARTSYS, which the system call turns into EINTR or a restart.
- * Every interruptible wait of the module gets it from these two or from sluice_wait_until(), except
- * the wait on the queue of another pipe in wait_to_splice_out().
+ * -ERESTARTSYS if a signal is pending; signal delivery converts it to EINTR or restarts the system
+ * call. The only other source in this module is wait_event_interruptible() in pipe_splice.c.
  */
-static inline int sluice_wait_signal(void)
+static inline int sluice_wait_check_signal(void)
 {
 	return signal_pending(current) ? -ERESTARTSYS : 0;
 }
 
-static inline int sluice_wait_lock(struct mutex *mutex)
+/* Locks @mutex: 0, or -ERESTARTSYS if a signal came first. */
+static inline int sluice_wait_for_mutex(struct mutex *mutex)
 {
 	return mutex_lock_interruptible(mutex) ? -ERESTARTSYS : 0;
 }

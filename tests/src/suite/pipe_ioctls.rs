@@ -11,8 +11,9 @@ use crate::registry::{Context, topic};
 use crate::support::channel::{CAPACITY, fill, read_all, set_nonblocking, write_all};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::spawn;
+use crate::support::fault_blocked::spawn_fault_blocked;
 use crate::support::ioctl::{self, INFO, Info, SET_CAPACITY, SET_SPIN, Setting};
-use crate::support::memory::PAGE;
+use crate::support::memory::{PAGE, write_at};
 use crate::support::parameter::Parameter;
 use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
@@ -24,6 +25,7 @@ topic!(
     pipe_only: [
         growing_keeps_the_bytes_and_makes_room,
         growing_wakes_a_blocked_write,
+        a_resize_that_waits_for_a_writer_does_not_block_readers,
         shrinking_keeps_the_bytes,
         shrinking_below_the_bytes_is_ebusy_and_loses_nothing,
         a_wrapped_ring_can_grow_and_shrink,
@@ -72,6 +74,32 @@ fn growing_wakes_a_blocked_write(context: &Context) -> Result<()> {
     writer.wait_asleep_in(Call::Write)?;
     ioctl::set(&both, SET_CAPACITY, 2 * CAPACITY as u64).context("growing")?;
     expect("bytes written", writer.finish()?, 4)
+}
+
+/// The writer is inside its copy and holds the mutex of the writers. A resize needs both mutexes, and must not keep the
+/// readers' while it waits.
+fn a_resize_that_waits_for_a_writer_does_not_block_readers(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
+    set_nonblocking(&both)?;
+    write_all(&both, b"here")?;
+    let writer = spawn_fault_blocked("a write that faults", 0, |slow| {
+        let fd = context.channel.open_read_write()?;
+        write_at(&fd, slow.start(), PAGE).context("the write that faults")
+    })?;
+    let resizer = spawn("the resize", || {
+        let fd = context.channel.open_read_write()?;
+        Ok(ioctl::set(&fd, SET_CAPACITY, 2 * CAPACITY as u64)?)
+    })?;
+    resizer.wait_asleep_in(Call::Ioctl)?;
+    let reader = spawn("a reader", || {
+        let fd = context.channel.open_read_write()?;
+        set_nonblocking(&fd)?;
+        read_all(&fd, 4)
+    })?;
+    expect_bytes("what is read", &reader.finish()?, b"here")?;
+    writer.expect_still_blocked()?;
+    expect("bytes written", writer.resume()?, PAGE)?;
+    expect("the capacity", resizer.finish()?, 2 * CAPACITY as u64)
 }
 
 fn shrinking_keeps_the_bytes(context: &Context) -> Result<()> {

@@ -44,6 +44,7 @@ topic!(
         a_spliced_file_page_is_never_written_to,
         a_partly_read_file_page_is_never_written_to,
         sendfile_out_of_a_pipe_is_einval,
+        sendfile_to_a_pipe_delivers_the_bytes,
         a_killed_splice_leaves_no_lock_held,
         pages_spliced_out_are_never_modified,
     ],
@@ -411,6 +412,15 @@ fn sendfile_out_of_a_pipe_is_einval(context: &Context) -> Result<()> {
         Err(Errno::EINVAL),
     )?;
     expect_bytes("bytes left", &read_all(&both, 5)?, b"bytes")
+}
+
+/// To a pipe(2) it needs no input that can seek, unlike to any other file.
+fn sendfile_to_a_pipe_delivers_the_bytes(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
+    write_all(&both, b"bytes")?;
+    let (out, into) = pipe()?;
+    expect("sendfile", sendfile(&into, &both, None, CAPACITY), Ok(5))?;
+    expect_bytes("bytes received", &read_all(&out, 5)?, b"bytes")
 }
 
 fn bytes_survive_a_resize_with_spliced_pages(context: &Context) -> Result<()> {
