@@ -283,6 +283,10 @@ fn available(placements: &[Placement]) -> Result<Vec<Placement>> {
             ),
         }
     }
+    ensure!(
+        !available.is_empty(),
+        "nothing to measure on one processor; choose --placement same-cpu"
+    );
     Ok(available)
 }
 

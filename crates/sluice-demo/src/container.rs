@@ -96,13 +96,20 @@ impl Container {
 impl Drop for Container {
     /// Also after ^C, which ends each wait for a Process.
     fn drop(&mut self) {
-        let output = crun(&self.state)
-            .args(["delete", "--force", &self.id])
-            .output();
-        if !output.is_ok_and(|output| output.status.success()) {
-            let Self { name, pid, .. } = self;
-            eprintln!("cannot delete container {name}; end its process with 'kill -KILL {pid}'");
-        }
+        let Self { name, pid, .. } = self;
+        let mut delete = crun(&self.state);
+        delete.args(["delete", "--force", &self.id]);
+        let deleted = Process::start(&format!("crun delete of container {name}"), &mut delete)
+            .and_then(Process::wait_in_cleanup);
+        let reason = match deleted {
+            Ok(output) if output.status.success() => return,
+            Ok(output) => output.stderr,
+            Err(error) => format!("{error:#}"),
+        };
+        let (pid, reason) = (pid.trim(), reason.trim());
+        eprintln!(
+            "cannot delete container {name} ({reason}); end its process with 'kill -KILL {pid}'"
+        );
     }
 }
 

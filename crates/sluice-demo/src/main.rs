@@ -26,8 +26,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Parser;
+use nix::unistd::Uid;
 use sluice_testkit::host::Host;
 use sluice_testkit::interrupt;
 use sluice_testkit::kernel_log::KernelLog;
@@ -74,6 +75,10 @@ fn main() -> ExitCode {
 
 fn demo(options: &Options) -> Result<()> {
     let begin = Instant::now();
+    ensure!(
+        Uid::effective().is_root(),
+        "containers and modules need root; run 'make demo', which runs all of this in a virtual machine"
+    );
     interrupt::install()?;
     let log = KernelLog::from_now()?;
     let module = options.module.as_deref();

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use sluice_testkit::table::{Align, Table};
 
@@ -104,6 +104,10 @@ pub fn check_not_found(container: &Container, name: &str) -> Result<()> {
     finding.check().with_context(|| not_isolated(container))
 }
 
+/// Exit statuses of the command: see sluice(1).
+const NO_CGROUP: i32 = 1;
+const NO_PERMISSION: i32 = 5;
+
 fn not_isolated(container: &Container) -> String {
     format!("container {} is not isolated", container.name)
 }
@@ -114,12 +118,16 @@ fn start_senders(container: &Container, own: &str, secret: &str) -> Result<[Proc
         container.run_success(&["sluice", "pipe", "create", name])?;
         container.exec(&["sh", "-c", SEND_SCRIPT, "sh", secret, name])
     };
-    let senders = [send(COMMON)?, send(own)?];
+    let mut senders = [send(COMMON)?, send(own)?];
     wait_until(
         &format!("opening the pipes in container {}", container.name),
         || {
+            for sender in &mut senders {
+                sender.succeeded()?;
+            }
             let channels = parse(&sluice(container, &["ls", "--json"])?)?;
-            Ok(channels.iter().all(|channel| channel.writers > 0))
+            Ok(channels.len() == senders.len()
+                && channels.iter().all(|channel| channel.writers > 0))
         },
     )?;
     eprintln!(
@@ -186,8 +194,14 @@ fn list_scopes(container: &Container, directories: &[String]) -> Result<String> 
     let mut lists = Vec::new();
     for directory in directories {
         let output = container.run(&["sluice", "ls", "--json", "--scope", directory])?;
-        if output.status.success() {
-            lists.push(names(&output.stdout)?);
+        match output.status.code() {
+            Some(0) => lists.push(names(&output.stdout)?),
+            Some(NO_CGROUP | NO_PERMISSION) => {}
+            _ => bail!(
+                "'sluice ls --scope {directory}' failed in container {}: {}",
+                container.name,
+                output.stderr.trim()
+            ),
         }
     }
     lists.dedup();

@@ -72,7 +72,9 @@ impl Process {
                     details(&read(&self.stderr)?)
                 );
             }
-            Ok(read(&self.stderr)?.ends_with(READY))
+            Ok(read(&self.stderr)?
+                .lines()
+                .any(|line| line == READY.trim_end()))
         })
     }
 
@@ -115,6 +117,13 @@ impl Process {
         self.output()
     }
 
+    /// Waits for its end, also after an interrupt: for what undoes the setup.
+    pub fn wait_in_cleanup(mut self) -> Result<Output> {
+        let title = self.title.clone();
+        poll_until(&title, || Ok(self.child.try_wait()?.is_some()))?;
+        self.output()
+    }
+
     fn output(&mut self) -> Result<Output> {
         Ok(Output {
             status: self.child.wait()?,
@@ -134,9 +143,15 @@ impl Drop for Process {
 
 /// Polls until `condition` holds; `title` names in the error what took too long.
 pub fn wait_until(title: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+    poll_until(title, || {
+        interrupt::check()?;
+        condition()
+    })
+}
+
+fn poll_until(title: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + TIMEOUT;
     while !condition()? {
-        interrupt::check()?;
         ensure!(
             Instant::now() < deadline,
             "{title} took more than {} s; 'dmesg | tail' may give the reason",

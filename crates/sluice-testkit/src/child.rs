@@ -215,10 +215,7 @@ mod tests {
         })
         .expect("fork");
         child.signal(Signal::SIGTERM).expect("signal");
-        let message = child
-            .finish()
-            .expect_err("processes killed for memory")
-            .to_string();
+        let message = child.finish().expect_err("it was killed").to_string();
         assert!(message.contains("SIGTERM"), "{message}");
     }
 

@@ -28,7 +28,7 @@ impl KernelLog {
         Ok(Self(log))
     }
 
-    /// The messages since the last call. Each read returns one record.
+    /// The messages since from_now() or the last call. Each read returns one record. An error if some were overwritten.
     pub fn messages(&mut self) -> Result<Vec<String>> {
         let mut messages = Vec::new();
         let mut record = vec![0; 8192];
@@ -36,8 +36,11 @@ impl KernelLog {
             match self.0.read(&mut record) {
                 Ok(count) => messages.push(message_of(&String::from_utf8_lossy(&record[..count]))),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(messages),
-                // Records were overwritten before they could be read; the next read returns the oldest one left.
-                Err(error) if error.raw_os_error() == Some(Errno::EPIPE as i32) => {}
+                Err(error) if error.raw_os_error() == Some(Errno::EPIPE as i32) => {
+                    bail!(
+                        "messages of the kernel were overwritten unread; boot with log_buf_len=4M and run again"
+                    )
+                }
                 Err(error) => return Err(error).with_context(|| format!("cannot read {LOG}")),
             }
         }

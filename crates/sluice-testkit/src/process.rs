@@ -29,13 +29,22 @@ pub enum Fork {
 
 pub fn fork() -> Result<Fork> {
     // SAFETY: callers have one thread, so no lock is held by a thread that the child does not have.
-    match unsafe { nix::unistd::fork() }.context("cannot fork")? {
-        ForkResult::Child => Ok(Fork::Child),
-        ForkResult::Parent { child } => Ok(Fork::Parent(Process {
-            pid: child,
-            pidfd: open_pidfd(child)?,
+    let pid = match unsafe { nix::unistd::fork() }.context("cannot fork")? {
+        ForkResult::Child => return Ok(Fork::Child),
+        ForkResult::Parent { child } => child,
+    };
+    match open_pidfd(pid) {
+        Ok(pidfd) => Ok(Fork::Parent(Process {
+            pid,
+            pidfd,
             reaped: false,
         })),
+        Err(error) => {
+            // Without a descriptor nothing would wait for it.
+            let _ = kill(pid, Signal::SIGKILL);
+            let _ = waitpid(pid, None);
+            Err(error)
+        }
     }
 }
 
@@ -98,7 +107,7 @@ impl Drop for Process {
         if self.reaped {
             return;
         }
-        // An error means that it has already ended. One that survives SIGKILL is left to whoever looks for leftovers.
+        // An error means that it has already ended. One that survives SIGKILL remains for the test runner to find.
         let _ = self.signal(Signal::SIGKILL);
         let _ = self.wait(&Deadline::for_event());
     }

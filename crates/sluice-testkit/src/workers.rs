@@ -16,6 +16,7 @@ use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
+use nix::sys::wait::WaitStatus;
 use nix::unistd::pipe2;
 
 use crate::process::{self, Fork, Process};
@@ -132,9 +133,28 @@ impl Worker {
         if self.next_byte(deadline)? != DONE {
             return Err(self.failure());
         }
+        let values = decode(&self.read_rest(deadline)?)?;
+        // The end of the report is not success: the process may have been killed in the middle.
+        match self.process.wait(deadline)? {
+            Some(WaitStatus::Exited(_, 0)) => Ok(values),
+            Some(status) => {
+                bail!("a measured process failed after its report: {status:?}; see 'dmesg | tail'")
+            }
+            None => bail!("a measured process did not end after its report; see 'dmesg | tail'"),
+        }
+    }
+
+    /// What is left of the report.
+    fn read_rest(&mut self, deadline: &Deadline) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.report.read_to_end(&mut bytes)?;
-        Ok(decode(&bytes))
+        let mut piece = vec![0; 65536];
+        loop {
+            await_readable(&[&self.report], deadline)?;
+            match self.report.read(&mut piece)? {
+                0 => return Ok(bytes),
+                count => bytes.extend_from_slice(&piece[..count]),
+            }
+        }
     }
 
     fn next_byte(&mut self, deadline: &Deadline) -> Result<u8> {
@@ -159,11 +179,10 @@ impl Worker {
     }
 
     fn failure(&mut self) -> anyhow::Error {
-        let mut text = String::new();
-        match self.report.read_to_string(&mut text) {
-            Ok(_) => anyhow!("{text}"),
+        match self.read_rest(&Deadline::after(EXIT_TIMEOUT)) {
+            Ok(text) => anyhow!("{}", String::from_utf8_lossy(&text)),
             Err(error) => {
-                anyhow!("a measured process failed; cannot read the reason: {error}")
+                anyhow!("a measured process failed; cannot read the reason: {error:#}")
             }
         }
     }
@@ -204,11 +223,14 @@ fn encode(values: &[u64]) -> Vec<u8> {
     message
 }
 
-fn decode(bytes: &[u8]) -> Vec<u64> {
-    let values = bytes.chunks_exact(size_of::<u64>());
+fn decode(bytes: &[u8]) -> Result<Vec<u64>> {
+    let values = bytes.chunks(size_of::<u64>()).map(|value| {
+        let value = value.try_into();
+        value.map(u64::from_le_bytes)
+    });
     values
-        .map(|value| u64::from_le_bytes(value.try_into().expect("each chunk has this size")))
-        .collect()
+        .collect::<Result<_, _>>()
+        .context("the report of a measured process is cut off; see 'dmesg | tail'")
 }
 
 fn failure_message(text: &str) -> Vec<u8> {
@@ -378,7 +400,8 @@ mod tests {
         let values = [0, 1, u64::MAX, 0x0102_0304_0506_0708];
         let message = encode(&values);
         assert_eq!(message[0], DONE);
-        assert_eq!(decode(&message[1..]), values);
+        assert_eq!(decode(&message[1..]).unwrap(), values);
+        assert!(decode(&message[2..]).is_err());
     }
 
     fn shell(script: &str) -> Command {
@@ -403,6 +426,18 @@ mod tests {
             error.to_string().contains("check that it is installed"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_report_before_a_failure_is_no_success() {
+        let _serial = serial();
+        let limit = Duration::from_secs(20);
+        let script = r"printf r; head -c 1 >/dev/null; printf 'd\1\0\0\0\0\0\0\0'; exit 3";
+        let replaced = |_, (), start: &mut Start| Err(start.exec(shell(script)));
+        let mut pair = Pair::start((), limit, replaced).unwrap();
+        pair.go().unwrap();
+        let error = pair.finish(limit).unwrap_err().to_string();
+        assert!(error.contains("failed after its report"), "{error}");
     }
 
     #[test]

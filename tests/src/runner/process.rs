@@ -50,9 +50,16 @@ fn watch(test: TestFn, context: &Context, limit: Duration) -> Result<Ended> {
         ForkResult::Parent { child } => child,
         ForkResult::Child => lead(test, context, report, &output),
     };
-    let ended = poll::wait_readable(&process::open_pidfd(leader)?, &Deadline::after(limit))?;
-    let hang = (!ended).then(|| describe_hang(leader, limit));
+    let ended = process::open_pidfd(leader)
+        .and_then(|leader| poll::wait_readable(&leader, &Deadline::after(limit)));
+    let hang = match &ended {
+        Ok(true) => None,
+        Ok(false) => Some(describe_hang(leader, limit)),
+        Err(error) => Some(format!("cannot wait for it: {error:#}")),
+    };
 
+    // The group exists only once the leader has created its session.
+    let _ = kill(leader, Signal::SIGKILL);
     let _ = killpg(leader, Signal::SIGKILL);
     let status = reap(leader).with_context(|| proc::describe(leader));
     let leftovers = end_leftovers();

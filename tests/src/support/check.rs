@@ -53,7 +53,7 @@ pub fn skip(reason: impl Into<String>) -> Error {
 }
 
 /// The prefix of output lines that are shown even if the test passes.
-pub const NOTE: &str = "note: ";
+pub const NOTE: &str = "sluice-note: ";
 
 /// Shows a result in addition to the verdict.
 pub fn note(text: impl Display) {

@@ -99,13 +99,16 @@ struct WithOtherPairs {
 
 impl Job for WithOtherPairs {
     fn check(&self) -> Result<()> {
-        let _others = self.start_others()?;
-        self.stream.check()
+        let mut others = self.start_others()?;
+        self.stream.check()?;
+        others.iter_mut().try_for_each(Pair::expect_alive)
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let _others = self.start_others()?;
-        self.stream.measure()
+        let mut others = self.start_others()?;
+        let measurement = self.stream.measure()?;
+        others.iter_mut().try_for_each(Pair::expect_alive)?;
+        Ok(measurement)
     }
 }
 
