@@ -135,9 +135,9 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail if it has ended. What it runs in a container ends with the container.
+        // An error means that it has ended. What it runs in a container ends with the container.
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = poll_until(&self.title, || Ok(self.child.try_wait()?.is_some()));
     }
 }
 

@@ -113,8 +113,8 @@ pub fn megabytes(bytes: u64) -> String {
 /// A message size in its usual unit.
 pub fn size(bytes: usize) -> String {
     match bytes {
-        0..1024 => format!("{bytes} B"),
-        _ => format!("{} KiB", bytes / 1024),
+        1024.. if bytes % 1024 == 0 => format!("{} KiB", bytes / 1024),
+        _ => format!("{bytes} B"),
     }
 }
 
@@ -179,6 +179,7 @@ mod tests {
     fn sizes_and_times_have_their_usual_units() {
         assert_eq!(size(64), "64 B");
         assert_eq!(size(65_536), "64 KiB");
+        assert_eq!(size(1500), "1500 B");
         assert_eq!(megabytes(58_818_256), "58.8 MB");
         assert_eq!(minutes(Duration::from_millis(59_400)), "59 s");
         assert_eq!(minutes(Duration::from_millis(59_600)), "1 min 00 s");

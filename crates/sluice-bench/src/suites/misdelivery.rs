@@ -169,6 +169,8 @@ impl Counts {
 
 #[cfg(test)]
 mod tests {
+    use sluice_testkit::workers::serial;
+
     use super::*;
     use crate::mechanisms::{Mechanism, pipe};
     use crate::suites::setup::tests::setup;
@@ -199,6 +201,7 @@ mod tests {
 
     #[test]
     fn misdelivery_on_a_shared_pipe_is_counted() {
+        let _serial = serial();
         let measurement = measure(true);
         let misdelivered = measurement.misdelivered.unwrap();
         assert!(
@@ -209,6 +212,7 @@ mod tests {
 
     #[test]
     fn separate_pipes_have_no_misdelivery() {
+        let _serial = serial();
         let measurement = measure(false);
         assert!(measurement.bytes > 0);
         assert_eq!(measurement.misdelivered, Some(0));

@@ -235,6 +235,7 @@ mod tests {
 
     #[test]
     fn the_requested_number_of_messages_is_sent() {
+        let _serial = serial();
         let stream = Stream {
             length: Length::Messages(1234),
             ..over(pipe::mechanism())
