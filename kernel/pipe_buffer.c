@@ -4,11 +4,14 @@
 #include <linux/highmem.h>
 #include <linux/log2.h>
 #include <linux/poll.h>
+#include <linux/sizes.h>
 #include <linux/slab.h>
 
 #include "channel.h"
 #include "pipe_buffer.h"
 #include "wait.h"
+
+#define RESCHED_BYTES SZ_256K
 
 static struct sluice_slot *slot_at(const struct sluice_pipe *pipe, unsigned long position)
 {
@@ -119,6 +122,16 @@ static void release_bytes(struct sluice_pipe *pipe, unsigned long tail, size_t b
 	publish_tail(pipe, tail + bytes);
 }
 
+/*
+ * Lets other tasks run during a long copy, of which @last bytes were the last of @bytes. Not after
+ * each page: that would switch to the task that the page has woken, for one page each time.
+ */
+static void resched_after(size_t bytes, size_t last)
+{
+	if (bytes % RESCHED_BYTES < last)
+		cond_resched();
+}
+
 /* Releases room page by page, so that a writer can run concurrently. */
 ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to)
 {
@@ -139,7 +152,7 @@ ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to)
 		drained += copied;
 		if (copied < chunk)
 			return drained ?: -EFAULT;
-		cond_resched();
+		resched_after(drained, copied);
 	}
 	return drained;
 }
@@ -171,7 +184,7 @@ ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t
 			publish_head(pipe, head);
 		if (copied < chunk)
 			return filled >= whole ? filled : -EFAULT;
-		cond_resched();
+		resched_after(filled, copied);
 	}
 	return filled;
 }
