@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::os::unix::fs::chown;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
-use sluice_testkit::cgroup;
+use sluice_testkit::cgroup::Cgroup;
 
 use crate::bundle::{Bundle, Mounts, USER};
 use crate::container::Container;
@@ -46,7 +46,7 @@ impl Containers {
 
     /// The cgroup above both containers.
     pub fn parent_cgroup(&self) -> &Path {
-        &self.cgroups.parent
+        self.cgroups.parent.path()
     }
 }
 
@@ -63,17 +63,14 @@ fn create_for_user(directory: &Path) -> Result<()> {
 
 /// A cgroup; crun creates one below it for each container.
 struct Cgroups {
-    parent: PathBuf,
+    parent: Cgroup,
     name: String,
 }
 
 impl Cgroups {
     fn create() -> Result<Self> {
         let name = format!("sluice-demo-{}", std::process::id());
-        let parent = cgroup::mount_point()?.join(&name);
-        fs::create_dir(&parent).with_context(|| {
-            format!("cannot create the cgroup {}; run as root", parent.display())
-        })?;
+        let parent = Cgroup::root()?.create_child(&name)?;
         Ok(Self { parent, name })
     }
 
@@ -85,11 +82,8 @@ impl Cgroups {
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        let containers = NAMES.map(|name| self.parent.join(name));
-        for cgroup in containers.iter().chain([&self.parent]) {
-            if let Err(error) = cgroup::remove_when_empty(cgroup) {
-                eprintln!("{error:#}");
-            }
+        if let Err(error) = self.parent.remove_tree() {
+            eprintln!("{error:#}");
         }
     }
 }

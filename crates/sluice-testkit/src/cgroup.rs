@@ -28,14 +28,6 @@ pub fn mount_point() -> Result<PathBuf> {
     )
 }
 
-/// Removes a cgroup that may already have been removed.
-pub fn remove_when_empty(path: &Path) -> Result<()> {
-    match path.exists() {
-        true => Cgroup { path: path.into() }.remove(),
-        false => Ok(()),
-    }
-}
-
 /// Mount points of type cgroup2; the fields up to ` - ` vary in number.
 fn parse_mounts(table: &str) -> Vec<PathBuf> {
     table

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -141,20 +141,14 @@ impl<T: DeserializeOwned> Child<T> {
         result.map_err(|message| anyhow!("{}: {message}", self.what))
     }
 
-    fn read_report(&mut self) -> Result<Vec<u8>> {
+    fn read_report(&self) -> Result<Vec<u8>> {
         let deadline = Deadline::for_event();
-        let mut bytes = Vec::new();
-        let mut piece = vec![0; 65536];
-        loop {
-            if !poll::wait_readable(&self.report, &deadline)? {
-                bail!(self.overdue(&deadline));
+        poll::read_to_end(&self.report, |report| {
+            match poll::wait_readable(report, &deadline)? {
+                true => Ok(()),
+                false => bail!(self.overdue(&deadline)),
             }
-            match self.report.read(&mut piece) {
-                Ok(0) => return Ok(bytes),
-                Ok(count) => bytes.extend_from_slice(&piece[..count]),
-                Err(error) => return Err(error).context("cannot read the report"),
-            }
-        }
+        })
     }
 
     fn reap(&mut self) -> Result<WaitStatus> {

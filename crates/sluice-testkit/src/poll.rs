@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! poll(2) for one file.
 
+use std::fs::File;
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
 
 use anyhow::{Context, Result};
@@ -28,6 +30,19 @@ pub fn wait_readable(fd: &impl AsFd, deadline: &Deadline) -> Result<bool> {
             Ok(mask) => return Ok(mask != 0),
             Err(Errno::EINTR) => continue,
             Err(error) => return Err(error).context("poll"),
+        }
+    }
+}
+
+/// Reads to the end of a pipe. `wait` returns when it is readable, or fails.
+pub fn read_to_end(mut pipe: &File, mut wait: impl FnMut(&File) -> Result<()>) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut piece = vec![0; 65536];
+    loop {
+        wait(pipe)?;
+        match pipe.read(&mut piece).context("cannot read a report")? {
+            0 => return Ok(bytes),
+            count => bytes.extend_from_slice(&piece[..count]),
         }
     }
 }

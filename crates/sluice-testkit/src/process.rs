@@ -90,9 +90,14 @@ impl Process {
         kill(self.pid, signal)
     }
 
+    /// Whether it has ended by the deadline. Does not reap it, so its pid is not reused.
+    pub fn wait_end(&self, deadline: &Deadline) -> Result<bool> {
+        poll::wait_readable(&self.pidfd, deadline)
+    }
+
     /// How it ended; None if it has not by the deadline.
     pub fn wait(&mut self, deadline: &Deadline) -> Result<Option<WaitStatus>> {
-        if !poll::wait_readable(&self.pidfd, deadline)? {
+        if !self.wait_end(deadline)? {
             return Ok(None);
         }
         let status =

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::sys::wait::WaitStatus;
@@ -21,7 +21,7 @@ use nix::unistd::pipe2;
 
 use crate::process::{self, Fork, Process};
 use crate::time::Deadline;
-use crate::{interrupt, proc};
+use crate::{interrupt, poll, proc};
 
 const READY: u8 = b'r';
 const DONE: u8 = b'd';
@@ -146,15 +146,9 @@ impl Worker {
 
     /// What is left of the report.
     fn read_rest(&mut self, deadline: &Deadline) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let mut piece = vec![0; 65536];
-        loop {
-            await_readable(&[&self.report], deadline)?;
-            match self.report.read(&mut piece)? {
-                0 => return Ok(bytes),
-                count => bytes.extend_from_slice(&piece[..count]),
-            }
-        }
+        poll::read_to_end(&self.report, |report| {
+            await_readable(&[report], deadline).map(drop)
+        })
     }
 
     fn next_byte(&mut self, deadline: &Deadline) -> Result<u8> {
@@ -169,7 +163,7 @@ impl Worker {
     /// Fails if the process has ended.
     fn expect_alive(&mut self) -> Result<()> {
         let report = PollFd::new(self.report.as_fd(), PollFlags::POLLIN);
-        if poll(&mut [report], PollTimeout::ZERO)? == 0 {
+        if nix::poll::poll(&mut [report], PollTimeout::ZERO)? == 0 {
             return Ok(());
         }
         match self.next_byte(&Deadline::after(EXIT_TIMEOUT))? {
@@ -251,7 +245,7 @@ fn await_readable(files: &[&File], deadline: &Deadline) -> Result<usize> {
             .iter()
             .map(|file| PollFd::new(file.as_fd(), PollFlags::POLLIN))
             .collect();
-        match poll(&mut polled, PollTimeout::from(step)) {
+        match nix::poll::poll(&mut polled, PollTimeout::from(step)) {
             Ok(_) => {}
             Err(Errno::EINTR) => continue,
             Err(error) => return Err(error.into()),
@@ -260,6 +254,27 @@ fn await_readable(files: &[&File], deadline: &Deadline) -> Result<usize> {
             return Ok(index);
         }
     }
+}
+
+/// Starts a process for each of these, which its role gets. Returns when all are set up; none has started.
+fn start_all<K, T>(
+    each: impl IntoIterator<Item = K>,
+    shared: T,
+    limit: Duration,
+    role: impl Fn(K, T, &mut Start) -> Result<Vec<u64>>,
+) -> Result<Vec<Worker>> {
+    let mut shared = Some(shared);
+    let mut workers = each
+        .into_iter()
+        .map(|one| Worker::fork(&mut shared, |shared, start| role(one, shared, start)))
+        .collect::<Result<Vec<_>>>()?;
+    // An end left open here would hide end of file from the others.
+    drop(shared);
+    let deadline = Deadline::after(limit);
+    for worker in &mut workers {
+        worker.await_ready(&deadline)?;
+    }
+    Ok(workers)
 }
 
 /// Two processes that share what was created before the fork.
@@ -274,21 +289,10 @@ impl Pair {
         limit: Duration,
         role: impl Fn(Side, T, &mut Start) -> Result<Vec<u64>>,
     ) -> Result<Self> {
-        let mut shared = Some(shared);
-        let first = Worker::fork(&mut shared, |shared, start| {
-            role(Side::First, shared, start)
-        })?;
-        let second = Worker::fork(&mut shared, |shared, start| {
-            role(Side::Second, shared, start)
-        })?;
-        // An end left open here would hide end of file from the peer.
-        drop(shared);
-        let mut workers = [first, second];
-        let deadline = Deadline::after(limit);
-        for worker in &mut workers {
-            worker.await_ready(&deadline)?;
-        }
-        Ok(Self { workers })
+        let workers = start_all([Side::First, Side::Second], shared, limit, role)?;
+        Ok(Self {
+            workers: workers.try_into().ok().expect("a process for each side"),
+        })
     }
 
     pub fn go(&mut self) -> Result<()> {
@@ -336,16 +340,7 @@ impl Group {
         limit: Duration,
         role: impl Fn(usize, T, &mut Start) -> Result<Vec<u64>>,
     ) -> Result<Self> {
-        let mut shared = Some(shared);
-        let mut workers = (0..count)
-            .map(|number| Worker::fork(&mut shared, |shared, start| role(number, shared, start)))
-            .collect::<Result<Vec<_>>>()?;
-        // An end left open here would hide end of file from the others.
-        drop(shared);
-        let deadline = Deadline::after(limit);
-        for worker in &mut workers {
-            worker.await_ready(&deadline)?;
-        }
+        let workers = start_all(0..count, shared, limit, role)?;
         Ok(Self { workers })
     }
 

@@ -13,13 +13,14 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork, setsid};
+use nix::unistd::{Pid, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
 
 use super::report::Verdict;
 use crate::registry::{Context, TestFn};
 use crate::support::check::{NOTE, Skip};
-use crate::support::time::{Deadline, event_timeout, eventually};
-use crate::support::{poll, proc, process};
+use crate::support::proc;
+use crate::support::process::{self, Fork, Process};
+use crate::support::time::{Deadline, event_timeout};
 
 /// How many bytes of a failed test's output are shown, counted from its end.
 const OUTPUT_SHOWN: usize = 4096;
@@ -45,23 +46,20 @@ pub fn run(test: TestFn, context: &Context, limit: Duration) -> Ended {
 fn watch(test: TestFn, context: &Context, limit: Duration) -> Result<Ended> {
     let report = memfd_create("report", MFdFlags::MFD_CLOEXEC).context("memfd for the report")?;
     let output = memfd_create("output", MFdFlags::MFD_CLOEXEC).context("memfd for the output")?;
-    // SAFETY: the runner has one thread.
-    let leader = match unsafe { fork() }.context("fork")? {
-        ForkResult::Parent { child } => child,
-        ForkResult::Child => lead(test, context, report, &output),
+    let mut leader = match process::fork()? {
+        Fork::Parent(leader) => leader,
+        Fork::Child => lead(test, context, report, &output),
     };
-    let ended = process::open_pidfd(leader)
-        .and_then(|leader| poll::wait_readable(&leader, &Deadline::after(limit)));
-    let hang = match &ended {
+    let hang = match leader.wait_end(&Deadline::after(limit)) {
         Ok(true) => None,
-        Ok(false) => Some(describe_hang(leader, limit)),
+        Ok(false) => Some(describe_hang(leader.pid(), limit)),
         Err(error) => Some(format!("cannot wait for it: {error:#}")),
     };
 
     // The group exists only once the leader has created its session.
-    let _ = kill(leader, Signal::SIGKILL);
-    let _ = killpg(leader, Signal::SIGKILL);
-    let status = reap(leader).with_context(|| proc::describe(leader));
+    let _ = leader.signal(Signal::SIGKILL);
+    let _ = killpg(leader.pid(), Signal::SIGKILL);
+    let status = reap(&mut leader);
     let leftovers = end_leftovers();
 
     let verdict = match (hang, status) {
@@ -102,8 +100,7 @@ fn lead(test: TestFn, context: &Context, report: OwnedFd, output: &OwnedFd) -> !
         },
     };
     let sent = serde_json::to_writer(File::from(report), &verdict);
-    // SAFETY: ends the process at once, without the exit handlers of the runner.
-    unsafe { libc::_exit(if sent.is_ok() { 0 } else { 99 }) }
+    process::exit(if sent.is_ok() { 0 } else { 99 })
 }
 
 /// A new session without a terminal, with empty input, and with output to a memfd.
@@ -135,13 +132,9 @@ fn describe_hang(leader: Pid, limit: Duration) -> String {
     lines.join("\n")
 }
 
-fn reap(pid: Pid) -> Result<WaitStatus> {
-    eventually(&format!("process {pid} ends"), || {
-        match waitpid(pid, Some(WaitPidFlag::WNOHANG))? {
-            WaitStatus::StillAlive => Ok(None),
-            status => Ok(Some(status)),
-        }
-    })
+fn reap(leader: &mut Process) -> Result<WaitStatus> {
+    let status = leader.wait(&Deadline::for_event())?;
+    status.with_context(|| proc::describe(leader.pid()))
 }
 
 /// Kills and reaps the processes that the test left. A process still alive is a failure, a zombie is not.
@@ -221,7 +214,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     /// Runs a test in a runner process of its own: a process that adopts orphans and waits for any child must not be
-    /// the one that the unit tests run in.
+    /// the process of the unit tests.
     fn outcome_of(test: TestFn, limit: Duration) -> (Verdict, Vec<String>) {
         let runner = child::spawn("runner", || {
             adopt_orphans()?;

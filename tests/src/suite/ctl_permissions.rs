@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who may open and unlink a channel: its mode, with the meaning of a file's, is checked against the caller.
+//! Permissions to open and to unlink a channel: the caller is checked against its mode, as for a file.
 
 use std::os::fd::AsRawFd;
 

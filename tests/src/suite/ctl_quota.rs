@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The limits of users: who is charged, and what is uncharged when.
+//! The limits of users: the charged user, and the end of each charge.
 
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};

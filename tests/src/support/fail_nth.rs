@@ -68,7 +68,7 @@ impl FailNth {
         })
     }
 
-    /// The number of points left, including the one that fails. Reading it copies to user memory, which is the last
+    /// The number of points left, including the failing one. Reading it copies to user memory, which is the last
     /// point.
     fn left(&self) -> Result<u32> {
         let mut text = [0; 16];

@@ -5,8 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use sluice_testkit::cgroup::Cgroup;
-use sluice_testkit::cgroup::Tree;
+use sluice_testkit::cgroup::{Cgroup, Tree};
 
 use super::setup::{Confinement, Setup};
 use crate::harness::pinning::Placement;
