@@ -5,6 +5,7 @@
 #include <linux/memcontrol.h>
 #include <linux/module.h>
 #include <linux/nsproxy.h>
+#include <linux/numa.h>
 #include <linux/sched.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -165,11 +166,16 @@ void sluice_channel_exit(struct sluice_channel *channel)
 	sluice_scope_put(channel->scope);
 }
 
-struct page *sluice_channel_page_alloc(const struct sluice_channel *channel)
+struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node)
 {
 	struct mem_cgroup *old = set_active_memcg(channel->memcg);
-	struct page *page = alloc_page(SLUICE_QUOTA_GFP | GFP_HIGHUSER);
+	gfp_t gfp = SLUICE_QUOTA_GFP | GFP_USER | flags;
+	struct page *page;
 
+	if (node == NUMA_NO_NODE)
+		page = alloc_page(gfp);
+	else
+		page = alloc_pages_node(node, gfp | __GFP_THISNODE, 0);
 	set_active_memcg(old);
 	return page;
 }
@@ -448,7 +454,7 @@ void sluice_channel_drop_persistent(struct sluice_scope *scope)
 /* ---- information ---- */
 
 /* Under the scope's lock. */
-static void fill_info(const struct sluice_channel *channel, struct sluice_channel_info *info)
+static void fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
 {
 	*info = (struct sluice_channel_info) {
 		.size = sizeof(*info),

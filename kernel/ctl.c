@@ -173,7 +173,7 @@ static int write_info(struct sluice_channel *channel, struct sluice_channel_info
 	return sluice_user_struct_write(user, &info, sizeof(info), user_size);
 }
 
-static int write_state(const struct sluice_channel *channel, void __user *user)
+static int write_state(struct sluice_channel *channel, void __user *user)
 {
 	const struct sluice_kind *kind = channel->kind;
 	union kind_struct state = {};

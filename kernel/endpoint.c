@@ -50,10 +50,12 @@ free_endpoint:
 	return ERR_PTR(err);
 }
 
-static int file_flags(u32 flags)
+static int file_flags(const struct sluice_kind *kind, u32 flags)
 {
 	int nonblock = flags & SLUICE_OPEN_NONBLOCK ? O_NONBLOCK : 0;
 
+	if (kind->is_mapped)
+		return O_RDWR | nonblock;
 	if (!(flags & SLUICE_OPEN_WRITE))
 		return O_RDONLY | nonblock;
 	return (flags & SLUICE_OPEN_READ ? O_RDWR : O_WRONLY) | nonblock;
@@ -78,7 +80,7 @@ struct file *sluice_endpoint_create_file(const struct sluice_channel_request *re
 	if (IS_ERR(endpoint))
 		return ERR_CAST(endpoint);
 	file = anon_inode_getfile(kind->file_name, kind->fops, endpoint,
-				  file_flags(request->flags));
+				  file_flags(kind, request->flags));
 	if (IS_ERR(file)) {
 		kind->detach(endpoint);
 		close_channel(endpoint->channel, request->flags, created, 0);

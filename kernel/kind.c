@@ -27,17 +27,20 @@ const struct sluice_kind *sluice_kind_next(const struct sluice_kind *kind)
 	return i < ARRAY_SIZE(kinds) ? kinds[i] : NULL;
 }
 
-/* Whether its structures fit into the stack buffers of the ioctls. */
-static bool fits(const struct sluice_kind *kind)
+/* -EINVAL: its structures do not fit into the stack buffers of the ioctls. Or an error of init(). */
+static int init_one(const struct sluice_kind *kind)
 {
-	return kind->params_size <= SLUICE_KIND_STRUCT_MAX &&
-	       kind->state_size <= SLUICE_KIND_STRUCT_MAX;
+	if (kind->params_size > SLUICE_KIND_STRUCT_MAX ||
+	    kind->state_size > SLUICE_KIND_STRUCT_MAX)
+		return -EINVAL;
+	return kind->init ? kind->init() : 0;
 }
 
 static void exit_first(size_t count)
 {
 	while (count--)
-		kinds[count]->exit();
+		if (kinds[count]->exit)
+			kinds[count]->exit();
 }
 
 int __init sluice_kind_init(void)
@@ -45,7 +48,7 @@ int __init sluice_kind_init(void)
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(kinds); i++) {
-		int err = fits(kinds[i]) ? kinds[i]->init() : -EINVAL;
+		int err = init_one(kinds[i]);
 
 		if (err) {
 			exit_first(i);

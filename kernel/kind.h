@@ -30,10 +30,11 @@ struct sluice_kind {
 	const char *name;		/* name of the node in /dev/sluice */
 	const char *file_name;		/* name of an endpoint in /proc/PID/fd */
 	bool has_node;			/* /dev/sluice/NAME opens the scope's default channel */
+	bool is_mapped;			/* endpoints are O_RDWR, which a shared mapping requires */
 	/* Contains sluice_endpoint_open() and sluice_endpoint_release(). */
 	const struct file_operations *fops;
 
-	int (*init)(void);
+	int (*init)(void);		/* or NULL, as exit() */
 	void (*exit)(void);
 
 	/*
@@ -57,12 +58,12 @@ struct sluice_kind {
 	void (*detach)(struct sluice_endpoint *endpoint);
 
 	/* Fills in readers, writers, capacity and bytes. Called under the scope's lock. */
-	void (*fill_info)(const struct sluice_channel *channel, struct sluice_channel_info *info);
+	void (*fill_info)(struct sluice_channel *channel, struct sluice_channel_info *info);
 
 	/* Sizes of this kind's structures in the ABI; 0: it has none. */
 	size_t params_size, params_size_ver0;
 	size_t state_size, state_size_ver0;
-	void (*fill_state)(const struct sluice_channel *channel, void *state);
+	void (*fill_state)(struct sluice_channel *channel, void *state);
 };
 
 /* Returns the kind of this number, or NULL. */

@@ -371,7 +371,7 @@ static void pipe_free(struct sluice_channel *channel)
 	kmem_cache_free(pipe_cache, pipe);
 }
 
-static void pipe_fill_info(const struct sluice_channel *channel, struct sluice_channel_info *info)
+static void pipe_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
 {
 	const struct sluice_pipe *pipe = pipe_of(channel);
 
@@ -381,7 +381,7 @@ static void pipe_fill_info(const struct sluice_channel *channel, struct sluice_c
 	info->bytes = sluice_pipe_bytes(pipe);
 }
 
-static void pipe_fill_state(const struct sluice_channel *channel, void *state)
+static void pipe_fill_state(struct sluice_channel *channel, void *state)
 {
 	fill_pipe_info(pipe_of(channel), state);
 }

@@ -100,7 +100,7 @@ static struct page *page_to_fill(struct sluice_pipe *pipe, unsigned long head)
 	slot->page = reclaim_lent_page(slot);
 	if (slot->page)
 		return slot->page;
-	slot->page = sluice_channel_page_alloc(&pipe->channel);
+	slot->page = sluice_channel_page_alloc(&pipe->channel, __GFP_HIGHMEM, NUMA_NO_NODE);
 	WRITE_ONCE(pipe->pages_allocated, pipe->pages_allocated + !!slot->page);
 	return slot->page;
 }
@@ -421,7 +421,7 @@ long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
 	if (slot_count == READ_ONCE(pipe->slot_count))
 		return slot_count << PAGE_SHIFT;
 	slots = slots_alloc(pipe, slot_count);
-	spare = sluice_channel_page_alloc(&pipe->channel);
+	spare = sluice_channel_page_alloc(&pipe->channel, __GFP_HIGHMEM, NUMA_NO_NODE);
 	if (slots && spare)
 		err = swap_slots_locked(pipe, &slots, &count, &spare);
 	if (!err && sluice_pipe_is_writable(pipe)) {

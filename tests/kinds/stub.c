@@ -120,7 +120,7 @@ static void stub_detach(struct sluice_endpoint *endpoint)
 	count_endpoint(endpoint, -1);
 }
 
-static void stub_fill_info(const struct sluice_channel *channel, struct sluice_channel_info *info)
+static void stub_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
 {
 	struct sluice_stub *stub = stub_of(channel);
 
@@ -132,7 +132,7 @@ static void stub_fill_info(const struct sluice_channel *channel, struct sluice_c
 	spin_unlock(&stub->lock);
 }
 
-static void stub_fill_state(const struct sluice_channel *channel, void *state)
+static void stub_fill_state(struct sluice_channel *channel, void *state)
 {
 	struct sluice_stub *stub = stub_of(channel);
 

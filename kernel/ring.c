@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/atomic.h>
+#include <linux/container_of.h>
+#include <linux/err.h>
+#include <linux/fs.h>
+#include <linux/init.h>
+#include <linux/ktime.h>
+#include <linux/log2.h>
+#include <linux/module.h>
+#include <linux/nodemask.h>
+#include <linux/numa.h>
+#include <linux/poll.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+#include <linux/wait.h>
+
+#include <uapi/linux/sluice.h>
+
+#include "channel.h"
+#include "endpoint.h"
+#include "kind.h"
+#include "ring.h"
+#include "ring_memory.h"
+#include "user_struct.h"
+#include "wait.h"
+
+#define DEFAULT_CAPACITY SZ_1M
+#define WAKE_EVENTS (EPOLLIN | EPOLLRDNORM)
+
+static struct sluice_ring *ring_of(const struct sluice_channel *channel)
+{
+	return container_of(channel, struct sluice_ring, channel);
+}
+
+static struct sluice_ring_endpoint *ring_endpoint_of(struct sluice_endpoint *endpoint)
+{
+	return container_of(endpoint, struct sluice_ring_endpoint, endpoint);
+}
+
+static struct sluice_ring_endpoint *ring_endpoint(struct file *file)
+{
+	return ring_endpoint_of(file->private_data);
+}
+
+static enum sluice_ring_role peer_of(enum sluice_ring_role role)
+{
+	return role == SLUICE_RING_SIDE_PRODUCER ? SLUICE_RING_SIDE_CONSUMER :
+						   SLUICE_RING_SIDE_PRODUCER;
+}
+
+/* ---- the state of a role ---- */
+
+/* If it has ended, the reason in its control page is visible afterwards (E). */
+static u32 state_of(const struct sluice_ring_session *session, enum sluice_ring_role role)
+{
+	return smp_load_acquire(&session->sides[role].state);
+}
+
+static bool has_ended(u32 state)
+{
+	return state >= SLUICE_RING_ROLE_CLOSED;
+}
+
+/* Whether its endpoint may still use the role: false after DETACH and after DESTROY. */
+static bool is_attached(const struct sluice_ring_endpoint *end)
+{
+	return READ_ONCE(end->attached) &&
+	       state_of(end->session, end->role) != SLUICE_RING_ROLE_DESTROYED;
+}
+
+/*
+ * Under the ring's lock: ends the role for this reason (SLUICE_RING_CLOSED and so on), unless its
+ * process has stored a reason itself, which the peer may have seen.
+ */
+static void set_ended(struct sluice_ring_session *session, enum sluice_ring_role role, u32 reason)
+{
+	struct sluice_ring_ctrl *ctrl = sluice_ring_memory_ctrl(session->memory, role);
+	u32 stored = cmpxchg(&ctrl->closed, 0, reason);
+
+	if (stored && reason == SLUICE_RING_DIED)
+		reason = SLUICE_RING_CLOSED;
+	/* (E): pairs with state_of(). The states of ended roles follow the reasons by one. */
+	smp_store_release(&session->sides[role].state, reason + 1);
+}
+
+/* ---- sessions ---- */
+
+static struct sluice_ring_session *session_create(const struct sluice_ring *ring)
+{
+	struct sluice_ring_session *session;
+	int err;
+
+	session = sluice_channel_kvcalloc(&ring->channel, 1, sizeof(*session));
+	if (!session)
+		return ERR_PTR(-ENOMEM);
+	session->memory = sluice_ring_memory_create(&ring->channel, ring->capacity, ring->node);
+	if (IS_ERR(session->memory)) {
+		err = PTR_ERR(session->memory);
+		kvfree(session);
+		return ERR_PTR(err);
+	}
+	refcount_set(&session->refs, 1);
+	sluice_wait_queue_init(&session->sides[SLUICE_RING_SIDE_PRODUCER].wait);
+	sluice_wait_queue_init(&session->sides[SLUICE_RING_SIDE_CONSUMER].wait);
+	return session;
+}
+
+static struct sluice_ring_session *session_get(struct sluice_ring_session *session)
+{
+	refcount_inc(&session->refs);
+	return session;
+}
+
+static void session_put(struct sluice_ring_session *session)
+{
+	if (!session || !refcount_dec_and_test(&session->refs))
+		return;
+	sluice_ring_memory_put(session->memory);
+	kvfree(session);
+}
+
+static u64 position(const struct sluice_ring_session *session, enum sluice_ring_role role)
+{
+	return READ_ONCE(sluice_ring_memory_ctrl(session->memory, role)->pos);
+}
+
+/* Under the ring's lock, after a role has ended or was given back. */
+static bool is_over(const struct sluice_ring_session *session)
+{
+	u32 producer = session->sides[SLUICE_RING_SIDE_PRODUCER].state;
+	u32 consumer = session->sides[SLUICE_RING_SIDE_CONSUMER].state;
+
+	if (producer == SLUICE_RING_ROLE_TAKEN || consumer == SLUICE_RING_ROLE_TAKEN)
+		return false;
+	return !has_ended(producer) || has_ended(consumer) ||
+	       !position(session, SLUICE_RING_SIDE_PRODUCER);
+}
+
+/* Under the ring's lock: removes the current session. The caller puts it after unlocking. */
+static struct sluice_ring_session *remove_session(struct sluice_ring *ring)
+{
+	struct sluice_ring_session *session = ring->session;
+
+	ring->session = NULL;
+	return session;
+}
+
+/* ---- a role of an endpoint ---- */
+
+/*
+ * Takes the endpoint's role in the current session, or in @new if there is none. -ENODATA: neither
+ * exists, -EBUSY: the role is not vacant, -EPIPE: the channel was destroyed after it was found.
+ */
+static int take_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end,
+		     struct sluice_ring_session *new)
+{
+	struct sluice_ring_side *side;
+	int err = 0;
+
+	spin_lock(&ring->lock);
+	if (!ring->session && new && !ring->destroyed)
+		ring->session = session_get(new);
+	if (ring->destroyed) {
+		err = -EPIPE;
+	} else if (!ring->session) {
+		err = -ENODATA;
+	} else {
+		side = &ring->session->sides[end->role];
+		if (side->state != SLUICE_RING_ROLE_VACANT)
+			err = -EBUSY;
+	}
+	if (!err) {
+		side->state = SLUICE_RING_ROLE_TAKEN;
+		end->session = session_get(ring->session);
+		end->attached = true;
+	}
+	spin_unlock(&ring->lock);
+	return err;
+}
+
+/* Ends the endpoint's role for this reason. 0, or -EPIPE: it has ended already. */
+static int end_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end, u32 reason)
+{
+	struct sluice_ring_session *session = end->session, *over = NULL;
+
+	spin_lock(&ring->lock);
+	if (!is_attached(end)) {
+		spin_unlock(&ring->lock);
+		return -EPIPE;
+	}
+	WRITE_ONCE(end->attached, false);
+	if (end->mapped)
+		set_ended(session, end->role, reason);
+	else
+		WRITE_ONCE(session->sides[end->role].state, SLUICE_RING_ROLE_VACANT);
+	if (is_over(session))
+		over = remove_session(ring);
+	spin_unlock(&ring->lock);
+	sluice_wait_wake_all(&session->sides[peer_of(end->role)].wait, 0);
+	session_put(over);
+	return 0;
+}
+
+static int ring_attach(struct sluice_endpoint *endpoint)
+{
+	struct sluice_ring_endpoint *end = ring_endpoint_of(endpoint);
+	struct sluice_ring *ring = ring_of(endpoint->channel);
+	struct sluice_ring_session *new;
+	int err;
+
+	switch (endpoint->flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE)) {
+	case SLUICE_OPEN_WRITE:
+		end->role = SLUICE_RING_SIDE_PRODUCER;
+		break;
+	case SLUICE_OPEN_READ:
+		end->role = SLUICE_RING_SIDE_CONSUMER;
+		break;
+	default:
+		return -EINVAL;
+	}
+	err = take_role(ring, end, NULL);
+	if (err != -ENODATA)
+		return err;
+	new = session_create(ring);
+	if (IS_ERR(new))
+		return PTR_ERR(new);
+	err = take_role(ring, end, new);
+	session_put(new);
+	return err;
+}
+
+/* After the last reference to the file, which mappings hold, too. */
+static void ring_detach(struct sluice_endpoint *endpoint)
+{
+	struct sluice_ring_endpoint *end = ring_endpoint_of(endpoint);
+
+	end_role(ring_of(endpoint->channel), end, SLUICE_RING_DIED);
+	session_put(end->session);
+}
+
+static void ring_destroy(struct sluice_channel *channel)
+{
+	struct sluice_ring *ring = ring_of(channel);
+	struct sluice_ring_session *session;
+	enum sluice_ring_role role;
+
+	spin_lock(&ring->lock);
+	ring->destroyed = true;
+	session = remove_session(ring);
+	for (role = 0; session && role < ARRAY_SIZE(session->sides); role++)
+		if (!has_ended(session->sides[role].state))
+			set_ended(session, role, SLUICE_RING_DESTROYED);
+	spin_unlock(&ring->lock);
+	for (role = 0; session && role < ARRAY_SIZE(session->sides); role++)
+		sluice_wait_wake_all(&session->sides[role].wait, 0);
+	session_put(session);
+}
+
+/* ---- sleep and wake-up ---- */
+
+static u32 peer_wake_seq(const struct sluice_ring_endpoint *end)
+{
+	return READ_ONCE(sluice_ring_memory_ctrl(end->session->memory,
+						 peer_of(end->role))->wake_seq);
+}
+
+static bool peer_has_ended(const struct sluice_ring_endpoint *end)
+{
+	return has_ended(state_of(end->session, peer_of(end->role)));
+}
+
+/*
+ * The peer increments its wake_seq and then calls WAKE, which has a full barrier before it looks
+ * for sleepers; a sleeper queues itself and has a full barrier before it reads wake_seq here.
+ */
+static bool ends_wait(const struct sluice_ring_endpoint *end, u32 seq)
+{
+	return peer_wake_seq(end) != seq || peer_has_ended(end) || !is_attached(end);
+}
+
+static long ring_wait(struct sluice_ring_endpoint *end, struct sluice_ring_wait __user *user)
+{
+	wait_queue_head_t *queue = &end->session->sides[end->role].wait.head;
+	struct sluice_ring_wait wait;
+	ktime_t timeout;
+	long ret;
+
+	ret = sluice_user_struct_read(&wait, sizeof(wait), SLUICE_RING_WAIT_SIZE_VER0, user);
+	if (ret)
+		return ret;
+	if (wait.flags || wait.reserved)
+		return -EINVAL;
+	timeout = min_t(u64, wait.timeout_ns, KTIME_MAX);
+	ret = wait_event_interruptible_hrtimeout(*queue, ends_wait(end, wait.seq), timeout);
+	if (!is_attached(end))
+		return -EPIPE;
+	if (ret == -ETIME)
+		return -ETIMEDOUT;
+	/* A restarted call would begin its timeout again. */
+	return ret == -ERESTARTSYS ? -EINTR : ret;
+}
+
+static long ring_wake(struct sluice_ring_endpoint *end)
+{
+	if (!is_attached(end))
+		return -EPIPE;
+	sluice_wait_wake_all(&end->session->sides[peer_of(end->role)].wait, WAKE_EVENTS);
+	return 0;
+}
+
+static __poll_t ring_poll(struct file *file, poll_table *table)
+{
+	struct sluice_ring_endpoint *end = ring_endpoint(file);
+	const struct sluice_ring_ctrl *own;
+
+	sluice_wait_poll(file, &end->session->sides[end->role].wait, table);
+	if (!is_attached(end))
+		return WAKE_EVENTS | EPOLLHUP | EPOLLERR;
+	switch (state_of(end->session, peer_of(end->role))) {
+	case SLUICE_RING_ROLE_CLOSED:
+		return WAKE_EVENTS | EPOLLRDHUP;
+	case SLUICE_RING_ROLE_DIED:
+		return WAKE_EVENTS | EPOLLHUP | EPOLLERR;
+	}
+	own = sluice_ring_memory_ctrl(end->session->memory, end->role);
+	return peer_wake_seq(end) != READ_ONCE(own->wake_ack) ? WAKE_EVENTS : 0;
+}
+
+/* ---- calls on an endpoint ---- */
+
+static int ring_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct sluice_ring_endpoint *end = ring_endpoint(file);
+	struct sluice_ring *ring = ring_of(end->endpoint.channel);
+	int err = sluice_ring_memory_mmap(end->session->memory, vma, end->role);
+
+	if (err)
+		return err;
+	spin_lock(&ring->lock);
+	if (is_attached(end))
+		end->mapped = true;
+	else
+		err = -EPIPE;
+	spin_unlock(&ring->lock);
+	return err;
+}
+
+/* Under the ring's lock. */
+static void fill_session_info(const struct sluice_ring *ring,
+			      const struct sluice_ring_session *session,
+			      struct sluice_ring_info *info)
+{
+	*info = (struct sluice_ring_info) {
+		.node = ring->node,
+		.capacity = ring->capacity,
+	};
+	if (!session)
+		return;
+	info->producer = session->sides[SLUICE_RING_SIDE_PRODUCER].state;
+	info->consumer = session->sides[SLUICE_RING_SIDE_CONSUMER].state;
+	info->published = position(session, SLUICE_RING_SIDE_PRODUCER);
+	info->released = position(session, SLUICE_RING_SIDE_CONSUMER);
+}
+
+static long get_info(struct sluice_ring_endpoint *end, struct sluice_ring_info __user *user)
+{
+	struct sluice_ring *ring = ring_of(end->endpoint.channel);
+	struct sluice_ring_info info;
+	u32 user_size;
+	int err = sluice_user_struct_size(user, SLUICE_RING_INFO_SIZE_VER0, &user_size);
+
+	if (err)
+		return err;
+	spin_lock(&ring->lock);
+	fill_session_info(ring, end->session, &info);
+	spin_unlock(&ring->lock);
+	info.role = end->role == SLUICE_RING_SIDE_PRODUCER ? SLUICE_RING_PRODUCER :
+							     SLUICE_RING_CONSUMER;
+	return sluice_user_struct_write(user, &info, sizeof(info), user_size);
+}
+
+static long ring_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+	struct sluice_ring_endpoint *end = ring_endpoint(file);
+	void __user *user = (void __user *)argument;
+
+	if (_IOC_TYPE(command) != SLUICE_IOCTL_TYPE)
+		return -ENOTTY;
+
+	/* Only by number: the size, which is part of the command, may grow. */
+	switch (_IOC_NR(command)) {
+	case _IOC_NR(SLUICE_RING_WAKE):
+		return ring_wake(end);
+	case _IOC_NR(SLUICE_RING_WAIT):
+		return ring_wait(end, user);
+	case _IOC_NR(SLUICE_RING_DETACH):
+		return end_role(ring_of(end->endpoint.channel), end, SLUICE_RING_CLOSED);
+	case _IOC_NR(SLUICE_RING_INFO):
+		return get_info(end, user);
+	default:
+		return -ENOTTY;
+	}
+}
+
+/* ---- lifetime of the channel ---- */
+
+/* The capacity for a request, or 0. */
+static u64 capacity_for(u64 bytes)
+{
+	if (bytes > SLUICE_RING_CAPACITY_MAX)
+		return 0;
+	return bytes ? roundup_pow_of_two(max_t(u64, bytes, PAGE_SIZE)) : DEFAULT_CAPACITY;
+}
+
+/* 0, or -EINVAL: parameters that are not zero but unknown, or a node without memory. */
+static int parse_node(const struct sluice_ring_params *params, int *node)
+{
+	*node = NUMA_NO_NODE;
+	if (!params)
+		return 0;
+	if (params->flags || params->reserved)
+		return -EINVAL;
+	*node = params->node;
+	if (*node == NUMA_NO_NODE)
+		return 0;
+	return *node >= 0 && *node < MAX_NUMNODES && node_state(*node, N_MEMORY) ? 0 : -EINVAL;
+}
+
+static struct sluice_channel *ring_create(const struct sluice_channel_request *request)
+{
+	u64 capacity = capacity_for(request->capacity);
+	struct sluice_ring *ring;
+	int node, err;
+
+	err = parse_node(request->params, &node);
+	if (err || !capacity)
+		return ERR_PTR(-EINVAL);
+	ring = kzalloc(sizeof(*ring), SLUICE_QUOTA_GFP);
+	if (!ring)
+		return ERR_PTR(-ENOMEM);
+	err = sluice_channel_init(&ring->channel, request, capacity);
+	if (err) {
+		kfree(ring);
+		return ERR_PTR(err);
+	}
+	ring->capacity = capacity;
+	ring->node = node;
+	spin_lock_init(&ring->lock);
+	return &ring->channel;
+}
+
+static void ring_free(struct sluice_channel *channel)
+{
+	struct sluice_ring *ring = ring_of(channel);
+
+	session_put(ring->session);
+	kfree(ring);
+}
+
+static void ring_fill_state(struct sluice_channel *channel, void *state)
+{
+	struct sluice_ring *ring = ring_of(channel);
+
+	spin_lock(&ring->lock);
+	fill_session_info(ring, ring->session, state);
+	spin_unlock(&ring->lock);
+}
+
+/* The sides may store any position: `bytes` is at most the capacity. */
+static void ring_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
+{
+	struct sluice_ring_info state;
+
+	ring_fill_state(channel, &state);
+	info->readers = state.consumer == SLUICE_RING_ROLE_TAKEN;
+	info->writers = state.producer == SLUICE_RING_ROLE_TAKEN;
+	info->capacity = state.capacity;
+	if (state.published > state.released)
+		info->bytes = min(state.published - state.released, state.capacity);
+}
+
+static const struct file_operations ring_fops = {
+	.owner		= THIS_MODULE,
+	.release	= sluice_endpoint_release,
+	.mmap		= ring_mmap,
+	.poll		= ring_poll,
+	.unlocked_ioctl	= ring_ioctl,
+	.compat_ioctl	= compat_ptr_ioctl,
+};
+
+static int ring_init(void)
+{
+	return 0;
+}
+
+static void ring_exit(void)
+{
+}
+
+const struct sluice_kind sluice_ring_kind = {
+	.number		= SLUICE_KIND_RING,
+	.name		= "ring",
+	.file_name	= "[sluice-ring]",
+	.is_mapped	= true,
+	.fops		= &ring_fops,
+	.init		= ring_init,
+	.exit		= ring_exit,
+	.create		= ring_create,
+	.free		= ring_free,
+	.destroy	= ring_destroy,
+	.endpoint_size	= sizeof(struct sluice_ring_endpoint),
+	.attach		= ring_attach,
+	.detach		= ring_detach,
+	.fill_info	= ring_fill_info,
+	.params_size	= sizeof(struct sluice_ring_params),
+	.params_size_ver0 = SLUICE_RING_PARAMS_SIZE_VER0,
+	.state_size	= sizeof(struct sluice_ring_info),
+	.state_size_ver0 = SLUICE_RING_INFO_SIZE_VER0,
+	.fill_state	= ring_fill_state,
+};

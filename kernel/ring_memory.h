@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The pages of a ring that user space maps.
+ *
+ *   page     content                       offset in the file
+ *   0        producer's control structure  SLUICE_RING_MMAP_PRODUCER
+ *   1        consumer's control structure  SLUICE_RING_MMAP_CONSUMER
+ *   2 ...    data                          SLUICE_RING_MMAP_DATA, mapped twice in a row
+ *
+ * Life: created zeroed for one producer and one consumer, with a reference count. A mapping holds
+ * its file, whose endpoint holds a reference, so the pages outlive every mapping. They are never
+ * used again: each goes back to the kernel when its last user (a page table, a pinning driver, a
+ * pipe(2)) puts it.
+ *
+ * Access: each role can write to its own control page, and the producer to the data. A mapping
+ * covers a whole region; mprotect(2) cannot make a foreign region writable or any executable.
+ * User space can write to these pages at any time, so the kernel reads each word once.
+ */
+#ifndef SLUICE_RING_MEMORY_H
+#define SLUICE_RING_MEMORY_H
+
+#include <linux/refcount.h>
+#include <linux/types.h>
+
+#include <uapi/linux/sluice.h>
+
+struct page;
+struct sluice_channel;
+struct vm_area_struct;
+
+enum sluice_ring_role {
+	SLUICE_RING_SIDE_PRODUCER,
+	SLUICE_RING_SIDE_CONSUMER,
+};
+
+struct sluice_ring_memory {
+	refcount_t refs;
+	unsigned long data_pages;	/* a power of two */
+	struct page *pages[];
+};
+
+/*
+ * Charged to the creator of @channel. @node: the memory node of the pages, or NUMA_NO_NODE.
+ * -ENOMEM, or -EINTR: a fatal signal is pending.
+ */
+struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel *channel,
+						     u64 capacity, int node);
+void sluice_ring_memory_get(struct sluice_ring_memory *memory);
+void sluice_ring_memory_put(struct sluice_ring_memory *memory);
+
+struct sluice_ring_ctrl *sluice_ring_memory_ctrl(const struct sluice_ring_memory *memory,
+						 enum sluice_ring_role role);
+
+/*
+ * Maps the region that @vma designates for a side with @role. The caller's file holds a reference
+ * to @memory. 0, -EINVAL: not a whole region, or private, -EACCES: a foreign region for writing, or
+ * executable.
+ */
+int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_struct *vma,
+			    enum sluice_ring_role role);
+
+#endif
