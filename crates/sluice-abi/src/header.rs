@@ -101,7 +101,9 @@ fn ring_structures() -> Vec<Fact> {
         facts,
         ring::Ctrl,
         "sluice_ring_ctrl",
-        [pos, reserved0, wait_flags, wake_seq, closed, reserved1]
+        [
+            pos, reserved0, wait_flags, wake_seq, closed, wake_ack, features, reserved1
+        ]
     );
     layout!(
         facts,
@@ -110,6 +112,26 @@ fn ring_structures() -> Vec<Fact> {
         [magic, size, version, role, flags, data, capacity]
     );
     layout!(facts, ring::Reply, "sluice_ring_reply", [magic, error]);
+    layout!(
+        facts,
+        RingParams,
+        "sluice_ring_params",
+        [size, flags, node, reserved]
+    );
+    layout!(
+        facts,
+        RingInfo,
+        "sluice_ring_info",
+        [
+            size, role, producer, consumer, node, reserved, capacity, published, released
+        ]
+    );
+    layout!(
+        facts,
+        RingWait,
+        "sluice_ring_wait",
+        [size, flags, seq, reserved, timeout_ns]
+    );
     facts
 }
 
@@ -120,6 +142,7 @@ fn constants() -> Vec<Fact> {
         [
             NAME_SIZE = "SLUICE_NAME_SIZE",
             KIND_PIPE = "SLUICE_KIND_PIPE",
+            KIND_RING = "SLUICE_KIND_RING",
             SCOPE_SELF = "SLUICE_SCOPE_SELF",
             OPEN_READ = "SLUICE_OPEN_READ",
             OPEN_WRITE = "SLUICE_OPEN_WRITE",
@@ -138,6 +161,9 @@ fn constants() -> Vec<Fact> {
             INFO_SIZE_VER0 = "SLUICE_INFO_SIZE_VER0",
             LIST_SIZE_VER0 = "SLUICE_LIST_SIZE_VER0",
             FEATURES_SIZE_VER0 = "SLUICE_FEATURES_SIZE_VER0",
+            RING_PARAMS_SIZE_VER0 = "SLUICE_RING_PARAMS_SIZE_VER0",
+            RING_INFO_SIZE_VER0 = "SLUICE_RING_INFO_SIZE_VER0",
+            RING_WAIT_SIZE_VER0 = "SLUICE_RING_WAIT_SIZE_VER0",
             PIPE_SET_CAPACITY = "SLUICE_PIPE_SET_CAPACITY",
             PIPE_SET_SPIN = "SLUICE_PIPE_SET_SPIN",
             PIPE_INFO = "SLUICE_PIPE_INFO",
@@ -146,12 +172,16 @@ fn constants() -> Vec<Fact> {
             CTL_INFO = "SLUICE_CTL_INFO",
             CTL_LIST = "SLUICE_CTL_LIST",
             CTL_FEATURES = "SLUICE_CTL_FEATURES",
+            RING_WAKE = "SLUICE_RING_WAKE",
+            RING_WAIT = "SLUICE_RING_WAIT",
+            RING_DETACH = "SLUICE_RING_DETACH",
+            RING_INFO = "SLUICE_RING_INFO",
             ring::VERSION = "SLUICE_RING_VERSION",
             ring::CAPACITY_MIN = "SLUICE_RING_CAPACITY_MIN",
             ring::CAPACITY_MAX = "SLUICE_RING_CAPACITY_MAX",
             ring::RECORD_READY = "SLUICE_RING_RECORD_READY",
             ring::WAKE_FUTEX = "SLUICE_RING_WAKE_FUTEX",
-            ring::WAKE_SOCKET = "SLUICE_RING_WAKE_SOCKET",
+            ring::WAKE_FD = "SLUICE_RING_WAKE_FD",
             ring::NEED_FENCE = "SLUICE_RING_NEED_FENCE",
             ring::WAIT_SEQ_SHIFT = "SLUICE_RING_WAIT_SEQ_SHIFT",
             ring::PRODUCER = "SLUICE_RING_PRODUCER",
@@ -159,6 +189,18 @@ fn constants() -> Vec<Fact> {
             ring::F_MEMBARRIER = "SLUICE_RING_F_MEMBARRIER",
             ring::F_UNSEALED = "SLUICE_RING_F_UNSEALED",
             ring::MAGIC = "SLUICE_RING_MAGIC",
+            ring::CLOSED = "SLUICE_RING_CLOSED",
+            ring::DIED = "SLUICE_RING_DIED",
+            ring::DESTROYED = "SLUICE_RING_DESTROYED",
+            ring::MMAP_PRODUCER = "SLUICE_RING_MMAP_PRODUCER",
+            ring::MMAP_CONSUMER = "SLUICE_RING_MMAP_CONSUMER",
+            ring::MMAP_DATA = "SLUICE_RING_MMAP_DATA",
+            ring::NODE_ANY = "SLUICE_RING_NODE_ANY",
+            ring::ROLE_VACANT = "SLUICE_RING_ROLE_VACANT",
+            ring::ROLE_TAKEN = "SLUICE_RING_ROLE_TAKEN",
+            ring::ROLE_CLOSED = "SLUICE_RING_ROLE_CLOSED",
+            ring::ROLE_DIED = "SLUICE_RING_ROLE_DIED",
+            ring::ROLE_DESTROYED = "SLUICE_RING_ROLE_DESTROYED",
         ]
     );
     facts

@@ -12,6 +12,7 @@ const TYPE: u32 = 0xC7;
 
 pub const NAME_SIZE: usize = 64;
 pub const KIND_PIPE: u32 = 1;
+pub const KIND_RING: u32 = 2;
 pub const SCOPE_SELF: i32 = -1;
 
 pub const OPEN_READ: u32 = 0x01;
@@ -36,6 +37,9 @@ pub const CHANNEL_INFO_SIZE_VER0: u32 = 112;
 pub const INFO_SIZE_VER0: u32 = 96;
 pub const LIST_SIZE_VER0: u32 = 96;
 pub const FEATURES_SIZE_VER0: u32 = 24;
+pub const RING_PARAMS_SIZE_VER0: u32 = 16;
+pub const RING_INFO_SIZE_VER0: u32 = 48;
+pub const RING_WAIT_SIZE_VER0: u32 = 24;
 
 pub const PIPE_SET_CAPACITY: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x00);
 pub const PIPE_SET_SPIN: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x01);
@@ -45,6 +49,10 @@ pub const CTL_UNLINK: Ioctl = libc::_IOW::<Unlink>(TYPE, 0x11);
 pub const CTL_INFO: Ioctl = libc::_IOW::<Info>(TYPE, 0x12);
 pub const CTL_LIST: Ioctl = libc::_IOWR::<List>(TYPE, 0x13);
 pub const CTL_FEATURES: Ioctl = libc::_IOWR::<Features>(TYPE, 0x14);
+pub const RING_WAKE: Ioctl = libc::_IO(TYPE, 0x20);
+pub const RING_WAIT: Ioctl = libc::_IOW::<RingWait>(TYPE, 0x21);
+pub const RING_DETACH: Ioctl = libc::_IO(TYPE, 0x22);
+pub const RING_INFO: Ioctl = libc::_IOWR::<RingInfo>(TYPE, 0x23);
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,6 +267,78 @@ impl Default for Features {
             abi: 0,
             kinds: 0,
             open_flags: 0,
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingParams {
+    pub size: u32,
+    pub flags: u32,
+    pub node: i32,
+    pub reserved: u32,
+}
+
+impl RingParams {
+    pub const fn new(node: i32) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            flags: 0,
+            node,
+            reserved: 0,
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingInfo {
+    pub size: u32,
+    pub role: u32,
+    pub producer: u32,
+    pub consumer: u32,
+    pub node: i32,
+    pub reserved: u32,
+    pub capacity: u64,
+    pub published: u64,
+    pub released: u64,
+}
+
+impl Default for RingInfo {
+    fn default() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            role: 0,
+            producer: 0,
+            consumer: 0,
+            node: 0,
+            reserved: 0,
+            capacity: 0,
+            published: 0,
+            released: 0,
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingWait {
+    pub size: u32,
+    pub flags: u32,
+    pub seq: u32,
+    pub reserved: u32,
+    pub timeout_ns: u64,
+}
+
+impl RingWait {
+    pub const fn new(seq: u32, timeout_ns: u64) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            flags: 0,
+            seq,
+            reserved: 0,
+            timeout_ns,
         }
     }
 }

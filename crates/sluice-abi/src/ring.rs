@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings over memfd: the structures of the shared memory and the handshake messages.
+//! Rings: the structures of the shared memory, the handshake messages over memfd, and the numbers of the kind.
 
 pub const VERSION: u32 = 1;
 
@@ -9,9 +9,14 @@ pub const CAPACITY_MAX: u64 = 1 << 28;
 pub const RECORD_READY: u32 = 1;
 
 pub const WAKE_FUTEX: u32 = 0x01;
-pub const WAKE_SOCKET: u32 = 0x02;
+pub const WAKE_FD: u32 = 0x02;
 pub const NEED_FENCE: u32 = 0x04;
 pub const WAIT_SEQ_SHIFT: u32 = 3;
+
+/// Values of `Ctrl::closed`.
+pub const CLOSED: u32 = 1;
+pub const DIED: u32 = 2;
+pub const DESTROYED: u32 = 3;
 
 pub const PRODUCER: u32 = 1;
 pub const CONSUMER: u32 = 2;
@@ -20,6 +25,21 @@ pub const F_MEMBARRIER: u32 = 0x01;
 pub const F_UNSEALED: u32 = 0x02;
 
 pub const MAGIC: u32 = 0x474e_5253;
+
+/// Offsets for mmap(2) of an endpoint.
+pub const MMAP_PRODUCER: u64 = 0x00_0000;
+pub const MMAP_CONSUMER: u64 = 0x10_0000;
+pub const MMAP_DATA: u64 = 0x20_0000;
+
+/// Values of `RingInfo::producer` and `RingInfo::consumer`.
+pub const ROLE_VACANT: u32 = 0;
+pub const ROLE_TAKEN: u32 = 1;
+pub const ROLE_CLOSED: u32 = 2;
+pub const ROLE_DIED: u32 = 3;
+pub const ROLE_DESTROYED: u32 = 4;
+
+/// Value of `RingParams::node` and `RingInfo::node`: any memory node.
+pub const NODE_ANY: i32 = -1;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +56,9 @@ pub struct Ctrl {
     pub wait_flags: u32,
     pub wake_seq: u32,
     pub closed: u32,
-    pub reserved1: [u32; 29],
+    pub wake_ack: u32,
+    pub features: u32,
+    pub reserved1: [u32; 27],
 }
 
 #[repr(C)]

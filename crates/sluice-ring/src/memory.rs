@@ -14,8 +14,10 @@ pub struct Ctrl {
     pub wait_flags: AtomicU32,
     pub wake_seq: AtomicU32,
     pub closed: AtomicU32,
+    pub wake_ack: AtomicU32,
+    pub features: AtomicU32,
     #[cfg(not(sluice_loom))]
-    reserved1: [AtomicU32; 29],
+    reserved1: [AtomicU32; 27],
 }
 
 #[cfg(not(sluice_loom))]
@@ -27,6 +29,8 @@ const _: () = {
     assert!(offset_of!(Ctrl, wait_flags) == offset_of!(Abi, wait_flags));
     assert!(offset_of!(Ctrl, wake_seq) == offset_of!(Abi, wake_seq));
     assert!(offset_of!(Ctrl, closed) == offset_of!(Abi, closed));
+    assert!(offset_of!(Ctrl, wake_ack) == offset_of!(Abi, wake_ack));
+    assert!(offset_of!(Ctrl, features) == offset_of!(Abi, features));
 };
 
 impl Ctrl {

@@ -17,7 +17,7 @@
 //! barrier had published before it, and the check finds that; one that loads them later reads NEED_FENCE and issues B. After
 //! a number of waits without sleep the parker clears NEED_FENCE, and its next sleep begins with a heavy barrier again.
 
-use sluice_abi::ring::{NEED_FENCE, WAIT_SEQ_SHIFT, WAKE_FUTEX, WAKE_SOCKET};
+use sluice_abi::ring::{NEED_FENCE, WAIT_SEQ_SHIFT, WAKE_FD, WAKE_FUTEX};
 
 use crate::memory::Ctrl;
 use crate::sync::{Ordering, fence};
@@ -35,7 +35,7 @@ pub enum WakeMethod {
     Socket,
 }
 
-const METHODS: u32 = WAKE_FUTEX | WAKE_SOCKET;
+const METHODS: u32 = WAKE_FUTEX | WAKE_FD;
 
 /// The sleeping half.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Parker {
         self.wait_seq = self.wait_seq.wrapping_add(1) & (u32::MAX >> WAIT_SEQ_SHIFT);
         let method = match method {
             WakeMethod::Futex => WAKE_FUTEX,
-            WakeMethod::Socket => WAKE_SOCKET,
+            WakeMethod::Socket => WAKE_FD,
         };
         own.wait_flags.store(
             self.wait_seq << WAIT_SEQ_SHIFT | self.need_fence | method,
@@ -155,7 +155,7 @@ impl Notifier {
         // Only this side writes it. Pairs with the acquire in prepare_park().
         let next = own.wake_seq.load(Ordering::Relaxed).wrapping_add(1);
         own.wake_seq.store(next, Ordering::Release);
-        let method = match flags & WAKE_SOCKET {
+        let method = match flags & WAKE_FD {
             0 => WakeMethod::Futex,
             _ => WakeMethod::Socket,
         };

@@ -79,6 +79,7 @@ struct sluice_pipe_info {
 #define SLUICE_NAME_SIZE 64
 
 #define SLUICE_KIND_PIPE 1
+#define SLUICE_KIND_RING 2
 
 /* Value of scope_fd: the caller's own cgroup. */
 #define SLUICE_SCOPE_SELF (-1)
@@ -152,7 +153,7 @@ struct sluice_info {
 	__s32 scope_fd;
 	__u8 name[SLUICE_NAME_SIZE];
 	__u64 info;			/* address of a struct sluice_channel_info, or 0 */
-	__u64 state;			/* address of the kind's state (sluice_pipe_info), or 0 */
+	__u64 state;			/* address of sluice_pipe_info or sluice_ring_info, or 0 */
 };
 
 #define SLUICE_INFO_SIZE_VER0 96
@@ -193,9 +194,12 @@ struct sluice_features {
 #define SLUICE_CTL_FEATURES _IOWR(SLUICE_IOCTL_TYPE, 0x14, struct sluice_features)
 
 /*
- * ---- Rings over memfd: records through shared memory, without the module ----
+ * ---- Rings: records through shared memory ----
  *
- * docs/abi.md is normative: it defines the stores of each side and their order.
+ * The memory is that of two memfds, without the module, or of a channel of the kind
+ * SLUICE_KIND_RING. docs/abi.md is normative: it defines the stores of each side and their order.
+ *
+ * Over memfd:
  *
  *   the producer's memfd                       the consumer's memfd
  *   0            data                          0
@@ -224,7 +228,7 @@ struct sluice_features {
 
 /* Bits of wait_flags; the bits above are the wait sequence. */
 #define SLUICE_RING_WAKE_FUTEX	0x01	/* wake by FUTEX_WAKE on the waker's own wake_seq */
-#define SLUICE_RING_WAKE_SOCKET	0x02	/* wake by a message of one byte on the socket */
+#define SLUICE_RING_WAKE_FD	0x02	/* wake by a byte on the socket, or by SLUICE_RING_WAKE */
 #define SLUICE_RING_NEED_FENCE	0x04	/* the waker: full barrier, then load this word again */
 #define SLUICE_RING_WAIT_SEQ_SHIFT	3
 
@@ -235,9 +239,9 @@ struct sluice_ring_header {
 };
 
 /*
- * At the beginning of each memfd, written by its owner. The field that changes with each record and
- * the fields that the peer reads with each record are on separate pairs of cache lines, because
- * processors prefetch lines in pairs.
+ * At the beginning of each memfd, or of the control page of a side, written by its owner. The field
+ * that changes with each record and the fields that the peer reads with each record are on separate
+ * pairs of cache lines, because processors prefetch lines in pairs.
  */
 struct sluice_ring_ctrl {
 	__u64 pos;			/* end of the published, or of the released, records */
@@ -245,8 +249,15 @@ struct sluice_ring_ctrl {
 	__u32 wait_flags;		/* SLUICE_RING_WAKE_*, _NEED_FENCE, and the wait sequence */
 	__u32 wake_seq;			/* incremented when its owner wakes the peer */
 	__u32 closed;			/* not 0: its owner publishes or releases nothing more */
-	__u32 reserved1[29];
+	__u32 wake_ack;			/* channel: the peer's wake_seq that was acknowledged */
+	__u32 features;			/* channel: SLUICE_RING_F_MEMBARRIER */
+	__u32 reserved1[27];
 };
+
+/* Values of closed. Its owner stores _CLOSED; the module, for a channel, each of them. */
+#define SLUICE_RING_CLOSED	1
+#define SLUICE_RING_DIED	2	/* the last reference to the endpoint is gone */
+#define SLUICE_RING_DESTROYED	3	/* the channel was destroyed */
 
 #define SLUICE_RING_PRODUCER 1
 #define SLUICE_RING_CONSUMER 2
@@ -275,5 +286,77 @@ struct sluice_ring_reply {
 	__u32 magic;
 	__u32 error;			/* 0, or an errno, see docs/abi.md */
 };
+
+/*
+ * ---- Rings as channels: SLUICE_KIND_RING ----
+ *
+ * An endpoint opened with SLUICE_OPEN_READ is the consumer, one opened with SLUICE_OPEN_WRITE the
+ * producer. mmap() maps each region as a whole: one page per control page, and the data twice in a
+ * row. A region of the peer can be mapped for reading only.
+ */
+#define SLUICE_RING_MMAP_PRODUCER	0x000000	/* the producer's struct sluice_ring_ctrl */
+#define SLUICE_RING_MMAP_CONSUMER	0x100000	/* the consumer's struct sluice_ring_ctrl */
+#define SLUICE_RING_MMAP_DATA		0x200000	/* the data: 2 * capacity bytes */
+
+/* Value of node: any memory node. */
+#define SLUICE_RING_NODE_ANY (-1)
+
+/* The parameters of a ring that SLUICE_CTL_OPEN creates. In: all fields. */
+struct sluice_ring_params {
+	__u32 size;
+	__u32 flags;			/* 0 */
+	__s32 node;			/* memory node of the data, or SLUICE_RING_NODE_ANY */
+	__u32 reserved;			/* 0 */
+};
+
+#define SLUICE_RING_PARAMS_SIZE_VER0 16
+
+/* Values of producer and consumer in struct sluice_ring_info. */
+#define SLUICE_RING_ROLE_VACANT		0
+#define SLUICE_RING_ROLE_TAKEN		1
+#define SLUICE_RING_ROLE_CLOSED		2
+#define SLUICE_RING_ROLE_DIED		3
+#define SLUICE_RING_ROLE_DESTROYED	4
+
+/* The state of a ring. In: size. Out: all fields. */
+struct sluice_ring_info {
+	__u32 size;
+	__u32 role;			/* of this endpoint; 0 in SLUICE_CTL_INFO */
+	__u32 producer;			/* SLUICE_RING_ROLE_* */
+	__u32 consumer;			/* SLUICE_RING_ROLE_* */
+	__s32 node;			/* as in struct sluice_ring_params */
+	__u32 reserved;
+	__u64 capacity;			/* bytes */
+	__u64 published;		/* pos of the producer, as it reports it */
+	__u64 released;			/* pos of the consumer, as it reports it */
+};
+
+#define SLUICE_RING_INFO_SIZE_VER0 48
+
+/* A wait. In: all fields. */
+struct sluice_ring_wait {
+	__u32 size;
+	__u32 flags;			/* 0 */
+	__u32 seq;			/* the peer's wake_seq, from before the last check */
+	__u32 reserved;			/* 0 */
+	__u64 timeout_ns;		/* relative; all ones: none */
+};
+
+#define SLUICE_RING_WAIT_SIZE_VER0 24
+
+/* Wakes the peer, whether it waits in SLUICE_RING_WAIT or polls. EPIPE: this role has ended. */
+#define SLUICE_RING_WAKE _IO(SLUICE_IOCTL_TYPE, 0x20)
+
+/*
+ * Waits while the peer's wake_seq equals seq and the peer has not ended. ETIMEDOUT; EINTR, never
+ * restarted; EPIPE: this role has ended.
+ */
+#define SLUICE_RING_WAIT _IOW(SLUICE_IOCTL_TYPE, 0x21, struct sluice_ring_wait)
+
+/* Ends this role: closes it and wakes the peer. Mappings stay. EPIPE: it has ended. */
+#define SLUICE_RING_DETACH _IO(SLUICE_IOCTL_TYPE, 0x22)
+
+/* Returns the state of the ring. */
+#define SLUICE_RING_INFO _IOWR(SLUICE_IOCTL_TYPE, 0x23, struct sluice_ring_info)
 
 #endif

@@ -113,7 +113,7 @@ def parse():
 def connect(side, options):
     socket = sockets.socket(fileno=0)
     settings = {
-        "wake_method": ring.WAKE_FUTEX if options.how == "futex" else ring.WAKE_SOCKET,
+        "wake_method": ring.WAKE_FUTEX if options.how == "futex" else ring.WAKE_FD,
         "registered": not options.unregistered,
         "spins": options.spins,
         "tampering": Tampering(dict(options.field), not options.unsealed, options.refuse, options.before_hello),

@@ -17,7 +17,7 @@ from machine import (
 )
 
 
-WAKE_FUTEX, WAKE_SOCKET, NEED_FENCE = 0x01, 0x02, 0x04
+WAKE_FUTEX, WAKE_FD, NEED_FENCE = 0x01, 0x02, 0x04
 WAIT_SEQ = 0x08
 
 PAGE = mmap.PAGESIZE
@@ -146,7 +146,7 @@ class Connection:
         self.own.wait_flags.store(self.wake_method | self.need_fence | self.wait_seq)
         barrier()
         if not ready() and not self.other.closed.load():
-            if self.wake_method & WAKE_SOCKET:
+            if self.wake_method & WAKE_FD:
                 select.select([self.socket], [], [])
             else:
                 futex_wait(self.other.wake_seq.address, wake_seq, HANG_UP_CHECK_INTERVAL)
@@ -159,13 +159,13 @@ class Connection:
         if wait_flags & NEED_FENCE:
             barrier()
             wait_flags = self.other.wait_flags.load()
-        if not wait_flags & (WAKE_FUTEX | WAKE_SOCKET) or wait_flags == self.notified_for:
+        if not wait_flags & (WAKE_FUTEX | WAKE_FD) or wait_flags == self.notified_for:
             return
         self.notified_for = wait_flags
         self.own.wake_seq.store((self.own.wake_seq.load() + 1) % (1 << 32))
         if wait_flags & WAKE_FUTEX:
             futex_wake(self.own.wake_seq.address)
-        if wait_flags & WAKE_SOCKET:
+        if wait_flags & WAKE_FD:
             try:
                 self.socket.send(b"\0", sockets.MSG_NOSIGNAL)
             except (BlockingIOError, BrokenPipeError, ConnectionResetError):
