@@ -9,6 +9,7 @@
 
 #include <linux/device.h>
 #include <linux/fs.h>
+#include <linux/mm.h>
 #include <linux/poll.h>
 #include <linux/version.h>
 
@@ -24,6 +25,19 @@
 #define SLUICE_COMPAT_DEVNODE_CONST
 #else
 #define SLUICE_COMPAT_DEVNODE_CONST const
+#endif
+
+/* Since 6.3 vm_flags is only changed by functions. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 3, 0)
+static inline void vm_flags_set(struct vm_area_struct *vma, unsigned long flags)
+{
+	vma->vm_flags |= flags;
+}
+
+static inline void vm_flags_clear(struct vm_area_struct *vma, unsigned long flags)
+{
+	vma->vm_flags &= ~flags;
+}
 #endif
 
 /* Whether a poll queues itself; newer kernels lack poll_does_not_wait(). */

@@ -19,7 +19,7 @@
 #define CONSUMER_PGOFF	(SLUICE_RING_MMAP_CONSUMER >> PAGE_SHIFT)
 #define DATA_PGOFF	(SLUICE_RING_MMAP_DATA >> PAGE_SHIFT)
 
-static unsigned long page_count(const struct sluice_ring_memory *memory)
+static unsigned long pages_of(const struct sluice_ring_memory *memory)
 {
 	return CTRL_PAGES + memory->data_pages;
 }
@@ -46,7 +46,7 @@ struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel
 		return ERR_PTR(-ENOMEM);
 	refcount_set(&memory->refs, 1);
 	memory->data_pages = data_pages;
-	for (i = 0; i < page_count(memory); i++) {
+	for (i = 0; i < pages_of(memory); i++) {
 		bool killed = i % PAGES_PER_CHECK == 0 && fatal_signal_pending(current);
 
 		/* The kernel accesses control pages and records by their kernel addresses. */
@@ -70,7 +70,7 @@ void sluice_ring_memory_get(struct sluice_ring_memory *memory)
 void sluice_ring_memory_put(struct sluice_ring_memory *memory)
 {
 	if (refcount_dec_and_test(&memory->refs))
-		free_pages_before(memory, page_count(memory));
+		free_pages_before(memory, pages_of(memory));
 }
 
 struct sluice_ring_ctrl *sluice_ring_memory_ctrl(const struct sluice_ring_memory *memory,
