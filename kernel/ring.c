@@ -4,7 +4,6 @@
 #include <linux/err.h>
 #include <linux/fs.h>
 #include <linux/init.h>
-#include <linux/ktime.h>
 #include <linux/log2.h>
 #include <linux/module.h>
 #include <linux/nodemask.h>
@@ -12,7 +11,6 @@
 #include <linux/poll.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
-#include <linux/wait.h>
 
 #include <uapi/linux/sluice.h>
 
@@ -21,6 +19,7 @@
 #include "kind.h"
 #include "ring.h"
 #include "ring_memory.h"
+#include "ring_wait.h"
 #include "user_struct.h"
 #include "wait.h"
 
@@ -269,35 +268,19 @@ static bool peer_has_ended(const struct sluice_ring_endpoint *end)
 	return has_ended(state_of(end->session, peer_of(end->role)));
 }
 
-/*
- * The peer increments its wake_seq and then calls WAKE, which has a full barrier before it looks
- * for sleepers; a sleeper queues itself and has a full barrier before it reads wake_seq here.
- */
-static bool ends_wait(const struct sluice_ring_endpoint *end, u32 seq)
+static bool ends_wait(const void *side, u32 seq)
 {
+	const struct sluice_ring_endpoint *end = side;
+
 	return peer_wake_seq(end) != seq || peer_has_ended(end) || !is_attached(end);
 }
 
 static long ring_wait(struct sluice_ring_endpoint *end, struct sluice_ring_wait __user *user)
 {
 	wait_queue_head_t *queue = &end->session->sides[end->role].wait.head;
-	struct sluice_ring_wait wait;
-	ktime_t timeout;
-	long ret;
+	long ret = sluice_ring_wait(queue, ends_wait, end, user);
 
-	ret = sluice_user_struct_read(&wait, sizeof(wait), SLUICE_RING_WAIT_SIZE_VER0, user);
-	if (ret)
-		return ret;
-	if (wait.flags || wait.reserved)
-		return -EINVAL;
-	timeout = min_t(u64, wait.timeout_ns, KTIME_MAX);
-	ret = wait_event_interruptible_hrtimeout(*queue, ends_wait(end, wait.seq), timeout);
-	if (!is_attached(end))
-		return -EPIPE;
-	if (ret == -ETIME)
-		return -ETIMEDOUT;
-	/* A restarted call would begin its timeout again. */
-	return ret == -ERESTARTSYS ? -EINTR : ret;
+	return is_attached(end) ? ret : -EPIPE;
 }
 
 static long ring_wake(struct sluice_ring_endpoint *end)
