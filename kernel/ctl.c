@@ -53,6 +53,8 @@ static int access_scope(struct sluice_scope_access *access, int fd)
 {
 	if (fd == SLUICE_SCOPE_SELF)
 		return sluice_scope_access_self(access);
+	if (fd == SLUICE_SCOPE_ROOT)
+		return sluice_scope_access_root(access);
 	return sluice_scope_access_fd(access, fd);
 }
 

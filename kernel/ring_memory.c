@@ -79,6 +79,13 @@ struct sluice_ring_ctrl *sluice_ring_memory_ctrl(const struct sluice_ring_memory
 	return page_address(memory->pages[role]);
 }
 
+void *sluice_ring_memory_data(const struct sluice_ring_memory *memory, u64 pos)
+{
+	unsigned long page = (pos >> PAGE_SHIFT) % memory->data_pages;
+
+	return page_address(memory->pages[CTRL_PAGES + page]) + offset_in_page(pos);
+}
+
 /* ---- mappings ---- */
 
 /* The page at an offset of the file, or NULL. */

@@ -51,6 +51,9 @@ void sluice_ring_memory_put(struct sluice_ring_memory *memory);
 struct sluice_ring_ctrl *sluice_ring_memory_ctrl(const struct sluice_ring_memory *memory,
 						 enum sluice_ring_role role);
 
+/* The address of the data at a position; contiguous up to the end of the page. */
+void *sluice_ring_memory_data(const struct sluice_ring_memory *memory, u64 pos);
+
 /*
  * Maps the region that @vma designates for a side with @role. The caller's file holds a reference
  * to @memory. 0, -EINVAL: not a whole region, or private, -EACCES: a foreign region for writing, or
