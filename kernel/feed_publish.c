@@ -21,6 +21,7 @@
 #include <linux/timex.h>
 
 #include "feed.h"
+#include "trace.h"
 
 #define HEADER sizeof(struct sluice_ring_header)
 
@@ -33,22 +34,15 @@ static u64 cycles(void)
 #endif
 }
 
-/* In NMI the lock may be held by what was interrupted. */
-static bool lock_feed(struct sluice_feed *feed, unsigned long *flags)
-{
-	if (in_nmi())
-		return raw_spin_trylock_irqsave(&feed->lock, *flags);
-	raw_spin_lock_irqsave(&feed->lock, *flags);
-	return true;
-}
-
-void sluice_feed_session_end(struct sluice_feed_session *session, u32 reason)
+void sluice_feed_session_end(struct sluice_feed *feed, struct sluice_feed_session *session,
+			     u32 reason)
 {
 	struct sluice_ring_ctrl *own = sluice_ring_memory_ctrl(session->memory,
 							       SLUICE_RING_SIDE_PRODUCER);
 
 	WRITE_ONCE(own->closed, reason);
 	smp_store_release(&session->ended, reason);	/* (F) */
+	trace_sluice_feed_end(&feed->channel, reason);
 }
 
 /* Updates `released`. False: the consumer has stored an invalid position. */
@@ -118,6 +112,7 @@ static void write_record(struct sluice_feed *feed, struct sluice_feed_session *s
 
 static void count_lost(struct sluice_feed *feed, struct sluice_feed_session *session, u64 count)
 {
+	trace_sluice_feed_lost(&feed->channel, feed->sequence);
 	feed->sequence += count;
 	feed->lost += count;
 	session->lost += count;
@@ -134,7 +129,7 @@ static int put_packet(struct sluice_feed *feed, struct sluice_feed_session *sess
 		count_lost(feed, session, atomic_xchg(&feed->contended, 0));
 	if (!fits(feed, session, end) && !refresh_released(session)) {
 		feed->violations++;
-		sluice_feed_session_end(session, SLUICE_RING_REJECTED);
+		sluice_feed_session_end(feed, session, SLUICE_RING_REJECTED);
 		return -EPROTO;
 	}
 	if (!fits(feed, session, end)) {
@@ -148,8 +143,8 @@ static int put_packet(struct sluice_feed *feed, struct sluice_feed_session *sess
 }
 
 /*
- * Under the feed's lock, after a change: whether the consumer sleeps. The barrier pairs with the one
- * between its store of wait_flags, or its queueing, and its last check.
+ * Under the feed's lock, after a change: whether the consumer sleeps. The barrier pairs with the
+ * one between its store of wait_flags, or its queueing, and its last check.
  */
 static bool consumer_sleeps(struct sluice_feed *feed, struct sluice_feed_session *session)
 {
@@ -158,7 +153,7 @@ static bool consumer_sleeps(struct sluice_feed *feed, struct sluice_feed_session
 
 	if (!session->maps)
 		return wq_has_sleeper(&feed->wait.head);
-	smp_mb();
+	smp_mb();	/* after the store of the record; see above */
 	own = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_PRODUCER);
 	peer = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_CONSUMER);
 	flags = READ_ONCE(peer->wait_flags);
@@ -167,7 +162,7 @@ static bool consumer_sleeps(struct sluice_feed *feed, struct sluice_feed_session
 	if (!(flags & SLUICE_RING_WAKE_FD) || flags == session->answered)
 		return false;
 	session->answered = flags;
-	smp_store_release(&own->wake_seq, own->wake_seq + 1);
+	smp_store_release(&own->wake_seq, own->wake_seq + 1);	/* the sleeper sees the record */
 	return true;
 }
 
@@ -189,9 +184,13 @@ static int publish(struct sluice_feed *feed, const void *data, size_t length, bo
 		return -EMSGSIZE;
 	if (!READ_ONCE(feed->session))
 		return 0;
-	if (!lock_feed(feed, &flags)) {
-		atomic_inc(&feed->contended);
-		return -ENOBUFS;
+	if (!raw_spin_trylock_irqsave(&feed->lock, flags)) {
+		/* What an NMI has interrupted may hold the lock. */
+		if (in_nmi()) {
+			atomic_inc(&feed->contended);
+			return -ENOBUFS;
+		}
+		raw_spin_lock_irqsave(&feed->lock, flags);
 	}
 	session = feed->session;
 	if (session && !session->ended) {

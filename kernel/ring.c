@@ -20,6 +20,7 @@
 #include "ring.h"
 #include "ring_memory.h"
 #include "ring_wait.h"
+#include "trace.h"
 #include "user_struct.h"
 #include "wait.h"
 
@@ -41,6 +42,12 @@ static struct sluice_ring_endpoint *ring_endpoint(struct file *file)
 	return ring_endpoint_of(file->private_data);
 }
 
+/* The number of the role in the ABI. */
+static u32 abi_role(enum sluice_ring_role role)
+{
+	return role == SLUICE_RING_SIDE_PRODUCER ? SLUICE_RING_PRODUCER : SLUICE_RING_CONSUMER;
+}
+
 static enum sluice_ring_role peer_of(enum sluice_ring_role role)
 {
 	return role == SLUICE_RING_SIDE_PRODUCER ? SLUICE_RING_SIDE_CONSUMER :
@@ -49,10 +56,10 @@ static enum sluice_ring_role peer_of(enum sluice_ring_role role)
 
 /* ---- the state of a role ---- */
 
-/* If it has ended, the reason in its control page is visible afterwards (E). */
+/* If it has ended, the reason in its control page is visible afterwards. */
 static u32 state_of(const struct sluice_ring_session *session, enum sluice_ring_role role)
 {
-	return smp_load_acquire(&session->sides[role].state);
+	return smp_load_acquire(&session->sides[role].state);	/* (E) */
 }
 
 static bool has_ended(u32 state)
@@ -71,15 +78,25 @@ static bool is_attached(const struct sluice_ring_endpoint *end)
  * Under the ring's lock: ends the role for this reason (SLUICE_RING_CLOSED and so on), unless its
  * process has stored a reason itself, which the peer may have seen.
  */
-static void set_ended(struct sluice_ring_session *session, enum sluice_ring_role role, u32 reason)
+static void set_ended(const struct sluice_ring *ring, struct sluice_ring_session *session,
+		      enum sluice_ring_role role, u32 reason)
 {
 	struct sluice_ring_ctrl *ctrl = sluice_ring_memory_ctrl(session->memory, role);
 	u32 stored = cmpxchg(&ctrl->closed, 0, reason);
 
 	if (stored && reason == SLUICE_RING_DIED)
 		reason = SLUICE_RING_CLOSED;
+	trace_sluice_ring_end(&ring->channel, abi_role(role), reason);
 	/* (E): pairs with state_of(). The states of ended roles follow the reasons by one. */
 	smp_store_release(&session->sides[role].state, reason + 1);
+}
+
+/* Under the ring's lock: its endpoint has mapped nothing. */
+static void give_back(const struct sluice_ring *ring, struct sluice_ring_session *session,
+		      enum sluice_ring_role role)
+{
+	trace_sluice_ring_end(&ring->channel, abi_role(role), 0);
+	WRITE_ONCE(session->sides[role].state, SLUICE_RING_ROLE_VACANT);
 }
 
 /* ---- sessions ---- */
@@ -174,6 +191,8 @@ static int take_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end,
 		end->attached = true;
 	}
 	spin_unlock(&ring->lock);
+	if (!err)
+		trace_sluice_ring_attach(&ring->channel, abi_role(end->role));
 	return err;
 }
 
@@ -189,9 +208,9 @@ static int end_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end, 
 	}
 	WRITE_ONCE(end->attached, false);
 	if (end->mapped)
-		set_ended(session, end->role, reason);
+		set_ended(ring, session, end->role, reason);
 	else
-		WRITE_ONCE(session->sides[end->role].state, SLUICE_RING_ROLE_VACANT);
+		give_back(ring, session, end->role);
 	if (is_over(session))
 		over = remove_session(ring);
 	spin_unlock(&ring->lock);
@@ -248,7 +267,7 @@ static void ring_destroy(struct sluice_channel *channel)
 	session = remove_session(ring);
 	for (role = 0; session && role < ARRAY_SIZE(session->sides); role++)
 		if (!has_ended(session->sides[role].state))
-			set_ended(session, role, SLUICE_RING_DESTROYED);
+			set_ended(ring, session, role, SLUICE_RING_DESTROYED);
 	spin_unlock(&ring->lock);
 	for (role = 0; session && role < ARRAY_SIZE(session->sides); role++)
 		sluice_wait_wake_all(&session->sides[role].wait, 0);
@@ -357,8 +376,7 @@ static long get_info(struct sluice_ring_endpoint *end, struct sluice_ring_info _
 	spin_lock(&ring->lock);
 	fill_session_info(ring, end->session, &info);
 	spin_unlock(&ring->lock);
-	info.role = end->role == SLUICE_RING_SIDE_PRODUCER ? SLUICE_RING_PRODUCER :
-							     SLUICE_RING_CONSUMER;
+	info.role = abi_role(end->role);
 	return sluice_user_struct_write(user, &info, sizeof(info), user_size);
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The kind ring: records through mapped memory, from one producer to one consumer. The two processes
- * exchange records without the kernel, by the protocol of docs/abi.md. The kernel provides the
- * memory (ring_memory.h), wakes a side that sleeps, and tells each side when the other one ends.
+ * The kind ring: records through mapped memory, from one producer to one consumer. The two
+ * processes exchange records without the kernel, by the protocol of docs/abi.md. The kernel
+ * provides the memory (ring_memory.h), wakes a side that sleeps, and tells each side when the other
+ * one ends.
  *
  * Life: that of a channel (channel.h). A session is one use of the ring: one producer, one consumer
  * and the pages between them. It begins with an open of the channel that finds none, and ends
@@ -15,8 +16,8 @@
  * the first one stopped. An endpoint that maps nothing gives its role back.
  *
  * A role ends by DETACH, by the last close of its endpoint (which mappings hold open), or because
- * the channel is destroyed. The kernel stores the reason in the control page of that role, where the
- * peer finds it without a system call, and wakes the peer.
+ * the channel is destroyed. The kernel stores the reason in the control page of that role, where
+ * the peer finds it without a system call, and wakes the peer.
  */
 #ifndef SLUICE_RING_H
 #define SLUICE_RING_H

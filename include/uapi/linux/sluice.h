@@ -369,15 +369,15 @@ struct sluice_ring_wait {
  * packets. /dev/sluice/feed is the feed of the packet simulator. One consumer at a time receives
  * packets, either through mapped memory, as the consumer of a ring (the regions are those of
  * SLUICE_KIND_RING, all records begin with struct sluice_feed_packet), or with read(2), which
- * returns one packet per call. An endpoint claims the feed by its first mmap(2) or read(2): EBUSY if
- * another endpoint has it, or if this one has claimed it in the other way.
+ * returns one packet per call. An endpoint claims the feed by its first mmap(2) or read(2): EBUSY
+ * if another endpoint has it, or if this one has claimed it in the other way.
  */
 
 /* Precedes the bytes of each packet, in a record and in the result of read(2). */
 struct sluice_feed_packet {
 	__u64 sequence;			/* number of the packet; lost ones are counted */
 	__u64 lost;			/* packets lost directly before this one */
-	__u64 time_ns;			/* CLOCK_MONOTONIC, directly before the packet became visible */
+	__u64 time_ns;			/* CLOCK_MONOTONIC, just before it became visible */
 	__u64 cycles;			/* processor's counter (x86: TSC), read last */
 };
 
@@ -394,8 +394,8 @@ struct sluice_feed_start {
 	__u32 flags;			/* 0 */
 	__u64 interval_ns;		/* 10000 (10 us) to 10^10 */
 	__u64 count;			/* packets; 0: no limit */
-	__u32 length;			/* bytes of a packet after the header, to SLUICE_FEED_PACKET_MAX */
-	__s32 cpu;			/* where the timer runs; SLUICE_FEED_CPU_ANY: the caller's */
+	__u32 length;			/* of a packet, bytes after its header */
+	__s32 cpu;			/* of the timer; SLUICE_FEED_CPU_ANY: the caller's */
 };
 
 #define SLUICE_FEED_CPU_ANY (-1)
