@@ -483,8 +483,9 @@ void sluice_feed_destroy(struct sluice_feed *feed)
 	raw_spin_lock_irq(&feed->lock);
 	feed->destroyed = true;
 	if (feed->session && !feed->session->ended)
-		sluice_feed_session_end(feed, feed->session, SLUICE_RING_CLOSED);
+		sluice_feed_session_end(feed->session, SLUICE_RING_CLOSED);
 	raw_spin_unlock_irq(&feed->lock);
+	trace_sluice_feed_end(&feed->channel, SLUICE_RING_CLOSED);
 	sluice_wait_wake_all(&feed->wait, 0);
 	sluice_channel_unregister(&feed->channel);
 }

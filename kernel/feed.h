@@ -83,8 +83,7 @@ struct sluice_feed *sluice_feed_create_as(const char *name, umode_t mode, u64 ca
 int sluice_feed_publish_and_wake(struct sluice_feed *feed, const void *data, size_t length);
 
 /* Under feed.lock: ends the session for this reason (SLUICE_RING_*). */
-void sluice_feed_session_end(struct sluice_feed *feed, struct sluice_feed_session *session,
-			     u32 reason);
+void sluice_feed_session_end(struct sluice_feed_session *session, u32 reason);
 
 void sluice_feed_publish_init(struct sluice_feed *feed);
 

@@ -34,15 +34,13 @@ static u64 cycles(void)
 #endif
 }
 
-void sluice_feed_session_end(struct sluice_feed *feed, struct sluice_feed_session *session,
-			     u32 reason)
+void sluice_feed_session_end(struct sluice_feed_session *session, u32 reason)
 {
 	struct sluice_ring_ctrl *own = sluice_ring_memory_ctrl(session->memory,
 							       SLUICE_RING_SIDE_PRODUCER);
 
 	WRITE_ONCE(own->closed, reason);
 	smp_store_release(&session->ended, reason);	/* (F) */
-	trace_sluice_feed_end(&feed->channel, reason);
 }
 
 /* Updates `released`. False: the consumer has stored an invalid position. */
@@ -112,7 +110,6 @@ static void write_record(struct sluice_feed *feed, struct sluice_feed_session *s
 
 static void count_lost(struct sluice_feed *feed, struct sluice_feed_session *session, u64 count)
 {
-	trace_sluice_feed_lost(&feed->channel, feed->sequence);
 	feed->sequence += count;
 	feed->lost += count;
 	session->lost += count;
@@ -129,7 +126,7 @@ static int put_packet(struct sluice_feed *feed, struct sluice_feed_session *sess
 		count_lost(feed, session, atomic_xchg(&feed->contended, 0));
 	if (!fits(feed, session, end) && !refresh_released(session)) {
 		feed->violations++;
-		sluice_feed_session_end(feed, session, SLUICE_RING_REJECTED);
+		sluice_feed_session_end(session, SLUICE_RING_REJECTED);
 		return -EPROTO;
 	}
 	if (!fits(feed, session, end)) {
@@ -164,6 +161,15 @@ static bool consumer_sleeps(struct sluice_feed *feed, struct sluice_feed_session
 	session->answered = flags;
 	smp_store_release(&own->wake_seq, own->wake_seq + 1);	/* the sleeper sees the record */
 	return true;
+}
+
+/* Without the lock: whoever probes the events may publish in this feed. */
+static void trace_result(struct sluice_feed *feed, int err)
+{
+	if (err == -ENOBUFS)
+		trace_sluice_feed_lost(&feed->channel);
+	else if (err == -EPROTO)
+		trace_sluice_feed_end(&feed->channel, SLUICE_RING_REJECTED);
 }
 
 static void wake_consumer(struct irq_work *work)
@@ -202,6 +208,7 @@ static int publish(struct sluice_feed *feed, const void *data, size_t length, bo
 		wake_consumer(&feed->wake);
 	else if (sleeps)
 		irq_work_queue(&feed->wake);
+	trace_result(feed, err);
 	return err == -EPROTO ? 0 : err;
 }
 

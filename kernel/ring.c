@@ -186,7 +186,7 @@ static int take_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end,
 			err = -EBUSY;
 	}
 	if (!err) {
-		side->state = SLUICE_RING_ROLE_TAKEN;
+		WRITE_ONCE(side->state, SLUICE_RING_ROLE_TAKEN);
 		end->session = session_get(ring->session);
 		end->attached = true;
 	}

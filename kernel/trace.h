@@ -70,17 +70,15 @@ TRACE_EVENT(sluice_feed_claim,
 );
 
 TRACE_EVENT(sluice_feed_lost,
-	TP_PROTO(const struct sluice_channel *channel, u64 sequence),
-	TP_ARGS(channel, sequence),
+	TP_PROTO(const struct sluice_channel *channel),
+	TP_ARGS(channel),
 	TP_STRUCT__entry(
 		__array(u8, name, SLUICE_NAME_SIZE)
-		__field(u64, sequence)
 	),
 	TP_fast_assign(
 		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
-		__entry->sequence = sequence;
 	),
-	TP_printk("name=%s sequence=%llu", __entry->name, __entry->sequence)
+	TP_printk("name=%s", __entry->name)
 );
 
 TRACE_EVENT(sluice_feed_end,
