@@ -60,7 +60,7 @@ static void session_put(struct sluice_feed_session *session)
 {
 	if (!session || !refcount_dec_and_test(&session->refs))
 		return;
-	sluice_ring_memory_put(session->memory);
+	sluice_ring_memory_free(session->memory);
 	kfree(session);
 }
 

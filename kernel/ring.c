@@ -25,6 +25,7 @@
 #include "wait.h"
 
 #define DEFAULT_CAPACITY SZ_1M
+#define SESSIONS_MAX 2		/* the current one, and one that has ended */
 #define WAKE_EVENTS (EPOLLIN | EPOLLRDNORM)
 
 static struct sluice_ring *ring_of(const struct sluice_channel *channel)
@@ -101,24 +102,35 @@ static void give_back(const struct sluice_ring *ring, struct sluice_ring_session
 
 /* ---- sessions ---- */
 
-static struct sluice_ring_session *session_create(const struct sluice_ring *ring)
+/* -EBUSY: the memory of earlier sessions is still in use. -ENOMEM, -EINTR. */
+static struct sluice_ring_session *session_create(struct sluice_ring *ring)
 {
 	struct sluice_ring_session *session;
 	int err;
 
+	if (!atomic_add_unless(&ring->session_count, 1, SESSIONS_MAX))
+		return ERR_PTR(-EBUSY);
 	session = sluice_channel_kvcalloc(&ring->channel, 1, sizeof(*session));
-	if (!session)
-		return ERR_PTR(-ENOMEM);
+	if (!session) {
+		err = -ENOMEM;
+		goto uncount;
+	}
 	session->memory = sluice_ring_memory_create(&ring->channel, ring->capacity, ring->node);
 	if (IS_ERR(session->memory)) {
 		err = PTR_ERR(session->memory);
-		kvfree(session);
-		return ERR_PTR(err);
+		goto free_session;
 	}
 	refcount_set(&session->refs, 1);
+	session->count = &ring->session_count;
 	sluice_wait_queue_init(&session->sides[SLUICE_RING_SIDE_PRODUCER].wait);
 	sluice_wait_queue_init(&session->sides[SLUICE_RING_SIDE_CONSUMER].wait);
 	return session;
+
+free_session:
+	kvfree(session);
+uncount:
+	atomic_dec(&ring->session_count);
+	return ERR_PTR(err);
 }
 
 static struct sluice_ring_session *session_get(struct sluice_ring_session *session)
@@ -131,13 +143,25 @@ static void session_put(struct sluice_ring_session *session)
 {
 	if (!session || !refcount_dec_and_test(&session->refs))
 		return;
-	sluice_ring_memory_put(session->memory);
+	sluice_ring_memory_free(session->memory);
+	atomic_dec(session->count);
 	kvfree(session);
 }
 
 static u64 position(const struct sluice_ring_session *session, enum sluice_ring_role role)
 {
 	return READ_ONCE(sluice_ring_memory_ctrl(session->memory, role)->pos);
+}
+
+/*
+ * Whether the producer has published anything: a producer that was killed has published its first
+ * record, but perhaps not stored its position.
+ */
+static bool has_records(const struct sluice_ring_session *session)
+{
+	const struct sluice_ring_header *first = sluice_ring_memory_data(session->memory, 0);
+
+	return position(session, SLUICE_RING_SIDE_PRODUCER) || READ_ONCE(first->state);
 }
 
 /* Under the ring's lock, after a role has ended or was given back. */
@@ -148,8 +172,7 @@ static bool is_over(const struct sluice_ring_session *session)
 
 	if (producer == SLUICE_RING_ROLE_TAKEN || consumer == SLUICE_RING_ROLE_TAKEN)
 		return false;
-	return !has_ended(producer) || has_ended(consumer) ||
-	       !position(session, SLUICE_RING_SIDE_PRODUCER);
+	return !has_ended(producer) || has_ended(consumer) || !has_records(session);
 }
 
 /* Under the ring's lock: removes the current session. The caller puts it after unlocking. */
@@ -196,6 +219,13 @@ static int take_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end,
 	return err;
 }
 
+/* After the end of a role: other threads may wait at its own endpoint, too. */
+static void wake_both(struct sluice_ring_session *session)
+{
+	sluice_wait_wake_all(&session->sides[SLUICE_RING_SIDE_PRODUCER].wait, 0);
+	sluice_wait_wake_all(&session->sides[SLUICE_RING_SIDE_CONSUMER].wait, 0);
+}
+
 /* Ends the endpoint's role for this reason. 0, or -EPIPE: it has ended already. */
 static int end_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end, u32 reason)
 {
@@ -214,7 +244,7 @@ static int end_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end, 
 	if (is_over(session))
 		over = remove_session(ring);
 	spin_unlock(&ring->lock);
-	sluice_wait_wake_all(&session->sides[peer_of(end->role)].wait, 0);
+	wake_both(session);
 	session_put(over);
 	return 0;
 }
@@ -226,16 +256,8 @@ static int ring_attach(struct sluice_endpoint *endpoint)
 	struct sluice_ring_session *new;
 	int err;
 
-	switch (endpoint->flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE)) {
-	case SLUICE_OPEN_WRITE:
-		end->role = SLUICE_RING_SIDE_PRODUCER;
-		break;
-	case SLUICE_OPEN_READ:
-		end->role = SLUICE_RING_SIDE_CONSUMER;
-		break;
-	default:
-		return -EINVAL;
-	}
+	end->role = endpoint->flags & SLUICE_OPEN_WRITE ? SLUICE_RING_SIDE_PRODUCER :
+							  SLUICE_RING_SIDE_CONSUMER;
 	err = take_role(ring, end, NULL);
 	if (err != -ENODATA)
 		return err;
@@ -269,8 +291,8 @@ static void ring_destroy(struct sluice_channel *channel)
 		if (!has_ended(session->sides[role].state))
 			set_ended(ring, session, role, SLUICE_RING_DESTROYED);
 	spin_unlock(&ring->lock);
-	for (role = 0; session && role < ARRAY_SIZE(session->sides); role++)
-		sluice_wait_wake_all(&session->sides[role].wait, 0);
+	if (session)
+		wake_both(session);
 	session_put(session);
 }
 
@@ -489,23 +511,13 @@ static const struct file_operations ring_fops = {
 	.compat_ioctl	= compat_ptr_ioctl,
 };
 
-static int ring_init(void)
-{
-	return 0;
-}
-
-static void ring_exit(void)
-{
-}
-
 const struct sluice_kind sluice_ring_kind = {
 	.number		= SLUICE_KIND_RING,
 	.name		= "ring",
 	.file_name	= "[sluice-ring]",
 	.is_mapped	= true,
+	.has_roles	= true,
 	.fops		= &ring_fops,
-	.init		= ring_init,
-	.exit		= ring_exit,
 	.create		= ring_create,
 	.free		= ring_free,
 	.destroy	= ring_destroy,
