@@ -46,6 +46,8 @@ struct sluice_kind {
 	 * sluice_channel_init() took. May sleep.
 	 */
 	void (*free)(struct sluice_channel *channel);
+	/* Ends the channel under its users. May sleep. */
+	void (*destroy)(struct sluice_channel *channel);
 
 	/* Size of an endpoint, including struct sluice_endpoint. */
 	size_t endpoint_size;

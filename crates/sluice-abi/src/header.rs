@@ -146,6 +146,7 @@ fn constants() -> Vec<Fact> {
             CTL_INFO = "SLUICE_CTL_INFO",
             CTL_LIST = "SLUICE_CTL_LIST",
             CTL_FEATURES = "SLUICE_CTL_FEATURES",
+            CTL_DESTROY = "SLUICE_CTL_DESTROY",
             ring::VERSION = "SLUICE_RING_VERSION",
             ring::CAPACITY_MIN = "SLUICE_RING_CAPACITY_MIN",
             ring::CAPACITY_MAX = "SLUICE_RING_CAPACITY_MAX",

@@ -45,6 +45,7 @@ pub const CTL_UNLINK: Ioctl = libc::_IOW::<Unlink>(TYPE, 0x11);
 pub const CTL_INFO: Ioctl = libc::_IOW::<Info>(TYPE, 0x12);
 pub const CTL_LIST: Ioctl = libc::_IOWR::<List>(TYPE, 0x13);
 pub const CTL_FEATURES: Ioctl = libc::_IOWR::<Features>(TYPE, 0x14);
+pub const CTL_DESTROY: Ioctl = libc::_IOW::<Unlink>(TYPE, 0x15);
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
