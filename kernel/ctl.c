@@ -68,13 +68,14 @@ static int resolve(struct sluice_scope_access *access, struct sluice_channel_key
 
 /* ---- open ---- */
 
-static bool is_valid_open(const struct sluice_open *open)
+static bool is_valid_open(const struct sluice_open *open, const struct sluice_kind *kind)
 {
+	u32 access = open->flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE);
 	bool creates = open->flags & SLUICE_OPEN_CREATE;
 
 	if (open->reserved || open->flags & ~OPEN_FLAGS)
 		return false;
-	if (!(open->flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE)))
+	if (!access || (kind->has_roles && access == (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE)))
 		return false;
 	if (open->flags & (SLUICE_OPEN_EXCL | SLUICE_OPEN_PERSIST) && !creates)
 		return false;
@@ -123,7 +124,7 @@ static long ctl_open(struct sluice_open __user *user)
 	if (ret)
 		return ret;
 	request.kind = sluice_kind_find(open.kind);
-	if (!request.kind || !is_valid_open(&open))
+	if (!request.kind || !is_valid_open(&open, request.kind))
 		return -EINVAL;
 	request.flags = open.flags;
 	request.mode = open.mode;
@@ -139,9 +140,9 @@ static long ctl_open(struct sluice_open __user *user)
 	return ret;
 }
 
-/* ---- unlink ---- */
+/* ---- unlink and destroy ---- */
 
-static long ctl_unlink(struct sluice_unlink __user *user)
+static long ctl_unlink(struct sluice_unlink __user *user, bool destroy)
 {
 	struct sluice_scope_access access;
 	struct sluice_channel_key key;
@@ -156,7 +157,8 @@ static long ctl_unlink(struct sluice_unlink __user *user)
 	ret = resolve(&access, &key, unlink.scope_fd, unlink.kind, unlink.name);
 	if (ret)
 		return ret;
-	ret = sluice_channel_unlink(&access, &key);
+	ret = destroy ? sluice_channel_destroy(&access, &key) :
+			sluice_channel_unlink(&access, &key);
 	sluice_scope_put(access.scope);
 	return ret;
 }
@@ -330,7 +332,9 @@ static long ctl_ioctl(struct file *file, unsigned int command, unsigned long arg
 	case _IOC_NR(SLUICE_CTL_OPEN):
 		return ctl_open(user);
 	case _IOC_NR(SLUICE_CTL_UNLINK):
-		return ctl_unlink(user);
+		return ctl_unlink(user, false);
+	case _IOC_NR(SLUICE_CTL_DESTROY):
+		return ctl_unlink(user, true);
 	case _IOC_NR(SLUICE_CTL_INFO):
 		return ctl_info(user);
 	case _IOC_NR(SLUICE_CTL_LIST):

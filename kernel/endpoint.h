@@ -27,8 +27,8 @@ struct sluice_endpoint {
 struct file *sluice_endpoint_create_file(const struct sluice_channel_request *request);
 
 /*
- * For a kind with a node: opens the default channel of @kind in a scope for @file. @flags: additional
- * SLUICE_OPEN_*. Puts the scope.
+ * For a kind with a node: opens the default channel of @kind in a scope for @file. @flags:
+ * additional SLUICE_OPEN_*. Puts the scope.
  */
 int sluice_endpoint_open_default(struct file *file, const struct sluice_kind *kind,
 				 const struct sluice_scope_access *access, u32 flags);

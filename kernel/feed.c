@@ -22,12 +22,13 @@
 #include "kind.h"
 #include "ring_wait.h"
 #include "scope.h"
+#include "trace.h"
 #include "user_struct.h"
 #include "wait.h"
 
 #define DEFAULT_CAPACITY SZ_1M
 #define CAPACITY_MIN SZ_16K		/* a record is at most half of it */
-#define EVENTS (EPOLLIN | EPOLLRDNORM)
+#define POLL_READABLE (EPOLLIN | EPOLLRDNORM)
 
 static unsigned int feed_max_bytes = SZ_16M;
 module_param(feed_max_bytes, uint, 0644);
@@ -59,7 +60,7 @@ static void session_put(struct sluice_feed_session *session)
 {
 	if (!session || !refcount_dec_and_test(&session->refs))
 		return;
-	sluice_ring_memory_put(session->memory);
+	sluice_ring_memory_free(session->memory);
 	kfree(session);
 }
 
@@ -126,6 +127,7 @@ static struct sluice_feed_session *claim(struct sluice_feed_endpoint *end, bool 
 		if (err)
 			return ERR_PTR(err);
 		session = claimed(end);
+		trace_sluice_feed_claim(&feed_of_endpoint(end)->channel, session->maps);
 	}
 	return session->maps == maps ? session : ERR_PTR(-EBUSY);
 }
@@ -262,17 +264,17 @@ static __poll_t feed_poll(struct file *file, poll_table *table)
 	sluice_wait_poll(file, &feed_of_endpoint(end)->wait, table);
 	session = claimed(end);
 	if (!session)
-		return EVENTS;
+		return POLL_READABLE;
 	switch (ended(session)) {
 	case SLUICE_RING_CLOSED:
-		return EVENTS | EPOLLRDHUP;
+		return POLL_READABLE | EPOLLRDHUP;
 	case SLUICE_RING_REJECTED:
-		return EVENTS | EPOLLHUP | EPOLLERR;
+		return POLL_READABLE | EPOLLHUP | EPOLLERR;
 	}
 	if (!session->maps)
-		return is_readable(session) ? EVENTS : 0;
+		return is_readable(session) ? POLL_READABLE : 0;
 	own = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_CONSUMER);
-	return wake_seq(session) != READ_ONCE(own->wake_ack) ? EVENTS : 0;
+	return wake_seq(session) != READ_ONCE(own->wake_ack) ? POLL_READABLE : 0;
 }
 
 /* ---- settings and state ---- */
@@ -483,6 +485,7 @@ void sluice_feed_destroy(struct sluice_feed *feed)
 	if (feed->session && !feed->session->ended)
 		sluice_feed_session_end(feed->session, SLUICE_RING_CLOSED);
 	raw_spin_unlock_irq(&feed->lock);
+	trace_sluice_feed_end(&feed->channel, SLUICE_RING_CLOSED);
 	sluice_wait_wake_all(&feed->wait, 0);
 	sluice_channel_unregister(&feed->channel);
 }

@@ -8,17 +8,17 @@
  * can neither create nor unlink a feed.
  *
  * A session is one consumer and the ring that it receives from. The first mmap(2) or read(2) of an
- * endpoint claims the feed: it allocates the session with fresh pages, so that a consumer never sees
- * what another one left, and starts with the next packet. The session ends with the release of the
- * file. Both the feed and the endpoint hold a reference to it.
+ * endpoint claims the feed: it allocates the session with fresh pages, so that a consumer never
+ * sees what another one left, and starts with the next packet. The session ends with the release of
+ * the file. Both the feed and the endpoint hold a reference to it.
  *
- * The kernel is the producer of the ring. If the consumer maps it, the kernel follows the protocol of
- * docs/abi.md, and ends a session whose consumer stores an invalid position. If the consumer reads,
- * the same ring is not mapped, and read(2) copies out of it.
+ * The kernel is the producer of the ring. If the consumer maps it, the kernel follows the protocol
+ * of docs/abi.md, and ends a session whose consumer stores an invalid position. If the consumer
+ * reads, the same ring is not mapped, and read(2) copies out of it.
  *
- * Publishing (feed_publish.c) takes only the feed's raw lock with interrupts off, for the copy of one
- * packet. It wakes the consumer by irq_work, because the publisher may hold locks of the scheduler;
- * the simulator, whose context is known, wakes it directly.
+ * Publishing (feed_publish.c) takes only the feed's raw lock with interrupts off, for the copy of
+ * one packet. It wakes the consumer by irq_work, because the publisher may hold locks of the
+ * scheduler; the simulator, whose context is known, wakes it directly.
  */
 #ifndef SLUICE_FEED_H
 #define SLUICE_FEED_H
@@ -58,13 +58,13 @@ struct sluice_feed {
 	u64 capacity;
 	struct sluice_wait_queue wait;	/* the consumer */
 	struct irq_work wake;
-	atomic_t contended;		/* packets lost because the lock was taken, not counted yet */
+	atomic_t contended;		/* packets lost in NMI and not counted yet */
 	bool simulated;			/* the simulator publishes */
 
 	raw_spinlock_t lock;		/* protects what follows, and sessions; in any context */
 	struct sluice_feed_session *session;
 	bool destroyed;
-	u64 sequence, published, lost, violations; /* as in struct sluice_feed_info */
+	u64 sequence, published, lost, violations; /* as in sluice_feed_info */
 };
 
 struct sluice_feed_endpoint {

@@ -21,6 +21,7 @@
 #include <linux/timex.h>
 
 #include "feed.h"
+#include "trace.h"
 
 #define HEADER sizeof(struct sluice_ring_header)
 
@@ -31,15 +32,6 @@ static u64 cycles(void)
 #else
 	return get_cycles();
 #endif
-}
-
-/* In NMI the lock may be held by what was interrupted. */
-static bool lock_feed(struct sluice_feed *feed, unsigned long *flags)
-{
-	if (in_nmi())
-		return raw_spin_trylock_irqsave(&feed->lock, *flags);
-	raw_spin_lock_irqsave(&feed->lock, *flags);
-	return true;
 }
 
 void sluice_feed_session_end(struct sluice_feed_session *session, u32 reason)
@@ -148,8 +140,8 @@ static int put_packet(struct sluice_feed *feed, struct sluice_feed_session *sess
 }
 
 /*
- * Under the feed's lock, after a change: whether the consumer sleeps. The barrier pairs with the one
- * between its store of wait_flags, or its queueing, and its last check.
+ * Under the feed's lock, after a change: whether the consumer sleeps. The barrier pairs with the
+ * one between its store of wait_flags, or its queueing, and its last check.
  */
 static bool consumer_sleeps(struct sluice_feed *feed, struct sluice_feed_session *session)
 {
@@ -158,7 +150,7 @@ static bool consumer_sleeps(struct sluice_feed *feed, struct sluice_feed_session
 
 	if (!session->maps)
 		return wq_has_sleeper(&feed->wait.head);
-	smp_mb();
+	smp_mb();	/* after the store of the record; see above */
 	own = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_PRODUCER);
 	peer = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_CONSUMER);
 	flags = READ_ONCE(peer->wait_flags);
@@ -167,8 +159,17 @@ static bool consumer_sleeps(struct sluice_feed *feed, struct sluice_feed_session
 	if (!(flags & SLUICE_RING_WAKE_FD) || flags == session->answered)
 		return false;
 	session->answered = flags;
-	smp_store_release(&own->wake_seq, own->wake_seq + 1);
+	smp_store_release(&own->wake_seq, own->wake_seq + 1);	/* the sleeper sees the record */
 	return true;
+}
+
+/* Without the lock: whoever probes the events may publish in this feed. */
+static void trace_result(struct sluice_feed *feed, int err)
+{
+	if (err == -ENOBUFS)
+		trace_sluice_feed_lost(&feed->channel);
+	else if (err == -EPROTO)
+		trace_sluice_feed_end(&feed->channel, SLUICE_RING_REJECTED);
 }
 
 static void wake_consumer(struct irq_work *work)
@@ -189,9 +190,13 @@ static int publish(struct sluice_feed *feed, const void *data, size_t length, bo
 		return -EMSGSIZE;
 	if (!READ_ONCE(feed->session))
 		return 0;
-	if (!lock_feed(feed, &flags)) {
-		atomic_inc(&feed->contended);
-		return -ENOBUFS;
+	if (!raw_spin_trylock_irqsave(&feed->lock, flags)) {
+		/* What an NMI has interrupted may hold the lock. */
+		if (in_nmi()) {
+			atomic_inc(&feed->contended);
+			return -ENOBUFS;
+		}
+		raw_spin_lock_irqsave(&feed->lock, flags);
 	}
 	session = feed->session;
 	if (session && !session->ended) {
@@ -203,6 +208,7 @@ static int publish(struct sluice_feed *feed, const void *data, size_t length, bo
 		wake_consumer(&feed->wake);
 	else if (sleeps)
 		irq_work_queue(&feed->wake);
+	trace_result(feed, err);
 	return err == -EPROTO ? 0 : err;
 }
 

@@ -153,7 +153,8 @@ void sluice_feed_simulator_fill_info(struct sluice_feed_info *info)
 int sluice_feed_simulator_init(void)
 {
 	hrtimer_setup(&timer, publish_next, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_PINNED_HARD);
-	feed = sluice_feed_create_as("", 0660, 0, true);
+	/* It has no name, so the mode of the node is the only access control. */
+	feed = sluice_feed_create_as("", 0666, 0, true);
 	return PTR_ERR_OR_ZERO(feed);
 }
 

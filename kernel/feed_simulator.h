@@ -7,8 +7,8 @@
  * is reached, or that endpoint stops it or is closed.
  *
  * Limit: it leaves at least half of its CPU to others. After each packet it is idle for as long as
- * the packet took, and at least for half of the shortest interval; expiries that fall into that time
- * are skipped and counted.
+ * the packet took, and at least for half of the shortest interval; expiries that fall into that
+ * time are skipped and counted.
  */
 #ifndef SLUICE_FEED_SIMULATOR_H
 #define SLUICE_FEED_SIMULATOR_H

@@ -31,6 +31,7 @@ struct sluice_kind {
 	const char *file_name;		/* name of an endpoint in /proc/PID/fd */
 	umode_t node_mode;		/* of /dev/sluice/NAME, a default channel; 0: no node */
 	bool is_mapped;			/* endpoints are O_RDWR, which a shared mapping requires */
+	bool has_roles;			/* an endpoint reads or writes, not both */
 	bool is_kernels;		/* only kernel modules create and remove channels */
 	/* Contains sluice_endpoint_release(); with a node, an open of the default channel. */
 	const struct file_operations *fops;
@@ -48,7 +49,6 @@ struct sluice_kind {
 	 * sluice_channel_init() took. May sleep.
 	 */
 	void (*free)(struct sluice_channel *channel);
-
 	/* Ends the channel under its users. May sleep. */
 	void (*destroy)(struct sluice_channel *channel);
 

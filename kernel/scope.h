@@ -50,8 +50,8 @@ struct sluice_scope_access {
 int sluice_scope_access_self(struct sluice_scope_access *access);
 
 /*
- * Finds or creates the scope of the root cgroup, also on a host without a cgroup v2 hierarchy. It is
- * not visible in a cgroup namespace with another root. -ENOMEM.
+ * Finds or creates the scope of the root cgroup, also on a host without a cgroup v2 hierarchy. It
+ * is not visible in a cgroup namespace with another root. -ENOMEM.
  */
 int sluice_scope_access_root(struct sluice_scope_access *access);
 

@@ -4,8 +4,8 @@
  * packet. See docs/feed.md, and kernel/samples/ for an example.
  *
  * Life: a module creates a feed, publishes from any context, and destroys the feed before it is
- * unloaded and after its last publish has returned. A consumer that is left then sees the end of the
- * stream; it holds the module sluice, not the publisher's.
+ * unloaded and after its last publish has returned. A consumer that is left then sees the end of
+ * the stream; it holds the module sluice, not the publisher's.
  */
 #ifndef _LINUX_SLUICE_FEED_H
 #define _LINUX_SLUICE_FEED_H
@@ -16,9 +16,9 @@ struct sluice_feed;
 
 /*
  * Creates the feed @name (1 to 63 bytes, without '/') in the root scope, owned by the caller's user
- * and group. @mode: permission bits, of which only those for reading matter. @capacity: bytes of the
- * ring, rounded up to a power of two, at most the module parameter feed_max_bytes; 0: 1 MiB. The
- * pages are allocated when a consumer claims the feed. May sleep. Otherwise an error pointer:
+ * and group. @mode: permission bits, of which only those for reading matter. @capacity: bytes of
+ * the ring, rounded up to a power of two, at most the module parameter feed_max_bytes; 0: 1 MiB.
+ * The pages are allocated when a consumer claims the feed. May sleep. Otherwise an error pointer:
  * -EINVAL, -EEXIST, -ENOMEM.
  */
 struct sluice_feed *sluice_feed_create(const char *name, umode_t mode, size_t capacity);

@@ -64,16 +64,29 @@ impl Channel {
 
     /// Removes the name. Open endpoints stay connected; a channel without endpoints is freed.
     pub fn unlink(&self) -> Result<()> {
+        self.remove(abi::CTL_UNLINK, "removing")
+    }
+
+    /// As [`unlink`](Self::unlink), and ends the channel for the processes that have it open: unread bytes are discarded,
+    /// and reads, writes and blocked opens fail with [`io::ErrorKind::BrokenPipe`].
+    pub fn destroy(&self) -> Result<()> {
+        self.remove(abi::CTL_DESTROY, "destroying")
+    }
+
+    fn remove(&self, command: libc::Ioctl, doing: &str) -> Result<()> {
         let mut name = abi::Unlink::new(self.scope.raw(), self.name.as_bytes());
         Control::open()?
-            .call(abi::CTL_UNLINK, &mut name)
+            .call(command, &mut name)
             .map(drop)
             .map_err(|error| match error.raw_os_error() {
                 Some(libc::EPERM) => Error::NotOwner {
                     name: self.name.to_string(),
                     scope: self.scope.to_string(),
                 },
-                _ => self.error("removing", error),
+                Some(libc::ENOTTY) => Error::ModuleTooOld {
+                    missing: "SLUICE_CTL_DESTROY",
+                },
+                _ => self.error(doing, error),
             })
     }
 
@@ -156,7 +169,8 @@ impl OpenOptions<'_> {
         self
     }
 
-    /// Opens the channel for reading. Blocks until a writer opens it, unless nonblocking.
+    /// Opens the channel for reading. Blocks until a writer opens it, unless nonblocking. Fails with [`Error::Destroyed`] if
+    /// the channel is destroyed meanwhile.
     pub fn reader(&self) -> Result<Reader> {
         self.open(abi::OPEN_READ).map(Reader::from)
     }
@@ -192,6 +206,10 @@ impl OpenOptions<'_> {
         let (name, scope) = (&self.channel.name, &self.channel.scope);
         match error.raw_os_error() {
             Some(libc::EEXIST) => Error::AlreadyExists {
+                name: name.to_string(),
+                scope: scope.to_string(),
+            },
+            Some(libc::EPIPE) => Error::Destroyed {
                 name: name.to_string(),
                 scope: scope.to_string(),
             },

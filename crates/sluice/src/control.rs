@@ -31,7 +31,7 @@ impl Argument for abi::Open {
 }
 
 impl Argument for abi::Unlink {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_UNLINK];
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_UNLINK, abi::CTL_DESTROY];
 }
 
 impl Argument for abi::Features {

@@ -54,6 +54,12 @@ pub enum Error {
     #[error("'{name}' in {scope} belongs to another user; ask the owner, or run as root")]
     NotOwner { name: String, scope: String },
 
+    /// [`Channel::destroy`](crate::Channel::destroy) was called during the open.
+    #[error(
+        "'{name}' in {scope} was destroyed during the open; open it again if it is created again"
+    )]
+    Destroyed { name: String, scope: String },
+
     /// Only of a nonblocking open.
     #[error("no reader has {what} open; start the reader first, or use a blocking open")]
     NoReader { what: String },

@@ -54,7 +54,7 @@ struct sluice_pipe_info {
  * Sets the capacity in bytes, rounded up to a power of two of pages. EBUSY: the pages that hold
  * bytes, or the pages moved out by splice and still in use, exceed it. EPERM: it exceeds the
  * module's pipe_max_size and the current capacity, without CAP_SYS_RESOURCE. EINVAL: 0, or more
- * than 1 GiB. ENOSPC, EDQUOT: a limit. Also EINTR, ENOMEM.
+ * than 1 GiB. ENOSPC, EDQUOT: a limit. EPIPE: destroyed. Also EINTR, ENOMEM.
  */
 #define SLUICE_PIPE_SET_CAPACITY _IOWR(SLUICE_IOCTL_TYPE, 0x00, struct sluice_setting)
 
@@ -114,7 +114,7 @@ struct sluice_open {
 #define SLUICE_OPEN_SIZE_VER0 104
 #define SLUICE_CTL_OPEN _IOW(SLUICE_IOCTL_TYPE, 0x10, struct sluice_open)
 
-/* The channel to unlink. In: all fields. */
+/* The channel to unlink or destroy. In: all fields. */
 struct sluice_unlink {
 	__u32 size;
 	__u32 kind;
@@ -194,6 +194,12 @@ struct sluice_features {
 #define SLUICE_FEATURES_SIZE_VER0 24
 #define SLUICE_ABI 1
 #define SLUICE_CTL_FEATURES _IOWR(SLUICE_IOCTL_TYPE, 0x14, struct sluice_features)
+
+/*
+ * As SLUICE_CTL_UNLINK, and ends the channel under its users: bytes are discarded, and calls on its
+ * endpoints fail with EPIPE.
+ */
+#define SLUICE_CTL_DESTROY _IOW(SLUICE_IOCTL_TYPE, 0x15, struct sluice_unlink)
 
 /*
  * ---- Rings: records through shared memory ----
@@ -369,15 +375,15 @@ struct sluice_ring_wait {
  * packets. /dev/sluice/feed is the feed of the packet simulator. One consumer at a time receives
  * packets, either through mapped memory, as the consumer of a ring (the regions are those of
  * SLUICE_KIND_RING, all records begin with struct sluice_feed_packet), or with read(2), which
- * returns one packet per call. An endpoint claims the feed by its first mmap(2) or read(2): EBUSY if
- * another endpoint has it, or if this one has claimed it in the other way.
+ * returns one packet per call. An endpoint claims the feed by its first mmap(2) or read(2): EBUSY
+ * if another endpoint has it, or if this one has claimed it in the other way.
  */
 
 /* Precedes the bytes of each packet, in a record and in the result of read(2). */
 struct sluice_feed_packet {
 	__u64 sequence;			/* number of the packet; lost ones are counted */
 	__u64 lost;			/* packets lost directly before this one */
-	__u64 time_ns;			/* CLOCK_MONOTONIC, directly before the packet became visible */
+	__u64 time_ns;			/* CLOCK_MONOTONIC, just before it became visible */
 	__u64 cycles;			/* processor's counter (x86: TSC), read last */
 };
 
@@ -394,8 +400,8 @@ struct sluice_feed_start {
 	__u32 flags;			/* 0 */
 	__u64 interval_ns;		/* 10000 (10 us) to 10^10 */
 	__u64 count;			/* packets; 0: no limit */
-	__u32 length;			/* bytes of a packet after the header, to SLUICE_FEED_PACKET_MAX */
-	__s32 cpu;			/* where the timer runs; SLUICE_FEED_CPU_ANY: the caller's */
+	__u32 length;			/* of a packet, bytes after its header */
+	__s32 cpu;			/* of the timer; SLUICE_FEED_CPU_ANY: the caller's */
 };
 
 #define SLUICE_FEED_CPU_ANY (-1)

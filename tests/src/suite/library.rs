@@ -11,7 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::registry::{Context, topic};
 use crate::support::channel::CAPACITY;
 use crate::support::check::{expect, expect_bytes};
+use crate::support::child::spawn;
 use crate::support::parameter::Parameter;
+use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
 
 topic!(
@@ -23,6 +25,7 @@ topic!(
         capacity_and_spin_limit_can_be_set,
         a_list_spans_several_pages,
         each_failure_has_its_own_error,
+        a_destroyed_channel_fails_its_endpoints_and_opens,
         a_full_scope_is_scope_quota_exceeded,
         the_module_has_all_features,
         a_waiting_task_does_not_block_another,
@@ -136,6 +139,29 @@ fn each_failure_has_its_own_error(_: &Context) -> Result<()> {
     drop(reader);
     let huge = options.capacity(1 << 40).reader().map(drop);
     ensure!(matches!(huge, Err(Error::CapacityRange { .. })), "{huge:?}");
+    Ok(())
+}
+
+fn a_destroyed_channel_fails_its_endpoints_and_opens(_: &Context) -> Result<()> {
+    let channel = Channel::new("frames")?;
+    let (mut reader, mut writer) = named_ends("frames")?;
+    writer.write_all(b"never read").context("write")?;
+    channel.destroy()?;
+    let seen = reader.read(&mut [0]).map_err(|error| error.kind());
+    expect("a read", seen, Err(ErrorKind::BrokenPipe))?;
+    let seen = writer.write(b"x").map_err(|error| error.kind());
+    expect("a write", seen, Err(ErrorKind::BrokenPipe))?;
+    expect("unread bytes", reader.info()?.bytes, 0)?;
+    let again = channel.destroy();
+    ensure!(matches!(again, Err(Error::NotFound { .. })), "{again:?}");
+    let opener = spawn("a blocked open", || {
+        let opened = Channel::new("frames")?.options().create(true).reader();
+        Ok(format!("{opened:?}"))
+    })?;
+    opener.wait_asleep_in(Call::Ioctl)?;
+    channel.destroy()?;
+    let opened = opener.finish()?;
+    ensure!(opened.starts_with("Err(Destroyed"), "{opened}");
     Ok(())
 }
 

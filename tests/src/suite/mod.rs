@@ -7,6 +7,7 @@ mod cgroup_isolation;
 mod cli;
 mod ctl_blocking_open;
 mod ctl_containers;
+mod ctl_destroy;
 mod ctl_fault;
 mod ctl_fd_passing;
 mod ctl_invalid;
@@ -78,6 +79,7 @@ pub const TOPICS: &[Topic] = &[
     ctl_permissions::TOPIC,
     ctl_list::TOPIC,
     ctl_persist::TOPIC,
+    ctl_destroy::TOPIC,
     ctl_quota::TOPIC,
     ctl_quota_scopes::TOPIC,
     ctl_quota_memory::TOPIC,
