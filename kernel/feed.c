@@ -199,10 +199,13 @@ static ssize_t feed_read_iter(struct kiocb *iocb, struct iov_iter *to)
 {
 	struct sluice_feed_endpoint *end = feed_endpoint(iocb->ki_filp);
 	struct sluice_feed *feed = feed_of_endpoint(end);
-	struct sluice_feed_session *session = claim(end, false);
+	struct sluice_feed_session *session;
 	bool has_ended;
 	ssize_t ret;
 
+	if (!iov_iter_count(to))
+		return 0;
+	session = claim(end, false);
 	if (session == ERR_PTR(-EPIPE))
 		return 0;
 	if (IS_ERR(session))
@@ -496,6 +499,19 @@ static void feed_fill_state(struct sluice_channel *channel, void *state)
 	fill_feed_info(feed_of(channel), state);
 }
 
+/* Under feed.lock: the bytes that the consumer has not released, which may store any position. */
+static u64 unreleased(const struct sluice_feed *feed, const struct sluice_feed_session *session)
+{
+	const struct sluice_ring_ctrl *peer;
+	u64 pos = READ_ONCE(session->tail);
+
+	if (session->maps) {
+		peer = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_CONSUMER);
+		pos = READ_ONCE(peer->pos);
+	}
+	return min(session->head - pos, feed->capacity);
+}
+
 static void feed_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
 {
 	struct sluice_feed *feed = feed_of(channel);
@@ -504,7 +520,7 @@ static void feed_fill_info(struct sluice_channel *channel, struct sluice_channel
 	info->readers = feed->session ? 1 : 0;
 	info->writers = !feed->destroyed;
 	if (feed->session)
-		info->bytes = feed->session->head - feed->session->released;
+		info->bytes = unreleased(feed, feed->session);
 	raw_spin_unlock_irq(&feed->lock);
 	info->capacity = feed->capacity;
 }
