@@ -35,11 +35,21 @@ pub struct Context {
     /// An empty directory, removed afterwards.
     pub scratch: PathBuf,
     pub cgroup: Option<Cgroup>,
-    /// The file of the tested module, for tests that unload and load it.
-    pub module: Option<PathBuf>,
-    /// The file of the naive driver's module, which its tests load.
-    pub baseline: Option<PathBuf>,
+    pub modules: Modules,
     pub durations: Durations,
+}
+
+/// Files of modules, if given.
+#[derive(Clone, Default)]
+pub struct Modules {
+    /// The tested module, for tests that unload and load it.
+    pub own: Option<PathBuf>,
+    /// The naive driver, which its tests load.
+    pub baseline: Option<PathBuf>,
+    /// The publisher for the tests of feeds.
+    pub publisher: Option<PathBuf>,
+    /// The sample publisher.
+    pub sample: Option<PathBuf>,
 }
 
 /// Durations of the tests that run for a given time.

@@ -42,7 +42,7 @@ const NODES: [&str; 2] = ["/dev/myipc0", "/dev/myipc1"];
 const HOLDS: usize = 4095;
 
 fn load(context: &Context, parameters: &CStr) -> Result<nix::Result<LoadedModule>> {
-    let file = context.baseline.as_ref().ok_or_else(|| {
+    let file = context.modules.baseline.as_ref().ok_or_else(|| {
         skip("no module of the naive driver was given; build it with 'vm/build-module KERNEL myipc' and name it with --baseline")
     })?;
     LoadedModule::load(file, c"myipc", parameters)
