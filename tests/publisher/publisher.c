@@ -12,6 +12,8 @@
  *   nested	COUNT packets on each processor, from threads that timers interrupt in order to publish
  *   nmi	COUNT packets from NMIs on one processor, which interrupt a thread that publishes, too
  *
+ * Writing a name to the parameter create creates another feed and destroys it.
+ *
  * The parameter result says "DELIVERED LOST TOO_LONG": the results of all publishes so far.
  *
  * A packet begins with struct test_packet as far as LENGTH permits; the lowest byte of its number is
@@ -361,6 +363,19 @@ static int set_publish(const char *text, const struct kernel_param *unused)
 
 static const struct kernel_param_ops publish_ops = { .set = set_publish };
 module_param_cb(publish, &publish_ops, NULL, 0200);
+
+static int set_create(const char *text, const struct kernel_param *unused)
+{
+	struct sluice_feed *other = sluice_feed_create(text, mode, capacity);
+
+	if (IS_ERR(other))
+		return PTR_ERR(other);
+	sluice_feed_destroy(other);
+	return 0;
+}
+
+static const struct kernel_param_ops create_ops = { .set = set_create };
+module_param_cb(create, &create_ops, NULL, 0200);
 
 static int get_result(char *buffer, const struct kernel_param *unused)
 {

@@ -26,6 +26,11 @@ mod device;
 mod endpoint_flags;
 mod epollexclusive;
 mod fail_nth;
+mod feed_map;
+mod feed_open;
+mod feed_publish;
+mod feed_read;
+mod feed_simulator;
 mod kinds;
 mod library;
 mod locks;
@@ -87,6 +92,11 @@ pub const TOPICS: &[Topic] = &[
     ctl_fault::TOPIC,
     ctl_struct_size::TOPIC,
     ctl_races::TOPIC,
+    feed_open::TOPIC,
+    feed_read::TOPIC,
+    feed_map::TOPIC,
+    feed_simulator::TOPIC,
+    feed_publish::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,
