@@ -46,6 +46,19 @@ pub enum End {
 }
 
 impl Ctrl {
+    /// Whether its owner has stored nothing yet.
+    pub fn is_new(&self) -> bool {
+        let words = [
+            &self.wait_flags,
+            &self.wake_seq,
+            &self.closed,
+            &self.wake_ack,
+            &self.features,
+        ];
+        let is_zero = |word: &AtomicU32| word.load(Ordering::Relaxed) == 0;
+        self.pos.load(Ordering::Relaxed) == 0 && words.into_iter().all(is_zero)
+    }
+
     /// Closes this side, unless the module has ended it. The caller notifies the peer afterwards.
     pub fn close(&self) {
         // Pairs with the fence in end().

@@ -118,8 +118,11 @@ impl Parker {
     }
 
     /// Acknowledges all wake-ups: a descriptor of the module is not readable until the next one. What the peer published before
-    /// them is visible to a later load.
+    /// them is visible to a later load. Over memfd it has no effect.
     pub fn acknowledge(&self, own: &Ctrl, peer: &Ctrl) {
+        if !self.acknowledges {
+            return;
+        }
         let seq = peer.wake_seq.load(Ordering::Relaxed);
         // Pairs with the release in notify_slow().
         fence(Ordering::Acquire);

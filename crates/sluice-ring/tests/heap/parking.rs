@@ -122,6 +122,7 @@ fn over_memfd_nothing_is_acknowledged() {
     peer.wake_seq.store(7, Ordering::Relaxed);
     let mut parker = Parker::new(false);
     parker.prepare_park(&own, &peer, WakeMethod::Descriptor, &System::default());
+    parker.acknowledge(&own, &peer);
     assert_eq!(own.wake_ack.load(Ordering::Relaxed), 0);
 }
 
@@ -157,10 +158,12 @@ fn the_end_of_a_side_is_final_and_has_a_reason() {
         (77, End::Closed, PeerState::Closed),
     ] {
         let ctrl = Ctrl::default();
+        assert!(ctrl.is_new());
         assert_eq!(ctrl.end(), None);
         assert_eq!(stored_peer_state(&ctrl), PeerState::Active);
         ctrl.closed.store(closed, Ordering::Relaxed);
         ctrl.close();
+        assert!(!ctrl.is_new());
         assert_eq!(ctrl.end(), Some(end));
         assert_eq!(stored_peer_state(&ctrl), state);
     }
