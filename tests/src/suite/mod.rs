@@ -37,6 +37,7 @@ mod page_reuse;
 mod pipe_ioctls;
 mod poll;
 mod read_write;
+mod ring_open;
 mod shell_programs;
 mod sigkill;
 mod signals;
@@ -85,6 +86,7 @@ pub const TOPICS: &[Topic] = &[
     ctl_fault::TOPIC,
     ctl_struct_size::TOPIC,
     ctl_races::TOPIC,
+    ring_open::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,

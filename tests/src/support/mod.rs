@@ -20,6 +20,7 @@ pub mod parameter;
 pub mod poll;
 pub mod random;
 pub mod requests;
+pub mod ring;
 pub mod sched;
 pub mod shell;
 pub mod signals;
