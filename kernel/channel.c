@@ -72,6 +72,8 @@ static int may_manage(const struct sluice_channel *channel,
 {
 	bool owns = uid_eq(current_fsuid(), channel->uid) || is_fowner(channel, access);
 
+	if (channel->kind->is_kernels)
+		return -EPERM;
 	if ((owns && access->may_create) || is_administrator())
 		return 0;
 	return access->may_create ? -EPERM : -EACCES;
@@ -394,6 +396,27 @@ struct sluice_channel *sluice_channel_open(const struct sluice_channel_request *
 		channel = find_or_create(request, created);
 	} while (channel == ERR_PTR(-ESTALE));
 	return channel;
+}
+
+int sluice_channel_register(struct sluice_channel *new)
+{
+	struct sluice_channel *channel = add(new, false);
+
+	if (channel == new)
+		return 0;
+	channel_free(new);
+	if (IS_ERR(channel))
+		return PTR_ERR(channel);
+	sluice_channel_put(channel);
+	return -EEXIST;
+}
+
+void sluice_channel_unregister(struct sluice_channel *channel)
+{
+	spin_lock(&channel->scope->lock);
+	remove_name(channel);
+	spin_unlock(&channel->scope->lock);
+	sluice_channel_close(channel);
 }
 
 struct sluice_channel *sluice_channel_lookup(const struct sluice_scope_access *access,

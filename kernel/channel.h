@@ -101,6 +101,14 @@ void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count
  */
 struct sluice_channel *sluice_channel_open(const struct sluice_channel_request *request,
 					   bool *created);
+/*
+ * Gives its name to a channel that the module itself has created. The caller keeps its reference.
+ * 0; or -EEXIST, or an error of the limits: then the channel is freed.
+ */
+int sluice_channel_register(struct sluice_channel *new);
+/* Removes the name and puts the reference of its creator. */
+void sluice_channel_unregister(struct sluice_channel *channel);
+
 /* Reverses sluice_channel_open(). */
 void sluice_channel_close(struct sluice_channel *channel);
 

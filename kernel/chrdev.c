@@ -21,8 +21,10 @@ static struct class *chrdev_class;
 
 static char *chrdev_path(SLUICE_COMPAT_DEVNODE_CONST struct device *dev, umode_t *mode)
 {
+	const struct sluice_kind *kind = sluice_kind_find(MINOR(dev->devt));
+
 	if (mode)
-		*mode = 0666;
+		*mode = kind ? kind->node_mode : 0666;
 	return kasprintf(GFP_KERNEL, "sluice/%s", dev_name(dev));
 }
 
@@ -32,7 +34,7 @@ static const struct file_operations *fops_of(unsigned int minor)
 
 	if (minor == CTL_MINOR)
 		return &sluice_ctl_fops;
-	return kind && kind->has_node ? kind->fops : NULL;
+	return kind && kind->node_mode ? kind->fops : NULL;
 }
 
 /* The cdev holds the module during open, the new operations hold it for the file. */
@@ -65,7 +67,7 @@ static int create_nodes(void)
 	int err = create_node(CTL_MINOR, "ctl");
 
 	while (!err && (kind = sluice_kind_next(kind)))
-		if (kind->has_node)
+		if (kind->node_mode)
 			err = create_node(kind->number, kind->name);
 	return err;
 }

@@ -9,6 +9,7 @@
 
 #include <linux/device.h>
 #include <linux/fs.h>
+#include <linux/hrtimer.h>
 #include <linux/mm.h>
 #include <linux/poll.h>
 #include <linux/version.h>
@@ -25,6 +26,17 @@
 #define SLUICE_COMPAT_DEVNODE_CONST
 #else
 #define SLUICE_COMPAT_DEVNODE_CONST const
+#endif
+
+/* Since 6.13 an hrtimer gets its function when it is set up. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
+static inline void hrtimer_setup(struct hrtimer *timer,
+				 enum hrtimer_restart (*function)(struct hrtimer *),
+				 clockid_t clock, enum hrtimer_mode mode)
+{
+	hrtimer_init(timer, clock, mode);
+	timer->function = function;
+}
 #endif
 
 /* Since 6.3 vm_flags is only changed by functions. */

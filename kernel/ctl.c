@@ -53,6 +53,8 @@ static int access_scope(struct sluice_scope_access *access, int fd)
 {
 	if (fd == SLUICE_SCOPE_SELF)
 		return sluice_scope_access_self(access);
+	if (fd == SLUICE_SCOPE_ROOT)
+		return sluice_scope_access_root(access);
 	return sluice_scope_access_fd(access, fd);
 }
 
@@ -66,13 +68,14 @@ static int resolve(struct sluice_scope_access *access, struct sluice_channel_key
 
 /* ---- open ---- */
 
-static bool is_valid_open(const struct sluice_open *open)
+static bool is_valid_open(const struct sluice_open *open, const struct sluice_kind *kind)
 {
+	u32 access = open->flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE);
 	bool creates = open->flags & SLUICE_OPEN_CREATE;
 
 	if (open->reserved || open->flags & ~OPEN_FLAGS)
 		return false;
-	if (!(open->flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE)))
+	if (!access || (kind->has_roles && access == (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE)))
 		return false;
 	if (open->flags & (SLUICE_OPEN_EXCL | SLUICE_OPEN_PERSIST) && !creates)
 		return false;
@@ -121,7 +124,7 @@ static long ctl_open(struct sluice_open __user *user)
 	if (ret)
 		return ret;
 	request.kind = sluice_kind_find(open.kind);
-	if (!request.kind || !is_valid_open(&open))
+	if (!request.kind || !is_valid_open(&open, request.kind))
 		return -EINVAL;
 	request.flags = open.flags;
 	request.mode = open.mode;

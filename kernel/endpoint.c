@@ -98,26 +98,36 @@ static u32 open_flags(const struct file *file)
 	       (file->f_flags & O_NONBLOCK ? SLUICE_OPEN_NONBLOCK : 0);
 }
 
-int sluice_endpoint_open(struct inode *inode, struct file *file)
+int sluice_endpoint_open_default(struct file *file, const struct sluice_kind *kind,
+				 const struct sluice_scope_access *access, u32 flags)
 {
 	struct sluice_channel_request request = {
-		.kind = sluice_kind_find(iminor(inode)),
-		.key.kind = iminor(inode),
-		.flags = open_flags(file) | SLUICE_OPEN_CREATE,
-		.mode = 0666,
+		.kind = kind,
+		.access = *access,
+		.key.kind = kind->number,
+		.flags = open_flags(file) | flags,
+		.mode = kind->node_mode,
 	};
 	struct sluice_endpoint *endpoint;
 	bool created;
+
+	endpoint = endpoint_create(&request, &created);
+	sluice_scope_put(access->scope);
+	return IS_ERR(endpoint) ? PTR_ERR(endpoint) : set_up_file(file, endpoint);
+}
+
+int sluice_endpoint_open(struct inode *inode, struct file *file)
+{
+	struct sluice_scope_access access;
 	int err;
 
 	if (!(file->f_mode & (FMODE_READ | FMODE_WRITE)))
 		return -EINVAL;
-	err = sluice_scope_access_self(&request.access);
+	err = sluice_scope_access_self(&access);
 	if (err)
 		return err;
-	endpoint = endpoint_create(&request, &created);
-	sluice_scope_put(request.access.scope);
-	return IS_ERR(endpoint) ? PTR_ERR(endpoint) : set_up_file(file, endpoint);
+	return sluice_endpoint_open_default(file, sluice_kind_find(iminor(inode)), &access,
+					    SLUICE_OPEN_CREATE);
 }
 
 int sluice_endpoint_release(struct inode *inode, struct file *file)

@@ -15,6 +15,8 @@
 
 struct sluice_channel;
 struct sluice_channel_request;
+struct sluice_kind;
+struct sluice_scope_access;
 
 struct sluice_endpoint {
 	struct sluice_channel *channel;
@@ -24,7 +26,14 @@ struct sluice_endpoint {
 /* Returns a new file of the requested channel, or an error of the open. */
 struct file *sluice_endpoint_create_file(const struct sluice_channel_request *request);
 
-/* For a kind's fops. ->open is for its node: it opens the default channel of the caller's scope. */
+/*
+ * For a kind with a node: opens the default channel of @kind in a scope for @file. @flags:
+ * additional SLUICE_OPEN_*. Puts the scope.
+ */
+int sluice_endpoint_open_default(struct file *file, const struct sluice_kind *kind,
+				 const struct sluice_scope_access *access, u32 flags);
+
+/* For a kind's fops: the default channel of the caller's scope, created if necessary. */
 int sluice_endpoint_open(struct inode *inode, struct file *file);
 int sluice_endpoint_release(struct inode *inode, struct file *file);
 

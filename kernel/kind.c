@@ -27,7 +27,7 @@ const struct sluice_kind *sluice_kind_next(const struct sluice_kind *kind)
 	return i < ARRAY_SIZE(kinds) ? kinds[i] : NULL;
 }
 
-/* -EINVAL: its structures do not fit into the stack buffers of the ioctls. Or an error of init(). */
+/* -EINVAL: its structures exceed the stack buffers of the ioctls. Or an error of init(). */
 static int init_one(const struct sluice_kind *kind)
 {
 	if (kind->params_size > SLUICE_KIND_STRUCT_MAX ||

@@ -27,11 +27,13 @@ struct sluice_endpoint;
 
 struct sluice_kind {
 	u32 number;			/* SLUICE_KIND_*, 1 to 63; also the minor of the node */
-	const char *name;		/* name of the node in /dev/sluice */
+	const char *name;
 	const char *file_name;		/* name of an endpoint in /proc/PID/fd */
-	bool has_node;			/* /dev/sluice/NAME opens the scope's default channel */
+	umode_t node_mode;		/* of /dev/sluice/NAME, a default channel; 0: no node */
 	bool is_mapped;			/* endpoints are O_RDWR, which a shared mapping requires */
-	/* Contains sluice_endpoint_open() and sluice_endpoint_release(). */
+	bool has_roles;			/* an endpoint reads or writes, not both */
+	bool is_kernels;		/* only kernel modules create and remove channels */
+	/* Contains sluice_endpoint_release(); with a node, an open of the default channel. */
 	const struct file_operations *fops;
 
 	int (*init)(void);		/* or NULL, as exit() */

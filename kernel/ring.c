@@ -4,7 +4,6 @@
 #include <linux/err.h>
 #include <linux/fs.h>
 #include <linux/init.h>
-#include <linux/ktime.h>
 #include <linux/log2.h>
 #include <linux/module.h>
 #include <linux/nodemask.h>
@@ -12,7 +11,6 @@
 #include <linux/poll.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
-#include <linux/wait.h>
 
 #include <uapi/linux/sluice.h>
 
@@ -21,10 +19,13 @@
 #include "kind.h"
 #include "ring.h"
 #include "ring_memory.h"
+#include "ring_wait.h"
+#include "trace.h"
 #include "user_struct.h"
 #include "wait.h"
 
 #define DEFAULT_CAPACITY SZ_1M
+#define SESSIONS_MAX 2		/* the current one, and one that has ended */
 #define WAKE_EVENTS (EPOLLIN | EPOLLRDNORM)
 
 static struct sluice_ring *ring_of(const struct sluice_channel *channel)
@@ -42,6 +43,12 @@ static struct sluice_ring_endpoint *ring_endpoint(struct file *file)
 	return ring_endpoint_of(file->private_data);
 }
 
+/* The number of the role in the ABI. */
+static u32 abi_role(enum sluice_ring_role role)
+{
+	return role == SLUICE_RING_SIDE_PRODUCER ? SLUICE_RING_PRODUCER : SLUICE_RING_CONSUMER;
+}
+
 static enum sluice_ring_role peer_of(enum sluice_ring_role role)
 {
 	return role == SLUICE_RING_SIDE_PRODUCER ? SLUICE_RING_SIDE_CONSUMER :
@@ -50,10 +57,10 @@ static enum sluice_ring_role peer_of(enum sluice_ring_role role)
 
 /* ---- the state of a role ---- */
 
-/* If it has ended, the reason in its control page is visible afterwards (E). */
+/* If it has ended, the reason in its control page is visible afterwards. */
 static u32 state_of(const struct sluice_ring_session *session, enum sluice_ring_role role)
 {
-	return smp_load_acquire(&session->sides[role].state);
+	return smp_load_acquire(&session->sides[role].state);	/* (E) */
 }
 
 static bool has_ended(u32 state)
@@ -72,37 +79,58 @@ static bool is_attached(const struct sluice_ring_endpoint *end)
  * Under the ring's lock: ends the role for this reason (SLUICE_RING_CLOSED and so on), unless its
  * process has stored a reason itself, which the peer may have seen.
  */
-static void set_ended(struct sluice_ring_session *session, enum sluice_ring_role role, u32 reason)
+static void set_ended(const struct sluice_ring *ring, struct sluice_ring_session *session,
+		      enum sluice_ring_role role, u32 reason)
 {
 	struct sluice_ring_ctrl *ctrl = sluice_ring_memory_ctrl(session->memory, role);
 	u32 stored = cmpxchg(&ctrl->closed, 0, reason);
 
 	if (stored && reason == SLUICE_RING_DIED)
 		reason = SLUICE_RING_CLOSED;
+	trace_sluice_ring_end(&ring->channel, abi_role(role), reason);
 	/* (E): pairs with state_of(). The states of ended roles follow the reasons by one. */
 	smp_store_release(&session->sides[role].state, reason + 1);
 }
 
+/* Under the ring's lock: its endpoint has mapped nothing. */
+static void give_back(const struct sluice_ring *ring, struct sluice_ring_session *session,
+		      enum sluice_ring_role role)
+{
+	trace_sluice_ring_end(&ring->channel, abi_role(role), 0);
+	WRITE_ONCE(session->sides[role].state, SLUICE_RING_ROLE_VACANT);
+}
+
 /* ---- sessions ---- */
 
-static struct sluice_ring_session *session_create(const struct sluice_ring *ring)
+/* -EBUSY: the memory of earlier sessions is still in use. -ENOMEM, -EINTR. */
+static struct sluice_ring_session *session_create(struct sluice_ring *ring)
 {
 	struct sluice_ring_session *session;
 	int err;
 
+	if (!atomic_add_unless(&ring->session_count, 1, SESSIONS_MAX))
+		return ERR_PTR(-EBUSY);
 	session = sluice_channel_kvcalloc(&ring->channel, 1, sizeof(*session));
-	if (!session)
-		return ERR_PTR(-ENOMEM);
+	if (!session) {
+		err = -ENOMEM;
+		goto uncount;
+	}
 	session->memory = sluice_ring_memory_create(&ring->channel, ring->capacity, ring->node);
 	if (IS_ERR(session->memory)) {
 		err = PTR_ERR(session->memory);
-		kvfree(session);
-		return ERR_PTR(err);
+		goto free_session;
 	}
 	refcount_set(&session->refs, 1);
+	session->count = &ring->session_count;
 	sluice_wait_queue_init(&session->sides[SLUICE_RING_SIDE_PRODUCER].wait);
 	sluice_wait_queue_init(&session->sides[SLUICE_RING_SIDE_CONSUMER].wait);
 	return session;
+
+free_session:
+	kvfree(session);
+uncount:
+	atomic_dec(&ring->session_count);
+	return ERR_PTR(err);
 }
 
 static struct sluice_ring_session *session_get(struct sluice_ring_session *session)
@@ -115,13 +143,25 @@ static void session_put(struct sluice_ring_session *session)
 {
 	if (!session || !refcount_dec_and_test(&session->refs))
 		return;
-	sluice_ring_memory_put(session->memory);
+	sluice_ring_memory_free(session->memory);
+	atomic_dec(session->count);
 	kvfree(session);
 }
 
 static u64 position(const struct sluice_ring_session *session, enum sluice_ring_role role)
 {
 	return READ_ONCE(sluice_ring_memory_ctrl(session->memory, role)->pos);
+}
+
+/*
+ * Whether the producer has published anything: a producer that was killed has published its first
+ * record, but perhaps not stored its position.
+ */
+static bool has_records(const struct sluice_ring_session *session)
+{
+	const struct sluice_ring_header *first = sluice_ring_memory_data(session->memory, 0);
+
+	return position(session, SLUICE_RING_SIDE_PRODUCER) || READ_ONCE(first->state);
 }
 
 /* Under the ring's lock, after a role has ended or was given back. */
@@ -132,8 +172,7 @@ static bool is_over(const struct sluice_ring_session *session)
 
 	if (producer == SLUICE_RING_ROLE_TAKEN || consumer == SLUICE_RING_ROLE_TAKEN)
 		return false;
-	return !has_ended(producer) || has_ended(consumer) ||
-	       !position(session, SLUICE_RING_SIDE_PRODUCER);
+	return !has_ended(producer) || has_ended(consumer) || !has_records(session);
 }
 
 /* Under the ring's lock: removes the current session. The caller puts it after unlocking. */
@@ -170,12 +209,21 @@ static int take_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end,
 			err = -EBUSY;
 	}
 	if (!err) {
-		side->state = SLUICE_RING_ROLE_TAKEN;
+		WRITE_ONCE(side->state, SLUICE_RING_ROLE_TAKEN);
 		end->session = session_get(ring->session);
 		end->attached = true;
 	}
 	spin_unlock(&ring->lock);
+	if (!err)
+		trace_sluice_ring_attach(&ring->channel, abi_role(end->role));
 	return err;
+}
+
+/* After the end of a role: other threads may wait at its own endpoint, too. */
+static void wake_both(struct sluice_ring_session *session)
+{
+	sluice_wait_wake_all(&session->sides[SLUICE_RING_SIDE_PRODUCER].wait, 0);
+	sluice_wait_wake_all(&session->sides[SLUICE_RING_SIDE_CONSUMER].wait, 0);
 }
 
 /* Ends the endpoint's role for this reason. 0, or -EPIPE: it has ended already. */
@@ -190,13 +238,13 @@ static int end_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end, 
 	}
 	WRITE_ONCE(end->attached, false);
 	if (end->mapped)
-		set_ended(session, end->role, reason);
+		set_ended(ring, session, end->role, reason);
 	else
-		WRITE_ONCE(session->sides[end->role].state, SLUICE_RING_ROLE_VACANT);
+		give_back(ring, session, end->role);
 	if (is_over(session))
 		over = remove_session(ring);
 	spin_unlock(&ring->lock);
-	sluice_wait_wake_all(&session->sides[peer_of(end->role)].wait, 0);
+	wake_both(session);
 	session_put(over);
 	return 0;
 }
@@ -208,16 +256,8 @@ static int ring_attach(struct sluice_endpoint *endpoint)
 	struct sluice_ring_session *new;
 	int err;
 
-	switch (endpoint->flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE)) {
-	case SLUICE_OPEN_WRITE:
-		end->role = SLUICE_RING_SIDE_PRODUCER;
-		break;
-	case SLUICE_OPEN_READ:
-		end->role = SLUICE_RING_SIDE_CONSUMER;
-		break;
-	default:
-		return -EINVAL;
-	}
+	end->role = endpoint->flags & SLUICE_OPEN_WRITE ? SLUICE_RING_SIDE_PRODUCER :
+							  SLUICE_RING_SIDE_CONSUMER;
 	err = take_role(ring, end, NULL);
 	if (err != -ENODATA)
 		return err;
@@ -249,10 +289,10 @@ static void ring_destroy(struct sluice_channel *channel)
 	session = remove_session(ring);
 	for (role = 0; session && role < ARRAY_SIZE(session->sides); role++)
 		if (!has_ended(session->sides[role].state))
-			set_ended(session, role, SLUICE_RING_DESTROYED);
+			set_ended(ring, session, role, SLUICE_RING_DESTROYED);
 	spin_unlock(&ring->lock);
-	for (role = 0; session && role < ARRAY_SIZE(session->sides); role++)
-		sluice_wait_wake_all(&session->sides[role].wait, 0);
+	if (session)
+		wake_both(session);
 	session_put(session);
 }
 
@@ -269,35 +309,19 @@ static bool peer_has_ended(const struct sluice_ring_endpoint *end)
 	return has_ended(state_of(end->session, peer_of(end->role)));
 }
 
-/*
- * The peer increments its wake_seq and then calls WAKE, which has a full barrier before it looks
- * for sleepers; a sleeper queues itself and has a full barrier before it reads wake_seq here.
- */
-static bool ends_wait(const struct sluice_ring_endpoint *end, u32 seq)
+static bool ends_wait(const void *side, u32 seq)
 {
+	const struct sluice_ring_endpoint *end = side;
+
 	return peer_wake_seq(end) != seq || peer_has_ended(end) || !is_attached(end);
 }
 
 static long ring_wait(struct sluice_ring_endpoint *end, struct sluice_ring_wait __user *user)
 {
 	wait_queue_head_t *queue = &end->session->sides[end->role].wait.head;
-	struct sluice_ring_wait wait;
-	ktime_t timeout;
-	long ret;
+	long ret = sluice_ring_wait(queue, ends_wait, end, user);
 
-	ret = sluice_user_struct_read(&wait, sizeof(wait), SLUICE_RING_WAIT_SIZE_VER0, user);
-	if (ret)
-		return ret;
-	if (wait.flags || wait.reserved)
-		return -EINVAL;
-	timeout = min_t(u64, wait.timeout_ns, KTIME_MAX);
-	ret = wait_event_interruptible_hrtimeout(*queue, ends_wait(end, wait.seq), timeout);
-	if (!is_attached(end))
-		return -EPIPE;
-	if (ret == -ETIME)
-		return -ETIMEDOUT;
-	/* A restarted call would begin its timeout again. */
-	return ret == -ERESTARTSYS ? -EINTR : ret;
+	return is_attached(end) ? ret : -EPIPE;
 }
 
 static long ring_wake(struct sluice_ring_endpoint *end)
@@ -374,8 +398,7 @@ static long get_info(struct sluice_ring_endpoint *end, struct sluice_ring_info _
 	spin_lock(&ring->lock);
 	fill_session_info(ring, end->session, &info);
 	spin_unlock(&ring->lock);
-	info.role = end->role == SLUICE_RING_SIDE_PRODUCER ? SLUICE_RING_PRODUCER :
-							     SLUICE_RING_CONSUMER;
+	info.role = abi_role(end->role);
 	return sluice_user_struct_write(user, &info, sizeof(info), user_size);
 }
 
@@ -488,23 +511,13 @@ static const struct file_operations ring_fops = {
 	.compat_ioctl	= compat_ptr_ioctl,
 };
 
-static int ring_init(void)
-{
-	return 0;
-}
-
-static void ring_exit(void)
-{
-}
-
 const struct sluice_kind sluice_ring_kind = {
 	.number		= SLUICE_KIND_RING,
 	.name		= "ring",
 	.file_name	= "[sluice-ring]",
 	.is_mapped	= true,
+	.has_roles	= true,
 	.fops		= &ring_fops,
-	.init		= ring_init,
-	.exit		= ring_exit,
 	.create		= ring_create,
 	.free		= ring_free,
 	.destroy	= ring_destroy,

@@ -44,7 +44,6 @@ struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel
 					 struct_size(memory, pages, CTRL_PAGES + data_pages));
 	if (!memory)
 		return ERR_PTR(-ENOMEM);
-	refcount_set(&memory->refs, 1);
 	memory->data_pages = data_pages;
 	for (i = 0; i < pages_of(memory); i++) {
 		bool killed = i % PAGES_PER_CHECK == 0 && fatal_signal_pending(current);
@@ -62,21 +61,22 @@ struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel
 	return memory;
 }
 
-void sluice_ring_memory_get(struct sluice_ring_memory *memory)
+void sluice_ring_memory_free(struct sluice_ring_memory *memory)
 {
-	refcount_inc(&memory->refs);
-}
-
-void sluice_ring_memory_put(struct sluice_ring_memory *memory)
-{
-	if (refcount_dec_and_test(&memory->refs))
-		free_pages_before(memory, pages_of(memory));
+	free_pages_before(memory, pages_of(memory));
 }
 
 struct sluice_ring_ctrl *sluice_ring_memory_ctrl(const struct sluice_ring_memory *memory,
 						 enum sluice_ring_role role)
 {
 	return page_address(memory->pages[role]);
+}
+
+void *sluice_ring_memory_data(const struct sluice_ring_memory *memory, u64 pos)
+{
+	unsigned long page = (pos >> PAGE_SHIFT) % memory->data_pages;
+
+	return page_address(memory->pages[CTRL_PAGES + page]) + offset_in_page(pos);
 }
 
 /* ---- mappings ---- */

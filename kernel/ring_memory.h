@@ -7,10 +7,10 @@
  *   1        consumer's control structure  SLUICE_RING_MMAP_CONSUMER
  *   2 ...    data                          SLUICE_RING_MMAP_DATA, mapped twice in a row
  *
- * Life: created zeroed for one producer and one consumer, with a reference count. A mapping holds
- * its file, whose endpoint holds a reference, so the pages outlive every mapping. They are never
- * used again: each goes back to the kernel when its last user (a page table, a pinning driver, a
- * pipe(2)) puts it.
+ * Life: created zeroed for one session, that is one producer and one consumer, and freed with it. A
+ * mapping holds its file, whose endpoint holds the session, so the pages outlive every mapping.
+ * They are never used again: each goes back to the kernel when its last user (a page table, a
+ * pinning driver, a pipe(2)) puts it.
  *
  * Access: each role can write to its own control page, and the producer to the data. A mapping
  * covers a whole region; mprotect(2) cannot make a foreign region writable or any executable.
@@ -19,7 +19,6 @@
 #ifndef SLUICE_RING_MEMORY_H
 #define SLUICE_RING_MEMORY_H
 
-#include <linux/refcount.h>
 #include <linux/types.h>
 
 #include <uapi/linux/sluice.h>
@@ -34,7 +33,6 @@ enum sluice_ring_role {
 };
 
 struct sluice_ring_memory {
-	refcount_t refs;
 	unsigned long data_pages;	/* a power of two */
 	struct page *pages[];
 };
@@ -45,16 +43,17 @@ struct sluice_ring_memory {
  */
 struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel *channel,
 						     u64 capacity, int node);
-void sluice_ring_memory_get(struct sluice_ring_memory *memory);
-void sluice_ring_memory_put(struct sluice_ring_memory *memory);
+void sluice_ring_memory_free(struct sluice_ring_memory *memory);
 
 struct sluice_ring_ctrl *sluice_ring_memory_ctrl(const struct sluice_ring_memory *memory,
 						 enum sluice_ring_role role);
 
+/* The address of the data at a position; contiguous up to the end of the page. */
+void *sluice_ring_memory_data(const struct sluice_ring_memory *memory, u64 pos);
+
 /*
- * Maps the region that @vma designates for a side with @role. The caller's file holds a reference
- * to @memory. 0, -EINVAL: not a whole region, or private, -EACCES: a foreign region for writing, or
- * executable.
+ * Maps the region that @vma designates for a side with @role. The caller's file keeps @memory. 0,
+ * -EINVAL: not a whole region, or private, -EACCES: a foreign region for writing, or executable.
  */
 int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_struct *vma,
 			    enum sluice_ring_role role);

@@ -199,6 +199,18 @@ int sluice_scope_access_self(struct sluice_scope_access *access)
 	return access_cgroup(access, cgroup);
 }
 
+int sluice_scope_access_root(struct sluice_scope_access *access)
+{
+	struct cgroup *cgroup = &cgrp_dfl_root.cgrp;
+	int err;
+
+	cgroup_get(cgroup);
+	err = access_cgroup(access, cgroup);
+	access->visible = access->at_or_below_root;
+	access->may_create = false;
+	return err;
+}
+
 static bool caller_is_descendant(struct cgroup *cgroup)
 {
 	bool descendant;

@@ -50,6 +50,12 @@ struct sluice_scope_access {
 int sluice_scope_access_self(struct sluice_scope_access *access);
 
 /*
+ * Finds or creates the scope of the root cgroup, also on a host without a cgroup v2 hierarchy. It
+ * is not visible in a cgroup namespace with another root. -ENOMEM.
+ */
+int sluice_scope_access_root(struct sluice_scope_access *access);
+
+/*
  * Finds or creates the scope of the cgroup whose directory is open as @fd. -EBADF: it is not a
  * directory of a cgroup (v2). -ENOENT: the cgroup is removed. -ENOMEM.
  */

@@ -80,9 +80,11 @@ struct sluice_pipe_info {
 
 #define SLUICE_KIND_PIPE 1
 #define SLUICE_KIND_RING 2
+#define SLUICE_KIND_FEED 3
 
-/* Value of scope_fd: the caller's own cgroup. */
+/* Values of scope_fd: the caller's own cgroup, and the root of the hierarchy. */
 #define SLUICE_SCOPE_SELF (-1)
+#define SLUICE_SCOPE_ROOT (-2)
 
 #define SLUICE_OPEN_READ	0x01
 #define SLUICE_OPEN_WRITE	0x02
@@ -258,6 +260,7 @@ struct sluice_ring_ctrl {
 #define SLUICE_RING_CLOSED	1
 #define SLUICE_RING_DIED	2	/* the last reference to the endpoint is gone */
 #define SLUICE_RING_DESTROYED	3	/* the channel was destroyed */
+#define SLUICE_RING_REJECTED	4	/* a feed: this consumer stored an invalid position */
 
 #define SLUICE_RING_PRODUCER 1
 #define SLUICE_RING_CONSUMER 2
@@ -358,5 +361,80 @@ struct sluice_ring_wait {
 
 /* Returns the state of the ring. */
 #define SLUICE_RING_INFO _IOWR(SLUICE_IOCTL_TYPE, 0x23, struct sluice_ring_info)
+
+/*
+ * ---- Feeds: packets from the kernel, SLUICE_KIND_FEED ----
+ *
+ * A feed belongs to a kernel module, which creates it with a name in the root scope and publishes
+ * packets. /dev/sluice/feed is the feed of the packet simulator. One consumer at a time receives
+ * packets, either through mapped memory, as the consumer of a ring (the regions are those of
+ * SLUICE_KIND_RING, all records begin with struct sluice_feed_packet), or with read(2), which
+ * returns one packet per call. An endpoint claims the feed by its first mmap(2) or read(2): EBUSY
+ * if another endpoint has it, or if this one has claimed it in the other way.
+ */
+
+/* Precedes the bytes of each packet, in a record and in the result of read(2). */
+struct sluice_feed_packet {
+	__u64 sequence;			/* number of the packet; lost ones are counted */
+	__u64 lost;			/* packets lost directly before this one */
+	__u64 time_ns;			/* CLOCK_MONOTONIC, just before it became visible */
+	__u64 cycles;			/* processor's counter (x86: TSC), read last */
+};
+
+#define SLUICE_FEED_PACKET_MAX 4096	/* bytes after struct sluice_feed_packet */
+
+/*
+ * Starts the packet simulator: a timer that publishes packets. In: all fields. It stops after count
+ * packets, by SLUICE_FEED_STOP, or when this endpoint is closed. EBUSY: it runs already. EPERM:
+ * without CAP_SYS_NICE. EINVAL: interval, length or cpu out of range. ENOTTY: not the simulator's
+ * feed.
+ */
+struct sluice_feed_start {
+	__u32 size;
+	__u32 flags;			/* 0 */
+	__u64 interval_ns;		/* 10000 (10 us) to 10^10 */
+	__u64 count;			/* packets; 0: no limit */
+	__u32 length;			/* of a packet, bytes after its header */
+	__s32 cpu;			/* of the timer; SLUICE_FEED_CPU_ANY: the caller's */
+};
+
+#define SLUICE_FEED_CPU_ANY (-1)
+#define SLUICE_FEED_START_SIZE_VER0 32
+
+/* Values of consumer in struct sluice_feed_info. */
+#define SLUICE_FEED_CONSUMER_NONE	0
+#define SLUICE_FEED_CONSUMER_READS	1
+#define SLUICE_FEED_CONSUMER_MAPS	2
+
+/* The state of a feed. In: size. Out: all fields. Counts are since the creation of the feed. */
+struct sluice_feed_info {
+	__u32 size;
+	__u32 consumer;			/* SLUICE_FEED_CONSUMER_* */
+	__u64 capacity;			/* bytes of the ring */
+	__u64 sequence;			/* of the next packet */
+	__u64 published;		/* packets delivered into the ring */
+	__u64 lost;			/* packets lost because the ring was full or busy */
+	__u64 violations;		/* consumers that were ended because of their position */
+	__u64 spin_limit_ns;		/* of read(2) on this endpoint; 0 in SLUICE_CTL_INFO */
+	__u32 running;			/* the simulator: 1 while it runs */
+	__s32 cpu;			/* the simulator's, or SLUICE_FEED_CPU_ANY: never started */
+	__u64 interval_ns;		/* of the last start */
+	__u64 expired;			/* expiries since the last start */
+	__u64 missed;			/* expiries that were skipped since the last start */
+	__u64 elapsed_ns;		/* from the last start to the last expiry */
+};
+
+#define SLUICE_FEED_INFO_SIZE_VER0 96
+
+#define SLUICE_FEED_START _IOW(SLUICE_IOCTL_TYPE, 0x30, struct sluice_feed_start)
+
+/* Stops the simulator, which this endpoint has started. EPERM: another one has. */
+#define SLUICE_FEED_STOP _IO(SLUICE_IOCTL_TYPE, 0x31)
+
+/* Returns the state of the feed. */
+#define SLUICE_FEED_INFO _IOWR(SLUICE_IOCTL_TYPE, 0x32, struct sluice_feed_info)
+
+/* As SLUICE_PIPE_SET_SPIN, for read(2). */
+#define SLUICE_FEED_SET_SPIN _IOWR(SLUICE_IOCTL_TYPE, 0x33, struct sluice_setting)
 
 #endif

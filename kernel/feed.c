@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/capability.h>
+#include <linux/container_of.h>
+#include <linux/err.h>
+#include <linux/export.h>
+#include <linux/fs.h>
+#include <linux/log2.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/numa.h>
+#include <linux/poll.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+#include <linux/uio.h>
+
+#include <uapi/linux/sluice.h>
+
+#include "channel.h"
+#include "endpoint.h"
+#include "feed.h"
+#include "feed_simulator.h"
+#include "kind.h"
+#include "ring_wait.h"
+#include "scope.h"
+#include "trace.h"
+#include "user_struct.h"
+#include "wait.h"
+
+#define DEFAULT_CAPACITY SZ_1M
+#define CAPACITY_MIN SZ_16K		/* a record is at most half of it */
+#define POLL_READABLE (EPOLLIN | EPOLLRDNORM)
+
+static unsigned int feed_max_bytes = SZ_16M;
+module_param(feed_max_bytes, uint, 0644);
+MODULE_PARM_DESC(feed_max_bytes, "Maximum capacity of the ring of a feed in bytes");
+
+static struct sluice_feed *feed_of(const struct sluice_channel *channel)
+{
+	return container_of(channel, struct sluice_feed, channel);
+}
+
+static struct sluice_feed_endpoint *feed_endpoint_of(struct sluice_endpoint *endpoint)
+{
+	return container_of(endpoint, struct sluice_feed_endpoint, endpoint);
+}
+
+static struct sluice_feed_endpoint *feed_endpoint(struct file *file)
+{
+	return feed_endpoint_of(file->private_data);
+}
+
+static struct sluice_feed *feed_of_endpoint(const struct sluice_feed_endpoint *end)
+{
+	return feed_of(end->endpoint.channel);
+}
+
+/* ---- sessions ---- */
+
+static void session_put(struct sluice_feed_session *session)
+{
+	if (!session || !refcount_dec_and_test(&session->refs))
+		return;
+	sluice_ring_memory_free(session->memory);
+	kfree(session);
+}
+
+static struct sluice_feed_session *session_create(const struct sluice_feed *feed, bool maps)
+{
+	struct sluice_feed_session *session = kzalloc(sizeof(*session), SLUICE_QUOTA_GFP);
+	int err;
+
+	if (!session)
+		return ERR_PTR(-ENOMEM);
+	session->memory = sluice_ring_memory_create(&feed->channel, feed->capacity, NUMA_NO_NODE);
+	if (IS_ERR(session->memory)) {
+		err = PTR_ERR(session->memory);
+		kfree(session);
+		return ERR_PTR(err);
+	}
+	refcount_set(&session->refs, 1);
+	session->maps = maps;
+	mutex_init(&session->read_mutex);
+	return session;
+}
+
+/* Makes @new the session of feed and endpoint. 0, -EBUSY, -EPIPE: the feed was destroyed. */
+static int install_session(struct sluice_feed_endpoint *end, struct sluice_feed_session *new)
+{
+	struct sluice_feed *feed = feed_of_endpoint(end);
+	int err = 0;
+
+	raw_spin_lock_irq(&feed->lock);
+	if (end->session) {
+		/* Another thread has claimed it meanwhile. */
+	} else if (feed->destroyed) {
+		err = -EPIPE;
+	} else if (feed->session) {
+		err = -EBUSY;
+	} else {
+		refcount_add(2, &new->refs);
+		WRITE_ONCE(feed->session, new);
+		smp_store_release(&end->session, new);	/* pairs with claimed() */
+	}
+	raw_spin_unlock_irq(&feed->lock);
+	return err;
+}
+
+static struct sluice_feed_session *claimed(const struct sluice_feed_endpoint *end)
+{
+	return smp_load_acquire(&end->session);	/* pairs with install_session() */
+}
+
+/* Returns the endpoint's session, after a claim if it has none. */
+static struct sluice_feed_session *claim(struct sluice_feed_endpoint *end, bool maps)
+{
+	struct sluice_feed_session *session = claimed(end), *new;
+	int err;
+
+	if (!session) {
+		if (READ_ONCE(feed_of_endpoint(end)->session))
+			return ERR_PTR(-EBUSY);
+		new = session_create(feed_of_endpoint(end), maps);
+		if (IS_ERR(new))
+			return new;
+		err = install_session(end, new);
+		session_put(new);
+		if (err)
+			return ERR_PTR(err);
+		session = claimed(end);
+		trace_sluice_feed_claim(&feed_of_endpoint(end)->channel, session->maps);
+	}
+	return session->maps == maps ? session : ERR_PTR(-EBUSY);
+}
+
+/* Why it has ended, or 0. */
+static u32 ended(const struct sluice_feed_session *session)
+{
+	return smp_load_acquire(&session->ended);	/* (F) */
+}
+
+/* ---- read ---- */
+
+static bool is_readable(const struct sluice_feed_session *session)
+{
+	return smp_load_acquire(&session->head) != READ_ONCE(session->tail);	/* (H) */
+}
+
+/* Copies @length bytes from a position. False after a fault. */
+static bool copy_from_ring(const struct sluice_ring_memory *memory, u64 pos, size_t length,
+			   struct iov_iter *to)
+{
+	while (length) {
+		size_t part = min_t(size_t, length, PAGE_SIZE - offset_in_page(pos));
+
+		if (copy_to_iter(sluice_ring_memory_data(memory, pos), part, to) != part)
+			return false;
+		pos += part;
+		length -= part;
+	}
+	return true;
+}
+
+/* Under read_mutex: the length of the packet that was read, 0: there is none, or an error. */
+static ssize_t read_packet(struct sluice_feed_session *session, struct iov_iter *to)
+{
+	const struct sluice_ring_header *header;
+	u64 at = session->tail;
+
+	if (!is_readable(session))
+		return 0;
+	header = sluice_ring_memory_data(session->memory, at);
+	if (iov_iter_count(to) < header->length)
+		return -EMSGSIZE;
+	if (!copy_from_ring(session->memory, at + sizeof(*header), header->length, to))
+		return -EFAULT;
+	/* (T) */
+	smp_store_release(&session->tail,
+			  at + round_up(sizeof(*header) + header->length, sizeof(*header)));
+	return header->length;
+}
+
+static ssize_t lock_and_read(struct sluice_feed_session *session, const struct kiocb *iocb,
+			     struct iov_iter *to)
+{
+	ssize_t ret;
+
+	if (iocb->ki_flags & IOCB_NOWAIT)
+		ret = mutex_trylock(&session->read_mutex) ? 0 : -EAGAIN;
+	else
+		ret = sluice_wait_for_mutex(&session->read_mutex);
+	if (ret)
+		return ret;
+	ret = read_packet(session, to);
+	mutex_unlock(&session->read_mutex);
+	return ret;
+}
+
+static ssize_t feed_read_iter(struct kiocb *iocb, struct iov_iter *to)
+{
+	struct sluice_feed_endpoint *end = feed_endpoint(iocb->ki_filp);
+	struct sluice_feed *feed = feed_of_endpoint(end);
+	struct sluice_feed_session *session = claim(end, false);
+	bool has_ended;
+	ssize_t ret;
+
+	if (session == ERR_PTR(-EPIPE))
+		return 0;
+	if (IS_ERR(session))
+		return PTR_ERR(session);
+	for (;;) {
+		has_ended = ended(session);
+		ret = lock_and_read(session, iocb, to);
+		if (ret || has_ended)
+			return ret;
+		if ((iocb->ki_flags & IOCB_NOWAIT) || (iocb->ki_filp->f_flags & O_NONBLOCK))
+			return -EAGAIN;
+		ret = sluice_wait_until_shared(feed->wait, is_readable(session) || ended(session),
+					       &end->spin);
+		if (ret)
+			return ret;
+	}
+}
+
+/* ---- mapping and waiting ---- */
+
+static int feed_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct sluice_feed_session *session = claim(feed_endpoint(file), true);
+
+	if (IS_ERR(session))
+		return PTR_ERR(session);
+	return sluice_ring_memory_mmap(session->memory, vma, SLUICE_RING_SIDE_CONSUMER);
+}
+
+static u32 wake_seq(const struct sluice_feed_session *session)
+{
+	return READ_ONCE(sluice_ring_memory_ctrl(session->memory,
+						 SLUICE_RING_SIDE_PRODUCER)->wake_seq);
+}
+
+static bool ends_wait(const void *side, u32 seq)
+{
+	return wake_seq(side) != seq || ended(side);
+}
+
+static long feed_wait(struct sluice_feed_endpoint *end, struct sluice_ring_wait __user *user)
+{
+	struct sluice_feed_session *session = claimed(end);
+	long ret;
+
+	if (!session || !session->maps)
+		return -EINVAL;
+	ret = sluice_ring_wait(&feed_of_endpoint(end)->wait.head, ends_wait, session, user);
+	return ended(session) == SLUICE_RING_REJECTED ? -EPROTO : ret;
+}
+
+/* Before the claim it reports a packet, so that the caller claims the feed by reading. */
+static __poll_t feed_poll(struct file *file, poll_table *table)
+{
+	struct sluice_feed_endpoint *end = feed_endpoint(file);
+	struct sluice_feed_session *session;
+	const struct sluice_ring_ctrl *own;
+
+	sluice_wait_poll(file, &feed_of_endpoint(end)->wait, table);
+	session = claimed(end);
+	if (!session)
+		return POLL_READABLE;
+	switch (ended(session)) {
+	case SLUICE_RING_CLOSED:
+		return POLL_READABLE | EPOLLRDHUP;
+	case SLUICE_RING_REJECTED:
+		return POLL_READABLE | EPOLLHUP | EPOLLERR;
+	}
+	if (!session->maps)
+		return is_readable(session) ? POLL_READABLE : 0;
+	own = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_CONSUMER);
+	return wake_seq(session) != READ_ONCE(own->wake_ack) ? POLL_READABLE : 0;
+}
+
+/* ---- settings and state ---- */
+
+static u32 consumer_of(const struct sluice_feed *feed)
+{
+	if (!feed->session)
+		return SLUICE_FEED_CONSUMER_NONE;
+	return feed->session->maps ? SLUICE_FEED_CONSUMER_MAPS : SLUICE_FEED_CONSUMER_READS;
+}
+
+static void fill_feed_info(struct sluice_feed *feed, struct sluice_feed_info *info)
+{
+	*info = (struct sluice_feed_info) {
+		.capacity = feed->capacity,
+		.cpu = SLUICE_FEED_CPU_ANY,
+	};
+	raw_spin_lock_irq(&feed->lock);
+	info->consumer = consumer_of(feed);
+	info->sequence = feed->sequence;
+	info->published = feed->published;
+	info->lost = feed->lost;
+	info->violations = feed->violations;
+	raw_spin_unlock_irq(&feed->lock);
+	if (feed->simulated)
+		sluice_feed_simulator_fill_info(info);
+}
+
+static long get_info(struct sluice_feed_endpoint *end, struct sluice_feed_info __user *user)
+{
+	struct sluice_feed_info info;
+	u32 user_size;
+	int err = sluice_user_struct_size(user, SLUICE_FEED_INFO_SIZE_VER0, &user_size);
+
+	if (err)
+		return err;
+	fill_feed_info(feed_of_endpoint(end), &info);
+	info.spin_limit_ns = READ_ONCE(end->spin.limit_ns);
+	return sluice_user_struct_write(user, &info, sizeof(info), user_size);
+}
+
+static long set_spin(struct sluice_feed_endpoint *end, struct sluice_setting __user *user)
+{
+	struct sluice_setting setting;
+	long ret = sluice_user_struct_read(&setting, sizeof(setting), SLUICE_SETTING_SIZE_VER0,
+					   user);
+
+	if (ret)
+		return ret;
+	if (setting.flags)
+		return -EINVAL;
+	return put_user((u64)sluice_spin_set_limit(&end->spin, setting.value), &user->value);
+}
+
+static long feed_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+	struct sluice_feed_endpoint *end = feed_endpoint(file);
+	void __user *user = (void __user *)argument;
+	bool simulated = feed_of_endpoint(end)->simulated;
+
+	if (_IOC_TYPE(command) != SLUICE_IOCTL_TYPE)
+		return -ENOTTY;
+
+	/* Only by number: the size, which is part of the command, may grow. */
+	switch (_IOC_NR(command)) {
+	case _IOC_NR(SLUICE_RING_WAIT):
+		return feed_wait(end, user);
+	case _IOC_NR(SLUICE_FEED_START):
+		return simulated ? sluice_feed_simulator_start(end, user) : -ENOTTY;
+	case _IOC_NR(SLUICE_FEED_STOP):
+		return simulated ? sluice_feed_simulator_stop(end) : -ENOTTY;
+	case _IOC_NR(SLUICE_FEED_INFO):
+		return get_info(end, user);
+	case _IOC_NR(SLUICE_FEED_SET_SPIN):
+		return set_spin(end, user);
+	default:
+		return -ENOTTY;
+	}
+}
+
+/* ---- lifetime of an endpoint ---- */
+
+static int feed_attach(struct sluice_endpoint *endpoint)
+{
+	if (!(endpoint->flags & SLUICE_OPEN_READ))
+		return -EINVAL;
+	sluice_spin_init(&feed_endpoint_of(endpoint)->spin);
+	return 0;
+}
+
+static void feed_detach(struct sluice_endpoint *endpoint)
+{
+	struct sluice_feed_endpoint *end = feed_endpoint_of(endpoint);
+	struct sluice_feed *feed = feed_of_endpoint(end);
+	bool is_current;
+
+	if (feed->simulated)
+		sluice_feed_simulator_release(end);
+	if (!end->session)
+		return;
+	raw_spin_lock_irq(&feed->lock);
+	is_current = feed->session == end->session;
+	if (is_current)
+		WRITE_ONCE(feed->session, NULL);
+	raw_spin_unlock_irq(&feed->lock);
+	if (is_current)
+		session_put(end->session);
+	session_put(end->session);
+}
+
+/* The node is the default feed of the root scope, that of the simulator. */
+static int feed_open(struct inode *inode, struct file *file)
+{
+	struct sluice_scope_access access;
+	int err = sluice_scope_access_root(&access);
+
+	return err ?: sluice_endpoint_open_default(file, &sluice_feed_kind, &access, 0);
+}
+
+/* ---- lifetime of the channel ---- */
+
+static struct sluice_channel *feed_refuse_create(const struct sluice_channel_request *request)
+{
+	return ERR_PTR(-EPERM);
+}
+
+static void feed_free(struct sluice_channel *channel)
+{
+	struct sluice_feed *feed = feed_of(channel);
+
+	irq_work_sync(&feed->wake);
+	kfree(feed);
+}
+
+static struct sluice_feed *feed_alloc(const struct sluice_channel_request *request)
+{
+	struct sluice_feed *feed = kzalloc(sizeof(*feed), GFP_KERNEL);
+	int err;
+
+	if (!feed)
+		return ERR_PTR(-ENOMEM);
+	err = sluice_channel_init(&feed->channel, request, request->capacity);
+	if (err) {
+		kfree(feed);
+		return ERR_PTR(err);
+	}
+	feed->capacity = request->capacity;
+	raw_spin_lock_init(&feed->lock);
+	sluice_wait_queue_init(&feed->wait);
+	sluice_feed_publish_init(feed);
+	return feed;
+}
+
+/* The capacity for a request, or 0. */
+static u64 capacity_for(u64 bytes)
+{
+	u64 most = clamp_t(u64, READ_ONCE(feed_max_bytes), CAPACITY_MIN, SLUICE_RING_CAPACITY_MAX);
+
+	if (bytes > most)
+		return 0;
+	bytes = bytes ? max_t(u64, bytes, CAPACITY_MIN) : min_t(u64, DEFAULT_CAPACITY, most);
+	return roundup_pow_of_two(bytes);
+}
+
+static int set_name(struct sluice_channel_key *key, const char *name)
+{
+	key->kind = SLUICE_KIND_FEED;
+	if (strchr(name, '/') || !strcmp(name, ".") || !strcmp(name, ".."))
+		return -EINVAL;
+	return strscpy_pad(key->name, name, sizeof(key->name)) < 0 ? -EINVAL : 0;
+}
+
+struct sluice_feed *sluice_feed_create_as(const char *name, umode_t mode, u64 capacity,
+					  bool simulated)
+{
+	struct sluice_channel_request request = {
+		.kind = &sluice_feed_kind,
+		.mode = mode & 0777,
+		.capacity = capacity_for(capacity),
+	};
+	struct sluice_feed *feed;
+	int err;
+
+	if (!request.capacity || set_name(&request.key, name))
+		return ERR_PTR(-EINVAL);
+	err = sluice_scope_access_root(&request.access);
+	if (err)
+		return ERR_PTR(err);
+	feed = feed_alloc(&request);
+	sluice_scope_put(request.access.scope);
+	if (IS_ERR(feed))
+		return feed;
+	feed->simulated = simulated;
+	err = sluice_channel_register(&feed->channel);
+	return err ? ERR_PTR(err) : feed;
+}
+
+struct sluice_feed *sluice_feed_create(const char *name, umode_t mode, size_t capacity)
+{
+	return *name ? sluice_feed_create_as(name, mode, capacity, false) : ERR_PTR(-EINVAL);
+}
+EXPORT_SYMBOL_GPL(sluice_feed_create);
+
+void sluice_feed_destroy(struct sluice_feed *feed)
+{
+	raw_spin_lock_irq(&feed->lock);
+	feed->destroyed = true;
+	if (feed->session && !feed->session->ended)
+		sluice_feed_session_end(feed->session, SLUICE_RING_CLOSED);
+	raw_spin_unlock_irq(&feed->lock);
+	trace_sluice_feed_end(&feed->channel, SLUICE_RING_CLOSED);
+	sluice_wait_wake_all(&feed->wait, 0);
+	sluice_channel_unregister(&feed->channel);
+}
+EXPORT_SYMBOL_GPL(sluice_feed_destroy);
+
+static void feed_fill_state(struct sluice_channel *channel, void *state)
+{
+	fill_feed_info(feed_of(channel), state);
+}
+
+static void feed_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
+{
+	struct sluice_feed *feed = feed_of(channel);
+
+	raw_spin_lock_irq(&feed->lock);
+	info->readers = feed->session ? 1 : 0;
+	info->writers = !feed->destroyed;
+	if (feed->session)
+		info->bytes = feed->session->head - feed->session->released;
+	raw_spin_unlock_irq(&feed->lock);
+	info->capacity = feed->capacity;
+}
+
+static const struct file_operations feed_fops = {
+	.owner		= THIS_MODULE,
+	.open		= feed_open,
+	.release	= sluice_endpoint_release,
+	.read_iter	= feed_read_iter,
+	.mmap		= feed_mmap,
+	.poll		= feed_poll,
+	.unlocked_ioctl	= feed_ioctl,
+	.compat_ioctl	= compat_ptr_ioctl,
+};
+
+const struct sluice_kind sluice_feed_kind = {
+	.number		= SLUICE_KIND_FEED,
+	.name		= "feed",
+	.file_name	= "[sluice-feed]",
+	.node_mode	= 0660,
+	.is_mapped	= true,
+	.is_kernels	= true,
+	.fops		= &feed_fops,
+	.init		= sluice_feed_simulator_init,
+	.exit		= sluice_feed_simulator_exit,
+	.create		= feed_refuse_create,
+	.free		= feed_free,
+	.endpoint_size	= sizeof(struct sluice_feed_endpoint),
+	.attach		= feed_attach,
+	.detach		= feed_detach,
+	.fill_info	= feed_fill_info,
+	.state_size	= sizeof(struct sluice_feed_info),
+	.state_size_ver0 = SLUICE_FEED_INFO_SIZE_VER0,
+	.fill_state	= feed_fill_state,
+};

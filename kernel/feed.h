@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The kind feed: packets from a kernel module to one consumer in user space. include/linux/
+ * sluice_feed.h is the interface for publishers, feed_simulator.h a publisher for measurements.
+ *
+ * Life: sluice_feed_create() creates the channel, in the root scope, and sluice_feed_destroy()
+ * removes its name and its reference; endpoints that are left keep it until they are closed. Users
+ * can neither create nor unlink a feed.
+ *
+ * A session is one consumer and the ring that it receives from. The first mmap(2) or read(2) of an
+ * endpoint claims the feed: it allocates the session with fresh pages, so that a consumer never
+ * sees what another one left, and starts with the next packet. The session ends with the release of
+ * the file. Both the feed and the endpoint hold a reference to it.
+ *
+ * The kernel is the producer of the ring. If the consumer maps it, the kernel follows the protocol
+ * of docs/abi.md, and ends a session whose consumer stores an invalid position. If the consumer
+ * reads, the same ring is not mapped, and read(2) copies out of it.
+ *
+ * Publishing (feed_publish.c) takes only the feed's raw lock with interrupts off, for the copy of
+ * one packet. It wakes the consumer by irq_work, because the publisher may hold locks of the
+ * scheduler; the simulator, whose context is known, wakes it directly.
+ */
+#ifndef SLUICE_FEED_H
+#define SLUICE_FEED_H
+
+#include <linux/atomic.h>
+#include <linux/irq_work.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
+#include <linux/spinlock.h>
+#include <linux/types.h>
+
+#include <linux/sluice_feed.h>
+
+#include "channel.h"
+#include "endpoint.h"
+#include "ring_memory.h"
+#include "wait.h"
+
+struct sluice_feed_session {
+	refcount_t refs;
+	bool maps;			/* the consumer maps the ring; otherwise it reads */
+	struct sluice_ring_memory *memory;
+
+	/* stored under feed.lock */
+	u64 head;			/* end of the published records (H) */
+	u64 released;			/* a past position of the consumer */
+	u64 lost;			/* packets since the last published one */
+	u32 answered;			/* wait_flags of the consumer at its last wake-up */
+	u32 ended;			/* SLUICE_RING_CLOSED or _REJECTED (F) */
+
+	struct mutex read_mutex;	/* protects `tail` */
+	u64 tail;			/* end of the records that were read (T) */
+};
+
+struct sluice_feed {
+	struct sluice_channel channel;
+	u64 capacity;
+	struct sluice_wait_queue wait;	/* the consumer */
+	struct irq_work wake;
+	atomic_t contended;		/* packets lost in NMI and not counted yet */
+	bool simulated;			/* the simulator publishes */
+
+	raw_spinlock_t lock;		/* protects what follows, and sessions; in any context */
+	struct sluice_feed_session *session;
+	bool destroyed;
+	u64 sequence, published, lost, violations; /* as in sluice_feed_info */
+};
+
+struct sluice_feed_endpoint {
+	struct sluice_endpoint endpoint;
+	struct sluice_feed_session *session;	/* NULL until the claim, stored under feed.lock */
+	struct sluice_spin spin;
+};
+
+extern const struct sluice_kind sluice_feed_kind;
+
+/* With @name "": the default channel. */
+struct sluice_feed *sluice_feed_create_as(const char *name, umode_t mode, u64 capacity,
+					  bool simulated);
+
+/* As sluice_feed_publish(), from a context that may wake a process. */
+int sluice_feed_publish_and_wake(struct sluice_feed *feed, const void *data, size_t length);
+
+/* Under feed.lock: ends the session for this reason (SLUICE_RING_*). */
+void sluice_feed_session_end(struct sluice_feed_session *session, u32 reason);
+
+void sluice_feed_publish_init(struct sluice_feed *feed);
+
+#endif

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Publishing of packets, in any context.
+ *
+ * (H) publish stores `head` and the state of the record with release, after the bytes; the consumer
+ *     loads one of them with acquire.
+ * (T) the consumer stores its position (`tail`, or `pos` in its page) with release, after it has
+ *     read the bytes; publish loads it with acquire before it overwrites them.
+ * (F) `ended` is stored with release after the reason in the producer's page.
+ */
+#include <linux/export.h>
+#include <linux/hardirq.h>
+#include <linux/irq_work.h>
+#include <linux/kconfig.h>
+#include <linux/ktime.h>
+#include <linux/math.h>
+#include <linux/mm.h>
+#include <linux/poll.h>
+#include <linux/string.h>
+#include <linux/timekeeping.h>
+#include <linux/timex.h>
+
+#include "feed.h"
+#include "trace.h"
+
+#define HEADER sizeof(struct sluice_ring_header)
+
+static u64 cycles(void)
+{
+#ifdef CONFIG_X86
+	return rdtsc_ordered();
+#else
+	return get_cycles();
+#endif
+}
+
+void sluice_feed_session_end(struct sluice_feed_session *session, u32 reason)
+{
+	struct sluice_ring_ctrl *own = sluice_ring_memory_ctrl(session->memory,
+							       SLUICE_RING_SIDE_PRODUCER);
+
+	WRITE_ONCE(own->closed, reason);
+	smp_store_release(&session->ended, reason);	/* (F) */
+}
+
+/* Updates `released`. False: the consumer has stored an invalid position. */
+static bool refresh_released(struct sluice_feed_session *session)
+{
+	struct sluice_ring_ctrl *peer;
+	u64 pos;
+
+	if (!session->maps) {
+		session->released = smp_load_acquire(&session->tail);	/* (T) */
+		return true;
+	}
+	peer = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_CONSUMER);
+	pos = smp_load_acquire(&peer->pos);	/* (T) */
+	if (pos < session->released || pos > session->head || pos % HEADER)
+		return false;
+	session->released = pos;
+	return true;
+}
+
+/* Whether the record from `head` to @end fits, with the state of the record after it. */
+static bool fits(const struct sluice_feed *feed, const struct sluice_feed_session *session, u64 end)
+{
+	return end + HEADER <= session->released + feed->capacity;
+}
+
+static void copy_to_ring(const struct sluice_ring_memory *memory, u64 pos, const void *from,
+			 size_t length)
+{
+	while (length) {
+		size_t part = min_t(size_t, length, PAGE_SIZE - offset_in_page(pos));
+
+		memcpy(sluice_ring_memory_data(memory, pos), from, part);
+		pos += part;
+		from += part;
+		length -= part;
+	}
+}
+
+static struct sluice_ring_header *header_at(const struct sluice_ring_memory *memory, u64 pos)
+{
+	return sluice_ring_memory_data(memory, pos);
+}
+
+/* Writes the record from `head` to @end and makes it visible. */
+static void write_record(struct sluice_feed *feed, struct sluice_feed_session *session,
+			 const void *data, size_t length, u64 end)
+{
+	struct sluice_ring_memory *memory = session->memory;
+	struct sluice_feed_packet packet = {
+		.sequence = feed->sequence,
+		.lost = session->lost,
+	};
+	u64 at = session->head;
+
+	WRITE_ONCE(header_at(memory, end)->state, 0);
+	header_at(memory, at)->length = sizeof(packet) + length;
+	copy_to_ring(memory, at + HEADER + sizeof(packet), data, length);
+	packet.time_ns = ktime_get_mono_fast_ns();
+	packet.cycles = cycles();
+	copy_to_ring(memory, at + HEADER, &packet, sizeof(packet));
+	smp_store_release(&header_at(memory, at)->state, SLUICE_RING_RECORD_READY);	/* (H) */
+	WRITE_ONCE(sluice_ring_memory_ctrl(memory, SLUICE_RING_SIDE_PRODUCER)->pos, end);
+	smp_store_release(&session->head, end);	/* (H) */
+	session->lost = 0;
+}
+
+static void count_lost(struct sluice_feed *feed, struct sluice_feed_session *session, u64 count)
+{
+	feed->sequence += count;
+	feed->lost += count;
+	session->lost += count;
+}
+
+/* Under the feed's lock. 0, -ENOBUFS, -EPROTO: the consumer is ended. */
+static int put_packet(struct sluice_feed *feed, struct sluice_feed_session *session,
+		      const void *data, size_t length)
+{
+	u64 end = session->head +
+		  round_up(HEADER + sizeof(struct sluice_feed_packet) + length, HEADER);
+
+	if (atomic_read(&feed->contended))
+		count_lost(feed, session, atomic_xchg(&feed->contended, 0));
+	if (!fits(feed, session, end) && !refresh_released(session)) {
+		feed->violations++;
+		sluice_feed_session_end(session, SLUICE_RING_REJECTED);
+		return -EPROTO;
+	}
+	if (!fits(feed, session, end)) {
+		count_lost(feed, session, 1);
+		return -ENOBUFS;
+	}
+	write_record(feed, session, data, length, end);
+	feed->sequence++;
+	feed->published++;
+	return 0;
+}
+
+/*
+ * Under the feed's lock, after a change: whether the consumer sleeps. The barrier pairs with the
+ * one between its store of wait_flags, or its queueing, and its last check.
+ */
+static bool consumer_sleeps(struct sluice_feed *feed, struct sluice_feed_session *session)
+{
+	struct sluice_ring_ctrl *own, *peer;
+	u32 flags;
+
+	if (!session->maps)
+		return wq_has_sleeper(&feed->wait.head);
+	smp_mb();	/* after the store of the record; see above */
+	own = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_PRODUCER);
+	peer = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_CONSUMER);
+	flags = READ_ONCE(peer->wait_flags);
+	if (session->ended)
+		return true;
+	if (!(flags & SLUICE_RING_WAKE_FD) || flags == session->answered)
+		return false;
+	session->answered = flags;
+	smp_store_release(&own->wake_seq, own->wake_seq + 1);	/* the sleeper sees the record */
+	return true;
+}
+
+/* Without the lock: whoever probes the events may publish in this feed. */
+static void trace_result(struct sluice_feed *feed, int err)
+{
+	if (err == -ENOBUFS)
+		trace_sluice_feed_lost(&feed->channel);
+	else if (err == -EPROTO)
+		trace_sluice_feed_end(&feed->channel, SLUICE_RING_REJECTED);
+}
+
+static void wake_consumer(struct irq_work *work)
+{
+	struct sluice_feed *feed = container_of(work, struct sluice_feed, wake);
+
+	sluice_wait_wake_all(&feed->wait, 0);
+}
+
+static int publish(struct sluice_feed *feed, const void *data, size_t length, bool may_wake)
+{
+	struct sluice_feed_session *session;
+	bool sleeps = false;
+	unsigned long flags;
+	int err = 0;
+
+	if (length > SLUICE_FEED_PACKET_MAX)
+		return -EMSGSIZE;
+	if (!READ_ONCE(feed->session))
+		return 0;
+	if (!raw_spin_trylock_irqsave(&feed->lock, flags)) {
+		/* What an NMI has interrupted may hold the lock. */
+		if (in_nmi()) {
+			atomic_inc(&feed->contended);
+			return -ENOBUFS;
+		}
+		raw_spin_lock_irqsave(&feed->lock, flags);
+	}
+	session = feed->session;
+	if (session && !session->ended) {
+		err = put_packet(feed, session, data, length);
+		sleeps = consumer_sleeps(feed, session);
+	}
+	raw_spin_unlock_irqrestore(&feed->lock, flags);
+	if (sleeps && may_wake)
+		wake_consumer(&feed->wake);
+	else if (sleeps)
+		irq_work_queue(&feed->wake);
+	trace_result(feed, err);
+	return err == -EPROTO ? 0 : err;
+}
+
+int sluice_feed_publish(struct sluice_feed *feed, const void *data, size_t length)
+{
+	return publish(feed, data, length, false);
+}
+EXPORT_SYMBOL_GPL(sluice_feed_publish);
+
+/* The locks of wait queues sleep on PREEMPT_RT. */
+int sluice_feed_publish_and_wake(struct sluice_feed *feed, const void *data, size_t length)
+{
+	return publish(feed, data, length, !IS_ENABLED(CONFIG_PREEMPT_RT));
+}
+
+void sluice_feed_publish_init(struct sluice_feed *feed)
+{
+	init_irq_work(&feed->wake, wake_consumer);
+}

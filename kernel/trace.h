@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Trace events of rings and feeds: the beginning and the end of roles and sessions, and losses.
+ * Nothing is traced per record or packet that arrives.
+ */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM sluice
+
+#if !defined(SLUICE_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define SLUICE_TRACE_H
+
+#include <linux/tracepoint.h>
+
+#include <uapi/linux/sluice.h>
+
+#include "channel.h"
+
+#define SLUICE_TRACE_REASONS				\
+	{ 0, "given back" },				\
+	{ SLUICE_RING_CLOSED, "closed" },		\
+	{ SLUICE_RING_DIED, "died" },			\
+	{ SLUICE_RING_DESTROYED, "destroyed" },		\
+	{ SLUICE_RING_REJECTED, "rejected" }
+
+TRACE_EVENT(sluice_ring_attach,
+	TP_PROTO(const struct sluice_channel *channel, u32 role),
+	TP_ARGS(channel, role),
+	TP_STRUCT__entry(
+		__array(u8, name, SLUICE_NAME_SIZE)
+		__field(u32, role)
+	),
+	TP_fast_assign(
+		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
+		__entry->role = role;
+	),
+	TP_printk("name=%s role=%s", __entry->name,
+		  __entry->role == SLUICE_RING_PRODUCER ? "producer" : "consumer")
+);
+
+TRACE_EVENT(sluice_ring_end,
+	TP_PROTO(const struct sluice_channel *channel, u32 role, u32 reason),
+	TP_ARGS(channel, role, reason),
+	TP_STRUCT__entry(
+		__array(u8, name, SLUICE_NAME_SIZE)
+		__field(u32, role)
+		__field(u32, reason)
+	),
+	TP_fast_assign(
+		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
+		__entry->role = role;
+		__entry->reason = reason;
+	),
+	TP_printk("name=%s role=%s reason=%s", __entry->name,
+		  __entry->role == SLUICE_RING_PRODUCER ? "producer" : "consumer",
+		  __print_symbolic(__entry->reason, SLUICE_TRACE_REASONS))
+);
+
+TRACE_EVENT(sluice_feed_claim,
+	TP_PROTO(const struct sluice_channel *channel, bool maps),
+	TP_ARGS(channel, maps),
+	TP_STRUCT__entry(
+		__array(u8, name, SLUICE_NAME_SIZE)
+		__field(bool, maps)
+	),
+	TP_fast_assign(
+		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
+		__entry->maps = maps;
+	),
+	TP_printk("name=%s by=%s", __entry->name, __entry->maps ? "mmap" : "read")
+);
+
+TRACE_EVENT(sluice_feed_lost,
+	TP_PROTO(const struct sluice_channel *channel),
+	TP_ARGS(channel),
+	TP_STRUCT__entry(
+		__array(u8, name, SLUICE_NAME_SIZE)
+	),
+	TP_fast_assign(
+		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
+	),
+	TP_printk("name=%s", __entry->name)
+);
+
+TRACE_EVENT(sluice_feed_end,
+	TP_PROTO(const struct sluice_channel *channel, u32 reason),
+	TP_ARGS(channel, reason),
+	TP_STRUCT__entry(
+		__array(u8, name, SLUICE_NAME_SIZE)
+		__field(u32, reason)
+	),
+	TP_fast_assign(
+		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
+		__entry->reason = reason;
+	),
+	TP_printk("name=%s reason=%s", __entry->name,
+		  __print_symbolic(__entry->reason, SLUICE_TRACE_REASONS))
+);
+
+#endif
+
+#undef TRACE_INCLUDE_PATH
+#define TRACE_INCLUDE_PATH .
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_FILE trace
+#include <trace/define_trace.h>
