@@ -3,6 +3,7 @@
 //! file.
 
 use std::fs::{self, File};
+use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -20,7 +21,6 @@ use crate::support::credentials::{NOBODY, become_user, become_user_with_groups};
 use crate::support::ctl::{
     BOTH, CREATE, EXCL, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE, expect_no_channel,
 };
-use crate::support::event::Event;
 use crate::support::fd_passing;
 use crate::support::ioctl::{self, raw};
 use crate::support::kernel::expect_no_objects;
@@ -28,9 +28,10 @@ use crate::support::memory::{Mapping, PAGE};
 use crate::support::poll;
 use crate::support::random::stream_bytes;
 use crate::support::ring::{
-    CAPACITY, CAPACITY_MAX, CLOSED, DIED, NODE_ANY, READ_ONLY, RING_INFO, RING_INFO_SIZE_VER0,
-    RING_PARAMS_SIZE_VER0, RING_WAKE, ROLE_CLOSED, ROLE_DIED, ROLE_TAKEN, ROLE_VACANT, Region,
-    RingInfo, RingParams, Rings, Role, Side, detach, info, request, wake,
+    CAPACITY, CAPACITY_MAX, CLOSED, DIED, Header, NODE_ANY, READ_ONLY, RECORD_READY, RING_INFO,
+    RING_INFO_SIZE_VER0, RING_PARAMS_SIZE_VER0, RING_WAKE, ROLE_CLOSED, ROLE_DIED, ROLE_TAKEN,
+    ROLE_VACANT, Region, RingInfo, RingParams, Rings, Role, Side, detach, info, request,
+    spawn_side, wake,
 };
 
 topic!(
@@ -48,6 +49,7 @@ topic!(
         a_failed_mapping_gives_the_role_back_as_none,
         records_outlive_their_producer_for_one_consumer,
         records_wait_for_a_consumer_that_maps_them,
+        a_first_record_outlives_its_producer_without_a_position,
         a_producer_that_published_nothing_leaves_no_session,
         a_consumer_alone_leaves_no_session,
         a_new_session_has_zeroed_pages,
@@ -177,24 +179,14 @@ fn a_role_that_ended_is_ebusy_while_the_peer_lives(_: &Context) -> Result<()> {
     expect_no_objects()
 }
 
-/// A child that holds a mapped side until it is killed.
-fn holder(role: Role) -> Result<Child<()>> {
-    let ready = Event::new()?;
-    let child = spawn_keeping("the holder of a role", &ready.fds(), || {
-        let _side = Rings::new()?.side(NAME, role)?;
-        ready.notify()?;
-        loop {
-            std::thread::park();
-        }
-    })?;
-    ready.wait("the child has its role")?;
-    Ok(child)
-}
-
 fn the_role_of_a_killed_process_is_ebusy_while_the_peer_lives(_: &Context) -> Result<()> {
     let rings = Rings::new()?;
     for role in Role::ALL {
-        let victim = holder(role)?;
+        let victim: Child<()> = spawn_side(NAME, role, |_| {
+            loop {
+                std::thread::park();
+            }
+        })?;
         let survivor = rings.side(NAME, role.peer())?;
         victim.kill()?;
         expect("closed", survivor.peer.closed(), DIED)?;
@@ -306,11 +298,29 @@ fn records_wait_for_a_consumer_that_maps_them(_: &Context) -> Result<()> {
     rings.unlink(NAME).context("unlinking")
 }
 
+/// A process that is killed may have published its first record without storing its position.
+fn a_first_record_outlives_its_producer_without_a_position(_: &Context) -> Result<()> {
+    let rings = Rings::new()?;
+    rings.persist(NAME)?;
+    let producer = rings.side(NAME, Role::Producer)?;
+    let state = offset_of!(Header, state);
+    producer.data.write(state, &RECORD_READY.to_ne_bytes());
+    drop(producer);
+    let taken = rings.attach(NAME, Role::Producer).map(drop);
+    expect("a producer while it waits", taken, BUSY)?;
+    let consumer = rings.side(NAME, Role::Consumer)?;
+    let seen = consumer.data.read(state, 4);
+    expect("its state", seen, RECORD_READY.to_ne_bytes().to_vec())?;
+    drop(consumer);
+    rings.unlink(NAME).context("unlinking")
+}
+
 fn a_producer_that_published_nothing_leaves_no_session(_: &Context) -> Result<()> {
     let rings = Rings::new()?;
     rings.persist(NAME)?;
     let producer = rings.side(NAME, Role::Producer)?;
-    producer.data.write(0, RECORDS);
+    // The content of a record whose header says that it is not complete.
+    producer.data.write(size_of::<Header>(), RECORDS);
     drop(producer);
     let producer = rings.side(NAME, Role::Producer)?;
     ensure!(producer.data.is_zero(), "the next session has old bytes");

@@ -24,6 +24,7 @@ pub mod ring;
 pub mod sched;
 pub mod shell;
 pub mod signals;
+pub mod uring;
 pub mod userfault;
 pub mod vfs_pipe;
 

@@ -8,19 +8,22 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
+use serde::{Serialize, de::DeserializeOwned};
 use sluice_abi::ring::{self, Ctrl as CtrlLayout};
 use sluice_abi::{CTL_INFO, CTL_UNLINK, Info, Unlink};
 
 pub use sluice_abi::ring::{
-    CAPACITY_MAX, CLOSED, DESTROYED, DIED, MMAP_CONSUMER, MMAP_DATA, MMAP_PRODUCER, NODE_ANY,
-    ROLE_CLOSED, ROLE_DESTROYED, ROLE_DIED, ROLE_TAKEN, ROLE_VACANT,
+    CAPACITY_MAX, CLOSED, DIED, Header, MMAP_CONSUMER, MMAP_DATA, MMAP_PRODUCER, NODE_ANY,
+    RECORD_READY, ROLE_CLOSED, ROLE_DESTROYED, ROLE_DIED, ROLE_TAKEN, ROLE_VACANT,
 };
 pub use sluice_abi::{
     KIND_RING, RING_DETACH, RING_INFO, RING_INFO_SIZE_VER0, RING_PARAMS_SIZE_VER0, RING_WAIT,
     RING_WAIT_SIZE_VER0, RING_WAKE, RingInfo, RingParams, RingWait,
 };
 
+use super::child::{Child, spawn_keeping};
 use super::ctl::{CREATE, ChannelInfo, Ctl, EXCL, OWN, Open, PERSIST, READ, WRITE};
+use super::event::Event;
 use super::ioctl::raw;
 use super::memory::PAGE;
 
@@ -285,6 +288,8 @@ impl Region {
 
 // SAFETY: a mapping is only an address range; accesses to it are unsafe where they happen.
 unsafe impl Sync for Region {}
+// SAFETY: as above; it can be unmapped by any thread.
+unsafe impl Send for Region {}
 
 impl Drop for Region {
     fn drop(&mut self) {
@@ -382,6 +387,22 @@ impl AsFd for Side {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
     }
+}
+
+/// A child that runs `body` with a side of the ring `name`; it has the side when this returns.
+pub fn spawn_side<T, F>(name: &str, role: Role, body: F) -> Result<Child<T>>
+where
+    T: Serialize + DeserializeOwned,
+    F: FnOnce(&Side) -> Result<T>,
+{
+    let ready = Event::new()?;
+    let child = spawn_keeping(&format!("the {role:?}"), &ready.fds(), || {
+        let side = Rings::new()?.side(name, role)?;
+        ready.notify()?;
+        body(&side)
+    })?;
+    ready.wait("the child has its side")?;
+    Ok(child)
 }
 
 /// The flags of a mapping in /proc/self/smaps, such as `rd` and `mw`.
