@@ -13,7 +13,8 @@
  * - when the channel is destroyed or freed.
  * The ring holds a reference to its current session, and so does every endpoint to the session that
  * it joined. The memory of a session that has ended stays as long as endpoints of it are open; then
- * at most one further session begins, so that a ring occupies at most twice its capacity.
+ * at most one further session begins, so that a ring occupies at most twice its capacity. Of opens
+ * that find no session at the same time, one begins it and the others join it.
  *
  * A role is taken once in a session: no second consumer continues at the position where
  * the first one stopped. An endpoint that maps nothing gives its role back.
@@ -26,6 +27,7 @@
 #define SLUICE_RING_H
 
 #include <linux/atomic.h>
+#include <linux/mutex.h>
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
@@ -53,6 +55,7 @@ struct sluice_ring {
 	u64 capacity;
 	int node;				/* of the memory, or NUMA_NO_NODE */
 	atomic_t session_count;			/* sessions with memory */
+	struct mutex begin_mutex;		/* of opens that find no session; before lock */
 	spinlock_t lock;			/* protects what follows, and the states */
 	struct sluice_ring_session *session;	/* the current one, or NULL */
 	bool destroyed;

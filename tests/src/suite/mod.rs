@@ -38,6 +38,11 @@ mod page_reuse;
 mod pipe_ioctls;
 mod poll;
 mod read_write;
+mod ring_limits;
+mod ring_mmap;
+mod ring_open;
+mod ring_races;
+mod ring_wait;
 mod shell_programs;
 mod sigkill;
 mod signals;
@@ -87,6 +92,11 @@ pub const TOPICS: &[Topic] = &[
     ctl_fault::TOPIC,
     ctl_struct_size::TOPIC,
     ctl_races::TOPIC,
+    ring_open::TOPIC,
+    ring_limits::TOPIC,
+    ring_mmap::TOPIC,
+    ring_wait::TOPIC,
+    ring_races::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,

@@ -20,9 +20,11 @@ pub mod parameter;
 pub mod poll;
 pub mod random;
 pub mod requests;
+pub mod ring;
 pub mod sched;
 pub mod shell;
 pub mod signals;
+pub mod uring;
 pub mod userfault;
 pub mod vfs_pipe;
 

@@ -68,7 +68,6 @@ impl Options {
         };
         match (source.raw_os_error(), self.numa_node) {
             (Some(libc::EBUSY), _) => SetupError::RoleTaken { role: role.name() },
-            (Some(libc::EPIPE), _) => SetupError::Ended,
             (Some(libc::EINVAL), Some(node)) => SetupError::NoSuchNode { node },
             _ => SetupError::Open(error),
         }
