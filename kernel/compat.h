@@ -9,6 +9,7 @@
 
 #include <linux/device.h>
 #include <linux/fs.h>
+#include <linux/hrtimer.h>
 #include <linux/poll.h>
 #include <linux/version.h>
 
@@ -24,6 +25,17 @@
 #define SLUICE_COMPAT_DEVNODE_CONST
 #else
 #define SLUICE_COMPAT_DEVNODE_CONST const
+#endif
+
+/* Since 6.13 one call sets clock, mode and function of a timer. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
+static inline void hrtimer_setup(struct hrtimer *timer,
+				 enum hrtimer_restart (*function)(struct hrtimer *),
+				 clockid_t clock, const enum hrtimer_mode mode)
+{
+	hrtimer_init(timer, clock, mode);
+	timer->function = function;
+}
 #endif
 
 /* Whether a poll queues itself; newer kernels lack poll_does_not_wait(). */

@@ -25,6 +25,7 @@ mod device;
 mod endpoint_flags;
 mod epollexclusive;
 mod fail_nth;
+mod hft;
 mod kinds;
 mod library;
 mod locks;
@@ -90,6 +91,7 @@ pub const TOPICS: &[Topic] = &[
     library::TOPIC,
     cli::TOPIC,
     myipc::TOPIC,
+    hft::TOPIC,
     stress::TOPIC,
     no_cgroup2::TOPIC,
 ];

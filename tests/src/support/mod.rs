@@ -26,4 +26,4 @@ pub mod signals;
 pub mod userfault;
 pub mod vfs_pipe;
 
-pub use sluice_testkit::{cgroup, child, proc, process, shared, time};
+pub use sluice_testkit::{cgroup, child, hft, proc, process, shared, time};
