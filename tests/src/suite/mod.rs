@@ -26,6 +26,7 @@ mod device;
 mod endpoint_flags;
 mod epollexclusive;
 mod fail_nth;
+mod hft;
 mod kinds;
 mod library;
 mod locks;
@@ -102,6 +103,7 @@ pub const TOPICS: &[Topic] = &[
     library::TOPIC,
     cli::TOPIC,
     myipc::TOPIC,
+    hft::TOPIC,
     stress::TOPIC,
     no_cgroup2::TOPIC,
 ];
