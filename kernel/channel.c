@@ -430,8 +430,8 @@ struct sluice_channel *sluice_channel_lookup(const struct sluice_scope_access *a
 	return channel ?: ERR_PTR(-ENOENT);
 }
 
-int sluice_channel_unlink(const struct sluice_scope_access *access,
-			  const struct sluice_channel_key *key)
+static int unlink(const struct sluice_scope_access *access, const struct sluice_channel_key *key,
+		  bool destroy)
 {
 	struct sluice_channel *channel = sluice_channel_lookup(access, key);
 	struct sluice_scope *scope = access->scope;
@@ -449,10 +449,24 @@ int sluice_channel_unlink(const struct sluice_scope_access *access,
 		was_persistent = end_persistence(channel);
 		spin_unlock(&scope->lock);
 	}
+	if (destroy && !err)
+		channel->kind->destroy(channel);
 	if (was_persistent)
 		put_persistent(channel);
 	sluice_channel_put(channel);
 	return err;
+}
+
+int sluice_channel_unlink(const struct sluice_scope_access *access,
+			  const struct sluice_channel_key *key)
+{
+	return unlink(access, key, false);
+}
+
+int sluice_channel_destroy(const struct sluice_scope_access *access,
+			   const struct sluice_channel_key *key)
+{
+	return unlink(access, key, true);
 }
 
 void sluice_channel_drop_persistent(struct sluice_scope *scope)

@@ -172,6 +172,7 @@ fn constants() -> Vec<Fact> {
             CTL_INFO = "SLUICE_CTL_INFO",
             CTL_LIST = "SLUICE_CTL_LIST",
             CTL_FEATURES = "SLUICE_CTL_FEATURES",
+            CTL_DESTROY = "SLUICE_CTL_DESTROY",
             RING_WAKE = "SLUICE_RING_WAKE",
             RING_WAIT = "SLUICE_RING_WAIT",
             RING_DETACH = "SLUICE_RING_DETACH",

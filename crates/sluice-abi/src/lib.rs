@@ -49,6 +49,7 @@ pub const CTL_UNLINK: Ioctl = libc::_IOW::<Unlink>(TYPE, 0x11);
 pub const CTL_INFO: Ioctl = libc::_IOW::<Info>(TYPE, 0x12);
 pub const CTL_LIST: Ioctl = libc::_IOWR::<List>(TYPE, 0x13);
 pub const CTL_FEATURES: Ioctl = libc::_IOWR::<Features>(TYPE, 0x14);
+pub const CTL_DESTROY: Ioctl = libc::_IOW::<Unlink>(TYPE, 0x15);
 pub const RING_WAKE: Ioctl = libc::_IO(TYPE, 0x20);
 pub const RING_WAIT: Ioctl = libc::_IOW::<RingWait>(TYPE, 0x21);
 pub const RING_DETACH: Ioctl = libc::_IO(TYPE, 0x22);

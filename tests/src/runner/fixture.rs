@@ -21,8 +21,8 @@ const CHANNEL: &str = "tested";
 pub struct Modules {
     /// The tested module.
     pub own: Option<PathBuf>,
-    /// The naive driver.
-    pub baseline: Option<PathBuf>,
+    /// The naive drivers.
+    pub baselines: Vec<PathBuf>,
 }
 
 /// The environment of all tests of a run.
@@ -83,7 +83,7 @@ impl RunFixture {
                 scratch,
                 cgroup,
                 module: self.modules.own.clone(),
-                baseline: self.modules.baseline.clone(),
+                baselines: self.modules.baselines.clone(),
                 durations: self.durations,
             },
         })

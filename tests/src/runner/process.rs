@@ -223,7 +223,7 @@ mod tests {
                 scratch: "/".into(),
                 cgroup: None,
                 module: None,
-                baseline: None,
+                baselines: Vec::new(),
                 durations: Durations::default(),
             };
             let ended = run(test, &context, limit);

@@ -31,6 +31,7 @@ topic!(
         creating_a_channel,
         attaching_to_a_channel,
         unlinking_a_channel,
+        destroying_a_channel,
         querying_channels,
         opening_the_node,
         reading,
@@ -164,6 +165,21 @@ fn unlinking_a_channel(_: &Context) -> Result<()> {
         || ctl.persist(OWN, NAME).context("creating a channel"),
         |_| ctl.unlink(OWN, NAME),
         |_, ()| expect("names", ctl.names(OWN), Ok(vec![])),
+    )?;
+    all.finish()
+}
+
+fn destroying_a_channel(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let ctl = &all.ctl;
+    all.sweep(
+        "destroy",
+        || filled(ctl, &some_bytes()),
+        |_| ctl.destroy(OWN, NAME),
+        |end, ()| {
+            expect("names", ctl.names(OWN), Ok(vec![]))?;
+            expect("a read", read_some(end, 1), Err(Errno::EPIPE))
+        },
     )?;
     all.finish()
 }

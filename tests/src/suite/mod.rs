@@ -7,6 +7,7 @@ mod cgroup_isolation;
 mod cli;
 mod ctl_blocking_open;
 mod ctl_containers;
+mod ctl_destroy;
 mod ctl_fault;
 mod ctl_fd_passing;
 mod ctl_invalid;
@@ -25,6 +26,7 @@ mod device;
 mod endpoint_flags;
 mod epollexclusive;
 mod fail_nth;
+mod hft;
 mod kinds;
 mod library;
 mod locks;
@@ -37,6 +39,11 @@ mod page_reuse;
 mod pipe_ioctls;
 mod poll;
 mod read_write;
+mod ring_limits;
+mod ring_mmap;
+mod ring_open;
+mod ring_races;
+mod ring_wait;
 mod shell_programs;
 mod sigkill;
 mod signals;
@@ -78,6 +85,7 @@ pub const TOPICS: &[Topic] = &[
     ctl_permissions::TOPIC,
     ctl_list::TOPIC,
     ctl_persist::TOPIC,
+    ctl_destroy::TOPIC,
     ctl_quota::TOPIC,
     ctl_quota_scopes::TOPIC,
     ctl_quota_memory::TOPIC,
@@ -85,11 +93,17 @@ pub const TOPICS: &[Topic] = &[
     ctl_fault::TOPIC,
     ctl_struct_size::TOPIC,
     ctl_races::TOPIC,
+    ring_open::TOPIC,
+    ring_limits::TOPIC,
+    ring_mmap::TOPIC,
+    ring_wait::TOPIC,
+    ring_races::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,
     cli::TOPIC,
     myipc::TOPIC,
+    hft::TOPIC,
     stress::TOPIC,
     no_cgroup2::TOPIC,
 ];

@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The pipe with io_uring: READ, WRITE and POLL_ADD may stay pending and can be cancelled.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use io_uring::{IoUring, opcode, squeue, types};
+use anyhow::{Result, bail};
+use io_uring::{opcode, squeue};
 use nix::errno::Errno;
 use nix::unistd::write;
 
 use crate::registry::{Context, topic};
 use crate::support::channel::{CAPACITY, PIPE_BUF, fill, read_all, set_nonblocking, write_all};
-use crate::support::check::{expect, expect_bytes, skip};
+use crate::support::check::{expect, expect_bytes};
+use crate::support::ctl::{Ctl, OWN};
 use crate::support::signals;
-use crate::support::time::{Deadline, wait_grace_period};
+use crate::support::time::Deadline;
+use crate::support::uring::{REQUEST, Ring, number, poll_for, read_into};
 
 topic!(
     "uring",
@@ -32,111 +34,13 @@ topic!(
         a_pending_poll_can_be_cancelled,
         closing_the_ring_ends_its_pending_requests,
     ],
-    pipe_only: [],
+    pipe_only: [
+        pending_requests_fail_when_the_pipe_is_destroyed,
+    ],
 );
-
-const REQUEST: u64 = 1;
-const CANCEL: u64 = 2;
-
-struct Ring(IoUring);
-
-impl Ring {
-    fn new() -> Result<Self> {
-        match IoUring::new(8) {
-            Ok(ring) => Ok(Ring(ring)),
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => Err(skip(
-                "io_uring is switched off here (kernel.io_uring_disabled)",
-            )),
-            Err(error) => Err(error).context("setting up a ring"),
-        }
-    }
-
-    fn submit(&mut self, entry: squeue::Entry, name: u64) -> Result<()> {
-        // SAFETY: each test keeps the buffers of its requests until they are complete or the ring is closed.
-        unsafe { self.0.submission().push(&entry.user_data(name)) }.context("queueing")?;
-        self.0.submit().context("submitting")?;
-        Ok(())
-    }
-
-    /// The result of the request with this number, which must be the next to complete.
-    fn result(&mut self, name: u64) -> Result<Result<i32, Errno>> {
-        let deadline = Deadline::for_event();
-        loop {
-            if let Some(entry) = self.0.completion().next() {
-                expect("which request completed", entry.user_data(), name)?;
-                let result = entry.result();
-                return Ok(if result < 0 {
-                    Err(Errno::from_raw(-result))
-                } else {
-                    Ok(result)
-                });
-            }
-            if deadline.passed() {
-                bail!(
-                    "request {name} did not complete within {:?}",
-                    deadline.span()
-                );
-            }
-            // Entering the ring also runs deferred work of this thread.
-            self.0.submit().context("entering the ring")?;
-            sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn expect_pending(&mut self) -> Result<()> {
-        wait_grace_period();
-        self.0.submit().context("entering the ring")?;
-        match self.0.completion().next() {
-            None => Ok(()),
-            Some(entry) => bail!(
-                "request {} completed with {}; expected it to stay pending",
-                entry.user_data(),
-                entry.result()
-            ),
-        }
-    }
-
-    /// Cancels the request; both the request and the cancellation must report it.
-    fn cancel(&mut self) -> Result<()> {
-        self.submit(opcode::AsyncCancel::new(REQUEST).build(), CANCEL)?;
-        let mut seen = Vec::new();
-        let deadline = Deadline::for_event();
-        while seen.len() < 2 {
-            let next = self.0.completion().next();
-            match next {
-                Some(entry) => seen.push((entry.user_data(), entry.result())),
-                None if deadline.passed() => {
-                    bail!("after the cancellation only {seen:?} completed")
-                }
-                None => {
-                    self.0.submit().context("entering the ring")?;
-                    sleep(Duration::from_millis(1));
-                }
-            }
-        }
-        seen.sort_unstable();
-        expect(
-            "the request and the cancellation",
-            seen,
-            vec![(REQUEST, -libc::ECANCELED), (CANCEL, 0)],
-        )
-    }
-}
-
-fn number(fd: &impl AsFd) -> types::Fd {
-    types::Fd(fd.as_fd().as_raw_fd())
-}
-
-fn read_into(fd: &impl AsFd, buffer: &mut [u8]) -> squeue::Entry {
-    opcode::Read::new(number(fd), buffer.as_mut_ptr(), buffer.len() as u32).build()
-}
 
 fn write_from(fd: &impl AsFd, bytes: &[u8]) -> squeue::Entry {
     opcode::Write::new(number(fd), bytes.as_ptr(), bytes.len() as u32).build()
-}
-
-fn poll_for(fd: &impl AsFd, events: libc::c_short) -> squeue::Entry {
-    opcode::PollAdd::new(number(fd), events as u32).build()
 }
 
 fn a_read_returns_available_bytes(context: &Context) -> Result<()> {
@@ -253,6 +157,32 @@ fn a_pending_poll_can_be_cancelled(context: &Context) -> Result<()> {
     ring.submit(poll_for(&both, libc::POLLIN), REQUEST)?;
     ring.expect_pending()?;
     ring.cancel()
+}
+
+fn pending_requests_fail_when_the_pipe_is_destroyed(_: &Context) -> Result<()> {
+    signals::ignore_sigpipe()?;
+    let ctl = Ctl::new()?;
+    let mut buffer = [0; 100];
+    for bytes in [0, CAPACITY] {
+        let both = ctl.create("channel").context("creating the channel")?;
+        write_all(&both, &vec![b'x'; bytes])?;
+        let (request, events) = match bytes {
+            0 => (read_into(&both, &mut buffer), libc::POLLIN),
+            _ => (write_from(&both, b"never"), libc::POLLOUT),
+        };
+        let mut ring = Ring::new()?;
+        let mut other = Ring::new()?;
+        ring.submit(request, REQUEST)?;
+        other.submit(poll_for(&both, events), REQUEST)?;
+        ring.expect_pending()?;
+        other.expect_pending()?;
+        ctl.destroy(OWN, "channel").context("destroying it")?;
+        let seen = ring.result(REQUEST)?;
+        expect("the read or write", seen, Err(Errno::EPIPE))?;
+        let hang_up = (libc::POLLHUP | libc::POLLERR).into();
+        expect("the poll", other.result(REQUEST)?, Ok(hang_up))?;
+    }
+    Ok(())
 }
 
 /// A closed ring must not keep the endpoint open.

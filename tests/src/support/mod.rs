@@ -20,10 +20,12 @@ pub mod parameter;
 pub mod poll;
 pub mod random;
 pub mod requests;
+pub mod ring;
 pub mod sched;
 pub mod shell;
 pub mod signals;
+pub mod uring;
 pub mod userfault;
 pub mod vfs_pipe;
 
-pub use sluice_testkit::{cgroup, child, proc, process, shared, time};
+pub use sluice_testkit::{cgroup, child, hft, proc, process, shared, time};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signal handlers that only report that they ran.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use anyhow::{Context, Result};
@@ -51,7 +51,19 @@ pub fn spawn_blocked_with_handler<T: Serialize + DeserializeOwned>(
     restart: bool,
     body: impl FnOnce() -> Result<T>,
 ) -> Result<Child<T>> {
-    let child = spawn_keeping(&format!("a child in {call:?}"), &handled.fds(), || {
+    spawn_blocked_keeping(call, &[], handled, restart, body)
+}
+
+/// As `spawn_blocked_with_handler`, with the files in `keep` open in the child.
+pub fn spawn_blocked_keeping<T: Serialize + DeserializeOwned>(
+    call: Call,
+    keep: &[BorrowedFd],
+    handled: &Event,
+    restart: bool,
+    body: impl FnOnce() -> Result<T>,
+) -> Result<Child<T>> {
+    let keep = [keep, &handled.fds()].concat();
+    let child = spawn_keeping(&format!("a child in {call:?}"), &keep, || {
         handle_usr1(handled, restart)?;
         body()
     })?;

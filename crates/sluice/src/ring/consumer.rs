@@ -229,9 +229,9 @@ impl Consumer {
 }
 
 impl AsFd for Consumer {
-    /// The socket, which is readable when this side is woken: see [`prepare_wait`](Self::prepare_wait).
+    /// The socket or the endpoint, which is readable when this side is woken: see [`prepare_wait`](Self::prepare_wait).
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.connection.socket().as_fd()
+        self.connection.fd()
     }
 }
 

@@ -222,9 +222,9 @@ impl Producer {
 }
 
 impl AsFd for Producer {
-    /// The socket, which is readable when this side is woken: see [`prepare_wait`](Self::prepare_wait).
+    /// The socket or the endpoint, which is readable when this side is woken: see [`prepare_wait`](Self::prepare_wait).
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.connection.socket().as_fd()
+        self.connection.fd()
     }
 }
 
