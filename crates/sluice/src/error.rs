@@ -145,6 +145,7 @@ impl Error {
                 ErrorKind::QuotaExceeded
             }
             Self::NoMemory { .. } => ErrorKind::OutOfMemory,
+            Self::Destroyed { .. } => ErrorKind::BrokenPipe,
             Self::NoReader { .. } => ErrorKind::Other,
             Self::Io { source, .. } => source.kind(),
         }

@@ -143,7 +143,7 @@ fn each_failure_has_its_own_error(_: &Context) -> Result<()> {
 }
 
 fn a_destroyed_channel_fails_its_endpoints_and_opens(_: &Context) -> Result<()> {
-    let channel = Channel::new("frames")?;
+    let channel = Channel::pipe("frames")?;
     let (mut reader, mut writer) = named_ends("frames")?;
     writer.write_all(b"never read").context("write")?;
     channel.destroy()?;
@@ -155,7 +155,7 @@ fn a_destroyed_channel_fails_its_endpoints_and_opens(_: &Context) -> Result<()> 
     let again = channel.destroy();
     ensure!(matches!(again, Err(Error::NotFound { .. })), "{again:?}");
     let opener = spawn("a blocked open", || {
-        let opened = Channel::new("frames")?.options().create(true).reader();
+        let opened = Channel::pipe("frames")?.options().create(true).reader();
         Ok(format!("{opened:?}"))
     })?;
     opener.wait_asleep_in(Call::Ioctl)?;
