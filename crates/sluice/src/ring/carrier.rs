@@ -53,16 +53,24 @@ impl Carrier {
     /// Checks the socket, if there is one.
     pub fn peer_state(&mut self, peer: &Ctrl) -> PeerState {
         match self {
-            Self::Memfd(memfd) => peer_state(peer, || memfd.is_hung_up()),
+            Self::Memfd(memfd) => peer_state(peer, || memfd.look()),
             Self::Device(_) => stored_peer_state(peer),
         }
     }
 
-    /// How the peer ended, as far as its control structure says. Over memfd every value there is a close.
-    pub fn end(&self, peer: &Ctrl) -> Option<End> {
+    /// Whether a hang-up is known, without a system call.
+    pub fn is_hung_up(&self) -> bool {
         match self {
-            Self::Memfd(_) => peer.is_closed().then_some(End::Closed),
-            Self::Device(_) => peer.end(),
+            Self::Memfd(memfd) => memfd.is_hung_up(),
+            Self::Device(_) => false,
+        }
+    }
+
+    /// The meaning of an end that the peer's control structure says. Over memfd only the peer writes it, and each is a close.
+    pub fn interpret(&self, end: End) -> End {
+        match self {
+            Self::Memfd(_) => End::Closed,
+            Self::Device(_) => end,
         }
     }
 

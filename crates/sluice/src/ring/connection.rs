@@ -25,8 +25,8 @@ pub(super) struct Connection {
     owner: u32,
     /// Whether dropping it leaves the ring unclosed.
     aborts: bool,
-    /// Whether a wait or a drain found that the peer has ended, so that a call that finds room needs no system call to know.
-    peer_ended: bool,
+    /// As Carrier::is_hung_up(), for the check of each record.
+    hung_up: bool,
     pub backoff: Backoff,
     spin: AdaptiveSpin,
     parker: Parker,
@@ -73,7 +73,7 @@ impl Connection {
             role,
             owner: process::id(),
             aborts: false,
-            peer_ended: false,
+            hung_up: false,
             backoff: Backoff::new(options.throughput),
             spin: AdaptiveSpin::new(options.spin),
             parker,
@@ -93,17 +93,16 @@ impl Connection {
     #[inline]
     pub fn check(&self) -> Result<(), SendError> {
         let (_, peer) = self.role.ctrls(&self.mapping);
-        match self.peer_ended || peer.is_closed() {
-            true => Err(self.end_error()),
-            false => Ok(()),
+        match (peer.end(), self.hung_up) {
+            (None, false) => Ok(()),
+            (end, _) => Err(self.end_error(end)),
         }
     }
 
-    /// A close is not taken for a death, whichever was noticed first.
+    /// For the end that the peer's control structure says, or a hang-up.
     #[cold]
-    fn end_error(&self) -> SendError {
-        let (_, peer) = self.role.ctrls(&self.mapping);
-        match self.carrier.end(peer) {
+    fn end_error(&self, end: Option<End>) -> SendError {
+        match end.map(|end| self.carrier.interpret(end)) {
             Some(End::Closed) => SendError::Closed,
             Some(End::Destroyed) => SendError::Destroyed,
             Some(End::Died) | None => SendError::PeerDied,
@@ -118,7 +117,7 @@ impl Connection {
     fn peer_state(&mut self) -> PeerState {
         let (_, peer) = self.role.ctrls(&self.mapping);
         let state = self.carrier.peer_state(peer);
-        self.peer_ended |= state != PeerState::Active;
+        self.hung_up = self.carrier.is_hung_up();
         state
     }
 
@@ -300,7 +299,7 @@ impl Connection {
         let (own, peer) = self.role.ctrls(&self.mapping);
         self.parker.acknowledge(own, peer);
         let drained = self.carrier.drain();
-        self.peer_ended |= drained == Drained::HungUp;
+        self.hung_up = self.carrier.is_hung_up();
         drained != Drained::More
     }
 

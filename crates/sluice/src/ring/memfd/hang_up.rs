@@ -23,6 +23,11 @@ impl HangUp {
         }
     }
 
+    /// Whether a hang-up is known, without a system call.
+    pub fn is_known(&self) -> bool {
+        self.seen
+    }
+
     /// Checks the socket once per tick of the coarse clock, a few milliseconds; between ticks it costs a few nanoseconds.
     pub fn look(&mut self, socket: &OwnedFd) -> bool {
         let now = clock_gettime(ClockId::MonotonicCoarse);

@@ -50,8 +50,12 @@ impl Memfd {
     }
 
     /// Checks the socket at most once per clock tick.
-    pub fn is_hung_up(&mut self) -> bool {
+    pub fn look(&mut self) -> bool {
         self.hang_up.look(&self.socket)
+    }
+
+    pub fn is_hung_up(&self) -> bool {
+        self.hang_up.is_known()
     }
 
     pub fn sleep(
