@@ -535,7 +535,7 @@ static void feed_fill_state(struct sluice_channel *channel, void *state)
 	fill_feed_info(feed_of(channel), state);
 }
 
-/* Under session_lock: the bytes that the consumer has not released, which may store any position. */
+/* Under session_lock: the unreleased bytes. The consumer may store any position. */
 static u64 unreleased(const struct sluice_feed *feed)
 {
 	const struct sluice_feed_session *session = feed->session;
