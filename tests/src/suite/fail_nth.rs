@@ -13,16 +13,19 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::unistd::{pipe2, write};
 
 use crate::registry::{Context, topic};
-use crate::support::channel::{CAPACITY, read_some};
+use crate::support::channel::{CAPACITY, read_nowait, read_some};
 use crate::support::check::{expect, expect_bytes, note};
 use crate::support::ctl::{
-    BOTH, CREATE, Ctl, EXCL, FEATURES, Features, NONBLOCK, OWN, Open, PERSIST, expect_no_channel,
+    BOTH, CREATE, ChannelInfo, Ctl, EXCL, FEATURES, Features, INFO, NONBLOCK, OWN, Open, PERSIST,
+    READ, expect_no_channel,
 };
 use crate::support::fail_nth::FailNth;
+use crate::support::feed::{self, Area, CONSUMER_MAPS, CONSUMER_READS, Publisher, Start};
 use crate::support::ioctl::{self, SET_CAPACITY, SET_SPIN, raw};
 use crate::support::memory::PAGE;
 use crate::support::poll;
 use crate::support::random::stream_bytes;
+use sluice_abi::ring::MMAP_PRODUCER;
 
 topic!(
     "fail_nth",
@@ -39,6 +42,11 @@ topic!(
         splicing,
         waiting_for_events,
         pipe_ioctls,
+        creating_a_feed,
+        opening_a_feed,
+        claiming_a_feed,
+        reading_a_feed,
+        feed_ioctls,
     ],
 );
 
@@ -374,5 +382,106 @@ fn pipe_ioctls(_: &Context) -> Result<()> {
     all.sweep("fionread", open, ioctl::bytes_waiting, |_, seen| {
         expect("bytes", seen, bytes.len())
     })?;
+    all.finish()
+}
+
+fn creating_a_feed(context: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let publisher = Publisher::small(context)?;
+    all.sweep(
+        "create a feed",
+        || publisher.creator(),
+        |creator| write(creator, b"another"),
+        |_, count| expect("bytes written", count, 7),
+    )?;
+    all.finish()
+}
+
+fn opening_a_feed(context: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let _publisher = Publisher::small(context)?;
+    let open = |_: &()| feed::open_node_with(OFlag::O_RDWR);
+    all.sweep("open the node", || Ok(()), open, nothing)?;
+    let request = feed::request(feed::NAME, READ);
+    all.sweep("open", || Ok(()), |_| all.ctl.open(request), nothing)?;
+    all.sweep(
+        "info by name",
+        || Ok(()),
+        |_| {
+            let mut info = ChannelInfo::EMPTY;
+            raw(
+                &all.ctl,
+                INFO,
+                &mut feed::info_request(feed::NAME, &mut info),
+            )?;
+            Ok(info)
+        },
+        |_, info| expect("the capacity", info.capacity, 16384),
+    )?;
+    all.finish()
+}
+
+fn claiming_a_feed(context: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let _publisher = Publisher::small(context)?;
+    let open = || feed::open(feed::NAME);
+    let map = |end: &OwnedFd| Area::map(end, MMAP_PRODUCER, PAGE, libc::PROT_READ);
+    all.sweep("claim by mmap", open, map, |end, _| {
+        let consumer = feed::info(end)?.consumer;
+        expect("the consumer", consumer, CONSUMER_MAPS)
+    })?;
+    let read = |end: &OwnedFd| match read_nowait(end, 1) {
+        Err(Errno::EAGAIN) => Ok(()),
+        Ok(_) => Err(Errno::EBADMSG),
+        Err(error) => Err(error),
+    };
+    all.sweep("claim by read", open, read, |end, ()| {
+        let consumer = feed::info(end)?.consumer;
+        expect("the consumer", consumer, CONSUMER_READS)
+    })?;
+    all.finish()
+}
+
+fn reading_a_feed(context: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let publisher = Publisher::small(context)?;
+    let claimed = || {
+        let end = feed::open(feed::NAME)?;
+        feed::claim_by_read(&end)?;
+        publisher.publish("task", 1, 4096)?;
+        Ok(end)
+    };
+    let read = |end: &OwnedFd| read_some(end, feed::LARGEST);
+    all.sweep("read a packet", claimed, read, |end, bytes| {
+        let packet = feed::Packet::parse(&bytes)?;
+        expect("lost packets", packet.header.lost, 0)?;
+        expect("bytes", packet.bytes.len(), 4096)?;
+        packet.origin()?;
+        let further = read_nowait(end, feed::LARGEST);
+        expect("a further packet", further, Err(Errno::EAGAIN))
+    })?;
+    all.finish()
+}
+
+fn feed_ioctls(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let open = feed::open_node;
+    all.sweep("feed info", open, feed::info, |_, info| {
+        expect("whether it runs", info.running, 0)
+    })?;
+    let spin = |end: &OwnedFd| feed::set_spin(end, 1000);
+    all.sweep("set spin", open, spin, |_, seen| {
+        expect("the limit", seen, 1000)
+    })?;
+    let slow = Start::new(1_000_000_000, 0, 16);
+    all.sweep(
+        "start",
+        open,
+        |end| feed::start(end, slow),
+        |end, ()| {
+            expect("whether it runs", feed::info(end)?.running, 1)?;
+            feed::stop(end).context("stopping it")
+        },
+    )?;
     all.finish()
 }

@@ -26,6 +26,11 @@ mod device;
 mod endpoint_flags;
 mod epollexclusive;
 mod fail_nth;
+mod feed_map;
+mod feed_open;
+mod feed_publish;
+mod feed_read;
+mod feed_simulator;
 mod hft;
 mod kinds;
 mod library;
@@ -98,6 +103,11 @@ pub const TOPICS: &[Topic] = &[
     ring_mmap::TOPIC,
     ring_wait::TOPIC,
     ring_races::TOPIC,
+    feed_open::TOPIC,
+    feed_read::TOPIC,
+    feed_map::TOPIC,
+    feed_simulator::TOPIC,
+    feed_publish::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,
