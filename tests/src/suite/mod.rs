@@ -39,6 +39,7 @@ mod poll;
 mod read_write;
 mod ring_limits;
 mod ring_mmap;
+mod ring_numa;
 mod ring_open;
 mod ring_races;
 mod ring_wait;
@@ -94,6 +95,7 @@ pub const TOPICS: &[Topic] = &[
     ring_limits::TOPIC,
     ring_mmap::TOPIC,
     ring_wait::TOPIC,
+    ring_numa::TOPIC,
     ring_races::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
