@@ -46,6 +46,7 @@ mod poll;
 mod read_write;
 mod ring_limits;
 mod ring_mmap;
+mod ring_numa;
 mod ring_open;
 mod ring_races;
 mod ring_wait;
@@ -102,6 +103,7 @@ pub const TOPICS: &[Topic] = &[
     ring_limits::TOPIC,
     ring_mmap::TOPIC,
     ring_wait::TOPIC,
+    ring_numa::TOPIC,
     ring_races::TOPIC,
     feed_open::TOPIC,
     feed_read::TOPIC,
