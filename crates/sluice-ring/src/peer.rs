@@ -13,6 +13,8 @@ pub enum PeerState {
     Dead,
     /// The ring was destroyed.
     Destroyed,
+    /// It hides its end, which the module has reported: a protocol violation.
+    Hidden,
 }
 
 /// The state of a peer whose death is seen as a hang-up of its socket. Checks first whether the socket hung up, and then

@@ -6,9 +6,10 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use sluice_ring::sync::AtomicU32;
-use sluice_ring::{Ctrl, End, PeerState, WakeMethod, Waker, peer_state, stored_peer_state};
+use sluice_ring::{Ctrl, End, PeerState, ProtocolViolation, WakeMethod, Waker, peer_state};
 
 use super::device::Device;
+use super::error::SendError;
 use super::membarrier;
 use super::memfd::Memfd;
 
@@ -51,18 +52,26 @@ impl Carrier {
     }
 
     /// Checks the socket, if there is one.
-    pub fn peer_state(&mut self, peer: &Ctrl) -> PeerState {
+    pub fn peer_state(&mut self, own: &Ctrl, peer: &Ctrl) -> PeerState {
         match self {
             Self::Memfd(memfd) => peer_state(peer, || memfd.look()),
-            Self::Device(_) => stored_peer_state(peer),
+            Self::Device(device) => device.peer_state(own, peer),
         }
     }
 
-    /// Whether a hang-up is known, without a system call.
+    /// Whether a hang-up, or a hidden end, is known, without a system call.
     pub fn is_hung_up(&self) -> bool {
         match self {
             Self::Memfd(memfd) => memfd.is_hung_up(),
-            Self::Device(_) => false,
+            Self::Device(device) => device.is_end_hidden(),
+        }
+    }
+
+    /// The meaning of a hang-up without a close.
+    pub fn hung_up_error(&self) -> SendError {
+        match self {
+            Self::Memfd(_) => SendError::PeerDied,
+            Self::Device(_) => ProtocolViolation::EndHidden.into(),
         }
     }
 
@@ -76,15 +85,25 @@ impl Carrier {
 
     /// Sleeps after Parker::prepare_park(), which returned `seq`.
     pub fn sleep(
-        &self,
+        &mut self,
         method: WakeMethod,
+        own: &Ctrl,
         peer: &Ctrl,
         seq: u32,
         limit: Option<Duration>,
     ) -> io::Result<Slept> {
         match self {
             Self::Memfd(memfd) => memfd.sleep(method, &peer.wake_seq, seq, limit),
-            Self::Device(device) => device.sleep(peer, seq, limit),
+            Self::Device(device) => device.sleep(own, peer, seq, limit),
+        }
+    }
+
+    /// Follows a wait for the descriptor that ended without a wake-up.
+    pub fn check_hidden_end(&mut self, own: &Ctrl, peer: &Ctrl) {
+        match self {
+            // The socket is read.
+            Self::Memfd(_) => {}
+            Self::Device(device) => device.check_hidden_end(own, peer),
         }
     }
 

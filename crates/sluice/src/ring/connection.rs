@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::process;
 use std::time::{Duration, Instant};
 
-use sluice_ring::sync::spin_loop;
+use sluice_ring::sync::{Ordering, spin_loop};
 use sluice_ring::{
     AdaptiveSpin, Backoff, End, Notifier, Parker, PeerState, ProtocolViolation, WakeMethod,
 };
@@ -30,6 +30,8 @@ pub(super) struct Connection {
     pub backoff: Backoff,
     spin: AdaptiveSpin,
     parker: Parker,
+    /// The peer's wake_seq before the last announced sleep.
+    announced: u32,
     notifier: Notifier,
 }
 
@@ -77,6 +79,7 @@ impl Connection {
             backoff: Backoff::new(options.throughput),
             spin: AdaptiveSpin::new(options.spin),
             parker,
+            announced: 0,
             notifier,
         }
     }
@@ -105,7 +108,8 @@ impl Connection {
         match end.map(|end| self.carrier.interpret(end)) {
             Some(End::Closed) => SendError::Closed,
             Some(End::Destroyed) => SendError::Destroyed,
-            Some(End::Died) | None => SendError::PeerDied,
+            Some(End::Died) => SendError::PeerDied,
+            None => self.carrier.hung_up_error(),
         }
     }
 
@@ -115,8 +119,8 @@ impl Connection {
     }
 
     fn peer_state(&mut self) -> PeerState {
-        let (_, peer) = self.role.ctrls(&self.mapping);
-        let state = self.carrier.peer_state(peer);
+        let (own, peer) = self.role.ctrls(&self.mapping);
+        let state = self.carrier.peer_state(own, peer);
         self.hung_up = self.carrier.is_hung_up();
         state
     }
@@ -222,7 +226,7 @@ impl Connection {
     ) -> Option<Result<T, ProtocolViolation>> {
         let (own, peer) = self.role.ctrls(&self.mapping);
         let is_hopeless = || {
-            self.carrier.peer_state(peer) != PeerState::Active
+            self.carrier.peer_state(own, peer) != PeerState::Active
                 || until.is_some_and(|until| Instant::now() >= until)
         };
         let found = self.spin.poll(|| poll().transpose(), is_hopeless);
@@ -242,6 +246,7 @@ impl Connection {
             PeerState::Closed => Ok(Awaited::Closed),
             PeerState::Dead => Err(WaitError::PeerDied),
             PeerState::Destroyed => Err(WaitError::Destroyed),
+            PeerState::Hidden => Err(ProtocolViolation::EndHidden.into()),
         };
         Some(match poll() {
             Ok(Some(found)) => Ok(Awaited::Found(found)),
@@ -257,7 +262,8 @@ impl Connection {
         }
         self.backoff.reset();
         let (own, peer) = self.role.ctrls(&self.mapping);
-        Ok(self.parker.prepare_park(own, peer, method, &self.carrier))
+        self.announced = self.parker.prepare_park(own, peer, method, &self.carrier);
+        Ok(self.announced)
     }
 
     /// Returns what the poll after the announcement found, and how the sleep ended.
@@ -271,7 +277,7 @@ impl Connection {
         let (own, peer) = self.role.ctrls(&self.mapping);
         let found = poll();
         let slept = match found {
-            Ok(None) if !peer.is_closed() => self.carrier.sleep(method, peer, seq, limit),
+            Ok(None) if !peer.is_closed() => self.carrier.sleep(method, own, peer, seq, limit),
             _ => Ok(Slept::Woken),
         };
         self.parker.finish_park(own);
@@ -303,9 +309,13 @@ impl Connection {
         drained != Drained::More
     }
 
+    /// Follows prepare_wait().
     pub fn finish_wait(&mut self) {
-        let (own, _) = self.role.ctrls(&self.mapping);
+        let (own, peer) = self.role.ctrls(&self.mapping);
         self.parker.finish_park(own);
+        if peer.wake_seq.load(Ordering::Relaxed) == self.announced {
+            self.carrier.check_hidden_end(own, peer);
+        }
     }
 }
 

@@ -3,9 +3,11 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use sluice_abi::ring;
+use sluice_ring::ProtocolViolation::EndHidden;
 use sluice_ring::sync::Ordering;
 use sluice_ring::{Capacity, Ctrl, Memory, Notifier, Parker};
 
@@ -38,9 +40,9 @@ fn memory() -> Mapping {
     Mapping::new(producer, consumer)
 }
 
-fn connection(memory: &Mapping, role: Role) -> Connection {
+fn connection(memory: &Mapping, role: Role, endpoint: OwnedFd) -> Connection {
     Connection::new(
-        Carrier::Device(Device::new(no_endpoint())),
+        Carrier::Device(Device::new(endpoint)),
         memory.clone(),
         role,
         Parker::acknowledging(false),
@@ -50,10 +52,21 @@ fn connection(memory: &Mapping, role: Role) -> Connection {
 }
 
 fn sides() -> (Mapping, Producer, Consumer) {
+    sides_at([no_endpoint(), no_endpoint()])
+}
+
+fn sides_at([producer, consumer]: [OwnedFd; 2]) -> (Mapping, Producer, Consumer) {
     let memory = memory();
-    let producer = Producer::new(connection(&memory, Role::Producer));
-    let consumer = Consumer::new(connection(&memory, Role::Consumer));
+    let producer = Producer::new(connection(&memory, Role::Producer, producer));
+    let consumer = Consumer::new(connection(&memory, Role::Consumer, consumer));
     (memory, producer, consumer)
+}
+
+/// A descriptor that reports the end of a peer.
+fn hung_up() -> OwnedFd {
+    let (here, there) = UnixStream::pair().unwrap();
+    drop(there);
+    here.into()
 }
 
 fn is_readable(own: &Ctrl, peer: &Ctrl) -> bool {
@@ -126,6 +139,58 @@ fn a_drop_closes_an_abort_does_not_and_neither_hides_a_destruction() {
     memory.producer().closed.store(destroyed, Ordering::Relaxed);
     drop(producer);
     assert_eq!(closed(memory.producer()), destroyed);
+}
+
+#[test]
+fn an_end_that_the_control_page_hides_is_a_violation() {
+    let (memory, mut producer, mut consumer) = sides_at([hung_up(), hung_up()]);
+    assert!(consumer.prepare_wait().unwrap());
+    consumer.finish_wait();
+    assert!(consumer.is_closed());
+    let is_violation = |error: &RecvError| matches!(error, RecvError::ProtocolViolation(EndHidden));
+    assert!(consumer.try_peek().is_err_and(|error| is_violation(&error)));
+    assert!(
+        consumer
+            .prepare_wait()
+            .is_err_and(|error| is_violation(&error))
+    );
+
+    while producer.try_send(&[0; 1000]).is_ok() {}
+    assert!(producer.prepare_wait(1000).unwrap());
+    producer.finish_wait();
+    let sent = producer.send(&[0; 1000]);
+    assert!(
+        matches!(sent, Err(SendError::ProtocolViolation(EndHidden))),
+        "{sent:?}"
+    );
+    // What the consumer stores later does not matter.
+    let published = memory.producer().pos.load(Ordering::Relaxed);
+    memory.consumer().pos.store(published, Ordering::Release);
+    let sent = producer.try_send(&[]);
+    assert!(
+        matches!(sent, Err(SendError::ProtocolViolation(EndHidden))),
+        "{sent:?}"
+    );
+}
+
+#[test]
+fn an_end_that_one_of_the_control_pages_contains_is_not_hidden() {
+    let (memory, _producer, mut consumer) = sides_at([hung_up(), hung_up()]);
+    assert!(consumer.prepare_wait().unwrap());
+    memory
+        .producer()
+        .closed
+        .store(ring::CLOSED, Ordering::Release);
+    consumer.finish_wait();
+    assert_eq!(consumer.try_recv(&mut []).unwrap(), None);
+
+    let (memory, _producer, mut consumer) = sides_at([hung_up(), hung_up()]);
+    assert!(consumer.prepare_wait().unwrap());
+    let destroyed = ring::DESTROYED;
+    memory.consumer().closed.store(destroyed, Ordering::Release);
+    consumer.finish_wait();
+    let ended = consumer.try_recv(&mut []);
+    assert!(matches!(ended, Err(RecvError::Destroyed)), "{ended:?}");
 }
 
 #[test]
