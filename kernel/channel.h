@@ -89,8 +89,9 @@ int sluice_channel_init(struct sluice_channel *channel,
 void sluice_channel_exit(struct sluice_channel *channel);
 
 /*
- * Memory charged to the creator. NULL if there is none; it never invokes the OOM killer. A page is
- * allocated for user space with these additional flags, on @node only unless that is NUMA_NO_NODE.
+ * Memory charged to the creator, or to the caller if @channel is NULL. NULL if there is none; it
+ * never invokes the OOM killer. A page is allocated for user space with these additional flags, on
+ * @node only unless that is NUMA_NO_NODE.
  */
 struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node);
 void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size);

@@ -15,9 +15,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 
-use registry::{Durations, Target};
+use registry::{Durations, Modules, Target};
 use runner::NamedTest;
-use runner::fixture::{Modules, RunFixture};
+use runner::fixture::RunFixture;
 use runner::report::{Json, Lines, Reporter, Totals};
 use support::time;
 
@@ -56,6 +56,14 @@ struct Arguments {
     /// The file of a naive driver's module, myipc.ko or hft.ko; without it its tests are skipped; may be repeated
     #[arg(long = "baseline", value_name = "FILE")]
     baselines: Vec<PathBuf>,
+
+    /// The file of the module that publishes for the tests of feeds; without it these are skipped
+    #[arg(long, value_name = "SLUICE_PUBLISHER.KO")]
+    publisher: Option<PathBuf>,
+
+    /// The file of the sample publisher's module; without it its tests are skipped
+    #[arg(long, value_name = "SLUICE_FRAMES.KO")]
+    sample: Option<PathBuf>,
 
     /// Print one JSON document instead of text
     #[arg(long)]
@@ -152,6 +160,8 @@ fn run_all(
     let modules = Modules {
         own: arguments.module.clone(),
         baselines: arguments.baselines.clone(),
+        publisher: arguments.publisher.clone(),
+        sample: arguments.sample.clone(),
     };
     let fixture = RunFixture::setup(arguments.on, modules, durations)?;
     let mut outcomes = Vec::new();

@@ -36,11 +36,21 @@ pub struct Context {
     /// An empty directory, removed afterwards.
     pub scratch: PathBuf,
     pub cgroup: Option<Cgroup>,
-    /// The file of the tested module, for tests that unload and load it.
-    pub module: Option<PathBuf>,
-    /// The files of the naive drivers' modules, which their tests load.
-    pub baselines: Vec<PathBuf>,
+    pub modules: Modules,
     pub durations: Durations,
+}
+
+/// Files of modules, if given.
+#[derive(Clone, Default)]
+pub struct Modules {
+    /// The tested module, for tests that unload and load it.
+    pub own: Option<PathBuf>,
+    /// The naive drivers, which their tests load.
+    pub baselines: Vec<PathBuf>,
+    /// The publisher for the tests of feeds.
+    pub publisher: Option<PathBuf>,
+    /// The sample publisher.
+    pub sample: Option<PathBuf>,
 }
 
 /// Durations of the tests that run for a given time.
@@ -61,7 +71,8 @@ impl Context {
     /// The file of the naive driver with this name.
     pub fn baseline(&self, name: &str) -> Result<&Path> {
         let is_named = |file: &&PathBuf| file.file_stem().is_some_and(|stem| stem == name);
-        self.baselines
+        self.modules
+            .baselines
             .iter()
             .find(is_named)
             .map(PathBuf::as_path)

@@ -26,6 +26,11 @@ mod device;
 mod endpoint_flags;
 mod epollexclusive;
 mod fail_nth;
+mod feed_map;
+mod feed_open;
+mod feed_publish;
+mod feed_read;
+mod feed_simulator;
 mod hft;
 mod kinds;
 mod library;
@@ -41,6 +46,7 @@ mod poll;
 mod read_write;
 mod ring_limits;
 mod ring_mmap;
+mod ring_numa;
 mod ring_open;
 mod ring_races;
 mod ring_wait;
@@ -97,7 +103,13 @@ pub const TOPICS: &[Topic] = &[
     ring_limits::TOPIC,
     ring_mmap::TOPIC,
     ring_wait::TOPIC,
+    ring_numa::TOPIC,
     ring_races::TOPIC,
+    feed_open::TOPIC,
+    feed_read::TOPIC,
+    feed_map::TOPIC,
+    feed_simulator::TOPIC,
+    feed_publish::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,

@@ -233,7 +233,7 @@ fn concurrent_operations_leak_nothing(context: &Context) -> Result<()> {
 
 /// An old session has endpoints, so there is memory for one new session only: the second opener joins that of the first.
 fn racing_openers_of_both_roles_share_a_session(_: &Context) -> Result<()> {
-    const ROUNDS: usize = 200;
+    const ROUNDS: usize = 100;
     let rings = Rings::new()?;
     for round in 0..ROUNDS {
         let name = format!("{round}");
@@ -292,7 +292,7 @@ fn one_of_two_racing_openers_gets_the_role(context: &Context) -> Result<()> {
 }
 
 fn a_racing_detach_and_death_end_a_role_once(_: &Context) -> Result<()> {
-    const ROUNDS: usize = 200;
+    const ROUNDS: usize = 50;
     let rings = Rings::new()?;
     let mut random = Rng::with_seed(3);
     let mut seen = [0; 3];

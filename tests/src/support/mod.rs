@@ -11,6 +11,7 @@ pub mod event;
 pub mod fail_nth;
 pub mod fault_blocked;
 pub mod fd_passing;
+pub mod feed;
 pub mod ioctl;
 pub mod kernel;
 pub mod lock_trace;

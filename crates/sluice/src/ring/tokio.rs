@@ -94,7 +94,7 @@ pub struct AsyncProducer {
 }
 
 impl AsyncProducer {
-    /// Needs a runtime with I/O enabled.
+    /// Needs a runtime with I/O enabled. One of a channel comes from [`Options::open_producer`], which does not wait.
     pub fn new(producer: Producer) -> Result<Self, SetupError> {
         Ok(Self {
             ready: register(&producer).map_err(not_watched)?,
@@ -255,7 +255,7 @@ pub struct AsyncConsumer {
 }
 
 impl AsyncConsumer {
-    /// Needs a runtime with I/O enabled.
+    /// Needs a runtime with I/O enabled. One of a channel comes from [`Options::open_consumer`], which does not wait.
     pub fn new(consumer: Consumer) -> Result<Self, SetupError> {
         Ok(Self {
             ready: register(&consumer).map_err(not_watched)?,
