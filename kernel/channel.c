@@ -170,7 +170,7 @@ void sluice_channel_exit(struct sluice_channel *channel)
 
 struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node)
 {
-	struct mem_cgroup *old = set_active_memcg(channel->memcg);
+	struct mem_cgroup *old = set_active_memcg(channel ? channel->memcg : NULL);
 	gfp_t gfp = SLUICE_QUOTA_GFP | GFP_USER | flags;
 	struct page *page;
 
@@ -184,7 +184,7 @@ struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp
 
 void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size)
 {
-	struct mem_cgroup *old = set_active_memcg(channel->memcg);
+	struct mem_cgroup *old = set_active_memcg(channel ? channel->memcg : NULL);
 	void *memory = kvcalloc(count, size, SLUICE_QUOTA_GFP);
 
 	set_active_memcg(old);

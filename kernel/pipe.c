@@ -490,7 +490,10 @@ static void pipe_detach(struct sluice_endpoint *endpoint)
 	leave(pipe_of(endpoint->channel), endpoint->flags);
 }
 
-/* Ends all waits, except those for a mutex or a pipe(2), and discards the bytes as described in pipe_buffer.h. */
+/*
+ * Ends all waits, except those for a mutex or a pipe(2), and discards the bytes as described in
+ * pipe_buffer.h.
+ */
 static void pipe_destroy(struct sluice_channel *channel)
 {
 	struct sluice_pipe *pipe = pipe_of(channel);

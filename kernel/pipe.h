@@ -5,8 +5,8 @@
  *
  * Life: that of a channel (channel.h). An open that waits for its other side counts as an endpoint.
  * The last put frees the pipe with the bytes in it, as with a FIFO; a persistent pipe keeps its
- * bytes without endpoints. A destroyed pipe counts no endpoint: its readers and writers are 0, which
- * ends all waits and fails all writes, and its bytes are discarded (pipe_buffer.h).
+ * bytes without endpoints. A destroyed pipe counts no endpoint: its readers and writers are 0,
+ * which ends all waits and fails all writes, and its bytes are discarded (pipe_buffer.h).
  *
  * An endpoint contains the state of its file: the adaptive spin window, and whether poll reports a
  * hang-up. pipe_buffer.h contains the bytes, pipe_splice.c the transfer of whole pages to and from

@@ -25,7 +25,6 @@
 #ifndef SLUICE_RING_H
 #define SLUICE_RING_H
 
-#include <linux/atomic.h>
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
@@ -43,7 +42,7 @@ struct sluice_ring_side {
 
 struct sluice_ring_session {
 	refcount_t refs;
-	atomic_t *count;		/* the ring's, which outlives its sessions */
+	struct sluice_ring *ring;	/* that counts it; NULL: it never was current */
 	struct sluice_ring_memory *memory;
 	struct sluice_ring_side sides[2];	/* by enum sluice_ring_role */
 };
@@ -52,9 +51,9 @@ struct sluice_ring {
 	struct sluice_channel channel;
 	u64 capacity;
 	int node;				/* of the memory, or NUMA_NO_NODE */
-	atomic_t session_count;			/* sessions with memory */
 	spinlock_t lock;			/* protects what follows, and the states */
 	struct sluice_ring_session *session;	/* the current one, or NULL */
+	unsigned int session_count;		/* it, and ended ones with endpoints */
 	bool destroyed;
 };
 

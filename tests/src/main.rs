@@ -53,9 +53,9 @@ struct Arguments {
     #[arg(long, value_name = "SLUICE.KO")]
     module: Option<PathBuf>,
 
-    /// The file of the naive driver's module; without it its tests are skipped
-    #[arg(long, value_name = "MYIPC.KO")]
-    baseline: Option<PathBuf>,
+    /// The file of a naive driver's module, myipc.ko or hft.ko; without it its tests are skipped; may be repeated
+    #[arg(long = "baseline", value_name = "FILE")]
+    baselines: Vec<PathBuf>,
 
     /// The file of the module that publishes for the tests of feeds; without it these are skipped
     #[arg(long, value_name = "SLUICE_PUBLISHER.KO")]
@@ -159,7 +159,7 @@ fn run_all(
     runner::process::adopt_orphans()?;
     let modules = Modules {
         own: arguments.module.clone(),
-        baseline: arguments.baseline.clone(),
+        baselines: arguments.baselines.clone(),
         publisher: arguments.publisher.clone(),
         sample: arguments.sample.clone(),
     };

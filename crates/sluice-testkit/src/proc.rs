@@ -19,6 +19,7 @@ pub enum Call {
     Select,
     Splice,
     Ioctl,
+    UringEnter,
 }
 
 impl Call {
@@ -33,6 +34,7 @@ impl Call {
             Call::Select => &[libc::SYS_select, libc::SYS_pselect6],
             Call::Splice => &[libc::SYS_splice, libc::SYS_sendfile],
             Call::Ioctl => &[libc::SYS_ioctl],
+            Call::UringEnter => &[libc::SYS_io_uring_enter],
         }
     }
 }

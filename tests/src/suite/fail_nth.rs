@@ -17,7 +17,7 @@ use crate::support::channel::{CAPACITY, read_nowait, read_some};
 use crate::support::check::{expect, expect_bytes, note};
 use crate::support::ctl::{
     BOTH, CREATE, ChannelInfo, Ctl, EXCL, FEATURES, Features, INFO, NONBLOCK, OWN, Open, PERSIST,
-    READ, expect_no_channel,
+    READ, WRITE, expect_no_channel,
 };
 use crate::support::fail_nth::FailNth;
 use crate::support::feed::{self, Area, CONSUMER_MAPS, CONSUMER_READS, Publisher, Start};
@@ -25,6 +25,10 @@ use crate::support::ioctl::{self, SET_CAPACITY, SET_SPIN, raw};
 use crate::support::memory::PAGE;
 use crate::support::poll;
 use crate::support::random::stream_bytes;
+use crate::support::ring::{
+    CLOSED, FOREVER, MMAP_DATA, READ_ONLY, READ_WRITE, ROLE_TAKEN, Region, Rings, Role, Side,
+    detach, info, request, wait, wake,
+};
 use sluice_abi::ring::MMAP_PRODUCER;
 
 topic!(
@@ -47,6 +51,10 @@ topic!(
         claiming_a_feed,
         reading_a_feed,
         feed_ioctls,
+        opening_a_ring,
+        mapping_a_ring,
+        sleeping_at_a_ring,
+        ending_a_side_of_a_ring,
     ],
 );
 
@@ -483,5 +491,146 @@ fn feed_ioctls(_: &Context) -> Result<()> {
             feed::stop(end).context("stopping it")
         },
     )?;
+    all.finish()
+}
+
+fn opening_a_ring(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let rings = Rings::new()?;
+    for (what, flags) in [
+        ("create producer", WRITE | CREATE),
+        ("create consumer", READ | CREATE | EXCL),
+    ] {
+        let open = |_: &()| rings.open(request(NAME, flags));
+        all.sweep(
+            what,
+            || Ok(()),
+            open,
+            |(), end| {
+                ensure!(Side::of(end)?.data.is_zero(), "its pages are not zeroed");
+                Ok(())
+            },
+        )?;
+    }
+    all.sweep(
+        "create persist",
+        || Ok(()),
+        |()| rings.open(request(NAME, WRITE | CREATE | PERSIST)),
+        |(), end| {
+            drop(end);
+            rings.unlink(NAME).context("unlinking it")
+        },
+    )?;
+    all.sweep(
+        "attach",
+        || rings.side(NAME, Role::Producer),
+        |_| rings.attach(NAME, Role::Consumer),
+        |producer, end| {
+            let state = |info: nix::Result<_>| info.map(|i| Role::Consumer.state_in(&i));
+            expect("the role", state(info(&end)), Ok(ROLE_TAKEN))?;
+            expect("the producer's view", state(info(producer)), Ok(ROLE_TAKEN))
+        },
+    )?;
+    all.finish()
+}
+
+/// Populating a mapping takes page faults, which allocate page tables.
+fn mapping_a_ring(_: &Context) -> Result<()> {
+    const POPULATE_READ: libc::c_int = 22;
+    const POPULATE_WRITE: libc::c_int = 23;
+    let all = FailureSweep::new()?;
+    let rings = Rings::new()?;
+    let open = || rings.side(NAME, Role::Producer);
+    let len = |side: &Side| side.data.len();
+    all.sweep(
+        "map",
+        open,
+        |side| Region::map(side, MMAP_DATA, len(side), READ_WRITE),
+        |side, region| {
+            region.write(0, b"mapped");
+            expect_bytes("data", &side.data.read(0, 6), b"mapped")
+        },
+    )?;
+    all.sweep(
+        "map control",
+        open,
+        |side| Region::ctrl(side, Role::Consumer, READ_ONLY),
+        |_, region| {
+            let written = region.protect(READ_WRITE);
+            expect("mprotect", written, Err(Errno::EACCES))
+        },
+    )?;
+    for (what, advice) in [("fault", POPULATE_READ), ("write fault", POPULATE_WRITE)] {
+        all.sweep(
+            what,
+            open,
+            |side| side.data.advise(advice),
+            |side, ()| {
+                ensure!(side.data.is_zero(), "the pages are not zeroed");
+                Ok(())
+            },
+        )?;
+    }
+    all.finish()
+}
+
+fn sleeping_at_a_ring(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let rings = Rings::new()?;
+    let open = || rings.sides(NAME);
+    // The expected sequence is outdated, so it does not sleep.
+    let outdated = |(_, consumer): &(Side, Side)| wait(consumer, 1, FOREVER);
+    all.sweep("wait", open, outdated, nothing)?;
+    let until_timeout = |(_, consumer): &(Side, Side)| match wait(consumer, 0, 1) {
+        Err(Errno::ETIMEDOUT) => Ok(()),
+        result => result,
+    };
+    all.sweep("wait with timeout", open, until_timeout, nothing)?;
+    let notify = |(producer, _): &(Side, Side)| wake(producer);
+    all.sweep("wake", open, notify, nothing)?;
+    let woken = || {
+        let sides = open()?;
+        sides.0.notify().context("waking")?;
+        Ok(sides)
+    };
+    let look = |(_, consumer): &(Side, Side)| poll::wait(consumer, poll::IN, 0);
+    all.sweep("poll", woken, look, |_, events| {
+        expect("events", poll::name(events), "IN".to_owned())
+    })?;
+    all.sweep(
+        "epoll add",
+        || {
+            let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).context("epoll_create1")?;
+            Ok((epoll, open()?))
+        },
+        |(epoll, (_, consumer))| epoll.add(consumer, EpollEvent::new(EpollFlags::EPOLLIN, 0)),
+        nothing,
+    )?;
+    all.finish()
+}
+
+fn ending_a_side_of_a_ring(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let rings = Rings::new()?;
+    let open = || rings.sides(NAME);
+    all.sweep(
+        "info",
+        open,
+        |(producer, _)| info(producer),
+        |_, state| expect("the consumer", state.consumer, ROLE_TAKEN),
+    )?;
+    all.sweep(
+        "info by name",
+        open,
+        |_| rings.info(NAME),
+        |_, (_, state)| expect("the producer", state.producer, ROLE_TAKEN),
+    )?;
+    all.sweep(
+        "detach",
+        open,
+        |(producer, _)| detach(producer),
+        |(_, consumer), ()| expect("closed", consumer.peer.closed(), CLOSED),
+    )?;
+    all.sweep("unlink", open, |_| rings.unlink(NAME), nothing)?;
     all.finish()
 }

@@ -34,7 +34,7 @@ topic!(
 
 /// Both ends of a named pipe in this process.
 fn named_ends(name: &str) -> Result<(Reader, Writer)> {
-    let channel = Channel::new(name)?;
+    let channel = Channel::pipe(name)?;
     let options = channel.options().create(true).nonblocking(true);
     Ok((options.reader()?, options.writer()?))
 }
@@ -91,7 +91,7 @@ fn a_list_spans_several_pages(_: &Context) -> Result<()> {
     let mut ends = Vec::new();
     // Created in another order than they are listed.
     for name in names.iter().rev() {
-        let channel = Channel::new(name)?;
+        let channel = Channel::pipe(name)?;
         ends.push(channel.options().create(true).nonblocking(true).reader()?);
     }
     let mut listed = Vec::new();
@@ -108,7 +108,7 @@ fn a_list_spans_several_pages(_: &Context) -> Result<()> {
 }
 
 fn each_failure_has_its_own_error(_: &Context) -> Result<()> {
-    let channel = Channel::new("frames")?;
+    let channel = Channel::pipe("frames")?;
     let missing = channel.options().reader().map(drop);
     ensure!(
         matches!(missing, Err(Error::NotFound { .. })),
@@ -143,7 +143,7 @@ fn each_failure_has_its_own_error(_: &Context) -> Result<()> {
 }
 
 fn a_destroyed_channel_fails_its_endpoints_and_opens(_: &Context) -> Result<()> {
-    let channel = Channel::new("frames")?;
+    let channel = Channel::pipe("frames")?;
     let (mut reader, mut writer) = named_ends("frames")?;
     writer.write_all(b"never read").context("write")?;
     channel.destroy()?;
@@ -155,7 +155,7 @@ fn a_destroyed_channel_fails_its_endpoints_and_opens(_: &Context) -> Result<()> 
     let again = channel.destroy();
     ensure!(matches!(again, Err(Error::NotFound { .. })), "{again:?}");
     let opener = spawn("a blocked open", || {
-        let opened = Channel::new("frames")?.options().create(true).reader();
+        let opened = Channel::pipe("frames")?.options().create(true).reader();
         Ok(format!("{opened:?}"))
     })?;
     opener.wait_asleep_in(Call::Ioctl)?;
@@ -167,7 +167,7 @@ fn a_destroyed_channel_fails_its_endpoints_and_opens(_: &Context) -> Result<()> 
 
 /// The limit is lowered for this one open only, and no other test runs meanwhile.
 fn a_full_scope_is_scope_quota_exceeded(_: &Context) -> Result<()> {
-    let channel = Channel::new("frames")?;
+    let channel = Channel::pipe("frames")?;
     let options = channel.options().create(true).nonblocking(true);
     let lowered = Parameter::set("scope_max_channels", 0)?;
     let refused = options.reader().map(drop);

@@ -31,6 +31,7 @@ mod feed_open;
 mod feed_publish;
 mod feed_read;
 mod feed_simulator;
+mod hft;
 mod kinds;
 mod library;
 mod locks;
@@ -43,6 +44,12 @@ mod page_reuse;
 mod pipe_ioctls;
 mod poll;
 mod read_write;
+mod ring_limits;
+mod ring_mmap;
+mod ring_numa;
+mod ring_open;
+mod ring_races;
+mod ring_wait;
 mod shell_programs;
 mod sigkill;
 mod signals;
@@ -92,6 +99,12 @@ pub const TOPICS: &[Topic] = &[
     ctl_fault::TOPIC,
     ctl_struct_size::TOPIC,
     ctl_races::TOPIC,
+    ring_open::TOPIC,
+    ring_limits::TOPIC,
+    ring_mmap::TOPIC,
+    ring_wait::TOPIC,
+    ring_numa::TOPIC,
+    ring_races::TOPIC,
     feed_open::TOPIC,
     feed_read::TOPIC,
     feed_map::TOPIC,
@@ -102,6 +115,7 @@ pub const TOPICS: &[Topic] = &[
     library::TOPIC,
     cli::TOPIC,
     myipc::TOPIC,
+    hft::TOPIC,
     stress::TOPIC,
     no_cgroup2::TOPIC,
 ];

@@ -21,6 +21,7 @@ pub mod parameter;
 pub mod poll;
 pub mod random;
 pub mod requests;
+pub mod ring;
 pub mod sched;
 pub mod shell;
 pub mod signals;
@@ -28,4 +29,4 @@ pub mod uring;
 pub mod userfault;
 pub mod vfs_pipe;
 
-pub use sluice_testkit::{cgroup, child, proc, process, shared, time};
+pub use sluice_testkit::{cgroup, child, hft, proc, process, shared, time};

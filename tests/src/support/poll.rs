@@ -12,9 +12,9 @@ pub const IN: i16 = libc::POLLIN | libc::POLLRDNORM;
 pub const OUT: i16 = libc::POLLOUT | libc::POLLWRNORM;
 pub const HUP: i16 = libc::POLLHUP;
 pub const ERR: i16 = libc::POLLERR;
+pub const RDHUP: i16 = libc::POLLRDHUP;
 
-const EVERYTHING: i16 =
-    IN | OUT | libc::POLLPRI | libc::POLLRDBAND | libc::POLLWRBAND | libc::POLLRDHUP;
+const EVERYTHING: i16 = IN | OUT | libc::POLLPRI | libc::POLLRDBAND | libc::POLLWRBAND | RDHUP;
 
 /// The state now, in words, so that a failure can be read.
 pub fn state(fd: &impl AsFd) -> Result<String> {
@@ -23,7 +23,13 @@ pub fn state(fd: &impl AsFd) -> Result<String> {
 
 /// `IN|OUT` and so on; two flags that always occur together have one name.
 pub fn name(mask: i16) -> String {
-    let named = [(IN, "IN"), (OUT, "OUT"), (ERR, "ERR"), (HUP, "HUP")];
+    let named = [
+        (IN, "IN"),
+        (OUT, "OUT"),
+        (ERR, "ERR"),
+        (HUP, "HUP"),
+        (RDHUP, "RDHUP"),
+    ];
     let known = named.iter().fold(0, |all, (bits, _)| all | bits);
     let mut words: Vec<String> = named
         .iter()

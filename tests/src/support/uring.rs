@@ -29,6 +29,17 @@ impl Ring {
         }
     }
 
+    /// Registers this memory as the only buffer; the kernel holds its pages.
+    pub fn register(&self, start: *mut u8, len: usize) -> nix::Result<()> {
+        let buffer = libc::iovec {
+            iov_base: start.cast(),
+            iov_len: len,
+        };
+        // SAFETY: the kernel checks the range, and callers pass memory that no Rust reference covers.
+        let registered = unsafe { self.0.submitter().register_buffers(&[buffer]) };
+        registered.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))
+    }
+
     pub fn submit(&mut self, entry: squeue::Entry, name: u64) -> Result<()> {
         // SAFETY: each test keeps the buffers of its requests until they are complete or the ring is closed.
         unsafe { self.0.submission().push(&entry.user_data(name)) }.context("queueing")?;
@@ -59,6 +70,12 @@ impl Ring {
             self.0.submit().context("entering the ring")?;
             sleep(Duration::from_millis(1));
         }
+    }
+
+    /// As `result`, but sleeps in io_uring_enter(2) until a request is complete.
+    pub fn wait_result(&mut self, name: u64) -> Result<Result<i32, Errno>> {
+        self.0.submit_and_wait(1).context("waiting in the ring")?;
+        self.result(name)
     }
 
     pub fn expect_pending(&mut self) -> Result<()> {
