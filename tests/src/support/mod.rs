@@ -25,6 +25,8 @@ pub mod ring;
 pub mod sched;
 pub mod shell;
 pub mod signals;
+pub mod timer_trace;
+pub mod trace_buffer;
 pub mod uring;
 pub mod userfault;
 pub mod vfs_pipe;
