@@ -4,6 +4,7 @@
 
 use libc::Ioctl;
 
+pub mod feed;
 #[cfg(test)]
 mod header;
 pub mod ring;
@@ -13,7 +14,10 @@ const TYPE: u32 = 0xC7;
 pub const NAME_SIZE: usize = 64;
 pub const KIND_PIPE: u32 = 1;
 pub const KIND_RING: u32 = 2;
+pub const KIND_FEED: u32 = 3;
+/// Values of `scope_fd`: the caller's own cgroup, and the root of the hierarchy.
 pub const SCOPE_SELF: i32 = -1;
+pub const SCOPE_ROOT: i32 = -2;
 
 pub const OPEN_READ: u32 = 0x01;
 pub const OPEN_WRITE: u32 = 0x02;
