@@ -23,12 +23,12 @@ pub use info::{RingInfo, RoleState};
 const NO_TIMEOUT: u64 = u64::MAX;
 
 #[derive(Debug)]
-pub(super) struct Device {
+pub(crate) struct Device {
     endpoint: OwnedFd,
 }
 
 impl Device {
-    fn new(endpoint: OwnedFd) -> Self {
+    pub fn new(endpoint: OwnedFd) -> Self {
         Self { endpoint }
     }
 
@@ -45,8 +45,8 @@ impl Device {
         match error.raw_os_error() {
             Some(libc::EINTR) => Ok(Slept::Woken),
             Some(libc::ETIMEDOUT) => Ok(Slept::TimedOut),
-            // A destruction ends both sides.
-            Some(libc::EPIPE) if peer.is_closed() => Ok(Slept::Woken),
+            // A destruction ends both sides; a feed says EPROTO to a rejected consumer.
+            Some(libc::EPIPE | libc::EPROTO) if peer.is_closed() => Ok(Slept::Woken),
             _ => Err(error),
         }
     }
