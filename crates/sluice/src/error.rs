@@ -155,6 +155,7 @@ impl Error {
 fn to_create(kind: Kind, name: &str) -> String {
     match kind {
         Kind::Pipe => format!("run 'sluice pipe create {name}'"),
+        Kind::Feed => "load the module that publishes it".to_owned(),
         _ => "let its other side create it, or open it with create".to_owned(),
     }
 }

@@ -21,7 +21,7 @@ pub(super) enum Carrier {
 
 /// The end of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Slept {
+pub(crate) enum Slept {
     Woken,
     TimedOut,
 }

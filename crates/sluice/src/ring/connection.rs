@@ -37,7 +37,7 @@ pub(super) struct Connection {
 
 /// The time for which a call may wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wait {
+pub(crate) enum Wait {
     Never,
     For(Duration),
     Forever,

@@ -26,13 +26,13 @@ pub use info::{RingInfo, RoleState};
 const NO_TIMEOUT: u64 = u64::MAX;
 
 #[derive(Debug)]
-pub(super) struct Device {
+pub(crate) struct Device {
     endpoint: OwnedFd,
     end_hidden: bool,
 }
 
 impl Device {
-    fn new(endpoint: OwnedFd) -> Self {
+    pub fn new(endpoint: OwnedFd) -> Self {
         Self {
             endpoint,
             end_hidden: false,
@@ -81,6 +81,8 @@ impl Device {
             Some(libc::EPIPE) if peer.is_closed() || own.end() == Some(End::Destroyed) => {
                 Ok(Slept::Woken)
             }
+            // A feed has rejected this consumer.
+            Some(libc::EPROTO) if peer.is_closed() => Ok(Slept::Woken),
             _ => Err(error),
         }
     }
