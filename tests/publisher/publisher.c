@@ -16,8 +16,8 @@
  *
  * The parameter result says "DELIVERED LOST TOO_LONG": the results of all publishes so far.
  *
- * A packet begins with struct test_packet as far as LENGTH permits; the lowest byte of its number is
- * repeated up to LENGTH.
+ * A packet begins with struct test_packet as far as LENGTH permits; the lowest byte of its number
+ * is repeated up to LENGTH.
  */
 #include <linux/atomic.h>
 #include <linux/completion.h>
