@@ -165,7 +165,7 @@ static int publish_in_task(unsigned int packets)
 
 static int publish_in_irq(unsigned int packets)
 {
-	struct ticker ticker;
+	static struct ticker ticker;	/* timers are not on the stack */
 	int err;
 
 	ticker_init(&ticker, packets);
@@ -300,12 +300,14 @@ static int send_nmis(struct publisher *publisher, unsigned int packets)
 
 static int publish_in_nmi(unsigned int packets)
 {
-	struct publisher publisher = { .nmi_id = UINT_MAX };
 	unsigned int other = cpumask_any_but(cpu_online_mask, raw_smp_processor_id());
+	static struct publisher publisher;	/* contains a timer */
 	int err;
 
 	if (other >= nr_cpu_ids)
 		return -EOPNOTSUPP;
+	publisher.nmi_id = UINT_MAX;
+	publisher.stop = false;
 	err = nmi_init(publish_one);
 	if (err)
 		return err;

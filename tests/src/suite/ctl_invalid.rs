@@ -70,7 +70,7 @@ fn features_reports_what_the_module_supports(_: &Context) -> Result<()> {
     let expected = Features {
         size,
         abi: ABI,
-        kinds: 1 << KIND_PIPE,
+        kinds: 1 << KIND_PIPE | 1 << sluice_abi::KIND_RING | 1 << sluice_abi::KIND_FEED,
         open_flags: ALL_FLAGS.into(),
     };
     expect("features", features, expected)

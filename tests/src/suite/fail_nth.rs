@@ -20,7 +20,7 @@ use crate::support::ctl::{
     READ, WRITE, expect_no_channel,
 };
 use crate::support::fail_nth::FailNth;
-use crate::support::feed::{self, Area, CONSUMER_MAPS, CONSUMER_READS, Publisher, Start};
+use crate::support::feed::{self, CONSUMER_MAPS, CONSUMER_READS, Publisher, Start};
 use crate::support::ioctl::{self, SET_CAPACITY, SET_SPIN, raw};
 use crate::support::memory::PAGE;
 use crate::support::poll;
@@ -433,7 +433,7 @@ fn claiming_a_feed(context: &Context) -> Result<()> {
     let all = FailureSweep::new()?;
     let _publisher = Publisher::small(context)?;
     let open = || feed::open(feed::NAME);
-    let map = |end: &OwnedFd| Area::map(end, MMAP_PRODUCER, PAGE, libc::PROT_READ);
+    let map = |end: &OwnedFd| Region::map(end, MMAP_PRODUCER, PAGE, READ_ONLY);
     all.sweep("claim by mmap", open, map, |end, _| {
         let consumer = feed::info(end)?.consumer;
         expect("the consumer", consumer, CONSUMER_MAPS)

@@ -17,13 +17,14 @@ use crate::support::child::{Child, spawn_keeping};
 use crate::support::ctl::{Ctl, READ};
 use crate::support::event::Event;
 use crate::support::feed::{
-    Account, Area, CONSUMER_MAPS, Consumer, FOREVER, IRQ, LARGEST, NAME, Publisher, Results, Sleep,
-    claim_by_read, info, open, open_node_with, request, wait,
+    Account, CONSUMER_MAPS, Consumer, IRQ, LARGEST, NAME, Publisher, Results, Sleep, claim_by_read,
+    info, open, open_node_with, request,
 };
 use crate::support::ioctl::raw;
 use crate::support::memory::PAGE;
 use crate::support::poll;
 use crate::support::proc::Call;
+use crate::support::ring::{FOREVER, READ_ONLY, READ_WRITE, Region, wait};
 use crate::support::signals;
 use sluice_abi::ring::{CLOSED, MMAP_CONSUMER, MMAP_DATA, MMAP_PRODUCER, REJECTED};
 use sluice_abi::{RING_WAIT, RING_WAIT_SIZE_VER0, RingWait};
@@ -72,8 +73,6 @@ fn small(context: &Context) -> Result<(Publisher, Consumer)> {
 }
 
 const CAPACITY: u64 = 16384;
-const READ_ONLY: i32 = libc::PROT_READ;
-const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 fn packets_arrive_through_memory(context: &Context) -> Result<()> {
     let (publisher, mut consumer) = small(context)?;
@@ -118,7 +117,7 @@ fn each_region_is_mapped_as_a_whole(context: &Context) -> Result<()> {
     let _publisher = Publisher::small(context)?;
     let end = open(NAME)?;
     let data = 2 * CAPACITY as usize;
-    let map = |offset, len| Area::map(&end, offset, len, READ_ONLY).map(drop);
+    let map = |offset, len| Region::map(&end, offset, len, READ_ONLY).map(drop);
     for (offset, len) in [
         (MMAP_PRODUCER, PAGE),
         (MMAP_CONSUMER, PAGE),
@@ -139,7 +138,7 @@ fn each_region_is_mapped_as_a_whole(context: &Context) -> Result<()> {
         let what = format!("{len} bytes at {offset:#x}");
         expect(&what, map(offset, len), Err(Errno::EINVAL))?;
     }
-    let private = Area::map_with(&end, MMAP_PRODUCER, PAGE, READ_ONLY, libc::MAP_PRIVATE);
+    let private = Region::map_with(&end, MMAP_PRODUCER, PAGE, READ_ONLY, libc::MAP_PRIVATE);
     expect("a private mapping", private.map(drop), Err(Errno::EINVAL))
 }
 
@@ -149,21 +148,25 @@ fn a_consumer_cannot_write_to_the_regions_of_the_kernel(context: &Context) -> Re
     let executable = libc::PROT_READ | libc::PROT_EXEC;
     let data = 2 * CAPACITY as usize;
     for (offset, len) in [(MMAP_PRODUCER, PAGE), (MMAP_DATA, data)] {
-        let map = |rights| Area::map(&consumer, offset, len, rights).map(drop);
+        let map = |rights| Region::map(&consumer, offset, len, rights).map(drop);
         expect("writable", map(READ_WRITE), NO)?;
         expect("only writable", map(libc::PROT_WRITE), NO)?;
         expect("executable", map(executable), NO)?;
     }
-    for area in [&consumer.producer, &consumer.data] {
+    for area in [&consumer.producer.0, &consumer.data] {
         expect("writable later", area.protect(READ_WRITE), NO)?;
         expect("executable later", area.protect(executable), NO)?;
     }
-    expect("its own, executable", consumer.own.protect(executable), NO)
+    expect(
+        "its own, executable",
+        consumer.own.0.protect(executable),
+        NO,
+    )
 }
 
 fn an_endpoint_opened_for_reading_cannot_map_its_own_page_for_writing(_: &Context) -> Result<()> {
     let end = open_node_with(nix::fcntl::OFlag::O_RDONLY).context("opening the node")?;
-    let own = Area::map(&end, MMAP_CONSUMER, PAGE, READ_WRITE).map(drop);
+    let own = Region::map(&end, MMAP_CONSUMER, PAGE, READ_WRITE).map(drop);
     expect("its own page", own, Err(Errno::EACCES))
 }
 
@@ -189,7 +192,7 @@ fn a_consumer_that_reads_may_not_map(context: &Context) -> Result<()> {
     let _publisher = Publisher::small(context)?;
     let end = open(NAME)?;
     claim_by_read(&end)?;
-    let mapped = Area::map(&end, MMAP_PRODUCER, PAGE, READ_ONLY).map(drop);
+    let mapped = Region::map(&end, MMAP_PRODUCER, PAGE, READ_ONLY).map(drop);
     expect("a mapping", mapped, Err(Errno::EBUSY))?;
     let result = wait(&end, 0, FOREVER);
     expect("a wait", result, Err(Errno::EINVAL))
@@ -198,7 +201,7 @@ fn a_consumer_that_reads_may_not_map(context: &Context) -> Result<()> {
 fn a_second_consumer_is_ebusy(context: &Context) -> Result<()> {
     let (publisher, consumer) = small(context)?;
     let other = open(NAME)?;
-    let map = |end: &OwnedFd| Area::map(end, MMAP_PRODUCER, PAGE, READ_ONLY).map(drop);
+    let map = |end: &OwnedFd| Region::map(end, MMAP_PRODUCER, PAGE, READ_ONLY).map(drop);
     let seen = read_nowait(&other, LARGEST);
     expect("a read by another", seen, Err(Errno::EBUSY))?;
     expect("a mapping by another", map(&other), Err(Errno::EBUSY))?;
@@ -214,7 +217,7 @@ fn a_second_consumer_is_ebusy(context: &Context) -> Result<()> {
 fn a_mapping_keeps_the_claim_after_the_close(context: &Context) -> Result<()> {
     let publisher = Publisher::small(context)?;
     let (end, other) = (open(NAME)?, open(NAME)?);
-    let mapping = Area::map(&end, MMAP_PRODUCER, PAGE, READ_ONLY).context("mapping")?;
+    let mapping = Region::map(&end, MMAP_PRODUCER, PAGE, READ_ONLY).context("mapping")?;
     drop(end);
     publisher.publish("task", 1, 16)?;
     let seen = read_nowait(&other, LARGEST);
@@ -232,7 +235,7 @@ fn a_new_consumer_starts_with_zeroed_pages_and_the_next_packet(context: &Context
     drop(first);
     publisher.publish("task", 2, 16)?;
     let mut second = Consumer::claim(next)?;
-    for area in [&second.own, &second.producer, &second.data] {
+    for area in [&second.own.0, &second.producer.0, &second.data] {
         ensure!(area.is_zero(), "its pages are not zeroed");
     }
     publisher.publish("task", 1, 16)?;
@@ -560,15 +563,15 @@ fn the_end_is_seen_after_the_rest(context: &Context) -> Result<()> {
     publisher.publish("task", 3, 100)?;
     let waiter = waiting(&consumer, consumer.wake_seq())?;
     let poller = spawn_keeping("a poller", &[consumer.as_fd()], || {
-        Ok(poll::name(poll::wait(&consumer, libc::POLLRDHUP, -1)?))
+        Ok(poll::name(poll::wait(&consumer, poll::RDHUP, -1)?))
     })?;
     poller.wait_asleep_in(Call::Poll)?;
     publisher.unload()?;
     expect("a wait", waiter.finish()?, None)?;
-    let ended = format!("{:#x}", libc::POLLRDHUP);
+    let ended = "RDHUP".to_owned();
     expect("a poll", poller.finish()?, ended)?;
     expect("the reason of the end", consumer.closed(), CLOSED)?;
-    let state = format!("IN|{:#x}", libc::POLLRDHUP);
+    let state = "IN|RDHUP".to_owned();
     expect("the state", poll::state(&consumer)?, state)?;
     for number in 0..3 {
         let packet = consumer.take_sleeping(Sleep::Wait)?.context("no packet")?;
@@ -585,7 +588,7 @@ fn mapping_a_feed_that_has_ended_is_epipe(context: &Context) -> Result<()> {
     let publisher = Publisher::small(context)?;
     let end = open(NAME)?;
     publisher.unload()?;
-    let mapped = Area::map(&end, MMAP_PRODUCER, PAGE, READ_ONLY).map(drop);
+    let mapped = Region::map(&end, MMAP_PRODUCER, PAGE, READ_ONLY).map(drop);
     expect("a mapping", mapped, Err(Errno::EPIPE))?;
     let opened = Ctl::new()?.open(request(NAME, READ)).map(drop);
     expect("an open", opened, Err(Errno::ENOENT))

