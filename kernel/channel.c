@@ -170,7 +170,7 @@ void sluice_channel_exit(struct sluice_channel *channel)
 
 struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node)
 {
-	struct mem_cgroup *old = set_active_memcg(channel->memcg);
+	struct mem_cgroup *old = set_active_memcg(channel ? channel->memcg : NULL);
 	gfp_t gfp = SLUICE_QUOTA_GFP | GFP_USER | flags;
 	struct page *page;
 
@@ -184,7 +184,7 @@ struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp
 
 void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size)
 {
-	struct mem_cgroup *old = set_active_memcg(channel->memcg);
+	struct mem_cgroup *old = set_active_memcg(channel ? channel->memcg : NULL);
 	void *memory = kvcalloc(count, size, SLUICE_QUOTA_GFP);
 
 	set_active_memcg(old);
@@ -430,8 +430,8 @@ struct sluice_channel *sluice_channel_lookup(const struct sluice_scope_access *a
 	return channel ?: ERR_PTR(-ENOENT);
 }
 
-int sluice_channel_unlink(const struct sluice_scope_access *access,
-			  const struct sluice_channel_key *key)
+static int unlink(const struct sluice_scope_access *access, const struct sluice_channel_key *key,
+		  bool destroy)
 {
 	struct sluice_channel *channel = sluice_channel_lookup(access, key);
 	struct sluice_scope *scope = access->scope;
@@ -449,10 +449,24 @@ int sluice_channel_unlink(const struct sluice_scope_access *access,
 		was_persistent = end_persistence(channel);
 		spin_unlock(&scope->lock);
 	}
+	if (destroy && !err)
+		channel->kind->destroy(channel);
 	if (was_persistent)
 		put_persistent(channel);
 	sluice_channel_put(channel);
 	return err;
+}
+
+int sluice_channel_unlink(const struct sluice_scope_access *access,
+			  const struct sluice_channel_key *key)
+{
+	return unlink(access, key, false);
+}
+
+int sluice_channel_destroy(const struct sluice_scope_access *access,
+			   const struct sluice_channel_key *key)
+{
+	return unlink(access, key, true);
 }
 
 void sluice_channel_drop_persistent(struct sluice_scope *scope)

@@ -7,16 +7,17 @@
  * so does a look-up; the last put removes the name from the scope and frees the channel. A
  * persistent channel holds one reference more, and one to the module, until it is unlinked or its
  * cgroup is removed. Unlinking removes the name: the name is free for another channel, endpoints
- * remain connected. An open that fails removes the channel that it created, unless another open has
- * it open or has made it persistent. The channel holds its scope; the scope's tree has no reference
- * to the channel.
+ * remain connected. Destruction unlinks it, too, and the kind ends it under its endpoints, which
+ * still hold it until they are closed. An open that fails removes the channel that it created,
+ * unless another open has it open or has made it persistent. The channel holds its scope; the
+ * scope's tree has no reference to the channel.
  *
  * Permissions: to look up a name, a caller must be in the scope's cgroup or below it. To open a
  * channel, the mode must permit it, with the meaning that it has for a file; the creator gets the
- * requested endpoint whatever the mode is. To unlink a channel, or to make it persistent after its
- * creation, the caller must be able to create in the scope, and own the channel or have CAP_FOWNER
- * over it. Host administrators (CAP_SYS_ADMIN) need none of these. Every call is checked against
- * its caller.
+ * requested endpoint whatever the mode is. To unlink or destroy a channel, or to make it persistent
+ * after its creation, the caller must be able to create in the scope, and own the channel or have
+ * CAP_FOWNER over it. Host administrators (CAP_SYS_ADMIN) need none of these. Every call is checked
+ * against its caller.
  *
  * Memory: quotas are charged to scope and users (quota.h), pages and arrays to the memory cgroup of
  * the creator, whichever task allocates them.
@@ -88,8 +89,9 @@ int sluice_channel_init(struct sluice_channel *channel,
 void sluice_channel_exit(struct sluice_channel *channel);
 
 /*
- * Memory charged to the creator. NULL if there is none; it never invokes the OOM killer. A page is
- * allocated for user space with these additional flags, on @node only unless that is NUMA_NO_NODE.
+ * Memory charged to the creator, or to the caller if @channel is NULL. NULL if there is none; it
+ * never invokes the OOM killer. A page is allocated for user space with these additional flags, on
+ * @node only unless that is NUMA_NO_NODE.
  */
 struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node);
 void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size);
@@ -122,6 +124,9 @@ bool sluice_channel_abandon(struct sluice_channel *channel);
 /* 0, -ENOENT, -EACCES: outside the scope, or the caller may not create there, -EPERM. */
 int sluice_channel_unlink(const struct sluice_scope_access *access,
 			  const struct sluice_channel_key *key);
+/* As sluice_channel_unlink(), and ends the channel under its users. */
+int sluice_channel_destroy(const struct sluice_scope_access *access,
+			   const struct sluice_channel_key *key);
 
 /* Returns the channel of this name with a reference, but no open. -ENOENT, -EACCES. */
 struct sluice_channel *sluice_channel_lookup(const struct sluice_scope_access *access,

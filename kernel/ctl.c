@@ -140,9 +140,9 @@ static long ctl_open(struct sluice_open __user *user)
 	return ret;
 }
 
-/* ---- unlink ---- */
+/* ---- unlink and destroy ---- */
 
-static long ctl_unlink(struct sluice_unlink __user *user)
+static long ctl_unlink(struct sluice_unlink __user *user, bool destroy)
 {
 	struct sluice_scope_access access;
 	struct sluice_channel_key key;
@@ -157,7 +157,8 @@ static long ctl_unlink(struct sluice_unlink __user *user)
 	ret = resolve(&access, &key, unlink.scope_fd, unlink.kind, unlink.name);
 	if (ret)
 		return ret;
-	ret = sluice_channel_unlink(&access, &key);
+	ret = destroy ? sluice_channel_destroy(&access, &key) :
+			sluice_channel_unlink(&access, &key);
 	sluice_scope_put(access.scope);
 	return ret;
 }
@@ -331,7 +332,9 @@ static long ctl_ioctl(struct file *file, unsigned int command, unsigned long arg
 	case _IOC_NR(SLUICE_CTL_OPEN):
 		return ctl_open(user);
 	case _IOC_NR(SLUICE_CTL_UNLINK):
-		return ctl_unlink(user);
+		return ctl_unlink(user, false);
+	case _IOC_NR(SLUICE_CTL_DESTROY):
+		return ctl_unlink(user, true);
 	case _IOC_NR(SLUICE_CTL_INFO):
 		return ctl_info(user);
 	case _IOC_NR(SLUICE_CTL_LIST):

@@ -8,6 +8,7 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/numa.h>
+#include <linux/rcupdate.h>
 #include <linux/poll.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
@@ -27,7 +28,7 @@
 #include "wait.h"
 
 #define DEFAULT_CAPACITY SZ_1M
-#define CAPACITY_MIN SZ_16K		/* a record is at most half of it */
+#define CAPACITY_MIN max_t(u64, SZ_16K, PAGE_SIZE)	/* a record is at most half of it */
 #define POLL_READABLE (EPOLLIN | EPOLLRDNORM)
 
 static unsigned int feed_max_bytes = SZ_16M;
@@ -56,86 +57,103 @@ static struct sluice_feed *feed_of_endpoint(const struct sluice_feed_endpoint *e
 
 /* ---- sessions ---- */
 
-static void session_put(struct sluice_feed_session *session)
+static void session_free(struct sluice_feed_session *session)
 {
-	if (!session || !refcount_dec_and_test(&session->refs))
-		return;
 	sluice_ring_memory_free(session->memory);
 	kfree(session);
 }
 
-static struct sluice_feed_session *session_create(const struct sluice_feed *feed, bool maps)
+static struct sluice_feed_session *session_create(struct sluice_feed_endpoint *end, bool maps)
 {
 	struct sluice_feed_session *session = kzalloc(sizeof(*session), SLUICE_QUOTA_GFP);
 	int err;
 
 	if (!session)
 		return ERR_PTR(-ENOMEM);
-	session->memory = sluice_ring_memory_create(&feed->channel, feed->capacity, NUMA_NO_NODE);
+	session->memory = sluice_ring_memory_create(NULL, feed_of_endpoint(end)->capacity,
+						    NUMA_NO_NODE);
 	if (IS_ERR(session->memory)) {
 		err = PTR_ERR(session->memory);
 		kfree(session);
 		return ERR_PTR(err);
 	}
-	refcount_set(&session->refs, 1);
 	session->maps = maps;
+	session->wait = &end->wait;
 	mutex_init(&session->read_mutex);
 	return session;
 }
 
-/* Makes @new the session of feed and endpoint. 0, -EBUSY, -EPIPE: the feed was destroyed. */
-static int install_session(struct sluice_feed_endpoint *end, struct sluice_feed_session *new)
+/* Under session_lock: publishers use @session from now on; packets lost before do not count. */
+static void set_session(struct sluice_feed *feed, struct sluice_feed_session *session)
 {
-	struct sluice_feed *feed = feed_of_endpoint(end);
-	int err = 0;
-
 	raw_spin_lock_irq(&feed->lock);
-	if (end->session) {
-		/* Another thread has claimed it meanwhile. */
-	} else if (feed->destroyed) {
-		err = -EPIPE;
-	} else if (feed->session) {
-		err = -EBUSY;
-	} else {
-		refcount_add(2, &new->refs);
-		WRITE_ONCE(feed->session, new);
-		smp_store_release(&end->session, new);	/* pairs with claimed() */
-	}
+	if (session)
+		atomic_set(&feed->contended, 0);
+	WRITE_ONCE(feed->session, session);
 	raw_spin_unlock_irq(&feed->lock);
-	return err;
 }
 
 static struct sluice_feed_session *claimed(const struct sluice_feed_endpoint *end)
 {
-	return smp_load_acquire(&end->session);	/* pairs with install_session() */
+	return smp_load_acquire(&end->session);	/* pairs with try_claim() */
+}
+
+/*
+ * Makes @new the session of feed and endpoint, unless this has one already. 0, -ENODATA: @new is
+ * needed, -EBUSY: another endpoint has claimed the feed, -EPIPE: it was destroyed.
+ */
+static int try_claim(struct sluice_feed_endpoint *end, struct sluice_feed_session *new)
+{
+	struct sluice_feed *feed = feed_of_endpoint(end);
+	int err = 0;
+
+	spin_lock(&feed->session_lock);
+	if (end->session) {
+		/* Another thread was first. */
+	} else if (feed->destroyed) {
+		err = -EPIPE;
+	} else if (feed->session) {
+		err = -EBUSY;
+	} else if (!new) {
+		err = -ENODATA;
+	} else {
+		set_session(feed, new);
+		smp_store_release(&end->session, new);	/* pairs with claimed() */
+		trace_sluice_feed_claim(&feed->channel, new->maps);
+	}
+	spin_unlock(&feed->session_lock);
+	return err;
+}
+
+static int claim_new(struct sluice_feed_endpoint *end, bool maps)
+{
+	struct sluice_feed_session *new = session_create(end, maps);
+	int err;
+
+	if (IS_ERR(new))
+		return PTR_ERR(new);
+	err = try_claim(end, new);
+	if (claimed(end) != new)
+		session_free(new);
+	return err;
 }
 
 /* Returns the endpoint's session, after a claim if it has none. */
 static struct sluice_feed_session *claim(struct sluice_feed_endpoint *end, bool maps)
 {
-	struct sluice_feed_session *session = claimed(end), *new;
-	int err;
+	int err = claimed(end) ? 0 : try_claim(end, NULL);
 
-	if (!session) {
-		if (READ_ONCE(feed_of_endpoint(end)->session))
-			return ERR_PTR(-EBUSY);
-		new = session_create(feed_of_endpoint(end), maps);
-		if (IS_ERR(new))
-			return new;
-		err = install_session(end, new);
-		session_put(new);
-		if (err)
-			return ERR_PTR(err);
-		session = claimed(end);
-		trace_sluice_feed_claim(&feed_of_endpoint(end)->channel, session->maps);
-	}
-	return session->maps == maps ? session : ERR_PTR(-EBUSY);
+	if (err == -ENODATA)
+		err = claim_new(end, maps);
+	if (err)
+		return ERR_PTR(err);
+	return claimed(end)->maps == maps ? claimed(end) : ERR_PTR(-EBUSY);
 }
 
 /* Why it has ended, or 0. */
 static u32 ended(const struct sluice_feed_session *session)
 {
-	return smp_load_acquire(&session->ended);	/* (F) */
+	return smp_load_acquire(&session->ended);	/* (G) */
 }
 
 /* ---- read ---- */
@@ -198,11 +216,13 @@ static ssize_t lock_and_read(struct sluice_feed_session *session, const struct k
 static ssize_t feed_read_iter(struct kiocb *iocb, struct iov_iter *to)
 {
 	struct sluice_feed_endpoint *end = feed_endpoint(iocb->ki_filp);
-	struct sluice_feed *feed = feed_of_endpoint(end);
-	struct sluice_feed_session *session = claim(end, false);
+	struct sluice_feed_session *session;
 	bool has_ended;
 	ssize_t ret;
 
+	if (!iov_iter_count(to))
+		return 0;
+	session = claim(end, false);
 	if (session == ERR_PTR(-EPIPE))
 		return 0;
 	if (IS_ERR(session))
@@ -214,7 +234,7 @@ static ssize_t feed_read_iter(struct kiocb *iocb, struct iov_iter *to)
 			return ret;
 		if ((iocb->ki_flags & IOCB_NOWAIT) || (iocb->ki_filp->f_flags & O_NONBLOCK))
 			return -EAGAIN;
-		ret = sluice_wait_until_shared(feed->wait, is_readable(session) || ended(session),
+		ret = sluice_wait_until_shared(end->wait, is_readable(session) || ended(session),
 					       &end->spin);
 		if (ret)
 			return ret;
@@ -225,8 +245,14 @@ static ssize_t feed_read_iter(struct kiocb *iocb, struct iov_iter *to)
 
 static int feed_mmap(struct file *file, struct vm_area_struct *vma)
 {
-	struct sluice_feed_session *session = claim(feed_endpoint(file), true);
+	struct sluice_feed_endpoint *end = feed_endpoint(file);
+	struct sluice_feed_session *session;
+	int err = sluice_ring_memory_check_mmap(vma, feed_of_endpoint(end)->capacity,
+						SLUICE_RING_SIDE_CONSUMER);
 
+	if (err)
+		return err;
+	session = claim(end, true);
 	if (IS_ERR(session))
 		return PTR_ERR(session);
 	return sluice_ring_memory_mmap(session->memory, vma, SLUICE_RING_SIDE_CONSUMER);
@@ -250,7 +276,7 @@ static long feed_wait(struct sluice_feed_endpoint *end, struct sluice_ring_wait 
 
 	if (!session || !session->maps)
 		return -EINVAL;
-	ret = sluice_ring_wait(&feed_of_endpoint(end)->wait.head, ends_wait, session, user);
+	ret = sluice_ring_wait(&end->wait.head, ends_wait, session, user);
 	return ended(session) == SLUICE_RING_REJECTED ? -EPROTO : ret;
 }
 
@@ -261,7 +287,7 @@ static __poll_t feed_poll(struct file *file, poll_table *table)
 	struct sluice_feed_session *session;
 	const struct sluice_ring_ctrl *own;
 
-	sluice_wait_poll(file, &feed_of_endpoint(end)->wait, table);
+	sluice_wait_poll(file, &end->wait, table);
 	session = claimed(end);
 	if (!session)
 		return POLL_READABLE;
@@ -279,26 +305,29 @@ static __poll_t feed_poll(struct file *file, poll_table *table)
 
 /* ---- settings and state ---- */
 
-static u32 consumer_of(const struct sluice_feed *feed)
+static u32 consumer_of(struct sluice_feed *feed)
 {
-	if (!feed->session)
-		return SLUICE_FEED_CONSUMER_NONE;
-	return feed->session->maps ? SLUICE_FEED_CONSUMER_MAPS : SLUICE_FEED_CONSUMER_READS;
+	u32 consumer = SLUICE_FEED_CONSUMER_NONE;
+
+	spin_lock(&feed->session_lock);
+	if (feed->session)
+		consumer = feed->session->maps ? SLUICE_FEED_CONSUMER_MAPS :
+						 SLUICE_FEED_CONSUMER_READS;
+	spin_unlock(&feed->session_lock);
+	return consumer;
 }
 
 static void fill_feed_info(struct sluice_feed *feed, struct sluice_feed_info *info)
 {
 	*info = (struct sluice_feed_info) {
+		.consumer = consumer_of(feed),
 		.capacity = feed->capacity,
+		.sequence = READ_ONCE(feed->sequence),
+		.published = READ_ONCE(feed->published),
+		.lost = READ_ONCE(feed->lost),
+		.violations = READ_ONCE(feed->violations),
 		.cpu = SLUICE_FEED_CPU_ANY,
 	};
-	raw_spin_lock_irq(&feed->lock);
-	info->consumer = consumer_of(feed);
-	info->sequence = feed->sequence;
-	info->published = feed->published;
-	info->lost = feed->lost;
-	info->violations = feed->violations;
-	raw_spin_unlock_irq(&feed->lock);
 	if (feed->simulated)
 		sluice_feed_simulator_fill_info(info);
 }
@@ -359,9 +388,12 @@ static long feed_ioctl(struct file *file, unsigned int command, unsigned long ar
 
 static int feed_attach(struct sluice_endpoint *endpoint)
 {
+	struct sluice_feed_endpoint *end = feed_endpoint_of(endpoint);
+
 	if (!(endpoint->flags & SLUICE_OPEN_READ))
 		return -EINVAL;
-	sluice_spin_init(&feed_endpoint_of(endpoint)->spin);
+	sluice_wait_queue_init(&end->wait);
+	sluice_spin_init(&end->spin);
 	return 0;
 }
 
@@ -369,20 +401,16 @@ static void feed_detach(struct sluice_endpoint *endpoint)
 {
 	struct sluice_feed_endpoint *end = feed_endpoint_of(endpoint);
 	struct sluice_feed *feed = feed_of_endpoint(end);
-	bool is_current;
 
 	if (feed->simulated)
 		sluice_feed_simulator_release(end);
 	if (!end->session)
 		return;
-	raw_spin_lock_irq(&feed->lock);
-	is_current = feed->session == end->session;
-	if (is_current)
-		WRITE_ONCE(feed->session, NULL);
-	raw_spin_unlock_irq(&feed->lock);
-	if (is_current)
-		session_put(end->session);
-	session_put(end->session);
+	spin_lock(&feed->session_lock);
+	set_session(feed, NULL);
+	spin_unlock(&feed->session_lock);
+	synchronize_rcu();	/* publishers that are about to wake this endpoint */
+	session_free(end->session);
 }
 
 /* The node is the default feed of the root scope, that of the simulator. */
@@ -423,7 +451,7 @@ static struct sluice_feed *feed_alloc(const struct sluice_channel_request *reque
 	}
 	feed->capacity = request->capacity;
 	raw_spin_lock_init(&feed->lock);
-	sluice_wait_queue_init(&feed->wait);
+	spin_lock_init(&feed->session_lock);
 	sluice_feed_publish_init(feed);
 	return feed;
 }
@@ -433,10 +461,12 @@ static u64 capacity_for(u64 bytes)
 {
 	u64 most = clamp_t(u64, READ_ONCE(feed_max_bytes), CAPACITY_MIN, SLUICE_RING_CAPACITY_MAX);
 
+	most = rounddown_pow_of_two(most);
+	if (!bytes)
+		return min_t(u64, DEFAULT_CAPACITY, most);
 	if (bytes > most)
 		return 0;
-	bytes = bytes ? max_t(u64, bytes, CAPACITY_MIN) : min_t(u64, DEFAULT_CAPACITY, most);
-	return roundup_pow_of_two(bytes);
+	return roundup_pow_of_two(max_t(u64, bytes, CAPACITY_MIN));
 }
 
 static int set_name(struct sluice_channel_key *key, const char *name)
@@ -478,15 +508,24 @@ struct sluice_feed *sluice_feed_create(const char *name, umode_t mode, size_t ca
 }
 EXPORT_SYMBOL_GPL(sluice_feed_create);
 
-void sluice_feed_destroy(struct sluice_feed *feed)
+/* Under session_lock. */
+static void end_session(struct sluice_feed *feed)
 {
 	raw_spin_lock_irq(&feed->lock);
-	feed->destroyed = true;
-	if (feed->session && !feed->session->ended)
+	if (!feed->session->ended)
 		sluice_feed_session_end(feed->session, SLUICE_RING_CLOSED);
 	raw_spin_unlock_irq(&feed->lock);
+	sluice_wait_wake_all(feed->session->wait, 0);
+}
+
+void sluice_feed_destroy(struct sluice_feed *feed)
+{
+	spin_lock(&feed->session_lock);
+	feed->destroyed = true;
+	if (feed->session)
+		end_session(feed);
+	spin_unlock(&feed->session_lock);
 	trace_sluice_feed_end(&feed->channel, SLUICE_RING_CLOSED);
-	sluice_wait_wake_all(&feed->wait, 0);
 	sluice_channel_unregister(&feed->channel);
 }
 EXPORT_SYMBOL_GPL(sluice_feed_destroy);
@@ -496,16 +535,29 @@ static void feed_fill_state(struct sluice_channel *channel, void *state)
 	fill_feed_info(feed_of(channel), state);
 }
 
+/* Under session_lock: the unreleased bytes. The consumer may store any position. */
+static u64 unreleased(const struct sluice_feed *feed)
+{
+	const struct sluice_feed_session *session = feed->session;
+	const struct sluice_ring_ctrl *peer;
+	u64 pos = READ_ONCE(session->tail);
+
+	if (session->maps) {
+		peer = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_CONSUMER);
+		pos = READ_ONCE(peer->pos);
+	}
+	return min(READ_ONCE(session->head) - pos, feed->capacity);
+}
+
 static void feed_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
 {
 	struct sluice_feed *feed = feed_of(channel);
 
-	raw_spin_lock_irq(&feed->lock);
+	spin_lock(&feed->session_lock);
 	info->readers = feed->session ? 1 : 0;
 	info->writers = !feed->destroyed;
-	if (feed->session)
-		info->bytes = feed->session->head - feed->session->released;
-	raw_spin_unlock_irq(&feed->lock);
+	info->bytes = feed->session ? unreleased(feed) : 0;
+	spin_unlock(&feed->session_lock);
 	info->capacity = feed->capacity;
 }
 

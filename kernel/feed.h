@@ -8,9 +8,10 @@
  * can neither create nor unlink a feed.
  *
  * A session is one consumer and the ring that it receives from. The first mmap(2) or read(2) of an
- * endpoint claims the feed: it allocates the session with fresh pages, so that a consumer never
- * sees what another one left, and starts with the next packet. The session ends with the release of
- * the file. Both the feed and the endpoint hold a reference to it.
+ * endpoint claims the feed: it allocates the session with fresh pages, charged to the caller, so
+ * that a consumer never sees what another one left, and starts with the next packet. The session
+ * belongs to the endpoint and is freed with it, after an RCU grace period: publishers reach it and
+ * the endpoint's wait queue through the feed, under the feed's lock or RCU.
  *
  * The kernel is the producer of the ring. If the consumer maps it, the kernel follows the protocol
  * of docs/abi.md, and ends a session whose consumer stores an invalid position. If the consumer
@@ -26,7 +27,6 @@
 #include <linux/atomic.h>
 #include <linux/irq_work.h>
 #include <linux/mutex.h>
-#include <linux/refcount.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
 
@@ -38,16 +38,16 @@
 #include "wait.h"
 
 struct sluice_feed_session {
-	refcount_t refs;
 	bool maps;			/* the consumer maps the ring; otherwise it reads */
 	struct sluice_ring_memory *memory;
+	struct sluice_wait_queue *wait;	/* the endpoint's */
 
 	/* stored under feed.lock */
 	u64 head;			/* end of the published records (H) */
 	u64 released;			/* a past position of the consumer */
 	u64 lost;			/* packets since the last published one */
 	u32 answered;			/* wait_flags of the consumer at its last wake-up */
-	u32 ended;			/* SLUICE_RING_CLOSED or _REJECTED (F) */
+	u32 ended;			/* SLUICE_RING_CLOSED or _REJECTED (G) */
 
 	struct mutex read_mutex;	/* protects `tail` */
 	u64 tail;			/* end of the records that were read (T) */
@@ -56,20 +56,26 @@ struct sluice_feed_session {
 struct sluice_feed {
 	struct sluice_channel channel;
 	u64 capacity;
-	struct sluice_wait_queue wait;	/* the consumer */
-	struct irq_work wake;
+	struct irq_work wake;		/* wakes the consumer */
 	atomic_t contended;		/* packets lost in NMI and not counted yet */
 	bool simulated;			/* the simulator publishes */
 
-	raw_spinlock_t lock;		/* protects what follows, and sessions; in any context */
-	struct sluice_feed_session *session;
+	/*
+	 * Protects `session` and `destroyed`, in process context, so that an enquiry need not take
+	 * `lock` and delay publishers. Before `lock`, which changes of `session` take, too.
+	 */
+	spinlock_t session_lock;
+	struct sluice_feed_session *session;	/* the consumer's, or NULL */
 	bool destroyed;
+
+	raw_spinlock_t lock;		/* protects what follows, and sessions; in any context */
 	u64 sequence, published, lost, violations; /* as in sluice_feed_info */
 };
 
 struct sluice_feed_endpoint {
 	struct sluice_endpoint endpoint;
-	struct sluice_feed_session *session;	/* NULL until the claim, stored under feed.lock */
+	struct sluice_feed_session *session;	/* NULL until the claim */
+	struct sluice_wait_queue wait;
 	struct sluice_spin spin;
 };
 

@@ -6,7 +6,7 @@
  *     loads one of them with acquire.
  * (T) the consumer stores its position (`tail`, or `pos` in its page) with release, after it has
  *     read the bytes; publish loads it with acquire before it overwrites them.
- * (F) `ended` is stored with release after the reason in the producer's page.
+ * (G) `ended` is stored with release after the reason in the producer's page.
  */
 #include <linux/export.h>
 #include <linux/hardirq.h>
@@ -16,6 +16,7 @@
 #include <linux/math.h>
 #include <linux/mm.h>
 #include <linux/poll.h>
+#include <linux/rcupdate.h>
 #include <linux/string.h>
 #include <linux/timekeeping.h>
 #include <linux/timex.h>
@@ -39,8 +40,8 @@ void sluice_feed_session_end(struct sluice_feed_session *session, u32 reason)
 	struct sluice_ring_ctrl *own = sluice_ring_memory_ctrl(session->memory,
 							       SLUICE_RING_SIDE_PRODUCER);
 
-	WRITE_ONCE(own->closed, reason);
-	smp_store_release(&session->ended, reason);	/* (F) */
+	smp_store_release(&own->closed, reason);	/* pairs with the consumer's load */
+	smp_store_release(&session->ended, reason);	/* (G) */
 }
 
 /* Updates `released`. False: the consumer has stored an invalid position. */
@@ -110,8 +111,8 @@ static void write_record(struct sluice_feed *feed, struct sluice_feed_session *s
 
 static void count_lost(struct sluice_feed *feed, struct sluice_feed_session *session, u64 count)
 {
-	feed->sequence += count;
-	feed->lost += count;
+	WRITE_ONCE(feed->sequence, feed->sequence + count);
+	WRITE_ONCE(feed->lost, feed->lost + count);
 	session->lost += count;
 }
 
@@ -125,7 +126,7 @@ static int put_packet(struct sluice_feed *feed, struct sluice_feed_session *sess
 	if (atomic_read(&feed->contended))
 		count_lost(feed, session, atomic_xchg(&feed->contended, 0));
 	if (!fits(feed, session, end) && !refresh_released(session)) {
-		feed->violations++;
+		WRITE_ONCE(feed->violations, feed->violations + 1);
 		sluice_feed_session_end(session, SLUICE_RING_REJECTED);
 		return -EPROTO;
 	}
@@ -134,8 +135,8 @@ static int put_packet(struct sluice_feed *feed, struct sluice_feed_session *sess
 		return -ENOBUFS;
 	}
 	write_record(feed, session, data, length, end);
-	feed->sequence++;
-	feed->published++;
+	WRITE_ONCE(feed->sequence, feed->sequence + 1);
+	WRITE_ONCE(feed->published, feed->published + 1);
 	return 0;
 }
 
@@ -143,13 +144,13 @@ static int put_packet(struct sluice_feed *feed, struct sluice_feed_session *sess
  * Under the feed's lock, after a change: whether the consumer sleeps. The barrier pairs with the
  * one between its store of wait_flags, or its queueing, and its last check.
  */
-static bool consumer_sleeps(struct sluice_feed *feed, struct sluice_feed_session *session)
+static bool consumer_sleeps(struct sluice_feed_session *session)
 {
 	struct sluice_ring_ctrl *own, *peer;
 	u32 flags;
 
 	if (!session->maps)
-		return wq_has_sleeper(&feed->wait.head);
+		return wq_has_sleeper(&session->wait->head);
 	smp_mb();	/* after the store of the record; see above */
 	own = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_PRODUCER);
 	peer = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_CONSUMER);
@@ -175,8 +176,13 @@ static void trace_result(struct sluice_feed *feed, int err)
 static void wake_consumer(struct irq_work *work)
 {
 	struct sluice_feed *feed = container_of(work, struct sluice_feed, wake);
+	struct sluice_feed_session *session;
 
-	sluice_wait_wake_all(&feed->wait, 0);
+	rcu_read_lock();
+	session = READ_ONCE(feed->session);
+	if (session)
+		sluice_wait_wake_all(session->wait, 0);
+	rcu_read_unlock();
 }
 
 static int publish(struct sluice_feed *feed, const void *data, size_t length, bool may_wake)
@@ -201,7 +207,7 @@ static int publish(struct sluice_feed *feed, const void *data, size_t length, bo
 	session = feed->session;
 	if (session && !session->ended) {
 		err = put_packet(feed, session, data, length);
-		sleeps = consumer_sleeps(feed, session);
+		sleeps = consumer_sleeps(session);
 	}
 	raw_spin_unlock_irqrestore(&feed->lock, flags);
 	if (sleeps && may_wake)

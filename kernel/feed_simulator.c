@@ -18,11 +18,18 @@
 #define INTERVAL_MAX_NS (10 * NSEC_PER_SEC)
 #define IDLE_NS (INTERVAL_MIN_NS / 2)
 
+/*
+ * On PREEMPT_RT the timer runs in hard interrupt context only if it asks for that; there it may not
+ * wake a process directly.
+ */
+#define TIMER_MODE (IS_ENABLED(CONFIG_PREEMPT_RT) ? HRTIMER_MODE_ABS_PINNED_HARD : \
+						    HRTIMER_MODE_ABS_PINNED)
+
 static struct sluice_feed *feed;
 static struct hrtimer timer;
 static u8 payload[SLUICE_FEED_PACKET_MAX];
 
-static DEFINE_MUTEX(mutex);			/* serialises start and stop; protects the owner */
+static DEFINE_MUTEX(simulator_mutex);		/* serialises start and stop; protects the owner */
 static struct sluice_feed_endpoint *owner;	/* has started it; NULL: it does not run */
 
 /* Set at the start. */
@@ -67,7 +74,7 @@ static void start_timer(void *unused)
 {
 	started = ktime_get();
 	hrtimer_start(&timer, started + ns_to_ktime(settings.interval_ns),
-		      HRTIMER_MODE_ABS_PINNED_HARD);
+		      TIMER_MODE);
 }
 
 /* Under the mutex. A timer that has reached its count does not run any more. */
@@ -114,9 +121,9 @@ long sluice_feed_simulator_start(struct sluice_feed_endpoint *end,
 		return -EINVAL;
 	if (!capable(CAP_SYS_NICE))
 		return -EPERM;
-	mutex_lock(&mutex);
+	mutex_lock(&simulator_mutex);
 	ret = start(end, &wanted);
-	mutex_unlock(&mutex);
+	mutex_unlock(&simulator_mutex);
 	return ret;
 }
 
@@ -124,12 +131,12 @@ long sluice_feed_simulator_stop(struct sluice_feed_endpoint *end)
 {
 	long ret = 0;
 
-	mutex_lock(&mutex);
+	mutex_lock(&simulator_mutex);
 	if (owner == end)
 		stop();
-	else if (owner)
+	else if (READ_ONCE(running))
 		ret = -EPERM;
-	mutex_unlock(&mutex);
+	mutex_unlock(&simulator_mutex);
 	return ret;
 }
 
@@ -140,19 +147,19 @@ void sluice_feed_simulator_release(struct sluice_feed_endpoint *end)
 
 void sluice_feed_simulator_fill_info(struct sluice_feed_info *info)
 {
-	mutex_lock(&mutex);
+	mutex_lock(&simulator_mutex);
 	info->running = READ_ONCE(running);
 	info->cpu = settings.cpu;
 	info->interval_ns = settings.interval_ns;
 	info->expired = READ_ONCE(expired);
 	info->missed = READ_ONCE(missed);
 	info->elapsed_ns = info->expired ? ktime_to_ns(ktime_sub(READ_ONCE(last), started)) : 0;
-	mutex_unlock(&mutex);
+	mutex_unlock(&simulator_mutex);
 }
 
 int sluice_feed_simulator_init(void)
 {
-	hrtimer_setup(&timer, publish_next, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_PINNED_HARD);
+	hrtimer_setup(&timer, publish_next, CLOCK_MONOTONIC, TIMER_MODE);
 	/* It has no name, so the mode of the node is the only access control. */
 	feed = sluice_feed_create_as("", 0666, 0, true);
 	return PTR_ERR_OR_ZERO(feed);

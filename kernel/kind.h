@@ -49,7 +49,6 @@ struct sluice_kind {
 	 * sluice_channel_init() took. May sleep.
 	 */
 	void (*free)(struct sluice_channel *channel);
-
 	/* Ends the channel under its users. May sleep. */
 	void (*destroy)(struct sluice_channel *channel);
 

@@ -7,6 +7,7 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/poll.h>
+#include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
@@ -44,15 +45,22 @@ static bool is_nonblocking(const struct kiocb *iocb)
 }
 
 /*
- * The holder may be in a page fault of any duration, so the wait is interruptible. O_NONBLOCK
- * waits, too, as with pipe(2): it concerns bytes and room. An edge-triggered reader that got
- * -EAGAIN while there are bytes would get no further event for them.
+ * The holder may be in a page fault of any duration, so the wait is interruptible, and does not
+ * begin if the pipe is destroyed. O_NONBLOCK waits, too, as with pipe(2): it concerns bytes and
+ * room. An edge-triggered reader that got -EAGAIN while there are bytes would get no further event
+ * for them.
  */
-static int lock_side(struct mutex *mutex, const struct kiocb *iocb)
+static int lock_side(struct sluice_pipe *pipe, struct mutex *mutex, const struct kiocb *iocb)
 {
-	if (iocb->ki_flags & IOCB_NOWAIT)
-		return mutex_trylock(mutex) ? 0 : -EAGAIN;
-	return sluice_wait_for_mutex(mutex);
+	bool nowait = iocb->ki_flags & IOCB_NOWAIT;
+
+	if (!nowait)
+		might_lock(mutex);
+	if (mutex_trylock(mutex))
+		return 0;
+	if (READ_ONCE(pipe->destroyed))
+		return -EPIPE;
+	return nowait ? -EAGAIN : sluice_wait_for_mutex(mutex);
 }
 
 /* ---- read and write ---- */
@@ -60,13 +68,12 @@ static int lock_side(struct mutex *mutex, const struct kiocb *iocb)
 /* One step of a read: number of bytes, 0: other readers got them first, or an error. */
 static ssize_t read_some(struct sluice_pipe *pipe, const struct kiocb *iocb, struct iov_iter *to)
 {
-	ssize_t ret = lock_side(&pipe->read_mutex, iocb);
+	ssize_t ret = lock_side(pipe, &pipe->read_mutex, iocb);
 
 	if (ret)
 		return ret;
 	ret = sluice_pipe_drain(pipe, to);
-	mutex_unlock(&pipe->read_mutex);
-	return ret;
+	return sluice_pipe_unlock(pipe, &pipe->read_mutex) ? -EPIPE : ret;
 }
 
 static ssize_t pipe_read_iter(struct kiocb *iocb, struct iov_iter *to)
@@ -89,6 +96,7 @@ static ssize_t pipe_read_iter(struct kiocb *iocb, struct iov_iter *to)
 		if (!smp_load_acquire(&pipe->writers)) {	/* (C) */
 			if (sluice_pipe_is_readable(pipe))
 				continue;
+			ret = READ_ONCE(pipe->destroyed) ? -EPIPE : 0;
 			break;
 		}
 		if (is_nonblocking(iocb)) {
@@ -112,13 +120,12 @@ static ssize_t pipe_read_iter(struct kiocb *iocb, struct iov_iter *to)
 static ssize_t write_some(struct sluice_pipe *pipe, const struct kiocb *iocb,
 			  struct iov_iter *from, size_t whole)
 {
-	ssize_t ret = lock_side(&pipe->write_mutex, iocb);
+	ssize_t ret = lock_side(pipe, &pipe->write_mutex, iocb);
 
 	if (ret)
 		return ret;
 	ret = sluice_pipe_fill(pipe, from, whole);
-	mutex_unlock(&pipe->write_mutex);
-	return ret;
+	return sluice_pipe_unlock(pipe, &pipe->write_mutex) ? -EPIPE : ret;
 }
 
 int sluice_pipe_epipe(bool signal)
@@ -166,7 +173,7 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 
 	while (iov_iter_count(from)) {
 		if (!READ_ONCE(pipe->readers)) {
-			ret = sluice_pipe_epipe(!(iocb->ki_flags & IOCB_NOSIGNAL));
+			ret = -EPIPE;
 			break;
 		}
 		if (sluice_pipe_may_fill(pipe, whole, nonblocking)) {
@@ -190,6 +197,8 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 
 	if (waited)
 		sluice_pipe_wake_next_writer(pipe);
+	if (ret == -EPIPE)
+		sluice_pipe_epipe(!(iocb->ki_flags & IOCB_NOSIGNAL));
 	return written ?: ret;
 }
 
@@ -203,6 +212,8 @@ static __poll_t pipe_poll(struct file *file, poll_table *wait)
 		sluice_wait_poll(file, &pipe->readable, wait);
 	if (file->f_mode & FMODE_WRITE)
 		sluice_wait_poll(file, &pipe->writable, wait);
+	if (READ_ONCE(pipe->destroyed))
+		return EPOLLHUP | EPOLLERR;
 
 	if (file->f_mode & FMODE_READ) {
 		/* Before the check for bytes: a hang-up without POLLIN says that there are none. */
@@ -348,6 +359,7 @@ static struct sluice_channel *pipe_create(const struct sluice_channel_request *r
 	err = sluice_pipe_buffer_init(pipe, slots);
 	if (err)
 		goto exit_channel;
+	pipe->destroyed = false;
 	pipe->readers = 0;
 	pipe->writers = 0;
 	pipe->reader_opens = 0;
@@ -388,6 +400,14 @@ static void pipe_fill_state(struct sluice_channel *channel, void *state)
 
 /* ---- lifetime of an endpoint ---- */
 
+static void wake_all(struct sluice_pipe *pipe)
+{
+	sluice_wait_wake_all(&pipe->readable, 0);
+	sluice_wait_wake_all(&pipe->writable, 0);
+	kill_fasync(&pipe->readers_async, SIGIO, POLL_IN);
+	kill_fasync(&pipe->writers_async, SIGIO, POLL_OUT);
+}
+
 /*
  * Uncounts an endpoint. If only one side is left, all its waiters are woken: readers find end of
  * file, writers find no reader. Otherwise no waiter is woken, because no condition changed.
@@ -397,25 +417,24 @@ static void leave(struct sluice_pipe *pipe, u32 flags)
 	bool alone;
 
 	spin_lock(&pipe->lock);
+	if (pipe->destroyed) {
+		spin_unlock(&pipe->lock);
+		return;
+	}
 	if (flags & SLUICE_OPEN_READ)
 		WRITE_ONCE(pipe->readers, pipe->readers - 1);
 	if (flags & SLUICE_OPEN_WRITE)
 		smp_store_release(&pipe->writers, pipe->writers - 1);	/* (C) */
 	alone = !pipe->readers != !pipe->writers;
 	spin_unlock(&pipe->lock);
-	if (!alone)
-		return;
-
-	sluice_wait_wake_all(&pipe->readable, 0);
-	sluice_wait_wake_all(&pipe->writable, 0);
-	kill_fasync(&pipe->readers_async, SIGIO, POLL_IN);
-	kill_fasync(&pipe->writers_async, SIGIO, POLL_OUT);
+	if (alone)
+		wake_all(pipe);
 }
 
 /*
  * Counts an endpoint and, without NONBLOCK, waits until the other side has been opened, even if it
  * was closed again: a reader that opened and closed ends the wait of a writer, whose write then
- * fails with EPIPE.
+ * fails with EPIPE. The open itself fails with EPIPE if the pipe is destroyed.
  */
 static int join(struct sluice_pipe_endpoint *end, u32 flags)
 {
@@ -427,9 +446,10 @@ static int join(struct sluice_pipe_endpoint *end, u32 flags)
 	int err;
 
 	spin_lock(&pipe->lock);
-	if (nonblock && !reads && !pipe->readers) {
+	if (pipe->destroyed || (nonblock && !reads && !pipe->readers)) {
+		err = pipe->destroyed ? -EPIPE : -ENXIO;
 		spin_unlock(&pipe->lock);
-		return -ENXIO;
+		return err;
 	}
 	if (reads) {
 		WRITE_ONCE(pipe->readers, pipe->readers + 1);
@@ -447,7 +467,10 @@ static int join(struct sluice_pipe_endpoint *end, u32 flags)
 
 	if (!alone || nonblock)
 		return 0;
-	err = sluice_wait_until_shared(pipe->open_wait, READ_ONCE(*opens) != opens_before, NULL);
+	err = sluice_wait_until_shared(pipe->open_wait, READ_ONCE(*opens) != opens_before ||
+				       READ_ONCE(pipe->destroyed), NULL);
+	if (!err && READ_ONCE(pipe->destroyed))
+		err = -EPIPE;
 	if (err)
 		leave(pipe, flags);
 	return err;
@@ -465,6 +488,27 @@ static int pipe_attach(struct sluice_endpoint *endpoint)
 static void pipe_detach(struct sluice_endpoint *endpoint)
 {
 	leave(pipe_of(endpoint->channel), endpoint->flags);
+}
+
+/*
+ * Ends all waits, except those for a mutex or a pipe(2), and discards the bytes as described in
+ * pipe_buffer.h.
+ */
+static void pipe_destroy(struct sluice_channel *channel)
+{
+	struct sluice_pipe *pipe = pipe_of(channel);
+
+	spin_lock(&pipe->lock);
+	WRITE_ONCE(pipe->destroyed, true);
+	WRITE_ONCE(pipe->readers, 0);
+	smp_store_release(&pipe->writers, 0);	/* (C) */
+	spin_unlock(&pipe->lock);
+	sluice_wait_wake_all(&pipe->open_wait, 0);
+	wake_all(pipe);
+	if (sluice_pipe_discard(pipe))
+		return;
+	synchronize_rcu();	/* (E) */
+	sluice_pipe_discard(pipe);
 }
 
 static const struct file_operations pipe_fops = {
@@ -514,6 +558,7 @@ const struct sluice_kind sluice_pipe_kind = {
 	.exit		= pipe_exit,
 	.create		= pipe_create,
 	.free		= pipe_free,
+	.destroy	= pipe_destroy,
 	.endpoint_size	= sizeof(struct sluice_pipe_endpoint),
 	.attach		= pipe_attach,
 	.detach		= pipe_detach,

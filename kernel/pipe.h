@@ -5,7 +5,8 @@
  *
  * Life: that of a channel (channel.h). An open that waits for its other side counts as an endpoint.
  * The last put frees the pipe with the bytes in it, as with a FIFO; a persistent pipe keeps its
- * bytes without endpoints.
+ * bytes without endpoints. A destroyed pipe counts no endpoint: its readers and writers are 0,
+ * which ends all waits and fails all writes, and its bytes are discarded (pipe_buffer.h).
  *
  * An endpoint contains the state of its file: the adaptive spin window, and whether poll reports a
  * hang-up. pipe_buffer.h contains the bytes, pipe_splice.c the transfer of whole pages to and from
@@ -35,8 +36,9 @@ struct sluice_pipe {
 	struct sluice_channel channel;
 	struct sluice_slot *slots;	/* read under either mutex, changed under both */
 	unsigned long slot_count;	/* a power of two; changed under both mutexes */
+	bool destroyed;			/* set under `lock`, for ever */
 
-	spinlock_t lock;		/* protects stores to the four counts */
+	spinlock_t lock;		/* protects stores to `destroyed` and the four counts */
 	unsigned int readers, writers;	/* current endpoints */
 	unsigned int reader_opens, writer_opens; /* opens ever; a blocked open waits for a change */
 	struct sluice_wait_queue open_wait;	/* blocked opens */
@@ -81,7 +83,7 @@ static inline struct sluice_pipe_endpoint *sluice_pipe_endpoint(struct file *fil
 	return sluice_pipe_endpoint_of(file->private_data);
 }
 
-/* The result of a write without readers: -EPIPE, and SIGPIPE if @signal. */
+/* The result of a write without readers, or to a destroyed pipe: -EPIPE, and SIGPIPE if @signal. */
 int sluice_pipe_epipe(bool signal);
 /* Whether a write of at least @whole bytes may use the room that there is now (pipe.c). */
 bool sluice_pipe_may_fill(struct sluice_pipe *pipe, size_t whole, bool nonblocking);

@@ -268,7 +268,7 @@ static void page_put(struct page *page)
 		put_page(page);
 }
 
-static void slots_free(struct sluice_slot *slots, unsigned long count)
+static void slots_clear(struct sluice_slot *slots, unsigned long count)
 {
 	unsigned long i;
 
@@ -276,8 +276,14 @@ static void slots_free(struct sluice_slot *slots, unsigned long count)
 		page_put(slots[i].page);
 		page_put(slots[i].spliced);
 		page_put(slots[i].lent);
+		slots[i] = (struct sluice_slot) {};
 		cond_resched();
 	}
+}
+
+static void slots_free(struct sluice_slot *slots, unsigned long count)
+{
+	slots_clear(slots, count);
 	kvfree(slots);
 }
 
@@ -392,7 +398,8 @@ static int lock_both(struct sluice_pipe *pipe)
 
 		if (err || mutex_trylock(second))
 			return err;
-		mutex_unlock(first);
+		if (sluice_pipe_unlock(pipe, first))
+			return -EPIPE;
 		swap(first, second);
 	}
 }
@@ -406,8 +413,7 @@ static int swap_slots_locked(struct sluice_pipe *pipe, struct sluice_slot **slot
 		return err;
 	err = swap_slots(pipe, slots, count, spare);
 	mutex_unlock(&pipe->write_mutex);
-	mutex_unlock(&pipe->read_mutex);
-	return err;
+	return sluice_pipe_unlock(pipe, &pipe->read_mutex) ? -EPIPE : err;
 }
 
 long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
@@ -417,6 +423,8 @@ long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
 	struct page *spare;
 	int err = -ENOMEM;
 
+	if (READ_ONCE(pipe->destroyed))
+		return -EPIPE;
 	/* Setting the current capacity must not allocate; swap_slots() checks again, locked. */
 	if (slot_count == READ_ONCE(pipe->slot_count))
 		return slot_count << PAGE_SHIFT;
@@ -432,6 +440,32 @@ long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
 	if (slots)
 		slots_free(slots, count);
 	return err ?: (long)(slot_count << PAGE_SHIFT);
+}
+
+/* Under both mutexes. The slots remain, because a write that has begun may yet use them. */
+static void discard(struct sluice_pipe *pipe)
+{
+	slots_clear(pipe->slots, pipe->slot_count);
+	WRITE_ONCE(pipe->cached_head, pipe->head);
+	WRITE_ONCE(pipe->cached_tail, pipe->head);
+	WRITE_ONCE(pipe->tail, pipe->head);
+}
+
+bool sluice_pipe_discard(struct sluice_pipe *pipe)
+{
+	for (;;) {
+		/* (F): after the caller's unlocking of a mutex, or that of the previous attempt. */
+		smp_mb();
+		if (mutex_is_locked(&pipe->write_mutex) || !mutex_trylock(&pipe->read_mutex))
+			return false;
+		if (mutex_trylock(&pipe->write_mutex))
+			break;
+		mutex_unlock(&pipe->read_mutex);
+	}
+	discard(pipe);
+	mutex_unlock(&pipe->write_mutex);
+	mutex_unlock(&pipe->read_mutex);
+	return true;
 }
 
 int sluice_pipe_buffer_init(struct sluice_pipe *pipe, unsigned long slot_count)

@@ -51,15 +51,35 @@
  *   with acquire before it reads them.
  * - (B) The reader stores `tail` with release after it has read the bytes; the writer loads it with
  *   acquire before it overwrites them.
- * - (C) The last writer to leave stores `writers` = 0 with release after its last `head`; a reader
- *   or poller loads it with acquire before it checks for bytes once more and, without bytes,
- *   reports end of file or a hang-up.
+ * - (C) The last writer to leave stores `writers` = 0 with release after its last `head`, the
+ *   destruction after `destroyed`; a reader or poller loads it with acquire before it checks for
+ *   bytes once more and, without bytes, reports end of file or a hang-up, or loads `destroyed`.
  * - (D) Any other holder of a lent page finishes with its bytes before put_page(), which decrements
  *   the page count fully ordered; the slot's side loads a count of 1 with acquire before the page
  *   is written to. Only holders of a reference read the bytes. Temporary references that the
  *   kernel takes by page frame number only delay the reuse.
+ * - (E), (F): see below.
  * - Sleep and wake-up: see wait.h. Conditions read `head` and `tail` without a lock. A stale value
  *   only causes another check, because the side that changed it checks the queue afterwards.
+ *
+ * Destruction. Bytes and pages are discarded under both mutexes. The holder of a mutex may be in a
+ * page fault of any duration, so nobody waits for a mutex to discard: sluice_pipe_discard() only
+ * tries both. Whoever unlocks one of them then loads `destroyed` and, if it is set, calls
+ * sluice_pipe_discard() too. Each failed attempt therefore relies on a holder that makes a later
+ * one:
+ * - (E) The destruction stores `destroyed` and tries the mutexes; a holder unlocks its mutex and
+ *   loads `destroyed`. At least one must see the other's store. The holder has no barrier between
+ *   its two steps: the destruction has it for both, by a grace period of RCU, in which every CPU
+ *   executes a full barrier. After a failed attempt it waits for a grace period and tries again. A
+ *   mutex that is then still taken is unlocked after that barrier, and `destroyed` is loaded later
+ *   still. A mutex that was unlocked before it, by a holder that loaded `destroyed` too early, is
+ *   free in the second attempt.
+ * - (F) An attempt that locked the first mutex and not the second unlocks the first, has a full
+ *   barrier and looks at the second again; the holder of the second unlocks it, has a full barrier
+ *   and tries the first. At least one finds the other's mutex free.
+ * - A mutex that is locked after the discarding is locked after the `destroyed` that caused it, so
+ *   its holder discards what it wrote. No call locks one for bytes or room any more once it has
+ *   seen `destroyed` or the counts of 0, so the attempts end.
  */
 #ifndef SLUICE_PIPE_BUFFER_H
 #define SLUICE_PIPE_BUFFER_H
@@ -85,14 +105,15 @@ static inline unsigned long sluice_pipe_capacity(const struct sluice_pipe *pipe)
 
 /*
  * Without a lock. `tail` is loaded first, so the difference is never negative. If `tail` moves
- * between the loads, the result is too large; it is limited to the capacity.
+ * between the loads, the result is too large; it is limited to the capacity. The bytes of a
+ * destroyed pipe that its last call has yet to discard do not count.
  */
 static inline size_t sluice_pipe_bytes(const struct sluice_pipe *pipe)
 {
 	unsigned long tail = smp_load_acquire(&pipe->tail);	/* (B), before `head` */
 	unsigned long head = READ_ONCE(pipe->head);
 
-	return min(head - tail, sluice_pipe_capacity(pipe));
+	return READ_ONCE(pipe->destroyed) ? 0 : min(head - tail, sluice_pipe_capacity(pipe));
 }
 
 /*
@@ -152,6 +173,25 @@ int sluice_pipe_buffer_init(struct sluice_pipe *pipe, unsigned long slot_count);
 void sluice_pipe_buffer_free(struct sluice_pipe *pipe);
 
 /*
+ * Tries to discard the bytes of a destroyed pipe and to free its pages. False: another call holds a
+ * mutex, and will try when it has unlocked it (E). Pages that splice moved out remain valid.
+ */
+bool sluice_pipe_discard(struct sluice_pipe *pipe);
+
+/*
+ * Unlocks the mutex of one side. Returns whether the pipe is destroyed; then the bytes that the
+ * caller moved under the mutex are discarded.
+ */
+static inline bool sluice_pipe_unlock(struct sluice_pipe *pipe, struct mutex *mutex)
+{
+	mutex_unlock(mutex);
+	if (likely(!READ_ONCE(pipe->destroyed)))	/* (E) */
+		return false;
+	sluice_pipe_discard(pipe);
+	return true;
+}
+
+/*
  * Reads the available bytes, up to the size of @to; under read_mutex. Number of bytes, 0: there are
  * none, -EFAULT: not even the first could be copied.
  */
@@ -178,8 +218,8 @@ ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct pa
 bool sluice_pipe_attach_page(struct sluice_pipe *pipe, struct page *page);
 
 /*
- * Changes the capacity; takes both mutexes. The new capacity in bytes; -EBUSY: more slots than
- * @slot_count hold bytes or have lent pages; or another error.
+ * Changes the capacity; takes both mutexes. The new capacity in bytes; -EPIPE: destroyed; -EBUSY:
+ * more slots than @slot_count hold bytes or have lent pages; or another error.
  */
 long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count);
 

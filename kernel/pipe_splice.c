@@ -28,12 +28,12 @@ static bool is_nonblocking(const struct file *file, unsigned int flags)
 }
 
 /* Waits until @mutex is released. */
-static int wait_mutex(struct mutex *mutex)
+static int wait_mutex(struct sluice_pipe *pipe, struct mutex *mutex)
 {
 	int err = sluice_wait_check_signal() ?: sluice_wait_for_mutex(mutex);
 
 	if (!err)
-		mutex_unlock(mutex);
+		sluice_pipe_unlock(pipe, mutex);
 	return err;
 }
 
@@ -94,12 +94,12 @@ static int wait_to_splice_out(struct sluice_pipe_endpoint *end, struct pipe_inod
 	int err;
 
 	if (nonblocking)
-		return wait_mutex(&pipe->read_mutex);
+		return wait_mutex(pipe, &pipe->read_mutex);
 	if (!has_space(other_pipe))
 		return wait_event_interruptible(other_pipe->wr_wait, has_space(other_pipe) ||
 						!READ_ONCE(other_pipe->readers));
 	if (sluice_pipe_is_readable(pipe))
-		return wait_mutex(&pipe->read_mutex);
+		return wait_mutex(pipe, &pipe->read_mutex);
 	err = sluice_wait_until(pipe->readable,
 				sluice_pipe_is_readable(pipe) || !READ_ONCE(pipe->writers),
 				&end->spin);
@@ -117,15 +117,17 @@ static ssize_t splice_out_wait(struct sluice_pipe_endpoint *end, struct pipe_ino
 
 		if (!other_pipe->readers)
 			return sluice_pipe_epipe(true);
+		if (READ_ONCE(pipe->destroyed))
+			return -EPIPE;
 		if (mutex_trylock(&pipe->read_mutex)) {
 			ret = splice_out(pipe, other_pipe, length);
-			mutex_unlock(&pipe->read_mutex);
+			sluice_pipe_unlock(pipe, &pipe->read_mutex);
 			if (ret)
 				return ret;
 		}
 		if (!smp_load_acquire(&pipe->writers) &&	/* (C) */
 		    !sluice_pipe_is_readable(pipe))
-			return 0;
+			return READ_ONCE(pipe->destroyed) ? -EPIPE : 0;
 		/* O_NONBLOCK applies to bytes and space, not to the mutex. */
 		if (nonblocking && !(sluice_pipe_is_readable(pipe) && has_space(other_pipe)))
 			return -EAGAIN;
@@ -202,7 +204,7 @@ static int splice_in(struct pipe_inode_info *other_pipe, struct pipe_buffer *buf
 			ret = length;
 		else
 			ret = copy_buffer(pipe, buffer, length);
-		mutex_unlock(&pipe->write_mutex);
+		sluice_pipe_unlock(pipe, &pipe->write_mutex);
 	}
 	if (!ret)
 		transfer->stalled = true;
@@ -216,7 +218,7 @@ static int wait_to_splice_in(struct sluice_pipe_endpoint *end, bool nonblocking)
 	int err;
 
 	if (nonblocking || sluice_pipe_may_fill(pipe, 1, false))
-		return wait_mutex(&pipe->write_mutex);
+		return wait_mutex(pipe, &pipe->write_mutex);
 	err = sluice_wait_until(pipe->writable,
 				sluice_pipe_is_writable(pipe) || !READ_ONCE(pipe->readers),
 				&end->spin);

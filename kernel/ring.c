@@ -6,7 +6,6 @@
 #include <linux/init.h>
 #include <linux/log2.h>
 #include <linux/module.h>
-#include <linux/mutex.h>
 #include <linux/nodemask.h>
 #include <linux/numa.h>
 #include <linux/poll.h>
@@ -103,35 +102,25 @@ static void give_back(const struct sluice_ring *ring, struct sluice_ring_session
 
 /* ---- sessions ---- */
 
-/* -EBUSY: the memory of earlier sessions is still in use. -ENOMEM, -EINTR. */
-static struct sluice_ring_session *session_create(struct sluice_ring *ring)
+/* -ENOMEM, -EINTR. */
+static struct sluice_ring_session *session_create(const struct sluice_ring *ring)
 {
 	struct sluice_ring_session *session;
 	int err;
 
-	if (!atomic_add_unless(&ring->session_count, 1, SESSIONS_MAX))
-		return ERR_PTR(-EBUSY);
 	session = sluice_channel_kvcalloc(&ring->channel, 1, sizeof(*session));
-	if (!session) {
-		err = -ENOMEM;
-		goto uncount;
-	}
+	if (!session)
+		return ERR_PTR(-ENOMEM);
 	session->memory = sluice_ring_memory_create(&ring->channel, ring->capacity, ring->node);
 	if (IS_ERR(session->memory)) {
 		err = PTR_ERR(session->memory);
-		goto free_session;
+		kvfree(session);
+		return ERR_PTR(err);
 	}
 	refcount_set(&session->refs, 1);
-	session->count = &ring->session_count;
 	sluice_wait_queue_init(&session->sides[SLUICE_RING_SIDE_PRODUCER].wait);
 	sluice_wait_queue_init(&session->sides[SLUICE_RING_SIDE_CONSUMER].wait);
 	return session;
-
-free_session:
-	kvfree(session);
-uncount:
-	atomic_dec(&ring->session_count);
-	return ERR_PTR(err);
 }
 
 static struct sluice_ring_session *session_get(struct sluice_ring_session *session)
@@ -142,10 +131,17 @@ static struct sluice_ring_session *session_get(struct sluice_ring_session *sessi
 
 static void session_put(struct sluice_ring_session *session)
 {
+	struct sluice_ring *ring;
+
 	if (!session || !refcount_dec_and_test(&session->refs))
 		return;
 	sluice_ring_memory_free(session->memory);
-	atomic_dec(session->count);
+	ring = session->ring;
+	if (ring) {
+		spin_lock(&ring->lock);
+		ring->session_count--;
+		spin_unlock(&ring->lock);
+	}
 	kvfree(session);
 }
 
@@ -187,31 +183,43 @@ static struct sluice_ring_session *remove_session(struct sluice_ring *ring)
 
 /* ---- a role of an endpoint ---- */
 
+/* Under the ring's lock: the current session, or @new if there is none, or an error. */
+static struct sluice_ring_session *current_session(struct sluice_ring *ring,
+						   struct sluice_ring_session *new)
+{
+	if (ring->destroyed)
+		return ERR_PTR(-EPIPE);
+	if (ring->session)
+		return ring->session;
+	if (ring->session_count == SESSIONS_MAX)
+		return ERR_PTR(-EBUSY);
+	if (!new)
+		return ERR_PTR(-ENODATA);
+	new->ring = ring;
+	ring->session = session_get(new);
+	ring->session_count++;
+	return new;
+}
+
 /*
  * Takes the endpoint's role in the current session, or in @new if there is none. -ENODATA: neither
- * exists, -EBUSY: the role is not vacant, -EPIPE: the channel was destroyed after it was found.
+ * exists. -EBUSY: the role is not vacant, or too many ended sessions have endpoints. -EPIPE: the
+ * channel was destroyed after it was found.
  */
 static int take_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end,
 		     struct sluice_ring_session *new)
 {
-	struct sluice_ring_side *side;
-	int err = 0;
+	struct sluice_ring_session *session;
+	int err;
 
 	spin_lock(&ring->lock);
-	if (!ring->session && new && !ring->destroyed)
-		ring->session = session_get(new);
-	if (ring->destroyed) {
-		err = -EPIPE;
-	} else if (!ring->session) {
-		err = -ENODATA;
-	} else {
-		side = &ring->session->sides[end->role];
-		if (side->state != SLUICE_RING_ROLE_VACANT)
-			err = -EBUSY;
-	}
+	session = current_session(ring, new);
+	err = PTR_ERR_OR_ZERO(session);
+	if (!err && session->sides[end->role].state != SLUICE_RING_ROLE_VACANT)
+		err = -EBUSY;
 	if (!err) {
-		WRITE_ONCE(side->state, SLUICE_RING_ROLE_TAKEN);
-		end->session = session_get(ring->session);
+		WRITE_ONCE(session->sides[end->role].state, SLUICE_RING_ROLE_TAKEN);
+		end->session = session_get(session);
 		end->attached = true;
 	}
 	spin_unlock(&ring->lock);
@@ -250,23 +258,11 @@ static int end_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end, 
 	return 0;
 }
 
-/* Under begin_mutex: takes the endpoint's role in a new session. */
-static int begin_session(struct sluice_ring *ring, struct sluice_ring_endpoint *end)
-{
-	struct sluice_ring_session *new = session_create(ring);
-	int err;
-
-	if (IS_ERR(new))
-		return PTR_ERR(new);
-	err = take_role(ring, end, new);
-	session_put(new);
-	return err;
-}
-
 static int ring_attach(struct sluice_endpoint *endpoint)
 {
 	struct sluice_ring_endpoint *end = ring_endpoint_of(endpoint);
 	struct sluice_ring *ring = ring_of(endpoint->channel);
+	struct sluice_ring_session *new;
 	int err;
 
 	end->role = endpoint->flags & SLUICE_OPEN_WRITE ? SLUICE_RING_SIDE_PRODUCER :
@@ -274,12 +270,11 @@ static int ring_attach(struct sluice_endpoint *endpoint)
 	err = take_role(ring, end, NULL);
 	if (err != -ENODATA)
 		return err;
-	if (mutex_lock_killable(&ring->begin_mutex))
-		return -EINTR;
-	err = take_role(ring, end, NULL);
-	if (err == -ENODATA)
-		err = begin_session(ring, end);
-	mutex_unlock(&ring->begin_mutex);
+	new = session_create(ring);
+	if (IS_ERR(new))
+		return PTR_ERR(new);
+	err = take_role(ring, end, new);
+	session_put(new);
 	return err;
 }
 
@@ -482,7 +477,6 @@ static struct sluice_channel *ring_create(const struct sluice_channel_request *r
 	}
 	ring->capacity = capacity;
 	ring->node = node;
-	mutex_init(&ring->begin_mutex);
 	spin_lock_init(&ring->lock);
 	return &ring->channel;
 }

@@ -13,8 +13,7 @@
  * - when the channel is destroyed or freed.
  * The ring holds a reference to its current session, and so does every endpoint to the session that
  * it joined. The memory of a session that has ended stays as long as endpoints of it are open; then
- * at most one further session begins, so that a ring occupies at most twice its capacity. Of opens
- * that find no session at the same time, one begins it and the others join it.
+ * at most one further session begins, so that a ring occupies at most twice its capacity.
  *
  * A role is taken once in a session: no second consumer continues at the position where
  * the first one stopped. An endpoint that maps nothing gives its role back.
@@ -26,8 +25,6 @@
 #ifndef SLUICE_RING_H
 #define SLUICE_RING_H
 
-#include <linux/atomic.h>
-#include <linux/mutex.h>
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
@@ -45,7 +42,7 @@ struct sluice_ring_side {
 
 struct sluice_ring_session {
 	refcount_t refs;
-	atomic_t *count;		/* the ring's, which outlives its sessions */
+	struct sluice_ring *ring;	/* that counts it; NULL: it never was current */
 	struct sluice_ring_memory *memory;
 	struct sluice_ring_side sides[2];	/* by enum sluice_ring_role */
 };
@@ -54,10 +51,9 @@ struct sluice_ring {
 	struct sluice_channel channel;
 	u64 capacity;
 	int node;				/* of the memory, or NUMA_NO_NODE */
-	atomic_t session_count;			/* sessions with memory */
-	struct mutex begin_mutex;		/* of opens that find no session; before lock */
 	spinlock_t lock;			/* protects what follows, and the states */
 	struct sluice_ring_session *session;	/* the current one, or NULL */
+	unsigned int session_count;		/* it, and ended ones with endpoints */
 	bool destroyed;
 };
 

@@ -74,7 +74,7 @@ struct sluice_ring_ctrl *sluice_ring_memory_ctrl(const struct sluice_ring_memory
 
 void *sluice_ring_memory_data(const struct sluice_ring_memory *memory, u64 pos)
 {
-	unsigned long page = (pos >> PAGE_SHIFT) % memory->data_pages;
+	unsigned long page = (pos >> PAGE_SHIFT) & (memory->data_pages - 1);
 
 	return page_address(memory->pages[CTRL_PAGES + page]) + offset_in_page(pos);
 }
@@ -109,14 +109,14 @@ static const struct vm_operations_struct ring_vm_ops = {
 };
 
 /* The size in pages of the region that begins at an offset of the file, or 0. */
-static unsigned long region_pages(const struct sluice_ring_memory *memory, pgoff_t offset)
+static unsigned long region_pages(u64 capacity, pgoff_t offset)
 {
 	switch (offset) {
 	case PRODUCER_PGOFF:
 	case CONSUMER_PGOFF:
 		return 1;
 	case DATA_PGOFF:
-		return 2 * memory->data_pages;
+		return 2 * (capacity >> PAGE_SHIFT);
 	default:
 		return 0;
 	}
@@ -128,20 +128,28 @@ static bool may_write(pgoff_t offset, enum sluice_ring_role role)
 	return (offset == CONSUMER_PGOFF) == (role == SLUICE_RING_SIDE_CONSUMER);
 }
 
-int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_struct *vma,
-			    enum sluice_ring_role role)
+int sluice_ring_memory_check_mmap(struct vm_area_struct *vma, u64 capacity,
+				  enum sluice_ring_role role)
 {
-	unsigned long pages = region_pages(memory, vma->vm_pgoff);
+	unsigned long pages = region_pages(capacity, vma->vm_pgoff);
 
 	if (!(vma->vm_flags & VM_SHARED) || !pages || vma_pages(vma) != pages)
 		return -EINVAL;
 	if (vma->vm_flags & VM_EXEC)
 		return -EACCES;
-	if (!may_write(vma->vm_pgoff, role)) {
-		if (vma->vm_flags & VM_WRITE)
-			return -EACCES;
+	return vma->vm_flags & VM_WRITE && !may_write(vma->vm_pgoff, role) ? -EACCES : 0;
+}
+
+int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_struct *vma,
+			    enum sluice_ring_role role)
+{
+	u64 capacity = (u64)memory->data_pages << PAGE_SHIFT;
+	int err = sluice_ring_memory_check_mmap(vma, capacity, role);
+
+	if (err)
+		return err;
+	if (!may_write(vma->vm_pgoff, role))
 		vm_flags_clear(vma, VM_MAYWRITE);
-	}
 	vm_flags_clear(vma, VM_MAYEXEC);
 	vm_flags_set(vma, VM_DONTEXPAND);
 	vma->vm_ops = &ring_vm_ops;

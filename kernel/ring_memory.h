@@ -38,8 +38,8 @@ struct sluice_ring_memory {
 };
 
 /*
- * Charged to the creator of @channel. @node: the memory node of the pages, or NUMA_NO_NODE.
- * -ENOMEM, or -EINTR: a fatal signal is pending.
+ * Charged to the creator of @channel, or, with NULL, to the caller. @node: the memory node of the
+ * pages, or NUMA_NO_NODE. -ENOMEM, or -EINTR: a fatal signal is pending.
  */
 struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel *channel,
 						     u64 capacity, int node);
@@ -50,6 +50,10 @@ struct sluice_ring_ctrl *sluice_ring_memory_ctrl(const struct sluice_ring_memory
 
 /* The address of the data at a position; contiguous up to the end of the page. */
 void *sluice_ring_memory_data(const struct sluice_ring_memory *memory, u64 pos);
+
+/* The errors of sluice_ring_memory_mmap() for a ring of this capacity. */
+int sluice_ring_memory_check_mmap(struct vm_area_struct *vma, u64 capacity,
+				  enum sluice_ring_role role);
 
 /*
  * Maps the region that @vma designates for a side with @role. The caller's file keeps @memory. 0,

@@ -95,6 +95,16 @@ static void stub_free(struct sluice_channel *channel)
 	kmem_cache_free(stub_cache, stub_of(channel));
 }
 
+/* The count starts again. */
+static void stub_destroy(struct sluice_channel *channel)
+{
+	struct sluice_stub *stub = stub_of(channel);
+
+	spin_lock(&stub->lock);
+	stub->count = 0;
+	spin_unlock(&stub->lock);
+}
+
 /* By +1 or -1. */
 static void count_endpoint(struct sluice_endpoint *endpoint, int change)
 {
@@ -175,6 +185,7 @@ const struct sluice_kind sluice_stub_kind = {
 	.exit		= stub_exit,
 	.create		= stub_create,
 	.free		= stub_free,
+	.destroy	= stub_destroy,
 	.endpoint_size	= sizeof(struct sluice_stub_endpoint),
 	.attach		= stub_attach,
 	.detach		= stub_detach,

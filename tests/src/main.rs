@@ -15,9 +15,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 
-use registry::{Durations, Target};
+use registry::{Durations, Modules, Target};
 use runner::NamedTest;
-use runner::fixture::{Modules, RunFixture};
+use runner::fixture::RunFixture;
 use runner::report::{Json, Lines, Reporter, Totals};
 use support::time;
 
@@ -53,9 +53,17 @@ struct Arguments {
     #[arg(long, value_name = "SLUICE.KO")]
     module: Option<PathBuf>,
 
-    /// The file of the naive driver's module; without it its tests are skipped
-    #[arg(long, value_name = "MYIPC.KO")]
-    baseline: Option<PathBuf>,
+    /// The file of a naive driver's module, myipc.ko or hft.ko; without it its tests are skipped; may be repeated
+    #[arg(long = "baseline", value_name = "FILE")]
+    baselines: Vec<PathBuf>,
+
+    /// The file of the module that publishes for the tests of feeds; without it these are skipped
+    #[arg(long, value_name = "SLUICE_PUBLISHER.KO")]
+    publisher: Option<PathBuf>,
+
+    /// The file of the sample publisher's module; without it its tests are skipped
+    #[arg(long, value_name = "SLUICE_FRAMES.KO")]
+    sample: Option<PathBuf>,
 
     /// Print one JSON document instead of text
     #[arg(long)]
@@ -151,7 +159,9 @@ fn run_all(
     runner::process::adopt_orphans()?;
     let modules = Modules {
         own: arguments.module.clone(),
-        baseline: arguments.baseline.clone(),
+        baselines: arguments.baselines.clone(),
+        publisher: arguments.publisher.clone(),
+        sample: arguments.sample.clone(),
     };
     let fixture = RunFixture::setup(arguments.on, modules, durations)?;
     let mut outcomes = Vec::new();

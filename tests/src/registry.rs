@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The definition of a test, and the context that it gets.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::Channel;
+use crate::support::check::skip;
 
 /// What the tests run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -35,11 +36,21 @@ pub struct Context {
     /// An empty directory, removed afterwards.
     pub scratch: PathBuf,
     pub cgroup: Option<Cgroup>,
-    /// The file of the tested module, for tests that unload and load it.
-    pub module: Option<PathBuf>,
-    /// The file of the naive driver's module, which its tests load.
-    pub baseline: Option<PathBuf>,
+    pub modules: Modules,
     pub durations: Durations,
+}
+
+/// Files of modules, if given.
+#[derive(Clone, Default)]
+pub struct Modules {
+    /// The tested module, for tests that unload and load it.
+    pub own: Option<PathBuf>,
+    /// The naive drivers, which their tests load.
+    pub baselines: Vec<PathBuf>,
+    /// The publisher for the tests of feeds.
+    pub publisher: Option<PathBuf>,
+    /// The sample publisher.
+    pub sample: Option<PathBuf>,
 }
 
 /// Durations of the tests that run for a given time.
@@ -55,6 +66,21 @@ impl Context {
         self.cgroup
             .as_ref()
             .context("only tests on the pipe have a cgroup of their own")
+    }
+
+    /// The file of the naive driver with this name.
+    pub fn baseline(&self, name: &str) -> Result<&Path> {
+        let is_named = |file: &&PathBuf| file.file_stem().is_some_and(|stem| stem == name);
+        self.modules
+            .baselines
+            .iter()
+            .find(is_named)
+            .map(PathBuf::as_path)
+            .ok_or_else(|| {
+                skip(format!(
+                    "no module {name} was given; build it with 'vm/build-module KERNEL {name}' and name it with --baseline"
+                ))
+            })
     }
 }
 

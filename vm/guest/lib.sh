@@ -16,7 +16,7 @@ provide_modules() {
 set_up_guest() {
 	export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 	# Init passes on what the kernel did not understand of its command line.
-	unset nr_open SHLVL
+	unset nr_open nohz_full rcu_nocbs SHLVL
 	provide_modules "$1"
 	echo '+cpu +memory +pids' >/sys/fs/cgroup/cgroup.subtree_control
 }

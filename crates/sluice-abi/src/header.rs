@@ -135,6 +135,44 @@ fn ring_structures() -> Vec<Fact> {
     facts
 }
 
+fn feed_structures() -> Vec<Fact> {
+    let mut facts = Vec::new();
+    layout!(
+        facts,
+        feed::Packet,
+        "sluice_feed_packet",
+        [sequence, lost, time_ns, cycles]
+    );
+    layout!(
+        facts,
+        feed::Start,
+        "sluice_feed_start",
+        [size, flags, interval_ns, count, length, cpu]
+    );
+    layout!(
+        facts,
+        feed::Info,
+        "sluice_feed_info",
+        [
+            size,
+            consumer,
+            capacity,
+            sequence,
+            published,
+            lost,
+            violations,
+            spin_limit_ns,
+            running,
+            cpu,
+            interval_ns,
+            expired,
+            missed,
+            elapsed_ns
+        ]
+    );
+    facts
+}
+
 fn constants() -> Vec<Fact> {
     let mut facts = Vec::new();
     numbers!(
@@ -143,7 +181,9 @@ fn constants() -> Vec<Fact> {
             NAME_SIZE = "SLUICE_NAME_SIZE",
             KIND_PIPE = "SLUICE_KIND_PIPE",
             KIND_RING = "SLUICE_KIND_RING",
+            KIND_FEED = "SLUICE_KIND_FEED",
             SCOPE_SELF = "SLUICE_SCOPE_SELF",
+            SCOPE_ROOT = "SLUICE_SCOPE_ROOT",
             OPEN_READ = "SLUICE_OPEN_READ",
             OPEN_WRITE = "SLUICE_OPEN_WRITE",
             OPEN_CREATE = "SLUICE_OPEN_CREATE",
@@ -172,6 +212,7 @@ fn constants() -> Vec<Fact> {
             CTL_INFO = "SLUICE_CTL_INFO",
             CTL_LIST = "SLUICE_CTL_LIST",
             CTL_FEATURES = "SLUICE_CTL_FEATURES",
+            CTL_DESTROY = "SLUICE_CTL_DESTROY",
             RING_WAKE = "SLUICE_RING_WAKE",
             RING_WAIT = "SLUICE_RING_WAIT",
             RING_DETACH = "SLUICE_RING_DETACH",
@@ -192,6 +233,7 @@ fn constants() -> Vec<Fact> {
             ring::CLOSED = "SLUICE_RING_CLOSED",
             ring::DIED = "SLUICE_RING_DIED",
             ring::DESTROYED = "SLUICE_RING_DESTROYED",
+            ring::REJECTED = "SLUICE_RING_REJECTED",
             ring::MMAP_PRODUCER = "SLUICE_RING_MMAP_PRODUCER",
             ring::MMAP_CONSUMER = "SLUICE_RING_MMAP_CONSUMER",
             ring::MMAP_DATA = "SLUICE_RING_MMAP_DATA",
@@ -201,6 +243,17 @@ fn constants() -> Vec<Fact> {
             ring::ROLE_CLOSED = "SLUICE_RING_ROLE_CLOSED",
             ring::ROLE_DIED = "SLUICE_RING_ROLE_DIED",
             ring::ROLE_DESTROYED = "SLUICE_RING_ROLE_DESTROYED",
+            feed::PACKET_MAX = "SLUICE_FEED_PACKET_MAX",
+            feed::CPU_ANY = "SLUICE_FEED_CPU_ANY",
+            feed::CONSUMER_NONE = "SLUICE_FEED_CONSUMER_NONE",
+            feed::CONSUMER_READS = "SLUICE_FEED_CONSUMER_READS",
+            feed::CONSUMER_MAPS = "SLUICE_FEED_CONSUMER_MAPS",
+            feed::START_SIZE_VER0 = "SLUICE_FEED_START_SIZE_VER0",
+            feed::INFO_SIZE_VER0 = "SLUICE_FEED_INFO_SIZE_VER0",
+            feed::START = "SLUICE_FEED_START",
+            feed::STOP = "SLUICE_FEED_STOP",
+            feed::INFO = "SLUICE_FEED_INFO",
+            feed::SET_SPIN = "SLUICE_FEED_SET_SPIN",
         ]
     );
     facts
@@ -245,7 +298,13 @@ fn ask_the_compiler(facts: &[Fact], directory: &Path) -> Option<Vec<u64>> {
 
 #[test]
 fn the_structures_and_numbers_are_those_of_the_header() {
-    let facts = [structures(), ring_structures(), constants()].concat();
+    let facts = [
+        structures(),
+        ring_structures(),
+        feed_structures(),
+        constants(),
+    ]
+    .concat();
     let directory = std::env::temp_dir().join(format!("sluice-abi-{}", std::process::id()));
     fs::create_dir_all(&directory).unwrap();
     let values = ask_the_compiler(&facts, &directory);

@@ -4,6 +4,7 @@
 
 use libc::Ioctl;
 
+pub mod feed;
 #[cfg(test)]
 mod header;
 pub mod ring;
@@ -13,7 +14,10 @@ const TYPE: u32 = 0xC7;
 pub const NAME_SIZE: usize = 64;
 pub const KIND_PIPE: u32 = 1;
 pub const KIND_RING: u32 = 2;
+pub const KIND_FEED: u32 = 3;
+/// Values of `scope_fd`: the caller's own cgroup, and the root of the hierarchy.
 pub const SCOPE_SELF: i32 = -1;
+pub const SCOPE_ROOT: i32 = -2;
 
 pub const OPEN_READ: u32 = 0x01;
 pub const OPEN_WRITE: u32 = 0x02;
@@ -49,6 +53,7 @@ pub const CTL_UNLINK: Ioctl = libc::_IOW::<Unlink>(TYPE, 0x11);
 pub const CTL_INFO: Ioctl = libc::_IOW::<Info>(TYPE, 0x12);
 pub const CTL_LIST: Ioctl = libc::_IOWR::<List>(TYPE, 0x13);
 pub const CTL_FEATURES: Ioctl = libc::_IOWR::<Features>(TYPE, 0x14);
+pub const CTL_DESTROY: Ioctl = libc::_IOW::<Unlink>(TYPE, 0x15);
 pub const RING_WAKE: Ioctl = libc::_IO(TYPE, 0x20);
 pub const RING_WAIT: Ioctl = libc::_IOW::<RingWait>(TYPE, 0x21);
 pub const RING_DETACH: Ioctl = libc::_IO(TYPE, 0x22);

@@ -17,6 +17,8 @@ pub const WAIT_SEQ_SHIFT: u32 = 3;
 pub const CLOSED: u32 = 1;
 pub const DIED: u32 = 2;
 pub const DESTROYED: u32 = 3;
+/// A feed: the consumer stored an invalid position.
+pub const REJECTED: u32 = 4;
 
 pub const PRODUCER: u32 = 1;
 pub const CONSUMER: u32 = 2;

@@ -232,7 +232,8 @@ fn expect_results_of_all(names: &[&'static str], rows: &[Row]) -> Result<()> {
     Ok(())
 }
 
-/// The cgroups of sluice-pipe. Without the device they are not needed, so an unprivileged user can measure the rest.
+/// The cgroups of sluice-pipe and sluice-ring. Without the module they are not needed, so an unprivileged user can measure
+/// the rest.
 fn cgroups(options: &Options) -> Result<Rc<Tree>, Skipped> {
     if !Path::new(SLUICE.node).exists() {
         return Err(Skipped::unavailable("sluice-pipe", SLUICE.how_to_load()));
@@ -240,7 +241,7 @@ fn cgroups(options: &Options) -> Result<Rc<Tree>, Skipped> {
     Tree::create("sluice-bench")
         .map(Rc::new)
         .map_err(|error| Skipped {
-            // With --module, sluice-pipe was asked for.
+            // With --module, both were asked for.
             failed: options.module.is_some(),
             ..Skipped::unavailable("sluice-pipe", format!("{error:#}"))
         })

@@ -35,7 +35,7 @@ pub struct ChannelArgs {
 
 impl ChannelArgs {
     pub fn channel(&self) -> sluice::Result<Channel> {
-        Ok(Channel::new(self.name.as_bytes())?.in_scope(self.scope.scope()?))
+        Ok(Channel::pipe(self.name.as_bytes())?.in_scope(self.scope.scope()?))
     }
 }
 

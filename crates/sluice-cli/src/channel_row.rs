@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use nix::unistd::{Gid, Group, Uid, User};
 use serde::{Serialize, Serializer};
-use sluice::{ChannelInfo, Kind};
+use sluice::ChannelInfo;
 
 struct Column {
     heading: &'static str,
@@ -18,7 +18,7 @@ const COLUMNS: [Column; 10] = [
     Column {
         heading: "KIND",
         json_key: "kind",
-        value: |channel| Value::Text(kind(channel.kind)),
+        value: |channel| Value::Text(channel.kind.to_string()),
     },
     Column {
         heading: "MODE",
@@ -91,14 +91,6 @@ impl Serialize for ChannelRow {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let keys = COLUMNS.iter().map(|column| column.json_key);
         serializer.collect_map(keys.zip(&self.0))
-    }
-}
-
-fn kind(kind: Kind) -> String {
-    match kind {
-        Kind::Pipe => "pipe".to_owned(),
-        Kind::Other(number) => format!("kind {number}"),
-        _ => "unknown".to_owned(),
     }
 }
 

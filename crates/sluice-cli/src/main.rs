@@ -124,6 +124,7 @@ mod tests {
             "sluice pipe send frames - --create --persist --mode 660 --size 1M",
             "sluice pipe create frames --scope /sys/fs/cgroup/a --json",
             "sluice pipe rm frames",
+            "sluice pipe rm --destroy frames --scope /sys/fs/cgroup/a",
             "sluice pipe info frames --json",
             "sluice ring send /run/prices --capacity 16M --huge-pages --lock --node 0 --spin 0",
             "sluice ring send --listen prices --framing length --wait 5 --json",

@@ -37,7 +37,7 @@ pub fn show(containers: &Containers, file: &Staged, size: usize) -> Result<()> {
 
 /// The reader and the writer.
 fn open_both(cgroup: &Path) -> Result<[OwnedFd; 2]> {
-    let channel = Channel::new(NAME)?.in_scope(Scope::at(cgroup)?);
+    let channel = Channel::pipe(NAME)?.in_scope(Scope::at(cgroup)?);
     // A blocking open would wait for the other one.
     let reader = channel.options().create(true).nonblocking(true).reader()?;
     let writer = channel.options().writer()?;

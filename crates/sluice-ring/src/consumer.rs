@@ -100,9 +100,9 @@ impl<M: Memory> Consumer<M> {
         Ok(Some(len))
     }
 
-    /// Stores and returns the first violation.
+    /// Stores and returns the first violation, which every later call returns.
     #[cold]
-    fn fail(&mut self, violation: ProtocolViolation) -> ProtocolViolation {
+    pub fn fail(&mut self, violation: ProtocolViolation) -> ProtocolViolation {
         self.max_len = -1;
         *self.violation.get_or_insert(violation)
     }

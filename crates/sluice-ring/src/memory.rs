@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use sluice_abi::ring;
+
 use crate::layout::Capacity;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -33,22 +35,66 @@ const _: () = {
     assert!(offset_of!(Ctrl, features) == offset_of!(Abi, features));
 };
 
+/// How a side ended, by its `closed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Closed,
+    /// It died or aborted. Only the module stores this.
+    Died,
+    /// The channel was destroyed. Only the module stores this.
+    Destroyed,
+}
+
 impl Ctrl {
-    /// Closes this side. The caller notifies the peer afterwards.
-    pub fn close(&self) {
-        // Pairs with the fence in is_closed().
-        self.closed.store(1, Ordering::Release);
+    /// Whether its owner has stored nothing yet.
+    pub fn is_new(&self) -> bool {
+        let words = [
+            &self.wait_flags,
+            &self.wake_seq,
+            &self.closed,
+            &self.wake_ack,
+            &self.features,
+        ];
+        let is_zero = |word: &AtomicU32| word.load(Ordering::Relaxed) == 0;
+        self.pos.load(Ordering::Relaxed) == 0 && words.into_iter().all(is_zero)
     }
 
-    /// Whether it is closed. If so, everything that was published before close() is visible.
+    /// Closes this side, unless the module has ended it. The caller notifies the peer afterwards.
+    pub fn close(&self) {
+        // Pairs with the fence in end().
+        let _ = self
+            .closed
+            .compare_exchange(0, ring::CLOSED, Ordering::Release, Ordering::Relaxed);
+    }
+
     #[inline]
     pub fn is_closed(&self) -> bool {
-        let closed = self.closed.load(Ordering::Relaxed) != 0;
-        if closed {
-            // Pairs with the release in close().
-            fence(Ordering::Acquire);
-        }
-        closed
+        self.end().is_some()
+    }
+
+    /// How this side ended, or none. If it has ended, everything that was published before is visible.
+    #[inline]
+    pub fn end(&self) -> Option<End> {
+        let end = match self.closed.load(Ordering::Relaxed) {
+            0 => return None,
+            ring::DIED => End::Died,
+            ring::DESTROYED => End::Destroyed,
+            _ => End::Closed,
+        };
+        // Pairs with the release in close(), and with that of the module.
+        fence(Ordering::Acquire);
+        Some(end)
+    }
+
+    /// Announces that this side issues a heavy barrier before it sleeps. Must precede all else on a new ring without a
+    /// handshake.
+    pub fn announce_membarrier(&self) {
+        self.features.store(ring::F_MEMBARRIER, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub fn has_membarrier(&self) -> bool {
+        self.features.load(Ordering::Relaxed) & ring::F_MEMBARRIER != 0
     }
 }
 

@@ -16,6 +16,14 @@
 //! The parker sets it once, with a heavy barrier, and leaves it set. A notifier that loaded the flags before the heavy
 //! barrier had published before it, and the check finds that; one that loads them later reads NEED_FENCE and issues B. After
 //! a number of waits without sleep the parker clears NEED_FENCE, and its next sleep begins with a heavy barrier again.
+//!
+//! Without a handshake neither side knows whether the peer is registered, or there at all. A parker that is registered
+//! announces that, and then always requests barriers as above. A notifier that is registered issues full barriers until it
+//! loads the announcement. If it registered after the parker's heavy barrier, it has issued a full barrier since, and reads
+//! NEED_FENCE.
+//!
+//! A descriptor of the module is readable while the peer's wake_seq differs from the own wake_ack. The parker therefore
+//! acknowledges `seq` before it sleeps, and a wait that uses poll(2) ends with another acknowledgement.
 
 use sluice_abi::ring::{NEED_FENCE, WAIT_SEQ_SHIFT, WAKE_FD, WAKE_FUTEX};
 
@@ -31,8 +39,8 @@ const SPINS_WITHOUT_PARKING: u32 = if cfg!(sluice_loom) { 1 } else { 256 };
 pub enum WakeMethod {
     /// futex(2) on the notifier's wake_seq.
     Futex,
-    /// A message on the socket, for a side that waits until a descriptor is readable.
-    Socket,
+    /// The descriptor of the ring, for a side that waits in a call on it or until it is readable.
+    Descriptor,
 }
 
 const METHODS: u32 = WAKE_FUTEX | WAKE_FD;
@@ -42,8 +50,9 @@ const METHODS: u32 = WAKE_FUTEX | WAKE_FD;
 pub struct Parker {
     /// NEED_FENCE or 0, as set in the flags.
     need_fence: u32,
-    /// Whether the peer issues full barriers only with NEED_FENCE, so that clearing it has an effect.
+    /// Whether the peer may issue full barriers only with NEED_FENCE, so that clearing it has an effect.
     asymmetric: bool,
+    acknowledges: bool,
     wait_seq: u32,
     spins: u32,
 }
@@ -54,8 +63,17 @@ impl Parker {
         Self {
             need_fence: 0,
             asymmetric,
+            acknowledges: false,
             wait_seq: 0,
             spins: 0,
+        }
+    }
+
+    /// For a ring of the module. `announced`: this side has announced that it is registered with membarrier(2).
+    pub fn acknowledging(announced: bool) -> Self {
+        Self {
+            acknowledges: true,
+            ..Self::new(announced)
         }
     }
 
@@ -77,11 +95,14 @@ impl Parker {
         let seq = peer.wake_seq.load(Ordering::Relaxed);
         // Pairs with the release in notify_slow().
         fence(Ordering::Acquire);
+        if self.acknowledges {
+            own.wake_ack.store(seq, Ordering::Relaxed);
+        }
         self.spins = 0;
         self.wait_seq = self.wait_seq.wrapping_add(1) & (u32::MAX >> WAIT_SEQ_SHIFT);
         let method = match method {
             WakeMethod::Futex => WAKE_FUTEX,
-            WakeMethod::Socket => WAKE_FD,
+            WakeMethod::Descriptor => WAKE_FD,
         };
         own.wait_flags.store(
             self.wait_seq << WAIT_SEQ_SHIFT | self.need_fence | method,
@@ -94,6 +115,18 @@ impl Parker {
 
     pub fn finish_park(&mut self, own: &Ctrl) {
         own.wait_flags.store(self.need_fence, Ordering::Relaxed);
+    }
+
+    /// Acknowledges all wake-ups: a descriptor of the module is not readable until the next one. What the peer published before
+    /// them is visible to a later load. Over memfd it has no effect.
+    pub fn acknowledge(&self, own: &Ctrl, peer: &Ctrl) {
+        if !self.acknowledges {
+            return;
+        }
+        let seq = peer.wake_seq.load(Ordering::Relaxed);
+        // Pairs with the release in notify_slow().
+        fence(Ordering::Acquire);
+        own.wake_ack.store(seq, Ordering::Relaxed);
     }
 
     /// Counts a wait that ended without sleep.
@@ -114,6 +147,8 @@ impl Parker {
 #[derive(Debug)]
 pub struct Notifier {
     asymmetric: bool,
+    /// Whether it becomes asymmetric when the peer has announced that it is registered.
+    expects_announcement: bool,
     /// The wait flags of the last delivered wake-up.
     answered: u32,
 }
@@ -123,7 +158,16 @@ impl Notifier {
     pub fn new(asymmetric: bool) -> Self {
         Self {
             asymmetric,
+            expects_announcement: false,
             answered: 0,
+        }
+    }
+
+    /// For a ring of the module, where the peer may come later. `registered`: this side is, with membarrier(2).
+    pub fn expecting_announcement(registered: bool) -> Self {
+        Self {
+            expects_announcement: registered,
+            ..Self::new(false)
         }
     }
 
@@ -135,6 +179,8 @@ impl Notifier {
             waker.light_barrier();
         } else {
             fence(Ordering::SeqCst);
+            // A stale value only means another full barrier.
+            self.asymmetric = self.expects_announcement && peer.has_membarrier();
         }
         let flags = peer.wait_flags.load(Ordering::Relaxed);
         if flags != 0 {
@@ -152,12 +198,12 @@ impl Notifier {
         if flags & METHODS == 0 || flags == self.answered {
             return;
         }
-        // Only this side writes it. Pairs with the acquire in prepare_park().
+        // Only this side writes it. Pairs with the acquire in prepare_park() and acknowledge().
         let next = own.wake_seq.load(Ordering::Relaxed).wrapping_add(1);
         own.wake_seq.store(next, Ordering::Release);
         let method = match flags & WAKE_FD {
             0 => WakeMethod::Futex,
-            _ => WakeMethod::Socket,
+            _ => WakeMethod::Descriptor,
         };
         // The next notification repeats a wake-up that was not delivered.
         if waker.wake(method, &own.wake_seq) {

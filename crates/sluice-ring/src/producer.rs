@@ -78,8 +78,9 @@ impl<M: Memory> Producer<M> {
         Ok(pos)
     }
 
+    /// Stores and returns the first violation, which every later call returns.
     #[cold]
-    fn fail(&mut self, violation: ProtocolViolation) -> ProtocolViolation {
+    pub fn fail(&mut self, violation: ProtocolViolation) -> ProtocolViolation {
         self.limit = 0;
         *self.violation.get_or_insert(violation)
     }

@@ -17,4 +17,6 @@ pub enum ProtocolViolation {
         released: u64,
         capacity: u64,
     },
+    #[error("the module reported a wake-up or its end, and its control page contains neither")]
+    EndHidden,
 }

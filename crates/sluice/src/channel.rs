@@ -7,41 +7,65 @@ use sluice_abi as abi;
 use crate::control::Control;
 use crate::endpoint::{Reader, Writer};
 use crate::error::{Error, Result};
-use crate::info::ChannelInfo;
+use crate::features::features;
+use crate::feed::FeedInfo;
+use crate::info::{ChannelInfo, Kind};
 use crate::name::Name;
+use crate::ring::RingInfo;
 use crate::scope::Scope;
 
-/// The name of a pipe and its scope. A value does not mean that the pipe exists.
+/// The kind of a channel, its name and its scope. A value does not mean that the channel exists.
 ///
 /// ```no_run
 /// use sluice::{Channel, Scope};
 ///
 /// let scope = Scope::at("/sys/fs/cgroup/system.slice/example.service")?;
-/// let channel = Channel::new("frames")?.in_scope(scope);
+/// let channel = Channel::pipe("frames")?.in_scope(scope);
 /// println!("{} bytes are waiting", channel.info()?.bytes);
 /// channel.unlink()?;
 /// # Ok::<(), sluice::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Channel {
+    kind: Kind,
     name: Name,
     scope: Scope,
 }
 
 impl Channel {
-    /// The channel of this name in the caller's cgroup.
-    pub fn new(name: impl AsRef<[u8]>) -> Result<Self> {
+    /// The pipe of this name in the caller's cgroup.
+    pub fn pipe(name: impl AsRef<[u8]>) -> Result<Self> {
+        Self::new(Kind::Pipe, name)
+    }
+
+    /// The ring of this name in the caller's cgroup, to be opened with [`ring::Options`](crate::ring::Options). Pipes and rings
+    /// may have the same name.
+    pub fn ring(name: impl AsRef<[u8]>) -> Result<Self> {
+        Self::new(Kind::Ring, name)
+    }
+
+    /// The feed of this name in the root scope, to be opened with [`Feed::open`](crate::feed::Feed::open).
+    pub fn feed(name: impl AsRef<[u8]>) -> Result<Self> {
+        Ok(Self::new(Kind::Feed, name)?.in_scope(Scope::root()))
+    }
+
+    fn new(kind: Kind, name: impl AsRef<[u8]>) -> Result<Self> {
         Ok(Self {
+            kind,
             name: Name::new(name)?,
             scope: Scope::own(),
         })
     }
 
-    /// The channel of the same name in another scope.
+    /// The channel of the same kind and name in another scope.
     #[must_use]
     pub fn in_scope(mut self, scope: Scope) -> Self {
         self.scope = scope;
         self
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     pub fn name(&self) -> &Name {
@@ -64,51 +88,124 @@ impl Channel {
 
     /// Removes the name. Open endpoints stay connected; a channel without endpoints is freed.
     pub fn unlink(&self) -> Result<()> {
-        let mut name = abi::Unlink::new(self.scope.raw(), self.name.as_bytes());
+        self.remove(abi::CTL_UNLINK, "removing")
+    }
+
+    /// As [`unlink`](Self::unlink), and ends the channel for the processes that have it open. Of a pipe, unread bytes are discarded, and
+    /// reads, writes and blocked opens fail with [`io::ErrorKind::BrokenPipe`]. Both sides of a ring learn that it is destroyed.
+    pub fn destroy(&self) -> Result<()> {
+        self.remove(abi::CTL_DESTROY, "destroying")
+    }
+
+    fn remove(&self, command: libc::Ioctl, doing: &str) -> Result<()> {
+        let mut which = abi::Unlink {
+            kind: self.kind.number(),
+            ..abi::Unlink::new(self.scope.raw(), self.name.as_bytes())
+        };
         Control::open()?
-            .call(abi::CTL_UNLINK, &mut name)
+            .call(command, &mut which)
             .map(drop)
             .map_err(|error| match error.raw_os_error() {
                 Some(libc::EPERM) => Error::NotOwner {
                     name: self.name.to_string(),
                     scope: self.scope.to_string(),
                 },
-                _ => self.error("removing", error),
+                Some(libc::ENOTTY) => Error::ModuleTooOld {
+                    missing: "SLUICE_CTL_DESTROY",
+                },
+                _ => self.error(doing, error),
             })
     }
 
     /// The state of the channel, which is not opened for it.
     pub fn info(&self) -> Result<ChannelInfo> {
         let mut info = abi::ChannelInfo::EMPTY;
+        let kind = self.kind.number();
         Control::open()?
-            .info(self.scope.raw(), self.name.as_bytes(), &mut info)
-            .map_err(|error| match error.raw_os_error() {
-                Some(libc::EACCES) => Error::OutsideScope {
-                    scope: self.scope.to_string(),
-                },
-                _ => self.error("querying", error),
-            })?;
+            .info(kind, self.scope.raw(), self.name.as_bytes(), &mut info)
+            .map_err(|error| self.query_error(error))?;
         Ok(info.into())
+    }
+
+    /// The state of the ring, which is not opened for it.
+    pub fn ring_info(&self) -> Result<RingInfo> {
+        self.expect_kind(Kind::Ring, "Channel::info()")?;
+        let mut state = abi::RingInfo::default();
+        Control::open()?
+            .ring_info(self.scope.raw(), self.name.as_bytes(), &mut state)
+            .map_err(|error| self.query_error(error))?;
+        Ok(state.into())
+    }
+
+    /// The state of the feed, which is not opened for it.
+    pub fn feed_info(&self) -> Result<FeedInfo> {
+        self.expect_kind(Kind::Feed, "Channel::info()")?;
+        let mut state = abi::feed::Info::default();
+        Control::open()?
+            .feed_info(self.scope.raw(), self.name.as_bytes(), &mut state)
+            .map_err(|error| self.query_error(error))?;
+        Ok(state.into())
+    }
+
+    fn expect_kind(&self, kind: Kind, instead: &'static str) -> Result<()> {
+        match self.kind == kind {
+            true => Ok(()),
+            false => Err(Error::WrongKind {
+                name: self.name.to_string(),
+                kind: self.kind,
+                instead,
+            }),
+        }
+    }
+
+    fn query_error(&self, error: io::Error) -> Error {
+        match error.raw_os_error() {
+            Some(libc::EACCES) => Error::OutsideScope {
+                scope: self.scope.to_string(),
+            },
+            _ => self.error("querying", error),
+        }
     }
 
     /// The errors that all operations on a channel have in common.
     fn error(&self, doing: &str, error: io::Error) -> Error {
         let (name, scope) = (self.name.to_string(), self.scope.to_string());
         match error.raw_os_error() {
-            Some(libc::ENOENT) => Error::NotFound { name, scope },
+            Some(libc::ENOENT) => Error::NotFound {
+                kind: self.kind,
+                name,
+                scope,
+            },
             Some(libc::EACCES) => Error::PermissionDenied { name, scope },
+            Some(libc::EINVAL) if self.kind == Kind::Ring && !supports(Kind::Ring) => {
+                Error::ModuleTooOld { missing: "rings" }
+            }
+            // A module without feeds knows neither the kind nor the root scope.
+            Some(libc::EINVAL | libc::EBADF)
+                if self.kind == Kind::Feed && !supports(Kind::Feed) =>
+            {
+                Error::ModuleTooOld { missing: "feeds" }
+            }
             Some(libc::EBADF) => self.scope.not_a_cgroup_directory(),
-            _ => Error::io(format!("{doing} the channel '{name}' in {scope}"), error),
+            _ => Error::io(
+                format!("{doing} the {} '{name}' in {scope}", self.kind),
+                error,
+            ),
         }
     }
 }
 
-/// The options to open a [`Channel`] with. The default opens an existing channel and blocks until the other side opens it.
+fn supports(kind: Kind) -> bool {
+    features().is_ok_and(|features| features.has_kind(kind))
+}
+
+/// The options to open a [`Channel`] with. The default opens an existing channel; that of a pipe blocks until the
+/// other side opens it.
 ///
 /// ```no_run
 /// use std::io::Write as _;
 ///
-/// let channel = sluice::Channel::new("frames")?;
+/// let channel = sluice::Channel::pipe("frames")?;
 /// let mut writer = channel.options().create(true).mode(0o660).writer()?;
 /// writer.write_all(b"hello")?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -139,7 +236,7 @@ impl OpenOptions<'_> {
         self.flag(abi::OPEN_PERSIST, persistent)
     }
 
-    /// Neither the open nor the reads and writes of the endpoint block, see [`Reader`] and [`Writer`].
+    /// Neither the open nor the reads and writes of the endpoint block, see [`Reader`] and [`Writer`]. No effect on a ring.
     pub fn nonblocking(self, nonblocking: bool) -> Self {
         self.flag(abi::OPEN_NONBLOCK, nonblocking)
     }
@@ -150,20 +247,55 @@ impl OpenOptions<'_> {
         self
     }
 
-    /// The capacity in bytes of a channel that this open creates, rounded up to a power of two of pages.
+    /// The capacity in bytes of a pipe that this open creates, rounded up to a power of two of pages. That of a ring is in
+    /// [`ring::Options`](crate::ring::Options::capacity).
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self
     }
 
-    /// Opens the channel for reading. Blocks until a writer opens it, unless nonblocking.
+    /// Opens the pipe for reading. Blocks until a writer opens it, unless nonblocking. Fails with [`Error::Destroyed`] if it is
+    /// destroyed meanwhile.
     pub fn reader(&self) -> Result<Reader> {
-        self.open(abi::OPEN_READ).map(Reader::from)
+        self.pipe(abi::OPEN_READ).map(Reader::from)
     }
 
-    /// Opens the channel for writing. Blocks until a reader opens it; nonblocking, it fails with [`Error::NoReader`] instead.
+    /// Opens the pipe for writing. Blocks until a reader opens it; nonblocking, it fails with [`Error::NoReader`] instead.
     pub fn writer(&self) -> Result<Writer> {
-        self.open(abi::OPEN_WRITE).map(Writer::from)
+        self.pipe(abi::OPEN_WRITE).map(Writer::from)
+    }
+
+    pub(crate) fn has_capacity(&self) -> bool {
+        self.capacity != 0
+    }
+
+    /// Opens an endpoint of a ring.
+    pub(crate) fn ring(
+        &self,
+        side: u32,
+        capacity: u64,
+        params: &abi::RingParams,
+    ) -> Result<OwnedFd> {
+        let instead = "OpenOptions::reader() or writer()";
+        self.channel.expect_kind(Kind::Ring, instead)?;
+        let open = self.structure(side, capacity);
+        self.endpoint(Control::open()?.open_ring(&open, params))
+    }
+
+    /// Opens an endpoint of a feed.
+    pub(crate) fn feed(&self) -> Result<OwnedFd> {
+        let mut open = self.structure(abi::OPEN_READ, 0);
+        self.endpoint(Control::open()?.call(abi::CTL_OPEN, &mut open))
+    }
+
+    fn pipe(&self, side: u32) -> Result<OwnedFd> {
+        let instead = match self.channel.kind {
+            Kind::Feed => "feed::Feed::open()",
+            _ => "ring::Options::open_producer() or open_consumer()",
+        };
+        self.channel.expect_kind(Kind::Pipe, instead)?;
+        let mut open = self.structure(side, self.capacity);
+        self.endpoint(Control::open()?.call(abi::CTL_OPEN, &mut open))
     }
 
     fn flag(mut self, flag: u32, set: bool) -> Self {
@@ -174,16 +306,18 @@ impl OpenOptions<'_> {
         self
     }
 
-    fn open(&self, side: u32) -> Result<OwnedFd> {
-        let mut open = abi::Open {
+    fn structure(&self, side: u32, capacity: u64) -> abi::Open {
+        abi::Open {
+            kind: self.channel.kind.number(),
             scope_fd: self.channel.scope.raw(),
             mode: self.mode,
-            capacity: self.capacity,
+            capacity,
             ..abi::Open::new(self.channel.name.as_bytes(), self.flags | side)
-        };
-        let fd = Control::open()?
-            .call(abi::CTL_OPEN, &mut open)
-            .map_err(|error| self.error(error))?;
+        }
+    }
+
+    fn endpoint(&self, opened: io::Result<i32>) -> Result<OwnedFd> {
+        let fd = opened.map_err(|error| self.error(error))?;
         // SAFETY: the kernel has just created this descriptor for the caller, and nothing else uses it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
@@ -192,6 +326,11 @@ impl OpenOptions<'_> {
         let (name, scope) = (&self.channel.name, &self.channel.scope);
         match error.raw_os_error() {
             Some(libc::EEXIST) => Error::AlreadyExists {
+                kind: self.channel.kind,
+                name: name.to_string(),
+                scope: scope.to_string(),
+            },
+            Some(libc::EPIPE) => Error::Destroyed {
                 name: name.to_string(),
                 scope: scope.to_string(),
             },
@@ -210,5 +349,30 @@ impl OpenOptions<'_> {
             },
             _ => self.channel.error("opening", error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_does_not_open_as_a_pipe() {
+        let ring = Channel::ring("frames").unwrap();
+        let options = ring.options();
+        for error in [options.reader().map(drop), options.writer().map(drop)] {
+            let error = error.unwrap_err();
+            assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains("'frames' is a ring"), "{text}");
+            assert!(text.contains("open_producer"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_has_no_state_of_a_ring() {
+        let pipe = Channel::pipe("frames").unwrap();
+        let error = pipe.ring_info().unwrap_err();
+        assert!(matches!(error, Error::WrongKind { .. }), "{error:?}");
     }
 }

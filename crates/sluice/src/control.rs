@@ -9,6 +9,7 @@ use std::path::Path;
 use sluice_abi as abi;
 
 use crate::error::{Error, Result};
+use crate::feed::FEED_NODE;
 use crate::pipe::PIPE_NODE;
 
 const CTL_NODE: &str = "/dev/sluice/ctl";
@@ -19,7 +20,11 @@ pub(crate) trait Argument {
 }
 
 impl Argument for abi::Setting {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::PIPE_SET_CAPACITY, abi::PIPE_SET_SPIN];
+    const COMMANDS: &'static [libc::Ioctl] = &[
+        abi::PIPE_SET_CAPACITY,
+        abi::PIPE_SET_SPIN,
+        abi::feed::SET_SPIN,
+    ];
 }
 
 impl Argument for abi::PipeInfo {
@@ -30,8 +35,24 @@ impl Argument for abi::Open {
     const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_OPEN];
 }
 
+impl Argument for abi::RingInfo {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::RING_INFO];
+}
+
+impl Argument for abi::RingWait {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::RING_WAIT];
+}
+
+impl Argument for abi::feed::Start {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::feed::START];
+}
+
+impl Argument for abi::feed::Info {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::feed::INFO];
+}
+
 impl Argument for abi::Unlink {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_UNLINK];
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_UNLINK, abi::CTL_DESTROY];
 }
 
 impl Argument for abi::Features {
@@ -44,22 +65,40 @@ pub(crate) fn ioctl<A: Argument>(
     command: libc::Ioctl,
     argument: &mut A,
 ) -> io::Result<i32> {
+    retry(|| ioctl_once(fd, command, argument))
+}
+
+/// Calls ioctl(2). Fails after a signal.
+pub(crate) fn ioctl_once<A: Argument>(
+    fd: BorrowedFd<'_>,
+    command: libc::Ioctl,
+    argument: &mut A,
+) -> io::Result<i32> {
     debug_assert!(A::COMMANDS.contains(&command));
     // SAFETY: the command takes a structure of this type, in which this crate leaves every address null, and the kernel
     // accesses no more of it than the size in its first word.
-    retry(|| unsafe { libc::ioctl(fd.as_raw_fd(), command, std::ptr::from_mut(argument)) })
+    checked(unsafe { libc::ioctl(fd.as_raw_fd(), command, std::ptr::from_mut(argument)) })
 }
 
-fn retry(mut call: impl FnMut() -> i32) -> io::Result<i32> {
+pub(crate) fn ioctl_without_argument(fd: BorrowedFd<'_>, command: libc::Ioctl) -> io::Result<i32> {
+    debug_assert!([abi::RING_WAKE, abi::RING_DETACH, abi::feed::STOP].contains(&command));
+    // SAFETY: the command takes no address.
+    checked(unsafe { libc::ioctl(fd.as_raw_fd(), command) })
+}
+
+fn retry(mut call: impl FnMut() -> io::Result<i32>) -> io::Result<i32> {
     loop {
-        let returned = call();
-        if returned >= 0 {
-            return Ok(returned);
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
         }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
-        }
+    }
+}
+
+fn checked(returned: i32) -> io::Result<i32> {
+    match returned {
+        ..0 => Err(io::Error::last_os_error()),
+        _ => Ok(returned),
     }
 }
 
@@ -81,11 +120,73 @@ impl Control {
         ioctl(self.file.as_fd(), command, argument)
     }
 
+    /// Opens a ring, with the parameters of one that is created.
+    pub fn open_ring(&self, open: &abi::Open, params: &abi::RingParams) -> io::Result<i32> {
+        let mut open = abi::Open {
+            params: std::ptr::from_ref(params) as u64,
+            ..*open
+        };
+        // SAFETY: the address is that of a structure whose first word is its size, and which the kernel only reads.
+        retry(|| checked(unsafe { self.raw(abi::CTL_OPEN, &raw mut open) }))
+    }
+
     /// The state of a channel.
-    pub fn info(&self, scope_fd: i32, name: &[u8], info: &mut abi::ChannelInfo) -> io::Result<()> {
-        let mut which = abi::Info::new(scope_fd, name, info);
+    pub fn info(
+        &self,
+        kind: u32,
+        scope_fd: i32,
+        name: &[u8],
+        info: &mut abi::ChannelInfo,
+    ) -> io::Result<()> {
+        let mut which = abi::Info {
+            kind,
+            ..abi::Info::new(scope_fd, name, info)
+        };
         // SAFETY: the address is that of a structure whose first word is its size, accessed by nothing else until the call returns.
-        retry(|| unsafe { libc::ioctl(self.file.as_raw_fd(), abi::CTL_INFO, &raw mut which) })?;
+        retry(|| checked(unsafe { self.raw(abi::CTL_INFO, &raw mut which) }))?;
+        Ok(())
+    }
+
+    /// The state of a ring.
+    pub fn ring_info(
+        &self,
+        scope_fd: i32,
+        name: &[u8],
+        state: &mut abi::RingInfo,
+    ) -> io::Result<()> {
+        let state = std::ptr::from_mut(state) as u64;
+        // SAFETY: the address is that of the kind's structure.
+        unsafe { self.kind_info(abi::KIND_RING, scope_fd, name, state) }
+    }
+
+    /// The state of a feed.
+    pub fn feed_info(
+        &self,
+        scope_fd: i32,
+        name: &[u8],
+        state: &mut abi::feed::Info,
+    ) -> io::Result<()> {
+        let state = std::ptr::from_mut(state) as u64;
+        // SAFETY: the address is that of the kind's structure.
+        unsafe { self.kind_info(abi::KIND_FEED, scope_fd, name, state) }
+    }
+
+    /// # Safety
+    /// `state` is the address of the kind's structure, whose first word is its size, accessed by nothing else until the call returns.
+    unsafe fn kind_info(
+        &self,
+        kind: u32,
+        scope_fd: i32,
+        name: &[u8],
+        state: u64,
+    ) -> io::Result<()> {
+        let mut which = abi::Info {
+            kind,
+            state,
+            ..abi::Info::new(scope_fd, name, std::ptr::null_mut())
+        };
+        // SAFETY: as the caller guarantees.
+        retry(|| checked(unsafe { self.raw(abi::CTL_INFO, &raw mut which) }))?;
         Ok(())
     }
 
@@ -104,14 +205,24 @@ impl Control {
         };
         // SAFETY: the address is that of `count` entries of `entry_size` bytes, accessed by nothing else until the call returns; any
         // bytes are a valid entry.
-        retry(|| unsafe { libc::ioctl(self.file.as_raw_fd(), abi::CTL_LIST, &raw mut list) })?;
+        retry(|| checked(unsafe { self.raw(abi::CTL_LIST, &raw mut list) }))?;
         Ok((list.count as usize).min(entries.len()))
+    }
+
+    /// # Safety
+    /// The command takes a structure of this type, and every address in it is valid for the command.
+    unsafe fn raw<T>(&self, command: libc::Ioctl, argument: *mut T) -> i32 {
+        // SAFETY: as the caller guarantees.
+        unsafe { libc::ioctl(self.file.as_raw_fd(), command, argument) }
     }
 }
 
 /// The error for a node that could not be opened.
 pub(crate) fn node_error(node: &'static str, error: io::Error) -> Error {
     match error.raw_os_error() {
+        Some(libc::ENOENT) if node == FEED_NODE && Path::new(CTL_NODE).exists() => {
+            Error::ModuleTooOld { missing: "feeds" }
+        }
         Some(libc::ENOENT) if node == CTL_NODE && Path::new(PIPE_NODE).exists() => {
             Error::ModuleTooOld {
                 missing: "named channels",

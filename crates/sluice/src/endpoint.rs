@@ -15,7 +15,8 @@ use crate::info::PipeInfo;
 /// The reading end of a pipe.
 ///
 /// A read of an empty pipe returns 0 bytes (end of stream) when no writer has it open. While a writer has it open, the read
-/// blocks, or fails with [`io::ErrorKind::WouldBlock`] on a nonblocking endpoint.
+/// blocks, or fails with [`io::ErrorKind::WouldBlock`] on a nonblocking endpoint. After
+/// [`Channel::destroy`](crate::Channel::destroy) it fails with [`io::ErrorKind::BrokenPipe`].
 #[derive(Debug)]
 pub struct Reader {
     file: File,
@@ -23,7 +24,8 @@ pub struct Reader {
 
 /// The writing end of a pipe.
 ///
-/// A write fails with [`io::ErrorKind::BrokenPipe`] when no reader has the pipe open; SIGPIPE, which Rust programs ignore,
+/// A write fails with [`io::ErrorKind::BrokenPipe`] when no reader has the pipe open, and after
+/// [`Channel::destroy`](crate::Channel::destroy); SIGPIPE, which Rust programs ignore,
 /// terminates other programs. On a nonblocking endpoint a write that does not fit is short or fails with
 /// [`io::ErrorKind::WouldBlock`].
 #[derive(Debug)]

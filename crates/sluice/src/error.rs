@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
+
+use crate::info::Kind;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -30,14 +32,31 @@ pub enum Error {
     #[error("{} is not a cgroup v2 directory; give one below /sys/fs/cgroup", path.display())]
     NotACgroupDirectory { path: PathBuf },
 
-    #[error("no channel named '{name}' in {scope}; run 'sluice pipe create {name}'")]
-    NotFound { name: String, scope: String },
+    #[error("no {kind} named '{name}' in {scope}; {}", to_create(*kind, name))]
+    NotFound {
+        kind: Kind,
+        name: String,
+        scope: String,
+    },
 
     /// Only with [`OpenOptions::exclusive`](crate::OpenOptions::exclusive).
     #[error(
-        "'{name}' already exists in {scope}; choose another name or run 'sluice pipe rm {name}'"
+        "the {kind} '{name}' already exists in {scope}; choose another name or {}",
+        to_remove(*kind, name)
     )]
-    AlreadyExists { name: String, scope: String },
+    AlreadyExists {
+        kind: Kind,
+        name: String,
+        scope: String,
+    },
+
+    /// The call is for channels of another kind.
+    #[error("'{name}' is a {kind}; use {instead}")]
+    WrongKind {
+        name: String,
+        kind: Kind,
+        instead: &'static str,
+    },
 
     /// The caller is outside the scope, or the mode of the cgroup directory or of the channel does not permit the call.
     #[error(
@@ -53,6 +72,12 @@ pub enum Error {
 
     #[error("'{name}' in {scope} belongs to another user; ask the owner, or run as root")]
     NotOwner { name: String, scope: String },
+
+    /// [`Channel::destroy`](crate::Channel::destroy) was called during the open.
+    #[error(
+        "'{name}' in {scope} was destroyed during the open; open it again if it is created again"
+    )]
+    Destroyed { name: String, scope: String },
 
     /// Only of a nonblocking open.
     #[error("no reader has {what} open; start the reader first, or use a blocking open")]
@@ -100,6 +125,45 @@ impl Error {
             Some(libc::ENOMEM) => Self::NoMemory { what },
             _ => Self::Io { what, source },
         }
+    }
+
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::ModuleNotLoaded { .. } | Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::ModuleTooOld { .. } | Self::NoCgroup2 => ErrorKind::Unsupported,
+            Self::InvalidName { .. }
+            | Self::NotACgroupDirectory { .. }
+            | Self::WrongKind { .. }
+            | Self::CapacityRange { .. } => ErrorKind::InvalidInput,
+            Self::AlreadyExists { .. } => ErrorKind::AlreadyExists,
+            Self::PermissionDenied { .. }
+            | Self::OutsideScope { .. }
+            | Self::NotOwner { .. }
+            | Self::CapacityLimit { .. } => ErrorKind::PermissionDenied,
+            Self::CapacityInUse { .. } => ErrorKind::ResourceBusy,
+            Self::ScopeQuotaExceeded { .. } | Self::UserQuotaExceeded { .. } => {
+                ErrorKind::QuotaExceeded
+            }
+            Self::NoMemory { .. } => ErrorKind::OutOfMemory,
+            Self::Destroyed { .. } => ErrorKind::BrokenPipe,
+            Self::NoReader { .. } => ErrorKind::Other,
+            Self::Io { source, .. } => source.kind(),
+        }
+    }
+}
+
+fn to_create(kind: Kind, name: &str) -> String {
+    match kind {
+        Kind::Pipe => format!("run 'sluice pipe create {name}'"),
+        Kind::Feed => "load the module that publishes it".to_owned(),
+        _ => "let its other side create it, or open it with create".to_owned(),
+    }
+}
+
+fn to_remove(kind: Kind, name: &str) -> String {
+    match kind {
+        Kind::Pipe => format!("run 'sluice pipe rm {name}'"),
+        _ => "unlink it".to_owned(),
     }
 }
 

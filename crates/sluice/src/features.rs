@@ -18,17 +18,17 @@ pub struct Features {
 impl Features {
     /// Whether channels of this kind can be opened.
     pub fn has_kind(&self, kind: Kind) -> bool {
-        let number = match kind {
-            Kind::Pipe => abi::KIND_PIPE,
-            Kind::Other(number) => number,
-        };
+        let number = kind.number();
         number < u64::BITS && self.kinds & (1 << number) != 0
     }
 
     /// Whether the module supports every feature that this library can use.
     pub fn has_all(&self) -> bool {
         let flags = u64::from(abi::OPEN_FLAGS);
-        self.abi >= abi::ABI && self.has_kind(Kind::Pipe) && self.open_flags & flags == flags
+        let kinds = [Kind::Pipe, Kind::Ring, Kind::Feed];
+        self.abi >= abi::ABI
+            && kinds.into_iter().all(|kind| self.has_kind(kind))
+            && self.open_flags & flags == flags
     }
 }
 
@@ -63,15 +63,26 @@ mod tests {
     fn a_missing_feature_is_found() {
         let all = Features {
             abi: 1,
-            kinds: 0b10,
+            kinds: 0b1110,
             open_flags: 0x3f,
         };
         assert!(all.has_all());
-        assert!(!all.has_kind(Kind::Other(2)));
+        assert!(!all.has_kind(Kind::Other(4)));
         assert!(!all.has_kind(Kind::Other(64)));
         for less in [
             Features { abi: 0, ..all },
-            Features { kinds: 0, ..all },
+            Features {
+                kinds: 0b1010,
+                ..all
+            },
+            Features {
+                kinds: 0b1100,
+                ..all
+            },
+            Features {
+                kinds: 0b0110,
+                ..all
+            },
             Features {
                 open_flags: 0x1f,
                 ..all

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use std::fmt;
 use std::time::Duration;
 
 use sluice_abi as abi;
@@ -47,6 +48,8 @@ impl From<abi::PipeInfo> for PipeInfo {
 #[non_exhaustive]
 pub enum Kind {
     Pipe,
+    Ring,
+    Feed,
     /// The number of a kind that this library does not know.
     Other(u32),
 }
@@ -55,7 +58,31 @@ impl From<u32> for Kind {
     fn from(number: u32) -> Self {
         match number {
             abi::KIND_PIPE => Self::Pipe,
+            abi::KIND_RING => Self::Ring,
+            abi::KIND_FEED => Self::Feed,
             other => Self::Other(other),
+        }
+    }
+}
+
+impl Kind {
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Pipe => abi::KIND_PIPE,
+            Self::Ring => abi::KIND_RING,
+            Self::Feed => abi::KIND_FEED,
+            Self::Other(number) => number,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pipe => f.write_str("pipe"),
+            Self::Ring => f.write_str("ring"),
+            Self::Feed => f.write_str("feed"),
+            Self::Other(number) => write!(f, "kind {number}"),
         }
     }
 }
@@ -72,11 +99,13 @@ pub struct ChannelInfo {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
+    /// Endpoints open for reading; of a ring or a feed, its consumer.
     pub readers: u32,
+    /// Endpoints open for writing; of a ring, its producer; of a feed, its publisher.
     pub writers: u32,
     /// Bytes.
     pub capacity: u64,
-    /// Bytes written and not yet read.
+    /// Bytes written and not yet read; of a ring or a mapped feed, as its sides report them.
     pub bytes: u64,
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pipes between the processes of one cgroup, through the Sluice kernel module, and rings between any two processes, without it.
+//! Pipes and rings between the processes of one cgroup, and packets from kernel modules, through the Sluice kernel module; and rings
+//! between any two processes, without it.
 //!
 //! # Pipes
 //!
-//! A [`Pipe`] is the unnamed pipe of the caller's cgroup; a [`Channel`] is a named pipe, in the caller's cgroup or in another
+//! A [`Pipe`] is the unnamed pipe of the caller's cgroup; [`Channel::pipe`] names one, in the caller's cgroup or in another
 //! [`Scope`]. Both open as a [`Reader`] or a [`Writer`], which behave like the two ends of a FIFO: see sluice-pipe(4) and
 //! fifo(7).
 //!
@@ -13,7 +14,7 @@
 //! use std::io::Read as _;
 //!
 //! let mut greeting = String::new();
-//! sluice::Channel::new("greetings")?
+//! sluice::Channel::pipe("greetings")?
 //!     .options()
 //!     .create(true)
 //!     .reader()? // waits for a writer
@@ -26,7 +27,7 @@
 //! ```no_run
 //! use std::io::Write as _;
 //!
-//! sluice::Channel::new("greetings")?
+//! sluice::Channel::pipe("greetings")?
 //!     .options()
 //!     .create(true)
 //!     .writer()? // waits for a reader
@@ -36,8 +37,12 @@
 //!
 //! # Rings
 //!
-//! A ring carries records from one process to another through shared memory: see [`ring`], and sluice-ring(7) for the choice
-//! between pipe and ring.
+//! A ring carries records from one process to another through shared memory. It is set up over a Unix socket, without the
+//! module, or has a name as a channel ([`Channel::ring`]): see [`ring`], and sluice-ring(7) for the choice between pipe and ring.
+//!
+//! # Feeds
+//!
+//! A feed carries packets from a kernel module to one process: see [`feed`] and sluice-feed(4).
 //!
 //! The feature `tokio` adds `AsyncReader` and `AsyncWriter`, and asynchronous types for both sides of a ring.
 
@@ -46,6 +51,7 @@ mod control;
 mod endpoint;
 mod error;
 mod features;
+pub mod feed;
 mod info;
 mod list;
 mod name;

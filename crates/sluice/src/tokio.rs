@@ -18,7 +18,7 @@ use crate::endpoint::{Reader, Writer};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let open = || sluice::Channel::new("frames")?.options().reader();
+/// let open = || sluice::Channel::pipe("frames")?.options().reader();
 /// let mut reader = sluice::AsyncReader::new(tokio::task::spawn_blocking(open).await??)?;
 /// let mut frame = [0; 1024];
 /// reader.read_exact(&mut frame).await?;

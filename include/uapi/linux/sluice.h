@@ -54,7 +54,7 @@ struct sluice_pipe_info {
  * Sets the capacity in bytes, rounded up to a power of two of pages. EBUSY: the pages that hold
  * bytes, or the pages moved out by splice and still in use, exceed it. EPERM: it exceeds the
  * module's pipe_max_size and the current capacity, without CAP_SYS_RESOURCE. EINVAL: 0, or more
- * than 1 GiB. ENOSPC, EDQUOT: a limit. Also EINTR, ENOMEM.
+ * than 1 GiB. ENOSPC, EDQUOT: a limit. EPIPE: destroyed. Also EINTR, ENOMEM.
  */
 #define SLUICE_PIPE_SET_CAPACITY _IOWR(SLUICE_IOCTL_TYPE, 0x00, struct sluice_setting)
 
@@ -114,7 +114,7 @@ struct sluice_open {
 #define SLUICE_OPEN_SIZE_VER0 104
 #define SLUICE_CTL_OPEN _IOW(SLUICE_IOCTL_TYPE, 0x10, struct sluice_open)
 
-/* The channel to unlink. In: all fields. */
+/* The channel to unlink or destroy. In: all fields. */
 struct sluice_unlink {
 	__u32 size;
 	__u32 kind;
@@ -194,6 +194,12 @@ struct sluice_features {
 #define SLUICE_FEATURES_SIZE_VER0 24
 #define SLUICE_ABI 1
 #define SLUICE_CTL_FEATURES _IOWR(SLUICE_IOCTL_TYPE, 0x14, struct sluice_features)
+
+/*
+ * As SLUICE_CTL_UNLINK, and ends the channel under its users: bytes are discarded, and calls on its
+ * endpoints fail with EPIPE.
+ */
+#define SLUICE_CTL_DESTROY _IOW(SLUICE_IOCTL_TYPE, 0x15, struct sluice_unlink)
 
 /*
  * ---- Rings: records through shared memory ----

@@ -9,21 +9,13 @@ use anyhow::{Context as _, Result, bail};
 use nix::sys::stat::Mode;
 use nix::unistd::{mkdtemp, mkfifo};
 
-use crate::registry::{Context, Durations, Target};
+use crate::registry::{Context, Durations, Modules, Target};
 use crate::support::cgroup::Cgroup;
 use crate::support::channel::Channel;
 
 const NODE: &str = "/dev/sluice/pipe";
 /// The name of the tested pipe on `Target::Named`.
 const CHANNEL: &str = "tested";
-
-/// Files of modules, if given.
-pub struct Modules {
-    /// The tested module.
-    pub own: Option<PathBuf>,
-    /// The naive driver.
-    pub baseline: Option<PathBuf>,
-}
 
 /// The environment of all tests of a run.
 pub struct RunFixture {
@@ -82,8 +74,7 @@ impl RunFixture {
                 channel,
                 scratch,
                 cgroup,
-                module: self.modules.own.clone(),
-                baseline: self.modules.baseline.clone(),
+                modules: self.modules.clone(),
                 durations: self.durations,
             },
         })

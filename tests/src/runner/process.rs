@@ -204,7 +204,7 @@ fn contents(memfd: OwnedFd) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::Durations;
+    use crate::registry::{Durations, Modules};
     use crate::support::channel::Channel;
     use crate::support::check::{note, skip};
     use crate::support::child::{self, Child};
@@ -222,8 +222,7 @@ mod tests {
                 channel: Channel::new("/dev/null"),
                 scratch: "/".into(),
                 cgroup: None,
-                module: None,
-                baseline: None,
+                modules: Modules::default(),
                 durations: Durations::default(),
             };
             let ended = run(test, &context, limit);

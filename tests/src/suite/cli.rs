@@ -23,6 +23,7 @@ topic!(
         a_process_in_a_descendant_cgroup_opens_by_scope_directory,
         a_pipe_is_created_shown_listed_and_removed,
         a_persistent_pipe_outlives_its_endpoints,
+        a_destroyed_pipe_ends_its_transfers,
         a_blocked_open_prints_what_it_waits_for,
         a_sender_fails_when_its_receiver_exits,
         a_missing_pipe_is_status_3,
@@ -240,6 +241,34 @@ fn a_persistent_pipe_outlives_its_endpoints(context: &Context) -> Result<()> {
     let ends = (&left["readers"], &left["writers"]);
     expect("its ends", ends, (&json!(0), &json!(0)))?;
     sluice(context, "pipe rm frames")?.stdout().map(drop)
+}
+
+fn a_destroyed_pipe_ends_its_transfers(context: &Context) -> Result<()> {
+    let script = r#"
+        mkfifo stdin
+        sluice pipe create frames
+        sluice pipe recv frames > received 2> log.recv &
+        receiver=$!
+        sluice pipe send frames < stdin 2> log.send &
+        sender=$!
+        exec 3> stdin
+        echo hello >&3
+        until grep -q hello received; do sleep 0.1; done
+        sluice pipe rm --destroy frames
+        echo again >&3
+        wait $receiver || echo $?
+        wait $sender || echo $?
+        cat log.*"#;
+    let printed = shell(context, script)?.stdout()?;
+    let mut lines = printed.lines();
+    for whose in ["the receiver's", "the sender's"] {
+        expect(&format!("{whose} status"), lines.next(), Some("1"))?;
+    }
+    for line in lines {
+        let words = "the pipe was destroyed after 6 bytes";
+        ensure!(line.contains(words), "'{words}' is not in: {line}");
+    }
+    sluice(context, "pipe rm --destroy frames")?.expect_failure(NO_CHANNEL, &[])
 }
 
 fn a_blocked_open_prints_what_it_waits_for(context: &Context) -> Result<()> {

@@ -70,7 +70,7 @@ fn features_reports_what_the_module_supports(_: &Context) -> Result<()> {
     let expected = Features {
         size,
         abi: ABI,
-        kinds: 1 << KIND_PIPE,
+        kinds: 1 << KIND_PIPE | 1 << sluice_abi::KIND_RING | 1 << sluice_abi::KIND_FEED,
         open_flags: ALL_FLAGS.into(),
     };
     expect("features", features, expected)
@@ -195,7 +195,7 @@ fn an_unknown_command_is_enotty(_: &Context) -> Result<()> {
         0x5401,
         0x1234_5678,
         pipes_own,
-        pipes_own | 0x15,
+        pipes_own | 0x1f,
         OPEN ^ 0x100,
     ] {
         let what = format!("ioctl {command:#x}");

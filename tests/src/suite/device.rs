@@ -60,14 +60,14 @@ fn the_nodes_have_one_major_number(_: &Context) -> Result<()> {
     expect(
         "the devices of the class",
         names,
-        vec!["ctl".into(), "pipe".into()],
+        vec!["ctl".into(), "feed".into(), "pipe".into()],
     )?;
     let (major, _) = number_of("ctl")?;
-    for (name, minor) in [("ctl", 0), ("pipe", 1)] {
+    for (name, minor, mode) in [("ctl", 0, 0o666), ("feed", 3, 0o660), ("pipe", 1, 0o666)] {
         expect(name, number_of(name)?, (major, minor))?;
         let node = fs::metadata(Path::new("/dev/sluice").join(name)).context(name)?;
         expect(name, node.rdev(), makedev(major, minor))?;
-        expect(name, node.permissions().mode() & 0o7777, 0o666)?;
+        expect(name, node.permissions().mode() & 0o7777, mode)?;
     }
     Ok(())
 }

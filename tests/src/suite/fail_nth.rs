@@ -13,13 +13,14 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::unistd::{pipe2, write};
 
 use crate::registry::{Context, topic};
-use crate::support::channel::{CAPACITY, read_some};
+use crate::support::channel::{CAPACITY, read_nowait, read_some};
 use crate::support::check::{expect, expect_bytes, note};
 use crate::support::ctl::{
-    BOTH, CREATE, Ctl, EXCL, FEATURES, Features, NONBLOCK, OWN, Open, PERSIST, READ, WRITE,
-    expect_no_channel,
+    BOTH, CREATE, ChannelInfo, Ctl, EXCL, FEATURES, Features, INFO, NONBLOCK, OWN, Open, PERSIST,
+    READ, WRITE, expect_no_channel,
 };
 use crate::support::fail_nth::FailNth;
+use crate::support::feed::{self, CONSUMER_MAPS, CONSUMER_READS, Publisher, Start};
 use crate::support::ioctl::{self, SET_CAPACITY, SET_SPIN, raw};
 use crate::support::memory::PAGE;
 use crate::support::poll;
@@ -28,6 +29,7 @@ use crate::support::ring::{
     CLOSED, FOREVER, MMAP_DATA, READ_ONLY, READ_WRITE, ROLE_TAKEN, Region, Rings, Role, Side,
     detach, info, request, wait, wake,
 };
+use sluice_abi::ring::MMAP_PRODUCER;
 
 topic!(
     "fail_nth",
@@ -36,6 +38,7 @@ topic!(
         creating_a_channel,
         attaching_to_a_channel,
         unlinking_a_channel,
+        destroying_a_channel,
         querying_channels,
         opening_the_node,
         reading,
@@ -43,6 +46,11 @@ topic!(
         splicing,
         waiting_for_events,
         pipe_ioctls,
+        creating_a_feed,
+        opening_a_feed,
+        claiming_a_feed,
+        reading_a_feed,
+        feed_ioctls,
         opening_a_ring,
         mapping_a_ring,
         sleeping_at_a_ring,
@@ -173,6 +181,21 @@ fn unlinking_a_channel(_: &Context) -> Result<()> {
         || ctl.persist(OWN, NAME).context("creating a channel"),
         |_| ctl.unlink(OWN, NAME),
         |_, ()| expect("names", ctl.names(OWN), Ok(vec![])),
+    )?;
+    all.finish()
+}
+
+fn destroying_a_channel(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let ctl = &all.ctl;
+    all.sweep(
+        "destroy",
+        || filled(ctl, &some_bytes()),
+        |_| ctl.destroy(OWN, NAME),
+        |end, ()| {
+            expect("names", ctl.names(OWN), Ok(vec![]))?;
+            expect("a read", read_some(end, 1), Err(Errno::EPIPE))
+        },
     )?;
     all.finish()
 }
@@ -367,6 +390,107 @@ fn pipe_ioctls(_: &Context) -> Result<()> {
     all.sweep("fionread", open, ioctl::bytes_waiting, |_, seen| {
         expect("bytes", seen, bytes.len())
     })?;
+    all.finish()
+}
+
+fn creating_a_feed(context: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let publisher = Publisher::small(context)?;
+    all.sweep(
+        "create a feed",
+        || publisher.creator(),
+        |creator| write(creator, b"another"),
+        |_, count| expect("bytes written", count, 7),
+    )?;
+    all.finish()
+}
+
+fn opening_a_feed(context: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let _publisher = Publisher::small(context)?;
+    let open = |_: &()| feed::open_node_with(OFlag::O_RDWR);
+    all.sweep("open the node", || Ok(()), open, nothing)?;
+    let request = feed::request(feed::NAME, READ);
+    all.sweep("open", || Ok(()), |_| all.ctl.open(request), nothing)?;
+    all.sweep(
+        "info by name",
+        || Ok(()),
+        |_| {
+            let mut info = ChannelInfo::EMPTY;
+            raw(
+                &all.ctl,
+                INFO,
+                &mut feed::info_request(feed::NAME, &mut info),
+            )?;
+            Ok(info)
+        },
+        |_, info| expect("the capacity", info.capacity, 16384),
+    )?;
+    all.finish()
+}
+
+fn claiming_a_feed(context: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let _publisher = Publisher::small(context)?;
+    let open = || feed::open(feed::NAME);
+    let map = |end: &OwnedFd| Region::map(end, MMAP_PRODUCER, PAGE, READ_ONLY);
+    all.sweep("claim by mmap", open, map, |end, _| {
+        let consumer = feed::info(end)?.consumer;
+        expect("the consumer", consumer, CONSUMER_MAPS)
+    })?;
+    let read = |end: &OwnedFd| match read_nowait(end, 1) {
+        Err(Errno::EAGAIN) => Ok(()),
+        Ok(_) => Err(Errno::EBADMSG),
+        Err(error) => Err(error),
+    };
+    all.sweep("claim by read", open, read, |end, ()| {
+        let consumer = feed::info(end)?.consumer;
+        expect("the consumer", consumer, CONSUMER_READS)
+    })?;
+    all.finish()
+}
+
+fn reading_a_feed(context: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let publisher = Publisher::small(context)?;
+    let claimed = || {
+        let end = feed::open(feed::NAME)?;
+        feed::claim_by_read(&end)?;
+        publisher.publish("task", 1, 4096)?;
+        Ok(end)
+    };
+    let read = |end: &OwnedFd| read_some(end, feed::LARGEST);
+    all.sweep("read a packet", claimed, read, |end, bytes| {
+        let packet = feed::Packet::parse(&bytes)?;
+        expect("lost packets", packet.header.lost, 0)?;
+        expect("bytes", packet.bytes.len(), 4096)?;
+        packet.origin()?;
+        let further = read_nowait(end, feed::LARGEST);
+        expect("a further packet", further, Err(Errno::EAGAIN))
+    })?;
+    all.finish()
+}
+
+fn feed_ioctls(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let open = feed::open_node;
+    all.sweep("feed info", open, feed::info, |_, info| {
+        expect("whether it runs", info.running, 0)
+    })?;
+    let spin = |end: &OwnedFd| feed::set_spin(end, 1000);
+    all.sweep("set spin", open, spin, |_, seen| {
+        expect("the limit", seen, 1000)
+    })?;
+    let slow = Start::new(1_000_000_000, 0, 16);
+    all.sweep(
+        "start",
+        open,
+        |end| feed::start(end, slow),
+        |end, ()| {
+            expect("whether it runs", feed::info(end)?.running, 1)?;
+            feed::stop(end).context("stopping it")
+        },
+    )?;
     all.finish()
 }
 

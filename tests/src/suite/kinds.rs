@@ -20,8 +20,8 @@ use crate::support::check::{expect, skip};
 use crate::support::child::spawn;
 use crate::support::credentials::become_user;
 use crate::support::ctl::{
-    BOTH, CREATE, ChannelInfo, Ctl, EXCL, FEATURES, Features, INFO, Info, KIND_PIPE, LIST, List,
-    OWN, Open, PERSIST, PERSISTENT, READ, UNLINK, Unlink, WRITE, expect_no_channel, padded,
+    BOTH, CREATE, ChannelInfo, Ctl, DESTROY, EXCL, FEATURES, Features, INFO, Info, KIND_PIPE, LIST,
+    List, OWN, Open, PERSIST, PERSISTENT, READ, UNLINK, Unlink, WRITE, expect_no_channel, padded,
 };
 use crate::support::ioctl::raw;
 use crate::support::kernel::expect_no_objects;
@@ -42,6 +42,7 @@ topic!(
         kinds_have_separate_names,
         a_list_is_sorted_by_kind_and_then_by_name,
         a_persistent_channel_is_freed_by_unlink_or_cgroup_removal,
+        a_destroyed_channel_is_ended_by_its_kind,
         limits_apply_to_all_kinds_together,
         mode_and_owner_decide_access,
     ],
@@ -120,12 +121,16 @@ fn page_of(params: Params) -> Vec<u8> {
     page
 }
 
-fn unlink(ctl: &Ctl, name: &str) -> nix::Result<()> {
+fn remove(ctl: &Ctl, command: u64, name: &str) -> nix::Result<()> {
     let mut unlink = Unlink {
         kind: KIND_STUB,
         ..Unlink::new(OWN, name)
     };
-    raw(ctl, UNLINK, &mut unlink)
+    raw(ctl, command, &mut unlink)
+}
+
+fn unlink(ctl: &Ctl, name: &str) -> nix::Result<()> {
+    remove(ctl, UNLINK, name)
 }
 
 /// Requests info and state, each if its address is not null.
@@ -421,6 +426,19 @@ fn a_persistent_channel_is_freed_by_unlink_or_cgroup_removal(context: &Context) 
     removed.remove()?;
     expect_no_objects()?;
     home.expect_dying(dying)
+}
+
+/// The kind of these tests sets its count to 0.
+fn a_destroyed_channel_is_ended_by_its_kind(_: &Context) -> Result<()> {
+    let ctl = ctl()?;
+    let end = create(&ctl, NAME).context("creating the channel")?;
+    expect("a write", write(&end, b"x"), Ok(1))?;
+    remove(&ctl, DESTROY, NAME).context("destroying it")?;
+    expect("the count", count(&end)?, 0)?;
+    let again = remove(&ctl, DESTROY, NAME);
+    expect("destroying it again", again, Err(Errno::ENOENT))?;
+    drop(end);
+    expect_no_channel(&ctl)
 }
 
 fn limits_apply_to_all_kinds_together(_: &Context) -> Result<()> {

@@ -11,7 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::registry::{Context, topic};
 use crate::support::channel::CAPACITY;
 use crate::support::check::{expect, expect_bytes};
+use crate::support::child::spawn;
 use crate::support::parameter::Parameter;
+use crate::support::proc::Call;
 use crate::support::random::stream_bytes;
 
 topic!(
@@ -23,6 +25,7 @@ topic!(
         capacity_and_spin_limit_can_be_set,
         a_list_spans_several_pages,
         each_failure_has_its_own_error,
+        a_destroyed_channel_fails_its_endpoints_and_opens,
         a_full_scope_is_scope_quota_exceeded,
         the_module_has_all_features,
         a_waiting_task_does_not_block_another,
@@ -31,7 +34,7 @@ topic!(
 
 /// Both ends of a named pipe in this process.
 fn named_ends(name: &str) -> Result<(Reader, Writer)> {
-    let channel = Channel::new(name)?;
+    let channel = Channel::pipe(name)?;
     let options = channel.options().create(true).nonblocking(true);
     Ok((options.reader()?, options.writer()?))
 }
@@ -88,7 +91,7 @@ fn a_list_spans_several_pages(_: &Context) -> Result<()> {
     let mut ends = Vec::new();
     // Created in another order than they are listed.
     for name in names.iter().rev() {
-        let channel = Channel::new(name)?;
+        let channel = Channel::pipe(name)?;
         ends.push(channel.options().create(true).nonblocking(true).reader()?);
     }
     let mut listed = Vec::new();
@@ -105,7 +108,7 @@ fn a_list_spans_several_pages(_: &Context) -> Result<()> {
 }
 
 fn each_failure_has_its_own_error(_: &Context) -> Result<()> {
-    let channel = Channel::new("frames")?;
+    let channel = Channel::pipe("frames")?;
     let missing = channel.options().reader().map(drop);
     ensure!(
         matches!(missing, Err(Error::NotFound { .. })),
@@ -139,9 +142,32 @@ fn each_failure_has_its_own_error(_: &Context) -> Result<()> {
     Ok(())
 }
 
+fn a_destroyed_channel_fails_its_endpoints_and_opens(_: &Context) -> Result<()> {
+    let channel = Channel::pipe("frames")?;
+    let (mut reader, mut writer) = named_ends("frames")?;
+    writer.write_all(b"never read").context("write")?;
+    channel.destroy()?;
+    let seen = reader.read(&mut [0]).map_err(|error| error.kind());
+    expect("a read", seen, Err(ErrorKind::BrokenPipe))?;
+    let seen = writer.write(b"x").map_err(|error| error.kind());
+    expect("a write", seen, Err(ErrorKind::BrokenPipe))?;
+    expect("unread bytes", reader.info()?.bytes, 0)?;
+    let again = channel.destroy();
+    ensure!(matches!(again, Err(Error::NotFound { .. })), "{again:?}");
+    let opener = spawn("a blocked open", || {
+        let opened = Channel::pipe("frames")?.options().create(true).reader();
+        Ok(format!("{opened:?}"))
+    })?;
+    opener.wait_asleep_in(Call::Ioctl)?;
+    channel.destroy()?;
+    let opened = opener.finish()?;
+    ensure!(opened.starts_with("Err(Destroyed"), "{opened}");
+    Ok(())
+}
+
 /// The limit is lowered for this one open only, and no other test runs meanwhile.
 fn a_full_scope_is_scope_quota_exceeded(_: &Context) -> Result<()> {
-    let channel = Channel::new("frames")?;
+    let channel = Channel::pipe("frames")?;
     let options = channel.options().create(true).nonblocking(true);
     let lowered = Parameter::set("scope_max_channels", 0)?;
     let refused = options.reader().map(drop);

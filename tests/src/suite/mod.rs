@@ -7,6 +7,7 @@ mod cgroup_isolation;
 mod cli;
 mod ctl_blocking_open;
 mod ctl_containers;
+mod ctl_destroy;
 mod ctl_fault;
 mod ctl_fd_passing;
 mod ctl_invalid;
@@ -25,6 +26,12 @@ mod device;
 mod endpoint_flags;
 mod epollexclusive;
 mod fail_nth;
+mod feed_map;
+mod feed_open;
+mod feed_publish;
+mod feed_read;
+mod feed_simulator;
+mod hft;
 mod kinds;
 mod library;
 mod locks;
@@ -84,6 +91,7 @@ pub const TOPICS: &[Topic] = &[
     ctl_permissions::TOPIC,
     ctl_list::TOPIC,
     ctl_persist::TOPIC,
+    ctl_destroy::TOPIC,
     ctl_quota::TOPIC,
     ctl_quota_scopes::TOPIC,
     ctl_quota_memory::TOPIC,
@@ -97,11 +105,17 @@ pub const TOPICS: &[Topic] = &[
     ring_wait::TOPIC,
     ring_numa::TOPIC,
     ring_races::TOPIC,
+    feed_open::TOPIC,
+    feed_read::TOPIC,
+    feed_map::TOPIC,
+    feed_simulator::TOPIC,
+    feed_publish::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,
     cli::TOPIC,
     myipc::TOPIC,
+    hft::TOPIC,
     stress::TOPIC,
     no_cgroup2::TOPIC,
 ];

@@ -13,7 +13,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::registry::{Context, topic};
 use crate::support::channel::{Channel, read_all, read_some, write_all};
-use crate::support::check::{expect, expect_bytes, skip};
+use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn};
 use crate::support::event::Event;
 use crate::support::kernel::LoadedModule;
@@ -42,10 +42,7 @@ const NODES: [&str; 2] = ["/dev/myipc0", "/dev/myipc1"];
 const HOLDS: usize = 4095;
 
 fn load(context: &Context, parameters: &CStr) -> Result<nix::Result<LoadedModule>> {
-    let file = context.baseline.as_ref().ok_or_else(|| {
-        skip("no module of the naive driver was given; build it with 'vm/build-module KERNEL myipc' and name it with --baseline")
-    })?;
-    LoadedModule::load(file, c"myipc", parameters)
+    LoadedModule::load(context.baseline("myipc")?, c"myipc", parameters)
 }
 
 /// Loads the driver with the benchmark's parameters; returns it and its two nodes.

@@ -14,6 +14,7 @@ use crate::support::cgroup;
 use crate::support::check::expect;
 use crate::support::container::{User, spawn_in_container};
 use crate::support::event::Event;
+use crate::support::feed::{self, Publisher};
 use crate::support::kernel::KernelLog;
 
 topic!(
@@ -22,6 +23,7 @@ topic!(
     pipe_only: [
         without_cgroup2_an_open_is_eopnotsupp_and_logged,
         a_mount_in_a_user_namespace_does_not_count_for_the_host,
+        without_cgroup2_a_feed_can_be_opened,
         with_cgroup2_mounted_again_an_open_works,
     ],
 );
@@ -143,6 +145,20 @@ fn a_mount_in_a_user_namespace_does_not_count_for_the_host(context: &Context) ->
     expect("an open of the host", open(), REFUSED)?;
     unmounted.notify()?;
     user.finish()?;
+    hierarchy.mount_again()
+}
+
+/// A feed is in the root scope, which all processes of such a host share.
+fn without_cgroup2_a_feed_can_be_opened(context: &Context) -> Result<()> {
+    cgroup::Cgroup::root()?.enter()?;
+    let mut hierarchy = Unmounted::everywhere()?;
+    let publisher = Publisher::small(context)?;
+    let end = feed::open(feed::NAME)?;
+    feed::claim_by_read(&end)?;
+    publisher.publish("task", 1, 16)?;
+    ensure!(feed::read_packet(&end)?.is_some(), "the feed has ended");
+    publisher.unload()?;
+    feed::claim_by_read(&feed::open_node()?)?;
     hierarchy.mount_again()
 }
 

@@ -564,7 +564,7 @@ fn vmsplice_is_ebadf(context: &Context) -> Result<()> {
 
 /// A buffer in a pipe(2) does not keep the module loaded.
 fn pages_spliced_out_outlive_the_module(context: &Context) -> Result<()> {
-    let file = context.module.as_ref().ok_or_else(|| {
+    let file = context.modules.own.as_ref().ok_or_else(|| {
         skip("the module's file was not given; name the one that is loaded with --module")
     })?;
     let bytes = stream_bytes(12, 0, CAPACITY);

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use io_uring::{opcode, squeue};
 use nix::errno::Errno;
 use nix::unistd::write;
@@ -13,6 +13,7 @@ use nix::unistd::write;
 use crate::registry::{Context, topic};
 use crate::support::channel::{CAPACITY, PIPE_BUF, fill, read_all, set_nonblocking, write_all};
 use crate::support::check::{expect, expect_bytes};
+use crate::support::ctl::{Ctl, OWN};
 use crate::support::signals;
 use crate::support::time::Deadline;
 use crate::support::uring::{REQUEST, Ring, number, poll_for, read_into};
@@ -33,7 +34,9 @@ topic!(
         a_pending_poll_can_be_cancelled,
         closing_the_ring_ends_its_pending_requests,
     ],
-    pipe_only: [],
+    pipe_only: [
+        pending_requests_fail_when_the_pipe_is_destroyed,
+    ],
 );
 
 fn write_from(fd: &impl AsFd, bytes: &[u8]) -> squeue::Entry {
@@ -154,6 +157,32 @@ fn a_pending_poll_can_be_cancelled(context: &Context) -> Result<()> {
     ring.submit(poll_for(&both, libc::POLLIN), REQUEST)?;
     ring.expect_pending()?;
     ring.cancel()
+}
+
+fn pending_requests_fail_when_the_pipe_is_destroyed(_: &Context) -> Result<()> {
+    signals::ignore_sigpipe()?;
+    let ctl = Ctl::new()?;
+    let mut buffer = [0; 100];
+    for bytes in [0, CAPACITY] {
+        let both = ctl.create("channel").context("creating the channel")?;
+        write_all(&both, &vec![b'x'; bytes])?;
+        let (request, events) = match bytes {
+            0 => (read_into(&both, &mut buffer), libc::POLLIN),
+            _ => (write_from(&both, b"never"), libc::POLLOUT),
+        };
+        let mut ring = Ring::new()?;
+        let mut other = Ring::new()?;
+        ring.submit(request, REQUEST)?;
+        other.submit(poll_for(&both, events), REQUEST)?;
+        ring.expect_pending()?;
+        other.expect_pending()?;
+        ctl.destroy(OWN, "channel").context("destroying it")?;
+        let seen = ring.result(REQUEST)?;
+        expect("the read or write", seen, Err(Errno::EPIPE))?;
+        let hang_up = (libc::POLLHUP | libc::POLLERR).into();
+        expect("the poll", other.result(REQUEST)?, Ok(hang_up))?;
+    }
+    Ok(())
 }
 
 /// A closed ring must not keep the endpoint open.

@@ -8,12 +8,12 @@ use anyhow::{Context, Result};
 
 use sluice_abi::SCOPE_SELF;
 pub use sluice_abi::{
-    ABI, CHANNEL_INFO_SIZE_VER0, CHANNEL_PERSISTENT as PERSISTENT, CTL_FEATURES as FEATURES,
-    CTL_INFO as INFO, CTL_LIST as LIST, CTL_OPEN as OPEN, CTL_UNLINK as UNLINK, ChannelInfo,
-    FEATURES_SIZE_VER0, Features, Info, KIND_PIPE, LIST_MAX, List, NAME_SIZE,
-    OPEN_CREATE as CREATE, OPEN_EXCL as EXCL, OPEN_FLAGS as ALL_FLAGS, OPEN_NONBLOCK as NONBLOCK,
-    OPEN_PERSIST as PERSIST, OPEN_READ as READ, OPEN_SIZE_VER0, OPEN_WRITE as WRITE, Open, Unlink,
-    padded,
+    ABI, CHANNEL_INFO_SIZE_VER0, CHANNEL_PERSISTENT as PERSISTENT, CTL_DESTROY as DESTROY,
+    CTL_FEATURES as FEATURES, CTL_INFO as INFO, CTL_LIST as LIST, CTL_OPEN as OPEN,
+    CTL_UNLINK as UNLINK, ChannelInfo, FEATURES_SIZE_VER0, Features, Info, KIND_PIPE, LIST_MAX,
+    List, NAME_SIZE, OPEN_CREATE as CREATE, OPEN_EXCL as EXCL, OPEN_FLAGS as ALL_FLAGS,
+    OPEN_NONBLOCK as NONBLOCK, OPEN_PERSIST as PERSIST, OPEN_READ as READ, OPEN_SIZE_VER0,
+    OPEN_WRITE as WRITE, Open, Unlink, padded,
 };
 
 use super::cgroup::Cgroup;
@@ -78,6 +78,10 @@ impl Ctl {
 
     pub fn unlink(&self, scope_fd: RawFd, name: impl AsRef<[u8]>) -> nix::Result<()> {
         raw(self, UNLINK, &mut Unlink::new(scope_fd, name))
+    }
+
+    pub fn destroy(&self, scope_fd: RawFd, name: impl AsRef<[u8]>) -> nix::Result<()> {
+        raw(self, DESTROY, &mut Unlink::new(scope_fd, name))
     }
 
     pub fn info(&self, scope_fd: RawFd, name: impl AsRef<[u8]>) -> nix::Result<ChannelInfo> {

@@ -2,6 +2,8 @@
 //! A child blocked in a page fault in the middle of a system call until the test resolves the fault: with
 //! userfaultfd(2) user space resolves faults, including those of the kernel's copies.
 
+use std::os::fd::BorrowedFd;
+
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -69,10 +71,24 @@ where
     T: Serialize + DeserializeOwned,
     F: FnOnce(&FaultingBuffer) -> Result<T>,
 {
+    spawn_fault_blocked_keeping(what, &[], ready_pages, body)
+}
+
+/// As `spawn_fault_blocked`, with the files in `keep` open in the child.
+pub fn spawn_fault_blocked_keeping<T, F>(
+    what: &str,
+    keep: &[BorrowedFd],
+    ready_pages: usize,
+    body: F,
+) -> Result<FaultBlocked<T>>
+where
+    T: Serialize + DeserializeOwned,
+    F: FnOnce(&FaultingBuffer) -> Result<T>,
+{
     UserFault::open()?;
     let faulted = Event::new()?;
     let resume = Event::new()?;
-    let keep = [faulted.fds(), resume.fds()].concat();
+    let keep = [keep, &faulted.fds(), &resume.fds()].concat();
     let child = spawn_keeping(what, &keep, || {
         let buffer = FaultingBuffer::new(ready_pages)?;
         std::thread::scope(|scope| {

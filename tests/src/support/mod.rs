@@ -11,6 +11,7 @@ pub mod event;
 pub mod fail_nth;
 pub mod fault_blocked;
 pub mod fd_passing;
+pub mod feed;
 pub mod ioctl;
 pub mod kernel;
 pub mod lock_trace;
@@ -28,4 +29,4 @@ pub mod uring;
 pub mod userfault;
 pub mod vfs_pipe;
 
-pub use sluice_testkit::{cgroup, child, proc, process, shared, time};
+pub use sluice_testkit::{cgroup, child, hft, proc, process, shared, time};

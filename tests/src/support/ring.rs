@@ -280,7 +280,7 @@ impl Region {
         })
     }
 
-    fn word(&self, offset: usize) -> &AtomicU32 {
+    pub fn word(&self, offset: usize) -> &AtomicU32 {
         // SAFETY: aligned, and inside the mapping, which lives as long as self.
         unsafe { AtomicU32::from_ptr(self.at(offset).cast()) }
     }
@@ -305,6 +305,10 @@ impl Ctrl {
     pub fn pos(&self) -> &AtomicU64 {
         // SAFETY: aligned, and inside the mapping, which lives as long as self.
         unsafe { AtomicU64::from_ptr(self.0.at(offset_of!(CtrlLayout, pos)).cast()) }
+    }
+
+    pub fn wait_flags(&self) -> &AtomicU32 {
+        self.0.word(offset_of!(CtrlLayout, wait_flags))
     }
 
     pub fn wake_seq(&self) -> &AtomicU32 {

@@ -152,6 +152,15 @@ impl Skipped {
             failed: false,
         }
     }
+
+    /// Another mechanism that is absent for the same reason.
+    pub fn of(&self, mechanism: &'static str) -> Self {
+        Self {
+            mechanism,
+            label: mechanism.into(),
+            ..self.clone()
+        }
+    }
 }
 
 /// The value that a case compares; it determines whether less or more is better.

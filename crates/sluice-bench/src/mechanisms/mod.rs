@@ -25,6 +25,8 @@ mod signal;
 mod sleeping;
 mod sluice_pipe;
 pub mod sluice_ring;
+mod sluice_ring_device;
+pub mod sluice_ring_memfd;
 pub mod stream;
 mod sysctl;
 mod sysv_mq;

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use super::sluice_ring::SluiceRing;
+use super::sluice_ring::Variant;
 use super::third_party::third_party;
 // All files, so that a mechanism is registered with one line below.
 use super::*;
@@ -18,24 +18,29 @@ pub struct Registry {
     pub unavailable: Vec<Skipped>,
 }
 
-/// The cgroups of sluice-pipe, or the reason why there are none.
+/// The cgroups of the mechanisms that need the module, or the reason why there are none.
 type Cgroups = Result<Rc<Tree>, Skipped>;
 
 /// All mechanisms, or the reasons why they are not available. The reference comes first.
 fn mechanisms(cgroups: &Cgroups) -> Vec<Result<Mechanism, Skipped>> {
+    let tree = |name| cgroups.as_ref().map_err(|skip: &Skipped| skip.of(name));
     // With the adaptive spinning of the module, and with spinning turned off.
-    let sluice_pipe = |waiting| {
-        let tree = cgroups.as_ref().map_err(Skipped::clone)?;
-        Ok(sluice_pipe::mechanism(tree, waiting))
+    let sluice_pipe = |waiting| Ok(sluice_pipe::mechanism(tree("sluice-pipe")?, waiting));
+    let device_ring = |variant| {
+        let tree = tree(sluice_ring_device::NAME)?;
+        Ok(sluice_ring_device::mechanism(tree, variant))
     };
     vec![
         Ok(pipe::mechanism()),
         myipc::mechanism(cgroups.as_ref().ok()),
         sluice_pipe(Waiting::Sleep),
         sluice_pipe(Waiting::Spin),
-        Ok(sluice_ring::mechanism(SluiceRing::Default)),
-        Ok(sluice_ring::mechanism(SluiceRing::NeverSpins)),
-        Ok(sluice_ring::mechanism(SluiceRing::AlwaysSpins)),
+        device_ring(Variant::Default),
+        device_ring(Variant::NeverSpins),
+        device_ring(Variant::AlwaysSpins),
+        Ok(sluice_ring_memfd::mechanism(Variant::Default)),
+        Ok(sluice_ring_memfd::mechanism(Variant::NeverSpins)),
+        Ok(sluice_ring_memfd::mechanism(Variant::AlwaysSpins)),
         Ok(fifo::mechanism()),
         Ok(unix_stream::mechanism()),
         Ok(unix_seqpacket::mechanism()),
@@ -62,10 +67,10 @@ impl Registry {
     /// Adds third-party ring libraries, and two variants of Sluice's ring: with the throughput option, and with
     /// unsealed memory as in those libraries. The lower bound is measured for both kinds of memory.
     pub fn with_third_party(mut self) -> Self {
-        let is_ring = |one: &Rc<Mechanism>| one.name == sluice_ring::NAME;
+        let is_ring = |one: &Rc<Mechanism>| one.name == sluice_ring_memfd::NAME;
         let after = self.available.iter().rposition(is_ring);
         let later = self.available.split_off(after.map_or(0, |last| last + 1));
-        let variants = [SluiceRing::Throughput, SluiceRing::Unsealed].map(sluice_ring::mechanism);
+        let variants = [Variant::Throughput, Variant::Unsealed].map(sluice_ring_memfd::mechanism);
         self.available.extend(variants.map(Rc::new));
         self.available.extend(later);
         self.with(vec![Ok(cacheline_pingpong::mechanism(true))])

@@ -1,79 +1,73 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sluice's ring over memfd, without the module: with the default options, and with those that are measured separately.
+//! What Sluice's rings over both carriers have in common: the variants that are measured separately, and the two ends.
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use sluice::ring::{Consumer, Options, Producer, Socket};
+use anyhow::Result;
+use sluice::ring::{Consumer, Options, Producer};
 
 use super::mechanism::{never_sleeping, no_file};
-use super::{Batching, Link, Mechanism, Receiver, Sender};
+use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Workload};
 use crate::harness::waiting::Waiting;
 
-/// The name of all variants in the results.
-pub const NAME: &str = "sluice-ring-memfd";
-
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum SluiceRing {
+pub enum Variant {
+    /// With the default options.
     Default,
     NeverSpins,
     AlwaysSpins,
     /// With the option for throughput.
     Throughput,
-    /// Always spins, in memory that the consumer could write to, as in the third-party libraries.
+    /// Always spins, in memory that the consumer could write to, as in the third-party libraries. Only over memfd.
     Unsealed,
 }
 
-pub fn mechanism(ring: SluiceRing) -> Mechanism {
-    let waiting = match ring {
-        SluiceRing::NeverSpins => Waiting::Sleep,
-        _ => Waiting::Spin,
-    };
-    let label = match ring {
-        SluiceRing::Default => NAME.into(),
-        SluiceRing::NeverSpins => format!("{NAME} (never spins)"),
-        SluiceRing::AlwaysSpins => format!("{NAME} (always spins)"),
-        SluiceRing::Throughput => format!("{NAME} (throughput)"),
-        SluiceRing::Unsealed => format!("{NAME} (always spins, unsealed)"),
-    };
-    Mechanism {
-        label,
-        batching: Some(Batching::Together),
-        unsupported_reason: Box::new(match ring {
-            SluiceRing::AlwaysSpins | SluiceRing::Unsealed => never_sleeping,
-            SluiceRing::Default | SluiceRing::NeverSpins | SluiceRing::Throughput => no_file,
-        }),
-        ..Mechanism::new(NAME, waiting, move |_| link(ring))
+impl Variant {
+    pub fn mechanism(
+        self,
+        name: &'static str,
+        link: impl Fn(usize) -> Result<Link> + 'static,
+    ) -> Mechanism {
+        let waiting = match self {
+            Self::NeverSpins => Waiting::Sleep,
+            _ => Waiting::Spin,
+        };
+        Mechanism {
+            label: match self {
+                Self::Default => name.into(),
+                Self::NeverSpins => format!("{name} (never spins)"),
+                Self::AlwaysSpins => format!("{name} (always spins)"),
+                Self::Throughput => format!("{name} (throughput)"),
+                Self::Unsealed => format!("{name} (always spins, unsealed)"),
+            },
+            batching: Some(Batching::Together),
+            unsupported_reason: Box::new(match self {
+                Self::AlwaysSpins | Self::Unsealed => always_spinning,
+                Self::Default | Self::NeverSpins | Self::Throughput => no_file,
+            }),
+            ..Mechanism::new(name, waiting, link)
+        }
+    }
+
+    /// The options of both sides.
+    pub fn options(self) -> Options {
+        let options = Options::new();
+        match self {
+            Self::Default => options,
+            Self::NeverSpins => options.spin(Duration::ZERO),
+            Self::Throughput => options.throughput(true),
+            Self::AlwaysSpins | Self::Unsealed => options.spin(Duration::MAX),
+        }
     }
 }
 
-fn link(ring: SluiceRing) -> Result<Link> {
-    let unsealed = ring == SluiceRing::Unsealed;
-    let options = Options::new().allow_unsealed(unsealed);
-    let options = match ring {
-        SluiceRing::Default => options,
-        SluiceRing::NeverSpins => options.spin(Duration::ZERO),
-        SluiceRing::Throughput => options.throughput(true),
-        SluiceRing::AlwaysSpins | SluiceRing::Unsealed => options.spin(Duration::MAX),
-    };
-    // SAFETY: both ends use this library, in which only the producer writes.
-    let options = unsafe { options.unsealed(unsealed) };
-    let (sending, receiving) = Socket::pair()?;
-    Ok(Link::new(
-        (options, sending, receiving),
-        |(options, sending, receiving)| {
-            drop(receiving);
-            options
-                .producer(sending)
-                .context("cannot set up the producer")
-        },
-        |(options, sending, receiving)| {
-            drop(sending);
-            options
-                .consumer(receiving)
-                .context("cannot set up the consumer")
-        },
-    ))
+fn always_spinning(task: &Task) -> Option<String> {
+    match task.workload {
+        Workload::SharedName => {
+            Some("it never sleeps, so pairs that share processors would delay each other".into())
+        }
+        _ => never_sleeping(task),
+    }
 }
 
 impl Sender for Producer {

@@ -195,8 +195,8 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mechanisms::sluice_ring::{self, SluiceRing};
-    use crate::mechanisms::{Mechanism, pipe};
+    use crate::mechanisms::sluice_ring::Variant;
+    use crate::mechanisms::{Mechanism, pipe, sluice_ring_memfd};
     use crate::suites::plan::tests::plan;
     use crate::suites::setup::tests::setup;
     use sluice_testkit::workers::serial;
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn the_number_of_samples_is_bounded() {
         let _serial = serial();
-        let ring = sluice_ring::mechanism(SluiceRing::NeverSpins);
+        let ring = sluice_ring_memfd::mechanism(Variant::NeverSpins);
         let measurement = load(ring, 100_000).run(1000, 0, 3).unwrap();
         assert_eq!(measurement.messages, 1000);
         assert_eq!(measurement.samples.len(), 334);

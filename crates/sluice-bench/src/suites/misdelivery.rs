@@ -20,7 +20,7 @@ use crate::mechanisms::{Link, Receiver, Sender, Task, Workload};
 const PAIRS: [usize; 4] = [1, 2, 4, 8];
 const SIZE: usize = 1024;
 /// Only mechanisms that are opened by name; the others are passed to their users.
-const OPENED_BY_NAME: [&str; 2] = ["sluice-pipe", "myipc"];
+const OPENED_BY_NAME: [&str; 3] = ["sluice-pipe", "sluice-ring", "myipc"];
 const CHECK: Duration = Duration::from_millis(50);
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {

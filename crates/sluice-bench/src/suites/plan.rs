@@ -42,7 +42,7 @@ pub struct Plan {
     pub mechanisms: Vec<Rc<Mechanism>>,
     /// Mechanisms that are not available here.
     pub unavailable: Vec<Skipped>,
-    /// The cgroups of sluice-pipe, or why it is not available.
+    /// The cgroups of sluice-pipe and sluice-ring, or why they are not available.
     pub tree: Result<Rc<Tree>, Skipped>,
 }
 

@@ -219,9 +219,9 @@ mod tests {
 
     use super::*;
     use crate::harness::waiting::Waiting;
-    use crate::mechanisms::sluice_ring::{self, SluiceRing};
+    use crate::mechanisms::sluice_ring::Variant;
     use crate::mechanisms::stream::{StreamReceiver, StreamSender};
-    use crate::mechanisms::{Link, Mechanism, pipe};
+    use crate::mechanisms::{Link, Mechanism, pipe, sluice_ring_memfd};
     use crate::suites::setup::tests::setup;
     use sluice_testkit::workers::serial;
 
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn batches_arrive_completely_with_and_without_a_batch_interface() {
         let _serial = serial();
-        let together = sluice_ring::mechanism(SluiceRing::NeverSpins);
+        let together = sluice_ring_memfd::mechanism(Variant::NeverSpins);
         for mechanism in [together, pipe::mechanism()] {
             // Neither number is a multiple of the batch.
             let stream = Stream {

@@ -90,15 +90,16 @@ mod tests {
     use super::*;
     use std::rc::Rc;
 
-    use crate::mechanisms::sluice_ring::{self, SluiceRing};
+    use crate::mechanisms::sluice_ring::Variant;
+    use crate::mechanisms::sluice_ring_memfd;
     use crate::suites::plan::tests::plan;
 
     #[test]
     fn batches_are_measured_with_a_batch_interface_and_the_reference() {
         let mut plan = plan();
-        let rings = [SluiceRing::NeverSpins, SluiceRing::AlwaysSpins];
+        let rings = [Variant::NeverSpins, Variant::AlwaysSpins];
         plan.mechanisms
-            .extend(rings.map(sluice_ring::mechanism).map(Rc::new));
+            .extend(rings.map(sluice_ring_memfd::mechanism).map(Rc::new));
         let case = batched_case(&plan, 64, Placement::SameCpu).unwrap();
         assert_eq!(case.title, "64 B in batches of 32 same-cpu");
         let labels: Vec<_> = case.subjects.iter().map(|one| &one.label).collect();

@@ -5,15 +5,17 @@ mod create;
 mod info;
 mod open;
 mod recv;
+mod rm;
 mod send;
 
+use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Error, Result, anyhow};
 use clap::Subcommand;
-use sluice::Kind;
+use sluice::{Kind, Reader};
 
-use crate::args::ChannelArgs;
 use crate::ls;
 
 #[derive(Subcommand)]
@@ -26,8 +28,8 @@ pub enum Verb {
     Create(create::Arguments),
     /// List the named pipes of a scope
     Ls(ls::Arguments),
-    /// Remove the name of a pipe; processes that have it open can continue
-    Rm(ChannelArgs),
+    /// Remove the name of a pipe; processes that have it open can continue, except with --destroy
+    Rm(rm::Arguments),
     /// Show the state of a pipe
     Info(info::Arguments),
 }
@@ -38,9 +40,24 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Recv(arguments) => recv::run(arguments),
         Verb::Create(arguments) => create::run(arguments),
         Verb::Ls(arguments) => ls::run_filtered(arguments, |channel| channel.kind == Kind::Pipe),
-        Verb::Rm(channel) => Ok(channel.channel()?.unlink()?),
+        Verb::Rm(arguments) => rm::run(arguments),
         Verb::Info(arguments) => info::run(arguments),
     }
+}
+
+/// Whether the pipe of this endpoint is destroyed: it then counts no endpoint.
+fn is_destroyed(endpoint: File) -> bool {
+    let endpoint = Reader::from(OwnedFd::from(endpoint));
+    endpoint
+        .info()
+        .is_ok_and(|info| info.readers == 0 && info.writers == 0)
+}
+
+/// The error of a transfer through a destroyed pipe.
+fn destroyed(copied: u64) -> Error {
+    anyhow!(
+        "the pipe was destroyed after {copied} bytes, some perhaps undelivered; create it and send again"
+    )
 }
 
 /// The path in the argument FILE; none if it stands for a standard stream.

@@ -65,7 +65,7 @@ impl OpenArgs {
             return Ok(Target::Unnamed);
         };
         let scope = args::scope(self.scope.as_deref())?;
-        let channel = Channel::new(name.as_bytes())?;
+        let channel = Channel::pipe(name.as_bytes())?;
         Ok(Target::Channel(channel.in_scope(scope)))
     }
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
 
-use super::file_path;
 use super::open::OpenArgs;
+use super::{destroyed, file_path, is_destroyed};
 use crate::copy;
 use crate::progress::Progress;
 
@@ -29,8 +29,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         true => Progress::hidden(),
         false => Progress::new(None),
     };
-    let (copied, outcome) = copy::copy_all(&File::from(OwnedFd::from(reader)), &output, &progress);
-    outcome.map_err(|error| explain(copied, error))
+    let pipe = File::from(OwnedFd::from(reader));
+    let (copied, outcome) = copy::copy_all(&pipe, &output, &progress);
+    outcome.map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe if is_destroyed(pipe) => destroyed(copied),
+        _ => explain(copied, error),
+    })
 }
 
 fn create(file: Option<&Path>) -> Result<File> {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
 
-use super::file_path;
 use super::open::OpenArgs;
+use super::{destroyed, file_path, is_destroyed};
 use crate::copy;
 use crate::progress::Progress;
 
@@ -26,8 +26,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let input = open(file_path(&arguments.file))?;
     let writer = arguments.open.open_writer()?;
     let progress = Progress::new(Progress::file_length(&input));
-    let (copied, outcome) = copy::copy_all(&input, &File::from(OwnedFd::from(writer)), &progress);
-    outcome.map_err(|error| explain(copied, error))
+    let pipe = File::from(OwnedFd::from(writer));
+    let (copied, outcome) = copy::copy_all(&input, &pipe, &progress);
+    outcome.map_err(|error| match error.kind() {
+        ErrorKind::BrokenPipe if is_destroyed(pipe) => destroyed(copied),
+        _ => explain(copied, error),
+    })
 }
 
 fn open(file: Option<&Path>) -> Result<File> {

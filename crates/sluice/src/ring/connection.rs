@@ -1,49 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The common part of both sides of a ring: the memory, the socket, waiting for the peer and waking it.
+//! The common part of both sides of a ring: the memory, the carrier, waiting for the peer and waking it.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::BorrowedFd;
 use std::process;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::net::SendFlags;
-use rustix::thread::{MembarrierCommand, futex, membarrier};
-use sluice_ring::sync::{AtomicU32, spin_loop};
+use sluice_ring::sync::{Ordering, spin_loop};
 use sluice_ring::{
-    AdaptiveSpin, Backoff, Ctrl, Memory, Notifier, Parker, PeerState, ProtocolViolation,
-    WakeMethod, Waker, peer_state,
+    AdaptiveSpin, Backoff, End, Notifier, Parker, PeerState, ProtocolViolation, WakeMethod,
 };
 
+use super::carrier::{Carrier, Drained, Slept};
 use super::error::{SendError, SystemError, WaitError};
-use super::handshake::Role;
-use super::hang_up::HangUp;
 use super::mapping::Mapping;
-use super::socket::{self, Drained};
-
-/// The limit of a sleep in FUTEX_WAIT, where a wake-up is cheap and a hang-up is not detected. After that a side sleeps on
-/// the socket.
-const FUTEX_SLEEP: Duration = Duration::from_millis(50);
+use super::options::Options;
+use super::role::Role;
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    socket: OwnedFd,
+    carrier: Carrier,
     mapping: Mapping,
     role: Role,
     /// The process that set up this side. Its children must not use it.
     owner: u32,
     /// Whether dropping it leaves the ring unclosed.
     aborts: bool,
-    hang_up: HangUp,
+    /// As Carrier::is_hung_up(), for the check of each record.
+    hung_up: bool,
     pub backoff: Backoff,
     spin: AdaptiveSpin,
     parker: Parker,
+    /// The peer's wake_seq before the last announced sleep.
+    announced: u32,
     notifier: Notifier,
 }
 
 /// The time for which a call may wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wait {
+pub(crate) enum Wait {
     Never,
     For(Duration),
     Forever,
@@ -66,60 +60,69 @@ pub(super) enum Awaited<T> {
 /// The result of a poll.
 pub(super) type Polled<T> = Result<Option<T>, ProtocolViolation>;
 
-/// The end of a sleep.
-enum Slept<T> {
-    Found(T),
-    Woken,
-    TimedOut,
-}
-
 impl Connection {
-    /// `registered`: both sides are registered with membarrier(2).
     pub fn new(
-        socket: OwnedFd,
+        carrier: Carrier,
         mapping: Mapping,
         role: Role,
-        registered: bool,
-        spin: AdaptiveSpin,
-        backoff: Backoff,
+        parker: Parker,
+        notifier: Notifier,
+        options: &Options,
     ) -> Self {
         Self {
-            socket,
+            carrier,
             mapping,
             role,
             owner: process::id(),
             aborts: false,
-            hang_up: HangUp::new(),
-            backoff,
-            spin,
-            parker: Parker::new(registered),
-            notifier: Notifier::new(registered),
+            hung_up: false,
+            backoff: Backoff::new(options.throughput),
+            spin: AdaptiveSpin::new(options.spin),
+            parker,
+            announced: 0,
+            notifier,
         }
     }
 
-    pub fn socket(&self) -> &OwnedFd {
-        &self.socket
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.carrier.fd()
     }
 
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }
 
-    /// Fails if the peer has closed the ring or died, as far as known without a system call.
+    /// Fails if the peer has ended, as far as known without a system call.
     #[inline]
     pub fn check(&self) -> Result<(), SendError> {
-        let (_, peer) = ctrls(&self.mapping, self.role);
-        match peer_state(peer, || self.hang_up.is_known()) {
-            PeerState::Active => Ok(()),
-            PeerState::Closed => Err(SendError::Closed),
-            PeerState::Dead => Err(SendError::PeerDied),
+        let (_, peer) = self.role.ctrls(&self.mapping);
+        match (peer.end(), self.hung_up) {
+            (None, false) => Ok(()),
+            (end, _) => Err(self.end_error(end)),
         }
     }
 
-    /// Whether the peer has closed the ring or died. Checks the socket at most once per clock tick.
+    /// For the end that the peer's control structure says, or a hang-up.
+    #[cold]
+    fn end_error(&self, end: Option<End>) -> SendError {
+        match end.map(|end| self.carrier.interpret(end)) {
+            Some(End::Closed) => SendError::Closed,
+            Some(End::Destroyed) => SendError::Destroyed,
+            Some(End::Died) => SendError::PeerDied,
+            None => self.carrier.hung_up_error(),
+        }
+    }
+
+    /// Whether the peer has ended. Checks a socket at most once per clock tick.
     pub fn is_closed(&mut self) -> bool {
-        let (_, peer) = ctrls(&self.mapping, self.role);
-        peer_state(peer, || self.hang_up.look(&self.socket)) != PeerState::Active
+        self.peer_state() != PeerState::Active
+    }
+
+    fn peer_state(&mut self) -> PeerState {
+        let (own, peer) = self.role.ctrls(&self.mapping);
+        let state = self.carrier.peer_state(own, peer);
+        self.hung_up = self.carrier.is_hung_up();
+        state
     }
 
     /// Drops this side without closing the ring, so that the peer gets an error.
@@ -130,8 +133,8 @@ impl Connection {
     /// Wakes the peer if it sleeps. Must be called after every change that the peer may wait for.
     #[inline]
     pub fn notify(&mut self) {
-        let (own, peer) = ctrls(&self.mapping, self.role);
-        self.notifier.notify(own, peer, &System(&self.socket));
+        let (own, peer) = self.role.ctrls(&self.mapping);
+        self.notifier.notify(own, peer, &self.carrier);
     }
 
     /// Polls until something is found, the peer has closed the ring, or the time is over.
@@ -163,7 +166,7 @@ impl Connection {
         deadline: Option<(Instant, Duration)>,
         mut poll: impl FnMut() -> Polled<T>,
     ) -> Result<Awaited<T>, WaitError> {
-        let mut method = WakeMethod::Futex;
+        let mut method = self.carrier.first_method();
         if let Some(found) = self.spin(deadline.map(|(until, _)| until), &mut poll) {
             return found.map(Awaited::Found).map_err(WaitError::from);
         }
@@ -175,12 +178,15 @@ impl Connection {
             if let (Some(Duration::ZERO), Some((_, time))) = (left, deadline) {
                 return Err(WaitError::TimedOut(time));
             }
-            method = match self.sleep(method, left, &mut poll)? {
-                Slept::Found(found) => return Ok(Awaited::Found(found)),
-                Slept::Woken => method,
-                Slept::TimedOut => WakeMethod::Socket,
+            let (found, slept) = self.sleep(method, left, &mut poll)?;
+            if slept == Slept::TimedOut {
+                method = WakeMethod::Descriptor;
+            }
+            let found = match found {
+                None => poll()?,
+                found => found,
             };
-            if let Some(found) = poll()? {
+            if let Some(found) = found {
                 return Ok(Awaited::Found(found));
             }
         }
@@ -203,7 +209,7 @@ impl Connection {
         self.backoff.pause();
         for iteration in 0..self.spin.brief_iterations() {
             if poll(iteration) {
-                let (own, _) = ctrls(&self.mapping, self.role);
+                let (own, _) = self.role.ctrls(&self.mapping);
                 self.parker.note_spin_success(own);
                 self.spin.note_brief_success();
                 return true;
@@ -218,10 +224,9 @@ impl Connection {
         until: Option<Instant>,
         mut poll: impl FnMut() -> Polled<T>,
     ) -> Option<Result<T, ProtocolViolation>> {
-        let (own, peer) = ctrls(&self.mapping, self.role);
+        let (own, peer) = self.role.ctrls(&self.mapping);
         let is_hopeless = || {
-            peer.is_closed()
-                || self.hang_up.look(&self.socket)
+            self.carrier.peer_state(own, peer) != PeerState::Active
                 || until.is_some_and(|until| Instant::now() >= until)
         };
         let found = self.spin.poll(|| poll().transpose(), is_hopeless);
@@ -231,16 +236,17 @@ impl Connection {
         found
     }
 
-    /// If the peer has closed the ring or died: a last poll, or that result.
+    /// If the peer has ended: a last poll, or that result.
     fn end<T>(
         &mut self,
         mut poll: impl FnMut() -> Polled<T>,
     ) -> Option<Result<Awaited<T>, WaitError>> {
-        let (_, peer) = ctrls(&self.mapping, self.role);
-        let ended = match peer_state(peer, || self.hang_up.look(&self.socket)) {
+        let ended = match self.peer_state() {
             PeerState::Active => return None,
             PeerState::Closed => Ok(Awaited::Closed),
             PeerState::Dead => Err(WaitError::PeerDied),
+            PeerState::Destroyed => Err(WaitError::Destroyed),
+            PeerState::Hidden => Err(ProtocolViolation::EndHidden.into()),
         };
         Some(match poll() {
             Ok(Some(found)) => Ok(Awaited::Found(found)),
@@ -255,62 +261,61 @@ impl Connection {
             return Err(WaitError::Forked);
         }
         self.backoff.reset();
-        let (own, peer) = ctrls(&self.mapping, self.role);
-        let system = System(&self.socket);
-        Ok(self.parker.prepare_park(own, peer, method, &system))
+        let (own, peer) = self.role.ctrls(&self.mapping);
+        self.announced = self.parker.prepare_park(own, peer, method, &self.carrier);
+        Ok(self.announced)
     }
 
+    /// Returns what the poll after the announcement found, and how the sleep ended.
     fn sleep<T>(
         &mut self,
         method: WakeMethod,
         limit: Option<Duration>,
         mut poll: impl FnMut() -> Polled<T>,
-    ) -> Result<Slept<T>, WaitError> {
+    ) -> Result<(Option<T>, Slept), WaitError> {
         let seq = self.prepare_park(method)?;
-        let (own, peer) = ctrls(&self.mapping, self.role);
+        let (own, peer) = self.role.ctrls(&self.mapping);
         let found = poll();
-        let slept = match (&found, method) {
-            (Ok(None), _) if peer.is_closed() => Ok(Slept::Woken),
-            (Ok(None), WakeMethod::Futex) => sleep_on_futex(&peer.wake_seq, seq, limit),
-            (Ok(None), WakeMethod::Socket) => sleep_on_socket(&self.socket, limit),
+        let slept = match found {
+            Ok(None) if !peer.is_closed() => self.carrier.sleep(method, own, peer, seq, limit),
             _ => Ok(Slept::Woken),
         };
         self.parker.finish_park(own);
-        if method == WakeMethod::Socket {
+        if method == WakeMethod::Descriptor {
             self.drain();
         }
-        match found? {
-            Some(found) => Ok(Slept::Found(found)),
-            None => slept.map_err(|errno| {
-                WaitError::System(SystemError::new("waiting for the peer", errno))
-            }),
-        }
+        let slept = slept.map_err(|error| SystemError::new("waiting for the peer", error));
+        Ok((found?, slept?))
     }
 
-    /// Announces a sleep on the socket. Returns none to sleep, or the result of the poll after the announcement.
+    /// Announces a sleep until the descriptor is readable. Returns none to sleep, or the result of the poll after the announcement.
     pub fn prepare_wait<T>(
         &mut self,
         mut poll: impl FnMut() -> Polled<T>,
     ) -> Result<Option<Awaited<T>>, WaitError> {
-        self.prepare_park(WakeMethod::Socket)?;
+        self.prepare_park(WakeMethod::Descriptor)?;
         if let Some(found) = poll()? {
             return Ok(Some(Awaited::Found(found)));
         }
         self.end(poll).transpose()
     }
 
-    /// Reads wake-ups from the socket, up to a limit. Returns whether the socket is empty.
+    /// Takes wake-ups from the descriptor, up to a limit. Returns whether it took all.
     pub fn drain(&mut self) -> bool {
-        let drained = socket::drain(&self.socket);
-        if drained == Drained::HungUp {
-            self.hang_up.note();
-        }
+        let (own, peer) = self.role.ctrls(&self.mapping);
+        self.parker.acknowledge(own, peer);
+        let drained = self.carrier.drain();
+        self.hung_up = self.carrier.is_hung_up();
         drained != Drained::More
     }
 
+    /// Follows prepare_wait().
     pub fn finish_wait(&mut self) {
-        let (own, _) = ctrls(&self.mapping, self.role);
+        let (own, peer) = self.role.ctrls(&self.mapping);
         self.parker.finish_park(own);
+        if peer.wake_seq.load(Ordering::Relaxed) == self.announced {
+            self.carrier.check_hidden_end(own, peer);
+        }
     }
 }
 
@@ -319,89 +324,10 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // In a forked child the drop has no effect.
         if process::id() == self.owner && !self.aborts {
-            let (own, _) = ctrls(&self.mapping, self.role);
+            let (own, _) = self.role.ctrls(&self.mapping);
             own.close();
             self.notify();
+            self.carrier.detach();
         }
     }
-}
-
-fn sleep_on_futex<T>(
-    wake_seq: &AtomicU32,
-    seq: u32,
-    limit: Option<Duration>,
-) -> Result<Slept<T>, Errno> {
-    let limit = limit.map_or(FUTEX_SLEEP, |limit| limit.min(FUTEX_SLEEP));
-    let timeout = futex::Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
-    match futex::wait(wake_seq, futex::Flags::empty(), seq, Some(&timeout)) {
-        Ok(()) | Err(Errno::AGAIN | Errno::INTR) => Ok(Slept::Woken),
-        Err(Errno::TIMEDOUT) => Ok(Slept::TimedOut),
-        Err(errno) => Err(errno),
-    }
-}
-
-fn sleep_on_socket<T>(socket: &OwnedFd, limit: Option<Duration>) -> Result<Slept<T>, Errno> {
-    match socket::poll_readable(socket, limit) {
-        Ok(_) | Err(Errno::INTR) => Ok(Slept::Woken),
-        Err(errno) => Err(errno),
-    }
-}
-
-/// Returns the control structures of this side and of the peer.
-#[inline]
-fn ctrls(mapping: &Mapping, role: Role) -> (&Ctrl, &Ctrl) {
-    match role {
-        Role::Producer => (mapping.producer(), mapping.consumer()),
-        Role::Consumer => (mapping.consumer(), mapping.producer()),
-    }
-}
-
-struct System<'a>(&'a OwnedFd);
-
-/// The number of attempts of a wake-up that fails for lack of memory, and the pause between them.
-const WAKE_TRIALS: u32 = 10;
-const WAKE_PAUSE: Duration = Duration::from_millis(1);
-
-/// Far longer than a store stays in a processor's store buffer.
-const STORES_VISIBLE: Duration = Duration::from_millis(10);
-
-impl Waker for System<'_> {
-    fn heavy_barrier(&self) -> bool {
-        let issued = membarrier(MembarrierCommand::GlobalExpedited).is_ok();
-        if !issued {
-            // It succeeded at setup, so a system call filter was installed since.
-            thread::sleep(STORES_VISIBLE);
-        }
-        issued
-    }
-
-    fn wake(&self, method: WakeMethod, wake_seq: &AtomicU32) -> bool {
-        match method {
-            // It fails only for an unmapped address.
-            WakeMethod::Futex => futex::wake(wake_seq, futex::Flags::empty(), 1).is_ok(),
-            WakeMethod::Socket => (0..WAKE_TRIALS).any(|trial| {
-                if trial > 0 {
-                    thread::sleep(WAKE_PAUSE);
-                }
-                send_wake_up(self.0)
-            }),
-        }
-    }
-}
-
-/// Returns false if a retry may help.
-fn send_wake_up(socket: &OwnedFd) -> bool {
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    // AGAIN: other messages are queued already. PIPE, CONNRESET: the peer is gone.
-    !matches!(
-        rustix::net::send(socket, &[0], flags),
-        Err(Errno::NOBUFS | Errno::NOMEM | Errno::INTR)
-    )
-}
-
-/// Whether this process supports asymmetric barriers.
-pub(super) fn register() -> bool {
-    let registered: Result<(), Errno> = membarrier(MembarrierCommand::RegisterGlobalExpedited)
-        .and_then(|()| membarrier(MembarrierCommand::GlobalExpedited));
-    registered.is_ok()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sluice_ring::Memory;
 
 use super::connection::{Awaited, Connection, Wait};
-use super::error::RecvError;
+use super::error::{RecvError, WaitError};
 use super::mapping::Mapping;
 use super::record::Bytes;
 
@@ -129,8 +129,10 @@ impl Consumer {
     /// ```
     pub fn prepare_wait(&mut self) -> Result<bool, RecvError> {
         let core = &mut self.core;
-        let found = self.connection.prepare_wait(|| core.peek())?;
-        Ok(found.is_none())
+        let found = self.connection.prepare_wait(|| core.peek());
+        found
+            .map(|found| found.is_none())
+            .map_err(|error| self.note(error))
     }
 
     /// Ends the wait: reads the wake-ups from the descriptor.
@@ -198,10 +200,19 @@ impl Consumer {
     #[cold]
     fn wait(&mut self, wait: Wait) -> Result<Option<u32>, RecvError> {
         let core = &mut self.core;
-        match self.connection.wait(wait, || core.peek())? {
-            Awaited::Found(len) => Ok(Some(len)),
-            Awaited::Closed => Ok(None),
+        match self.connection.wait(wait, || core.peek()) {
+            Ok(Awaited::Found(len)) => Ok(Some(len)),
+            Ok(Awaited::Closed) => Ok(None),
+            Err(error) => Err(self.note(error)),
         }
+    }
+
+    /// Makes a violation that the connection found final, too.
+    fn note(&mut self, error: WaitError) -> RecvError {
+        if let WaitError::ProtocolViolation(violation) = error {
+            self.core.fail(violation);
+        }
+        error.into()
     }
 
     #[inline]
@@ -229,9 +240,9 @@ impl Consumer {
 }
 
 impl AsFd for Consumer {
-    /// The socket, which is readable when this side is woken: see [`prepare_wait`](Self::prepare_wait).
+    /// The socket or the endpoint, which is readable when this side is woken: see [`prepare_wait`](Self::prepare_wait).
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.connection.socket().as_fd()
+        self.connection.fd()
     }
 }
 

@@ -1,34 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory of a ring, mapped by one side.
 
-use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use rustix::io::Errno;
 use sluice_ring::sync::AtomicU32;
 use sluice_ring::{Capacity, Ctrl, Memory};
 
-use super::region::{Access, Region};
-
-/// The offset of the data in the producer's file, and its length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Geometry {
-    /// The offset: the page size of the file, a power of two.
-    pub data: u64,
-    pub capacity: Capacity,
-}
-
-impl Geometry {
-    /// The length of the producer's file.
-    pub fn bytes(self) -> u64 {
-        self.data + self.capacity.bytes()
-    }
-}
+use super::region::Region;
 
 /// The mapped memory of both sides. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     data: NonNull<u8>,
     mask: u64,
     capacity: Capacity,
@@ -43,35 +26,26 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// The producer's control page and data, mapped.
+/// The memory that the producer writes, mapped.
 #[derive(Debug)]
-pub(super) struct Data {
-    side: Region,
-    data: Region,
-    capacity: Capacity,
+pub(crate) struct ProducerMemory {
+    pub ctrl: Region,
+    /// The data twice in a row.
+    pub data: Region,
+    pub capacity: Capacity,
 }
 
-impl Data {
-    pub fn map(file: &OwnedFd, geometry: Geometry, access: Access) -> Result<Self, Errno> {
-        let align = usize::try_from(geometry.data).map_err(|_| Errno::OVERFLOW)?;
-        let bytes = usize::try_from(geometry.capacity.bytes()).map_err(|_| Errno::OVERFLOW)?;
-        Ok(Self {
-            side: Region::map(file, 0, align, access)?,
-            data: Region::map_mirrored(file, geometry.data, bytes, align, access)?,
-            capacity: geometry.capacity,
-        })
-    }
-
+impl ProducerMemory {
     pub fn regions(&self) -> [&Region; 2] {
-        [&self.side, &self.data]
+        [&self.ctrl, &self.data]
     }
 }
 
 impl Mapping {
-    /// Both files have at least the size of a Ctrl, and keep it.
-    pub fn new(producer: Data, consumer: Region) -> Self {
-        let Data {
-            side,
+    /// Both control regions have at least the size of a Ctrl, and keep it.
+    pub fn new(producer: ProducerMemory, consumer: Region) -> Self {
+        let ProducerMemory {
+            ctrl,
             data,
             capacity,
         } = producer;
@@ -79,9 +53,9 @@ impl Mapping {
             data: data.at(0).cast(),
             mask: capacity.bytes() - 1,
             capacity,
-            producer: side.at(0).cast(),
+            producer: ctrl.at(0).cast(),
             consumer: consumer.at(0).cast(),
-            _regions: Arc::new([side, data, consumer]),
+            _regions: Arc::new([ctrl, data, consumer]),
         }
     }
 

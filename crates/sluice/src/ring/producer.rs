@@ -11,7 +11,7 @@ use sluice_ring::Memory;
 
 use super::connection::{Awaited, Connection, Wait};
 use super::copy::copy_in;
-use super::error::SendError;
+use super::error::{SendError, WaitError};
 use super::mapping::Mapping;
 
 /// The sending side of a ring. Dropping it closes the ring: the consumer receives all sent records, then the end of the stream.
@@ -96,7 +96,8 @@ impl Producer {
         let length = self.fits(length)?;
         let core = &mut self.core;
         let poll = || Ok(core.has_room(length)?.then_some(()));
-        Ok(self.connection.prepare_wait(poll)?.is_none())
+        let found = self.connection.prepare_wait(poll);
+        self.is_waiting(found)
     }
 
     /// As prepare_wait(), but waits until all records are released.
@@ -104,7 +105,18 @@ impl Producer {
     pub(super) fn prepare_flush(&mut self) -> Result<bool, SendError> {
         let core = &mut self.core;
         let poll = || Ok((core.pending()? == 0).then_some(()));
-        Ok(self.connection.prepare_wait(poll)?.is_none())
+        let found = self.connection.prepare_wait(poll);
+        self.is_waiting(found)
+    }
+
+    /// For the result of a prepared wait.
+    fn is_waiting(
+        &mut self,
+        found: Result<Option<Awaited<()>>, WaitError>,
+    ) -> Result<bool, SendError> {
+        found
+            .map(|found| found.is_none())
+            .map_err(|error| self.note(error))
     }
 
     /// Ends the wait: reads the wake-ups from the descriptor.
@@ -136,10 +148,8 @@ impl Producer {
     pub(super) fn flush_within(&mut self, wait: Wait) -> Result<(), SendError> {
         let core = &mut self.core;
         let poll = || Ok((core.pending()? == 0).then_some(()));
-        match self.connection.wait(wait, poll)? {
-            Awaited::Found(()) => Ok(()),
-            Awaited::Closed => Err(SendError::Closed),
-        }
+        let awaited = self.connection.wait(wait, poll);
+        self.end_wait(awaited)
     }
 
     fn send_within(&mut self, record: &[u8], wait: Wait) -> Result<(), SendError> {
@@ -207,10 +217,24 @@ impl Producer {
         }
         let core = &mut self.core;
         let look = || Ok(core.has_room(length)?.then_some(()));
-        match self.connection.wait(wait, look)? {
-            Awaited::Found(()) => Ok(()),
-            Awaited::Closed => Err(SendError::Closed),
+        let awaited = self.connection.wait(wait, look);
+        self.end_wait(awaited)
+    }
+
+    fn end_wait(&mut self, awaited: Result<Awaited<()>, WaitError>) -> Result<(), SendError> {
+        match awaited {
+            Ok(Awaited::Found(())) => Ok(()),
+            Ok(Awaited::Closed) => Err(SendError::Closed),
+            Err(error) => Err(self.note(error)),
         }
+    }
+
+    /// Makes a violation that the connection found final, too.
+    fn note(&mut self, error: WaitError) -> SendError {
+        if let WaitError::ProtocolViolation(violation) = error {
+            self.core.fail(violation);
+        }
+        error.into()
     }
 
     /// The address for the bytes of a record, after room was checked.
@@ -222,9 +246,9 @@ impl Producer {
 }
 
 impl AsFd for Producer {
-    /// The socket, which is readable when this side is woken: see [`prepare_wait`](Self::prepare_wait).
+    /// The socket or the endpoint, which is readable when this side is woken: see [`prepare_wait`](Self::prepare_wait).
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.connection.socket().as_fd()
+        self.connection.fd()
     }
 }
 

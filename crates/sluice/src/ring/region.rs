@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A mapping of a part of a memfd.
+//! A mapping of a part of a memfd or of an endpoint.
 
 use std::ffi::c_void;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymous, munmap};
 
+/// The page size of the machine.
+pub(crate) fn page_size() -> u64 {
+    // SAFETY: sysconf() only returns a value. rustix's page_size() reads memory that valgrind has removed.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
+}
+
 /// The protection of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(crate) enum Access {
     ReadWrite,
     ReadOnly,
 }
 
 /// A mapping, which is unmapped when it is dropped.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(crate) struct Region {
     start: NonNull<c_void>,
     bytes: usize,
 }
@@ -29,7 +35,7 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Maps `bytes` bytes from `offset`, both multiples of the file's page size.
-    pub fn map(file: &OwnedFd, offset: u64, bytes: usize, access: Access) -> Result<Self, Errno> {
+    pub fn map(file: &impl AsFd, offset: u64, bytes: usize, access: Access) -> Result<Self, Errno> {
         // SAFETY: the kernel chooses unused addresses.
         let start = unsafe {
             mmap(
@@ -46,7 +52,7 @@ impl Region {
 
     /// Maps the same bytes twice in a row, at an address that is a multiple of `align`.
     pub fn map_mirrored(
-        file: &OwnedFd,
+        file: &impl AsFd,
         offset: u64,
         bytes: usize,
         align: usize,
@@ -169,12 +175,12 @@ impl Drop for Region {
 
 #[cfg(test)]
 mod tests {
-    use super::super::memfd::{self, Pages};
+    use super::super::memfd::file::{self, Pages};
     use super::*;
 
     #[test]
     fn the_same_bytes_are_there_twice() {
-        let file = memfd::create(8192, Pages::Normal).expect("no memory");
+        let file = file::create(8192, Pages::Normal).expect("no memory");
         let region = Region::map_mirrored(&file, 4096, 4096, 1 << 20, Access::ReadWrite)
             .expect("no mapping");
         assert!(region.at(0).as_ptr().cast::<u8>().align_offset(1 << 20) == 0);
@@ -183,23 +189,6 @@ mod tests {
         unsafe {
             byte(5).write(7);
             assert_eq!(byte(4096 + 5).read(), 7);
-        }
-    }
-
-    #[test]
-    fn a_sealed_file_cannot_be_mapped_for_writing_any_more() {
-        let file = memfd::create(4096, Pages::Normal).expect("no memory");
-        let ours = Region::map(&file, 0, 4096, Access::ReadWrite).expect("no mapping");
-        memfd::seal(&file, memfd::SealPolicy::Sealed).expect("no seals");
-        assert_eq!(
-            Region::map(&file, 0, 4096, Access::ReadWrite).err(),
-            Some(Errno::PERM)
-        );
-        let theirs = Region::map(&file, 0, 4096, Access::ReadOnly).expect("no mapping");
-        // SAFETY: within the mappings, which have no other user.
-        unsafe {
-            ours.at(0).cast::<u8>().write(9);
-            assert_eq!(theirs.at(0).cast::<u8>().read(), 9);
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings in a tokio runtime: available records are received without a system call, and the socket wakes a side that waits. A
-//! peer with endless records is limited to its share of the thread, as tokio's own sockets are.
+//! Rings in a tokio runtime: available records are received without a system call, and the descriptor wakes a side that waits.
+//! A peer with endless records is limited to its share of the thread, as tokio's own sockets are.
 
 use std::future::poll_fn;
 use std::io;
@@ -21,11 +21,11 @@ use tokio::time::timeout;
 use super::connection::{Connection, Wait};
 use super::consumer::{Consumer, ReadBatch, Record};
 use super::error::{RecvError, SendError, SetupError, SystemError};
+use super::memfd::{Listener, Socket};
 use super::options::Options;
 use super::producer::{Producer, Reservation};
-use super::socket::{Listener, Socket};
 
-const WAITING: &str = "waiting for the ring's socket in the runtime";
+const WAITING: &str = "waiting for the ring in the runtime";
 
 /// A [`Listener`] whose accept is asynchronous.
 #[derive(Debug)]
@@ -90,14 +90,14 @@ fn runtime_ended(error: tokio::task::JoinError) -> SetupError {
 #[derive(Debug)]
 pub struct AsyncProducer {
     producer: Producer,
-    socket: AsyncFd<OwnedFd>,
+    ready: AsyncFd<OwnedFd>,
 }
 
 impl AsyncProducer {
-    /// Needs a runtime with I/O enabled.
+    /// Needs a runtime with I/O enabled. One of a channel comes from [`Options::open_producer`], which does not wait.
     pub fn new(producer: Producer) -> Result<Self, SetupError> {
         Ok(Self {
-            socket: register(&producer).map_err(not_watched)?,
+            ready: register(&producer).map_err(not_watched)?,
             producer,
         })
     }
@@ -185,7 +185,7 @@ impl AsyncProducer {
                 }
             }
             if prepare(&mut self.producer)? {
-                ready!(poll_woken(&mut self.producer.connection, &self.socket, cx))
+                ready!(poll_woken(&mut self.producer.connection, &self.ready, cx))
                     .map_err(|source| SystemError::new(WAITING, source))?;
             }
             self.producer.connection.finish_wait();
@@ -251,14 +251,14 @@ impl<T: AsRef<[u8]>> Sink<T> for AsyncProducer {
 #[derive(Debug)]
 pub struct AsyncConsumer {
     consumer: Consumer,
-    socket: AsyncFd<OwnedFd>,
+    ready: AsyncFd<OwnedFd>,
 }
 
 impl AsyncConsumer {
-    /// Needs a runtime with I/O enabled.
+    /// Needs a runtime with I/O enabled. One of a channel comes from [`Options::open_consumer`], which does not wait.
     pub fn new(consumer: Consumer) -> Result<Self, SetupError> {
         Ok(Self {
-            socket: register(&consumer).map_err(not_watched)?,
+            ready: register(&consumer).map_err(not_watched)?,
             consumer,
         })
     }
@@ -338,7 +338,7 @@ impl AsyncConsumer {
                 }
             }
             if self.consumer.prepare_wait()? {
-                ready!(poll_woken(&mut self.consumer.connection, &self.socket, cx))
+                ready!(poll_woken(&mut self.consumer.connection, &self.ready, cx))
                     .map_err(|source| SystemError::new(WAITING, source))?;
             }
             self.consumer.connection.finish_wait();
@@ -363,23 +363,24 @@ impl Stream for AsyncConsumer {
     }
 }
 
-fn register(socket: &impl AsFd) -> io::Result<AsyncFd<OwnedFd>> {
-    let socket = socket.as_fd().try_clone_to_owned()?;
+fn register(source: &impl AsFd) -> io::Result<AsyncFd<OwnedFd>> {
+    let descriptor = source.as_fd().try_clone_to_owned()?;
     // SAFETY: the registered value owns the descriptor, and closes it when it is dropped.
-    unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }.map_err(io::Error::from)
+    unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }
+        .map_err(io::Error::from)
 }
 
 fn not_watched(source: io::Error) -> SetupError {
-    SystemError::new("registering the ring's socket in the runtime", source).into()
+    SystemError::new("registering the ring in the runtime", source).into()
 }
 
 /// Ready when the peer may have woken this side.
 fn poll_woken(
     connection: &mut Connection,
-    socket: &AsyncFd<OwnedFd>,
+    descriptor: &AsyncFd<OwnedFd>,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<()>> {
-    let mut ready = ready!(socket.poll_read_ready(cx))?;
+    let mut ready = ready!(descriptor.poll_read_ready(cx))?;
     if connection.drain() {
         ready.clear_ready();
     }

@@ -9,30 +9,27 @@ use rustix::io::Errno;
 use sluice_abi::ring::{self, Hello, Reply};
 use sluice_ring::{Capacity, Ctrl};
 
-use super::error::{SetupError, SystemError};
-use super::mapping::Geometry;
-use super::memfd::{self, SealPolicy};
+use super::file::{self, SealPolicy};
 use super::socket::{self, Received};
+use crate::ring::error::{SetupError, SystemError};
+use crate::ring::role::Role;
 
+/// The offset of the data in the producer's file, and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    Producer,
-    Consumer,
+pub(super) struct Geometry {
+    /// The offset: the page size of the file, a power of two.
+    pub data: u64,
+    pub capacity: Capacity,
 }
 
-impl Role {
-    fn number(self) -> u32 {
-        match self {
-            Self::Producer => ring::PRODUCER,
-            Self::Consumer => ring::CONSUMER,
-        }
+impl Geometry {
+    /// The length of the producer's file.
+    pub fn bytes(self) -> u64 {
+        self.data + self.capacity.bytes()
     }
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Producer => "producer",
-            Self::Consumer => "consumer",
-        }
+    pub fn is_huge(self) -> bool {
+        self.data != file::Pages::Normal.size()
     }
 }
 
@@ -218,9 +215,9 @@ fn validate(
             "it is not sealed against writing, as this side requires".into(),
         ));
     }
-    memfd::validate(&file, file_size(geometry), seals)?;
+    file::validate(&file, file_size(geometry), seals)?;
     if let Some(geometry) = geometry {
-        memfd::validate_pages(&file, geometry.data, seals)?;
+        file::validate_pages(&file, geometry.data, seals)?;
     }
     Ok(PeerHello {
         geometry,
@@ -260,7 +257,7 @@ fn consumers(hello: &Hello) -> Result<Option<Geometry>, SetupError> {
 
 fn producers(hello: &Hello, max: u64) -> Result<Geometry, SetupError> {
     let data = u64::from(hello.data);
-    if !data.is_power_of_two() || data < memfd::Pages::Normal.size() {
+    if !data.is_power_of_two() || data < file::Pages::Normal.size() {
         return Err(SetupError::ProtocolMismatch(
             "its data does not start at a page",
         ));

@@ -24,7 +24,6 @@ impl HangUp {
     }
 
     /// Whether a hang-up is known, without a system call.
-    #[inline]
     pub fn is_known(&self) -> bool {
         self.seen
     }

@@ -16,8 +16,9 @@ use rustix::net::{
     accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with, socketpair,
 };
 
-use super::error::{SetupError, SystemError};
 use super::hang_up::has_hung_up;
+use crate::ring::carrier::Drained;
+use crate::ring::error::{SetupError, SystemError};
 
 /// The limit of pending connections, equal to that of the kernel before 5.4.
 const BACKLOG: i32 = 128;
@@ -33,7 +34,7 @@ pub struct Listener {
 
 impl Listener {
     /// Creates the socket; `path` must not exist. The mode of the socket, which the umask decides, and then the allowed users in
-    /// [`Options`](super::Options) decide which peers may connect.
+    /// [`Options`](crate::ring::Options) decide which peers may connect.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self, SetupError> {
         let path = path.as_ref();
         let open = || -> Result<OwnedFd, Errno> {
@@ -62,7 +63,7 @@ impl Listener {
 
     /// Makes accept() fail instead of waiting.
     #[cfg(feature = "tokio")]
-    pub(super) fn set_nonblocking(&self) -> io::Result<()> {
+    pub(in crate::ring) fn set_nonblocking(&self) -> io::Result<()> {
         ioctl_fionbio(&self.socket, true)?;
         Ok(())
     }
@@ -84,9 +85,9 @@ impl Drop for Listener {
     }
 }
 
-/// A connection to the peer, over which [`Options`](super::Options) set up a ring.
+/// A connection to the peer, over which [`Options`](crate::ring::Options) set up a ring.
 #[derive(Debug)]
-pub struct Socket(pub(super) OwnedFd);
+pub struct Socket(OwnedFd);
 
 impl Socket {
     /// Connects to a [`Listener`]. Waits while too many connections are pending.
@@ -258,15 +259,6 @@ pub(super) fn poll_readable(socket: &OwnedFd, limit: Option<Duration>) -> Result
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
     let mut asked = [PollFd::new(socket, PollFlags::IN)];
     Ok(poll(&mut asked, limit.as_ref())? > 0)
-}
-
-/// The state of the socket after draining.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Drained {
-    Empty,
-    /// There may be more messages, more than a ring needs.
-    More,
-    HungUp,
 }
 
 /// Reads wake-ups, with a limit per call, because the peer may send without end.

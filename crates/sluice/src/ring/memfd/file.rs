@@ -8,11 +8,12 @@ use rustix::fs::{
     memfd_create,
 };
 
-use super::error::SetupError;
+use crate::ring::error::SetupError;
+use crate::ring::region::page_size;
 
 /// The page type of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pages {
+pub(in crate::ring) enum Pages {
     Normal,
     Huge,
 }
@@ -20,8 +21,7 @@ pub(super) enum Pages {
 impl Pages {
     pub fn size(self) -> u64 {
         match self {
-            // SAFETY: sysconf() only returns a value. rustix's page_size() reads memory that valgrind has removed.
-            Self::Normal => unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 },
+            Self::Normal => page_size(),
             Self::Huge => 2 << 20,
         }
     }
@@ -29,7 +29,7 @@ impl Pages {
 
 /// Whether the file is sealed against writing. The size always is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SealPolicy {
+pub(in crate::ring) enum SealPolicy {
     Sealed,
     Unsealed,
 }
@@ -46,7 +46,7 @@ impl SealPolicy {
 }
 
 /// Creates a file of `bytes` zeros. It is sealed after it is mapped.
-pub(super) fn create(bytes: u64, pages: Pages) -> Result<OwnedFd, SetupError> {
+pub(in crate::ring) fn create(bytes: u64, pages: Pages) -> Result<OwnedFd, SetupError> {
     let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     if pages == Pages::Huge {
         flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
@@ -109,4 +109,29 @@ pub(super) fn validate_pages(
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+    use crate::ring::region::{Access, Region};
+
+    #[test]
+    fn a_sealed_file_cannot_be_mapped_for_writing_any_more() {
+        let file = create(4096, Pages::Normal).expect("no memory");
+        let ours = Region::map(&file, 0, 4096, Access::ReadWrite).expect("no mapping");
+        seal(&file, SealPolicy::Sealed).expect("no seals");
+        assert_eq!(
+            Region::map(&file, 0, 4096, Access::ReadWrite).err(),
+            Some(Errno::PERM)
+        );
+        let theirs = Region::map(&file, 0, 4096, Access::ReadOnly).expect("no mapping");
+        // SAFETY: within the mappings, which have no other user.
+        unsafe {
+            ours.at(0).cast::<u8>().write(9);
+            assert_eq!(theirs.at(0).cast::<u8>().read(), 9);
+        }
+    }
 }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The errors of a ring, by operation. Each message is one line: what failed, the cause, what to do.
+
+mod setup;
+mod transfer;
+
+use std::io::{self, ErrorKind};
+
+pub use setup::SetupError;
+pub(super) use transfer::WaitError;
+pub use transfer::{RecvError, SendError};
+
+/// A system call that failed for a reason without an error of its own.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} failed: {source}; {}", next_step(source))]
+pub struct SystemError {
+    what: &'static str,
+    source: io::Error,
+}
+
+impl SystemError {
+    pub(crate) fn new(what: &'static str, source: impl Into<io::Error>) -> Self {
+        Self {
+            what,
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> ErrorKind {
+        self.source.kind()
+    }
+}
+
+fn next_step(failure: &io::Error) -> &'static str {
+    match failure.raw_os_error() {
+        Some(libc::EMFILE) => "close unused descriptors, or raise ulimit -n",
+        Some(libc::ENFILE) => "raise /proc/sys/fs/file-max as root",
+        Some(libc::ENOMEM) => "raise memory.max of this cgroup, or free memory in it",
+        Some(libc::EAGAIN) => "raise ulimit -u, or pids.max of this cgroup",
+        // Another process that has the endpoint ended this side.
+        Some(libc::EPIPE) => "open the ring again",
+        Some(libc::EPERM | libc::ENOSYS) => {
+            "check for a seccomp filter, or a kernel older than Linux 6.1"
+        }
+        _ => "run 'sluice doctor'",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_call_names_the_next_step() {
+        let of = |errno| {
+            let source = io::Error::from_raw_os_error(errno);
+            SetupError::from(SystemError::new("mapping the ring", source))
+        };
+        for (errno, word) in [
+            (libc::EMFILE, "ulimit -n"),
+            (libc::ENFILE, "file-max"),
+            (libc::ENOMEM, "memory.max"),
+            (libc::EAGAIN, "pids.max"),
+            (libc::EPERM, "seccomp"),
+            (libc::EIO, "sluice doctor"),
+        ] {
+            let said = of(errno).to_string();
+            assert!(said.starts_with("mapping the ring failed: "), "{said}");
+            assert!(said.contains(word), "{said}");
+        }
+    }
+
+    #[test]
+    fn errors_become_those_of_io_and_keep_their_text() {
+        let error = io::Error::from(RecvError::Empty);
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        assert_eq!(error.to_string(), RecvError::Empty.to_string());
+        let error = io::Error::from(SendError::PeerDied);
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+        let error = io::Error::from(SetupError::PeerNotAllowed { uid: 7 });
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+    }
+}
