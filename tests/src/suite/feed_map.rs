@@ -17,8 +17,8 @@ use crate::support::child::{Child, spawn_keeping};
 use crate::support::ctl::{Ctl, READ};
 use crate::support::event::Event;
 use crate::support::feed::{
-    Account, CONSUMER_MAPS, Consumer, IRQ, LARGEST, NAME, Publisher, Results, Sleep, claim_by_read,
-    info, open, open_node_with, request,
+    Account, CONSUMER_MAPS, CONSUMER_NONE, Consumer, IRQ, LARGEST, NAME, Publisher, Results, Sleep,
+    claim_by_read, info, open, open_node_with, request,
 };
 use crate::support::ioctl::raw;
 use crate::support::memory::PAGE;
@@ -42,6 +42,7 @@ topic!(
         a_consumer_that_maps_may_not_read,
         a_consumer_that_reads_may_not_map,
         a_second_consumer_is_ebusy,
+        a_refused_mapping_claims_nothing,
         a_mapping_keeps_the_claim_after_the_close,
         a_new_consumer_starts_with_zeroed_pages_and_the_next_packet,
         a_full_ring_loses_packets_and_counts_them_in_the_next_one,
@@ -212,6 +213,17 @@ fn a_second_consumer_is_ebusy(context: &Context) -> Result<()> {
     drop(other);
     expect("after the close", map(&third), Ok(()))?;
     publisher.unload()
+}
+
+fn a_refused_mapping_claims_nothing(context: &Context) -> Result<()> {
+    let _publisher = Publisher::small(context)?;
+    let (end, other) = (open(NAME)?, open(NAME)?);
+    let short = Region::map(&end, MMAP_DATA, PAGE, READ_ONLY).map(drop);
+    expect("a part of a region", short, Err(Errno::EINVAL))?;
+    let writable = Region::map(&end, MMAP_PRODUCER, PAGE, READ_WRITE).map(drop);
+    expect("a region of the kernel", writable, Err(Errno::EACCES))?;
+    expect("the consumer", info(&end)?.consumer, CONSUMER_NONE)?;
+    claim_by_read(&other)
 }
 
 fn a_mapping_keeps_the_claim_after_the_close(context: &Context) -> Result<()> {
