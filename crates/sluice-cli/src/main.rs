@@ -8,6 +8,7 @@ mod completion;
 mod copy;
 mod doctor;
 mod exit;
+mod feed;
 mod ls;
 mod output;
 mod pipe;
@@ -36,6 +37,9 @@ enum Noun {
     /// Send and receive records through shared memory, without the kernel module
     #[command(subcommand)]
     Ring(ring::Verb),
+    /// Receive packets of kernel modules, and measure how long they take
+    #[command(subcommand)]
+    Feed(feed::Verb),
     /// List the channels of a scope
     Ls(ls::Arguments),
     /// Measure Sluice and other IPC mechanisms, or compare two measurements
@@ -72,6 +76,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     match &cli.noun {
         Noun::Pipe(verb) => pipe::run(verb)?,
         Noun::Ring(verb) => ring::run(verb)?,
+        Noun::Feed(verb) => feed::run(verb)?,
         Noun::Ls(arguments) => ls::run(arguments)?,
         Noun::Bench(arguments) => bench::run(arguments)?,
         Noun::Doctor(arguments) => return doctor::run(arguments),
@@ -130,6 +135,12 @@ mod tests {
             "sluice ring send --listen prices --framing length --wait 5 --json",
             "sluice ring recv prices --connect --allow-user 1000 --allow-user 1001",
             "sluice ring recv prices --allow-everyone --max-capacity 64K",
+            "sluice feed run --interval 50us --size 64 --count 9 --cpu 1 --read --pin 0 --json",
+            "sluice feed run --map --spin 2000",
+            "sluice feed ls -n --json",
+            "sluice feed info",
+            "sluice feed info frames --json",
+            "sluice feed recv frames --framing length --count 3 --json",
             "sluice ls --json",
             "sluice ls -n",
             "sluice pipe ls --numeric",
@@ -166,6 +177,13 @@ mod tests {
             "sluice ring recv prices --huge-pages",
             "sluice ring recv prices --wait -1",
             "sluice ring recv prices --allow-user 0 --allow-everyone",
+            "sluice feed",
+            "sluice feed run frames",
+            "sluice feed run --read --map",
+            "sluice feed run --size 4097",
+            "sluice feed run --interval 1us",
+            "sluice feed ls --scope /sys/fs/cgroup",
+            "sluice feed recv frames --count 0",
         ] {
             assert!(!parses(line), "{line}");
         }

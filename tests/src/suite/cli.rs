@@ -36,19 +36,19 @@ topic!(
     ],
 );
 
-const NO_CHANNEL: i32 = 3;
-const NAME_TAKEN: i32 = 4;
-const NO_PERMISSION: i32 = 5;
+pub(super) const NO_CHANNEL: i32 = 3;
+pub(super) const NAME_TAKEN: i32 = 4;
+pub(super) const NO_PERMISSION: i32 = 5;
 const NOT_SET_UP: i32 = 6;
 
 /// The result of one command or script.
-struct Run {
+pub(super) struct Run {
     line: String,
     output: Output,
 }
 
 /// Runs `sluice` without a shell, which takes longer to start than the command takes.
-fn sluice(context: &Context, arguments: &str) -> Result<Run> {
+pub(super) fn sluice(context: &Context, arguments: &str) -> Result<Run> {
     let mut command = Command::new(tools()?.join("sluice"));
     command.args(arguments.split_whitespace());
     run(context, &format!("sluice {arguments}"), &mut command)
@@ -56,7 +56,7 @@ fn sluice(context: &Context, arguments: &str) -> Result<Run> {
 
 /// Runs a script with `sluice` in its PATH, the directory of its cgroup in $SCOPE, and the path of the shell's program,
 /// used as a file to transfer, in $BASH.
-fn shell(context: &Context, script: &str) -> Result<Run> {
+pub(super) fn shell(context: &Context, script: &str) -> Result<Run> {
     let path = env::var("PATH").context("PATH")?;
     let mut command = bash(script);
     command
@@ -87,12 +87,12 @@ fn run(context: &Context, line: &str, command: &mut Command) -> Result<Run> {
 }
 
 impl Run {
-    fn stderr(&self) -> String {
+    pub(super) fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
     /// Its standard output; fails unless the command succeeded.
-    fn stdout(&self) -> Result<String> {
+    pub(super) fn stdout(&self) -> Result<String> {
         ensure!(
             self.output.status.success(),
             "'{}' ended with {}; stderr: {}",
@@ -103,14 +103,14 @@ impl Run {
         Ok(String::from_utf8_lossy(&self.output.stdout).into_owned())
     }
 
-    fn json(&self) -> Result<Value> {
+    pub(super) fn json(&self) -> Result<Value> {
         let text = self.stdout()?;
         serde_json::from_str(&text)
             .with_context(|| format!("'{}' printed no JSON: {text}", self.line))
     }
 
     /// Fails unless it exited with this status and its standard error contains all of these words.
-    fn expect_failure(&self, status: i32, words: &[&str]) -> Result<()> {
+    pub(super) fn expect_failure(&self, status: i32, words: &[&str]) -> Result<()> {
         let stderr = self.stderr();
         expect(
             &format!("the status of '{}'; stderr: {stderr}", self.line),

@@ -26,6 +26,8 @@ mod device;
 mod endpoint_flags;
 mod epollexclusive;
 mod fail_nth;
+mod feed_cli;
+mod feed_library;
 mod feed_map;
 mod feed_open;
 mod feed_publish;
@@ -114,6 +116,8 @@ pub const TOPICS: &[Topic] = &[
     fail_nth::TOPIC,
     library::TOPIC,
     cli::TOPIC,
+    feed_library::TOPIC,
+    feed_cli::TOPIC,
     myipc::TOPIC,
     hft::TOPIC,
     stress::TOPIC,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `sluice ring …`
 
-mod codec;
+pub mod codec;
 mod connect;
 mod handshakes;
 mod listen;
-mod output;
+pub mod output;
 mod recv;
 mod send;
 mod stats;

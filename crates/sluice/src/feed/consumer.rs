@@ -319,3 +319,6 @@ impl Drop for Packet<'_> {
         self.consumer.core.release();
     }
 }
+
+#[cfg(test)]
+mod tests;
