@@ -42,4 +42,15 @@ mod device {
         // Only on device rings.
         mod endpoints;
     }
+
+    #[path = "interop"]
+    mod interop {
+        #[path = "device.rs"]
+        mod carrier;
+        mod python_peer;
+
+        // Of both carriers.
+        mod ending;
+        mod records;
+    }
 }
