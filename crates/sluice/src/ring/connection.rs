@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The common part of both sides of a ring: the memory, the carrier, waiting for the peer and waking it.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::process;
 use std::time::{Duration, Instant};
@@ -247,6 +248,10 @@ impl Connection {
             PeerState::Dead => Err(WaitError::PeerDied),
             PeerState::Destroyed => Err(WaitError::Destroyed),
             PeerState::Hidden => Err(ProtocolViolation::EndHidden.into()),
+            PeerState::Detached => {
+                let ended = io::Error::from_raw_os_error(libc::EPIPE);
+                Err(SystemError::new("waiting for the peer", ended).into())
+            }
         };
         Some(match poll() {
             Ok(Some(found)) => Ok(Awaited::Found(found)),

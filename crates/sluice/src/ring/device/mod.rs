@@ -47,10 +47,11 @@ impl Device {
         if self.end_hidden {
             return PeerState::Hidden;
         }
-        match stored_peer_state(peer) {
+        match (stored_peer_state(peer), own.end()) {
             // The module has stored it in both pages, and the peer may have removed it from its own.
-            PeerState::Active if own.end() == Some(End::Destroyed) => PeerState::Destroyed,
-            state => state,
+            (PeerState::Active, Some(End::Destroyed)) => PeerState::Destroyed,
+            (PeerState::Active, Some(_)) => PeerState::Detached,
+            (state, _) => state,
         }
     }
 
@@ -77,10 +78,8 @@ impl Device {
         match error.raw_os_error() {
             Some(libc::EINTR) => Ok(Slept::Woken),
             Some(libc::ETIMEDOUT) => Ok(Slept::TimedOut),
-            // A destruction ends both sides.
-            Some(libc::EPIPE) if peer.is_closed() || own.end() == Some(End::Destroyed) => {
-                Ok(Slept::Woken)
-            }
+            // This side has ended; its control page says how.
+            Some(libc::EPIPE) if own.is_closed() => Ok(Slept::Woken),
             // A feed has rejected this consumer.
             Some(libc::EPROTO) if peer.is_closed() => Ok(Slept::Woken),
             _ => Err(error),
