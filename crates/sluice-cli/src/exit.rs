@@ -42,6 +42,7 @@ fn of_module_error(error: &Error) -> u8 {
 fn of_ring_error(error: &SetupError) -> u8 {
     match error {
         SetupError::PeerNotAllowed { .. } => PERMISSION_DENIED,
+        SetupError::RoleTaken { .. } => ALREADY_EXISTS,
         SetupError::Open(error) => of_module_error(error),
         SetupError::Listen { source, .. } | SetupError::Connect { source, .. } => {
             match source.kind() {
@@ -69,6 +70,8 @@ mod tests {
             status(&error.unwrap_err()),
             ExitCode::from(PERMISSION_DENIED)
         );
+        let error = SetupError::RoleTaken { role: "producer" };
+        assert_eq!(status(&error.into()), ExitCode::from(ALREADY_EXISTS));
         assert_eq!(status(&anyhow::anyhow!("other")), ExitCode::from(FAILURE));
     }
 }

@@ -4,8 +4,9 @@ use clap::Args;
 use sluice::ChannelInfo;
 
 use crate::args::ScopeArgs;
-use crate::channel_row::{self, ChannelRow};
+use crate::channel_row::ChannelRow;
 use crate::output;
+use crate::table::table;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -36,6 +37,6 @@ pub fn run_filtered(arguments: &Arguments, filter: impl Fn(&ChannelInfo) -> bool
     }
     match arguments.json {
         true => output::print_json(&channels),
-        false => output::print(&channel_row::table(&channels, arguments.numeric)),
+        false => output::print(&table(&channels, arguments.numeric)),
     }
 }

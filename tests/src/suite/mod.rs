@@ -39,6 +39,7 @@ mod page_reuse;
 mod pipe_ioctls;
 mod poll;
 mod read_write;
+mod ring_cli;
 mod ring_limits;
 mod ring_mmap;
 mod ring_open;
@@ -102,6 +103,7 @@ pub const TOPICS: &[Topic] = &[
     fail_nth::TOPIC,
     library::TOPIC,
     cli::TOPIC,
+    ring_cli::TOPIC,
     myipc::TOPIC,
     hft::TOPIC,
     stress::TOPIC,

@@ -11,6 +11,7 @@ use sluice_ring::{Ctrl, End, PeerState, WakeMethod, Waker, peer_state, stored_pe
 use super::device::Device;
 use super::membarrier;
 use super::memfd::Memfd;
+use super::role::Role;
 
 #[derive(Debug)]
 pub(super) enum Carrier {
@@ -55,6 +56,15 @@ impl Carrier {
         match self {
             Self::Memfd(memfd) => peer_state(peer, || memfd.look()),
             Self::Device(_) => stored_peer_state(peer),
+        }
+    }
+
+    /// Whether the peer of this role has come.
+    pub fn has_peer(&self, role: Role) -> io::Result<bool> {
+        match self {
+            // The handshake was with it.
+            Self::Memfd(_) => Ok(true),
+            Self::Device(device) => device.has_peer(role),
         }
     }
 
