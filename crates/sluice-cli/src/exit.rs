@@ -57,6 +57,7 @@ fn of_module_error(error: &Error) -> u8 {
 fn of_ring_error(error: &SetupError) -> u8 {
     match error {
         SetupError::PeerNotAllowed { .. } => PERMISSION_DENIED,
+        SetupError::RoleTaken { .. } => ALREADY_EXISTS,
         SetupError::Open(error) => of_module_error(error),
         SetupError::Listen { source, .. } | SetupError::Connect { source, .. } => {
             match source.kind() {
@@ -88,6 +89,8 @@ mod tests {
         assert_eq!(status(&error), ExitCode::from(ALREADY_EXISTS));
         let error = anyhow::Error::new(SimulatorError::NotPermitted);
         assert_eq!(status(&error), ExitCode::from(PERMISSION_DENIED));
+        let error = SetupError::RoleTaken { role: "producer" };
+        assert_eq!(status(&error.into()), ExitCode::from(ALREADY_EXISTS));
         assert_eq!(status(&anyhow::anyhow!("other")), ExitCode::from(FAILURE));
     }
 }

@@ -4,8 +4,9 @@ use clap::Args;
 use sluice::{ChannelInfo, Scope};
 
 use crate::args::ScopeArgs;
-use crate::channel_row::{self, ChannelRow};
+use crate::channel_row::ChannelRow;
 use crate::output;
+use crate::table::table;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -47,6 +48,6 @@ pub fn print(scope: &Scope, format: &Format, filter: impl Fn(&ChannelInfo) -> bo
     }
     match format.json {
         true => output::print_json(&channels),
-        false => output::print(&channel_row::table(&channels, format.numeric)),
+        false => output::print(&table(&channels, format.numeric)),
     }
 }

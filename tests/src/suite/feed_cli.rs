@@ -7,9 +7,9 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sluice::feed::{Feed, Simulation};
 
-use super::cli::{NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, shell, sluice};
 use crate::registry::{Context, topic};
 use crate::support::check::{expect, expect_bytes};
+use crate::support::cli::{NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, shell, sluice};
 
 topic!(
     "feed_cli",

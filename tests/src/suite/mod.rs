@@ -46,6 +46,7 @@ mod page_reuse;
 mod pipe_ioctls;
 mod poll;
 mod read_write;
+mod ring_cli;
 mod ring_limits;
 mod ring_mmap;
 mod ring_numa;
@@ -116,6 +117,7 @@ pub const TOPICS: &[Topic] = &[
     fail_nth::TOPIC,
     library::TOPIC,
     cli::TOPIC,
+    ring_cli::TOPIC,
     feed_library::TOPIC,
     feed_cli::TOPIC,
     myipc::TOPIC,

@@ -190,7 +190,10 @@ impl Consumer {
         let memory = self.core.memory();
         let slept = match self.core.has_record() || memory.producer().is_closed() {
             true => Ok(()),
-            false => self.device.sleep(memory.consumer(), memory.producer(), seq, limit).map(drop),
+            false => self
+                .device
+                .sleep(memory.consumer(), memory.producer(), seq, limit)
+                .map(drop),
         };
         self.parker.finish_park(memory.consumer());
         slept.map_err(|error| SystemError::new("waiting for a packet", error).into())

@@ -114,6 +114,12 @@ impl Connection {
         }
     }
 
+    pub fn has_peer(&self) -> Result<bool, SystemError> {
+        self.carrier
+            .has_peer(self.role)
+            .map_err(|error| SystemError::new("querying the endpoint", error))
+    }
+
     /// Whether the peer has ended. Checks a socket at most once per clock tick.
     pub fn is_closed(&mut self) -> bool {
         self.peer_state() != PeerState::Active

@@ -18,6 +18,7 @@ use sluice_ring::sync::Ordering;
 use sluice_ring::{Ctrl, End, PeerState, stored_peer_state};
 
 use super::carrier::Slept;
+use super::role::Role;
 use crate::control::{ioctl_once, ioctl_without_argument};
 
 pub use info::{RingInfo, RoleState};
@@ -104,6 +105,16 @@ impl Device {
             // This side has ended, which has woken the peer.
             Err(error) => error.raw_os_error() == Some(libc::EPIPE),
         }
+    }
+
+    /// Whether a process has opened the side of the peer in this session.
+    pub(in crate::ring) fn has_peer(&self, role: Role) -> io::Result<bool> {
+        let session = info::session(self.fd())?;
+        let peer = match role {
+            Role::Producer => session.consumer,
+            Role::Consumer => session.producer,
+        };
+        Ok(RoleState::from(peer) != RoleState::Vacant)
     }
 
     /// Ends this side also if another process still has the endpoint, such as a forked child.
