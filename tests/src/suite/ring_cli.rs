@@ -156,11 +156,12 @@ fn a_ring_is_created_by_either_side_and_ends_with_both(context: &Context) -> Res
             until sluice ring info frames --json > info 2> /dev/null; do sleep 0.05; done
             sluice ring {second} --channel frames --create --capacity 1M <<< hello
             wait $!
-            cat info >&2"#
+            cat info"#
         );
-        let run = shell(context, &script)?;
-        expect("received", run.stdout()?, "hello\n".to_owned())?;
-        let info: Value = serde_json::from_str(&run.stderr()).context("no JSON")?;
+        let printed = shell(context, &script)?.stdout()?;
+        let info = printed.strip_prefix("hello\n");
+        let info = info.with_context(|| format!("no record before the info: {printed}"))?;
+        let info: Value = serde_json::from_str(info).context("no JSON")?;
         let found = (&info["mode"], &info["capacity"], &info["persistent"]);
         let expected = (&json!("0640"), &json!(65536), &json!(false));
         expect("the ring", found, expected)?;
@@ -286,7 +287,7 @@ fn an_idle_sender_is_not_reported_as_missing(context: &Context) -> Result<()> {
         sluice ring send --channel frames < stdin 2> log.send &
         exec 3> stdin
         await producer taken
-        sluice ring recv --channel frames 2> log.recv &
+        sluice ring recv --channel frames 2> log.recv 3>&- &
         await consumer taken
         sleep 1.5
         echo hello >&3
