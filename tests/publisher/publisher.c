@@ -9,8 +9,8 @@
  *   task	COUNT packets, from the writing process
  *   irq	COUNT packets, each from an expiry of a timer in hard interrupt context
  *   cpus	COUNT packets on each processor, from interrupts on all of them at once
- *   nested	COUNT packets on each processor, from threads that timers interrupt in order to publish
- *   nmi	COUNT packets from NMIs on one processor, which interrupt a thread that publishes, too
+ *   nested	COUNT packets on each processor, from threads and from timers that interrupt them
+ *   nmi	COUNT packets from NMIs on one processor, which interrupt a publishing thread
  *
  * Writing a name to the parameter create creates another feed and destroys it.
  *
