@@ -120,15 +120,21 @@ fn threads() -> Result<Vec<Pid>> {
         .collect()
 }
 
-/// Pins the calling process to one processor until it is dropped.
+/// Pins the calling thread to one processor until it is dropped.
 pub struct PinGuard {
     before: CpuSet,
 }
 
+/// The thread only: the guard could not restore the affinity of others, such as those of tests that run at the same time.
 pub fn pin_temporarily(cpu: usize) -> Result<PinGuard> {
-    let before = sched_getaffinity(Pid::from_raw(0))
-        .context("cannot read the CPU affinity of this process")?;
-    pin(cpu)?;
+    let this_thread = Pid::from_raw(0);
+    let before =
+        sched_getaffinity(this_thread).context("cannot read the CPU affinity of this thread")?;
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    sched_setaffinity(this_thread, &set).with_context(|| {
+        format!("cannot move to processor {cpu}; check the cpuset of this process")
+    })?;
     Ok(PinGuard { before })
 }
 
