@@ -8,7 +8,7 @@ export KERNELS TESTS STRESS
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-long shell bench bench-peers format lint test-unit test-vm clean
+.PHONY: help demo check check-long shell bench bench-feed bench-peers format lint test-unit test-vm clean
 
 help: ## list the targets
 	@echo 'make TARGET, where TARGET is one of'
@@ -32,6 +32,9 @@ shell: ## a prompt in the VM with the module loaded
 
 bench: ## measure against what people use today, in the VM; a report with plots is build/bench/report.html; QUICK=1, FULL=1
 	@vm/run-tool $(KERNEL) sluice-bench $(BENCH) --json build/bench/results.json --html build/bench/report.html
+
+bench-feed: ## measure packets from the kernel, in a VM with an isolated processor; build/bench/feed.html; QUICK=1, FULL=1
+	@vm/run-tool --isolate $(KERNEL) sluice-bench $(BENCH) --suite feed --json build/bench/feed.json --html build/bench/feed.html
 
 bench-peers: ## measure the ring against iceoryx2, Tachyon and Aeron, on this machine; build/bench/peers.html
 	@crates/sluice-bench/peers/run

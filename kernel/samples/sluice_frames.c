@@ -7,15 +7,17 @@
  *   vm/build-module 6.12 sluice_frames		builds this one, and prints its path
  *   insmod sluice.ko; insmod sluice_frames.ko
  *
- * A consumer opens the kind SLUICE_KIND_FEED in the scope SLUICE_SCOPE_ROOT with SLUICE_CTL_OPEN. The
- * mode of the feed permits that to root only, because frames of all network namespaces are published.
+ * A consumer opens the kind SLUICE_KIND_FEED in the scope SLUICE_SCOPE_ROOT with SLUICE_CTL_OPEN.
+ * The mode of the feed permits that to root only, because frames of all network namespaces are
+ * published.
  *
  * The events come from the tracepoint netif_receive_skb: it exists on every machine, since the
- * loopback device is enough, and has had the same argument since 6.1. It is not exported to modules,
- * so it is found by its name. Its probe runs in a softirq on any processor.
+ * loopback device is enough, and has had the same argument since 6.1. It is not exported to
+ * modules, so it is found by its name. Its probe runs in a softirq on any processor.
  *
- * The order of the exit matters: sluice_feed_destroy() comes after the last publish has returned, so
- * the probe is unregistered first, and tracepoint_synchronize_unregister() waits for those that run.
+ * The order of the exit matters: sluice_feed_destroy() comes after the last publish has returned,
+ * so the probe is unregistered first, and tracepoint_synchronize_unregister() waits for those that
+ * run.
  */
 #include <linux/err.h>
 #include <linux/init.h>

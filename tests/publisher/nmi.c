@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The kernel exports no function that sends an NMI to another processor, so this writes to the local
- * APIC itself. Only for tests in a VM.
+ * The kernel exports no function that sends an NMI to another processor, so this writes to the
+ * local APIC itself. Only for tests in a VM.
  */
 #include <linux/atomic.h>
 #include <linux/errno.h>

@@ -9,15 +9,15 @@
  *   task	COUNT packets, from the writing process
  *   irq	COUNT packets, each from an expiry of a timer in hard interrupt context
  *   cpus	COUNT packets on each processor, from interrupts on all of them at once
- *   nested	COUNT packets on each processor, from threads that timers interrupt in order to publish
- *   nmi	COUNT packets from NMIs on one processor, which interrupt a thread that publishes, too
+ *   nested	COUNT packets on each processor, from threads and from timers that interrupt them
+ *   nmi	COUNT packets from NMIs on one processor, which interrupt a publishing thread
  *
  * Writing a name to the parameter create creates another feed and destroys it.
  *
  * The parameter result says "DELIVERED LOST TOO_LONG": the results of all publishes so far.
  *
- * A packet begins with struct test_packet as far as LENGTH permits; the lowest byte of its number is
- * repeated up to LENGTH.
+ * A packet begins with struct test_packet as far as LENGTH permits; the lowest byte of its number
+ * is repeated up to LENGTH.
  */
 #include <linux/atomic.h>
 #include <linux/completion.h>

@@ -11,7 +11,7 @@ use clap::Args;
 use sluice_testkit::cgroup::Tree;
 use sluice_testkit::host::Host;
 use sluice_testkit::interrupt;
-use sluice_testkit::module::{MYIPC, Module, SLUICE};
+use sluice_testkit::module::{HFT, MYIPC, Module, SLUICE};
 
 use crate::harness::pinning::Placement;
 use crate::harness::progress::Progress;
@@ -33,7 +33,11 @@ pub struct Options {
     #[arg(long, value_name = "MYIPC.KO")]
     baseline: Option<PathBuf>,
 
-    /// Suites to measure [default: all but load; with --quick also without names and reports; with --peers rtt,
+    /// Also load this naive source of packets, for the suite feed
+    #[arg(long, value_name = "HFT.KO")]
+    hft: Option<PathBuf>,
+
+    /// Suites to measure [default: all but load and feed; with --quick also without names and reports; with --peers rtt,
     /// throughput and load]
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
@@ -166,7 +170,11 @@ impl Options {
 
 pub fn run(options: &Options) -> Result<()> {
     interrupt::install()?;
-    let files = [(&SLUICE, &options.module), (&MYIPC, &options.baseline)];
+    let files = [
+        (&SLUICE, &options.module),
+        (&MYIPC, &options.baseline),
+        (&HFT, &options.hft),
+    ];
     let modules = files
         .into_iter()
         .filter_map(|(kind, file)| Some(Module::load(kind, file.as_deref()?)))
@@ -182,8 +190,10 @@ fn measure(options: &Options) -> Result<()> {
     host.waking_ns = wakeup_cost(&plan)?;
     let results = Results::new(host, &outcomes);
     print!("{}", report::text(&results));
-    if let Some(text) = reports::text(&results.rows) {
-        print!("\n{text}");
+    for suite in [reports::SUITE, reports::feed::SUITE] {
+        if let Some(text) = reports::text(suite, &results.rows) {
+            print!("\n{text}");
+        }
     }
     write(&results, options)?;
     if options.all {
@@ -262,6 +272,7 @@ fn plan(options: &Options) -> Result<Plan> {
         sizes: options.size.clone(),
         placements: available(&options.placements())?,
         duration: options.duration(),
+        rounds: options.rounds(),
         cgroup: tree
             .as_ref()
             .ok()

@@ -19,13 +19,13 @@ impl ScopeArgs {
     }
 }
 
-pub fn scope(directory: Option<&Path>) -> sluice::Result<Scope> {
+fn scope(directory: Option<&Path>) -> sluice::Result<Scope> {
     directory.map_or(Ok(Scope::own()), Scope::at)
 }
 
 #[derive(Args)]
 pub struct ChannelArgs {
-    /// The name of the pipe
+    /// The name of the channel
     #[arg(value_parser = name)]
     name: Name,
 
@@ -34,9 +34,28 @@ pub struct ChannelArgs {
 }
 
 impl ChannelArgs {
-    pub fn channel(&self) -> sluice::Result<Channel> {
+    pub fn pipe(&self) -> sluice::Result<Channel> {
         Ok(Channel::pipe(self.name.as_bytes())?.in_scope(self.scope.scope()?))
     }
+
+    pub fn ring(&self) -> sluice::Result<Channel> {
+        Ok(Channel::ring(self.name.as_bytes())?.in_scope(self.scope.scope()?))
+    }
+}
+
+/// The arguments of `info`.
+#[derive(Args)]
+pub struct InfoArgs {
+    #[command(flatten)]
+    pub channel: ChannelArgs,
+
+    /// Print user and group IDs instead of names
+    #[arg(short, long)]
+    pub numeric: bool,
+
+    /// Print a JSON object instead of a table
+    #[arg(long)]
+    pub json: bool,
 }
 
 pub fn name(text: &str) -> sluice::Result<Name> {
@@ -47,20 +66,52 @@ pub fn name(text: &str) -> sluice::Result<Name> {
 pub struct NewChannelArgs {
     /// Permission bits, in octal
     #[arg(long, value_name = "OCTAL", default_value = "600", value_parser = mode)]
-    mode: u32,
+    pub mode: u32,
 
-    /// Capacity, such as 65536, 64K or 1M [default: 64K]
+    /// Capacity, such as 65536, 64K or 1M [default: 64K of a pipe, 1M of a ring]
     #[arg(long, value_name = "BYTES", value_parser = size)]
-    size: Option<u64>,
+    pub size: Option<u64>,
 }
 
-impl NewChannelArgs {
-    pub fn apply<'a>(&self, options: OpenOptions<'a>) -> OpenOptions<'a> {
-        options.mode(self.mode).capacity(self.size.unwrap_or(0))
+/// How `send` and `recv` open a channel. The argument with its name has the ID `channel`.
+#[derive(Args)]
+#[group(id = "channel_options")]
+pub struct OpenChannelArgs {
+    /// The directory of the cgroup to look in [default: the cgroup of this process]
+    #[arg(long, value_name = "DIR", requires = "channel")]
+    scope: Option<PathBuf>,
+
+    /// Create the channel if it does not exist
+    #[arg(long, requires = "channel")]
+    create: bool,
+
+    /// Permission bits of a new channel, in octal [default: 600]
+    #[arg(long, value_name = "OCTAL", requires = "create", value_parser = mode)]
+    mode: Option<u32>,
+
+    /// Make the channel persistent: keep it until it is removed
+    #[arg(long, requires = "create")]
+    persist: bool,
+}
+
+impl OpenChannelArgs {
+    pub fn scope(&self) -> sluice::Result<Scope> {
+        scope(self.scope.as_deref())
+    }
+
+    pub fn options<'a>(&self, channel: &'a Channel) -> OpenOptions<'a> {
+        let options = channel
+            .options()
+            .create(self.create)
+            .persistent(self.persist);
+        match self.mode {
+            Some(mode) => options.mode(mode),
+            None => options,
+        }
     }
 }
 
-pub fn mode(text: &str) -> Result<u32, String> {
+fn mode(text: &str) -> Result<u32, String> {
     u32::from_str_radix(text, 8)
         .ok()
         .filter(|mode| *mode <= 0o777)

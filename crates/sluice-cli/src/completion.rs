@@ -28,7 +28,14 @@ mod tests {
     #[test]
     fn every_script_has_commands_and_options() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            for word in ["doctor", "framing", "allow-everyone"] {
+            for word in [
+                "doctor",
+                "framing",
+                "allow-everyone",
+                "interval",
+                "endpoint",
+                "destroy",
+            ] {
                 assert!(script(shell).contains(word), "no {word} for {shell}");
             }
         }

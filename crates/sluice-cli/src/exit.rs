@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use sluice::Error;
+use sluice::feed::{RecvError, SimulatorError};
 use sluice::ring::SetupError;
 
 use crate::ring::{PathInUse, WaitTimeout};
@@ -19,11 +20,25 @@ pub fn status(error: &anyhow::Error) -> ExitCode {
     let number = match (error.downcast_ref(), error.downcast_ref()) {
         (Some(error), _) => of_module_error(error),
         (_, Some(error)) => of_ring_error(error),
+        _ => of_feed_error(error).unwrap_or_else(|| of_other_error(error)),
+    };
+    ExitCode::from(number)
+}
+
+fn of_other_error(error: &anyhow::Error) -> u8 {
+    match error {
         _ if error.is::<WaitTimeout>() => NOT_FOUND,
         _ if error.is::<PathInUse>() => ALREADY_EXISTS,
         _ => FAILURE,
-    };
-    ExitCode::from(number)
+    }
+}
+
+fn of_feed_error(error: &anyhow::Error) -> Option<u8> {
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(RecvError::Busy), _) | (_, Some(SimulatorError::Running)) => Some(ALREADY_EXISTS),
+        (_, Some(SimulatorError::NotPermitted)) => Some(PERMISSION_DENIED),
+        _ => None,
+    }
 }
 
 fn of_module_error(error: &Error) -> u8 {
@@ -42,6 +57,7 @@ fn of_module_error(error: &Error) -> u8 {
 fn of_ring_error(error: &SetupError) -> u8 {
     match error {
         SetupError::PeerNotAllowed { .. } => PERMISSION_DENIED,
+        SetupError::RoleTaken { .. } => ALREADY_EXISTS,
         SetupError::Open(error) => of_module_error(error),
         SetupError::Listen { source, .. } | SetupError::Connect { source, .. } => {
             match source.kind() {
@@ -69,6 +85,12 @@ mod tests {
             status(&error.unwrap_err()),
             ExitCode::from(PERMISSION_DENIED)
         );
+        let error = anyhow::Error::new(RecvError::Busy);
+        assert_eq!(status(&error), ExitCode::from(ALREADY_EXISTS));
+        let error = anyhow::Error::new(SimulatorError::NotPermitted);
+        assert_eq!(status(&error), ExitCode::from(PERMISSION_DENIED));
+        let error = SetupError::RoleTaken { role: "producer" };
+        assert_eq!(status(&error.into()), ExitCode::from(ALREADY_EXISTS));
         assert_eq!(status(&anyhow::anyhow!("other")), ExitCode::from(FAILURE));
     }
 }

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use anyhow::Result;
 use clap::Args;
-use sluice::ChannelInfo;
+use sluice::{ChannelInfo, Scope};
 
 use crate::args::ScopeArgs;
-use crate::channel_row::{self, ChannelRow};
+use crate::channel_row::ChannelRow;
 use crate::output;
+use crate::table::table;
 
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
     scope: ScopeArgs,
 
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Args)]
+pub struct Format {
     /// Print user and group IDs instead of names
     #[arg(short, long)]
     numeric: bool,
@@ -27,15 +34,20 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// Lists the channels of the scope that match `filter`.
 pub fn run_filtered(arguments: &Arguments, filter: impl Fn(&ChannelInfo) -> bool) -> Result<()> {
+    print(&arguments.scope.scope()?, &arguments.format, filter)
+}
+
+/// Prints the channels of this scope that match `filter`.
+pub fn print(scope: &Scope, format: &Format, filter: impl Fn(&ChannelInfo) -> bool) -> Result<()> {
     let mut channels = Vec::new();
-    for channel in sluice::list(&arguments.scope.scope()?)? {
+    for channel in sluice::list(scope)? {
         let channel = channel?;
         if filter(&channel) {
             channels.push(ChannelRow::from(&channel));
         }
     }
-    match arguments.json {
+    match format.json {
         true => output::print_json(&channels),
-        false => output::print(&channel_row::table(&channels, arguments.numeric)),
+        false => output::print(&table(&channels, format.numeric)),
     }
 }

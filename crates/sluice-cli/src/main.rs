@@ -8,11 +8,14 @@ mod completion;
 mod copy;
 mod doctor;
 mod exit;
+mod feed;
 mod ls;
 mod output;
 mod pipe;
 mod progress;
 mod ring;
+mod rm;
+mod table;
 mod wait_notice;
 
 use std::process::ExitCode;
@@ -33,9 +36,12 @@ enum Noun {
     /// Send and receive through pipes, and manage them
     #[command(subcommand)]
     Pipe(pipe::Verb),
-    /// Send and receive records through shared memory, without the kernel module
+    /// Send and receive records through shared memory, with or without the kernel module, and manage rings
     #[command(subcommand)]
     Ring(ring::Verb),
+    /// Receive packets of kernel modules, and measure how long they take
+    #[command(subcommand)]
+    Feed(feed::Verb),
     /// List the channels of a scope
     Ls(ls::Arguments),
     /// Measure Sluice and other IPC mechanisms, or compare two measurements
@@ -72,6 +78,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     match &cli.noun {
         Noun::Pipe(verb) => pipe::run(verb)?,
         Noun::Ring(verb) => ring::run(verb)?,
+        Noun::Feed(verb) => feed::run(verb)?,
         Noun::Ls(arguments) => ls::run(arguments)?,
         Noun::Bench(arguments) => bench::run(arguments)?,
         Noun::Doctor(arguments) => return doctor::run(arguments),
@@ -130,6 +137,22 @@ mod tests {
             "sluice ring send --listen prices --framing length --wait 5 --json",
             "sluice ring recv prices --connect --allow-user 1000 --allow-user 1001",
             "sluice ring recv prices --allow-everyone --max-capacity 64K",
+            "sluice ring send --channel prices --spin 0 --lock --framing length --wait 5 --json",
+            "sluice ring send --channel prices --create --persist --mode 660 --capacity 16M --node 0",
+            "sluice ring recv --channel prices --scope /sys/fs/cgroup/a --max-capacity 64K",
+            "sluice ring recv --channel prices --create --capacity 16M --node 0",
+            "sluice ring send --endpoint 3 --wait 5",
+            "sluice ring recv --endpoint 3 --json",
+            "sluice ring create prices --mode 660 --size 16M --node 0 --json",
+            "sluice ring ls --numeric",
+            "sluice ring rm --destroy prices",
+            "sluice ring info prices --scope /sys/fs/cgroup/a --json",
+            "sluice feed run --interval 50us --size 64 --count 9 --cpu 1 --read --pin 0 --json",
+            "sluice feed run --map --spin 2000",
+            "sluice feed ls -n --json",
+            "sluice feed info",
+            "sluice feed info frames --json",
+            "sluice feed recv frames --framing length --count 3 --json",
             "sluice ls --json",
             "sluice ls -n",
             "sluice pipe ls --numeric",
@@ -159,13 +182,42 @@ mod tests {
             "sluice pipe create a/b",
             "sluice ring",
             "sluice ring send",
+            "sluice ring send --create",
             "sluice ring send prices --listen --connect",
+            "sluice ring send prices --channel prices",
+            "sluice ring send --channel prices --endpoint 3",
+            "sluice ring send prices --scope /sys/fs/cgroup/a",
+            "sluice ring send prices --create",
+            "sluice ring send --channel prices --listen",
+            "sluice ring send --channel prices --allow-everyone",
+            "sluice ring send --channel prices --huge-pages",
+            "sluice ring send --channel prices --capacity 1M",
+            "sluice ring send --channel prices --node 0",
+            "sluice ring send --channel prices --mode 660",
+            "sluice ring send --channel prices --persist",
+            "sluice ring send --channel a/b",
+            "sluice ring send --endpoint 3 --capacity 1M",
+            "sluice ring send --endpoint 3 --create",
+            "sluice ring recv --channel prices --capacity 1M",
+            "sluice ring recv --channel prices --connect",
+            "sluice ring recv --channel prices --allow-user 1000",
+            "sluice ring recv --endpoint 2",
+            "sluice ring create",
+            "sluice ring create prices --size 0",
+            "sluice ring info",
             "sluice ring send prices --capacity 0",
             "sluice ring send prices --framing words",
             "sluice ring recv prices --capacity 1M",
             "sluice ring recv prices --huge-pages",
             "sluice ring recv prices --wait -1",
             "sluice ring recv prices --allow-user 0 --allow-everyone",
+            "sluice feed",
+            "sluice feed run frames",
+            "sluice feed run --read --map",
+            "sluice feed run --size 4097",
+            "sluice feed run --interval 1us",
+            "sluice feed ls --scope /sys/fs/cgroup",
+            "sluice feed recv frames --count 0",
         ] {
             assert!(!parses(line), "{line}");
         }

@@ -6,6 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 const WITH_TOTAL: &str = "{bar:24} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left";
 const WITHOUT_TOTAL: &str = "{spinner} {bytes} {bytes_per_sec}, {elapsed}";
+const TEXT: &str = "{msg}";
 
 /// The progress of a transfer on standard error. Hidden if that is not a terminal.
 pub struct Progress {
@@ -53,13 +54,44 @@ impl Drop for Progress {
     }
 }
 
+/// Text on standard error that is drawn again for every change, and removed at the end. Hidden if that is not a terminal.
+pub struct Screen {
+    bar: Option<ProgressBar>,
+}
+
+impl Screen {
+    pub fn new() -> Self {
+        let style = ProgressStyle::with_template(TEXT).expect("the template is a constant");
+        let is_shown = io::stderr().is_terminal();
+        Self {
+            bar: is_shown.then(|| ProgressBar::new_spinner().with_style(style)),
+        }
+    }
+
+    /// Replaces the text, which is made only for a terminal.
+    pub fn show(&self, text: impl FnOnce() -> String) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(text());
+            bar.tick();
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_templates_are_valid() {
-        for template in [WITH_TOTAL, WITHOUT_TOTAL] {
+        for template in [WITH_TOTAL, WITHOUT_TOTAL, TEXT] {
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }
     }

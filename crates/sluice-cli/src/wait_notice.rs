@@ -9,10 +9,19 @@ const DELAY: Duration = Duration::from_secs(1);
 
 /// Runs a blocking action. If it takes longer than DELAY, prints `awaited` as the reason.
 pub fn with_wait_notice<T>(awaited: &str, action: impl FnOnce() -> T) -> T {
+    with_wait_notice_if(|| true, awaited, action)
+}
+
+/// As [`with_wait_notice`], for an action that takes longer for other reasons, too: prints the notice if `is_awaited` then.
+pub fn with_wait_notice_if<T>(
+    is_awaited: impl FnOnce() -> bool + Send,
+    awaited: &str,
+    action: impl FnOnce() -> T,
+) -> T {
     let (done, waiting) = mpsc::channel::<()>();
     thread::scope(|threads| {
         threads.spawn(move || {
-            if waiting.recv_timeout(DELAY) == Err(RecvTimeoutError::Timeout) {
+            if waiting.recv_timeout(DELAY) == Err(RecvTimeoutError::Timeout) && is_awaited() {
                 eprintln!("sluice: waiting for {awaited}");
             }
         });

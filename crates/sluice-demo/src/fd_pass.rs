@@ -24,7 +24,7 @@ pub fn show(containers: &Containers, file: &Staged, size: usize) -> Result<()> {
     let [a, b] = &containers.both;
     let [reader, writer] = open_both(containers.parent_cgroup())?;
     for container in [a, b] {
-        named::check_not_found(container, NAME)?;
+        named::check_not_found(container, "pipe", NAME)?;
     }
     eprintln!("  'sluice pipe info {NAME}' finds no such channel in either container");
     let size = size.to_string();

@@ -97,10 +97,10 @@ pub fn show(containers: &[Container; 2]) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless the container has no pipe of this name.
-pub fn check_not_found(container: &Container, name: &str) -> Result<()> {
-    let found = sluice(container, &["pipe", "info", name])?;
-    let finding = Finding::new(format!("sluice pipe info {name}"), found, NOT_FOUND);
+/// Fails unless the container has no channel of this kind and name.
+pub fn check_not_found(container: &Container, kind: &str, name: &str) -> Result<()> {
+    let found = sluice(container, &[kind, "info", name])?;
+    let finding = Finding::new(format!("sluice {kind} info {name}"), found, NOT_FOUND);
     finding.check().with_context(|| not_isolated(container))
 }
 

@@ -7,17 +7,26 @@ use crate::container::Container;
 use crate::staging::Staged;
 use crate::verify;
 
-/// Lines, which are the records of a ring, of any file.
-const SEND_SCRIPT: &str = "base64 --wrap=65536 /input | sluice ring send /shared/ring";
-const RECEIVE_SCRIPT: &str = "sluice ring recv /shared/ring | base64 --decode >/output/received";
+/// The socket over which the two sides connect.
+const SOCKET: &str = "/shared/ring";
+
+/// Sends the input as lines, which are the records of a ring. `place` is the argument of `sluice ring` for the ring.
+pub fn send_script(place: &str) -> String {
+    format!("base64 --wrap=65536 /input | sluice ring send {place}")
+}
+
+pub fn receive_script(place: &str) -> String {
+    format!("sluice ring recv {place} | base64 --decode >/output/received")
+}
 
 /// Container a sends its file to container b.
 pub fn show([a, b]: &[Container; 2], file: &Staged) -> Result<()> {
+    let (send, receive) = (send_script(SOCKET), receive_script(SOCKET));
     eprintln!(
         "Connected by a ring, without the module: b listens on a socket in a directory that both have, and a connects:\n  \
-         b runs '{RECEIVE_SCRIPT}'\n  a runs '{SEND_SCRIPT}'"
+         b runs '{receive}'\n  a runs '{send}'"
     );
-    let receiver = b.exec(&["sh", "-c", RECEIVE_SCRIPT])?;
-    let sender = a.exec(&["sh", "-c", SEND_SCRIPT])?;
+    let receiver = b.exec(&["sh", "-c", &receive])?;
+    let sender = a.exec(&["sh", "-c", &send])?;
     verify::await_transfer("the ring", b, file, &mut [sender, receiver])
 }

@@ -40,7 +40,7 @@ pub fn build(root: &Path) -> Result<()> {
 }
 
 /// Built into the directory of the demo.
-fn sluice_command() -> Result<PathBuf> {
+pub fn sluice_command() -> Result<PathBuf> {
     let demo = env::current_exe().context("cannot read /proc/self/exe; mount /proc")?;
     let command = demo.with_file_name("sluice");
     fs::metadata(&command).with_context(|| {

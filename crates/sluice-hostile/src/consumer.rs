@@ -2,20 +2,20 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use crate::endpoint::{Endpoint, OWN, PEERS, Role};
 use crate::handshake::{Hello, reply};
 use crate::memory::{Memory, SEALS, memfd, seal};
-use crate::socket::Peer;
+use crate::socket::{Memfd, Peer};
 use crate::{CTRL_SIZE, DATA};
 
-/// A consumer that has completed a valid handshake.
+/// A consumer that has been set up as the protocol demands, over memfd or on a device ring. Its memory is its control page.
 #[derive(Debug)]
-pub struct MaliciousConsumer {
-    pub peer: Peer,
-    pub file: OwnedFd,
+pub struct MaliciousConsumer<C = Memfd> {
+    pub carrier: C,
     pub memory: Memory,
 }
 
-impl MaliciousConsumer {
+impl MaliciousConsumer<Memfd> {
     /// Returns it with the socket on which the library sets up its producer.
     pub fn new() -> (Self, OwnedFd) {
         let (peer, socket) = Peer::pair();
@@ -25,12 +25,32 @@ impl MaliciousConsumer {
         peer.send(&Hello::consumer().bytes(), &[file.as_fd()])
             .expect("not sent");
         peer.send(&reply(0), &[]).expect("not sent");
-        (Self { peer, file, memory }, socket)
+        let consumer = Self {
+            carrier: Memfd { peer, file },
+            memory,
+        };
+        (consumer, socket)
     }
 
     /// Receives the producer's hello and maps its file: control structure and data.
     pub fn map_producer(&self, capacity: usize) -> Memory {
-        let (_, files) = self.peer.receive().expect("no hello");
+        let (_, files) = self.carrier.peer.receive().expect("no hello");
         Memory::map_read_only(&files[0], DATA + capacity)
+    }
+}
+
+impl MaliciousConsumer<Endpoint> {
+    /// Opens the device ring of this name, which it creates.
+    pub fn open(name: &str, capacity: usize) -> Self {
+        let endpoint = Endpoint::open(name, Role::Consumer, capacity);
+        Self {
+            memory: endpoint.map_consumer(OWN),
+            carrier: endpoint,
+        }
+    }
+
+    /// Maps the producer's control page, and the data at [`DATA`].
+    pub fn map_producer(&self, capacity: usize) -> Memory {
+        self.carrier.map_producer(capacity, PEERS)
     }
 }

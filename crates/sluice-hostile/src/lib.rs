@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Malicious peers of a ring. They implement the protocol over a bare socket and bare memfds, from docs/abi.md alone and without
-//! code of the library, and can write any value to their own memory.
+//! Malicious peers of a ring. They implement the protocol over a bare socket and bare memfds, and over bare ioctls of a device ring,
+//! from docs/abi.md alone and without code of the library, and can write any value to their own memory.
 //!
-//! A malicious peer sends its hello and its reply before the library's side starts. So setting up a ring needs no second thread, and
-//! the sequence of events in a test is deterministic.
+//! A malicious peer is set up before the library's side: over memfd it sends its hello and its reply, on a device ring it opens
+//! its role. So setting up a ring needs no second thread, and the sequence of events in a test is deterministic.
 //!
-//! [`fuzz`] holds what the fuzz targets run.
+//! [`fuzz`] holds what the fuzz targets run, over memfd.
 
 mod consumer;
+mod endpoint;
 pub mod fuzz;
 mod handshake;
 mod memory;
@@ -15,19 +16,22 @@ mod producer;
 mod socket;
 
 pub use consumer::MaliciousConsumer;
+pub use endpoint::{Endpoint, Role, destroy, unused_name};
 pub use handshake::{Hello, reply};
 pub use memory::{Memory, SEALS, memfd, seal};
 pub use producer::MaliciousProducer;
-pub use socket::Peer;
+pub use socket::{Memfd, Peer};
 
 /// Offsets in struct sluice_ring_ctrl, and its size.
 pub const POS: usize = 0;
 pub const WAIT_FLAGS: usize = 128;
 pub const WAKE_SEQ: usize = 132;
 pub const CLOSED: usize = 136;
+pub const WAKE_ACK: usize = 140;
+pub const FEATURES: usize = 144;
 pub const CTRL_SIZE: usize = 256;
 
-/// Offset of the data in a file of 4 KiB pages.
+/// Offset of the data in a file of 4 KiB pages, and in a mapping of a device ring.
 pub const DATA: usize = 4096;
 
 /// Flag of a hello: the producer's file lacks F_SEAL_FUTURE_WRITE.

@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 /// The seals that a ring's file requires.
 pub const SEALS: SealFlags = SealFlags::SHRINK
@@ -25,7 +25,7 @@ pub fn seal(file: &OwnedFd, seals: SealFlags) {
     fcntl_add_seals(file, seals).expect("not sealed");
 }
 
-/// A mapping of the first bytes of a file. All accesses are atomic, because the other side accesses them concurrently.
+/// A mapping of a side's memory. All accesses are atomic, because the other side accesses them concurrently.
 #[derive(Debug)]
 pub struct Memory {
     start: NonNull<u8>,
@@ -54,6 +54,43 @@ impl Memory {
             start: NonNull::new(start).expect("mapped at zero"),
             bytes,
         }
+    }
+
+    /// Addresses without access.
+    pub(crate) fn reserve(bytes: usize) -> Self {
+        // SAFETY: the kernel chooses an unused address range.
+        let start = unsafe {
+            mmap_anonymous(
+                ptr::null_mut(),
+                bytes,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE,
+            )
+        };
+        let start = start.expect("not mapped").cast();
+        Self {
+            start: NonNull::new(start).expect("mapped at zero"),
+            bytes,
+        }
+    }
+
+    /// Maps a part of a file at an offset of this memory, of which nothing is used yet.
+    pub(crate) fn replace(
+        &self,
+        at: usize,
+        file: &impl AsFd,
+        offset: u64,
+        bytes: usize,
+        access: ProtFlags,
+    ) {
+        assert!(at + bytes <= self.bytes);
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the assertion above keeps it within the mapping, to which nothing refers.
+        let mapped = unsafe {
+            let start = self.start.as_ptr().add(at).cast();
+            mmap(start, bytes, access, flags, file, offset)
+        };
+        mapped.expect("not mapped");
     }
 
     fn pointer_to<T>(&self, at: usize) -> NonNull<T> {

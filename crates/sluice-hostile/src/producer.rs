@@ -3,39 +3,22 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
+use crate::endpoint::{Endpoint, OWN, PEERS, Role};
 use crate::handshake::{Hello, reply};
 use crate::memory::{Memory, SEALS, memfd, seal};
-use crate::socket::Peer;
+use crate::socket::{Memfd, Peer};
 use crate::{CTRL_SIZE, DATA, POS, next_pos};
 
-/// A producer that has completed a valid handshake.
+/// A producer that has been set up as the protocol demands, over memfd or on a device ring. Its memory is its control page,
+/// and the data at [`DATA`].
 #[derive(Debug)]
-pub struct MaliciousProducer {
-    pub peer: Peer,
-    pub file: OwnedFd,
+pub struct MaliciousProducer<C = Memfd> {
+    pub carrier: C,
     pub memory: Memory,
     capacity: usize,
 }
 
-impl MaliciousProducer {
-    /// Returns it with the socket on which the library sets up its consumer.
-    pub fn new(capacity: usize) -> (Self, OwnedFd) {
-        let (peer, socket) = Peer::pair();
-        let file = memfd((DATA + capacity) as u64);
-        let memory = Memory::map_writable(&file, DATA + capacity);
-        seal(&file, SEALS);
-        peer.send(&Hello::producer(capacity).bytes(), &[file.as_fd()])
-            .expect("not sent");
-        peer.send(&reply(0), &[]).expect("not sent");
-        let producer = Self {
-            peer,
-            file,
-            memory,
-            capacity,
-        };
-        (producer, socket)
-    }
-
+impl<C> MaliciousProducer<C> {
     /// The offset of a position in the memory.
     pub fn offset_of(&self, position: u64) -> usize {
         DATA + position as usize % self.capacity
@@ -64,10 +47,45 @@ impl MaliciousProducer {
         self.memory.long(POS).store(next, Ordering::Release);
         next
     }
+}
+
+impl MaliciousProducer<Memfd> {
+    /// Returns it with the socket on which the library sets up its consumer.
+    pub fn new(capacity: usize) -> (Self, OwnedFd) {
+        let (peer, socket) = Peer::pair();
+        let file = memfd((DATA + capacity) as u64);
+        let memory = Memory::map_writable(&file, DATA + capacity);
+        seal(&file, SEALS);
+        peer.send(&Hello::producer(capacity).bytes(), &[file.as_fd()])
+            .expect("not sent");
+        peer.send(&reply(0), &[]).expect("not sent");
+        let producer = Self {
+            carrier: Memfd { peer, file },
+            memory,
+            capacity,
+        };
+        (producer, socket)
+    }
 
     /// Receives the consumer's hello and maps its file: the control structure.
     pub fn map_consumer(&self) -> Memory {
-        let (_, files) = self.peer.receive().expect("no hello");
+        let (_, files) = self.carrier.peer.receive().expect("no hello");
         Memory::map_read_only(&files[0], CTRL_SIZE)
+    }
+}
+
+impl MaliciousProducer<Endpoint> {
+    /// Opens the device ring of this name, which it creates.
+    pub fn open(name: &str, capacity: usize) -> Self {
+        let endpoint = Endpoint::open(name, Role::Producer, capacity);
+        Self {
+            memory: endpoint.map_producer(capacity, OWN),
+            carrier: endpoint,
+            capacity,
+        }
+    }
+
+    pub fn map_consumer(&self) -> Memory {
+        self.carrier.map_consumer(PEERS)
     }
 }

@@ -14,6 +14,14 @@ use rustix::net::{
 /// The maximum number of files that a test sends in one message.
 const FILES: usize = 8;
 
+/// What a side over memfd has, apart from its mapping.
+#[derive(Debug)]
+pub struct Memfd {
+    pub peer: Peer,
+    /// The memory of this side.
+    pub file: OwnedFd,
+}
+
 /// A bare connected socket.
 #[derive(Debug)]
 pub struct Peer(OwnedFd);

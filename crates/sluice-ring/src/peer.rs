@@ -15,6 +15,8 @@ pub enum PeerState {
     Destroyed,
     /// It hides its end, which the module has reported: a protocol violation.
     Hidden,
+    /// Unknown: this side was ended, through another descriptor of its endpoint.
+    Detached,
 }
 
 /// The state of a peer whose death is seen as a hang-up of its socket. Checks first whether the socket hung up, and then

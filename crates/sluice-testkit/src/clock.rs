@@ -17,6 +17,25 @@ pub fn cpu_ns() -> u64 {
     ((usage.user_time() + usage.system_time()).num_microseconds() * 1000) as u64
 }
 
+/// Whether [`cycles`] is implemented for this architecture.
+pub const HAS_CYCLES: bool = cfg!(target_arch = "x86_64");
+
+/// The time stamp counter, after all earlier loads.
+#[cfg(target_arch = "x86_64")]
+pub fn cycles() -> u64 {
+    use std::arch::x86_64::{_mm_lfence, _rdtsc};
+    // SAFETY: every x86-64 processor has both, and Linux lets processes read the counter by default.
+    unsafe {
+        _mm_lfence();
+        _rdtsc()
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub fn cycles() -> u64 {
+    0
+}
+
 /// The time of one reading of the clock, which is part of every latency sample.
 pub fn reading_cost_ns() -> u64 {
     const READINGS: u64 = 10_000;

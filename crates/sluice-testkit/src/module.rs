@@ -9,10 +9,13 @@ use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
 
+use crate::hft;
 use crate::time::eventually;
 
 /// The device node of the loaded module.
 pub const PIPE_NODE: &str = "/dev/sluice/pipe";
+/// The node of its packet simulator.
+pub const FEED_NODE: &str = "/dev/sluice/feed";
 
 /// A kernel module, and how it is loaded.
 pub struct Kind {
@@ -38,6 +41,14 @@ pub const MYIPC: Kind = Kind {
     node: "/dev/myipc0",
     option: "--baseline",
     build: "vm/build-module 6.12 myipc",
+};
+
+/// The naive source of packets, for comparison.
+pub const HFT: Kind = Kind {
+    name: "hft",
+    node: hft::NODE,
+    option: "--hft",
+    build: "vm/build-module 6.12 hft",
 };
 
 impl Kind {
@@ -147,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_missing_module_file_is_named_with_its_build_command() {
-        for kind in [&SLUICE, &MYIPC] {
+        for kind in [&SLUICE, &MYIPC, &HFT] {
             let Err(error) = Module::load(kind, Path::new("/nonexistent/some.ko")) else {
                 panic!("loaded a file that does not exist");
             };

@@ -8,6 +8,7 @@ use crate::control::Control;
 use crate::endpoint::{Reader, Writer};
 use crate::error::{Error, Result};
 use crate::features::features;
+use crate::feed::FeedInfo;
 use crate::info::{ChannelInfo, Kind};
 use crate::name::Name;
 use crate::ring::RingInfo;
@@ -41,6 +42,11 @@ impl Channel {
     /// may have the same name.
     pub fn ring(name: impl AsRef<[u8]>) -> Result<Self> {
         Self::new(Kind::Ring, name)
+    }
+
+    /// The feed of this name in the root scope, to be opened with [`Feed::open`](crate::feed::Feed::open).
+    pub fn feed(name: impl AsRef<[u8]>) -> Result<Self> {
+        Ok(Self::new(Kind::Feed, name)?.in_scope(Scope::root()))
     }
 
     fn new(kind: Kind, name: impl AsRef<[u8]>) -> Result<Self> {
@@ -131,6 +137,16 @@ impl Channel {
         Ok(state.into())
     }
 
+    /// The state of the feed, which is not opened for it.
+    pub fn feed_info(&self) -> Result<FeedInfo> {
+        self.expect_kind(Kind::Feed, "Channel::info()")?;
+        let mut state = abi::feed::Info::default();
+        Control::open()?
+            .feed_info(self.scope.raw(), self.name.as_bytes(), &mut state)
+            .map_err(|error| self.query_error(error))?;
+        Ok(state.into())
+    }
+
     fn expect_kind(&self, kind: Kind, instead: &'static str) -> Result<()> {
         match self.kind == kind {
             true => Ok(()),
@@ -161,10 +177,16 @@ impl Channel {
                 scope,
             },
             Some(libc::EACCES) => Error::PermissionDenied { name, scope },
-            Some(libc::EBADF) => self.scope.not_a_cgroup_directory(),
-            Some(libc::EINVAL) if self.kind == Kind::Ring && !supports_rings() => {
+            Some(libc::EINVAL) if self.kind == Kind::Ring && !supports(Kind::Ring) => {
                 Error::ModuleTooOld { missing: "rings" }
             }
+            // A module without feeds knows neither the kind nor the root scope.
+            Some(libc::EINVAL | libc::EBADF)
+                if self.kind == Kind::Feed && !supports(Kind::Feed) =>
+            {
+                Error::ModuleTooOld { missing: "feeds" }
+            }
+            Some(libc::EBADF) => self.scope.not_a_cgroup_directory(),
             _ => Error::io(
                 format!("{doing} the {} '{name}' in {scope}", self.kind),
                 error,
@@ -173,8 +195,8 @@ impl Channel {
     }
 }
 
-fn supports_rings() -> bool {
-    features().is_ok_and(|features| features.has_kind(Kind::Ring))
+fn supports(kind: Kind) -> bool {
+    features().is_ok_and(|features| features.has_kind(kind))
 }
 
 /// The options to open a [`Channel`] with. The default opens an existing channel; that of a pipe blocks until the
@@ -260,8 +282,17 @@ impl OpenOptions<'_> {
         self.endpoint(Control::open()?.open_ring(&open, params))
     }
 
+    /// Opens an endpoint of a feed.
+    pub(crate) fn feed(&self) -> Result<OwnedFd> {
+        let mut open = self.structure(abi::OPEN_READ, 0);
+        self.endpoint(Control::open()?.call(abi::CTL_OPEN, &mut open))
+    }
+
     fn pipe(&self, side: u32) -> Result<OwnedFd> {
-        let instead = "ring::Options::open_producer() or open_consumer()";
+        let instead = match self.channel.kind {
+            Kind::Feed => "feed::Feed::open()",
+            _ => "ring::Options::open_producer() or open_consumer()",
+        };
         self.channel.expect_kind(Kind::Pipe, instead)?;
         let mut open = self.structure(side, self.capacity);
         self.endpoint(Control::open()?.call(abi::CTL_OPEN, &mut open))

@@ -9,6 +9,7 @@ use std::path::Path;
 use sluice_abi as abi;
 
 use crate::error::{Error, Result};
+use crate::feed::FEED_NODE;
 use crate::pipe::PIPE_NODE;
 
 const CTL_NODE: &str = "/dev/sluice/ctl";
@@ -19,7 +20,11 @@ pub(crate) trait Argument {
 }
 
 impl Argument for abi::Setting {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::PIPE_SET_CAPACITY, abi::PIPE_SET_SPIN];
+    const COMMANDS: &'static [libc::Ioctl] = &[
+        abi::PIPE_SET_CAPACITY,
+        abi::PIPE_SET_SPIN,
+        abi::feed::SET_SPIN,
+    ];
 }
 
 impl Argument for abi::PipeInfo {
@@ -36,6 +41,14 @@ impl Argument for abi::RingInfo {
 
 impl Argument for abi::RingWait {
     const COMMANDS: &'static [libc::Ioctl] = &[abi::RING_WAIT];
+}
+
+impl Argument for abi::feed::Start {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::feed::START];
+}
+
+impl Argument for abi::feed::Info {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::feed::INFO];
 }
 
 impl Argument for abi::Unlink {
@@ -68,7 +81,7 @@ pub(crate) fn ioctl_once<A: Argument>(
 }
 
 pub(crate) fn ioctl_without_argument(fd: BorrowedFd<'_>, command: libc::Ioctl) -> io::Result<i32> {
-    debug_assert!([abi::RING_WAKE, abi::RING_DETACH].contains(&command));
+    debug_assert!([abi::RING_WAKE, abi::RING_DETACH, abi::feed::STOP].contains(&command));
     // SAFETY: the command takes no address.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), command) })
 }
@@ -141,12 +154,38 @@ impl Control {
         name: &[u8],
         state: &mut abi::RingInfo,
     ) -> io::Result<()> {
+        let state = std::ptr::from_mut(state) as u64;
+        // SAFETY: the address is that of the kind's structure.
+        unsafe { self.kind_info(abi::KIND_RING, scope_fd, name, state) }
+    }
+
+    /// The state of a feed.
+    pub fn feed_info(
+        &self,
+        scope_fd: i32,
+        name: &[u8],
+        state: &mut abi::feed::Info,
+    ) -> io::Result<()> {
+        let state = std::ptr::from_mut(state) as u64;
+        // SAFETY: the address is that of the kind's structure.
+        unsafe { self.kind_info(abi::KIND_FEED, scope_fd, name, state) }
+    }
+
+    /// # Safety
+    /// `state` is the address of the kind's structure, whose first word is its size, accessed by nothing else until the call returns.
+    unsafe fn kind_info(
+        &self,
+        kind: u32,
+        scope_fd: i32,
+        name: &[u8],
+        state: u64,
+    ) -> io::Result<()> {
         let mut which = abi::Info {
-            kind: abi::KIND_RING,
-            state: std::ptr::from_mut(state) as u64,
+            kind,
+            state,
             ..abi::Info::new(scope_fd, name, std::ptr::null_mut())
         };
-        // SAFETY: as above.
+        // SAFETY: as the caller guarantees.
         retry(|| checked(unsafe { self.raw(abi::CTL_INFO, &raw mut which) }))?;
         Ok(())
     }
@@ -181,6 +220,9 @@ impl Control {
 /// The error for a node that could not be opened.
 pub(crate) fn node_error(node: &'static str, error: io::Error) -> Error {
     match error.raw_os_error() {
+        Some(libc::ENOENT) if node == FEED_NODE && Path::new(CTL_NODE).exists() => {
+            Error::ModuleTooOld { missing: "feeds" }
+        }
         Some(libc::ENOENT) if node == CTL_NODE && Path::new(PIPE_NODE).exists() => {
             Error::ModuleTooOld {
                 missing: "named channels",

@@ -154,15 +154,17 @@ impl Error {
 
 fn to_create(kind: Kind, name: &str) -> String {
     match kind {
-        Kind::Pipe => format!("run 'sluice pipe create {name}'"),
-        _ => "let its other side create it, or open it with create".to_owned(),
+        Kind::Pipe | Kind::Ring => format!("run 'sluice {kind} create {name}'"),
+        Kind::Feed => "load the module that publishes it".to_owned(),
+        Kind::Other(_) => "let its other side create it, or open it with create".to_owned(),
     }
 }
 
 fn to_remove(kind: Kind, name: &str) -> String {
     match kind {
-        Kind::Pipe => format!("run 'sluice pipe rm {name}'"),
-        _ => "unlink it".to_owned(),
+        Kind::Pipe | Kind::Ring => format!("run 'sluice {kind} rm {name}'"),
+        Kind::Feed => "unload the module that publishes it".to_owned(),
+        Kind::Other(_) => "unlink it".to_owned(),
     }
 }
 
@@ -178,5 +180,37 @@ mod tests {
         assert!(of(libc::ENOMEM).contains("memory.max"));
         assert!(of(libc::EOPNOTSUPP).contains("cgroup2"));
         assert!(of(libc::EIO).contains("sluice doctor"));
+    }
+
+    #[test]
+    fn a_missing_channel_and_a_used_name_name_the_command_of_their_kind() {
+        let (name, scope) = ("frames".to_owned(), "/a".to_owned());
+        let missing = |kind| Error::NotFound {
+            kind,
+            name: name.clone(),
+            scope: scope.clone(),
+        };
+        let used = |kind| Error::AlreadyExists {
+            kind,
+            name: name.clone(),
+            scope: scope.clone(),
+        };
+        for (kind, noun) in [(Kind::Pipe, "pipe"), (Kind::Ring, "ring")] {
+            let text = missing(kind).to_string();
+            assert!(
+                text.contains(&format!("no {noun} named 'frames'")),
+                "{text}"
+            );
+            assert!(
+                text.contains(&format!("'sluice {noun} create frames'")),
+                "{text}"
+            );
+            let text = used(kind).to_string();
+            assert!(
+                text.contains(&format!("'sluice {noun} rm frames'")),
+                "{text}"
+            );
+        }
+        assert!(!missing(Kind::Other(9)).to_string().contains("sluice"));
     }
 }

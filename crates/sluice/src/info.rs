@@ -49,6 +49,7 @@ impl From<abi::PipeInfo> for PipeInfo {
 pub enum Kind {
     Pipe,
     Ring,
+    Feed,
     /// The number of a kind that this library does not know.
     Other(u32),
 }
@@ -58,6 +59,7 @@ impl From<u32> for Kind {
         match number {
             abi::KIND_PIPE => Self::Pipe,
             abi::KIND_RING => Self::Ring,
+            abi::KIND_FEED => Self::Feed,
             other => Self::Other(other),
         }
     }
@@ -68,6 +70,7 @@ impl Kind {
         match self {
             Self::Pipe => abi::KIND_PIPE,
             Self::Ring => abi::KIND_RING,
+            Self::Feed => abi::KIND_FEED,
             Self::Other(number) => number,
         }
     }
@@ -78,6 +81,7 @@ impl fmt::Display for Kind {
         match self {
             Self::Pipe => f.write_str("pipe"),
             Self::Ring => f.write_str("ring"),
+            Self::Feed => f.write_str("feed"),
             Self::Other(number) => write!(f, "kind {number}"),
         }
     }
@@ -95,13 +99,13 @@ pub struct ChannelInfo {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Endpoints open for reading; of a ring, its consumer.
+    /// Endpoints open for reading; of a ring or a feed, its consumer.
     pub readers: u32,
-    /// Endpoints open for writing; of a ring, its producer.
+    /// Endpoints open for writing; of a ring, its producer; of a feed, its publisher.
     pub writers: u32,
     /// Bytes.
     pub capacity: u64,
-    /// Bytes written and not yet read; of a ring, as its two sides report them.
+    /// Bytes written and not yet read; of a ring or a mapped feed, as its sides report them.
     pub bytes: u64,
 }
 

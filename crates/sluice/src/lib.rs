@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pipes and rings between the processes of one cgroup, through the Sluice kernel module, and rings between any two processes,
-//! without it.
+//! Pipes and rings between the processes of one cgroup, and packets from kernel modules, through the Sluice kernel module; and rings
+//! between any two processes, without it.
 //!
 //! # Pipes
 //!
@@ -40,6 +40,10 @@
 //! A ring carries records from one process to another through shared memory. It is set up over a Unix socket, without the
 //! module, or has a name as a channel ([`Channel::ring`]): see [`ring`], and sluice-ring(7) for the choice between pipe and ring.
 //!
+//! # Feeds
+//!
+//! A feed carries packets from a kernel module to one process: see [`feed`] and sluice-feed(4).
+//!
 //! The feature `tokio` adds `AsyncReader` and `AsyncWriter`, and asynchronous types for both sides of a ring.
 
 mod channel;
@@ -47,6 +51,7 @@ mod control;
 mod endpoint;
 mod error;
 mod features;
+pub mod feed;
 mod info;
 mod list;
 mod name;

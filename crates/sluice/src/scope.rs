@@ -20,6 +20,7 @@ pub struct Scope {
 #[derive(Clone, Debug)]
 enum Cgroup {
     Own,
+    Root,
     Directory(Arc<OwnedFd>),
 }
 
@@ -28,6 +29,13 @@ impl Scope {
     pub fn own() -> Self {
         Self {
             cgroup: Cgroup::Own,
+        }
+    }
+
+    /// The root of the hierarchy, which is the scope of feeds. Needs no cgroup v2 mount.
+    pub fn root() -> Self {
+        Self {
+            cgroup: Cgroup::Root,
         }
     }
 
@@ -45,6 +53,7 @@ impl Scope {
     pub(crate) fn raw(&self) -> i32 {
         match &self.cgroup {
             Cgroup::Own => abi::SCOPE_SELF,
+            Cgroup::Root => abi::SCOPE_ROOT,
             Cgroup::Directory(fd) => fd.as_fd().as_raw_fd(),
         }
     }
@@ -53,6 +62,7 @@ impl Scope {
         Error::NotACgroupDirectory {
             path: match &self.cgroup {
                 Cgroup::Own => PathBuf::from("this process's cgroup"),
+                Cgroup::Root => PathBuf::from("the root of the hierarchy"),
                 Cgroup::Directory(fd) => directory(fd),
             },
         }
@@ -91,6 +101,7 @@ impl fmt::Display for Scope {
                 Some(name) => write!(f, "this process's scope (cgroup {name})"),
                 None => f.write_str("this process's scope"),
             },
+            Cgroup::Root => f.write_str("the root scope"),
             Cgroup::Directory(fd) => write!(f, "the scope {}", directory(fd).display()),
         }
     }
@@ -131,5 +142,6 @@ mod tests {
     fn a_scope_of_a_directory_shows_its_path() {
         let scope = Scope::at("/proc").unwrap();
         assert_eq!(scope.to_string(), "the scope /proc");
+        assert_eq!(Scope::root().to_string(), "the root scope");
     }
 }

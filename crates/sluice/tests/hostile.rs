@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings with a malicious peer, which is written from docs/abi.md alone (crates/sluice-hostile). The tests show that each call of the
-//! library returns a documented result or an error that identifies the violation.
+//! Rings over memfd with a malicious peer, which is written from docs/abi.md alone (crates/sluice-hostile). The tests show that each
+//! call of the library returns a documented result or an error that identifies the violation. device.rs runs the topics that both
+//! carriers have on device rings.
 
-#[path = "hostile/support.rs"]
-mod support;
+#[path = "hostile"]
+mod memfd {
+    #[path = "memfd.rs"]
+    mod carrier;
+    mod support;
 
-#[path = "hostile/consumers.rs"]
-mod consumers;
-#[path = "hostile/files.rs"]
-mod files;
-#[path = "hostile/handshakes.rs"]
-mod handshakes;
-#[path = "hostile/hang_ups.rs"]
-mod hang_ups;
-#[path = "hostile/producers.rs"]
-mod producers;
-#[path = "hostile/races.rs"]
-mod races;
-#[path = "hostile/seals.rs"]
-mod seals;
-#[path = "hostile/sockets.rs"]
-mod sockets;
+    // Of both carriers.
+    mod consumers;
+    mod ends;
+    mod producers;
+    mod races;
+
+    // Only over memfd.
+    mod files;
+    mod handshakes;
+    mod hang_ups;
+    mod seals;
+    mod sockets;
+}

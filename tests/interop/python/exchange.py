@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""exchange.py TASK [OPTION...]: one side of a ring over standard input; the other side is crates/sluice/tests/interop.rs.
+"""exchange.py TASK [OPTION...]: one side of a ring; the other side is crates/sluice/tests/interop/.
+
+It is a device ring if SLUICE_CHANNEL is the name of a channel, otherwise a ring over memfd and the socket of standard input.
 
 Sends or receives --records records whose content both sides can compute, checks each byte, and prints the outcome in its last line.
 """
@@ -10,8 +12,10 @@ import os
 import signal
 import socket as sockets
 
-import ring
-from handshake import PeerDied, Refused, Tampering
+import device
+import memfd
+from handshake import Refused, Tampering
+from ring import PeerClosed, PeerDied
 
 # Long and without a period, so that a byte identifies its position and record.
 TABLE = bytes((position * 2654435761 >> 16) & 0xFF for position in range(1 << 18))
@@ -81,11 +85,11 @@ def receive_and_die(consumer, options):
 
 
 TASKS = {
-    "send": (ring.Producer, send_all),
-    "send-and-die": (ring.Producer, send_and_die),
-    "receive": (ring.Consumer, receive_all),
-    "receive-and-close": (ring.Consumer, receive_and_close),
-    "receive-and-die": (ring.Consumer, receive_and_die),
+    "send": ("producer", send_all),
+    "send-and-die": ("producer", send_and_die),
+    "receive": ("consumer", receive_all),
+    "receive-and-close": ("consumer", receive_and_close),
+    "receive-and-die": ("consumer", receive_and_die),
 }
 
 
@@ -100,7 +104,7 @@ def parse():
     parser.add_argument("--records", type=int, default=0)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--capacity", type=int, default=4096)
-    parser.add_argument("--how", choices=["futex", "socket"], default="futex")
+    parser.add_argument("--how", choices=["futex", "socket", "wait", "poll"])
     parser.add_argument("--spins", type=int, default=0)
     parser.add_argument("--unregistered", action="store_true")
     parser.add_argument("--field", type=field_and_value, action="append", default=[], help="FIELD=NUMBER in the hello")
@@ -110,27 +114,30 @@ def parse():
     return parser.parse_args()
 
 
-def connect(side, options):
+def set_up(side, options):
+    settings = {"registered": not options.unregistered, "spins": options.spins}
+    if options.how:
+        settings["how"] = options.how
+    channel = os.environ.get("SLUICE_CHANNEL")
+    if channel:
+        return getattr(device, side)(channel, options.capacity, **settings)
     socket = sockets.socket(fileno=0)
-    settings = {
-        "wake_method": ring.WAKE_FUTEX if options.how == "futex" else ring.WAKE_FD,
-        "registered": not options.unregistered,
-        "spins": options.spins,
-        "tampering": Tampering(dict(options.field), not options.unsealed, options.refuse, options.before_hello),
-    }
-    return side(socket, options.capacity, **settings) if side is ring.Producer else side(socket, **settings)
+    settings["tampering"] = Tampering(dict(options.field), not options.unsealed, options.refuse, options.before_hello)
+    if side == "producer":
+        return memfd.producer(socket, options.capacity, **settings)
+    return memfd.consumer(socket, **settings)
 
 
 def main():
     options = parse()
     side, task = TASKS[options.task]
     try:
-        print(task(connect(side, options), options))
+        print(task(set_up(side, options), options))
     except Refused as refused:
         print(refused)
     except PeerDied as died:
         print(f"died: {died}")
-    except ring.PeerClosed as closed:
+    except PeerClosed as closed:
         print(f"gone: {closed}")
 
 

@@ -11,11 +11,12 @@ from collections import namedtuple
 from dataclasses import dataclass, field
 
 from machine import register_for_barriers
+from ring import F_MEMBARRIER, PeerDied
 
 MAGIC = 0x474E5253
 VERSION = 1
 PRODUCER, CONSUMER = 1, 2
-F_MEMBARRIER, F_UNSEALED = 0x01, 0x02
+F_UNSEALED = 0x02
 COMMON = struct.Struct("=III")
 HELLO = struct.Struct("=IIIIIIQ")
 Hello = namedtuple("Hello", "magic size version role flags data capacity")
@@ -38,10 +39,6 @@ class Refused(Exception):
         super().__init__(f"{'refused' if ours else 'was refused'}: {errno.errorcode.get(error, error)}")
         self.error = error
         self.ours = ours
-
-
-class PeerDied(Exception):
-    """The peer's process ended without closing the ring."""
 
 
 def is_power_of_two(number):

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command `sluice`, run as from a shell.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::{env, fs};
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::registry::{Context, topic};
 use crate::support::check::{expect, expect_bytes};
-use crate::support::shell::bash;
+use crate::support::cli::{
+    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, NOT_SET_UP, expect_table, shell, sluice,
+};
 
 topic!(
     "cli",
@@ -35,98 +36,6 @@ topic!(
         doctor_finds_no_problem,
     ],
 );
-
-const NO_CHANNEL: i32 = 3;
-const NAME_TAKEN: i32 = 4;
-const NO_PERMISSION: i32 = 5;
-const NOT_SET_UP: i32 = 6;
-
-/// The result of one command or script.
-struct Run {
-    line: String,
-    output: Output,
-}
-
-/// Runs `sluice` without a shell, which takes longer to start than the command takes.
-fn sluice(context: &Context, arguments: &str) -> Result<Run> {
-    let mut command = Command::new(tools()?.join("sluice"));
-    command.args(arguments.split_whitespace());
-    run(context, &format!("sluice {arguments}"), &mut command)
-}
-
-/// Runs a script with `sluice` in its PATH, the directory of its cgroup in $SCOPE, and the path of the shell's program,
-/// used as a file to transfer, in $BASH.
-fn shell(context: &Context, script: &str) -> Result<Run> {
-    let path = env::var("PATH").context("PATH")?;
-    let mut command = bash(script);
-    command
-        .env("PATH", format!("{}:{path}", tools()?.display()))
-        .env("SCOPE", context.cgroup()?.path());
-    run(context, script, &mut command)
-}
-
-fn tools() -> Result<PathBuf> {
-    let own = env::current_exe().context("the path of the tests")?;
-    let tools = own.parent().context("the directory of the tests")?;
-    ensure!(
-        tools.join("sluice").exists(),
-        "{} has no sluice; run these tests in the VM: make test-vm TESTS=cli::",
-        tools.display()
-    );
-    Ok(tools.to_owned())
-}
-
-fn run(context: &Context, line: &str, command: &mut Command) -> Result<Run> {
-    let command = command.current_dir(&context.scratch).stdin(Stdio::null());
-    Ok(Run {
-        line: line.to_owned(),
-        output: command
-            .output()
-            .with_context(|| format!("running {line}"))?,
-    })
-}
-
-impl Run {
-    fn stderr(&self) -> String {
-        String::from_utf8_lossy(&self.output.stderr).into_owned()
-    }
-
-    /// Its standard output; fails unless the command succeeded.
-    fn stdout(&self) -> Result<String> {
-        ensure!(
-            self.output.status.success(),
-            "'{}' ended with {}; stderr: {}",
-            self.line,
-            self.output.status,
-            self.stderr()
-        );
-        Ok(String::from_utf8_lossy(&self.output.stdout).into_owned())
-    }
-
-    fn json(&self) -> Result<Value> {
-        let text = self.stdout()?;
-        serde_json::from_str(&text)
-            .with_context(|| format!("'{}' printed no JSON: {text}", self.line))
-    }
-
-    /// Fails unless it exited with this status and its standard error contains all of these words.
-    fn expect_failure(&self, status: i32, words: &[&str]) -> Result<()> {
-        let stderr = self.stderr();
-        expect(
-            &format!("the status of '{}'; stderr: {stderr}", self.line),
-            self.output.status.code(),
-            Some(status),
-        )?;
-        for word in words {
-            ensure!(
-                stderr.contains(word),
-                "'{}' does not print '{word}': {stderr}",
-                self.line
-            );
-        }
-        Ok(())
-    }
-}
 
 /// Runs a transfer of $BASH to the file `copy`.
 fn expect_copied(context: &Context, script: &str) -> Result<()> {
@@ -206,28 +115,20 @@ fn a_pipe_is_created_shown_listed_and_removed(context: &Context) -> Result<()> {
     for list in ["ls --json", "pipe ls --json"] {
         expect(list, json(list)?, json!([expected]))?;
     }
-    expect_table(&sluice(context, "ls")?, "root")?;
-    expect_table(&sluice(context, "pipe info frames")?, "root")?;
-    expect_table(&sluice(context, "ls -n")?, "0")?;
-    expect_table(&sluice(context, "pipe info frames --numeric")?, "0")?;
+    expect_pipe(context, "ls", "root")?;
+    expect_pipe(context, "pipe info frames", "root")?;
+    expect_pipe(context, "ls -n", "0")?;
+    expect_pipe(context, "pipe info frames --numeric", "0")?;
     let removed = sluice(context, "pipe rm frames")?.stdout()?;
     expect("output of rm", removed, String::new())?;
     expect("afterwards", json("ls --json")?, json!([]))
 }
 
 /// The table of the persistent pipe `frames`, with `root` as its user and group.
-fn expect_table(listed: &Run, root: &str) -> Result<()> {
-    let table = listed.stdout()?;
-    let cells: Vec<Vec<&str>> = table
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
+fn expect_pipe(context: &Context, arguments: &str, root: &str) -> Result<()> {
     let headings = "KIND MODE USER GROUP READERS WRITERS BYTES CAPACITY PERSISTENT NAME";
     let row = format!("pipe 0640 {root} {root} 0 0 0 131072 yes frames");
-    let expected: Vec<Vec<&str>> = [headings, &row]
-        .map(|line| line.split(' ').collect())
-        .into();
-    expect(&format!("the table of '{}'", listed.line), cells, expected)
+    expect_table(&sluice(context, arguments)?, &[headings, &row])
 }
 
 fn a_persistent_pipe_outlives_its_endpoints(context: &Context) -> Result<()> {
@@ -307,7 +208,7 @@ fn a_sender_fails_when_its_receiver_exits(context: &Context) -> Result<()> {
 
 fn a_missing_pipe_is_status_3(context: &Context) -> Result<()> {
     for verb in ["recv", "send", "info", "rm"] {
-        let words = ["no channel named 'frames' in", "sluice pipe create frames"];
+        let words = ["no pipe named 'frames' in", "sluice pipe create frames"];
         sluice(context, &format!("pipe {verb} frames"))?.expect_failure(NO_CHANNEL, &words)?;
     }
     Ok(())

@@ -538,6 +538,7 @@ fn opening_a_ring(_: &Context) -> Result<()> {
 fn mapping_a_ring(_: &Context) -> Result<()> {
     const POPULATE_READ: libc::c_int = 22;
     const POPULATE_WRITE: libc::c_int = 23;
+    const FAR: *mut u8 = (1_usize << 44) as *mut u8;
     let all = FailureSweep::new()?;
     let rings = Rings::new()?;
     let open = || rings.side(NAME, Role::Producer);
@@ -560,13 +561,20 @@ fn mapping_a_ring(_: &Context) -> Result<()> {
             expect("mprotect", written, Err(Errno::EACCES))
         },
     )?;
+    // Far from any other mapping, so that its page tables do not exist.
+    let far = || {
+        let side = open()?;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
+        let region = Region::map_at(FAR, &side, MMAP_DATA, len(&side), READ_WRITE, flags);
+        Ok((region.context("mapping it far away")?, side))
+    };
     for (what, advice) in [("fault", POPULATE_READ), ("write fault", POPULATE_WRITE)] {
         all.sweep(
             what,
-            open,
-            |side| side.data.advise(advice),
-            |side, ()| {
-                ensure!(side.data.is_zero(), "the pages are not zeroed");
+            far,
+            |(region, _)| region.advise(advice),
+            |(region, _), ()| {
+                ensure!(region.is_zero(), "the pages are not zeroed");
                 Ok(())
             },
         )?;

@@ -26,6 +26,8 @@ mod device;
 mod endpoint_flags;
 mod epollexclusive;
 mod fail_nth;
+mod feed_cli;
+mod feed_library;
 mod feed_map;
 mod feed_open;
 mod feed_publish;
@@ -44,6 +46,7 @@ mod page_reuse;
 mod pipe_ioctls;
 mod poll;
 mod read_write;
+mod ring_cli;
 mod ring_limits;
 mod ring_mmap;
 mod ring_numa;
@@ -114,6 +117,9 @@ pub const TOPICS: &[Topic] = &[
     fail_nth::TOPIC,
     library::TOPIC,
     cli::TOPIC,
+    ring_cli::TOPIC,
+    feed_library::TOPIC,
+    feed_cli::TOPIC,
     myipc::TOPIC,
     hft::TOPIC,
     stress::TOPIC,

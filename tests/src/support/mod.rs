@@ -3,6 +3,7 @@
 
 pub mod channel;
 pub mod check;
+pub mod cli;
 pub mod container;
 pub mod credentials;
 pub mod crun;

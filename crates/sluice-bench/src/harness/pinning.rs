@@ -46,6 +46,33 @@ fn allowed() -> Result<Vec<usize>> {
         .collect())
 }
 
+/// The processors that are online, whether or not this process may use them.
+pub fn online() -> Result<Vec<usize>> {
+    listed("/sys/devices/system/cpu/online")
+}
+
+/// The processors on which the scheduler places no process by itself (isolcpus=).
+pub fn isolated() -> Result<Vec<usize>> {
+    listed("/sys/devices/system/cpu/isolated")
+}
+
+fn listed(path: &str) -> Result<Vec<usize>> {
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    parse_list(text.trim())
+        .with_context(|| format!("{path} contains '{text}', which is not a list of processors"))
+}
+
+/// A list of the kernel, such as "0-2,5".
+fn parse_list(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.parse::<usize>().ok();
+        cpus.extend(number(first)?..=number(last)?);
+    }
+    Some(cpus)
+}
+
 /// The usable processors without these; all of them if there are no others.
 pub fn others(cpus: &[usize]) -> Result<Vec<usize>> {
     Ok(excluding(cpus, allowed()?))
@@ -93,15 +120,21 @@ fn threads() -> Result<Vec<Pid>> {
         .collect()
 }
 
-/// Pins the calling process to one processor until it is dropped.
+/// Pins the calling thread to one processor until it is dropped.
 pub struct PinGuard {
     before: CpuSet,
 }
 
+/// The thread only: the guard could not restore the affinity of others, such as those of tests that run at the same time.
 pub fn pin_temporarily(cpu: usize) -> Result<PinGuard> {
-    let before = sched_getaffinity(Pid::from_raw(0))
-        .context("cannot read the CPU affinity of this process")?;
-    pin(cpu)?;
+    let this_thread = Pid::from_raw(0);
+    let before =
+        sched_getaffinity(this_thread).context("cannot read the CPU affinity of this thread")?;
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    sched_setaffinity(this_thread, &set).with_context(|| {
+        format!("cannot move to processor {cpu}; check the cpuset of this process")
+    })?;
     Ok(PinGuard { before })
 }
 
@@ -124,6 +157,15 @@ mod tests {
         assert_eq!(Placement::TwoCpus.choose(&[2, 5, 7]), Some([2, 5]));
         assert_eq!(Placement::TwoCpus.choose(&[2]), None);
         assert_eq!(Placement::SameCpu.choose(&[2]), Some([2, 2]));
+    }
+
+    #[test]
+    fn lists_of_processors_are_parsed() {
+        assert_eq!(parse_list("0-2,5"), Some(vec![0, 1, 2, 5]));
+        assert_eq!(parse_list("7"), Some(vec![7]));
+        assert_eq!(parse_list(""), Some(Vec::new()));
+        assert_eq!(parse_list("0-x"), None);
+        assert!(!online().unwrap().is_empty());
     }
 
     #[test]

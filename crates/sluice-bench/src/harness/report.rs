@@ -75,16 +75,18 @@ fn detail(row: &Row) -> [String; 2] {
     }
 }
 
-/// Comparison with the reference, misdelivered bytes, and the cost and balance of several writers.
+/// Comparison with the reference, misdelivered bytes, the cost and balance of several writers, and lost packets.
 fn remark(row: &Row, rows: &[Row]) -> String {
     let misdelivered = row.misdelivered;
     let switches = row.context_switches_per_msg;
     let imbalance = row.imbalance;
+    let lost = row.lost.filter(|&packets| packets > 0);
     let parts = [
         verdict(row, rows),
         misdelivered.map(|share| format!("{} misdelivered", units::share(share))),
         switches.map(|count| format!("{} context switches/message", units::figures(count))),
         imbalance.map(|times| format!("busiest writer {} ×", units::figures(times))),
+        lost.map(|packets| format!("{packets} lost")),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }

@@ -28,6 +28,10 @@ pub struct Measurement {
     pub imbalance: Option<f64>,
     /// Context switches of all processes, where they were counted.
     pub context_switches: Option<u64>,
+    /// Packets that the consumer never received, where they have numbers.
+    pub lost: Option<u64>,
+    /// The frequency of the time stamp counter, where the samples were taken with it.
+    pub cycles_per_ns: Option<f64>,
 }
 
 /// A repeatable measurement.

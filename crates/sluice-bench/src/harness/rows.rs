@@ -13,7 +13,7 @@ use sluice_testkit::spread::Spread;
 use super::class::Class;
 use super::file;
 use super::pinning::Placement;
-use super::rounds::{Measurement, Metric, Neighbours, Outcome, Series, Skipped};
+use super::rounds::{Measurement, Metric, Neighbours, Outcome, Round, Series, Skipped};
 use super::samples::{Summary, distribution_function, summarize};
 use super::waiting::Waiting;
 
@@ -74,6 +74,12 @@ pub struct Row {
     pub imbalance: Option<f64>,
     /// Context switches of all processes for each message.
     pub context_switches_per_msg: Option<f64>,
+    /// Packets from the kernel that the consumer never received, over all rounds.
+    pub lost: Option<u64>,
+    /// The frequency of the time stamp counter, where the samples were taken with it: the median over the rounds.
+    pub cycles_per_ns: Option<f64>,
+    /// The percentiles of each round, where ratios of percentiles are taken within rounds.
+    pub percentiles: Option<Vec<Percentiles>>,
     /// Relative to the first subject of the same conditions, taken within each round.
     pub ratio: Option<Ratio>,
     /// Why there is no result.
@@ -90,6 +96,15 @@ pub struct Ratio {
     pub median: f64,
     pub min: f64,
     pub max: f64,
+}
+
+/// Percentiles of the samples of one round, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Percentiles {
+    pub round: usize,
+    pub p50: u64,
+    pub p99: u64,
+    pub p999: u64,
 }
 
 impl Results {
@@ -168,6 +183,9 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         misdelivered: misdelivered(series),
         imbalance: imbalance(series),
         context_switches_per_msg: context_switches_per_message(series),
+        lost: series.measurements().map(|one| one.lost).sum(),
+        cycles_per_ns: cycles_per_ns(series),
+        percentiles: percentiles(series),
         ratio: ratio(outcome, series),
         skipped: None,
         failed: None,
@@ -229,6 +247,27 @@ fn context_switches_per_message(series: &Series) -> Option<f64> {
     switches
         .filter(|_| messages > 0)
         .map(|switches| switches as f64 / messages as f64)
+}
+
+/// The median over the rounds.
+fn cycles_per_ns(series: &Series) -> Option<f64> {
+    let rounds: Option<Vec<f64>> = series.measurements().map(|one| one.cycles_per_ns).collect();
+    Some(Spread::of(&rounds?)?.median)
+}
+
+fn percentiles(series: &Series) -> Option<Vec<Percentiles>> {
+    let of_round = |round: &Round| {
+        round.measurement.cycles_per_ns?;
+        let Summary { p50, p99, p999, .. } = summarize(round.measurement.samples.clone())?;
+        let round = round.number;
+        Some(Percentiles {
+            round,
+            p50,
+            p99,
+            p999,
+        })
+    };
+    series.rounds.iter().map(of_round).collect()
 }
 
 fn ratio(outcome: &Outcome, series: &Series) -> Option<Ratio> {
@@ -324,6 +363,25 @@ pub mod tests {
         }
         assert_eq!(imbalance(&outcome.series[0]), Some(1.5));
         assert_eq!(context_switches_per_message(&outcome.series[0]), Some(0.3));
+    }
+
+    #[test]
+    fn losses_cover_all_rounds_and_percentiles_are_those_of_each() {
+        let mut outcome = outcome(Metric::Latency, &[10.0, 20.0], &[5.0]);
+        assert_eq!(rows(&outcome)[0].percentiles, None);
+        for (round, lost) in outcome.series[0].rounds.iter_mut().zip([2, 1]) {
+            round.measurement.lost = Some(lost);
+            round.measurement.cycles_per_ns = Some(2.5);
+        }
+        let row = &rows(&outcome)[0];
+        assert_eq!((row.lost, row.cycles_per_ns), (Some(3), Some(2.5)));
+        let second = Percentiles {
+            round: 1,
+            p50: 20,
+            p99: 20,
+            p999: 20,
+        };
+        assert_eq!(row.percentiles.as_ref().unwrap()[1], second);
     }
 
     #[test]

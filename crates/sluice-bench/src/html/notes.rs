@@ -47,7 +47,7 @@ pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
         let explanation = "one of the two uses processor time while it waits";
         Badge::new("across", "spin vs sleep", explanation)
     });
-    let others = [misdelivered(row), imbalance(row), noisy(row)];
+    let others = [misdelivered(row), imbalance(row), lost(row), noisy(row)];
     [change, across]
         .into_iter()
         .chain(others)
@@ -72,6 +72,12 @@ fn imbalance(row: &Row) -> Option<Badge> {
     let text = format!("busiest writer {} ×", units::figures(times));
     let explanation = "messages of the busiest writer for each message of the least busy";
     Some(Badge::new(class, text, explanation))
+}
+
+fn lost(row: &Row) -> Option<Badge> {
+    let packets = row.lost.filter(|&packets| packets > 0)?;
+    let explanation = "packets that the consumer never received, in all rounds";
+    Some(Badge::new("slower", format!("{packets} lost"), explanation))
 }
 
 pub fn class(row: &Row) -> Option<Badge> {

@@ -14,7 +14,7 @@ use crate::harness::samples::Summary;
 type Finding = (Verdict, String);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+pub enum Verdict {
     Confirmed,
     Refuted,
     /// The rounds of the two overlap.
@@ -23,7 +23,7 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Confirmed => "confirmed here",
             Self::Refuted => "refuted here",

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The claims of two reports, compared with this run. Report 1 describes a pipe per cgroup, `/dev/hello`, the
-//! predecessor of Sluice's pipe; report 2 compares a naive driver, MyIPC, with shared memory and three semaphores.
+//! The claims of three reports, compared with this run. Report 1 describes a pipe per cgroup, `/dev/hello`, the
+//! predecessor of Sluice's pipe; report 2 compares a naive driver, MyIPC, with shared memory and three semaphores; report
+//! 3 measures packets from the kernel to a process ([`feed`]).
 //! `docs/reports.md` lists their claims and how each is tested.
 
 mod claims;
+pub mod feed;
 mod figures;
 mod model;
 
 use crate::harness::rows::Row;
 
-/// The mechanisms of the reports: the standard pipe, "our driver" or "the opponent's", MyIPC, shared memory with
+/// The mechanisms of reports 1 and 2: the standard pipe, "our driver" or "the opponent's", MyIPC, shared memory with
 /// semaphores, and the shared memory of ipc-bench, whose two sides spin.
 pub const MECHANISMS: [&str; 5] = ["pipe", "sluice-pipe", "myipc", "shm-sem", "shm-spin"];
-/// The suite name in the rows.
+/// The suite of reports 1 and 2 in the rows.
 pub const SUITE: &str = "reports";
 
 /// One measurement of the reports.
@@ -98,8 +100,16 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// All tables; None if the suite was not measured.
-pub fn text(rows: &[Row]) -> Option<String> {
+/// The tables of a suite; None if it was not measured, or has none.
+pub fn text(suite: &str, rows: &[Row]) -> Option<String> {
+    match suite {
+        SUITE => first_two(rows),
+        feed::SUITE => feed::text(rows),
+        _ => None,
+    }
+}
+
+fn first_two(rows: &[Row]) -> Option<String> {
     let rows_of_suite = Rows::of(rows);
     if rows_of_suite.0.is_empty() {
         return None;
@@ -138,14 +148,16 @@ mod tests {
 
     #[test]
     fn without_the_suite_there_is_no_text() {
-        assert_eq!(text(&[]), None);
+        for suite in [SUITE, feed::SUITE, "rtt"] {
+            assert_eq!(text(suite, &[]), None);
+        }
     }
 
     #[test]
     fn one_row_is_enough_for_tables() {
         let mut row = row(Measured::RTT_1, "pipe", 50_000.0, [40_000.0, 60_000.0]);
         row.distribution = summarize(vec![40_000, 60_000]);
-        let text = text(&[row]).unwrap();
+        let text = text(SUITE, &[row]).unwrap();
         assert!(text.contains("50.0 µs"), "{text}");
     }
 }

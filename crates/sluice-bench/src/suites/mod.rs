@@ -5,6 +5,7 @@
 mod conformance;
 mod contention;
 mod ctl_scaling;
+mod feed;
 mod isolation;
 mod load;
 mod misdelivery;
@@ -38,6 +39,7 @@ pub enum Suite {
     Isolation,
     Names,
     Reports,
+    Feed,
 }
 
 impl Suite {
@@ -71,6 +73,7 @@ impl Suite {
             Self::Isolation => isolation::cases(plan),
             Self::Names => ctl_scaling::cases(plan),
             Self::Reports => reports::cases(plan),
+            Self::Feed => feed::cases(plan),
         }
     }
 }

@@ -36,6 +36,7 @@ pub struct Plan {
     pub sizes: Vec<usize>,
     pub placements: Vec<Placement>,
     pub duration: Duration,
+    pub rounds: usize,
     /// The cgroup of every measured process, so that the scheduler treats all alike; None without cgroup v2.
     pub cgroup: Option<Cgroup>,
     /// The mechanisms to measure. The first one is the reference.
@@ -157,6 +158,7 @@ pub mod tests {
             sizes: Vec::new(),
             placements: vec![Placement::SameCpu],
             duration: Duration::from_millis(20),
+            rounds: 5,
             cgroup: None,
             mechanisms: [pipe::mechanism(), cacheline_pingpong::mechanism(false)]
                 .map(Rc::new)

@@ -20,11 +20,12 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let channel = arguments.channel.channel()?;
+    let channel = arguments.channel.pipe()?;
     let options = channel.options().create(true).exclusive(true);
+    let NewChannelArgs { mode, size } = arguments.new;
+    let options = options.mode(mode).capacity(size.unwrap_or(0));
     // A nonblocking open for reading succeeds without the other side.
-    let options = options.persistent(true).nonblocking(true);
-    drop(arguments.new.apply(options).reader()?);
+    drop(options.persistent(true).nonblocking(true).reader()?);
     match arguments.json {
         true => output::print_json(&ChannelRow::from(&channel.info()?)),
         false => Ok(()),

@@ -1,29 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use anyhow::Result;
-use clap::Args;
 
-use crate::args::ChannelArgs;
-use crate::channel_row::{self, ChannelRow};
+use crate::args::InfoArgs;
+use crate::channel_row::ChannelRow;
 use crate::output;
+use crate::table::table;
 
-#[derive(Args)]
-pub struct Arguments {
-    #[command(flatten)]
-    channel: ChannelArgs,
-
-    /// Print user and group IDs instead of names
-    #[arg(short, long)]
-    numeric: bool,
-
-    /// Print a JSON object instead of a table
-    #[arg(long)]
-    json: bool,
-}
-
-pub fn run(arguments: &Arguments) -> Result<()> {
-    let row = ChannelRow::from(&arguments.channel.channel()?.info()?);
+pub fn run(arguments: &InfoArgs) -> Result<()> {
+    let row = ChannelRow::from(&arguments.channel.pipe()?.info()?);
     match arguments.json {
         true => output::print_json(&row),
-        false => output::print(&channel_row::table(&[row], arguments.numeric)),
+        false => output::print(&table(&[row], arguments.numeric)),
     }
 }

@@ -5,7 +5,6 @@ mod create;
 mod info;
 mod open;
 mod recv;
-mod rm;
 mod send;
 
 use std::fs::File;
@@ -16,7 +15,8 @@ use anyhow::{Error, Result, anyhow};
 use clap::Subcommand;
 use sluice::{Kind, Reader};
 
-use crate::ls;
+use crate::args::{ChannelArgs, InfoArgs};
+use crate::{ls, rm};
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -31,7 +31,7 @@ pub enum Verb {
     /// Remove the name of a pipe; processes that have it open can continue, except with --destroy
     Rm(rm::Arguments),
     /// Show the state of a pipe
-    Info(info::Arguments),
+    Info(InfoArgs),
 }
 
 pub fn run(verb: &Verb) -> Result<()> {
@@ -40,7 +40,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Recv(arguments) => recv::run(arguments),
         Verb::Create(arguments) => create::run(arguments),
         Verb::Ls(arguments) => ls::run_filtered(arguments, |channel| channel.kind == Kind::Pipe),
-        Verb::Rm(arguments) => rm::run(arguments),
+        Verb::Rm(arguments) => rm::run(arguments, ChannelArgs::pipe),
         Verb::Info(arguments) => info::run(arguments),
     }
 }

@@ -1,39 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The arguments that `send` and `recv` share: the pipe to open, and whether to create it.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use sluice::{Channel, Name, OpenOptions, Pipe, Reader, Scope, Writer};
 
-use crate::args;
+use crate::args::{self, OpenChannelArgs};
 use crate::wait_notice::with_wait_notice;
 
 #[derive(Args)]
 pub struct OpenArgs {
     /// The name of the pipe [default: the unnamed pipe of the cgroup]
-    #[arg(value_parser = args::name)]
+    #[arg(id = "channel", value_name = "NAME", value_parser = args::name)]
     name: Option<Name>,
 
-    /// The directory of the cgroup to look in [default: the cgroup of this process]
-    #[arg(long, value_name = "DIR", requires = "name")]
-    scope: Option<PathBuf>,
-
-    /// Create the pipe if it does not exist
-    #[arg(long, requires = "name")]
-    create: bool,
-
-    /// Permission bits of a new pipe, in octal [default: 600]
-    #[arg(long, value_name = "OCTAL", requires = "create", value_parser = args::mode)]
-    mode: Option<u32>,
+    #[command(flatten)]
+    open: OpenChannelArgs,
 
     /// Capacity of a new pipe, such as 65536, 64K or 1M [default: 64K]
     #[arg(long, value_name = "BYTES", requires = "create", value_parser = args::size)]
     size: Option<u64>,
-
-    /// Make the pipe persistent: keep it until it is removed
-    #[arg(long, requires = "create")]
-    persist: bool,
 }
 
 enum Target {
@@ -64,21 +49,12 @@ impl OpenArgs {
         let Some(name) = &self.name else {
             return Ok(Target::Unnamed);
         };
-        let scope = args::scope(self.scope.as_deref())?;
         let channel = Channel::pipe(name.as_bytes())?;
-        Ok(Target::Channel(channel.in_scope(scope)))
+        Ok(Target::Channel(channel.in_scope(self.open.scope()?)))
     }
 
     fn options<'a>(&self, channel: &'a Channel) -> OpenOptions<'a> {
-        let mut options = channel
-            .options()
-            .create(self.create)
-            .persistent(self.persist)
-            .capacity(self.size.unwrap_or(0));
-        if let Some(mode) = self.mode {
-            options = options.mode(mode);
-        }
-        options
+        self.open.options(channel).capacity(self.size.unwrap_or(0))
     }
 }
 

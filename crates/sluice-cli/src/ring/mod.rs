@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `sluice ring …`
 
-mod codec;
-mod connect;
+pub mod codec;
+mod create;
 mod handshakes;
+mod info;
 mod listen;
-mod output;
+pub mod output;
 mod recv;
 mod send;
+mod setup;
+mod side;
+mod socket;
 mod stats;
+mod wait;
 
 use anyhow::Result;
 use clap::Subcommand;
+use sluice::Kind;
 
-pub use connect::WaitTimeout;
+use crate::args::{ChannelArgs, InfoArgs};
+use crate::{ls, rm};
+
 pub use listen::PathInUse;
+pub use wait::WaitTimeout;
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -22,11 +31,23 @@ pub enum Verb {
     Send(send::Arguments),
     /// Print each received record, until the sender has closed the ring
     Recv(recv::Arguments),
+    /// Create a persistent ring of the module, which exists until it is removed
+    Create(create::Arguments),
+    /// List the rings of a scope
+    Ls(ls::Arguments),
+    /// Remove the name of a ring; processes that have it open can continue, except with --destroy
+    Rm(rm::Arguments),
+    /// Show the state of a ring and of its two sides
+    Info(InfoArgs),
 }
 
 pub fn run(verb: &Verb) -> Result<()> {
     match verb {
         Verb::Send(arguments) => send::run(arguments),
         Verb::Recv(arguments) => recv::run(arguments),
+        Verb::Create(arguments) => create::run(arguments),
+        Verb::Ls(arguments) => ls::run_filtered(arguments, |channel| channel.kind == Kind::Ring),
+        Verb::Rm(arguments) => rm::run(arguments, ChannelArgs::ring),
+        Verb::Info(arguments) => info::run(arguments),
     }
 }

@@ -8,8 +8,9 @@ use clap::Args;
 use sluice::ring::{Consumer, Options, ReadBatch, RecvError};
 
 use super::codec::Framing;
-use super::connect::{ConnectArgs, Role};
 use super::output::OutputBuffer;
+use super::setup::SetupArgs;
+use super::side::Role;
 use super::stats::Stats;
 use crate::args;
 use crate::progress::Progress;
@@ -20,9 +21,13 @@ const CHUNK: usize = 128 << 10;
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
-    connect: ConnectArgs,
+    setup: SetupArgs,
 
-    /// Reject a sender whose ring is larger than this [default: 256M, the limit]
+    /// Capacity of a new ring in a channel, up to 256M [default: 1M]
+    #[arg(long, value_name = "BYTES", requires = "create", conflicts_with = "path", value_parser = args::size)]
+    capacity: Option<u64>,
+
+    /// Reject a sender, or a channel, whose ring is larger than this [default: 256M, the limit]
     #[arg(long, value_name = "BYTES", value_parser = args::size)]
     max_capacity: Option<u64>,
 }
@@ -30,21 +35,27 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let output = io::stdout().as_fd().try_clone_to_owned();
     let output = File::from(output.context("no standard output; redirect it to a file")?);
-    let connect = &arguments.connect;
+    let setup = &arguments.setup;
     let mut options = Options::new();
+    if let Some(bytes) = arguments.capacity {
+        options = options.capacity(bytes);
+    }
     if let Some(bytes) = arguments.max_capacity {
         options = options.max_capacity(bytes);
     }
-    let mut consumer = connect.set_up(Role::Receiver, Options::consumer, options)?;
+    let place = setup.place()?;
+    let mut consumer: Consumer = setup.set_up(&place, options)?;
     let progress = match output.is_terminal() {
         true => Progress::hidden(),
         false => Progress::new(None),
     };
     let mut stats = Stats::start();
-    let framing = connect.framing;
-    receive_all(&output, framing, &mut consumer, &mut stats, &progress)?;
+    let framing = setup.framing;
+    setup.transfer(&place, Role::Receiver, || {
+        receive_all(&output, framing, &mut consumer, &mut stats, &progress)
+    })?;
     drop(progress);
-    match connect.json {
+    match setup.json {
         true => stats.print(consumer.capacity()),
         false => Ok(()),
     }
@@ -98,6 +109,9 @@ fn explain(stats: &Stats, error: RecvError) -> Error {
     match error {
         RecvError::PeerDied => anyhow!(
             "the sender failed or died after {records} records, which were written; check its error and send again"
+        ),
+        RecvError::Destroyed => anyhow!(
+            "the ring was destroyed after {records} records, which were written; create it and send again"
         ),
         _ => Error::new(error).context(format!(
             "receiving failed after {records} records, which were written"

@@ -8,7 +8,8 @@ use clap::Args;
 use sluice::ring::{Options, Producer, SendError};
 
 use super::codec::Decoder;
-use super::connect::{ConnectArgs, Role};
+use super::setup::SetupArgs;
+use super::side::Role;
 use super::stats::Stats;
 use crate::args;
 use crate::progress::Progress;
@@ -16,14 +17,14 @@ use crate::progress::Progress;
 #[derive(Args)]
 pub struct Arguments {
     #[command(flatten)]
-    connect: ConnectArgs,
+    setup: SetupArgs,
 
-    /// Capacity of the ring, up to 256M; a record takes at most half of it [default: 1M]
-    #[arg(long, value_name = "BYTES", value_parser = args::size)]
+    /// Capacity of a new ring, up to 256M; a record takes at most half of it [default: 1M]
+    #[arg(long, value_name = "BYTES", requires = "new_memory", value_parser = args::size)]
     capacity: Option<u64>,
 
     /// Allocate the ring from the pool of 2 MiB huge pages
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["channel", "endpoint"])]
     huge_pages: bool,
 }
 
@@ -34,20 +35,23 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if let Some(capacity) = arguments.capacity {
         options = options.capacity(capacity);
     }
-    let connect = &arguments.connect;
-    let mut producer = connect.set_up(Role::Sender, Options::producer, options)?;
+    let setup = &arguments.setup;
+    let place = setup.place()?;
+    let mut producer: Producer = setup.set_up(&place, options)?;
     let progress = match input.is_terminal() {
         true => Progress::hidden(),
         false => Progress::new(Progress::file_length(&input)),
     };
     let mut stats = Stats::start();
-    let mut decoder = Decoder::new(connect.framing, producer.max_record_len());
-    let sent = send_all(&input, &mut decoder, &mut producer, &mut stats, &progress)
+    let mut decoder = Decoder::new(setup.framing, producer.max_record_len());
+    let sent = setup.transfer(&place, Role::Sender, || {
+        send_all(&input, &mut decoder, &mut producer, &mut stats, &progress)?;
         // Records in the ring are lost if the receiver dies before it has written them.
-        .and_then(|()| producer.flush().map_err(|error| explain(&stats, error)));
+        producer.flush().map_err(|error| explain(&stats, error))
+    });
     drop(progress);
     match sent {
-        Ok(()) if connect.json => stats.print(producer.capacity()),
+        Ok(()) if setup.json => stats.print(producer.capacity()),
         Ok(()) => Ok(()),
         Err(error) => {
             // A closed ring would mean a complete transfer to the receiver.
@@ -92,6 +96,11 @@ fn explain(stats: &Stats, error: SendError) -> Error {
     let cause = match error {
         SendError::Closed => "closed the ring",
         SendError::PeerDied => "died",
+        SendError::Destroyed => {
+            return anyhow!(
+                "the ring was destroyed after {records} records, some perhaps unwritten; create it and send again"
+            );
+        }
         _ => return Error::new(error).context(format!("sending failed after {records} records")),
     };
     anyhow!(

@@ -158,8 +158,8 @@ fn an_invalid_path_fails_at_once() {
         ),
         ("recv", long.as_str(), 1, "cannot listen at longlong"),
         ("send", long.as_str(), 1, "cannot connect to longlong"),
-        ("recv", "", 2, "<PATH>"),
-        ("send", "", 2, "<PATH>"),
+        ("recv", "", 2, "'[PATH]'"),
+        ("send", "", 2, "'[PATH]'"),
     ] {
         bad(verb, path).failed(status, &[words]);
     }

@@ -152,7 +152,11 @@ impl Model {
             Step::SetClosed(closed) => memory.word(CLOSED).store(closed.into(), Ordering::Relaxed),
             // The socket may be full.
             Step::SendMessage(length) => {
-                let _ = self.malicious.peer.send(&[0; 255][..length.into()], &[]);
+                let _ = self
+                    .malicious
+                    .carrier
+                    .peer
+                    .send(&[0; 255][..length.into()], &[]);
             }
             Step::Send(length) => self.send(length.0, |record| producer.try_send(record)),
             Step::SendTimeout(length) => self.send(length.0, |record| {

@@ -170,7 +170,11 @@ impl Model {
             Step::SetClosed(closed) => memory.word(CLOSED).store(closed.into(), Ordering::Relaxed),
             // The socket may be full.
             Step::SendMessage(length) => {
-                let _ = self.malicious.peer.send(&[0; 255][..length.into()], &[]);
+                let _ = self
+                    .malicious
+                    .carrier
+                    .peer
+                    .send(&[0; 255][..length.into()], &[]);
             }
             Step::Recv(len) => self.recv(len.0, Consumer::try_recv),
             Step::RecvTimeout => self.recv(CAPACITY, |consumer, buffer| {

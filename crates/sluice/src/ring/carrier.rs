@@ -12,6 +12,7 @@ use super::device::Device;
 use super::error::SendError;
 use super::membarrier;
 use super::memfd::Memfd;
+use super::role::Role;
 
 #[derive(Debug)]
 pub(super) enum Carrier {
@@ -21,7 +22,7 @@ pub(super) enum Carrier {
 
 /// The end of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Slept {
+pub(crate) enum Slept {
     Woken,
     TimedOut,
 }
@@ -56,6 +57,15 @@ impl Carrier {
         match self {
             Self::Memfd(memfd) => peer_state(peer, || memfd.look()),
             Self::Device(device) => device.peer_state(own, peer),
+        }
+    }
+
+    /// Whether the peer of this role has come.
+    pub fn has_peer(&self, role: Role) -> io::Result<bool> {
+        match self {
+            // The handshake was with it.
+            Self::Memfd(_) => Ok(true),
+            Self::Device(device) => device.has_peer(role),
         }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The common part of both sides of a ring: the memory, the carrier, waiting for the peer and waking it.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::process;
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ pub(super) struct Connection {
 
 /// The time for which a call may wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wait {
+pub(crate) enum Wait {
     Never,
     For(Duration),
     Forever,
@@ -111,6 +112,12 @@ impl Connection {
             Some(End::Died) => SendError::PeerDied,
             None => self.carrier.hung_up_error(),
         }
+    }
+
+    pub fn has_peer(&self) -> Result<bool, SystemError> {
+        self.carrier
+            .has_peer(self.role)
+            .map_err(|error| SystemError::new("querying the endpoint", error))
     }
 
     /// Whether the peer has ended. Checks a socket at most once per clock tick.
@@ -247,6 +254,10 @@ impl Connection {
             PeerState::Dead => Err(WaitError::PeerDied),
             PeerState::Destroyed => Err(WaitError::Destroyed),
             PeerState::Hidden => Err(ProtocolViolation::EndHidden.into()),
+            PeerState::Detached => {
+                let ended = io::Error::from_raw_os_error(libc::EPIPE);
+                Err(SystemError::new("waiting for the peer", ended).into())
+            }
         };
         Some(match poll() {
             Ok(Some(found)) => Ok(Awaited::Found(found)),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sluice_ring::Memory;
 
 use super::connection::{Awaited, Connection, Wait};
-use super::error::{RecvError, WaitError};
+use super::error::{RecvError, SystemError, WaitError};
 use super::mapping::Mapping;
 use super::record::Bytes;
 
@@ -39,6 +39,11 @@ impl Consumer {
     /// Bytes, including headers, that the producer has reported as sent and that were not received yet. Only a hint.
     pub fn pending(&self) -> u64 {
         self.core.pending()
+    }
+
+    /// Whether the producer has come, also if it has ended since. Over a socket it always has.
+    pub fn has_producer(&self) -> Result<bool, SystemError> {
+        self.connection.has_peer()
     }
 
     /// Whether the producer has closed the ring or died. There may still be records.

@@ -11,7 +11,7 @@ use super::region::Region;
 
 /// The mapped memory of both sides. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     data: NonNull<u8>,
     mask: u64,
     capacity: Capacity,
@@ -28,7 +28,7 @@ unsafe impl Sync for Mapping {}
 
 /// The memory that the producer writes, mapped.
 #[derive(Debug)]
-pub(super) struct ProducerMemory {
+pub(crate) struct ProducerMemory {
     pub ctrl: Region,
     /// The data twice in a row.
     pub data: Region,

@@ -70,19 +70,19 @@
 //! dropping the copy has no effect.
 
 mod atomic_copy;
-mod carrier;
-mod connection;
+pub(crate) mod carrier;
+pub(crate) mod connection;
 mod consumer;
 mod copy;
-mod device;
+pub(crate) mod device;
 mod error;
-mod mapping;
+pub(crate) mod mapping;
 mod membarrier;
 mod memfd;
-mod options;
+pub(crate) mod options;
 mod producer;
 mod record;
-mod region;
+pub(crate) mod region;
 mod role;
 #[cfg(feature = "tokio")]
 mod tokio;

@@ -20,6 +20,15 @@ const RESIDENT: u64 = 16 << 20;
 /// sleep in a request-reply exchange would never spin again.
 const SPIN: Duration = Duration::from_micros(100);
 
+/// The default limit of Options::spin().
+pub(crate) fn default_spin() -> Duration {
+    match thread::available_parallelism().map(NonZeroUsize::get) {
+        // While this side spins, the peer cannot run.
+        Ok(1) => Duration::ZERO,
+        _ => SPIN,
+    }
+}
+
 pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The options to set up one side of a ring with, over a [`Socket`](super::Socket) or in a
@@ -73,11 +82,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             capacity: CAPACITY,
-            spin: match thread::available_parallelism().map(NonZeroUsize::get) {
-                // While this side spins, the peer cannot run.
-                Ok(1) => Duration::ZERO,
-                _ => SPIN,
-            },
+            spin: default_spin(),
             throughput: false,
             pages: Pages::Normal,
             seals: SealPolicy::Sealed,

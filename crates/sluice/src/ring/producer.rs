@@ -11,7 +11,7 @@ use sluice_ring::Memory;
 
 use super::connection::{Awaited, Connection, Wait};
 use super::copy::copy_in;
-use super::error::{SendError, WaitError};
+use super::error::{SendError, SystemError, WaitError};
 use super::mapping::Mapping;
 
 /// The sending side of a ring. Dropping it closes the ring: the consumer receives all sent records, then the end of the stream.
@@ -82,6 +82,11 @@ impl Producer {
         timeout: Duration,
     ) -> Result<Reservation<'_>, SendError> {
         self.reserve_within(length, Wait::For(timeout))
+    }
+
+    /// Whether the consumer has come, also if it has ended since. Over a socket it always has.
+    pub fn has_consumer(&self) -> Result<bool, SystemError> {
+        self.connection.has_peer()
     }
 
     /// Whether the consumer has closed the ring or died.

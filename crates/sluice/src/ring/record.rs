@@ -43,7 +43,7 @@ impl<'a> Bytes<'a> {
     /// # Safety
     /// `len` bytes are mapped at `start` during 'a. The start is a multiple of eight.
     #[inline]
-    pub(super) unsafe fn new(start: NonNull<u8>, len: u32) -> Self {
+    pub(crate) unsafe fn new(start: NonNull<u8>, len: u32) -> Self {
         Self {
             start,
             len: len as usize,

@@ -9,21 +9,21 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymous, munmap};
 
 /// The page size of the machine.
-pub(super) fn page_size() -> u64 {
+pub(crate) fn page_size() -> u64 {
     // SAFETY: sysconf() only returns a value. rustix's page_size() reads memory that valgrind has removed.
     unsafe { libc::sysconf(libc::_SC_PAGESIZE) as u64 }
 }
 
 /// The protection of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(crate) enum Access {
     ReadWrite,
     ReadOnly,
 }
 
 /// A mapping, which is unmapped when it is dropped.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(crate) struct Region {
     start: NonNull<c_void>,
     bytes: usize,
 }

@@ -4,9 +4,9 @@
 use std::sync::atomic::Ordering;
 
 use sluice::ring::{ProtocolViolation, SendError};
-use sluice_hostile::{CLOSED, MaliciousConsumer, POS, WAIT_FLAGS};
+use sluice_hostile::{CLOSED, POS, WAIT_FLAGS};
 
-use crate::support::{CAPACITY, SHORT, assert_error, malicious_consumer};
+use super::support::{CAPACITY, MaliciousConsumer, SHORT, assert_error, malicious_consumer};
 
 /// A full ring: the next send has to load the consumer's position.
 fn full_ring() -> (MaliciousConsumer, sluice::ring::Producer) {

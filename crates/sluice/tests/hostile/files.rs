@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use sluice::ring::{Options, SetupError, Socket};
 use sluice_hostile::{CTRL_SIZE, DATA, Hello, Peer, SEALS, UNSEALED, memfd, reply, seal};
 
-use crate::support::{CAPACITY, assert_error, consumer, producer, small};
+use super::carrier::{consumer, producer};
+use super::support::{CAPACITY, assert_error, small};
 
 /// The result of a consumer that receives this hello with these files, and the error number in its reply.
 fn consumer_result(hello: Hello, files: &[BorrowedFd]) -> (Result<(), SetupError>, Option<u32>) {

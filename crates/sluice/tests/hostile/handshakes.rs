@@ -7,7 +7,8 @@ use rustix::io::Errno;
 use sluice::ring::SetupError;
 use sluice_hostile::{CTRL_SIZE, DATA, Hello, Peer, SEALS, memfd, reply, seal};
 
-use crate::support::{CAPACITY, assert_error, consumer, producer};
+use super::carrier::{consumer, producer};
+use super::support::{CAPACITY, assert_error};
 
 /// The result of a consumer that receives this hello with a valid file, and the error number in its reply.
 fn consumer_result(hello: &[u8]) -> (Result<(), SetupError>, Option<u32>) {

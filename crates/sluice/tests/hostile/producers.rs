@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use sluice::ring::{AsyncConsumer, ProtocolViolation, RecvError};
-use sluice_hostile::{CLOSED, MaliciousProducer, POS, max_record_len};
+use sluice_hostile::{CLOSED, POS, max_record_len};
 
-use crate::support::{CAPACITY, LONG, SHORT, assert_error, malicious_producer};
+use super::support::{CAPACITY, LONG, MaliciousProducer, SHORT, assert_error, malicious_producer};
 
 #[test]
 fn an_invalid_length_is_reported() {

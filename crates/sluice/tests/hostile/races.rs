@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use sluice::ring::{ProtocolViolation, RecvError, SendError};
 use sluice_hostile::{CLOSED, POS, WAIT_FLAGS, WAKE_SEQ, max_record_len};
 
-use crate::support::{
+use super::carrier::{CLOSES, FAILURES};
+use super::support::{
     CAPACITY, LONG, RACE, SHORT, malicious_consumer, malicious_producer, run_against,
 };
 
@@ -23,6 +24,15 @@ fn pseudo_random(round: u32) -> u64 {
 fn continues(began: Instant, saw_all: bool) -> bool {
     let elapsed = began.elapsed();
     elapsed < RACE || (!saw_all && elapsed < LONG)
+}
+
+/// A value of `closed`, mostly 0.
+fn changing_closed(round: u32) -> u32 {
+    let mut values = CLOSES.iter().chain(&FAILURES).cycle();
+    match round % 16 {
+        0 => *values.nth(round as usize / 16 % 8).unwrap_or(&0),
+        _ => 0,
+    }
 }
 
 #[test]
@@ -151,7 +161,7 @@ fn all_memory_of_the_producer_changes_continuously() {
                 .memory
                 .word(WAKE_SEQ)
                 .store(round, Ordering::Relaxed);
-            let closed = u32::from(round % 16 == 0);
+            let closed = changing_closed(round);
             malicious
                 .memory
                 .word(CLOSED)
@@ -168,6 +178,9 @@ fn all_memory_of_the_producer_changes_continuously() {
                         "a record"
                     }
                     Ok(None) => "the end",
+                    Err(RecvError::PeerDied | RecvError::Destroyed) if !FAILURES.is_empty() => {
+                        "a failure"
+                    }
                     Err(RecvError::TimedOut(_)) => "timeout",
                     Err(RecvError::ProtocolViolation(_)) => {
                         outcomes.insert("a violation");
@@ -206,7 +219,7 @@ fn all_memory_of_the_consumer_changes_continuously() {
                 .memory
                 .word(WAKE_SEQ)
                 .store(round, Ordering::Relaxed);
-            let closed = u32::from(round % 16 == 0);
+            let closed = changing_closed(round);
             malicious
                 .memory
                 .word(CLOSED)
@@ -218,6 +231,9 @@ fn all_memory_of_the_consumer_changes_continuously() {
                     match producer.send_timeout(&[7; 300], Duration::from_micros(200)) {
                         Ok(()) => "sent",
                         Err(SendError::Closed) => "closed",
+                        Err(SendError::PeerDied | SendError::Destroyed) if !FAILURES.is_empty() => {
+                            "a failure"
+                        }
                         Err(SendError::TimedOut(_)) => "timeout",
                         Err(SendError::ProtocolViolation(_)) => {
                             outcomes.insert("a violation");

@@ -8,18 +8,18 @@ use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, ftruncat
 use rustix::io::{Errno, pwrite};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use sluice::ring::RecvError;
-use sluice_hostile::{CTRL_SIZE, DATA, Memory};
+use sluice_hostile::{CTRL_SIZE, DATA, MaliciousConsumer, MaliciousProducer, Memfd, Memory};
 
-use crate::support::{CAPACITY, LONG, assert_error, malicious_consumer, malicious_producer};
+use super::support::{CAPACITY, LONG, assert_error, malicious_consumer, malicious_producer};
 
 #[test]
 fn a_malicious_peer_cannot_resize_its_file() {
     let (malicious, mut consumer) = malicious_producer();
     malicious.send(0, b"record");
     for bytes in [0, 4096, (DATA + CAPACITY - 1) as u64, 1 << 30] {
-        assert_eq!(ftruncate(&malicious.file, bytes), Err(Errno::PERM));
+        assert_eq!(ftruncate(&malicious.carrier.file, bytes), Err(Errno::PERM));
     }
-    let more = fallocate(&malicious.file, FallocateFlags::empty(), 0, 1 << 20);
+    let more = fallocate(&malicious.carrier.file, FallocateFlags::empty(), 0, 1 << 20);
     assert_eq!(more, Err(Errno::PERM));
     assert_eq!(consumer.recv(&mut [0; 8]).expect("not received"), Some(6));
 }
@@ -31,7 +31,7 @@ fn a_malicious_peer_cannot_punch_holes_into_its_file() {
     let whole = (DATA + CAPACITY) as u64;
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     assert_eq!(
-        fallocate(&malicious.file, punch, 0, whole),
+        fallocate(&malicious.carrier.file, punch, 0, whole),
         Err(Errno::PERM)
     );
     let page = ptr::from_ref(malicious.memory.byte(DATA)).cast_mut();
@@ -44,18 +44,19 @@ fn a_malicious_peer_cannot_punch_holes_into_its_file() {
 #[test]
 fn a_malicious_peer_cannot_change_its_seals_or_write_with_pwrite() {
     let (malicious, _consumer) = malicious_producer();
-    let added = fcntl_add_seals(&malicious.file, SealFlags::WRITE);
+    let added = fcntl_add_seals(&malicious.carrier.file, SealFlags::WRITE);
     assert_eq!(added, Err(Errno::PERM));
-    assert_eq!(pwrite(&malicious.file, b"x", 0), Err(Errno::PERM));
+    assert_eq!(pwrite(&malicious.carrier.file, b"x", 0), Err(Errno::PERM));
 }
 
 #[test]
 fn unmapping_and_closing_its_file_leaves_the_ring_usable() {
     let (malicious, mut consumer) = malicious_producer();
     malicious.send(0, b"record");
-    let sluice_hostile::MaliciousProducer {
-        peer, file, memory, ..
+    let MaliciousProducer {
+        carrier, memory, ..
     } = malicious;
+    let Memfd { peer, file } = carrier;
     drop(memory);
     drop(file);
     let mut buffer = [0; 8];
@@ -69,7 +70,8 @@ fn unmapping_and_closing_its_file_leaves_the_ring_usable() {
     });
 
     let (malicious, mut producer) = malicious_consumer();
-    let sluice_hostile::MaliciousConsumer { peer, file, memory } = malicious;
+    let MaliciousConsumer { carrier, memory } = malicious;
+    let Memfd { peer, file } = carrier;
     drop(memory);
     drop(file);
     producer.send(b"record").expect("not sent");
@@ -97,13 +99,13 @@ fn try_map_writable(file: &impl std::os::fd::AsFd, bytes: usize) -> Result<(), E
 #[test]
 fn the_peer_cannot_write_to_the_memory_of_the_library() {
     let (malicious, _consumer) = malicious_producer();
-    let (_, files) = malicious.peer.receive().expect("no hello");
+    let (_, files) = malicious.carrier.peer.receive().expect("no hello");
     assert_eq!(try_map_writable(&files[0], CTRL_SIZE), Err(Errno::PERM));
     assert_eq!(pwrite(&files[0], b"x", 0), Err(Errno::PERM));
     assert_eq!(ftruncate(&files[0], 0), Err(Errno::PERM));
 
     let (malicious, _producer) = malicious_consumer();
-    let (_, files) = malicious.peer.receive().expect("no hello");
+    let (_, files) = malicious.carrier.peer.receive().expect("no hello");
     assert_eq!(
         try_map_writable(&files[0], DATA + CAPACITY),
         Err(Errno::PERM)

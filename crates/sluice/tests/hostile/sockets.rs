@@ -14,9 +14,10 @@ use sluice_hostile::{
     memfd, reply, seal,
 };
 
-use crate::support::{
-    CAPACITY, LONG, SHORT, assert_error, consumer, malicious_consumer, malicious_producer,
-    run_against, small, within_timeout,
+use super::carrier::consumer;
+use super::support::{
+    CAPACITY, LONG, SHORT, assert_error, malicious_consumer, malicious_producer, run_against,
+    small, within_timeout,
 };
 
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -75,7 +76,7 @@ fn a_flood_in_place_of_the_reply_is_refused() {
 #[test]
 fn a_flooded_socket_does_not_disturb_the_ring() {
     let (malicious, mut consumer) = malicious_producer();
-    assert!(fill(&malicious.peer, &[0], None) > 1);
+    assert!(fill(&malicious.carrier.peer, &[0], None) > 1);
     let mut buffer = [0; 8];
     assert_error(consumer.recv_timeout(&mut buffer, SHORT), |error| {
         matches!(error, RecvError::TimedOut(_))
@@ -107,7 +108,7 @@ fn unread_wake_ups_do_not_block_the_producer() {
         20_000
     );
     let mut messages = 0;
-    while malicious.peer.receive().is_ok() {
+    while malicious.carrier.peer.receive().is_ok() {
         messages += 1;
     }
     assert!((1..20_000).contains(&messages), "{messages} messages");
@@ -117,7 +118,7 @@ fn unread_wake_ups_do_not_block_the_producer() {
 fn files_sent_with_wake_ups_are_never_open_here() {
     let (malicious, mut consumer) = malicious_producer();
     let file = named_memfd("sluice-blocking-flood");
-    assert!(fill(&malicious.peer, &[0], Some(&file)) > 1);
+    assert!(fill(&malicious.carrier.peer, &[0], Some(&file)) > 1);
     let mut buffer = [0; 8];
     assert_error(consumer.recv_timeout(&mut buffer, SHORT), |error| {
         matches!(error, RecvError::TimedOut(_))
@@ -138,7 +139,7 @@ fn files_sent_with_wake_ups_are_never_open_in_a_runtime() {
         let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
         let mut buffer = [0; 8];
         for _ in 0..20 {
-            assert!(fill(&malicious.peer, &[0], Some(&file)) > 0);
+            assert!(fill(&malicious.carrier.peer, &[0], Some(&file)) > 0);
             let result = tokio::time::timeout(SHORT / 10, consumer.recv(&mut buffer)).await;
             assert!(result.is_err(), "{result:?}");
             next = malicious.send(next, b"record");
@@ -178,7 +179,7 @@ fn excess_files_of_a_hello_are_closed() {
 #[test]
 fn a_flood_does_not_starve_the_timers_of_a_runtime() {
     let (malicious, consumer) = malicious_producer();
-    let peer = &malicious.peer;
+    let peer = &malicious.carrier.peer;
     run_against(
         |_| match peer.send(&[0], &[]) {
             // The consumer is closed before the attack ends.
@@ -214,13 +215,13 @@ fn unread_messages_hide_neither_records_nor_peer_death() {
         run(async {
             let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
             let mut buffer = [0; 8];
-            fill(&malicious.peer, &[0], None);
+            fill(&malicious.carrier.peer, &[0], None);
             malicious.send(0, b"record");
             assert_eq!(
                 consumer.recv(&mut buffer).await.expect("not received"),
                 Some(6)
             );
-            fill(&malicious.peer, &[0], None);
+            fill(&malicious.carrier.peer, &[0], None);
             drop(malicious);
             let died = consumer.recv(&mut buffer).await;
             assert!(matches!(died, Err(RecvError::PeerDied)), "{died:?}");
@@ -234,7 +235,7 @@ fn an_empty_message_is_not_a_hang_up() {
     run(async {
         let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
         let mut buffer = [0; 8];
-        malicious.peer.send(&[], &[]).expect("not sent");
+        malicious.carrier.peer.send(&[], &[]).expect("not sent");
         let result = tokio::time::timeout(SHORT, consumer.recv(&mut buffer)).await;
         assert!(result.is_err(), "{result:?}");
         malicious.send(0, b"record");
@@ -249,7 +250,7 @@ fn an_empty_message_is_not_a_hang_up() {
         .expect("handshake failed");
     run(async {
         let mut producer = AsyncProducer::new(producer).expect("no runtime");
-        malicious.peer.send(&[], &[]).expect("not sent");
+        malicious.carrier.peer.send(&[], &[]).expect("not sent");
         for _ in 0..4 {
             producer.send(&[0; 900]).await.expect("not sent");
         }

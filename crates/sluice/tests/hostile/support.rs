@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fmt::Debug;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use sluice::ring::{Consumer, Options, Producer, SetupError, Socket};
-use sluice_hostile::{MaliciousConsumer, MaliciousProducer};
+use sluice::ring::{Consumer, Producer};
 
-/// The time limit of events that have to occur.
-pub const LONG: Duration = Duration::from_secs(20);
+pub use super::carrier::{
+    LONG, MaliciousConsumer, MaliciousProducer, malicious_consumer_with, malicious_producer_with,
+    small,
+};
 
 /// The time after which an event counts as absent.
 pub const SHORT: Duration = Duration::from_millis(50);
@@ -21,38 +21,14 @@ pub const RACE: Duration = Duration::from_secs(1);
 
 pub const CAPACITY: usize = 4096;
 
-pub fn small() -> Options {
-    Options::new()
-        .capacity(CAPACITY as u64)
-        .handshake_timeout(SHORT)
-}
-
 /// A malicious producer, and the library's consumer of its ring.
 pub fn malicious_producer() -> (MaliciousProducer, Consumer) {
-    let (malicious, socket) = MaliciousProducer::new(CAPACITY);
-    let consumer = small()
-        .consumer(Socket::from(socket))
-        .expect("handshake failed");
-    (malicious, consumer)
+    malicious_producer_with(&small())
 }
 
 /// A malicious consumer, and the library's producer of its ring.
 pub fn malicious_consumer() -> (MaliciousConsumer, Producer) {
-    let (malicious, socket) = MaliciousConsumer::new();
-    let producer = small()
-        .producer(Socket::from(socket))
-        .expect("handshake failed");
-    (malicious, producer)
-}
-
-/// The result of setting up a consumer on this socket.
-pub fn consumer(socket: OwnedFd) -> Result<(), SetupError> {
-    small().consumer(Socket::from(socket)).map(drop)
-}
-
-/// The result of setting up a producer on this socket.
-pub fn producer(socket: OwnedFd) -> Result<(), SetupError> {
-    small().producer(Socket::from(socket)).map(drop)
+    malicious_consumer_with(&small())
 }
 
 /// Runs this in a thread. Fails if it takes longer than LONG.

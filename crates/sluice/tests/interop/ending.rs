@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Close and death of each side, as the peer sees it.
 
-use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use sluice::ring::{Options, RecvError, SendError, Socket};
+use sluice::ring::{Options, RecvError, SendError};
 
-use crate::python_peer::{LONG, PythonPeer, content, small};
+use super::carrier::{End, HOW, small};
+use super::python_peer::{LONG, PythonPeer, content};
 
 /// Fewer bytes than the capacity, so that all are sent without a receiver.
 const FEW: usize = 3;
@@ -17,8 +17,8 @@ fn spin_options() -> [Options; 2] {
 }
 
 /// Sends until an error.
-fn send_for_ever(options: &Options, socket: Socket) -> SendError {
-    let mut producer = options.producer(socket).expect("no ring");
+fn send_for_ever(options: &Options, end: End) -> SendError {
+    let mut producer = end.producer(options);
     let longest = producer.max_record_len();
     (0..)
         .find_map(|number| producer.send_timeout(content(number, longest), LONG).err())
@@ -28,10 +28,10 @@ fn send_for_ever(options: &Options, socket: Socket) -> SendError {
 #[test]
 fn the_library_learns_that_the_other_consumer_is_done() {
     for options in spin_options() {
-        let Some((peer, socket)) = PythonPeer::start("receive-and-close --records 500") else {
+        let Some((peer, end)) = PythonPeer::start("receive-and-close --records 500") else {
             return;
         };
-        let error = send_for_ever(&options, socket);
+        let error = send_for_ever(&options, end);
         assert!(matches!(error, SendError::Closed), "{error:?}");
         assert_eq!(peer.end().as_deref(), Some("received 500"));
     }
@@ -40,10 +40,10 @@ fn the_library_learns_that_the_other_consumer_is_done() {
 #[test]
 fn the_library_learns_that_the_other_consumer_died() {
     for options in spin_options() {
-        let Some((peer, socket)) = PythonPeer::start("receive-and-die --records 500") else {
+        let Some((peer, end)) = PythonPeer::start("receive-and-die --records 500") else {
             return;
         };
-        let error = send_for_ever(&options, socket);
+        let error = send_for_ever(&options, end);
         assert!(matches!(error, SendError::PeerDied), "{error:?}");
         assert_eq!(peer.end(), None);
     }
@@ -52,11 +52,10 @@ fn the_library_learns_that_the_other_consumer_died() {
 #[test]
 fn the_library_learns_that_the_other_producer_died_after_what_that_sent() {
     for options in spin_options() {
-        let Some((peer, socket)) = PythonPeer::start(&format!("send-and-die --records {FEW}"))
-        else {
+        let Some((peer, end)) = PythonPeer::start(&format!("send-and-die --records {FEW}")) else {
             return;
         };
-        let mut consumer = options.consumer(socket).expect("no ring");
+        let mut consumer = end.consumer(&options);
         // Nothing is received before its death.
         assert_eq!(peer.end(), None);
         let mut room = vec![0; consumer.max_record_len()];
@@ -74,12 +73,12 @@ fn the_library_learns_that_the_other_producer_died_after_what_that_sent() {
 
 #[test]
 fn the_other_producer_learns_that_the_library_is_done() {
-    for how in ["futex", "socket"] {
-        let Some((peer, socket)) = PythonPeer::start(&format!("send --records 5000 --how {how}"))
+    for how in HOW {
+        let Some((peer, end)) = PythonPeer::start(&format!("send --records 5000 --how {how}"))
         else {
             return;
         };
-        let mut consumer = small().consumer(socket).expect("no ring");
+        let mut consumer = end.consumer(&small());
         let mut room = vec![0; consumer.max_record_len()];
         for _ in 0..500 {
             consumer
@@ -94,16 +93,18 @@ fn the_other_producer_learns_that_the_library_is_done() {
     }
 }
 
-/// Starts a process of the library that transfers a few records over its standard input and is then killed.
-fn dying_library(role: &str, socket: Socket) -> Child {
+/// Starts a process of the library that transfers a few records and is then killed.
+fn dying_library(role: &str, end: End) -> Child {
     let exe = std::env::current_exe().expect("no path");
-    Command::new(exe)
-        .args(["--exact", "ending::dying_library_process", "--nocapture"])
+    let (_, module) = module_path!().split_once("::").expect("no module");
+    let mut command = Command::new(exe);
+    command
+        .args(["--exact", &format!("{module}::dying_library_process")])
+        .arg("--nocapture")
         .env("SLUICE_DYING_LIBRARY", role)
-        .stdin(Stdio::from(OwnedFd::from(socket)))
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("no process")
+        .stdout(Stdio::null());
+    end.give_to(&mut command);
+    command.spawn().expect("no process")
 }
 
 /// The process of dying_library(). As a test it does nothing.
@@ -112,20 +113,16 @@ fn dying_library_process() {
     let Ok(role) = std::env::var("SLUICE_DYING_LIBRARY") else {
         return;
     };
-    let socket = std::io::stdin()
-        .as_fd()
-        .try_clone_to_owned()
-        .expect("no input");
-    let socket = Socket::from(socket);
+    let end = End::given();
     if role == "producer" {
-        let mut producer = small().producer(socket).expect("no ring");
+        let mut producer = end.producer(&small());
         let longest = producer.max_record_len();
         for number in 0..FEW {
             producer.send(content(number, longest)).expect("not sent");
         }
         kill_ourselves();
     } else {
-        let mut consumer = small().consumer(socket).expect("no ring");
+        let mut consumer = end.consumer(&small());
         let mut room = vec![0; consumer.max_record_len()];
         for _ in 0..FEW {
             consumer.recv(&mut room).expect("not received");
@@ -141,7 +138,7 @@ fn kill_ourselves() {
 
 #[test]
 fn the_other_learns_that_the_library_died() {
-    for how in ["futex", "socket"] {
+    for how in HOW {
         for (role, task, last) in [
             (
                 "producer",
@@ -151,10 +148,10 @@ fn the_other_learns_that_the_library_died() {
             ("consumer", "send", "died: the consumer died"),
         ] {
             let arguments = format!("{task} --records 5000 --how {how}");
-            let Some((peer, socket)) = PythonPeer::start(&arguments) else {
+            let Some((peer, end)) = PythonPeer::start(&arguments) else {
                 return;
             };
-            let mut library = dying_library(role, socket);
+            let mut library = dying_library(role, end);
             assert_eq!(peer.end().as_deref(), Some(last));
             library.wait().expect("no outcome");
         }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process of the other implementation, and the records that both generate.
 
-use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use sluice::ring::{Options, Socket};
+use super::carrier::{End, Guard};
 
 /// The timeout for events that must happen.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -16,28 +15,32 @@ const PROGRAM: &str = concat!(
     "/../../tests/interop/python/exchange.py"
 );
 
-/// The smallest ring, which is full soonest. The timeout covers the start of Python.
-pub fn small() -> Options {
-    Options::new().capacity(4096).handshake_timeout(LONG)
+/// The process of the other side.
+pub struct PythonPeer {
+    process: Child,
+    _guard: Guard,
 }
-
-/// The process at the other end of a socket.
-pub struct PythonPeer(Child);
 
 impl PythonPeer {
     /// None, with a message, if Python is not installed.
-    pub fn start(arguments: &str) -> Option<(Self, Socket)> {
-        let (here, there) = Socket::pair().expect("no sockets");
-        let started = Command::new("python3")
-            // -B: without bytecode files in the source tree.
-            .args(["-B", PROGRAM])
+    pub fn start(arguments: &str) -> Option<(Self, End)> {
+        let (here, there, guard) = End::pair();
+        let mut command = Command::new("python3");
+        // -B: without bytecode files in the source tree. -S: it starts faster.
+        command
+            .args(["-B", "-S", PROGRAM])
             .args(arguments.split_whitespace())
-            .stdin(Stdio::from(OwnedFd::from(there)))
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn();
-        match started {
-            Ok(child) => Some((Self(child), here)),
+            .stderr(Stdio::piped());
+        there.give_to(&mut command);
+        match command.spawn() {
+            Ok(process) => {
+                let peer = Self {
+                    process,
+                    _guard: guard,
+                };
+                Some((peer, here))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 eprintln!(
                     "NOT TESTED: the library with another implementation, since there is no 'python3'; install Python 3.9 or later"
@@ -50,7 +53,7 @@ impl PythonPeer {
 
     /// Its output; none if it was killed, as requested.
     pub fn end(self) -> Option<String> {
-        let output = self.0.wait_with_output().expect("no outcome");
+        let output = self.process.wait_with_output().expect("no outcome");
         let errors = String::from_utf8_lossy(&output.stderr);
         output.status.code()?;
         assert!(output.status.success(), "{errors}");

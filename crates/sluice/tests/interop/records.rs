@@ -5,23 +5,27 @@ use std::time::Duration;
 
 use sluice::ring::{AsyncConsumer, AsyncProducer, Consumer, Options, Producer};
 
-use crate::python_peer::{LONG, PythonPeer, content, small};
-
-/// Twice every length from 0 to the longest of a ring of 4096 bytes: a thousand laps.
-const RECORDS: usize = 2 * 2041;
+use super::carrier::{HOW, RECORDS, small};
+use super::python_peer::{LONG, PythonPeer, content};
 
 /// How the other side sleeps, whether it is registered with membarrier(2), and its batch size.
-const WAITS: [&str; 6] = [
-    "--how futex",
-    "--how socket",
-    "--how futex --unregistered",
-    "--how socket --unregistered --spins 100",
-    "--how futex --spins 100 --batch 2",
-    "--how socket --batch 2",
-];
+fn waits() -> [String; 6] {
+    let [one, other] = HOW;
+    [
+        format!("--how {one}"),
+        format!("--how {other}"),
+        format!("--how {one} --unregistered"),
+        format!("--how {other} --unregistered --spins 100"),
+        format!("--how {one} --spins 100 --batch 2"),
+        format!("--how {other} --batch 2"),
+    ]
+}
 
 /// With a spinning library, which never sleeps and only wakes the other side.
-const SLEEPING_WAITS: [&str; 3] = [WAITS[0], WAITS[1], WAITS[3]];
+fn sleeping_waits() -> [String; 3] {
+    let [one, other, _, unregistered, ..] = waits();
+    [one, other, unregistered]
+}
 
 fn sleeping() -> Options {
     small().spin(Duration::ZERO)
@@ -57,22 +61,22 @@ fn send(producer: &mut Producer, records: usize) {
 
 fn receives_from_the_other(wait: &str, options: &Options) {
     let arguments = format!("send --records {RECORDS} {wait}");
-    let Some((peer, socket)) = PythonPeer::start(&arguments) else {
+    let Some((peer, end)) = PythonPeer::start(&arguments) else {
         return;
     };
-    let mut consumer = options.consumer(socket).expect("no ring");
+    let mut consumer = end.consumer(options);
     receive(&mut consumer, RECORDS);
-    let end = consumer.recv_timeout(&mut [], LONG).expect("no end");
-    assert_eq!(end, None, "{wait}");
+    let last = consumer.recv_timeout(&mut [], LONG).expect("no end");
+    assert_eq!(last, None, "{wait}");
     assert_eq!(peer.end(), Some(format!("sent {RECORDS}")));
 }
 
 fn sends_to_the_other(wait: &str, options: &Options) {
     let arguments = format!("receive --records {RECORDS} {wait}");
-    let Some((peer, socket)) = PythonPeer::start(&arguments) else {
+    let Some((peer, end)) = PythonPeer::start(&arguments) else {
         return;
     };
-    let mut producer = options.producer(socket).expect("no ring");
+    let mut producer = end.producer(options);
     send(&mut producer, RECORDS);
     drop(producer);
     assert_eq!(peer.end(), Some(format!("received {RECORDS}")), "{wait}");
@@ -80,28 +84,28 @@ fn sends_to_the_other(wait: &str, options: &Options) {
 
 #[test]
 fn a_sleeping_library_receives_from_the_other() {
-    for wait in WAITS {
+    for wait in &waits() {
         receives_from_the_other(wait, &sleeping());
     }
 }
 
 #[test]
 fn a_spinning_library_receives_from_the_other() {
-    for wait in SLEEPING_WAITS {
+    for wait in &sleeping_waits() {
         receives_from_the_other(wait, &spinning());
     }
 }
 
 #[test]
 fn a_sleeping_library_sends_to_the_other() {
-    for wait in WAITS {
+    for wait in &waits() {
         sends_to_the_other(wait, &sleeping());
     }
 }
 
 #[test]
 fn a_spinning_library_sends_to_the_other() {
-    for wait in SLEEPING_WAITS {
+    for wait in &sleeping_waits() {
         sends_to_the_other(wait, &spinning());
     }
 }
@@ -109,17 +113,17 @@ fn a_spinning_library_sends_to_the_other() {
 #[test]
 fn a_large_ring_works_both_ways() {
     let wait = "--capacity 65536 --batch 2";
-    receives_from_the_other(wait, &Options::new().handshake_timeout(LONG));
+    receives_from_the_other(wait, &small().capacity(1 << 20));
     sends_to_the_other(wait, &small().capacity(65536));
 }
 
 #[test]
 fn the_library_sends_batches_to_the_other() {
-    let Some((peer, socket)) = PythonPeer::start(&format!("receive --records {RECORDS} --batch 3"))
+    let Some((peer, end)) = PythonPeer::start(&format!("receive --records {RECORDS} --batch 3"))
     else {
         return;
     };
-    let mut producer = sleeping().producer(socket).expect("no ring");
+    let mut producer = end.producer(&sleeping());
     let longest = producer.max_record_len();
     for first in (0..RECORDS).step_by(13) {
         let mut batch = producer.batch();
@@ -142,12 +146,12 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 
 #[test]
 fn a_library_in_a_runtime_receives_from_the_other() {
-    for wait in WAITS {
+    for wait in &waits() {
         let arguments = format!("send --records {RECORDS} {wait}");
-        let Some((peer, socket)) = PythonPeer::start(&arguments) else {
+        let Some((peer, end)) = PythonPeer::start(&arguments) else {
             return;
         };
-        let consumer = small().consumer(socket).expect("no ring");
+        let consumer = end.consumer(&small());
         run(async {
             let longest = consumer.max_record_len();
             let mut consumer = AsyncConsumer::new(consumer).expect("no runtime");
@@ -168,12 +172,12 @@ fn a_library_in_a_runtime_receives_from_the_other() {
 
 #[test]
 fn a_library_in_a_runtime_sends_to_the_other() {
-    for wait in WAITS {
+    for wait in &waits() {
         let arguments = format!("receive --records {RECORDS} {wait}");
-        let Some((peer, socket)) = PythonPeer::start(&arguments) else {
+        let Some((peer, end)) = PythonPeer::start(&arguments) else {
             return;
         };
-        let producer = small().producer(socket).expect("no ring");
+        let producer = end.producer(&small());
         run(async {
             let longest = producer.max_record_len();
             let mut producer = AsyncProducer::new(producer).expect("no runtime");

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Handshakes that fail, and the reason that each side gets.
 
-use sluice::ring::SetupError;
+use sluice::ring::{SetupError, Socket};
 
-use crate::python_peer::{PythonPeer, small};
+use super::carrier::small;
+use super::python_peer::PythonPeer;
 
 /// Performs a handshake with these arguments. Returns the result of the library and the output of the other side.
 fn handshake(arguments: &str) -> Option<(Result<(), SetupError>, Option<String>)> {
-    let (peer, socket) = PythonPeer::start(arguments)?;
+    let (peer, end) = PythonPeer::start(arguments)?;
+    let socket = Socket::from(end);
     let ours = match arguments.starts_with("send") {
         true => small().consumer(socket).map(drop),
         false => small().producer(socket).map(drop),
@@ -70,10 +72,10 @@ fn the_other_side_gets_the_reason_of_the_library() {
 
 #[test]
 fn two_producers_do_not_connect() {
-    let Some((peer, socket)) = PythonPeer::start("send") else {
+    let Some((peer, end)) = PythonPeer::start("send") else {
         return;
     };
-    let ours = small().producer(socket).map(drop);
+    let ours = small().producer(Socket::from(end)).map(drop);
     assert!(
         matches!(ours, Err(SetupError::RoleConflict { .. })),
         "{ours:?}"

@@ -5,7 +5,7 @@ use std::thread;
 
 use sluice::ring::{RecvError, SendError};
 
-use crate::support::{pattern, ring, small};
+use super::support::{pattern, ring, small};
 
 #[test]
 fn a_batch_is_seen_when_it_is_whole() {

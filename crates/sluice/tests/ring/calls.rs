@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sluice::ring::{Consumer, RecvError, SendError, SetupError};
+use sluice::ring::{Consumer, RecvError, SendError};
 
-use crate::support::{LONG, SHORT, ring, set_up, small};
+use super::support::{LONG, SHORT, ring, small};
 
 #[test]
 fn an_abort_looks_like_a_death() {
@@ -40,7 +40,7 @@ fn is_closed_reports_a_close_and_a_death() {
     let (mut producer, mut consumer) = ring(&small());
     producer.send(b"last").expect("not sent");
     producer.abort();
-    // The socket is checked once per tick of a coarse clock.
+    // A socket is checked once per tick of a coarse clock.
     let until = Instant::now() + LONG;
     while !consumer.is_closed() {
         assert!(Instant::now() < until, "it never learns");
@@ -153,28 +153,6 @@ fn a_producer_can_wait_for_room_on_a_descriptor() {
     assert!(producer.prepare_wait(0).is_ok());
     producer.finish_wait();
     taking.join().expect("panicked").expect("not received");
-}
-
-#[test]
-fn a_consumer_limits_the_capacity() {
-    let (here, there) = sluice::ring::Socket::pair().expect("no sockets");
-    let (sending, receiving) = set_up(
-        &small().capacity(8192),
-        &small().max_capacity(4096),
-        here,
-        there,
-    );
-    assert!(
-        matches!(sending, Err(SetupError::Refused(_))),
-        "{sending:?}"
-    );
-    assert!(
-        matches!(
-            receiving,
-            Err(SetupError::CapacityTooLarge { max: 4096, .. })
-        ),
-        "{receiving:?}"
-    );
 }
 
 #[test]

@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sluice::ring::{Listener, Options, RecvError, SendError, SetupError, Socket};
+use sluice::ring::{Options, RecvError, SendError};
 
-use crate::support::{LONG, SHORT, ring, small};
+use super::carrier;
+use super::support::{LONG, SHORT, ring, small};
 
 #[test]
 fn what_was_sent_before_the_end_is_received_before_the_end() {
@@ -85,14 +86,15 @@ fn a_flush_waits_until_all_is_released() {
     }
 }
 
-/// Starts a process that sets up one side of a ring over its standard input and then sleeps until it is killed.
-fn idle_peer(role: &str, socket: Socket) -> std::process::Child {
+/// Starts a process that sets up one side of a ring with its standard input and then sleeps until it is killed.
+pub fn idle_peer(role: &str, end: OwnedFd) -> std::process::Child {
     let exe = std::env::current_exe().expect("no path");
-    let socket: OwnedFd = socket.into();
+    let (_, module) = module_path!().split_once("::").expect("no module");
     Command::new(exe)
-        .args(["--exact", "ending::idle_peer_process", "--nocapture"])
-        .env("SLUICE_SILENT_PARTNER", role)
-        .stdin(Stdio::from(socket))
+        .args(["--exact", &format!("{module}::idle_peer_process")])
+        .arg("--nocapture")
+        .env("SLUICE_IDLE_PEER", role)
+        .stdin(Stdio::from(end))
         .stdout(Stdio::null())
         .spawn()
         .expect("no process")
@@ -100,23 +102,23 @@ fn idle_peer(role: &str, socket: Socket) -> std::process::Child {
 
 /// The process of idle_peer(). As a test it does nothing.
 #[test]
-fn idle_peer_process() {
+pub fn idle_peer_process() {
     use std::os::fd::AsFd;
-    let Ok(role) = std::env::var("SLUICE_SILENT_PARTNER") else {
+    let Ok(role) = std::env::var("SLUICE_IDLE_PEER") else {
         return;
     };
-    let socket = std::io::stdin()
+    let end = std::io::stdin()
         .as_fd()
         .try_clone_to_owned()
         .expect("no input");
-    let socket = Socket::from(socket);
     if role == "producer" {
-        let mut producer = small().producer(socket).expect("no ring");
+        let mut producer = carrier::producer(&small(), end).expect("no ring");
         producer.send(b"before").expect("not sent");
         producer.reserve(100).expect("no room").fill(1);
         thread::sleep(Duration::MAX);
     } else {
-        let _consumer = small().consumer(socket).expect("no ring");
+        let mut consumer = carrier::consumer(&small(), end).expect("no ring");
+        consumer.recv(&mut [0; 8]).expect("not received");
         thread::sleep(Duration::MAX);
     }
 }
@@ -124,9 +126,9 @@ fn idle_peer_process() {
 #[test]
 fn a_receiver_learns_at_once_that_the_sender_was_killed() {
     for spin in [Duration::ZERO, Duration::MAX] {
-        let (here, there) = Socket::pair().expect("no sockets");
+        let (there, here) = carrier::ends();
         let mut child = idle_peer("producer", there);
-        let mut consumer = small().spin(spin).consumer(here).expect("no ring");
+        let mut consumer = carrier::consumer(&small().spin(spin), here).expect("no ring");
         let mut room = [0; 100];
         let got = consumer.recv_timeout(&mut room, LONG);
         assert_eq!(got.expect("not received"), Some(6));
@@ -148,9 +150,12 @@ fn a_receiver_learns_at_once_that_the_sender_was_killed() {
 #[test]
 fn a_sender_learns_at_once_that_the_receiver_was_killed() {
     for spin in [Duration::ZERO, Duration::MAX] {
-        let (here, there) = Socket::pair().expect("no sockets");
+        let (here, there) = carrier::ends();
         let mut child = idle_peer("consumer", there);
-        let mut producer = small().spin(spin).producer(here).expect("no ring");
+        let mut producer = carrier::producer(&small().spin(spin), here).expect("no ring");
+        producer.send(b"before").expect("not sent");
+        // On a device ring only this shows that the consumer has come.
+        producer.flush_timeout(LONG).expect("not received");
         while producer.try_send(&[0; 500]).is_ok() {}
         let sender = thread::spawn(move || producer.send_timeout(&[0; 500], LONG));
         thread::sleep(SHORT);
@@ -163,49 +168,29 @@ fn a_sender_learns_at_once_that_the_receiver_was_killed() {
 
 #[test]
 fn nothing_is_left_of_a_ring() {
+    const CAPACITY: u64 = 32 << 20;
     let count = || {
-        let entries = std::fs::read_dir("/proc/self/fd").expect("no /proc");
-        let files = entries
-            .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
-            .filter(|link| link.to_string_lossy().contains("sluice-ring"));
         let maps = std::fs::read_to_string("/proc/self/maps").expect("no /proc");
         // Concurrent tests have rings, too, of other sizes.
-        let mapped = maps.lines().filter(|line| line.contains("sluice-ring"));
-        (
-            files.count(),
-            mapped.filter(|line| spans(line, 32 << 20)).count(),
-        )
+        let data = maps.lines().filter(|line| {
+            line.contains("sluice-ring") && spans(line, 2 * CAPACITY / carrier::DATA_MAPPINGS)
+        });
+        data.count() as u64
     };
-    let (_, before) = count();
     for _ in 0..20 {
-        let (mut producer, _consumer) = ring(&Options::new().capacity(32 << 20));
+        let (mut producer, _consumer) = ring(&Options::new().capacity(CAPACITY));
         producer.send(b"something").expect("not sent");
+        assert_eq!(count(), 2 * carrier::DATA_MAPPINGS);
     }
-    assert_eq!(count().1, before, "mappings are left");
+    assert_eq!(count(), 0, "mappings are left");
 }
 
 /// Whether a line of /proc/PID/maps is a mapping of this size.
-fn spans(line: &str, bytes: usize) -> bool {
+fn spans(line: &str, bytes: u64) -> bool {
     let range = line.split(' ').next().unwrap_or_default();
-    let mut ends = range.split('-').map(|end| usize::from_str_radix(end, 16));
+    let mut ends = range.split('-').map(|end| u64::from_str_radix(end, 16));
     match (ends.next(), ends.next()) {
         (Some(Ok(from)), Some(Ok(to))) => to - from == bytes,
         _ => false,
     }
-}
-
-#[test]
-fn a_listener_leaves_no_socket_behind() {
-    let path = std::env::temp_dir().join(format!("sluice-ring-{}", std::process::id()));
-    let listener = Listener::bind(&path).expect("cannot listen");
-    let again = Listener::bind(&path);
-    assert!(matches!(again, Err(SetupError::Listen { .. })), "{again:?}");
-    assert!(path.exists());
-    drop(listener);
-    assert!(!path.exists());
-    let refused = Socket::connect(&path);
-    assert!(
-        matches!(refused, Err(SetupError::Connect { .. })),
-        "{refused:?}"
-    );
 }

@@ -1,33 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rings in a forked child, which has copies of everything except the threads.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use sluice::ring::{Listener, RecvError, SendError, Socket};
-use sluice_hostile::{MaliciousConsumer, MaliciousProducer};
+use sluice::ring::{RecvError, SendError};
 
-use crate::support::{LONG, ring, small};
-
-/// Runs `does` in a child. Fails if it returns false.
-fn in_child(does: impl FnOnce() -> bool) {
-    // SAFETY: the child only uses its own memory, and exits without the parent's exit handlers.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let status = match catch_unwind(AssertUnwindSafe(does)) {
-            Ok(true) => 0,
-            Ok(false) => 1,
-            Err(_) => 2,
-        };
-        // SAFETY: it exits this process immediately.
-        unsafe { libc::_exit(status) };
-    }
-    assert!(child > 0, "no child");
-    let mut status = 0;
-    // SAFETY: the pointer to the status is valid.
-    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!((waited, status), (child, 0), "status of the child");
-}
+use super::carrier;
+use super::support::{LONG, in_child, ring, small};
 
 #[test]
 fn a_drop_in_a_child_does_not_affect_the_parent() {
@@ -63,32 +42,17 @@ fn rings_of_a_child_detect_a_death() {
     // The parent has a ring, too.
     let _ring = ring(&small());
     in_child(|| {
-        let (peer, socket) = MaliciousProducer::new(4096);
-        let mut consumer = small().consumer(Socket::from(socket)).expect("no ring");
+        let (peer, mut consumer) = carrier::mortal_producer(&small());
         drop(peer);
         let got = consumer.recv_timeout(&mut [0; 8], LONG);
         matches!(got, Err(RecvError::PeerDied))
     });
     in_child(|| {
-        let (peer, socket) = MaliciousConsumer::new();
-        let mut producer = small().producer(Socket::from(socket)).expect("no ring");
+        let (peer, mut producer) = carrier::mortal_consumer(&small());
         drop(peer);
         let died = (0..100).find_map(|_| producer.send_timeout(&[0; 500], LONG).err());
         matches!(died, Some(SendError::PeerDied))
     });
-}
-
-#[test]
-fn a_listener_dropped_in_a_child_still_listens() {
-    let path = std::env::temp_dir().join(format!("sluice-forking-{}", std::process::id()));
-    let mut listener = Listener::bind(&path).expect("cannot listen");
-    let copy = &raw mut listener;
-    in_child(|| {
-        // SAFETY: the child exits before it could be dropped again.
-        unsafe { copy.drop_in_place() };
-        true
-    });
-    Socket::connect(&path).expect("cannot connect");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The setup of a ring: options, handshake and memory.
+//! The setup of a ring over memfd: sockets, handshake and memory.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -7,10 +7,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::SendFlags;
-use sluice::ring::{Listener, Options, SetupError, Socket};
+use sluice::ring::{AsyncListener, Listener, Options, SetupError, Socket};
 use sluice_abi::ring::Reply;
 
-use crate::support::{LONG, SHORT, pattern, ring, set_up, small};
+use super::carrier::set_up;
+use super::support::{LONG, SHORT, in_child, pattern, small};
 
 #[test]
 fn either_side_may_connect() {
@@ -134,34 +135,6 @@ fn invalid_capacities_are_rejected() {
     }
 }
 
-#[test]
-fn each_side_has_its_own_options() {
-    let (here, there) = Socket::pair().expect("no sockets");
-    let spins = Options::new().capacity(8192).spin(Duration::from_millis(1));
-    let sleeps = Options::new().capacity(1 << 20).spin(Duration::ZERO);
-    let (producer, consumer) = set_up(&spins, &sleeps, here, there);
-    assert_eq!(producer.expect("no ring").capacity(), 8192);
-    assert_eq!(
-        consumer.expect("no ring").capacity(),
-        8192,
-        "the producer decides"
-    );
-}
-
-#[test]
-fn the_memory_of_the_peer_is_mapped_read_only() {
-    let (producer, consumer) = ring(&small());
-    let maps = fs::read_to_string("/proc/self/maps").expect("no /proc");
-    let ours: Vec<&str> = maps
-        .lines()
-        .filter(|line| line.contains("sluice-ring"))
-        .collect();
-    // Both sides are in this process: each maps its own memory for writing, and that of the peer read-only.
-    assert!(ours.iter().any(|line| line.contains(" rw-s ")), "{ours:?}");
-    assert!(ours.iter().any(|line| line.contains(" r--s ")), "{ours:?}");
-    drop((producer, consumer));
-}
-
 /// The options of a producer whose consumer only reads.
 fn unsealed() -> Options {
     // SAFETY: the consumer is in this process, and the library never writes.
@@ -170,8 +143,7 @@ fn unsealed() -> Options {
 
 #[test]
 fn an_unsealed_ring_carries_the_same_records() {
-    let (here, there) = Socket::pair().expect("no sockets");
-    let (producer, consumer) = set_up(&unsealed(), &small().allow_unsealed(true), here, there);
+    let (producer, consumer) = set_up(&unsealed(), &small().allow_unsealed(true));
     let mut producer = producer.expect("no ring");
     let mut consumer = consumer.expect("no ring");
     let mut room = [0; 100];
@@ -184,8 +156,7 @@ fn an_unsealed_ring_carries_the_same_records() {
 
 #[test]
 fn an_unsealed_producer_is_rejected_by_default() {
-    let (here, there) = Socket::pair().expect("no sockets");
-    let (producer, consumer) = set_up(&unsealed(), &small(), here, there);
+    let (producer, consumer) = set_up(&unsealed(), &small());
     assert!(
         matches!(producer, Err(SetupError::Refused(_))),
         "{producer:?}"
@@ -208,9 +179,8 @@ fn huge_pages_are_never_left_unsealed() {
 
 #[test]
 fn locked_memory_is_locked_or_the_limit_is_reported() {
-    let (here, there) = Socket::pair().expect("no sockets");
     let locked = small().mlock(true);
-    match set_up(&locked, &small(), here, there) {
+    match set_up(&locked, &small()) {
         (Ok(_producer), Ok(_consumer)) => {
             let smaps = fs::read_to_string("/proc/self/smaps").expect("no /proc");
             let locked = smaps
@@ -226,9 +196,8 @@ fn locked_memory_is_locked_or_the_limit_is_reported() {
 
 #[test]
 fn huge_pages_are_used_or_their_lack_is_reported() {
-    let (here, there) = Socket::pair().expect("no sockets");
     let huge = small().huge_pages(true).handshake_timeout(SHORT);
-    match set_up(&huge, &small().handshake_timeout(LONG), here, there) {
+    match set_up(&huge, &small().handshake_timeout(LONG)) {
         (Ok(mut producer), Ok(mut consumer)) => {
             assert_eq!(producer.capacity(), 2 << 20);
             producer.send(b"huge").expect("not sent");
@@ -240,17 +209,73 @@ fn huge_pages_are_used_or_their_lack_is_reported() {
 }
 
 #[test]
-fn memory_can_be_bound_to_a_node() {
-    let (here, there) = Socket::pair().expect("no sockets");
-    let (producer, consumer) = set_up(&small().numa_node(0), &small().numa_node(0), here, there);
-    producer.expect("no ring").send(b"near").expect("not sent");
-    let mut consumer = consumer.expect("no ring");
-    assert_eq!(consumer.recv(&mut [0; 4]).expect("not received"), Some(4));
-
+fn memory_cannot_be_bound_to_a_node_that_does_not_exist() {
     let (here, _there) = Socket::pair().expect("no sockets");
     let nowhere = small().numa_node(1023).producer(here).map(drop);
     assert!(
         matches!(nowhere, Err(SetupError::System { .. })),
         "{nowhere:?}"
     );
+}
+
+#[test]
+fn a_producer_learns_that_its_capacity_is_too_large() {
+    let (sending, _) = set_up(&small().capacity(8192), &small().max_capacity(4096));
+    assert!(
+        matches!(sending, Err(SetupError::Refused(_))),
+        "{sending:?}"
+    );
+}
+
+#[test]
+fn a_listener_leaves_no_socket_behind() {
+    let path = std::env::temp_dir().join(format!("sluice-ring-{}", std::process::id()));
+    let listener = Listener::bind(&path).expect("cannot listen");
+    let again = Listener::bind(&path);
+    assert!(matches!(again, Err(SetupError::Listen { .. })), "{again:?}");
+    assert!(path.exists());
+    drop(listener);
+    assert!(!path.exists());
+    let refused = Socket::connect(&path);
+    assert!(
+        matches!(refused, Err(SetupError::Connect { .. })),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_listener_dropped_in_a_child_still_listens() {
+    let path = std::env::temp_dir().join(format!("sluice-forking-{}", std::process::id()));
+    let mut listener = Listener::bind(&path).expect("cannot listen");
+    let copy = &raw mut listener;
+    in_child(|| {
+        // SAFETY: the child exits before it could be dropped again.
+        unsafe { copy.drop_in_place() };
+        true
+    });
+    Socket::connect(&path).expect("cannot connect");
+}
+
+#[test]
+fn sides_are_accepted_and_set_up_in_a_runtime() {
+    let path = std::env::temp_dir().join(format!("sluice-runtime-{}", std::process::id()));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("no runtime");
+    runtime.block_on(async {
+        let listener = AsyncListener::bind(&path).expect("cannot listen");
+        let connecting = async {
+            let socket = Socket::connect(&path).expect("cannot connect");
+            small().async_producer(socket).await.expect("no ring")
+        };
+        let accepting = async {
+            let socket = listener.accept().await.expect("no connection");
+            small().async_consumer(socket).await.expect("no ring")
+        };
+        let (mut producer, mut consumer) = tokio::join!(connecting, accepting);
+        producer.send(b"hello").await.expect("not sent");
+        let got = consumer.recv(&mut [0; 8]).await;
+        assert_eq!(got.expect("not received"), Some(5));
+    });
 }

@@ -5,7 +5,7 @@ use std::thread;
 
 use sluice::ring::{Options, RecvError, SendError};
 
-use crate::support::{pattern, ring, small};
+use super::support::{pattern, ring, small};
 
 #[test]
 fn records_of_every_length_arrive_as_they_were_sent() {

@@ -7,10 +7,10 @@ use std::thread;
 
 use futures_core::Stream;
 use futures_sink::Sink;
-use sluice::ring::{AsyncConsumer, AsyncListener, AsyncProducer, RecvError, SendError, Socket};
+use sluice::ring::{AsyncConsumer, AsyncProducer, RecvError, SendError};
 use tokio::time::timeout;
 
-use crate::support::{LONG, SHORT, pattern, ring, small};
+use super::support::{LONG, SHORT, pattern, ring, small};
 
 fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -115,26 +115,6 @@ fn a_sender_in_a_runtime_learns_that_the_receiver_is_gone() {
         };
         let (sent, ()) = tokio::join!(producer.send(&[0; 500]), closing);
         assert!(matches!(sent, Err(SendError::Closed)), "{sent:?}");
-    });
-}
-
-#[test]
-fn sides_are_accepted_and_set_up_in_a_runtime() {
-    let path = std::env::temp_dir().join(format!("sluice-runtime-{}", std::process::id()));
-    run(async {
-        let listener = AsyncListener::bind(&path).expect("cannot listen");
-        let connecting = async {
-            let socket = Socket::connect(&path).expect("cannot connect");
-            small().async_producer(socket).await.expect("no ring")
-        };
-        let accepting = async {
-            let socket = listener.accept().await.expect("no connection");
-            small().async_consumer(socket).await.expect("no ring")
-        };
-        let (mut producer, mut consumer) = tokio::join!(connecting, accepting);
-        producer.send(b"hello").await.expect("not sent");
-        let got = consumer.recv(&mut [0; 8]).await;
-        assert_eq!(got.expect("not received"), Some(5));
     });
 }
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::thread;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use sluice::ring::{Consumer, Options, Producer, SetupError, Socket};
+use sluice::ring::{Consumer, Options, Producer};
 
-/// The timeout for events that must happen.
-pub const LONG: Duration = Duration::from_secs(20);
+use super::carrier::set_up;
+
+pub use super::carrier::LONG;
 
 /// The delay before the check that nothing has happened.
 pub const SHORT: Duration = Duration::from_millis(50);
 
 /// Both sides of a ring, set up with the same options.
 pub fn ring(options: &Options) -> (Producer, Consumer) {
-    let (here, there) = Socket::pair().expect("no sockets");
-    let (sending, receiving) = set_up(options, options, here, there);
+    let (sending, receiving) = set_up(options, options);
     (
         sending.expect("no producer"),
         receiving.expect("no consumer"),
@@ -25,23 +25,29 @@ pub fn small() -> Options {
     Options::new().capacity(4096)
 }
 
-/// Sets up both sides with their options.
-pub fn set_up(
-    sending: &Options,
-    receiving: &Options,
-    here: Socket,
-    there: Socket,
-) -> (Result<Producer, SetupError>, Result<Consumer, SetupError>) {
-    thread::scope(|scope| {
-        let producer = scope.spawn(|| sending.producer(here));
-        let consumer = receiving.consumer(there);
-        (producer.join().expect("the producer panicked"), consumer)
-    })
-}
-
 /// Bytes that depend on the number of the record and on the offset.
 pub fn pattern(number: usize, length: usize) -> Vec<u8> {
     (0..length)
         .map(|at| (number.wrapping_mul(31) ^ at.wrapping_mul(7)) as u8)
         .collect()
+}
+
+/// Runs `does` in a forked child. Fails if it returns false.
+pub fn in_child(does: impl FnOnce() -> bool) {
+    // SAFETY: the child only uses its own memory, and exits without the parent's exit handlers.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let status = match catch_unwind(AssertUnwindSafe(does)) {
+            Ok(true) => 0,
+            Ok(false) => 1,
+            Err(_) => 2,
+        };
+        // SAFETY: it exits this process immediately.
+        unsafe { libc::_exit(status) };
+    }
+    assert!(child > 0, "no child");
+    let mut status = 0;
+    // SAFETY: the pointer to the status is valid.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((waited, status), (child, 0), "status of the child");
 }

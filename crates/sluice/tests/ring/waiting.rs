@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use sluice::ring::{Options, RecvError, SendError};
 
-use crate::support::{LONG, SHORT, pattern, ring, small};
+use super::support::{LONG, SHORT, pattern, ring, small};
 
 /// Never spins, always spins, and the default.
 fn spin_options() -> [Options; 3] {
@@ -53,9 +53,9 @@ fn a_waiting_sender_goes_on_when_there_is_room() {
     }
 }
 
-/// After 50 ms a side sleeps on the socket.
+/// Over memfd a side that has slept for 50 ms sleeps on the socket.
 #[test]
-fn a_side_that_sleeps_on_the_socket_is_woken() {
+fn a_side_that_has_slept_for_long_is_woken() {
     let (mut producer, mut consumer) = ring(&small());
     let receiver = thread::spawn(move || {
         let got = consumer.recv_timeout(&mut [0; 8], LONG);

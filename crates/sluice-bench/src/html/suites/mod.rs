@@ -67,7 +67,7 @@ fn suite<'a>(name: &'a str, rows: &[&'a Row], all: &'a [Row], styles: &SeriesSty
         anchor: anchor(&["suite", name]),
         anchors: figures.iter().map(target).collect(),
         figures,
-        text: reports::text(all).filter(|_| name == reports::SUITE),
+        text: reports::text(name, all),
         absent: absent(rows),
         all: tables::everything(&measured, all),
     }

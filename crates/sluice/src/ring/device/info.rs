@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use sluice_abi::{self as abi, ring};
 
@@ -53,6 +55,19 @@ impl From<u32> for RoleState {
     }
 }
 
+impl fmt::Display for RoleState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Vacant => f.write_str("vacant"),
+            Self::Taken => f.write_str("taken"),
+            Self::Closed => f.write_str("closed"),
+            Self::Died => f.write_str("died"),
+            Self::Destroyed => f.write_str("destroyed"),
+            Self::Other(number) => write!(f, "state {number}"),
+        }
+    }
+}
+
 impl From<abi::RingInfo> for RingInfo {
     fn from(info: abi::RingInfo) -> Self {
         Self {
@@ -74,12 +89,9 @@ pub(super) struct EndpointInfo {
 
 /// Fails if the descriptor is not an endpoint of a ring.
 pub(super) fn query(endpoint: &OwnedFd) -> Result<EndpointInfo, SetupError> {
-    let mut info = abi::RingInfo::default();
-    ioctl(endpoint.as_fd(), abi::RING_INFO, &mut info).map_err(|error| {
-        match error.raw_os_error() {
-            Some(libc::ENOTTY | libc::EINVAL | libc::EBADF) => SetupError::NotAnEndpoint,
-            _ => SystemError::new("querying the endpoint", error).into(),
-        }
+    let info = session(endpoint.as_fd()).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOTTY | libc::EINVAL | libc::EBADF) => SetupError::NotAnEndpoint,
+        _ => SystemError::new("querying the endpoint", error).into(),
     })?;
     Ok(EndpointInfo {
         role: match info.role {
@@ -89,4 +101,11 @@ pub(super) fn query(endpoint: &OwnedFd) -> Result<EndpointInfo, SetupError> {
         },
         capacity: info.capacity,
     })
+}
+
+/// The state of the session of this endpoint.
+pub(super) fn session(endpoint: BorrowedFd<'_>) -> io::Result<abi::RingInfo> {
+    let mut info = abi::RingInfo::default();
+    ioctl(endpoint, abi::RING_INFO, &mut info)?;
+    Ok(info)
 }

@@ -18,6 +18,7 @@ use sluice_ring::sync::Ordering;
 use sluice_ring::{Ctrl, End, PeerState, stored_peer_state};
 
 use super::carrier::Slept;
+use super::role::Role;
 use crate::control::{ioctl_once, ioctl_without_argument};
 
 pub use info::{RingInfo, RoleState};
@@ -26,13 +27,13 @@ pub use info::{RingInfo, RoleState};
 const NO_TIMEOUT: u64 = u64::MAX;
 
 #[derive(Debug)]
-pub(super) struct Device {
+pub(crate) struct Device {
     endpoint: OwnedFd,
     end_hidden: bool,
 }
 
 impl Device {
-    fn new(endpoint: OwnedFd) -> Self {
+    pub fn new(endpoint: OwnedFd) -> Self {
         Self {
             endpoint,
             end_hidden: false,
@@ -47,10 +48,11 @@ impl Device {
         if self.end_hidden {
             return PeerState::Hidden;
         }
-        match stored_peer_state(peer) {
+        match (stored_peer_state(peer), own.end()) {
             // The module has stored it in both pages, and the peer may have removed it from its own.
-            PeerState::Active if own.end() == Some(End::Destroyed) => PeerState::Destroyed,
-            state => state,
+            (PeerState::Active, Some(End::Destroyed)) => PeerState::Destroyed,
+            (PeerState::Active, Some(_)) => PeerState::Detached,
+            (state, _) => state,
         }
     }
 
@@ -77,10 +79,10 @@ impl Device {
         match error.raw_os_error() {
             Some(libc::EINTR) => Ok(Slept::Woken),
             Some(libc::ETIMEDOUT) => Ok(Slept::TimedOut),
-            // A destruction ends both sides.
-            Some(libc::EPIPE) if peer.is_closed() || own.end() == Some(End::Destroyed) => {
-                Ok(Slept::Woken)
-            }
+            // This side has ended; its control page says how.
+            Some(libc::EPIPE) if own.is_closed() => Ok(Slept::Woken),
+            // A feed has rejected this consumer.
+            Some(libc::EPROTO) if peer.is_closed() => Ok(Slept::Woken),
             _ => Err(error),
         }
     }
@@ -103,6 +105,16 @@ impl Device {
             // This side has ended, which has woken the peer.
             Err(error) => error.raw_os_error() == Some(libc::EPIPE),
         }
+    }
+
+    /// Whether a process has opened the side of the peer in this session.
+    pub(in crate::ring) fn has_peer(&self, role: Role) -> io::Result<bool> {
+        let session = info::session(self.fd())?;
+        let peer = match role {
+            Role::Producer => session.consumer,
+            Role::Consumer => session.producer,
+        };
+        Ok(RoleState::from(peer) != RoleState::Vacant)
     }
 
     /// Ends this side also if another process still has the endpoint, such as a forked child.

@@ -23,14 +23,31 @@ use crate::ring::region::{Access, Region, page_size};
 use crate::ring::role::Role;
 
 impl Options {
+    /// Creates a ring of the module whose two sides are vacant, and which exists until it is removed. Fails if it exists.
+    pub fn create(&self, open: &OpenOptions<'_>) -> Result<(), SetupError> {
+        let open = open.clone().create(true).exclusive(true).persistent(true);
+        // An endpoint that was not mapped gives its role back.
+        self.open(&open, Role::Producer).map(drop)
+    }
+
     /// Opens a ring of the module for sending. Does not wait for the consumer.
     pub fn open_producer(&self, open: &OpenOptions<'_>) -> Result<Producer, SetupError> {
-        self.attach_producer(self.open(open, Role::Producer)?)
+        self.attach_producer(self.open_producer_endpoint(open)?)
     }
 
     /// Opens a ring of the module for receiving. Does not wait for the producer.
     pub fn open_consumer(&self, open: &OpenOptions<'_>) -> Result<Consumer, SetupError> {
-        self.attach_consumer(self.open(open, Role::Consumer)?)
+        self.attach_consumer(self.open_consumer_endpoint(open)?)
+    }
+
+    /// Opens an endpoint of the sending side for another process, which [attaches](Self::attach_producer) it.
+    pub fn open_producer_endpoint(&self, open: &OpenOptions<'_>) -> Result<OwnedFd, SetupError> {
+        self.open(open, Role::Producer)
+    }
+
+    /// Opens an endpoint of the receiving side for another process, which [attaches](Self::attach_consumer) it.
+    pub fn open_consumer_endpoint(&self, open: &OpenOptions<'_>) -> Result<OwnedFd, SetupError> {
+        self.open(open, Role::Consumer)
     }
 
     /// Sets up the sending side with an endpoint that another process opened and did not use.

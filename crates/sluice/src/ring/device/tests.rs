@@ -194,6 +194,13 @@ fn an_end_that_one_of_the_control_pages_contains_is_not_hidden() {
 }
 
 #[test]
+fn a_failed_query_of_the_peer_is_an_error() {
+    let (_memory, producer, consumer) = sides();
+    assert!(producer.has_consumer().is_err());
+    assert!(consumer.has_producer().is_err());
+}
+
+#[test]
 fn a_failed_wait_is_an_error() {
     let (_memory, mut producer, mut consumer) = sides();
     let failed = consumer.recv(&mut []);
@@ -238,6 +245,7 @@ fn options_of_rings_over_memfd_are_rejected() {
         for error in [
             options.open_producer(&channel.options()).map(drop),
             options.open_consumer(&channel.options()).map(drop),
+            options.create(&channel.options()),
             options.attach_producer(no_endpoint()).map(drop),
             options.attach_consumer(no_endpoint()).map(drop),
         ] {

@@ -19,14 +19,14 @@ pub struct SystemError {
 }
 
 impl SystemError {
-    pub(in crate::ring) fn new(what: &'static str, source: impl Into<io::Error>) -> Self {
+    pub(crate) fn new(what: &'static str, source: impl Into<io::Error>) -> Self {
         Self {
             what,
             source: source.into(),
         }
     }
 
-    pub(super) fn kind(&self) -> ErrorKind {
+    pub(crate) fn kind(&self) -> ErrorKind {
         self.source.kind()
     }
 }

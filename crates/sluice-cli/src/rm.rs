@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use anyhow::Result;
 use clap::Args;
+use sluice::Channel;
 
 use crate::args::ChannelArgs;
 
@@ -9,13 +10,17 @@ pub struct Arguments {
     #[command(flatten)]
     channel: ChannelArgs,
 
-    /// End the pipe for the processes that have it open, too; unread bytes are discarded
+    /// End the channel for the processes that have it open, too; unread bytes of a pipe are discarded
     #[arg(long)]
     destroy: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
-    let channel = arguments.channel.channel()?;
+/// Removes the channel of the kind that `find` returns.
+pub fn run(
+    arguments: &Arguments,
+    find: impl FnOnce(&ChannelArgs) -> sluice::Result<Channel>,
+) -> Result<()> {
+    let channel = find(&arguments.channel)?;
     match arguments.destroy {
         true => channel.destroy()?,
         false => channel.unlink()?,

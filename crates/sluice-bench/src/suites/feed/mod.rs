@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets from the kernel to a process, as in report 3: the latency of a packet is the time from the producer's reading
+//! of the time stamp counter to that of the consumer, which then has all bytes of the packet. The timer that publishes
+//! runs on the first processor, the consumer on the last one.
+//!
+//! A lost packet has no latency. A delay of the consumer is therefore one sample where later packets overwrite earlier
+//! ones, and as many as packets waited where none is lost: the number of lost packets is a part of each result.
+
+mod hft;
+mod latency;
+mod memory;
+mod null;
+mod recorder;
+mod sluice_feed;
+mod source;
+
+use std::path::Path;
+
+use anyhow::Result;
+use sluice_testkit::clock::HAS_CYCLES;
+use sluice_testkit::hft::Layout;
+use sluice_testkit::module::{FEED_NODE, HFT, SLUICE};
+
+use self::latency::Latency;
+use self::null::NullOperation;
+use self::source::Open;
+use super::setup::Confinement;
+use super::{Plan, Scale};
+use crate::harness::pinning::{Placement, isolated, online};
+use crate::harness::rounds::{Case, Job, Metric, Skipped, Subject};
+use crate::harness::waiting::Waiting;
+use crate::reports::feed::SUITE;
+
+/// Samples of a round, as many as the report has in total.
+const SAMPLES: usize = 1000;
+/// Samples of all rounds with --full.
+const FULL_SAMPLES: usize = 100_000;
+
+/// A way from the kernel to a process.
+struct Way {
+    mechanism: &'static str,
+    waiting: Waiting,
+    open: Open,
+}
+
+/// The first one is the reference.
+#[rustfmt::skip]
+const WAYS: [Way; 6] = [
+    Way { mechanism: "hft-read", waiting: Waiting::Sleep, open: hft::reader },
+    Way { mechanism: "hft-slot", waiting: Waiting::Spin, open: || hft::mapped(Layout::Slot) },
+    Way { mechanism: "hft-slot-unaligned", waiting: Waiting::Spin, open: || hft::mapped(Layout::UnalignedSlot) },
+    Way { mechanism: "hft-ring", waiting: Waiting::Spin, open: || hft::mapped(Layout::Ring) },
+    Way { mechanism: "sluice-feed-read", waiting: Waiting::Sleep, open: sluice_feed::reader },
+    Way { mechanism: "sluice-feed", waiting: Waiting::Spin, open: sluice_feed::mapped },
+];
+
+pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
+    let cpus = match online()?[..] {
+        [first, .., last] if HAS_CYCLES => [first, last],
+        _ => return Ok(vec![unsupported()]),
+    };
+    let confinement = Confinement {
+        cgroup: plan.cgroup.clone(),
+        cpus,
+    };
+    let samples = match plan.scale {
+        Scale::Full => FULL_SAMPLES.div_ceil(plan.rounds),
+        Scale::Quick | Scale::Standard | Scale::ThirdParty => SAMPLES,
+    };
+    let packets = WAYS.into_iter().map(|way| {
+        let job = Latency::new(way.open, confinement.clone(), samples);
+        subject(way.mechanism, way.waiting, job)
+    });
+    let null = NullOperation::new(confinement.clone(), samples);
+    let null = subject("hft-null", Waiting::Spin, null);
+    Ok(vec![
+        case(title(cpus[1])?, packets),
+        case("null operation".into(), [null]),
+    ])
+}
+
+fn title(cpu: usize) -> Result<String> {
+    let state = match isolated()?.contains(&cpu) {
+        true => "isolated",
+        false => "not isolated",
+    };
+    Ok(format!("packets every 1 ms, processor {state}"))
+}
+
+/// A subject, or the reason why its module is not there.
+fn subject(
+    mechanism: &'static str,
+    waiting: Waiting,
+    job: impl Job + 'static,
+) -> Result<Subject, Skipped> {
+    let (node, module) = match mechanism.starts_with("hft") {
+        true => (HFT.node, &HFT),
+        false => (FEED_NODE, &SLUICE),
+    };
+    if !Path::new(node).exists() {
+        return Err(Skipped::unavailable(mechanism, module.how_to_load()));
+    }
+    let label = match waiting {
+        Waiting::Sleep => mechanism.into(),
+        Waiting::Spin => format!("{mechanism} (spins)"),
+    };
+    Ok(Subject {
+        processes: 1,
+        ..Subject::new(mechanism, label, waiting, job)
+    })
+}
+
+fn case(title: String, subjects: impl IntoIterator<Item = Result<Subject, Skipped>>) -> Case {
+    let mut case = Case {
+        suite: SUITE,
+        title,
+        size: None,
+        placement: Placement::TwoCpus,
+        metric: Metric::Latency,
+        subjects: Vec::new(),
+        skipped: Vec::new(),
+    };
+    for subject in subjects {
+        match subject {
+            Ok(subject) => case.subjects.push(subject),
+            Err(skip) => case.skipped.push(skip),
+        }
+    }
+    case
+}
+
+fn unsupported() -> Case {
+    let reason = "it needs two processors with the time stamp counter of x86-64";
+    case("packets".into(), [Err(Skipped::unavailable(SUITE, reason))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suites::plan::tests::plan;
+
+    #[test]
+    fn without_the_modules_each_way_is_skipped_with_its_module() {
+        let cases = cases(&plan()).unwrap();
+        let skipped: Vec<_> = cases.iter().flat_map(|case| &case.skipped).collect();
+        if !HAS_CYCLES || online().unwrap().len() < 2 || Path::new(HFT.node).exists() {
+            return;
+        }
+        let missing = |name: &str| skipped.iter().find(|skip| skip.mechanism == name).unwrap();
+        assert!(missing("hft-ring").reason.contains("--hft"));
+        assert!(missing("sluice-feed").reason.contains("--module"));
+        assert_eq!(skipped.len(), WAYS.len() + 1);
+    }
+}

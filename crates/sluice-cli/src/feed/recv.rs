@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use sluice::feed::{Consumer, Packet, RecvError};
+
+use super::FeedArgs;
+use crate::ring::codec::Framing;
+use crate::ring::output::OutputBuffer;
+
+/// The number of bytes after which a write starts.
+const CHUNK: usize = 128 << 10;
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    feed: FeedArgs,
+
+    /// Framing of the packets in standard output
+    #[arg(long, value_name = "FRAMING", default_value = "lines")]
+    framing: Framing,
+
+    /// Exit after this number of packets [default: at the end of the feed]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// Print a JSON summary to standard error at the end
+    #[arg(long)]
+    json: bool,
+}
+
+/// The JSON object that sluice-feed(1) describes.
+#[derive(Serialize)]
+struct Summary {
+    packets: u64,
+    lost: u64,
+    bytes: u64,
+    capacity: u64,
+    seconds: f64,
+}
+
+/// What was received and not written yet, and the counts of all.
+struct Received {
+    buffer: OutputBuffer,
+    framing: Framing,
+    limit: u64,
+    packets: u64,
+    lost: u64,
+    bytes: u64,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let output = io::stdout().as_fd().try_clone_to_owned();
+    let output = File::from(output.context("no standard output; redirect it to a file")?);
+    let mut consumer = arguments.feed.open()?.map()?;
+    let began = Instant::now();
+    let mut received = Received {
+        buffer: OutputBuffer::default(),
+        framing: arguments.framing,
+        limit: arguments.count.unwrap_or(u64::MAX),
+        packets: 0,
+        lost: 0,
+        bytes: 0,
+    };
+    receive_all(&mut consumer, &mut received, &output)?;
+    let summary = Summary {
+        packets: received.packets,
+        lost: received.lost,
+        bytes: received.bytes,
+        capacity: consumer.capacity(),
+        seconds: began.elapsed().as_secs_f64(),
+    };
+    print(&summary, arguments.json)
+}
+
+/// Prints to standard error, because the packets are in standard output.
+fn print(summary: &Summary, json: bool) -> Result<()> {
+    if json {
+        let text = serde_json::to_string_pretty(summary);
+        eprintln!("{}", text.context("cannot encode the summary as JSON")?);
+    } else if summary.lost > 0 {
+        eprintln!(
+            "sluice: {} packets were lost, because this process was too slow",
+            summary.lost
+        );
+    }
+    Ok(())
+}
+
+fn receive_all(consumer: &mut Consumer, received: &mut Received, mut output: &File) -> Result<()> {
+    while received.packets < received.limit {
+        match consumer.next() {
+            Err(RecvError::Closed) => break,
+            other => received.push(&other?),
+        }
+        let collected = received.collect(consumer);
+        let written = received.buffer.write_to(&mut output);
+        written.context("cannot write to standard output; check the free space")?;
+        collected?;
+    }
+    Ok(())
+}
+
+impl Received {
+    /// Packets that are available now.
+    fn collect(&mut self, consumer: &mut Consumer) -> Result<(), RecvError> {
+        while self.packets < self.limit && self.buffer.len() < CHUNK {
+            match consumer.try_next() {
+                Err(RecvError::Empty | RecvError::Closed) => break,
+                other => self.push(&other?),
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, packet: &Packet) {
+        self.buffer.push(self.framing, packet.bytes());
+        self.packets += 1;
+        self.lost += packet.lost;
+        self.bytes += packet.bytes().len() as u64;
+    }
+}

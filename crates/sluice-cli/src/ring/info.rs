@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use anyhow::Result;
+use serde::Serialize;
+use sluice::Channel;
+use sluice::ring::RingInfo;
+
+use crate::args::InfoArgs;
+use crate::channel_row::ChannelRow;
+use crate::output;
+use crate::table::{Column, Columns, Row, Value, table};
+
+/// sluice(1) describes them, for the table and for JSON, and `tests/src/suite/ring_cli.rs` compares them.
+impl Columns for RingInfo {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column {
+            heading: "PRODUCER",
+            json_key: "producer",
+            value: |ring| Value::Text(ring.producer.to_string()),
+        },
+        Column {
+            heading: "CONSUMER",
+            json_key: "consumer",
+            value: |ring| Value::Text(ring.consumer.to_string()),
+        },
+        Column {
+            heading: "NODE",
+            json_key: "node",
+            value: |ring| Value::Node(ring.numa_node),
+        },
+        Column {
+            heading: "PUBLISHED",
+            json_key: "published",
+            value: |ring| Value::Number(ring.published),
+        },
+        Column {
+            heading: "RELEASED",
+            json_key: "released",
+            value: |ring| Value::Number(ring.released),
+        },
+    ];
+}
+
+/// What all channels have, and what only rings have.
+#[derive(Serialize)]
+pub struct RingObject {
+    #[serde(flatten)]
+    channel: ChannelRow,
+    #[serde(flatten)]
+    ring: Row<RingInfo>,
+}
+
+impl RingObject {
+    pub fn query(channel: &Channel) -> sluice::Result<Self> {
+        Ok(Self {
+            channel: ChannelRow::from(&channel.info()?),
+            ring: Row::from(&channel.ring_info()?),
+        })
+    }
+}
+
+pub fn run(arguments: &InfoArgs) -> Result<()> {
+    let object = RingObject::query(&arguments.channel.ring()?)?;
+    if arguments.json {
+        return output::print_json(&object);
+    }
+    let channel = table(&[object.channel], arguments.numeric);
+    let ring = table(&[object.ring], arguments.numeric);
+    output::print(&format!("{channel}\n{ring}"))
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The arguments that both sides share, and the setup of a ring: over a socket, by name, or with an inherited endpoint.
+
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::{ArgGroup, Args};
+use sluice::ring::{Options, RingInfo, RoleState, SetupError};
+use sluice::{Channel, Error, Name, OpenOptions};
+
+use super::codec::Framing;
+use super::side::{Role, Side};
+use super::socket::SocketArgs;
+use super::wait::WaitLimit;
+use crate::args::{self, OpenChannelArgs};
+use crate::wait_notice::with_wait_notice_if;
+
+const NUMA_NODES: &str = "/sys/devices/system/node";
+
+/// For longer than any process needs to create a ring, which takes a role of it for a moment, or to exit.
+const TAKEN_BRIEFLY: Duration = Duration::from_millis(100);
+
+#[derive(Args)]
+#[command(group(ArgGroup::new("new_memory").args(["path", "create"]).multiple(true)))]
+pub struct SetupArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+
+    #[command(flatten)]
+    socket: SocketArgs,
+
+    #[command(flatten)]
+    open: OpenChannelArgs,
+
+    /// Timeout of the wait for the other side, and for the ring with --channel [default: none]
+    #[arg(long, value_name = "SECONDS")]
+    wait: Option<u64>,
+
+    /// The framing of records in standard input or output
+    #[arg(long, value_enum, default_value = "lines")]
+    pub framing: Framing,
+
+    /// Spin for up to this time before blocking [default: 100, or 0 on one processor]
+    #[arg(long, value_name = "MICROSECONDS")]
+    spin: Option<u64>,
+
+    /// Lock the memory of the ring, so that it is not swapped out
+    #[arg(long)]
+    lock: bool,
+
+    /// Allocate the memory of this side, or of a new ring, from this NUMA node
+    #[arg(long, value_name = "N", requires = "new_memory")]
+    node: Option<u32>,
+
+    /// Print a summary to standard error at the end, as a JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where the other side is. Conflicts are named here, because clap ignores that an argument requires one that conflicts with another.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct PlaceArgs {
+    /// The path of the socket over which both sides connect; it exists only while one side listens
+    #[arg(conflicts_with = "channel_options")]
+    path: Option<PathBuf>,
+
+    /// Use the ring of the module with this name
+    #[arg(long, value_name = "NAME", value_parser = args::name, conflicts_with = "socket_options")]
+    channel: Option<Name>,
+
+    /// Use the endpoint of a ring of the module that is this file descriptor
+    #[arg(
+        long,
+        value_name = "FD",
+        value_parser = clap::value_parser!(RawFd).range(3..),
+        conflicts_with_all = ["socket_options", "channel_options", "capacity", "node"]
+    )]
+    endpoint: Option<RawFd>,
+}
+
+pub enum Place<'a> {
+    Socket(&'a Path),
+    Channel(Channel),
+    Endpoint(RawFd),
+}
+
+impl SetupArgs {
+    pub fn place(&self) -> Result<Place<'_>> {
+        let PlaceArgs {
+            path,
+            channel,
+            endpoint,
+        } = &self.place;
+        Ok(match (path, channel) {
+            (Some(path), _) => Place::Socket(path),
+            (_, Some(name)) => {
+                let channel = Channel::ring(name.as_bytes())?;
+                Place::Channel(channel.in_scope(self.open.scope()?))
+            }
+            _ => Place::Endpoint(endpoint.expect("one of the three is required")),
+        })
+    }
+
+    /// Waits for the other side, and sets up the ring with it. In a channel, and with an endpoint, it waits only with --wait.
+    pub fn set_up<S: Side>(&self, place: &Place, options: Options) -> Result<S> {
+        let options = self.apply(options)?;
+        let limit = WaitLimit::from_now(self.wait);
+        let side = match place {
+            Place::Socket(path) => return self.socket.set_up(path, &limit, options),
+            Place::Channel(channel) => self.open(channel, &limit, &options)?,
+            Place::Endpoint(fd) => S::attach(&options, duplicate(*fd)?)?,
+        };
+        match limit.is_given() {
+            true => wait_for_peer(side, &limit, &place.awaited(S::ROLE)),
+            false => Ok(side),
+        }
+    }
+
+    /// Transfers records. Prints a notice if the other side of a channel does not come soon.
+    pub fn transfer<T>(&self, place: &Place, role: Role, action: impl FnOnce() -> T) -> T {
+        let Place::Channel(channel) = place else {
+            return action();
+        };
+        let is_vacant = |ring: RingInfo| role.peer_state(&ring) == RoleState::Vacant;
+        with_wait_notice_if(
+            || channel.ring_info().is_ok_and(is_vacant),
+            &place.awaited(role),
+            action,
+        )
+    }
+
+    fn apply(&self, mut options: Options) -> Result<Options> {
+        options = options.mlock(self.lock);
+        if let Some(microseconds) = self.spin {
+            options = options.spin(Duration::from_micros(microseconds));
+        }
+        if let Some(node) = self.node {
+            check_node(node)?;
+            options = options.numa_node(node);
+        }
+        Ok(options)
+    }
+
+    fn open<S: Side>(&self, channel: &Channel, limit: &WaitLimit, options: &Options) -> Result<S> {
+        let (name, scope) = (channel.name(), channel.scope());
+        let awaited =
+            format!("the ring '{name}' in {scope}; run 'sluice ring create {name}' there");
+        let open = self.open.options(channel);
+        limit.retry(&awaited, || match open_side(options, &open) {
+            Err(SetupError::Open(Error::NotFound { .. })) if limit.is_given() => Ok(None),
+            opened => Ok(Some(opened?)),
+        })
+    }
+}
+
+impl Place<'_> {
+    /// The other side of a channel, or of the ring of an endpoint, for messages.
+    fn awaited(&self, role: Role) -> String {
+        let (peer, verb) = role.peer();
+        match self {
+            Self::Channel(channel) => {
+                let (name, scope) = (channel.name(), channel.scope());
+                format!(
+                    "{peer} at '{name}' in {scope}; run 'sluice ring {verb} --channel {name}' there"
+                )
+            }
+            _ => {
+                format!("{peer} at the other endpoint; pass it to 'sluice ring {verb} --endpoint'")
+            }
+        }
+    }
+}
+
+/// Opens again if the role is taken, because it may be so only briefly.
+fn open_side<S: Side>(options: &Options, open: &OpenOptions) -> Result<S, SetupError> {
+    match S::open(options, open) {
+        Err(SetupError::RoleTaken { .. }) => {
+            thread::sleep(TAKEN_BRIEFLY);
+            S::open(options, open)
+        }
+        opened => opened,
+    }
+}
+
+fn wait_for_peer<S: Side>(side: S, limit: &WaitLimit, awaited: &str) -> Result<S> {
+    match limit.retry(awaited, || Ok(side.has_peer()?.then_some(()))) {
+        Ok(()) => Ok(side),
+        Err(error) => {
+            // To a peer that comes now, a closed ring would mean a complete transfer.
+            side.abort();
+            Err(error)
+        }
+    }
+}
+
+/// A copy, because the number may be that of a descriptor of this process. It then is not an endpoint.
+fn duplicate(fd: RawFd) -> Result<OwnedFd> {
+    // SAFETY: it is not -1. If it is closed, the copy fails; nothing closes it during the call.
+    let endpoint = unsafe { BorrowedFd::borrow_raw(fd) };
+    endpoint.try_clone_to_owned().with_context(|| {
+        format!("cannot use descriptor {fd}; pass an endpoint of a ring as this descriptor")
+    })
+}
+
+fn check_node(node: u32) -> Result<()> {
+    let nodes = Path::new(NUMA_NODES);
+    ensure!(
+        !nodes.exists() || nodes.join(format!("node{node}")).exists(),
+        "no NUMA node {node}; use one of those in {NUMA_NODES}, or omit --node"
+    );
+    Ok(())
+}

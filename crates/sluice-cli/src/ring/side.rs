@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a producer and a consumer have in common for their setup.
+
+use std::os::fd::OwnedFd;
+
+use sluice::OpenOptions;
+use sluice::ring::{
+    Consumer, Options, Producer, RingInfo, RoleState, SetupError, Socket, SystemError,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Sender,
+    Receiver,
+}
+
+impl Role {
+    /// The other side for messages, and the verb that starts it.
+    pub fn peer(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Sender => ("a receiver", "recv"),
+            Self::Receiver => ("a sender", "send"),
+        }
+    }
+
+    pub fn peer_state(self, ring: &RingInfo) -> RoleState {
+        match self {
+            Self::Sender => ring.consumer,
+            Self::Receiver => ring.producer,
+        }
+    }
+}
+
+pub trait Side: Send + Sized {
+    const ROLE: Role;
+
+    fn connect(options: &Options, socket: Socket) -> Result<Self, SetupError>;
+    fn open(options: &Options, open: &OpenOptions) -> Result<Self, SetupError>;
+    fn attach(options: &Options, endpoint: OwnedFd) -> Result<Self, SetupError>;
+    fn has_peer(&self) -> Result<bool, SystemError>;
+    fn abort(self);
+}
+
+impl Side for Producer {
+    const ROLE: Role = Role::Sender;
+
+    fn connect(options: &Options, socket: Socket) -> Result<Self, SetupError> {
+        options.producer(socket)
+    }
+
+    fn open(options: &Options, open: &OpenOptions) -> Result<Self, SetupError> {
+        options.open_producer(open)
+    }
+
+    fn attach(options: &Options, endpoint: OwnedFd) -> Result<Self, SetupError> {
+        options.attach_producer(endpoint)
+    }
+
+    fn has_peer(&self) -> Result<bool, SystemError> {
+        self.has_consumer()
+    }
+
+    fn abort(self) {
+        Self::abort(self);
+    }
+}
+
+impl Side for Consumer {
+    const ROLE: Role = Role::Receiver;
+
+    fn connect(options: &Options, socket: Socket) -> Result<Self, SetupError> {
+        options.consumer(socket)
+    }
+
+    fn open(options: &Options, open: &OpenOptions) -> Result<Self, SetupError> {
+        options.open_consumer(open)
+    }
+
+    fn attach(options: &Options, endpoint: OwnedFd) -> Result<Self, SetupError> {
+        options.attach_consumer(endpoint)
+    }
+
+    fn has_peer(&self) -> Result<bool, SystemError> {
+        self.has_producer()
+    }
+
+    fn abort(self) {
+        Self::abort(self);
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The wait for the other side.
+
+use std::fmt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::wait_notice::with_wait_notice;
+
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The limit of `--wait`.
+pub struct WaitLimit {
+    seconds: Option<u64>,
+    pub deadline: Option<Instant>,
+}
+
+impl WaitLimit {
+    /// None: no limit.
+    pub fn from_now(seconds: Option<u64>) -> Self {
+        let deadline = |seconds| Instant::now().checked_add(Duration::from_secs(seconds));
+        Self {
+            seconds,
+            deadline: seconds.and_then(deadline),
+        }
+    }
+
+    /// Whether the command line has one.
+    pub fn is_given(&self) -> bool {
+        self.seconds.is_some()
+    }
+
+    /// Repeats an attempt that returns none for as long as a retry may help. Prints `awaited` if that takes long.
+    pub fn retry<T>(
+        &self,
+        awaited: &str,
+        mut attempt: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<T> {
+        with_wait_notice(awaited, || {
+            loop {
+                if let Some(found) = attempt()? {
+                    return Ok(found);
+                }
+                if self
+                    .deadline
+                    .is_some_and(|deadline| Instant::now() >= deadline)
+                {
+                    return Err(self.timeout(awaited));
+                }
+                thread::sleep(RETRY_INTERVAL);
+            }
+        })
+    }
+
+    pub fn timeout(&self, awaited: &str) -> anyhow::Error {
+        WaitTimeout {
+            seconds: self.seconds.unwrap_or_default(),
+            awaited: awaited.to_owned(),
+        }
+        .into()
+    }
+}
+
+/// The other side, or the ring, was missing within --wait.
+#[derive(Debug)]
+pub struct WaitTimeout {
+    seconds: u64,
+    awaited: String,
+}
+
+impl fmt::Display for WaitTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "timeout after {} s waiting for {}",
+            self.seconds, self.awaited
+        )
+    }
+}
+
+impl std::error::Error for WaitTimeout {}

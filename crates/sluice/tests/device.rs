@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tests of ring.rs, hostile.rs and interop.rs, on device rings. They need the module: `tests/check vm` runs them in the VM,
+//! and `cargo test` does not. Without the module each of them fails.
+//!
+//! Only over memfd are the topics `ring::handshake`, `hostile::{files, handshakes, hang_ups, seals, sockets}` and
+//! `interop::refusal`: their subjects are the handshake, sockets and memfds, which a device ring does not have.
+
+#[path = "."]
+mod device {
+    #[path = "ring"]
+    mod ring {
+        #[path = "device.rs"]
+        mod carrier;
+        mod support;
+
+        // Of both carriers.
+        mod batches;
+        mod calls;
+        mod ending;
+        mod forking;
+        mod options;
+        mod records;
+        mod runtime;
+        mod waiting;
+
+        // Only on device rings.
+        mod channels;
+    }
+
+    #[path = "hostile"]
+    mod hostile {
+        #[path = "device.rs"]
+        mod carrier;
+        mod support;
+
+        // Of both carriers.
+        mod consumers;
+        mod ends;
+        mod producers;
+        mod races;
+
+        // Only on device rings.
+        mod endpoints;
+    }
+
+    #[path = "interop"]
+    mod interop {
+        #[path = "device.rs"]
+        mod carrier;
+        mod python_peer;
+
+        // Of both carriers.
+        mod ending;
+        mod records;
+    }
+}

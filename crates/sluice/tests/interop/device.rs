@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Device rings: both sides open the channel by its name, which the other one gets in an environment variable. Either creates it.
+
+use std::process::Command;
+
+use sluice::Channel;
+use sluice::ring::{Consumer, Options, Producer};
+use sluice_hostile::unused_name;
+
+/// Every length from 0 to the longest of a ring of 4096 bytes. Python is slow on an emulated machine.
+pub const RECORDS: usize = 2041;
+
+/// How the other side can sleep.
+pub const HOW: [&str; 2] = ["wait", "poll"];
+
+const CHANNEL: &str = "SLUICE_CHANNEL";
+
+/// The smallest ring, which is full soonest.
+pub fn small() -> Options {
+    Options::new().capacity(4096)
+}
+
+/// What a side is set up with.
+#[derive(Debug)]
+pub struct End(Channel);
+
+/// Unlinks the channel, which is persistent: a side may have ended when the other one comes.
+#[derive(Debug)]
+pub struct Guard(Channel);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // It does not exist if both sides failed.
+        let _ = self.0.unlink();
+    }
+}
+
+impl End {
+    /// One for this process, and one for another.
+    pub fn pair() -> (Self, Self, Guard) {
+        let channel = Channel::ring(unused_name()).expect("an invalid name");
+        (Self(channel.clone()), Self(channel.clone()), Guard(channel))
+    }
+
+    pub fn give_to(self, process: &mut Command) {
+        process.env(CHANNEL, self.0.name().to_string());
+    }
+
+    /// The one that this process was given.
+    pub fn given() -> Self {
+        let name = std::env::var(CHANNEL).expect("no channel");
+        Self(Channel::ring(name).expect("an invalid name"))
+    }
+
+    pub fn producer(self, options: &Options) -> Producer {
+        let open = self.0.options().create(true).persistent(true);
+        options.open_producer(&open).expect("no ring")
+    }
+
+    pub fn consumer(self, options: &Options) -> Consumer {
+        let open = self.0.options().create(true).persistent(true);
+        options.open_consumer(&open).expect("no ring")
+    }
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rings over memfd: the other side gets its socket as its standard input.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+
+use sluice::ring::{Consumer, Options, Producer, Socket};
+
+use super::python_peer::LONG;
+
+/// Twice every length from 0 to the longest of a ring of 4096 bytes: a thousand laps.
+pub const RECORDS: usize = 2 * 2041;
+
+/// How the other side can sleep.
+pub const HOW: [&str; 2] = ["futex", "socket"];
+
+/// The smallest ring, which is full soonest. The timeout covers the start of Python.
+pub fn small() -> Options {
+    Options::new().capacity(4096).handshake_timeout(LONG)
+}
+
+/// What a side is set up with.
+#[derive(Debug)]
+pub struct End(Socket);
+
+/// A ring over memfd leaves nothing behind.
+#[derive(Debug)]
+pub struct Guard;
+
+impl End {
+    /// One for this process, and one for another.
+    pub fn pair() -> (Self, Self, Guard) {
+        let (here, there) = Socket::pair().expect("no sockets");
+        (Self(here), Self(there), Guard)
+    }
+
+    pub fn give_to(self, process: &mut Command) {
+        process.stdin(Stdio::from(OwnedFd::from(self.0)));
+    }
+
+    /// The one that this process was given.
+    pub fn given() -> Self {
+        let socket = std::io::stdin().as_fd().try_clone_to_owned();
+        Self(Socket::from(socket.expect("no input")))
+    }
+
+    pub fn producer(self, options: &Options) -> Producer {
+        options.producer(self.0).expect("no ring")
+    }
+
+    pub fn consumer(self, options: &Options) -> Consumer {
+        options.consumer(self.0).expect("no ring")
+    }
+}
+
+impl From<End> for Socket {
+    fn from(end: End) -> Self {
+        end.0
+    }
+}
