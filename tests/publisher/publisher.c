@@ -16,6 +16,8 @@
  *
  * The parameter result says "DELIVERED LOST TOO_LONG": the results of all publishes so far.
  *
+ * The packets of a context are numbered for each processor, except those of "task".
+ *
  * A packet begins with struct test_packet as far as LENGTH permits; the lowest byte of its number
  * is repeated up to LENGTH.
  */
@@ -100,10 +102,8 @@ static void count(int result)
 		atomic64_inc(&delivered);
 }
 
-static void publish_one(void)
+static void publish_as(enum context context, int cpu)
 {
-	enum context context = current_context();
-	int cpu = get_cpu();
 	struct stream *stream = &streams[cpu * CONTEXTS + context];
 
 	memset(stream->bytes, (u8)stream->calls, packet_length);
@@ -111,6 +111,11 @@ static void publish_one(void)
 	stream->head.context = context;
 	stream->head.cpu = cpu;
 	count(sluice_feed_publish(feed, stream->bytes, packet_length));
+}
+
+static void publish_one(void)
+{
+	publish_as(current_context(), get_cpu());
 	put_cpu();
 }
 
@@ -151,11 +156,11 @@ static void ticker_start(void *ticker)
 
 /* ---- the contexts ---- */
 
-/* 0, or -EINTR after a fatal signal. */
+/* As if on the first processor, whichever it is. 0, or -EINTR after a fatal signal. */
 static int publish_in_task(unsigned int packets)
 {
 	while (packets--) {
-		publish_one();
+		publish_as(TASK, 0);
 		if (fatal_signal_pending(current))
 			return -EINTR;
 		cond_resched();
