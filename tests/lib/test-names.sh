@@ -23,6 +23,11 @@ unit_tests() {
 		"${files[@]}"
 }
 
+# The tests that can run on the device, with those of its program that exist only over memfd.
+device_tests() {
+	unit_tests crates/sluice/tests | sed 's/^/on_device::/'
+}
+
 # names_in FILE: the words that look like a name of a test: `TOPIC::NAME`, `TOPIC::` or `TOPIC::NAME*`.
 names_in() {
 	grep -ohE '\b[a-z0-9_]+::[a-z0-9_]*\*?' "$1" || true

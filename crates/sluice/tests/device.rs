@@ -2,11 +2,12 @@
 //! The tests of ring.rs, hostile.rs and interop.rs, on device rings. They need the module: `tests/check vm` runs them in the VM,
 //! and `cargo test` does not. Without the module each of them fails.
 //!
-//! Only over memfd are the topics `ring::handshake`, `hostile::{files, handshakes, hang_ups, seals, sockets}` and
-//! `interop::refusal`: their subjects are the handshake, sockets and memfds, which a device ring does not have.
+//! Only over memfd are the topics `ring::handshake`, `hostile::files`, `hostile::handshakes`, `hostile::hang_ups`,
+//! `hostile::seals`, `hostile::sockets` and `interop::refusal`: their subjects are the handshake, sockets and memfds, which a
+//! device ring does not have.
 
 #[path = "."]
-mod device {
+mod on_device {
     #[path = "ring"]
     mod ring {
         #[path = "device.rs"]

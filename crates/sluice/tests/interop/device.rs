@@ -7,8 +7,22 @@ use sluice::Channel;
 use sluice::ring::{Consumer, Options, Producer};
 use sluice_hostile::unused_name;
 
-/// Every length from 0 to the longest of a ring of 4096 bytes. Python is slow on an emulated machine.
-pub const RECORDS: usize = 2041;
+/// Fifty laps around a ring of 4096 bytes: Python takes milliseconds per record on an emulated machine.
+pub const RECORDS: usize = 200;
+
+/// Fewer, which are still many times the capacity.
+pub const MANY: usize = 50;
+
+/// How the other side sleeps, whether it is registered with membarrier(2), and its batch size.
+pub const WAITS: [&str; 4] = [
+    "--how wait",
+    "--how poll",
+    "--how wait --unregistered --spins 100",
+    "--how poll --unregistered --batch 2",
+];
+
+/// With a spinning library, which never sleeps and only wakes the other side.
+pub const SLEEPING_WAITS: [&str; 2] = [WAITS[0], WAITS[1]];
 
 /// How the other side can sleep.
 pub const HOW: [&str; 2] = ["wait", "poll"];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sluice::ring::{Options, RecvError, SendError};
 
-use super::carrier::{End, HOW, small};
+use super::carrier::{End, HOW, MANY, small};
 use super::python_peer::{LONG, PythonPeer, content};
 
 /// Fewer bytes than the capacity, so that all are sent without a receiver.
@@ -28,19 +28,21 @@ fn send_for_ever(options: &Options, end: End) -> SendError {
 #[test]
 fn the_library_learns_that_the_other_consumer_is_done() {
     for options in spin_options() {
-        let Some((peer, end)) = PythonPeer::start("receive-and-close --records 500") else {
+        let Some((peer, end)) = PythonPeer::start(&format!("receive-and-close --records {MANY}"))
+        else {
             return;
         };
         let error = send_for_ever(&options, end);
         assert!(matches!(error, SendError::Closed), "{error:?}");
-        assert_eq!(peer.end().as_deref(), Some("received 500"));
+        assert_eq!(peer.end(), Some(format!("received {MANY}")));
     }
 }
 
 #[test]
 fn the_library_learns_that_the_other_consumer_died() {
     for options in spin_options() {
-        let Some((peer, end)) = PythonPeer::start("receive-and-die --records 500") else {
+        let Some((peer, end)) = PythonPeer::start(&format!("receive-and-die --records {MANY}"))
+        else {
             return;
         };
         let error = send_for_ever(&options, end);
@@ -80,7 +82,7 @@ fn the_other_producer_learns_that_the_library_is_done() {
         };
         let mut consumer = end.consumer(&small());
         let mut room = vec![0; consumer.max_record_len()];
-        for _ in 0..500 {
+        for _ in 0..MANY {
             consumer
                 .recv_timeout(&mut room, LONG)
                 .expect("not received");

@@ -11,6 +11,22 @@ use super::python_peer::LONG;
 /// Twice every length from 0 to the longest of a ring of 4096 bytes: a thousand laps.
 pub const RECORDS: usize = 2 * 2041;
 
+/// Fewer, which are still many times the capacity.
+pub const MANY: usize = 500;
+
+/// How the other side sleeps, whether it is registered with membarrier(2), and its batch size.
+pub const WAITS: [&str; 6] = [
+    "--how futex",
+    "--how socket",
+    "--how futex --unregistered",
+    "--how socket --unregistered --spins 100",
+    "--how futex --spins 100 --batch 2",
+    "--how socket --batch 2",
+];
+
+/// With a spinning library, which never sleeps and only wakes the other side.
+pub const SLEEPING_WAITS: [&str; 3] = [WAITS[0], WAITS[1], WAITS[3]];
+
 /// How the other side can sleep.
 pub const HOW: [&str; 2] = ["futex", "socket"];
 

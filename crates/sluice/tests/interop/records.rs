@@ -5,27 +5,8 @@ use std::time::Duration;
 
 use sluice::ring::{AsyncConsumer, AsyncProducer, Consumer, Options, Producer};
 
-use super::carrier::{HOW, RECORDS, small};
+use super::carrier::{RECORDS, SLEEPING_WAITS, WAITS, small};
 use super::python_peer::{LONG, PythonPeer, content};
-
-/// How the other side sleeps, whether it is registered with membarrier(2), and its batch size.
-fn waits() -> [String; 6] {
-    let [one, other] = HOW;
-    [
-        format!("--how {one}"),
-        format!("--how {other}"),
-        format!("--how {one} --unregistered"),
-        format!("--how {other} --unregistered --spins 100"),
-        format!("--how {one} --spins 100 --batch 2"),
-        format!("--how {other} --batch 2"),
-    ]
-}
-
-/// With a spinning library, which never sleeps and only wakes the other side.
-fn sleeping_waits() -> [String; 3] {
-    let [one, other, _, unregistered, ..] = waits();
-    [one, other, unregistered]
-}
 
 fn sleeping() -> Options {
     small().spin(Duration::ZERO)
@@ -84,28 +65,28 @@ fn sends_to_the_other(wait: &str, options: &Options) {
 
 #[test]
 fn a_sleeping_library_receives_from_the_other() {
-    for wait in &waits() {
+    for wait in WAITS {
         receives_from_the_other(wait, &sleeping());
     }
 }
 
 #[test]
 fn a_spinning_library_receives_from_the_other() {
-    for wait in &sleeping_waits() {
+    for wait in SLEEPING_WAITS {
         receives_from_the_other(wait, &spinning());
     }
 }
 
 #[test]
 fn a_sleeping_library_sends_to_the_other() {
-    for wait in &waits() {
+    for wait in WAITS {
         sends_to_the_other(wait, &sleeping());
     }
 }
 
 #[test]
 fn a_spinning_library_sends_to_the_other() {
-    for wait in &sleeping_waits() {
+    for wait in SLEEPING_WAITS {
         sends_to_the_other(wait, &spinning());
     }
 }
@@ -113,8 +94,9 @@ fn a_spinning_library_sends_to_the_other() {
 #[test]
 fn a_large_ring_works_both_ways() {
     let wait = "--capacity 65536 --batch 2";
-    receives_from_the_other(wait, &small().capacity(1 << 20));
-    sends_to_the_other(wait, &small().capacity(65536));
+    let options = small().capacity(65536);
+    receives_from_the_other(wait, &options);
+    sends_to_the_other(wait, &options);
 }
 
 #[test]
@@ -146,7 +128,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 
 #[test]
 fn a_library_in_a_runtime_receives_from_the_other() {
-    for wait in &waits() {
+    for wait in WAITS {
         let arguments = format!("send --records {RECORDS} {wait}");
         let Some((peer, end)) = PythonPeer::start(&arguments) else {
             return;
@@ -172,7 +154,7 @@ fn a_library_in_a_runtime_receives_from_the_other() {
 
 #[test]
 fn a_library_in_a_runtime_sends_to_the_other() {
-    for wait in &waits() {
+    for wait in WAITS {
         let arguments = format!("receive --records {RECORDS} {wait}");
         let Some((peer, end)) = PythonPeer::start(&arguments) else {
             return;
