@@ -44,6 +44,7 @@ mod page_reuse;
 mod pipe_ioctls;
 mod poll;
 mod read_write;
+mod ring_destroy;
 mod ring_limits;
 mod ring_mmap;
 mod ring_numa;
@@ -103,6 +104,7 @@ pub const TOPICS: &[Topic] = &[
     ring_limits::TOPIC,
     ring_mmap::TOPIC,
     ring_wait::TOPIC,
+    ring_destroy::TOPIC,
     ring_numa::TOPIC,
     ring_races::TOPIC,
     feed_open::TOPIC,
