@@ -47,6 +47,7 @@ mod pipe_ioctls;
 mod poll;
 mod read_write;
 mod ring_cli;
+mod ring_destroy;
 mod ring_limits;
 mod ring_mmap;
 mod ring_numa;
@@ -106,6 +107,7 @@ pub const TOPICS: &[Topic] = &[
     ring_limits::TOPIC,
     ring_mmap::TOPIC,
     ring_wait::TOPIC,
+    ring_destroy::TOPIC,
     ring_numa::TOPIC,
     ring_races::TOPIC,
     feed_open::TOPIC,

@@ -10,11 +10,11 @@ use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 use serde::{Serialize, de::DeserializeOwned};
 use sluice_abi::ring::{self, Ctrl as CtrlLayout};
-use sluice_abi::{CTL_INFO, CTL_UNLINK, Info, Unlink};
+use sluice_abi::{CTL_DESTROY, CTL_INFO, CTL_UNLINK, Info, Unlink};
 
 pub use sluice_abi::ring::{
-    CAPACITY_MAX, CLOSED, DIED, Header, MMAP_CONSUMER, MMAP_DATA, MMAP_PRODUCER, NODE_ANY,
-    RECORD_READY, ROLE_CLOSED, ROLE_DESTROYED, ROLE_DIED, ROLE_TAKEN, ROLE_VACANT,
+    CAPACITY_MAX, CLOSED, DESTROYED, DIED, Header, MMAP_CONSUMER, MMAP_DATA, MMAP_PRODUCER,
+    NODE_ANY, RECORD_READY, ROLE_CLOSED, ROLE_DESTROYED, ROLE_DIED, ROLE_TAKEN, ROLE_VACANT,
 };
 pub use sluice_abi::{
     KIND_RING, RING_DETACH, RING_INFO, RING_INFO_SIZE_VER0, RING_PARAMS_SIZE_VER0, RING_WAIT,
@@ -140,6 +140,10 @@ impl Rings {
 
     pub fn unlink_in(&self, scope_fd: RawFd, name: impl AsRef<[u8]>) -> nix::Result<()> {
         raw(&self.0, CTL_UNLINK, &mut unlink_request(scope_fd, name))
+    }
+
+    pub fn destroy(&self, name: impl AsRef<[u8]>) -> nix::Result<()> {
+        raw(&self.0, CTL_DESTROY, &mut unlink_request(OWN, name))
     }
 
     pub fn info(&self, name: impl AsRef<[u8]>) -> nix::Result<(ChannelInfo, RingInfo)> {
