@@ -19,6 +19,9 @@ use super::support::{
     malicious_producer, malicious_producer_with, run_against, small, within_timeout,
 };
 
+type ConsumerCall = fn(&mut Consumer) -> Result<(), RecvError>;
+type ProducerCall = fn(&mut Producer) -> Result<(), SendError>;
+
 /// The spin limits: a side that sleeps at once, and one that never sleeps.
 const SPINS: [Duration; 2] = [Duration::ZERO, Duration::MAX];
 
@@ -66,7 +69,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 
 #[test]
 fn a_hidden_end_of_the_producer_is_a_violation_in_every_call() {
-    let calls: [fn(&mut Consumer) -> Result<(), RecvError>; 5] = [
+    let calls: [ConsumerCall; 5] = [
         |consumer| consumer.recv(&mut [0; 8]).map(drop),
         |consumer| consumer.recv_timeout(&mut [0; 8], LONG).map(drop),
         |consumer| consumer.peek().map(drop),
@@ -93,7 +96,7 @@ fn a_hidden_end_of_the_producer_is_a_violation_in_every_call() {
 
 #[test]
 fn a_hidden_end_of_the_consumer_is_a_violation_in_every_call() {
-    let calls: [fn(&mut Producer) -> Result<(), SendError>; 5] = [
+    let calls: [ProducerCall; 5] = [
         |producer| producer.send(&[0; 500]),
         |producer| producer.send_timeout(&[0; 500], LONG),
         |producer| producer.reserve(500).map(drop),
