@@ -143,7 +143,8 @@ static void put_persistent(struct sluice_channel *channel)
 int sluice_channel_init(struct sluice_channel *channel,
 			const struct sluice_channel_request *request, u64 bytes)
 {
-	channel->charge = sluice_quota_prepare(request->access.scope, bytes);
+	channel->charge = sluice_quota_prepare(request->access.scope, bytes,
+					       !request->kind->is_kernels);
 	if (IS_ERR(channel->charge))
 		return PTR_ERR(channel->charge);
 	channel->kind = request->kind;

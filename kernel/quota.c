@@ -275,11 +275,12 @@ static void charge_free(struct sluice_quota_charge *charge)
 	kfree(charge);
 }
 
-struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64 bytes)
+struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64 bytes,
+						 bool to_users)
 {
 	struct cgroup *root = current->nsproxy->cgroup_ns->root_cset->dfl_cgrp;
 	struct sluice_quota_charge *charge;
-	int err;
+	int err = 0;
 
 	charge = kzalloc(struct_size(charge, users, most_users()), SLUICE_QUOTA_GFP);
 	if (!charge)
@@ -288,7 +289,8 @@ struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64
 	charge->end = end_of(scope, root);
 	charge->bytes = bytes;
 	charge->unlimited = may_exceed();
-	err = add_users(charge, root);
+	if (to_users)
+		err = add_users(charge, root);
 	if (!err)
 		return charge;
 	charge_free(charge);

@@ -55,8 +55,12 @@ struct sluice_quota_charge {
 	struct sluice_quota_user *users[];
 };
 
-/* Returns an uncommitted charge of one channel to the caller, or -ENOMEM. */
-struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64 bytes);
+/*
+ * Returns an uncommitted charge of one channel, or -ENOMEM. @to_users: of the caller; otherwise the
+ * channel is the kernel's, and counted in its scope only.
+ */
+struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64 bytes,
+						 bool to_users);
 /* Commits it. Does not sleep. 0, -ENOSPC: limit of a scope, -EDQUOT: limit of a user. */
 int sluice_quota_commit(struct sluice_quota_charge *charge);
 /* Ends the charge, committed or not, and frees it. */

@@ -358,7 +358,7 @@ fn a_descriptor_that_is_no_cgroup_directory_is_ebadf(context: &Context) -> Resul
         ("an unused descriptor", 999),
         ("an endpoint", end.as_raw_fd()),
         ("ctl", ctl.as_fd().as_raw_fd()),
-        ("-2", -2),
+        ("-3", -3),
         ("-100, which elsewhere is the working directory", -100),
         ("the least number", RawFd::MIN),
         ("the greatest number", RawFd::MAX),
