@@ -53,10 +53,16 @@ fn nodes_in(file: &str) -> Result<Vec<i32>> {
 
 /// The nodes with memory; skips the test if there is one only.
 fn nodes() -> Result<Vec<i32>> {
-    let nodes = nodes_in("has_memory")?;
+    // A kernel without support for memory nodes has no such directory.
+    let supported = Path::new("/sys/devices/system/node").exists();
+    let nodes = if supported {
+        nodes_in("has_memory")?
+    } else {
+        Vec::new()
+    };
     if nodes.len() < 2 {
         return Err(skip(
-            "this machine has one memory node; 'vm/run --nodes 2' boots one with two",
+            "this machine has no second memory node; 'vm/run --nodes 2' boots one with two",
         ));
     }
     Ok(nodes)
