@@ -149,7 +149,8 @@ int sluice_channel_init(struct sluice_channel *channel,
 		return PTR_ERR(channel->charge);
 	channel->kind = request->kind;
 	channel->scope = sluice_scope_get(request->access.scope);
-	channel->memcg = get_mem_cgroup_from_mm(current->mm);
+	/* A kernel module's channel outlives the session that loaded the module. */
+	channel->memcg = request->kind->is_kernels ? NULL : get_mem_cgroup_from_mm(current->mm);
 	channel->key = request->key;
 	channel->mode = request->mode;
 	channel->uid = current_fsuid();

@@ -65,7 +65,7 @@ struct sluice_channel {
 	const struct sluice_kind *kind;
 	struct sluice_scope *scope;
 	struct sluice_quota_charge *charge;
-	struct mem_cgroup *memcg;	/* the creator's */
+	struct mem_cgroup *memcg;	/* the creator's; NULL: a kernel module is */
 };
 
 /* The parameters of an open. */

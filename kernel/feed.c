@@ -89,7 +89,7 @@ static void set_session(struct sluice_feed *feed, struct sluice_feed_session *se
 	raw_spin_lock_irq(&feed->lock);
 	if (session)
 		atomic_set(&feed->contended, 0);
-	WRITE_ONCE(feed->session, session);
+	smp_store_release(&feed->session, session);	/* (P) */
 	raw_spin_unlock_irq(&feed->lock);
 }
 

@@ -6,6 +6,8 @@
  *     loads one of them with acquire.
  * (T) the consumer stores its position (`tail`, or `pos` in its page) with release, after it has
  *     read the bytes; publish loads it with acquire before it overwrites them.
+ * (P) a claim stores `session` with release, after its fields; the deferred wake-up, which takes no
+ *     lock, loads it with acquire.
  * (G) `ended` is stored with release after the reason in the producer's page.
  */
 #include <linux/export.h>
@@ -164,7 +166,10 @@ static bool consumer_sleeps(struct sluice_feed_session *session)
 	return true;
 }
 
-/* Without the lock: whoever probes the events may publish in this feed. */
+/*
+ * Without the lock: whoever probes an event may publish, also in this feed unless the packet would
+ * be lost again without end.
+ */
 static void trace_result(struct sluice_feed *feed, int err)
 {
 	if (err == -ENOBUFS)
@@ -179,7 +184,7 @@ static void wake_consumer(struct irq_work *work)
 	struct sluice_feed_session *session;
 
 	rcu_read_lock();
-	session = READ_ONCE(feed->session);
+	session = smp_load_acquire(&feed->session);	/* (P) */
 	if (session)
 		sluice_wait_wake_all(session->wait, 0);
 	rcu_read_unlock();

@@ -35,7 +35,7 @@ MODULE_PARM_DESC(user_max_channels,
 static unsigned long long user_max_bytes;
 module_param(user_max_bytes, ullong, 0644);
 MODULE_PARM_DESC(user_max_bytes,
-		 "Maximum total capacity in bytes per user and cgroup namespace, without CAP_SYS_RESOURCE (0 at load: half the size of the memory)");
+		 "Maximum total capacity in bytes per user and cgroup namespace, without CAP_SYS_RESOURCE (0 at load: a quarter of the size of the memory)");
 
 /* A user with charges. */
 struct sluice_quota_user {
@@ -330,5 +330,5 @@ void __init sluice_quota_init(void)
 	u64 memory = (u64)totalram_pages() << PAGE_SHIFT;
 
 	scope_max_bytes = scope_max_bytes ?: memory;
-	user_max_bytes = user_max_bytes ?: memory / 2;
+	user_max_bytes = user_max_bytes ?: memory / 4;
 }

@@ -6,6 +6,7 @@
 #include <linux/init.h>
 #include <linux/log2.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/nodemask.h>
 #include <linux/numa.h>
 #include <linux/poll.h>
@@ -258,11 +259,23 @@ static int end_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end, 
 	return 0;
 }
 
+/* Under begin_mutex. */
+static int begin_session(struct sluice_ring *ring, struct sluice_ring_endpoint *end)
+{
+	struct sluice_ring_session *new = session_create(ring);
+	int err;
+
+	if (IS_ERR(new))
+		return PTR_ERR(new);
+	err = take_role(ring, end, new);
+	session_put(new);
+	return err;
+}
+
 static int ring_attach(struct sluice_endpoint *endpoint)
 {
 	struct sluice_ring_endpoint *end = ring_endpoint_of(endpoint);
 	struct sluice_ring *ring = ring_of(endpoint->channel);
-	struct sluice_ring_session *new;
 	int err;
 
 	end->role = endpoint->flags & SLUICE_OPEN_WRITE ? SLUICE_RING_SIDE_PRODUCER :
@@ -270,11 +283,13 @@ static int ring_attach(struct sluice_endpoint *endpoint)
 	err = take_role(ring, end, NULL);
 	if (err != -ENODATA)
 		return err;
-	new = session_create(ring);
-	if (IS_ERR(new))
-		return PTR_ERR(new);
-	err = take_role(ring, end, new);
-	session_put(new);
+	err = mutex_lock_killable(&ring->begin_mutex);
+	if (err)
+		return err;
+	err = take_role(ring, end, NULL);
+	if (err == -ENODATA)
+		err = begin_session(ring, end);
+	mutex_unlock(&ring->begin_mutex);
 	return err;
 }
 
@@ -477,6 +492,7 @@ static struct sluice_channel *ring_create(const struct sluice_channel_request *r
 	}
 	ring->capacity = capacity;
 	ring->node = node;
+	mutex_init(&ring->begin_mutex);
 	spin_lock_init(&ring->lock);
 	return &ring->channel;
 }

@@ -25,6 +25,7 @@
 #ifndef SLUICE_RING_H
 #define SLUICE_RING_H
 
+#include <linux/mutex.h>
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
@@ -51,6 +52,7 @@ struct sluice_ring {
 	struct sluice_channel channel;
 	u64 capacity;
 	int node;				/* of the memory, or NUMA_NO_NODE */
+	struct mutex begin_mutex;		/* one open at a time allocates a session */
 	spinlock_t lock;			/* protects what follows, and the states */
 	struct sluice_ring_session *session;	/* the current one, or NULL */
 	unsigned int session_count;		/* it, and ended ones with endpoints */

@@ -87,8 +87,8 @@ fn no_limit_is_zero_by_default(_: &Context) -> Result<()> {
     // The kernel's own memory changed little since the module was loaded.
     let part = memory.abs_diff(total) * 20 / total;
     expect("difference to all memory, in twentieths", part, 0)?;
-    let half = Parameter::get("user_max_bytes")?;
-    expect("half of the memory", half, memory / 2)
+    let quarter = Parameter::get("user_max_bytes")?;
+    expect("a quarter of the memory", quarter, memory / 4)
 }
 
 fn total_memory() -> Result<u64> {

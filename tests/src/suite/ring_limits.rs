@@ -33,6 +33,7 @@ topic!(
         pages_are_charged_to_the_creator_and_uncharged_with_the_session,
         a_create_beyond_the_memory_limit_is_enomem_without_oom_kill,
         an_open_by_others_beyond_the_creators_memory_limit_is_enomem,
+        racing_opens_allocate_one_session,
         a_process_killed_in_an_open_leaves_nothing,
     ],
 );
@@ -300,6 +301,33 @@ fn an_open_by_others_beyond_the_creators_memory_limit_is_enomem(context: &Contex
     set_memory_max(&accounts.creator, 64 * MIB)?;
     let opened = accounts.open_by_other(Role::Consumer)?.map(drop);
     expect("after raising the limit", opened, Ok(()))?;
+    accounts.expect_no_kill()?;
+    accounts.unlink()
+}
+
+/// The creator's cgroup has room for one session, which both sides open at once.
+fn racing_opens_allocate_one_session(context: &Context) -> Result<()> {
+    const ROUNDS: usize = 10;
+    let accounts = Accounts::new(context)?;
+    accounts.persist(32 * MIB)?;
+    set_memory_max(&accounts.creator, 48 * MIB)?;
+    let directory = accounts.creator.directory()?;
+    let rings = Rings::new()?;
+    let open = |role: Role| {
+        rings.open(Open {
+            scope_fd: directory.as_raw_fd(),
+            ..request(NAME, role.flag())
+        })
+    };
+    for round in 0..ROUNDS {
+        let (producer, consumer) = std::thread::scope(|scope| {
+            let producer = scope.spawn(|| open(Role::Producer));
+            let consumer = open(Role::Consumer);
+            (producer.join().expect("the thread does not panic"), consumer)
+        });
+        let opened = (producer.map(drop), consumer.map(drop));
+        expect(&format!("round {round}"), opened, (Ok(()), Ok(())))?;
+    }
     accounts.expect_no_kill()?;
     accounts.unlink()
 }
