@@ -323,7 +323,10 @@ fn racing_opens_allocate_one_session(context: &Context) -> Result<()> {
         let (producer, consumer) = std::thread::scope(|scope| {
             let producer = scope.spawn(|| open(Role::Producer));
             let consumer = open(Role::Consumer);
-            (producer.join().expect("the thread does not panic"), consumer)
+            (
+                producer.join().expect("the thread does not panic"),
+                consumer,
+            )
         });
         let opened = (producer.map(drop), consumer.map(drop));
         expect(&format!("round {round}"), opened, (Ok(()), Ok(())))?;
