@@ -69,9 +69,16 @@ static bool are_valid(const struct sluice_feed_start *start)
 	       (start->cpu >= 0 && start->cpu < nr_cpu_ids);
 }
 
-/* On the CPU that the timer is to run on, with interrupts off. */
-static void start_timer(void *unused)
+/*
+ * On the CPU that the timer is to run on, with interrupts off. The state changes only here, so that
+ * a start on a CPU that is offline leaves it as it was.
+ */
+static void start_timer(void *wanted)
 {
+	settings = *(const struct sluice_feed_start *)wanted;
+	WRITE_ONCE(expired, 0);
+	WRITE_ONCE(missed, 0);
+	WRITE_ONCE(running, true);
 	started = ktime_get();
 	hrtimer_start(&timer, started + ns_to_ktime(settings.interval_ns),
 		      TIMER_MODE);
@@ -86,24 +93,15 @@ static void stop(void)
 }
 
 /* Under the mutex. 0, -EBUSY, -EINVAL: the CPU is offline. */
-static int start(struct sluice_feed_endpoint *end, const struct sluice_feed_start *wanted)
+static int start(struct sluice_feed_endpoint *end, struct sluice_feed_start *wanted)
 {
-	int err;
-
 	if (READ_ONCE(running))
 		return -EBUSY;
 	stop();
-	settings = *wanted;
-	WRITE_ONCE(expired, 0);
-	WRITE_ONCE(missed, 0);
-	WRITE_ONCE(running, true);
-	if (settings.cpu == SLUICE_FEED_CPU_ANY)
-		settings.cpu = raw_smp_processor_id();
-	err = smp_call_function_single(settings.cpu, start_timer, NULL, true);
-	if (err) {
-		WRITE_ONCE(running, false);
+	if (wanted->cpu == SLUICE_FEED_CPU_ANY)
+		wanted->cpu = raw_smp_processor_id();
+	if (smp_call_function_single(wanted->cpu, start_timer, wanted, true))
 		return -EINVAL;
-	}
 	owner = end;
 	return 0;
 }

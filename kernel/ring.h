@@ -7,8 +7,8 @@
  *
  * Life: that of a channel (channel.h). A session is one use of the ring: one producer, one consumer
  * and the pages between them. It begins with an open of the channel that finds none, and ends
- * - when both roles have ended;
- * - when one role has ended and the other was never taken, unless the producer leaves records: they
+ * - when both roles have ended, or both were given back;
+ * - when one role has ended and the other is vacant, unless the producer leaves records: they
  *   remain for the consumer that opens the channel next;
  * - when the channel is destroyed or freed.
  * The ring holds a reference to its current session, and so does every endpoint to the session that

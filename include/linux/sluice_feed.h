@@ -17,19 +17,20 @@ struct sluice_feed;
 /*
  * Creates the feed @name (1 to 63 bytes, without '/') in the root scope, owned by the caller's user
  * and group. @mode: permission bits, of which only those for reading matter. @capacity: bytes of
- * the ring, rounded up to a power of two, at most the module parameter feed_max_bytes; 0: 1 MiB.
- * The pages are allocated when a consumer claims the feed. May sleep. Otherwise an error pointer:
- * -EINVAL, -EEXIST, -ENOMEM; without CAP_SYS_RESOURCE also -EDQUOT.
+ * the ring, rounded up to a power of two, at least 16 KiB and a page, at most the module parameter
+ * feed_max_bytes, rounded down to a power of two; 0: 1 MiB, or that limit if it is less. The pages
+ * are allocated when a consumer claims the feed. May sleep. Otherwise an error pointer: -EINVAL,
+ * -EEXIST, -ENOMEM; without CAP_SYS_RESOURCE also -EDQUOT.
  */
 struct sluice_feed *sluice_feed_create(const char *name, umode_t mode, size_t capacity);
 
 /*
  * Publishes a packet of @length bytes. In any context, also in hard interrupts and NMI, and on
  * several processors at once. 0: delivered, or there is no consumer. -ENOBUFS: the packet is lost,
- * because the ring is full or, in NMI, because another processor publishes; the consumer learns the
- * number of lost packets with the next one. -EMSGSIZE: longer than SLUICE_FEED_PACKET_MAX. Not from
- * code that publishing itself runs, such as a probe of memcpy() or of lock events: it would wait
- * for its own lock.
+ * because the ring is full or, in NMI, because the feed is in use; the consumer learns the number
+ * of lost packets with the next one. -EMSGSIZE: longer than SLUICE_FEED_PACKET_MAX. Not from code
+ * that publishing itself runs, such as a probe of memcpy() or of lock events: it would wait for its
+ * own lock.
  */
 int sluice_feed_publish(struct sluice_feed *feed, const void *data, size_t length);
 

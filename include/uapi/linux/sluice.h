@@ -155,7 +155,7 @@ struct sluice_info {
 	__s32 scope_fd;
 	__u8 name[SLUICE_NAME_SIZE];
 	__u64 info;			/* address of a struct sluice_channel_info, or 0 */
-	__u64 state;			/* address of sluice_pipe_info or sluice_ring_info, or 0 */
+	__u64 state;			/* address of the kind's state structure, or 0 */
 };
 
 #define SLUICE_INFO_SIZE_VER0 96
@@ -314,7 +314,7 @@ struct sluice_ring_reply {
 struct sluice_ring_params {
 	__u32 size;
 	__u32 flags;			/* 0 */
-	__s32 node;			/* memory node of the data, or SLUICE_RING_NODE_ANY */
+	__s32 node;			/* memory node of all pages, or SLUICE_RING_NODE_ANY */
 	__u32 reserved;			/* 0 */
 };
 
@@ -348,7 +348,7 @@ struct sluice_ring_wait {
 	__u32 flags;			/* 0 */
 	__u32 seq;			/* the peer's wake_seq, from before the last check */
 	__u32 reserved;			/* 0 */
-	__u64 timeout_ns;		/* relative; all ones: none */
+	__u64 timeout_ns;		/* relative; 2^63 - 1 and more: none */
 };
 
 #define SLUICE_RING_WAIT_SIZE_VER0 24
@@ -358,7 +358,8 @@ struct sluice_ring_wait {
 
 /*
  * Waits while the peer's wake_seq equals seq and the peer has not ended. ETIMEDOUT; EINTR, never
- * restarted; EPIPE: this role has ended.
+ * restarted; EPIPE: this role has ended. On a feed EPROTO: this consumer was rejected; EINVAL also:
+ * this endpoint has not mapped the feed.
  */
 #define SLUICE_RING_WAIT _IOW(SLUICE_IOCTL_TYPE, 0x21, struct sluice_ring_wait)
 
@@ -391,7 +392,7 @@ struct sluice_feed_packet {
 
 /*
  * Starts the packet simulator: a timer that publishes packets. In: all fields. It stops after count
- * packets, by SLUICE_FEED_STOP, or when this endpoint is closed. EBUSY: it runs already. EPERM:
+ * expiries, by SLUICE_FEED_STOP, or when this endpoint is closed. EBUSY: it runs already. EPERM:
  * without CAP_SYS_NICE. EINVAL: interval, length or cpu out of range. ENOTTY: not the simulator's
  * feed.
  */
@@ -399,7 +400,7 @@ struct sluice_feed_start {
 	__u32 size;
 	__u32 flags;			/* 0 */
 	__u64 interval_ns;		/* 10000 (10 us) to 10^10 */
-	__u64 count;			/* packets; 0: no limit */
+	__u64 count;			/* expiries of the timer; 0: no limit */
 	__u32 length;			/* of a packet, bytes after its header */
 	__s32 cpu;			/* of the timer; SLUICE_FEED_CPU_ANY: the caller's */
 };

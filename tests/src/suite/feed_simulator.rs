@@ -341,13 +341,15 @@ impl Drop for Offline {
 
 fn an_offline_processor_is_einval(_: &Context) -> Result<()> {
     let end = open_node()?;
+    start(&end, Start::new(100 * MICROSECOND, 3, 16)).context("starting")?;
+    let before = finished(&end)?;
     let request = Start {
         cpu: 1,
         ..Start::new(MILLISECOND, 0, 16)
     };
     let offline = Offline::second_processor()?;
     expect("a start", start(&end, request), Err(Errno::EINVAL))?;
-    expect("whether it runs", info(&end)?.running, 0)?;
+    expect("the state afterwards", info(&end)?, before)?;
     drop(offline);
     expect("online again", start(&end, request), Ok(()))
 }
