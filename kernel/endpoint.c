@@ -41,7 +41,7 @@ static struct sluice_endpoint *endpoint_create(const struct sluice_channel_reque
 		err = PTR_ERR(endpoint->channel);
 		goto free_endpoint;
 	}
-	err = kind->attach(endpoint);
+	err = kind->attach(endpoint, request->params);
 	if (!err)
 		return endpoint;
 	err = close_channel(endpoint->channel, request->flags, *created, err);

@@ -386,7 +386,7 @@ static long feed_ioctl(struct file *file, unsigned int command, unsigned long ar
 
 /* ---- lifetime of an endpoint ---- */
 
-static int feed_attach(struct sluice_endpoint *endpoint)
+static int feed_attach(struct sluice_endpoint *endpoint, const void *params)
 {
 	struct sluice_feed_endpoint *end = feed_endpoint_of(endpoint);
 

@@ -55,10 +55,11 @@ struct sluice_kind {
 	/* Size of an endpoint, including struct sluice_endpoint. */
 	size_t endpoint_size;
 	/*
-	 * Initialises the kind's part of an endpoint, which is zeroed, and counts the endpoint. May
-	 * sleep, interruptibly, while an open of the kind blocks. 0 or an error.
+	 * Initialises the kind's part of an endpoint, which is zeroed, and counts the endpoint.
+	 * @params: those of the open, or NULL. May sleep, interruptibly, while an open of the kind
+	 * blocks. 0 or an error.
 	 */
-	int (*attach)(struct sluice_endpoint *endpoint);
+	int (*attach)(struct sluice_endpoint *endpoint, const void *params);
 	void (*detach)(struct sluice_endpoint *endpoint);
 
 	/* Fills in readers, writers, capacity and bytes. Called under the scope's lock. */

@@ -476,7 +476,7 @@ static int join(struct sluice_pipe_endpoint *end, u32 flags)
 	return err;
 }
 
-static int pipe_attach(struct sluice_endpoint *endpoint)
+static int pipe_attach(struct sluice_endpoint *endpoint, const void *params)
 {
 	struct sluice_pipe_endpoint *end = sluice_pipe_endpoint_of(endpoint);
 

@@ -272,7 +272,7 @@ static int begin_session(struct sluice_ring *ring, struct sluice_ring_endpoint *
 	return err;
 }
 
-static int ring_attach(struct sluice_endpoint *endpoint)
+static int ring_attach(struct sluice_endpoint *endpoint, const void *params)
 {
 	struct sluice_ring_endpoint *end = ring_endpoint_of(endpoint);
 	struct sluice_ring *ring = ring_of(endpoint->channel);

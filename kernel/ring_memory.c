@@ -6,6 +6,7 @@
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
+#include <linux/vmalloc.h>
 
 #include "channel.h"
 #include "compat.h"
@@ -77,6 +78,21 @@ void *sluice_ring_memory_data(const struct sluice_ring_memory *memory, u64 pos)
 	unsigned long page = (pos >> PAGE_SHIFT) & (memory->data_pages - 1);
 
 	return page_address(memory->pages[CTRL_PAGES + page]) + offset_in_page(pos);
+}
+
+void *sluice_ring_memory_vmap(const struct sluice_ring_memory *memory)
+{
+	unsigned long i, count = 2 * memory->data_pages;
+	struct page **pages = kvmalloc_array(count, sizeof(*pages), GFP_KERNEL);
+	void *address;
+
+	if (!pages)
+		return NULL;
+	for (i = 0; i < count; i++)
+		pages[i] = memory->pages[CTRL_PAGES + i % memory->data_pages];
+	address = vmap(pages, count, VM_MAP, PAGE_KERNEL);
+	kvfree(pages);
+	return address;
 }
 
 /* ---- mappings ---- */

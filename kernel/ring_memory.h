@@ -48,6 +48,9 @@ void sluice_ring_memory_free(struct sluice_ring_memory *memory);
 struct sluice_ring_ctrl *sluice_ring_memory_ctrl(const struct sluice_ring_memory *memory,
 						 enum sluice_ring_role role);
 
+/* Maps the data for the kernel, twice in a row; vunmap() ends it. NULL: no memory. */
+void *sluice_ring_memory_vmap(const struct sluice_ring_memory *memory);
+
 /* The address of the data at a position; contiguous up to the end of the page. */
 void *sluice_ring_memory_data(const struct sluice_ring_memory *memory, u64 pos);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Trace events of rings and feeds: the beginning and the end of roles and sessions, and losses.
- * Nothing is traced per record or packet that arrives.
+ * Trace events of rings, feeds and buses: the beginning and the end of roles, sessions and
+ * subscriptions, and losses. Nothing is traced per record, packet or message that arrives.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM sluice
@@ -94,6 +94,51 @@ TRACE_EVENT(sluice_feed_end,
 	),
 	TP_printk("name=%s reason=%s", __entry->name,
 		  __print_symbolic(__entry->reason, SLUICE_TRACE_REASONS))
+);
+
+DECLARE_EVENT_CLASS(sluice_bus_subscriber,
+	TP_PROTO(const struct sluice_channel *channel, u64 id),
+	TP_ARGS(channel, id),
+	TP_STRUCT__entry(
+		__array(u8, name, SLUICE_NAME_SIZE)
+		__field(u64, id)
+	),
+	TP_fast_assign(
+		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
+		__entry->id = id;
+	),
+	TP_printk("name=%s id=%llu", __entry->name, __entry->id)
+);
+
+DEFINE_EVENT(sluice_bus_subscriber, sluice_bus_subscribe,
+	TP_PROTO(const struct sluice_channel *channel, u64 id),
+	TP_ARGS(channel, id)
+);
+
+DEFINE_EVENT(sluice_bus_subscriber, sluice_bus_unsubscribe,
+	TP_PROTO(const struct sluice_channel *channel, u64 id),
+	TP_ARGS(channel, id)
+);
+
+DEFINE_EVENT(sluice_bus_subscriber, sluice_bus_evict,
+	TP_PROTO(const struct sluice_channel *channel, u64 id),
+	TP_ARGS(channel, id)
+);
+
+TRACE_EVENT(sluice_bus_lost,
+	TP_PROTO(const struct sluice_channel *channel, u64 id, u64 count),
+	TP_ARGS(channel, id, count),
+	TP_STRUCT__entry(
+		__array(u8, name, SLUICE_NAME_SIZE)
+		__field(u64, id)
+		__field(u64, count)
+	),
+	TP_fast_assign(
+		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
+		__entry->id = id;
+		__entry->count = count;
+	),
+	TP_printk("name=%s id=%llu count=%llu", __entry->name, __entry->id, __entry->count)
 );
 
 #endif

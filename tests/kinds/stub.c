@@ -119,7 +119,7 @@ static void count_endpoint(struct sluice_endpoint *endpoint, int change)
 	spin_unlock(&stub->lock);
 }
 
-static int stub_attach(struct sluice_endpoint *endpoint)
+static int stub_attach(struct sluice_endpoint *endpoint, const void *params)
 {
 	count_endpoint(endpoint, 1);
 	return 0;

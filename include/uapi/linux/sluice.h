@@ -81,6 +81,7 @@ struct sluice_pipe_info {
 #define SLUICE_KIND_PIPE 1
 #define SLUICE_KIND_RING 2
 #define SLUICE_KIND_FEED 3
+#define SLUICE_KIND_BUS 4
 
 /* Values of scope_fd: the caller's own cgroup, and the root of the hierarchy. */
 #define SLUICE_SCOPE_SELF (-1)
@@ -443,5 +444,164 @@ struct sluice_feed_info {
 
 /* As SLUICE_PIPE_SET_SPIN, for read(2). */
 #define SLUICE_FEED_SET_SPIN _IOWR(SLUICE_IOCTL_TYPE, 0x33, struct sluice_setting)
+
+/*
+ * ---- Buses: SLUICE_KIND_BUS ----
+ *
+ * Messages from many senders to many receivers. An endpoint opened with SLUICE_OPEN_READ is a
+ * subscriber, one opened with SLUICE_OPEN_WRITE sends; one may do both. write(2) sends one message,
+ * read(2) receives one.
+ */
+#define SLUICE_BUS_CAPACITY_MIN 0x1000		/* 4 KiB */
+#define SLUICE_BUS_CAPACITY_MAX 0x10000000	/* 256 MiB */
+#define SLUICE_BUS_MESSAGE_MAX 0x100000		/* 1 MiB; at most half of the capacity */
+
+/* Values of mode. */
+#define SLUICE_BUS_BROADCAST	0	/* to every subscriber */
+#define SLUICE_BUS_MULTICAST	1	/* to one subscriber, in turn */
+#define SLUICE_BUS_UNICAST	2	/* to the first that receives: one queue */
+
+/* What happens to a subscriber that does not keep up; a mask in policies. */
+#define SLUICE_BUS_DROP		0x01	/* loses its oldest messages and is told their number */
+#define SLUICE_BUS_BLOCK	0x02	/* senders wait for it */
+#define SLUICE_BUS_EVICT	0x04	/* loses its subscription */
+
+/* Flags in struct sluice_bus_params. */
+#define SLUICE_BUS_MAPPABLE	0x01	/* the bus: subscribers may map its memory */
+#define SLUICE_BUS_MAPPED	0x02	/* this subscriber: receives through mapped memory */
+#define SLUICE_BUS_MONITOR	0x04	/* this subscriber: sees all messages, delays none */
+
+/* Values of format: what read(2) and write(2) of an endpoint carry. */
+#define SLUICE_BUS_RAW		0	/* the bytes of one message */
+#define SLUICE_BUS_FRAMED	1	/* a struct sluice_bus_frame, and the bytes of one message */
+#define SLUICE_BUS_BATCHED	2	/* as _FRAMED; read(2) returns as many messages as fit */
+
+/*
+ * Parameters of SLUICE_CTL_OPEN. mode, policies and _MAPPABLE apply to a bus that the call creates,
+ * the others to the endpoint.
+ */
+struct sluice_bus_params {
+	__u32 size;
+	__u32 flags;			/* SLUICE_BUS_MAPPABLE, _MAPPED, _MONITOR */
+	__u32 mode;			/* SLUICE_BUS_BROADCAST, _MULTICAST, _UNICAST */
+	__u32 policies;			/* permitted ones; 0: _DROP and _EVICT */
+	__u32 policy;			/* of this subscriber, one bit; 0: _DROP if permitted */
+	__u32 format;			/* SLUICE_BUS_RAW, _FRAMED, _BATCHED */
+	__u64 limit;			/* multicast: unread bytes at most; 0: half the capacity */
+};
+
+#define SLUICE_BUS_PARAMS_SIZE_VER0 32
+
+/*
+ * Precedes the bytes of a message in the formats _FRAMED and _BATCHED. In: size, length, target;
+ * the rest is 0. Out: all fields. In the format _BATCHED each frame begins at a multiple of 8.
+ */
+struct sluice_bus_frame {
+	__u32 size;			/* of this structure; out: 64 */
+	__u32 length;			/* bytes of the message */
+	__u64 target;			/* the subscriber that it is addressed to, or 0 */
+	__u64 sender;			/* id of the endpoint that sent it */
+	__u64 sequence;			/* of the bus: 0 for its first message */
+	__u64 lost;			/* messages lost since the one received before */
+	__u32 pid;			/* of the opener of the sender; 0: not visible here */
+	__u32 uid;			/* of that opener, in the receiver's user namespace */
+	__u32 gid;			/* of that opener, in the receiver's user namespace */
+	__u32 reserved;
+	__u64 reserved1;
+};
+
+#define SLUICE_BUS_FRAME_SIZE_VER0 64
+
+/* Sets the format of this endpoint. EINVAL: unknown, or mapped. */
+#define SLUICE_BUS_SET_FORMAT _IOWR(SLUICE_IOCTL_TYPE, 0x40, struct sluice_setting)
+
+/* As SLUICE_PIPE_SET_SPIN. */
+#define SLUICE_BUS_SET_SPIN _IOWR(SLUICE_IOCTL_TYPE, 0x41, struct sluice_setting)
+
+/*
+ * The state of a bus, and of an endpoint (0 in SLUICE_CTL_INFO). In: size. Out: all fields. The
+ * counts since creation never decrease.
+ */
+struct sluice_bus_info {
+	__u32 size;
+	__u32 flags;			/* SLUICE_BUS_MAPPABLE; of the endpoint: _MAPPED, _MONITOR */
+	__u32 mode;
+	__u32 policies;
+	__u64 capacity;			/* bytes */
+	__u64 message_max;		/* the largest message, bytes */
+	__u32 subscribers;		/* without monitors */
+	__u32 senders;
+	__u64 sent;			/* messages since creation; = the next sequence */
+	__u64 unsubscribed;		/* since creation: broadcast without a subscriber */
+	__u64 lost;			/* since creation: by all subscribers */
+	__u64 evicted;			/* since creation: subscribers */
+	__u64 lag;			/* messages, of the subscriber furthest behind */
+	__u64 id;			/* of this endpoint */
+	__u32 policy;			/* of this subscriber */
+	__u32 format;			/* of this endpoint */
+	__u64 own_lost;			/* since it was opened: by this subscriber */
+	__u64 own_lag;			/* messages that this subscriber has not received */
+	__u64 spin_limit_ns;		/* of this endpoint */
+};
+
+#define SLUICE_BUS_INFO_SIZE_VER0 120
+
+/* Returns the state of the bus and of this endpoint. */
+#define SLUICE_BUS_INFO _IOWR(SLUICE_IOCTL_TYPE, 0x42, struct sluice_bus_info)
+
+/* Where a subscriber with _MAPPED maps the data, read-only: 2 * capacity bytes, twice in a row. */
+#define SLUICE_BUS_MMAP_DATA 0x200000
+
+/* One message in the mapped memory. */
+struct sluice_bus_entry {
+	__u64 offset;			/* bytes in the mapping; contiguous */
+	__u64 sequence;
+	__u64 sender;
+	__u32 length;			/* bytes */
+	__u32 reserved;
+};
+
+#define SLUICE_BUS_RECEIVE_MAX 32
+
+/*
+ * Releases messages, and returns the next ones, in order. In: size, entries, count, released. Out:
+ * count. Blocks while there is none, unless O_NONBLOCK is set or count is 0.
+ */
+struct sluice_bus_receive {
+	__u32 size;
+	__u32 count;			/* in: entries at most, up to _RECEIVE_MAX. Out: filled in */
+	__u64 entries;			/* address of an array of struct sluice_bus_entry */
+	__u64 released;			/* all messages before this sequence are released */
+};
+
+#define SLUICE_BUS_RECEIVE_SIZE_VER0 24
+#define SLUICE_BUS_RECEIVE _IOWR(SLUICE_IOCTL_TYPE, 0x43, struct sluice_bus_receive)
+
+/* One subscriber of a bus. */
+struct sluice_bus_subscriber_info {
+	__u64 id;
+	__u32 policy;
+	__u32 flags;			/* SLUICE_BUS_MAPPED, _MONITOR */
+	__u64 lag;			/* messages not yet received */
+	__u64 lost;			/* messages since it was opened */
+	__u32 pid;			/* of its opener; 0: not visible here */
+	__u32 uid;			/* of its opener, in the caller's user namespace */
+};
+
+#define SLUICE_BUS_SUBSCRIBERS_MAX 64
+
+/*
+ * Lists the subscribers after the one with the id `after`, by id. In: all fields. Out: count. Fewer
+ * than requested means the end, unless more than _SUBSCRIBERS_MAX were requested.
+ */
+struct sluice_bus_subscribers {
+	__u32 size;
+	__u32 count;
+	__u64 after;
+	__u64 entries;			/* address of an array of the structure above */
+};
+
+#define SLUICE_BUS_SUBSCRIBERS_SIZE_VER0 24
+#define SLUICE_BUS_SUBSCRIBERS _IOWR(SLUICE_IOCTL_TYPE, 0x44, struct sluice_bus_subscribers)
 
 #endif

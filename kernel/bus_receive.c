@@ -1,0 +1,534 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Receiving from a bus: the next message at the cursor of a subscriber, or of the queue.
+ *
+ * The message is copied while the cursor is claimed. As in bus_send.c, a long message goes through a
+ * buffer of the kernel, and so does one whose destination is not present.
+ */
+#include <linux/err.h>
+#include <linux/minmax.h>
+#include <linux/pagemap.h>
+#include <linux/pid.h>
+#include <linux/pid_namespace.h>
+#include <linux/poll.h>
+#include <linux/preempt.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+#include <linux/uio.h>
+#include <linux/user_namespace.h>
+
+#include "bus.h"
+#include "user_struct.h"
+
+#define DIRECT_MAX SZ_64K	/* bytes that are copied from the ring to user space */
+#define DIRECT_ATTEMPTS 2	/* the second one after the pages were faulted in */
+#define PASSED_MAX 1024		/* messages for others that are passed at a time */
+#define FRAME_ALIGN sizeof(u64)
+
+/* One attempt to receive. */
+struct receipt {
+	struct sluice_bus_endpoint *end;
+	struct iov_iter *to;
+	bool framed;
+	void *buffer;			/* instead of the destination, if not NULL */
+	size_t room;			/* bytes of the buffer, or of the destination */
+	size_t received;		/* out: bytes, with the frame */
+	size_t needed;			/* out, after -EFAULT or -EMSGSIZE */
+};
+
+/* ---- the next message ---- */
+
+static bool is_for(const struct sluice_bus_slot *slot,
+		   const struct sluice_bus_subscriber *subscriber)
+{
+	if (slot->discarded)
+		return false;
+	return !slot->target || slot->target == subscriber->id ||
+	       subscriber->flags & SLUICE_BUS_MONITOR;
+}
+
+/*
+ * With the cursor claimed: moves @sequence to the next message of the subscriber, and returns its
+ * slot. NULL: there is none, or more than PASSED_MAX others precede it (@more).
+ */
+static const struct sluice_bus_slot *next_slot(const struct sluice_bus *bus,
+					       const struct sluice_bus_subscriber *subscriber,
+					       u64 *sequence, bool *more)
+{
+	unsigned int passed;
+
+	for (passed = 0; passed < PASSED_MAX; passed++, ++*sequence) {
+		const struct sluice_bus_slot *slot = sluice_bus_slot(bus, *sequence);
+
+		if (!slot || is_for(slot, subscriber)) {
+			*more = false;
+			return slot;
+		}
+	}
+	*more = true;
+	return NULL;
+}
+
+/*
+ * Disables preemption and claims the cursor of the endpoint. After the cursor was moved, waits for
+ * bus.lock first: what was lost is counted then. -ESHUTDOWN, with preemption enabled: evicted.
+ */
+static int begin(struct sluice_bus_endpoint *end, u64 *sequence)
+{
+	struct sluice_bus_subscriber *subscriber = end->subscriber;
+	u64 counted = SLUICE_BUS_EVICTED;
+
+	for (;;) {
+		preempt_disable();
+		*sequence = sluice_bus_claim(subscriber);
+		if (*sequence != SLUICE_BUS_EVICTED &&
+		    (*sequence == subscriber->expected || *sequence == counted))
+			return 0;
+		sluice_bus_unclaim(subscriber, *sequence);
+		preempt_enable();
+		if (*sequence == SLUICE_BUS_EVICTED)
+			return -ESHUTDOWN;
+		counted = *sequence;
+		spin_lock(&end->bus->lock);
+		spin_unlock(&end->bus->lock);
+	}
+}
+
+/* Ends the claim, at the sequence of the next message. */
+static void finish(struct sluice_bus_endpoint *end, u64 sequence)
+{
+	sluice_bus_release(end->subscriber, sequence);
+	preempt_enable();
+}
+
+int sluice_bus_next_length(struct sluice_bus_endpoint *end)
+{
+	const struct sluice_bus_slot *slot;
+	bool more;
+	u64 sequence;
+	int ret;
+
+	/* Without a claim while there is nothing. */
+	if (!sluice_bus_slot(end->bus, sluice_bus_cursor(end->subscriber)) &&
+	    sluice_bus_cursor(end->subscriber) != SLUICE_BUS_EVICTED)
+		return -EAGAIN;
+	do {
+		ret = begin(end, &sequence);
+		if (ret)
+			return ret;
+		slot = next_slot(end->bus, end->subscriber, &sequence, &more);
+		ret = slot ? slot->length : -EAGAIN;
+		finish(end, sequence);
+	} while (more);
+	return ret;
+}
+
+/* ---- senders that wait for room ---- */
+
+/* Whether what remains falls below a half, or three quarters, of the whole. */
+static bool crosses(u32 before, u32 after, u32 whole)
+{
+	return (before > whole / 2 && after <= whole / 2) ||
+	       (before > whole / 4 * 3 && after <= whole / 4 * 3);
+}
+
+/* A place in the ring, in slots and in units. */
+struct place {
+	u64 sequence;
+	u32 unit;
+};
+
+/*
+ * After the cursor has passed from @from to @to: wakes senders. They sleep until a quarter of the
+ * ring is free, or half of it for the largest message, as far as this subscriber is concerned.
+ */
+static void wake_senders(struct sluice_bus *bus, struct place from, struct place to)
+{
+	u32 sequence, unit;
+
+	sluice_bus_head(bus, &sequence, &unit);
+	if (crosses(unit - from.unit, unit - to.unit, bus->units) ||
+	    crosses(sequence - (u32)from.sequence, sequence - (u32)to.sequence, bus->slot_count))
+		sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
+}
+
+/* A message that was addressed to the subscriber. */
+static void subtract_unread(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber,
+			    u32 length)
+{
+	bool was_full = sluice_bus_is_full(subscriber);
+	bool none = sluice_bus_unread_sub(subscriber, length);
+
+	if (none || (was_full && !sluice_bus_is_full(subscriber)))
+		sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
+}
+
+/* ---- the copy ---- */
+
+static void fill_frame(struct sluice_bus_frame *frame, const struct sluice_bus_slot *slot,
+		       u64 sequence, u64 lost)
+{
+	const struct sluice_bus_opener *sender = slot->sender;
+	struct user_namespace *ns = current_user_ns();
+
+	*frame = (struct sluice_bus_frame) {
+		.size = sizeof(*frame),
+		.length = slot->length,
+		.target = slot->target,
+		.sender = sender->id,
+		.sequence = sequence,
+		.lost = lost,
+		.pid = pid_nr_ns(sender->pid, task_active_pid_ns(current)),
+		.uid = from_kuid_munged(ns, sender->uid),
+		.gid = from_kgid_munged(ns, sender->gid),
+	};
+}
+
+static bool copy_out(struct receipt *receipt, size_t at, const void *from, size_t length)
+{
+	if (receipt->buffer) {
+		memcpy(receipt->buffer + at, from, length);
+		return true;
+	}
+	return copy_to_iter(from, length, receipt->to) == length;
+}
+
+/* Without page faults. False: some page is not present; nothing was received. */
+static bool copy_message(struct receipt *receipt, const struct sluice_bus_slot *slot, u64 sequence)
+{
+	struct sluice_bus_endpoint *end = receipt->end;
+	size_t before = iov_iter_count(receipt->to), head = 0;
+	struct sluice_bus_frame frame;
+	u64 lost = 0;
+	bool copied;
+
+	pagefault_disable();
+	if (receipt->framed) {
+		lost = atomic64_xchg(&end->subscriber->untold, 0);
+		fill_frame(&frame, slot, sequence, lost);
+		head = sizeof(frame);
+	}
+	copied = (!head || copy_out(receipt, 0, &frame, head)) &&
+		 copy_out(receipt, head, sluice_bus_data(end->bus, slot), slot->length);
+	pagefault_enable();
+	if (copied)
+		return true;
+	atomic64_add(lost, &end->subscriber->untold);
+	iov_iter_revert(receipt->to, before - iov_iter_count(receipt->to));
+	return false;
+}
+
+/* ---- one message ---- */
+
+/* With the cursor claimed: 0 and the bytes in @receipt, -EMSGSIZE, -EFAULT: not without faults. */
+static int take(struct receipt *receipt, const struct sluice_bus_slot *slot, u64 sequence)
+{
+	receipt->needed = slot->length + (receipt->framed ? sizeof(struct sluice_bus_frame) : 0);
+	if (receipt->needed > iov_iter_count(receipt->to))
+		return -EMSGSIZE;
+	if (receipt->buffer ? receipt->needed > receipt->room : slot->length > DIRECT_MAX)
+		return -EFAULT;
+	if (!copy_message(receipt, slot, sequence))
+		return -EFAULT;
+	receipt->received = receipt->needed;
+	return 0;
+}
+
+/* One attempt: also -EAGAIN: there is no message, -ESHUTDOWN. */
+static int try_receive(struct receipt *receipt)
+{
+	struct sluice_bus_endpoint *end = receipt->end;
+	struct sluice_bus *bus = end->bus;
+	const struct sluice_bus_slot *slot;
+	struct place from, to;
+	bool more, addressed;
+	u32 length;
+	int err;
+
+	do {
+		err = begin(end, &to.sequence);
+		if (err)
+			return err;
+		from.sequence = to.sequence;
+		slot = next_slot(bus, end->subscriber, &to.sequence, &more);
+		err = slot ? take(receipt, slot, to.sequence) : -EAGAIN;
+		if (err) {
+			finish(end, to.sequence);
+			continue;
+		}
+		from.unit = sluice_bus_slot(bus, from.sequence)->start;
+		to.unit = slot->end;
+		to.sequence++;
+		length = slot->length;
+		addressed = slot->target && slot->target == end->subscriber->id;
+		finish(end, to.sequence);
+		if (addressed)
+			subtract_unread(bus, end->subscriber, length);
+		wake_senders(bus, from, to);
+	} while (more);
+	return err;
+}
+
+/* A buffer for a message of this size. */
+static int get_buffer(struct receipt *receipt)
+{
+	kvfree(receipt->buffer);
+	receipt->buffer = kvmalloc(receipt->needed, SLUICE_QUOTA_GFP);
+	receipt->room = receipt->needed;
+	return receipt->buffer ? 0 : -ENOMEM;
+}
+
+/* The bytes, without those that the destination lacks memory for. */
+static int copy_buffer(const struct receipt *receipt)
+{
+	size_t copied = copy_to_iter(receipt->buffer, receipt->received, receipt->to);
+
+	return copied == receipt->received ? 0 : -EFAULT;
+}
+
+/* Receives one message if there is one. 0, -EAGAIN, -EMSGSIZE, -EFAULT, -ENOMEM, -ESHUTDOWN. */
+static int receive_one(struct receipt *receipt)
+{
+	unsigned int attempts = 0;
+	int err;
+
+	for (;;) {
+		err = try_receive(receipt);
+		if (err != -EFAULT)
+			break;
+		attempts++;
+		if (fault_in_iov_iter_writeable(receipt->to, receipt->needed))
+			return -EFAULT;
+		if (receipt->buffer || receipt->needed > DIRECT_MAX || attempts == DIRECT_ATTEMPTS)
+			err = get_buffer(receipt);
+		else
+			err = 0;
+		if (err)
+			return err;
+	}
+	if (!err && receipt->buffer)
+		err = copy_buffer(receipt);
+	kvfree(receipt->buffer);
+	receipt->buffer = NULL;
+	return err;
+}
+
+/* Bytes that fill the destination up to the beginning of the next frame. */
+static bool align_frame(struct receipt *receipt, size_t *total)
+{
+	size_t gap = -*total & (FRAME_ALIGN - 1);
+
+	if (iov_iter_count(receipt->to) < gap || iov_iter_zero(gap, receipt->to) != gap)
+		return false;
+	*total += gap;
+	return true;
+}
+
+/* As many messages as there are and fit: their bytes, or the error of the first one. */
+static ssize_t receive_batch(struct receipt *receipt)
+{
+	size_t total = 0, end = 0;
+	int err;
+
+	do {
+		err = receive_one(receipt);
+		if (err)
+			break;
+		total += receipt->received;
+		end = total;
+	} while (!signal_pending(current) && align_frame(receipt, &total));
+	return end ?: err;
+}
+
+static ssize_t try_read(struct sluice_bus_endpoint *end, struct iov_iter *to, u32 format)
+{
+	struct receipt receipt = {
+		.end = end,
+		.to = to,
+		.framed = format != SLUICE_BUS_RAW,
+	};
+	int err;
+
+	if (format == SLUICE_BUS_BATCHED)
+		return receive_batch(&receipt);
+	err = receive_one(&receipt);
+	return err ?: receipt.received;
+}
+
+/* ---- waiting ---- */
+
+static bool ends_wait(struct sluice_bus_endpoint *end)
+{
+	return READ_ONCE(end->bus->destroyed) || sluice_bus_next_length(end) != -EAGAIN;
+}
+
+/* In the mode unicast one message wakes one receiver, otherwise each wakes all that get it. */
+static int wait_for_message(struct sluice_bus_endpoint *end)
+{
+	struct sluice_wait_queue *queue = sluice_bus_readable(end->bus, end->subscriber);
+
+	if (end->subscriber == end->bus->queue)
+		return sluice_wait_until(*queue, ends_wait(end), &end->spin);
+	return sluice_wait_until_shared(*queue, ends_wait(end), &end->spin);
+}
+
+static void wake_next_receiver(struct sluice_bus_endpoint *end)
+{
+	struct sluice_wait_queue *queue = &end->bus->readable;
+
+	if (end->subscriber != end->bus->queue)
+		return;
+	sluice_wait_done(queue);
+	if (ends_wait(end))
+		sluice_wait_wake_one(queue, EPOLLIN | EPOLLRDNORM);
+}
+
+ssize_t sluice_bus_read_iter(struct kiocb *iocb, struct iov_iter *to)
+{
+	struct sluice_bus_endpoint *end = sluice_bus_endpoint(iocb->ki_filp);
+	u32 format = READ_ONCE(end->format);
+	bool waited = false;
+	ssize_t ret;
+
+	if (end->subscriber->flags & SLUICE_BUS_MAPPED)
+		return -EINVAL;
+	for (;;) {
+		if (READ_ONCE(end->bus->destroyed)) {
+			ret = -EPIPE;
+			break;
+		}
+		ret = try_read(end, to, format);
+		if (ret != -EAGAIN || sluice_bus_is_nonblocking(iocb))
+			break;
+		ret = wait_for_message(end);
+		if (ret)
+			break;
+		waited = true;
+	}
+	if (waited)
+		wake_next_receiver(end);
+	return ret;
+}
+
+/* ---- mapped subscribers ---- */
+
+/* With the cursor claimed: fills in the messages that follow those handed out. */
+static int hand_out(struct sluice_bus_endpoint *end, u32 count,
+		    struct sluice_bus_entry *entries)
+{
+	struct sluice_bus_subscriber *subscriber = end->subscriber;
+	struct sluice_bus *bus = end->bus;
+	u64 sequence = subscriber->handed_out;
+	u32 filled = 0;
+
+	while (filled < count) {
+		const struct sluice_bus_slot *slot = sluice_bus_slot(bus, sequence);
+
+		if (!slot)
+			break;
+		if (!slot->discarded)
+			entries[filled++] = (struct sluice_bus_entry) {
+				.offset = sluice_bus_data(bus, slot) - bus->data,
+				.sequence = sequence,
+				.sender = slot->sender->id,
+				.length = slot->length,
+			};
+		sequence++;
+	}
+	subscriber->handed_out = sequence;
+	return filled;
+}
+
+/* Releases and hands out: the number of entries, -EINVAL: not handed out. */
+static int exchange(struct sluice_bus_endpoint *end, u64 released, u32 count,
+		    struct sluice_bus_entry *entries)
+{
+	struct sluice_bus_subscriber *subscriber = end->subscriber;
+	struct place from, to;
+	int ret;
+
+	ret = begin(end, &from.sequence);
+	if (ret)
+		return ret;
+	to.sequence = max(from.sequence, released);
+	if (to.sequence > subscriber->handed_out) {
+		finish(end, from.sequence);
+		return -EINVAL;
+	}
+	from.unit = 0;
+	to.unit = 0;
+	if (from.sequence != to.sequence) {
+		from.unit = sluice_bus_slot(end->bus, from.sequence)->start;
+		to.unit = sluice_bus_slot(end->bus, to.sequence - 1)->end;
+	}
+	ret = hand_out(end, count, entries);
+	finish(end, to.sequence);
+	if (from.sequence != to.sequence)
+		wake_senders(end->bus, from, to);
+	return ret;
+}
+
+/* The caller did not get them: they are handed out again. */
+static void take_back(struct sluice_bus_endpoint *end)
+{
+	u64 sequence;
+
+	if (begin(end, &sequence))
+		return;
+	end->subscriber->handed_out = sequence;
+	finish(end, sequence);
+}
+
+static bool has_entries(struct sluice_bus_endpoint *end)
+{
+	u64 next = READ_ONCE(end->subscriber->handed_out);
+
+	return READ_ONCE(end->bus->destroyed) || sluice_bus_slot(end->bus, next) ||
+	       sluice_bus_cursor(end->subscriber) == SLUICE_BUS_EVICTED;
+}
+
+/* Waits for the first entry. Discarded slots are not entries, hence the loop. */
+static int receive_entries(struct file *file, const struct sluice_bus_receive *receive,
+			   struct sluice_bus_entry *entries)
+{
+	struct sluice_bus_endpoint *end = sluice_bus_endpoint(file);
+	u32 count = min_t(u32, receive->count, SLUICE_BUS_RECEIVE_MAX);
+	int ret;
+
+	for (;;) {
+		if (READ_ONCE(end->bus->destroyed))
+			return -EPIPE;
+		ret = exchange(end, receive->released, count, entries);
+		if (ret || !count)
+			return ret;
+		if (file->f_flags & O_NONBLOCK)
+			return -EAGAIN;
+		ret = sluice_wait_until_shared(end->bus->readable, has_entries(end), &end->spin);
+		if (ret)
+			return ret == -ERESTARTSYS ? -EINTR : ret;
+	}
+}
+
+long sluice_bus_receive_mapped(struct file *file, struct sluice_bus_receive __user *user)
+{
+	struct sluice_bus_endpoint *end = sluice_bus_endpoint(file);
+	struct sluice_bus_entry entries[SLUICE_BUS_RECEIVE_MAX];
+	struct sluice_bus_receive receive;
+	int ret;
+
+	ret = sluice_user_struct_read(&receive, sizeof(receive), SLUICE_BUS_RECEIVE_SIZE_VER0, user);
+	if (ret)
+		return ret;
+	if (!end->subscriber || !(end->subscriber->flags & SLUICE_BUS_MAPPED))
+		return -EINVAL;
+	ret = receive_entries(file, &receive, entries);
+	if (ret < 0)
+		return ret;
+	if (copy_to_user(u64_to_user_ptr(receive.entries), entries, ret * sizeof(*entries)) ||
+	    put_user((u32)ret, &user->count)) {
+		take_back(end);
+		return -EFAULT;
+	}
+	return 0;
+}

@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The slots and bytes of a bus: reservation, commit, claims, and the tail.
+ *
+ * (S), (C), (T): see bus.h.
+ *
+ * The tail is moved in two steps. First as far as all cursors are: nothing is lost by that. If this
+ * is not enough, past messages that subscribers with the policy DROP or EVICT have not received.
+ * Their cursors are moved with it, by compare-and-swap, so that each message is either received or
+ * counted as lost. Both steps stop at a slot that is not committed, at a cursor that is claimed, and
+ * at the cursor of a subscriber with the policy BLOCK.
+ *
+ * A subscriber in the mode multicast does not hold the messages of others: if it has no unread
+ * message, its cursor is moved without a loss. (U) A sender increments `unread` of its target before
+ * it reserves. So if `unread` is 0 after `head` was read, no slot before that head has a message for
+ * the subscriber.
+ */
+#include <linux/err.h>
+#include <linux/math.h>
+#include <linux/minmax.h>
+#include <linux/numa.h>
+#include <linux/processor.h>
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+
+#include "bus.h"
+#include "ring_memory.h"
+#include "trace.h"
+
+#define UNIT (1u << SLUICE_BUS_UNIT_SHIFT)
+#define SLOT_BYTES 256		/* of the capacity per slot */
+#define STEP_PARTS 16		/* this part of the ring is freed when messages are lost */
+#define STEP_MAX 4096		/* slots that the tail passes under the lock at a time */
+
+/* ---- head and tail ---- */
+
+static u64 pack(u32 sequence, u32 unit)
+{
+	return (u64)sequence << 32 | unit;
+}
+
+static u32 sequence_of(u64 word)
+{
+	return word >> 32;
+}
+
+static u32 unit_of(u64 word)
+{
+	return (u32)word;
+}
+
+static u32 units_for(size_t length)
+{
+	return DIV_ROUND_UP(length, UNIT);
+}
+
+static struct sluice_bus_slot *slot_at(const struct sluice_bus *bus, u64 sequence)
+{
+	return &bus->slots[sequence & (bus->slot_count - 1)];
+}
+
+/* Whether a message of @units fits between @head and @tail. */
+static bool fits(const struct sluice_bus *bus, u64 head, u64 tail, u32 units)
+{
+	return sequence_of(head) - sequence_of(tail) < bus->slot_count &&
+	       unit_of(head) - unit_of(tail) + units <= bus->units;
+}
+
+struct sluice_bus_slot *sluice_bus_reserve(struct sluice_bus *bus, size_t length)
+{
+	u64 head = atomic64_read(&bus->head);
+	u32 units = units_for(length);
+	struct sluice_bus_slot *slot;
+
+	do {
+		if (!fits(bus, head, atomic64_read_acquire(&bus->tail), units))	/* (T) */
+			return NULL;
+	} while (!atomic64_try_cmpxchg(&bus->head, &head,
+				       pack(sequence_of(head) + 1, unit_of(head) + units)));
+	slot = slot_at(bus, sequence_of(head));
+	slot->start = unit_of(head);
+	slot->end = unit_of(head) + units;
+	slot->length = length;
+	slot->discarded = false;
+	return slot;
+}
+
+/* A slot is used again by the message that is slot_count later. */
+void sluice_bus_commit(struct sluice_bus *bus, struct sluice_bus_slot *slot)
+{
+	smp_store_release(&slot->stamp, slot->stamp + bus->slot_count);	/* (S) */
+}
+
+struct sluice_bus_slot *sluice_bus_slot(const struct sluice_bus *bus, u64 sequence)
+{
+	struct sluice_bus_slot *slot = slot_at(bus, sequence);
+
+	return smp_load_acquire(&slot->stamp) == sequence ? slot : NULL;	/* (S) */
+}
+
+void sluice_bus_head(const struct sluice_bus *bus, u32 *sequence, u32 *unit)
+{
+	u64 head = atomic64_read(&bus->head);
+
+	*sequence = sequence_of(head);
+	*unit = unit_of(head);
+}
+
+/* The sequence of a head, given one that is less than 2^32 before it. */
+static u64 extend(u64 sequence, u64 head)
+{
+	return sequence + (u32)(sequence_of(head) - (u32)sequence);
+}
+
+u64 sluice_bus_head_sequence(const struct sluice_bus *bus)
+{
+	return extend(bus->tail_sequence, atomic64_read_acquire(&bus->head));	/* (U) */
+}
+
+/* ---- cursors ---- */
+
+static u64 cursor_of(u64 word)
+{
+	return word >> 1;
+}
+
+static bool is_claimed(u64 word)
+{
+	return word & 1;
+}
+
+u64 sluice_bus_claim(struct sluice_bus_subscriber *subscriber)
+{
+	u64 word = atomic64_read(&subscriber->cursor);
+
+	for (;;) {
+		if (is_claimed(word)) {
+			cpu_relax();
+			word = atomic64_read(&subscriber->cursor);
+		} else if (atomic64_try_cmpxchg(&subscriber->cursor, &word, word | 1)) {
+			return cursor_of(word);
+		}
+	}
+}
+
+void sluice_bus_unclaim(struct sluice_bus_subscriber *subscriber, u64 sequence)
+{
+	atomic64_set_release(&subscriber->cursor, sequence << 1);	/* (C) */
+}
+
+void sluice_bus_release(struct sluice_bus_subscriber *subscriber, u64 sequence)
+{
+	subscriber->expected = sequence;
+	sluice_bus_unclaim(subscriber, sequence);
+}
+
+u64 sluice_bus_cursor(const struct sluice_bus_subscriber *subscriber)
+{
+	return cursor_of(atomic64_read(&subscriber->cursor));
+}
+
+/* ---- the first step: what all permit ---- */
+
+/*
+ * The oldest sequence that the subscriber holds, at most @head, which was read before. A subscriber
+ * without unread messages in the mode multicast is moved to @head first (U).
+ */
+static u64 held_by(const struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber, u64 head)
+{
+	u64 word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
+
+	if (bus->mode != SLUICE_BUS_MULTICAST || subscriber->flags & SLUICE_BUS_MONITOR)
+		return cursor_of(word);
+	while (cursor_of(word) < head && !is_claimed(word) &&
+	       !atomic64_read_acquire(&subscriber->unread))	/* (U) */
+		if (atomic64_try_cmpxchg(&subscriber->cursor, &word, head << 1))
+			return head;
+	return cursor_of(word);
+}
+
+/* The oldest sequence that subscribers with these policies hold, at most @head. */
+static u64 oldest_held(const struct sluice_bus *bus, u32 policies, u64 head)
+{
+	struct sluice_bus_subscriber *subscriber;
+	u64 oldest = head;
+	unsigned int i;
+
+	sluice_bus_for_each_subscriber(bus, subscriber, i)
+		if (subscriber->policy & policies)
+			oldest = min(oldest, held_by(bus, subscriber, head));
+	if (bus->queue)
+		oldest = min(oldest, held_by(bus, bus->queue, head));
+	return oldest;
+}
+
+/* The end of the committed slots from @sequence on, at most @end, and their end in units. */
+static u64 committed_until(const struct sluice_bus *bus, u64 sequence, u64 end, u32 *unit)
+{
+	for (; sequence < end; sequence++) {
+		const struct sluice_bus_slot *slot = sluice_bus_slot(bus, sequence);
+
+		if (!slot)
+			break;
+		*unit = slot->end;
+	}
+	return sequence;
+}
+
+/* Under the lock: moves the tail to @end, or to the first slot before it that is not committed. */
+static void move_tail(struct sluice_bus *bus, u64 end)
+{
+	u32 unit = unit_of(atomic64_read(&bus->tail));
+
+	end = committed_until(bus, bus->tail_sequence, end, &unit);
+	WRITE_ONCE(bus->tail_sequence, end);
+	atomic64_set_release(&bus->tail, pack(end, unit));	/* (T) */
+}
+
+/* ---- the second step: messages are lost ---- */
+
+/*
+ * Under the lock: moves a cursor to @to, or to the end of the subscription. False: it is claimed.
+ * Sets moved_from to its former place, or to @to if it was not before that.
+ */
+static bool move_cursor(struct sluice_bus_subscriber *subscriber, u64 to)
+{
+	u64 moved = subscriber->policy == SLUICE_BUS_EVICT ? SLUICE_BUS_EVICTED : to;
+	u64 word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
+
+	subscriber->moved_from = to;
+	do {
+		if (cursor_of(word) >= to)
+			return true;
+		if (is_claimed(word))
+			return false;
+	} while (!atomic64_try_cmpxchg(&subscriber->cursor, &word, moved << 1));
+	subscriber->moved_from = cursor_of(word);
+	return true;
+}
+
+/* Under the lock: how far the tail may follow, which is less than @to if a cursor is claimed. */
+static u64 move_cursors(struct sluice_bus *bus, u64 to)
+{
+	struct sluice_bus_subscriber *subscriber;
+	u64 end = to;
+	unsigned int i;
+
+	sluice_bus_for_each_subscriber(bus, subscriber, i)
+		if (!move_cursor(subscriber, to))
+			end = min(end, sluice_bus_cursor(subscriber));
+	return max(end, bus->tail_sequence);
+}
+
+static void count_lost(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber, u64 count)
+{
+	if (!count)
+		return;
+	trace_sluice_bus_lost(&bus->channel, subscriber->id, count);
+	atomic64_add(count, &subscriber->untold);
+	WRITE_ONCE(subscriber->lost, subscriber->lost + count);
+	if (!(subscriber->flags & SLUICE_BUS_MONITOR))
+		WRITE_ONCE(bus->lost, bus->lost + count);
+}
+
+/* A message for one subscriber, which has lost it if its cursor was moved past it. */
+static void count_addressed(struct sluice_bus *bus, const struct sluice_bus_slot *slot,
+			    u64 sequence, u64 to)
+{
+	struct sluice_bus_subscriber *target = sluice_bus_subscriber_at(bus, slot->target_index,
+									 slot->target);
+
+	if (!target || target->moved_from > sequence)
+		return;
+	sluice_bus_unread_sub(target, slot->length);
+	count_lost(bus, target, 1);
+}
+
+/*
+ * Under the lock: counts what the subscribers whose cursors were moved to @to have lost. A monitor
+ * loses all messages, others those to every subscriber, and those addressed to them.
+ */
+static void count_losses(struct sluice_bus *bus, u64 to)
+{
+	struct sluice_bus_subscriber *subscriber;
+	u32 to_all = 0, messages = 0;
+	unsigned int i;
+	u64 sequence;
+
+	for (sequence = bus->tail_sequence; sequence < to; sequence++) {
+		struct sluice_bus_slot *slot = slot_at(bus, sequence);
+
+		slot->to_all_before = to_all;
+		slot->messages_before = messages;
+		if (slot->discarded)
+			continue;
+		messages++;
+		if (slot->target)
+			count_addressed(bus, slot, sequence, to);
+		else
+			to_all++;
+	}
+	sluice_bus_for_each_subscriber(bus, subscriber, i) {
+		struct sluice_bus_slot *slot = slot_at(bus, subscriber->moved_from);
+
+		if (subscriber->moved_from == to)
+			continue;
+		if (subscriber->flags & SLUICE_BUS_MONITOR)
+			count_lost(bus, subscriber, messages - slot->messages_before);
+		else
+			count_lost(bus, subscriber, to_all - slot->to_all_before);
+	}
+}
+
+/* Where the tail must be for a message of @units, and for a part of the ring besides. */
+static u64 end_for(const struct sluice_bus *bus, u32 units, u64 most)
+{
+	u64 head = atomic64_read(&bus->head), sequence;
+	u32 wanted_units = max(units, bus->units / STEP_PARTS);
+	u32 wanted_slots = bus->slot_count / STEP_PARTS;
+
+	most = min(most, bus->tail_sequence + STEP_MAX);
+	for (sequence = bus->tail_sequence; sequence < most; sequence++) {
+		const struct sluice_bus_slot *slot = sluice_bus_slot(bus, sequence);
+
+		if (!slot)
+			break;
+		if (unit_of(head) - slot->start + wanted_units <= bus->units &&
+		    sequence_of(head) - (u32)sequence + wanted_slots <= bus->slot_count)
+			break;
+	}
+	return sequence;
+}
+
+/* Whether a message of @units would fit if the tail were at @sequence. */
+static bool would_fit(const struct sluice_bus *bus, u64 sequence, u32 units)
+{
+	const struct sluice_bus_slot *slot = sluice_bus_slot(bus, sequence);
+
+	/* Without a slot it is the head, or its sender commits it soon. */
+	return !slot || fits(bus, atomic64_read(&bus->head),
+			     pack(sequence, READ_ONCE(slot->start)), units);
+}
+
+/*
+ * Under the lock: makes subscribers lose messages. False: not, since it would not suffice, because
+ * of a subscriber that blocks.
+ */
+static bool lose(struct sluice_bus *bus, u32 units)
+{
+	u64 most = oldest_held(bus, SLUICE_BUS_BLOCK, sluice_bus_head_sequence(bus));
+	u64 to = end_for(bus, units, most), end;
+
+	if (!would_fit(bus, most, units))
+		return false;
+	end = move_cursors(bus, to);
+	count_losses(bus, to);
+	sluice_bus_remove_evicted(bus);
+	move_tail(bus, end);
+	return true;
+}
+
+/* ---- room ---- */
+
+/* Under the lock: the openers that no slot refers to. */
+static void take_departed(struct sluice_bus *bus, struct list_head *gone)
+{
+	struct sluice_bus_opener *opener, *next;
+
+	list_for_each_entry_safe(opener, next, &bus->departed, departed) {
+		if (atomic64_read(&opener->end) > bus->tail_sequence)
+			break;
+		list_move_tail(&opener->departed, gone);
+	}
+}
+
+/* Under the lock. False: a subscriber that blocks holds the room. */
+static bool make_room(struct sluice_bus *bus, u32 units)
+{
+	u64 held = oldest_held(bus, ~0u, sluice_bus_head_sequence(bus));
+	u64 step = bus->tail_sequence + STEP_MAX;
+
+	move_tail(bus, min(held, step));
+	if (held > step || fits(bus, atomic64_read(&bus->head), atomic64_read(&bus->tail), units))
+		return true;
+	return lose(bus, units);
+}
+
+int sluice_bus_make_room(struct sluice_bus *bus, size_t length)
+{
+	LIST_HEAD(gone);
+	bool makes;
+
+	spin_lock(&bus->lock);
+	makes = make_room(bus, units_for(length));
+	take_departed(bus, &gone);
+	spin_unlock(&bus->lock);
+	sluice_bus_openers_free(&gone);
+	return makes ? 0 : -EAGAIN;
+}
+
+u64 sluice_bus_bytes(struct sluice_bus *bus)
+{
+	u64 held = oldest_held(bus, ~0u, sluice_bus_head_sequence(bus));
+	const struct sluice_bus_slot *slot = sluice_bus_slot(bus, held);
+	u32 unit = unit_of(atomic64_read(&bus->head));
+
+	return slot ? (u64)(unit - slot->start) << SLUICE_BUS_UNIT_SHIFT : 0;
+}
+
+void sluice_bus_evict(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber)
+{
+	spin_lock(&bus->lock);
+	if (move_cursor(subscriber, SLUICE_BUS_EVICTED))
+		sluice_bus_remove_evicted(bus);
+	spin_unlock(&bus->lock);
+}
+
+bool sluice_bus_has_room(struct sluice_bus *bus, size_t length)
+{
+	u64 sequence = READ_ONCE(bus->tail_sequence);
+	u64 head = atomic64_read_acquire(&bus->head);
+	bool room;
+
+	if (fits(bus, head, atomic64_read(&bus->tail), units_for(length)))
+		return true;
+	rcu_read_lock();
+	sequence = oldest_held(bus, SLUICE_BUS_BLOCK, extend(sequence, head));
+	room = would_fit(bus, sequence, units_for(length));
+	rcu_read_unlock();
+	return room;
+}
+
+/* ---- memory ---- */
+
+/* The stamps are those of a message one lap before the first one of each slot. */
+static int slots_init(struct sluice_bus *bus)
+{
+	u32 i;
+
+	bus->slot_count = bus->capacity / SLOT_BYTES;
+	bus->slots = sluice_channel_kvcalloc(&bus->channel, bus->slot_count, sizeof(*bus->slots));
+	if (!bus->slots)
+		return -ENOMEM;
+	for (i = 0; i < bus->slot_count; i++)
+		bus->slots[i].stamp = (u64)i - bus->slot_count;
+	return 0;
+}
+
+int sluice_bus_ring_init(struct sluice_bus *bus)
+{
+	int err = slots_init(bus);
+
+	if (err)
+		return err;
+	bus->units = bus->capacity >> SLUICE_BUS_UNIT_SHIFT;
+	bus->memory = sluice_ring_memory_create(&bus->channel, bus->capacity, NUMA_NO_NODE);
+	if (IS_ERR(bus->memory)) {
+		err = PTR_ERR(bus->memory);
+		bus->memory = NULL;
+		return err;
+	}
+	bus->data = sluice_ring_memory_vmap(bus->memory);
+	return bus->data ? 0 : -ENOMEM;
+}
+
+void sluice_bus_ring_exit(struct sluice_bus *bus)
+{
+	vunmap(bus->data);
+	if (bus->memory)
+		sluice_ring_memory_free(bus->memory);
+	kvfree(bus->slots);
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Sending on a bus. A message is copied into the ring once, however many receive it.
+ *
+ * A long message is copied to a buffer of the kernel first, and so is one whose memory is not
+ * present: the copy into the ring is then short and without faults (bus.h).
+ */
+#include <linux/err.h>
+#include <linux/minmax.h>
+#include <linux/pagemap.h>
+#include <linux/preempt.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+#include <linux/uio.h>
+
+#include "bus.h"
+
+#define DIRECT_MAX SZ_64K	/* bytes that are copied from user space into the ring */
+#define DIRECT_ATTEMPTS 2	/* the second one after the pages were faulted in */
+
+struct message {
+	struct sluice_bus_opener *sender;
+	u64 target;			/* id, or 0 */
+	u64 chosen;			/* multicast: id of the subscriber whose turn it is, or 0 */
+	size_t length;
+	struct iov_iter *from;		/* the bytes */
+	void *buffer;			/* them, if not NULL */
+};
+
+/* ---- frames ---- */
+
+/* The rest of a structure that is longer than ours must be zero. */
+static int skip_zeros(struct iov_iter *from, size_t length)
+{
+	u8 bytes[64];
+
+	while (length) {
+		size_t part = min(length, sizeof(bytes));
+
+		if (!copy_from_iter_full(bytes, part, from))
+			return -EFAULT;
+		if (memchr_inv(bytes, 0, part))
+			return -E2BIG;
+		length -= part;
+	}
+	return 0;
+}
+
+/* Reads what precedes the message. 0, -EFAULT, -EINVAL, -E2BIG. */
+static int read_frame(struct iov_iter *from, u64 *target)
+{
+	struct sluice_bus_frame frame;
+	size_t count = iov_iter_count(from);
+	int err;
+
+	if (count < sizeof(frame))
+		return -EINVAL;
+	if (!copy_from_iter_full(&frame, sizeof(frame), from))
+		return -EFAULT;
+	if (frame.size < sizeof(frame) || frame.size > min_t(size_t, count, PAGE_SIZE) ||
+	    memchr_inv(&frame.sender, 0, sizeof(frame) - offsetof(typeof(frame), sender)))
+		return -EINVAL;
+	err = skip_zeros(from, frame.size - sizeof(frame));
+	if (err)
+		return err;
+	*target = frame.target;
+	return frame.length == iov_iter_count(from) ? 0 : -EINVAL;
+}
+
+/* ---- the copy ---- */
+
+/* The bytes of the message into a buffer, which is charged to the caller. 0, -ENOMEM, -EFAULT. */
+static int read_buffer(struct message *message)
+{
+	message->buffer = kvmalloc(message->length, SLUICE_QUOTA_GFP);
+	if (!message->buffer)
+		return -ENOMEM;
+	return copy_from_iter_full(message->buffer, message->length, message->from) ? 0 : -EFAULT;
+}
+
+/* Without page faults. False: some page is not present. */
+static bool copy_to_slot(struct sluice_bus *bus, const struct sluice_bus_slot *slot,
+			 const struct message *message)
+{
+	void *data = sluice_bus_data(bus, slot);
+	size_t copied;
+
+	if (message->buffer) {
+		memcpy(data, message->buffer, message->length);
+		return true;
+	}
+	pagefault_disable();
+	copied = copy_from_iter(data, message->length, message->from);
+	pagefault_enable();
+	if (copied == message->length)
+		return true;
+	iov_iter_revert(message->from, copied);
+	if (bus->mappable)
+		memset(data, 0, copied);
+	return false;
+}
+
+/* The largest `end` of concurrent senders remains. */
+static void set_end(struct sluice_bus_opener *sender, u64 end)
+{
+	s64 before = atomic64_read(&sender->end);
+
+	while (before < (s64)end && !atomic64_try_cmpxchg(&sender->end, &before, end))
+		;
+}
+
+/* One attempt: 0, -EAGAIN: no room before the tail, -EFAULT: some page is not present. */
+static int put(struct sluice_bus *bus, const struct message *message,
+	       const struct sluice_bus_subscriber *target)
+{
+	struct sluice_bus_slot *slot;
+	bool discarded;
+
+	preempt_disable();
+	slot = sluice_bus_reserve(bus, message->length);
+	if (!slot) {
+		preempt_enable();
+		return -EAGAIN;
+	}
+	slot->target = target ? target->id : 0;
+	slot->target_index = target ? READ_ONCE(target->index) : 0;
+	slot->sender = message->sender;
+	set_end(message->sender, slot->stamp + bus->slot_count + 1);
+	discarded = !copy_to_slot(bus, slot, message);
+	slot->discarded = discarded;
+	sluice_bus_commit(bus, slot);
+	preempt_enable();
+	return discarded ? -EFAULT : 0;
+}
+
+static void wake_receivers(struct sluice_bus *bus, struct sluice_bus_subscriber *target)
+{
+	const __poll_t events = EPOLLIN | EPOLLRDNORM;
+
+	if (bus->mode == SLUICE_BUS_UNICAST) {
+		sluice_wait_wake_one(&bus->readable, events);
+		return;
+	}
+	if (bus->mode == SLUICE_BUS_MULTICAST)
+		sluice_wait_wake_all(&target->readable, events);
+	/* In the mode multicast these are monitors. */
+	sluice_wait_wake_all(&bus->readable, events);
+}
+
+/* ---- the target ---- */
+
+/*
+ * Under RCU: the subscriber to which the message goes; NULL: to all, or to the queue. -EAGAIN: it is
+ * full. -ENOTCONN, -ENOENT.
+ */
+static struct sluice_bus_subscriber *choose_target(struct sluice_bus *bus, struct message *message)
+{
+	u64 id = message->target ?: message->chosen;
+	struct sluice_bus_subscriber *target = id ? sluice_bus_subscriber_find(bus, id) : NULL;
+	int err = 0;
+
+	if (message->target && !target)
+		return ERR_PTR(-ENOENT);
+	if (bus->mode != SLUICE_BUS_MULTICAST && !message->target)
+		return NULL;
+	if (target)
+		err = sluice_bus_is_full(target) ? -EAGAIN : 0;
+	else
+		err = sluice_bus_subscriber_next(bus, &target);
+	if (!err)
+		return target;
+	if (message->target && target->policy == SLUICE_BUS_DROP)
+		return target;
+	message->chosen = 0;
+	if (target && target->policy == SLUICE_BUS_EVICT)
+		sluice_bus_evict(bus, target);
+	else if (target)
+		message->chosen = target->id;
+	return ERR_PTR(err);
+}
+
+/* One attempt to send: 0, or an error; -EAGAIN: full, -EFAULT: some page is not present. */
+static int try_send(struct sluice_bus *bus, struct message *message)
+{
+	struct sluice_bus_subscriber *target;
+	int err;
+
+	rcu_read_lock();
+	target = choose_target(bus, message);
+	if (IS_ERR(target)) {
+		rcu_read_unlock();
+		return PTR_ERR(target);
+	}
+	if (target)
+		sluice_bus_unread_add(target, message->length);
+	err = put(bus, message, target);
+	if (err && target)
+		sluice_bus_unread_sub(target, message->length);
+	if (!err)
+		wake_receivers(bus, target);
+	rcu_read_unlock();
+	return err;
+}
+
+/* ---- waiting for room ---- */
+
+/* Whether no subscriber can take the message now. */
+static bool targets_are_full(struct sluice_bus *bus, const struct message *message)
+{
+	u64 id = message->target ?: message->chosen;
+	struct sluice_bus_subscriber *target;
+	bool full = false;
+
+	rcu_read_lock();
+	if (id) {
+		target = sluice_bus_subscriber_find(bus, id);
+		full = target && sluice_bus_is_full(target);
+	} else if (bus->mode == SLUICE_BUS_MULTICAST) {
+		full = sluice_bus_subscribers_are_full(bus);
+	}
+	rcu_read_unlock();
+	return full;
+}
+
+/* Whether an attempt may succeed, with this room in the ring. */
+static bool may_send(struct sluice_bus *bus, const struct message *message, size_t room)
+{
+	return READ_ONCE(bus->destroyed) ||
+	       (sluice_bus_has_room(bus, room) && !targets_are_full(bus, message));
+}
+
+bool sluice_bus_is_writable(struct sluice_bus *bus)
+{
+	return sluice_bus_has_room(bus, sluice_bus_message_max(bus));
+}
+
+/* A sender that has slept finds room for several messages, so that it does not sleep for each. */
+static int wait_for_room(struct sluice_bus_endpoint *end, const struct message *message)
+{
+	struct sluice_bus *bus = end->bus;
+	size_t room = max_t(size_t, message->length, bus->capacity / 4);
+
+	return sluice_wait_until_shared(bus->writable, may_send(bus, message, room), &end->spin);
+}
+
+static bool has_nobody(const struct sluice_bus *bus)
+{
+	return bus->mode == SLUICE_BUS_BROADCAST && !READ_ONCE(bus->subscriber_count) &&
+	       !READ_ONCE(bus->monitor_count);
+}
+
+/* Sends the message, and waits for room unless @nonblocking. */
+static int send_message(struct sluice_bus_endpoint *end, struct message *message, bool nonblocking)
+{
+	struct sluice_bus *bus = end->bus;
+	unsigned int attempts = 0;
+	int err;
+
+	for (;;) {
+		if (READ_ONCE(bus->destroyed))
+			return -EPIPE;
+		if (!message->target && has_nobody(bus)) {
+			atomic64_inc(&bus->unsubscribed);
+			return 0;
+		}
+		if (!message->buffer &&
+		    (message->length > DIRECT_MAX || attempts == DIRECT_ATTEMPTS)) {
+			err = read_buffer(message);
+			if (err)
+				return err;
+		}
+		err = try_send(bus, message);
+		if (err == -EFAULT) {
+			attempts++;
+			fault_in_iov_iter_readable(message->from, message->length);
+			continue;
+		}
+		if (err != -EAGAIN)
+			return err;
+		if (!sluice_bus_make_room(bus, message->length) &&
+		    may_send(bus, message, message->length))
+			err = sluice_wait_check_signal();
+		else
+			err = nonblocking ? -EAGAIN : wait_for_room(end, message);
+		if (err)
+			return err;
+		cond_resched();
+	}
+}
+
+ssize_t sluice_bus_write_iter(struct kiocb *iocb, struct iov_iter *from)
+{
+	struct sluice_bus_endpoint *end = sluice_bus_endpoint(iocb->ki_filp);
+	struct message message = { .sender = end->opener, .from = from };
+	size_t count = iov_iter_count(from);
+	int err = 0;
+
+	if (READ_ONCE(end->format) != SLUICE_BUS_RAW)
+		err = read_frame(from, &message.target);
+	if (err)
+		return err;
+	message.length = iov_iter_count(from);
+	if (message.length > sluice_bus_message_max(end->bus))
+		return -EMSGSIZE;
+	if (message.target && (end->bus->mode == SLUICE_BUS_UNICAST || end->bus->mappable))
+		return -EOPNOTSUPP;
+	err = send_message(end, &message, sluice_bus_is_nonblocking(iocb));
+	kvfree(message.buffer);
+	return err ?: count;
+}
