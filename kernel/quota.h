@@ -3,7 +3,7 @@
  * Limits of channels, and of bytes of their capacity.
  *
  * Life: a charge is created with its channel and ends when the memory of the channel is freed. It
- * is counted twice:
+ * is counted twice, that of a kernel module's channel only for cgroups:
  *
  * - For cgroups: in the channel's scope and its ancestors, up to the root of the creator's cgroup
  *   namespace. A container therefore gains nothing by creating child cgroups, and a container at

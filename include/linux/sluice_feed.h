@@ -20,7 +20,7 @@ struct sluice_feed;
  * the ring, rounded up to a power of two, at least 16 KiB and a page, at most the module parameter
  * feed_max_bytes, rounded down to a power of two; 0: 1 MiB, or that limit if it is less. The pages
  * are allocated when a consumer claims the feed. May sleep. Otherwise an error pointer: -EINVAL,
- * -EEXIST, -ENOMEM; without CAP_SYS_RESOURCE also -EDQUOT.
+ * -EEXIST, -ENOMEM.
  */
 struct sluice_feed *sluice_feed_create(const char *name, umode_t mode, size_t capacity);
 
