@@ -2,8 +2,8 @@
 /*
  * Receiving from a bus: the next message at the cursor of a subscriber, or of the queue.
  *
- * The message is copied while the cursor is claimed. As in bus_send.c, a long message goes through a
- * buffer of the kernel, and so does one whose destination is not present.
+ * The message is copied while the cursor is claimed. As in bus_send.c, a long message goes through
+ * a buffer of the kernel, and so does one whose destination is not present.
  */
 #include <linux/err.h>
 #include <linux/minmax.h>
@@ -517,7 +517,8 @@ long sluice_bus_receive_mapped(struct file *file, struct sluice_bus_receive __us
 	struct sluice_bus_receive receive;
 	int ret;
 
-	ret = sluice_user_struct_read(&receive, sizeof(receive), SLUICE_BUS_RECEIVE_SIZE_VER0, user);
+	ret = sluice_user_struct_read(&receive, sizeof(receive), SLUICE_BUS_RECEIVE_SIZE_VER0,
+				      user);
 	if (ret)
 		return ret;
 	if (!end->subscriber || !(end->subscriber->flags & SLUICE_BUS_MAPPED))
