@@ -3,6 +3,7 @@
 
 mod atomicity;
 mod bad_buffers;
+mod bus_library;
 mod cgroup_isolation;
 mod cli;
 mod ctl_blocking_open;
@@ -120,6 +121,7 @@ pub const TOPICS: &[Topic] = &[
     library::TOPIC,
     cli::TOPIC,
     ring_cli::TOPIC,
+    bus_library::TOPIC,
     feed_library::TOPIC,
     feed_cli::TOPIC,
     myipc::TOPIC,
