@@ -3,6 +3,7 @@
 
 mod atomicity;
 mod bad_buffers;
+mod bus_cli;
 mod bus_library;
 mod cgroup_isolation;
 mod cli;
@@ -122,6 +123,7 @@ pub const TOPICS: &[Topic] = &[
     cli::TOPIC,
     ring_cli::TOPIC,
     bus_library::TOPIC,
+    bus_cli::TOPIC,
     feed_library::TOPIC,
     feed_cli::TOPIC,
     myipc::TOPIC,
