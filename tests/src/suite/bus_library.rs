@@ -358,10 +358,11 @@ fn messages_are_received_in_place(_: &Context) -> Result<()> {
             expect("its header", seen, (sender.id(), number as u64))?;
         }
     }
-    for number in 0..100_u8 {
+    // As many as there is room for, less those that are dropped and not released yet.
+    for number in 0..50_u8 {
         sender.try_send(&[number])?;
     }
-    for number in 0..100_u8 {
+    for number in 0..50_u8 {
         let received = subscriber.try_next()?;
         expect("its bytes", received.bytes().to_vec(), vec![number])?;
     }

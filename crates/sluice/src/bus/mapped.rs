@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use sluice_abi::bus::{self, Entry};
 
@@ -20,11 +20,16 @@ use crate::ring::{Bytes, SystemError};
 /// Up to this part of the capacity is kept in messages that were dropped and not released yet.
 const HELD_PART: u64 = 8;
 
+/// A bus has a slot for a message per this number of bytes of its capacity.
+const SLOT_BYTES: u64 = 256;
+
 /// Receives the messages of a bus in place. One system call returns up to 32 messages.
 ///
 /// Senders wait for this subscriber, because its policy is [`Policy::Block`](super::Policy::Block). A dropped message is released
 /// with the next call that receives, or at once if dropped messages hold an eighth of the capacity; [`release`](Self::release) does
 /// not wait for that.
+///
+/// Calls that do not wait, or with a timeout, set O_NONBLOCK of the descriptor, and those without clear it.
 ///
 /// Only one mapped subscriber may use an endpoint: another process or [`attach`](Self::attach) that uses a duplicate of the descriptor
 /// releases the messages of this one.
@@ -38,7 +43,10 @@ pub struct MappedSubscriber {
     filled: usize,
     /// All messages before this sequence were dropped.
     dropped: u64,
-    /// Bytes of dropped messages that the module has not been told of.
+    /// Those of the descriptor now, and whether it was opened as nonblocking.
+    flags: OFlags,
+    is_nonblocking: bool,
+    /// The part of the capacity in dropped messages that the module has not been told of, in bytes.
     held: u64,
 }
 
@@ -54,7 +62,11 @@ impl MappedSubscriber {
                 role: "MappedSubscriber",
             });
         }
+        let flags = fcntl_getfl(&endpoint)
+            .map_err(|errno| SystemError::new("querying the flags of the bus", errno))?;
         Ok(Self {
+            flags,
+            is_nonblocking: flags.contains(OFlags::NONBLOCK),
             data: map(&endpoint, info.capacity)?,
             endpoint,
             capacity: info.capacity,
@@ -119,58 +131,55 @@ impl MappedSubscriber {
 
     /// Receives at least one entry.
     fn receive(&mut self, wait: Wait) -> Result<(), RecvError> {
-        let limit = match wait {
-            Wait::Forever => {
-                return match self.call(bus::RECEIVE_MAX)? {
-                    0 => Err(RecvError::Empty),
-                    _ => Ok(()),
-                };
-            }
-            Wait::Never => Duration::ZERO,
-            Wait::For(limit) => limit,
-        };
-        // A message that is not released keeps the descriptor readable.
-        self.release()?;
+        self.set_nonblocking(!matches!(wait, Wait::Forever) || self.is_nonblocking)?;
         let began = Instant::now();
         loop {
-            let left = limit.saturating_sub(began.elapsed());
-            if self.is_readable()? {
-                self.call(bus::RECEIVE_MAX)?;
-                return Ok(());
-            }
-            match (wait, left) {
-                (Wait::Never, _) => return Err(RecvError::Empty),
-                (_, Duration::ZERO) => return Err(RecvError::TimedOut(limit)),
-                _ => wait_readable(self.as_fd(), left).map_err(RecvError::new)?,
+            // The last attempt is after the timeout.
+            let elapsed = began.elapsed();
+            match (self.call(bus::RECEIVE_MAX), wait) {
+                (Err(RecvError::Empty), Wait::For(limit)) if elapsed >= limit => {
+                    return Err(RecvError::TimedOut(limit));
+                }
+                (Err(RecvError::Empty), Wait::For(limit)) => {
+                    wait_readable(self.as_fd(), limit - elapsed).map_err(RecvError::new)?;
+                }
+                (received, _) => return received,
             }
         }
     }
 
-    /// Whether a call does not wait: there is a message, or the bus was destroyed.
-    fn is_readable(&self) -> Result<bool, RecvError> {
-        let now = Timespec::default();
-        match poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&now)) {
-            Ok(ready) => Ok(ready > 0),
-            Err(Errno::INTR) => Ok(false),
-            Err(errno) => Err(RecvError::new(errno)),
-        }
-    }
-
-    /// Releases the dropped messages, and receives up to `count`.
-    fn call(&mut self, count: usize) -> Result<usize, RecvError> {
+    /// Releases the dropped messages, and receives up to `count`, at least one unless `count` is 0.
+    fn call(&mut self, count: usize) -> Result<(), RecvError> {
         let entries = &mut self.entries[..count];
-        let filled = bus_receive(self.endpoint.as_fd(), self.dropped, entries).map_err(failure)?;
-        self.held = 0;
-        if count > 0 {
-            (self.next, self.filled) = (0, filled);
+        let received = bus_receive(self.endpoint.as_fd(), self.dropped, entries).map_err(failure);
+        if matches!(received, Ok(_) | Err(RecvError::Empty)) {
+            self.held = 0;
         }
-        Ok(filled)
+        match received? {
+            0 if count > 0 => Err(RecvError::Empty),
+            filled if count > 0 => {
+                (self.next, self.filled) = (0, filled);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// SLUICE_BUS_RECEIVE has no flag for one call.
+    fn set_nonblocking(&mut self, nonblocking: bool) -> Result<(), RecvError> {
+        if self.flags.contains(OFlags::NONBLOCK) != nonblocking {
+            let mut flags = self.flags;
+            flags.set(OFlags::NONBLOCK, nonblocking);
+            fcntl_setfl(&self.endpoint, flags)
+                .map_err(|errno| SystemError::new("setting the flags of the bus", errno))?;
+            self.flags = flags;
+        }
+        Ok(())
     }
 
     fn drop_message(&mut self, entry: &Entry) {
         self.dropped = entry.sequence + 1;
-        // A message uses at least a slot.
-        self.held += u64::from(entry.length).max(1);
+        self.held += u64::from(entry.length).max(SLOT_BYTES);
         if self.held >= self.capacity / HELD_PART {
             // A failure is that of the next call too.
             let _ = self.release();
