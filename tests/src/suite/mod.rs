@@ -3,6 +3,8 @@
 
 mod atomicity;
 mod bad_buffers;
+mod bus_cli;
+mod bus_library;
 mod cgroup_isolation;
 mod cli;
 mod ctl_blocking_open;
@@ -120,6 +122,8 @@ pub const TOPICS: &[Topic] = &[
     library::TOPIC,
     cli::TOPIC,
     ring_cli::TOPIC,
+    bus_library::TOPIC,
+    bus_cli::TOPIC,
     feed_library::TOPIC,
     feed_cli::TOPIC,
     myipc::TOPIC,
