@@ -190,7 +190,7 @@ fn measure(options: &Options) -> Result<()> {
     host.waking_ns = wakeup_cost(&plan)?;
     let results = Results::new(host, &outcomes);
     print!("{}", report::text(&results));
-    for suite in [reports::SUITE, reports::feed::SUITE] {
+    for suite in [reports::fanout::SUITE, reports::SUITE, reports::feed::SUITE] {
         if let Some(text) = reports::text(suite, &results.rows) {
             print!("\n{text}");
         }
