@@ -26,6 +26,8 @@ enum Setting {
     Linger = 17,
     /// The interval between attempts to connect, in milliseconds.
     ReconnectInterval = 18,
+    /// Every subscription is received, also one that another receiver has, too.
+    XPubVerbose = 40,
     /// Sending waits for a receiver at its high-water mark.
     XPubNoDrop = 69,
 }
@@ -150,8 +152,10 @@ impl Socket {
         Ok(())
     }
 
-    /// Messages are neither dropped for a slow receiver nor when the socket is closed. Of a publishing socket.
+    /// All subscriptions are received, and messages are neither dropped for a slow receiver nor when the socket is closed.
+    /// Of a publishing socket.
     pub fn deliver_all(&self) -> Result<()> {
+        self.set(Setting::XPubVerbose, 1)?;
         self.set(Setting::XPubNoDrop, 1)?;
         self.set(Setting::Linger, DELIVERY_MS)
     }
