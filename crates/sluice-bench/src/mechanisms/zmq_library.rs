@@ -228,7 +228,12 @@ impl Socket {
     fn receive_with(&self, message: &mut [u8], flags: c_int) -> c_int {
         // SAFETY: the socket is open, and the library writes at most `len` bytes.
         unsafe {
-            (self.zmq.recv)(self.socket, message.as_mut_ptr().cast(), message.len(), flags)
+            (self.zmq.recv)(
+                self.socket,
+                message.as_mut_ptr().cast(),
+                message.len(),
+                flags,
+            )
         }
     }
 }

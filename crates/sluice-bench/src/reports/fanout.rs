@@ -169,10 +169,16 @@ fn by_size(
 ) -> Table {
     let mut heads = vec!["size".to_string()];
     for (reported, mechanism) in COLUMNS {
-        heads.extend([format!("{reported}, reported"), format!("{mechanism}, here")]);
+        heads.extend([
+            format!("{reported}, reported"),
+            format!("{mechanism}, here"),
+        ]);
     }
     heads.extend(["pipe ÷ io_uring, reported", "pipe ÷ bus, here"].map(String::from));
-    let columns: Vec<_> = heads.iter().map(|head| (head.as_str(), Align::Right)).collect();
+    let columns: Vec<_> = heads
+        .iter()
+        .map(|head| (head.as_str(), Align::Right))
+        .collect();
     let mut table = Table::new(&columns);
     for (size, reported) in SIZES.into_iter().zip(figures) {
         let mut cells = vec![units::size(size)];
@@ -195,11 +201,16 @@ fn point_to_point(rows: &Rows) -> Table {
         };
         rows.time(1, size, mechanism)
     };
-    by_size(&POINT_TO_POINT, |size, mechanism| ns(here(size, mechanism)), here)
+    by_size(
+        &POINT_TO_POINT,
+        |size, mechanism| ns(here(size, mechanism)),
+        here,
+    )
 }
 
 fn broadcast(rows: &Rows) -> Table {
-    let here = |state, size, mechanism: &str| rows.cost(Conditions::new(state, 16, size), mechanism);
+    let here =
+        |state, size, mechanism: &str| rows.cost(Conditions::new(state, 16, size), mechanism);
     let cell = |size, mechanism: &str| {
         let [busy, asleep] = [ReceiverState::Busy, ReceiverState::Asleep]
             .map(|state| ns(here(state, size, mechanism)));
@@ -222,7 +233,10 @@ fn scaling(rows: &Rows) -> Table {
     ]);
     for (name, mechanism, [one, many]) in SCALING {
         let here = [1, 16].map(|receivers| {
-            rows.cost(Conditions::new(ReceiverState::Busy, receivers, 64), mechanism)
+            rows.cost(
+                Conditions::new(ReceiverState::Busy, receivers, 64),
+                mechanism,
+            )
         });
         table.row([
             format!("{name}: {mechanism}"),
@@ -299,9 +313,8 @@ const BUS: &str = "sluice-bus";
 
 /// All criteria. Costs are those of the sender with busy receivers unless the text says otherwise.
 fn list(rows: &Rows) -> Vec<Criterion> {
-    let spread = |conditions, mechanism: &str| {
-        rows.find(conditions, mechanism).and_then(SENDERS_COST)
-    };
+    let spread =
+        |conditions, mechanism: &str| rows.find(conditions, mechanism).and_then(SENDERS_COST);
     let busy = |receivers, size| Conditions::new(ReceiverState::Busy, receivers, size);
     let streaming = |receivers, size| Conditions::new(ReceiverState::Streaming, receivers, size);
     let between = |conditions: Conditions, of: &str, to: &str, limit| Criterion {
@@ -332,25 +345,65 @@ fn list(rows: &Rows) -> Vec<Criterion> {
             list.push(between(busy(16, size), rival, BUS, Limit::AtLeast(1.2)));
         }
     }
-    list.push(between(busy(16, 32768), "eventfd-shm", BUS, Limit::AtLeast(8.0)));
-    list.push(between(busy(16, 32768), "eventfd-shm-shared", BUS, Limit::None));
+    list.push(between(
+        busy(16, 32768),
+        "eventfd-shm",
+        BUS,
+        Limit::AtLeast(8.0),
+    ));
+    list.push(between(
+        busy(16, 32768),
+        "eventfd-shm-shared",
+        BUS,
+        Limit::None,
+    ));
     list.push(between(busy(16, 32768), "pipe-tee", BUS, Limit::None));
     list.push(growth(BUS, 64, Limit::AtMost(1.5)));
     for size in [64, 4096, 32768] {
         list.push(growth("sluice-bus-multicast", size, Limit::AtMost(1.5)));
     }
     for mechanism in ["sluice-bus-unicast", BUS] {
-        list.push(in_time(streaming(1, 64), mechanism, "pipe", Limit::AtMost(1.0)));
+        list.push(in_time(
+            streaming(1, 64),
+            mechanism,
+            "pipe",
+            Limit::AtMost(1.0),
+        ));
     }
     for mechanism in ["sluice-bus-unicast", BUS] {
-        list.push(in_time(streaming(1, 32768), "pipe", mechanism, Limit::AtLeast(1.5)));
+        list.push(in_time(
+            streaming(1, 32768),
+            "pipe",
+            mechanism,
+            Limit::AtLeast(1.5),
+        ));
     }
-    list.push(between(streaming(16, 32768), BUS, "pipe", Limit::AtLeast(1.3)));
+    list.push(between(
+        streaming(16, 32768),
+        BUS,
+        "pipe",
+        Limit::AtLeast(1.3),
+    ));
     let receiving = Conditions::receiving(32768);
-    list.push(between(receiving, "sluice-bus-map", BUS, Limit::AtMost(0.6)));
+    list.push(between(
+        receiving,
+        "sluice-bus-map",
+        BUS,
+        Limit::AtMost(0.6),
+    ));
     for size in [64, 32768] {
-        list.push(between(busy(16, size), "sluice-bus-uring", BUS, Limit::None));
-        list.push(between(Conditions::receiving(size), "sluice-bus-uring", BUS, Limit::None));
+        list.push(between(
+            busy(16, size),
+            "sluice-bus-uring",
+            BUS,
+            Limit::None,
+        ));
+        list.push(between(
+            Conditions::receiving(size),
+            "sluice-bus-uring",
+            BUS,
+            Limit::None,
+        ));
     }
     list
 }
@@ -370,7 +423,11 @@ fn criteria(rows: &Rows) -> Table {
             Some((of, to)) => {
                 let ratio = of.median / to.median;
                 let range = units::ratio_range(of.min / to.max, of.max / to.min);
-                [units::figures(ratio), range, one.limit.verdict(ratio).into()]
+                [
+                    units::figures(ratio),
+                    range,
+                    one.limit.verdict(ratio).into(),
+                ]
             }
         };
         table.row([one.text, one.limit.text(), ratio, range, verdict]);
@@ -406,9 +463,15 @@ mod tests {
         let rows = [row(busy, "pipe", 5000.0), row(busy, "sluice-bus", 500.0)];
         let text = text(&rows).unwrap();
         let figures = line(&text, ["28550", "5000 / –"]);
-        assert!(figures.contains("5.03") && figures.contains("10.0"), "{figures}");
+        assert!(
+            figures.contains("5.03") && figures.contains("10.0"),
+            "{figures}"
+        );
         let criterion = line(&text, ["pipe ÷ sluice-bus, 16 receivers 64 B", "≥ 6"]);
-        assert!(criterion.contains("met") && criterion.contains("2.50 … 40.0"), "{criterion}");
+        assert!(
+            criterion.contains("met") && criterion.contains("2.50 … 40.0"),
+            "{criterion}"
+        );
     }
 
     #[test]
@@ -420,7 +483,10 @@ mod tests {
         ];
         let text = text(&rows).unwrap();
         let criterion = line(&text, ["time of sluice-bus-unicast ÷ pipe", "≤ 1"]);
-        assert!(criterion.contains("2.00") && criterion.contains("not met"), "{criterion}");
+        assert!(
+            criterion.contains("2.00") && criterion.contains("not met"),
+            "{criterion}"
+        );
         assert!(line(&text, ["436", "632"]).contains(" 64 "), "{text}");
     }
 }

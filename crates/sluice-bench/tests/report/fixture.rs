@@ -296,7 +296,12 @@ fn fanout(random: &mut Random) -> Vec<Row> {
         let title = format!("{receivers} receivers {size} B streaming");
         rows.extend(each("fanout", &title, Some(size), two, |row, best| {
             let rate = size as f64 * 1e9 / best;
-            quoted(of_receivers(row, ReceiverState::Streaming), "bytes/s", rate, random)
+            quoted(
+                of_receivers(row, ReceiverState::Streaming),
+                "bytes/s",
+                rate,
+                random,
+            )
         }));
     }
     let title = "1 receiver 32 KiB busy, cost of receiving";

@@ -17,7 +17,7 @@ use sluice_testkit::module::SLUICE;
 
 use super::bus_mapped::Mapped;
 use super::bus_uring::{UringReceiver, UringSender};
-use super::channel::{CAPACITY, Resources, Channel, Shape, Receiver, Sender};
+use super::channel::{CAPACITY, Channel, Receiver, Resources, Sender, Shape};
 use crate::harness::rounds::Skipped;
 
 const CTL: &str = "/dev/sluice/ctl";

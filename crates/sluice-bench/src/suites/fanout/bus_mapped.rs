@@ -73,7 +73,10 @@ impl Mapped {
         }
         self.count = receive.count as usize;
         self.visited = 0;
-        ensure!(self.count <= self.at_once, "too many messages were received");
+        ensure!(
+            self.count <= self.at_once,
+            "too many messages were received"
+        );
         Ok(self.count > 0)
     }
 }

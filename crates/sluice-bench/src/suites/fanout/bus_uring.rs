@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use io_uring::{IoUring, opcode, squeue, types};
 
 use super::bus::{self, Endpoint};
-use super::channel::{Resources, Receiver, Sender};
+use super::channel::{Receiver, Resources, Sender};
 use crate::harness::rounds::Skipped;
 
 /// The position argument of a file without positions.
@@ -19,7 +19,9 @@ fn ring() -> Result<IoUring> {
         .setup_single_issuer()
         .setup_defer_taskrun()
         .build(2)
-        .context("cannot create an io_uring; check 'sysctl kernel.io_uring_disabled' (needs Linux 6.1)")
+        .context(
+            "cannot create an io_uring; check 'sysctl kernel.io_uring_disabled' (needs Linux 6.1)",
+        )
 }
 
 pub fn unavailable(resources: &Resources) -> Option<Skipped> {

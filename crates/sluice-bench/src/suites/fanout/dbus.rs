@@ -112,9 +112,9 @@ impl Daemon {
             .with_context(|| format!("cannot start {DAEMON}"))?;
         let mut daemon = Self(child);
         let mut output = daemon.0.stdout.take().context("the output is piped")?;
-        output
-            .read_exact(&mut [0])
-            .with_context(|| format!("{DAEMON} did not start; try '{DAEMON} --session --nofork'"))?;
+        output.read_exact(&mut [0]).with_context(|| {
+            format!("{DAEMON} did not start; try '{DAEMON} --session --nofork'")
+        })?;
         Ok(daemon)
     }
 

@@ -60,10 +60,8 @@ pub struct Dbus {
     message_unref: unsafe extern "C" fn(*mut c_void),
     is_signal: unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> u32,
     iter_init_append: unsafe extern "C" fn(*mut c_void, *mut Iter),
-    iter_open_container:
-        unsafe extern "C" fn(*mut Iter, c_int, *const c_char, *mut Iter) -> u32,
-    iter_append_fixed_array:
-        unsafe extern "C" fn(*mut Iter, c_int, *const *const u8, c_int) -> u32,
+    iter_open_container: unsafe extern "C" fn(*mut Iter, c_int, *const c_char, *mut Iter) -> u32,
+    iter_append_fixed_array: unsafe extern "C" fn(*mut Iter, c_int, *const *const u8, c_int) -> u32,
     iter_close_container: unsafe extern "C" fn(*mut Iter, *mut Iter) -> u32,
     iter_init: unsafe extern "C" fn(*mut c_void, *mut Iter) -> u32,
     iter_recurse: unsafe extern "C" fn(*mut Iter, *mut Iter),
@@ -259,9 +257,7 @@ impl Message<'_> {
 
     fn is_ours(&self) -> bool {
         // SAFETY: the message is valid, and both names are NUL-terminated.
-        unsafe {
-            (self.dbus.is_signal)(self.message, INTERFACE.as_ptr(), SIGNAL.as_ptr()) != 0
-        }
+        unsafe { (self.dbus.is_signal)(self.message, INTERFACE.as_ptr(), SIGNAL.as_ptr()) != 0 }
     }
 
     /// Valid as long as the message.

@@ -13,7 +13,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use sluice_testkit::shared::SharedWords;
 use sluice_testkit::shared_memory::SharedMemory;
 
-use super::channel::{CAPACITY, Channel, Shape, Receiver, Sender};
+use super::channel::{CAPACITY, Channel, Receiver, Sender, Shape};
 
 /// Polls of the position of a receiver before the sender yields its processor.
 const POLLS: u32 = 100;
@@ -64,9 +64,8 @@ struct Memory {
 impl Memory {
     fn new(shape: &Shape, rings: usize) -> Result<Self> {
         let receivers = shape.receivers;
-        let event = |_| {
-            EventFd::from_flags(EfdFlags::EFD_CLOEXEC).context("cannot create an eventfd")
-        };
+        let event =
+            |_| EventFd::from_flags(EfdFlags::EFD_CLOEXEC).context("cannot create an eventfd");
         Ok(Self {
             shape: *shape,
             rings: (0..rings)

@@ -177,7 +177,8 @@ impl Exchange {
         let misses = |one: &Received| one.messages != sent;
         let expected = sent * self.deliveries();
         ensure!(
-            total == expected && !(self.way.delivery == Delivery::All && received.iter().any(misses)),
+            total == expected
+                && !(self.way.delivery == Delivery::All && received.iter().any(misses)),
             "{sent} messages were sent, {expected} receptions expected, but there were {total}"
         );
         Ok(())

@@ -81,9 +81,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     }
     let resources = Rc::new(Resources::new(plan.tree.clone()));
     let conditions = conditions(plan).into_iter();
-    conditions
-        .map(|one| case(plan, &resources, one))
-        .collect()
+    conditions.map(|one| case(plan, &resources, one)).collect()
 }
 
 /// The conditions of all cases, in the order of the tables.
@@ -121,12 +119,7 @@ fn conditions(plan: &Plan) -> Vec<Conditions> {
     conditions
 }
 
-fn grid(
-    state: ReceiverState,
-    cost: Cost,
-    receivers: &[usize],
-    sizes: &[usize],
-) -> Vec<Conditions> {
+fn grid(state: ReceiverState, cost: Cost, receivers: &[usize], sizes: &[usize]) -> Vec<Conditions> {
     let pairs = receivers
         .iter()
         .flat_map(|&receivers| sizes.iter().map(move |&size| (receivers, size)));
@@ -236,7 +229,12 @@ mod tests {
         ReceiverState::Streaming,
     ];
 
-    fn exchange(way: &Way, resources: &Rc<Resources>, state: ReceiverState, size: usize) -> Exchange {
+    fn exchange(
+        way: &Way,
+        resources: &Rc<Resources>,
+        state: ReceiverState,
+        size: usize,
+    ) -> Exchange {
         let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
         Exchange {
             way: *way,
@@ -271,7 +269,10 @@ mod tests {
                 let context = format!("{} {}", way.name, exchange.conditions.title());
                 exchange.check().expect(&context);
                 let measurement = exchange.measure().expect(&context);
-                assert!(measurement.messages > 0 && measurement.cpu_ns > 0, "{context}");
+                assert!(
+                    measurement.messages > 0 && measurement.cpu_ns > 0,
+                    "{context}"
+                );
                 let received = measurement.messages * 3 * size as u64;
                 assert_eq!(measurement.bytes, received, "{context}");
             }

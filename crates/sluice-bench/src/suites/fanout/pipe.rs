@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice, tee};
 use nix::unistd::pipe2;
 
-use super::channel::{CAPACITY, Channel, Shape, Receiver, Sender};
+use super::channel::{CAPACITY, Channel, Receiver, Sender, Shape};
 
 pub fn create(shape: &Shape) -> Result<Box<dyn Channel>> {
     Ok(Box::new(Pipes::new(shape)?))
@@ -149,7 +149,9 @@ struct Duplicator {
 impl Sender for Duplicator {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         let size = message.len();
-        self.to.write_all(message).context("cannot send a message")?;
+        self.to
+            .write_all(message)
+            .context("cannot send a message")?;
         let (last, others) = self.pipes.split_last().context("there is no receiver")?;
         for pipe in others {
             let copied = tee(&self.from, pipe, size, SpliceFFlags::empty());

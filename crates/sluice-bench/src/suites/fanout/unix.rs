@@ -10,7 +10,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, recv, setsockopt, socketpair, sockopt,
 };
 
-use super::channel::{CAPACITY, Channel, Shape, Receiver, Sender};
+use super::channel::{CAPACITY, Channel, Receiver, Sender, Shape};
 use super::pipe::{Reader, Writer, set_nonblocking};
 
 /// The kernel counts the memory of a message, which is several times as much as the bytes of a short one.
@@ -34,7 +34,9 @@ fn pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
 
 /// The reason why buffers of the needed size are not available.
 pub fn unavailable() -> Option<String> {
-    pair(SockType::Stream).err().map(|error| format!("{error:#}"))
+    pair(SockType::Stream)
+        .err()
+        .map(|error| format!("{error:#}"))
 }
 
 struct Sockets {
