@@ -82,6 +82,11 @@ impl Suite {
     }
 }
 
+/// The mechanisms of single suites, beside those of the registry.
+pub fn mechanisms() -> Vec<&'static str> {
+    fanout::mechanisms()
+}
+
 pub fn cases(suites: &[Suite], plan: &Plan) -> Result<Vec<Case>> {
     let cases = suites.iter().map(|suite| suite.cases(plan));
     Ok(cases

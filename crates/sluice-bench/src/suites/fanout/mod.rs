@@ -38,12 +38,7 @@ const SIZES: Sizes = Sizes {
 const FEW_SIZES: [usize; 3] = [64, 4096, 32768];
 const MOST_RECEIVERS: usize = 16;
 
-fn receivers(scale: Scale) -> &'static [usize] {
-    match scale {
-        Scale::Quick | Scale::ThirdParty => &[1, MOST_RECEIVERS],
-        Scale::Standard | Scale::Full => &[1, 2, 4, 8, MOST_RECEIVERS],
-    }
-}
+const RECEIVERS: [usize; 5] = [1, 2, 4, 8, MOST_RECEIVERS];
 
 /// The first one is the reference.
 #[rustfmt::skip]
@@ -75,6 +70,10 @@ fn unavailable(name: &'static str, reason: Option<String>) -> Option<Skipped> {
     reason.map(|reason| Skipped::unavailable(name, reason))
 }
 
+pub fn mechanisms() -> Vec<&'static str> {
+    WAYS.iter().map(|way| way.name).collect()
+}
+
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     if plan.one_placement() == Placement::SameCpu {
         return Ok(vec![unsupported()]);
@@ -87,36 +86,41 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 /// The conditions of all cases, in the order of the tables.
 fn conditions(plan: &Plan) -> Vec<Conditions> {
     let sizes = plan.sizes_or(&SIZES);
-    let few: Vec<usize> = sizes
-        .iter()
-        .copied()
-        .filter(|size| FEW_SIZES.contains(size))
-        .collect();
-    let all = receivers(plan.scale);
+    if matches!(plan.scale, Scale::Quick | Scale::ThirdParty) {
+        return [
+            grid(
+                ReceiverState::Busy,
+                Cost::Sender,
+                &[1, MOST_RECEIVERS],
+                &sizes[..1],
+            ),
+            grid(
+                ReceiverState::Busy,
+                Cost::Sender,
+                &[MOST_RECEIVERS],
+                &sizes[1..],
+            ),
+            grid(ReceiverState::Streaming, Cost::Sender, &[1], &sizes[..1]),
+        ]
+        .concat();
+    }
+    let few = sizes.iter().filter(|size| FEW_SIZES.contains(size));
+    let few: Vec<usize> = few.copied().collect();
     let ends = [1, MOST_RECEIVERS];
-    let (states, others) = match plan.scale {
-        Scale::Quick | Scale::ThirdParty => (&[ReceiverState::Busy][..], false),
-        _ => (&[ReceiverState::Busy, ReceiverState::Asleep][..], true),
-    };
-    let cost = |state: ReceiverState, receivers: &[usize], sizes: &[usize]| {
-        grid(state, Cost::Sender, receivers, sizes)
-    };
-    let mut conditions = Vec::new();
-    for &state in states {
-        conditions.extend(cost(state, all, &sizes));
-    }
-    if others {
-        conditions.extend(cost(ReceiverState::Polling, &ends, &few));
-    }
-    conditions.extend(grid(ReceiverState::Streaming, Cost::Sender, &[1], &sizes));
-    conditions.extend(grid(
-        ReceiverState::Streaming,
-        Cost::Sender,
-        &[MOST_RECEIVERS],
-        &few,
-    ));
-    conditions.extend(grid(ReceiverState::Busy, Cost::Receiver, &[1], &few));
-    conditions
+    [
+        grid(ReceiverState::Busy, Cost::Sender, &RECEIVERS, &sizes),
+        grid(ReceiverState::Asleep, Cost::Sender, &RECEIVERS, &sizes),
+        grid(ReceiverState::Polling, Cost::Sender, &ends, &few),
+        grid(ReceiverState::Streaming, Cost::Sender, &[1], &sizes),
+        grid(
+            ReceiverState::Streaming,
+            Cost::Sender,
+            &[MOST_RECEIVERS],
+            &few,
+        ),
+        grid(ReceiverState::Busy, Cost::Receiver, &[1], &few),
+    ]
+    .concat()
 }
 
 fn grid(state: ReceiverState, cost: Cost, receivers: &[usize], sizes: &[usize]) -> Vec<Conditions> {
@@ -148,7 +152,10 @@ fn case(plan: &Plan, resources: &Rc<Resources>, conditions: Conditions) -> Resul
         subjects: Vec::new(),
         skipped: Vec::new(),
     };
-    for way in WAYS.iter().filter(|way| applies(way, &conditions)) {
+    let [reference, ..] = WAYS;
+    let wanted = |way: &&Way| way.name == reference.name || plan.wants(way.name);
+    let ways = WAYS.iter().filter(wanted);
+    for way in ways.filter(|way| applies(way, &conditions)) {
         if let Some(skip) = (way.unavailable)(resources) {
             case.skipped.push(skip.of(way.name));
             continue;
