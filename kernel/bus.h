@@ -15,21 +15,21 @@
  *   | free           | free soon   | messages, and holes    | free          |
  *   +----------------+-------------+------------------------+---------------+
  *
- * - A sender reserves a slot and its bytes by one compare-and-swap of `head`, copies the bytes, and
- *   commits the slot: (S) stores its sequence in `stamp` with release. A receiver loads `stamp` with
- *   acquire, so it sees the bytes. Receivers stop at a slot that is not committed.
- * - A cursor is the sequence of the next message of a subscriber. It also protects the messages from
- *   there on: (C) a receiver marks its cursor as claimed, copies, and stores the next sequence with
- *   release; `tail` never passes a cursor, and a cursor is moved past messages (the policy DROP)
- *   only while it is not claimed. So no message changes while it is copied.
+ * - A sender reserves a slot and its bytes by one compare-and-swap of `head`, copies the bytes,
+ *   and commits the slot: (S) stores its sequence in `stamp` with release. A receiver loads `stamp`
+ *   with acquire, so it sees the bytes. Receivers stop at a slot that is not committed.
+ * - A cursor is the sequence of the next message of a subscriber. It also protects the messages
+ *   from there on: (C) a receiver marks its cursor as claimed, copies, and stores the next sequence
+ *   with release; `tail` never passes a cursor, and a cursor is moved past messages (the policy
+ *   DROP) only while it is not claimed. So no message changes while it is copied.
  * - `tail` follows the cursors lazily: a sender that finds no room moves it as far as they permit
  *   (bus_ring.c), under `lock`. (T) It is stored with release, and loaded with acquire by senders
  *   before they overwrite what it has passed.
  *
- * A reservation and a claim last only while preemption and page faults are disabled. So none is held
- * across a page fault, a sleep or a throttling of the CPU, and whoever meets one waits for no more
- * than the copy of one message. A copy that would fault is cancelled, and made from or to a buffer
- * of the kernel; so are long copies, so that the time without preemption is that of copying
+ * A reservation and a claim last only while preemption and page faults are disabled. So none is
+ * held across a page fault, a sleep or a throttling of the CPU, and whoever meets one waits for no
+ * more than the copy of one message. A copy that would fault is cancelled, and made from or to a
+ * buffer of the kernel; so are long copies, so that the time without preemption is that of copying
  * SLUICE_BUS_MESSAGE_MAX in memory that is present.
  */
 #ifndef SLUICE_BUS_H
@@ -98,12 +98,12 @@ struct sluice_bus_subscriber {
 
 	/* The sequence of the next message << 1 | whether it is claimed (C) */
 	atomic64_t cursor ____cacheline_aligned_in_smp;
-	u64 expected;			/* the sequence at the last release; while claimed */
-	u64 handed_out;			/* mapped: follows the last message returned; while claimed */
+	u64 expected;			/* at the last release; used while claimed */
+	u64 handed_out;			/* mapped: follows the last one returned; likewise */
 	atomic64_t untold;		/* lost messages that were not reported yet */
 	u64 lost;			/* messages lost since its open (L) */
 
-	/* Messages addressed to it, from before their reservation until they are received or lost */
+	/* Addressed to it: from before the reservation until they are received or lost */
 	atomic64_t unread ____cacheline_aligned_in_smp;	/* messages */
 	atomic64_t unread_bytes;
 	struct sluice_wait_queue readable;	/* in the mode multicast */
@@ -147,6 +147,8 @@ struct sluice_bus {
 	atomic_t turn;			/* multicast: the next subscriber */
 	atomic64_t unsubscribed;
 };
+
+extern const struct sluice_kind sluice_bus_kind;
 
 struct sluice_bus_endpoint {
 	struct sluice_endpoint endpoint;
@@ -214,7 +216,10 @@ void sluice_bus_evict(struct sluice_bus *bus, struct sluice_bus_subscriber *subs
 
 /* The slot of a sequence that a cursor protects, or NULL: it is not committed yet. */
 struct sluice_bus_slot *sluice_bus_slot(const struct sluice_bus *bus, u64 sequence);
-static inline void *sluice_bus_data(const struct sluice_bus *bus, const struct sluice_bus_slot *slot)
+
+/* The bytes of the message, contiguous. */
+static inline void *sluice_bus_data(const struct sluice_bus *bus,
+				    const struct sluice_bus_slot *slot)
 {
 	return bus->data + ((u64)(slot->start & (bus->units - 1)) << SLUICE_BUS_UNIT_SHIFT);
 }
@@ -260,8 +265,8 @@ struct sluice_bus_subscriber *sluice_bus_subscriber_find(struct sluice_bus *bus,
 /* Under the lock: the subscriber of this id, probably at this place of the table; or NULL. */
 struct sluice_bus_subscriber *sluice_bus_subscriber_at(struct sluice_bus *bus, u32 index, u64 id);
 /*
- * Under RCU: the next subscriber in turn, in the mode multicast. 0. -EAGAIN: @found is full, and not
- * skipped because of its policy; or all are full (NULL). -ENOTCONN: there is none.
+ * Under RCU: the next subscriber in turn, in the mode multicast. 0. -EAGAIN: @found is full, and
+ * not skipped because of its policy; or all are full (NULL). -ENOTCONN: there is none.
  */
 int sluice_bus_subscriber_next(struct sluice_bus *bus, struct sluice_bus_subscriber **found);
 /* Under RCU: whether all are full, and none of them would be evicted. */

@@ -2,8 +2,8 @@
 /*
  * Receiving from a bus: the next message at the cursor of a subscriber, or of the queue.
  *
- * The message is copied while the cursor is claimed. As in bus_send.c, a long message goes through a
- * buffer of the kernel, and so does one whose destination is not present.
+ * The message is copied while the cursor is claimed. As in bus_send.c, a long message goes through
+ * a buffer of the kernel, and so does one whose destination is not present.
  */
 #include <linux/err.h>
 #include <linux/minmax.h>
@@ -95,35 +95,6 @@ static int begin(struct sluice_bus_endpoint *end, u64 *sequence)
 	}
 }
 
-/* Ends the claim, at the sequence of the next message. */
-static void finish(struct sluice_bus_endpoint *end, u64 sequence)
-{
-	sluice_bus_release(end->subscriber, sequence);
-	preempt_enable();
-}
-
-int sluice_bus_next_length(struct sluice_bus_endpoint *end)
-{
-	const struct sluice_bus_slot *slot;
-	bool more;
-	u64 sequence;
-	int ret;
-
-	/* Without a claim while there is nothing. */
-	if (!sluice_bus_slot(end->bus, sluice_bus_cursor(end->subscriber)) &&
-	    sluice_bus_cursor(end->subscriber) != SLUICE_BUS_EVICTED)
-		return -EAGAIN;
-	do {
-		ret = begin(end, &sequence);
-		if (ret)
-			return ret;
-		slot = next_slot(end->bus, end->subscriber, &sequence, &more);
-		ret = slot ? slot->length : -EAGAIN;
-		finish(end, sequence);
-	} while (more);
-	return ret;
-}
-
 /* ---- senders that wait for room ---- */
 
 /* Whether what remains falls below a half, or three quarters, of the whole. */
@@ -133,24 +104,60 @@ static bool crosses(u32 before, u32 after, u32 whole)
 	       (before > whole / 4 * 3 && after <= whole / 4 * 3);
 }
 
-/* A place in the ring, in slots and in units. */
-struct place {
-	u64 sequence;
-	u32 unit;
-};
-
 /*
- * After the cursor has passed from @from to @to: wakes senders. They sleep until a quarter of the
- * ring is free, or half of it for the largest message, as far as this subscriber is concerned.
+ * Whether the cursor, which is claimed at @from, passes a place of the ring that senders wait for by
+ * moving to @to. They sleep until a quarter of the ring is free, or half of it for the largest
+ * message, as far as this subscriber is concerned.
  */
-static void wake_senders(struct sluice_bus *bus, struct place from, struct place to)
+static bool makes_room(const struct sluice_bus *bus, u64 from, u64 to)
 {
 	u32 sequence, unit;
 
+	if (from == to)
+		return false;
 	sluice_bus_head(bus, &sequence, &unit);
-	if (crosses(unit - from.unit, unit - to.unit, bus->units) ||
-	    crosses(sequence - (u32)from.sequence, sequence - (u32)to.sequence, bus->slot_count))
-		sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
+	return crosses(unit - sluice_bus_slot(bus, from)->start,
+		       unit - sluice_bus_slot(bus, to - 1)->end, bus->units) ||
+	       crosses(sequence - (u32)from, sequence - (u32)to, bus->slot_count);
+}
+
+static void wake_senders(struct sluice_bus *bus)
+{
+	sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
+}
+
+/* Ends the claim at @from: the next message is @to, or follows it. */
+static void finish(struct sluice_bus_endpoint *end, u64 from, u64 to)
+{
+	bool wakes = makes_room(end->bus, from, to);
+
+	sluice_bus_release(end->subscriber, to);
+	preempt_enable();
+	if (wakes)
+		wake_senders(end->bus);
+}
+
+int sluice_bus_next_length(struct sluice_bus_endpoint *end)
+{
+	const struct sluice_bus_slot *slot;
+	u64 sequence, from;
+	bool more;
+	int ret;
+
+	/* Without a claim while there is nothing. */
+	if (!sluice_bus_slot(end->bus, sluice_bus_cursor(end->subscriber)) &&
+	    sluice_bus_cursor(end->subscriber) != SLUICE_BUS_EVICTED)
+		return -EAGAIN;
+	do {
+		ret = begin(end, &from);
+		if (ret)
+			return ret;
+		sequence = from;
+		slot = next_slot(end->bus, end->subscriber, &sequence, &more);
+		ret = slot ? slot->length : -EAGAIN;
+		finish(end, from, sequence);
+	} while (more);
+	return ret;
 }
 
 /* A message that was addressed to the subscriber. */
@@ -161,7 +168,7 @@ static void subtract_unread(struct sluice_bus *bus, struct sluice_bus_subscriber
 	bool none = sluice_bus_unread_sub(subscriber, length);
 
 	if (none || (was_full && !sluice_bus_is_full(subscriber)))
-		sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
+		wake_senders(bus);
 }
 
 /* ---- the copy ---- */
@@ -241,31 +248,23 @@ static int try_receive(struct receipt *receipt)
 	struct sluice_bus_endpoint *end = receipt->end;
 	struct sluice_bus *bus = end->bus;
 	const struct sluice_bus_slot *slot;
-	struct place from, to;
 	bool more, addressed;
+	u64 sequence, from;
 	u32 length;
 	int err;
 
 	do {
-		err = begin(end, &to.sequence);
+		err = begin(end, &from);
 		if (err)
 			return err;
-		from.sequence = to.sequence;
-		slot = next_slot(bus, end->subscriber, &to.sequence, &more);
-		err = slot ? take(receipt, slot, to.sequence) : -EAGAIN;
-		if (err) {
-			finish(end, to.sequence);
-			continue;
-		}
-		from.unit = sluice_bus_slot(bus, from.sequence)->start;
-		to.unit = slot->end;
-		to.sequence++;
-		length = slot->length;
-		addressed = slot->target && slot->target == end->subscriber->id;
-		finish(end, to.sequence);
+		sequence = from;
+		slot = next_slot(bus, end->subscriber, &sequence, &more);
+		err = slot ? take(receipt, slot, sequence) : -EAGAIN;
+		length = slot ? slot->length : 0;
+		addressed = !err && slot->target && slot->target == end->subscriber->id;
+		finish(end, from, err ? sequence : sequence + 1);
 		if (addressed)
 			subtract_unread(bus, end->subscriber, length);
-		wake_senders(bus, from, to);
 	} while (more);
 	return err;
 }
@@ -420,9 +419,10 @@ static int hand_out(struct sluice_bus_endpoint *end, u32 count,
 	struct sluice_bus_subscriber *subscriber = end->subscriber;
 	struct sluice_bus *bus = end->bus;
 	u64 sequence = subscriber->handed_out;
+	u64 most = sequence + PASSED_MAX;
 	u32 filled = 0;
 
-	while (filled < count) {
+	while (filled < count && sequence < most) {
 		const struct sluice_bus_slot *slot = sluice_bus_slot(bus, sequence);
 
 		if (!slot)
@@ -445,27 +445,20 @@ static int exchange(struct sluice_bus_endpoint *end, u64 released, u32 count,
 		    struct sluice_bus_entry *entries)
 {
 	struct sluice_bus_subscriber *subscriber = end->subscriber;
-	struct place from, to;
+	u64 from, to;
 	int ret;
 
-	ret = begin(end, &from.sequence);
+	ret = begin(end, &from);
 	if (ret)
 		return ret;
-	to.sequence = max(from.sequence, released);
-	if (to.sequence > subscriber->handed_out) {
-		finish(end, from.sequence);
-		return -EINVAL;
+	to = max(from, released);
+	if (to > subscriber->handed_out) {
+		to = from;
+		ret = -EINVAL;
+	} else {
+		ret = hand_out(end, count, entries);
 	}
-	from.unit = 0;
-	to.unit = 0;
-	if (from.sequence != to.sequence) {
-		from.unit = sluice_bus_slot(end->bus, from.sequence)->start;
-		to.unit = sluice_bus_slot(end->bus, to.sequence - 1)->end;
-	}
-	ret = hand_out(end, count, entries);
-	finish(end, to.sequence);
-	if (from.sequence != to.sequence)
-		wake_senders(end->bus, from, to);
+	finish(end, from, to);
 	return ret;
 }
 
@@ -477,7 +470,7 @@ static void take_back(struct sluice_bus_endpoint *end)
 	if (begin(end, &sequence))
 		return;
 	end->subscriber->handed_out = sequence;
-	finish(end, sequence);
+	finish(end, sequence, sequence);
 }
 
 static bool has_entries(struct sluice_bus_endpoint *end)
@@ -502,6 +495,8 @@ static int receive_entries(struct file *file, const struct sluice_bus_receive *r
 		ret = exchange(end, receive->released, count, entries);
 		if (ret || !count)
 			return ret;
+		if (has_entries(end))
+			continue;
 		if (file->f_flags & O_NONBLOCK)
 			return -EAGAIN;
 		ret = sluice_wait_until_shared(end->bus->readable, has_entries(end), &end->spin);
@@ -517,7 +512,8 @@ long sluice_bus_receive_mapped(struct file *file, struct sluice_bus_receive __us
 	struct sluice_bus_receive receive;
 	int ret;
 
-	ret = sluice_user_struct_read(&receive, sizeof(receive), SLUICE_BUS_RECEIVE_SIZE_VER0, user);
+	ret = sluice_user_struct_read(&receive, sizeof(receive), SLUICE_BUS_RECEIVE_SIZE_VER0,
+				      user);
 	if (ret)
 		return ret;
 	if (!end->subscriber || !(end->subscriber->flags & SLUICE_BUS_MAPPED))

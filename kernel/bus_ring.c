@@ -7,14 +7,15 @@
  * The tail is moved in two steps. First as far as all cursors are: nothing is lost by that. If this
  * is not enough, past messages that subscribers with the policy DROP or EVICT have not received.
  * Their cursors are moved with it, by compare-and-swap, so that each message is either received or
- * counted as lost. Both steps stop at a slot that is not committed, at a cursor that is claimed, and
- * at the cursor of a subscriber with the policy BLOCK.
+ * counted as lost. Both steps stop at a slot that is not committed, at a cursor that is claimed,
+ * and at the cursor of a subscriber with the policy BLOCK.
  *
  * A subscriber in the mode multicast does not hold the messages of others: if it has no unread
- * message, its cursor is moved without a loss. (U) A sender increments `unread` of its target before
- * it reserves. So if `unread` is 0 after `head` was read, no slot before that head has a message for
- * the subscriber.
+ * message, its cursor is moved without a loss. (U) A sender increments `unread` of its target
+ * before it reserves. So if `unread` is 0 after `head` was read, no slot before that head has a
+ * message for the subscriber.
  */
+#include <linux/bits.h>
 #include <linux/err.h>
 #include <linux/math.h>
 #include <linux/minmax.h>
@@ -27,7 +28,7 @@
 #include "ring_memory.h"
 #include "trace.h"
 
-#define UNIT (1u << SLUICE_BUS_UNIT_SHIFT)
+#define UNIT BIT(SLUICE_BUS_UNIT_SHIFT)
 #define SLOT_BYTES 256		/* of the capacity per slot */
 #define STEP_PARTS 16		/* this part of the ring is freed when messages are lost */
 #define STEP_MAX 4096		/* slots that the tail passes under the lock at a time */

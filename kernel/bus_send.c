@@ -151,8 +151,8 @@ static void wake_receivers(struct sluice_bus *bus, struct sluice_bus_subscriber 
 /* ---- the target ---- */
 
 /*
- * Under RCU: the subscriber to which the message goes; NULL: to all, or to the queue. -EAGAIN: it is
- * full. -ENOTCONN, -ENOENT.
+ * Under RCU: the subscriber to which the message goes; NULL: to all, or to the queue. -EAGAIN: it
+ * is full. -ENOTCONN, -ENOENT.
  */
 static struct sluice_bus_subscriber *choose_target(struct sluice_bus *bus, struct message *message)
 {

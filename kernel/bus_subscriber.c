@@ -84,7 +84,8 @@ unsigned int sluice_bus_table_size(unsigned int subscribers)
 	return subscribers + MONITORS_MAX;
 }
 
-static unsigned int *count_of(struct sluice_bus *bus, const struct sluice_bus_subscriber *subscriber)
+static unsigned int *count_of(struct sluice_bus *bus,
+			      const struct sluice_bus_subscriber *subscriber)
 {
 	return subscriber->flags & SLUICE_BUS_MONITOR ? &bus->monitor_count :
 							&bus->subscriber_count;

@@ -473,7 +473,7 @@ struct sluice_feed_info {
 
 /* Values of format: what read(2) and write(2) of an endpoint carry. */
 #define SLUICE_BUS_RAW		0	/* the bytes of one message */
-#define SLUICE_BUS_FRAMED	1	/* a struct sluice_bus_frame, and the bytes of one message */
+#define SLUICE_BUS_FRAMED	1	/* a struct sluice_bus_frame, and the bytes */
 #define SLUICE_BUS_BATCHED	2	/* as _FRAMED; read(2) returns as many messages as fit */
 
 /*
@@ -524,7 +524,7 @@ struct sluice_bus_frame {
  */
 struct sluice_bus_info {
 	__u32 size;
-	__u32 flags;			/* SLUICE_BUS_MAPPABLE; of the endpoint: _MAPPED, _MONITOR */
+	__u32 flags;			/* SLUICE_BUS_MAPPABLE; the endpoint: _MAPPED, _MONITOR */
 	__u32 mode;
 	__u32 policies;
 	__u64 capacity;			/* bytes */
@@ -569,7 +569,7 @@ struct sluice_bus_entry {
  */
 struct sluice_bus_receive {
 	__u32 size;
-	__u32 count;			/* in: entries at most, up to _RECEIVE_MAX. Out: filled in */
+	__u32 count;			/* in: room, at most _RECEIVE_MAX. Out: entries */
 	__u64 entries;			/* address of an array of struct sluice_bus_entry */
 	__u64 released;			/* all messages before this sequence are released */
 };

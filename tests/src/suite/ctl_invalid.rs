@@ -9,7 +9,7 @@ use nix::unistd::{pipe2, read, write};
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
 use crate::support::ctl::{
-    ABI, ALL_FLAGS, BOTH, CREATE, Ctl, FEATURES, Features, INFO, KIND_PIPE, LIST, OPEN, OWN,
+    ABI, ALL_FLAGS, BOTH, CREATE, Ctl, FEATURES, Features, INFO, KINDS, LIST, OPEN, OWN,
 };
 use crate::support::ioctl::raw;
 use crate::support::kernel::expect_no_objects;
@@ -70,7 +70,7 @@ fn features_reports_what_the_module_supports(_: &Context) -> Result<()> {
     let expected = Features {
         size,
         abi: ABI,
-        kinds: 1 << KIND_PIPE | 1 << sluice_abi::KIND_RING | 1 << sluice_abi::KIND_FEED,
+        kinds: KINDS,
         open_flags: ALL_FLAGS.into(),
     };
     expect("features", features, expected)

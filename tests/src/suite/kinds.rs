@@ -20,8 +20,9 @@ use crate::support::check::{expect, skip};
 use crate::support::child::spawn;
 use crate::support::credentials::become_user;
 use crate::support::ctl::{
-    BOTH, CREATE, ChannelInfo, Ctl, DESTROY, EXCL, FEATURES, Features, INFO, Info, KIND_PIPE, LIST,
-    List, OWN, Open, PERSIST, PERSISTENT, READ, UNLINK, Unlink, WRITE, expect_no_channel, padded,
+    BOTH, CREATE, ChannelInfo, Ctl, DESTROY, EXCL, FEATURES, Features, INFO, Info, KIND_PIPE,
+    KINDS, LIST, List, OWN, Open, PERSIST, PERSISTENT, READ, UNLINK, Unlink, WRITE,
+    expect_no_channel, padded,
 };
 use crate::support::ioctl::raw;
 use crate::support::kernel::expect_no_objects;
@@ -160,7 +161,7 @@ fn count(end: &OwnedFd) -> Result<u64> {
 
 fn features_reports_the_kind(_: &Context) -> Result<()> {
     let kinds = features(&ctl()?)?.kinds;
-    expect("kinds", kinds, 1 << KIND_PIPE | 1 << KIND_STUB)
+    expect("kinds", kinds, KINDS | 1 << KIND_STUB)
 }
 
 fn the_node_opens_the_default_channel_of_the_cgroup(context: &Context) -> Result<()> {
