@@ -62,7 +62,6 @@ impl Conditions {
 
 const SIZES: [usize; 6] = [64, 256, 1024, 4096, 16384, 32768];
 const RECEIVERS: [usize; 5] = [1, 2, 4, 8, 16];
-const SENDERS_COST: fn(&Row) -> Option<Spread> = Row::spread_of_rounds;
 
 /// The columns of the report, and the mechanisms here that correspond to them.
 const COLUMNS: [(&str, &str); 4] = [
@@ -313,8 +312,10 @@ const BUS: &str = "sluice-bus";
 
 /// All criteria. Costs are those of the sender with busy receivers unless the text says otherwise.
 fn list(rows: &Rows) -> Vec<Criterion> {
-    let spread =
-        |conditions, mechanism: &str| rows.find(conditions, mechanism).and_then(SENDERS_COST);
+    let spread = |conditions, mechanism: &str| {
+        rows.find(conditions, mechanism)
+            .and_then(Row::spread_of_rounds)
+    };
     let busy = |receivers, size| Conditions::new(ReceiverState::Busy, receivers, size);
     let streaming = |receivers, size| Conditions::new(ReceiverState::Streaming, receivers, size);
     let between = |conditions: Conditions, of: &str, to: &str, limit| Criterion {

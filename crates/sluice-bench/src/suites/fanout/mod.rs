@@ -109,7 +109,7 @@ fn conditions(plan: &Plan) -> Vec<Conditions> {
     let ends = [1, MOST_RECEIVERS];
     [
         grid(ReceiverState::Busy, Cost::Sender, &RECEIVERS, &sizes),
-        grid(ReceiverState::Asleep, Cost::Sender, &RECEIVERS, &sizes),
+        grid(ReceiverState::Asleep, Cost::Sender, &ends, &sizes),
         grid(ReceiverState::Polling, Cost::Sender, &ends, &few),
         grid(ReceiverState::Streaming, Cost::Sender, &[1], &sizes),
         grid(
@@ -226,6 +226,8 @@ mod tests {
 
     use super::*;
     use crate::harness::rounds::Job;
+    use crate::harness::rows::Row;
+    use crate::reports::fanout::text;
     use crate::suites::plan::tests::plan;
     use crate::suites::setup::Confinement;
 
@@ -284,6 +286,40 @@ mod tests {
                 assert_eq!(measurement.bytes, received, "{context}");
             }
         }
+    }
+
+    #[test]
+    fn all_criteria_of_the_report_are_measured() {
+        let plan = Plan {
+            placements: vec![Placement::TwoCpus],
+            ..plan()
+        };
+        if Placement::TwoCpus.cpus().unwrap().is_none() {
+            return;
+        }
+        let row = |case: &Case, mechanism: &str| Row {
+            suite: case.suite.into(),
+            title: case.title.clone(),
+            mechanism: mechanism.into(),
+            median: Some(1.0),
+            spread: Some([1.0, 1.0]),
+            msgs_per_s: Some(1.0),
+            ..Row::default()
+        };
+        let cases = cases(&plan).unwrap();
+        let rows = cases.iter().flat_map(|case| {
+            let measured = case.subjects.iter().map(|subject| subject.mechanism);
+            let skipped = case.skipped.iter().map(|skip| skip.mechanism);
+            measured
+                .chain(skipped)
+                .map(|mechanism| row(case, mechanism))
+        });
+        let rows: Vec<Row> = rows.collect();
+        let text = text(&rows).unwrap();
+        assert!(
+            text.contains(" met") && !text.contains("not measured"),
+            "{text}"
+        );
     }
 
     #[test]
