@@ -190,7 +190,7 @@ fn measure(options: &Options) -> Result<()> {
     host.waking_ns = wakeup_cost(&plan)?;
     let results = Results::new(host, &outcomes);
     print!("{}", report::text(&results));
-    for suite in [reports::SUITE, reports::feed::SUITE] {
+    for suite in [reports::fanout::SUITE, reports::SUITE, reports::feed::SUITE] {
         if let Some(text) = reports::text(suite, &results.rows) {
             print!("\n{text}");
         }
@@ -263,9 +263,10 @@ fn plan(options: &Options) -> Result<Plan> {
     if options.peers {
         registry = registry.with_third_party();
     }
-    let names = registry.names().join(", ");
+    let of_suites = suites::mechanisms();
+    let names = [registry.names(), of_suites.clone()].concat().join(", ");
     let registry = registry
-        .choose(&options.mechanisms())
+        .choose(&options.mechanisms(), &of_suites)
         .map_err(|unknown| anyhow!("there is no mechanism '{unknown}'; choose from {names}"))?;
     Ok(Plan {
         scale: options.scale(),
@@ -273,6 +274,7 @@ fn plan(options: &Options) -> Result<Plan> {
         placements: available(&options.placements())?,
         duration: options.duration(),
         rounds: options.rounds(),
+        chosen: options.mechanisms(),
         cgroup: tree
             .as_ref()
             .ok()

@@ -17,6 +17,20 @@ pub fn cpu_ns() -> u64 {
     ((usage.user_time() + usage.system_time()).num_microseconds() * 1000) as u64
 }
 
+/// Processor time of the calling thread, in nanoseconds of the scheduler's clock.
+pub fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    time.expect("Linux always has CLOCK_THREAD_CPUTIME_ID")
+        .num_nanoseconds() as u64
+}
+
+/// As [`thread_cpu_ns`], of all threads of this process.
+pub fn process_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID);
+    time.expect("Linux always has CLOCK_PROCESS_CPUTIME_ID")
+        .num_nanoseconds() as u64
+}
+
 /// Whether [`cycles`] is implemented for this architecture.
 pub const HAS_CYCLES: bool = cfg!(target_arch = "x86_64");
 

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
 use sluice_testkit::interrupt;
 use sluice_testkit::spread::Spread;
 
@@ -54,6 +55,8 @@ pub struct Subject {
     /// The processes of one channel, where there are more than one sender and one receiver.
     pub sharing: Option<Sharing>,
     pub neighbours: Option<Neighbours>,
+    /// What the receivers do while messages are sent, where that is a condition.
+    pub receiver_state: Option<ReceiverState>,
     pub job: Box<dyn Job>,
 }
 
@@ -74,6 +77,7 @@ impl Subject {
             batch: None,
             sharing: None,
             neighbours: None,
+            receiver_state: None,
             job: Box::new(job),
         }
     }
@@ -116,6 +120,31 @@ impl fmt::Display for Neighbours {
         match self.activity {
             None => f.write_str("alone"),
             Some(activity) => write!(f, "beside {} {}", self.pairs, activity.name()),
+        }
+    }
+}
+
+/// What the receivers of a channel do while messages are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReceiverState {
+    /// They run, and receive after a burst.
+    Busy,
+    /// They ask for messages all the time.
+    Polling,
+    /// They sleep before each message, which is a burst by itself.
+    Asleep,
+    /// They receive as fast as they can, and the sender does not wait for them.
+    Streaming,
+}
+
+impl ReceiverState {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Polling => "polling",
+            Self::Asleep => "asleep",
+            Self::Streaming => "streaming",
         }
     }
 }
@@ -172,6 +201,8 @@ impl Skipped {
 pub enum Metric {
     /// The median of the samples, in nanoseconds.
     Latency,
+    /// Processor time of a message, in nanoseconds.
+    Cost,
     /// Bytes per second.
     Rate,
 }
@@ -184,6 +215,13 @@ impl Metric {
                 Ok(summary
                     .context("a round has no sample; raise --duration")?
                     .p50 as f64)
+            }
+            Self::Cost => {
+                ensure!(
+                    measurement.messages > 0,
+                    "a round transferred nothing; raise --duration"
+                );
+                Ok(measurement.cpu_ns as f64 / measurement.messages as f64)
             }
             Self::Rate => {
                 ensure!(
@@ -564,8 +602,14 @@ pub mod tests {
     }
 
     #[test]
+    fn a_cost_is_the_processor_time_of_a_message() {
+        assert_eq!(Metric::Cost.value(&measurement(1.0)).unwrap(), 50.0);
+    }
+
+    #[test]
     fn a_round_without_a_sample_is_an_error() {
         assert!(Metric::Latency.value(&Measurement::default()).is_err());
+        assert!(Metric::Cost.value(&Measurement::default()).is_err());
         assert!(Metric::Rate.value(&Measurement::default()).is_err());
     }
 }

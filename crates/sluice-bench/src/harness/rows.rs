@@ -13,7 +13,9 @@ use sluice_testkit::spread::Spread;
 use super::class::Class;
 use super::file;
 use super::pinning::Placement;
-use super::rounds::{Measurement, Metric, Neighbours, Outcome, Round, Series, Skipped};
+use super::rounds::{
+    Measurement, Metric, Neighbours, Outcome, ReceiverState, Round, Series, Skipped,
+};
 use super::samples::{Summary, distribution_function, summarize};
 use super::waiting::Waiting;
 
@@ -39,6 +41,8 @@ pub struct Row {
     /// Messages per call, in comparisons of batches.
     pub batch: Option<usize>,
     pub receivers: Option<usize>,
+    /// What the receivers do while messages are sent, where that is a condition.
+    pub receiver_state: Option<ReceiverState>,
     /// Writers of one channel, where several processes share it.
     pub writers: Option<usize>,
     /// The operation whose time is measured, and the number of names in the scope and of scopes.
@@ -158,6 +162,7 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
             Some(sharing) => Some(sharing.readers),
             None => population.is_none().then_some(1),
         },
+        receiver_state: series.subject.receiver_state,
         writers: sharing.map(|sharing| sharing.writers),
         operation: population.map(|population| population.operation.into()),
         names: population.map(|population| population.names),
@@ -168,7 +173,7 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         probe_class: series.class(),
         waiting: Some(series.subject.waiting),
         unit: Some(match outcome.metric {
-            Metric::Latency => "ns".into(),
+            Metric::Latency | Metric::Cost => "ns".into(),
             Metric::Rate => "bytes/s".into(),
         }),
         median: Some(spread.median),

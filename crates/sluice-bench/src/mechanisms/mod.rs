@@ -33,13 +33,13 @@ mod sysv_mq;
 #[cfg(feature = "tachyon")]
 mod tachyon;
 mod tcp;
-mod temp_paths;
+pub mod temp_paths;
 mod third_party;
 mod unix_dgram;
 mod unix_seqpacket;
 mod unix_stream;
 mod zeromq;
-mod zmq_library;
+pub mod zmq_library;
 
 pub use link::{Link, Receiver, Sender};
 pub use mechanism::{Batching, Mechanism, Task, Workload};

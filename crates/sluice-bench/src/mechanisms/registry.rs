@@ -90,8 +90,8 @@ impl Registry {
     }
 
     /// Keeps the mechanisms with these names, and the first one, the reference. Fails with the first unknown name.
-    pub fn choose(mut self, names: &[String]) -> Result<Self, String> {
-        let known = self.names();
+    pub fn choose(mut self, names: &[String], of_suites: &[&str]) -> Result<Self, String> {
+        let known = [&self.names(), of_suites].concat();
         if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
             return Err(unknown.clone());
         }
@@ -125,7 +125,9 @@ mod tests {
 
     fn choose(names: &[&str]) -> Result<Vec<&'static str>, String> {
         let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
-        registry().choose(&names).map(|registry| registry.names())
+        registry()
+            .choose(&names, &["of-a-suite"])
+            .map(|registry| registry.names())
     }
 
     #[test]
@@ -139,6 +141,7 @@ mod tests {
         assert_eq!(choose(&["cacheline"]).unwrap(), ["pipe", "cacheline"]);
         assert_eq!(choose(&["sluice-pipe"]).unwrap(), ["pipe", "sluice-pipe"]);
         assert_eq!(choose(&["myipc"]).unwrap(), ["pipe", "myipc"]);
+        assert_eq!(choose(&["of-a-suite"]).unwrap(), ["pipe"]);
     }
 
     #[test]

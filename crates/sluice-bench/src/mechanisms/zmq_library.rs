@@ -12,23 +12,34 @@ use super::link::ensure_fits;
 
 const FILE: &str = "libzmq.so.5";
 const RECONNECT_MS: c_int = 10;
+/// How long closing waits until all messages are sent, where all must be delivered.
+const DELIVERY_MS: c_int = 10_000;
+/// The flag of a call that does not wait.
+const DONTWAIT: c_int = 1;
 
 /// Socket options, with the numbers of the library.
 #[derive(Clone, Copy)]
 #[repr(i32)]
 enum Setting {
+    Subscribe = 6,
     /// How long closing waits for unsent messages, in milliseconds.
     Linger = 17,
     /// The interval between attempts to connect, in milliseconds.
     ReconnectInterval = 18,
+    /// Every subscription is received, also one that another receiver has, too.
+    XPubVerbose = 40,
+    /// Sending waits for a receiver at its high-water mark.
+    XPubNoDrop = 69,
 }
 
 /// The socket type, with the numbers of the library.
 #[derive(Clone, Copy)]
 #[repr(i32)]
 pub enum Kind {
+    Sub = 2,
     Pull = 7,
     Push = 8,
+    XPub = 9,
 }
 
 pub struct Zmq {
@@ -141,6 +152,28 @@ impl Socket {
         Ok(())
     }
 
+    /// All subscriptions are received, and messages are neither dropped for a slow receiver nor when the socket is closed.
+    /// Of a publishing socket.
+    pub fn deliver_all(&self) -> Result<()> {
+        self.set(Setting::XPubVerbose, 1)?;
+        self.set(Setting::XPubNoDrop, 1)?;
+        self.set(Setting::Linger, DELIVERY_MS)
+    }
+
+    pub fn subscribe_to_all(&self) -> Result<()> {
+        // SAFETY: an empty prefix, of which the library reads nothing.
+        let set = self.zmq.retry(|| unsafe {
+            (self.zmq.setsockopt)(
+                self.socket,
+                Setting::Subscribe as c_int,
+                std::ptr::null(),
+                0,
+            )
+        });
+        set.context("cannot subscribe with a ZeroMQ socket")?;
+        Ok(())
+    }
+
     pub fn bind(&self, endpoint: &str) -> Result<()> {
         self.attach(self.zmq.bind, endpoint)
             .with_context(|| format!("cannot bind {endpoint}"))
@@ -175,13 +208,33 @@ impl Socket {
     }
 
     pub fn receive(&self, message: &mut [u8]) -> Result<usize> {
-        // SAFETY: the socket is open, and the library writes at most `len` bytes.
-        let received = self.zmq.retry(|| unsafe {
-            (self.zmq.recv)(self.socket, message.as_mut_ptr().cast(), message.len(), 0)
-        });
+        let received = self.zmq.retry(|| self.receive_with(message, 0));
         let len = received.context("cannot receive a message")?;
         ensure_fits(len, message.len())?;
         Ok(len)
+    }
+
+    /// None: there is no message.
+    pub fn receive_now(&self, message: &mut [u8]) -> Result<Option<usize>> {
+        let received = self.zmq.retry(|| self.receive_with(message, DONTWAIT));
+        let len = match received {
+            Err(_) if self.zmq.errno() == libc::EAGAIN => return Ok(None),
+            other => other.context("cannot receive a message")?,
+        };
+        ensure_fits(len, message.len())?;
+        Ok(Some(len))
+    }
+
+    fn receive_with(&self, message: &mut [u8], flags: c_int) -> c_int {
+        // SAFETY: the socket is open, and the library writes at most `len` bytes.
+        unsafe {
+            (self.zmq.recv)(
+                self.socket,
+                message.as_mut_ptr().cast(),
+                message.len(),
+                flags,
+            )
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The claims of three reports, compared with this run. Report 1 describes a pipe per cgroup, `/dev/hello`, the
+//! The claims of four reports, compared with this run. Report 1 describes a pipe per cgroup, `/dev/hello`, the
 //! predecessor of Sluice's pipe; report 2 compares a naive driver, MyIPC, with shared memory and three semaphores; report
-//! 3 measures packets from the kernel to a process ([`feed`]).
+//! 3 measures packets from the kernel to a process ([`feed`]), report 4 messages to several receivers ([`fanout`]).
 //! `docs/reports.md` lists their claims and how each is tested.
 
 mod claims;
+pub mod fanout;
 pub mod feed;
 mod figures;
 mod model;
@@ -104,6 +105,7 @@ impl<'a> Rows<'a> {
 pub fn text(suite: &str, rows: &[Row]) -> Option<String> {
     match suite {
         SUITE => first_two(rows),
+        fanout::SUITE => fanout::text(rows),
         feed::SUITE => feed::text(rows),
         _ => None,
     }
@@ -148,7 +150,7 @@ mod tests {
 
     #[test]
     fn without_the_suite_there_is_no_text() {
-        for suite in [SUITE, feed::SUITE, "rtt"] {
+        for suite in [SUITE, fanout::SUITE, feed::SUITE, "rtt"] {
             assert_eq!(text(suite, &[]), None);
         }
     }

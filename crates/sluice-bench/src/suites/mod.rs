@@ -5,6 +5,7 @@
 mod conformance;
 mod contention;
 mod ctl_scaling;
+mod fanout;
 mod feed;
 mod isolation;
 mod load;
@@ -37,6 +38,7 @@ pub enum Suite {
     Tar,
     Contention,
     Isolation,
+    Fanout,
     Names,
     Reports,
     Feed,
@@ -55,6 +57,7 @@ impl Suite {
             Self::Tar,
             Self::Contention,
             Self::Isolation,
+            Self::Fanout,
         ];
         if scale != Scale::Quick {
             suites.extend([Self::Names, Self::Reports]);
@@ -71,11 +74,17 @@ impl Suite {
             Self::Tar => tar::cases(plan),
             Self::Contention => contention::cases(plan),
             Self::Isolation => isolation::cases(plan),
+            Self::Fanout => fanout::cases(plan),
             Self::Names => ctl_scaling::cases(plan),
             Self::Reports => reports::cases(plan),
             Self::Feed => feed::cases(plan),
         }
     }
+}
+
+/// The mechanisms of single suites, beside those of the registry.
+pub fn mechanisms() -> Vec<&'static str> {
+    fanout::mechanisms()
 }
 
 pub fn cases(suites: &[Suite], plan: &Plan) -> Result<Vec<Case>> {

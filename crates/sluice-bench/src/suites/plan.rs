@@ -39,6 +39,8 @@ pub struct Plan {
     pub rounds: usize,
     /// The cgroup of every measured process, so that the scheduler treats all alike; None without cgroup v2.
     pub cgroup: Option<Cgroup>,
+    /// The names of the mechanisms to measure, also of those of a single suite; empty for all.
+    pub chosen: Vec<String>,
     /// The mechanisms to measure. The first one is the reference.
     pub mechanisms: Vec<Rc<Mechanism>>,
     /// Mechanisms that are not available here.
@@ -96,6 +98,11 @@ impl Plan {
         let available = self.mechanisms.iter().map(|one| one.name);
         let unavailable = self.unavailable.iter().map(|skip| skip.mechanism);
         available.chain(unavailable).collect()
+    }
+
+    /// Whether to measure this mechanism of a single suite.
+    pub fn wants(&self, name: &str) -> bool {
+        self.chosen.is_empty() || self.chosen.iter().any(|one| one == name)
     }
 
     pub fn sizes_or(&self, default: &Sizes) -> Vec<usize> {
@@ -159,6 +166,7 @@ pub mod tests {
             placements: vec![Placement::SameCpu],
             duration: Duration::from_millis(20),
             rounds: 5,
+            chosen: Vec::new(),
             cgroup: None,
             mechanisms: [pipe::mechanism(), cacheline_pingpong::mechanism(false)]
                 .map(Rc::new)

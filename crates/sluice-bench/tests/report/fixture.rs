@@ -4,7 +4,7 @@
 
 use sluice_bench::harness::class::Class;
 use sluice_bench::harness::pinning::Placement;
-use sluice_bench::harness::rounds::{Activity, Neighbours};
+use sluice_bench::harness::rounds::{Activity, Neighbours, ReceiverState};
 use sluice_bench::harness::rows::{Ratio, Results, Row};
 use sluice_bench::harness::samples::{distribution_function, summarize};
 use sluice_bench::harness::waiting::Waiting;
@@ -66,6 +66,7 @@ pub fn results() -> Results {
     rows.extend(batches(&mut random));
     rows.extend(tar(&mut random));
     rows.extend(isolation(&mut random));
+    rows.extend(fanout(&mut random));
     rows.extend(names(&mut random));
     rows.push(failed());
     Results { host: host(), rows }
@@ -274,6 +275,41 @@ fn isolation(random: &mut Random) -> Vec<Row> {
             }
         }
     }
+    rows
+}
+
+fn fanout(random: &mut Random) -> Vec<Row> {
+    let two = Placement::TwoCpus;
+    let mut rows = Vec::new();
+    for (receivers, size) in [(1, 64), (4, 64), (16, 64), (1, 32_768), (16, 32_768)] {
+        let of_receivers = |row: Row, state| Row {
+            receivers: Some(receivers),
+            writers: Some(1),
+            receiver_state: Some(state),
+            ..row
+        };
+        let title = format!("{receivers} receivers {size} B busy, cost of sending");
+        rows.extend(each("fanout", &title, Some(size), two, |row, best| {
+            let cost = best * receivers as f64 / 10.0;
+            quoted(of_receivers(row, ReceiverState::Busy), "ns", cost, random)
+        }));
+        let title = format!("{receivers} receivers {size} B streaming");
+        rows.extend(each("fanout", &title, Some(size), two, |row, best| {
+            let rate = size as f64 * 1e9 / best;
+            quoted(
+                of_receivers(row, ReceiverState::Streaming),
+                "bytes/s",
+                rate,
+                random,
+            )
+        }));
+    }
+    let title = "1 receiver 32 KiB busy, cost of receiving";
+    rows.extend(each("fanout", title, Some(32_768), two, |row, best| Row {
+        receivers: Some(1),
+        receiver_state: Some(ReceiverState::Busy),
+        ..quoted(row, "ns", best, random)
+    }));
     rows
 }
 

@@ -69,6 +69,19 @@ fn batches_have_a_separate_figure() {
 }
 
 #[test]
+fn costs_are_drawn_by_the_number_of_receivers() {
+    let page = page(&fixture::results());
+    for heading in [
+        "Cost of sending 64 B by number of receivers, busy",
+        "Cost of sending 32 KiB by number of receivers, busy",
+        "Bytes delivered by message size, 16 receivers",
+        "1 receiver 32 KiB busy, cost of receiving",
+    ] {
+        assert!(page.contains(&format!("<h3>{heading}</h3>")), "{heading}");
+    }
+}
+
+#[test]
 fn external_text_is_escaped() {
     let page = page(&fixture::results());
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));

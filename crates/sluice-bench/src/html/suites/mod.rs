@@ -3,6 +3,7 @@
 
 mod contention;
 mod curves;
+mod fanout;
 mod isolation;
 mod latency;
 mod medians;
@@ -113,6 +114,8 @@ fn figures_by<'a, T: PartialEq>(
 enum Kind {
     /// The rate with other pairs.
     Neighbours,
+    /// The cost or rate of one sender and several receivers.
+    Fanout,
     /// The rate of several processes of one channel.
     Sharing,
     /// A time by number of names or scopes.
@@ -127,6 +130,7 @@ impl Kind {
     fn of(row: &Row) -> Self {
         match row.unit.as_deref() {
             _ if row.neighbours.is_some() => Self::Neighbours,
+            _ if row.receiver_state.is_some() => Self::Fanout,
             _ if row.writers.is_some() => Self::Sharing,
             _ if row.operation.is_some() => Self::Scaling,
             _ if row.batch.is_some() => Self::Batch,
@@ -149,6 +153,7 @@ fn figures_of_kind(kind: Kind, rows: &[&Row], all: &[Row], styles: &SeriesStyles
     let sizes = distinct(rows.iter().filter_map(|row| row.size)).len();
     match kind {
         Kind::Neighbours => isolation::figures(rows, styles),
+        Kind::Fanout => fanout::figures(rows, all, styles),
         Kind::Sharing => contention::figures(rows, styles),
         Kind::Scaling => scaling::figures(rows),
         Kind::Rate if sizes > 1 => throughput::figures(rows, styles),
