@@ -3,6 +3,8 @@
 
 mod atomicity;
 mod bad_buffers;
+mod bus_broadcast;
+mod bus_open;
 mod cgroup_isolation;
 mod cli;
 mod ctl_blocking_open;
@@ -115,6 +117,8 @@ pub const TOPICS: &[Topic] = &[
     feed_map::TOPIC,
     feed_simulator::TOPIC,
     feed_publish::TOPIC,
+    bus_open::TOPIC,
+    bus_broadcast::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,
