@@ -173,6 +173,75 @@ fn feed_structures() -> Vec<Fact> {
     facts
 }
 
+fn bus_structures() -> Vec<Fact> {
+    let mut facts = Vec::new();
+    layout!(
+        facts,
+        bus::Params,
+        "sluice_bus_params",
+        [size, flags, mode, policies, policy, format, limit]
+    );
+    layout!(
+        facts,
+        bus::Frame,
+        "sluice_bus_frame",
+        [
+            size, length, target, sender, sequence, lost, pid, uid, gid, reserved, reserved1
+        ]
+    );
+    layout!(
+        facts,
+        bus::Info,
+        "sluice_bus_info",
+        [
+            size,
+            flags,
+            mode,
+            policies,
+            capacity,
+            message_max,
+            subscribers,
+            senders,
+            sent,
+            unsubscribed,
+            lost,
+            evicted,
+            lag,
+            id,
+            policy,
+            format,
+            own_lost,
+            own_lag,
+            spin_limit_ns
+        ]
+    );
+    layout!(
+        facts,
+        bus::Entry,
+        "sluice_bus_entry",
+        [offset, sequence, sender, length, reserved]
+    );
+    layout!(
+        facts,
+        bus::Receive,
+        "sluice_bus_receive",
+        [size, count, entries, released]
+    );
+    layout!(
+        facts,
+        bus::SubscriberInfo,
+        "sluice_bus_subscriber_info",
+        [id, policy, flags, lag, lost, pid, uid]
+    );
+    layout!(
+        facts,
+        bus::Subscribers,
+        "sluice_bus_subscribers",
+        [size, count, after, entries]
+    );
+    facts
+}
+
 fn constants() -> Vec<Fact> {
     let mut facts = Vec::new();
     numbers!(
@@ -182,6 +251,7 @@ fn constants() -> Vec<Fact> {
             KIND_PIPE = "SLUICE_KIND_PIPE",
             KIND_RING = "SLUICE_KIND_RING",
             KIND_FEED = "SLUICE_KIND_FEED",
+            KIND_BUS = "SLUICE_KIND_BUS",
             SCOPE_SELF = "SLUICE_SCOPE_SELF",
             SCOPE_ROOT = "SLUICE_SCOPE_ROOT",
             OPEN_READ = "SLUICE_OPEN_READ",
@@ -254,6 +324,34 @@ fn constants() -> Vec<Fact> {
             feed::STOP = "SLUICE_FEED_STOP",
             feed::INFO = "SLUICE_FEED_INFO",
             feed::SET_SPIN = "SLUICE_FEED_SET_SPIN",
+            bus::CAPACITY_MIN = "SLUICE_BUS_CAPACITY_MIN",
+            bus::CAPACITY_MAX = "SLUICE_BUS_CAPACITY_MAX",
+            bus::MESSAGE_MAX = "SLUICE_BUS_MESSAGE_MAX",
+            bus::BROADCAST = "SLUICE_BUS_BROADCAST",
+            bus::MULTICAST = "SLUICE_BUS_MULTICAST",
+            bus::UNICAST = "SLUICE_BUS_UNICAST",
+            bus::DROP = "SLUICE_BUS_DROP",
+            bus::BLOCK = "SLUICE_BUS_BLOCK",
+            bus::EVICT = "SLUICE_BUS_EVICT",
+            bus::MAPPABLE = "SLUICE_BUS_MAPPABLE",
+            bus::MAPPED = "SLUICE_BUS_MAPPED",
+            bus::MONITOR = "SLUICE_BUS_MONITOR",
+            bus::RAW = "SLUICE_BUS_RAW",
+            bus::FRAMED = "SLUICE_BUS_FRAMED",
+            bus::BATCHED = "SLUICE_BUS_BATCHED",
+            bus::MMAP_DATA = "SLUICE_BUS_MMAP_DATA",
+            bus::RECEIVE_MAX = "SLUICE_BUS_RECEIVE_MAX",
+            bus::SUBSCRIBERS_MAX = "SLUICE_BUS_SUBSCRIBERS_MAX",
+            bus::PARAMS_SIZE_VER0 = "SLUICE_BUS_PARAMS_SIZE_VER0",
+            bus::FRAME_SIZE_VER0 = "SLUICE_BUS_FRAME_SIZE_VER0",
+            bus::INFO_SIZE_VER0 = "SLUICE_BUS_INFO_SIZE_VER0",
+            bus::RECEIVE_SIZE_VER0 = "SLUICE_BUS_RECEIVE_SIZE_VER0",
+            bus::SUBSCRIBERS_SIZE_VER0 = "SLUICE_BUS_SUBSCRIBERS_SIZE_VER0",
+            bus::SET_FORMAT = "SLUICE_BUS_SET_FORMAT",
+            bus::SET_SPIN = "SLUICE_BUS_SET_SPIN",
+            bus::INFO = "SLUICE_BUS_INFO",
+            bus::RECEIVE = "SLUICE_BUS_RECEIVE",
+            bus::SUBSCRIBERS = "SLUICE_BUS_SUBSCRIBERS",
         ]
     );
     facts
@@ -302,6 +400,7 @@ fn the_structures_and_numbers_are_those_of_the_header() {
         structures(),
         ring_structures(),
         feed_structures(),
+        bus_structures(),
         constants(),
     ]
     .concat();

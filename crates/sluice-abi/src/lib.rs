@@ -4,6 +4,7 @@
 
 use libc::Ioctl;
 
+pub mod bus;
 pub mod feed;
 #[cfg(test)]
 mod header;
@@ -15,6 +16,7 @@ pub const NAME_SIZE: usize = 64;
 pub const KIND_PIPE: u32 = 1;
 pub const KIND_RING: u32 = 2;
 pub const KIND_FEED: u32 = 3;
+pub const KIND_BUS: u32 = 4;
 /// Values of `scope_fd`: the caller's own cgroup, and the root of the hierarchy.
 pub const SCOPE_SELF: i32 = -1;
 pub const SCOPE_ROOT: i32 = -2;

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Buses: the frame of a message, the calls of an endpoint and their structures.
+
+use libc::Ioctl;
+
+use super::{Setting, TYPE, size_of};
+
+pub const CAPACITY_MIN: u64 = 0x1000;
+pub const CAPACITY_MAX: u64 = 0x1000_0000;
+pub const MESSAGE_MAX: u64 = 0x10_0000;
+
+/// Values of `mode`.
+pub const BROADCAST: u32 = 0;
+pub const MULTICAST: u32 = 1;
+pub const UNICAST: u32 = 2;
+
+/// Bits of `policies`; one of them is a `policy`.
+pub const DROP: u32 = 0x01;
+pub const BLOCK: u32 = 0x02;
+pub const EVICT: u32 = 0x04;
+
+/// Bits of `flags`.
+pub const MAPPABLE: u32 = 0x01;
+pub const MAPPED: u32 = 0x02;
+pub const MONITOR: u32 = 0x04;
+
+/// Values of `format`.
+pub const RAW: u32 = 0;
+pub const FRAMED: u32 = 1;
+pub const BATCHED: u32 = 2;
+
+/// Offset of the data in a mapping.
+pub const MMAP_DATA: u64 = 0x20_0000;
+
+pub const RECEIVE_MAX: usize = 32;
+pub const SUBSCRIBERS_MAX: usize = 64;
+
+pub const PARAMS_SIZE_VER0: u32 = 32;
+pub const FRAME_SIZE_VER0: u32 = 64;
+pub const INFO_SIZE_VER0: u32 = 120;
+pub const RECEIVE_SIZE_VER0: u32 = 24;
+pub const SUBSCRIBERS_SIZE_VER0: u32 = 24;
+
+pub const SET_FORMAT: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x40);
+pub const SET_SPIN: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x41);
+pub const INFO: Ioctl = libc::_IOWR::<Info>(TYPE, 0x42);
+pub const RECEIVE: Ioctl = libc::_IOWR::<Receive>(TYPE, 0x43);
+pub const SUBSCRIBERS: Ioctl = libc::_IOWR::<Subscribers>(TYPE, 0x44);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Params {
+    pub size: u32,
+    pub flags: u32,
+    pub mode: u32,
+    pub policies: u32,
+    pub policy: u32,
+    pub format: u32,
+    pub limit: u64,
+}
+
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            flags: 0,
+            mode: BROADCAST,
+            policies: 0,
+            policy: 0,
+            format: RAW,
+            limit: 0,
+        }
+    }
+}
+
+/// Precedes the bytes of a message in the formats `FRAMED` and `BATCHED`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub size: u32,
+    pub length: u32,
+    pub target: u64,
+    pub sender: u64,
+    pub sequence: u64,
+    pub lost: u64,
+    pub pid: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub reserved: u32,
+    pub reserved1: u64,
+}
+
+impl Frame {
+    pub const SIZE: usize = std::mem::size_of::<Self>();
+
+    /// Of a message of `length` bytes to the subscriber with the id `target`; 0: to none in particular.
+    pub const fn new(length: u32, target: u64) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            length,
+            target,
+            sender: 0,
+            sequence: 0,
+            lost: 0,
+            pid: 0,
+            uid: 0,
+            gid: 0,
+            reserved: 0,
+            reserved1: 0,
+        }
+    }
+
+    /// As write(2) takes it.
+    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        let words = [self.size, self.length].map(u32::to_ne_bytes);
+        let fields = [self.target, self.sender, self.sequence, self.lost].map(u64::to_ne_bytes);
+        let opener = [self.pid, self.uid, self.gid, self.reserved].map(u32::to_ne_bytes);
+        bytes[..8].copy_from_slice(words.as_flattened());
+        bytes[8..40].copy_from_slice(fields.as_flattened());
+        bytes[40..56].copy_from_slice(opener.as_flattened());
+        bytes[56..].copy_from_slice(&self.reserved1.to_ne_bytes());
+        bytes
+    }
+
+    /// From the result of read(2).
+    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
+        let word = |at: usize| {
+            let mut word = [0; 4];
+            word.copy_from_slice(&bytes[at..at + 4]);
+            u32::from_ne_bytes(word)
+        };
+        let field = |at: usize| {
+            let mut field = [0; 8];
+            field.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_ne_bytes(field)
+        };
+        Self {
+            size: word(0),
+            length: word(4),
+            target: field(8),
+            sender: field(16),
+            sequence: field(24),
+            lost: field(32),
+            pid: word(40),
+            uid: word(44),
+            gid: word(48),
+            reserved: word(52),
+            reserved1: field(56),
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Info {
+    pub size: u32,
+    pub flags: u32,
+    pub mode: u32,
+    pub policies: u32,
+    pub capacity: u64,
+    pub message_max: u64,
+    pub subscribers: u32,
+    pub senders: u32,
+    pub sent: u64,
+    pub unsubscribed: u64,
+    pub lost: u64,
+    pub evicted: u64,
+    pub lag: u64,
+    pub id: u64,
+    pub policy: u32,
+    pub format: u32,
+    pub own_lost: u64,
+    pub own_lag: u64,
+    pub spin_limit_ns: u64,
+}
+
+impl Default for Info {
+    fn default() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            flags: 0,
+            mode: 0,
+            policies: 0,
+            capacity: 0,
+            message_max: 0,
+            subscribers: 0,
+            senders: 0,
+            sent: 0,
+            unsubscribed: 0,
+            lost: 0,
+            evicted: 0,
+            lag: 0,
+            id: 0,
+            policy: 0,
+            format: 0,
+            own_lost: 0,
+            own_lag: 0,
+            spin_limit_ns: 0,
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    pub offset: u64,
+    pub sequence: u64,
+    pub sender: u64,
+    pub length: u32,
+    pub reserved: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receive {
+    pub size: u32,
+    pub count: u32,
+    pub entries: u64,
+    pub released: u64,
+}
+
+impl Receive {
+    /// Releases all messages before the sequence `released`, and receives up to `count`. Stores only the address of `entries`.
+    pub fn new(entries: *mut Entry, count: usize, released: u64) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+            entries: entries as u64,
+            released,
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubscriberInfo {
+    pub id: u64,
+    pub policy: u32,
+    pub flags: u32,
+    pub lag: u64,
+    pub lost: u64,
+    pub pid: u32,
+    pub uid: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subscribers {
+    pub size: u32,
+    pub count: u32,
+    pub after: u64,
+    pub entries: u64,
+}
+
+impl Subscribers {
+    /// Up to `count` subscribers after the one with the id `after`. Stores only the address of `entries`.
+    pub fn new(after: u64, entries: *mut SubscriberInfo, count: usize) -> Self {
+        Self {
+            size: size_of::<Self>(),
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+            after,
+            entries: entries as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_converted_as_it_lies_in_memory() {
+        let frame = Frame {
+            sender: 2 << 40,
+            sequence: 3 << 50,
+            lost: 4,
+            pid: 5,
+            uid: 6,
+            gid: 7,
+            reserved: 8,
+            reserved1: 9,
+            ..Frame::new(10, 1 << 33)
+        };
+        // SAFETY: it has no padding, and any bytes are a valid byte array.
+        let memory: [u8; Frame::SIZE] = unsafe { std::mem::transmute(frame) };
+        assert_eq!(frame.to_bytes(), memory);
+        assert_eq!(Frame::from_bytes(&memory), frame);
+    }
+}
