@@ -19,7 +19,7 @@ use crate::support::check::expect;
 use crate::support::child::{Child, spawn, spawn_keeping};
 use crate::support::credentials::become_user;
 use crate::support::ctl::{
-    BOTH, CREATE, EXCL, NONBLOCK, Open, PERSIST, PERSISTENT, READ, WRITE, expect_no_channel,
+    BOTH, CREATE, EXCL, Open, PERSIST, PERSISTENT, READ, WRITE, expect_no_channel,
 };
 use crate::support::ioctl::raw;
 use crate::support::memory::{Mapping, PAGE};

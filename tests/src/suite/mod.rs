@@ -4,7 +4,11 @@
 mod atomicity;
 mod bad_buffers;
 mod bus_broadcast;
+mod bus_formats;
+mod bus_multicast;
 mod bus_open;
+mod bus_unicast;
+mod bus_wait;
 mod cgroup_isolation;
 mod cli;
 mod ctl_blocking_open;
@@ -119,6 +123,10 @@ pub const TOPICS: &[Topic] = &[
     feed_publish::TOPIC,
     bus_open::TOPIC,
     bus_broadcast::TOPIC,
+    bus_multicast::TOPIC,
+    bus_unicast::TOPIC,
+    bus_formats::TOPIC,
+    bus_wait::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,

@@ -209,8 +209,10 @@ pub fn content(number: u64, length: usize) -> Vec<u8> {
     stream_bytes(number, 0, length)
 }
 
+/// From memory that is present: otherwise the module may reserve a sequence that it then discards.
 pub fn send(end: &impl AsFd, bytes: &[u8]) -> nix::Result<()> {
-    let sent = write(end, bytes)?;
+    let present = bytes.to_vec();
+    let sent = write(end, &present)?;
     assert_eq!(sent, bytes.len(), "a message is sent whole");
     Ok(())
 }
