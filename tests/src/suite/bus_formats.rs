@@ -10,8 +10,8 @@ use nix::unistd::{getgid, getpid, getuid, write};
 use crate::registry::{Context, topic};
 use crate::support::bus::{
     BATCHED, Buses, DROP, FRAMED, Frame, LARGEST, MESSAGES, Params, RAW, broadcast, content,
-    drain_framed, framed, id, parse_batch, receive, receive_present, request, send, send_numbered, send_to,
-    set_format, state, unicast, with_frame, with_policy,
+    drain_framed, framed, id, parse_batch, receive, receive_present, request, send, send_numbered,
+    send_to, set_format, state, unicast, with_frame, with_policy,
 };
 use crate::support::channel::read_some;
 use crate::support::check::{expect, expect_bytes};
@@ -122,7 +122,11 @@ fn a_frame_names_the_opener_of_the_sender(_: &Context) -> Result<()> {
     let pid = other.finish()?;
     let passed = receive_present(&subscriber)?.frame;
     let opener = (passed.pid, passed.uid, passed.gid);
-    let expected = (getpid().as_raw() as u32, getuid().as_raw(), getgid().as_raw());
+    let expected = (
+        getpid().as_raw() as u32,
+        getuid().as_raw(),
+        getgid().as_raw(),
+    );
     expect("the opener of the passed one", opener, expected)?;
     let frame = receive_present(&subscriber)?.frame;
     let opener = (frame.pid, frame.uid, frame.gid);
@@ -212,7 +216,12 @@ fn a_frame_without_a_whole_header_is_einval(_: &Context) -> Result<()> {
     let (_buses, sender, _subscriber) = framer()?;
     let whole = with_frame(0, b"");
     for count in [0, 1, 4, 8, 63] {
-        expect_refused(&format!("{count} bytes"), &sender, &whole[..count], Errno::EINVAL)?;
+        expect_refused(
+            &format!("{count} bytes"),
+            &sender,
+            &whole[..count],
+            Errno::EINVAL,
+        )?;
     }
     Ok(())
 }
@@ -220,12 +229,18 @@ fn a_frame_without_a_whole_header_is_einval(_: &Context) -> Result<()> {
 fn a_frame_of_invalid_size_is_einval(_: &Context) -> Result<()> {
     let (_buses, sender, _subscriber) = framer()?;
     for size in [0, 1, 63, 65, PAGE as u32, u32::MAX] {
-        let frame = Frame { size, ..Frame::new(0, 0) };
+        let frame = Frame {
+            size,
+            ..Frame::new(0, 0)
+        };
         let bytes = framed_bytes(frame, b"");
         expect_refused(&format!("size {size}"), &sender, &bytes, Errno::EINVAL)?;
     }
     let size = PAGE as u32 + 8;
-    let frame = Frame { size, ..Frame::new(0, 0) };
+    let frame = Frame {
+        size,
+        ..Frame::new(0, 0)
+    };
     let bytes = framed_bytes(frame, &[0; 2 * PAGE]);
     expect_refused("larger than a page", &sender, &bytes, Errno::EINVAL)
 }
@@ -262,7 +277,11 @@ fn a_longer_frame_is_accepted_if_the_rest_is_zero(_: &Context) -> Result<()> {
             let mut bytes = framed_bytes(longer(size), &vec![0; rest]);
             bytes[Frame::SIZE + at] = 1;
             bytes.extend(b"abc");
-            expect("an unknown field", write(&sender, &bytes), Err(Errno::E2BIG))?;
+            expect(
+                "an unknown field",
+                write(&sender, &bytes),
+                Err(Errno::E2BIG),
+            )?;
         }
         let mut bytes = framed_bytes(longer(size), &vec![0; rest]);
         bytes.extend(b"abc");
@@ -288,12 +307,22 @@ fn a_frame_in_inaccessible_memory_is_efault(_: &Context) -> Result<()> {
 
 fn a_refused_frame_sends_nothing(_: &Context) -> Result<()> {
     let (_buses, sender, subscriber) = framer()?;
-    let refused = framed_bytes(Frame { lost: 1, ..Frame::new(1, 0) }, b"x");
+    let refused = framed_bytes(
+        Frame {
+            lost: 1,
+            ..Frame::new(1, 0)
+        },
+        b"x",
+    );
     for number in 0..5 {
         expect("refused", write(&sender, &refused), Err(Errno::EINVAL))?;
         expect("accepted", send_to(&sender, 0, b"x"), Ok(()))?;
         let frame = receive_present(&subscriber)?.frame;
-        expect("its sequence and loss", (frame.sequence, frame.lost), (number, 0))?;
+        expect(
+            "its sequence and loss",
+            (frame.sequence, frame.lost),
+            (number, 0),
+        )?;
     }
     Ok(())
 }
@@ -344,7 +373,10 @@ fn frames_of_a_batch_are_aligned(_: &Context) -> Result<()> {
             let frame = bytes[at..].first_chunk().context("cut off")?;
             expect("the sequence", Frame::from_bytes(frame).sequence, number)?;
             let padding = (at + Frame::SIZE + length..at + step).filter(|at| *at < bytes.len());
-            ensure!(padding.into_iter().all(|at| bytes[at] == 0), "padding that is not 0");
+            ensure!(
+                padding.into_iter().all(|at| bytes[at] == 0),
+                "padding that is not 0"
+            );
         }
     }
     Ok(())
@@ -368,7 +400,15 @@ fn a_batch_ends_before_a_message_that_does_not_fit(_: &Context) -> Result<()> {
     let sender = buses.create(broadcast())?;
     let subscriber = buses.subscribe(batched())?;
     // Each uses 64 + 20 bytes, and 4 to the next frame.
-    for (limit, fitting) in [(84, 1), (88, 1), (171, 1), (172, 2), (176, 2), (259, 2), (260, 3)] {
+    for (limit, fitting) in [
+        (84, 1),
+        (88, 1),
+        (171, 1),
+        (172, 2),
+        (176, 2),
+        (259, 2),
+        (260, 3),
+    ] {
         send_numbered(&sender, 0, 3, 20)?;
         let bytes = read_some(&subscriber, limit).context("receiving")?;
         let batch = parse_batch(&bytes)?;
@@ -393,7 +433,10 @@ fn a_batch_reports_losses_in_its_first_frame(_: &Context) -> Result<()> {
         let batch = parse_batch(&receive(&subscriber).context("receiving")?)?;
         expect("its first frame", batch[0].frame.lost, lost)?;
         expect("its first sequence", batch[0].frame.sequence, first + lost)?;
-        ensure!(batch[1..].iter().all(|m| m.frame.lost == 0), "a loss is reported twice");
+        ensure!(
+            batch[1..].iter().all(|m| m.frame.lost == 0),
+            "a loss is reported twice"
+        );
         expect("received and lost", batch.len() as u64 + lost, 100)?;
     }
     Ok(())
@@ -402,7 +445,10 @@ fn a_batch_reports_losses_in_its_first_frame(_: &Context) -> Result<()> {
 fn a_batch_of_a_unicast_bus_takes_the_queue(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     let sender = buses.create(unicast())?;
-    let first = buses.subscribe(Params { format: BATCHED, ..Params::default() })?;
+    let first = buses.subscribe(Params {
+        format: BATCHED,
+        ..Params::default()
+    })?;
     let second = buses.subscribe(framed(0))?;
     send_numbered(&sender, 0, 5, 10)?;
     expect("the second", receive_present(&second)?.frame.sequence, 0)?;
@@ -431,7 +477,13 @@ fn a_batch_writes_nothing_behind_the_buffer(_: &Context) -> Result<()> {
 fn a_batched_sender_sends_one_message(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     let _creator = buses.create(broadcast())?;
-    let sender = buses.open(WRITE, Params { format: BATCHED, ..Params::default() });
+    let sender = buses.open(
+        WRITE,
+        Params {
+            format: BATCHED,
+            ..Params::default()
+        },
+    );
     let sender = sender.context("opening a batched sender")?;
     let subscriber = buses.subscribe(framed(DROP))?;
     expect("one", send_to(&sender, 0, b"one"), Ok(()))?;

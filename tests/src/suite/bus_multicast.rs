@@ -121,7 +121,11 @@ fn without_a_subscriber_a_send_is_enotconn(_: &Context) -> Result<()> {
     set_blocking(&sender)?;
     expect("blocking", send(&sender, b"x"), refused)?;
     let seen = state(&sender)?;
-    expect("sent and unsubscribed", (seen.sent, seen.unsubscribed), (1, 0))
+    expect(
+        "sent and unsubscribed",
+        (seen.sent, seen.unsubscribed),
+        (1, 0),
+    )
 }
 
 /// Sends to the only subscriber until it is full; returns the number of messages.
@@ -184,7 +188,10 @@ fn a_full_dropping_subscriber_is_skipped(_: &Context) -> Result<()> {
     }
     expect("its lag", state(&full)?.own_lag, 1)?;
     expect("the others'", lags(&others)?.iter().sum(), 9_u64)?;
-    ensure!(lags(&others)?.iter().all(|lag| *lag >= 3), "one was preferred");
+    ensure!(
+        lags(&others)?.iter().all(|lag| *lag >= 3),
+        "one was preferred"
+    );
     expect("lost", state(&sender)?.lost, 0)
 }
 
@@ -358,7 +365,11 @@ fn an_idle_subscriber_loses_nothing(_: &Context) -> Result<()> {
     }
     expect("lost by the idle one", state(&idle)?.own_lost, 0)?;
     let lost = state(&stalled)?.own_lost;
-    expect("the other", drain_framed(&stalled)?.len() as u64 + lost, 200)?;
+    expect(
+        "the other",
+        drain_framed(&stalled)?.len() as u64 + lost,
+        200,
+    )?;
     expect("lost by all", state(&sender)?.lost, lost)
 }
 
@@ -445,7 +456,10 @@ fn a_full_dropping_target_gets_the_message(_: &Context) -> Result<()> {
 fn a_full_blocking_target_is_waited_for(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     let _sender = buses.create(multicast())?;
-    let (full, other) = (buses.subscribe(small(BLOCK))?, buses.subscribe(framed(DROP))?);
+    let (full, other) = (
+        buses.subscribe(small(BLOCK))?,
+        buses.subscribe(framed(DROP))?,
+    );
     let framer = buses.framed_sender()?;
     let to = id(&full)?;
     send_to(&framer, to, b"xx").context("sending")?;

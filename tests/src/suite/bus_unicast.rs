@@ -131,7 +131,11 @@ fn messages_of_a_persistent_bus_outlive_all_endpoints(_: &Context) -> Result<()>
     drop(sender);
     let (channel, seen) = buses.info().context("asking without an endpoint")?;
     expect("bytes", channel.bytes, 5 * 320)?;
-    expect("endpoints and lag", (seen.subscribers, seen.senders, seen.lag), (0, 0, 5))?;
+    expect(
+        "endpoints and lag",
+        (seen.subscribers, seen.senders, seen.lag),
+        (0, 0, 5),
+    )?;
     let end = buses.subscribe(framed(0))?;
     for number in 0..5 {
         let message = receive_present(&end)?;
@@ -228,21 +232,27 @@ fn every_message_is_received_once_by_competing_receivers(_: &Context) -> Result<
     for _ in 0..4 {
         let end = buses.subscribe(Params::default())?;
         set_blocking(&end)?;
-        children.push(spawn_keeping("a receiver", &[end.as_fd()], || loop {
-            let bytes = match receive(&end) {
-                Err(Errno::EPIPE) => return Ok(()),
-                bytes => bytes.context("receiving")?,
-            };
-            let (number, rest) = bytes.split_first_chunk().context("a short message")?;
-            let number = u64::from_ne_bytes(*number);
-            expect_bytes("its bytes", rest, &content(number, number as usize % 500))?;
-            expect("received before", marks.mark(number as usize), false)?;
-            received.words()[0].fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        children.push(spawn_keeping("a receiver", &[end.as_fd()], || {
+            loop {
+                let bytes = match receive(&end) {
+                    Err(Errno::EPIPE) => return Ok(()),
+                    bytes => bytes.context("receiving")?,
+                };
+                let (number, rest) = bytes.split_first_chunk().context("a short message")?;
+                let number = u64::from_ne_bytes(*number);
+                expect_bytes("its bytes", rest, &content(number, number as usize % 500))?;
+                expect("received before", marks.mark(number as usize), false)?;
+                received.words()[0].fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
         })?);
     }
     set_blocking(&sender)?;
     for number in 0..COUNT {
-        let bytes = [&number.to_ne_bytes()[..], &content(number, number as usize % 500)].concat();
+        let bytes = [
+            &number.to_ne_bytes()[..],
+            &content(number, number as usize % 500),
+        ]
+        .concat();
         send(&sender, &bytes).context("sending")?;
     }
     crate::support::time::eventually("all are received", || {

@@ -4,9 +4,15 @@
 mod atomicity;
 mod bad_buffers;
 mod bus_broadcast;
+mod bus_faults;
 mod bus_formats;
+mod bus_info;
+mod bus_limits;
+mod bus_map;
+mod bus_monitor;
 mod bus_multicast;
 mod bus_open;
+mod bus_order;
 mod bus_unicast;
 mod bus_wait;
 mod cgroup_isolation;
@@ -127,6 +133,12 @@ pub const TOPICS: &[Topic] = &[
     bus_unicast::TOPIC,
     bus_formats::TOPIC,
     bus_wait::TOPIC,
+    bus_map::TOPIC,
+    bus_faults::TOPIC,
+    bus_info::TOPIC,
+    bus_monitor::TOPIC,
+    bus_limits::TOPIC,
+    bus_order::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,

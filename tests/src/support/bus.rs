@@ -302,7 +302,10 @@ pub fn drain(end: &impl AsFd) -> Result<Vec<Vec<u8>>> {
 
 /// As drain(), of a framed endpoint.
 pub fn drain_framed(end: &impl AsFd) -> Result<Vec<Message>> {
-    drain(end)?.iter().map(|bytes| Message::parse(bytes)).collect()
+    drain(end)?
+        .iter()
+        .map(|bytes| Message::parse(bytes))
+        .collect()
 }
 
 /// Sends messages of this length, numbered from 0, until the bus is full; returns their number.
