@@ -232,7 +232,7 @@ impl Receive {
             count: u32::try_from(count).unwrap_or(u32::MAX),
             entries: entries as u64,
             released,
-            entry_size: size_of::<Entry>() as u32,
+            entry_size: size_of::<Entry>(),
             reserved: 0,
         }
     }
@@ -269,7 +269,7 @@ impl Subscribers {
             count: u32::try_from(count).unwrap_or(u32::MAX),
             after,
             entries: entries as u64,
-            entry_size: size_of::<SubscriberInfo>() as u32,
+            entry_size: size_of::<SubscriberInfo>(),
             reserved: 0,
         }
     }
