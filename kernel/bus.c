@@ -228,12 +228,12 @@ static void bus_fill_state(struct sluice_channel *channel, void *state)
 	*info = (struct sluice_bus_info) {
 		.flags = bus->mappable ? SLUICE_BUS_MAPPABLE : 0,
 		.mode = bus->mode,
-		.policies = bus->policies,
+		.policies = bus->queue ? 0 : bus->policies,
 		.capacity = bus->capacity,
 		.message_max = sluice_bus_message_max(bus),
 		.subscribers = bus->queue ? bus->receivers : bus->subscriber_count,
 		.senders = bus->senders,
-		.sent = sluice_bus_head_sequence(bus),
+		.sent = sluice_bus_head_sequence(bus) - atomic64_read(&bus->discarded),
 		.unsubscribed = atomic64_read(&bus->unsubscribed),
 		.lost = bus->lost,
 		.evicted = bus->evicted,
@@ -286,27 +286,25 @@ static long get_info(struct sluice_bus_endpoint *end, struct sluice_bus_info __u
 
 /* ---- the list of subscribers ---- */
 
-/* The smallest id that is greater than @id, or 0. */
-static u64 id_after(struct sluice_bus *bus, u64 id)
+/* Under the lock: the subscriber with the smallest id that is greater than @id, or NULL. */
+static const struct sluice_bus_subscriber *subscriber_after(struct sluice_bus *bus, u64 id)
 {
-	struct sluice_bus_subscriber *subscriber;
-	u64 next = 0;
+	struct sluice_bus_subscriber *subscriber, *next = NULL;
 	unsigned int i;
 
 	sluice_bus_for_each_subscriber(bus, subscriber, i)
-		if (subscriber->id > id && (!next || subscriber->id < next))
-			next = subscriber->id;
+		if (subscriber->id > id && (!next || subscriber->id < next->id))
+			next = subscriber;
 	return next;
 }
 
 /* Under the lock. */
-static void fill_subscriber(struct sluice_bus *bus, u64 id,
+static void fill_subscriber(const struct sluice_bus *bus,
+			    const struct sluice_bus_subscriber *subscriber,
 			    struct sluice_bus_subscriber_info *info)
 {
-	const struct sluice_bus_subscriber *subscriber = sluice_bus_subscriber_at(bus, 0, id);
-
 	*info = (struct sluice_bus_subscriber_info) {
-		.id = id,
+		.id = subscriber->id,
 		.policy = subscriber->policy,
 		.flags = subscriber->flags,
 		.lag = lag_of(bus, subscriber),
@@ -319,12 +317,17 @@ static void fill_subscriber(struct sluice_bus *bus, u64 id,
 static u32 list_subscribers(struct sluice_bus *bus, u64 after, u32 count,
 			    struct sluice_bus_subscriber_info *infos)
 {
-	u32 filled = 0;
-	u64 id;
+	const struct sluice_bus_subscriber *subscriber;
+	u32 filled;
 
 	spin_lock(&bus->lock);
-	for (id = id_after(bus, after); id && filled < count; id = id_after(bus, id))
-		fill_subscriber(bus, id, &infos[filled++]);
+	for (filled = 0; filled < count; filled++) {
+		subscriber = subscriber_after(bus, after);
+		if (!subscriber)
+			break;
+		fill_subscriber(bus, subscriber, &infos[filled]);
+		after = subscriber->id;
+	}
 	spin_unlock(&bus->lock);
 	return filled;
 }
@@ -338,12 +341,16 @@ static long get_subscribers(struct sluice_bus *bus, struct sluice_bus_subscriber
 	ret = sluice_user_struct_read(&list, sizeof(list), SLUICE_BUS_SUBSCRIBERS_SIZE_VER0, user);
 	if (ret)
 		return ret;
+	if (list.reserved || !sluice_user_is_entry_size(list.entry_size,
+							SLUICE_BUS_SUBSCRIBER_INFO_SIZE_VER0))
+		return -EINVAL;
 	infos = kcalloc(SLUICE_BUS_SUBSCRIBERS_MAX, sizeof(*infos), SLUICE_QUOTA_GFP);
 	if (!infos)
 		return -ENOMEM;
 	list.count = list_subscribers(bus, list.after,
 				      min_t(u32, list.count, SLUICE_BUS_SUBSCRIBERS_MAX), infos);
-	if (copy_to_user(u64_to_user_ptr(list.entries), infos, list.count * sizeof(*infos)) ||
+	if (sluice_user_array_write(u64_to_user_ptr(list.entries), list.entry_size, infos,
+				    sizeof(*infos), list.count) ||
 	    put_user(list.count, &user->count))
 		ret = -EFAULT;
 	kfree(infos);
@@ -444,9 +451,9 @@ static int allocate(struct sluice_bus *bus)
 
 	if (err)
 		return err;
-	bus->subscribers = sluice_channel_kvcalloc(&bus->channel, bus->room,
-						   sizeof(*bus->subscribers));
-	if (!bus->subscribers)
+	bus->table = sluice_channel_kvcalloc(&bus->channel, bus->room + SLUICE_BUS_MONITORS_MAX,
+					     sizeof(*bus->table));
+	if (!bus->table)
 		return -ENOMEM;
 	if (bus->mode != SLUICE_BUS_UNICAST)
 		return 0;
@@ -458,7 +465,8 @@ static void release(struct sluice_bus *bus)
 {
 	sluice_bus_openers_free(&bus->departed);
 	kfree(bus->queue);
-	kvfree(bus->subscribers);
+	xa_destroy(&bus->subscribers);
+	kvfree(bus->table);
 	sluice_bus_ring_exit(bus);
 }
 
@@ -481,8 +489,8 @@ static struct sluice_channel *bus_create(const struct sluice_channel_request *re
 	bus->mode = params->mode;
 	bus->policies = params->policies ?: SLUICE_BUS_DROP | SLUICE_BUS_EVICT;
 	bus->mappable = params->flags & SLUICE_BUS_MAPPABLE;
-	bus->room = sluice_bus_table_size(clamp(READ_ONCE(bus_max_subscribers), 1u,
-						(unsigned int)SUBSCRIBERS_LIMIT));
+	bus->room = clamp_t(u32, READ_ONCE(bus_max_subscribers), 1, SUBSCRIBERS_LIMIT);
+	xa_init(&bus->subscribers);
 	spin_lock_init(&bus->lock);
 	INIT_LIST_HEAD(&bus->departed);
 	sluice_wait_queue_init(&bus->readable);

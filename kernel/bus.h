@@ -41,6 +41,7 @@
 #include <linux/spinlock.h>
 #include <linux/types.h>
 #include <linux/uidgid.h>
+#include <linux/xarray.h>
 
 #include <uapi/linux/sluice.h>
 
@@ -80,7 +81,6 @@ struct sluice_bus_slot {
 	u32 length;			/* bytes */
 	bool discarded;			/* the copy failed: not a message */
 	u64 target;			/* id of the subscriber, or 0 */
-	u32 target_index;		/* its place in the table at that time */
 	u32 messages_before;		/* in the current move of `tail` (L) */
 	u32 to_all_before;		/* messages to all subscribers, likewise (L) */
 	const struct sluice_bus_opener *sender;
@@ -90,10 +90,9 @@ struct sluice_bus_subscriber {
 	const struct sluice_bus_opener *opener;	/* NULL: the queue of a unicast bus */
 	u64 id;				/* its opener's, or 0 */
 	struct rcu_head rcu;
-	u32 index;			/* its place in the table (L) */
 	u32 policy;			/* SLUICE_BUS_DROP and so on */
 	u32 flags;			/* SLUICE_BUS_MAPPED, _MONITOR */
-	u64 limit;			/* multicast: unread bytes */
+	u64 limit;			/* unread bytes that are addressed to it */
 	u64 moved_from;			/* the cursor before the current move of `tail` (L) */
 
 	/* The sequence of the next message << 1 | whether it is claimed (C) */
@@ -121,7 +120,7 @@ struct sluice_bus {
 	struct sluice_ring_memory *memory;
 	void *data;			/* the bytes, mapped twice in a row */
 	struct sluice_bus_subscriber *queue;	/* of a unicast bus, or NULL */
-	unsigned int room;		/* of `subscribers` */
+	unsigned int room;		/* subscribers, without monitors */
 	bool destroyed;
 
 	/* Sequence and unit of the next reservation: each modulo 2^32, in one word */
@@ -131,8 +130,12 @@ struct sluice_bus {
 	atomic64_t tail ____cacheline_aligned_in_smp;
 	unsigned int subscriber_count;		/* without monitors (L) */
 	unsigned int monitor_count;		/* (L) */
-	/* Dense; changed under the lock, read under it or under RCU */
-	struct sluice_bus_subscriber __rcu **subscribers;
+	/*
+	 * First the subscribers, then, from `room` on, the monitors, each dense; changed under the
+	 * lock, read under it or, with gaps, under RCU
+	 */
+	struct sluice_bus_subscriber __rcu **table;
+	struct xarray subscribers;		/* by id, without monitors */
 	struct sluice_wait_queue readable;	/* all receivers, except in the mode multicast */
 	struct sluice_wait_queue writable;	/* senders */
 
@@ -146,6 +149,7 @@ struct sluice_bus {
 	unsigned int receivers;		/* unicast: endpoints open for reading (L) */
 	atomic_t turn;			/* multicast: the next subscriber */
 	atomic64_t unsubscribed;
+	atomic64_t discarded;		/* slots */
 };
 
 extern const struct sluice_kind sluice_bus_kind;
@@ -224,8 +228,8 @@ static inline void *sluice_bus_data(const struct sluice_bus *bus,
 	return bus->data + ((u64)(slot->start & (bus->units - 1)) << SLUICE_BUS_UNIT_SHIFT);
 }
 
-/* With preemption disabled: claims the cursor and returns its sequence. */
-u64 sluice_bus_claim(struct sluice_bus_subscriber *subscriber);
+/* With preemption disabled: claims the cursor at @sequence. False: it is claimed already. */
+bool sluice_bus_claim(struct sluice_bus_subscriber *subscriber, u64 *sequence);
 void sluice_bus_release(struct sluice_bus_subscriber *subscriber, u64 sequence);
 /* As if it had not been claimed. */
 void sluice_bus_unclaim(struct sluice_bus_subscriber *subscriber, u64 sequence);
@@ -234,16 +238,28 @@ u64 sluice_bus_cursor(const struct sluice_bus_subscriber *subscriber);
 /* The sequence that is reserved next: whole, and under the lock; or modulo 2^32, with its unit. */
 u64 sluice_bus_head_sequence(const struct sluice_bus *bus);
 void sluice_bus_head(const struct sluice_bus *bus, u32 *sequence, u32 *unit);
+/* Whether no message is reserved from @sequence on. */
+bool sluice_bus_is_head(const struct sluice_bus *bus, u64 sequence);
 
 /* ---- bus_subscriber.c ---- */
 
-/* Iterates under RCU or the lock. */
-#define sluice_bus_for_each_subscriber(bus, subscriber, i)				\
-	for (i = 0; i < (bus)->room && ((subscriber) =					\
-	     rcu_dereference_check((bus)->subscribers[i], lockdep_is_held(&(bus)->lock))); i++)
+/* Monitors use up no subscription; this bounds the time of a look at all cursors. */
+#define SLUICE_BUS_MONITORS_MAX 16
 
-/* The size of the table for this number of subscribers. */
-unsigned int sluice_bus_table_size(unsigned int subscribers);
+/* The subscribers and monitors, by numbers from 0. Under RCU some may be missing. */
+static inline struct sluice_bus_subscriber *sluice_bus_nth(struct sluice_bus *bus, unsigned int n)
+{
+	unsigned int count = READ_ONCE(bus->subscriber_count);
+
+	if (n >= count)
+		n = n - count + bus->room;
+	if (n >= bus->room + SLUICE_BUS_MONITORS_MAX)
+		return NULL;
+	return rcu_dereference_check(bus->table[n], lockdep_is_held(&bus->lock));
+}
+
+#define sluice_bus_for_each_subscriber(bus, subscriber, n) \
+	for (n = 0; ((subscriber) = sluice_bus_nth(bus, n)); n++)
 
 struct sluice_bus_opener *sluice_bus_opener_create(struct sluice_bus *bus);
 /* After the close of its endpoint. */
@@ -260,10 +276,8 @@ void sluice_bus_subscriber_remove(struct sluice_bus *bus,
 				  struct sluice_bus_subscriber *subscriber);
 /* Under the lock: removes the subscribers whose cursors are SLUICE_BUS_EVICTED. */
 void sluice_bus_remove_evicted(struct sluice_bus *bus);
-/* Under RCU: the subscriber of this id, or NULL. */
+/* Under RCU or the lock: the subscriber of this id that is no monitor, or NULL. */
 struct sluice_bus_subscriber *sluice_bus_subscriber_find(struct sluice_bus *bus, u64 id);
-/* Under the lock: the subscriber of this id, probably at this place of the table; or NULL. */
-struct sluice_bus_subscriber *sluice_bus_subscriber_at(struct sluice_bus *bus, u32 index, u64 id);
 /*
  * Under RCU: the next subscriber in turn, in the mode multicast. 0. -EAGAIN: @found is full, and
  * not skipped because of its policy; or all are full (NULL). -ENOTCONN: there is none.
@@ -304,7 +318,7 @@ bool sluice_bus_is_writable(struct sluice_bus *bus);
 
 ssize_t sluice_bus_read_iter(struct kiocb *iocb, struct iov_iter *to);
 long sluice_bus_receive_mapped(struct file *file, struct sluice_bus_receive __user *user);
-/* The length of the next message; -EAGAIN: there is none, -ESHUTDOWN: evicted. */
+/* The length of the next message, 0 if it is mapped; -EAGAIN: there is none, -ESHUTDOWN. */
 int sluice_bus_next_length(struct sluice_bus_endpoint *end);
 
 #endif

@@ -50,7 +50,8 @@ static bool is_for(const struct sluice_bus_slot *slot,
 
 /*
  * With the cursor claimed: moves @sequence to the next message of the subscriber, and returns its
- * slot. NULL: there is none, or more than PASSED_MAX others precede it (@more).
+ * slot. NULL: there is none; or it is not known yet (@more), because more than PASSED_MAX others
+ * precede it, or one whose copy is in progress, after which nobody may be woken.
  */
 static const struct sluice_bus_slot *next_slot(const struct sluice_bus *bus,
 					       const struct sluice_bus_subscriber *subscriber,
@@ -61,10 +62,9 @@ static const struct sluice_bus_slot *next_slot(const struct sluice_bus *bus,
 	for (passed = 0; passed < PASSED_MAX; passed++, ++*sequence) {
 		const struct sluice_bus_slot *slot = sluice_bus_slot(bus, *sequence);
 
-		if (!slot || is_for(slot, subscriber)) {
-			*more = false;
+		*more = !slot && !sluice_bus_is_head(bus, *sequence);
+		if (!slot || is_for(slot, subscriber))
 			return slot;
-		}
 	}
 	*more = true;
 	return NULL;
@@ -81,7 +81,11 @@ static int begin(struct sluice_bus_endpoint *end, u64 *sequence)
 
 	for (;;) {
 		preempt_disable();
-		*sequence = sluice_bus_claim(subscriber);
+		if (!sluice_bus_claim(subscriber, sequence)) {
+			preempt_enable();
+			cpu_relax();
+			continue;
+		}
 		if (*sequence != SLUICE_BUS_EVICTED &&
 		    (*sequence == subscriber->expected || *sequence == counted))
 			return 0;
@@ -104,49 +108,55 @@ static bool crosses(u32 before, u32 after, u32 whole)
 	       (before > whole / 4 * 3 && after <= whole / 4 * 3);
 }
 
-/*
- * Whether the cursor, which is claimed at @from, passes a place of the ring that senders wait for by
- * moving to @to. They sleep until a quarter of the ring is free, or half of it for the largest
- * message, as far as this subscriber is concerned.
- */
-static bool makes_room(const struct sluice_bus *bus, u64 from, u64 to)
-{
-	u32 sequence, unit;
-
-	if (from == to)
-		return false;
-	sluice_bus_head(bus, &sequence, &unit);
-	return crosses(unit - sluice_bus_slot(bus, from)->start,
-		       unit - sluice_bus_slot(bus, to - 1)->end, bus->units) ||
-	       crosses(sequence - (u32)from, sequence - (u32)to, bus->slot_count);
-}
-
 static void wake_senders(struct sluice_bus *bus)
 {
 	sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
 }
 
-/* Ends the claim at @from: the next message is @to, or follows it. */
+/*
+ * Ends the claim at @from: the next message is @to, or follows it. Wakes senders if the cursor
+ * passes a place that they wait for: they sleep until a quarter of the ring is free, or half of it
+ * for the largest message, as far as this subscriber is concerned. The head is loaded after the
+ * barrier in wq_has_sleeper(): a sender that has not seen the new cursor has reserved before.
+ */
 static void finish(struct sluice_bus_endpoint *end, u64 from, u64 to)
 {
-	bool wakes = makes_room(end->bus, from, to);
+	u32 start = 0, stop = 0, sequence, unit;
+	struct sluice_bus *bus = end->bus;
 
+	if (from != to) {
+		start = sluice_bus_slot(bus, from)->start;
+		stop = sluice_bus_slot(bus, to - 1)->end;
+	}
 	sluice_bus_release(end->subscriber, to);
 	preempt_enable();
-	if (wakes)
-		wake_senders(end->bus);
+	if (from == to || !wq_has_sleeper(&bus->writable.head))
+		return;
+	sluice_bus_head(bus, &sequence, &unit);
+	if (crosses(unit - start, unit - stop, bus->units) ||
+	    crosses(sequence - (u32)from, sequence - (u32)to, bus->slot_count))
+		wake_senders(bus);
+}
+
+/* Whether SLUICE_BUS_RECEIVE returns something. */
+static bool has_entries(struct sluice_bus_endpoint *end)
+{
+	u64 next = READ_ONCE(end->subscriber->handed_out);
+
+	return READ_ONCE(end->bus->destroyed) || sluice_bus_slot(end->bus, next);
 }
 
 int sluice_bus_next_length(struct sluice_bus_endpoint *end)
 {
 	const struct sluice_bus_slot *slot;
-	u64 sequence, from;
+	u64 sequence = sluice_bus_cursor(end->subscriber), from;
 	bool more;
 	int ret;
 
+	if (end->subscriber->flags & SLUICE_BUS_MAPPED)
+		return has_entries(end) ? 0 : -EAGAIN;
 	/* Without a claim while there is nothing. */
-	if (!sluice_bus_slot(end->bus, sluice_bus_cursor(end->subscriber)) &&
-	    sluice_bus_cursor(end->subscriber) != SLUICE_BUS_EVICTED)
+	if (sequence != SLUICE_BUS_EVICTED && sluice_bus_is_head(end->bus, sequence))
 		return -EAGAIN;
 	do {
 		ret = begin(end, &from);
@@ -297,14 +307,15 @@ static int receive_one(struct receipt *receipt)
 		if (err != -EFAULT)
 			break;
 		attempts++;
+		err = -EFAULT;
 		if (fault_in_iov_iter_writeable(receipt->to, receipt->needed))
-			return -EFAULT;
+			break;
 		if (receipt->buffer || receipt->needed > DIRECT_MAX || attempts == DIRECT_ATTEMPTS)
 			err = get_buffer(receipt);
 		else
 			err = 0;
 		if (err)
-			return err;
+			break;
 	}
 	if (!err && receipt->buffer)
 		err = copy_buffer(receipt);
@@ -336,6 +347,7 @@ static ssize_t receive_batch(struct receipt *receipt)
 			break;
 		total += receipt->received;
 		end = total;
+		cond_resched();
 	} while (!signal_pending(current) && align_frame(receipt, &total));
 	return end ?: err;
 }
@@ -436,7 +448,7 @@ static int hand_out(struct sluice_bus_endpoint *end, u32 count,
 			};
 		sequence++;
 	}
-	subscriber->handed_out = sequence;
+	WRITE_ONCE(subscriber->handed_out, sequence);
 	return filled;
 }
 
@@ -453,11 +465,13 @@ static int exchange(struct sluice_bus_endpoint *end, u64 released, u32 count,
 		return ret;
 	to = max(from, released);
 	if (to > subscriber->handed_out) {
-		to = from;
-		ret = -EINVAL;
-	} else {
-		ret = hand_out(end, count, entries);
+		finish(end, from, from);
+		return -EINVAL;
 	}
+	ret = hand_out(end, count, entries);
+	/* Nobody releases what was not a message. */
+	while (to < subscriber->handed_out && sluice_bus_slot(end->bus, to)->discarded)
+		to++;
 	finish(end, from, to);
 	return ret;
 }
@@ -469,16 +483,8 @@ static void take_back(struct sluice_bus_endpoint *end)
 
 	if (begin(end, &sequence))
 		return;
-	end->subscriber->handed_out = sequence;
+	WRITE_ONCE(end->subscriber->handed_out, sequence);
 	finish(end, sequence, sequence);
-}
-
-static bool has_entries(struct sluice_bus_endpoint *end)
-{
-	u64 next = READ_ONCE(end->subscriber->handed_out);
-
-	return READ_ONCE(end->bus->destroyed) || sluice_bus_slot(end->bus, next) ||
-	       sluice_bus_cursor(end->subscriber) == SLUICE_BUS_EVICTED;
 }
 
 /* Waits for the first entry. Discarded slots are not entries, hence the loop. */
@@ -516,12 +522,14 @@ long sluice_bus_receive_mapped(struct file *file, struct sluice_bus_receive __us
 				      user);
 	if (ret)
 		return ret;
-	if (!end->subscriber || !(end->subscriber->flags & SLUICE_BUS_MAPPED))
+	if (!end->subscriber || !(end->subscriber->flags & SLUICE_BUS_MAPPED) || receive.reserved ||
+	    !sluice_user_is_entry_size(receive.entry_size, SLUICE_BUS_ENTRY_SIZE_VER0))
 		return -EINVAL;
 	ret = receive_entries(file, &receive, entries);
 	if (ret < 0)
 		return ret;
-	if (copy_to_user(u64_to_user_ptr(receive.entries), entries, ret * sizeof(*entries)) ||
+	if (sluice_user_array_write(u64_to_user_ptr(receive.entries), receive.entry_size, entries,
+				    sizeof(*entries), ret) ||
 	    put_user((u32)ret, &user->count)) {
 		take_back(end);
 		return -EFAULT;

@@ -32,6 +32,7 @@
 #define SLOT_BYTES 256		/* of the capacity per slot */
 #define STEP_PARTS 16		/* this part of the ring is freed when messages are lost */
 #define STEP_MAX 4096		/* slots that the tail passes under the lock at a time */
+#define ATTEMPTS_MAX 1000	/* to move a cursor that is claimed */
 
 /* ---- head and tail ---- */
 
@@ -69,7 +70,7 @@ static bool fits(const struct sluice_bus *bus, u64 head, u64 tail, u32 units)
 
 struct sluice_bus_slot *sluice_bus_reserve(struct sluice_bus *bus, size_t length)
 {
-	u64 head = atomic64_read(&bus->head);
+	s64 head = atomic64_read(&bus->head);
 	u32 units = units_for(length);
 	struct sluice_bus_slot *slot;
 
@@ -97,6 +98,11 @@ struct sluice_bus_slot *sluice_bus_slot(const struct sluice_bus *bus, u64 sequen
 	struct sluice_bus_slot *slot = slot_at(bus, sequence);
 
 	return smp_load_acquire(&slot->stamp) == sequence ? slot : NULL;	/* (S) */
+}
+
+bool sluice_bus_is_head(const struct sluice_bus *bus, u64 sequence)
+{
+	return sequence_of(atomic64_read(&bus->head)) == (u32)sequence;
 }
 
 void sluice_bus_head(const struct sluice_bus *bus, u32 *sequence, u32 *unit)
@@ -130,18 +136,16 @@ static bool is_claimed(u64 word)
 	return word & 1;
 }
 
-u64 sluice_bus_claim(struct sluice_bus_subscriber *subscriber)
+bool sluice_bus_claim(struct sluice_bus_subscriber *subscriber, u64 *sequence)
 {
-	u64 word = atomic64_read(&subscriber->cursor);
+	s64 word = atomic64_read(&subscriber->cursor);
 
-	for (;;) {
-		if (is_claimed(word)) {
-			cpu_relax();
-			word = atomic64_read(&subscriber->cursor);
-		} else if (atomic64_try_cmpxchg(&subscriber->cursor, &word, word | 1)) {
-			return cursor_of(word);
-		}
-	}
+	do {
+		if (is_claimed(word))
+			return false;
+	} while (!atomic64_try_cmpxchg(&subscriber->cursor, &word, word | 1));
+	*sequence = cursor_of(word);
+	return true;
 }
 
 void sluice_bus_unclaim(struct sluice_bus_subscriber *subscriber, u64 sequence)
@@ -168,7 +172,7 @@ u64 sluice_bus_cursor(const struct sluice_bus_subscriber *subscriber)
  */
 static u64 held_by(const struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber, u64 head)
 {
-	u64 word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
+	s64 word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
 
 	if (bus->mode != SLUICE_BUS_MULTICAST || subscriber->flags & SLUICE_BUS_MONITOR)
 		return cursor_of(word);
@@ -180,7 +184,7 @@ static u64 held_by(const struct sluice_bus *bus, struct sluice_bus_subscriber *s
 }
 
 /* The oldest sequence that subscribers with these policies hold, at most @head. */
-static u64 oldest_held(const struct sluice_bus *bus, u32 policies, u64 head)
+static u64 oldest_held(struct sluice_bus *bus, u32 policies, u64 head)
 {
 	struct sluice_bus_subscriber *subscriber;
 	u64 oldest = head;
@@ -220,23 +224,29 @@ static void move_tail(struct sluice_bus *bus, u64 end)
 /* ---- the second step: messages are lost ---- */
 
 /*
- * Under the lock: moves a cursor to @to, or to the end of the subscription. False: it is claimed.
- * Sets moved_from to its former place, or to @to if it was not before that.
+ * Under the lock: moves a cursor to @to, or to the end of the subscription. Waits for the end of a
+ * claim. False: several receivers claim it by turns. Sets moved_from to its former place, or to @to
+ * if it was not before that.
  */
 static bool move_cursor(struct sluice_bus_subscriber *subscriber, u64 to)
 {
 	u64 moved = subscriber->policy == SLUICE_BUS_EVICT ? SLUICE_BUS_EVICTED : to;
-	u64 word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
+	s64 word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
+	unsigned int attempts;
 
 	subscriber->moved_from = to;
-	do {
+	for (attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
 		if (cursor_of(word) >= to)
 			return true;
-		if (is_claimed(word))
-			return false;
-	} while (!atomic64_try_cmpxchg(&subscriber->cursor, &word, moved << 1));
-	subscriber->moved_from = cursor_of(word);
-	return true;
+		if (is_claimed(word)) {
+			cpu_relax();
+			word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
+		} else if (atomic64_try_cmpxchg(&subscriber->cursor, &word, moved << 1)) {
+			subscriber->moved_from = cursor_of(word);
+			return true;
+		}
+	}
+	return false;
 }
 
 /* Under the lock: how far the tail may follow, which is less than @to if a cursor is claimed. */
@@ -267,8 +277,7 @@ static void count_lost(struct sluice_bus *bus, struct sluice_bus_subscriber *sub
 static void count_addressed(struct sluice_bus *bus, const struct sluice_bus_slot *slot,
 			    u64 sequence, u64 to)
 {
-	struct sluice_bus_subscriber *target = sluice_bus_subscriber_at(bus, slot->target_index,
-									 slot->target);
+	struct sluice_bus_subscriber *target = sluice_bus_subscriber_find(bus, slot->target);
 
 	if (!target || target->moved_from > sequence)
 		return;
@@ -389,13 +398,19 @@ static bool make_room(struct sluice_bus *bus, u32 units)
 int sluice_bus_make_room(struct sluice_bus *bus, size_t length)
 {
 	LIST_HEAD(gone);
+	u64 lost;
 	bool makes;
 
 	spin_lock(&bus->lock);
+	lost = bus->lost;
 	makes = make_room(bus, units_for(length));
+	lost = bus->lost - lost;
 	take_departed(bus, &gone);
 	spin_unlock(&bus->lock);
 	sluice_bus_openers_free(&gone);
+	/* A subscriber that has lost messages may not be full any more. */
+	if (lost && bus->mode == SLUICE_BUS_MULTICAST)
+		sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
 	return makes ? 0 : -EAGAIN;
 }
 

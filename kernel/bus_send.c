@@ -110,7 +110,7 @@ static void set_end(struct sluice_bus_opener *sender, u64 end)
 		;
 }
 
-/* One attempt: 0, -EAGAIN: no room before the tail, -EFAULT: some page is not present. */
+/* One attempt: 0, -ENOSPC: no room before the tail, -EFAULT: some page is not present. */
 static int put(struct sluice_bus *bus, const struct message *message,
 	       const struct sluice_bus_subscriber *target)
 {
@@ -121,17 +121,19 @@ static int put(struct sluice_bus *bus, const struct message *message,
 	slot = sluice_bus_reserve(bus, message->length);
 	if (!slot) {
 		preempt_enable();
-		return -EAGAIN;
+		return -ENOSPC;
 	}
 	slot->target = target ? target->id : 0;
-	slot->target_index = target ? READ_ONCE(target->index) : 0;
 	slot->sender = message->sender;
 	set_end(message->sender, slot->stamp + bus->slot_count + 1);
 	discarded = !copy_to_slot(bus, slot, message);
 	slot->discarded = discarded;
 	sluice_bus_commit(bus, slot);
 	preempt_enable();
-	return discarded ? -EFAULT : 0;
+	if (!discarded)
+		return 0;
+	atomic64_inc(&bus->discarded);
+	return -EFAULT;
 }
 
 static void wake_receivers(struct sluice_bus *bus, struct sluice_bus_subscriber *target)
@@ -180,7 +182,10 @@ static struct sluice_bus_subscriber *choose_target(struct sluice_bus *bus, struc
 	return ERR_PTR(err);
 }
 
-/* One attempt to send: 0, or an error; -EAGAIN: full, -EFAULT: some page is not present. */
+/*
+ * One attempt to send: 0, or an error. -ENOSPC: no room before the tail, -EAGAIN: no subscriber can
+ * take it, -EFAULT: some page is not present.
+ */
 static int try_send(struct sluice_bus *bus, struct message *message)
 {
 	struct sluice_bus_subscriber *target;
@@ -195,8 +200,9 @@ static int try_send(struct sluice_bus *bus, struct message *message)
 	if (target)
 		sluice_bus_unread_add(target, message->length);
 	err = put(bus, message, target);
-	if (err && target)
-		sluice_bus_unread_sub(target, message->length);
+	/* Meanwhile it may have held room that other senders need. */
+	if (err && target && sluice_bus_unread_sub(target, message->length))
+		sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
 	if (!err)
 		wake_receivers(bus, target);
 	rcu_read_unlock();
@@ -215,7 +221,7 @@ static bool targets_are_full(struct sluice_bus *bus, const struct message *messa
 	rcu_read_lock();
 	if (id) {
 		target = sluice_bus_subscriber_find(bus, id);
-		full = target && sluice_bus_is_full(target);
+		full = target && target->policy == SLUICE_BUS_BLOCK && sluice_bus_is_full(target);
 	} else if (bus->mode == SLUICE_BUS_MULTICAST) {
 		full = sluice_bus_subscribers_are_full(bus);
 	}
@@ -232,7 +238,9 @@ static bool may_send(struct sluice_bus *bus, const struct message *message, size
 
 bool sluice_bus_is_writable(struct sluice_bus *bus)
 {
-	return sluice_bus_has_room(bus, sluice_bus_message_max(bus));
+	struct message any = {};
+
+	return may_send(bus, &any, sluice_bus_message_max(bus));
 }
 
 /* A sender that has slept finds room for several messages, so that it does not sleep for each. */
@@ -248,6 +256,14 @@ static bool has_nobody(const struct sluice_bus *bus)
 {
 	return bus->mode == SLUICE_BUS_BROADCAST && !READ_ONCE(bus->subscriber_count) &&
 	       !READ_ONCE(bus->monitor_count);
+}
+
+/* After a failed attempt: whether another one fails, too, until something changes. */
+static bool is_hopeless(struct sluice_bus *bus, const struct message *message, int err)
+{
+	if (err == -ENOSPC)
+		return sluice_bus_make_room(bus, message->length);
+	return targets_are_full(bus, message);
 }
 
 /* Sends the message, and waits for room unless @nonblocking. */
@@ -276,10 +292,9 @@ static int send_message(struct sluice_bus_endpoint *end, struct message *message
 			fault_in_iov_iter_readable(message->from, message->length);
 			continue;
 		}
-		if (err != -EAGAIN)
+		if (err != -EAGAIN && err != -ENOSPC)
 			return err;
-		if (!sluice_bus_make_room(bus, message->length) &&
-		    may_send(bus, message, message->length))
+		if (!is_hopeless(bus, message, err))
 			err = sluice_wait_check_signal();
 		else
 			err = nonblocking ? -EAGAIN : wait_for_room(end, message);

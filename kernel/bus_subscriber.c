@@ -5,12 +5,10 @@
 #include <linux/pid.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
+#include <linux/xarray.h>
 
 #include "bus.h"
 #include "trace.h"
-
-/* Monitors use up no subscription; this bounds the time of a look at all cursors. */
-#define MONITORS_MAX 16
 
 /* ---- openers ---- */
 
@@ -20,7 +18,8 @@ struct sluice_bus_opener *sluice_bus_opener_create(struct sluice_bus *bus)
 
 	if (!opener)
 		return NULL;
-	current_uid_gid(&opener->uid, &opener->gid);
+	opener->uid = current_euid();
+	opener->gid = current_egid();
 	opener->pid = get_pid(task_tgid(current));
 	spin_lock(&bus->lock);
 	opener->id = ++bus->last_id;
@@ -74,97 +73,115 @@ struct sluice_bus_subscriber *sluice_bus_subscriber_create(struct sluice_bus *bu
 	return subscriber;
 }
 
-static struct sluice_bus_subscriber *at(struct sluice_bus *bus, unsigned int index)
+static bool monitors(const struct sluice_bus_subscriber *subscriber)
 {
-	return rcu_dereference_check(bus->subscribers[index], lockdep_is_held(&bus->lock));
+	return subscriber->flags & SLUICE_BUS_MONITOR;
 }
 
-unsigned int sluice_bus_table_size(unsigned int subscribers)
+/* Under the lock: the part of the table for subscribers like this one. */
+struct part {
+	struct sluice_bus_subscriber __rcu **places;
+	unsigned int *count;
+	unsigned int room;
+};
+
+static struct part part_for(struct sluice_bus *bus, const struct sluice_bus_subscriber *subscriber)
 {
-	return subscribers + MONITORS_MAX;
+	if (monitors(subscriber))
+		return (struct part) {
+			bus->table + bus->room, &bus->monitor_count, SLUICE_BUS_MONITORS_MAX
+		};
+	return (struct part) { bus->table, &bus->subscriber_count, bus->room };
 }
 
-static unsigned int *count_of(struct sluice_bus *bus,
-			      const struct sluice_bus_subscriber *subscriber)
+/* Under the lock, so that the tail does not move between the look at the head and the addition. */
+static int add(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber)
 {
-	return subscriber->flags & SLUICE_BUS_MONITOR ? &bus->monitor_count :
-							&bus->subscriber_count;
+	struct part part = part_for(bus, subscriber);
+	u64 head = sluice_bus_head_sequence(bus);
+
+	if (*part.count == part.room)
+		return -EUSERS;
+	subscriber->expected = head;
+	subscriber->handed_out = head;
+	atomic64_set(&subscriber->cursor, head << 1);
+	/* Without an allocation, because the entry is reserved. */
+	if (!monitors(subscriber))
+		xa_store(&bus->subscribers, subscriber->id, subscriber, 0);
+	rcu_assign_pointer(part.places[*part.count], subscriber);
+	WRITE_ONCE(*part.count, *part.count + 1);
+	return 0;
 }
 
-/* Under the lock. */
-static void place(struct sluice_bus *bus, unsigned int index,
-		  struct sluice_bus_subscriber *subscriber)
-{
-	WRITE_ONCE(subscriber->index, index);
-	rcu_assign_pointer(bus->subscribers[index], subscriber);
-}
-
-/*
- * Under the lock, so that the tail is not moved between the look at the head and the addition.
- * Subscribers and monitors share the table.
- */
 int sluice_bus_subscriber_add(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber)
 {
-	unsigned int *count = count_of(bus, subscriber);
-	bool monitors = subscriber->flags & SLUICE_BUS_MONITOR;
-	u64 head;
 	int err = 0;
 
+	if (!monitors(subscriber))
+		err = xa_reserve(&bus->subscribers, subscriber->id, SLUICE_QUOTA_GFP);
+	if (err)
+		return err;
 	spin_lock(&bus->lock);
-	if (*count == (monitors ? MONITORS_MAX : bus->room - MONITORS_MAX)) {
-		err = -EUSERS;
-	} else {
-		head = sluice_bus_head_sequence(bus);
-		subscriber->expected = head;
-		subscriber->handed_out = head;
-		atomic64_set(&subscriber->cursor, head << 1);
-		place(bus, bus->subscriber_count + bus->monitor_count, subscriber);
-		WRITE_ONCE(*count, *count + 1);
-	}
+	err = add(bus, subscriber);
 	spin_unlock(&bus->lock);
-	if (!err)
-		trace_sluice_bus_subscribe(&bus->channel, subscriber->id);
-	return err;
+	if (err) {
+		xa_release(&bus->subscribers, subscriber->id);
+		return err;
+	}
+	trace_sluice_bus_subscribe(&bus->channel, subscriber->id);
+	/* Senders may wait for a subscriber that is not full. */
+	sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
+	return 0;
 }
 
-/* Under the lock: the last subscriber takes its place. */
-static void remove_at(struct sluice_bus *bus, unsigned int index)
+/* Under the lock: the last one of its part takes its place. */
+static void remove_at(struct sluice_bus *bus, struct part part, unsigned int index)
 {
-	struct sluice_bus_subscriber *subscriber = at(bus, index);
-	unsigned int last = bus->subscriber_count + bus->monitor_count - 1;
-	unsigned int *count = count_of(bus, subscriber);
+	struct sluice_bus_subscriber *subscriber =
+		rcu_dereference_protected(part.places[index], lockdep_is_held(&bus->lock));
+	unsigned int last = *part.count - 1;
 
-	place(bus, index, at(bus, last));
-	RCU_INIT_POINTER(bus->subscribers[last], NULL);
-	WRITE_ONCE(*count, *count - 1);
+	rcu_assign_pointer(part.places[index],
+			   rcu_dereference_protected(part.places[last],
+						     lockdep_is_held(&bus->lock)));
+	RCU_INIT_POINTER(part.places[last], NULL);
+	WRITE_ONCE(*part.count, last);
+	if (monitors(subscriber))
+		return;
+	xa_erase(&bus->subscribers, subscriber->id);
 	/* What was addressed to it and not received. */
 	WRITE_ONCE(bus->lost, bus->lost + atomic64_read(&subscriber->unread));
 }
 
 void sluice_bus_remove_evicted(struct sluice_bus *bus)
 {
-	unsigned int i = bus->subscriber_count + bus->monitor_count;
+	struct part part = { bus->table, &bus->subscriber_count, bus->room };
+	unsigned int i = bus->subscriber_count;
 
 	while (i--) {
-		struct sluice_bus_subscriber *subscriber = at(bus, i);
+		struct sluice_bus_subscriber *subscriber = sluice_bus_nth(bus, i);
 
 		if (sluice_bus_cursor(subscriber) != SLUICE_BUS_EVICTED)
 			continue;
 		WRITE_ONCE(bus->evicted, bus->evicted + 1);
 		trace_sluice_bus_evict(&bus->channel, subscriber->id);
-		remove_at(bus, i);
+		remove_at(bus, part, i);
 		sluice_wait_wake_all(sluice_bus_readable(bus, subscriber), 0);
 	}
 }
 
 void sluice_bus_subscriber_remove(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber)
 {
+	struct part part = part_for(bus, subscriber);
 	unsigned int i;
 
 	spin_lock(&bus->lock);
-	for (i = bus->subscriber_count + bus->monitor_count; i--;)
-		if (at(bus, i) == subscriber)
-			remove_at(bus, i);
+	for (i = 0; i < *part.count; i++) {
+		if (rcu_access_pointer(part.places[i]) != subscriber)
+			continue;
+		remove_at(bus, part, i);
+		break;
+	}
 	spin_unlock(&bus->lock);
 	trace_sluice_bus_unsubscribe(&bus->channel, subscriber->id);
 	/* It may have held the room that senders wait for. */
@@ -172,101 +189,60 @@ void sluice_bus_subscriber_remove(struct sluice_bus *bus, struct sluice_bus_subs
 	kfree_rcu(subscriber, rcu);
 }
 
-static struct sluice_bus_subscriber *find(struct sluice_bus *bus, u64 id)
-{
-	unsigned int i;
-
-	for (i = 0; i < bus->room; i++) {
-		struct sluice_bus_subscriber *subscriber = at(bus, i);
-
-		if (!subscriber)
-			return NULL;
-		if (subscriber->id == id && !(subscriber->flags & SLUICE_BUS_MONITOR))
-			return subscriber;
-	}
-	return NULL;
-}
-
-/* Without the lock the search may miss a subscriber that takes the place of another one. */
 struct sluice_bus_subscriber *sluice_bus_subscriber_find(struct sluice_bus *bus, u64 id)
 {
-	struct sluice_bus_subscriber *subscriber = find(bus, id);
-
-	if (subscriber)
-		return subscriber;
-	spin_lock(&bus->lock);
-	subscriber = find(bus, id);
-	spin_unlock(&bus->lock);
-	return subscriber;
-}
-
-struct sluice_bus_subscriber *sluice_bus_subscriber_at(struct sluice_bus *bus, u32 index, u64 id)
-{
-	struct sluice_bus_subscriber *subscriber = index < bus->room ? at(bus, index) : NULL;
-
-	return subscriber && subscriber->id == id ? subscriber : find(bus, id);
+	return xa_load(&bus->subscribers, id);
 }
 
 int sluice_bus_subscriber_next(struct sluice_bus *bus, struct sluice_bus_subscriber **found)
 {
-	unsigned int count = READ_ONCE(bus->subscriber_count) + READ_ONCE(bus->monitor_count);
+	unsigned int count = READ_ONCE(bus->subscriber_count);
 	u32 turn = atomic_inc_return(&bus->turn);
 	unsigned int i;
 
 	*found = NULL;
-	if (!READ_ONCE(bus->subscriber_count))
+	if (!count)
 		return -ENOTCONN;
 	for (i = 0; i < count; i++) {
-		struct sluice_bus_subscriber *subscriber = at(bus, (turn + i) % count);
+		struct sluice_bus_subscriber *subscriber =
+			rcu_dereference(bus->table[(turn + i) % count]);
 
-		if (!subscriber || subscriber->flags & SLUICE_BUS_MONITOR)
+		if (!subscriber)
 			continue;
-		if (!sluice_bus_is_full(subscriber)) {
-			*found = subscriber;
+		*found = subscriber;
+		if (!sluice_bus_is_full(subscriber))
 			return 0;
-		}
-		if (subscriber->policy != SLUICE_BUS_DROP) {
-			*found = subscriber;
+		if (subscriber->policy != SLUICE_BUS_DROP)
 			return -EAGAIN;
-		}
 	}
+	*found = NULL;
 	return -EAGAIN;
 }
 
 bool sluice_bus_subscribers_are_full(struct sluice_bus *bus)
 {
-	bool full = false;
-	unsigned int i;
+	unsigned int i, count = READ_ONCE(bus->subscriber_count);
 
-	for (i = 0; i < bus->room; i++) {
-		struct sluice_bus_subscriber *subscriber = at(bus, i);
+	for (i = 0; i < count; i++) {
+		const struct sluice_bus_subscriber *subscriber = rcu_dereference(bus->table[i]);
 
-		if (!subscriber)
-			break;
-		if (subscriber->flags & SLUICE_BUS_MONITOR)
-			continue;
-		full = sluice_bus_is_full(subscriber);
-		if (!full || subscriber->policy == SLUICE_BUS_EVICT)
+		if (!subscriber || !sluice_bus_is_full(subscriber) ||
+		    subscriber->policy == SLUICE_BUS_EVICT)
 			return false;
 	}
-	return full;
+	return count;
 }
 
+/* Under the lock, because otherwise it could miss subscribers. */
 void sluice_bus_wake_all(struct sluice_bus *bus)
 {
+	struct sluice_bus_subscriber *subscriber;
 	unsigned int i;
 
 	sluice_wait_wake_all(&bus->readable, 0);
 	sluice_wait_wake_all(&bus->writable, 0);
-	if (bus->mode != SLUICE_BUS_MULTICAST)
-		return;
-	rcu_read_lock();
-	for (i = 0; i < bus->room; i++) {
-		struct sluice_bus_subscriber *subscriber = at(bus, i);
-
-		if (!subscriber)
-			break;
-		sluice_wait_wake_all(&subscriber->readable, 0);
-	}
-	rcu_read_unlock();
+	spin_lock(&bus->lock);
+	sluice_bus_for_each_subscriber(bus, subscriber, i)
+		sluice_wait_wake_all(sluice_bus_readable(bus, subscriber), 0);
+	spin_unlock(&bus->lock);
 }

@@ -285,8 +285,8 @@ static long ctl_list(struct sluice_list __user *user)
 	ret = sluice_user_struct_read(&list, sizeof(list), SLUICE_LIST_SIZE_VER0, user);
 	if (ret)
 		return ret;
-	if (list.flags || list.entry_size < SLUICE_CHANNEL_INFO_SIZE_VER0 ||
-	    list.entry_size > PAGE_SIZE || list.entry_size % sizeof(u64))
+	if (list.flags ||
+	    !sluice_user_is_entry_size(list.entry_size, SLUICE_CHANNEL_INFO_SIZE_VER0))
 		return -EINVAL;
 	ret = parse_cursor(&key, &list);
 	if (ret)

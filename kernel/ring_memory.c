@@ -149,7 +149,8 @@ int sluice_ring_memory_check_mmap(struct vm_area_struct *vma, u64 capacity,
 {
 	unsigned long pages = region_pages(capacity, vma->vm_pgoff);
 
-	if (!(vma->vm_flags & VM_SHARED) || !pages || vma_pages(vma) != pages)
+	/* Of a file that is not open for writing, a shared mapping has no VM_SHARED. */
+	if (!(vma->vm_flags & VM_MAYSHARE) || !pages || vma_pages(vma) != pages)
 		return -EINVAL;
 	if (vma->vm_flags & VM_EXEC)
 		return -EACCES;

@@ -41,4 +41,23 @@ static inline int sluice_user_struct_write(void __user *user, void *value, size_
 	return copy_to_user(user, value, *(u32 *)value) ? -EFAULT : 0;
 }
 
+/* Whether the entries of an array may have this size. */
+static inline bool sluice_user_is_entry_size(u32 user_size, size_t ver0)
+{
+	return user_size >= ver0 && user_size <= PAGE_SIZE && user_size % sizeof(u64) == 0;
+}
+
+/*
+ * Writes the smaller of both sizes of each of @count entries, which have no size of their own. 0 or
+ * -EFAULT.
+ */
+static inline int sluice_user_array_write(void __user *user, u32 user_size, const void *entries,
+					  size_t size, size_t count)
+{
+	for (; count; count--, user += user_size, entries += size)
+		if (copy_to_user(user, entries, min_t(size_t, size, user_size)))
+			return -EFAULT;
+	return 0;
+}
+
 #endif

@@ -38,8 +38,10 @@ pub const SUBSCRIBERS_MAX: usize = 64;
 pub const PARAMS_SIZE_VER0: u32 = 32;
 pub const FRAME_SIZE_VER0: u32 = 64;
 pub const INFO_SIZE_VER0: u32 = 120;
-pub const RECEIVE_SIZE_VER0: u32 = 24;
-pub const SUBSCRIBERS_SIZE_VER0: u32 = 24;
+pub const ENTRY_SIZE_VER0: u32 = 32;
+pub const RECEIVE_SIZE_VER0: u32 = 32;
+pub const SUBSCRIBER_INFO_SIZE_VER0: u32 = 40;
+pub const SUBSCRIBERS_SIZE_VER0: u32 = 32;
 
 pub const SET_FORMAT: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x40);
 pub const SET_SPIN: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x41);
@@ -218,6 +220,8 @@ pub struct Receive {
     pub count: u32,
     pub entries: u64,
     pub released: u64,
+    pub entry_size: u32,
+    pub reserved: u32,
 }
 
 impl Receive {
@@ -228,6 +232,8 @@ impl Receive {
             count: u32::try_from(count).unwrap_or(u32::MAX),
             entries: entries as u64,
             released,
+            entry_size: size_of::<Entry>() as u32,
+            reserved: 0,
         }
     }
 }
@@ -251,6 +257,8 @@ pub struct Subscribers {
     pub count: u32,
     pub after: u64,
     pub entries: u64,
+    pub entry_size: u32,
+    pub reserved: u32,
 }
 
 impl Subscribers {
@@ -261,6 +269,8 @@ impl Subscribers {
             count: u32::try_from(count).unwrap_or(u32::MAX),
             after,
             entries: entries as u64,
+            entry_size: size_of::<SubscriberInfo>() as u32,
+            reserved: 0,
         }
     }
 }

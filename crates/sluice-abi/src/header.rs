@@ -225,7 +225,7 @@ fn bus_structures() -> Vec<Fact> {
         facts,
         bus::Receive,
         "sluice_bus_receive",
-        [size, count, entries, released]
+        [size, count, entries, released, entry_size, reserved]
     );
     layout!(
         facts,
@@ -237,7 +237,7 @@ fn bus_structures() -> Vec<Fact> {
         facts,
         bus::Subscribers,
         "sluice_bus_subscribers",
-        [size, count, after, entries]
+        [size, count, after, entries, entry_size, reserved]
     );
     facts
 }
@@ -345,6 +345,8 @@ fn constants() -> Vec<Fact> {
             bus::PARAMS_SIZE_VER0 = "SLUICE_BUS_PARAMS_SIZE_VER0",
             bus::FRAME_SIZE_VER0 = "SLUICE_BUS_FRAME_SIZE_VER0",
             bus::INFO_SIZE_VER0 = "SLUICE_BUS_INFO_SIZE_VER0",
+            bus::ENTRY_SIZE_VER0 = "SLUICE_BUS_ENTRY_SIZE_VER0",
+            bus::SUBSCRIBER_INFO_SIZE_VER0 = "SLUICE_BUS_SUBSCRIBER_INFO_SIZE_VER0",
             bus::RECEIVE_SIZE_VER0 = "SLUICE_BUS_RECEIVE_SIZE_VER0",
             bus::SUBSCRIBERS_SIZE_VER0 = "SLUICE_BUS_SUBSCRIBERS_SIZE_VER0",
             bus::SET_FORMAT = "SLUICE_BUS_SET_FORMAT",

@@ -38,6 +38,10 @@ impl ChannelArgs {
         Ok(Channel::pipe(self.name.as_bytes())?.in_scope(self.scope.scope()?))
     }
 
+    pub fn bus(&self) -> sluice::Result<Channel> {
+        Ok(Channel::bus(self.name.as_bytes())?.in_scope(self.scope.scope()?))
+    }
+
     pub fn ring(&self) -> sluice::Result<Channel> {
         Ok(Channel::ring(self.name.as_bytes())?.in_scope(self.scope.scope()?))
     }
@@ -111,7 +115,7 @@ impl OpenChannelArgs {
     }
 }
 
-fn mode(text: &str) -> Result<u32, String> {
+pub fn mode(text: &str) -> Result<u32, String> {
     u32::from_str_radix(text, 8)
         .ok()
         .filter(|mode| *mode <= 0o777)

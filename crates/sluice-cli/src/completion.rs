@@ -35,6 +35,7 @@ mod tests {
                 "interval",
                 "endpoint",
                 "destroy",
+                "delivery",
             ] {
                 assert!(script(shell).contains(word), "no {word} for {shell}");
             }

@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use sluice::Error;
+use sluice::bus::{OpenError, SendError};
 use sluice::feed::{RecvError, SimulatorError};
 use sluice::ring::SetupError;
 
@@ -20,7 +21,9 @@ pub fn status(error: &anyhow::Error) -> ExitCode {
     let number = match (error.downcast_ref(), error.downcast_ref()) {
         (Some(error), _) => of_module_error(error),
         (_, Some(error)) => of_ring_error(error),
-        _ => of_feed_error(error).unwrap_or_else(|| of_other_error(error)),
+        _ => of_feed_error(error)
+            .or_else(|| of_bus_error(error))
+            .unwrap_or_else(|| of_other_error(error)),
     };
     ExitCode::from(number)
 }
@@ -37,6 +40,17 @@ fn of_feed_error(error: &anyhow::Error) -> Option<u8> {
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(RecvError::Busy), _) | (_, Some(SimulatorError::Running)) => Some(ALREADY_EXISTS),
         (_, Some(SimulatorError::NotPermitted)) => Some(PERMISSION_DENIED),
+        _ => None,
+    }
+}
+
+fn of_bus_error(error: &anyhow::Error) -> Option<u8> {
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(OpenError::Open(error)), _) => Some(of_module_error(error)),
+        (Some(OpenError::PolicyNotPermitted { .. } | OpenError::MonitorNotPermitted), _) => {
+            Some(PERMISSION_DENIED)
+        }
+        (_, Some(SendError::UnknownSubscriber { .. } | SendError::NoSubscriber)) => Some(NOT_FOUND),
         _ => None,
     }
 }
@@ -89,6 +103,10 @@ mod tests {
         assert_eq!(status(&error), ExitCode::from(ALREADY_EXISTS));
         let error = anyhow::Error::new(SimulatorError::NotPermitted);
         assert_eq!(status(&error), ExitCode::from(PERMISSION_DENIED));
+        let error = anyhow::Error::new(OpenError::MonitorNotPermitted).context("subscribing");
+        assert_eq!(status(&error), ExitCode::from(PERMISSION_DENIED));
+        let error = anyhow::Error::new(SendError::NoSubscriber);
+        assert_eq!(status(&error), ExitCode::from(NOT_FOUND));
         let error = SetupError::RoleTaken { role: "producer" };
         assert_eq!(status(&error.into()), ExitCode::from(ALREADY_EXISTS));
         assert_eq!(status(&anyhow::anyhow!("other")), ExitCode::from(FAILURE));

@@ -3,6 +3,7 @@
 
 mod args;
 mod bench;
+mod bus;
 mod channel_row;
 mod completion;
 mod copy;
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// Move data between processes through named pipes or shared-memory rings
+/// Move data between processes through named pipes, shared-memory rings or message buses
 #[derive(Parser)]
 #[command(name = "sluice", version)]
 struct Cli {
@@ -39,6 +40,9 @@ enum Noun {
     /// Send and receive records through shared memory, with or without the kernel module, and manage rings
     #[command(subcommand)]
     Ring(ring::Verb),
+    /// Send and receive messages between many processes, and manage buses
+    #[command(subcommand)]
+    Bus(bus::Verb),
     /// Receive packets of kernel modules, and measure how long they take
     #[command(subcommand)]
     Feed(feed::Verb),
@@ -78,6 +82,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
     match &cli.noun {
         Noun::Pipe(verb) => pipe::run(verb)?,
         Noun::Ring(verb) => ring::run(verb)?,
+        Noun::Bus(verb) => bus::run(verb)?,
         Noun::Feed(verb) => feed::run(verb)?,
         Noun::Ls(arguments) => ls::run(arguments)?,
         Noun::Bench(arguments) => bench::run(arguments)?,
@@ -153,6 +158,15 @@ mod tests {
             "sluice feed info",
             "sluice feed info frames --json",
             "sluice feed recv frames --framing length --count 3 --json",
+            "sluice bus create prices --mode 660 --delivery multicast --policies drop,block --capacity 1M --json",
+            "sluice bus create prices --size 64K --mappable --policies block",
+            "sluice bus ls --json",
+            "sluice bus rm --destroy prices --scope /sys/fs/cgroup/a",
+            "sluice bus info prices --subscribers -n --json",
+            "sluice bus pub prices --to 3 --count 5 --wait 1 --framing length --json",
+            "sluice bus pub prices --create --delivery unicast --raw",
+            "sluice bus sub prices --policy evict --limit 4K --count 3 --timeout 1 --framed --raw --json",
+            "sluice bus sub prices --create --persist --mode 660 --policies block --monitor",
             "sluice ls --json",
             "sluice ls -n",
             "sluice pipe ls --numeric",
@@ -211,6 +225,18 @@ mod tests {
             "sluice ring recv prices --huge-pages",
             "sluice ring recv prices --wait -1",
             "sluice ring recv prices --allow-user 0 --allow-everyone",
+            "sluice bus",
+            "sluice bus create",
+            "sluice bus create prices --policies fast",
+            "sluice bus create prices --delivery anycast",
+            "sluice bus pub",
+            "sluice bus pub prices --policy drop",
+            "sluice bus pub prices --delivery unicast",
+            "sluice bus pub prices --to 0",
+            "sluice bus pub prices --raw --framing lines",
+            "sluice bus sub prices --capacity 1M",
+            "sluice bus sub prices --monitor --policy drop",
+            "sluice bus sub prices --count 0",
             "sluice feed",
             "sluice feed run frames",
             "sluice feed run --read --map",

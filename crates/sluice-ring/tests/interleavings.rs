@@ -5,6 +5,8 @@
 
 #[path = "interleavings/attach.rs"]
 mod attach;
+#[path = "interleavings/bus.rs"]
+mod bus;
 #[path = "interleavings/descriptor.rs"]
 mod descriptor;
 #[path = "interleavings/end.rs"]

@@ -4,6 +4,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use sluice_abi as abi;
 
+use crate::bus::BusInfo;
 use crate::control::Control;
 use crate::endpoint::{Reader, Writer};
 use crate::error::{Error, Result};
@@ -49,6 +50,11 @@ impl Channel {
         Ok(Self::new(Kind::Feed, name)?.in_scope(Scope::root()))
     }
 
+    /// The bus of this name in the caller's cgroup, to be opened with [`bus::Options`](crate::bus::Options).
+    pub fn bus(name: impl AsRef<[u8]>) -> Result<Self> {
+        Self::new(Kind::Bus, name)
+    }
+
     fn new(kind: Kind, name: impl AsRef<[u8]>) -> Result<Self> {
         Ok(Self {
             kind,
@@ -92,7 +98,8 @@ impl Channel {
     }
 
     /// As [`unlink`](Self::unlink), and ends the channel for the processes that have it open. Of a pipe, unread bytes are discarded, and
-    /// reads, writes and blocked opens fail with [`io::ErrorKind::BrokenPipe`]. Both sides of a ring learn that it is destroyed.
+    /// reads, writes and blocked opens fail with [`io::ErrorKind::BrokenPipe`]. Both sides of a ring learn that it is destroyed, as
+    /// do all endpoints of a bus.
     pub fn destroy(&self) -> Result<()> {
         self.remove(abi::CTL_DESTROY, "destroying")
     }
@@ -147,6 +154,16 @@ impl Channel {
         Ok(state.into())
     }
 
+    /// The state of the bus, which is not opened for it.
+    pub fn bus_info(&self) -> Result<BusInfo> {
+        self.expect_kind(Kind::Bus, "Channel::info()")?;
+        let mut state = abi::bus::Info::default();
+        Control::open()?
+            .bus_info(self.scope.raw(), self.name.as_bytes(), &mut state)
+            .map_err(|error| self.query_error(error))?;
+        Ok(state.into())
+    }
+
     fn expect_kind(&self, kind: Kind, instead: &'static str) -> Result<()> {
         match self.kind == kind {
             true => Ok(()),
@@ -179,6 +196,9 @@ impl Channel {
             Some(libc::EACCES) => Error::PermissionDenied { name, scope },
             Some(libc::EINVAL) if self.kind == Kind::Ring && !supports(Kind::Ring) => {
                 Error::ModuleTooOld { missing: "rings" }
+            }
+            Some(libc::EINVAL) if self.kind == Kind::Bus && !supports(Kind::Bus) => {
+                Error::ModuleTooOld { missing: "buses" }
             }
             // A module without feeds knows neither the kind nor the root scope.
             Some(libc::EINVAL | libc::EBADF)
@@ -248,7 +268,7 @@ impl OpenOptions<'_> {
     }
 
     /// The capacity in bytes of a pipe that this open creates, rounded up to a power of two of pages. That of a ring is in
-    /// [`ring::Options`](crate::ring::Options::capacity).
+    /// [`ring::Options`](crate::ring::Options::capacity), that of a bus in [`bus::Options`](crate::bus::Options::capacity).
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self
@@ -282,6 +302,23 @@ impl OpenOptions<'_> {
         self.endpoint(Control::open()?.open_ring(&open, params))
     }
 
+    /// Opens an endpoint of a bus.
+    pub(crate) fn bus(
+        &self,
+        access: u32,
+        capacity: u64,
+        params: &abi::bus::Params,
+    ) -> Result<OwnedFd> {
+        let instead = "OpenOptions::reader() or writer()";
+        self.channel.expect_kind(Kind::Bus, instead)?;
+        let open = self.structure(access, capacity);
+        self.endpoint(Control::open()?.open_bus(&open, params))
+    }
+
+    pub(crate) fn channel(&self) -> &Channel {
+        self.channel
+    }
+
     /// Opens an endpoint of a feed.
     pub(crate) fn feed(&self) -> Result<OwnedFd> {
         let mut open = self.structure(abi::OPEN_READ, 0);
@@ -291,6 +328,7 @@ impl OpenOptions<'_> {
     fn pipe(&self, side: u32) -> Result<OwnedFd> {
         let instead = match self.channel.kind {
             Kind::Feed => "feed::Feed::open()",
+            Kind::Bus => "bus::Options::open_sender() or open_subscriber()",
             _ => "ring::Options::open_producer() or open_consumer()",
         };
         self.channel.expect_kind(Kind::Pipe, instead)?;

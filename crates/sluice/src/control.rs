@@ -24,6 +24,8 @@ impl Argument for abi::Setting {
         abi::PIPE_SET_CAPACITY,
         abi::PIPE_SET_SPIN,
         abi::feed::SET_SPIN,
+        abi::bus::SET_FORMAT,
+        abi::bus::SET_SPIN,
     ];
 }
 
@@ -49,6 +51,10 @@ impl Argument for abi::feed::Start {
 
 impl Argument for abi::feed::Info {
     const COMMANDS: &'static [libc::Ioctl] = &[abi::feed::INFO];
+}
+
+impl Argument for abi::bus::Info {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::bus::INFO];
 }
 
 impl Argument for abi::Unlink {
@@ -84,6 +90,37 @@ pub(crate) fn ioctl_without_argument(fd: BorrowedFd<'_>, command: libc::Ioctl) -
     debug_assert!([abi::RING_WAKE, abi::RING_DETACH, abi::feed::STOP].contains(&command));
     // SAFETY: the command takes no address.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), command) })
+}
+
+/// Releases all messages before the sequence `released`, and receives up to the length of `entries`. Returns their number.
+pub(crate) fn bus_receive(
+    fd: BorrowedFd<'_>,
+    released: u64,
+    entries: &mut [abi::bus::Entry],
+) -> io::Result<usize> {
+    let mut receive = abi::bus::Receive::new(entries.as_mut_ptr(), entries.len(), released);
+    // SAFETY: the address is that of `count` entries, accessed by nothing else until the call returns; any bytes are a valid entry.
+    retry(|| checked(unsafe { raw(fd, abi::bus::RECEIVE, &raw mut receive) }))?;
+    Ok((receive.count as usize).min(entries.len()))
+}
+
+/// The subscribers of a bus after the one with the id `after`, up to the length of `entries`. Returns their number.
+pub(crate) fn bus_subscribers(
+    fd: BorrowedFd<'_>,
+    after: u64,
+    entries: &mut [abi::bus::SubscriberInfo],
+) -> io::Result<usize> {
+    let mut list = abi::bus::Subscribers::new(after, entries.as_mut_ptr(), entries.len());
+    // SAFETY: as in bus_receive().
+    retry(|| checked(unsafe { raw(fd, abi::bus::SUBSCRIBERS, &raw mut list) }))?;
+    Ok((list.count as usize).min(entries.len()))
+}
+
+/// # Safety
+/// The command takes a structure of this type, and every address in it is valid for the command.
+unsafe fn raw<T>(fd: BorrowedFd<'_>, command: libc::Ioctl, argument: *mut T) -> i32 {
+    // SAFETY: as the caller guarantees.
+    unsafe { libc::ioctl(fd.as_raw_fd(), command, argument) }
 }
 
 fn retry(mut call: impl FnMut() -> io::Result<i32>) -> io::Result<i32> {
@@ -122,11 +159,21 @@ impl Control {
 
     /// Opens a ring, with the parameters of one that is created.
     pub fn open_ring(&self, open: &abi::Open, params: &abi::RingParams) -> io::Result<i32> {
-        let mut open = abi::Open {
-            params: std::ptr::from_ref(params) as u64,
-            ..*open
-        };
-        // SAFETY: the address is that of a structure whose first word is its size, and which the kernel only reads.
+        // SAFETY: the address is that of the kind's parameters.
+        unsafe { self.open_with(open, std::ptr::from_ref(params) as u64) }
+    }
+
+    /// Opens a bus, with its parameters and those of the endpoint.
+    pub fn open_bus(&self, open: &abi::Open, params: &abi::bus::Params) -> io::Result<i32> {
+        // SAFETY: the address is that of the kind's parameters.
+        unsafe { self.open_with(open, std::ptr::from_ref(params) as u64) }
+    }
+
+    /// # Safety
+    /// `params` is the address of the kind's parameters, whose first word is their size. The kernel only reads them.
+    unsafe fn open_with(&self, open: &abi::Open, params: u64) -> io::Result<i32> {
+        let mut open = abi::Open { params, ..*open };
+        // SAFETY: as the caller guarantees.
         retry(|| checked(unsafe { self.raw(abi::CTL_OPEN, &raw mut open) }))
     }
 
@@ -171,6 +218,18 @@ impl Control {
         unsafe { self.kind_info(abi::KIND_FEED, scope_fd, name, state) }
     }
 
+    /// The state of a bus.
+    pub fn bus_info(
+        &self,
+        scope_fd: i32,
+        name: &[u8],
+        state: &mut abi::bus::Info,
+    ) -> io::Result<()> {
+        let state = std::ptr::from_mut(state) as u64;
+        // SAFETY: the address is that of the kind's structure.
+        unsafe { self.kind_info(abi::KIND_BUS, scope_fd, name, state) }
+    }
+
     /// # Safety
     /// `state` is the address of the kind's structure, whose first word is its size, accessed by nothing else until the call returns.
     unsafe fn kind_info(
@@ -213,7 +272,7 @@ impl Control {
     /// The command takes a structure of this type, and every address in it is valid for the command.
     unsafe fn raw<T>(&self, command: libc::Ioctl, argument: *mut T) -> i32 {
         // SAFETY: as the caller guarantees.
-        unsafe { libc::ioctl(self.file.as_raw_fd(), command, argument) }
+        unsafe { raw(self.file.as_fd(), command, argument) }
     }
 }
 

@@ -154,7 +154,7 @@ impl Error {
 
 fn to_create(kind: Kind, name: &str) -> String {
     match kind {
-        Kind::Pipe | Kind::Ring => format!("run 'sluice {kind} create {name}'"),
+        Kind::Pipe | Kind::Ring | Kind::Bus => format!("run 'sluice {kind} create {name}'"),
         Kind::Feed => "load the module that publishes it".to_owned(),
         Kind::Other(_) => "let its other side create it, or open it with create".to_owned(),
     }
@@ -162,7 +162,7 @@ fn to_create(kind: Kind, name: &str) -> String {
 
 fn to_remove(kind: Kind, name: &str) -> String {
     match kind {
-        Kind::Pipe | Kind::Ring => format!("run 'sluice {kind} rm {name}'"),
+        Kind::Pipe | Kind::Ring | Kind::Bus => format!("run 'sluice {kind} rm {name}'"),
         Kind::Feed => "unload the module that publishes it".to_owned(),
         Kind::Other(_) => "unlink it".to_owned(),
     }
@@ -195,7 +195,11 @@ mod tests {
             name: name.clone(),
             scope: scope.clone(),
         };
-        for (kind, noun) in [(Kind::Pipe, "pipe"), (Kind::Ring, "ring")] {
+        for (kind, noun) in [
+            (Kind::Pipe, "pipe"),
+            (Kind::Ring, "ring"),
+            (Kind::Bus, "bus"),
+        ] {
             let text = missing(kind).to_string();
             assert!(
                 text.contains(&format!("no {noun} named 'frames'")),

@@ -25,7 +25,7 @@ impl Features {
     /// Whether the module supports every feature that this library can use.
     pub fn has_all(&self) -> bool {
         let flags = u64::from(abi::OPEN_FLAGS);
-        let kinds = [Kind::Pipe, Kind::Ring, Kind::Feed];
+        let kinds = [Kind::Pipe, Kind::Ring, Kind::Feed, Kind::Bus];
         self.abi >= abi::ABI
             && kinds.into_iter().all(|kind| self.has_kind(kind))
             && self.open_flags & flags == flags
@@ -63,24 +63,28 @@ mod tests {
     fn a_missing_feature_is_found() {
         let all = Features {
             abi: 1,
-            kinds: 0b1110,
+            kinds: 0b11110,
             open_flags: 0x3f,
         };
         assert!(all.has_all());
-        assert!(!all.has_kind(Kind::Other(4)));
+        assert!(!all.has_kind(Kind::Other(5)));
         assert!(!all.has_kind(Kind::Other(64)));
         for less in [
             Features { abi: 0, ..all },
             Features {
-                kinds: 0b1010,
+                kinds: 0b11010,
                 ..all
             },
             Features {
-                kinds: 0b1100,
+                kinds: 0b11100,
                 ..all
             },
             Features {
-                kinds: 0b0110,
+                kinds: 0b10110,
+                ..all
+            },
+            Features {
+                kinds: 0b01110,
                 ..all
             },
             Features {

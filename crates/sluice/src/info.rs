@@ -50,6 +50,7 @@ pub enum Kind {
     Pipe,
     Ring,
     Feed,
+    Bus,
     /// The number of a kind that this library does not know.
     Other(u32),
 }
@@ -60,6 +61,7 @@ impl From<u32> for Kind {
             abi::KIND_PIPE => Self::Pipe,
             abi::KIND_RING => Self::Ring,
             abi::KIND_FEED => Self::Feed,
+            abi::KIND_BUS => Self::Bus,
             other => Self::Other(other),
         }
     }
@@ -71,6 +73,7 @@ impl Kind {
             Self::Pipe => abi::KIND_PIPE,
             Self::Ring => abi::KIND_RING,
             Self::Feed => abi::KIND_FEED,
+            Self::Bus => abi::KIND_BUS,
             Self::Other(number) => number,
         }
     }
@@ -82,6 +85,7 @@ impl fmt::Display for Kind {
             Self::Pipe => f.write_str("pipe"),
             Self::Ring => f.write_str("ring"),
             Self::Feed => f.write_str("feed"),
+            Self::Bus => f.write_str("bus"),
             Self::Other(number) => write!(f, "kind {number}"),
         }
     }
@@ -99,13 +103,14 @@ pub struct ChannelInfo {
     pub mode: u32,
     pub uid: u32,
     pub gid: u32,
-    /// Endpoints open for reading; of a ring or a feed, its consumer.
+    /// Endpoints open for reading; of a ring or a feed, its consumer; of a bus, its subscribers.
     pub readers: u32,
-    /// Endpoints open for writing; of a ring, its producer; of a feed, its publisher.
+    /// Endpoints open for writing; of a ring, its producer; of a feed, its publisher; of a bus, its senders.
     pub writers: u32,
     /// Bytes.
     pub capacity: u64,
-    /// Bytes written and not yet read; of a ring or a mapped feed, as its sides report them.
+    /// Bytes written and not yet read; of a ring or a mapped feed, as its sides report them; of a bus, from the
+    /// oldest message that a subscriber has not received.
     pub bytes: u64,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pipes and rings between the processes of one cgroup, and packets from kernel modules, through the Sluice kernel module; and rings
+//! Pipes, rings and buses between the processes of one cgroup, and packets from kernel modules, through the Sluice kernel module; and rings
 //! between any two processes, without it.
 //!
 //! # Pipes
@@ -40,12 +40,18 @@
 //! A ring carries records from one process to another through shared memory. It is set up over a Unix socket, without the
 //! module, or has a name as a channel ([`Channel::ring`]): see [`ring`], and sluice-ring(7) for the choice between pipe and ring.
 //!
+//! # Buses
+//!
+//! A bus ([`Channel::bus`]) carries messages from many senders to many subscribers: see [`bus`].
+//!
 //! # Feeds
 //!
 //! A feed carries packets from a kernel module to one process: see [`feed`] and sluice-feed(4).
 //!
-//! The feature `tokio` adds `AsyncReader` and `AsyncWriter`, and asynchronous types for both sides of a ring.
+//! The feature `tokio` adds `AsyncReader` and `AsyncWriter`, and asynchronous types for both sides of a ring and of a
+//! bus.
 
+pub mod bus;
 mod channel;
 mod control;
 mod endpoint;

@@ -487,7 +487,7 @@ struct sluice_bus_params {
 	__u32 policies;			/* permitted ones; 0: _DROP and _EVICT */
 	__u32 policy;			/* of this subscriber, one bit; 0: _DROP if permitted */
 	__u32 format;			/* SLUICE_BUS_RAW, _FRAMED, _BATCHED */
-	__u64 limit;			/* multicast: unread bytes at most; 0: half the capacity */
+	__u64 limit;			/* unread bytes addressed to it; 0: half the capacity */
 };
 
 #define SLUICE_BUS_PARAMS_SIZE_VER0 32
@@ -526,7 +526,7 @@ struct sluice_bus_info {
 	__u32 size;
 	__u32 flags;			/* SLUICE_BUS_MAPPABLE; the endpoint: _MAPPED, _MONITOR */
 	__u32 mode;
-	__u32 policies;
+	__u32 policies;			/* unicast: 0 */
 	__u64 capacity;			/* bytes */
 	__u64 message_max;		/* the largest message, bytes */
 	__u32 subscribers;		/* without monitors */
@@ -552,7 +552,7 @@ struct sluice_bus_info {
 /* Where a subscriber with _MAPPED maps the data, read-only: 2 * capacity bytes, twice in a row. */
 #define SLUICE_BUS_MMAP_DATA 0x200000
 
-/* One message in the mapped memory. */
+/* One message in the mapped memory. Out: as many bytes as both sides know. */
 struct sluice_bus_entry {
 	__u64 offset;			/* bytes in the mapping; contiguous */
 	__u64 sequence;
@@ -572,9 +572,12 @@ struct sluice_bus_receive {
 	__u32 count;			/* in: room, at most _RECEIVE_MAX. Out: entries */
 	__u64 entries;			/* address of an array of struct sluice_bus_entry */
 	__u64 released;			/* all messages before this sequence are released */
+	__u32 entry_size;		/* sizeof(struct sluice_bus_entry) of the caller */
+	__u32 reserved;			/* 0 */
 };
 
-#define SLUICE_BUS_RECEIVE_SIZE_VER0 24
+#define SLUICE_BUS_ENTRY_SIZE_VER0 32
+#define SLUICE_BUS_RECEIVE_SIZE_VER0 32
 #define SLUICE_BUS_RECEIVE _IOWR(SLUICE_IOCTL_TYPE, 0x43, struct sluice_bus_receive)
 
 /* One subscriber of a bus. */
@@ -599,9 +602,12 @@ struct sluice_bus_subscribers {
 	__u32 count;
 	__u64 after;
 	__u64 entries;			/* address of an array of the structure above */
+	__u32 entry_size;		/* sizeof(struct sluice_bus_subscriber_info) of the caller */
+	__u32 reserved;			/* 0 */
 };
 
-#define SLUICE_BUS_SUBSCRIBERS_SIZE_VER0 24
+#define SLUICE_BUS_SUBSCRIBER_INFO_SIZE_VER0 40
+#define SLUICE_BUS_SUBSCRIBERS_SIZE_VER0 32
 #define SLUICE_BUS_SUBSCRIBERS _IOWR(SLUICE_IOCTL_TYPE, 0x44, struct sluice_bus_subscribers)
 
 #endif

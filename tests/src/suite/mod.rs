@@ -3,6 +3,20 @@
 
 mod atomicity;
 mod bad_buffers;
+mod bus_broadcast;
+mod bus_cli;
+mod bus_faults;
+mod bus_formats;
+mod bus_info;
+mod bus_library;
+mod bus_limits;
+mod bus_map;
+mod bus_monitor;
+mod bus_multicast;
+mod bus_open;
+mod bus_order;
+mod bus_unicast;
+mod bus_wait;
 mod cgroup_isolation;
 mod cli;
 mod ctl_blocking_open;
@@ -115,11 +129,25 @@ pub const TOPICS: &[Topic] = &[
     feed_map::TOPIC,
     feed_simulator::TOPIC,
     feed_publish::TOPIC,
+    bus_open::TOPIC,
+    bus_broadcast::TOPIC,
+    bus_multicast::TOPIC,
+    bus_unicast::TOPIC,
+    bus_formats::TOPIC,
+    bus_wait::TOPIC,
+    bus_map::TOPIC,
+    bus_faults::TOPIC,
+    bus_info::TOPIC,
+    bus_monitor::TOPIC,
+    bus_limits::TOPIC,
+    bus_order::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,
     cli::TOPIC,
     ring_cli::TOPIC,
+    bus_library::TOPIC,
+    bus_cli::TOPIC,
     feed_library::TOPIC,
     feed_cli::TOPIC,
     myipc::TOPIC,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Common parts of the tests: child processes, checks that one sleeps, cgroups, invalid memory.
 
+pub mod bus;
 pub mod channel;
 pub mod check;
 pub mod cli;

@@ -129,7 +129,7 @@ impl Decoder {
             Framing::Length => ("frame", length.to_string()),
         };
         bail!(
-            "{record} {} has {bytes} bytes, more than {}, the limit of this ring; use a larger --capacity or shorter records",
+            "{record} {} has {bytes} bytes, more than {}, the limit here; use a larger --capacity or shorter records",
             self.records + 1,
             self.max_len
         )

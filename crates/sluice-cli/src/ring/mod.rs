@@ -13,7 +13,7 @@ mod setup;
 mod side;
 mod socket;
 mod stats;
-mod wait;
+pub mod wait;
 
 use anyhow::Result;
 use clap::Subcommand;

@@ -166,7 +166,7 @@ fn every_way_to_call_works_in_a_runtime() {
 
 #[test]
 fn a_ring_is_a_sink_and_a_stream() {
-    const RECORDS: usize = 3000;
+    const RECORDS: usize = 1000;
     run(async {
         let (producer, consumer) = ring(&small());
         let mut producer = AsyncProducer::new(producer).expect("no runtime");

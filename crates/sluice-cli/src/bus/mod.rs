@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `sluice bus …`; its manual is docs/man/sluice-bus.1.
+
+mod args;
+mod create;
+mod info;
+mod output;
+mod publish;
+mod subscribe;
+mod summary;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+use crate::args::ChannelArgs;
+use crate::rm;
+
+#[derive(Subcommand)]
+pub enum Verb {
+    /// Create a persistent bus, which exists until it is removed
+    Create(create::Arguments),
+    /// List the buses of a scope
+    Ls(info::ListArguments),
+    /// Remove the name of a bus; processes that have it open can continue, except with --destroy
+    Rm(rm::Arguments),
+    /// Show the state of a bus
+    Info(info::Arguments),
+    /// Send each line of standard input as a message
+    Pub(publish::Arguments),
+    /// Print each received message
+    Sub(subscribe::Arguments),
+}
+
+pub fn run(verb: &Verb) -> Result<()> {
+    match verb {
+        Verb::Create(arguments) => create::run(arguments),
+        Verb::Ls(arguments) => info::list(arguments),
+        Verb::Rm(arguments) => rm::run(arguments, ChannelArgs::bus),
+        Verb::Info(arguments) => info::run(arguments),
+        Verb::Pub(arguments) => publish::run(arguments),
+        Verb::Sub(arguments) => subscribe::run(arguments),
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::AsFd;
+
+use anyhow::{Context, Error, Result};
+use clap::Args;
+use sluice::Channel;
+use sluice::bus::{Mode, OpenError, Sender};
+
+use super::args::OpenBusArgs;
+use super::summary::Stats;
+use crate::ring::codec::{Decoder, Framing};
+use crate::ring::wait::WaitLimit;
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    bus: OpenBusArgs,
+
+    /// Send to the subscriber with this id only
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
+    to: Option<u64>,
+
+    /// Wait up to this time for the bus and a subscriber before sending
+    #[arg(long, value_name = "SECONDS")]
+    wait: Option<u64>,
+
+    /// Exit after this number of messages [default: at the end of the input]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// Framing of the messages in standard input
+    #[arg(long, value_name = "FRAMING", default_value = "lines")]
+    framing: Framing,
+
+    /// Send all of standard input as one message
+    #[arg(long, conflicts_with_all = ["framing", "count"])]
+    raw: bool,
+
+    /// Print a JSON summary to standard error at the end
+    #[arg(long)]
+    json: bool,
+}
+
+/// A sender, and where it sends to.
+struct Target<'a> {
+    sender: &'a Sender,
+    id: Option<u64>,
+    limit: u64,
+    stats: Stats,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let input = io::stdin().as_fd().try_clone_to_owned();
+    let input = File::from(input.context("no standard input; redirect it from a file")?);
+    let sender = arguments.open()?;
+    let mut target = Target {
+        sender: &sender,
+        id: arguments.to,
+        limit: arguments.count.unwrap_or(u64::MAX),
+        stats: Stats::start(),
+    };
+    match arguments.raw {
+        true => target.send_whole(&input)?,
+        false => target.send_all(&input, arguments.framing)?,
+    }
+    match arguments.json {
+        true => target.stats.print(sender.id()),
+        false => Ok(()),
+    }
+}
+
+impl Arguments {
+    fn open(&self) -> Result<Sender> {
+        let channel = self.bus.channel()?;
+        let limit = WaitLimit::from_now(self.wait);
+        if !limit.is_given() {
+            return Ok(self.try_open(&channel)?);
+        }
+        let awaited = format!("the bus '{}' in {}", channel.name(), channel.scope());
+        let sender = limit.retry(&awaited, || match self.try_open(&channel) {
+            Err(OpenError::Open(sluice::Error::NotFound { .. })) => Ok(None),
+            other => Ok(Some(other?)),
+        })?;
+        let awaited = format!(
+            "a subscriber of '{}' in {}",
+            channel.name(),
+            channel.scope()
+        );
+        limit.retry(&awaited, || has_receiver(&sender))?;
+        Ok(sender)
+    }
+
+    fn try_open(&self, channel: &Channel) -> Result<Sender, OpenError> {
+        let options = self.bus.options();
+        options.open_sender(&self.bus.open_options(channel))
+    }
+}
+
+/// A queue needs none.
+fn has_receiver(sender: &Sender) -> Result<Option<()>> {
+    let info = sender.info()?;
+    Ok((info.subscribers > 0 || info.mode == Mode::Unicast).then_some(()))
+}
+
+impl Target<'_> {
+    fn send_whole(&mut self, mut input: &File) -> Result<()> {
+        let mut message = Vec::new();
+        let read = input.read_to_end(&mut message);
+        read.context("cannot read standard input; fix it and send again")?;
+        self.send(&message)
+    }
+
+    fn send_all(&mut self, mut input: &File, framing: Framing) -> Result<()> {
+        let max = usize::try_from(self.sender.message_max()).unwrap_or(usize::MAX);
+        let mut decoder = Decoder::new(framing, max);
+        loop {
+            let more = decoder.fill(&mut input).with_context(|| {
+                let messages = self.stats.messages;
+                format!(
+                    "cannot read standard input after {messages} messages; fix it and send again"
+                )
+            })?;
+            while self.stats.messages < self.limit {
+                match decoder.next()? {
+                    Some(message) => self.send(message)?,
+                    None => break,
+                }
+            }
+            if self.stats.messages == self.limit {
+                return Ok(());
+            }
+            if !more {
+                return decoder.last()?.map_or(Ok(()), |message| self.send(message));
+            }
+        }
+    }
+
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        let sent = match self.id {
+            Some(id) => self.sender.send_to(id, message),
+            None => self.sender.send(message),
+        };
+        sent.map_err(|error| {
+            let messages = self.stats.messages;
+            Error::new(error).context(format!("sending failed after {messages} messages"))
+        })?;
+        self.stats.count(message.len());
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use std::fs::File;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use anyhow::{Context, Error, Result, anyhow};
+use clap::Args;
+use sluice::bus::{Message, RecvError, Subscriber};
+
+use super::args::{OpenBusArgs, PolicyName};
+use super::output::{Encoder, Separation};
+use super::summary::Stats;
+use crate::args;
+use crate::ring::codec::Framing;
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    bus: OpenBusArgs,
+
+    /// What happens when this subscriber does not keep up [default: drop, if the bus permits it]
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<PolicyName>,
+
+    /// Unread bytes above which this subscriber of a multicast bus is full [default: half the capacity]
+    #[arg(long, value_name = "BYTES", value_parser = args::size)]
+    limit: Option<u64>,
+
+    /// Receive all messages, also those for others, without delaying a sender; needs CAP_SYS_ADMIN
+    #[arg(long, conflicts_with = "policy")]
+    monitor: bool,
+
+    /// Exit after this number of messages [default: never]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// Fail if there is no message for this time
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+
+    /// Framing of the messages in standard output
+    #[arg(long, value_name = "FRAMING", default_value = "lines")]
+    framing: Framing,
+
+    /// Print the bytes of the messages without framing
+    #[arg(long, conflicts_with = "framing")]
+    raw: bool,
+
+    /// Print a line with sequence, sender, losses and credentials before each message
+    #[arg(long)]
+    framed: bool,
+
+    /// Print a JSON summary to standard error at the end
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was received and not written yet, and the counts of all.
+struct Received {
+    encoder: Encoder,
+    buffer: Vec<u8>,
+    stats: Stats,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let output = io::stdout().as_fd().try_clone_to_owned();
+    let output = File::from(output.context("no standard output; redirect it to a file")?);
+    let mut subscriber = arguments.open()?;
+    let mut received = Received {
+        encoder: Encoder {
+            separation: match arguments.raw {
+                true => Separation::None,
+                false => Separation::Framing(arguments.framing),
+            },
+            headers: arguments.framed,
+        },
+        buffer: Vec::new(),
+        stats: Stats::start(),
+    };
+    let outcome = received.receive_all(&mut subscriber, arguments, &output);
+    received.report(subscriber.id(), arguments.json)?;
+    outcome
+}
+
+impl Arguments {
+    fn open(&self) -> Result<Subscriber> {
+        let channel = self.bus.channel()?;
+        let mut options = self.bus.options().monitor(self.monitor);
+        if let Some(policy) = self.policy {
+            options = options.policy(policy.into());
+        }
+        if let Some(limit) = self.limit {
+            options = options.limit(limit);
+        }
+        Ok(options.open_subscriber(&self.bus.open_options(&channel))?)
+    }
+}
+
+impl Received {
+    fn receive_all(
+        &mut self,
+        subscriber: &mut Subscriber,
+        arguments: &Arguments,
+        mut output: &File,
+    ) -> Result<()> {
+        let limit = arguments.count.unwrap_or(u64::MAX);
+        let timeout = arguments.timeout.map_or(Duration::MAX, Duration::from_secs);
+        while self.stats.messages < limit {
+            let received = match (arguments.count, arguments.timeout) {
+                // A batch could have more messages than requested, which others would miss.
+                (Some(_), None) => self.push(subscriber.next()),
+                (Some(_), Some(_)) => self.push(subscriber.next_timeout(timeout)),
+                (None, None) => self.push_all(subscriber.batch()),
+                (None, Some(_)) => self.push_all(subscriber.batch_timeout(timeout)),
+            };
+            received.map_err(|error| self.explain(error))?;
+            let written = output.write_all(&self.buffer);
+            written.map_err(|error| self.explain_output(error))?;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, message: Result<Message, RecvError>) -> Result<(), RecvError> {
+        let message = message?;
+        self.encoder.push(&message, &mut self.buffer);
+        self.stats.count(message.len);
+        self.stats.lost += message.lost;
+        Ok(())
+    }
+
+    fn push_all<'a>(
+        &mut self,
+        batch: Result<impl Iterator<Item = Message<'a>>, RecvError>,
+    ) -> Result<(), RecvError> {
+        batch?.try_for_each(|message| self.push(Ok(message)))
+    }
+
+    fn report(&self, id: u64, json: bool) -> Result<()> {
+        if json {
+            return self.stats.print(id);
+        }
+        if self.stats.lost > 0 {
+            let lost = self.stats.lost;
+            eprintln!("sluice: {lost} messages were lost, because this process was too slow");
+        }
+        Ok(())
+    }
+
+    fn explain(&self, error: RecvError) -> Error {
+        let messages = self.stats.messages;
+        match error {
+            RecvError::Destroyed => anyhow!("the bus was destroyed after {messages} messages"),
+            _ => Error::new(error).context(format!("receiving ended after {messages} messages")),
+        }
+    }
+
+    fn explain_output(&self, error: io::Error) -> Error {
+        let messages = self.stats.messages;
+        match error.kind() {
+            ErrorKind::BrokenPipe => anyhow!(
+                "the reader of standard output closed it after up to {messages} messages; start again"
+            ),
+            _ => Error::new(error).context(format!(
+                "cannot write to standard output after up to {messages} messages; check the free space"
+            )),
+        }
+    }
+}

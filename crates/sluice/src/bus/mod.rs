@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Buses: messages from many senders to many subscribers, through the module.
+//!
+//! A bus is a channel ([`Channel::bus`](crate::Channel::bus)) that is opened as a [`Sender`], as a [`Subscriber`], or as
+//! [both](Options::open). Its [`Mode`] tells who receives a message: all subscribers, one of them in turn, or the first that asks.
+//!
+//! The subscriber, which receives what is sent from its open on:
+//!
+//! ```no_run
+//! use sluice::bus::Options;
+//!
+//! let bus = sluice::Channel::bus("prices")?;
+//! let mut subscriber = Options::new().open_subscriber(&bus.options().create(true))?;
+//! loop {
+//!     let message = subscriber.next()?;
+//!     println!("{} of {}, {} lost: {:?}", message.sequence, message.sender, message.lost, message.bytes());
+//! }
+//! # #[allow(unreachable_code)]
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The sender:
+//!
+//! ```no_run
+//! use sluice::bus::Options;
+//!
+//! let bus = sluice::Channel::bus("prices")?;
+//! let sender = Options::new().open_sender(&bus.options().create(true))?;
+//! sender.send(b"17.5")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Subscribers that do not keep up
+//!
+//! The [`Policy`] of a subscriber decides: it loses its oldest messages and learns their number ([`Header::lost`]), senders wait for
+//! it, or it is evicted. The bus permits policies when it is created ([`Options::policies`]).
+//!
+//! # Replies
+//!
+//! An endpoint that sends and receives has one id for both, so that a message can be answered:
+//!
+//! ```no_run
+//! use sluice::bus::Options;
+//!
+//! let bus = sluice::Channel::bus("requests")?;
+//! let (sender, mut subscriber) = Options::new().open(&bus.options().create(true))?;
+//! let request = subscriber.next()?;
+//! sender.send_to(request.sender, b"reply")?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Memory
+//!
+//! A [`MappedSubscriber`] receives messages in place, without a copy, and releases each when it is dropped. The bus has to be created
+//! [mappable](Options::mappable) for it.
+
+mod endpoint;
+mod error;
+mod info;
+mod mapped;
+mod message;
+mod options;
+mod policy;
+mod sender;
+mod subscriber;
+#[cfg(feature = "tokio")]
+mod tokio;
+mod waiting;
+
+#[cfg(feature = "tokio")]
+pub use self::tokio::{AsyncSender, AsyncSubscriber};
+pub use error::{OpenError, RecvError, SendError};
+pub use info::{BusInfo, EndpointInfo, SubscriberInfo};
+pub use mapped::{MappedMessage, MappedSubscriber};
+pub use message::{Batch, Header, Message};
+pub use options::Options;
+pub use policy::{Mode, Policies, Policy};
+pub use sender::Sender;
+pub use subscriber::Subscriber;

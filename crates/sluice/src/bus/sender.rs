@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+use sluice_abi::bus::{self, Frame};
+
+use super::endpoint::{Endpoint, Role, common_calls};
+use super::error::{OpenError, SendError};
+use super::waiting::{Failure, RoomWait, within};
+use crate::ring::connection::Wait;
+
+/// The offset of preadv2(2) and pwritev2(2) for a file without positions.
+pub(super) const NO_OFFSET: u64 = u64::MAX;
+
+/// Sends messages on a bus. Several threads may use one sender at the same time.
+///
+/// On a [nonblocking](crate::OpenOptions::nonblocking) endpoint the calls that wait fail with [`SendError::Full`] instead.
+///
+/// # Descriptor
+/// The endpoint has the format SLUICE_BUS_FRAMED: write(2) takes a frame before each message.
+#[derive(Debug)]
+pub struct Sender {
+    pub(super) endpoint: Endpoint,
+}
+
+common_calls!(Sender);
+
+impl Sender {
+    /// Uses an endpoint that was inherited or received, and sets its format.
+    pub fn attach(endpoint: OwnedFd) -> Result<Self, OpenError> {
+        let (endpoint, info) = Endpoint::new(endpoint, Role::Sender)?;
+        // A batching subscriber that shares it sends in the same format.
+        if info.format == bus::RAW {
+            endpoint.set_format(bus::FRAMED)?;
+        }
+        Ok(Self { endpoint })
+    }
+
+    /// Sends a message to those whom the mode of the bus determines. Waits while a subscriber that blocks senders has not
+    /// received enough.
+    pub fn send(&self, message: &[u8]) -> Result<(), SendError> {
+        self.send_within(0, message, Wait::Forever)
+    }
+
+    /// As [`send`](Self::send), but fails with [`SendError::Full`] instead of waiting.
+    pub fn try_send(&self, message: &[u8]) -> Result<(), SendError> {
+        self.send_within(0, message, Wait::Never)
+    }
+
+    /// As [`send`](Self::send), but waits at most for `timeout`, then fails with [`SendError::TimedOut`].
+    pub fn send_timeout(&self, message: &[u8], timeout: Duration) -> Result<(), SendError> {
+        self.send_within(0, message, Wait::For(timeout))
+    }
+
+    /// Sends a message to one subscriber, whose id is in its messages ([`Header::sender`](super::Header::sender)) and in the list of
+    /// [subscribers](Self::subscribers). Fails with [`SendError::UnknownSubscriber`] if it has ended. Not in the mode unicast.
+    pub fn send_to(&self, id: u64, message: &[u8]) -> Result<(), SendError> {
+        self.send_to_within(id, message, Wait::Forever)
+    }
+
+    /// As [`send_to`](Self::send_to), but fails with [`SendError::Full`] instead of waiting.
+    pub fn try_send_to(&self, id: u64, message: &[u8]) -> Result<(), SendError> {
+        self.send_to_within(id, message, Wait::Never)
+    }
+
+    /// As [`send_to`](Self::send_to), but waits at most for `timeout`, then fails with [`SendError::TimedOut`].
+    pub fn send_to_timeout(
+        &self,
+        id: u64,
+        message: &[u8],
+        timeout: Duration,
+    ) -> Result<(), SendError> {
+        self.send_to_within(id, message, Wait::For(timeout))
+    }
+
+    pub(super) fn send_to_within(
+        &self,
+        id: u64,
+        message: &[u8],
+        wait: Wait,
+    ) -> Result<(), SendError> {
+        match id {
+            // In a frame it means none in particular.
+            0 => Err(SendError::UnknownSubscriber { id }),
+            _ => self.send_within(id, message, wait),
+        }
+    }
+
+    fn send_within(&self, target: u64, message: &[u8], wait: Wait) -> Result<(), SendError> {
+        let frame = self.frame(target, message)?.to_bytes();
+        let parts = [IoSlice::new(&frame), IoSlice::new(message)];
+        let mut room = RoomWait::new(self.as_fd());
+        within(
+            wait,
+            |flags| self.write(&parts, flags),
+            |time| room.sleep(time),
+        )
+        .map_err(|failure| match failure {
+            Failure::TimedOut(limit) => SendError::TimedOut(limit),
+            Failure::Call(errno) => SendError::new(errno, target),
+        })
+    }
+
+    fn frame(&self, target: u64, message: &[u8]) -> Result<Frame, SendError> {
+        let (len, max) = (message.len(), self.endpoint.message_max);
+        match u32::try_from(len) {
+            Ok(length) if u64::from(length) <= max => Ok(Frame::new(length, target)),
+            _ => Err(SendError::MessageTooLong { len, max }),
+        }
+    }
+
+    /// A message is sent as a whole.
+    fn write(&self, parts: &[IoSlice<'_>], flags: ReadWriteFlags) -> Result<(), Errno> {
+        pwritev2(&self.endpoint, parts, NO_OFFSET, flags).map(drop)
+    }
+}

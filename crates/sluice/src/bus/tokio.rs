@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Buses in a tokio runtime.
+
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_core::Stream;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::task::coop::poll_proceed;
+use tokio::time::timeout;
+
+use super::error::{OpenError, RecvError, SendError};
+use super::message::{Batch, Header, Message};
+use super::sender::Sender;
+use super::subscriber::Subscriber;
+use crate::ring::SystemError;
+
+const WAITING: &str = "waiting for the bus in the runtime";
+
+/// A [`Sender`] with asynchronous waits.
+///
+/// Calls are cancel safe: one that is dropped while it waits has sent nothing.
+#[derive(Debug)]
+pub struct AsyncSender {
+    sender: Sender,
+    ready: AsyncFd<OwnedFd>,
+}
+
+impl AsyncSender {
+    /// Needs a runtime with I/O enabled.
+    pub fn new(sender: Sender) -> Result<Self, OpenError> {
+        Ok(Self {
+            ready: register(&sender, Interest::WRITABLE)?,
+            sender,
+        })
+    }
+
+    /// As [`Sender::send`].
+    pub async fn send(&self, message: &[u8]) -> Result<(), SendError> {
+        self.until(|sender| sender.try_send(message)).await
+    }
+
+    /// As [`Sender::send_to`].
+    pub async fn send_to(&self, id: u64, message: &[u8]) -> Result<(), SendError> {
+        self.until(|sender| sender.try_send_to(id, message)).await
+    }
+
+    /// As [`send`](Self::send), but waits at most for `time`, then fails with [`SendError::TimedOut`]. Needs timers enabled.
+    pub async fn send_timeout(&self, message: &[u8], time: Duration) -> Result<(), SendError> {
+        let sent = timeout(time, self.send(message)).await;
+        sent.unwrap_or(Err(SendError::TimedOut(time)))
+    }
+
+    /// The sender, for calls that do not wait.
+    pub fn get_ref(&self) -> &Sender {
+        &self.sender
+    }
+
+    pub fn into_inner(self) -> Sender {
+        self.sender
+    }
+
+    async fn until(
+        &self,
+        mut attempt: impl FnMut(&Sender) -> Result<(), SendError>,
+    ) -> Result<(), SendError> {
+        poll_fn(|cx| self.poll_until(cx, &mut attempt)).await
+    }
+
+    /// Attempts before it waits: the readiness of the descriptor is that for the largest message.
+    fn poll_until(
+        &self,
+        cx: &mut Context<'_>,
+        attempt: &mut impl FnMut(&Sender) -> Result<(), SendError>,
+    ) -> Poll<Result<(), SendError>> {
+        let budget = ready!(poll_proceed(cx));
+        loop {
+            match attempt(&self.sender) {
+                Err(SendError::Full) => {}
+                other => {
+                    budget.made_progress();
+                    return Poll::Ready(other);
+                }
+            }
+            let mut ready = ready!(self.ready.poll_write_ready(cx))
+                .map_err(|source| SystemError::new(WAITING, source))?;
+            // Cleared before the next attempt, so that no wake-up after a failed one is lost.
+            ready.clear_ready();
+        }
+    }
+}
+
+/// A [`Subscriber`] with asynchronous waits. As a [`Stream`] it yields headers and copies of the messages.
+///
+/// Calls are cancel safe: one that is dropped while it waits has received nothing.
+#[derive(Debug)]
+pub struct AsyncSubscriber {
+    subscriber: Subscriber,
+    ready: AsyncFd<OwnedFd>,
+}
+
+impl AsyncSubscriber {
+    /// Needs a runtime with I/O enabled.
+    pub fn new(subscriber: Subscriber) -> Result<Self, OpenError> {
+        Ok(Self {
+            ready: register(&subscriber, Interest::READABLE)?,
+            subscriber,
+        })
+    }
+
+    /// As [`Subscriber::next`].
+    pub async fn next(&mut self) -> Result<Message<'_>, RecvError> {
+        poll_fn(|cx| self.poll_fill(cx, Subscriber::fill_next)).await?;
+        self.subscriber.filled_message()
+    }
+
+    /// As [`next`](Self::next), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
+    pub async fn next_timeout(&mut self, time: Duration) -> Result<Message<'_>, RecvError> {
+        let received = timeout(time, self.next()).await;
+        received.unwrap_or(Err(RecvError::TimedOut(time)))
+    }
+
+    /// As [`Subscriber::batch`].
+    pub async fn batch(&mut self) -> Result<Batch<'_>, RecvError> {
+        poll_fn(|cx| self.poll_fill(cx, Subscriber::fill_batch)).await?;
+        self.subscriber.filled_batch()
+    }
+
+    /// As [`Subscriber::recv`].
+    pub async fn recv(&mut self, into: &mut [u8]) -> Result<Header, RecvError> {
+        poll_fn(|cx| self.poll_fill(cx, |subscriber| subscriber.try_recv(into))).await
+    }
+
+    /// The subscriber, for calls that do not wait.
+    pub fn get_mut(&mut self) -> &mut Subscriber {
+        &mut self.subscriber
+    }
+
+    pub fn into_inner(self) -> Subscriber {
+        self.subscriber
+    }
+
+    fn poll_fill<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut attempt: impl FnMut(&mut Subscriber) -> Result<T, RecvError>,
+    ) -> Poll<Result<T, RecvError>> {
+        let budget = ready!(poll_proceed(cx));
+        loop {
+            match attempt(&mut self.subscriber) {
+                Err(RecvError::Empty) => {}
+                other => {
+                    budget.made_progress();
+                    return Poll::Ready(other);
+                }
+            }
+            let mut ready = ready!(self.ready.poll_read_ready(cx))
+                .map_err(|source| SystemError::new(WAITING, source))?;
+            ready.clear_ready();
+        }
+    }
+}
+
+impl Stream for AsyncSubscriber {
+    type Item = Result<(Header, Vec<u8>), RecvError>;
+
+    /// An error does not end the stream: that of an ended bus is returned again.
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let filled = ready!(self.poll_fill(cx, Subscriber::fill_next));
+        let message = filled.and_then(|()| self.subscriber.filled_message());
+        Poll::Ready(Some(
+            message.map(|message| (*message, message.bytes().to_vec())),
+        ))
+    }
+}
+
+fn register(source: &impl AsFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, OpenError> {
+    let failed = |error: io::Error| SystemError::new("registering the bus in the runtime", error);
+    let descriptor = source.as_fd().try_clone_to_owned().map_err(failed)?;
+    // SAFETY: the registered value owns the descriptor, and closes it when it is dropped.
+    unsafe { AsyncFd::register_with_interest(descriptor, interest) }
+        .map_err(|error| failed(error.into()).into())
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command `sluice bus`, run as from a shell.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::registry::{Context, topic};
+use crate::support::check::expect;
+use crate::support::cli::{
+    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, Run, expect_table, shell, sluice,
+};
+
+topic!(
+    "bus_cli",
+    fifo: [],
+    pipe_only: [
+        a_bus_is_created_shown_listed_and_removed,
+        a_list_of_all_channels_has_buses,
+        every_subscriber_prints_all_messages,
+        each_job_is_printed_once,
+        messages_of_any_bytes_arrive_in_frames_and_as_a_whole,
+        a_line_tells_sender_sequence_and_losses,
+        a_message_is_sent_to_one_subscriber,
+        both_sides_print_a_summary,
+        a_sender_waits_for_the_bus_and_a_subscriber,
+        a_destroyed_bus_ends_its_subscribers,
+        an_evicted_subscriber_fails,
+        failures_have_their_status,
+    ],
+);
+
+/// Waits until the bus `frames` has a number of subscribers: `await 2`.
+const AWAIT: &str = r#"
+    await() {
+        until sluice bus info frames --json 2> /dev/null | grep -q "\"readers\": $1,"; do sleep 0.05; done
+    }"#;
+
+/// Runs a script that can use `await`.
+fn script(context: &Context, text: &str) -> Result<Run> {
+    shell(context, &format!("{AWAIT}\n{text}"))
+}
+
+fn expect_output(context: &Context, text: &str, expected: &str) -> Result<()> {
+    let printed = script(context, text)?.stdout()?;
+    expect("the output", printed, expected.to_owned())
+}
+
+fn new_bus() -> Value {
+    json!({
+        "kind": "bus", "name": "frames", "mode": "0640", "uid": 0, "gid": 0, "readers": 0, "writers": 0,
+        "bytes": 0, "capacity": 131_072, "persistent": true, "delivery": "broadcast", "policies": "drop,block",
+        "mappable": true, "message_max": 65_472, "sent": 0, "unsubscribed": 0, "lag": 0, "lost": 0, "evicted": 0,
+    })
+}
+
+fn a_bus_is_created_shown_listed_and_removed(context: &Context) -> Result<()> {
+    let json = |arguments: &str| sluice(context, arguments)?.json();
+    let options = "--mode 640 --capacity 100K --policies block,drop --mappable --json";
+    let made = json(&format!("bus create frames {options}"))?;
+    expect("made", made, new_bus())?;
+    expect("shown", json("bus info frames --json")?, new_bus())?;
+    expect("listed", json("bus ls --json")?, json!([new_bus()]))?;
+    expect("rings", json("ring ls --json")?, json!([]))?;
+    let headings = "KIND MODE USER GROUP READERS WRITERS BYTES CAPACITY PERSISTENT NAME";
+    let row = "bus 0640 root root 0 0 0 131072 yes frames";
+    let state = "DELIVERY POLICIES MAPPABLE LARGEST SENT UNSUBSCRIBED LAG LOST EVICTED";
+    let values = "broadcast drop,block yes 65472 0 0 0 0 0";
+    let shown = sluice(context, "bus info frames")?;
+    expect_table(&shown, &[headings, row, "", state, values])?;
+    let listed = sluice(context, "bus ls")?;
+    let columns = "DELIVERY SUBSCRIBERS SENDERS SENT LAG LOST EVICTED NAME";
+    expect_table(&listed, &[columns, "broadcast 0 0 0 0 0 0 frames"])?;
+    let removed = sluice(context, "bus rm frames")?.stdout()?;
+    expect("output of rm", removed, String::new())?;
+    expect("the channels", json("ls --json")?, json!([]))
+}
+
+fn a_list_of_all_channels_has_buses(context: &Context) -> Result<()> {
+    sluice(context, "bus create frames --delivery unicast")?.stdout()?;
+    sluice(context, "ring create frames")?.stdout()?;
+    shell(context, "sluice bus pub frames <<< hello")?.stdout()?;
+    let listed = sluice(context, "ls --json")?.json()?;
+    let kinds = [&listed[0]["kind"], &listed[1]["kind"]];
+    expect("the kinds", kinds, [&json!("ring"), &json!("bus")])?;
+    let buses = sluice(context, "bus ls --json")?.json()?;
+    let bus = &buses[0];
+    let seen = (&bus["sent"], &bus["lag"], &bus["policies"]);
+    expect("the bus", seen, (&json!(1), &json!(1), &json!("none")))?;
+    expect("buses", buses.as_array().map(Vec::len), Some(1))
+}
+
+fn every_subscriber_prints_all_messages(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice bus sub frames --create --count 3 > first &
+        sluice bus sub frames --create --count 3 > second &
+        await 2
+        printf 'one\n\nthree' | sluice bus pub frames
+        wait
+        cat first second"#;
+    expect_output(context, text, "one\n\nthree\none\n\nthree\n")
+}
+
+fn each_job_is_printed_once(context: &Context) -> Result<()> {
+    for delivery in ["unicast", "multicast --policies block"] {
+        let text = format!(
+            r#"
+            sluice bus create frames --delivery {delivery}
+            sluice bus sub frames > first &
+            sluice bus sub frames > second &
+            await 2
+            seq 1000 | sluice bus pub frames
+            until sluice bus info frames --json | grep -q '"lag": 0,'; do sleep 0.05; done
+            sluice bus rm --destroy frames
+            wait
+            sort -n first second > all
+            seq 1000 | cmp - all
+            echo same"#
+        );
+        expect_output(context, &text, "same\n")?;
+    }
+    Ok(())
+}
+
+fn messages_of_any_bytes_arrive_in_frames_and_as_a_whole(context: &Context) -> Result<()> {
+    let text = r#"
+        for message in 1 2 3 4; do
+            printf '\x00\x10\x00\x00'
+            head -c 4096 "$BASH"
+        done > sent
+        head -c 100000 "$BASH" > whole
+        sluice bus sub frames --create --count 4 --framing length > received &
+        sluice bus sub frames --create --count 5 --raw > raw &
+        await 2
+        sluice bus pub frames --framing length < sent
+        sluice bus pub frames --raw < whole
+        wait
+        cmp sent received
+        tail -c 100000 raw | cmp - whole
+        stat -c %s raw"#;
+    expect_output(context, text, "116384\n")
+}
+
+fn a_line_tells_sender_sequence_and_losses(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice bus sub frames --create --count 2 --framed > received &
+        await 1
+        printf 'one\ntwo\n' | sluice bus pub frames &
+        echo "pid $!"
+        wait
+        cat received"#;
+    let printed = script(context, text)?.stdout()?;
+    let mut lines = printed.lines();
+    let pid = lines.next().and_then(|line| line.strip_prefix("pid "));
+    ensure!(pid.is_some(), "no pid in {printed}");
+    for (sequence, message) in ["one", "two"].into_iter().enumerate() {
+        let header = lines.next().context("no header")?;
+        let of = |member: &str| {
+            let found = header.split(' ').find_map(|pair| pair.strip_prefix(member));
+            found.with_context(|| format!("no {member} in {header}"))
+        };
+        expect("its sequence", of("sequence=")?, &sequence.to_string())?;
+        let counts = (of("lost=")?, of("target=")?, of("length=")?);
+        expect("its counts", counts, ("0", "0", "3"))?;
+        let credentials = (of("uid=")?, of("gid=")?);
+        expect("its credentials", credentials, ("0", "0"))?;
+        let sender: u32 = of("pid=")?.parse()?;
+        ensure!(sender > 0, "no pid in {header}");
+        expect("the message", lines.next(), Some(message))?;
+    }
+    expect("the rest", lines.next(), None)
+}
+
+fn a_message_is_sent_to_one_subscriber(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice bus create frames
+        sluice bus sub frames --count 1 > first &
+        await 1
+        sluice bus sub frames --count 2 > second &
+        await 2
+        sluice bus info frames --subscribers --json > info
+        id=$(grep -o '"id": [0-9]*' info | tail -n 1 | grep -o '[0-9]*')
+        sluice bus pub frames --to "$id" <<< private
+        sluice bus pub frames <<< public
+        wait
+        cat first second
+        sluice bus pub frames --to "$id" <<< late || echo $?"#;
+    expect_output(context, text, "public\nprivate\npublic\n3\n")
+}
+
+fn both_sides_print_a_summary(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice bus sub frames --create --count 2 --json > messages 2> received &
+        await 1
+        printf 'one\ntwo\n' | sluice bus pub frames --json 2> sent
+        wait $!
+        cat sent received"#;
+    let printed = script(context, text)?.stdout()?;
+    let summaries = serde_json::Deserializer::from_str(&printed).into_iter::<Value>();
+    let summaries = summaries.collect::<Result<Vec<_>, _>>();
+    let summaries = summaries.with_context(|| format!("no JSON: {printed}"))?;
+    expect("the number of summaries", summaries.len(), 2)?;
+    for summary in summaries {
+        let found = [&summary["messages"], &summary["bytes"], &summary["lost"]];
+        expect("it", found, [&json!(2), &json!(6), &json!(0)])?;
+        ensure!(summary["id"].as_u64() > Some(0), "no id in {summary}");
+    }
+    Ok(())
+}
+
+fn a_sender_waits_for_the_bus_and_a_subscriber(context: &Context) -> Result<()> {
+    let late = sluice(context, "bus pub frames --wait 1")?;
+    late.expect_failure(
+        NO_CHANNEL,
+        &["timeout after 1 s waiting for the bus 'frames'"],
+    )?;
+    let text = r#"
+        sluice bus pub frames --wait 100 <<< hello 2> log &
+        until grep -q "waiting for the bus 'frames'" log; do sleep 0.05; done
+        sluice bus create frames
+        until grep -q "waiting for a subscriber of 'frames'" log; do sleep 0.05; done
+        sluice bus sub frames --count 1
+        wait $!"#;
+    expect_output(context, text, "hello\n")
+}
+
+fn a_destroyed_bus_ends_its_subscribers(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice bus sub frames --create > received &
+        subscriber=$!
+        await 1
+        sluice bus pub frames <<< hello
+        until grep -q hello received; do sleep 0.05; done
+        sluice bus rm --destroy frames
+        wait $subscriber"#;
+    let words = ["the bus was destroyed after 1 messages"];
+    script(context, text)?.expect_failure(1, &words)
+}
+
+/// The reader of its output does not read.
+fn an_evicted_subscriber_fails(context: &Context) -> Result<()> {
+    let text = r#"
+        mkfifo output
+        sluice bus create frames --capacity 4K
+        sluice bus sub frames --policy evict > output &
+        subscriber=$!
+        exec 3< output
+        await 1
+        seq 100000 | sluice bus pub frames
+        await 0
+        cat <&3 > /dev/null &
+        wait $subscriber"#;
+    script(context, text)?.expect_failure(1, &["evicted", "receive faster"])
+}
+
+fn failures_have_their_status(context: &Context) -> Result<()> {
+    let words = ["no bus named 'frames' in", "sluice bus create frames"];
+    for arguments in ["pub frames", "sub frames", "info frames", "rm frames"] {
+        sluice(context, &format!("bus {arguments}"))?.expect_failure(NO_CHANNEL, &words)?;
+    }
+    sluice(context, "bus create frames --delivery multicast --mode 000")?.stdout()?;
+    let words = ["the bus 'frames' already exists in", "sluice bus rm frames"];
+    sluice(context, "bus create frames")?.expect_failure(NAME_TAKEN, &words)?;
+    let words = ["does not permit the policy 'block'"];
+    let refused = sluice(context, "bus sub frames --policy block")?;
+    refused.expect_failure(NO_PERMISSION, &words)?;
+    let lonely = shell(context, "sluice bus pub frames <<< hello")?;
+    lonely.expect_failure(NO_CHANNEL, &["no subscriber"])?;
+    let late = sluice(context, "bus sub frames --timeout 1")?;
+    late.expect_failure(1, &["timeout", "no message for 1s"])?;
+    let unprivileged = |arguments: &str| {
+        let unprivileged = "setpriv --bounding-set=-sys_admin,-sys_resource sluice bus";
+        shell(context, &format!("{unprivileged} {arguments}"))
+    };
+    let denied = unprivileged("sub frames")?;
+    denied.expect_failure(NO_PERMISSION, &["permission denied for 'frames'"])?;
+    sluice(context, "bus create open")?.stdout()?;
+    let denied = unprivileged("sub open --monitor")?;
+    denied.expect_failure(NO_PERMISSION, &["CAP_SYS_ADMIN"])?;
+    sluice(context, "bus create small --capacity 4K")?.stdout()?;
+    let long = shell(
+        context,
+        "head -c 1985 /dev/zero | sluice bus pub small --raw",
+    )?;
+    long.expect_failure(1, &["1985 bytes", "1984"])?;
+    let invalid = sluice(
+        context,
+        "bus create jobs --delivery unicast --policies drop",
+    )?;
+    invalid.expect_failure(1, &["a unicast bus has no policies"])
+}
