@@ -156,7 +156,7 @@ impl Channel for Bus {
                 message: vec![0; size],
             }),
             Calls::Mapped => Box::new(Mapped::new(endpoint, size)?),
-            Calls::Uring => Box::new(UringReceiver::new(endpoint, size)?),
+            Calls::Uring => Box::new(UringReceiver::new(endpoint, &self.shape)?),
         })
     }
 }

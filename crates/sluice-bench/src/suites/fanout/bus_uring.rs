@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use io_uring::{IoUring, opcode, squeue, types};
 
 use super::bus::{self, Endpoint};
-use super::channel::{Receiver, Resources, Sender};
+use super::channel::{Receiver, Resources, Sender, Shape};
 use crate::harness::rounds::Skipped;
 
 /// The position argument of a file without positions.
@@ -75,14 +75,17 @@ pub struct UringReceiver {
     ring: IoUring,
     endpoint: Endpoint,
     message: Vec<u8>,
+    /// io_uring waits on a file with O_NONBLOCK, too, unless the request says otherwise.
+    flags: i32,
 }
 
 impl UringReceiver {
-    pub fn new(endpoint: Endpoint, size: usize) -> Result<Self> {
+    pub fn new(endpoint: Endpoint, shape: &Shape) -> Result<Self> {
         Ok(Self {
             ring: ring()?,
             endpoint,
-            message: vec![0; size],
+            message: vec![0; shape.size],
+            flags: if shape.blocking { 0 } else { libc::RWF_NOWAIT },
         })
     }
 }
@@ -91,7 +94,9 @@ impl Receiver for UringReceiver {
     fn receive(&mut self, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<bool> {
         let fd = types::Fd(self.endpoint.0.as_raw_fd());
         let length = u32::try_from(self.message.len())?;
-        let read = opcode::Read::new(fd, self.message.as_mut_ptr(), length).offset(CURRENT);
+        let read = opcode::Read::new(fd, self.message.as_mut_ptr(), length)
+            .offset(CURRENT)
+            .rw_flags(self.flags);
         // SAFETY: the buffer belongs to self, and is not used meanwhile.
         let result = unsafe { complete(&mut self.ring, &read.build()) }?;
         match result {

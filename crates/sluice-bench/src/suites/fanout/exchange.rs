@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use sluice_testkit::clock;
 use sluice_testkit::workers::{Group, Side, Start};
 
-use super::channel::{Channel, Delivery, Resources, Shape, Way};
+use super::channel::{Channel, Delivery, Resources, Sender, Shape, Way};
 use super::progress::Progress;
 use crate::harness::rounds::{Job, Measurement, ReceiverState};
 use crate::reports::fanout::{Conditions, Cost};
@@ -24,6 +24,8 @@ const BURST: usize = 256;
 const BURST_BYTES: usize = super::channel::CAPACITY / 4;
 /// From the reception of a message until the receiver certainly sleeps.
 const FALLING_ASLEEP: Duration = Duration::from_micros(200);
+/// Between ends for single receivers.
+const END_INTERVAL: Duration = Duration::from_millis(1);
 const CHECKED_BURSTS: u64 = 3;
 const CHECKED_MESSAGES_ASLEEP: u64 = 32;
 /// Each message begins with its number; the last one with this.
@@ -221,19 +223,47 @@ impl Exchange {
             self.follow(progress, sent);
         }
         message[..HEADER].copy_from_slice(&END.to_ne_bytes());
-        let ends = match self.way.delivery {
-            Delivery::All => 1,
-            Delivery::One => self.conditions.receivers as u64,
-        };
-        for _ in 0..ends {
-            sender.send(&message)?;
-        }
-        progress.release(sent + ends);
-        if self.conditions.state != ReceiverState::Streaming {
-            progress.await_received((sent + ends) * self.deliveries());
-        }
+        self.end(&mut *sender, &message, progress, sent)?;
         cpu += sender.helpers_ns()?.saturating_sub(helpers);
         Ok(vec![sent, begin, cpu])
+    }
+
+    /// Tells each receiver that there are no more messages.
+    fn end(
+        &self,
+        sender: &mut dyn Sender,
+        message: &[u8],
+        progress: &Progress,
+        sent: u64,
+    ) -> Result<()> {
+        if self.way.delivery == Delivery::One {
+            return self.end_one_by_one(sender, progress, sent);
+        }
+        sender.send(message)?;
+        progress.release(sent + 1);
+        if self.conditions.state != ReceiverState::Streaming {
+            progress.await_received((sent + 1) * self.deliveries());
+        }
+        Ok(())
+    }
+
+    /// Which receiver gets the next message is not known: a send that is repeated may pass one over. So ends are sent until
+    /// each has one. They are short, because those for receivers that have ended stay in the channel.
+    fn end_one_by_one(
+        &self,
+        sender: &mut dyn Sender,
+        progress: &Progress,
+        sent: u64,
+    ) -> Result<()> {
+        let all = sent + self.conditions.receivers as u64;
+        let mut ends = 0;
+        while progress.received() < all {
+            sender.send(&END.to_ne_bytes())?;
+            ends += 1;
+            progress.release(sent + ends);
+            sleep(END_INTERVAL);
+        }
+        Ok(())
     }
 
     /// After a burst: waits until the receivers are ready for the next one.
@@ -314,17 +344,17 @@ impl<'a> Seen<'a> {
 
     fn visit(&mut self, message: &[u8]) -> Result<()> {
         let size = self.exchange.conditions.size;
-        ensure!(
-            message.len() == size,
-            "a message has {} bytes instead of {size}",
-            message.len()
-        );
         let header = message.first_chunk().context("a message has a number")?;
         let number = u64::from_ne_bytes(*header);
         if number == END {
             self.ended = true;
             return Ok(());
         }
+        ensure!(
+            message.len() == size,
+            "a message has {} bytes instead of {size}",
+            message.len()
+        );
         let in_order = match self.exchange.way.delivery {
             Delivery::All => number == self.next,
             Delivery::One => number >= self.next,

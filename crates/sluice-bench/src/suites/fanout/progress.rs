@@ -47,13 +47,15 @@ impl Progress {
         self.word(1 + receiver).store(messages, Ordering::Release);
     }
 
+    /// By the sender: the messages that the receivers have received together.
+    pub fn received(&self) -> u64 {
+        let words = (1..=self.receivers).map(|number| self.word(number));
+        words.map(|word| word.load(Ordering::Acquire)).sum()
+    }
+
     /// By the sender: spins until the receivers have received this many messages together.
     pub fn await_received(&self, messages: u64) {
-        let received = || -> u64 {
-            let words = (1..=self.receivers).map(|number| self.word(number));
-            words.map(|word| word.load(Ordering::Acquire)).sum()
-        };
-        while received() < messages {
+        while self.received() < messages {
             for _ in 0..PAUSES {
                 spin_loop();
             }
