@@ -82,7 +82,13 @@ fn every_subscriber_receives_every_message(_: &Context) -> Result<()> {
         expect("the lag afterwards", state(end)?.own_lag, 0)?;
     }
     let seen = state(&sender)?;
-    let counts = (seen.sent, seen.unsubscribed, seen.lost, seen.evicted, seen.lag);
+    let counts = (
+        seen.sent,
+        seen.unsubscribed,
+        seen.lost,
+        seen.evicted,
+        seen.lag,
+    );
     expect("the counts", counts, (50, 0, 0, 0, 0))
 }
 
@@ -91,7 +97,10 @@ fn messages_of_all_senders_are_in_one_order(_: &Context) -> Result<()> {
     let first = buses.create(broadcast())?;
     let senders = [first, buses.sender()?, buses.sender()?];
     let ids: Vec<u64> = senders.iter().map(id).collect::<Result<_>>()?;
-    let subscribers = [buses.subscribe(framed(BLOCK))?, buses.subscribe(framed(DROP))?];
+    let subscribers = [
+        buses.subscribe(framed(BLOCK))?,
+        buses.subscribe(framed(DROP))?,
+    ];
     let order = [2, 0, 1, 1, 0, 2, 2, 0, 1];
     for (number, from) in order.into_iter().enumerate() {
         send(&senders[from], &content(number as u64, 20)).context("sending")?;
@@ -112,7 +121,9 @@ fn messages_of_all_senders_are_in_one_order(_: &Context) -> Result<()> {
 fn a_sender_that_subscribes_receives_its_own_messages(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     let sender = buses.create(broadcast())?;
-    let both = buses.open(BOTH, Params::default()).context("opening both")?;
+    let both = buses
+        .open(BOTH, Params::default())
+        .context("opening both")?;
     send(&both, b"own").context("sending")?;
     send(&sender, b"other").context("sending")?;
     let expected = vec![b"own".to_vec(), b"other".to_vec()];
@@ -129,7 +140,11 @@ fn messages_keep_their_boundaries(_: &Context) -> Result<()> {
     }
     for (number, length) in lengths.into_iter().enumerate() {
         let bytes = receive(&subscriber).context("receiving")?;
-        expect_bytes(&format!("message {number}"), &bytes, &content(number as u64, length))?;
+        expect_bytes(
+            &format!("message {number}"),
+            &bytes,
+            &content(number as u64, length),
+        )?;
     }
     expect("one more", receive(&subscriber), Err(Errno::EAGAIN))
 }
@@ -148,7 +163,10 @@ fn a_message_may_be_empty(_: &Context) -> Result<()> {
     expect("the first", read_some(&subscriber, 0), Ok(vec![]))?;
     let expected = vec![b"x".to_vec(), vec![], vec![]];
     expect("the others", drain(&subscriber)?, expected)?;
-    let lengths: Vec<_> = drain_framed(&frames)?.iter().map(|m| m.frame.length).collect();
+    let lengths: Vec<_> = drain_framed(&frames)?
+        .iter()
+        .map(|m| m.frame.length)
+        .collect();
     expect("the lengths", lengths, vec![0, 1, 0, 0])
 }
 
@@ -178,7 +196,10 @@ fn the_largest_message_of_a_large_bus_passes(_: &Context) -> Result<()> {
     const LIMIT: usize = 1 << 20;
     let buses = Buses::new()?;
     let sender = buses.create_sized(broadcast(), 4 << 20)?;
-    let subscribers = [buses.subscribe(with_policy(BLOCK))?, buses.subscribe(with_policy(DROP))?];
+    let subscribers = [
+        buses.subscribe(with_policy(BLOCK))?,
+        buses.subscribe(with_policy(DROP))?,
+    ];
     for round in 0..9 {
         let bytes = content(round, LIMIT);
         send(&sender, &bytes).context("sending")?;
@@ -204,7 +225,11 @@ fn a_message_longer_than_the_buffer_stays(_: &Context) -> Result<()> {
     }
     for limit in [0, 63, 64, 1063] {
         let seen = read_some(&frames, limit);
-        expect(&format!("a frame into {limit} bytes"), seen, Err(Errno::EMSGSIZE))?;
+        expect(
+            &format!("a frame into {limit} bytes"),
+            seen,
+            Err(Errno::EMSGSIZE),
+        )?;
     }
     expect("the lag", state(&subscriber)?.own_lag, 1)?;
     let seen = read_some(&subscriber, 1000).context("into as many")?;
@@ -259,7 +284,10 @@ fn a_subscriber_starts_at_the_head(_: &Context) -> Result<()> {
         let frames: Vec<_> = drain_framed(end)?.iter().map(|m| m.frame).collect();
         let seen: Vec<u64> = frames.iter().map(|frame| frame.sequence).collect();
         expect("the sequences", seen, sequences)?;
-        ensure!(frames.iter().all(|frame| frame.lost == 0), "something was lost");
+        ensure!(
+            frames.iter().all(|frame| frame.lost == 0),
+            "something was lost"
+        );
     }
     Ok(())
 }
@@ -275,10 +303,18 @@ fn a_message_to_nobody_is_counted(_: &Context) -> Result<()> {
     expect("the counts", counts, (0, 3 * MESSAGES as u64, 0))?;
     let subscriber = buses.subscribe(framed(DROP))?;
     send(&sender, b"first").context("sending")?;
-    expect("its sequence", receive_present(&subscriber)?.frame.sequence, 0)?;
+    expect(
+        "its sequence",
+        receive_present(&subscriber)?.frame.sequence,
+        0,
+    )?;
     drop(subscriber);
     send(&sender, b"to nobody").context("sending")?;
-    expect("the count", state(&sender)?.unsubscribed, 3 * MESSAGES as u64 + 1)
+    expect(
+        "the count",
+        state(&sender)?.unsubscribed,
+        3 * MESSAGES as u64 + 1,
+    )
 }
 
 /// Keeps up to `held` messages of random lengths in the bus, so that they begin and end everywhere in the ring.
@@ -295,7 +331,11 @@ fn messages_of_every_length_wrap_around_intact(_: &Context) -> Result<()> {
             while send(&sender, &content(number, length)) == Err(Errno::EAGAIN) {
                 let (oldest, length) = held.pop_front().context("an empty bus is full")?;
                 let bytes = receive(&subscriber).context("receiving")?;
-                expect_bytes(&format!("message {oldest}"), &bytes, &content(oldest, length))?;
+                expect_bytes(
+                    &format!("message {oldest}"),
+                    &bytes,
+                    &content(oldest, length),
+                )?;
             }
             held.push_back((number, length));
         }
@@ -310,14 +350,24 @@ fn an_empty_bus_holds_one_message_per_256_bytes(_: &Context) -> Result<()> {
         let sender = buses.create(broadcast())?;
         let _stalled = buses.subscribe(with_policy(BLOCK))?;
         let sent = fill(&sender, length)?;
-        expect(&format!("messages of {length} bytes"), sent, MESSAGES as u64)?;
+        expect(
+            &format!("messages of {length} bytes"),
+            sent,
+            MESSAGES as u64,
+        )?;
     }
     Ok(())
 }
 
 fn each_message_uses_a_multiple_of_64_bytes(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
-    for (length, bytes) in [(257, 320), (320, 320), (321, 384), (1024, 1024), (LARGEST, 1984)] {
+    for (length, bytes) in [
+        (257, 320),
+        (320, 320),
+        (321, 384),
+        (1024, 1024),
+        (LARGEST, 1984),
+    ] {
         let sender = buses.create(broadcast())?;
         let _stalled = buses.subscribe(with_policy(BLOCK))?;
         let sent = fill(&sender, length)?;
@@ -342,7 +392,10 @@ fn a_stalled_blocking_subscriber_holds_senders(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     let sender = buses.create(broadcast())?;
     let stalled = buses.subscribe(with_policy(BLOCK))?;
-    let others = [buses.subscribe(with_policy(DROP))?, buses.subscribe(with_policy(EVICT))?];
+    let others = [
+        buses.subscribe(with_policy(DROP))?,
+        buses.subscribe(with_policy(EVICT))?,
+    ];
     let sent = fill(&sender, 100)?;
     for end in &others {
         expect("what others receive", drain(end)?.len() as u64, sent)?;
@@ -351,7 +404,11 @@ fn a_stalled_blocking_subscriber_holds_senders(_: &Context) -> Result<()> {
     expect("while it holds all", full, Err(Errno::EAGAIN))?;
     expect("its first", receive(&stalled), Ok(content(0, 100)))?;
     expect("with room for one", send(&sender, b"more"), Ok(()))?;
-    expect("while it is full", send(&sender, b"more"), Err(Errno::EAGAIN))?;
+    expect(
+        "while it is full",
+        send(&sender, b"more"),
+        Err(Errno::EAGAIN),
+    )?;
     let rest = drain(&stalled)?;
     expect("the rest", rest.len() as u64, sent)?;
     let seen = state(&sender)?;
@@ -366,7 +423,11 @@ fn a_closed_blocking_subscriber_releases_senders(_: &Context) -> Result<()> {
     fill(&sender, 100)?;
     drop(stalled);
     expect("sending", send(&sender, b"more"), Ok(()))?;
-    expect("the last message", drain(&other)?.pop(), Some(b"more".to_vec()))
+    expect(
+        "the last message",
+        drain(&other)?.pop(),
+        Some(b"more".to_vec()),
+    )
 }
 
 /// Sends `count` messages and checks that the framed subscriber receives the last ones, and is told how many it lost.
@@ -477,7 +538,11 @@ fn a_loss_is_not_reported_to_a_raw_subscriber_but_counted(_: &Context) -> Result
     // Frames report it when they are used later.
     crate::support::bus::set_format(&subscriber, crate::support::bus::FRAMED)?;
     send(&sender, b"more").context("sending")?;
-    expect("the loss", receive_present(&subscriber)?.frame.lost, own_lost)
+    expect(
+        "the loss",
+        receive_present(&subscriber)?.frame.lost,
+        own_lost,
+    )
 }
 
 /// Sends until the subscriber is evicted, and returns the number of messages.
@@ -501,10 +566,18 @@ fn a_stalled_subscriber_is_evicted(_: &Context) -> Result<()> {
     expect("events", poll::state(&subscriber)?, "HUP".to_owned())?;
     for _ in 0..2 {
         expect("receiving", receive(&subscriber), Err(Errno::ESHUTDOWN))?;
-        expect("the length", next_length(&subscriber), Err(Errno::ESHUTDOWN))?;
+        expect(
+            "the length",
+            next_length(&subscriber),
+            Err(Errno::ESHUTDOWN),
+        )?;
     }
     let seen = state(&sender)?;
-    expect("subscribers and evicted", (seen.subscribers, seen.evicted), (0, 1))?;
+    expect(
+        "subscribers and evicted",
+        (seen.subscribers, seen.evicted),
+        (0, 1),
+    )?;
     expect("its lag", state(&subscriber)?.own_lag, 0)
 }
 
@@ -594,7 +667,10 @@ fn addressed(policy: u32) -> Result<(Buses, OwnedFd, [OwnedFd; 2])> {
     let creator = buses.create(broadcast())?;
     let sender = buses.framed_sender()?;
     drop(creator);
-    let subscribers = [buses.subscribe(framed(policy))?, buses.subscribe(framed(policy))?];
+    let subscribers = [
+        buses.subscribe(framed(policy))?,
+        buses.subscribe(framed(policy))?,
+    ];
     Ok((buses, sender, subscribers))
 }
 
@@ -621,11 +697,17 @@ fn an_addressed_message_keeps_its_place(_: &Context) -> Result<()> {
     for target in [0, first, second, 0, second, second, 0] {
         send_to(&sender, target, b"x").context("sending")?;
     }
-    for (end, sequences) in subscribers.iter().zip([vec![0, 1, 3, 6], vec![0, 2, 3, 4, 5, 6]]) {
+    for (end, sequences) in subscribers
+        .iter()
+        .zip([vec![0, 1, 3, 6], vec![0, 2, 3, 4, 5, 6]])
+    {
         let received = drain_framed(end)?;
         let seen: Vec<u64> = received.iter().map(|m| m.frame.sequence).collect();
         expect("the sequences", seen, sequences)?;
-        ensure!(received.iter().all(|m| m.frame.lost == 0), "a loss is reported");
+        ensure!(
+            received.iter().all(|m| m.frame.lost == 0),
+            "a loss is reported"
+        );
     }
     Ok(())
 }
@@ -640,7 +722,11 @@ fn an_addressed_message_to_an_unknown_id_is_enoent(_: &Context) -> Result<()> {
     }
     let [closed, other] = subscribers;
     drop(closed);
-    expect("to a closed one", send_to(&sender, first, b"x"), Err(Errno::ENOENT))?;
+    expect(
+        "to a closed one",
+        send_to(&sender, first, b"x"),
+        Err(Errno::ENOENT),
+    )?;
     expect("to the other", send_to(&sender, second, b"x"), Ok(()))?;
     expect("sent", buses.info().map(|(_, i)| i.sent), Ok(1))?;
     expect("received", drain_framed(&other)?.len(), 1)
@@ -653,7 +739,11 @@ fn an_addressed_message_needs_no_other_subscriber(_: &Context) -> Result<()> {
     expect("to nobody", send_to(&sender, 1, b"x"), Err(Errno::ENOENT))?;
     expect("unsubscribed", state(&sender)?.unsubscribed, 0)?;
     let only = buses.subscribe(framed(DROP))?;
-    expect("to the only one", send_to(&sender, id(&only)?, b"x"), Ok(()))?;
+    expect(
+        "to the only one",
+        send_to(&sender, id(&only)?, b"x"),
+        Ok(()),
+    )?;
     expect("received", drain_framed(&only)?.len(), 1)
 }
 
@@ -684,7 +774,10 @@ fn fill_target(sender: &OwnedFd, target: u64, length: usize) -> Result<(u64, Err
 
 fn a_full_blocking_target_is_waited_for(_: &Context) -> Result<()> {
     let (buses, sender, [target, other]) = addressed(BLOCK)?;
-    let limited = Params { limit: 300, ..framed(BLOCK) };
+    let limited = Params {
+        limit: 300,
+        ..framed(BLOCK)
+    };
     let limited = buses.subscribe(limited)?;
     // It is full when it holds more than the limit.
     let seen = fill_target(&sender, id(&limited)?, 100)?;
@@ -711,7 +804,11 @@ fn a_full_evicting_target_is_evicted(_: &Context) -> Result<()> {
     expect("events", poll::state(&target)?, "HUP".to_owned())?;
     expect("the other", poll::state(&other)?, "nothing".to_owned())?;
     let seen = state(&sender)?;
-    expect("subscribers and evicted", (seen.subscribers, seen.evicted), (1, 1))?;
+    expect(
+        "subscribers and evicted",
+        (seen.subscribers, seen.evicted),
+        (1, 1),
+    )?;
     // What was addressed to it is lost.
     expect("lost", seen.lost, 5)
 }
@@ -766,7 +863,11 @@ fn passing_messages_for_others_frees_their_room(_: &Context) -> Result<()> {
     }
     expect("events", poll::state(&sender)?, "nothing".to_owned())?;
     drain_framed(&target)?;
-    expect("the other's events", poll::state(&other)?, "nothing".to_owned())?;
+    expect(
+        "the other's events",
+        poll::state(&other)?,
+        "nothing".to_owned(),
+    )?;
     expect("afterwards", poll::state(&sender)?, "OUT".to_owned())?;
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::support::check::expect;
 use crate::support::child::{Child, spawn, spawn_keeping};
 use crate::support::credentials::become_user;
 use crate::support::ctl::{
-    BOTH, CREATE, EXCL, NONBLOCK, Open, PERSIST, PERSISTENT, READ, WRITE, expect_no_channel,
+    BOTH, CREATE, EXCL, Open, PERSIST, PERSISTENT, READ, WRITE, expect_no_channel,
 };
 use crate::support::ioctl::raw;
 use crate::support::memory::{Mapping, PAGE};
@@ -152,7 +152,10 @@ fn parameters_of_any_size_up_to_a_page_are_accepted(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     let first = PARAMS_SIZE_VER0;
     for size in [first, first + 1, first + 8, 1000, PAGE as u32] {
-        let page = page_with(Params { size, ..multicast() });
+        let page = page_with(Params {
+            size,
+            ..multicast()
+        });
         let end = create_with_page(&buses, &page).with_context(|| format!("{size} bytes"))?;
         expect("the mode", state(&end)?.mode, MULTICAST)?;
     }
@@ -163,7 +166,10 @@ fn parameters_of_invalid_size_are_refused(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     let first = PARAMS_SIZE_VER0;
     for size in [0, 1, first - 1, PAGE as u32 + 1, u32::MAX] {
-        let page = page_with(Params { size, ..broadcast() });
+        let page = page_with(Params {
+            size,
+            ..broadcast()
+        });
         let seen = create_with_page(&buses, &page).map(drop);
         expect(&format!("{size} bytes"), seen, Err(Errno::EINVAL))?;
     }
@@ -207,12 +213,42 @@ fn invalid_parameters_of_a_bus_are_refused(_: &Context) -> Result<()> {
     let valid = broadcast();
     for (what, params) in [
         ("an unknown flag", Params { flags: 8, ..valid }),
-        ("the last flag", Params { flags: 1 << 31, ..valid }),
+        (
+            "the last flag",
+            Params {
+                flags: 1 << 31,
+                ..valid
+            },
+        ),
         ("an unknown mode", Params { mode: 3, ..valid }),
-        ("the last mode", Params { mode: u32::MAX, ..valid }),
-        ("an unknown policy", Params { policies: 8, ..valid }),
-        ("all bits", Params { policies: u32::MAX, ..valid }),
-        ("policies of a unicast bus", Params { policies: DROP, ..unicast() }),
+        (
+            "the last mode",
+            Params {
+                mode: u32::MAX,
+                ..valid
+            },
+        ),
+        (
+            "an unknown policy",
+            Params {
+                policies: 8,
+                ..valid
+            },
+        ),
+        (
+            "all bits",
+            Params {
+                policies: u32::MAX,
+                ..valid
+            },
+        ),
+        (
+            "policies of a unicast bus",
+            Params {
+                policies: DROP,
+                ..unicast()
+            },
+        ),
     ] {
         let opened = buses.open(WRITE | CREATE, params).map(drop);
         expect(what, opened, Err(Errno::EINVAL))?;
@@ -228,13 +264,45 @@ fn invalid_parameters_of_an_endpoint_are_refused(_: &Context) -> Result<()> {
         ("two policies", READ, with_policy(DROP | BLOCK)),
         ("an unknown policy", READ, with_policy(8)),
         ("an unknown format", READ, Params { format: 3, ..valid }),
-        ("the last format", READ, Params { format: u32::MAX, ..valid }),
-        ("a limit above the capacity of any bus", READ, Params { limit: CAPACITY_MAX + 1, ..valid }),
-        ("an unknown mode, which is not used", READ, Params { mode: 3, ..valid }),
+        (
+            "the last format",
+            READ,
+            Params {
+                format: u32::MAX,
+                ..valid
+            },
+        ),
+        (
+            "a limit above the capacity of any bus",
+            READ,
+            Params {
+                limit: CAPACITY_MAX + 1,
+                ..valid
+            },
+        ),
+        (
+            "an unknown mode, which is not used",
+            READ,
+            Params { mode: 3, ..valid },
+        ),
         ("an unknown flag", READ, Params { flags: 8, ..valid }),
         ("a sender with a policy", WRITE, with_policy(DROP)),
-        ("a mapped sender", WRITE, Params { flags: MAPPED, ..valid }),
-        ("a monitoring sender", WRITE, Params { flags: MONITOR, ..valid }),
+        (
+            "a mapped sender",
+            WRITE,
+            Params {
+                flags: MAPPED,
+                ..valid
+            },
+        ),
+        (
+            "a monitoring sender",
+            WRITE,
+            Params {
+                flags: MONITOR,
+                ..valid
+            },
+        ),
     ] {
         let opened = buses.open(flags, params).map(drop);
         expect(what, opened, Err(Errno::EINVAL))?;
@@ -246,9 +314,28 @@ fn invalid_parameters_of_an_endpoint_are_refused(_: &Context) -> Result<()> {
 fn a_refused_creation_leaves_nothing(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     for (params, errno) in [
-        (Params { policy: BLOCK, policies: DROP, ..Params::default() }, Errno::EPERM),
-        (Params { policy: DROP | EVICT, ..broadcast() }, Errno::EINVAL),
-        (Params { flags: MAPPED, ..broadcast() }, Errno::EINVAL),
+        (
+            Params {
+                policy: BLOCK,
+                policies: DROP,
+                ..Params::default()
+            },
+            Errno::EPERM,
+        ),
+        (
+            Params {
+                policy: DROP | EVICT,
+                ..broadcast()
+            },
+            Errno::EINVAL,
+        ),
+        (
+            Params {
+                flags: MAPPED,
+                ..broadcast()
+            },
+            Errno::EINVAL,
+        ),
     ] {
         let opened = buses.open(READ | CREATE, params).map(drop);
         expect("the open", opened, Err(errno))?;
@@ -267,7 +354,12 @@ fn a_mappable_bus_needs_broadcast_and_block(_: &Context) -> Result<()> {
         (MULTICAST, BLOCK, Err(Errno::EINVAL)),
         (UNICAST, 0, Err(Errno::EINVAL)),
     ] {
-        let params = Params { flags: MAPPABLE, mode, policies, ..Params::default() };
+        let params = Params {
+            flags: MAPPABLE,
+            mode,
+            policies,
+            ..Params::default()
+        };
         let opened = buses.open(WRITE | CREATE, params);
         if let Ok(end) = &opened {
             expect("its flags", state(end)?.flags, MAPPABLE)?;
@@ -280,18 +372,51 @@ fn a_mappable_bus_needs_broadcast_and_block(_: &Context) -> Result<()> {
 
 fn a_mapped_subscriber_needs_a_mappable_bus_block_and_raw(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
-    let mapped = Params { flags: MAPPED, ..Params::default() };
+    let mapped = Params {
+        flags: MAPPED,
+        ..Params::default()
+    };
     let ordinary = buses.create(broadcast())?;
     let opened = buses.open(READ, mapped).map(drop);
     expect("on another bus", opened, Err(Errno::EINVAL))?;
     drop(ordinary);
     let sender = buses.create(mappable())?;
     for (what, params) in [
-        ("with the policy DROP", Params { policy: DROP, ..mapped }),
-        ("with the policy EVICT", Params { policy: EVICT, ..mapped }),
-        ("framed", Params { format: FRAMED, ..mapped }),
-        ("batched", Params { format: BATCHED, ..mapped }),
-        ("as a monitor", Params { flags: MAPPED | MONITOR, ..mapped }),
+        (
+            "with the policy DROP",
+            Params {
+                policy: DROP,
+                ..mapped
+            },
+        ),
+        (
+            "with the policy EVICT",
+            Params {
+                policy: EVICT,
+                ..mapped
+            },
+        ),
+        (
+            "framed",
+            Params {
+                format: FRAMED,
+                ..mapped
+            },
+        ),
+        (
+            "batched",
+            Params {
+                format: BATCHED,
+                ..mapped
+            },
+        ),
+        (
+            "as a monitor",
+            Params {
+                flags: MAPPED | MONITOR,
+                ..mapped
+            },
+        ),
     ] {
         let opened = buses.open(READ, params).map(drop);
         expect(what, opened, Err(Errno::EINVAL))?;
@@ -300,7 +425,11 @@ fn a_mapped_subscriber_needs_a_mappable_bus_block_and_raw(_: &Context) -> Result
         let end = buses.subscribe(Params { policy, ..mapped })?;
         let seen = state(&end)?;
         let policy_and_flags = (seen.policy, seen.flags);
-        expect("policy and flags", policy_and_flags, (BLOCK, MAPPABLE | MAPPED))?;
+        expect(
+            "policy and flags",
+            policy_and_flags,
+            (BLOCK, MAPPABLE | MAPPED),
+        )?;
     }
     expect("the flags of a sender", state(&sender)?.flags, MAPPABLE)
 }
@@ -309,7 +438,11 @@ fn only_permitted_policies_are_granted(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     for mode in [BROADCAST, MULTICAST] {
         for policies in 1..=ALL_POLICIES {
-            let sender = buses.create(Params { mode, policies, ..Params::default() })?;
+            let sender = buses.create(Params {
+                mode,
+                policies,
+                ..Params::default()
+            })?;
             for policy in [DROP, BLOCK, EVICT] {
                 let opened = buses.open(READ, with_policy(policy));
                 let seen = opened.map(|end| info(&end).map(|i| i.policy));
@@ -328,7 +461,13 @@ fn only_permitted_policies_are_granted(_: &Context) -> Result<()> {
 fn the_default_policy_is_the_first_permitted_one(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     for policies in 0..=ALL_POLICIES {
-        let end = buses.open(READ | CREATE, Params { policies, ..Params::default() });
+        let end = buses.open(
+            READ | CREATE,
+            Params {
+                policies,
+                ..Params::default()
+            },
+        );
         let end = end.context("creating a bus by subscribing")?;
         let expected = match policies {
             0 => DROP,
@@ -346,7 +485,13 @@ fn a_unicast_bus_has_no_policies(_: &Context) -> Result<()> {
         let opened = buses.open(READ, with_policy(policy)).map(drop);
         expect("with a policy", opened, Err(Errno::EINVAL))?;
     }
-    let opened = buses.open(READ, Params { flags: MAPPED, ..Params::default() });
+    let opened = buses.open(
+        READ,
+        Params {
+            flags: MAPPED,
+            ..Params::default()
+        },
+    );
     expect("mapped", opened.map(drop), Err(Errno::EINVAL))?;
     let receiver = buses.subscribe(Params::default())?;
     expect("its policy", state(&receiver)?.policy, 0)?;
@@ -356,7 +501,11 @@ fn a_unicast_bus_has_no_policies(_: &Context) -> Result<()> {
 
 fn parameters_of_the_bus_apply_to_its_creation_only(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
-    let _sender = buses.create(Params { mode: MULTICAST, policies: DROP, ..Params::default() })?;
+    let _sender = buses.create(Params {
+        mode: MULTICAST,
+        policies: DROP,
+        ..Params::default()
+    })?;
     let other = Params {
         flags: MAPPABLE,
         mode: BROADCAST,
@@ -434,7 +583,13 @@ fn the_mode_bits_permit_sending_and_receiving(_: &Context) -> Result<()> {
             let seen = [READ, WRITE, BOTH].map(|flags| open(flags).map_err(|e| e as i32));
             Ok(seen)
         })?;
-        let granted = |is| if is { Ok(()) } else { Err(Errno::EACCES as i32) };
+        let granted = |is| {
+            if is {
+                Ok(())
+            } else {
+                Err(Errno::EACCES as i32)
+            }
+        };
         let expected = [may_read, may_write, may_read && may_write].map(granted);
         expect(&format!("{mode:o}"), other.finish()?, expected)?;
         drop(owned);
@@ -456,7 +611,9 @@ fn an_endpoint_only_does_what_it_was_opened_for(_: &Context) -> Result<()> {
         let seek = unsafe { libc::lseek(end.as_raw_fd(), 0, libc::SEEK_CUR) };
         expect("seeking", Errno::result(seek), Err(Errno::ESPIPE))?;
     }
-    let both = buses.open(BOTH, Params::default()).context("opening both")?;
+    let both = buses
+        .open(BOTH, Params::default())
+        .context("opening both")?;
     send(&both, b"own").context("sending")?;
     expect("the own message", receive(&both), Ok(b"own".to_vec()))
 }
@@ -560,13 +717,24 @@ fn the_format_of_an_endpoint_can_be_changed(_: &Context) -> Result<()> {
             expect("its format", state(end)?.format, format)?;
         }
         for format in [3, u32::MAX] {
-            expect("an unknown one", set_format(end, format), Err(Errno::EINVAL))?;
+            expect(
+                "an unknown one",
+                set_format(end, format),
+                Err(Errno::EINVAL),
+            )?;
         }
         expect("its format", state(end)?.format, FRAMED)?;
     }
-    let mapped = buses.subscribe(Params { flags: MAPPED, ..Params::default() })?;
+    let mapped = buses.subscribe(Params {
+        flags: MAPPED,
+        ..Params::default()
+    })?;
     for format in [RAW, FRAMED, BATCHED] {
-        expect("of a mapped one", set_format(&mapped, format), Err(Errno::EINVAL))?;
+        expect(
+            "of a mapped one",
+            set_format(&mapped, format),
+            Err(Errno::EINVAL),
+        )?;
     }
     Ok(())
 }
@@ -645,7 +813,11 @@ fn a_destruction_ends_every_sleep(_: &Context) -> Result<()> {
             Ok(Ok(()))
         })?;
         buses.destroy().context("destroying it")?;
-        expect("the subscriber", waiting.finish()?, Err(Errno::EPIPE as i32))?;
+        expect(
+            "the subscriber",
+            waiting.finish()?,
+            Err(Errno::EPIPE as i32),
+        )?;
         expect("the poller", polling.finish()?, Ok(()))?;
     }
     Ok(())
@@ -654,12 +826,19 @@ fn a_destruction_ends_every_sleep(_: &Context) -> Result<()> {
 fn a_destruction_ends_the_sleep_of_a_mapped_subscriber(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     let _sender = buses.create(mappable())?;
-    let subscriber = buses.subscribe(Params { flags: MAPPED, ..Params::default() })?;
+    let subscriber = buses.subscribe(Params {
+        flags: MAPPED,
+        ..Params::default()
+    })?;
     let waiting = sleeper(&subscriber, Call::Ioctl, |end| {
         Ok(crate::support::bus::receive_mapped(end, 0, 1).map(drop))
     })?;
     buses.destroy().context("destroying it")?;
-    expect("the subscriber", waiting.finish()?, Err(Errno::EPIPE as i32))?;
+    expect(
+        "the subscriber",
+        waiting.finish()?,
+        Err(Errno::EPIPE as i32),
+    )?;
     let released = crate::support::bus::receive_mapped(&subscriber, 0, 0);
     expect("a release", released, Err(Errno::EPIPE))
 }

@@ -13,6 +13,9 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::unistd::{pipe2, write};
 
 use crate::registry::{Context, topic};
+use crate::support::bus::{
+    self, BATCHED, BLOCK, Buses, DROP, MONITOR, Params, framed, multicast, unicast, with_policy,
+};
 use crate::support::channel::{CAPACITY, read_nowait, read_some};
 use crate::support::check::{expect, expect_bytes, note};
 use crate::support::ctl::{
@@ -55,6 +58,10 @@ topic!(
         mapping_a_ring,
         sleeping_at_a_ring,
         ending_a_side_of_a_ring,
+        opening_a_bus,
+        sending_on_a_bus,
+        receiving_from_a_bus,
+        bus_ioctls,
     ],
 );
 
@@ -640,5 +647,197 @@ fn ending_a_side_of_a_ring(_: &Context) -> Result<()> {
         |(_, consumer), ()| expect("closed", consumer.peer.closed(), CLOSED),
     )?;
     all.sweep("unlink", open, |_| rings.unlink(NAME), nothing)?;
+    all.finish()
+}
+
+/// The parameters of a bus of each mode, and the policy of a subscriber.
+fn bus_modes() -> [(Params, u32); 3] {
+    [
+        (bus::broadcast(), BLOCK),
+        (multicast(), BLOCK),
+        (unicast(), 0),
+    ]
+}
+
+fn opening_a_bus(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let buses = Buses::new()?;
+    for (params, policy) in bus_modes() {
+        let mode = ["broadcast", "multicast", "unicast"][params.mode as usize];
+        all.sweep(
+            &format!("create {mode}"),
+            || Ok(()),
+            |()| buses.open(BOTH | CREATE | EXCL, params),
+            |(), end| {
+                bus::send(&end, b"x").ok();
+                expect("the mode", bus::state(&end)?.mode, params.mode)
+            },
+        )?;
+        all.sweep(
+            &format!("subscribe {mode}"),
+            || buses.create(params),
+            |_| buses.open(READ, with_policy(policy)),
+            |sender, end| {
+                expect("subscribers", bus::state(sender)?.subscribers, 1)?;
+                bus::send(sender, b"x").context("sending")?;
+                expect("the message", bus::receive(&end), Ok(b"x".to_vec()))
+            },
+        )?;
+        let monitor = Params {
+            flags: MONITOR,
+            ..Params::default()
+        };
+        let open = |_: &OwnedFd| buses.open(READ, monitor);
+        all.sweep(
+            &format!("monitor {mode}"),
+            || buses.create(params),
+            open,
+            nothing,
+        )?;
+        let open = |_: &OwnedFd| buses.open(WRITE, Params::default());
+        all.sweep(
+            &format!("send {mode}"),
+            || buses.create(params),
+            open,
+            |sender, _| expect("senders", bus::state(sender)?.senders, 2),
+        )?;
+    }
+    all.finish()
+}
+
+/// A sender and a framed subscriber of a bus that holds the largest message.
+fn bus_pair(buses: &Buses, params: Params, policy: u32) -> Result<(OwnedFd, OwnedFd)> {
+    let sender = buses.create_sized(params, 1 << 20)?;
+    Ok((sender, buses.subscribe(framed(policy))?))
+}
+
+/// A failed send may leave a reservation, but no message.
+fn sending_on_a_bus(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let buses = Buses::new()?;
+    for (params, policy) in bus_modes() {
+        for length in [100, 100_000] {
+            let bytes = bus::content(1, length);
+            all.sweep(
+                &format!("send {length} bytes in mode {}", params.mode),
+                || bus_pair(&buses, params, policy),
+                |(sender, _)| write(sender, &bytes),
+                |(_, end), count| {
+                    expect("bytes sent", count, length)?;
+                    let received = read_some(end, 2 * length).context("receiving")?;
+                    expect_bytes("the message", &received[bus::Frame::SIZE..], &bytes)?;
+                    expect("what is left", bus::state(end)?.own_lag, 0)?;
+                    expect("lost", bus::state(end)?.own_lost, 0)
+                },
+            )?;
+        }
+    }
+    let message = bus::with_frame(0, b"framed");
+    all.sweep(
+        "send framed",
+        || {
+            let (sender, end) = bus_pair(&buses, bus::broadcast(), DROP)?;
+            Ok((sender, end, buses.framed_sender()?))
+        },
+        |(_, _, framer)| write(framer, &message),
+        |(_, end, _), _| {
+            let received = bus::receive_present(end)?;
+            expect_bytes("the message", &received.bytes, b"framed")
+        },
+    )?;
+    all.finish()
+}
+
+fn receiving_from_a_bus(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let buses = Buses::new()?;
+    for (params, policy) in bus_modes() {
+        for length in [100, 100_000] {
+            let bytes = bus::content(1, length);
+            let filled = || {
+                let (sender, end) = bus_pair(&buses, params, policy)?;
+                bus::send(&sender, &bytes).context("sending")?;
+                Ok((sender, end))
+            };
+            all.sweep(
+                &format!("receive {length} bytes in mode {}", params.mode),
+                filled,
+                |(_, end)| read_some(end, 2 * length),
+                |(_, end), received| {
+                    expect_bytes("the message", &received[bus::Frame::SIZE..], &bytes)?;
+                    expect("what is left", bus::state(end)?.own_lag, 0)
+                },
+            )?;
+        }
+    }
+    let filled = || {
+        let (sender, end) = bus_pair(&buses, bus::broadcast(), DROP)?;
+        bus::set_format(&end, BATCHED).context("setting the format")?;
+        bus::send_numbered(&sender, 0, 5, 100)?;
+        Ok((sender, end))
+    };
+    all.sweep(
+        "receive a batch",
+        filled,
+        |(_, end)| read_some(end, 4096),
+        |(_, end), received| {
+            let first = bus::parse_batch(&received)?.len();
+            let rest = match first {
+                5 => 0,
+                _ => bus::parse_batch(&read_some(end, 4096).context("the rest")?)?.len(),
+            };
+            expect("messages", first + rest, 5)
+        },
+    )?;
+    all.finish()
+}
+
+fn bus_ioctls(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let buses = Buses::new()?;
+    let open = || {
+        let (sender, end) = bus_pair(&buses, bus::broadcast(), DROP)?;
+        bus::send(&sender, b"x").context("sending")?;
+        Ok((sender, end))
+    };
+    all.sweep(
+        "bus info",
+        open,
+        |(_, end)| bus::info(end),
+        |_, info| expect("the lag", info.own_lag, 1),
+    )?;
+    all.sweep(
+        "bus info by name",
+        open,
+        |_| buses.info(),
+        |_, (channel, info)| expect("readers and sent", (channel.readers, info.sent), (1, 1)),
+    )?;
+    all.sweep(
+        "subscribers",
+        open,
+        |(end, _)| bus::list(end, 0, 4),
+        |_, listed| expect("listed", listed.len(), 1),
+    )?;
+    all.sweep(
+        "fionread",
+        open,
+        |(_, end)| bus::next_length(end),
+        |_, length| expect("the length", length, 1),
+    )?;
+    let set = |(_, end): &(OwnedFd, OwnedFd)| bus::set_format(end, BATCHED);
+    all.sweep("set format", open, set, |(_, end), _| {
+        expect("the format", bus::state(end)?.format, BATCHED)
+    })?;
+    let look = |(_, end): &(OwnedFd, OwnedFd)| poll::wait(end, poll::IN, 0);
+    all.sweep("bus poll", open, look, |_, events| {
+        expect("events", poll::name(events), "IN".to_owned())
+    })?;
+    all.sweep(
+        "destroy a bus",
+        open,
+        |_| buses.destroy(),
+        |(_, end), ()| expect("a receive", bus::receive(end), Err(Errno::EPIPE)),
+    )?;
+    all.sweep("unlink a bus", open, |_| buses.unlink(), nothing)?;
     all.finish()
 }

@@ -4,7 +4,16 @@
 mod atomicity;
 mod bad_buffers;
 mod bus_broadcast;
+mod bus_faults;
+mod bus_formats;
+mod bus_info;
+mod bus_limits;
+mod bus_monitor;
+mod bus_multicast;
 mod bus_open;
+mod bus_order;
+mod bus_unicast;
+mod bus_wait;
 mod cgroup_isolation;
 mod cli;
 mod ctl_blocking_open;
@@ -119,6 +128,15 @@ pub const TOPICS: &[Topic] = &[
     feed_publish::TOPIC,
     bus_open::TOPIC,
     bus_broadcast::TOPIC,
+    bus_multicast::TOPIC,
+    bus_unicast::TOPIC,
+    bus_formats::TOPIC,
+    bus_wait::TOPIC,
+    bus_faults::TOPIC,
+    bus_info::TOPIC,
+    bus_monitor::TOPIC,
+    bus_limits::TOPIC,
+    bus_order::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,

@@ -14,223 +14,13 @@ use super::ctl::{CREATE, ChannelInfo, Ctl, NONBLOCK, OWN, Open, READ, WRITE};
 use super::ioctl::{self, raw};
 use super::random::stream_bytes;
 
-pub use abi::*;
-
-/// The structures and numbers of the header.
-mod abi {
-    use libc::Ioctl;
-    use sluice_abi::Setting;
-
-    const TYPE: u32 = 0xC7;
-
-    pub const KIND_BUS: u32 = 4;
-    pub const CAPACITY_MAX: u64 = 0x1000_0000;
-    pub const MESSAGE_MAX: u64 = 0x10_0000;
-    pub const BROADCAST: u32 = 0;
-    pub const MULTICAST: u32 = 1;
-    pub const UNICAST: u32 = 2;
-    pub const DROP: u32 = 0x01;
-    pub const BLOCK: u32 = 0x02;
-    pub const EVICT: u32 = 0x04;
-    pub const MAPPABLE: u32 = 0x01;
-    pub const MAPPED: u32 = 0x02;
-    pub const MONITOR: u32 = 0x04;
-    pub const RAW: u32 = 0;
-    pub const FRAMED: u32 = 1;
-    pub const BATCHED: u32 = 2;
-    pub const PARAMS_SIZE_VER0: u32 = 32;
-    pub const INFO_SIZE_VER0: u32 = 120;
-    pub const RECEIVE_SIZE_VER0: u32 = 24;
-    pub const SUBSCRIBERS_SIZE_VER0: u32 = 24;
-    pub const MMAP_DATA: u64 = 0x20_0000;
-    pub const RECEIVE_MAX: usize = 32;
-    pub const SUBSCRIBERS_MAX: usize = 64;
-
-    pub const SET_FORMAT: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x40);
-    pub const SET_SPIN: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x41);
-    pub const INFO: Ioctl = libc::_IOWR::<Info>(TYPE, 0x42);
-    pub const RECEIVE: Ioctl = libc::_IOWR::<Receive>(TYPE, 0x43);
-    pub const SUBSCRIBERS: Ioctl = libc::_IOWR::<Subscribers>(TYPE, 0x44);
-
-    const fn size_of<T>() -> u32 {
-        std::mem::size_of::<T>() as u32
-    }
-
-    #[repr(C)]
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Params {
-        pub size: u32,
-        pub flags: u32,
-        pub mode: u32,
-        pub policies: u32,
-        pub policy: u32,
-        pub format: u32,
-        pub limit: u64,
-    }
-
-    impl Default for Params {
-        fn default() -> Self {
-            Self {
-                size: size_of::<Self>(),
-                flags: 0,
-                mode: 0,
-                policies: 0,
-                policy: 0,
-                format: 0,
-                limit: 0,
-            }
-        }
-    }
-
-    #[repr(C)]
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Frame {
-        pub size: u32,
-        pub length: u32,
-        pub target: u64,
-        pub sender: u64,
-        pub sequence: u64,
-        pub lost: u64,
-        pub pid: u32,
-        pub uid: u32,
-        pub gid: u32,
-        pub reserved: u32,
-        pub reserved1: u64,
-    }
-
-    impl Frame {
-        pub const SIZE: usize = std::mem::size_of::<Self>();
-
-        /// Of a message to send.
-        pub const fn new(target: u64, length: u32) -> Self {
-            Self {
-                size: size_of::<Self>(),
-                length,
-                target,
-                sender: 0,
-                sequence: 0,
-                lost: 0,
-                pid: 0,
-                uid: 0,
-                gid: 0,
-                reserved: 0,
-                reserved1: 0,
-            }
-        }
-    }
-
-    #[repr(C)]
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Info {
-        pub size: u32,
-        pub flags: u32,
-        pub mode: u32,
-        pub policies: u32,
-        pub capacity: u64,
-        pub message_max: u64,
-        pub subscribers: u32,
-        pub senders: u32,
-        pub sent: u64,
-        pub unsubscribed: u64,
-        pub lost: u64,
-        pub evicted: u64,
-        pub lag: u64,
-        pub id: u64,
-        pub policy: u32,
-        pub format: u32,
-        pub own_lost: u64,
-        pub own_lag: u64,
-        pub spin_limit_ns: u64,
-    }
-
-    impl Default for Info {
-        fn default() -> Self {
-            Self {
-                size: size_of::<Self>(),
-                flags: 0,
-                mode: 0,
-                policies: 0,
-                capacity: 0,
-                message_max: 0,
-                subscribers: 0,
-                senders: 0,
-                sent: 0,
-                unsubscribed: 0,
-                lost: 0,
-                evicted: 0,
-                lag: 0,
-                id: 0,
-                policy: 0,
-                format: 0,
-                own_lost: 0,
-                own_lag: 0,
-                spin_limit_ns: 0,
-            }
-        }
-    }
-
-    #[repr(C)]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct Entry {
-        pub offset: u64,
-        pub sequence: u64,
-        pub sender: u64,
-        pub length: u32,
-        pub reserved: u32,
-    }
-
-    #[repr(C)]
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Receive {
-        pub size: u32,
-        pub count: u32,
-        pub entries: u64,
-        pub released: u64,
-    }
-
-    impl Receive {
-        pub fn new(entries: *mut Entry, count: usize, released: u64) -> Self {
-            Self {
-                size: size_of::<Self>(),
-                count: count as u32,
-                entries: entries as u64,
-                released,
-            }
-        }
-    }
-
-    #[repr(C)]
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct SubscriberInfo {
-        pub id: u64,
-        pub policy: u32,
-        pub flags: u32,
-        pub lag: u64,
-        pub lost: u64,
-        pub pid: u32,
-        pub uid: u32,
-    }
-
-    #[repr(C)]
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Subscribers {
-        pub size: u32,
-        pub count: u32,
-        pub after: u64,
-        pub entries: u64,
-    }
-
-    impl Subscribers {
-        pub fn new(entries: *mut SubscriberInfo, count: usize, after: u64) -> Self {
-            Self {
-                size: size_of::<Self>(),
-                count: count as u32,
-                after,
-                entries: entries as u64,
-            }
-        }
-    }
-}
+pub use sluice_abi::KIND_BUS;
+pub use sluice_abi::bus::{
+    BATCHED, BLOCK, BROADCAST, CAPACITY_MAX, DROP, EVICT, Entry, FRAMED, Frame, INFO,
+    INFO_SIZE_VER0, Info, MAPPABLE, MAPPED, MESSAGE_MAX, MMAP_DATA, MONITOR, MULTICAST,
+    PARAMS_SIZE_VER0, Params, RAW, RECEIVE, Receive, SET_FORMAT, SET_SPIN, SUBSCRIBERS,
+    SUBSCRIBERS_MAX, SUBSCRIBERS_SIZE_VER0, SubscriberInfo, Subscribers, UNICAST,
+};
 
 /// The bus of a test.
 pub const NAME: &str = "bus";
@@ -396,7 +186,7 @@ pub fn next_length(end: &impl AsFd) -> nix::Result<usize> {
 
 pub fn list(end: &impl AsFd, after: u64, count: usize) -> nix::Result<Vec<SubscriberInfo>> {
     let mut entries = vec![SubscriberInfo::default(); count];
-    let mut list = Subscribers::new(entries.as_mut_ptr(), count, after);
+    let mut list = Subscribers::new(after, entries.as_mut_ptr(), count);
     raw(end, SUBSCRIBERS, &mut list)?;
     entries.truncate(list.count as usize);
     Ok(entries)
@@ -418,16 +208,18 @@ pub fn content(number: u64, length: usize) -> Vec<u8> {
     stream_bytes(number, 0, length)
 }
 
+/// From memory that is present: otherwise the module may reserve a sequence that it then discards.
 pub fn send(end: &impl AsFd, bytes: &[u8]) -> nix::Result<()> {
-    let sent = write(end, bytes)?;
+    let present = bytes.to_vec();
+    let sent = write(end, &present)?;
     assert_eq!(sent, bytes.len(), "a message is sent whole");
     Ok(())
 }
 
 /// The bytes that a framed endpoint writes.
 pub fn with_frame(target: u64, bytes: &[u8]) -> Vec<u8> {
-    let frame = Frame::new(target, bytes.len() as u32);
-    [super::requests::bytes_of(&frame).as_slice(), bytes].concat()
+    let frame = Frame::new(bytes.len() as u32, target);
+    [frame.to_bytes().as_slice(), bytes].concat()
 }
 
 /// With a framed endpoint.
@@ -449,9 +241,8 @@ pub struct Message {
 
 impl Message {
     fn parse(bytes: &[u8]) -> Result<Self> {
-        ensure!(bytes.len() >= Frame::SIZE, "{} bytes", bytes.len());
-        // SAFETY: all values are valid for the integers of a frame, and the bytes are as many.
-        let frame: Frame = unsafe { bytes.as_ptr().cast::<Frame>().read_unaligned() };
+        let frame = bytes.first_chunk().context("a message without a frame")?;
+        let frame = Frame::from_bytes(frame);
         ensure!(frame.size as usize == Frame::SIZE, "size {}", frame.size);
         let message = bytes.get(Frame::SIZE..Frame::SIZE + frame.length as usize);
         Ok(Message {
@@ -510,7 +301,10 @@ pub fn drain(end: &impl AsFd) -> Result<Vec<Vec<u8>>> {
 
 /// As drain(), of a framed endpoint.
 pub fn drain_framed(end: &impl AsFd) -> Result<Vec<Message>> {
-    drain(end)?.iter().map(|bytes| Message::parse(bytes)).collect()
+    drain(end)?
+        .iter()
+        .map(|bytes| Message::parse(bytes))
+        .collect()
 }
 
 /// Sends messages of this length, numbered from 0, until the bus is full; returns their number.

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The limits that apply to a bus, and the memory cgroups that are charged for it and for long messages.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::errno::Errno;
+use nix::unistd::{read, write};
+use sluice_abi::Unlink;
+
+use crate::registry::{Context, topic};
+use crate::support::bus::{
+    BLOCK, Buses, CAPACITY, DROP, EVICT, KIND_BUS, NAME, Params, broadcast, content, request, send,
+    with_policy,
+};
+use crate::support::cgroup::Cgroup;
+use crate::support::channel::read_some;
+use crate::support::check::{expect, expect_bytes};
+use crate::support::child::{spawn, spawn_keeping};
+use crate::support::credentials::become_user;
+use crate::support::ctl::{
+    CREATE, EXCL, NONBLOCK, OWN, Open, PERSIST, READ, UNLINK, WRITE, expect_no_channel,
+};
+use crate::support::ioctl::raw;
+use crate::support::kernel::expect_no_page_leak;
+use crate::support::memcg::{
+    MemoryController, lock_memory, memory_current, oom_kills, set_memory_max,
+};
+use crate::support::parameter::Parameter;
+use crate::support::time::eventually;
+
+topic!(
+    "bus_limits",
+    fifo: [],
+    pipe_only: [
+        a_scope_at_its_byte_limit_is_enospc,
+        a_user_at_the_byte_limit_is_edquot_until_a_bus_is_freed,
+        buses_and_pipes_share_the_limit_of_channels,
+        an_unlinked_bus_is_charged_until_its_last_endpoint,
+        memory_is_charged_to_the_creator_and_uncharged_with_the_bus,
+        a_create_beyond_the_memory_limit_is_enomem_without_oom_kill,
+        a_long_send_beyond_the_senders_memory_limit_is_enomem,
+        a_long_receive_beyond_the_receivers_memory_limit_is_enomem,
+        opens_and_sends_leave_nothing,
+    ],
+);
+
+const MIB: u64 = 1 << 20;
+/// Memory that each CPU may hold pre-charged, and some for the process itself.
+const SLACK: u64 = MIB / 2;
+
+/// A bus of this name, without parameters.
+fn open(buses: &Buses, name: &str, capacity: u64) -> nix::Result<OwnedFd> {
+    buses.0.open(Open {
+        kind: KIND_BUS,
+        capacity,
+        ..Open::new(name, WRITE | CREATE | EXCL)
+    })
+}
+
+fn a_scope_at_its_byte_limit_is_enospc(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("scope_max_bytes", 4 * CAPACITY as u64)?;
+    let buses = Buses::new()?;
+    let create = |name: &str, pages: usize| open(&buses, name, (pages * CAPACITY) as u64);
+    let full = Err(Errno::ENOSPC);
+    let first = create("first", 2).context("half of the limit")?;
+    // Rounded up to 4 pages.
+    expect("too large", create("second", 3).map(drop), full)?;
+    let second = create("second", 2).context("the other half")?;
+    expect("a page more", create("third", 1).map(drop), full)?;
+    drop(first);
+    expect("after closing", create("third", 1).map(drop), Ok(()))?;
+    drop(second);
+    expect_no_channel(&buses.0)
+}
+
+fn a_user_at_the_byte_limit_is_edquot_until_a_bus_is_freed(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_bytes", 2 * CAPACITY as u64)?;
+    let user = spawn("a user", || {
+        become_user(1001)?;
+        let buses = Buses::new()?;
+        let create = |name: &str| open(&buses, name, CAPACITY as u64);
+        let first = create("first").context("the first")?;
+        let _second = create("second").context("the second")?;
+        expect("a third", create("third").map(drop), Err(Errno::EDQUOT))?;
+        drop(first);
+        expect("after closing one", create("third").map(drop), Ok(()))
+    })?;
+    user.finish()
+}
+
+fn buses_and_pipes_share_the_limit_of_channels(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("scope_max_channels", 2)?;
+    let buses = Buses::new()?;
+    let _pipe = buses.0.create("pipe").context("a pipe")?;
+    let bus = buses.create(broadcast())?;
+    let full = Err(Errno::ENOSPC);
+    expect("one more bus", open(&buses, "more", 4096).map(drop), full)?;
+    expect("one more pipe", buses.0.create("more").map(drop), full)?;
+    expect(
+        "a subscriber",
+        buses.subscribe(Params::default()).is_ok(),
+        true,
+    )?;
+    drop(bus);
+    expect("after closing", buses.0.create("more").map(drop), Ok(()))
+}
+
+fn an_unlinked_bus_is_charged_until_its_last_endpoint(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("scope_max_bytes", CAPACITY as u64)?;
+    let buses = Buses::new()?;
+    let sender = buses.create(broadcast())?;
+    let subscriber = buses.subscribe(Params::default())?;
+    buses.unlink().context("unlinking")?;
+    let other = || open(&buses, "other", 4096).map(drop);
+    drop(sender);
+    expect("while it is open", other(), Err(Errno::ENOSPC))?;
+    drop(subscriber);
+    expect("after closing it", other(), Ok(()))
+}
+
+/// The cgroups of a bus's creator and of another process, whose memory is accounted.
+struct Accounts<'a> {
+    creator: Cgroup,
+    other: Cgroup,
+    _controller: MemoryController<'a>,
+}
+
+impl<'a> Accounts<'a> {
+    fn new(context: &'a Context) -> Result<Self> {
+        let home = context.cgroup()?;
+        let controller = MemoryController::enable_for_children(home)?;
+        Ok(Accounts {
+            creator: home.create_child("creator")?,
+            other: home.create_child("other")?,
+            _controller: controller,
+        })
+    }
+
+    /// Creates a persistent bus in the creator's cgroup by a process that has exited.
+    fn persist(&self, capacity: u64) -> Result<()> {
+        let creation = self.creator.spawn("the creator", || {
+            let made = Buses::new()?.0.open(Open {
+                capacity,
+                mode: 0o666,
+                ..request(WRITE | CREATE | EXCL | PERSIST, &broadcast())
+            });
+            made.map(drop).context("creating the bus")
+        })?;
+        creation.finish()
+    }
+
+    /// Opens the creator's bus.
+    fn open(&self, flags: u32, params: Params) -> Result<OwnedFd> {
+        let directory = self.creator.directory()?;
+        let opened = Buses::new()?.0.open(Open {
+            scope_fd: directory.as_raw_fd(),
+            ..request(flags | NONBLOCK, &params)
+        });
+        opened.context("opening the bus")
+    }
+
+    fn unlink(&self) -> Result<()> {
+        let directory = self.creator.directory()?;
+        let mut request = Unlink {
+            kind: KIND_BUS,
+            ..Unlink::new(directory.as_raw_fd(), NAME)
+        };
+        let unlinked = raw(&Buses::new()?.0, UNLINK, &mut request);
+        unlinked.context("unlinking")
+    }
+
+    fn expect_no_kill(&self) -> Result<()> {
+        for cgroup in [&self.creator, &self.other] {
+            expect("processes killed for memory", oom_kills(cgroup)?, 0)?;
+        }
+        Ok(())
+    }
+}
+
+fn memory_is_charged_to_the_creator_and_uncharged_with_the_bus(context: &Context) -> Result<()> {
+    const BUS: u64 = 8 * MIB;
+    let accounts = Accounts::new(context)?;
+    let before = memory_current(&accounts.creator)?;
+    accounts.persist(BUS)?;
+    let created = memory_current(&accounts.creator)?.saturating_sub(before);
+    // The bytes, and 64 to 128 bytes of slot for 256 of them.
+    ensure!(
+        created >= BUS + BUS / 4 - SLACK,
+        "only {created} B are charged"
+    );
+    ensure!(created <= 2 * BUS, "{created} B are charged");
+    let (sender, subscriber) = (
+        accounts.open(WRITE, Params::default())?,
+        accounts.open(READ, with_policy(BLOCK))?,
+    );
+    let after = memory_current(&accounts.creator)?;
+    for number in 0..100 {
+        send(&sender, &content(number, 50_000)).context("sending")?;
+        let seen = read_some(&subscriber, 50_000).context("receiving")?;
+        expect_bytes("a message", &seen, &content(number, 50_000))?;
+    }
+    let grown = memory_current(&accounts.creator)?.saturating_sub(after);
+    ensure!(grown <= SLACK, "messages of others cost {grown} B");
+    drop((sender, subscriber));
+    accounts.unlink()?;
+    eventually("the creator's cgroup is uncharged", || {
+        Ok((memory_current(&accounts.creator)? <= before + SLACK).then_some(()))
+    })
+}
+
+fn a_create_beyond_the_memory_limit_is_enomem_without_oom_kill(context: &Context) -> Result<()> {
+    let accounts = Accounts::new(context)?;
+    set_memory_max(&accounts.creator, 8 * MIB)?;
+    let creator = accounts.creator.spawn("the creator", || {
+        lock_memory()?;
+        let buses = Buses::new()?;
+        let large = open(&buses, "large", 64 * MIB).map(drop);
+        expect("a large one", large, Err(Errno::ENOMEM))?;
+        expect("names", buses.0.names(OWN), Ok(vec![]))?;
+        expect(
+            "a smaller one",
+            open(&buses, "small", MIB).map(drop),
+            Ok(()),
+        )
+    })?;
+    let seen = creator.finish();
+    accounts.expect_no_kill()?;
+    seen
+}
+
+/// The bytes of a message above 64 KiB are copied to memory that is charged to the caller.
+fn at_the_memory_limit(
+    accounts: &Accounts,
+    end: &OwnedFd,
+    call: impl FnOnce(&OwnedFd, &mut [u8]) -> nix::Result<()>,
+) -> Result<()> {
+    let body = || {
+        accounts.other.enter()?;
+        let mut bytes = vec![1; MIB as usize];
+        lock_memory()?;
+        // Room for less than a message.
+        let used = memory_current(&accounts.other)?;
+        set_memory_max(&accounts.other, used + MIB / 4)?;
+        let seen = call(end, &mut bytes);
+        set_memory_max(&accounts.other, 1 << 40)?;
+        Ok(seen.map_err(|errno| errno as i32))
+    };
+    let child = spawn_keeping("a process", &[end.as_fd()], body)?;
+    let seen = child.finish();
+    accounts.expect_no_kill()?;
+    expect("the call", seen?, Err(Errno::ENOMEM as i32))
+}
+
+fn a_long_send_beyond_the_senders_memory_limit_is_enomem(context: &Context) -> Result<()> {
+    let accounts = Accounts::new(context)?;
+    accounts.persist(4 * MIB)?;
+    let sender = accounts.open(WRITE, Params::default())?;
+    let subscriber = accounts.open(READ, with_policy(BLOCK))?;
+    at_the_memory_limit(&accounts, &sender, |end, bytes| write(end, bytes).map(drop))?;
+    expect(
+        "what is received",
+        read_some(&subscriber, 1),
+        Err(Errno::EAGAIN),
+    )?;
+    send(&sender, b"x").context("sending")?;
+    expect("afterwards", read_some(&subscriber, 1), Ok(b"x".to_vec()))?;
+    accounts.unlink()
+}
+
+fn a_long_receive_beyond_the_receivers_memory_limit_is_enomem(context: &Context) -> Result<()> {
+    let accounts = Accounts::new(context)?;
+    accounts.persist(4 * MIB)?;
+    let sender = accounts.open(WRITE, Params::default())?;
+    let subscriber = accounts.open(READ, with_policy(BLOCK))?;
+    let sent = content(1, MIB as usize);
+    send(&sender, &sent).context("sending")?;
+    at_the_memory_limit(&accounts, &subscriber, |end, bytes| {
+        read(end, bytes).map(drop)
+    })?;
+    let seen = read_some(&subscriber, MIB as usize).context("receiving")?;
+    expect_bytes("the message, which stays", &seen, &sent)?;
+    accounts.unlink()
+}
+
+/// Openers of senders are kept until their messages are overwritten.
+fn opens_and_sends_leave_nothing(_: &Context) -> Result<()> {
+    let buses = Buses::new()?;
+    let keeper = buses.create(broadcast())?;
+    let stalled = buses.subscribe(with_policy(DROP))?;
+    expect_no_page_leak(4000, |rounds| {
+        for _ in 0..rounds {
+            let sender = buses.sender()?;
+            let end = buses.subscribe(with_policy(EVICT))?;
+            send(&sender, b"x").context("sending")?;
+            drop((sender, end));
+        }
+        Ok(())
+    })?;
+    drop((stalled, keeper));
+    expect_no_channel(&buses.0)
+}
