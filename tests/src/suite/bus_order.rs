@@ -13,13 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::registry::{Context, topic};
 use crate::support::bus::{
-    BATCHED, BLOCK, Buses, DROP, EVICT, Message, Params, broadcast, content, framed, id, list,
-    multicast, parse_batch, send, send_to, state, unicast,
+    BATCHED, BLOCK, Buses, DROP, EVICT, MAPPED, MMAP_DATA, Message, Params, broadcast, content,
+    framed, id, list, mappable, multicast, parse_batch, receive_mapped, send, send_to, state,
+    unicast,
 };
 use crate::support::channel::{read_some, set_blocking};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn_keeping};
 use crate::support::memory::{Mapping, write_at};
+use crate::support::ring::{READ_ONLY, Region};
 use crate::support::time::eventually;
 
 topic!(
@@ -30,6 +32,7 @@ topic!(
         each_dropping_subscriber_gets_or_counts_all_messages,
         policies_mixed,
         formats_mixed,
+        mapped_subscribers_get_all_messages_in_order,
         each_message_of_a_multicast_bus_is_received_once,
         each_message_of_a_unicast_bus_is_received_once,
         addressed_messages_are_received_or_counted,
@@ -249,6 +252,52 @@ fn formats_mixed(_: &Context) -> Result<()> {
         ensure!(!blocks || tally.lost == 0, "{} were lost", tally.lost);
     }
     Ok(())
+}
+
+/// A child that receives through its mapping until the bus is destroyed.
+fn spawn_mapped(buses: &Buses) -> Result<Child<u64>> {
+    let end = buses.subscribe(Params {
+        flags: MAPPED,
+        ..Params::default()
+    })?;
+    set_blocking(&end)?;
+    let memory = Region::map(&end, MMAP_DATA, 2 * CAPACITY, READ_ONLY).context("mapping")?;
+    // In the parent the mapping would keep the subscription.
+    let child = spawn_keeping("a mapped receiver", &[end.as_fd()], || {
+        let (mut released, mut received) = (0, 0);
+        let mut next: HashMap<u64, u64> = HashMap::new();
+        loop {
+            let entries = match receive_mapped(&end, released, 8) {
+                Err(Errno::EPIPE) => return Ok(received),
+                entries => entries.context("receiving")?,
+            };
+            for entry in &entries {
+                let bytes = memory.read(entry.offset as usize, entry.length as usize);
+                let number = next.entry(entry.sender).or_default();
+                expect_bytes("the bytes", &bytes, &payload(entry.sender, *number))?;
+                *number += 1;
+                received += 1;
+                released = entry.sequence + 1;
+            }
+            if received == ALL {
+                receive_mapped(&end, released, 0).context("releasing the last")?;
+            }
+        }
+    })?;
+    Ok(child)
+}
+
+fn mapped_subscribers_get_all_messages_in_order(_: &Context) -> Result<()> {
+    let buses = Buses::new()?;
+    let _keeper = buses.create_sized(mappable(), CAPACITY)?;
+    let mapped = [spawn_mapped(&buses)?, spawn_mapped(&buses)?];
+    let reading = spawn_receiver(buses.subscribe(framed(BLOCK))?, false, false)?;
+    let senders = spawn_senders(&buses)?;
+    finish(&buses, senders)?;
+    for child in mapped {
+        expect("received", child.finish()?, ALL)?;
+    }
+    expect_all(&reading.finish()?, ALL)
 }
 
 /// Each of the receivers gets some of the messages; all of them together get each one once.

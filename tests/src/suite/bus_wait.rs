@@ -13,8 +13,8 @@ use nix::sys::epoll::{EpollFlags, EpollTimeout};
 use crate::registry::{Context, topic};
 use crate::support::bus::{
     BLOCK, Buses, CAPACITY, DROP, EVICT, LARGEST, MESSAGES, Params, UNICAST, broadcast, content,
-    drain, fill, framed, id, multicast, receive, receive_present, send, send_numbered, send_to,
-    state, unicast, with_policy,
+    drain, fill, framed, id, multicast, receive, receive_framed, receive_present, send,
+    send_numbered, send_to, state, unicast, with_policy,
 };
 use crate::support::channel::{read_nowait, set_blocking, write_nowait};
 use crate::support::check::{expect, expect_bytes};
@@ -46,6 +46,8 @@ topic!(
         a_blocking_write_waits_for_room,
         a_sender_in_poll_is_woken_by_room,
         a_reader_that_makes_room_wakes_all_senders,
+        a_receiver_of_messages_for_others_wakes_senders,
+        a_look_past_messages_for_others_wakes_senders,
         an_eviction_ends_every_sleep,
         a_signal_interrupts_a_read,
         a_signal_interrupts_a_write,
@@ -342,6 +344,47 @@ fn a_reader_that_makes_room_wakes_all_senders(_: &Context) -> Result<()> {
     }
     let all = received + drain(&subscriber)?.len();
     expect("messages", all as u64, state(&filler)?.sent)
+}
+
+/// A bus that is full of messages to a subscriber which has received them, held by another blocking one.
+fn full_of_messages_for_another() -> Result<(Buses, OwnedFd, [OwnedFd; 2], u64)> {
+    let buses = Buses::new()?;
+    let creator = buses.create(broadcast())?;
+    let framer = buses.framed_sender()?;
+    drop(creator);
+    let (target, other) = (
+        buses.subscribe(framed(BLOCK))?,
+        buses.subscribe(framed(BLOCK))?,
+    );
+    let to = id(&target)?;
+    while send_to(&framer, to, b"x").is_ok() {}
+    expect("messages of the target", drain(&target)?.len(), MESSAGES)?;
+    set_blocking(&framer)?;
+    Ok((buses, framer, [target, other], to))
+}
+
+fn a_receiver_of_messages_for_others_wakes_senders(_: &Context) -> Result<()> {
+    let (_buses, framer, [_target, other], to) = full_of_messages_for_another()?;
+    let child = spawn_keeping("a sender", &[framer.as_fd()], || {
+        send_to(&framer, to, b"waits").context("sending")
+    })?;
+    child.wait_asleep_in(Call::Write)?;
+    expect("a message for the other", receive_framed(&other)?, None)?;
+    child
+        .finish()
+        .context("after the other has passed the messages")
+}
+
+fn a_look_past_messages_for_others_wakes_senders(_: &Context) -> Result<()> {
+    let (_buses, framer, [_target, other], to) = full_of_messages_for_another()?;
+    let child = spawn_keeping("a sender", &[framer.as_fd()], || {
+        send_to(&framer, to, b"waits").context("sending")
+    })?;
+    child.wait_asleep_in(Call::Write)?;
+    expect_events("of the other", &other, "nothing")?;
+    child
+        .finish()
+        .context("after the other has passed the messages")
 }
 
 fn an_eviction_ends_every_sleep(_: &Context) -> Result<()> {

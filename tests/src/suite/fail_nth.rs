@@ -14,7 +14,8 @@ use nix::unistd::{pipe2, write};
 
 use crate::registry::{Context, topic};
 use crate::support::bus::{
-    self, BATCHED, BLOCK, Buses, DROP, MONITOR, Params, framed, multicast, unicast, with_policy,
+    self, BATCHED, BLOCK, Buses, DROP, MAPPED, MONITOR, Params, framed, mappable, multicast,
+    unicast, with_policy,
 };
 use crate::support::channel::{CAPACITY, read_nowait, read_some};
 use crate::support::check::{expect, expect_bytes, note};
@@ -61,6 +62,7 @@ topic!(
         opening_a_bus,
         sending_on_a_bus,
         receiving_from_a_bus,
+        mapping_a_bus,
         bus_ioctls,
     ],
 );
@@ -787,6 +789,40 @@ fn receiving_from_a_bus(_: &Context) -> Result<()> {
                 _ => bus::parse_batch(&read_some(end, 4096).context("the rest")?)?.len(),
             };
             expect("messages", first + rest, 5)
+        },
+    )?;
+    all.finish()
+}
+
+fn mapping_a_bus(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let buses = Buses::new()?;
+    let mapped = Params {
+        flags: MAPPED,
+        ..Params::default()
+    };
+    let filled = || {
+        let sender = buses.create(mappable())?;
+        let end = buses.subscribe(mapped)?;
+        bus::send_numbered(&sender, 0, 3, 100)?;
+        Ok((sender, end))
+    };
+    let map = |end: &OwnedFd| Region::map(end, bus::MMAP_DATA, 2 * bus::CAPACITY, READ_ONLY);
+    all.sweep(
+        "map",
+        filled,
+        |(_, end)| map(end),
+        |_, region| expect_bytes("the first", &region.read(0, 100), &bus::content(0, 100)),
+    )?;
+    all.sweep(
+        "receive",
+        filled,
+        |(_, end)| bus::receive_mapped(end, 0, 3),
+        |(_, end), entries| {
+            let sequences: Vec<u64> = entries.iter().map(|entry| entry.sequence).collect();
+            expect("the entries", sequences, vec![0, 1, 2])?;
+            expect("a release", bus::receive_mapped(end, 3, 0), Ok(vec![]))?;
+            expect("what is left", bus::state(end)?.own_lag, 0)
         },
     )?;
     all.finish()

@@ -8,6 +8,7 @@ mod bus_faults;
 mod bus_formats;
 mod bus_info;
 mod bus_limits;
+mod bus_map;
 mod bus_monitor;
 mod bus_multicast;
 mod bus_open;
@@ -132,6 +133,7 @@ pub const TOPICS: &[Topic] = &[
     bus_unicast::TOPIC,
     bus_formats::TOPIC,
     bus_wait::TOPIC,
+    bus_map::TOPIC,
     bus_faults::TOPIC,
     bus_info::TOPIC,
     bus_monitor::TOPIC,
