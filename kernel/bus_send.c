@@ -23,6 +23,7 @@ struct message {
 	struct sluice_bus_opener *sender;
 	u64 target;			/* id, or 0 */
 	u64 chosen;			/* multicast: id of the subscriber whose turn it is, or 0 */
+	int turns;			/* taken to find it */
 	size_t length;
 	struct iov_iter *from;		/* the bytes */
 	void *buffer;			/* them, if not NULL */
@@ -152,6 +153,26 @@ static void wake_receivers(struct sluice_bus *bus, struct sluice_bus_subscriber 
 
 /* ---- the target ---- */
 
+/* Under RCU: the subscriber whose turn it is, also for further attempts to send this message. */
+static int next_target(struct sluice_bus *bus, struct message *message,
+		       struct sluice_bus_subscriber **target)
+{
+	int err = sluice_bus_subscriber_next(bus, target);
+
+	message->turns++;
+	message->chosen = *target ? (*target)->id : 0;
+	return err;
+}
+
+/* The turns that were not used are those of other messages. */
+static void return_turns(struct sluice_bus *bus, const struct message *message, int err)
+{
+	int unused = message->turns - !err;
+
+	if (message->turns && unused)
+		atomic_sub(unused, &bus->turn);
+}
+
 /*
  * Under RCU: the subscriber to which the message goes; NULL: to all, or to the queue. -EAGAIN: it
  * is full. -ENOTCONN, -ENOENT.
@@ -166,19 +187,18 @@ static struct sluice_bus_subscriber *choose_target(struct sluice_bus *bus, struc
 		return ERR_PTR(-ENOENT);
 	if (bus->mode != SLUICE_BUS_MULTICAST && !message->target)
 		return NULL;
-	if (target)
-		err = sluice_bus_is_full(target) ? -EAGAIN : 0;
-	else
-		err = sluice_bus_subscriber_next(bus, &target);
+	if (target && sluice_bus_is_full(target)) {
+		if (target->policy != SLUICE_BUS_DROP)
+			err = -EAGAIN;
+		else if (!message->target)
+			target = NULL;	/* filled meanwhile: it is skipped */
+	}
+	if (!target)
+		err = next_target(bus, message, &target);
 	if (!err)
 		return target;
-	if (message->target && target->policy == SLUICE_BUS_DROP)
-		return target;
-	message->chosen = 0;
 	if (target && target->policy == SLUICE_BUS_EVICT)
 		sluice_bus_evict(bus, target);
-	else if (target)
-		message->chosen = target->id;
 	return ERR_PTR(err);
 }
 
@@ -321,6 +341,7 @@ ssize_t sluice_bus_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	if (message.target && (end->bus->mode == SLUICE_BUS_UNICAST || end->bus->mappable))
 		return -EOPNOTSUPP;
 	err = send_message(end, &message, sluice_bus_is_nonblocking(iocb));
+	return_turns(end->bus, &message, err);
 	kvfree(message.buffer);
 	return err ?: count;
 }
