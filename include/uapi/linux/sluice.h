@@ -602,7 +602,7 @@ struct sluice_bus_subscribers {
 	__u32 count;
 	__u64 after;
 	__u64 entries;			/* address of an array of the structure above */
-	__u32 entry_size;		/* sizeof(struct sluice_bus_subscriber_info) of the caller */
+	__u32 entry_size;		/* sizeof(entry) of the caller */
 	__u32 reserved;			/* 0 */
 };
 
