@@ -175,15 +175,17 @@ impl Bus {
     }
 
     fn claim(&self, subscriber: &Subscriber) -> u64 {
+        let mut word = subscriber.cursor.load(Ordering::Relaxed);
         loop {
-            let word = subscriber.cursor.load(Ordering::Relaxed);
             let claimed = word | CLAIMED;
-            if subscriber
-                .cursor
-                .compare_exchange(word, claimed, Ordering::SeqCst, Ordering::Relaxed)
-                .is_ok()
-            {
-                return word >> 1;
+            match subscriber.cursor.compare_exchange(
+                word,
+                claimed,
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return word >> 1,
+                Err(now) => word = now,
             }
         }
     }
@@ -237,7 +239,7 @@ fn from(sender: u64, messages: &[u64]) -> Vec<u64> {
 }
 
 fn check(sent: &[u64], blocking: &Receiver, losing: &Receiver) {
-    for sender in [1, 2] {
+    for sender in [0, 1, 2] {
         let sent = from(sender, sent);
         assert_eq!(from(sender, &blocking.received), sent, "what blocks");
         let received = from(sender, &losing.received);
@@ -249,9 +251,11 @@ fn check(sent: &[u64], blocking: &Receiver, losing: &Receiver) {
     assert_eq!(counted, sent.len() as u64, "received and lost");
 }
 
-/// One thread per sender and subscriber; afterwards the subscribers receive the rest.
-fn senders_and_subscribers(per_sender: u64, attempts: usize) {
+/// One thread per sender and subscriber; afterwards the subscribers receive the rest. `before` messages are in the ring at the
+/// beginning.
+fn senders_and_subscribers(before: u64, per_sender: [u64; 2], attempts: usize) {
     let bus = Arc::new(Bus::new());
+    let mut sent = send_all(&bus, 0, before);
     let receiver = || Receiver {
         expected: SLOTS,
         ..Receiver::default()
@@ -269,9 +273,9 @@ fn senders_and_subscribers(per_sender: u64, attempts: usize) {
     let (blocking, losing) = (subscribe(0), subscribe(1));
     let other = {
         let bus = Arc::clone(&bus);
-        thread::spawn(move || send_all(&bus, 2, per_sender))
+        thread::spawn(move || send_all(&bus, 2, per_sender[1]))
     };
-    let mut sent = send_all(&bus, 1, per_sender);
+    sent.extend(send_all(&bus, 1, per_sender[0]));
     sent.extend(other.join().unwrap());
     let (mut blocking, mut losing) = (blocking.join().unwrap(), losing.join().unwrap());
     while bus.receive(0, &mut blocking) {}
@@ -282,10 +286,10 @@ fn senders_and_subscribers(per_sender: u64, attempts: usize) {
 
 #[test]
 fn bus_messages_arrive_once_or_are_counted() {
-    explore(3, || senders_and_subscribers(1, 1));
+    explore(4, || senders_and_subscribers(0, [1, 1], 1));
 }
 
 #[test]
 fn bus_slots_are_used_again() {
-    explore(2, || senders_and_subscribers(2, 2));
+    explore(2, || senders_and_subscribers(2, [1, 1], 1));
 }

@@ -30,6 +30,10 @@ pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure>
         figures.extend(by_receivers(heading, &sending, styles));
     }
     for (receivers, rows) in groups(&streams, |row| row.receivers) {
+        if distinct(rows.iter().map(|row| row.size)).len() < 2 {
+            others.extend(rows);
+            continue;
+        }
         let heading = format!(
             "Bytes delivered by message size, {} receivers",
             receivers.unwrap_or_default()
