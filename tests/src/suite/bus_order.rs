@@ -13,16 +13,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::registry::{Context, topic};
 use crate::support::bus::{
-    BATCHED, BLOCK, Buses, DROP, EVICT, MAPPED, MMAP_DATA, Message, Params, broadcast, content,
-    framed, id, list, mappable, multicast, parse_batch, receive_mapped, send, send_to, state,
-    unicast,
+    BATCHED, BLOCK, Buses, DROP, EVICT, MAPPED, MMAP_DATA, Message, Params, SET_SPIN, broadcast,
+    content, framed, id, list, mappable, multicast, parse_batch, receive_mapped, send, send_to,
+    state, unicast,
 };
 use crate::support::channel::{read_some, set_blocking};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn_keeping};
-use crate::support::memory::{Mapping, write_at};
+use crate::support::event::Event;
+use crate::support::ioctl;
+use crate::support::memory::{GuardedBuffer, Mapping, write_at};
 use crate::support::ring::{READ_ONLY, Region};
-use crate::support::time::eventually;
+use crate::support::time::{Deadline, eventually};
 
 topic!(
     "bus_order",
@@ -30,6 +32,7 @@ topic!(
     pipe_only: [
         each_blocking_subscriber_gets_all_messages_in_order,
         each_dropping_subscriber_gets_or_counts_all_messages,
+        a_message_is_not_overwritten_while_it_is_received,
         policies_mixed,
         formats_mixed,
         mapped_subscribers_get_all_messages_in_order,
@@ -37,6 +40,8 @@ topic!(
         each_message_of_a_unicast_bus_is_received_once,
         addressed_messages_are_received_or_counted,
         messages_from_absent_memory_keep_their_order,
+        a_failed_send_of_another_hides_no_message,
+        a_message_to_another_target_hides_no_message,
         subscribers_come_and_go,
         killed_senders_send_whole_messages,
         killed_receivers_hold_nobody,
@@ -198,6 +203,40 @@ fn each_dropping_subscriber_gets_or_counts_all_messages(_: &Context) -> Result<(
     }
     ensure!(lost > 0, "nothing was lost");
     expect("the count of the bus", state(&keeper)?.lost, lost)
+}
+
+/// The receiver spends most of its time in copies, while the sender overwrites what was not received.
+fn a_message_is_not_overwritten_while_it_is_received(_: &Context) -> Result<()> {
+    const LENGTH: usize = 60_000;
+    const COUNT: u64 = 3000;
+    let buses = Buses::new()?;
+    let sender = buses.create_sized(broadcast(), 1 << 18)?;
+    let end = buses.subscribe(framed(DROP))?;
+    let child = spawn_keeping("a sender", &[sender.as_fd()], || {
+        for number in 0..COUNT {
+            let bytes = number.to_ne_bytes().repeat(LENGTH / 8);
+            send(&sender, &bytes).context("sending")?;
+        }
+        Ok(())
+    })?;
+    let (mut received, mut lost) = (0, 0);
+    let deadline = Deadline::for_event();
+    while received + lost < COUNT {
+        let bytes = match read_some(&end, BUFFER) {
+            Err(Errno::EAGAIN) if !deadline.passed() => continue,
+            bytes => bytes.context("receiving")?,
+        };
+        let message = parse_batch(&bytes)?.remove(0);
+        received += 1;
+        lost += message.frame.lost;
+        let sequence = message.frame.sequence;
+        expect("its sequence", sequence, received + lost - 1)?;
+        let expected = sequence.to_ne_bytes().repeat(LENGTH / 8);
+        expect_bytes("its bytes", &message.bytes, &expected)?;
+    }
+    expect("the count", state(&end)?.own_lost, lost)?;
+    ensure!(lost > 0, "nothing was lost");
+    child.finish()
 }
 
 fn policies_mixed(_: &Context) -> Result<()> {
@@ -418,6 +457,81 @@ fn messages_from_absent_memory_keep_their_order(_: &Context) -> Result<()> {
         expect("received and lost", tally.received + tally.lost, ALL + 1)?;
     }
     Ok(())
+}
+
+/// Sends one short message after the other, each after the receiver, which sleeps, has got the one before. Meanwhile
+/// another sender runs `disturb` all the time.
+fn expect_prompt(
+    buses: &Buses,
+    sender: &OwnedFd,
+    end: &OwnedFd,
+    target: u64,
+    disturb: impl Fn() -> Result<()>,
+    keep: &OwnedFd,
+) -> Result<()> {
+    const ROUNDS: u64 = 2000;
+    for end in [sender, end] {
+        set_blocking(end)?;
+    }
+    ioctl::set(end, SET_SPIN, 0).context("switching spinning off")?;
+    let received = Event::new()?;
+    let other: Child<()> = spawn_keeping("another sender", &[keep.as_fd()], || {
+        loop {
+            disturb()?;
+        }
+    })?;
+    let keep = [&[end.as_fd()][..], &received.fds()].concat();
+    let receiver = spawn_keeping("a receiver", &keep, || {
+        for _ in 0..ROUNDS {
+            read_some(end, BUFFER).context("receiving")?;
+            received.notify()?;
+        }
+        Ok(())
+    })?;
+    for round in 0..ROUNDS {
+        send_to(sender, target, &round.to_ne_bytes()).context("sending")?;
+        received.wait(&format!("message {round} is received"))?;
+    }
+    receiver.finish()?;
+    other.kill()?;
+    expect(
+        "senders and subscribers are there",
+        buses.info().is_ok(),
+        true,
+    )
+}
+
+/// A message behind the reservation of a send that fails must wake its receivers at the latest when it has failed.
+fn a_failed_send_of_another_hides_no_message(_: &Context) -> Result<()> {
+    const LENGTH: usize = 60_000;
+    let buses = Buses::new()?;
+    let failing = buses.create_sized(broadcast(), 1 << 20)?;
+    let sender = buses.framed_sender()?;
+    // Whose messages cannot be lost; the failing sender may find the bus full.
+    let end = buses.subscribe(framed(BLOCK))?;
+    let memory = GuardedBuffer::new(LENGTH)?;
+    // Present, so that the copy takes long before it fails.
+    let fail = || match write_at(&failing, memory.start(), LENGTH + 1) {
+        Err(Errno::EFAULT | Errno::EAGAIN) => Ok(()),
+        sent => bail!("a send: {sent:?}"),
+    };
+    expect_prompt(&buses, &sender, &end, 0, fail, &failing)
+}
+
+/// A message behind the reservation of one to another target must wake its receiver at the latest when that is sent.
+fn a_message_to_another_target_hides_no_message(_: &Context) -> Result<()> {
+    let buses = Buses::new()?;
+    let _creator = buses.create_sized(multicast(), 1 << 20)?;
+    let (sender, disturbing) = (buses.framed_sender()?, buses.framed_sender()?);
+    let end = buses.subscribe(framed(BLOCK))?;
+    let stalled = buses.subscribe(framed(DROP))?;
+    let (to, other) = (id(&end)?, id(&stalled)?);
+    let long = [0; 60_000];
+    let disturb = || match send_to(&disturbing, other, &long) {
+        Ok(()) | Err(Errno::EAGAIN) => Ok(()),
+        sent => bail!("sending to the other: {sent:?}"),
+    };
+    expect_prompt(&buses, &sender, &end, to, disturb, &disturbing)
 }
 
 fn have_ended(children: &[Child<()>]) -> Result<bool> {
