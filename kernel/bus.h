@@ -301,11 +301,13 @@ static inline void sluice_bus_unread_add(struct sluice_bus_subscriber *subscribe
 	atomic64_inc_return(&subscriber->unread);
 }
 
-/* Returns whether there is no other. */
+/* Returns whether senders may wait for that: it is not full any more, or has no other message. */
 static inline bool sluice_bus_unread_sub(struct sluice_bus_subscriber *subscriber, u32 length)
 {
-	atomic64_sub(length, &subscriber->unread_bytes);
-	return !atomic64_dec_return_release(&subscriber->unread);
+	u64 bytes = atomic64_sub_return(length, &subscriber->unread_bytes);
+	bool none = !atomic64_dec_return_release(&subscriber->unread);
+
+	return none || (bytes <= subscriber->limit && bytes + length > subscriber->limit);
 }
 
 /* ---- bus_send.c ---- */

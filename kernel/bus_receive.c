@@ -12,6 +12,7 @@
 #include <linux/pid_namespace.h>
 #include <linux/poll.h>
 #include <linux/preempt.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
@@ -32,7 +33,9 @@ struct receipt {
 	struct iov_iter *to;
 	bool framed;
 	void *buffer;			/* instead of the destination, if not NULL */
-	size_t room;			/* bytes of the buffer, or of the destination */
+	size_t room;			/* bytes of the buffer */
+	u64 sequence;			/* out: of the message */
+	u64 lost;			/* out: as its frame reports */
 	size_t received;		/* out: bytes, with the frame */
 	size_t needed;			/* out, after -EFAULT or -EMSGSIZE */
 };
@@ -170,17 +173,6 @@ int sluice_bus_next_length(struct sluice_bus_endpoint *end)
 	return ret;
 }
 
-/* A message that was addressed to the subscriber. */
-static void subtract_unread(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber,
-			    u32 length)
-{
-	bool was_full = sluice_bus_is_full(subscriber);
-	bool none = sluice_bus_unread_sub(subscriber, length);
-
-	if (none || (was_full && !sluice_bus_is_full(subscriber)))
-		wake_senders(bus);
-}
-
 /* ---- the copy ---- */
 
 static void fill_frame(struct sluice_bus_frame *frame, const struct sluice_bus_slot *slot,
@@ -211,19 +203,25 @@ static bool copy_out(struct receipt *receipt, size_t at, const void *from, size_
 	return copy_to_iter(from, length, receipt->to) == length;
 }
 
+/* The frame with the number of losses does not arrive. */
+static void forget(struct receipt *receipt)
+{
+	atomic64_add(receipt->lost, &receipt->end->subscriber->untold);
+	receipt->lost = 0;
+}
+
 /* Without page faults. False: some page is not present; nothing was received. */
 static bool copy_message(struct receipt *receipt, const struct sluice_bus_slot *slot, u64 sequence)
 {
 	struct sluice_bus_endpoint *end = receipt->end;
 	size_t before = iov_iter_count(receipt->to), head = 0;
 	struct sluice_bus_frame frame;
-	u64 lost = 0;
 	bool copied;
 
 	pagefault_disable();
 	if (receipt->framed) {
-		lost = atomic64_xchg(&end->subscriber->untold, 0);
-		fill_frame(&frame, slot, sequence, lost);
+		receipt->lost = atomic64_xchg(&end->subscriber->untold, 0);
+		fill_frame(&frame, slot, sequence, receipt->lost);
 		head = sizeof(frame);
 	}
 	copied = (!head || copy_out(receipt, 0, &frame, head)) &&
@@ -231,7 +229,7 @@ static bool copy_message(struct receipt *receipt, const struct sluice_bus_slot *
 	pagefault_enable();
 	if (copied)
 		return true;
-	atomic64_add(lost, &end->subscriber->untold);
+	forget(receipt);
 	iov_iter_revert(receipt->to, before - iov_iter_count(receipt->to));
 	return false;
 }
@@ -249,18 +247,30 @@ static int take(struct receipt *receipt, const struct sluice_bus_slot *slot, u64
 	if (!copy_message(receipt, slot, sequence))
 		return -EFAULT;
 	receipt->received = receipt->needed;
+	receipt->sequence = sequence;
 	return 0;
 }
 
-/* One attempt: also -EAGAIN: there is no message, -ESHUTDOWN. */
+/* With the cursor claimed at @from: the message at @sequence is received. */
+static void finish_received(struct sluice_bus_endpoint *end, const struct sluice_bus_slot *slot,
+			    u64 from, u64 sequence)
+{
+	bool addressed = slot->target && slot->target == end->subscriber->id;
+	u32 length = slot->length;
+
+	finish(end, from, sequence + 1);
+	if (addressed && sluice_bus_unread_sub(end->subscriber, length))
+		wake_senders(end->bus);
+}
+
+/* One attempt: also -EAGAIN: there is no message, -ESHUTDOWN. In a buffer it is not received yet. */
 static int try_receive(struct receipt *receipt)
 {
 	struct sluice_bus_endpoint *end = receipt->end;
 	struct sluice_bus *bus = end->bus;
 	const struct sluice_bus_slot *slot;
-	bool more, addressed;
 	u64 sequence, from;
-	u32 length;
+	bool more;
 	int err;
 
 	do {
@@ -270,11 +280,10 @@ static int try_receive(struct receipt *receipt)
 		sequence = from;
 		slot = next_slot(bus, end->subscriber, &sequence, &more);
 		err = slot ? take(receipt, slot, sequence) : -EAGAIN;
-		length = slot ? slot->length : 0;
-		addressed = !err && slot->target && slot->target == end->subscriber->id;
-		finish(end, from, err ? sequence : sequence + 1);
-		if (addressed)
-			subtract_unread(bus, end->subscriber, length);
+		if (err || receipt->buffer)
+			finish(end, from, sequence);
+		else
+			finish_received(end, slot, from, sequence);
 	} while (more);
 	return err;
 }
@@ -288,12 +297,30 @@ static int get_buffer(struct receipt *receipt)
 	return receipt->buffer ? 0 : -ENOMEM;
 }
 
-/* The bytes, without those that the destination lacks memory for. */
-static int copy_buffer(const struct receipt *receipt)
+/*
+ * Copies the message in the buffer, and receives it then. -ESTALE: it was lost meanwhile, or another
+ * call received it.
+ */
+static int copy_buffer(struct receipt *receipt)
 {
+	struct sluice_bus_endpoint *end = receipt->end;
 	size_t copied = copy_to_iter(receipt->buffer, receipt->received, receipt->to);
+	int err = copied == receipt->received ? 0 : -EFAULT;
+	u64 from;
 
-	return copied == receipt->received ? 0 : -EFAULT;
+	if (!err)
+		err = begin(end, &from);
+	if (!err && from == receipt->sequence) {
+		finish_received(end, sluice_bus_slot(end->bus, from), from, from);
+		return 0;
+	}
+	if (!err) {
+		finish(end, from, from);
+		err = -ESTALE;
+	}
+	forget(receipt);
+	iov_iter_revert(receipt->to, copied);
+	return err;
 }
 
 /* Receives one message if there is one. 0, -EAGAIN, -EMSGSIZE, -EFAULT, -ENOMEM, -ESHUTDOWN. */
@@ -303,8 +330,13 @@ static int receive_one(struct receipt *receipt)
 	int err;
 
 	for (;;) {
+		receipt->received = 0;
 		err = try_receive(receipt);
-		if (err != -EFAULT)
+		if (!err && receipt->buffer)
+			err = copy_buffer(receipt);
+		if (err == -ESTALE && !signal_pending(current))
+			continue;
+		if (err != -EFAULT || receipt->received)
 			break;
 		attempts++;
 		err = -EFAULT;
@@ -317,11 +349,9 @@ static int receive_one(struct receipt *receipt)
 		if (err)
 			break;
 	}
-	if (!err && receipt->buffer)
-		err = copy_buffer(receipt);
 	kvfree(receipt->buffer);
 	receipt->buffer = NULL;
-	return err;
+	return err == -ESTALE ? -ERESTARTSYS : err;
 }
 
 /* Bytes that fill the destination up to the beginning of the next frame. */
