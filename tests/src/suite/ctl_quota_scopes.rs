@@ -238,7 +238,7 @@ fn channels_created_outside_a_container_are_charged_up_to_the_top(context: &Cont
 /// The slower creator finds the limit reached, but also the channel that reached it.
 fn racing_creators_at_the_limit_all_get_the_channel(_: &Context) -> Result<()> {
     const RACERS: usize = 4;
-    const ROUNDS: u64 = 500;
+    const ROUNDS: u64 = 200;
     let _limit = Parameter::set("scope_max_channels", 1)?;
     let arrived = SharedWords::new(2)?;
     // A barrier: all continue once all have arrived; `stage` counts the rounds.
