@@ -281,7 +281,14 @@ fn isolation(random: &mut Random) -> Vec<Row> {
 fn fanout(random: &mut Random) -> Vec<Row> {
     let two = Placement::TwoCpus;
     let mut rows = Vec::new();
-    for (receivers, size) in [(1, 64), (4, 64), (16, 64), (1, 32_768), (16, 32_768)] {
+    for (receivers, size) in [
+        (1, 64),
+        (4, 64),
+        (16, 64),
+        (1, 32_768),
+        (4, 32_768),
+        (16, 32_768),
+    ] {
         let of_receivers = |row: Row, state| Row {
             receivers: Some(receivers),
             writers: Some(1),

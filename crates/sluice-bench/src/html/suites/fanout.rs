@@ -30,8 +30,8 @@ pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure>
         figures.extend(by_receivers(heading, &sending, styles));
     }
     for (receivers, rows) in groups(&streams, |row| row.receivers) {
+        // One size makes no line.
         if distinct(rows.iter().map(|row| row.size)).len() < 2 {
-            others.extend(rows);
             continue;
         }
         let heading = format!(
