@@ -320,7 +320,7 @@ bool sluice_bus_is_writable(struct sluice_bus *bus);
 
 ssize_t sluice_bus_read_iter(struct kiocb *iocb, struct iov_iter *to);
 long sluice_bus_receive_mapped(struct file *file, struct sluice_bus_receive __user *user);
-/* The length of the next message, 0 if it is mapped; -EAGAIN: there is none, -ESHUTDOWN. */
+/* The length of the next message; mapped: not handed out. -EAGAIN: there is none, -ESHUTDOWN. */
 int sluice_bus_next_length(struct sluice_bus_endpoint *end);
 
 #endif

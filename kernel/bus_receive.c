@@ -141,34 +141,30 @@ static void finish(struct sluice_bus_endpoint *end, u64 from, u64 to)
 		wake_senders(bus);
 }
 
-/* Whether SLUICE_BUS_RECEIVE returns something. */
-static bool has_entries(struct sluice_bus_endpoint *end)
-{
-	u64 next = READ_ONCE(end->subscriber->handed_out);
-
-	return READ_ONCE(end->bus->destroyed) || sluice_bus_slot(end->bus, next);
-}
-
 int sluice_bus_next_length(struct sluice_bus_endpoint *end)
 {
+	struct sluice_bus_subscriber *subscriber = end->subscriber;
+	bool maps = subscriber->flags & SLUICE_BUS_MAPPED, more;
 	const struct sluice_bus_slot *slot;
-	u64 sequence = sluice_bus_cursor(end->subscriber), from;
-	bool more;
+	u64 sequence, first, from;
 	int ret;
 
-	if (end->subscriber->flags & SLUICE_BUS_MAPPED)
-		return has_entries(end) ? 0 : -EAGAIN;
 	/* Without a claim while there is nothing. */
+	sequence = maps ? READ_ONCE(subscriber->handed_out) : sluice_bus_cursor(subscriber);
 	if (sequence != SLUICE_BUS_EVICTED && sluice_bus_is_head(end->bus, sequence))
 		return -EAGAIN;
 	do {
 		ret = begin(end, &from);
 		if (ret)
 			return ret;
-		sequence = from;
-		slot = next_slot(end->bus, end->subscriber, &sequence, &more);
+		first = maps ? subscriber->handed_out : from;
+		sequence = first;
+		slot = next_slot(end->bus, subscriber, &sequence, &more);
 		ret = slot ? slot->length : -EAGAIN;
-		finish(end, from, sequence);
+		if (maps)
+			WRITE_ONCE(subscriber->handed_out, sequence);
+		/* What was handed out is not released. */
+		finish(end, from, first == from ? sequence : from);
 	} while (more);
 	return ret;
 }
@@ -515,6 +511,14 @@ static void take_back(struct sluice_bus_endpoint *end)
 		return;
 	WRITE_ONCE(end->subscriber->handed_out, sequence);
 	finish(end, sequence, sequence);
+}
+
+/* Whether SLUICE_BUS_RECEIVE returns something. */
+static bool has_entries(struct sluice_bus_endpoint *end)
+{
+	u64 next = READ_ONCE(end->subscriber->handed_out);
+
+	return READ_ONCE(end->bus->destroyed) || sluice_bus_slot(end->bus, next);
 }
 
 /* Waits for the first entry. Discarded slots are not entries, hence the loop. */
