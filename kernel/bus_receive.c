@@ -259,7 +259,7 @@ static void finish_received(struct sluice_bus_endpoint *end, const struct sluice
 		wake_senders(end->bus);
 }
 
-/* One attempt: also -EAGAIN: there is no message, -ESHUTDOWN. In a buffer it is not received yet. */
+/* One attempt: also -EAGAIN: no message, -ESHUTDOWN. In a buffer it is not received yet. */
 static int try_receive(struct receipt *receipt)
 {
 	struct sluice_bus_endpoint *end = receipt->end;
@@ -294,8 +294,8 @@ static int get_buffer(struct receipt *receipt)
 }
 
 /*
- * Copies the message in the buffer, and receives it then. -ESTALE: it was lost meanwhile, or another
- * call received it.
+ * Copies the message in the buffer, and receives it then. -ESTALE: it was lost meanwhile, or
+ * another call received it.
  */
 static int copy_buffer(struct receipt *receipt)
 {
