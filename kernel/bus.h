@@ -37,7 +37,9 @@
 
 #include <linux/atomic.h>
 #include <linux/cache.h>
+#include <linux/poll.h>
 #include <linux/rcupdate.h>
+#include <linux/sizes.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
 #include <linux/uidgid.h>
@@ -56,6 +58,11 @@ struct sluice_ring_memory;
 
 /* Positions in the ring of bytes are counted in units of this many bytes. */
 #define SLUICE_BUS_UNIT_SHIFT 6
+
+/* Longer copies between the ring and user space go through a buffer of the kernel. */
+#define SLUICE_BUS_DIRECT_MAX SZ_64K
+/* Copies that may find pages not present; the second one after they were faulted in. */
+#define SLUICE_BUS_DIRECT_ATTEMPTS 2
 
 /* The cursor of a subscriber that was evicted. */
 #define SLUICE_BUS_EVICTED (U64_MAX >> 1)
@@ -178,6 +185,12 @@ sluice_bus_readable(struct sluice_bus *bus, struct sluice_bus_subscriber *subscr
 	return own ? &subscriber->readable : &bus->readable;
 }
 
+/* After a change that senders may wait for. */
+static inline void sluice_bus_wake_senders(struct sluice_bus *bus)
+{
+	sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
+}
+
 /* The largest message of the bus, in bytes. */
 static inline u64 sluice_bus_message_max(const struct sluice_bus *bus)
 {
@@ -205,9 +218,9 @@ void sluice_bus_commit(struct sluice_bus *bus, struct sluice_bus_slot *slot);
 
 /*
  * Moves the tail so that @length bytes can be reserved, as far as the policies of the subscribers
- * permit. 0: try again, or -EAGAIN: subscribers that block senders hold the room.
+ * permit. True: try again. False: subscribers that block senders hold the room.
  */
-int sluice_bus_make_room(struct sluice_bus *bus, size_t length);
+bool sluice_bus_make_room(struct sluice_bus *bus, size_t length);
 
 /* Under the lock: the bytes between the oldest message that is held and the head. */
 u64 sluice_bus_bytes(struct sluice_bus *bus);

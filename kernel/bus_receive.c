@@ -22,8 +22,6 @@
 #include "bus.h"
 #include "user_struct.h"
 
-#define DIRECT_MAX SZ_64K	/* bytes that are copied from the ring to user space */
-#define DIRECT_ATTEMPTS 2	/* the second one after the pages were faulted in */
 #define PASSED_MAX 1024		/* messages for others that are passed at a time */
 #define FRAME_ALIGN sizeof(u64)
 
@@ -111,11 +109,6 @@ static bool crosses(u32 before, u32 after, u32 whole)
 	       (before > whole / 4 * 3 && after <= whole / 4 * 3);
 }
 
-static void wake_senders(struct sluice_bus *bus)
-{
-	sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
-}
-
 /*
  * Ends the claim at @from: the next message is @to, or follows it. Wakes senders if the cursor
  * passes a place that they wait for: they sleep until a quarter of the ring is free, or half of it
@@ -138,7 +131,7 @@ static void finish(struct sluice_bus_endpoint *end, u64 from, u64 to)
 	sluice_bus_head(bus, &sequence, &unit);
 	if (crosses(unit - start, unit - stop, bus->units) ||
 	    crosses(sequence - (u32)from, sequence - (u32)to, bus->slot_count))
-		wake_senders(bus);
+		sluice_bus_wake_senders(bus);
 }
 
 int sluice_bus_next_length(struct sluice_bus_endpoint *end)
@@ -238,7 +231,8 @@ static int take(struct receipt *receipt, const struct sluice_bus_slot *slot, u64
 	receipt->needed = slot->length + (receipt->framed ? sizeof(struct sluice_bus_frame) : 0);
 	if (receipt->needed > iov_iter_count(receipt->to))
 		return -EMSGSIZE;
-	if (receipt->buffer ? receipt->needed > receipt->room : slot->length > DIRECT_MAX)
+	if (receipt->buffer ? receipt->needed > receipt->room :
+			      slot->length > SLUICE_BUS_DIRECT_MAX)
 		return -EFAULT;
 	if (!copy_message(receipt, slot, sequence))
 		return -EFAULT;
@@ -256,7 +250,7 @@ static void finish_received(struct sluice_bus_endpoint *end, const struct sluice
 
 	finish(end, from, sequence + 1);
 	if (addressed && sluice_bus_unread_sub(end->subscriber, length))
-		wake_senders(end->bus);
+		sluice_bus_wake_senders(end->bus);
 }
 
 /* One attempt: also -EAGAIN: no message, -ESHUTDOWN. In a buffer it is not received yet. */
@@ -338,7 +332,8 @@ static int receive_one(struct receipt *receipt)
 		err = -EFAULT;
 		if (fault_in_iov_iter_writeable(receipt->to, receipt->needed))
 			break;
-		if (receipt->buffer || receipt->needed > DIRECT_MAX || attempts == DIRECT_ATTEMPTS)
+		if (receipt->buffer || receipt->needed > SLUICE_BUS_DIRECT_MAX ||
+		    attempts == SLUICE_BUS_DIRECT_ATTEMPTS)
 			err = get_buffer(receipt);
 		else
 			err = 0;

@@ -275,7 +275,7 @@ static void count_lost(struct sluice_bus *bus, struct sluice_bus_subscriber *sub
 
 /* A message for one subscriber, which has lost it if its cursor was moved past it. */
 static void count_addressed(struct sluice_bus *bus, const struct sluice_bus_slot *slot,
-			    u64 sequence, u64 to)
+			    u64 sequence)
 {
 	struct sluice_bus_subscriber *target = sluice_bus_subscriber_find(bus, slot->target);
 
@@ -305,7 +305,7 @@ static void count_losses(struct sluice_bus *bus, u64 to)
 			continue;
 		messages++;
 		if (slot->target)
-			count_addressed(bus, slot, sequence, to);
+			count_addressed(bus, slot, sequence);
 		else
 			to_all++;
 	}
@@ -395,7 +395,7 @@ static bool make_room(struct sluice_bus *bus, u32 units)
 	return lose(bus, units);
 }
 
-int sluice_bus_make_room(struct sluice_bus *bus, size_t length)
+bool sluice_bus_make_room(struct sluice_bus *bus, size_t length)
 {
 	LIST_HEAD(gone);
 	u64 lost;
@@ -410,8 +410,8 @@ int sluice_bus_make_room(struct sluice_bus *bus, size_t length)
 	sluice_bus_openers_free(&gone);
 	/* A subscriber that has lost messages may not be full any more. */
 	if (lost && bus->mode == SLUICE_BUS_MULTICAST)
-		sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
-	return makes ? 0 : -EAGAIN;
+		sluice_bus_wake_senders(bus);
+	return makes;
 }
 
 u64 sluice_bus_bytes(struct sluice_bus *bus)

@@ -16,9 +16,6 @@
 
 #include "bus.h"
 
-#define DIRECT_MAX SZ_64K	/* bytes that are copied from user space into the ring */
-#define DIRECT_ATTEMPTS 2	/* the second one after the pages were faulted in */
-
 struct message {
 	struct sluice_bus_opener *sender;
 	u64 target;			/* id, or 0 */
@@ -222,7 +219,7 @@ static int try_send(struct sluice_bus *bus, struct message *message)
 	err = put(bus, message, target);
 	/* Meanwhile it may have held room that other senders need. */
 	if (err && target && sluice_bus_unread_sub(target, message->length))
-		sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
+		sluice_bus_wake_senders(bus);
 	if (!err)
 		wake_receivers(bus, target);
 	rcu_read_unlock();
@@ -282,7 +279,7 @@ static bool has_nobody(const struct sluice_bus *bus)
 static bool is_hopeless(struct sluice_bus *bus, const struct message *message, int err)
 {
 	if (err == -ENOSPC)
-		return sluice_bus_make_room(bus, message->length);
+		return !sluice_bus_make_room(bus, message->length);
 	return targets_are_full(bus, message);
 }
 
@@ -301,7 +298,8 @@ static int send_message(struct sluice_bus_endpoint *end, struct message *message
 			return 0;
 		}
 		if (!message->buffer &&
-		    (message->length > DIRECT_MAX || attempts == DIRECT_ATTEMPTS)) {
+		    (message->length > SLUICE_BUS_DIRECT_MAX ||
+		     attempts == SLUICE_BUS_DIRECT_ATTEMPTS)) {
 			err = read_buffer(message);
 			if (err)
 				return err;

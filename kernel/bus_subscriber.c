@@ -130,7 +130,7 @@ int sluice_bus_subscriber_add(struct sluice_bus *bus, struct sluice_bus_subscrib
 	}
 	trace_sluice_bus_subscribe(&bus->channel, subscriber->id);
 	/* Senders may wait for a subscriber that is not full. */
-	sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
+	sluice_bus_wake_senders(bus);
 	return 0;
 }
 

@@ -347,15 +347,12 @@ static long get_info(struct sluice_feed_endpoint *end, struct sluice_feed_info _
 
 static long set_spin(struct sluice_feed_endpoint *end, struct sluice_setting __user *user)
 {
-	struct sluice_setting setting;
-	long ret = sluice_user_struct_read(&setting, sizeof(setting), SLUICE_SETTING_SIZE_VER0,
-					   user);
+	u64 value;
+	int err = sluice_user_setting_read(&value, user);
 
-	if (ret)
-		return ret;
-	if (setting.flags)
-		return -EINVAL;
-	return put_user((u64)sluice_spin_set_limit(&end->spin, setting.value), &user->value);
+	if (err)
+		return err;
+	return put_user((u64)sluice_spin_set_limit(&end->spin, value), &user->value);
 }
 
 static long feed_ioctl(struct file *file, unsigned int command, unsigned long argument)

@@ -255,18 +255,15 @@ static long set_capacity(struct sluice_pipe *pipe, u64 bytes)
 static long change_setting(struct sluice_pipe_endpoint *end, unsigned int number,
 			   struct sluice_setting __user *user)
 {
-	struct sluice_setting setting;
-	long ret = sluice_user_struct_read(&setting, sizeof(setting), SLUICE_SETTING_SIZE_VER0,
-					   user);
+	u64 value;
+	long ret = sluice_user_setting_read(&value, user);
 
 	if (ret)
 		return ret;
-	if (setting.flags)
-		return -EINVAL;
 	if (number == _IOC_NR(SLUICE_PIPE_SET_CAPACITY))
-		ret = set_capacity(end->pipe, setting.value);
+		ret = set_capacity(end->pipe, value);
 	else
-		ret = sluice_spin_set_limit(&end->spin, setting.value);
+		ret = sluice_spin_set_limit(&end->spin, value);
 	if (ret < 0)
 		return ret;
 	return put_user((u64)ret, &user->value);

@@ -41,6 +41,19 @@ static inline int sluice_user_struct_write(void __user *user, void *value, size_
 	return copy_to_user(user, value, *(u32 *)value) ? -EFAULT : 0;
 }
 
+/* Reads the value of a setting. 0, -EFAULT, -EINVAL, -E2BIG. */
+static inline int sluice_user_setting_read(u64 *value, const struct sluice_setting __user *user)
+{
+	struct sluice_setting setting;
+	int err = sluice_user_struct_read(&setting, sizeof(setting), SLUICE_SETTING_SIZE_VER0,
+					  user);
+
+	if (err)
+		return err;
+	*value = setting.value;
+	return setting.flags ? -EINVAL : 0;
+}
+
 /* Whether the entries of an array may have this size. */
 static inline bool sluice_user_is_entry_size(u32 user_size, size_t ver0)
 {
