@@ -157,6 +157,6 @@ fn a_sleeping_side_uses_no_processor_time() {
     });
     let used = sleeper.join().expect("panicked");
     let used = Duration::new(used.tv_sec as u64, used.tv_nsec as u32);
-    // It spins for 100 µs first.
-    assert!(used < Duration::from_millis(5), "{used:?} of a second");
+    // It spins for 100 µs first; on an emulated and busy processor the calls take a multiple of that. One that spins uses all.
+    assert!(used < Duration::from_millis(250), "{used:?} of a second");
 }
