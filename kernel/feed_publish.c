@@ -88,7 +88,23 @@ static struct sluice_ring_header *header_at(const struct sluice_ring_memory *mem
 	return sluice_ring_memory_data(memory, pos);
 }
 
-/* Writes the record from `head` to @end and makes it visible. */
+/* The four words begin at a multiple of their size, so each is within one page. */
+static void put_header(const struct sluice_ring_memory *memory, u64 pos,
+		       const struct sluice_feed_packet *packet)
+{
+	const u64 *words = (const u64 *)packet;
+	size_t i;
+
+	static_assert(sizeof(*packet) % sizeof(*words) == 0);
+	for (i = 0; i < sizeof(*packet) / sizeof(*words); i++, pos += sizeof(*words))
+		*(u64 *)sluice_ring_memory_data(memory, pos) = words[i];
+}
+
+/*
+ * Writes the record from `head` to @end and makes it visible. The next record's state is first: it
+ * is part of making room. The times are those before the copy, so that what a consumer subtracts
+ * from them includes it.
+ */
 static void write_record(struct sluice_feed *feed, struct sluice_feed_session *session,
 			 const void *data, size_t length, u64 end)
 {
@@ -100,11 +116,11 @@ static void write_record(struct sluice_feed *feed, struct sluice_feed_session *s
 	u64 at = session->head;
 
 	WRITE_ONCE(header_at(memory, end)->state, 0);
-	header_at(memory, at)->length = sizeof(packet) + length;
-	copy_to_ring(memory, at + HEADER + sizeof(packet), data, length);
 	packet.time_ns = ktime_get_mono_fast_ns();
 	packet.cycles = cycles();
-	copy_to_ring(memory, at + HEADER, &packet, sizeof(packet));
+	header_at(memory, at)->length = sizeof(packet) + length;
+	put_header(memory, at + HEADER, &packet);
+	copy_to_ring(memory, at + HEADER + sizeof(packet), data, length);
 	smp_store_release(&header_at(memory, at)->state, SLUICE_RING_RECORD_READY);	/* (H) */
 	WRITE_ONCE(sluice_ring_memory_ctrl(memory, SLUICE_RING_SIDE_PRODUCER)->pos, end);
 	smp_store_release(&session->head, end);	/* (H) */

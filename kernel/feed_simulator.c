@@ -7,6 +7,7 @@
 #include <linux/ktime.h>
 #include <linux/mutex.h>
 #include <linux/smp.h>
+#include <linux/string.h>
 #include <linux/time64.h>
 
 #include "compat.h"
@@ -45,6 +46,7 @@ static enum hrtimer_restart publish_next(struct hrtimer *timer)
 {
 	ktime_t began = ktime_get(), ended, idle;
 
+	memset(payload, (u8)expired, settings.length);
 	sluice_feed_publish_and_wake(feed, payload, settings.length);
 	WRITE_ONCE(last, began);
 	WRITE_ONCE(expired, expired + 1);

@@ -385,8 +385,8 @@ struct sluice_ring_wait {
 struct sluice_feed_packet {
 	__u64 sequence;			/* number of the packet; lost ones are counted */
 	__u64 lost;			/* packets lost directly before this one */
-	__u64 time_ns;			/* CLOCK_MONOTONIC, just before it became visible */
-	__u64 cycles;			/* processor's counter (x86: TSC), read last */
+	__u64 time_ns;			/* CLOCK_MONOTONIC, before the copy to the ring */
+	__u64 cycles;			/* processor's counter (x86: TSC), read after it */
 };
 
 #define SLUICE_FEED_PACKET_MAX 4096	/* bytes after struct sluice_feed_packet */
