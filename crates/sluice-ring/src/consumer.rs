@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::cmp::Ordering::{Equal, Greater, Less};
+
 use sluice_abi::ring::RECORD_READY;
 
 use crate::layout::{HEADER, LINE, record_stride};
@@ -51,11 +53,14 @@ impl<M: Memory> Consumer<M> {
 
     /// As has_record(), during a wait, after this number of failed polls. Most records end in the cache line after that of
     /// the header; a prefetch transfers both concurrently. In a stream the producer is about to write that line and would
-    /// have to transfer it back.
+    /// have to transfer it back. It is loaded first: processors may ignore a prefetch from a page whose translation they do
+    /// not have, and emulators ignore all, so that a record which crosses a page boundary would wait for the translation.
     #[inline]
     pub fn poll(&self, polls: u32) -> bool {
-        if polls >= POLLS_BEFORE_PREFETCH {
-            self.memory.prefetch(self.position + LINE);
+        match polls.cmp(&POLLS_BEFORE_PREFETCH) {
+            Less => {}
+            Equal => self.memory.touch(self.position + LINE),
+            Greater => self.memory.prefetch(self.position + LINE),
         }
         self.has_record()
     }

@@ -118,6 +118,11 @@ pub trait Memory {
         let _ = pos;
     }
 
+    /// Loads from the line at this position. The value means nothing: the producer may be writing it.
+    fn touch(&self, pos: u64) {
+        let _ = pos;
+    }
+
     /// Zeroes all words between two positions, both multiples of eight and less than a capacity apart.
     fn zero(&self, from: u64, to: u64) {
         for pos in (from..to).step_by(size_of::<u32>()) {

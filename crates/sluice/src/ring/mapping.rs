@@ -105,6 +105,18 @@ impl Memory for Mapping {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(self.bytes(position).as_ptr().cast()) }
     }
 
+    /// Not an access of Rust, where it would race with the producer's.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline]
+    fn touch(&self, position: u64) {
+        let line = self.bytes(position).as_ptr();
+        // SAFETY: it is within the mapping, which has a second copy of the data after the last byte.
+        unsafe {
+            std::arch::asm!("mov {value:e}, dword ptr [{line}]", line = in(reg) line, value = out(reg) _,
+                options(nostack, preserves_flags, readonly));
+        }
+    }
+
     #[inline]
     fn zero(&self, from: u64, to: u64) {
         // SAFETY: less than a capacity is contiguous, and only the producer accesses it, because it was released and not

@@ -3,7 +3,6 @@
 //! ("v3.1").
 
 use std::fs::File;
-use std::hint::spin_loop;
 use std::io::Read as _;
 
 use anyhow::{Context, Result, ensure};
@@ -84,9 +83,8 @@ impl Source for Mapped {
             // The packets before are not needed any more.
             self.memory.set_tail(self.received);
         }
-        while self.memory.head(self.layout) <= self.received {
-            spin_loop();
-        }
+        // No pause instruction, see source.rs.
+        while self.memory.head(self.layout) <= self.received {}
         self.memory.copy_packet(self.layout, self.received, packet);
         Ok(())
     }

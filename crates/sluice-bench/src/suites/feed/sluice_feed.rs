@@ -3,7 +3,6 @@
 //! spins.
 
 use std::fs::File;
-use std::hint::spin_loop;
 use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::Ordering;
@@ -103,9 +102,9 @@ impl Source for Mapped {
         if self.consumer.has_unreleased() {
             self.consumer.release();
         }
+        // No pause instruction, see source.rs.
         let mut polls = 0;
         while !self.consumer.poll(polls) {
-            spin_loop();
             polls = polls.saturating_add(1);
         }
         let length = self.consumer.peek()?.context("a record vanished")?;
