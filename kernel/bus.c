@@ -487,7 +487,7 @@ static struct sluice_channel *bus_create(const struct sluice_channel_request *re
 	bus->policies = params->policies ?: SLUICE_BUS_DROP | SLUICE_BUS_EVICT;
 	bus->mappable = params->flags & SLUICE_BUS_MAPPABLE;
 	bus->room = clamp_t(u32, READ_ONCE(bus_max_subscribers), 1, SUBSCRIBERS_LIMIT);
-	xa_init(&bus->subscribers);
+	xa_init_flags(&bus->subscribers, XA_FLAGS_ACCOUNT);
 	spin_lock_init(&bus->lock);
 	INIT_LIST_HEAD(&bus->departed);
 	sluice_wait_queue_init(&bus->readable);

@@ -225,8 +225,23 @@ bool sluice_bus_make_room(struct sluice_bus *bus, size_t length);
 /* Under the lock: the bytes between the oldest message that is held and the head. */
 u64 sluice_bus_bytes(struct sluice_bus *bus);
 
-/* Whether the subscribers that block senders leave room; may be outdated. */
+/*
+ * Whether the subscribers that block senders leave room for @length bytes, and for a quarter of the
+ * messages that the bus can have; may be outdated.
+ */
 bool sluice_bus_has_room(struct sluice_bus *bus, size_t length);
+
+/* What a cursor has passed: sequences, and units. */
+struct sluice_bus_passed {
+	u64 from, to;
+	u32 start, end;
+};
+
+/*
+ * After that: whether sluice_bus_has_room() may have become true, as far as this cursor is
+ * concerned, for a quarter of the capacity or for the largest message.
+ */
+bool sluice_bus_frees_room(const struct sluice_bus *bus, const struct sluice_bus_passed *passed);
 
 /* Ends a subscription, unless a receiver has claimed its cursor. */
 void sluice_bus_evict(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber);
@@ -248,11 +263,9 @@ void sluice_bus_release(struct sluice_bus_subscriber *subscriber, u64 sequence);
 void sluice_bus_unclaim(struct sluice_bus_subscriber *subscriber, u64 sequence);
 u64 sluice_bus_cursor(const struct sluice_bus_subscriber *subscriber);
 
-/* The sequence that is reserved next: whole, and under the lock; or modulo 2^32, with its unit. */
+/* The sequence that is reserved next: whole, and under the lock; or modulo 2^32. */
 u64 sluice_bus_head_sequence(const struct sluice_bus *bus);
-void sluice_bus_head(const struct sluice_bus *bus, u32 *sequence, u32 *unit);
-/* Whether no message is reserved from @sequence on. */
-bool sluice_bus_is_head(const struct sluice_bus *bus, u64 sequence);
+u32 sluice_bus_head(const struct sluice_bus *bus);
 
 /* ---- bus_subscriber.c ---- */
 
@@ -326,7 +339,7 @@ static inline bool sluice_bus_unread_sub(struct sluice_bus_subscriber *subscribe
 /* ---- bus_send.c ---- */
 
 ssize_t sluice_bus_write_iter(struct kiocb *iocb, struct iov_iter *from);
-/* Whether the largest message can be sent. */
+/* Whether a message of any length can be sent, and several short ones. */
 bool sluice_bus_is_writable(struct sluice_bus *bus);
 
 /* ---- bus_receive.c ---- */

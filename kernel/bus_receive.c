@@ -51,24 +51,25 @@ static bool is_for(const struct sluice_bus_slot *slot,
 
 /*
  * With the cursor claimed: moves @sequence to the next message of the subscriber, and returns its
- * slot. NULL: there is none; or it is not known yet (@more), because more than PASSED_MAX others
- * precede it, or one whose copy is in progress, after which nobody may be woken.
+ * slot. NULL: there is none before @head, which was read earlier; or it is not known yet (@more),
+ * because more than PASSED_MAX others precede it, or one whose copy is in progress, after which
+ * nobody may be woken. Messages from @head on wake their receivers after that.
  */
 static const struct sluice_bus_slot *next_slot(const struct sluice_bus *bus,
 					       const struct sluice_bus_subscriber *subscriber,
-					       u64 *sequence, bool *more)
+					       u32 head, u64 *sequence, bool *more)
 {
+	const struct sluice_bus_slot *slot = NULL;
 	unsigned int passed;
 
 	for (passed = 0; passed < PASSED_MAX; passed++, ++*sequence) {
-		const struct sluice_bus_slot *slot = sluice_bus_slot(bus, *sequence);
-
-		*more = !slot && !sluice_bus_is_head(bus, *sequence);
+		slot = sluice_bus_slot(bus, *sequence);
 		if (!slot || is_for(slot, subscriber))
-			return slot;
+			break;
+		slot = NULL;
 	}
-	*more = true;
-	return NULL;
+	*more = !slot && (s32)(head - (u32)*sequence) > 0;
+	return slot;
 }
 
 /*
@@ -85,6 +86,7 @@ static int begin(struct sluice_bus_endpoint *end, u64 *sequence)
 		if (!sluice_bus_claim(subscriber, sequence)) {
 			preempt_enable();
 			cpu_relax();
+			cond_resched();
 			continue;
 		}
 		if (*sequence != SLUICE_BUS_EVICTED &&
@@ -102,35 +104,24 @@ static int begin(struct sluice_bus_endpoint *end, u64 *sequence)
 
 /* ---- senders that wait for room ---- */
 
-/* Whether what remains falls below a half, or three quarters, of the whole. */
-static bool crosses(u32 before, u32 after, u32 whole)
-{
-	return (before > whole / 2 && after <= whole / 2) ||
-	       (before > whole / 4 * 3 && after <= whole / 4 * 3);
-}
-
 /*
  * Ends the claim at @from: the next message is @to, or follows it. Wakes senders if the cursor
- * passes a place that they wait for: they sleep until a quarter of the ring is free, or half of it
- * for the largest message, as far as this subscriber is concerned. The head is loaded after the
- * barrier in wq_has_sleeper(): a sender that has not seen the new cursor has reserved before.
+ * passes a place that they wait for. The head is loaded after the barrier in wq_has_sleeper(): a
+ * sender that has not seen the new cursor has reserved before.
  */
 static void finish(struct sluice_bus_endpoint *end, u64 from, u64 to)
 {
-	u32 start = 0, stop = 0, sequence, unit;
+	struct sluice_bus_passed passed = { .from = from, .to = to };
 	struct sluice_bus *bus = end->bus;
 
 	if (from != to) {
-		start = sluice_bus_slot(bus, from)->start;
-		stop = sluice_bus_slot(bus, to - 1)->end;
+		passed.start = sluice_bus_slot(bus, from)->start;
+		passed.end = sluice_bus_slot(bus, to - 1)->end;
 	}
 	sluice_bus_release(end->subscriber, to);
 	preempt_enable();
-	if (from == to || !wq_has_sleeper(&bus->writable.head))
-		return;
-	sluice_bus_head(bus, &sequence, &unit);
-	if (crosses(unit - start, unit - stop, bus->units) ||
-	    crosses(sequence - (u32)from, sequence - (u32)to, bus->slot_count))
+	if (from != to && wq_has_sleeper(&bus->writable.head) &&
+	    sluice_bus_frees_room(bus, &passed))
 		sluice_bus_wake_senders(bus);
 }
 
@@ -139,20 +130,22 @@ int sluice_bus_next_length(struct sluice_bus_endpoint *end)
 	struct sluice_bus_subscriber *subscriber = end->subscriber;
 	bool maps = subscriber->flags & SLUICE_BUS_MAPPED, more;
 	const struct sluice_bus_slot *slot;
+	u32 head = sluice_bus_head(end->bus);
 	u64 sequence, first, from;
 	int ret;
 
 	/* Without a claim while there is nothing. */
 	sequence = maps ? READ_ONCE(subscriber->handed_out) : sluice_bus_cursor(subscriber);
-	if (sequence != SLUICE_BUS_EVICTED && sluice_bus_is_head(end->bus, sequence))
+	if (sequence != SLUICE_BUS_EVICTED && (u32)sequence == head)
 		return -EAGAIN;
 	do {
+		cond_resched();
 		ret = begin(end, &from);
 		if (ret)
 			return ret;
 		first = maps ? subscriber->handed_out : from;
 		sequence = first;
-		slot = next_slot(end->bus, subscriber, &sequence, &more);
+		slot = next_slot(end->bus, subscriber, head, &sequence, &more);
 		ret = slot ? slot->length : -EAGAIN;
 		if (maps)
 			WRITE_ONCE(subscriber->handed_out, sequence);
@@ -160,6 +153,25 @@ int sluice_bus_next_length(struct sluice_bus_endpoint *end)
 		finish(end, from, first == from ? sequence : from);
 	} while (more);
 	return ret;
+}
+
+/* ---- receivers that wait for a message ---- */
+
+static bool ends_wait(struct sluice_bus_endpoint *end)
+{
+	return READ_ONCE(end->bus->destroyed) || sluice_bus_next_length(end) != -EAGAIN;
+}
+
+/* In the mode unicast: after a wake-up, if there is another message. */
+static void wake_next_receiver(struct sluice_bus_endpoint *end)
+{
+	struct sluice_wait_queue *queue = &end->bus->readable;
+
+	if (end->subscriber != end->bus->queue)
+		return;
+	sluice_wait_done(queue);
+	if (ends_wait(end))
+		sluice_wait_wake_one(queue, EPOLLIN | EPOLLRDNORM);
 }
 
 /* ---- the copy ---- */
@@ -241,15 +253,22 @@ static int take(struct receipt *receipt, const struct sluice_bus_slot *slot, u64
 	return 0;
 }
 
-/* With the cursor claimed at @from: the message at @sequence is received. */
+/*
+ * With the cursor claimed at @from: the message at @sequence is received. In the mode multicast the
+ * cursor passes the messages of others that follow, too, as they do not hold room for it.
+ */
 static void finish_received(struct sluice_bus_endpoint *end, const struct sluice_bus_slot *slot,
 			    u64 from, u64 sequence)
 {
 	bool addressed = slot->target && slot->target == end->subscriber->id;
 	u32 length = slot->length;
+	u64 to = sequence + 1;
+	bool more = false;
 
-	finish(end, from, sequence + 1);
-	if (addressed && sluice_bus_unread_sub(end->subscriber, length))
+	if (addressed)
+		next_slot(end->bus, end->subscriber, sluice_bus_head(end->bus), &to, &more);
+	finish(end, from, to);
+	if (addressed && (sluice_bus_unread_sub(end->subscriber, length) || more))
 		sluice_bus_wake_senders(end->bus);
 }
 
@@ -259,16 +278,18 @@ static int try_receive(struct receipt *receipt)
 	struct sluice_bus_endpoint *end = receipt->end;
 	struct sluice_bus *bus = end->bus;
 	const struct sluice_bus_slot *slot;
+	u32 head = sluice_bus_head(bus);
 	u64 sequence, from;
 	bool more;
 	int err;
 
 	do {
+		cond_resched();
 		err = begin(end, &from);
 		if (err)
 			return err;
 		sequence = from;
-		slot = next_slot(bus, end->subscriber, &sequence, &more);
+		slot = next_slot(bus, end->subscriber, head, &sequence, &more);
 		err = slot ? take(receipt, slot, sequence) : -EAGAIN;
 		if (err || receipt->buffer)
 			finish(end, from, sequence);
@@ -330,6 +351,8 @@ static int receive_one(struct receipt *receipt)
 			break;
 		attempts++;
 		err = -EFAULT;
+		/* The fault may take any time. */
+		wake_next_receiver(receipt->end);
 		if (fault_in_iov_iter_writeable(receipt->to, receipt->needed))
 			break;
 		if (receipt->buffer || receipt->needed > SLUICE_BUS_DIRECT_MAX ||
@@ -345,15 +368,18 @@ static int receive_one(struct receipt *receipt)
 	return err == -ESTALE ? -ERESTARTSYS : err;
 }
 
-/* Bytes that fill the destination up to the beginning of the next frame. */
+/* Bytes that fill the destination up to the beginning of the next frame, if they are present. */
 static bool align_frame(struct receipt *receipt, size_t *total)
 {
-	size_t gap = -*total & (FRAME_ALIGN - 1);
+	size_t gap = -*total & (FRAME_ALIGN - 1), zeroed;
 
-	if (iov_iter_count(receipt->to) < gap || iov_iter_zero(gap, receipt->to) != gap)
+	if (iov_iter_count(receipt->to) < gap)
 		return false;
+	pagefault_disable();
+	zeroed = iov_iter_zero(gap, receipt->to);
+	pagefault_enable();
 	*total += gap;
-	return true;
+	return zeroed == gap;
 }
 
 /* As many messages as there are and fit: their bytes, or the error of the first one. */
@@ -390,11 +416,6 @@ static ssize_t try_read(struct sluice_bus_endpoint *end, struct iov_iter *to, u3
 
 /* ---- waiting ---- */
 
-static bool ends_wait(struct sluice_bus_endpoint *end)
-{
-	return READ_ONCE(end->bus->destroyed) || sluice_bus_next_length(end) != -EAGAIN;
-}
-
 /* In the mode unicast one message wakes one receiver, otherwise each wakes all that get it. */
 static int wait_for_message(struct sluice_bus_endpoint *end)
 {
@@ -403,17 +424,6 @@ static int wait_for_message(struct sluice_bus_endpoint *end)
 	if (end->subscriber == end->bus->queue)
 		return sluice_wait_until(*queue, ends_wait(end), &end->spin);
 	return sluice_wait_until_shared(*queue, ends_wait(end), &end->spin);
-}
-
-static void wake_next_receiver(struct sluice_bus_endpoint *end)
-{
-	struct sluice_wait_queue *queue = &end->bus->readable;
-
-	if (end->subscriber != end->bus->queue)
-		return;
-	sluice_wait_done(queue);
-	if (ends_wait(end))
-		sluice_wait_wake_one(queue, EPOLLIN | EPOLLRDNORM);
 }
 
 ssize_t sluice_bus_read_iter(struct kiocb *iocb, struct iov_iter *to)
@@ -530,8 +540,12 @@ static int receive_entries(struct file *file, const struct sluice_bus_receive *r
 		ret = exchange(end, receive->released, count, entries);
 		if (ret || !count)
 			return ret;
-		if (has_entries(end))
+		if (has_entries(end)) {
+			cond_resched();
+			if (signal_pending(current))
+				return -EINTR;
 			continue;
+		}
 		if (file->f_flags & O_NONBLOCK)
 			return -EAGAIN;
 		ret = sluice_wait_until_shared(end->bus->readable, has_entries(end), &end->spin);

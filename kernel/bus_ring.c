@@ -32,7 +32,7 @@
 #define SLOT_BYTES 256		/* of the capacity per slot */
 #define STEP_PARTS 16		/* this part of the ring is freed when messages are lost */
 #define STEP_MAX 4096		/* slots that the tail passes under the lock at a time */
-#define ATTEMPTS_MAX 1000	/* to move a cursor that is claimed */
+#define ATTEMPTS_MAX 1000	/* to move cursors that are claimed, under the lock at a time */
 
 /* ---- head and tail ---- */
 
@@ -61,10 +61,10 @@ static struct sluice_bus_slot *slot_at(const struct sluice_bus *bus, u64 sequenc
 	return &bus->slots[sequence & (bus->slot_count - 1)];
 }
 
-/* Whether a message of @units fits between @head and @tail. */
-static bool fits(const struct sluice_bus *bus, u64 head, u64 tail, u32 units)
+/* Whether @slots messages of @units altogether fit between @head and @tail. */
+static bool fits(const struct sluice_bus *bus, u64 head, u64 tail, u32 slots, u32 units)
 {
-	return sequence_of(head) - sequence_of(tail) < bus->slot_count &&
+	return sequence_of(head) - sequence_of(tail) + slots <= bus->slot_count &&
 	       unit_of(head) - unit_of(tail) + units <= bus->units;
 }
 
@@ -75,7 +75,7 @@ struct sluice_bus_slot *sluice_bus_reserve(struct sluice_bus *bus, size_t length
 	struct sluice_bus_slot *slot;
 
 	do {
-		if (!fits(bus, head, atomic64_read_acquire(&bus->tail), units))	/* (T) */
+		if (!fits(bus, head, atomic64_read_acquire(&bus->tail), 1, units))	/* (T) */
 			return NULL;
 	} while (!atomic64_try_cmpxchg(&bus->head, &head,
 				       pack(sequence_of(head) + 1, unit_of(head) + units)));
@@ -100,17 +100,9 @@ struct sluice_bus_slot *sluice_bus_slot(const struct sluice_bus *bus, u64 sequen
 	return smp_load_acquire(&slot->stamp) == sequence ? slot : NULL;	/* (S) */
 }
 
-bool sluice_bus_is_head(const struct sluice_bus *bus, u64 sequence)
+u32 sluice_bus_head(const struct sluice_bus *bus)
 {
-	return sequence_of(atomic64_read(&bus->head)) == (u32)sequence;
-}
-
-void sluice_bus_head(const struct sluice_bus *bus, u32 *sequence, u32 *unit)
-{
-	u64 head = atomic64_read(&bus->head);
-
-	*sequence = sequence_of(head);
-	*unit = unit_of(head);
+	return sequence_of(atomic64_read(&bus->head));
 }
 
 /* The sequence of a head, given one that is less than 2^32 before it. */
@@ -166,25 +158,68 @@ u64 sluice_bus_cursor(const struct sluice_bus_subscriber *subscriber)
 
 /* ---- the first step: what all permit ---- */
 
+/* Whether it is no message of this subscriber, in the mode multicast. */
+static bool is_others(const struct sluice_bus_slot *slot, u64 id)
+{
+	/* A sender may be using the slot again; the cursor of the subscriber has then moved. */
+	return data_race(slot->discarded || slot->target != id);
+}
+
 /*
- * The oldest sequence that the subscriber holds, at most @head, which was read before. A subscriber
- * without unread messages in the mode multicast is moved to @head first (U).
+ * In the mode multicast: the first message of the subscriber from @sequence on, as far as it is
+ * known, at most @head.
  */
-static u64 held_by(const struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber, u64 head)
+static u64 first_own(const struct sluice_bus *bus, const struct sluice_bus_subscriber *subscriber,
+		     u64 sequence, u64 head)
+{
+	u64 end = min(head, sequence + STEP_MAX);
+
+	if (!atomic64_read_acquire(&subscriber->unread))	/* (U) */
+		return head;
+	for (; sequence < end; sequence++) {
+		const struct sluice_bus_slot *slot = sluice_bus_slot(bus, sequence);
+
+		if (!slot || !is_others(slot, subscriber->id))
+			break;
+	}
+	return sequence;
+}
+
+/*
+ * The oldest sequence that the subscriber holds, at most @head, which was read before. In the mode
+ * multicast its cursor is first moved past the messages of others. Sets @unsure if that takes
+ * further steps, or the end of a claim.
+ */
+static u64 held_by(const struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber, u64 head,
+		   bool *unsure)
 {
 	s64 word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
 
 	if (bus->mode != SLUICE_BUS_MULTICAST || subscriber->flags & SLUICE_BUS_MONITOR)
 		return cursor_of(word);
-	while (cursor_of(word) < head && !is_claimed(word) &&
-	       !atomic64_read_acquire(&subscriber->unread))	/* (U) */
-		if (atomic64_try_cmpxchg(&subscriber->cursor, &word, head << 1))
-			return head;
+	while (cursor_of(word) < head) {
+		u64 before = cursor_of(word), own = first_own(bus, subscriber, before, head);
+
+		if (own == before)
+			break;
+		if (is_claimed(word)) {
+			*unsure = true;
+			break;
+		}
+		if (!atomic64_try_cmpxchg(&subscriber->cursor, &word, own << 1))
+			continue;
+		if (own == before + STEP_MAX && own < head)
+			*unsure = true;
+		return own;
+	}
 	return cursor_of(word);
 }
 
-/* The oldest sequence that subscribers with these policies hold, at most @head. */
-static u64 oldest_held(struct sluice_bus *bus, u32 policies, u64 head)
+/*
+ * The oldest sequence that subscribers with these policies hold, at most @head. Sets @unsure if
+ * they may hold less.
+ */
+static u64 oldest_held(struct sluice_bus *bus, u32 policies, u64 head, bool *unsure)
 {
 	struct sluice_bus_subscriber *subscriber;
 	u64 oldest = head;
@@ -192,9 +227,9 @@ static u64 oldest_held(struct sluice_bus *bus, u32 policies, u64 head)
 
 	sluice_bus_for_each_subscriber(bus, subscriber, i)
 		if (subscriber->policy & policies)
-			oldest = min(oldest, held_by(bus, subscriber, head));
+			oldest = min(oldest, held_by(bus, subscriber, head, unsure));
 	if (bus->queue)
-		oldest = min(oldest, held_by(bus, bus->queue, head));
+		oldest = min(oldest, held_by(bus, bus->queue, head, unsure));
 	return oldest;
 }
 
@@ -225,20 +260,20 @@ static void move_tail(struct sluice_bus *bus, u64 end)
 
 /*
  * Under the lock: moves a cursor to @to, or to the end of the subscription. Waits for the end of a
- * claim. False: several receivers claim it by turns. Sets moved_from to its former place, or to @to
- * if it was not before that.
+ * claim, for @attempts at most. False: they did not suffice. Sets moved_from to its former place,
+ * or to @to if it was not before that.
  */
-static bool move_cursor(struct sluice_bus_subscriber *subscriber, u64 to)
+static bool move_cursor(struct sluice_bus_subscriber *subscriber, u64 to, unsigned int *attempts)
 {
 	u64 moved = subscriber->policy == SLUICE_BUS_EVICT ? SLUICE_BUS_EVICTED : to;
 	s64 word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
-	unsigned int attempts;
 
 	subscriber->moved_from = to;
-	for (attempts = 0; attempts < ATTEMPTS_MAX; attempts++) {
+	while (*attempts) {
 		if (cursor_of(word) >= to)
 			return true;
 		if (is_claimed(word)) {
+			--*attempts;
 			cpu_relax();
 			word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
 		} else if (atomic64_try_cmpxchg(&subscriber->cursor, &word, moved << 1)) {
@@ -252,12 +287,12 @@ static bool move_cursor(struct sluice_bus_subscriber *subscriber, u64 to)
 /* Under the lock: how far the tail may follow, which is less than @to if a cursor is claimed. */
 static u64 move_cursors(struct sluice_bus *bus, u64 to)
 {
+	unsigned int attempts = ATTEMPTS_MAX, i;
 	struct sluice_bus_subscriber *subscriber;
 	u64 end = to;
-	unsigned int i;
 
 	sluice_bus_for_each_subscriber(bus, subscriber, i)
-		if (!move_cursor(subscriber, to))
+		if (!move_cursor(subscriber, to, &attempts))
 			end = min(end, sluice_bus_cursor(subscriber));
 	return max(end, bus->tail_sequence);
 }
@@ -341,14 +376,14 @@ static u64 end_for(const struct sluice_bus *bus, u32 units, u64 most)
 	return sequence;
 }
 
-/* Whether a message of @units would fit if the tail were at @sequence. */
-static bool would_fit(const struct sluice_bus *bus, u64 sequence, u32 units)
+/* As fits(), if the tail were at @sequence. */
+static bool would_fit(const struct sluice_bus *bus, u64 sequence, u32 slots, u32 units)
 {
 	const struct sluice_bus_slot *slot = sluice_bus_slot(bus, sequence);
 
 	/* Without a slot it is the head, or its sender commits it soon. */
 	return !slot || fits(bus, atomic64_read(&bus->head),
-			     pack(sequence, READ_ONCE(slot->start)), units);
+			     pack(sequence, READ_ONCE(slot->start)), slots, units);
 }
 
 /*
@@ -357,11 +392,12 @@ static bool would_fit(const struct sluice_bus *bus, u64 sequence, u32 units)
  */
 static bool lose(struct sluice_bus *bus, u32 units)
 {
-	u64 most = oldest_held(bus, SLUICE_BUS_BLOCK, sluice_bus_head_sequence(bus));
+	bool unsure = false;
+	u64 most = oldest_held(bus, SLUICE_BUS_BLOCK, sluice_bus_head_sequence(bus), &unsure);
 	u64 to = end_for(bus, units, most), end;
 
-	if (!would_fit(bus, most, units))
-		return false;
+	if (!would_fit(bus, most, 1, units))
+		return unsure;
 	end = move_cursors(bus, to);
 	count_losses(bus, to);
 	sluice_bus_remove_evicted(bus);
@@ -386,11 +422,13 @@ static void take_departed(struct sluice_bus *bus, struct list_head *gone)
 /* Under the lock. False: a subscriber that blocks holds the room. */
 static bool make_room(struct sluice_bus *bus, u32 units)
 {
-	u64 held = oldest_held(bus, ~0u, sluice_bus_head_sequence(bus));
+	bool unsure = false;
+	u64 held = oldest_held(bus, ~0u, sluice_bus_head_sequence(bus), &unsure);
 	u64 step = bus->tail_sequence + STEP_MAX;
 
 	move_tail(bus, min(held, step));
-	if (held > step || fits(bus, atomic64_read(&bus->head), atomic64_read(&bus->tail), units))
+	if (unsure || held > step ||
+	    fits(bus, atomic64_read(&bus->head), atomic64_read(&bus->tail), 1, units))
 		return true;
 	return lose(bus, units);
 }
@@ -416,7 +454,8 @@ bool sluice_bus_make_room(struct sluice_bus *bus, size_t length)
 
 u64 sluice_bus_bytes(struct sluice_bus *bus)
 {
-	u64 held = oldest_held(bus, ~0u, sluice_bus_head_sequence(bus));
+	bool unsure = false;
+	u64 held = oldest_held(bus, ~0u, sluice_bus_head_sequence(bus), &unsure);
 	const struct sluice_bus_slot *slot = sluice_bus_slot(bus, held);
 	u32 unit = unit_of(atomic64_read(&bus->head));
 
@@ -425,8 +464,10 @@ u64 sluice_bus_bytes(struct sluice_bus *bus)
 
 void sluice_bus_evict(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber)
 {
+	unsigned int attempts = ATTEMPTS_MAX;
+
 	spin_lock(&bus->lock);
-	if (move_cursor(subscriber, SLUICE_BUS_EVICTED))
+	if (move_cursor(subscriber, SLUICE_BUS_EVICTED, &attempts))
 		sluice_bus_remove_evicted(bus);
 	spin_unlock(&bus->lock);
 }
@@ -435,15 +476,33 @@ bool sluice_bus_has_room(struct sluice_bus *bus, size_t length)
 {
 	u64 sequence = READ_ONCE(bus->tail_sequence);
 	u64 head = atomic64_read_acquire(&bus->head);
-	bool room;
+	u32 slots = bus->slot_count / 4, units = units_for(length);
+	bool room, unsure = false;
 
-	if (fits(bus, head, atomic64_read(&bus->tail), units_for(length)))
+	if (fits(bus, head, atomic64_read(&bus->tail), slots, units))
 		return true;
 	rcu_read_lock();
-	sequence = oldest_held(bus, SLUICE_BUS_BLOCK, extend(sequence, head));
-	room = would_fit(bus, sequence, units_for(length));
+	sequence = oldest_held(bus, SLUICE_BUS_BLOCK, extend(sequence, head), &unsure);
+	room = would_fit(bus, sequence, slots, units);
 	rcu_read_unlock();
-	return room;
+	return room || unsure;
+}
+
+static bool crosses(u32 before, u32 after, u32 most)
+{
+	return before > most && after <= most;
+}
+
+bool sluice_bus_frees_room(const struct sluice_bus *bus, const struct sluice_bus_passed *passed)
+{
+	u64 head = atomic64_read(&bus->head);
+	u32 unit = unit_of(head), sequence = sequence_of(head);
+	u32 before = unit - passed->start, after = unit - passed->end;
+
+	return crosses(before, after, bus->units / 4 * 3) ||
+	       crosses(before, after, bus->units - units_for(sluice_bus_message_max(bus))) ||
+	       crosses(sequence - (u32)passed->from, sequence - (u32)passed->to,
+		       bus->slot_count / 4 * 3);
 }
 
 /* ---- memory ---- */

@@ -220,7 +220,8 @@ static int try_send(struct sluice_bus *bus, struct message *message)
 	/* Meanwhile it may have held room that other senders need. */
 	if (err && target && sluice_bus_unread_sub(target, message->length))
 		sluice_bus_wake_senders(bus);
-	if (!err)
+	/* Also for a slot without a message: it holds room until a receiver has passed it. */
+	if (!err || err == -EFAULT)
 		wake_receivers(bus, target);
 	rcu_read_unlock();
 	return err;
@@ -257,14 +258,18 @@ bool sluice_bus_is_writable(struct sluice_bus *bus)
 {
 	struct message any = {};
 
-	return may_send(bus, &any, sluice_bus_message_max(bus));
+	return may_send(bus, &any, max_t(size_t, sluice_bus_message_max(bus), bus->capacity / 4));
 }
 
-/* A sender that has slept finds room for several messages, so that it does not sleep for each. */
+/*
+ * A sender that has slept finds room for several messages, so that it does not sleep for each. The
+ * amounts are those for which sluice_bus_frees_room() wakes it.
+ */
 static int wait_for_room(struct sluice_bus_endpoint *end, const struct message *message)
 {
 	struct sluice_bus *bus = end->bus;
-	size_t room = max_t(size_t, message->length, bus->capacity / 4);
+	size_t quarter = bus->capacity / 4;
+	size_t room = message->length > quarter ? sluice_bus_message_max(bus) : quarter;
 
 	return sluice_wait_until_shared(bus->writable, may_send(bus, message, room), &end->spin);
 }

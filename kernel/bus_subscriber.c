@@ -156,7 +156,7 @@ static void remove_at(struct sluice_bus *bus, struct part part, unsigned int ind
 void sluice_bus_remove_evicted(struct sluice_bus *bus)
 {
 	struct part part = { bus->table, &bus->subscriber_count, bus->room };
-	unsigned int i = bus->subscriber_count;
+	unsigned int before = bus->subscriber_count, i = before;
 
 	while (i--) {
 		struct sluice_bus_subscriber *subscriber = sluice_bus_nth(bus, i);
@@ -166,8 +166,11 @@ void sluice_bus_remove_evicted(struct sluice_bus *bus)
 		WRITE_ONCE(bus->evicted, bus->evicted + 1);
 		trace_sluice_bus_evict(&bus->channel, subscriber->id);
 		remove_at(bus, part, i);
-		sluice_wait_wake_all(sluice_bus_readable(bus, subscriber), 0);
+		if (sluice_bus_readable(bus, subscriber) != &bus->readable)
+			sluice_wait_wake_all(&subscriber->readable, 0);
 	}
+	if (bus->subscriber_count != before)
+		sluice_wait_wake_all(&bus->readable, 0);
 }
 
 void sluice_bus_subscriber_remove(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber)
@@ -241,8 +244,10 @@ void sluice_bus_wake_all(struct sluice_bus *bus)
 
 	sluice_wait_wake_all(&bus->readable, 0);
 	sluice_wait_wake_all(&bus->writable, 0);
+	if (bus->mode != SLUICE_BUS_MULTICAST)
+		return;
 	spin_lock(&bus->lock);
 	sluice_bus_for_each_subscriber(bus, subscriber, i)
-		sluice_wait_wake_all(sluice_bus_readable(bus, subscriber), 0);
+		sluice_wait_wake_all(&subscriber->readable, 0);
 	spin_unlock(&bus->lock);
 }
