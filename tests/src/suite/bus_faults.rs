@@ -21,6 +21,7 @@ use crate::support::fault_blocked::{
 use crate::support::memory::{GuardedBuffer, Mapping, PAGE, read_at, write_at};
 use crate::support::poll;
 use crate::support::proc::Call;
+use crate::support::userfault::UserFault;
 
 topic!(
     "bus_faults",
@@ -42,6 +43,7 @@ topic!(
         a_failed_receive_reports_its_loss_later,
         a_failed_receive_makes_no_room,
         a_batch_ends_before_inaccessible_memory,
+        a_batch_ends_before_padding_that_is_absent,
         a_slow_sender_delays_nobody,
         a_slow_sender_of_a_large_message_delays_nobody,
         a_slow_receiver_delays_nobody,
@@ -392,6 +394,30 @@ fn a_batch_ends_before_inaccessible_memory(_: &Context) -> Result<()> {
     let rest = parse_batch(&receive(&subscriber).context("the rest")?)?;
     let sequences: Vec<u64> = rest.iter().map(|m| m.frame.sequence).collect();
     expect("the rest", sequences, vec![2, 3, 4])
+}
+
+/// Otherwise a message that was received would be returned only after the page fault.
+fn a_batch_ends_before_padding_that_is_absent(_: &Context) -> Result<()> {
+    const LENGTH: usize = 100;
+    UserFault::open()?;
+    let buses = Buses::new()?;
+    let sender = buses.create(broadcast())?;
+    let subscriber = buses.subscribe(Params {
+        format: BATCHED,
+        ..Params::default()
+    })?;
+    send_numbered(&sender, 0, 2, LENGTH)?;
+    let child = spawn_keeping("a receiver", &[subscriber.as_fd()], || {
+        let (faults, memory) = (UserFault::open()?, Mapping::new(2)?);
+        // Two bytes of the padding are in the first page, which is present.
+        let start = memory.start().wrapping_add(PAGE - 2 - LENGTH - Frame::SIZE);
+        // SAFETY: within our own mapping, to which no reference exists.
+        unsafe { start.write_volatile(0) };
+        faults.watch(memory.start().wrapping_add(PAGE), PAGE)?;
+        read_at(&subscriber, start, PAGE).context("receiving")
+    })?;
+    expect("bytes", child.finish()?, LENGTH + Frame::SIZE)?;
+    expect("the lag", state(&subscriber)?.own_lag, 1)
 }
 
 /// A child in a page fault of a send of `ready` pages and a missing one.
