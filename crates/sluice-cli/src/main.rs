@@ -16,6 +16,7 @@ mod pipe;
 mod progress;
 mod ring;
 mod rm;
+mod signals;
 mod table;
 mod wait_notice;
 

@@ -22,6 +22,7 @@ topic!(
         a_line_tells_sender_sequence_and_losses,
         a_message_is_sent_to_one_subscriber,
         both_sides_print_a_summary,
+        a_signal_ends_a_subscriber_after_its_summary,
         a_sender_waits_for_the_bus_and_a_subscriber,
         a_destroyed_bus_ends_its_subscribers,
         an_evicted_subscriber_fails,
@@ -205,6 +206,22 @@ fn both_sides_print_a_summary(context: &Context) -> Result<()> {
         ensure!(summary["id"].as_u64() > Some(0), "no id in {summary}");
     }
     Ok(())
+}
+
+/// By SIGTERM, because a shell without job control starts its jobs with SIGINT ignored.
+fn a_signal_ends_a_subscriber_after_its_summary(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice bus sub frames --create --json > messages 2> summary &
+        subscriber=$!
+        await 1
+        printf 'one\ntwo\n' | sluice bus pub frames
+        until grep -q two messages; do sleep 0.05; done
+        kill $subscriber
+        wait $subscriber || echo $? > status
+        [ "$(cat status)" = 143 ] && cat summary"#;
+    let summary = script(context, text)?.json()?;
+    let found = [&summary["messages"], &summary["bytes"], &summary["lost"]];
+    expect("the summary", found, [&json!(2), &json!(6), &json!(0)])
 }
 
 fn a_sender_waits_for_the_bus_and_a_subscriber(context: &Context) -> Result<()> {

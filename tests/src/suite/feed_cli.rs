@@ -20,6 +20,7 @@ topic!(
         a_terminal_shows_the_latencies_live,
         the_state_of_the_simulator_is_shown,
         packets_are_printed_with_their_framing,
+        a_signal_ends_a_receiver_after_its_summary,
         failures_have_their_status,
     ],
 );
@@ -129,6 +130,18 @@ fn packets_are_printed_with_their_framing(context: &Context) -> Result<()> {
     let summary: Value = serde_json::from_str(&run.stderr()).context("the summary")?;
     expect("packets", number(&summary, "packets")?, 2)?;
     expect("bytes", number(&summary, "bytes")?, 6)
+}
+
+fn a_signal_ends_a_receiver_after_its_summary(context: &Context) -> Result<()> {
+    let feed = Feed::simulator()?;
+    feed.start(&Simulation::every(Duration::from_millis(1)))?;
+    let receive = "sluice feed recv --json > packets";
+    let script = format!("timeout --preserve-status --signal INT 2 {receive} || echo $?");
+    let run = shell(context, &script)?;
+    expect("its status (SIGINT)", run.stdout()?, "130\n".to_owned())?;
+    let summary: Value = serde_json::from_str(&run.stderr()).context("the summary")?;
+    ensure!(number(&summary, "packets")? > 0, "{summary}");
+    Ok(())
 }
 
 fn failures_have_their_status(context: &Context) -> Result<()> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command `sluice ring …` on rings of the module.
+//! The command `sluice ring …` on device rings.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
