@@ -112,21 +112,39 @@ fn the_state_of_the_simulator_is_shown(context: &Context) -> Result<()> {
 }
 
 /// The simulator runs on the endpoint of this process, and the command consumes.
+/// Prints each byte as a number, since those of a packet are no text.
+const NUMBERS: &str = "od -A n -v -t u1";
+
+/// What NUMBERS has printed, in parts of this length.
+fn packets(numbers: &str, length: usize) -> Result<Vec<Vec<u32>>> {
+    let numbers = numbers.split_whitespace().map(str::parse);
+    let numbers = numbers.collect::<Result<Vec<u32>, _>>()?;
+    expect("bytes behind the last packet", numbers.len() % length, 0)?;
+    Ok(numbers.chunks(length).map(<[u32]>::to_vec).collect())
+}
+
 fn packets_are_printed_with_their_framing(context: &Context) -> Result<()> {
     let feed = Feed::simulator()?;
     feed.start(&Simulation {
         length: 3,
         ..Simulation::every(Duration::from_millis(1))
     })?;
-    let received = sluice(context, "feed recv --count 4")?.stdout()?;
-    expect_bytes("lines", received.as_bytes(), &b"\0\0\0\n".repeat(4))?;
-    let run = sluice(context, "feed recv --count 2 --framing length --json")?;
-    let received = run.stdout()?;
-    expect_bytes(
-        "frames",
-        received.as_bytes(),
-        &b"\x03\0\0\0\0\0\0".repeat(2),
-    )?;
+    let run = shell(context, &format!("sluice feed recv --count 4 | {NUMBERS}"))?;
+    let [first, rest @ ..] = &packets(&run.stdout()?, 4)?[..] else {
+        bail!("nothing was received");
+    };
+    let mut number_of = first[0];
+    expect("a line", first, &[number_of, number_of, number_of, 10])?;
+    for line in rest {
+        number_of = (number_of + 1) % 256;
+        expect("a line", line, &[number_of, number_of, number_of, 10])?;
+    }
+    let receive = "sluice feed recv --count 2 --framing length --json";
+    let run = shell(context, &format!("{receive} | {NUMBERS}"))?;
+    for frame in packets(&run.stdout()?, 7)? {
+        let byte = frame[4];
+        expect("a frame", frame, vec![3, 0, 0, 0, byte, byte, byte])?;
+    }
     let summary: Value = serde_json::from_str(&run.stderr()).context("the summary")?;
     expect("packets", number(&summary, "packets")?, 2)?;
     expect("bytes", number(&summary, "bytes")?, 6)

@@ -45,11 +45,12 @@ struct Way {
 
 /// The first one is the reference.
 #[rustfmt::skip]
-const WAYS: [Way; 6] = [
+const WAYS: [Way; 7] = [
     Way { mechanism: "hft-read", waiting: Waiting::Sleep, open: hft::reader },
     Way { mechanism: "hft-slot", waiting: Waiting::Spin, open: || hft::mapped(Layout::Slot) },
     Way { mechanism: "hft-slot-unaligned", waiting: Waiting::Spin, open: || hft::mapped(Layout::UnalignedSlot) },
     Way { mechanism: "hft-ring", waiting: Waiting::Spin, open: || hft::mapped(Layout::Ring) },
+    Way { mechanism: "hft-ring-pages", waiting: Waiting::Spin, open: || hft::mapped(Layout::RingPages) },
     Way { mechanism: "sluice-feed-read", waiting: Waiting::Sleep, open: sluice_feed::reader },
     Way { mechanism: "sluice-feed", waiting: Waiting::Spin, open: sluice_feed::mapped },
 ];
