@@ -8,15 +8,19 @@ use nix::errno::Errno;
 
 use crate::registry::{Context, topic};
 use crate::support::bus::{
-    BATCHED, BLOCK, Buses, CAPACITY, DROP, Frame, LARGEST, MESSAGES, Params, UNICAST, broadcast,
-    content, drain, framed, id, multicast, parse_batch, receive, receive_framed, receive_present,
-    send, send_numbered, send_to, state, unicast, with_frame, with_policy,
+    BATCHED, BLOCK, Buses, CAPACITY, DROP, EVICT, Frame, LARGEST, MESSAGES, Params, UNICAST,
+    broadcast, content, drain, framed, id, multicast, parse_batch, receive, receive_framed,
+    receive_present, send, send_numbered, send_to, state, unicast, with_frame, with_policy,
 };
 use crate::support::channel::{read_some, set_blocking};
 use crate::support::check::{expect, expect_bytes};
-use crate::support::fault_blocked::{FAULT_BYTE, FaultBlocked, spawn_fault_blocked_keeping};
+use crate::support::child::{Child, spawn_keeping};
+use crate::support::fault_blocked::{
+    FAULT_BYTE, FaultBlocked, FaultingBuffer, spawn_fault_blocked_keeping, spawn_faulting_keeping,
+};
 use crate::support::memory::{GuardedBuffer, Mapping, PAGE, read_at, write_at};
 use crate::support::poll;
+use crate::support::proc::Call;
 
 topic!(
     "bus_faults",
@@ -31,6 +35,8 @@ topic!(
         a_failed_send_to_nobody_is_not_noticed,
         a_failed_send_leaves_its_target_empty,
         failed_sends_fill_no_bus,
+        a_sleeping_receiver_passes_failed_sends,
+        a_sender_waits_until_failed_sends_are_passed,
         a_message_for_inaccessible_memory_stays,
         memory_behind_the_message_is_not_accessed,
         a_failed_receive_reports_its_loss_later,
@@ -40,6 +46,7 @@ topic!(
         a_slow_sender_of_a_large_message_delays_nobody,
         a_slow_receiver_delays_nobody,
         a_slow_receiver_of_a_queue_leaves_the_message_to_others,
+        a_slow_receiver_of_a_queue_wakes_the_next_one,
         a_slow_receiver_that_drops_loses_what_is_overtaken,
         a_sender_killed_in_a_fault_sends_nothing,
         a_receiver_killed_in_a_fault_leaves_the_bus,
@@ -235,6 +242,77 @@ fn failed_sends_fill_no_bus(_: &Context) -> Result<()> {
     Ok(())
 }
 
+/// The capacity of a bus that few of the following sends fill.
+const FAILING_CAPACITY: usize = 1 << 20;
+
+/// Sends bytes of which none is accessible, without a buffer of the kernel.
+fn fail_to_send(end: &OwnedFd) -> Result<()> {
+    const LENGTH: usize = 1 << 16;
+    let memory = Mapping::new(LENGTH / PAGE)?;
+    memory.unmap_from(0)?;
+    let sent = send_from(end, &memory, LENGTH);
+    expect("the send", sent, Err(Errno::EFAULT))
+}
+
+/// A child asleep in `call`, read(2) or poll(2), that receives the next message.
+fn sleeping_receiver(end: &OwnedFd, call: Call) -> Result<Child<Result<Vec<u8>, i32>>> {
+    set_blocking(end)?;
+    let child = spawn_keeping("a receiver", &[end.as_fd()], || {
+        if call == Call::Poll {
+            poll::wait(end, poll::IN, -1).context("poll")?;
+        }
+        Ok(receive(end).map_err(|errno| errno as i32))
+    })?;
+    child.wait_asleep_in(call)?;
+    Ok(child)
+}
+
+/// Otherwise they would fill the bus, or the receiver would be evicted, although it has received everything.
+fn a_sleeping_receiver_passes_failed_sends(_: &Context) -> Result<()> {
+    let buses = Buses::new()?;
+    for (params, policy) in [
+        (unicast(), 0),
+        (broadcast(), BLOCK),
+        (broadcast(), DROP),
+        (broadcast(), EVICT),
+        (multicast(), BLOCK),
+    ] {
+        for call in [Call::Read, Call::Poll] {
+            let sender = buses.create_sized(params, FAILING_CAPACITY)?;
+            let child = sleeping_receiver(&buses.subscribe(with_policy(policy))?, call)?;
+            for _ in 0..40 {
+                fail_to_send(&sender)?;
+                child.wait_asleep_in(call)?;
+            }
+            expect("sending", send(&sender, b"x"), Ok(()))?;
+            expect("what it receives", child.finish()?, Ok(b"x".to_vec()))?;
+            let seen = state(&sender)?;
+            expect("lost and evicted", (seen.lost, seen.evicted), (0, 0))?;
+        }
+    }
+    Ok(())
+}
+
+fn a_sender_waits_until_failed_sends_are_passed(_: &Context) -> Result<()> {
+    let buses = Buses::new()?;
+    for (params, policy) in [(unicast(), 0), (broadcast(), BLOCK)] {
+        for call in [Call::Read, Call::Poll] {
+            let sender = buses.create_sized(params, FAILING_CAPACITY)?;
+            let receiver = sleeping_receiver(&buses.subscribe(with_policy(policy))?, call)?;
+            set_blocking(&sender)?;
+            let child = spawn_keeping("a sender", &[sender.as_fd()], || {
+                for _ in 0..40 {
+                    fail_to_send(&sender)?;
+                }
+                send(&sender, b"x").context("sending")
+            })?;
+            child.finish()?;
+            expect("what is received", receiver.finish()?, Ok(b"x".to_vec()))?;
+        }
+    }
+    Ok(())
+}
+
 fn a_message_for_inaccessible_memory_stays(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
     for params in [broadcast(), multicast(), unicast()] {
@@ -327,13 +405,17 @@ fn slow_sender(end: &OwnedFd, ready: usize) -> Result<FaultBlocked<Result<usize,
     })
 }
 
+fn receive_slowly(end: &OwnedFd, buffer: &FaultingBuffer) -> Result<Result<Vec<u8>, i32>> {
+    let count = read_at(end, buffer.start(), buffer.len());
+    Ok(count
+        .map(|count| buffer.to_vec(count))
+        .map_err(|errno| errno as i32))
+}
+
 /// A child in a page fault of a receive into a missing page.
 fn slow_receiver(end: &OwnedFd) -> Result<FaultBlocked<Result<Vec<u8>, i32>>> {
     spawn_fault_blocked_keeping("a receiver in a fault", &[end.as_fd()], 0, |buffer| {
-        let count = read_at(end, buffer.start(), buffer.len());
-        Ok(count
-            .map(|count| buffer.to_vec(count))
-            .map_err(|errno| errno as i32))
+        receive_slowly(end, buffer)
     })
 }
 
@@ -417,6 +499,37 @@ fn a_slow_receiver_of_a_queue_leaves_the_message_to_others(_: &Context) -> Resul
     slow.expect_still_blocked()?;
     send(&sender, b"second").context("sending")?;
     expect("the slow one", slow.resume()?, Ok(b"second".to_vec()))
+}
+
+fn a_slow_receiver_of_a_queue_wakes_the_next_one(_: &Context) -> Result<()> {
+    const COUNT: u64 = 3;
+    let buses = Buses::new()?;
+    let sender = buses.create(unicast())?;
+    let (first, second) = (
+        buses.subscribe(Params::default())?,
+        buses.subscribe(Params::default())?,
+    );
+    for end in [&first, &second] {
+        set_blocking(end)?;
+    }
+    let slow = spawn_faulting_keeping("a receiver", &[first.as_fd()], 0, |buffer| {
+        receive_slowly(&first, buffer)
+    })?;
+    slow.wait_asleep_in(Call::Read)?;
+    let other = spawn_keeping("another receiver", &[second.as_fd()], || {
+        (0..COUNT)
+            .map(|_| receive(&second).context("receiving"))
+            .collect::<Result<Vec<_>>>()
+    })?;
+    other.wait_asleep_in(Call::Read)?;
+    send_numbered(&sender, 0, 1, 100)?;
+    let slow = slow.wait_blocked()?;
+    send_numbered(&sender, 1, COUNT - 1, 100)?;
+    let all: Vec<_> = (0..COUNT).map(|number| content(number, 100)).collect();
+    expect("the other's", other.finish()?, all)?;
+    slow.expect_still_blocked()?;
+    send(&sender, b"last").context("sending")?;
+    expect("the slow one", slow.resume()?, Ok(b"last".to_vec()))
 }
 
 fn a_slow_receiver_that_drops_loses_what_is_overtaken(_: &Context) -> Result<()> {

@@ -63,6 +63,7 @@ topic!(
         addressed_messages_are_eopnotsupp,
         the_bytes_of_a_failed_send_are_not_visible,
         a_failed_send_is_no_message,
+        a_sleeping_subscriber_releases_failed_sends,
         a_look_past_a_failed_send_hides_no_message,
         a_look_past_a_failed_send_in_a_full_bus_hides_no_message,
         a_closed_mapped_subscriber_releases_senders,
@@ -718,6 +719,31 @@ fn a_failed_send_is_no_message(_: &Context) -> Result<()> {
             &mapped.bytes(&entries[0]),
             &content(round, 50),
         )?;
+    }
+    Ok(())
+}
+
+/// Otherwise they would fill the bus, although the subscriber has released everything.
+fn a_sleeping_subscriber_releases_failed_sends(_: &Context) -> Result<()> {
+    let buses = Buses::new()?;
+    for call in [Call::Ioctl, Call::Poll] {
+        let sender = buses.create(mappable())?;
+        let end = subscribe(&buses)?;
+        set_blocking(&end)?;
+        let child = spawn_keeping("a subscriber", &[end.as_fd()], || {
+            if call == Call::Poll {
+                poll::wait(&end, poll::IN, -1).context("poll")?;
+            }
+            let entries = receive_mapped(&end, 0, 4).context("receiving")?;
+            Ok(entries.iter().map(|entry| entry.length).collect::<Vec<_>>())
+        })?;
+        child.wait_asleep_in(call)?;
+        for _ in 0..3 * MESSAGES {
+            send_inaccessible(&sender, 100, LARGEST)?;
+            child.wait_asleep_in(call)?;
+        }
+        expect("sending", send(&sender, &content(0, 50)), Ok(()))?;
+        expect("the lengths", child.finish()?, vec![50])?;
     }
     Ok(())
 }

@@ -40,6 +40,7 @@ topic!(
         an_idle_subscriber_holds_no_room,
         an_idle_subscriber_loses_nothing,
         an_unread_message_of_a_blocking_subscriber_holds_the_ring,
+        a_subscriber_holds_the_ring_from_its_oldest_unread_message_on,
         an_unread_message_of_a_dropping_subscriber_is_lost,
         an_addressed_message_reaches_its_target,
         an_addressed_message_to_an_unknown_id_is_enoent,
@@ -394,6 +395,36 @@ fn an_unread_message_of_a_blocking_subscriber_holds_the_ring(_: &Context) -> Res
     for _ in 0..2 * MESSAGES {
         expect("sending", send_to(&framer, id(&busy)?, b"x"), Ok(()))?;
         drain_framed(&busy)?;
+    }
+    Ok(())
+}
+
+fn a_subscriber_holds_the_ring_from_its_oldest_unread_message_on(_: &Context) -> Result<()> {
+    let buses = Buses::new()?;
+    for policy in [EVICT, BLOCK, DROP] {
+        let sender = buses.create(multicast())?;
+        let late = buses.subscribe(framed(policy))?;
+        let busy = buses.subscribe(framed(BLOCK))?;
+        let framer = buses.framed_sender()?;
+        let to = id(&busy)?;
+        let pass = |count| -> Result<()> {
+            for _ in 0..count {
+                expect("sending", send_to(&framer, to, b"x"), Ok(()))?;
+                receive_present(&busy)?;
+            }
+            Ok(())
+        };
+        pass(MESSAGES - 1)?;
+        for round in 0..3 {
+            send_to(&framer, id(&late)?, b"late").context("sending")?;
+            // As many as fit behind it.
+            pass(MESSAGES - 1).with_context(|| format!("policy {policy}, round {round}"))?;
+            let message = receive_present(&late)?;
+            expect_bytes("its message", &message.bytes, b"late")?;
+            expect("its loss", message.frame.lost, 0)?;
+        }
+        let seen = state(&sender)?;
+        expect("lost and evicted", (seen.lost, seen.evicted), (0, 0))?;
     }
     Ok(())
 }

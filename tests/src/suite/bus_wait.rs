@@ -12,11 +12,11 @@ use nix::sys::epoll::{EpollFlags, EpollTimeout};
 
 use crate::registry::{Context, topic};
 use crate::support::bus::{
-    BLOCK, Buses, CAPACITY, DROP, EVICT, LARGEST, MESSAGES, Params, UNICAST, broadcast, content,
-    drain, fill, framed, id, multicast, receive, receive_framed, receive_present, send,
-    send_numbered, send_to, state, unicast, with_policy,
+    BLOCK, Buses, CAPACITY, DROP, EVICT, LARGEST, MESSAGE_MAX, MESSAGES, Params, UNICAST,
+    broadcast, content, drain, fill, framed, id, multicast, receive, receive_framed,
+    receive_present, send, send_numbered, send_to, state, unicast, with_policy,
 };
-use crate::support::channel::{read_nowait, set_blocking, write_nowait};
+use crate::support::channel::{read_nowait, read_some, set_blocking, write_nowait};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn_keeping};
 use crate::support::ctl::BOTH;
@@ -34,7 +34,7 @@ topic!(
         events_follow_the_messages,
         an_endpoint_that_does_both_has_both_events,
         a_bus_is_writable_while_the_largest_message_fits,
-        a_bus_is_writable_while_there_is_a_place_for_a_message,
+        a_bus_is_writable_while_a_quarter_of_the_places_is_free,
         a_subscriber_that_drops_keeps_the_bus_writable,
         level_triggered_epoll_reports_until_all_is_received,
         edge_triggered_epoll_reports_each_message,
@@ -45,6 +45,8 @@ topic!(
         a_message_wakes_all_subscribers,
         a_blocking_write_waits_for_room,
         a_sender_in_poll_is_woken_by_room,
+        a_sender_in_poll_is_woken_when_the_bus_is_writable,
+        a_sender_in_write_is_woken_when_the_bus_is_writable,
         a_reader_that_makes_room_wakes_all_senders,
         a_receiver_of_messages_for_others_wakes_senders,
         a_look_past_messages_for_others_wakes_senders,
@@ -132,17 +134,25 @@ fn a_bus_is_writable_while_the_largest_message_fits(_: &Context) -> Result<()> {
     Ok(())
 }
 
-fn a_bus_is_writable_while_there_is_a_place_for_a_message(_: &Context) -> Result<()> {
+fn a_bus_is_writable_while_a_quarter_of_the_places_is_free(_: &Context) -> Result<()> {
     let buses = Buses::new()?;
-    let sender = buses.create(broadcast())?;
-    let subscriber = buses.subscribe(with_policy(BLOCK))?;
-    for _ in 0..MESSAGES {
-        expect_events("before it is full", &sender, "OUT")?;
-        send(&sender, b"").context("sending")?;
+    for (params, policy) in [(broadcast(), BLOCK), (unicast(), 0)] {
+        let sender = buses.create(params)?;
+        let subscriber = buses.subscribe(with_policy(policy))?;
+        let events = |free| match free {
+            0..4 => "nothing",
+            _ => "OUT",
+        };
+        for free in (0..MESSAGES).rev() {
+            expect("sending", send(&sender, b""), Ok(()))?;
+            expect_events(&format!("with {free} places"), &sender, events(free))?;
+        }
+        for free in 1..=MESSAGES {
+            receive(&subscriber).context("receiving")?;
+            expect_events(&format!("again {free} places"), &sender, events(free))?;
+        }
     }
-    expect_events("full", &sender, "nothing")?;
-    receive(&subscriber).context("receiving")?;
-    expect_events("with a place", &sender, "OUT")
+    Ok(())
 }
 
 fn a_subscriber_that_drops_keeps_the_bus_writable(_: &Context) -> Result<()> {
@@ -326,6 +336,75 @@ fn a_sender_in_poll_is_woken_by_room(_: &Context) -> Result<()> {
         child.wait_asleep_in(Call::Poll)?;
         drain(&subscriber)?;
         expect("events", poll::name(child.finish()?), "OUT".to_owned())?;
+    }
+    Ok(())
+}
+
+/// Receives one message after the other until a sender is told that there is room.
+fn receive_until_writable(sender: &OwnedFd, subscriber: &OwnedFd) -> Result<()> {
+    while poll::state(sender)? != "OUT" {
+        read_some(subscriber, MESSAGE_MAX as usize)
+            .context("receiving while it is not writable")?;
+    }
+    Ok(())
+}
+
+fn a_sender_in_poll_is_woken_when_the_bus_is_writable(_: &Context) -> Result<()> {
+    const LONGEST: usize = MESSAGE_MAX as usize;
+    let buses = Buses::new()?;
+    for params in [broadcast(), unicast()] {
+        let policy = if params.mode == UNICAST { 0 } else { BLOCK };
+        for (capacity, length) in [
+            (CAPACITY, 0),
+            (CAPACITY, 100),
+            (CAPACITY, 1000),
+            (CAPACITY, LARGEST),
+            (8 << 20, 60_000),
+            (8 << 20, LONGEST),
+        ] {
+            let sender = buses.create_sized(params, capacity)?;
+            let subscriber = buses.subscribe(with_policy(policy))?;
+            fill(&sender, length)?;
+            let child = spawn_keeping("a poller", &[sender.as_fd()], || {
+                poll::wait(&sender, poll::OUT, -1).context("poll")
+            })?;
+            child.wait_asleep_in(Call::Poll)?;
+            receive_until_writable(&sender, &subscriber)?;
+            let events = child
+                .finish()
+                .with_context(|| format!("{length} of {capacity} bytes"))?;
+            expect("events", poll::name(events), "OUT".to_owned())?;
+        }
+    }
+    Ok(())
+}
+
+fn a_sender_in_write_is_woken_when_the_bus_is_writable(_: &Context) -> Result<()> {
+    let buses = Buses::new()?;
+    for params in [broadcast(), unicast()] {
+        let policy = if params.mode == UNICAST { 0 } else { BLOCK };
+        // Messages in units of 64 bytes; the capacity is 64, the largest message 31.
+        for (units, length) in [
+            (&[8, 31, 9][..], 1500),
+            (&[15, 31, 2], 1500),
+            (&[15, 31, 2], LARGEST),
+            (&[31, 2, 30], LARGEST),
+            (&[31, 2, 30, 1], 1),
+        ] {
+            let filler = buses.create(params)?;
+            let subscriber = buses.subscribe(with_policy(policy))?;
+            for count in units {
+                send(&filler, &content(0, 64 * count)).context("sending")?;
+            }
+            let bytes = content(1, length);
+            let child = sleeping_sender(&buses.sender()?, &bytes)?;
+            receive_until_writable(&filler, &subscriber)?;
+            let sent = child
+                .finish()
+                .with_context(|| format!("{length} bytes after {units:?}"))?;
+            expect("the sender", sent, Ok(()))?;
+            expect("the last", drain(&subscriber)?.pop(), Some(bytes))?;
+        }
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::child::{Child, spawn_keeping};
 use super::event::Event;
 use super::memory::{Mapping, PAGE};
+use super::proc::Call;
 use super::time::Deadline;
 use super::userfault::UserFault;
 
@@ -55,6 +56,14 @@ impl FaultingBuffer {
     }
 }
 
+/// A child whose buffer has a missing page.
+pub struct Faulting<T> {
+    what: String,
+    child: Child<T>,
+    faulted: Event,
+    resume: Event,
+}
+
 /// A child blocked in a page fault.
 pub struct FaultBlocked<T> {
     child: Child<T>,
@@ -85,6 +94,20 @@ where
     T: Serialize + DeserializeOwned,
     F: FnOnce(&FaultingBuffer) -> Result<T>,
 {
+    spawn_faulting_keeping(what, keep, ready_pages, body)?.wait_blocked()
+}
+
+/// As `spawn_fault_blocked_keeping`, but returns before the fault.
+pub fn spawn_faulting_keeping<T, F>(
+    what: &str,
+    keep: &[BorrowedFd],
+    ready_pages: usize,
+    body: F,
+) -> Result<Faulting<T>>
+where
+    T: Serialize + DeserializeOwned,
+    F: FnOnce(&FaultingBuffer) -> Result<T>,
+{
     UserFault::open()?;
     let faulted = Event::new()?;
     let resume = Event::new()?;
@@ -97,16 +120,37 @@ where
             body(&buffer)
         })
     })?;
-    if let Err(error) = faulted.wait(&format!("{what}: takes its page fault")) {
-        if child.has_ended()? {
-            child
-                .finish()
-                .context("the child ended instead of faulting")?;
-            bail!("{what}: returned without touching its buffer");
-        }
-        return Err(error);
+    Ok(Faulting {
+        what: what.to_owned(),
+        child,
+        faulted,
+        resume,
+    })
+}
+
+impl<T: Serialize + DeserializeOwned> Faulting<T> {
+    pub fn wait_asleep_in(&self, call: Call) -> Result<()> {
+        self.child.wait_asleep_in(call)
     }
-    Ok(FaultBlocked { child, resume })
+
+    pub fn wait_blocked(self) -> Result<FaultBlocked<T>> {
+        let Faulting {
+            what,
+            child,
+            faulted,
+            resume,
+        } = self;
+        if let Err(error) = faulted.wait(&format!("{what}: takes its page fault")) {
+            if child.has_ended()? {
+                child
+                    .finish()
+                    .context("the child ended instead of faulting")?;
+                bail!("{what}: returned without touching its buffer");
+            }
+            return Err(error);
+        }
+        Ok(FaultBlocked { child, resume })
+    }
 }
 
 fn answer_fault(buffer: &FaultingBuffer, faulted: &Event, resume: &Event) -> Result<()> {
