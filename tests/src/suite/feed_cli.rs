@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use sluice::feed::{Feed, Simulation};
 
 use crate::registry::{Context, topic};
-use crate::support::check::{expect, expect_bytes};
+use crate::support::check::expect;
 use crate::support::cli::{NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, shell, sluice};
 
 topic!(
@@ -134,10 +134,10 @@ fn packets_are_printed_with_their_framing(context: &Context) -> Result<()> {
         bail!("nothing was received");
     };
     let mut number_of = first[0];
-    expect("a line", first, &[number_of, number_of, number_of, 10])?;
+    expect("a line", first, &vec![number_of, number_of, number_of, 10])?;
     for line in rest {
         number_of = (number_of + 1) % 256;
-        expect("a line", line, &[number_of, number_of, number_of, 10])?;
+        expect("a line", line, &vec![number_of, number_of, number_of, 10])?;
     }
     let receive = "sluice feed recv --count 2 --framing length --json";
     let run = shell(context, &format!("{receive} | {NUMBERS}"))?;
