@@ -201,7 +201,7 @@ static u64 lag_of(const struct sluice_bus *bus, const struct sluice_bus_subscrib
 {
 	u64 head = sluice_bus_head_sequence(bus), cursor = sluice_bus_cursor(subscriber);
 
-	if (bus->mode == SLUICE_BUS_MULTICAST && !(subscriber->flags & SLUICE_BUS_MONITOR))
+	if (bus->mode == SLUICE_BUS_MULTICAST && !sluice_bus_is_monitor(subscriber))
 		return atomic64_read(&subscriber->unread);
 	return head > cursor ? head - cursor : 0;
 }
@@ -214,7 +214,7 @@ static u64 greatest_lag(struct sluice_bus *bus)
 	unsigned int i;
 
 	sluice_bus_for_each_subscriber(bus, subscriber, i)
-		if (!(subscriber->flags & SLUICE_BUS_MONITOR))
+		if (!sluice_bus_is_monitor(subscriber))
 			lag = max(lag, lag_of(bus, subscriber));
 	return lag;
 }

@@ -176,11 +176,16 @@ static inline struct sluice_bus_endpoint *sluice_bus_endpoint(const struct file 
 			    struct sluice_bus_endpoint, endpoint);
 }
 
+static inline bool sluice_bus_is_monitor(const struct sluice_bus_subscriber *subscriber)
+{
+	return subscriber->flags & SLUICE_BUS_MONITOR;
+}
+
 /* The queue in which receivers of this subscriber sleep. */
 static inline struct sluice_wait_queue *
 sluice_bus_readable(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber)
 {
-	bool own = bus->mode == SLUICE_BUS_MULTICAST && !(subscriber->flags & SLUICE_BUS_MONITOR);
+	bool own = bus->mode == SLUICE_BUS_MULTICAST && !sluice_bus_is_monitor(subscriber);
 
 	return own ? &subscriber->readable : &bus->readable;
 }

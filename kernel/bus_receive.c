@@ -46,7 +46,7 @@ static bool is_for(const struct sluice_bus_slot *slot,
 	if (slot->discarded)
 		return false;
 	return !slot->target || slot->target == subscriber->id ||
-	       subscriber->flags & SLUICE_BUS_MONITOR;
+	       sluice_bus_is_monitor(subscriber);
 }
 
 /*

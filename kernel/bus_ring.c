@@ -195,7 +195,7 @@ static u64 held_by(const struct sluice_bus *bus, struct sluice_bus_subscriber *s
 {
 	s64 word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
 
-	if (bus->mode != SLUICE_BUS_MULTICAST || subscriber->flags & SLUICE_BUS_MONITOR)
+	if (bus->mode != SLUICE_BUS_MULTICAST || sluice_bus_is_monitor(subscriber))
 		return cursor_of(word);
 	while (cursor_of(word) < head) {
 		u64 before = cursor_of(word), own = first_own(bus, subscriber, before, head);
@@ -304,7 +304,7 @@ static void count_lost(struct sluice_bus *bus, struct sluice_bus_subscriber *sub
 	trace_sluice_bus_lost(&bus->channel, subscriber->id, count);
 	atomic64_add(count, &subscriber->untold);
 	WRITE_ONCE(subscriber->lost, subscriber->lost + count);
-	if (!(subscriber->flags & SLUICE_BUS_MONITOR))
+	if (!sluice_bus_is_monitor(subscriber))
 		WRITE_ONCE(bus->lost, bus->lost + count);
 }
 
@@ -349,7 +349,7 @@ static void count_losses(struct sluice_bus *bus, u64 to)
 
 		if (subscriber->moved_from == to)
 			continue;
-		if (subscriber->flags & SLUICE_BUS_MONITOR)
+		if (sluice_bus_is_monitor(subscriber))
 			count_lost(bus, subscriber, messages - slot->messages_before);
 		else
 			count_lost(bus, subscriber, to_all - slot->to_all_before);

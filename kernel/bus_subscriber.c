@@ -73,11 +73,6 @@ struct sluice_bus_subscriber *sluice_bus_subscriber_create(struct sluice_bus *bu
 	return subscriber;
 }
 
-static bool monitors(const struct sluice_bus_subscriber *subscriber)
-{
-	return subscriber->flags & SLUICE_BUS_MONITOR;
-}
-
 /* Under the lock: the part of the table for subscribers like this one. */
 struct part {
 	struct sluice_bus_subscriber __rcu **places;
@@ -87,7 +82,7 @@ struct part {
 
 static struct part part_for(struct sluice_bus *bus, const struct sluice_bus_subscriber *subscriber)
 {
-	if (monitors(subscriber))
+	if (sluice_bus_is_monitor(subscriber))
 		return (struct part) {
 			bus->table + bus->room, &bus->monitor_count, SLUICE_BUS_MONITORS_MAX
 		};
@@ -106,7 +101,7 @@ static int add(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber)
 	subscriber->handed_out = head;
 	atomic64_set(&subscriber->cursor, head << 1);
 	/* Without an allocation, because the entry is reserved. */
-	if (!monitors(subscriber))
+	if (!sluice_bus_is_monitor(subscriber))
 		xa_store(&bus->subscribers, subscriber->id, subscriber, 0);
 	rcu_assign_pointer(part.places[*part.count], subscriber);
 	WRITE_ONCE(*part.count, *part.count + 1);
@@ -117,7 +112,7 @@ int sluice_bus_subscriber_add(struct sluice_bus *bus, struct sluice_bus_subscrib
 {
 	int err = 0;
 
-	if (!monitors(subscriber))
+	if (!sluice_bus_is_monitor(subscriber))
 		err = xa_reserve(&bus->subscribers, subscriber->id, SLUICE_QUOTA_GFP);
 	if (err)
 		return err;
@@ -146,7 +141,7 @@ static void remove_at(struct sluice_bus *bus, struct part part, unsigned int ind
 						     lockdep_is_held(&bus->lock)));
 	RCU_INIT_POINTER(part.places[last], NULL);
 	WRITE_ONCE(*part.count, last);
-	if (monitors(subscriber))
+	if (sluice_bus_is_monitor(subscriber))
 		return;
 	xa_erase(&bus->subscribers, subscriber->id);
 	/* What was addressed to it and not received. */

@@ -15,6 +15,7 @@
  *    shares a cache line with the packet, or is itself in two. There is no barrier, which only
  *    suffices on processors that keep the order of stores, such as x86.
  *  - HFT_RING appends it to a ring in mapped memory, whose positions have cache lines of their own.
+ *    HFT_RING_PAGES does so in single pages, to measure what contiguous ones are worth.
  *
  * The pages are mapped by their frame numbers, so nothing can pin them. A mapping holds its file,
  * and a file the module: the pages are freed when no mapping is left.
@@ -35,6 +36,7 @@
 #include <linux/string.h>
 #include <linux/timex.h>
 #include <linux/uaccess.h>
+#include <linux/vmalloc.h>
 #include <linux/wait.h>
 
 #include "../compat.h"
@@ -60,6 +62,7 @@ static struct {
 
 	struct page *pages;
 	void *memory;		/* of pages */
+	void *scattered;	/* single pages, in contiguous addresses */
 
 	spinlock_t lock;	/* protects newest and unread */
 	struct hft_packet newest;
@@ -122,9 +125,8 @@ static bool publish_unaligned(void)
 }
 
 /* What the consumer can write never gets an address: head is that of the kernel. */
-static bool publish_to_ring(void)
+static bool publish_to(struct hft_ring *ring)
 {
-	struct hft_ring *ring = hft.memory;
 	u32 size = hft.packet.size;
 	u64 head = hft.published;
 
@@ -138,11 +140,22 @@ static bool publish_to_ring(void)
 	return true;
 }
 
+static bool publish_to_ring(void)
+{
+	return publish_to(hft.memory);
+}
+
+static bool publish_to_ring_pages(void)
+{
+	return publish_to(hft.scattered);
+}
+
 static bool (*const publish[HFT_VARIANTS])(void) = {
 	[HFT_READ] = publish_to_readers,
 	[HFT_SLOT] = publish_aligned,
 	[HFT_SLOT_UNALIGNED] = publish_unaligned,
 	[HFT_RING] = publish_to_ring,
+	[HFT_RING_PAGES] = publish_to_ring_pages,
 };
 
 /* Intervals that passed meanwhile have no packet. */
@@ -169,6 +182,7 @@ static bool is_valid(const struct hft_start *settings)
 static void clear_packets(void)
 {
 	memset(hft.memory, 0, HFT_MAP_BYTES);
+	memset(hft.scattered, 0, HFT_MAP_BYTES);
 	WRITE_ONCE(hft.published, 0);
 	WRITE_ONCE(hft.dropped, 0);
 	spin_lock_irq(&hft.lock);
@@ -298,7 +312,11 @@ static int hft_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	unsigned long bytes = PAGE_ALIGN(HFT_MAP_BYTES);
 
-	if (vma->vm_pgoff || vma->vm_end - vma->vm_start != bytes || !(vma->vm_flags & VM_SHARED))
+	if (vma->vm_end - vma->vm_start != bytes || !(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+	if (vma->vm_pgoff == bytes >> PAGE_SHIFT)
+		return remap_vmalloc_range(vma, hft.scattered, 0);
+	if (vma->vm_pgoff)
 		return -EINVAL;
 	return remap_pfn_range(vma, vma->vm_start, page_to_pfn(hft.pages), bytes,
 			       vma->vm_page_prot);
@@ -330,6 +348,13 @@ static struct miscdevice hft_device = {
 	.fops = &hft_fops,
 };
 
+static void free_memory(void)
+{
+	if (hft.pages)
+		__free_pages(hft.pages, get_order(HFT_MAP_BYTES));
+	vfree(hft.scattered);
+}
+
 static int __init hft_init(void)
 {
 	int err;
@@ -339,12 +364,17 @@ static int __init hft_init(void)
 	init_waitqueue_head(&hft.queue);
 	hrtimer_setup(&hft.timer, simulate, CLOCK_MONOTONIC, HRTIMER_MODE_REL);
 	hft.pages = alloc_pages(GFP_KERNEL | __GFP_ZERO, get_order(HFT_MAP_BYTES));
-	if (!hft.pages)
-		return -ENOMEM;
+	hft.scattered = vmalloc_user(HFT_MAP_BYTES);
+	err = -ENOMEM;
+	if (!hft.pages || !hft.scattered)
+		goto free;
 	hft.memory = page_address(hft.pages);
 	err = misc_register(&hft_device);
 	if (err)
-		__free_pages(hft.pages, get_order(HFT_MAP_BYTES));
+		goto free;
+	return 0;
+free:
+	free_memory();
 	return err;
 }
 
@@ -352,7 +382,7 @@ static int __init hft_init(void)
 static void __exit hft_exit(void)
 {
 	misc_deregister(&hft_device);
-	__free_pages(hft.pages, get_order(HFT_MAP_BYTES));
+	free_memory();
 }
 
 module_init(hft_init);

@@ -4,7 +4,8 @@
  * and of the mapped memory. crates/sluice-testkit/src/hft.rs is the same in Rust.
  *
  * The memory is mapped with mmap() as MAP_SHARED, from offset 0, with exactly HFT_MAP_BYTES bytes,
- * readable and writable. HFT_START clears it, and chooses one of the layouts below.
+ * readable and writable. HFT_START clears it, and chooses one of the layouts below. From offset
+ * HFT_MAP_BYTES a second memory is mapped, for HFT_RING_PAGES.
  */
 #ifndef HFT_H
 #define HFT_H
@@ -41,7 +42,8 @@ struct hft_packet {
 #define HFT_SLOT 1		/* struct hft_slot at the beginning of the memory */
 #define HFT_SLOT_UNALIGNED 2	/* struct hft_slot at HFT_UNALIGNED_OFFSET */
 #define HFT_RING 3		/* struct hft_ring at the beginning of the memory */
-#define HFT_VARIANTS 4
+#define HFT_RING_PAGES 4	/* HFT_RING in the second memory, whose pages are not contiguous */
+#define HFT_VARIANTS 5
 
 /*
  * "v2.0": one packet, which the next one overwrites, and the number of packets so far. A consumer

@@ -263,10 +263,9 @@ fn plan(options: &Options) -> Result<Plan> {
     if options.peers {
         registry = registry.with_third_party();
     }
-    let of_suites = suites::mechanisms();
-    let names = [registry.names(), of_suites.clone()].concat().join(", ");
+    let names = mechanism_names(&registry).join(", ");
     let registry = registry
-        .choose(&options.mechanisms(), &of_suites)
+        .choose(&options.mechanisms(), &suites::mechanisms())
         .map_err(|unknown| anyhow!("there is no mechanism '{unknown}'; choose from {names}"))?;
     Ok(Plan {
         scale: options.scale(),
@@ -284,6 +283,17 @@ fn plan(options: &Options) -> Result<Plan> {
         unavailable: registry.unavailable,
         tree,
     })
+}
+
+/// What --mechanism can select. Some mechanisms of single suites have the name of one of the registry.
+fn mechanism_names(registry: &Registry) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for name in registry.names().into_iter().chain(suites::mechanisms()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 fn available(placements: &[Placement]) -> Result<Vec<Placement>> {
@@ -387,6 +397,19 @@ mod tests {
         ] {
             assert!(parse(&arguments).is_err(), "{arguments:?}");
         }
+    }
+
+    #[test]
+    fn each_mechanism_that_can_be_selected_is_named_once() {
+        let registry = || Registry::new(&Err(Skipped::unavailable("sluice-pipe", "a unit test")));
+        let names = mechanism_names(&registry());
+        for name in ["pipe", "myipc", "pipe-tee", "sluice-feed", "hft-null"] {
+            let count = names.iter().filter(|one| **one == name).count();
+            assert_eq!(count, 1, "{name}");
+            let chosen = registry().choose(&[name.into()], &suites::mechanisms());
+            assert!(chosen.is_ok(), "{name}");
+        }
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
     }
 
     #[test]

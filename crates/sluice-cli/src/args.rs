@@ -69,8 +69,8 @@ pub fn name(text: &str) -> sluice::Result<Name> {
 #[derive(Args)]
 pub struct NewChannelArgs {
     /// Permission bits, in octal
-    #[arg(long, value_name = "OCTAL", default_value = "600", value_parser = mode)]
-    pub mode: u32,
+    #[arg(long, visible_alias = "mode", value_name = "OCTAL", default_value = "600", value_parser = permissions)]
+    pub permissions: u32,
 
     /// Capacity, such as 65536, 64K or 1M [default: 64K of a pipe, 1M of a ring]
     #[arg(long, value_name = "BYTES", value_parser = size)]
@@ -90,8 +90,8 @@ pub struct OpenChannelArgs {
     create: bool,
 
     /// Permission bits of a new channel, in octal [default: 600]
-    #[arg(long, value_name = "OCTAL", requires = "create", value_parser = mode)]
-    mode: Option<u32>,
+    #[arg(long, visible_alias = "mode", value_name = "OCTAL", requires = "create", value_parser = permissions)]
+    permissions: Option<u32>,
 
     /// Make the channel persistent: keep it until it is removed
     #[arg(long, requires = "create")]
@@ -108,17 +108,17 @@ impl OpenChannelArgs {
             .options()
             .create(self.create)
             .persistent(self.persist);
-        match self.mode {
-            Some(mode) => options.mode(mode),
+        match self.permissions {
+            Some(bits) => options.mode(bits),
             None => options,
         }
     }
 }
 
-pub fn mode(text: &str) -> Result<u32, String> {
+pub fn permissions(text: &str) -> Result<u32, String> {
     u32::from_str_radix(text, 8)
         .ok()
-        .filter(|mode| *mode <= 0o777)
+        .filter(|bits| *bits <= 0o777)
         .ok_or_else(|| "give permission bits in octal, from 0 to 777, such as 660".to_owned())
 }
 
@@ -161,10 +161,10 @@ mod tests {
     }
 
     #[test]
-    fn modes_are_octal() {
-        assert_eq!(mode("0660"), Ok(0o660));
+    fn permissions_are_octal() {
+        assert_eq!(permissions("0660"), Ok(0o660));
         for bad in ["", "800", "1000", "rw"] {
-            assert!(mode(bad).is_err(), "{bad}");
+            assert!(permissions(bad).is_err(), "{bad}");
         }
     }
 }

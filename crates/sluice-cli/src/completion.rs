@@ -35,7 +35,8 @@ mod tests {
                 "interval",
                 "endpoint",
                 "destroy",
-                "delivery",
+                "permissions",
+                "multicast",
             ] {
                 assert!(script(shell).contains(word), "no {word} for {shell}");
             }

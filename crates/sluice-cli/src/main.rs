@@ -16,6 +16,7 @@ mod pipe;
 mod progress;
 mod ring;
 mod rm;
+mod signals;
 mod table;
 mod wait_notice;
 
@@ -105,6 +106,20 @@ mod tests {
     }
 
     #[test]
+    fn permission_bits_as_the_mode_of_a_bus_fail_with_the_option_for_them() {
+        for line in [
+            "sluice bus create prices --mode 0640",
+            "sluice bus pub prices --create --mode 0640",
+            "sluice bus sub prices --mode 0640",
+        ] {
+            let parsed = Cli::try_parse_from(line.split_whitespace());
+            let error = parsed.err().map(|error| error.to_string());
+            let error = error.unwrap_or_default();
+            assert!(error.contains("--permissions 0640"), "{line}: {error}");
+        }
+    }
+
+    #[test]
     fn each_cause_is_printed_once() {
         let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
         let without_cause = anyhow::Error::new(denied()).context("cannot open");
@@ -133,7 +148,9 @@ mod tests {
         for line in [
             "sluice pipe send",
             "sluice pipe recv frames out.bin",
-            "sluice pipe send frames - --create --persist --mode 660 --size 1M",
+            "sluice pipe send frames - --create --persist --permissions 660 --size 1M",
+            "sluice pipe recv frames --create --mode 660",
+            "sluice pipe create frames --mode 660",
             "sluice pipe create frames --scope /sys/fs/cgroup/a --json",
             "sluice pipe rm frames",
             "sluice pipe rm --destroy frames --scope /sys/fs/cgroup/a",
@@ -143,11 +160,12 @@ mod tests {
             "sluice ring recv prices --connect --allow-user 1000 --allow-user 1001",
             "sluice ring recv prices --allow-everyone --max-capacity 64K",
             "sluice ring send --channel prices --spin 0 --lock --framing length --wait 5 --json",
-            "sluice ring send --channel prices --create --persist --mode 660 --capacity 16M --node 0",
+            "sluice ring send --channel prices --create --persist --permissions 660 --capacity 16M --node 0",
             "sluice ring recv --channel prices --scope /sys/fs/cgroup/a --max-capacity 64K",
             "sluice ring recv --channel prices --create --capacity 16M --node 0",
             "sluice ring send --endpoint 3 --wait 5",
             "sluice ring recv --endpoint 3 --json",
+            "sluice ring recv --channel prices --create --mode 660",
             "sluice ring create prices --mode 660 --size 16M --node 0 --json",
             "sluice ring ls --numeric",
             "sluice ring rm --destroy prices",
@@ -158,15 +176,15 @@ mod tests {
             "sluice feed info",
             "sluice feed info frames --json",
             "sluice feed recv frames --framing length --count 3 --json",
-            "sluice bus create prices --mode 660 --delivery multicast --policies drop,block --capacity 1M --json",
+            "sluice bus create prices --permissions 660 --mode multicast --policies drop,block --capacity 1M --json",
             "sluice bus create prices --size 64K --mappable --policies block",
             "sluice bus ls --json",
             "sluice bus rm --destroy prices --scope /sys/fs/cgroup/a",
             "sluice bus info prices --subscribers -n --json",
             "sluice bus pub prices --to 3 --count 5 --wait 1 --framing length --json",
-            "sluice bus pub prices --create --delivery unicast --raw",
+            "sluice bus pub prices --create --mode unicast --raw",
             "sluice bus sub prices --policy evict --limit 4K --count 3 --timeout 1 --framed --raw --json",
-            "sluice bus sub prices --create --persist --mode 660 --policies block --monitor",
+            "sluice bus sub prices --create --persist --permissions 660 --policies block --monitor",
             "sluice ls --json",
             "sluice ls -n",
             "sluice pipe ls --numeric",
@@ -190,6 +208,7 @@ mod tests {
             "sluice pipe send --scope /sys/fs/cgroup/a",
             "sluice pipe send frames --persist",
             "sluice pipe send frames --mode 600",
+            "sluice pipe send frames --permissions 600",
             "sluice pipe create frames --mode 1777",
             "sluice pipe create frames --mode rw",
             "sluice pipe create frames --size 0",
@@ -228,10 +247,10 @@ mod tests {
             "sluice bus",
             "sluice bus create",
             "sluice bus create prices --policies fast",
-            "sluice bus create prices --delivery anycast",
+            "sluice bus create prices --mode anycast",
             "sluice bus pub",
             "sluice bus pub prices --policy drop",
-            "sluice bus pub prices --delivery unicast",
+            "sluice bus pub prices --mode unicast",
             "sluice bus pub prices --to 0",
             "sluice bus pub prices --raw --framing lines",
             "sluice bus sub prices --capacity 1M",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shows a ring of the module between the containers: the host opens its endpoints and passes them as file descriptors. The death
+//! Shows a device ring between the containers: the host opens its endpoints and passes them as file descriptors. The death
 //! of a side is seen by the other.
 
 use std::os::fd::OwnedFd;
@@ -27,7 +27,7 @@ const KILL_SCRIPT: &str = "
 /// Container a sends its file to container b, twice; the second receiver is killed.
 pub fn show(containers: &Containers, file: &Staged) -> Result<()> {
     eprintln!(
-        "Connected by a ring of the module: the host opens the ring '{NAME}' in the cgroup above both, and passes an endpoint to\n\
+        "Connected by a device ring: the host opens the ring '{NAME}' in the cgroup above both, and passes an endpoint to\n\
          each, as file descriptor 3:"
     );
     transfer(containers, file)?;

@@ -69,7 +69,7 @@ impl Parker {
         }
     }
 
-    /// For a ring of the module. `announced`: this side has announced that it is registered with membarrier(2).
+    /// For a device ring. `announced`: this side has announced that it is registered with membarrier(2).
     pub fn acknowledging(announced: bool) -> Self {
         Self {
             acknowledges: true,
@@ -163,7 +163,7 @@ impl Notifier {
         }
     }
 
-    /// For a ring of the module, where the peer may come later. `registered`: this side is, with membarrier(2).
+    /// For a device ring, where the peer may come later. `registered`: this side is, with membarrier(2).
     pub fn expecting_announcement(registered: bool) -> Self {
         Self {
             expects_announcement: registered,

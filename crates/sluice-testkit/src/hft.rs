@@ -34,12 +34,14 @@ pub enum Layout {
     Slot = 1,
     UnalignedSlot = 2,
     Ring = 3,
+    /// In the second memory.
+    RingPages = 4,
 }
 
 impl Layout {
     fn head(self) -> usize {
         match self {
-            Layout::Slot | Layout::Ring => 0,
+            Layout::Slot | Layout::Ring | Layout::RingPages => 0,
             Layout::UnalignedSlot => 60,
         }
     }
@@ -48,7 +50,7 @@ impl Layout {
     fn packet(self, number: u64, size: usize) -> usize {
         match self {
             Layout::Slot | Layout::UnalignedSlot => self.head() + 8,
-            Layout::Ring => 128 + number as usize % (RING_BYTES / size) * size,
+            Layout::Ring | Layout::RingPages => 128 + number as usize % (RING_BYTES / size) * size,
         }
     }
 }
@@ -146,12 +148,16 @@ impl Packet {
     }
 }
 
-/// The mapped memory.
+/// The mapped memory of a layout.
 pub struct Memory(SharedMemory);
 
 impl Memory {
-    pub fn map(file: &impl AsFd) -> Result<Self> {
-        SharedMemory::of_file(file, MAP_BYTES).map(Self)
+    pub fn map(file: &impl AsFd, layout: Layout) -> Result<Self> {
+        let offset = match layout {
+            Layout::Slot | Layout::UnalignedSlot | Layout::Ring => 0,
+            Layout::RingPages => MAP_BYTES.get(),
+        };
+        SharedMemory::of_file(file, offset, MAP_BYTES).map(Self)
     }
 
     /// The number of packets published. Its halves are read one by one because it may be unaligned.

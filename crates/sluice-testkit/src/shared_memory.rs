@@ -31,9 +31,10 @@ impl SharedMemory {
         })
     }
 
-    pub fn of_file(file: impl AsFd, len: NonZeroUsize) -> Result<Self> {
+    pub fn of_file(file: impl AsFd, offset: usize, len: NonZeroUsize) -> Result<Self> {
+        let offset = offset.try_into()?;
         // SAFETY: as above; the file is not truncated while it is mapped.
-        let start = unsafe { mmap(None, len, access(), MapFlags::MAP_SHARED, file, 0) };
+        let start = unsafe { mmap(None, len, access(), MapFlags::MAP_SHARED, file, offset) };
         let start = start.with_context(|| format!("cannot map {len} bytes of a shared file"))?;
         Ok(Self {
             start: start.cast(),

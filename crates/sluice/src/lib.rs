@@ -38,7 +38,7 @@
 //! # Rings
 //!
 //! A ring carries records from one process to another through shared memory. It is set up over a Unix socket, without the
-//! module, or has a name as a channel ([`Channel::ring`]): see [`ring`], and sluice-ring(7) for the choice between pipe and ring.
+//! module, or is a device ring, a channel with a name ([`Channel::ring`]): see [`ring`], and sluice-ring(7) for the choice between pipe and ring.
 //!
 //! # Buses
 //!

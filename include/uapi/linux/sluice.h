@@ -3,12 +3,13 @@
  * The ABI of Sluice: the C form of the structures and numbers of docs/abi.md, which is normative
  * and defines the meaning of each field and each error.
  *
- * Every structure begins with its own size in bytes, filled in by the caller, so that it can grow.
- * The kernel accepts sizes from that of the first version (*_SIZE_VER0) to a page, otherwise
- * EINVAL. In: fields beyond the caller's size are zero; bytes beyond the kernel's size must be zero
- * (E2BIG); reserved fields and unknown flags must be zero (EINVAL). Out: the kernel reads only
- * size, fills in the smaller of both sizes and stores that number in size. Fields have the same
- * layout for 32 and 64 bit.
+ * The structure of a call begins with its own size in bytes, filled in by the caller, so that it
+ * can grow. The kernel accepts sizes from that of the first version (*_SIZE_VER0) to a page,
+ * otherwise EINVAL. In: fields beyond the caller's size are zero; bytes beyond the kernel's size
+ * must be zero (E2BIG); reserved fields and unknown flags must be zero (EINVAL). Out: the kernel
+ * reads only size, fills in the smaller of both sizes and stores that number in size. The entries
+ * of a bus have the entry_size of the call instead; packets and the memory of a ring do not grow.
+ * Fields have the same layout for 32 and 64 bit.
  *
  * The structures of /dev/sluice/ctl are common to all kinds. Parameters and state of one kind are a
  * structure of that kind, with its own size; a pointer field contains its address, and a null
@@ -454,7 +455,7 @@ struct sluice_feed_info {
  */
 #define SLUICE_BUS_CAPACITY_MIN 0x1000		/* 4 KiB */
 #define SLUICE_BUS_CAPACITY_MAX 0x10000000	/* 256 MiB */
-#define SLUICE_BUS_MESSAGE_MAX 0x100000		/* 1 MiB; at most half of the capacity */
+#define SLUICE_BUS_MESSAGE_MAX 0x100000		/* 1 MiB; at most capacity / 2 - 64 */
 
 /* Values of mode. */
 #define SLUICE_BUS_BROADCAST	0	/* to every subscriber */
@@ -484,8 +485,8 @@ struct sluice_bus_params {
 	__u32 size;
 	__u32 flags;			/* SLUICE_BUS_MAPPABLE, _MAPPED, _MONITOR */
 	__u32 mode;			/* SLUICE_BUS_BROADCAST, _MULTICAST, _UNICAST */
-	__u32 policies;			/* permitted ones; 0: _DROP and _EVICT */
-	__u32 policy;			/* of this subscriber, one bit; 0: _DROP if permitted */
+	__u32 policies;			/* permitted; 0: _DROP and _EVICT. Unicast: only 0 */
+	__u32 policy;			/* of this subscriber, one bit; 0: the first permitted */
 	__u32 format;			/* SLUICE_BUS_RAW, _FRAMED, _BATCHED */
 	__u64 limit;			/* unread bytes addressed to it; 0: half the capacity */
 };
@@ -531,7 +532,7 @@ struct sluice_bus_info {
 	__u64 message_max;		/* the largest message, bytes */
 	__u32 subscribers;		/* without monitors */
 	__u32 senders;
-	__u64 sent;			/* messages since creation; = the next sequence */
+	__u64 sent;			/* messages since creation */
 	__u64 unsubscribed;		/* since creation: broadcast without a subscriber */
 	__u64 lost;			/* since creation: by all subscribers */
 	__u64 evicted;			/* since creation: subscribers */
@@ -564,8 +565,8 @@ struct sluice_bus_entry {
 #define SLUICE_BUS_RECEIVE_MAX 32
 
 /*
- * Releases messages, and returns the next ones, in order. In: size, entries, count, released. Out:
- * count. Blocks while there is none, unless O_NONBLOCK is set or count is 0.
+ * Releases messages, and returns the next ones, in order. In: all fields. Out: count. Blocks while
+ * there is none, unless O_NONBLOCK is set or count is 0.
  */
 struct sluice_bus_receive {
 	__u32 size;

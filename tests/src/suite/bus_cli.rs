@@ -22,6 +22,7 @@ topic!(
         a_line_tells_sender_sequence_and_losses,
         a_message_is_sent_to_one_subscriber,
         both_sides_print_a_summary,
+        a_signal_ends_a_subscriber_after_its_summary,
         a_sender_waits_for_the_bus_and_a_subscriber,
         a_destroyed_bus_ends_its_subscribers,
         an_evicted_subscriber_fails,
@@ -55,7 +56,7 @@ fn new_bus() -> Value {
 
 fn a_bus_is_created_shown_listed_and_removed(context: &Context) -> Result<()> {
     let json = |arguments: &str| sluice(context, arguments)?.json();
-    let options = "--mode 640 --capacity 100K --policies block,drop --mappable --json";
+    let options = "--permissions 640 --capacity 100K --policies block,drop --mappable --json";
     let made = json(&format!("bus create frames {options}"))?;
     expect("made", made, new_bus())?;
     expect("shown", json("bus info frames --json")?, new_bus())?;
@@ -76,7 +77,7 @@ fn a_bus_is_created_shown_listed_and_removed(context: &Context) -> Result<()> {
 }
 
 fn a_list_of_all_channels_has_buses(context: &Context) -> Result<()> {
-    sluice(context, "bus create frames --delivery unicast")?.stdout()?;
+    sluice(context, "bus create frames --mode unicast")?.stdout()?;
     sluice(context, "ring create frames")?.stdout()?;
     shell(context, "sluice bus pub frames <<< hello")?.stdout()?;
     let listed = sluice(context, "ls --json")?.json()?;
@@ -101,10 +102,10 @@ fn every_subscriber_prints_all_messages(context: &Context) -> Result<()> {
 }
 
 fn each_job_is_printed_once(context: &Context) -> Result<()> {
-    for delivery in ["unicast", "multicast --policies block"] {
+    for mode in ["unicast", "multicast --policies block"] {
         let text = format!(
             r#"
-            sluice bus create frames --delivery {delivery}
+            sluice bus create frames --mode {mode}
             sluice bus sub frames > first &
             sluice bus sub frames > second &
             await 2
@@ -207,6 +208,22 @@ fn both_sides_print_a_summary(context: &Context) -> Result<()> {
     Ok(())
 }
 
+/// By SIGTERM, because a shell without job control starts its jobs with SIGINT ignored.
+fn a_signal_ends_a_subscriber_after_its_summary(context: &Context) -> Result<()> {
+    let text = r#"
+        sluice bus sub frames --create --json > messages 2> summary &
+        subscriber=$!
+        await 1
+        printf 'one\ntwo\n' | sluice bus pub frames
+        until grep -q two messages; do sleep 0.05; done
+        kill $subscriber
+        wait $subscriber || echo $? > status
+        [ "$(cat status)" = 143 ] && cat summary"#;
+    let summary = script(context, text)?.json()?;
+    let found = [&summary["messages"], &summary["bytes"], &summary["lost"]];
+    expect("the summary", found, [&json!(2), &json!(6), &json!(0)])
+}
+
 fn a_sender_waits_for_the_bus_and_a_subscriber(context: &Context) -> Result<()> {
     let late = sluice(context, "bus pub frames --wait 1")?;
     late.expect_failure(
@@ -257,7 +274,11 @@ fn failures_have_their_status(context: &Context) -> Result<()> {
     for arguments in ["pub frames", "sub frames", "info frames", "rm frames"] {
         sluice(context, &format!("bus {arguments}"))?.expect_failure(NO_CHANNEL, &words)?;
     }
-    sluice(context, "bus create frames --delivery multicast --mode 000")?.stdout()?;
+    sluice(
+        context,
+        "bus create frames --mode multicast --permissions 000",
+    )?
+    .stdout()?;
     let words = ["the bus 'frames' already exists in", "sluice bus rm frames"];
     sluice(context, "bus create frames")?.expect_failure(NAME_TAKEN, &words)?;
     let words = ["does not permit the policy 'block'"];
@@ -282,9 +303,8 @@ fn failures_have_their_status(context: &Context) -> Result<()> {
         "head -c 1985 /dev/zero | sluice bus pub small --raw",
     )?;
     long.expect_failure(1, &["1985 bytes", "1984"])?;
-    let invalid = sluice(
-        context,
-        "bus create jobs --delivery unicast --policies drop",
-    )?;
-    invalid.expect_failure(1, &["a unicast bus has no policies"])
+    let invalid = sluice(context, "bus create jobs --mode unicast --policies drop")?;
+    invalid.expect_failure(1, &["a unicast bus has no policies"])?;
+    let invalid = sluice(context, "bus create jobs --mode 0640")?;
+    invalid.expect_failure(2, &["--permissions 0640"])
 }

@@ -13,7 +13,6 @@ use crate::support::bus::{
     BLOCK, Buses, CAPACITY, DROP, EVICT, KIND_BUS, NAME, Params, broadcast, content, request, send,
     with_policy,
 };
-use crate::support::cgroup::Cgroup;
 use crate::support::channel::read_some;
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{spawn, spawn_keeping};
@@ -23,11 +22,8 @@ use crate::support::ctl::{
 };
 use crate::support::ioctl::raw;
 use crate::support::kernel::expect_no_page_leak;
-use crate::support::memcg::{
-    MemoryController, lock_memory, memory_current, oom_kills, set_memory_max,
-};
+use crate::support::memcg::{Accounts, SLACK, lock_memory, memory_current, set_memory_max};
 use crate::support::parameter::Parameter;
-use crate::support::time::eventually;
 
 topic!(
     "bus_limits",
@@ -46,8 +42,6 @@ topic!(
 );
 
 const MIB: u64 = 1 << 20;
-/// Memory that each CPU may hold pre-charged, and some for the process itself.
-const SLACK: u64 = MIB / 2;
 
 /// A bus of this name, without parameters.
 fn open(buses: &Buses, name: &str, capacity: u64) -> nix::Result<OwnedFd> {
@@ -119,70 +113,44 @@ fn an_unlinked_bus_is_charged_until_its_last_endpoint(_: &Context) -> Result<()>
     expect("after closing it", other(), Ok(()))
 }
 
-/// The cgroups of a bus's creator and of another process, whose memory is accounted.
-struct Accounts<'a> {
-    creator: Cgroup,
-    other: Cgroup,
-    _controller: MemoryController<'a>,
+/// Creates a persistent bus in the creator's cgroup by a process that has exited.
+fn persist(accounts: &Accounts, capacity: u64) -> Result<()> {
+    let creation = accounts.creator.spawn("the creator", || {
+        let made = Buses::new()?.0.open(Open {
+            capacity,
+            mode: 0o666,
+            ..request(WRITE | CREATE | EXCL | PERSIST, &broadcast())
+        });
+        made.map(drop).context("creating the bus")
+    })?;
+    creation.finish()
 }
 
-impl<'a> Accounts<'a> {
-    fn new(context: &'a Context) -> Result<Self> {
-        let home = context.cgroup()?;
-        let controller = MemoryController::enable_for_children(home)?;
-        Ok(Accounts {
-            creator: home.create_child("creator")?,
-            other: home.create_child("other")?,
-            _controller: controller,
-        })
-    }
+/// Opens the creator's bus.
+fn open_created(accounts: &Accounts, flags: u32, params: Params) -> Result<OwnedFd> {
+    let directory = accounts.creator.directory()?;
+    let opened = Buses::new()?.0.open(Open {
+        scope_fd: directory.as_raw_fd(),
+        ..request(flags | NONBLOCK, &params)
+    });
+    opened.context("opening the bus")
+}
 
-    /// Creates a persistent bus in the creator's cgroup by a process that has exited.
-    fn persist(&self, capacity: u64) -> Result<()> {
-        let creation = self.creator.spawn("the creator", || {
-            let made = Buses::new()?.0.open(Open {
-                capacity,
-                mode: 0o666,
-                ..request(WRITE | CREATE | EXCL | PERSIST, &broadcast())
-            });
-            made.map(drop).context("creating the bus")
-        })?;
-        creation.finish()
-    }
-
-    /// Opens the creator's bus.
-    fn open(&self, flags: u32, params: Params) -> Result<OwnedFd> {
-        let directory = self.creator.directory()?;
-        let opened = Buses::new()?.0.open(Open {
-            scope_fd: directory.as_raw_fd(),
-            ..request(flags | NONBLOCK, &params)
-        });
-        opened.context("opening the bus")
-    }
-
-    fn unlink(&self) -> Result<()> {
-        let directory = self.creator.directory()?;
-        let mut request = Unlink {
-            kind: KIND_BUS,
-            ..Unlink::new(directory.as_raw_fd(), NAME)
-        };
-        let unlinked = raw(&Buses::new()?.0, UNLINK, &mut request);
-        unlinked.context("unlinking")
-    }
-
-    fn expect_no_kill(&self) -> Result<()> {
-        for cgroup in [&self.creator, &self.other] {
-            expect("processes killed for memory", oom_kills(cgroup)?, 0)?;
-        }
-        Ok(())
-    }
+fn unlink(accounts: &Accounts) -> Result<()> {
+    let directory = accounts.creator.directory()?;
+    let mut request = Unlink {
+        kind: KIND_BUS,
+        ..Unlink::new(directory.as_raw_fd(), NAME)
+    };
+    let unlinked = raw(&Buses::new()?.0, UNLINK, &mut request);
+    unlinked.context("unlinking")
 }
 
 fn memory_is_charged_to_the_creator_and_uncharged_with_the_bus(context: &Context) -> Result<()> {
     const BUS: u64 = 8 * MIB;
     let accounts = Accounts::new(context)?;
     let before = memory_current(&accounts.creator)?;
-    accounts.persist(BUS)?;
+    persist(&accounts, BUS)?;
     let created = memory_current(&accounts.creator)?.saturating_sub(before);
     // The bytes, and 64 to 128 bytes of slot for 256 of them.
     ensure!(
@@ -191,8 +159,8 @@ fn memory_is_charged_to_the_creator_and_uncharged_with_the_bus(context: &Context
     );
     ensure!(created <= 2 * BUS, "{created} B are charged");
     let (sender, subscriber) = (
-        accounts.open(WRITE, Params::default())?,
-        accounts.open(READ, with_policy(BLOCK))?,
+        open_created(&accounts, WRITE, Params::default())?,
+        open_created(&accounts, READ, with_policy(BLOCK))?,
     );
     let after = memory_current(&accounts.creator)?;
     for number in 0..100 {
@@ -203,10 +171,8 @@ fn memory_is_charged_to_the_creator_and_uncharged_with_the_bus(context: &Context
     let grown = memory_current(&accounts.creator)?.saturating_sub(after);
     ensure!(grown <= SLACK, "messages of others cost {grown} B");
     drop((sender, subscriber));
-    accounts.unlink()?;
-    eventually("the creator's cgroup is uncharged", || {
-        Ok((memory_current(&accounts.creator)? <= before + SLACK).then_some(()))
-    })
+    unlink(&accounts)?;
+    accounts.expect_uncharged(before)
 }
 
 fn a_create_beyond_the_memory_limit_is_enomem_without_oom_kill(context: &Context) -> Result<()> {
@@ -254,9 +220,9 @@ fn at_the_memory_limit(
 
 fn a_long_send_beyond_the_senders_memory_limit_is_enomem(context: &Context) -> Result<()> {
     let accounts = Accounts::new(context)?;
-    accounts.persist(4 * MIB)?;
-    let sender = accounts.open(WRITE, Params::default())?;
-    let subscriber = accounts.open(READ, with_policy(BLOCK))?;
+    persist(&accounts, 4 * MIB)?;
+    let sender = open_created(&accounts, WRITE, Params::default())?;
+    let subscriber = open_created(&accounts, READ, with_policy(BLOCK))?;
     at_the_memory_limit(&accounts, &sender, |end, bytes| write(end, bytes).map(drop))?;
     expect(
         "what is received",
@@ -265,14 +231,14 @@ fn a_long_send_beyond_the_senders_memory_limit_is_enomem(context: &Context) -> R
     )?;
     send(&sender, b"x").context("sending")?;
     expect("afterwards", read_some(&subscriber, 1), Ok(b"x".to_vec()))?;
-    accounts.unlink()
+    unlink(&accounts)
 }
 
 fn a_long_receive_beyond_the_receivers_memory_limit_is_enomem(context: &Context) -> Result<()> {
     let accounts = Accounts::new(context)?;
-    accounts.persist(4 * MIB)?;
-    let sender = accounts.open(WRITE, Params::default())?;
-    let subscriber = accounts.open(READ, with_policy(BLOCK))?;
+    persist(&accounts, 4 * MIB)?;
+    let sender = open_created(&accounts, WRITE, Params::default())?;
+    let subscriber = open_created(&accounts, READ, with_policy(BLOCK))?;
     let sent = content(1, MIB as usize);
     send(&sender, &sent).context("sending")?;
     at_the_memory_limit(&accounts, &subscriber, |end, bytes| {
@@ -280,7 +246,7 @@ fn a_long_receive_beyond_the_receivers_memory_limit_is_enomem(context: &Context)
     })?;
     let seen = read_some(&subscriber, MIB as usize).context("receiving")?;
     expect_bytes("the message, which stays", &seen, &sent)?;
-    accounts.unlink()
+    unlink(&accounts)
 }
 
 /// Openers of senders are kept until their messages are overwritten.

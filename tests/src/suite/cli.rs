@@ -108,7 +108,7 @@ fn a_pipe_is_created_shown_listed_and_removed(context: &Context) -> Result<()> {
         "bytes": 0, "capacity": 131072, "persistent": true,
     });
     let json = |arguments| sluice(context, arguments)?.json();
-    let made = json("pipe create frames --mode 640 --size 128K --json")?;
+    let made = json("pipe create frames --permissions 640 --size 128K --json")?;
     expect("made", made, expected.clone())?;
     let shown = json("pipe info frames --json")?;
     expect("shown", shown, expected.clone())?;

@@ -2,7 +2,7 @@
 //! Which memory cgroup is charged for a channel, and what happens at its limit.
 
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::errno::Errno;
@@ -10,20 +10,16 @@ use nix::sys::sendfile::sendfile;
 use nix::unistd::{read, write};
 
 use crate::registry::{Context, topic};
-use crate::support::cgroup::Cgroup;
 use crate::support::channel::{CAPACITY, PIPE_BUF, fill, read_all};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::spawn_keeping;
 use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST};
 use crate::support::fd_passing;
 use crate::support::ioctl::{self, SET_CAPACITY};
-use crate::support::memcg::{
-    MemoryController, lock_memory, memory_current, oom_kills, set_memory_max,
-};
+use crate::support::memcg::{Accounts, SLACK, lock_memory, memory_current, set_memory_max};
 use crate::support::memory::PAGE;
 use crate::support::parameter::Parameter;
 use crate::support::random::stream_bytes;
-use crate::support::time::eventually;
 use crate::support::vfs_pipe::{move_all, move_bytes, pipe_of_capacity};
 
 topic!(
@@ -45,8 +41,6 @@ topic!(
 );
 
 const MIB: u64 = 1 << 20;
-/// Memory that each CPU may hold pre-charged, and some for the process itself.
-const SLACK: u64 = MIB / 2;
 /// Enough for the process and a few pipes.
 const SMALL_LIMIT: u64 = 8 * MIB;
 
@@ -57,73 +51,33 @@ fn large(name: &str) -> Open {
     }
 }
 
-/// The cgroups of a pipe's creator and of another process, whose memory is accounted.
-struct Accounts<'a> {
-    creator: Cgroup,
-    other: Cgroup,
-    _controller: MemoryController<'a>,
+/// A pipe of 1 MiB, created by a process in the creator's cgroup that has exited.
+fn create_pipe(accounts: &Accounts) -> Result<OwnedFd> {
+    let (ours, theirs) = fd_passing::socket_pair()?;
+    let creation = spawn_keeping("the creator", &[theirs.as_fd()], || {
+        accounts.creator.enter()?;
+        let pipe = Ctl::new()?.open(large("channel"));
+        fd_passing::send_fd(&theirs, pipe.context("creating the channel")?.as_fd())
+    })?;
+    let pipe = fd_passing::receive_fd(&ours)?;
+    creation.finish()?;
+    Ok(pipe)
 }
 
-impl<'a> Accounts<'a> {
-    fn new(context: &'a Context) -> Result<Self> {
-        let home = context.cgroup()?;
-        let controller = MemoryController::enable_for_children(home)?;
-        Ok(Accounts {
-            creator: home.create_child("creator")?,
-            other: home.create_child("other")?,
-            _controller: controller,
-        })
-    }
-
-    /// The bytes charged to the creator's cgroup and to the other one now.
-    fn current(&self) -> Result<[u64; 2]> {
-        Ok([memory_current(&self.creator)?, memory_current(&self.other)?])
-    }
-
-    /// The growth in bytes of the creator's cgroup and of the other one, in which `body` runs.
-    fn measure_growth(
-        &self,
-        keep: &[BorrowedFd],
-        body: impl FnOnce() -> Result<()>,
-    ) -> Result<[u64; 2]> {
-        let child = spawn_keeping("another process", keep, || {
-            self.other.enter()?;
-            let before = self.current()?;
-            body()?;
-            let after = self.current()?;
-            Ok([0, 1].map(|of| after[of].saturating_sub(before[of])))
-        })?;
-        child.finish()
-    }
-
-    /// A pipe of 1 MiB, created by a process in the creator's cgroup that has exited.
-    fn create_pipe(&self) -> Result<OwnedFd> {
-        let (ours, theirs) = fd_passing::socket_pair()?;
-        let creation = spawn_keeping("the creator", &[theirs.as_fd()], || {
-            self.creator.enter()?;
-            let pipe = Ctl::new()?.open(large("channel"));
-            fd_passing::send_fd(&theirs, pipe.context("creating the channel")?.as_fd())
-        })?;
-        let pipe = fd_passing::receive_fd(&ours)?;
-        creation.finish()?;
-        Ok(pipe)
-    }
-
-    /// Fills a pipe of 1 MiB in the other cgroup and checks that the creator's is charged.
-    fn expect_charged_to_creator(&self, pipe: &OwnedFd) -> Result<()> {
-        let [creator_growth, other_growth] = self.measure_growth(&[pipe.as_fd()], || {
-            expect("bytes written", fill(pipe, b'x')?, MIB as usize)
-        })?;
-        ensure!(
-            creator_growth >= MIB - SLACK,
-            "the creator's cgroup grew by {creator_growth} bytes only"
-        );
-        ensure!(
-            other_growth <= SLACK,
-            "the other cgroup grew by {other_growth} bytes"
-        );
-        Ok(())
-    }
+/// Fills a pipe of 1 MiB in the other cgroup and checks that the creator's is charged.
+fn expect_charged_to_creator(accounts: &Accounts, pipe: &OwnedFd) -> Result<()> {
+    let [creator_growth, other_growth] = accounts.measure_growth(&[pipe.as_fd()], || {
+        expect("bytes written", fill(pipe, b'x')?, MIB as usize)
+    })?;
+    ensure!(
+        creator_growth >= MIB - SLACK,
+        "the creator's cgroup grew by {creator_growth} bytes only"
+    );
+    ensure!(
+        other_growth <= SLACK,
+        "the other cgroup grew by {other_growth} bytes"
+    );
+    Ok(())
 }
 
 fn bytes_written_by_others_are_charged_to_the_creator(context: &Context) -> Result<()> {
@@ -143,18 +97,16 @@ fn bytes_written_by_others_are_charged_to_the_creator(context: &Context) -> Resu
         ..Open::new("channel", BOTH | NONBLOCK)
     })?;
     let empty = memory_current(&accounts.creator)?;
-    accounts.expect_charged_to_creator(&pipe)?;
+    expect_charged_to_creator(&accounts, &pipe)?;
     drop(pipe);
     Ctl::new()?.unlink(directory.as_raw_fd(), "channel")?;
-    eventually("the creator's cgroup is uncharged", || {
-        Ok((memory_current(&accounts.creator)? <= empty + SLACK).then_some(()))
-    })
+    accounts.expect_uncharged(empty)
 }
 
 fn bytes_written_to_a_passed_endpoint_are_charged_to_the_creator(context: &Context) -> Result<()> {
     let accounts = Accounts::new(context)?;
-    let pipe = accounts.create_pipe()?;
-    accounts.expect_charged_to_creator(&pipe)
+    let pipe = create_pipe(&accounts)?;
+    expect_charged_to_creator(&accounts, &pipe)
 }
 
 /// Creates and fills pipes until a write fails with ENOMEM; returns them.
@@ -201,11 +153,7 @@ fn a_write_beyond_the_creators_memory_limit_is_enomem_without_oom_kill(
         expect("bytes that fit", fill(&again, b'z')?, MIB as usize)
     })?;
     child.finish()?;
-    expect(
-        "processes killed for memory",
-        oom_kills(&accounts.creator)?,
-        0,
-    )
+    accounts.expect_no_kill()
 }
 
 /// The creator is blocked meanwhile.
@@ -236,11 +184,7 @@ fn a_write_by_others_beyond_the_creators_memory_limit_affects_neither(
         expect("bytes that fit", fill(&own, b'y')?, MIB as usize)
     })?;
     child.finish()?;
-    expect(
-        "processes killed for memory",
-        oom_kills(&accounts.creator)?,
-        0,
-    )?;
+    accounts.expect_no_kill()?;
     // The creator needs memory to continue.
     drop(pipe);
     fd_passing::send_fd(&ours, accounts.creator.directory()?.as_fd())?;
@@ -256,11 +200,7 @@ fn expect_no_memory(context: &Context, body: impl FnOnce(&Ctl) -> Result<()>) ->
         .creator
         .spawn("the creator", || body(&Ctl::new()?))?;
     let seen = child.finish();
-    expect(
-        "processes killed for memory",
-        oom_kills(&accounts.creator)?,
-        0,
-    )?;
+    accounts.expect_no_kill()?;
     seen
 }
 
@@ -298,7 +238,7 @@ fn expect_growth(whose: &str, grown: u64, expected: u64) -> Result<()> {
 fn a_capacity_set_by_others_is_charged_to_the_creator(context: &Context) -> Result<()> {
     const TABLE_AT_LEAST: u64 = MIB;
     let accounts = Accounts::new(context)?;
-    let pipe = accounts.create_pipe()?;
+    let pipe = create_pipe(&accounts)?;
     let [creator_growth, other_growth] = accounts.measure_growth(&[pipe.as_fd()], || {
         let grown = ioctl::set(&pipe, SET_CAPACITY, 256 * MIB);
         expect("growing it", grown, Ok(256 * MIB))
@@ -316,7 +256,7 @@ fn held_spliced_pages_are_charged_to_the_creator_up_to_twice_the_capacity(
     context: &Context,
 ) -> Result<()> {
     let accounts = Accounts::new(context)?;
-    let pipe = accounts.create_pipe()?;
+    let pipe = create_pipe(&accounts)?;
     let held: Vec<(OwnedFd, OwnedFd)> = (0..4)
         .map(|_| pipe_of_capacity(MIB as usize))
         .collect::<Result<_>>()?;
@@ -364,7 +304,7 @@ fn send_all(pipe: &OwnedFd, file: &File, count: usize) -> Result<()> {
 fn pages_spliced_in_are_charged_to_the_creator_as_written_ones(context: &Context) -> Result<()> {
     let accounts = Accounts::new(context)?;
     let (file, bytes) = file_of(context, MIB as usize)?;
-    let pipe = accounts.create_pipe()?;
+    let pipe = create_pipe(&accounts)?;
     let keep = [pipe.as_fd(), file.as_fd()];
     let [creator_growth, other_growth] =
         accounts.measure_growth(&keep, || send_all(&pipe, &file, bytes.len()))?;
@@ -378,7 +318,7 @@ fn partial_reads_of_a_spliced_page_allocate_no_memory(context: &Context) -> Resu
     const PIECE: usize = 1000;
     let accounts = Accounts::new(context)?;
     let (file, bytes) = file_of(context, CAPACITY)?;
-    let pipe = accounts.create_pipe()?;
+    let pipe = create_pipe(&accounts)?;
     send_all(&pipe, &file, bytes.len())?;
     set_memory_max(&accounts.creator, memory_current(&accounts.creator)?)?;
     // CPUs may still hold pre-charged memory.
@@ -392,11 +332,7 @@ fn partial_reads_of_a_spliced_page_allocate_no_memory(context: &Context) -> Resu
         expect("a read", read(&pipe, &mut taken), Ok(piece.len()))?;
         expect_bytes("a piece", &taken, piece)?;
     }
-    expect(
-        "processes killed for memory",
-        oom_kills(&accounts.creator)?,
-        0,
-    )
+    accounts.expect_no_kill()
 }
 
 /// Each piece is copied to a page of the reader.
@@ -405,7 +341,7 @@ fn a_splice_out_beyond_the_readers_memory_limit_is_enomem_without_oom_kill(
 ) -> Result<()> {
     let accounts = Accounts::new(context)?;
     set_memory_max(&accounts.other, SMALL_LIMIT)?;
-    let pipe = accounts.create_pipe()?;
+    let pipe = create_pipe(&accounts)?;
     let child = spawn_keeping("the reader", &[pipe.as_fd()], || {
         let held: Vec<(OwnedFd, OwnedFd)> = (0..=SMALL_LIMIT / MIB)
             .map(|_| pipe_of_capacity(MIB as usize))
@@ -427,10 +363,6 @@ fn a_splice_out_beyond_the_readers_memory_limit_is_enomem_without_oom_kill(
         expect("errno of the failed splice", refused, Some(Errno::ENOMEM))
     })?;
     let seen = child.finish();
-    expect(
-        "processes killed for memory",
-        oom_kills(&accounts.other)?,
-        0,
-    )?;
+    accounts.expect_no_kill()?;
     seen
 }

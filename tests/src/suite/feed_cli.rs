@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use sluice::feed::{Feed, Simulation};
 
 use crate::registry::{Context, topic};
-use crate::support::check::{expect, expect_bytes};
+use crate::support::check::expect;
 use crate::support::cli::{NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, shell, sluice};
 
 topic!(
@@ -20,6 +20,7 @@ topic!(
         a_terminal_shows_the_latencies_live,
         the_state_of_the_simulator_is_shown,
         packets_are_printed_with_their_framing,
+        a_signal_ends_a_receiver_after_its_summary,
         failures_have_their_status,
     ],
 );
@@ -111,24 +112,54 @@ fn the_state_of_the_simulator_is_shown(context: &Context) -> Result<()> {
 }
 
 /// The simulator runs on the endpoint of this process, and the command consumes.
+/// Prints each byte as a number, since those of a packet are no text.
+const NUMBERS: &str = "od -A n -v -t u1";
+
+/// What NUMBERS has printed, in parts of this length.
+fn packets(numbers: &str, length: usize) -> Result<Vec<Vec<u32>>> {
+    let numbers = numbers.split_whitespace().map(str::parse);
+    let numbers = numbers.collect::<Result<Vec<u32>, _>>()?;
+    expect("bytes behind the last packet", numbers.len() % length, 0)?;
+    Ok(numbers.chunks(length).map(<[u32]>::to_vec).collect())
+}
+
 fn packets_are_printed_with_their_framing(context: &Context) -> Result<()> {
     let feed = Feed::simulator()?;
     feed.start(&Simulation {
         length: 3,
         ..Simulation::every(Duration::from_millis(1))
     })?;
-    let received = sluice(context, "feed recv --count 4")?.stdout()?;
-    expect_bytes("lines", received.as_bytes(), &b"\0\0\0\n".repeat(4))?;
-    let run = sluice(context, "feed recv --count 2 --framing length --json")?;
-    let received = run.stdout()?;
-    expect_bytes(
-        "frames",
-        received.as_bytes(),
-        &b"\x03\0\0\0\0\0\0".repeat(2),
-    )?;
+    let run = shell(context, &format!("sluice feed recv --count 4 | {NUMBERS}"))?;
+    let [first, rest @ ..] = &packets(&run.stdout()?, 4)?[..] else {
+        bail!("nothing was received");
+    };
+    let mut number_of = first[0];
+    expect("a line", first, &vec![number_of, number_of, number_of, 10])?;
+    for line in rest {
+        number_of = (number_of + 1) % 256;
+        expect("a line", line, &vec![number_of, number_of, number_of, 10])?;
+    }
+    let receive = "sluice feed recv --count 2 --framing length --json";
+    let run = shell(context, &format!("{receive} | {NUMBERS}"))?;
+    for frame in packets(&run.stdout()?, 7)? {
+        let byte = frame[4];
+        expect("a frame", frame, vec![3, 0, 0, 0, byte, byte, byte])?;
+    }
     let summary: Value = serde_json::from_str(&run.stderr()).context("the summary")?;
     expect("packets", number(&summary, "packets")?, 2)?;
     expect("bytes", number(&summary, "bytes")?, 6)
+}
+
+fn a_signal_ends_a_receiver_after_its_summary(context: &Context) -> Result<()> {
+    let feed = Feed::simulator()?;
+    feed.start(&Simulation::every(Duration::from_millis(1)))?;
+    let receive = "sluice feed recv --json > packets";
+    let script = format!("timeout --preserve-status --signal INT 2 {receive} || echo $?");
+    let run = shell(context, &script)?;
+    expect("its status (SIGINT)", run.stdout()?, "130\n".to_owned())?;
+    let summary: Value = serde_json::from_str(&run.stderr()).context("the summary")?;
+    ensure!(number(&summary, "packets")? > 0, "{summary}");
+    Ok(())
 }
 
 fn failures_have_their_status(context: &Context) -> Result<()> {

@@ -49,26 +49,44 @@ fn follow(next: &mut u64, header: &Header) -> Result<()> {
     Ok(())
 }
 
+/// All bytes of a packet of the simulator are the same, one more than those of the packet before.
+fn follow_content(before: &mut Option<u8>, bytes: &[u8]) -> Result<()> {
+    let Some(&first) = bytes.first() else {
+        return Ok(());
+    };
+    let follows = before.is_none_or(|before| first == before.wrapping_add(1));
+    ensure!(
+        follows && bytes.iter().all(|byte| *byte == first),
+        "{bytes:?} after {before:?}"
+    );
+    *before = Some(first);
+    Ok(())
+}
+
 fn a_reader_and_a_consumer_receive_in_sequence(_: &Context) -> Result<()> {
     for length in [0, 65, 4096] {
         let feed = Feed::simulator()?;
         let mut next = feed.info()?.sequence;
         let mut reader = feed.reader()?;
+        let mut content = None;
         feed.start(&simulation(COUNT, length))?;
         for _ in 0..COUNT {
             let packet = reader.next()?;
             follow(&mut next, &packet)?;
-            expect("its bytes", packet.bytes(), &vec![0; length as usize][..])?;
+            expect("its length", packet.bytes().len(), length as usize)?;
+            follow_content(&mut content, packet.bytes())?;
         }
         drop((reader, feed));
         let feed = Feed::simulator()?;
         let mut consumer = feed.map()?;
+        let mut content = None;
         feed.start(&simulation(COUNT, length))?;
         for _ in 0..COUNT {
             let packet = consumer.next()?;
             follow(&mut next, &packet)?;
             let bytes = packet.bytes().to_vec();
-            expect("its bytes", bytes, vec![0; length as usize])?;
+            expect("its length", bytes.len(), length as usize)?;
+            follow_content(&mut content, &bytes)?;
         }
         expect("the next number", feed.info()?.sequence, next)?;
     }

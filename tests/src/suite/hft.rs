@@ -186,13 +186,17 @@ fn newest_in_slot(memory: &Memory, layout: Layout, size: u32, last: u64) -> Opti
     Packet::parse(&bytes).filter(|packet| packet.sequence == head && memory.head(layout) == head)
 }
 
+fn with_sizes(layout: Layout) -> [(Layout, u32); 3] {
+    SIZES.map(|size| (layout, size))
+}
+
 fn a_slot_holds_the_newest_packet(context: &Context) -> Result<()> {
     let (_module, node) = loaded(context)?;
     let file = node.open_read_write()?;
-    let memory = Memory::map(&file)?;
+    let memory = Memory::map(&file, Layout::Slot)?;
     for (layout, size) in SLOTS
         .into_iter()
-        .flat_map(|layout| SIZES.map(|size| (layout, size)))
+        .flat_map(with_sizes)
     {
         let settings = Start {
             size,
@@ -247,12 +251,12 @@ impl<'a> Consumer<'a> {
 fn the_ring_delivers_packets_without_a_gap(context: &Context) -> Result<()> {
     let (_module, node) = loaded(context)?;
     let file = node.open_read_write()?;
-    let memory = Memory::map(&file)?;
-    for size in SIZES {
+    for (layout, size) in [Layout::Ring, Layout::RingPages].into_iter().flat_map(with_sizes) {
+        let memory = Memory::map(&file, layout)?;
         let settings = Start {
             size,
             interval_ns: 200_000,
-            ..Start::mapped(Layout::Ring)
+            ..Start::mapped(layout)
         };
         hft::start(&file, &settings).context("starting")?;
         // The ring wraps twice.
@@ -282,7 +286,7 @@ fn the_ring_delivers_packets_without_a_gap(context: &Context) -> Result<()> {
 fn a_full_ring_drops_packets(context: &Context) -> Result<()> {
     let (_module, node) = loaded(context)?;
     let file = node.open_read_write()?;
-    let memory = Memory::map(&file)?;
+    let memory = Memory::map(&file, Layout::Ring)?;
     let settings = Start {
         size: MAX_PACKET as u32,
         ..Start::mapped(Layout::Ring)
@@ -306,7 +310,7 @@ fn a_full_ring_drops_packets(context: &Context) -> Result<()> {
 fn an_invalid_tail_drops_packets(context: &Context) -> Result<()> {
     let (_module, node) = loaded(context)?;
     let file = node.open_read_write()?;
-    let memory = Memory::map(&file)?;
+    let memory = Memory::map(&file, Layout::Ring)?;
     hft::start(&file, &Start::mapped(Layout::Ring)).context("starting")?;
     for tail in [1 << 20, 1 << 63, u64::MAX] {
         memory.set_tail(tail);
@@ -357,7 +361,7 @@ fn it_stops_on_demand_and_with_the_file_that_started_it(context: &Context) -> Re
     expect_stopped(&file)?;
 
     let starter = node.open_read_write()?;
-    let memory = Memory::map(&starter)?;
+    let memory = Memory::map(&starter, Layout::Slot)?;
     hft::start(&starter, &Start::mapped(Layout::Slot)).context("starting by another file")?;
     drop(starter);
     let before = hft::stats(&file)?.published;
@@ -376,7 +380,7 @@ fn a_start_checks_its_arguments(context: &Context) -> Result<()> {
     let cpus = std::thread::available_parallelism()?.get() as i32;
     #[rustfmt::skip]
     let bad = [
-        Start { variant: 4, ..good },
+        Start { variant: 5, ..good },
         Start { size: 32, ..good },
         Start { size: 65, ..good },
         Start { size: 512, ..good },
@@ -463,7 +467,7 @@ fn it_unloads_only_when_closed_and_unmapped(context: &Context) -> Result<()> {
         module.unload(),
         Err(Errno::EWOULDBLOCK),
     )?;
-    let memory = Memory::map(&file)?;
+    let memory = Memory::map(&file, Layout::Ring)?;
     drop(file);
     expect(
         "unloading while it is mapped",

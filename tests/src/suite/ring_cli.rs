@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command `sluice ring …` on rings of the module.
+//! The command `sluice ring …` on device rings.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -82,7 +82,7 @@ fn a_ring_is_created_shown_listed_and_removed(context: &Context) -> Result<()> {
         ring[key] = value;
     }
     let json = |arguments| sluice(context, arguments)?.json();
-    let made = json("ring create frames --mode 640 --size 100K --json")?;
+    let made = json("ring create frames --permissions 640 --size 100K --json")?;
     expect("made", made, ring.clone())?;
     expect("shown", json("ring info frames --json")?, ring)?;
     for list in ["ls --json", "ring ls --json"] {
@@ -327,7 +327,7 @@ fn permission_denied_by_a_ring_is_status_5(context: &Context) -> Result<()> {
         let unprivileged = "setpriv --bounding-set=-sys_admin,-sys_resource sluice";
         shell(context, &format!("{unprivileged} {arguments}"))
     };
-    sluice(context, "ring create frames --mode 000")?.stdout()?;
+    sluice(context, "ring create frames --permissions 000")?.stdout()?;
     let words = ["permission denied for 'frames'"];
     for verb in ["send", "recv"] {
         for wait in ["", "--wait 100"] {

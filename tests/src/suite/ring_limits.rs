@@ -7,15 +7,12 @@ use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 
 use crate::registry::{Context, topic};
-use crate::support::cgroup::Cgroup;
 use crate::support::check::expect;
 use crate::support::child::{Child, spawn, spawn_keeping};
 use crate::support::credentials::become_user;
 use crate::support::ctl::{CREATE, EXCL, OWN, Open, PERSIST, READ, WRITE, expect_no_channel};
 use crate::support::fd_passing;
-use crate::support::memcg::{
-    MemoryController, lock_memory, memory_current, oom_kills, set_memory_max,
-};
+use crate::support::memcg::{Accounts, SLACK, lock_memory, memory_current, set_memory_max};
 use crate::support::memory::PAGE;
 use crate::support::parameter::Parameter;
 use crate::support::ring::{CAPACITY, Rings, Role, Side, detach, request};
@@ -40,8 +37,6 @@ topic!(
 
 const NAME: &str = "ring";
 const MIB: u64 = 1 << 20;
-/// Memory that each CPU may hold pre-charged, and some for the process itself.
-const SLACK: u64 = MIB / 2;
 
 fn sized(name: &str, capacity: u64) -> Open {
     Open {
@@ -154,81 +149,48 @@ fn a_session_is_ebusy_while_two_earlier_ones_are_held(_: &Context) -> Result<()>
     expect_no_channel(&rings.0)
 }
 
-/// The cgroups of a ring's creator and of another process, whose memory is accounted.
-struct Accounts<'a> {
-    creator: Cgroup,
-    other: Cgroup,
-    _controller: MemoryController<'a>,
+/// A persistent ring without pages, created in the creator's cgroup by a process that has exited.
+fn persist(accounts: &Accounts, capacity: u64) -> Result<()> {
+    let creation = accounts.creator.spawn("the creator", || {
+        let request = sized(NAME, capacity);
+        let made = Rings::new()?.open(Open {
+            flags: request.flags | PERSIST,
+            ..request
+        });
+        made.map(drop).context("creating the ring")
+    })?;
+    creation.finish()
 }
 
-impl<'a> Accounts<'a> {
-    fn new(context: &'a Context) -> Result<Self> {
-        let home = context.cgroup()?;
-        let controller = MemoryController::enable_for_children(home)?;
-        Ok(Accounts {
-            creator: home.create_child("creator")?,
-            other: home.create_child("other")?,
-            _controller: controller,
-        })
-    }
-
-    /// A persistent ring without pages, created in the creator's cgroup by a process that has exited.
-    fn persist(&self, capacity: u64) -> Result<()> {
-        let creation = self.creator.spawn("the creator", || {
-            let request = sized(NAME, capacity);
-            let made = Rings::new()?.open(Open {
-                flags: request.flags | PERSIST,
-                ..request
-            });
-            made.map(drop).context("creating the ring")
-        })?;
-        creation.finish()
-    }
-
-    /// Opens a role of the creator's ring in the other cgroup.
-    fn open_by_other(&self, role: Role) -> Result<nix::Result<OwnedFd>> {
-        let directory = self.creator.directory()?;
-        let (ours, theirs) = fd_passing::socket_pair()?;
-        let keep = [theirs.as_fd(), directory.as_fd()];
-        let opener = spawn_keeping("another process", &keep, || {
-            self.other.enter()?;
-            let opened = Rings::new()?.open(Open {
-                scope_fd: directory.as_raw_fd(),
-                ..request(NAME, role.flag())
-            });
-            match opened {
-                Ok(end) => {
-                    fd_passing::send_fd(&theirs, end.as_fd())?;
-                    Ok(None)
-                }
-                Err(error) => Ok(Some(error as i32)),
+/// Opens a role of the creator's ring in the other cgroup.
+fn open_by_other(accounts: &Accounts, role: Role) -> Result<nix::Result<OwnedFd>> {
+    let directory = accounts.creator.directory()?;
+    let (ours, theirs) = fd_passing::socket_pair()?;
+    let keep = [theirs.as_fd(), directory.as_fd()];
+    let opener = spawn_keeping("another process", &keep, || {
+        accounts.other.enter()?;
+        let opened = Rings::new()?.open(Open {
+            scope_fd: directory.as_raw_fd(),
+            ..request(NAME, role.flag())
+        });
+        match opened {
+            Ok(end) => {
+                fd_passing::send_fd(&theirs, end.as_fd())?;
+                Ok(None)
             }
-        })?;
-        Ok(match opener.finish()? {
-            None => Ok(fd_passing::receive_fd(&ours)?),
-            Some(errno) => Err(Errno::from_raw(errno)),
-        })
-    }
-
-    fn unlink(&self) -> Result<()> {
-        let directory = self.creator.directory()?;
-        let unlinked = Rings::new()?.unlink_in(directory.as_raw_fd(), NAME);
-        unlinked.context("unlinking")
-    }
-
-    /// Waits until the creator's cgroup has about as much memory as before.
-    fn expect_uncharged(&self, before: u64) -> Result<()> {
-        eventually("the creator's cgroup is uncharged", || {
-            Ok((memory_current(&self.creator)? <= before + SLACK).then_some(()))
-        })
-    }
-
-    fn expect_no_kill(&self) -> Result<()> {
-        for cgroup in [&self.creator, &self.other] {
-            expect("processes killed for memory", oom_kills(cgroup)?, 0)?;
+            Err(error) => Ok(Some(error as i32)),
         }
-        Ok(())
-    }
+    })?;
+    Ok(match opener.finish()? {
+        None => Ok(fd_passing::receive_fd(&ours)?),
+        Some(errno) => Err(Errno::from_raw(errno)),
+    })
+}
+
+fn unlink(accounts: &Accounts) -> Result<()> {
+    let directory = accounts.creator.directory()?;
+    let unlinked = Rings::new()?.unlink_in(directory.as_raw_fd(), NAME);
+    unlinked.context("unlinking")
 }
 
 fn pages_are_charged_to_the_creator_and_uncharged_with_the_session(
@@ -236,12 +198,12 @@ fn pages_are_charged_to_the_creator_and_uncharged_with_the_session(
 ) -> Result<()> {
     const RING: u64 = 8 * MIB;
     let accounts = Accounts::new(context)?;
-    accounts.persist(RING)?;
+    persist(&accounts, RING)?;
     let vacant = memory_current(&accounts.creator)?;
     ensure!(vacant < RING / 2, "a ring without endpoints has {vacant} B");
     let other = memory_current(&accounts.other)?;
 
-    let producer = Side::of(accounts.open_by_other(Role::Producer)??)?;
+    let producer = Side::of(open_by_other(&accounts, Role::Producer)??)?;
     let grown = memory_current(&accounts.creator)?.saturating_sub(vacant);
     ensure!(
         grown >= RING - SLACK,
@@ -256,14 +218,14 @@ fn pages_are_charged_to_the_creator_and_uncharged_with_the_session(
         kept >= RING - SLACK,
         "only {kept} B are kept for the consumer"
     );
-    let consumer = Side::of(accounts.open_by_other(Role::Consumer)??)?;
+    let consumer = Side::of(open_by_other(&accounts, Role::Consumer)??)?;
     drop(consumer);
     accounts.expect_uncharged(vacant)?;
 
-    let producer = Side::of(accounts.open_by_other(Role::Producer)??)?;
+    let producer = Side::of(open_by_other(&accounts, Role::Producer)??)?;
     producer.publish(b"records");
     drop(producer);
-    accounts.unlink()?;
+    unlink(&accounts)?;
     accounts.expect_uncharged(vacant)
 }
 
@@ -292,24 +254,24 @@ fn a_create_beyond_the_memory_limit_is_enomem_without_oom_kill(context: &Context
 
 fn an_open_by_others_beyond_the_creators_memory_limit_is_enomem(context: &Context) -> Result<()> {
     let accounts = Accounts::new(context)?;
-    accounts.persist(16 * MIB)?;
+    persist(&accounts, 16 * MIB)?;
     set_memory_max(&accounts.creator, 8 * MIB)?;
     for role in Role::ALL {
-        let opened = accounts.open_by_other(role)?.map(drop);
+        let opened = open_by_other(&accounts, role)?.map(drop);
         expect("an open by another", opened, Err(Errno::ENOMEM))?;
     }
     set_memory_max(&accounts.creator, 64 * MIB)?;
-    let opened = accounts.open_by_other(Role::Consumer)?.map(drop);
+    let opened = open_by_other(&accounts, Role::Consumer)?.map(drop);
     expect("after raising the limit", opened, Ok(()))?;
     accounts.expect_no_kill()?;
-    accounts.unlink()
+    unlink(&accounts)
 }
 
 /// The creator's cgroup has room for one session, which both sides open at once.
 fn racing_opens_allocate_one_session(context: &Context) -> Result<()> {
     const ROUNDS: usize = 10;
     let accounts = Accounts::new(context)?;
-    accounts.persist(32 * MIB)?;
+    persist(&accounts, 32 * MIB)?;
     set_memory_max(&accounts.creator, 48 * MIB)?;
     let directory = accounts.creator.directory()?;
     let rings = Rings::new()?;
@@ -332,7 +294,7 @@ fn racing_opens_allocate_one_session(context: &Context) -> Result<()> {
         expect(&format!("round {round}"), opened, (Ok(()), Ok(())))?;
     }
     accounts.expect_no_kill()?;
-    accounts.unlink()
+    unlink(&accounts)
 }
 
 /// The pages of the ring take longer to allocate than the signal takes to arrive, or not: both are permitted.

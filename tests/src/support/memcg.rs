@@ -2,13 +2,20 @@
 //! Cgroups with memory accounting.
 
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use nix::sys::mman::{MlockAllFlags, mlockall};
 
 use super::cgroup::Cgroup;
-use super::check::skip;
+use super::check::{expect, skip};
+use super::child::spawn_keeping;
+use super::time::eventually;
+use crate::registry;
+
+/// Memory that each CPU may hold pre-charged, and some for the process itself.
+pub const SLACK: u64 = 1 << 19;
 
 /// The memory controller, enabled for the children of a test's cgroup until this is dropped.
 pub struct MemoryController<'a> {
@@ -45,6 +52,60 @@ impl Drop for MemoryController<'_> {
     }
 }
 
+/// The cgroups of a channel's creator and of another process, whose memory is accounted.
+pub struct Accounts<'a> {
+    pub creator: Cgroup,
+    pub other: Cgroup,
+    _controller: MemoryController<'a>,
+}
+
+impl<'a> Accounts<'a> {
+    pub fn new(context: &'a registry::Context) -> Result<Self> {
+        let home = context.cgroup()?;
+        let controller = MemoryController::enable_for_children(home)?;
+        Ok(Accounts {
+            creator: home.create_child("creator")?,
+            other: home.create_child("other")?,
+            _controller: controller,
+        })
+    }
+
+    /// The bytes charged to the creator's cgroup and to the other one now.
+    fn current(&self) -> Result<[u64; 2]> {
+        Ok([memory_current(&self.creator)?, memory_current(&self.other)?])
+    }
+
+    /// The growth in bytes of the creator's cgroup and of the other one, in which `body` runs.
+    pub fn measure_growth(
+        &self,
+        keep: &[BorrowedFd],
+        body: impl FnOnce() -> Result<()>,
+    ) -> Result<[u64; 2]> {
+        let child = spawn_keeping("another process", keep, || {
+            self.other.enter()?;
+            let before = self.current()?;
+            body()?;
+            let after = self.current()?;
+            Ok([0, 1].map(|of| after[of].saturating_sub(before[of])))
+        })?;
+        child.finish()
+    }
+
+    /// Waits until the creator's cgroup has about as much memory as before.
+    pub fn expect_uncharged(&self, before: u64) -> Result<()> {
+        eventually("the creator's cgroup is uncharged", || {
+            Ok((memory_current(&self.creator)? <= before + SLACK).then_some(()))
+        })
+    }
+
+    pub fn expect_no_kill(&self) -> Result<()> {
+        for cgroup in [&self.creator, &self.other] {
+            expect("processes killed for memory", oom_kills(cgroup)?, 0)?;
+        }
+        Ok(())
+    }
+}
+
 pub fn set_memory_max(cgroup: &Cgroup, bytes: u64) -> Result<()> {
     write(cgroup.path(), "memory.max", &bytes.to_string())
 }
@@ -62,7 +123,7 @@ pub fn lock_memory() -> Result<()> {
 }
 
 /// The number of its processes killed because of its limit.
-pub fn oom_kills(cgroup: &Cgroup) -> Result<u64> {
+fn oom_kills(cgroup: &Cgroup) -> Result<u64> {
     let text = read(cgroup.path(), "memory.events")?;
     text.lines()
         .find_map(|line| line.strip_prefix("oom_kill "))

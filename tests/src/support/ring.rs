@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings of the module: their channels, the ioctls of an endpoint, and the memory that it maps.
+//! Device rings: their channels, the ioctls of an endpoint, and the memory that it maps.
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

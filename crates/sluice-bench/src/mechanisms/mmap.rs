@@ -123,7 +123,7 @@ const LENGTH: NonZeroUsize = NonZeroUsize::new(size_of::<Ring>()).expect("a ring
 
 impl Mapping {
     fn new(file: File) -> Result<Self> {
-        let memory = SharedMemory::of_file(&file, LENGTH)?;
+        let memory = SharedMemory::of_file(&file, 0, LENGTH)?;
         Ok(Self {
             ring: memory.at(0).cast(),
             file,

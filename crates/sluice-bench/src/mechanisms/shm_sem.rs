@@ -171,7 +171,7 @@ fn named_memory(len: usize) -> Result<SharedMemory> {
     let len = NonZeroUsize::new(len).context("a ring is never empty")?;
     ftruncate(&file, len.get() as i64)
         .with_context(|| format!("cannot allocate {len} bytes of shared memory"))?;
-    SharedMemory::of_file(&file, len)
+    SharedMemory::of_file(&file, 0, len)
 }
 
 struct Semaphore(NonNull<libc::sem_t>);

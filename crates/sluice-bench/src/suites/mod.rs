@@ -84,7 +84,7 @@ impl Suite {
 
 /// The mechanisms of single suites, beside those of the registry.
 pub fn mechanisms() -> Vec<&'static str> {
-    fanout::mechanisms()
+    [fanout::mechanisms(), feed::mechanisms()].concat()
 }
 
 pub fn cases(suites: &[Suite], plan: &Plan) -> Result<Vec<Case>> {

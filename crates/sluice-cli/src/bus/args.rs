@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Arguments that several commands share.
 
-use clap::{Args, ValueEnum};
+use std::ffi::OsStr;
+
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
+use clap::{Arg, Args, Command, ValueEnum};
 use sluice::bus::{Mode, Options, Policy};
 use sluice::{Channel, Name, OpenOptions};
 
 use crate::args::{self, OpenChannelArgs};
 
-/// The mode of a bus. `--mode` has the permission bits, as for channels of all kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Delivery {
+pub enum DeliveryMode {
     /// Each message to every subscriber
     Broadcast,
     /// Each message to one subscriber, in turn
@@ -18,14 +20,45 @@ pub enum Delivery {
     Unicast,
 }
 
-impl From<Delivery> for Mode {
-    fn from(delivery: Delivery) -> Self {
-        match delivery {
-            Delivery::Broadcast => Self::Broadcast,
-            Delivery::Multicast => Self::Multicast,
-            Delivery::Unicast => Self::Unicast,
+impl From<DeliveryMode> for Mode {
+    fn from(mode: DeliveryMode) -> Self {
+        match mode {
+            DeliveryMode::Broadcast => Self::Broadcast,
+            DeliveryMode::Multicast => Self::Multicast,
+            DeliveryMode::Unicast => Self::Unicast,
         }
     }
+}
+
+/// Parses `--mode` of a bus. A number, which `--mode` of a pipe or a ring takes, fails with the name of the option for it.
+#[derive(Clone)]
+pub struct DeliveryModeParser;
+
+impl TypedValueParser for DeliveryModeParser {
+    type Value = DeliveryMode;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<DeliveryMode, clap::Error> {
+        match value.as_encoded_bytes().first() {
+            Some(b'0'..=b'9') => refuse_permissions.parse_ref(command, arg, value),
+            _ => EnumValueParser::new().parse_ref(command, arg, value),
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let modes = DeliveryMode::value_variants().iter();
+        Some(Box::new(modes.filter_map(ValueEnum::to_possible_value)))
+    }
+}
+
+fn refuse_permissions(text: &str) -> Result<DeliveryMode, String> {
+    Err(format!(
+        "the permission bits of a bus are set by --permissions {text}"
+    ))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -50,13 +83,13 @@ impl From<PolicyName> for Policy {
 
 /// The properties of a new bus.
 pub fn new_bus(
-    delivery: Option<Delivery>,
+    mode: Option<DeliveryMode>,
     policies: &[PolicyName],
     mappable: bool,
     capacity: Option<u64>,
 ) -> Options {
     let policies = policies.iter().copied().map(Policy::from);
-    let mode = delivery.map_or(Mode::default(), Mode::from);
+    let mode = mode.map_or(Mode::default(), Mode::from);
     let options = Options::new().mode(mode).mappable(mappable);
     let options = options.policies(policies.collect::<sluice::bus::Policies>());
     match capacity {
@@ -65,8 +98,9 @@ pub fn new_bus(
     }
 }
 
-/// How `pub` and `sub` open a bus.
+/// How `pub` and `sub` open a bus. Here `--mode` is the delivery mode; for other kinds it is another name of `--permissions`.
 #[derive(Args)]
+#[command(mut_arg("permissions", |permissions| permissions.visible_alias(None)))]
 pub struct OpenBusArgs {
     /// The name of the bus
     #[arg(id = "channel", value_name = "NAME", value_parser = args::name)]
@@ -76,8 +110,8 @@ pub struct OpenBusArgs {
     open: OpenChannelArgs,
 
     /// Who receives a message of a new bus [default: broadcast]
-    #[arg(long, value_name = "MODE", requires = "create")]
-    delivery: Option<Delivery>,
+    #[arg(long, value_name = "MODE", requires = "create", value_parser = DeliveryModeParser)]
+    mode: Option<DeliveryMode>,
 
     /// Policies that subscribers of a new bus may have [default: drop,evict]
     #[arg(
@@ -107,6 +141,6 @@ impl OpenBusArgs {
     }
 
     pub fn options(&self) -> Options {
-        new_bus(self.delivery, &self.policies, self.mappable, self.capacity)
+        new_bus(self.mode, &self.policies, self.mappable, self.capacity)
     }
 }

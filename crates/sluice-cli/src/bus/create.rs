@@ -2,7 +2,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use super::args::{Delivery, PolicyName, new_bus};
+use super::args::{DeliveryMode, DeliveryModeParser, PolicyName, new_bus};
 use super::info::BusObject;
 use crate::args::{self, ChannelArgs};
 use crate::output;
@@ -13,12 +13,12 @@ pub struct Arguments {
     channel: ChannelArgs,
 
     /// Permission bits, in octal
-    #[arg(long, value_name = "OCTAL", default_value = "600", value_parser = args::mode)]
-    mode: u32,
+    #[arg(long, value_name = "OCTAL", default_value = "600", value_parser = args::permissions)]
+    permissions: u32,
 
     /// Who receives a message
-    #[arg(long, value_name = "MODE", default_value = "broadcast")]
-    delivery: Delivery,
+    #[arg(long, value_name = "MODE", default_value = "broadcast", value_parser = DeliveryModeParser)]
+    mode: DeliveryMode,
 
     /// Policies that subscribers may have [default: drop,evict]
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
@@ -40,12 +40,12 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let channel = arguments.channel.bus()?;
     let options = new_bus(
-        Some(arguments.delivery),
+        Some(arguments.mode),
         &arguments.policies,
         arguments.mappable,
         arguments.capacity,
     );
-    options.create(&channel.options().mode(arguments.mode))?;
+    options.create(&channel.options().mode(arguments.permissions))?;
     match arguments.json {
         true => output::print_json(&BusObject::query(&channel)?),
         false => Ok(()),

@@ -117,18 +117,18 @@ impl Target<'_> {
         let mut decoder = Decoder::new(framing, max);
         loop {
             let more = decoder.fill(&mut input).with_context(|| {
-                let messages = self.stats.messages;
+                let messages = self.stats.messages();
                 format!(
                     "cannot read standard input after {messages} messages; fix it and send again"
                 )
             })?;
-            while self.stats.messages < self.limit {
+            while self.stats.messages() < self.limit {
                 match decoder.next()? {
                     Some(message) => self.send(message)?,
                     None => break,
                 }
             }
-            if self.stats.messages == self.limit {
+            if self.stats.messages() == self.limit {
                 return Ok(());
             }
             if !more {
@@ -143,7 +143,7 @@ impl Target<'_> {
             None => self.sender.send(message),
         };
         sent.map_err(|error| {
-            let messages = self.stats.messages;
+            let messages = self.stats.messages();
             Error::new(error).context(format!("sending failed after {messages} messages"))
         })?;
         self.stats.count(message.len());

@@ -2,6 +2,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow};
@@ -13,6 +14,7 @@ use super::output::{Encoder, Separation};
 use super::summary::Stats;
 use crate::args;
 use crate::ring::codec::Framing;
+use crate::signals::FinalReport;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -60,13 +62,16 @@ pub struct Arguments {
 struct Received {
     encoder: Encoder,
     buffer: Vec<u8>,
-    stats: Stats,
+    stats: Arc<Stats>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let output = io::stdout().as_fd().try_clone_to_owned();
     let output = File::from(output.context("no standard output; redirect it to a file")?);
     let mut subscriber = arguments.open()?;
+    let stats = Arc::new(Stats::start());
+    let (id, json, reported) = (subscriber.id(), arguments.json, Arc::clone(&stats));
+    let summary = FinalReport::new(move || report(&reported, id, json))?;
     let mut received = Received {
         encoder: Encoder {
             separation: match arguments.raw {
@@ -76,11 +81,22 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             headers: arguments.framed,
         },
         buffer: Vec::new(),
-        stats: Stats::start(),
+        stats,
     };
     let outcome = received.receive_all(&mut subscriber, arguments, &output);
-    received.report(subscriber.id(), arguments.json)?;
+    summary.print()?;
     outcome
+}
+
+fn report(stats: &Stats, id: u64, json: bool) -> Result<()> {
+    if json {
+        return stats.print(id);
+    }
+    let lost = stats.lost();
+    if lost > 0 {
+        eprintln!("sluice: {lost} messages were lost, because this process was too slow");
+    }
+    Ok(())
 }
 
 impl Arguments {
@@ -106,7 +122,7 @@ impl Received {
     ) -> Result<()> {
         let limit = arguments.count.unwrap_or(u64::MAX);
         let timeout = arguments.timeout.map_or(Duration::MAX, Duration::from_secs);
-        while self.stats.messages < limit {
+        while self.stats.messages() < limit {
             let received = match (arguments.count, arguments.timeout) {
                 // A batch could have more messages than requested, which others would miss.
                 (Some(_), None) => self.push(subscriber.next()),
@@ -126,7 +142,7 @@ impl Received {
         let message = message?;
         self.encoder.push(&message, &mut self.buffer);
         self.stats.count(message.len);
-        self.stats.lost += message.lost;
+        self.stats.count_lost(message.lost);
         Ok(())
     }
 
@@ -137,19 +153,8 @@ impl Received {
         batch?.try_for_each(|message| self.push(Ok(message)))
     }
 
-    fn report(&self, id: u64, json: bool) -> Result<()> {
-        if json {
-            return self.stats.print(id);
-        }
-        if self.stats.lost > 0 {
-            let lost = self.stats.lost;
-            eprintln!("sluice: {lost} messages were lost, because this process was too slow");
-        }
-        Ok(())
-    }
-
     fn explain(&self, error: RecvError) -> Error {
-        let messages = self.stats.messages;
+        let messages = self.stats.messages();
         match error {
             RecvError::Destroyed => anyhow!("the bus was destroyed after {messages} messages"),
             _ => Error::new(error).context(format!("receiving ended after {messages} messages")),
@@ -157,7 +162,7 @@ impl Received {
     }
 
     fn explain_output(&self, error: io::Error) -> Error {
-        let messages = self.stats.messages;
+        let messages = self.stats.messages();
         match error.kind() {
             ErrorKind::BrokenPipe => anyhow!(
                 "the reader of standard output closed it after up to {messages} messages; start again"

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// The number of sent or received messages and bytes.
+/// The number of sent or received messages and bytes. Another thread may read them at any time.
 pub struct Stats {
     start: Instant,
-    pub messages: u64,
-    pub bytes: u64,
-    pub lost: u64,
+    messages: AtomicU64,
+    bytes: AtomicU64,
+    lost: AtomicU64,
 }
 
 /// The JSON object that sluice-bus(1) describes.
@@ -26,24 +27,36 @@ impl Stats {
     pub fn start() -> Self {
         Self {
             start: Instant::now(),
-            messages: 0,
-            bytes: 0,
-            lost: 0,
+            messages: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
         }
     }
 
-    pub fn count(&mut self, length: usize) {
-        self.messages += 1;
-        self.bytes += length as u64;
+    pub fn count(&self, length: usize) {
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(length as u64, Ordering::Relaxed);
+    }
+
+    pub fn count_lost(&self, messages: u64) {
+        self.lost.fetch_add(messages, Ordering::Relaxed);
+    }
+
+    pub fn messages(&self) -> u64 {
+        self.messages.load(Ordering::Relaxed)
+    }
+
+    pub fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// Prints to standard error, because messages are in standard output.
     pub fn print(&self, id: u64) -> Result<()> {
         let summary = Summary {
             id,
-            messages: self.messages,
-            bytes: self.bytes,
-            lost: self.lost,
+            messages: self.messages(),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            lost: self.lost(),
             seconds: self.start.elapsed().as_secs_f64(),
         };
         let text = serde_json::to_string_pretty(&summary);

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -13,6 +15,7 @@ use sluice::feed::{Consumer, Packet, RecvError};
 use super::FeedArgs;
 use crate::ring::codec::Framing;
 use crate::ring::output::OutputBuffer;
+use crate::signals::FinalReport;
 
 /// The number of bytes after which a write starts.
 const CHUNK: usize = 128 << 10;
@@ -45,56 +48,87 @@ struct Summary {
     seconds: f64,
 }
 
+/// The counts of received packets. Another thread may read them at any time.
+struct Stats {
+    start: Instant,
+    capacity: u64,
+    packets: AtomicU64,
+    lost: AtomicU64,
+    bytes: AtomicU64,
+}
+
 /// What was received and not written yet, and the counts of all.
 struct Received {
     buffer: OutputBuffer,
     framing: Framing,
     limit: u64,
-    packets: u64,
-    lost: u64,
-    bytes: u64,
+    stats: Arc<Stats>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let output = io::stdout().as_fd().try_clone_to_owned();
     let output = File::from(output.context("no standard output; redirect it to a file")?);
     let mut consumer = arguments.feed.open()?.map()?;
-    let began = Instant::now();
+    let stats = Arc::new(Stats::start(consumer.capacity()));
+    let (json, reported) = (arguments.json, Arc::clone(&stats));
+    let summary = FinalReport::new(move || reported.print(json))?;
     let mut received = Received {
         buffer: OutputBuffer::default(),
         framing: arguments.framing,
         limit: arguments.count.unwrap_or(u64::MAX),
-        packets: 0,
-        lost: 0,
-        bytes: 0,
+        stats,
     };
-    receive_all(&mut consumer, &mut received, &output)?;
-    let summary = Summary {
-        packets: received.packets,
-        lost: received.lost,
-        bytes: received.bytes,
-        capacity: consumer.capacity(),
-        seconds: began.elapsed().as_secs_f64(),
-    };
-    print(&summary, arguments.json)
+    let outcome = receive_all(&mut consumer, &mut received, &output);
+    summary.print()?;
+    outcome
 }
 
-/// Prints to standard error, because the packets are in standard output.
-fn print(summary: &Summary, json: bool) -> Result<()> {
-    if json {
-        let text = serde_json::to_string_pretty(summary);
-        eprintln!("{}", text.context("cannot encode the summary as JSON")?);
-    } else if summary.lost > 0 {
-        eprintln!(
-            "sluice: {} packets were lost, because this process was too slow",
-            summary.lost
-        );
+impl Stats {
+    fn start(capacity: u64) -> Self {
+        Self {
+            start: Instant::now(),
+            capacity,
+            packets: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
     }
-    Ok(())
+
+    fn count(&self, packet: &Packet) {
+        let length = packet.bytes().len() as u64;
+        self.packets.fetch_add(1, Ordering::Relaxed);
+        self.lost.fetch_add(packet.lost, Ordering::Relaxed);
+        self.bytes.fetch_add(length, Ordering::Relaxed);
+    }
+
+    fn packets(&self) -> u64 {
+        self.packets.load(Ordering::Relaxed)
+    }
+
+    /// Prints to standard error, because the packets are in standard output.
+    fn print(&self, json: bool) -> Result<()> {
+        let summary = Summary {
+            packets: self.packets(),
+            lost: self.lost.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            capacity: self.capacity,
+            seconds: self.start.elapsed().as_secs_f64(),
+        };
+        if json {
+            let text = serde_json::to_string_pretty(&summary);
+            eprintln!("{}", text.context("cannot encode the summary as JSON")?);
+        } else if summary.lost > 0 {
+            eprintln!(
+                "sluice: {} packets were lost, because this process was too slow",
+                summary.lost
+            );
+        }
+        Ok(())
+    }
 }
 
 fn receive_all(consumer: &mut Consumer, received: &mut Received, mut output: &File) -> Result<()> {
-    while received.packets < received.limit {
+    while received.stats.packets() < received.limit {
         match consumer.next() {
             Err(RecvError::Closed) => break,
             other => received.push(&other?),
@@ -110,7 +144,7 @@ fn receive_all(consumer: &mut Consumer, received: &mut Received, mut output: &Fi
 impl Received {
     /// Packets that are available now.
     fn collect(&mut self, consumer: &mut Consumer) -> Result<(), RecvError> {
-        while self.packets < self.limit && self.buffer.len() < CHUNK {
+        while self.stats.packets() < self.limit && self.buffer.len() < CHUNK {
             match consumer.try_next() {
                 Err(RecvError::Empty | RecvError::Closed) => break,
                 other => self.push(&other?),
@@ -121,8 +155,6 @@ impl Received {
 
     fn push(&mut self, packet: &Packet) {
         self.buffer.push(self.framing, packet.bytes());
-        self.packets += 1;
-        self.lost += packet.lost;
-        self.bytes += packet.bytes().len() as u64;
+        self.stats.count(packet);
     }
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// SIGHUP, SIGINT and SIGTERM, which end a measurement instead of the process.
+use crate::signals::termination;
+
+/// The signals that end a measurement instead of the process.
 pub struct EndSignals {
     descriptor: SignalFd,
 }
@@ -17,9 +18,7 @@ pub struct EndSignals {
 impl EndSignals {
     /// Must be called before other threads start, because threads inherit the signal mask.
     pub fn block() -> Result<Self> {
-        let signals: SigSet = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM]
-            .into_iter()
-            .collect();
+        let signals = termination();
         signals.thread_block().context("cannot block signals")?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         let descriptor = SignalFd::with_flags(&signals, flags);

@@ -22,8 +22,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let channel = arguments.channel.pipe()?;
     let options = channel.options().create(true).exclusive(true);
-    let NewChannelArgs { mode, size } = arguments.new;
-    let options = options.mode(mode).capacity(size.unwrap_or(0));
+    let NewChannelArgs { permissions, size } = arguments.new;
+    let options = options.mode(permissions).capacity(size.unwrap_or(0));
     // A nonblocking open for reading succeeds without the other side.
     drop(options.persistent(true).nonblocking(true).reader()?);
     match arguments.json {

@@ -33,7 +33,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if let Some(node) = arguments.node {
         options = options.numa_node(node);
     }
-    options.create(&channel.options().mode(arguments.new.mode))?;
+    options.create(&channel.options().mode(arguments.new.permissions))?;
     match arguments.json {
         true => output::print_json(&RingObject::query(&channel)?),
         false => Ok(()),

@@ -7,18 +7,17 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::ptr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signal::{SigSet, SigmaskHow};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use sluice::ring::{Listener, SetupError, Socket};
 
 use super::handshakes::Handshakes;
+use crate::signals::termination;
 
 /// Longer than any process takes between bind(2) and listen(2).
 const BIND_TO_LISTEN: Duration = Duration::from_millis(100);
@@ -169,11 +168,7 @@ struct DeferredSignals {
 
 impl DeferredSignals {
     fn new() -> nix::Result<Self> {
-        let termination = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
-        let signals: SigSet = termination
-            .into_iter()
-            .filter(|&signal| !is_ignored(signal))
-            .collect();
+        let signals = termination();
         let previous_mask = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         Ok(Self {
             descriptor: SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?,
@@ -187,13 +182,4 @@ impl Drop for DeferredSignals {
         // It cannot fail with a valid mask.
         let _ = self.previous_mask.thread_set_mask();
     }
-}
-
-/// Whether the signal is ignored, as under nohup(1). An ignored signal that is blocked becomes pending, and would end the wait.
-fn is_ignored(signal: Signal) -> bool {
-    // SAFETY: zeros are a valid value of this C structure.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: no action is set, and the current one is written to a valid structure.
-    let status = unsafe { libc::sigaction(signal as i32, ptr::null(), &mut action) };
-    status == 0 && action.sa_sigaction == libc::SIG_IGN
 }

@@ -68,11 +68,11 @@ struct PlaceArgs {
     #[arg(conflicts_with = "channel_options")]
     path: Option<PathBuf>,
 
-    /// Use the ring of the module with this name
+    /// Use the device ring with this name
     #[arg(long, value_name = "NAME", value_parser = args::name, conflicts_with = "socket_options")]
     channel: Option<Name>,
 
-    /// Use the endpoint of a ring of the module that is this file descriptor
+    /// Use the endpoint of a device ring that is this file descriptor
     #[arg(
         long,
         value_name = "FD",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sides of a ring of the module that attach at any time, registered with membarrier(2) or not. A notifier issues full barriers
+//! Sides of a device ring that attach at any time, registered with membarrier(2) or not. A notifier issues full barriers
 //! until it loads the announcement of its peer.
 
 use loom::thread;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The naive driver kernel/baseline/hft.c: the report's blocking read, mapped memory ("v2.0", also unaligned), and ring
-//! ("v3.1").
+//! ("v3.1"), also in single pages.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -17,7 +17,7 @@ pub fn reader() -> Result<Box<dyn Source>> {
 pub fn mapped(layout: Layout) -> Result<Box<dyn Source>> {
     let file = open()?;
     Ok(Box::new(Mapped {
-        memory: Memory::map(&file)?,
+        memory: Memory::map(&file, layout)?,
         file,
         layout,
         received: 0,
@@ -79,7 +79,7 @@ impl Source for Mapped {
     }
 
     fn receive(&mut self, packet: &mut [u8; SIZE]) -> Result<()> {
-        if self.layout == Layout::Ring {
+        if matches!(self.layout, Layout::Ring | Layout::RingPages) {
             // The packets before are not needed any more.
             self.memory.set_tail(self.received);
         }
@@ -92,7 +92,7 @@ impl Source for Mapped {
     fn header(&mut self, packet: &[u8; SIZE]) -> Result<Option<Header>> {
         let header = header(packet);
         match self.layout {
-            Layout::Ring => {
+            Layout::Ring | Layout::RingPages => {
                 self.received += 1;
                 ensure!(header.is_some(), "packet {} arrived damaged", self.received);
             }

@@ -45,14 +45,23 @@ struct Way {
 
 /// The first one is the reference.
 #[rustfmt::skip]
-const WAYS: [Way; 6] = [
+const WAYS: [Way; 7] = [
     Way { mechanism: "hft-read", waiting: Waiting::Sleep, open: hft::reader },
     Way { mechanism: "hft-slot", waiting: Waiting::Spin, open: || hft::mapped(Layout::Slot) },
     Way { mechanism: "hft-slot-unaligned", waiting: Waiting::Spin, open: || hft::mapped(Layout::UnalignedSlot) },
     Way { mechanism: "hft-ring", waiting: Waiting::Spin, open: || hft::mapped(Layout::Ring) },
+    Way { mechanism: "hft-ring-pages", waiting: Waiting::Spin, open: || hft::mapped(Layout::RingPages) },
     Way { mechanism: "sluice-feed-read", waiting: Waiting::Sleep, open: sluice_feed::reader },
     Way { mechanism: "sluice-feed", waiting: Waiting::Spin, open: sluice_feed::mapped },
 ];
+
+/// The null operation, which is no way for packets.
+const NULL: &str = "hft-null";
+
+pub fn mechanisms() -> Vec<&'static str> {
+    let ways = WAYS.iter().map(|way| way.mechanism);
+    ways.chain([NULL]).collect()
+}
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let cpus = match online()?[..] {
@@ -67,16 +76,19 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
         Scale::Full => FULL_SAMPLES.div_ceil(plan.rounds),
         Scale::Quick | Scale::Standard | Scale::ThirdParty => SAMPLES,
     };
-    let packets = WAYS.into_iter().map(|way| {
+    let reference = WAYS[0].mechanism;
+    let wanted = |way: &Way| way.mechanism == reference || plan.wants(way.mechanism);
+    let packets = WAYS.into_iter().filter(wanted).map(|way| {
         let job = Latency::new(way.open, confinement.clone(), samples);
         subject(way.mechanism, way.waiting, job)
     });
-    let null = NullOperation::new(confinement.clone(), samples);
-    let null = subject("hft-null", Waiting::Spin, null);
-    Ok(vec![
-        case(title(cpus[1])?, packets),
-        case("null operation".into(), [null]),
-    ])
+    let mut cases = vec![case(title(cpus[1])?, packets)];
+    if plan.wants(NULL) {
+        let null = NullOperation::new(confinement.clone(), samples);
+        let null = subject(NULL, Waiting::Spin, null);
+        cases.push(case("null operation".into(), [null]));
+    }
+    Ok(cases)
 }
 
 fn title(cpu: usize) -> Result<String> {
@@ -136,6 +148,8 @@ fn unsupported() -> Case {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::suites::plan::tests::plan;
 
@@ -150,5 +164,27 @@ mod tests {
         assert!(missing("hft-ring").reason.contains("--hft"));
         assert!(missing("sluice-feed").reason.contains("--module"));
         assert_eq!(skipped.len(), WAYS.len() + 1);
+    }
+
+    #[test]
+    fn only_the_reference_and_the_chosen_mechanisms_are_measured() {
+        if !HAS_CYCLES || online().unwrap().len() < 2 {
+            return;
+        }
+        let measured = |chosen: &str| {
+            let plan = Plan {
+                chosen: vec![chosen.into()],
+                ..plan()
+            };
+            let cases = cases(&plan).unwrap();
+            let names = cases.iter().flat_map(|case| {
+                let subjects = case.subjects.iter().map(|subject| subject.mechanism);
+                subjects.chain(case.skipped.iter().map(|skip| skip.mechanism))
+            });
+            names.collect::<BTreeSet<_>>()
+        };
+        let expected = |chosen| BTreeSet::from(["hft-read", chosen]);
+        assert_eq!(measured("sluice-feed"), expected("sluice-feed"));
+        assert_eq!(measured(NULL), expected(NULL));
     }
 }

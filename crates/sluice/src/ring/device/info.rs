@@ -10,7 +10,7 @@ use crate::control::ioctl;
 use crate::ring::error::{SetupError, SystemError};
 use crate::ring::role::Role;
 
-/// The state of a ring of the module, as [`Channel::ring_info`](crate::Channel::ring_info) returns it.
+/// The state of a device ring, as [`Channel::ring_info`](crate::Channel::ring_info) returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RingInfo {
@@ -26,7 +26,7 @@ pub struct RingInfo {
     pub released: u64,
 }
 
-/// The state of one side of a ring of the module.
+/// The state of one side of a device ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RoleState {

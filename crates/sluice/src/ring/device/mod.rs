@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings of the module: one endpoint, whose regions are mapped, and on which a side waits and wakes. The module stores the end
+//! Device rings: one endpoint, whose regions are mapped, and on which a side waits and wakes. The module stores the end
 //! of a side in its control page.
 
 mod info;

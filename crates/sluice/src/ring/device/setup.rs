@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sets up one side of a ring of the module.
+//! Sets up one side of a device ring.
 
 use std::os::fd::OwnedFd;
 
@@ -23,19 +23,19 @@ use crate::ring::region::{Access, Region, page_size};
 use crate::ring::role::Role;
 
 impl Options {
-    /// Creates a ring of the module whose two sides are vacant, and which exists until it is removed. Fails if it exists.
+    /// Creates a device ring whose two sides are vacant, and which exists until it is removed. Fails if it exists.
     pub fn create(&self, open: &OpenOptions<'_>) -> Result<(), SetupError> {
         let open = open.clone().create(true).exclusive(true).persistent(true);
         // An endpoint that was not mapped gives its role back.
         self.open(&open, Role::Producer).map(drop)
     }
 
-    /// Opens a ring of the module for sending. Does not wait for the consumer.
+    /// Opens a device ring for sending. Does not wait for the consumer.
     pub fn open_producer(&self, open: &OpenOptions<'_>) -> Result<Producer, SetupError> {
         self.attach_producer(self.open_producer_endpoint(open)?)
     }
 
-    /// Opens a ring of the module for receiving. Does not wait for the producer.
+    /// Opens a device ring for receiving. Does not wait for the producer.
     pub fn open_consumer(&self, open: &OpenOptions<'_>) -> Result<Consumer, SetupError> {
         self.attach_consumer(self.open_consumer_endpoint(open)?)
     }
