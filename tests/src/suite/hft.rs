@@ -194,10 +194,7 @@ fn a_slot_holds_the_newest_packet(context: &Context) -> Result<()> {
     let (_module, node) = loaded(context)?;
     let file = node.open_read_write()?;
     let memory = Memory::map(&file, Layout::Slot)?;
-    for (layout, size) in SLOTS
-        .into_iter()
-        .flat_map(with_sizes)
-    {
+    for (layout, size) in SLOTS.into_iter().flat_map(with_sizes) {
         let settings = Start {
             size,
             ..Start::mapped(layout)
@@ -251,7 +248,10 @@ impl<'a> Consumer<'a> {
 fn the_ring_delivers_packets_without_a_gap(context: &Context) -> Result<()> {
     let (_module, node) = loaded(context)?;
     let file = node.open_read_write()?;
-    for (layout, size) in [Layout::Ring, Layout::RingPages].into_iter().flat_map(with_sizes) {
+    for (layout, size) in [Layout::Ring, Layout::RingPages]
+        .into_iter()
+        .flat_map(with_sizes)
+    {
         let memory = Memory::map(&file, layout)?;
         let settings = Start {
             size,
