@@ -10,7 +10,7 @@ use nix::sys::stat::{major, minor};
 use serde_json::{Value, json};
 use sluice_testkit::module::{PIPE_NODE, SLUICE};
 
-use crate::rootfs::{CGROUPS, INPUT, OUTPUT, RECEIVED, SHARED};
+use crate::rootfs::{CGROUPS, OUTPUT, RECEIVED};
 use crate::workspace::bind;
 
 const CTL_NODE: &str = "/dev/sluice/ctl";
@@ -23,33 +23,55 @@ pub struct Bundle {
     pub received: PathBuf,
 }
 
-/// What a container sees of the host's files.
-pub struct Mounts<'a> {
-    /// The file that it sends, read-only.
-    pub input: &'a Path,
-    /// A directory for what it receives.
-    pub output: &'a Path,
-    /// A directory that both containers have.
-    pub shared: &'a Path,
+/// A file or directory of the host that a container has.
+pub struct Bind<'a> {
+    source: &'a Path,
+    destination: &'a str,
+    read_only: bool,
+}
+
+impl<'a> Bind<'a> {
+    pub fn writable(source: &'a Path, destination: &'a str) -> Self {
+        Self {
+            source,
+            destination,
+            read_only: false,
+        }
+    }
+
+    pub fn read_only(source: &'a Path, destination: &'a str) -> Self {
+        Self {
+            read_only: true,
+            ..Self::writable(source, destination)
+        }
+    }
+
+    fn json(&self) -> Value {
+        let access = if self.read_only { "ro" } else { "rw" };
+        bind_mount(self.source, self.destination, &[access, "nodev"])
+    }
 }
 
 impl Bundle {
-    /// `cgroup` is relative to the mount point of the hierarchy.
-    pub fn create(path: PathBuf, rootfs: &Path, cgroup: &str, mounts: &Mounts) -> Result<Self> {
+    /// `cgroup` is relative to the mount point of the hierarchy. What the container receives is in the directory `output`.
+    pub fn create(
+        path: PathBuf,
+        rootfs: &Path,
+        cgroup: &str,
+        output: &Path,
+        others: &[Bind],
+    ) -> Result<Self> {
         let root = path.join("rootfs");
         fs::create_dir_all(&root)
             .with_context(|| format!("cannot create {}; run as root", root.display()))?;
         // crun requires the root to be a mount point.
         bind(rootfs, &root)?;
-        let config = config(
-            cgroup,
-            mounts,
-            [device_number(PIPE_NODE)?, device_number(CTL_NODE)?],
-        );
+        let mut binds = vec![Bind::writable(output, OUTPUT).json()];
+        binds.extend(others.iter().map(Bind::json));
+        let nodes = [device_number(PIPE_NODE)?, device_number(CTL_NODE)?];
+        let config = config(cgroup, binds, nodes);
         fs::write(path.join("config.json"), config.to_string())?;
-        let received = mounts
-            .output
-            .join(Path::new(RECEIVED).strip_prefix(OUTPUT)?);
+        let received = output.join(Path::new(RECEIVED).strip_prefix(OUTPUT)?);
         Ok(Self { path, received })
     }
 }
@@ -59,13 +81,28 @@ fn device_number(node: &str) -> Result<u64> {
     Ok(metadata.rdev())
 }
 
-fn config(cgroup: &str, mounts: &Mounts, nodes: [u64; 2]) -> Value {
+fn bind_mount(source: &Path, destination: &str, options: &[&str]) -> Value {
+    let options = [&["bind", "nosuid", "noexec"], options].concat();
+    json!({ "destination": destination, "type": "bind", "source": source, "options": options })
+}
+
+fn config(cgroup: &str, binds: Vec<Value>, nodes: [u64; 2]) -> Value {
     let namespaces =
         ["cgroup", "ipc", "mount", "network", "pid", "uts"].map(|kind| json!({ "type": kind }));
-    let bind = |source: &Path, destination: &str, options: &[&str]| {
-        let options = [&["bind", "nosuid", "noexec"], options].concat();
-        json!({ "destination": destination, "type": "bind", "source": source, "options": options })
-    };
+    let mut mounts = vec![
+        json!({ "destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"] }),
+        json!({
+            "destination": "/dev", "type": "tmpfs", "source": "tmpfs",
+            "options": ["nosuid", "noexec", "mode=755", "size=64k"],
+        }),
+        json!({
+            "destination": CGROUPS, "type": "cgroup", "source": "cgroup",
+            "options": ["ro", "nosuid", "noexec", "nodev"],
+        }),
+        bind_mount(Path::new(PIPE_NODE), PIPE_NODE, &[]),
+        bind_mount(Path::new(CTL_NODE), CTL_NODE, &[]),
+    ];
+    mounts.extend(binds);
     let [pipe, ctl] = nodes.map(|number| {
         json!({ "allow": true, "type": "c", "major": major(number), "minor": minor(number), "access": "rw" })
     });
@@ -84,22 +121,7 @@ fn config(cgroup: &str, mounts: &Mounts, nodes: [u64; 2]) -> Value {
                 "bounding": [], "effective": [], "permitted": [], "inheritable": [], "ambient": [],
             },
         },
-        "mounts": [
-            { "destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"] },
-            {
-                "destination": "/dev", "type": "tmpfs", "source": "tmpfs",
-                "options": ["nosuid", "noexec", "mode=755", "size=64k"],
-            },
-            {
-                "destination": CGROUPS, "type": "cgroup", "source": "cgroup",
-                "options": ["ro", "nosuid", "noexec", "nodev"],
-            },
-            bind(Path::new(PIPE_NODE), PIPE_NODE, &[]),
-            bind(Path::new(CTL_NODE), CTL_NODE, &[]),
-            bind(mounts.input, INPUT, &["ro", "nodev"]),
-            bind(mounts.output, OUTPUT, &["nodev"]),
-            bind(mounts.shared, SHARED, &["nodev"]),
-        ],
+        "mounts": mounts,
         "linux": {
             "cgroupsPath": cgroup,
             "namespaces": namespaces,
@@ -116,12 +138,10 @@ mod tests {
     use super::*;
 
     fn example() -> Value {
-        let mounts = Mounts {
-            input: Path::new("/w/a"),
-            output: Path::new("/w/output-a"),
-            shared: Path::new("/w/shared"),
-        };
-        config("/demo/a", &mounts, [makedev(240, 3), makedev(10, 120)])
+        let input = Bind::read_only(Path::new("/w/a"), "/input");
+        let output = Bind::writable(Path::new("/w/output-a"), OUTPUT);
+        let binds = vec![input.json(), output.json()];
+        config("/demo/a", binds, [makedev(240, 3), makedev(10, 120)])
     }
 
     #[test]
@@ -142,6 +162,23 @@ mod tests {
         );
         assert_eq!(devices[2]["minor"], 120);
         assert_eq!(devices.as_array().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn only_the_output_is_writable() {
+        let config = example();
+        let mounts = config["mounts"].as_array().unwrap();
+        let options = |destination| {
+            let mount = mounts
+                .iter()
+                .find(|mount| mount["destination"] == destination);
+            mount.unwrap()["options"].as_array().unwrap()
+        };
+        assert!(options("/input").contains(&json!("ro")));
+        assert!(!options(OUTPUT).contains(&json!("ro")));
+        for destination in ["/input", OUTPUT] {
+            assert!(options(destination).contains(&json!("nodev")));
+        }
     }
 
     #[test]

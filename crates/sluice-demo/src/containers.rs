@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The two containers, and the cgroups that they are in.
+//! The two containers, others that are started beside them, and the cgroups that they are in.
 
 use std::fs;
 use std::os::unix::fs::chown;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use sluice_testkit::cgroup::Cgroup;
 
-use crate::bundle::{Bundle, Mounts, USER};
+use crate::bundle::{Bind, Bundle, USER};
 use crate::container::Container;
+use crate::rootfs::{INPUT, SCOPE, SHARED};
 use crate::staging::Staged;
 
 pub const NAMES: [&str; 2] = ["a", "b"];
@@ -17,36 +18,58 @@ pub const NAMES: [&str; 2] = ["a", "b"];
 pub struct Containers {
     // Dropped in this order: a cgroup can be removed only after its processes have ended.
     pub both: [Container; 2],
-    cgroups: Cgroups,
+    starter: Starter,
 }
 
 impl Containers {
     pub fn start(files: &[Staged; 2], rootfs: &Path, workspace: &Path) -> Result<Self> {
-        let cgroups = Cgroups::create()?;
+        let starter = Starter {
+            rootfs: rootfs.to_path_buf(),
+            workspace: workspace.to_path_buf(),
+            cgroups: Cgroups::create()?,
+        };
         let shared = workspace.join("shared");
         create_for_user(&shared)?;
         let start = |index: usize| {
-            let name = NAMES[index];
-            let output = workspace.join(format!("output-{name}"));
-            create_for_user(&output)?;
-            let mounts = Mounts {
-                input: &files[index].path,
-                output: &output,
-                shared: &shared,
-            };
-            let path = workspace.join(format!("bundle-{name}"));
-            let bundle = Bundle::create(path, rootfs, &cgroups.path_of(name), &mounts)?;
-            Container::start(name, &bundle, &workspace.join("crun"))
+            let binds = [
+                Bind::read_only(&files[index].path, INPUT),
+                Bind::writable(&shared, SHARED),
+            ];
+            starter.start(NAMES[index], &binds)
         };
         Ok(Self {
             both: [start(0)?, start(1)?],
-            cgroups,
+            starter,
         })
     }
 
-    /// The cgroup above both containers.
+    /// Starts one more container. It has the directory of the cgroup above all of them as SCOPE, and nothing to send.
+    pub fn start_in_scope(&self, name: &'static str) -> Result<Container> {
+        let scope = Bind::read_only(self.parent_cgroup(), SCOPE);
+        self.starter.start(name, &[scope])
+    }
+
+    /// The cgroup above all containers.
     pub fn parent_cgroup(&self) -> &Path {
-        self.cgroups.parent.path()
+        self.starter.cgroups.parent.path()
+    }
+}
+
+/// What all containers are started with.
+struct Starter {
+    rootfs: PathBuf,
+    workspace: PathBuf,
+    cgroups: Cgroups,
+}
+
+impl Starter {
+    fn start(&self, name: &'static str, binds: &[Bind]) -> Result<Container> {
+        let output = self.workspace.join(format!("output-{name}"));
+        create_for_user(&output)?;
+        let path = self.workspace.join(format!("bundle-{name}"));
+        let cgroup = self.cgroups.path_of(name);
+        let bundle = Bundle::create(path, &self.rootfs, &cgroup, &output, binds)?;
+        Container::start(name, &bundle, &self.workspace.join("crun"))
     }
 }
 

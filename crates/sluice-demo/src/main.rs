@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two containers send two files at the same time through one device node, and each receives its own; pipe(2) moves the same
 //! files in the same containers, for comparison. Neither container finds a named pipe of the other. The host then connects
-//! them by passing each an end of a pipe, and then of a ring; another ring connects them without the module. The host
-//! receives packets of the kernel.
+//! them by passing each an end of a pipe, and then of a ring; another ring connects them without the module. The host sends
+//! a file over a bus to 16 subscribers in four more containers, and receives packets of the kernel.
 //!
-//! All of this is done by crun, the command `sluice` and programs such as dd; the demo starts them and checks the results.
+//! All of this but the sending on the bus is done by crun, the command `sluice` and programs such as dd; the demo starts them
+//! and checks the results.
 
 mod bundle;
+mod bus;
+mod bus_counts;
 mod container;
 mod containers;
 mod device_ring;
@@ -121,6 +124,7 @@ fn show(options: &Options) -> Result<([Staged; 2], Results)> {
     fd_pass::show(&containers, &files[0], size)?;
     device_ring::show(&containers, &files[0])?;
     ring::show(&containers.both, &files[0])?;
+    bus::show(&containers, &files[0])?;
     feed::show(&rootfs::sluice_command()?)?;
     Ok((files, results))
 }

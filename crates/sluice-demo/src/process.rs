@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use sluice_testkit::interrupt;
 
@@ -66,16 +66,22 @@ impl Process {
     pub fn wait_ready(&mut self) -> Result<()> {
         let title = self.title.clone();
         wait_until(&title, || {
-            if self.succeeded()? {
-                bail!(
-                    "{title} ended before it was ready{}",
-                    details(&read(&self.stderr)?)
-                );
-            }
+            self.check_running()?;
             Ok(read(&self.stderr)?
                 .lines()
                 .any(|line| line == READY.trim_end()))
         })
+    }
+
+    /// Fails if it has ended, even with success.
+    pub fn check_running(&mut self) -> Result<()> {
+        ensure!(
+            !self.succeeded()?,
+            "{} ended before it was ready{}",
+            self.title,
+            details(&read(&self.stderr)?)
+        );
+        Ok(())
     }
 
     /// Continues a script that is ready.

@@ -15,13 +15,15 @@ pub const OUTPUT: &str = "/output";
 pub const RECEIVED: &str = "/output/received";
 /// A directory that both containers have.
 pub const SHARED: &str = "/shared";
+/// The directory of a cgroup that several containers are below.
+pub const SCOPE: &str = "/scope";
 pub const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// Copied from the host, beside the command `sluice`.
-const PROGRAMS: [&str; 6] = ["base64", "cat", "dd", "find", "ls", "sh"];
+const PROGRAMS: [&str; 7] = ["base64", "cat", "dd", "find", "ls", "sh", "sha256sum"];
 
 pub fn build(root: &Path) -> Result<()> {
-    for directory in ["/proc", "/dev", "/bin", CGROUPS, OUTPUT, SHARED] {
+    for directory in ["/proc", "/dev", "/bin", CGROUPS, OUTPUT, SHARED, SCOPE] {
         fs::create_dir_all(inside(root, Path::new(directory)))?;
     }
     fs::write(inside(root, Path::new(INPUT)), "")?;

@@ -86,7 +86,8 @@ pub fn sha256sums(paths: &[&Path]) -> Result<Vec<String>> {
     processes.into_iter().map(digest).collect()
 }
 
-fn digest(line: &str) -> Result<String> {
+/// In a line of sha256sum.
+pub fn digest(line: &str) -> Result<String> {
     let digest = line.split_whitespace().next().unwrap_or_default();
     ensure!(
         digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()),
