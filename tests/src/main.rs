@@ -65,6 +65,10 @@ struct Arguments {
     #[arg(long, value_name = "SLUICE_FRAMES.KO")]
     sample: Option<PathBuf>,
 
+    /// The C program that uses buses through io_uring; without it its tests are skipped
+    #[arg(long, value_name = "PROGRAM")]
+    bus_uring: Option<PathBuf>,
+
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
@@ -162,6 +166,7 @@ fn run_all(
         baselines: arguments.baselines.clone(),
         publisher: arguments.publisher.clone(),
         sample: arguments.sample.clone(),
+        bus_uring: arguments.bus_uring.clone(),
     };
     let fixture = RunFixture::setup(arguments.on, modules, durations)?;
     let mut outcomes = Vec::new();

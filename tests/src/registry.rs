@@ -40,7 +40,7 @@ pub struct Context {
     pub durations: Durations,
 }
 
-/// Files of modules, if given.
+/// Files of modules, and of a program, if given.
 #[derive(Clone, Default)]
 pub struct Modules {
     /// The tested module, for tests that unload and load it.
@@ -51,6 +51,8 @@ pub struct Modules {
     pub publisher: Option<PathBuf>,
     /// The sample publisher.
     pub sample: Option<PathBuf>,
+    /// The C program that uses buses through io_uring.
+    pub bus_uring: Option<PathBuf>,
 }
 
 /// Durations of the tests that run for a given time.

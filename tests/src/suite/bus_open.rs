@@ -61,6 +61,7 @@ topic!(
         the_format_of_an_endpoint_can_be_changed,
         the_spin_limit_of_an_endpoint_can_be_changed,
         a_destroyed_bus_is_epipe,
+        a_bus_is_destroyed_once_and_only_by_its_owner,
         a_destruction_ends_every_sleep,
         a_destruction_ends_the_sleep_of_a_mapped_subscriber,
     ],
@@ -766,6 +767,34 @@ fn a_destroyed_bus_is_epipe(_: &Context) -> Result<()> {
         expect("attaching", attached, Err(Errno::ENOENT))?;
         let again = buses.create(params)?;
         expect("another of this name", state(&again)?.sent, 0)?;
+    }
+    Ok(())
+}
+
+fn a_bus_is_destroyed_once_and_only_by_its_owner(_: &Context) -> Result<()> {
+    let buses = Buses::new()?;
+    for params in [broadcast(), multicast(), unicast()] {
+        let sender = buses.0.open(Open {
+            mode: 0o666,
+            ..request(WRITE | CREATE | EXCL, &params)
+        });
+        let sender = sender.context("creating a bus")?;
+        let other = spawn("another user", || {
+            become_user(1001)?;
+            let destroyed = Buses::new()?.destroy();
+            Ok(destroyed.map_err(|errno| errno as i32))
+        })?;
+        let refused = Err(Errno::EPERM as i32);
+        expect("by another user", other.finish()?, refused)?;
+        expect(
+            "its endpoints work",
+            poll::state(&sender)?,
+            "OUT".to_owned(),
+        )?;
+        expect("by its owner", buses.destroy(), Ok(()))?;
+        expect("once more", buses.destroy(), Err(Errno::ENOENT))?;
+        drop(sender);
+        expect("without endpoints", buses.destroy(), Err(Errno::ENOENT))?;
     }
     Ok(())
 }

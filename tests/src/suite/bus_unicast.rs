@@ -14,7 +14,7 @@ use crate::support::bus::{
 use crate::support::channel::set_blocking;
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::spawn_keeping;
-use crate::support::ctl::{CREATE, PERSIST, WRITE, expect_no_channel};
+use crate::support::ctl::{BOTH, CREATE, PERSIST, WRITE, expect_no_channel};
 use crate::support::poll;
 use crate::support::proc::Call;
 use crate::support::shared::SharedWords;
@@ -24,6 +24,7 @@ topic!(
     fifo: [],
     pipe_only: [
         each_message_goes_to_one_receiver,
+        an_endpoint_that_does_both_receives_its_own_messages,
         the_first_receiver_gets_the_message,
         messages_wait_without_a_receiver,
         a_full_queue_is_eagain_and_loses_nothing,
@@ -58,6 +59,20 @@ fn each_message_goes_to_one_receiver(_: &Context) -> Result<()> {
         expect("one more", receive(end), Err(Errno::EAGAIN))?;
     }
     Ok(())
+}
+
+fn an_endpoint_that_does_both_receives_its_own_messages(_: &Context) -> Result<()> {
+    let buses = Buses::new()?;
+    let _sender = buses.create(unicast())?;
+    let both = buses
+        .open(BOTH, Params::default())
+        .context("opening both")?;
+    send_numbered(&both, 0, 3, 20)?;
+    for number in 0..3 {
+        let bytes = receive(&both).context("receiving")?;
+        expect_bytes("its own message", &bytes, &content(number, 20))?;
+    }
+    expect("one more", receive(&both), Err(Errno::EAGAIN))
 }
 
 fn the_first_receiver_gets_the_message(_: &Context) -> Result<()> {

@@ -48,6 +48,7 @@ topic!(
         a_sender_in_poll_is_woken_when_the_bus_is_writable,
         a_sender_in_write_is_woken_when_the_bus_is_writable,
         a_reader_that_makes_room_wakes_all_senders,
+        a_closed_subscriber_wakes_all_senders,
         a_receiver_of_messages_for_others_wakes_senders,
         a_look_past_messages_for_others_wakes_senders,
         an_eviction_ends_every_sleep,
@@ -483,6 +484,28 @@ fn an_eviction_ends_every_sleep(_: &Context) -> Result<()> {
     send_to(&framer, to, b"xx").context("sending")?;
     expect("one more", send_to(&framer, to, b"xx"), Err(Errno::ENOENT))?;
     expect("events", poll::name(polled.finish()?), "HUP".to_owned())
+}
+
+fn a_closed_subscriber_wakes_all_senders(_: &Context) -> Result<()> {
+    let buses = Buses::new()?;
+    let filler = buses.create(broadcast())?;
+    let stalled = buses.subscribe(with_policy(BLOCK))?;
+    let other = buses.subscribe(with_policy(DROP))?;
+    fill(&filler, 100)?;
+    let children: Vec<_> = (0..3)
+        .map(|_| sleeping_sender(&buses.sender()?, b"waits"))
+        .collect::<Result<_>>()?;
+    drop(stalled);
+    for child in children {
+        expect("a sender", child.finish()?, Ok(()))?;
+    }
+    let received = drain(&other)?;
+    let expected = vec![b"waits".to_vec(); 3];
+    expect(
+        "what they sent",
+        received[received.len() - 3..].to_vec(),
+        expected,
+    )
 }
 
 fn a_signal_interrupts_a_read(_: &Context) -> Result<()> {

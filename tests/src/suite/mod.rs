@@ -16,6 +16,7 @@ mod bus_multicast;
 mod bus_open;
 mod bus_order;
 mod bus_unicast;
+mod bus_uring;
 mod bus_wait;
 mod cgroup_isolation;
 mod cli;
@@ -141,6 +142,7 @@ pub const TOPICS: &[Topic] = &[
     bus_monitor::TOPIC,
     bus_limits::TOPIC,
     bus_order::TOPIC,
+    bus_uring::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,
