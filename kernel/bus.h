@@ -39,6 +39,7 @@
 #include <linux/cache.h>
 #include <linux/poll.h>
 #include <linux/rcupdate.h>
+#include <linux/sched/signal.h>
 #include <linux/sizes.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
@@ -206,6 +207,16 @@ static inline u64 sluice_bus_message_max(const struct sluice_bus *bus)
 static inline bool sluice_bus_is_nonblocking(const struct kiocb *iocb)
 {
 	return iocb->ki_flags & IOCB_NOWAIT || iocb->ki_filp->f_flags & O_NONBLOCK;
+}
+
+/*
+ * Before an attempt is repeated without sleep, -ERESTARTSYS to a process that is killed. Other
+ * signals do not interrupt it: io_uring also sends and receives while it has work of its own
+ * pending, which looks like a signal.
+ */
+static inline int sluice_bus_check_killed(void)
+{
+	return fatal_signal_pending(current) ? -ERESTARTSYS : 0;
 }
 
 /* ---- bus_ring.c ---- */

@@ -345,7 +345,7 @@ static int receive_one(struct receipt *receipt)
 		err = try_receive(receipt);
 		if (!err && receipt->buffer)
 			err = copy_buffer(receipt);
-		if (err == -ESTALE && !signal_pending(current))
+		if (err == -ESTALE && !sluice_bus_check_killed())
 			continue;
 		if (err != -EFAULT || receipt->received)
 			break;
@@ -542,7 +542,7 @@ static int receive_entries(struct file *file, const struct sluice_bus_receive *r
 			return ret;
 		if (has_entries(end)) {
 			cond_resched();
-			if (signal_pending(current))
+			if (sluice_bus_check_killed())
 				return -EINTR;
 			continue;
 		}

@@ -318,7 +318,7 @@ static int send_message(struct sluice_bus_endpoint *end, struct message *message
 		if (err != -EAGAIN && err != -ENOSPC)
 			return err;
 		if (!is_hopeless(bus, message, err))
-			err = sluice_wait_check_signal();
+			err = sluice_bus_check_killed();
 		else
 			err = nonblocking ? -EAGAIN : wait_for_room(end, message);
 		if (err)
