@@ -285,6 +285,8 @@ struct Criterion {
 enum Limit {
     AtLeast(f64),
     AtMost(f64),
+    /// At most 1, or 1 is between the extreme rounds.
+    NotAbove,
     /// Reported without a limit.
     None,
 }
@@ -294,14 +296,18 @@ impl Limit {
         match self {
             Self::AtLeast(limit) => format!("≥ {limit}"),
             Self::AtMost(limit) => format!("≤ {limit}"),
+            Self::NotAbove => "≤ 1 or a tie".into(),
             Self::None => String::new(),
         }
     }
 
-    fn verdict(self, ratio: f64) -> &'static str {
+    /// `least`: of the extreme rounds.
+    fn verdict(self, ratio: f64, least: f64) -> &'static str {
         let met = match self {
             Self::AtLeast(limit) => ratio >= limit,
             Self::AtMost(limit) => ratio <= limit,
+            Self::NotAbove if ratio > 1.0 && least <= 1.0 => return "a tie",
+            Self::NotAbove => ratio <= 1.0,
             Self::None => return "",
         };
         if met { "met" } else { "not met" }
@@ -368,7 +374,7 @@ fn list(rows: &Rows) -> Vec<Criterion> {
             streaming(1, 64),
             mechanism,
             "pipe",
-            Limit::AtMost(1.0),
+            Limit::NotAbove,
         ));
     }
     for mechanism in ["sluice-bus-unicast", BUS] {
@@ -427,7 +433,7 @@ fn criteria(rows: &Rows) -> Table {
                 [
                     units::figures(ratio),
                     range,
-                    one.limit.verdict(ratio).into(),
+                    one.limit.verdict(ratio, of.min / to.max).into(),
                 ]
             }
         };
@@ -480,14 +486,20 @@ mod tests {
         let streaming = Conditions::new(ReceiverState::Streaming, 1, 64);
         let rows = [
             row(streaming, "pipe", 1e9),
-            row(streaming, "sluice-bus-unicast", 5e8),
+            row(streaming, "sluice-bus", 5e8),
+            row(streaming, "sluice-bus-unicast", 1e8),
         ];
         let text = text(&rows).unwrap();
-        let criterion = line(&text, ["time of sluice-bus-unicast ÷ pipe", "≤ 1"]);
-        assert!(
-            criterion.contains("2.00") && criterion.contains("not met"),
-            "{criterion}"
-        );
+        for (mechanism, ratio, verdict) in [
+            ("sluice-bus", "2.00", "a tie"),
+            ("sluice-bus-unicast", "10.0", "not met"),
+        ] {
+            let criterion = line(&text, [&format!("time of {mechanism} ÷ pipe"), "≤ 1"]);
+            assert!(
+                criterion.contains(ratio) && criterion.contains(verdict),
+                "{criterion}"
+            );
+        }
         assert!(line(&text, ["436", "632"]).contains(" 64 "), "{text}");
     }
 }

@@ -14,7 +14,7 @@ use sluice_testkit::clock;
 use sluice_testkit::workers::{Group, Side, Start};
 
 use super::channel::{Channel, Delivery, Resources, Sender, Shape, Way};
-use super::progress::Progress;
+use super::progress::{LOOK_INTERVAL, Progress};
 use crate::harness::rounds::{Job, Measurement, ReceiverState};
 use crate::reports::fanout::{Conditions, Cost};
 use crate::suites::setup::{Confinement, PROCESS_TIMEOUT};
@@ -24,8 +24,6 @@ const BURST: usize = 256;
 const BURST_BYTES: usize = super::channel::CAPACITY / 4;
 /// From the reception of a message until the receiver certainly sleeps.
 const FALLING_ASLEEP: Duration = Duration::from_micros(200);
-/// Between ends for single receivers.
-const END_INTERVAL: Duration = Duration::from_millis(1);
 const CHECKED_BURSTS: u64 = 3;
 const CHECKED_MESSAGES_ASLEEP: u64 = 32;
 /// Each message begins with its number; the last one with this.
@@ -241,8 +239,11 @@ impl Exchange {
         }
         sender.send(message)?;
         progress.release(sent + 1);
-        if self.conditions.state != ReceiverState::Streaming {
-            progress.await_received((sent + 1) * self.deliveries());
+        let all = (sent + 1) * self.deliveries();
+        match self.conditions.state {
+            // Receivers of ZeroMQ may drop messages when the sender closes its end before they have received them.
+            ReceiverState::Streaming => progress.sleep_until_received(all),
+            _ => progress.await_received(all),
         }
         Ok(())
     }
@@ -261,7 +262,7 @@ impl Exchange {
             sender.send(&END.to_ne_bytes())?;
             ends += 1;
             progress.release(sent + ends);
-            sleep(END_INTERVAL);
+            sleep(LOOK_INTERVAL);
         }
         Ok(())
     }

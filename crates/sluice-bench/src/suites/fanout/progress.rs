@@ -3,13 +3,16 @@
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::yield_now;
+use std::thread::{sleep, yield_now};
+use std::time::Duration;
 
 use anyhow::Result;
 use sluice_testkit::shared::SharedWords;
 
 /// Pauses between two looks of the sender, which would otherwise delay the receivers.
 const PAUSES: usize = 200;
+/// Between two looks of a sender that leaves its processor to the receivers.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 pub struct Progress {
     words: SharedWords,
@@ -59,6 +62,13 @@ impl Progress {
             for _ in 0..PAUSES {
                 spin_loop();
             }
+        }
+    }
+
+    /// By the sender: sleeps until the receivers have received this many messages together.
+    pub fn sleep_until_received(&self, messages: u64) {
+        while self.received() < messages {
+            sleep(LOOK_INTERVAL);
         }
     }
 }
