@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous};
 use sluice::bus::{
-    AsyncSender, AsyncSubscriber, Mode, OpenError, Options, Policy, RecvError, SendError, Sender,
-    Subscriber,
+    AsyncMappedSubscriber, AsyncSender, AsyncSubscriber, Mode, OpenError, Options, Policy,
+    RecvError, SendError, Sender, Subscriber,
 };
 use sluice::{Channel, Error};
 
@@ -42,6 +42,8 @@ topic!(
         calls_that_do_not_wait_and_timeouts,
         tasks_of_one_thread_send_and_receive,
         an_idle_task_is_woken_by_a_reply,
+        tasks_of_one_thread_send_and_receive_in_place,
+        an_idle_task_with_mapped_memory_is_woken,
         the_state_of_the_bus_and_of_each_endpoint_is_shown,
         a_list_of_subscribers_spans_several_pages,
         an_endpoint_can_be_attached_again,
@@ -541,6 +543,65 @@ fn an_idle_task_is_woken_by_a_reply(_: &Context) -> Result<()> {
         let header = subscriber.recv(&mut buffer).await?;
         expect("its header", (header.len, header.target), (5, Some(id)))?;
         sending.await?.context("a send")
+    })
+}
+
+/// Many times the capacity: the sender waits for the release of messages, the subscriber for the next one.
+fn tasks_of_one_thread_send_and_receive_in_place(_: &Context) -> Result<()> {
+    let bus = Bus::new(mappable())?;
+    let sender = bus.sender()?;
+    let subscriber = bus.options.open_mapped(&bus.channel.options())?;
+    runtime()?.block_on(async move {
+        let (id, sender) = (sender.id(), AsyncSender::new(sender)?);
+        let mut subscriber = AsyncMappedSubscriber::new(subscriber)?;
+        let sending = tokio::spawn(async move {
+            for number in 0..5000_u32 {
+                sender.send(&number.to_ne_bytes().repeat(100)).await?;
+            }
+            anyhow::Ok(())
+        });
+        for number in 0..5000_u32 {
+            let message = subscriber.next().await?;
+            let seen = (message.sender(), message.sequence());
+            expect("its header", seen, (id, number.into()))?;
+            let bytes = number.to_ne_bytes().repeat(100);
+            expect_bytes("in place", &message.bytes().to_vec(), &bytes)?;
+        }
+        let empty = subscriber.get_mut().try_next().map(drop);
+        ensure!(matches!(empty, Err(RecvError::Empty)), "{empty:?}");
+        sending.await?.context("sending")
+    })
+}
+
+fn an_idle_task_with_mapped_memory_is_woken(_: &Context) -> Result<()> {
+    let bus = Bus::new(mappable())?;
+    let sender = bus.sender()?;
+    let subscriber = bus.options.open_mapped(&bus.channel.options())?;
+    sender.send(b"one")?;
+    runtime()?.block_on(async move {
+        let mut subscriber = AsyncMappedSubscriber::new(subscriber)?;
+        drop(subscriber.next().await?);
+        expect("the lag before a wait", sender.info()?.lag, 1)?;
+        let late = subscriber.next_timeout(SHORT).await.map(drop);
+        ensure!(matches!(late, Err(RecvError::TimedOut(SHORT))), "{late:?}");
+        expect("the lag after it", sender.info()?.lag, 0)?;
+        let sending = tokio::spawn(async move {
+            tokio::time::sleep(SHORT).await;
+            sender.send(b"late")
+        });
+        let message = subscriber.next().await?;
+        expect_bytes("a message", &message.bytes().to_vec(), b"late")?;
+        drop(message);
+        sending.await?.context("a send")?;
+        let destroying = tokio::spawn(async move {
+            tokio::time::sleep(SHORT).await;
+            bus.channel.destroy()
+        });
+        for _ in 0..2 {
+            let seen = subscriber.next().await.map(drop);
+            ensure!(matches!(seen, Err(RecvError::Destroyed)), "{seen:?}");
+        }
+        destroying.await?.context("destroying the bus")
     })
 }
 

@@ -2,16 +2,18 @@
 //! The module `sluice::feed` with the packet simulator.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{UsageWho, getrusage};
-use sluice::feed::{Feed, Header, RecvError, Simulation, SimulatorError};
+use sluice::feed::{AsyncConsumer, Feed, Header, RecvError, Simulation, SimulatorError};
 use sluice::{Channel, Error, Kind, Scope};
 
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
+use crate::support::feed::{NAME, Publisher};
 use crate::support::time::eventually;
 
 topic!(
@@ -24,6 +26,8 @@ topic!(
         calls_that_do_not_wait_and_timeouts,
         a_consumer_spins_or_sleeps_by_its_limit,
         a_consumer_waits_for_its_descriptor,
+        a_task_sleeps_until_a_packet,
+        an_idle_task_is_woken_by_a_packet_and_the_end,
         a_received_endpoint_is_the_same_consumer,
         each_failure_has_its_own_error,
     ],
@@ -224,6 +228,55 @@ fn a_consumer_waits_for_its_descriptor(_: &Context) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().context("a runtime")
+}
+
+fn a_task_sleeps_until_a_packet(_: &Context) -> Result<()> {
+    let feed = Feed::simulator()?;
+    let mut next = feed.info()?.sequence;
+    let consumer = feed.map()?;
+    runtime()?.block_on(async {
+        let mut consumer = AsyncConsumer::new(consumer)?;
+        let late = consumer.next_timeout(20 * MILLISECOND).await.map(drop);
+        ensure!(matches!(late, Err(RecvError::TimedOut(_))), "{late:?}");
+        feed.start(&simulation(COUNT, 8))?;
+        let (before, mut content) = (sleeps()?, None);
+        for _ in 0..COUNT {
+            let packet = consumer.next().await?;
+            follow(&mut next, &packet)?;
+            follow_content(&mut content, &packet.bytes().to_vec())?;
+        }
+        ensure!(sleeps()? > before, "the thread never slept");
+        let empty = consumer.get_mut().try_next().map(drop);
+        ensure!(matches!(empty, Err(RecvError::Empty)), "{empty:?}");
+        Ok(())
+    })
+}
+
+fn an_idle_task_is_woken_by_a_packet_and_the_end(context: &Context) -> Result<()> {
+    let publisher = Publisher::small(context)?;
+    let consumer = Feed::open(NAME)?.map()?;
+    runtime()?.block_on(async {
+        let mut consumer = AsyncConsumer::new(consumer)?;
+        let publishing = tokio::task::spawn_blocking(move || {
+            thread::sleep(20 * MILLISECOND);
+            publisher.publish("task", 1, 16)?;
+            thread::sleep(20 * MILLISECOND);
+            publisher.unload()
+        });
+        let packet = consumer.next().await?;
+        expect("its length", packet.bytes().len(), 16)?;
+        drop(packet);
+        for _ in 0..2 {
+            let end = consumer.next().await.map(drop);
+            ensure!(matches!(end, Err(RecvError::Closed)), "{end:?}");
+        }
+        publishing.await?
+    })
 }
 
 /// As it arrives from another process.

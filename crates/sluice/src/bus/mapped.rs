@@ -33,6 +33,8 @@ const SLOT_BYTES: u64 = 256;
 ///
 /// Only one mapped subscriber may use an endpoint: another process or [`attach`](Self::attach) that uses a duplicate of the descriptor
 /// releases the messages of this one.
+///
+/// With the feature `tokio` there is `AsyncMappedSubscriber`.
 pub struct MappedSubscriber {
     endpoint: Endpoint,
     data: Region,
@@ -106,9 +108,20 @@ impl MappedSubscriber {
     }
 
     fn next_within(&mut self, wait: Wait) -> Result<MappedMessage<'_>, RecvError> {
-        if self.next == self.filled {
-            self.receive(wait)?;
+        self.fill(wait)?;
+        self.filled_message()
+    }
+
+    /// Receives entries, unless there are some that were not returned yet.
+    pub(super) fn fill(&mut self, wait: Wait) -> Result<(), RecvError> {
+        match self.next < self.filled {
+            true => Ok(()),
+            false => self.receive(wait),
         }
+    }
+
+    /// Follows fill().
+    pub(super) fn filled_message(&mut self) -> Result<MappedMessage<'_>, RecvError> {
         let entry = self.entries[self.next];
         self.next += 1;
         let invalid = RecvError::InvalidMessage {

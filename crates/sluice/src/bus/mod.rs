@@ -68,7 +68,7 @@ mod tokio;
 mod waiting;
 
 #[cfg(feature = "tokio")]
-pub use self::tokio::{AsyncSender, AsyncSubscriber};
+pub use self::tokio::{AsyncMappedSubscriber, AsyncSender, AsyncSubscriber};
 pub use error::{OpenError, RecvError, SendError};
 pub use info::{BusInfo, EndpointInfo, SubscriberInfo};
 pub use mapped::{MappedMessage, MappedSubscriber};

@@ -15,10 +15,12 @@ use tokio::task::coop::poll_proceed;
 use tokio::time::timeout;
 
 use super::error::{OpenError, RecvError, SendError};
+use super::mapped::{MappedMessage, MappedSubscriber};
 use super::message::{Batch, Header, Message};
 use super::sender::Sender;
 use super::subscriber::Subscriber;
 use crate::ring::SystemError;
+use crate::ring::connection::Wait;
 
 const WAITING: &str = "waiting for the bus in the runtime";
 
@@ -150,19 +152,7 @@ impl AsyncSubscriber {
         cx: &mut Context<'_>,
         mut attempt: impl FnMut(&mut Subscriber) -> Result<T, RecvError>,
     ) -> Poll<Result<T, RecvError>> {
-        let budget = ready!(poll_proceed(cx));
-        loop {
-            match attempt(&mut self.subscriber) {
-                Err(RecvError::Empty) => {}
-                other => {
-                    budget.made_progress();
-                    return Poll::Ready(other);
-                }
-            }
-            let mut ready = ready!(self.ready.poll_read_ready(cx))
-                .map_err(|source| SystemError::new(WAITING, source))?;
-            ready.clear_ready();
-        }
+        poll_receive(cx, &self.ready, || attempt(&mut self.subscriber))
     }
 }
 
@@ -176,6 +166,84 @@ impl Stream for AsyncSubscriber {
         Poll::Ready(Some(
             message.map(|message| (*message, message.bytes().to_vec())),
         ))
+    }
+}
+
+/// A [`MappedSubscriber`] with asynchronous waits. A wait releases all dropped messages before.
+///
+/// Calls are cancel safe: one that is dropped while it waits has received nothing. The descriptor becomes nonblocking, also for a
+/// duplicate of it.
+///
+/// ```no_run
+/// use sluice::bus::{AsyncMappedSubscriber, Options, Policy};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let bus = sluice::Channel::bus("frames")?;
+/// let options = Options::new().policies([Policy::Block]).mappable(true);
+/// let subscriber = options.open_mapped(&bus.options().create(true))?;
+/// let mut subscriber = AsyncMappedSubscriber::new(subscriber)?;
+/// loop {
+///     let message = subscriber.next().await?; // in place, released after it is dropped
+///     println!("{} of {}: {} bytes", message.sequence(), message.sender(), message.bytes().len());
+/// }
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct AsyncMappedSubscriber {
+    subscriber: MappedSubscriber,
+    ready: AsyncFd<OwnedFd>,
+}
+
+impl AsyncMappedSubscriber {
+    /// Needs a runtime with I/O enabled.
+    pub fn new(subscriber: MappedSubscriber) -> Result<Self, OpenError> {
+        Ok(Self {
+            ready: register(&subscriber, Interest::READABLE)?,
+            subscriber,
+        })
+    }
+
+    /// As [`MappedSubscriber::next`].
+    pub async fn next(&mut self) -> Result<MappedMessage<'_>, RecvError> {
+        poll_fn(|cx| poll_receive(cx, &self.ready, || self.subscriber.fill(Wait::Never))).await?;
+        self.subscriber.filled_message()
+    }
+
+    /// As [`next`](Self::next), but waits at most for `time`, then fails with [`RecvError::TimedOut`]. Needs timers enabled.
+    pub async fn next_timeout(&mut self, time: Duration) -> Result<MappedMessage<'_>, RecvError> {
+        let received = timeout(time, self.next()).await;
+        received.unwrap_or(Err(RecvError::TimedOut(time)))
+    }
+
+    /// The subscriber, for calls that do not wait.
+    pub fn get_mut(&mut self) -> &mut MappedSubscriber {
+        &mut self.subscriber
+    }
+
+    pub fn into_inner(self) -> MappedSubscriber {
+        self.subscriber
+    }
+}
+
+/// Attempts to receive before it waits, and after each wake-up.
+fn poll_receive<T>(
+    cx: &mut Context<'_>,
+    descriptor: &AsyncFd<OwnedFd>,
+    mut attempt: impl FnMut() -> Result<T, RecvError>,
+) -> Poll<Result<T, RecvError>> {
+    let budget = ready!(poll_proceed(cx));
+    loop {
+        match attempt() {
+            Err(RecvError::Empty) => {}
+            other => {
+                budget.made_progress();
+                return Poll::Ready(other);
+            }
+        }
+        let mut ready = ready!(descriptor.poll_read_ready(cx))
+            .map_err(|source| SystemError::new(WAITING, source))?;
+        ready.clear_ready();
     }
 }
 

@@ -23,6 +23,8 @@ use crate::ring::region::{Access, Region, page_size};
 use crate::ring::{Bytes, SystemError};
 
 /// Receives the packets of a feed through mapped memory. A packet costs no system call while this side does not sleep.
+///
+/// With the feature `tokio` there is `AsyncConsumer`.
 pub struct Consumer {
     core: sluice_ring::Consumer<Mapping>,
     device: Device,
@@ -105,7 +107,7 @@ impl Consumer {
 
     /// The length of the next record.
     #[inline]
-    fn find(&mut self, wait: Wait) -> Result<u32, RecvError> {
+    pub(super) fn find(&mut self, wait: Wait) -> Result<u32, RecvError> {
         if self.core.has_record() || (wait.is_some() && self.spin_briefly()) {
             if let Some(len) = self.core.peek()? {
                 return Ok(len);
@@ -211,7 +213,7 @@ impl Consumer {
 
     /// The packet of the length that find() returned.
     #[inline]
-    fn packet(&mut self, len: u32) -> Result<Packet<'_>, RecvError> {
+    pub(super) fn packet(&mut self, len: u32) -> Result<Packet<'_>, RecvError> {
         let start = self.core.memory().bytes(self.core.bytes());
         // SAFETY: a validated length is within the ring, and a header ends at a multiple of eight. The packet borrows the
         // consumer, which keeps the memory mapped.

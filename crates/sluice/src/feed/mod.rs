@@ -43,6 +43,8 @@ mod error;
 mod info;
 mod packet;
 mod reader;
+#[cfg(feature = "tokio")]
+mod tokio;
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -55,6 +57,8 @@ use crate::control::{ioctl, ioctl_without_argument, node_error};
 use crate::error::{Error, Result};
 use crate::ring::SystemError;
 
+#[cfg(feature = "tokio")]
+pub use self::tokio::AsyncConsumer;
 pub use consumer::{Consumer, Packet};
 pub use error::{RecvError, SimulatorError};
 pub use info::{FeedInfo, Receiver};

@@ -85,7 +85,7 @@ mod record;
 pub(crate) mod region;
 mod role;
 #[cfg(feature = "tokio")]
-mod tokio;
+pub(crate) mod tokio;
 
 #[cfg(feature = "tokio")]
 pub use self::tokio::{AsyncConsumer, AsyncListener, AsyncProducer, AsyncWriteBatch};

@@ -363,7 +363,7 @@ impl Stream for AsyncConsumer {
     }
 }
 
-fn register(source: &impl AsFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn register(source: &impl AsFd) -> io::Result<AsyncFd<OwnedFd>> {
     let descriptor = source.as_fd().try_clone_to_owned()?;
     // SAFETY: the registered value owns the descriptor, and closes it when it is dropped.
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }

@@ -126,6 +126,32 @@ fn the_end_comes_after_all_packets() {
     }
 }
 
+#[cfg(feature = "tokio")]
+#[test]
+fn a_stream_yields_all_packets_and_ends_with_the_feed() {
+    use std::future::poll_fn;
+    use std::pin::Pin;
+
+    use futures_core::Stream;
+
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_io().build().unwrap();
+    let (mut publisher, consumer) = pair();
+    publisher.publish(0, b"first");
+    publisher.publish(2, b"");
+    publisher.end(ring::CLOSED);
+    let received = runtime.block_on(async {
+        let mut consumer = crate::feed::AsyncConsumer::new(consumer).unwrap();
+        let mut received = Vec::new();
+        while let Some(packet) = poll_fn(|cx| Pin::new(&mut consumer).poll_next(cx)).await {
+            let (header, bytes) = packet.unwrap();
+            received.push((header.sequence, header.lost, bytes));
+        }
+        received
+    });
+    assert_eq!(received, [(0, 0, b"first".to_vec()), (3, 2, vec![])]);
+}
+
 #[test]
 fn a_wait_spins_until_a_packet_the_end_or_the_timeout() {
     let (mut publisher, mut consumer) = pair();
