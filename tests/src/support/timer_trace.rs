@@ -20,11 +20,17 @@ pub struct Expiry {
     pub idle_ns: i64,
 }
 
-/// The expiries of timers with this function while `body` runs.
-pub fn expiries_during(function: &str, body: impl FnOnce() -> Result<()>) -> Result<Vec<Expiry>> {
+/// The expiries of timers with this function while `body` runs. The function takes longer than usual: at this event, which
+/// occurs in it, the kernel also records the stack.
+pub fn expiries_during(
+    function: &str,
+    event: &str,
+    body: impl FnOnce() -> Result<()>,
+) -> Result<Vec<Expiry>> {
     let buffer = TraceBuffer::new()?;
     // The clock of the expiries.
     buffer.set("trace_clock", "mono")?;
+    buffer.set(&format!("events/{event}/trigger"), "stacktrace")?;
     parse(function, &buffer.during(&EVENTS, body)?)
 }
 
