@@ -83,6 +83,7 @@ struct sluice_pipe_info {
 #define SLUICE_KIND_RING 2
 #define SLUICE_KIND_FEED 3
 #define SLUICE_KIND_BUS 4
+#define SLUICE_KIND_MAP 5
 
 /* Values of scope_fd: the caller's own cgroup, and the root of the hierarchy. */
 #define SLUICE_SCOPE_SELF (-1)
@@ -610,5 +611,181 @@ struct sluice_bus_subscribers {
 #define SLUICE_BUS_SUBSCRIBER_INFO_SIZE_VER0 40
 #define SLUICE_BUS_SUBSCRIBERS_SIZE_VER0 32
 #define SLUICE_BUS_SUBSCRIBERS _IOWR(SLUICE_IOCTL_TYPE, 0x44, struct sluice_bus_subscribers)
+
+/*
+ * ---- Maps: SLUICE_KIND_MAP ----
+ *
+ * Keys of 1 to 4096 bytes with values of 0 to 1 MiB, any bytes. An endpoint opened with
+ * SLUICE_OPEN_READ gets and dumps entries, and watches; one opened with SLUICE_OPEN_WRITE sets and
+ * deletes. Each change has a number of the map's sequence, which begins with 1; that of its last
+ * change is the version of an entry.
+ */
+#define SLUICE_MAP_KEY_MAX	4096		/* bytes */
+#define SLUICE_MAP_VALUE_MAX	0x100000	/* 1 MiB */
+#define SLUICE_MAP_EVENTS_MAX	0x10000
+
+/* The parameters of a map that SLUICE_CTL_OPEN creates. In: all fields. */
+struct sluice_map_params {
+	__u32 size;
+	__u32 flags;			/* 0 */
+	__u64 entries;			/* the most that it may have; 0: no limit but the bytes */
+	__u32 events;			/* changes kept for watchers, a power of two; 0: 1024 */
+	__u32 reserved;			/* 0 */
+};
+
+#define SLUICE_MAP_PARAMS_SIZE_VER0 24
+
+/* Flags of an operation. */
+#define SLUICE_MAP_IF_VERSION 0x01	/* set, delete: only if the entry has this version */
+
+/*
+ * One operation. A get fills in value, value_length, version and ttl_ns; a set and a delete only
+ * version. The other fields are in.
+ */
+struct sluice_map_op {
+	__u32 size;
+	__u32 flags;			/* SLUICE_MAP_IF_VERSION */
+	__u64 key;			/* address */
+	__u64 value;			/* address; a delete: 0 */
+	__u32 key_length;		/* bytes */
+	__u32 value_length;		/* bytes. A get: in: room, out: of the value */
+	__u64 version;			/* in: with _IF_VERSION, 0: no entry. Out: of the entry */
+	__u64 ttl_ns;			/* time to live, CLOCK_BOOTTIME; 0: no limit */
+};
+
+#define SLUICE_MAP_OP_SIZE_VER0 48
+
+/*
+ * Returns a value. ENOENT: there is no entry. EMSGSIZE: the value exceeds the room; value_length is
+ * its length. EBADF: not open for reading.
+ */
+#define SLUICE_MAP_GET _IOWR(SLUICE_IOCTL_TYPE, 0x50, struct sluice_map_op)
+
+/*
+ * Sets a value: returns 1 if it created the entry, 0 if it replaced a value. EEXIST: the required
+ * version is 0, and there is an entry. ESTALE: it has another version, which is then in version.
+ * ENOENT: a version is required, and there is no entry. ENOSPC: a limit of the map. Also ENOMEM.
+ */
+#define SLUICE_MAP_SET _IOWR(SLUICE_IOCTL_TYPE, 0x51, struct sluice_map_op)
+
+/* Deletes an entry. The version is that of the entry. ENOENT; ESTALE as for a set. */
+#define SLUICE_MAP_DELETE _IOWR(SLUICE_IOCTL_TYPE, 0x52, struct sluice_map_op)
+
+/* One operation of a batch. The fields are those of struct sluice_map_op. */
+struct sluice_map_step {
+	__u32 command;			/* SLUICE_MAP_STEP_* */
+	__s32 result;			/* out: as of the single call, or a negative errno */
+	__u32 flags;
+	__u32 reserved;			/* 0 */
+	__u64 key;
+	__u64 value;
+	__u32 key_length;
+	__u32 value_length;
+	__u64 version;
+	__u64 ttl_ns;
+};
+
+#define SLUICE_MAP_STEP_GET	0
+#define SLUICE_MAP_STEP_SET	1
+#define SLUICE_MAP_STEP_DELETE	2
+
+#define SLUICE_MAP_STEP_SIZE_VER0 56
+#define SLUICE_MAP_BATCH_MAX 256
+
+/*
+ * Several operations, one after the other; together they are not atomic. In: all fields. Out:
+ * count, the operations that were executed: those before a signal, at most _BATCH_MAX.
+ */
+struct sluice_map_batch {
+	__u32 size;
+	__u32 count;
+	__u64 steps;			/* address of an array of struct sluice_map_step */
+	__u32 step_size;		/* sizeof(struct sluice_map_step) of the caller */
+	__u32 reserved;			/* 0 */
+};
+
+#define SLUICE_MAP_BATCH_SIZE_VER0 24
+#define SLUICE_MAP_BATCH _IOWR(SLUICE_IOCTL_TYPE, 0x53, struct sluice_map_batch)
+
+/* Where a dump goes on; all zeros: at the beginning. Not to be interpreted or changed. */
+struct sluice_map_cursor {
+	__u64 since;
+	__u64 id;
+	__u32 shard;
+	__u32 reserved;
+};
+
+#define SLUICE_MAP_KEYS 0x01		/* flag of a dump: without the values */
+
+/* Precedes the key and the value of an entry in a dump. The next one begins after size bytes. */
+struct sluice_map_record {
+	__u32 size;			/* bytes with key, value and padding, a multiple of 8 */
+	__u32 value_length;
+	__u64 version;
+	__u64 ttl_ns;			/* as in struct sluice_map_op */
+	__u16 key_length;
+	__u16 header;			/* bytes before the key: 32 */
+	__u32 reserved;
+};
+
+/*
+ * Returns entries, in no order. Each entry that exists from the first call to the last is returned
+ * once, a later one not at all, a deleted one once or not at all. In: all fields. Out: length,
+ * count, cursor. A count of 0 is the end. EMSGSIZE: the next entry exceeds the room; length is what
+ * it needs.
+ */
+struct sluice_map_dump {
+	__u32 size;
+	__u32 flags;			/* SLUICE_MAP_KEYS */
+	__u64 records;			/* address */
+	__u32 length;			/* in: room in bytes, out: bytes filled in */
+	__u32 count;			/* out: records */
+	struct sluice_map_cursor cursor;
+};
+
+#define SLUICE_MAP_DUMP_SIZE_VER0 48
+#define SLUICE_MAP_DUMP _IOWR(SLUICE_IOCTL_TYPE, 0x54, struct sluice_map_dump)
+
+/*
+ * Watches: read(2) on this endpoint returns the changes after the sequence in value, or after the
+ * last one if value is SLUICE_MAP_NOW; poll(2) waits for them. Out: that sequence.
+ */
+#define SLUICE_MAP_WATCH _IOWR(SLUICE_IOCTL_TYPE, 0x55, struct sluice_setting)
+#define SLUICE_MAP_NOW 0xffffffffffffffffULL
+
+/* Values of change. */
+#define SLUICE_MAP_CREATED	1
+#define SLUICE_MAP_UPDATED	2
+#define SLUICE_MAP_DELETED	3
+#define SLUICE_MAP_EXPIRED	4
+
+/* What read(2) returns: whole events, each followed by its key. */
+struct sluice_map_event {
+	__u32 size;			/* bytes with key and padding, a multiple of 8 */
+	__u16 change;			/* SLUICE_MAP_CREATED, _UPDATED, _DELETED, _EXPIRED */
+	__u16 key_length;
+	__u64 sequence;			/* of the change */
+	__u64 version;			/* of the entry; deleted, expired: that it had */
+	__u64 missed;			/* changes directly before this one that are lost */
+};
+
+/* The state of a map, and of an endpoint (0 in SLUICE_CTL_INFO). In: size. Out: all fields. */
+struct sluice_map_info {
+	__u32 size;
+	__u32 flags;			/* 0 */
+	__u64 capacity;			/* bytes */
+	__u64 bytes;			/* of entries, with the memory that they need beside keys and values */
+	__u64 entries_max;		/* 0: no limit but the bytes */
+	__u64 entries;
+	__u64 sequence;			/* of the last change */
+	__u64 expired;			/* entries, since creation */
+	__u64 missed;			/* changes, since creation, by all watchers */
+	__u32 events;			/* changes kept for watchers */
+	__u32 watchers;
+	__u64 watched;			/* this endpoint: of the last event that it has read */
+};
+
+#define SLUICE_MAP_INFO_SIZE_VER0 80
+#define SLUICE_MAP_INFO _IOWR(SLUICE_IOCTL_TYPE, 0x56, struct sluice_map_info)
 
 #endif
