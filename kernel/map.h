@@ -166,10 +166,11 @@ static inline bool sluice_map_is_expired(const struct sluice_map_value *value)
 
 static inline u64 sluice_map_time_to_live(const struct sluice_map_value *value)
 {
-	u64 now = ktime_get_boottime_ns();
+	u64 now;
 
 	if (value->expires == SLUICE_MAP_FOREVER)
 		return 0;
+	now = ktime_get_boottime_ns();
 	return value->expires > now ? value->expires - now : 1;
 }
 

@@ -52,6 +52,10 @@ mod hft;
 mod kinds;
 mod library;
 mod locks;
+mod map_batch;
+mod map_operations;
+mod map_races;
+mod map_watch;
 mod myipc;
 mod no_cgroup2;
 mod object_lifetime;
@@ -143,6 +147,10 @@ pub const TOPICS: &[Topic] = &[
     bus_limits::TOPIC,
     bus_order::TOPIC,
     bus_uring::TOPIC,
+    map_operations::TOPIC,
+    map_batch::TOPIC,
+    map_watch::TOPIC,
+    map_races::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,
