@@ -358,7 +358,7 @@ static __poll_t map_poll(struct file *file, poll_table *table)
 		return EPOLLHUP | EPOLLERR;
 	if (file->f_mode & FMODE_WRITE)
 		events |= EPOLLOUT | EPOLLWRNORM;
-	if (smp_load_acquire(&end->watches) && sluice_map_has_event(end))
+	if (sluice_map_watches(end) && sluice_map_has_event(end))
 		events |= EPOLLIN | EPOLLRDNORM;
 	return events;
 }

@@ -30,6 +30,8 @@
  * (V) rcu_assign_pointer() of a value, after its bytes; rcu_dereference() by readers.
  * (L) the change counter is incremented before a slot of the log is filled, and a watcher is woken
  *     after that (wait.h): who reads the counter and then finds the slot empty waits.
+ * (S) an endpoint gets its first number before it watches (xchg()), and is asked whether it watches
+ *     (smp_load_acquire()) before that number is used.
  */
 #ifndef SLUICE_MAP_H
 #define SLUICE_MAP_H
@@ -140,6 +142,11 @@ struct sluice_map_endpoint {
 	atomic64_t watched;		/* number of the last event that was read or passed over */
 	struct sluice_spin spin;
 };
+
+static inline bool sluice_map_watches(const struct sluice_map_endpoint *end)
+{
+	return smp_load_acquire(&end->watches);	/* (S) */
+}
 
 /* An operation that has a kernel copy of its key. */
 struct sluice_map_request {

@@ -196,7 +196,7 @@ ssize_t sluice_map_read_iter(struct kiocb *iocb, struct iov_iter *to)
 	struct sluice_map *map = end->map;
 	ssize_t ret;
 
-	if (!smp_load_acquire(&end->watches))
+	if (!sluice_map_watches(end))
 		return -EINVAL;
 	if (!iov_iter_count(to))
 		return 0;
@@ -229,7 +229,7 @@ long sluice_map_watch(struct sluice_map_endpoint *end, struct sluice_setting __u
 	if (sequence > last)
 		return -EINVAL;
 	atomic64_set(&end->watched, sequence);
-	if (!xchg(&end->watches, 1))
+	if (!xchg(&end->watches, 1))	/* (S) */
 		atomic_inc(&map->watchers);
 	return put_user(sequence, &user->value);
 }

@@ -443,7 +443,7 @@ fn the_mode_bits_permit_reading_and_writing(_: &Context) -> Result<()> {
         let end = maps.0.open(Open { mode, ..request });
         let end = end.context("creating")?;
         let child = spawn_keeping("another user", &[], move || {
-            become_user(1000, 1000)?;
+            become_user(1000)?;
             let maps = Maps::new()?;
             let opened = [READ, WRITE].map(|flags| maps.open(flags).map(drop));
             Ok(opened.map(|result| result.err().map(|errno| errno as i32)))
@@ -456,7 +456,7 @@ fn the_mode_bits_permit_reading_and_writing(_: &Context) -> Result<()> {
 }
 
 fn many_keys_are_found_while_the_table_grows_and_shrinks(_: &Context) -> Result<()> {
-    const KEYS: u32 = 20_000;
+    const KEYS: u32 = 5000;
     let end = Maps::new()?.create_with(Params::default(), 64 << 20)?;
     for number in 0..KEYS {
         put(&end, &number.to_ne_bytes(), &number.to_be_bytes())?;

@@ -15,10 +15,10 @@ use super::ioctl::{self, raw, raw_with_result};
 
 pub use sluice_abi::KIND_MAP;
 pub use sluice_abi::map::{
-    BATCH, BATCH_MAX, BATCH_SIZE_VER0, Batch, CREATED, Cursor, DELETE, DELETED, DUMP,
-    DUMP_SIZE_VER0, Dump, EVENTS_MAX, EXPIRED, Event, GET, IF_VERSION, INFO, INFO_SIZE_VER0, Info,
-    KEY_MAX, KEYS, NOW, OP_SIZE_VER0, Op, PARAMS_SIZE_VER0, Params, Record, SET, STEP_DELETE,
-    STEP_GET, STEP_SET, STEP_SIZE_VER0, Step, UPDATED, VALUE_MAX, WATCH,
+    BATCH, BATCH_MAX, Batch, CREATED, Cursor, DELETE, DELETED, DUMP,
+    Dump, EVENTS_MAX, EXPIRED, Event, GET, IF_VERSION, INFO, Info,
+    KEY_MAX, KEYS, NOW, Op, Params, Record, SET, STEP_DELETE,
+    STEP_GET, STEP_SET, Step, UPDATED, VALUE_MAX, WATCH,
 };
 
 /// The map of a test.
@@ -123,16 +123,24 @@ pub struct Entry {
     pub ttl_ns: u64,
 }
 
+/// With room for most values; again with as much as a longer one needs.
 pub fn get_entry(end: &impl AsFd, key: &[u8]) -> nix::Result<Entry> {
-    let mut room = vec![0; ROOM];
-    let mut op = Op::get(key, &mut room);
-    raw(end, GET, &mut op)?;
-    room.truncate(op.value_length as usize);
-    Ok(Entry {
-        value: room,
-        version: op.version,
-        ttl_ns: op.ttl_ns,
-    })
+    let mut room = vec![0; 256];
+    loop {
+        let mut op = Op::get(key, &mut room);
+        let done = raw(end, GET, &mut op);
+        if done == Err(Errno::EMSGSIZE) {
+            room.resize(op.value_length as usize, 0);
+            continue;
+        }
+        done?;
+        room.truncate(op.value_length as usize);
+        return Ok(Entry {
+            value: room,
+            version: op.version,
+            ttl_ns: op.ttl_ns,
+        });
+    }
 }
 
 pub fn get(end: &impl AsFd, key: &[u8]) -> nix::Result<Vec<u8>> {
