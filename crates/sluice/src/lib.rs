@@ -53,7 +53,7 @@
 //! A feed carries packets from a kernel module to one process: see [`feed`] and sluice-feed(4).
 //!
 //! The feature `tokio` adds `AsyncReader` and `AsyncWriter`, and asynchronous types for both sides of a ring and of a
-//! bus, and for the watchers of a map.
+//! bus, and for the watchers of a map. The feature `serde` adds maps of types that implement the traits of serde.
 
 pub mod bus;
 mod channel;

@@ -65,6 +65,10 @@
 //! # #[allow(unreachable_code)]
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Types
+//!
+//! With the feature `serde`, `TypedMap` has keys and values of types that implement the traits of serde.
 
 mod batch;
 mod dump;
@@ -76,6 +80,8 @@ mod info;
 mod options;
 #[cfg(feature = "tokio")]
 mod tokio;
+#[cfg(feature = "serde")]
+mod typed;
 mod watcher;
 
 #[cfg(feature = "tokio")]
@@ -88,6 +94,8 @@ pub use error::{OpenError, ReadError, WatchError, WriteError};
 pub use event::{Change, Event};
 pub use info::MapInfo;
 pub use options::Options;
+#[cfg(feature = "serde")]
+pub use typed::{CodecError, TypedError, TypedMap};
 pub use watcher::{WatchFrom, Watcher};
 
 /// The longest key, in bytes.
