@@ -52,6 +52,8 @@ mod hft;
 mod kinds;
 mod library;
 mod locks;
+mod map_cli;
+mod map_library;
 mod myipc;
 mod no_cgroup2;
 mod object_lifetime;
@@ -150,6 +152,8 @@ pub const TOPICS: &[Topic] = &[
     ring_cli::TOPIC,
     bus_library::TOPIC,
     bus_cli::TOPIC,
+    map_library::TOPIC,
+    map_cli::TOPIC,
     feed_library::TOPIC,
     feed_cli::TOPIC,
     myipc::TOPIC,

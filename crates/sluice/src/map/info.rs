@@ -28,7 +28,7 @@ pub struct MapInfo {
     pub events: u32,
     /// Endpoints that watch.
     pub watchers: u32,
-    /// The sequence of the last event that this endpoint has received. 0 without an endpoint.
+    /// The sequence of the last event that this endpoint has read; its watcher may not have returned it yet. 0 without an endpoint.
     pub watched: u64,
 }
 

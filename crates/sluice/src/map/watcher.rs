@@ -34,6 +34,9 @@ pub enum WatchFrom {
 
 /// Receives the changes of a map, in their order.
 ///
+/// It reads as many events as there are at once, and returns them one by one. To continue after a dropped watcher, watch
+/// [after](WatchFrom::After) the sequence of the last event that it returned.
+///
 /// On a [nonblocking](crate::OpenOptions::nonblocking) endpoint the calls that wait fail with [`WatchError::Empty`] instead.
 pub struct Watcher {
     endpoint: OwnedFd,
