@@ -100,6 +100,18 @@ impl Op {
         }
     }
 
+    /// Adds the version that the entry must have, if one is given; 0: there must be no entry.
+    pub fn require(self, version: Option<u64>) -> Self {
+        match version {
+            Some(version) => Self {
+                flags: self.flags | IF_VERSION,
+                version,
+                ..self
+            },
+            None => self,
+        }
+    }
+
     /// A delete without conditions. Stores only the address.
     pub fn delete(key: &[u8]) -> Self {
         Self {
@@ -373,14 +385,14 @@ mod tests {
     #[test]
     fn a_step_has_the_fields_of_its_operation() {
         let op = Op {
-            flags: IF_VERSION,
-            version: 7,
             ttl_ns: 8,
-            ..Op::set(b"key", b"value")
+            ..Op::set(b"key", b"value").require(Some(7))
         };
         let step = Step::new(STEP_SET, &op);
         assert_eq!((step.key, step.value), (op.key, op.value));
         assert_eq!((step.key_length, step.value_length), (3, 5));
-        assert_eq!((step.flags, step.version, step.ttl_ns), (1, 7, 8));
+        let expected = (IF_VERSION, 7, 8);
+        assert_eq!((step.flags, step.version, step.ttl_ns), expected);
+        assert_eq!(Op::delete(b"key").require(None).flags, 0);
     }
 }

@@ -53,6 +53,8 @@ mod kinds;
 mod library;
 mod locks;
 mod map_batch;
+mod map_cli;
+mod map_library;
 mod map_operations;
 mod map_races;
 mod map_watch;
@@ -158,6 +160,8 @@ pub const TOPICS: &[Topic] = &[
     ring_cli::TOPIC,
     bus_library::TOPIC,
     bus_cli::TOPIC,
+    map_library::TOPIC,
+    map_cli::TOPIC,
     feed_library::TOPIC,
     feed_cli::TOPIC,
     myipc::TOPIC,
