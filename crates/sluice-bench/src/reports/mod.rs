@@ -5,6 +5,7 @@
 //! `docs/reports.md` lists their claims and how each is tested.
 
 mod claims;
+mod criteria;
 pub mod fanout;
 pub mod feed;
 mod figures;
