@@ -53,7 +53,7 @@ struct Arguments {
     #[arg(long, value_name = "SLUICE.KO")]
     module: Option<PathBuf>,
 
-    /// The file of a naive driver's module, myipc.ko or hft.ko; without it its tests are skipped; may be repeated
+    /// The file of a naive driver's module, such as myipc.ko; without it its tests are skipped; may be repeated
     #[arg(long = "baseline", value_name = "FILE")]
     baselines: Vec<PathBuf>,
 

@@ -22,7 +22,7 @@ pub struct Options {
 #[derive(Subcommand)]
 enum Command {
     /// Measure (the default)
-    Run(run::Options),
+    Run(Box<run::Options>),
     Compare(compare::Options),
 }
 

@@ -2,6 +2,7 @@
 //! Runs the suites that the options select, and writes the table, the results and the report.
 
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use clap::Args;
 use sluice_testkit::cgroup::Tree;
 use sluice_testkit::host::Host;
 use sluice_testkit::interrupt;
-use sluice_testkit::module::{HFT, MYIPC, Module, SLUICE};
+use sluice_testkit::module::{HFT, MYIPC, Module, SHARED_MAP, SLUICE};
 
 use crate::harness::pinning::Placement;
 use crate::harness::progress::Progress;
@@ -20,6 +21,7 @@ use crate::harness::rounds::{Outcome, Skipped};
 use crate::harness::rows::{Results, Row};
 use crate::html;
 use crate::mechanisms::Registry;
+use crate::mechanisms::temp_paths::Directory;
 use crate::reports;
 use crate::suites::{self, CachelineProbe, Plan, Scale, Suite, wakeup_cost};
 
@@ -36,6 +38,10 @@ pub struct Options {
     /// Also load this naive source of packets, for the suite feed
     #[arg(long, value_name = "HFT.KO")]
     hft: Option<PathBuf>,
+
+    /// Also load this naive store of keys and values, for the suite map
+    #[arg(long, value_name = "SHARED_MAP.KO")]
+    shared_map: Option<PathBuf>,
 
     /// Suites to measure [default: all but load and feed; with --quick also without names and reports; with --peers rtt,
     /// throughput and load]
@@ -170,6 +176,10 @@ impl Options {
 
 pub fn run(options: &Options) -> Result<()> {
     interrupt::install()?;
+    let store = options.shared_map.as_deref();
+    // Dropped after the module, which holds it.
+    let directory = store.map(|_| Directory::new(&std::env::temp_dir()));
+    let directory = directory.transpose()?;
     let files = [
         (&SLUICE, &options.module),
         (&MYIPC, &options.baseline),
@@ -178,9 +188,16 @@ pub fn run(options: &Options) -> Result<()> {
     let modules = files
         .into_iter()
         .filter_map(|(kind, file)| Some(Module::load(kind, file.as_deref()?)))
+        .chain(store.zip(directory.as_ref()).map(load_store))
         .collect::<Result<Vec<_>>>()?;
     measure(options)?;
     modules.into_iter().try_for_each(Module::unload)
+}
+
+/// Loads the naive store, which keeps its files in this directory.
+fn load_store((file, directory): (&Path, &Directory)) -> Result<Module> {
+    let parameters = format!("directory=\"{}\"", directory.0.display());
+    Module::load_with(&SHARED_MAP, file, &CString::new(parameters)?)
 }
 
 fn measure(options: &Options) -> Result<()> {
@@ -190,7 +207,12 @@ fn measure(options: &Options) -> Result<()> {
     host.waking_ns = wakeup_cost(&plan)?;
     let results = Results::new(host, &outcomes);
     print!("{}", report::text(&results));
-    for suite in [reports::fanout::SUITE, reports::SUITE, reports::feed::SUITE] {
+    for suite in [
+        reports::fanout::SUITE,
+        reports::map::SUITE,
+        reports::SUITE,
+        reports::feed::SUITE,
+    ] {
         if let Some(text) = reports::text(suite, &results.rows) {
             print!("\n{text}");
         }
@@ -403,7 +425,14 @@ mod tests {
     fn each_mechanism_that_can_be_selected_is_named_once() {
         let registry = || Registry::new(&Err(Skipped::unavailable("sluice-pipe", "a unit test")));
         let names = mechanism_names(&registry());
-        for name in ["pipe", "myipc", "pipe-tee", "sluice-feed", "hft-null"] {
+        for name in [
+            "pipe",
+            "myipc",
+            "pipe-tee",
+            "redis",
+            "sluice-feed",
+            "hft-null",
+        ] {
             let count = names.iter().filter(|one| **one == name).count();
             assert_eq!(count, 1, "{name}");
             let chosen = registry().choose(&[name.into()], &suites::mechanisms());

@@ -13,6 +13,7 @@ pub mod poll;
 pub mod proc;
 pub mod process;
 pub mod shared;
+pub mod shared_map;
 pub mod shared_memory;
 pub mod spread;
 pub mod table;

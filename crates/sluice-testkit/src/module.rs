@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Loads a kernel module, and unloads it even after a failure.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub const FEED_NODE: &str = "/dev/sluice/feed";
 /// A kernel module, and how it is loaded.
 pub struct Kind {
     pub name: &'static str,
-    /// The device node that it provides.
+    /// The device node that it provides, or its directory in sysfs.
     pub node: &'static str,
     /// The option that loads it.
     option: &'static str,
@@ -51,6 +51,14 @@ pub const HFT: Kind = Kind {
     build: "vm/build-module 6.12 hft",
 };
 
+/// The naive store of keys and values, which has no node.
+pub const SHARED_MAP: Kind = Kind {
+    name: "shared_map",
+    node: "/sys/module/shared_map",
+    option: "--shared-map",
+    build: "vm/build-module 6.12 shared_map",
+};
+
 impl Kind {
     /// Exists while it is loaded.
     fn sysfs_path(&self) -> PathBuf {
@@ -77,6 +85,10 @@ pub struct Module {
 
 impl Module {
     pub fn load(kind: &'static Kind, file: &Path) -> Result<Self> {
+        Self::load_with(kind, file, c"")
+    }
+
+    pub fn load_with(kind: &'static Kind, file: &Path, parameters: &CStr) -> Result<Self> {
         let Kind {
             name,
             option,
@@ -94,7 +106,7 @@ impl Module {
                 file.display()
             )
         })?;
-        finit_module(&image, c"", ModuleInitFlags::empty()).with_context(|| {
+        finit_module(&image, parameters, ModuleInitFlags::empty()).with_context(|| {
             format!(
                 "cannot load {}; 'dmesg | tail' gives the reason (a module fits only the kernel that it was built for)",
                 file.display()
@@ -158,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_missing_module_file_is_named_with_its_build_command() {
-        for kind in [&SLUICE, &MYIPC, &HFT] {
+        for kind in [&SLUICE, &MYIPC, &HFT, &SHARED_MAP] {
             let Err(error) = Module::load(kind, Path::new("/nonexistent/some.ko")) else {
                 panic!("loaded a file that does not exist");
             };

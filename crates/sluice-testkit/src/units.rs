@@ -14,7 +14,7 @@ pub fn figures(value: f64) -> String {
 
 const TIMES: [&str; 4] = ["ns", "µs", "ms", "s"];
 const RATES: [&str; 4] = ["B/s", "kB/s", "MB/s", "GB/s"];
-const COUNTS: [&str; 4] = ["", " k", " M", " G"];
+const COUNTS: [&str; 4] = ["/s", "k/s", "M/s", "G/s"];
 
 /// The divisor, and the unit of the quotient.
 fn scale<'a>(value: f64, units: &[&'a str; 4]) -> (f64, &'a str) {
@@ -89,8 +89,15 @@ pub fn rate_tick(rate: f64) -> String {
 
 /// A rate per second.
 pub fn per_second(count: f64) -> String {
-    let (divisor, prefix) = scale(count, &COUNTS);
-    format!("{}{prefix}/s", figures(count / divisor))
+    scaled(count, &COUNTS)
+}
+
+pub fn per_second_range(min: f64, max: f64) -> String {
+    range(min, max, &COUNTS)
+}
+
+pub fn per_second_tick(count: f64) -> String {
+    tick(count, &COUNTS)
 }
 
 pub fn ratio_range(min: f64, max: f64) -> String {
@@ -161,7 +168,8 @@ mod tests {
         assert_eq!(rate_range(2e6, 30e6), "2.00 … 30.0 MB/s");
         assert_eq!(nanosecond_range(790.0, 2.82e6), "790 ns … 2.82 ms");
         assert_eq!(per_second(123_400.0), "123 k/s");
-        assert_eq!(per_second(7.0), "7.00/s");
+        assert_eq!(per_second(7.0), "7.00 /s");
+        assert_eq!(per_second_range(1e5, 2e6), "0.10 … 2.00 M/s");
     }
 
     #[test]
@@ -169,6 +177,7 @@ mod tests {
         assert_eq!(time_tick(1000.0), "1 µs");
         assert_eq!(rate_tick(2.5e6), "2.5 MB/s");
         assert_eq!(rate_tick(0.0), "0");
+        assert_eq!(per_second_tick(500e3), "500 k/s");
         assert_eq!(
             [0.5, 1.25, 10.0, 200.0].map(figures_short),
             ["0.5", "1.25", "10", "200"]

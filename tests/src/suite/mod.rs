@@ -75,6 +75,7 @@ mod ring_numa;
 mod ring_open;
 mod ring_races;
 mod ring_wait;
+mod shared_map;
 mod shell_programs;
 mod sigkill;
 mod signals;
@@ -166,6 +167,7 @@ pub const TOPICS: &[Topic] = &[
     feed_cli::TOPIC,
     myipc::TOPIC,
     hft::TOPIC,
+    shared_map::TOPIC,
     stress::TOPIC,
     no_cgroup2::TOPIC,
 ];

@@ -35,4 +35,4 @@ pub mod uring;
 pub mod userfault;
 pub mod vfs_pipe;
 
-pub use sluice_testkit::{cgroup, child, hft, proc, process, shared, time};
+pub use sluice_testkit::{cgroup, child, hft, proc, process, shared, shared_map, time};

@@ -4,13 +4,14 @@
 use sluice_testkit::spread::Spread;
 use sluice_testkit::units;
 
-use super::rows::Row;
+use super::rows::{OPERATIONS, Row};
 use super::samples::Change;
 
 /// A median in this unit.
 pub fn figure(unit: &str, value: f64) -> String {
     match unit {
         "ns" => units::nanoseconds(value),
+        OPERATIONS => units::per_second(value),
         _ => units::bytes_per_second(value),
     }
 }
@@ -19,6 +20,7 @@ pub fn figure(unit: &str, value: f64) -> String {
 pub fn range(unit: &str, [min, max]: [f64; 2]) -> String {
     match unit {
         "ns" => units::nanosecond_range(min, max),
+        OPERATIONS => units::per_second_range(min, max),
         _ => units::rate_range(min, max),
     }
 }

@@ -69,7 +69,9 @@ fn detail(row: &Row) -> [String; 2] {
         (true, Some(all)) => [all.p90, all.p99].map(|value| units::nanoseconds(value as f64)),
         (true, None) => Default::default(),
         (false, _) => {
-            let messages = row.msgs_per_s.map(units::per_second);
+            // A rate of operations is the median itself.
+            let messages = row.bytes_per_s.and(row.msgs_per_s);
+            let messages = messages.map(units::per_second);
             [String::new(), messages.unwrap_or_default()]
         }
     }

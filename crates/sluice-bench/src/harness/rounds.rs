@@ -35,6 +35,16 @@ pub struct Measurement {
     pub cycles_per_ns: Option<f64>,
 }
 
+impl Measurement {
+    fn messages_per_second(&self) -> Result<f64> {
+        ensure!(
+            self.messages > 0 && self.elapsed_ns > 0,
+            "a round transferred nothing; raise --duration"
+        );
+        Ok(self.messages as f64 * 1e9 / self.elapsed_ns as f64)
+    }
+}
+
 /// A repeatable measurement.
 pub trait Job {
     /// Transfers data once and compares every byte; not timed.
@@ -50,6 +60,8 @@ pub struct Subject {
     pub waiting: Waiting,
     pub processes: usize,
     pub population: Option<Population>,
+    /// The operation of several processes.
+    pub operation: Option<&'static str>,
     /// Messages per call, in comparisons of batches.
     pub batch: Option<usize>,
     /// The processes of one channel, where there are more than one sender and one receiver.
@@ -74,6 +86,7 @@ impl Subject {
             waiting,
             processes: 2,
             population: None,
+            operation: None,
             batch: None,
             sharing: None,
             neighbours: None,
@@ -203,8 +216,12 @@ pub enum Metric {
     Latency,
     /// Processor time of a message, in nanoseconds.
     Cost,
+    /// Elapsed time of a message, in nanoseconds.
+    Time,
     /// Bytes per second.
     Rate,
+    /// Messages per second.
+    Operations,
 }
 
 impl Metric {
@@ -223,6 +240,8 @@ impl Metric {
                 );
                 Ok(measurement.cpu_ns as f64 / measurement.messages as f64)
             }
+            Self::Time => Ok(1e9 / measurement.messages_per_second()?),
+            Self::Operations => measurement.messages_per_second(),
             Self::Rate => {
                 ensure!(
                     measurement.bytes > 0 && measurement.elapsed_ns > 0,
@@ -607,9 +626,17 @@ pub mod tests {
     }
 
     #[test]
+    fn a_time_is_that_of_a_message_and_its_inverse_a_rate() {
+        assert_eq!(Metric::Time.value(&measurement(1.0)).unwrap(), 1e8);
+        assert_eq!(Metric::Operations.value(&measurement(1.0)).unwrap(), 10.0);
+    }
+
+    #[test]
     fn a_round_without_a_sample_is_an_error() {
         assert!(Metric::Latency.value(&Measurement::default()).is_err());
         assert!(Metric::Cost.value(&Measurement::default()).is_err());
+        assert!(Metric::Time.value(&Measurement::default()).is_err());
         assert!(Metric::Rate.value(&Measurement::default()).is_err());
+        assert!(Metric::Operations.value(&Measurement::default()).is_err());
     }
 }

@@ -19,6 +19,9 @@ use super::rounds::{
 use super::samples::{Summary, distribution_function, summarize};
 use super::waiting::Waiting;
 
+/// The unit of rates of operations.
+pub const OPERATIONS: &str = "operations/s";
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
     pub host: Host,
@@ -45,7 +48,7 @@ pub struct Row {
     pub receiver_state: Option<ReceiverState>,
     /// Writers of one channel, where several processes share it.
     pub writers: Option<usize>,
-    /// The operation whose time is measured, and the number of names in the scope and of scopes.
+    /// The operation that is measured, and for calls by name the number of names in the scope and of scopes.
     pub operation: Option<String>,
     pub names: Option<usize>,
     pub scopes: Option<usize>,
@@ -56,7 +59,7 @@ pub struct Row {
     pub placement: Option<Placement>,
     pub probe_class: Option<Class>,
     pub waiting: Option<Waiting>,
-    /// The unit of the median: "ns", where less is better, or "bytes/s", where more is.
+    /// The unit of the median: "ns", where less is better, or "bytes/s" or "operations/s", where more is.
     pub unit: Option<String>,
     /// The median over the rounds.
     pub median: Option<f64>,
@@ -164,7 +167,10 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         },
         receiver_state: series.subject.receiver_state,
         writers: sharing.map(|sharing| sharing.writers),
-        operation: population.map(|population| population.operation.into()),
+        operation: population
+            .map(|population| population.operation)
+            .or(series.subject.operation)
+            .map(String::from),
         names: population.map(|population| population.names),
         scopes: population.map(|population| population.scopes),
         neighbours: series.subject.neighbours,
@@ -173,8 +179,9 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         probe_class: series.class(),
         waiting: Some(series.subject.waiting),
         unit: Some(match outcome.metric {
-            Metric::Latency | Metric::Cost => "ns".into(),
+            Metric::Latency | Metric::Cost | Metric::Time => "ns".into(),
             Metric::Rate => "bytes/s".into(),
+            Metric::Operations => OPERATIONS.into(),
         }),
         median: Some(spread.median),
         spread: Some([spread.min, spread.max]),

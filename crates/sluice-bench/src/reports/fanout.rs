@@ -3,10 +3,10 @@
 //! figures of the report are those of its author's machine, with 32 processors; it does not say whether its receivers
 //! slept. Costs here are the processor time of the sender.
 
-use sluice_testkit::spread::Spread;
 use sluice_testkit::table::{Align, Table};
 use sluice_testkit::units;
 
+use super::criteria::{self, Criterion, Limit};
 use crate::harness::rounds::ReceiverState;
 use crate::harness::rows::Row;
 
@@ -147,7 +147,7 @@ pub fn text(rows: &[Row]) -> Option<String> {
         broadcast(&rows),
         scaling(&rows),
         multicast(&rows),
-        criteria(&rows),
+        criteria::table(list(&rows)),
     ))
 }
 
@@ -273,47 +273,6 @@ fn multicast(rows: &Rows) -> Table {
     table
 }
 
-/// A ratio of two rows, which must not be smaller, or not be larger.
-struct Criterion {
-    text: String,
-    of: Option<Spread>,
-    to: Option<Spread>,
-    limit: Limit,
-}
-
-#[derive(Clone, Copy)]
-enum Limit {
-    AtLeast(f64),
-    AtMost(f64),
-    /// At most 1, or 1 is between the extreme rounds.
-    NotAbove,
-    /// Reported without a limit.
-    None,
-}
-
-impl Limit {
-    fn text(self) -> String {
-        match self {
-            Self::AtLeast(limit) => format!("≥ {limit}"),
-            Self::AtMost(limit) => format!("≤ {limit}"),
-            Self::NotAbove => "≤ 1 or a tie".into(),
-            Self::None => String::new(),
-        }
-    }
-
-    /// `least`: of the extreme rounds.
-    fn verdict(self, ratio: f64, least: f64) -> &'static str {
-        let met = match self {
-            Self::AtLeast(limit) => ratio >= limit,
-            Self::AtMost(limit) => ratio <= limit,
-            Self::NotAbove if ratio > 1.0 && least <= 1.0 => return "a tie",
-            Self::NotAbove => ratio <= 1.0,
-            Self::None => return "",
-        };
-        if met { "met" } else { "not met" }
-    }
-}
-
 const BUS: &str = "sluice-bus";
 
 /// All criteria. Costs are those of the sender with busy receivers unless the text says otherwise.
@@ -413,33 +372,6 @@ fn list(rows: &Rows) -> Vec<Criterion> {
         ));
     }
     list
-}
-
-fn criteria(rows: &Rows) -> Table {
-    let mut table = Table::new(&[
-        ("ratio of medians", Align::Left),
-        ("required", Align::Right),
-        ("here", Align::Right),
-        ("between the extreme rounds", Align::Right),
-        ("", Align::Left),
-    ]);
-    for one in list(rows) {
-        let here = one.of.zip(one.to);
-        let [ratio, range, verdict] = match here {
-            None => ["–".into(), String::new(), "not measured".into()],
-            Some((of, to)) => {
-                let ratio = of.median / to.median;
-                let range = units::ratio_range(of.min / to.max, of.max / to.min);
-                [
-                    units::figures(ratio),
-                    range,
-                    one.limit.verdict(ratio, of.min / to.max).into(),
-                ]
-            }
-        };
-        table.row([one.text, one.limit.text(), ratio, range, verdict]);
-    }
-    table
 }
 
 #[cfg(test)]

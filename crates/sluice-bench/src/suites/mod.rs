@@ -9,6 +9,7 @@ mod fanout;
 mod feed;
 mod isolation;
 mod load;
+mod map;
 mod misdelivery;
 mod plan;
 mod probe;
@@ -39,6 +40,7 @@ pub enum Suite {
     Contention,
     Isolation,
     Fanout,
+    Map,
     Names,
     Reports,
     Feed,
@@ -58,6 +60,7 @@ impl Suite {
             Self::Contention,
             Self::Isolation,
             Self::Fanout,
+            Self::Map,
         ];
         if scale != Scale::Quick {
             suites.extend([Self::Names, Self::Reports]);
@@ -75,6 +78,7 @@ impl Suite {
             Self::Contention => contention::cases(plan),
             Self::Isolation => isolation::cases(plan),
             Self::Fanout => fanout::cases(plan),
+            Self::Map => map::cases(plan),
             Self::Names => ctl_scaling::cases(plan),
             Self::Reports => reports::cases(plan),
             Self::Feed => feed::cases(plan),
@@ -84,7 +88,7 @@ impl Suite {
 
 /// The mechanisms of single suites, beside those of the registry.
 pub fn mechanisms() -> Vec<&'static str> {
-    [fanout::mechanisms(), feed::mechanisms()].concat()
+    [fanout::mechanisms(), map::mechanisms(), feed::mechanisms()].concat()
 }
 
 pub fn cases(suites: &[Suite], plan: &Plan) -> Result<Vec<Case>> {

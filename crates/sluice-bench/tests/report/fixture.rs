@@ -5,7 +5,7 @@
 use sluice_bench::harness::class::Class;
 use sluice_bench::harness::pinning::Placement;
 use sluice_bench::harness::rounds::{Activity, Neighbours, ReceiverState};
-use sluice_bench::harness::rows::{Ratio, Results, Row};
+use sluice_bench::harness::rows::{OPERATIONS, Ratio, Results, Row};
 use sluice_bench::harness::samples::{distribution_function, summarize};
 use sluice_bench::harness::waiting::Waiting;
 use sluice_testkit::host::Host;
@@ -67,6 +67,7 @@ pub fn results() -> Results {
     rows.extend(tar(&mut random));
     rows.extend(isolation(&mut random));
     rows.extend(fanout(&mut random));
+    rows.extend(map(&mut random));
     rows.extend(names(&mut random));
     rows.push(failed());
     Results { host: host(), rows }
@@ -317,6 +318,36 @@ fn fanout(random: &mut Random) -> Vec<Row> {
         receiver_state: Some(ReceiverState::Busy),
         ..quoted(row, "ns", best, random)
     }));
+    rows
+}
+
+fn map(random: &mut Random) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (operation, factor) in [("gets", 1.0), ("sets", 1.5)] {
+        for processes in [1, 2, 4, 6, 8, 10] {
+            let title = format!("{operation} by {processes} processes");
+            let begin = rows.len();
+            for (mechanism, best) in [("shared-map", 9e5), ("sluice-map-fd", 7e6)] {
+                let row = Row {
+                    suite: "map".into(),
+                    mechanism: mechanism.into(),
+                    label: mechanism.into(),
+                    title: title.clone(),
+                    size: Some(64),
+                    operation: Some(operation.into()),
+                    processes: Some(processes),
+                    placement: Some(Placement::TwoCpus),
+                    waiting: Some(Waiting::Sleep),
+                    rounds: Some(ROUNDS),
+                    ..Row::default()
+                };
+                let rate = best * (processes as f64).min(2.0) / factor;
+                let mut row = quoted(row, OPERATIONS, rate, random);
+                row.ratio = rows.get(begin).map(|store| ratio(&row, store));
+                rows.push(row);
+            }
+        }
+    }
     rows
 }
 

@@ -82,6 +82,18 @@ fn costs_are_drawn_by_the_number_of_receivers() {
 }
 
 #[test]
+fn rates_are_drawn_by_the_number_of_processes() {
+    let page = page(&fixture::results());
+    for operation in ["gets", "sets"] {
+        let heading = format!("<h3>Rate of {operation} by number of processes</h3>");
+        let (_, rest) = page.split_once(&heading).unwrap();
+        let figure = rest.split_once("</figure>").unwrap().0;
+        assert!(figure.contains("ratio to shared-map"), "{operation}");
+        assert!(figure.contains("sluice-map-fd") && figure.contains("M/s"));
+    }
+}
+
+#[test]
 fn external_text_is_escaped() {
     let page = page(&fixture::results());
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));

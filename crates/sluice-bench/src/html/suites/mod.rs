@@ -7,6 +7,7 @@ mod fanout;
 mod isolation;
 mod latency;
 mod medians;
+mod processes;
 mod scaling;
 mod throughput;
 
@@ -16,7 +17,7 @@ use super::drawing::Drawing;
 use super::groups::{distinct, groups, measured};
 use super::series_style::SeriesStyles;
 use super::tables::{self, Table};
-use crate::harness::rows::{Results, Row};
+use crate::harness::rows::{OPERATIONS, Results, Row};
 use crate::reports;
 
 /// A plot and its table.
@@ -118,6 +119,8 @@ enum Kind {
     Fanout,
     /// The rate of several processes of one channel.
     Sharing,
+    /// The rate of an operation by number of processes.
+    Processes,
     /// A time by number of names or scopes.
     Scaling,
     /// The rate of messages in batches.
@@ -132,6 +135,7 @@ impl Kind {
             _ if row.neighbours.is_some() => Self::Neighbours,
             _ if row.receiver_state.is_some() => Self::Fanout,
             _ if row.writers.is_some() => Self::Sharing,
+            Some(OPERATIONS) => Self::Processes,
             _ if row.operation.is_some() => Self::Scaling,
             _ if row.batch.is_some() => Self::Batch,
             Some("bytes/s") => Self::Rate,
@@ -155,6 +159,7 @@ fn figures_of_kind(kind: Kind, rows: &[&Row], all: &[Row], styles: &SeriesStyles
         Kind::Neighbours => isolation::figures(rows, styles),
         Kind::Fanout => fanout::figures(rows, all, styles),
         Kind::Sharing => contention::figures(rows, styles),
+        Kind::Processes => processes::figures(rows, styles),
         Kind::Scaling => scaling::figures(rows),
         Kind::Rate if sizes > 1 => throughput::figures(rows, styles),
         Kind::Time if rows.iter().all(sampled) => latency::figures(rows, all, styles),

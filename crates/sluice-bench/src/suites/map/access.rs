@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Processes that use one store. Every value that they get is checked.
+//!
+//! Rates are those of processes that the scheduler places on two processors. Where one process is measured, it is on the
+//! first processor, and a writer beside it on the second one.
+
+use std::rc::Rc;
+use std::thread::yield_now;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use fastrand::Rng;
+use sluice_testkit::clock;
+use sluice_testkit::shared::SharedWords;
+use sluice_testkit::workers::{Group, Side, Start};
+
+use super::store::{
+    Client, Key, Resources, Store, VALUE_SIZE, Value, Way, key, number_of, stamp_of, value,
+};
+use crate::harness::rounds::{Job, Measurement};
+use crate::reports::map::{BATCH, Measured, Operation};
+use crate::suites::setup::PROCESS_TIMEOUT;
+
+/// Keys in the store, except for a dump.
+const KEYS: u64 = 1000;
+const KEYS_OF_DUMP: u64 = 10_000;
+/// Sets and gets of a check by each process.
+const CHECKED: u64 = 100;
+/// The slowest operation that does not exceed the time limit.
+const LONGEST_OPERATION: Duration = Duration::from_millis(1);
+
+pub struct Access {
+    pub way: Way,
+    pub resources: Rc<Resources>,
+    pub measured: Measured,
+    /// Of each process, except for a writer beside it.
+    pub operations: u64,
+    pub duration: Duration,
+}
+
+/// What the processes of one run share.
+struct Progress(SharedWords);
+
+impl Progress {
+    const WRITING: usize = 0;
+    const DONE: usize = SharedWords::PER_LINE;
+
+    fn new() -> Result<Self> {
+        SharedWords::new(2 * SharedWords::PER_LINE).map(Self)
+    }
+
+    fn set(&self, index: usize) {
+        self.0.set(index, 1);
+    }
+
+    fn is_set(&self, index: usize) -> bool {
+        self.0.get(index) == 1
+    }
+}
+
+/// What a process has done.
+struct Done {
+    begin: u64,
+    end: u64,
+    cpu: u64,
+    messages: u64,
+}
+
+impl Job for Access {
+    /// Every process sets keys of its own, and gets them back; then all get all of them.
+    fn check(&self) -> Result<()> {
+        let store = self.filled_store()?;
+        let users = self.users();
+        let mut group = Group::start(users, (), PROCESS_TIMEOUT, |number, (), start| {
+            let mut client = store.client()?;
+            self.enter(number)?;
+            start.wait()?;
+            set_and_get_own(&mut *client, number as u64, users as u64)?;
+            Ok(Vec::new())
+        })?;
+        group.go()?;
+        group.finish(self.limit(CHECKED))?;
+        let mut client = store.client()?;
+        let sets = self.expect_all(&mut *client)?;
+        let expected = CHECKED.min(self.keys() / users as u64) * users as u64;
+        ensure!(
+            sets == expected,
+            "{expected} keys were set, and {sets} have a new value"
+        );
+        match self.measured {
+            Measured::Dump => self.dump(&mut *client).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Repeated for the duration of a round.
+    fn measure(&self) -> Result<Measurement> {
+        let store = self.filled_store()?;
+        let mut total = Measurement::default();
+        while u128::from(total.elapsed_ns) < self.duration.as_nanos() {
+            let done = self.run(&*store)?;
+            let begin = done.iter().map(|one| one.begin).min();
+            let end = done.iter().map(|one| one.end).max();
+            total.elapsed_ns += end.unwrap_or(0) - begin.unwrap_or(0);
+            total.cpu_ns += done.iter().map(|one| one.cpu).sum::<u64>();
+            total.messages += done.iter().map(|one| one.messages).sum::<u64>();
+        }
+        let sets = self.expect_all(&mut *store.client()?)?;
+        ensure!(
+            sets > 0 || !self.changes_values(),
+            "no set has changed a value"
+        );
+        Ok(total)
+    }
+}
+
+impl Access {
+    fn keys(&self) -> u64 {
+        match self.measured {
+            Measured::Dump => KEYS_OF_DUMP,
+            _ => KEYS,
+        }
+    }
+
+    /// Those that are measured.
+    pub fn processes(&self) -> usize {
+        match self.measured {
+            Measured::Rate { processes, .. } => processes,
+            _ => 1,
+        }
+    }
+
+    /// With the writer beside them.
+    fn users(&self) -> usize {
+        self.processes() + usize::from(self.has_writer())
+    }
+
+    fn has_writer(&self) -> bool {
+        matches!(
+            self.measured,
+            Measured::ReaderCost {
+                beside_writer: true
+            }
+        )
+    }
+
+    fn changes_values(&self) -> bool {
+        match self.measured {
+            Measured::Rate { operation, .. } => operation != Operation::Get,
+            _ => self.has_writer(),
+        }
+    }
+
+    fn limit(&self, operations: u64) -> Duration {
+        let all = operations * self.users() as u64;
+        PROCESS_TIMEOUT + LONGEST_OPERATION.mul_f64(all as f64)
+    }
+
+    fn enter(&self, number: usize) -> Result<()> {
+        let confinement = &self.resources.confinement;
+        match self.measured {
+            Measured::Rate { .. } => confinement.enter_any_cpu(),
+            _ if number == 0 => confinement.enter(Side::First),
+            _ => confinement.enter(Side::Second),
+        }
+    }
+
+    /// All values have the stamp 0.
+    fn filled_store(&self) -> Result<Box<dyn Store>> {
+        let store = (self.way.create)(self.keys(), &self.resources)?;
+        let mut client = store.client()?;
+        for number in 0..self.keys() {
+            client.set(&key(number), &value(number, 0))?;
+        }
+        drop(client);
+        Ok(store)
+    }
+
+    /// The number of values that were set after the store was filled.
+    fn expect_all(&self, client: &mut dyn Client) -> Result<u64> {
+        let mut sets = 0;
+        for number in 0..self.keys() {
+            sets += u64::from(get(client, number)? != 0);
+        }
+        Ok(sets)
+    }
+
+    fn run(&self, store: &dyn Store) -> Result<Vec<Done>> {
+        let progress = Progress::new()?;
+        let mut group = Group::start(self.users(), (), PROCESS_TIMEOUT, |number, (), start| {
+            let mut client = store.client()?;
+            self.enter(number)?;
+            match number < self.processes() {
+                true => self.work(&mut *client, number, start, &progress),
+                false => self.write(&mut *client, number, start, &progress),
+            }
+        })?;
+        group.go()?;
+        let numbers = group.finish(self.limit(self.operations))?.into_iter();
+        let done = numbers.take(self.processes()).map(|one| {
+            let [begin, end, cpu, messages] = one[..].try_into()?;
+            Ok(Done {
+                begin,
+                end,
+                cpu,
+                messages,
+            })
+        });
+        done.collect()
+    }
+
+    /// Returns the time of the beginning and of the end, the processor time, and the number of gets and sets.
+    fn work(
+        &self,
+        client: &mut dyn Client,
+        number: usize,
+        start: &mut Start,
+        progress: &Progress,
+    ) -> Result<Vec<u64>> {
+        start.wait()?;
+        while self.has_writer() && !progress.is_set(Progress::WRITING) {
+            yield_now();
+        }
+        let mut keys = Keys::new(number, self.keys());
+        let (begin, cpu) = (clock::now_ns(), clock::thread_cpu_ns());
+        let messages = match self.measured {
+            Measured::Rate { operation, .. } => self.operate(client, operation, &mut keys)?,
+            Measured::Get | Measured::ReaderCost { .. } => {
+                self.operate(client, Operation::Get, &mut keys)?
+            }
+            Measured::Batch => self.get_batches(client, &mut keys)?,
+            Measured::Dump => self.dump(client)?,
+        };
+        let (cpu, end) = (clock::thread_cpu_ns() - cpu, clock::now_ns());
+        progress.set(Progress::DONE);
+        Ok(vec![begin, end, cpu, messages])
+    }
+
+    /// Sets values until the reader beside this process is done.
+    fn write(
+        &self,
+        client: &mut dyn Client,
+        number: usize,
+        start: &mut Start,
+        progress: &Progress,
+    ) -> Result<Vec<u64>> {
+        let mut keys = Keys::new(number, self.keys());
+        start.wait()?;
+        while !progress.is_set(Progress::DONE) {
+            keys.set_next(client)?;
+            progress.set(Progress::WRITING);
+        }
+        Ok(Vec::new())
+    }
+
+    fn operate(
+        &self,
+        client: &mut dyn Client,
+        operation: Operation,
+        keys: &mut Keys,
+    ) -> Result<u64> {
+        for _ in 0..self.operations {
+            match operation {
+                Operation::Get => keys.get_next(client)?,
+                Operation::Set => keys.set_next(client)?,
+                Operation::GetAndSet => {
+                    keys.get_next(client)?;
+                    keys.set_next(client)?;
+                }
+            }
+        }
+        Ok(match operation {
+            Operation::Get | Operation::Set => self.operations,
+            Operation::GetAndSet => 2 * self.operations,
+        })
+    }
+
+    fn get_batches(&self, client: &mut dyn Client, keys: &mut Keys) -> Result<u64> {
+        let mut numbers = [0; BATCH];
+        let mut batch = [key(0); BATCH];
+        let mut values = [[0; VALUE_SIZE]; BATCH];
+        let batches = self.operations.div_ceil(BATCH as u64);
+        for _ in 0..batches {
+            for (number, key) in numbers.iter_mut().zip(&mut batch) {
+                (*number, *key) = keys.next();
+            }
+            client.get_batch(&batch, &mut values)?;
+            for (number, value) in numbers.iter().zip(&values) {
+                stamp_of(value, *number)?;
+            }
+        }
+        Ok(batches * BATCH as u64)
+    }
+
+    /// As often as is needed for as many keys as there are operations. Each must have every key once.
+    fn dump(&self, client: &mut dyn Client) -> Result<u64> {
+        let mut messages = 0;
+        while messages < self.operations {
+            let mut seen = vec![false; self.keys() as usize];
+            client.dump(&mut |key: &[u8], value: &Value| {
+                let number = number_of(key)?;
+                stamp_of(value, number)?;
+                let again = seen
+                    .get_mut(number as usize)
+                    .is_none_or(|seen| std::mem::replace(seen, true));
+                ensure!(!again, "key {number} was listed twice, or never set");
+                messages += 1;
+                Ok(())
+            })?;
+            ensure!(
+                seen.iter().all(|seen| *seen),
+                "a key is missing in the list"
+            );
+        }
+        Ok(messages)
+    }
+}
+
+fn get(client: &mut dyn Client, number: u64) -> Result<u64> {
+    let mut value = [0; VALUE_SIZE];
+    client.get(&key(number), &mut value)?;
+    stamp_of(&value, number)
+}
+
+fn set_and_get_own(client: &mut dyn Client, process: u64, processes: u64) -> Result<()> {
+    let own = (0..KEYS).filter(|number| number % processes == process);
+    for number in own.take(CHECKED as usize) {
+        let stamp = stamp(process, number);
+        client.set(&key(number), &value(number, stamp))?;
+        let returned = get(client, number)?;
+        ensure!(
+            returned == stamp,
+            "key {number} has the value {returned:#x} after {stamp:#x} was set"
+        );
+    }
+    Ok(())
+}
+
+/// Never 0.
+fn stamp(process: u64, count: u64) -> u64 {
+    (process + 1) << 32 | count
+}
+
+/// Pseudo-random keys of one process, the same in every run.
+struct Keys {
+    keys: Vec<Key>,
+    random: Rng,
+    process: u64,
+    sets: u64,
+}
+
+impl Keys {
+    fn new(process: usize, count: u64) -> Self {
+        Self {
+            keys: (0..count).map(key).collect(),
+            random: Rng::with_seed(process as u64),
+            process: process as u64,
+            sets: 0,
+        }
+    }
+
+    fn next(&mut self) -> (u64, Key) {
+        let number = self.random.usize(..self.keys.len());
+        (number as u64, self.keys[number])
+    }
+
+    fn get_next(&mut self, client: &mut dyn Client) -> Result<()> {
+        let (number, key) = self.next();
+        let mut value = [0; VALUE_SIZE];
+        client.get(&key, &mut value)?;
+        stamp_of(&value, number).map(drop)
+    }
+
+    fn set_next(&mut self, client: &mut dyn Client) -> Result<()> {
+        let (number, key) = self.next();
+        self.sets += 1;
+        client.set(&key, &value(number, stamp(self.process, self.sets)))
+    }
+}

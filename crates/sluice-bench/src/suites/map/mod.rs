@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Values of 64 bytes under keys of 16, as in report 5: the rate of gets and sets by several processes, the processor time
+//! of a reader beside a writer, and the time of a get, of a batch and of a dump.
+
+mod abi;
+mod access;
+mod bpf;
+mod redis;
+mod shared_map;
+mod sluice_map;
+mod store;
+
+use std::rc::Rc;
+
+use anyhow::Result;
+
+use self::access::Access;
+use self::store::{Resources, VALUE_SIZE, Way};
+use super::{Plan, Scale};
+use crate::harness::pinning::Placement;
+use crate::harness::rounds::{Case, Metric, Skipped, Subject};
+use crate::harness::waiting::Waiting;
+use crate::reports::map::{BATCH, Measured, Operation, PROCESSES, SUITE};
+
+/// The first one that a case has is its reference.
+#[rustfmt::skip]
+const WAYS: [Way; 6] = [
+    Way { name: "shared-map", unavailable: shared_map::unavailable, create: shared_map::create },
+    Way { name: "shared-map-rwsem", unavailable: shared_map::unavailable, create: shared_map::create_with_rwsem },
+    Way { name: "shared-map-files", unavailable: shared_map::unavailable_files, create: shared_map::create_with_files },
+    Way { name: "bpf-map", unavailable: bpf::unavailable, create: bpf::create },
+    Way { name: "redis", unavailable: redis::unavailable, create: redis::create },
+    Way { name: "sluice-map-fd", unavailable: sluice_map::unavailable, create: sluice_map::create },
+];
+
+/// Whose growth with the number of processes the report is about.
+const ENDS: [usize; 2] = [2, 10];
+/// A set with a file takes longer than one without by about this factor.
+const FILE_FACTOR: u64 = 10;
+
+pub fn mechanisms() -> Vec<&'static str> {
+    WAYS.iter().map(|way| way.name).collect()
+}
+
+pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
+    if plan.one_placement() == Placement::SameCpu {
+        return Ok(vec![unsupported()]);
+    }
+    let confinement = plan.confinement(Placement::TwoCpus)?;
+    let resources = Rc::new(Resources::new(plan.tree.clone(), confinement));
+    let measured = measured(plan.scale).into_iter();
+    Ok(measured.map(|one| case(plan, &resources, one)).collect())
+}
+
+/// What is measured, in the order of the tables.
+fn measured(scale: Scale) -> Vec<Measured> {
+    let processes = match scale {
+        Scale::Quick | Scale::ThirdParty => &ENDS[..],
+        Scale::Standard | Scale::Full => &PROCESSES,
+    };
+    let rates = Operation::ALL.into_iter().flat_map(|operation| {
+        processes.iter().map(move |&processes| Measured::Rate {
+            operation,
+            processes,
+        })
+    });
+    let others = [
+        Measured::ReaderCost {
+            beside_writer: false,
+        },
+        Measured::ReaderCost {
+            beside_writer: true,
+        },
+        Measured::Get,
+        Measured::Batch,
+        Measured::Dump,
+    ];
+    rates.chain(others).collect()
+}
+
+/// The gets or sets of each process.
+fn operations(scale: Scale) -> u64 {
+    match scale {
+        Scale::Quick | Scale::ThirdParty => 1000,
+        Scale::Standard => 10_000,
+        Scale::Full => 100_000,
+    }
+}
+
+fn case(plan: &Plan, resources: &Rc<Resources>, measured: Measured) -> Case {
+    let mut case = Case {
+        suite: SUITE,
+        title: measured.title(),
+        size: Some(VALUE_SIZE),
+        placement: Placement::TwoCpus,
+        metric: match measured {
+            Measured::Rate { .. } => Metric::Operations,
+            Measured::ReaderCost { .. } => Metric::Cost,
+            Measured::Get | Measured::Batch | Measured::Dump => Metric::Time,
+        },
+        subjects: Vec::new(),
+        skipped: Vec::new(),
+    };
+    let ways = || WAYS.iter().filter(|way| applies(way, measured));
+    let reference = ways().next().map(|way| way.name);
+    let wanted = |way: &&Way| reference == Some(way.name) || plan.wants(way.name);
+    for way in ways().filter(wanted) {
+        if let Some(skip) = (way.unavailable)(resources) {
+            case.skipped.push(skip.of(way.name));
+            continue;
+        }
+        let operations = operations(plan.scale);
+        case.subjects.push(subject(Access {
+            way: *way,
+            resources: Rc::clone(resources),
+            measured,
+            operations: match way.name {
+                "shared-map-files" => operations / FILE_FACTOR,
+                _ => operations,
+            },
+            duration: plan.duration,
+        }));
+    }
+    case
+}
+
+/// The gets of the naive store do not use its files. Its semaphore is compared where the report compares, and elsewhere
+/// only the stores of the criteria.
+fn applies(way: &Way, measured: Measured) -> bool {
+    match (way.name, measured) {
+        ("sluice-map-fd", _) => true,
+        ("shared-map", _) => measured != Measured::Dump,
+        ("shared-map-rwsem", Measured::Rate { processes, .. }) => ENDS.contains(&processes),
+        ("shared-map-rwsem", Measured::ReaderCost { .. }) => true,
+        ("shared-map-files", Measured::Rate { operation, .. }) => operation != Operation::Get,
+        ("bpf-map", Measured::Get | Measured::Batch | Measured::Dump) => true,
+        ("redis", Measured::Get | Measured::Batch) => true,
+        _ => false,
+    }
+}
+
+fn subject(access: Access) -> Subject {
+    let name = access.way.name;
+    let has_batches = matches!(name, "sluice-map-fd" | "redis");
+    Subject {
+        processes: access.processes(),
+        operation: match access.measured {
+            Measured::Rate { operation, .. } => Some(operation.name()),
+            _ => None,
+        },
+        batch: (access.measured == Measured::Batch && has_batches).then_some(BATCH),
+        ..Subject::new(name, name.into(), Waiting::Sleep, access)
+    }
+}
+
+fn unsupported() -> Case {
+    let reason = "it needs two processors";
+    Case {
+        suite: SUITE,
+        title: "values under keys".into(),
+        size: None,
+        placement: Placement::SameCpu,
+        metric: Metric::Time,
+        subjects: Vec::new(),
+        skipped: vec![Skipped::unavailable(SUITE, reason)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sluice_testkit::workers::serial;
+
+    use super::*;
+    use crate::harness::rounds::Job;
+    use crate::harness::rows::Row;
+    use crate::reports::map::text;
+    use crate::suites::plan::tests::plan;
+    use crate::suites::setup::Confinement;
+
+    fn resources() -> Rc<Resources> {
+        let cpus = Placement::SameCpu.cpus().unwrap().unwrap();
+        let confinement = Confinement { cgroup: None, cpus };
+        Rc::new(Resources::new(plan().tree, confinement))
+    }
+
+    #[test]
+    fn every_store_returns_what_was_set() {
+        let _serial = serial();
+        let resources = resources();
+        for way in WAYS {
+            if (way.unavailable)(&resources).is_some() {
+                continue;
+            }
+            for measured in measured(Scale::Quick) {
+                if !applies(&way, measured) {
+                    continue;
+                }
+                let access = Access {
+                    way,
+                    resources: Rc::clone(&resources),
+                    measured,
+                    operations: 100,
+                    duration: Duration::from_millis(1),
+                };
+                let context = format!("{} {}", way.name, measured.title());
+                access.check().expect(&context);
+                let done = access.measure().expect(&context);
+                assert!(done.messages >= 100 && done.elapsed_ns > 0, "{context}");
+                assert!(done.cpu_ns > 0, "{context}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_the_module_its_ways_are_skipped_with_the_reason() {
+        let plan = Plan {
+            placements: vec![Placement::TwoCpus],
+            ..plan()
+        };
+        if Placement::TwoCpus.cpus().unwrap().is_none()
+            || shared_map::unavailable(&resources()).is_none()
+        {
+            return;
+        }
+        let cases = cases(&plan).unwrap();
+        let skipped = |name: &str| {
+            let mut skipped = cases.iter().flat_map(|case| &case.skipped);
+            skipped.find(|skip| skip.mechanism == name).unwrap()
+        };
+        assert!(skipped("shared-map-files").reason.contains("--shared-map"));
+        assert!(skipped("sluice-map-fd").reason.contains("--module"));
+    }
+
+    #[test]
+    fn all_criteria_of_the_report_are_measured() {
+        let row = |measured: Measured, way: &Way| Row {
+            suite: SUITE.into(),
+            title: measured.title(),
+            mechanism: way.name.into(),
+            median: Some(1.0),
+            spread: Some([1.0, 1.0]),
+            ..Row::default()
+        };
+        for scale in [Scale::Quick, Scale::Standard, Scale::Full] {
+            let rows = measured(scale).into_iter().flat_map(|measured| {
+                let ways = WAYS.iter().filter(move |way| applies(way, measured));
+                ways.map(move |way| row(measured, way))
+            });
+            let text = text(&rows.collect::<Vec<_>>()).unwrap();
+            assert!(
+                text.contains(" met") && !text.contains("not measured"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_processor_is_not_enough() {
+        let cases = cases(&plan()).unwrap();
+        assert!(cases[0].subjects.is_empty());
+        assert!(cases[0].skipped[0].reason.contains("two"));
+    }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Redis over a Unix socket, as its documentation advises for programs on one machine: without snapshots and without an
+//! append-only file, on a processor that no client uses; the several gets are one MGET. Requests are not pipelined.
+//!
+//! The packages of Debian have one program for all purposes, redis-check-rdb, which is the server under its name. The
+//! package redis-server also starts a service of the system, so it is not used.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use sluice_testkit::time::Deadline;
+
+use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value};
+use crate::harness::rounds::Skipped;
+
+const PROGRAM: &str = "redis-check-rdb";
+const NAME: &str = "redis-server";
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
+
+pub fn unavailable(_: &Resources) -> Option<Skipped> {
+    let version = server().arg("--version").stdout(Stdio::null()).status();
+    let reason = match version {
+        Ok(status) if status.success() => return None,
+        Ok(status) => format!("{NAME} --version failed: {status}"),
+        Err(error) => format!("cannot start {PROGRAM}: {error}; install redis-tools"),
+    };
+    Some(Skipped::unavailable("redis", reason))
+}
+
+pub fn create(_: u64, resources: &Resources) -> Result<Box<dyn Store>> {
+    let path = resources.paths.next_path()?;
+    let server = Server::start(&path, resources)?;
+    connect(&path).with_context(|| format!("{NAME} did not start"))?;
+    Ok(Box::new(server))
+}
+
+fn server() -> Command {
+    let mut program = Command::new(PROGRAM);
+    program.arg0(NAME);
+    program
+}
+
+/// Connects as soon as the server accepts.
+fn connect(path: &Path) -> Result<UnixStream> {
+    let deadline = Deadline::after(START_TIMEOUT);
+    loop {
+        match UnixStream::connect(path) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if deadline.passed() => return Err(error.into()),
+            Err(_) => sleep(RETRY_INTERVAL),
+        }
+    }
+}
+
+/// Killed when dropped, and when this process ends.
+struct Server {
+    process: Child,
+    path: PathBuf,
+}
+
+impl Server {
+    fn start(path: &Path, resources: &Resources) -> Result<Self> {
+        let mut program = server();
+        program
+            .args(["--port", "0", "--save", "", "--appendonly", "no"])
+            .args(["--daemonize", "no", "--unixsocket"])
+            .arg(path)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        // SAFETY: the closure makes a single system call between fork and exec.
+        unsafe { program.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
+        let process = program
+            .spawn()
+            .with_context(|| format!("cannot start {PROGRAM}"))?;
+        let server = Self {
+            process,
+            path: path.into(),
+        };
+        server.confine(resources)?;
+        Ok(server)
+    }
+
+    /// Its only thread that executes requests.
+    fn confine(&self, resources: &Resources) -> Result<()> {
+        let pid = Pid::from_raw(self.process.id() as i32);
+        if let Some(cgroup) = &resources.confinement.cgroup {
+            cgroup.adopt(pid)?;
+        }
+        let [_, second] = resources.confinement.cpus;
+        let mut cpus = CpuSet::new();
+        cpus.set(second)?;
+        sched_setaffinity(pid, &cpus).context("cannot pin the server to a processor")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has ended if it cannot be killed.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Store for Server {
+    fn client(&self) -> Result<Box<dyn Client>> {
+        Ok(Box::new(Connection {
+            stream: connect(&self.path)?,
+            request: Vec::new(),
+            answer: Vec::new(),
+        }))
+    }
+}
+
+struct Connection {
+    stream: UnixStream,
+    request: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+const BULK_KEY: &[u8] = b"$16\r\n";
+const BULK_VALUE: &[u8] = b"$64\r\n";
+const END: &[u8] = b"\r\n";
+/// Bytes of a value in an answer.
+const VALUE_BYTES: usize = BULK_VALUE.len() + VALUE_SIZE + END.len();
+
+const _: () = assert!(KEY_SIZE == 16 && VALUE_SIZE == 64);
+
+impl Connection {
+    fn begin(&mut self, command: &[u8]) {
+        self.request.clear();
+        self.request.extend_from_slice(command);
+    }
+
+    fn add(&mut self, prefix: &[u8], bytes: &[u8]) {
+        for part in [prefix, bytes, END] {
+            self.request.extend_from_slice(part);
+        }
+    }
+
+    /// Sends the request, and gets an answer of this length.
+    fn exchange(&mut self, length: usize) -> Result<()> {
+        let sent = self.stream.write_all(&self.request);
+        sent.context("cannot send a request to Redis")?;
+        self.answer.resize(length, 0);
+        let mut received = 0;
+        while received < length {
+            let count = self.stream.read(&mut self.answer[received..]);
+            let count = count.context("cannot get an answer of Redis")?;
+            ensure!(count > 0, "Redis closed the connection");
+            received += count;
+            // An error, or a missing value; both may be shorter.
+            if self.answer[0] == b'-' || self.answer.starts_with(b"$-1") {
+                let text = String::from_utf8_lossy(&self.answer[..received]);
+                bail!("Redis answered {}", text.trim_end());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn copy_value(answer: &[u8], value: &mut Value) -> Result<()> {
+    let bytes = answer
+        .strip_prefix(BULK_VALUE)
+        .and_then(|rest| rest.strip_suffix(END));
+    let bytes = bytes.context("an answer of Redis is not the expected value")?;
+    value.copy_from_slice(bytes);
+    Ok(())
+}
+
+impl Client for Connection {
+    fn get(&mut self, key: &Key, value: &mut Value) -> Result<()> {
+        self.begin(b"*2\r\n$3\r\nGET\r\n");
+        self.add(BULK_KEY, key);
+        self.exchange(VALUE_BYTES)?;
+        copy_value(&self.answer, value)
+    }
+
+    fn set(&mut self, key: &Key, value: &Value) -> Result<()> {
+        const OK: &[u8] = b"+OK\r\n";
+        self.begin(b"*3\r\n$3\r\nSET\r\n");
+        self.add(BULK_KEY, key);
+        self.add(BULK_VALUE, value);
+        self.exchange(OK.len())?;
+        ensure!(self.answer == OK, "Redis did not set a value");
+        Ok(())
+    }
+
+    fn get_batch(&mut self, keys: &[Key], values: &mut [Value]) -> Result<()> {
+        self.begin(format!("*{}\r\n$4\r\nMGET\r\n", 1 + keys.len()).as_bytes());
+        keys.iter().for_each(|key| self.add(BULK_KEY, key));
+        let head = format!("*{}\r\n", keys.len());
+        self.exchange(head.len() + keys.len() * VALUE_BYTES)?;
+        let answers = self.answer.strip_prefix(head.as_bytes());
+        let answers = answers.context("an answer of Redis has another number of values")?;
+        let mut pairs = answers.chunks_exact(VALUE_BYTES).zip(values);
+        pairs.try_for_each(|(answer, value)| copy_value(answer, value))
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The naive store kernel/baseline/shared_map.c: as in the report with a mutex, and with the reader-writer semaphore that
+//! the report could not compile; without files and with them. Each client has a socket.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use sluice_testkit::module::SHARED_MAP;
+use sluice_testkit::shared_map::{self, Answer};
+
+use super::store::{Client, Key, Resources, Store, Value};
+use crate::harness::rounds::Skipped;
+
+const PARAMETERS: &str = "/sys/module/shared_map/parameters";
+
+pub fn unavailable(_: &Resources) -> Option<Skipped> {
+    let loaded = Path::new(SHARED_MAP.node).exists();
+    (!loaded).then(|| Skipped::unavailable(SHARED_MAP.name, SHARED_MAP.how_to_load()))
+}
+
+pub fn unavailable_files(resources: &Resources) -> Option<Skipped> {
+    let without_directory = || {
+        let directory = fs::read_to_string(format!("{PARAMETERS}/directory")).unwrap_or_default();
+        let directory = directory.trim_end();
+        (!Path::new(directory).exists()).then(|| {
+            let reason = format!("the directory of the module, {directory}, does not exist");
+            Skipped::unavailable(SHARED_MAP.name, reason)
+        })
+    };
+    unavailable(resources).or_else(without_directory)
+}
+
+pub fn create(_: u64, _: &Resources) -> Result<Box<dyn Store>> {
+    configured(false, false)
+}
+
+pub fn create_with_rwsem(_: u64, _: &Resources) -> Result<Box<dyn Store>> {
+    configured(true, false)
+}
+
+pub fn create_with_files(_: u64, _: &Resources) -> Result<Box<dyn Store>> {
+    configured(false, true)
+}
+
+fn configured(rwsem: bool, files: bool) -> Result<Box<dyn Store>> {
+    set_parameter("rwsem", rwsem)?;
+    set_parameter("files", files)?;
+    Ok(Box::new(SharedMap))
+}
+
+fn set_parameter(name: &str, value: bool) -> Result<()> {
+    let path = format!("{PARAMETERS}/{name}");
+    let text = if value { "Y" } else { "N" };
+    fs::write(&path, text).with_context(|| format!("cannot write {path}; run as root"))
+}
+
+struct SharedMap;
+
+impl Store for SharedMap {
+    fn client(&self) -> Result<Box<dyn Client>> {
+        let client = shared_map::Client::connect();
+        let client = client.context("cannot create a socket of the module shared_map")?;
+        Ok(Box::new(Socket(client)))
+    }
+}
+
+struct Socket(shared_map::Client);
+
+impl Client for Socket {
+    fn get(&mut self, key: &Key, value: &mut Value) -> Result<()> {
+        match self.0.get(key)? {
+            Answer::Value(bytes) => {
+                ensure!(
+                    bytes.len() == value.len(),
+                    "a value has {} bytes",
+                    bytes.len()
+                );
+                value.copy_from_slice(bytes);
+                Ok(())
+            }
+            other => bail!("cannot get a value: {other:?}"),
+        }
+    }
+
+    fn set(&mut self, key: &Key, value: &Value) -> Result<()> {
+        match self.0.set(key, value)? {
+            Answer::Created | Answer::Updated => Ok(()),
+            other => bail!("cannot set a value: {other:?}"),
+        }
+    }
+}

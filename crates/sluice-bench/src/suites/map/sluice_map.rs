@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The map of the module, by the calls of an endpoint. Each client has an endpoint of its own.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use nix::errno::Errno;
+use sluice_abi::{CTL_OPEN, OPEN_CREATE, OPEN_READ, OPEN_WRITE, Open};
+use sluice_testkit::module::SLUICE;
+
+use super::abi::{
+    BATCH, Batch, Cursor, DUMP, Dump, GET, KIND_MAP, Op, Record, SET, STEP_GET, Step,
+};
+use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value};
+use crate::harness::rounds::Skipped;
+
+const CTL: &str = "/dev/sluice/ctl";
+const NAME: &str = "map";
+/// Of each key, beside the key and its value.
+const OVERHEAD: u64 = 512;
+const LEAST_CAPACITY: u64 = 1 << 22;
+const RECORD: usize = size_of::<Record>();
+/// Of a call: as many records as the rival's batch has.
+const DUMP_BYTES: usize = 1024 * (RECORD + KEY_SIZE + VALUE_SIZE);
+
+pub fn unavailable(resources: &Resources) -> Option<Skipped> {
+    if !Path::new(CTL).exists() {
+        return Some(Skipped::unavailable("sluice-map-fd", SLUICE.how_to_load()));
+    }
+    resources.cgroups.as_ref().err().cloned()
+}
+
+pub fn create(keys: u64, resources: &Resources) -> Result<Box<dyn Store>> {
+    let tree = resources.cgroups.as_ref();
+    let tree = tree.map_err(|skip| anyhow!("{}", skip.reason))?;
+    let scope = tree.create_cgroup()?.directory()?;
+    let capacity = keys * (OVERHEAD + (KEY_SIZE + VALUE_SIZE) as u64);
+    Ok(Box::new(Map {
+        _creator: open(&scope, OPEN_CREATE, capacity.max(LEAST_CAPACITY))?,
+        scope,
+    }))
+}
+
+fn open(scope: &File, flags: u32, capacity: u64) -> Result<OwnedFd> {
+    let ctl = File::options().read(true).write(true).open(CTL);
+    let ctl = ctl.with_context(|| format!("cannot open {CTL}; run as root"))?;
+    let mut open = Open {
+        kind: KIND_MAP,
+        scope_fd: scope.as_raw_fd(),
+        capacity,
+        ..Open::new(NAME, flags | OPEN_READ | OPEN_WRITE)
+    };
+    // SAFETY: the kernel reads one Open, which has no parameters.
+    let fd = unsafe { libc::ioctl(ctl.as_raw_fd(), CTL_OPEN, &raw mut open) };
+    let fd = Errno::result(fd).context("cannot open a map; see 'dmesg | tail'")?;
+    // SAFETY: the call returned a new file descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+struct Map {
+    scope: File,
+    /// The map exists as long as an endpoint of it.
+    _creator: OwnedFd,
+}
+
+impl Store for Map {
+    fn client(&self) -> Result<Box<dyn Client>> {
+        Ok(Box::new(Endpoint {
+            fd: open(&self.scope, 0, 0)?,
+            steps: Vec::new(),
+            records: vec![0; DUMP_BYTES],
+        }))
+    }
+}
+
+struct Endpoint {
+    fd: OwnedFd,
+    steps: Vec<Step>,
+    records: Vec<u8>,
+}
+
+impl Endpoint {
+    /// # Safety
+    /// `argument` is the structure of this command, and all addresses in it are valid for it.
+    unsafe fn call<T>(&self, command: libc::Ioctl, argument: &mut T) -> Result<i32, Errno> {
+        // SAFETY: by the caller.
+        Errno::result(unsafe { libc::ioctl(self.fd.as_raw_fd(), command, argument) })
+    }
+}
+
+fn operation(key: &Key, value: *const Value) -> Op {
+    Op {
+        size: size_of::<Op>() as u32,
+        key: key.as_ptr() as u64,
+        value: value as u64,
+        key_length: KEY_SIZE as u32,
+        value_length: VALUE_SIZE as u32,
+        ..Op::default()
+    }
+}
+
+fn expect_length(length: u32) -> Result<()> {
+    ensure!(length as usize == VALUE_SIZE, "a value has {length} bytes");
+    Ok(())
+}
+
+impl Client for Endpoint {
+    fn get(&mut self, key: &Key, value: &mut Value) -> Result<()> {
+        let mut op = operation(key, value);
+        // SAFETY: the kernel reads a key, and writes a value for which there is room.
+        unsafe { self.call(GET, &mut op) }.context("cannot get a value")?;
+        expect_length(op.value_length)
+    }
+
+    fn set(&mut self, key: &Key, value: &Value) -> Result<()> {
+        let mut op = operation(key, value);
+        // SAFETY: the kernel reads a key and a value.
+        let result = unsafe { self.call(SET, &mut op) };
+        result.map(drop).context("cannot set a value")
+    }
+
+    fn get_batch(&mut self, keys: &[Key], values: &mut [Value]) -> Result<()> {
+        let mut steps = std::mem::take(&mut self.steps);
+        steps.clear();
+        steps.extend(keys.iter().zip(&mut *values).map(|(key, value)| Step {
+            command: STEP_GET,
+            key: key.as_ptr() as u64,
+            value: value.as_mut_ptr() as u64,
+            key_length: KEY_SIZE as u32,
+            value_length: VALUE_SIZE as u32,
+            ..Step::default()
+        }));
+        let mut batch = Batch {
+            size: size_of::<Batch>() as u32,
+            count: steps.len() as u32,
+            steps: steps.as_mut_ptr() as u64,
+            step_size: size_of::<Step>() as u32,
+            reserved: 0,
+        };
+        // SAFETY: as many steps as the count says, with the addresses of a key and of room for a value each.
+        unsafe { self.call(BATCH, &mut batch) }.context("cannot get values in a batch")?;
+        ensure!(
+            batch.count as usize == keys.len(),
+            "a batch was cut off after {} operations",
+            batch.count
+        );
+        for step in &steps {
+            ensure!(
+                step.result == 0,
+                "cannot get a value in a batch: {}",
+                Errno::from_raw(-step.result)
+            );
+            expect_length(step.value_length)?;
+        }
+        self.steps = steps;
+        Ok(())
+    }
+
+    fn dump(&mut self, visit: &mut dyn FnMut(&[u8], &Value) -> Result<()>) -> Result<()> {
+        let mut cursor = Cursor::default();
+        loop {
+            let mut dump = Dump {
+                size: size_of::<Dump>() as u32,
+                flags: 0,
+                records: self.records.as_mut_ptr() as u64,
+                length: DUMP_BYTES as u32,
+                count: 0,
+                cursor,
+            };
+            // SAFETY: there is room for as many bytes as the length says.
+            unsafe { self.call(DUMP, &mut dump) }.context("cannot dump a map")?;
+            if dump.count == 0 {
+                return Ok(());
+            }
+            cursor = dump.cursor;
+            let mut rest = self.records.get(..dump.length as usize);
+            for _ in 0..dump.count {
+                let entry;
+                (entry, rest) = next_record(rest)?;
+                visit(entry.0, entry.1)?;
+            }
+        }
+    }
+}
+
+type Entry<'a> = (&'a [u8], &'a Value);
+
+/// The key and the value of the first record, and what follows it.
+fn next_record(records: Option<&[u8]>) -> Result<(Entry<'_>, Option<&[u8]>)> {
+    let parse = |bytes: &'_ [u8]| -> Option<_> {
+        let header = bytes.first_chunk::<RECORD>()?;
+        // SAFETY: the bytes are those of a structure of integers, at any address.
+        let record: Record = unsafe { header.as_ptr().cast::<Record>().read_unaligned() };
+        let key = usize::from(record.header);
+        let value = key + usize::from(record.key_length);
+        let end = value + record.value_length as usize;
+        Some((key, value, end, record.size as usize))
+    };
+    let entry = records.and_then(|bytes| {
+        let (key, value, end, size) = parse(bytes)?;
+        let entry = (
+            bytes.get(key..value)?,
+            bytes.get(value..end)?.try_into().ok()?,
+        );
+        Some((entry, bytes.get(size..)))
+    });
+    entry.context("a record of a dump is damaged")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(key: &[u8], value: &Value) -> Vec<u8> {
+        let size = (RECORD + key.len() + value.len()).next_multiple_of(8);
+        let mut bytes = vec![0; size];
+        bytes[..4].copy_from_slice(&(size as u32).to_ne_bytes());
+        bytes[4..8].copy_from_slice(&(value.len() as u32).to_ne_bytes());
+        bytes[24..26].copy_from_slice(&(key.len() as u16).to_ne_bytes());
+        bytes[26..28].copy_from_slice(&(RECORD as u16).to_ne_bytes());
+        bytes[RECORD..][..key.len()].copy_from_slice(key);
+        bytes[RECORD + key.len()..][..value.len()].copy_from_slice(value);
+        bytes
+    }
+
+    #[test]
+    fn records_are_parsed_one_after_the_other() {
+        let records = [record(b"one", &[1; 64]), record(b"other", &[2; 64])].concat();
+        let (first, rest) = next_record(Some(&records)).unwrap();
+        assert_eq!(first, (&b"one"[..], &[1; 64]));
+        let (second, rest) = next_record(rest).unwrap();
+        assert_eq!(second, (&b"other"[..], &[2; 64]));
+        assert!(next_record(rest).is_err());
+    }
+
+    #[test]
+    fn a_record_that_exceeds_the_buffer_is_an_error() {
+        let whole = record(b"key", &[1; 64]);
+        for length in 0..RECORD + 3 + 64 {
+            assert!(next_record(Some(&whole[..length])).is_err(), "{length}");
+        }
+    }
+}
