@@ -29,6 +29,16 @@ macro_rules! numbers {
     };
 }
 
+/// Of 64 bits.
+fn wide_constants() -> Vec<Fact> {
+    [
+        ("SLUICE_MAP_CAPACITY_MAX", map::CAPACITY_MAX),
+        ("SLUICE_MAP_NOW", map::NOW),
+    ]
+    .map(|(name, value)| (format!("(unsigned long long)({name})"), value))
+    .to_vec()
+}
+
 fn number(name: &str) -> String {
     format!("(unsigned long long)(unsigned int)({name})")
 }
@@ -468,7 +478,6 @@ fn constants() -> Vec<Fact> {
             map::STEP_DELETE = "SLUICE_MAP_STEP_DELETE",
             map::BATCH_MAX = "SLUICE_MAP_BATCH_MAX",
             map::KEYS = "SLUICE_MAP_KEYS",
-            map::NOW = "SLUICE_MAP_NOW",
             map::CREATED = "SLUICE_MAP_CREATED",
             map::UPDATED = "SLUICE_MAP_UPDATED",
             map::DELETED = "SLUICE_MAP_DELETED",
@@ -499,6 +508,7 @@ fn facts() -> Vec<Fact> {
         bus_structures(),
         map_structures(),
         constants(),
+        wide_constants(),
     ]
     .concat()
 }

@@ -8,6 +8,7 @@ use super::{Setting, TYPE, size_of};
 pub const KEY_MAX: usize = 4096;
 pub const VALUE_MAX: usize = 0x10_0000;
 pub const EVENTS_MAX: u32 = 0x1_0000;
+pub const CAPACITY_MAX: u64 = 0x10_0000_0000;
 
 /// Bits of the `flags` of an operation.
 pub const IF_VERSION: u32 = 0x01;
