@@ -52,6 +52,13 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, unsigned long flag
 }
 #endif
 
+/* Since 6.7 the attributes of a dump are in its struct genl_info. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 7, 0)
+#define sluice_compat_dump_attrs(cb) (genl_dumpit_info(cb)->attrs)
+#else
+#define sluice_compat_dump_attrs(cb) (genl_dumpit_info(cb)->info.attrs)
+#endif
+
 /* Whether a poll queues itself; newer kernels lack poll_does_not_wait(). */
 static inline bool sluice_compat_poll_queues(const poll_table *table)
 {

@@ -252,6 +252,20 @@ int sluice_map_get(struct sluice_map *map, const struct sluice_map_key *key,
 		   struct sluice_map_op *op);
 long sluice_map_dump(struct sluice_map *map, struct sluice_map_dump __user *user);
 
+/* The value of a key with a reference, or NULL. */
+struct sluice_map_value *sluice_map_hold(struct sluice_map *map, const struct sluice_map_key *key);
+
+/* An entry and its value, each with a reference. */
+struct sluice_map_found {
+	struct sluice_map_entry *entry;
+	struct sluice_map_value *value;
+};
+
+/* The next entry of a dump, or false after the last one. */
+bool sluice_map_next(struct sluice_map *map, struct sluice_map_cursor *cursor,
+		     struct sluice_map_found *found);
+void sluice_map_found_put(const struct sluice_map_found *found);
+
 /* ---- map_watch.c ---- */
 
 /*
@@ -263,6 +277,20 @@ void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 versio
 int sluice_map_log_init(struct sluice_map *map, u32 events);
 void sluice_map_log_exit(struct sluice_map *map);
 
+/* An event, with a reference to its entry. */
+struct sluice_map_taken {
+	struct sluice_map_event event;
+	struct sluice_map_entry *entry;
+};
+
+/* The next event of a watcher. 0, -EAGAIN: there is none. */
+int sluice_map_event_get(struct sluice_map_endpoint *end, struct sluice_map_taken *taken);
+/* @take: the event was delivered. False: not taken; another thread was faster. */
+bool sluice_map_event_put(struct sluice_map_endpoint *end, struct sluice_map_taken *taken,
+			  bool take);
+
+/* SLUICE_MAP_WATCH. 0, -EINVAL: there is no such change yet. */
+int sluice_map_watch_after(struct sluice_map_endpoint *end, u64 *sequence);
 long sluice_map_watch(struct sluice_map_endpoint *end, struct sluice_setting __user *user);
 bool sluice_map_has_event(struct sluice_map_endpoint *end);
 ssize_t sluice_map_read_iter(struct kiocb *iocb, struct iov_iter *to);

@@ -15,6 +15,7 @@
 #include <linux/sizes.h>
 #include <net/sock.h>
 
+#include "compat.h"
 #include "ctl.h"
 #include "kind.h"
 #include "map.h"
@@ -49,7 +50,7 @@ static struct file *socket_file(const struct sock *sk)
 }
 
 /* Whether the opener of the socket may see the scope. */
-static bool socket_sees(const struct sock *sk, const struct file *file,
+static bool socket_sees(struct sock *sk, const struct file *file,
 			const struct sluice_scope *scope)
 {
 	return cgroup_is_descendant(sock_cgroup_ptr(&sk->sk_cgrp_data), scope->cgroup) ||
@@ -57,7 +58,7 @@ static bool socket_sees(const struct sock *sk, const struct file *file,
 }
 
 /* Whether the opener of the socket may open the channel so. 0 or -EACCES. */
-static int judge_socket(const struct sock *sk, const struct sluice_channel *channel, u32 flags)
+static int judge_socket(struct sock *sk, const struct sluice_channel *channel, u32 flags)
 {
 	const struct file *file = socket_file(sk);
 	const struct cred *old;
@@ -82,7 +83,7 @@ static int access_scope(struct nlattr **attrs, struct sluice_scope_access *acces
 }
 
 /* Opens the persistent map of a name. 0, -EINVAL, -ENOENT, -EACCES, or an error of the scope. */
-static int find_named(const struct sock *sk, struct nlattr **attrs, u32 flags,
+static int find_named(struct sock *sk, struct nlattr **attrs, u32 flags,
 		      struct target *target, struct netlink_ext_ack *extack)
 {
 	struct sluice_scope_access access;
@@ -287,7 +288,7 @@ int sluice_map_netlink_open(struct sk_buff *skb, struct genl_info *info)
 
 /* ---- operations ---- */
 
-static void key_init(const struct sluice_map *map, struct sluice_map_key *key,
+static void init_key(const struct sluice_map *map, struct sluice_map_key *key,
 		     const struct nlattr *attribute)
 {
 	sluice_map_key_init(map, key, nla_data(attribute), nla_len(attribute));
@@ -331,7 +332,7 @@ static int get_value(struct sluice_map *map, struct genl_info *info)
 	struct sluice_map_key key;
 	int err;
 
-	key_init(map, &key, info->attrs[SLUICE_NL_A_KEY]);
+	init_key(map, &key, info->attrs[SLUICE_NL_A_KEY]);
 	value = sluice_map_hold(map, &key);
 	if (!value)
 		return -ENOENT;
@@ -344,7 +345,7 @@ static void request_init(const struct sluice_map *map, struct nlattr **attrs,
 			 struct sluice_map_request *request)
 {
 	*request = (struct sluice_map_request) {};
-	key_init(map, &request->key, attrs[SLUICE_NL_A_KEY]);
+	init_key(map, &request->key, attrs[SLUICE_NL_A_KEY]);
 	if (!attrs[SLUICE_NL_A_IF_VERSION])
 		return;
 	request->flags = SLUICE_MAP_IF_VERSION;
@@ -436,4 +437,283 @@ int sluice_map_netlink_set(struct sk_buff *skb, struct genl_info *info)
 int sluice_map_netlink_delete(struct sk_buff *skb, struct genl_info *info)
 {
 	return with_map(skb, info, SLUICE_OPEN_WRITE, execute_delete);
+}
+
+/* ---- batches ---- */
+
+/* The reply to a batch in progress. */
+struct batch {
+	struct sluice_map *map;
+	u32 flags;			/* SLUICE_OPEN_*, which the target permits */
+	struct sk_buff *reply;
+	unsigned int left;		/* steps that need room for their results */
+	struct netlink_ext_ack *extack;
+};
+
+/* Whether the value fits besides the results of the steps that follow. */
+static bool has_room(const struct batch *batch, const struct sluice_map_value *value)
+{
+	size_t size = nla_total_size(value->length) + batch->left * STEP_REPLY;
+
+	return value->length <= SLUICE_NL_VALUE_MAX && size <= skb_tailroom(batch->reply);
+}
+
+/* Its result; fills in what belongs to it. */
+static int step_get(struct batch *batch, const struct sluice_map_key *key)
+{
+	struct sluice_map_value *value;
+	bool fits;
+	int err;
+
+	if (!(batch->flags & SLUICE_OPEN_READ))
+		return -EBADF;
+	value = sluice_map_hold(batch->map, key);
+	if (!value)
+		return -ENOENT;
+	fits = has_room(batch, value);
+	err = put_value(batch->reply, value, fits);
+	sluice_map_value_put(value);
+	return err || fits ? err : -EMSGSIZE;
+}
+
+static int step_change(struct batch *batch, struct nlattr **attrs, u32 command)
+{
+	struct sluice_map_request request;
+	int ret;
+
+	if (!(batch->flags & SLUICE_OPEN_WRITE))
+		return -EBADF;
+	if (command == SLUICE_MAP_STEP_SET) {
+		if (!attrs[SLUICE_NL_A_VALUE])
+			return -EINVAL;
+		ret = set_value(batch->map, attrs, &request);
+	} else {
+		request_init(batch->map, attrs, &request);
+		ret = sluice_map_delete(batch->map, &request);
+	}
+	if (ret >= 0 && put_u64(batch->reply, SLUICE_NL_A_VERSION, request.version))
+		return -EMSGSIZE;
+	return ret;
+}
+
+static int step_execute(struct batch *batch, struct nlattr **attrs)
+{
+	u32 command = nla_get_u32(attrs[SLUICE_NL_A_COMMAND]);
+	struct sluice_map_key key;
+
+	if (command != SLUICE_MAP_STEP_GET)
+		return step_change(batch, attrs, command);
+	init_key(batch->map, &key, attrs[SLUICE_NL_A_KEY]);
+	return step_get(batch, &key);
+}
+
+static int step(struct batch *batch, const struct nlattr *nested)
+{
+	struct nlattr *attrs[SLUICE_NL_A_MAX + 1], *nest;
+	int err = nla_parse_nested(attrs, SLUICE_NL_A_MAX, nested, sluice_netlink_family.policy,
+				   batch->extack);
+
+	if (err)
+		return err;
+	if (!attrs[SLUICE_NL_A_COMMAND] || !attrs[SLUICE_NL_A_KEY])
+		return -EINVAL;
+	nest = nla_nest_start(batch->reply, SLUICE_NL_A_STEP);
+	if (!nest)
+		return -EMSGSIZE;
+	err = nla_put_s32(batch->reply, SLUICE_NL_A_RESULT, step_execute(batch, attrs));
+	nla_nest_end(batch->reply, nest);
+	return err;
+}
+
+static unsigned int count_steps(const struct genl_info *info)
+{
+	const struct nlattr *attribute;
+	unsigned int count = 0;
+	int left;
+
+	nlmsg_for_each_attr(attribute, info->nlhdr, GENL_HDRLEN, left)
+		count += nla_type(attribute) == SLUICE_NL_A_STEP;
+	return count;
+}
+
+static int execute_steps(struct batch *batch, struct genl_info *info)
+{
+	const struct nlattr *attribute;
+	int left, err;
+
+	nlmsg_for_each_attr(attribute, info->nlhdr, GENL_HDRLEN, left) {
+		if (nla_type(attribute) != SLUICE_NL_A_STEP)
+			continue;
+		batch->left--;
+		err = step(batch, attribute);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* What a target permits: a handle what its file does; a name, which is judged here, either or both. */
+static int batch_target(struct sock *sk, struct genl_info *info, struct target *target,
+			struct batch *batch)
+{
+	static const u32 wanted[] = {
+		SLUICE_OPEN_READ | SLUICE_OPEN_WRITE, SLUICE_OPEN_READ, SLUICE_OPEN_WRITE,
+	};
+	int err = 0;
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(wanted); i++) {
+		batch->flags = wanted[i];
+		err = target_get(sk, info->attrs, wanted[i], target, info->extack);
+		if (err != -EACCES && err != -EBADF)
+			break;
+	}
+	batch->map = target->map;
+	return err;
+}
+
+int sluice_map_netlink_batch(struct sk_buff *skb, struct genl_info *info)
+{
+	struct batch batch = { .left = count_steps(info), .extack = info->extack };
+	struct target target;
+	void *header;
+	int err;
+
+	if (!batch.left || batch.left > SLUICE_NL_STEPS_MAX) {
+		GENL_SET_ERR_MSG(info, "a batch has 1 to 64 steps");
+		return -EINVAL;
+	}
+	err = batch_target(NETLINK_CB(skb).sk, info, &target, &batch);
+	if (err)
+		return err;
+	header = reply_begin(&batch.reply, BATCH_REPLY, info);
+	err = header ? execute_steps(&batch, info) : -ENOMEM;
+	target_put(&target);
+	if (!err)
+		return reply_end(batch.reply, header, info);
+	if (header)
+		nlmsg_free(batch.reply);
+	return err;
+}
+
+/* ---- state ---- */
+
+static int put_info(struct sk_buff *skb, const struct sluice_map *map)
+{
+	return put_u64(skb, SLUICE_NL_A_CAPACITY, map->capacity) ?:
+	       put_u64(skb, SLUICE_NL_A_BYTES, atomic64_read(&map->bytes)) ?:
+	       put_u64(skb, SLUICE_NL_A_ENTRIES_MAX, map->entries_max) ?:
+	       put_u64(skb, SLUICE_NL_A_ENTRIES, atomic64_read(&map->entries)) ?:
+	       put_u64(skb, SLUICE_NL_A_SEQUENCE, atomic64_read(&map->sequence)) ?:
+	       put_u64(skb, SLUICE_NL_A_EXPIRED, atomic64_read(&map->expired)) ?:
+	       put_u64(skb, SLUICE_NL_A_MISSED, atomic64_read(&map->missed)) ?:
+	       nla_put_u32(skb, SLUICE_NL_A_EVENTS, map->slot_count) ?:
+	       nla_put_u32(skb, SLUICE_NL_A_WATCHERS, atomic_read(&map->watchers));
+}
+
+int sluice_map_netlink_info(struct sk_buff *skb, struct genl_info *info)
+{
+	struct target target;
+	struct sk_buff *reply;
+	void *header;
+	int err = target_get(NETLINK_CB(skb).sk, info->attrs, SLUICE_OPEN_READ, &target,
+			     info->extack);
+
+	if (err)
+		return err;
+	header = reply_begin(&reply, 7 * SIZE_U64 + 2 * nla_total_size(sizeof(u32)), info);
+	err = header ? put_info(reply, target.map) : -ENOMEM;
+	target_put(&target);
+	if (!err)
+		return reply_end(reply, header, info);
+	if (header)
+		nlmsg_free(reply);
+	return err;
+}
+
+/* ---- dump ---- */
+
+/* A dump in progress. Its target is judged at its beginning. */
+struct dump {
+	struct target target;
+	struct sluice_map_cursor cursor;
+	bool keys;
+};
+
+static struct dump **dump_of(struct netlink_callback *cb)
+{
+	return (struct dump **)&cb->args[0];
+}
+
+int sluice_map_netlink_dump_start(struct netlink_callback *cb)
+{
+	struct nlattr **attrs = sluice_compat_dump_attrs(cb);
+	struct dump *dump = kzalloc(sizeof(*dump), SLUICE_QUOTA_GFP);
+	int err;
+
+	if (!dump)
+		return -ENOMEM;
+	err = target_get(NETLINK_CB(cb->skb).sk, attrs, SLUICE_OPEN_READ, &dump->target,
+			 cb->extack);
+	if (err) {
+		kfree(dump);
+		return err;
+	}
+	dump->keys = attrs[SLUICE_NL_A_KEYS];
+	cb->min_dump_alloc = SLUICE_MAP_KEY_MAX + SLUICE_NL_VALUE_MAX + SZ_1K;
+	*dump_of(cb) = dump;
+	return 0;
+}
+
+static int put_found(struct sk_buff *skb, struct netlink_callback *cb, bool keys,
+		     const struct sluice_map_found *found)
+{
+	bool whole = !keys && found->value->length <= SLUICE_NL_VALUE_MAX;
+	void *header = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
+				   &sluice_netlink_family, NLM_F_MULTI, SLUICE_NL_CMD_MAP_DUMP);
+
+	if (!header)
+		return -EMSGSIZE;
+	if (nla_put(skb, SLUICE_NL_A_KEY, found->entry->key_length, found->entry->key) ||
+	    put_value(skb, found->value, whole)) {
+		genlmsg_cancel(skb, header);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(skb, header);
+	return 0;
+}
+
+int sluice_map_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	struct dump *dump = *dump_of(cb);
+	struct sluice_map_cursor before;
+	struct sluice_map_found found;
+	int err;
+
+	if (READ_ONCE(dump->target.map->destroyed))
+		return -EPIPE;
+	for (;;) {
+		before = dump->cursor;
+		if (!sluice_map_next(dump->target.map, &dump->cursor, &found))
+			return skb->len;
+		err = put_found(skb, cb, dump->keys, &found);
+		sluice_map_found_put(&found);
+		if (err) {
+			/* This one is the first of the next message. */
+			dump->cursor = before;
+			return skb->len ?: err;
+		}
+		cond_resched();
+	}
+}
+
+int sluice_map_netlink_dump_done(struct netlink_callback *cb)
+{
+	struct dump *dump = *dump_of(cb);
+
+	if (!dump)
+		return 0;
+	target_put(&dump->target);
+	kfree(dump);
+	return 0;
 }

@@ -48,41 +48,30 @@ static bool copy_nofault(void __user *to, const struct sluice_map_value *value)
 	return !left;
 }
 
-/* The value with a reference. 0, -ENOENT, -EMSGSIZE; -EAGAIN: it was just replaced. */
-static int hold_value(struct sluice_map *map, const struct sluice_map_key *key,
-		      struct sluice_map_op *op, u32 room, struct sluice_map_value **held)
+struct sluice_map_value *sluice_map_hold(struct sluice_map *map, const struct sluice_map_key *key)
 {
 	struct sluice_map_value *value;
-	int err = 0;
 
 	rcu_read_lock();
-	value = find_value(map, key);
-	if (!value) {
-		err = -ENOENT;
-	} else {
-		describe(value, op);
-		if (value->length > room)
-			err = -EMSGSIZE;
-		else if (!refcount_inc_not_zero(&value->refs))
-			err = -EAGAIN;
-	}
+	do {
+		value = find_value(map, key);
+	} while (value && !refcount_inc_not_zero(&value->refs));
 	rcu_read_unlock();
-	*held = value;
-	return err;
+	return value;
 }
 
 static int get_held(struct sluice_map *map, const struct sluice_map_key *key,
 		    struct sluice_map_op *op, u32 room)
 {
-	struct sluice_map_value *value;
-	int err;
+	struct sluice_map_value *value = sluice_map_hold(map, key);
+	int err = 0;
 
-	do {
-		err = hold_value(map, key, op, room, &value);
-	} while (err == -EAGAIN);
-	if (err)
-		return err;
-	if (copy_to_user(u64_to_user_ptr(op->value), value->bytes, value->length))
+	if (!value)
+		return -ENOENT;
+	describe(value, op);
+	if (value->length > room)
+		err = -EMSGSIZE;
+	else if (copy_to_user(u64_to_user_ptr(op->value), value->bytes, value->length))
 		err = -EFAULT;
 	sluice_map_value_put(value);
 	return err;
@@ -113,11 +102,6 @@ int sluice_map_get(struct sluice_map *map, const struct sluice_map_key *key,
 
 /* ---- dump ---- */
 
-struct found {
-	struct sluice_map_entry *entry;
-	struct sluice_map_value *value;
-};
-
 /* A dump in progress: the parameters of the call, and the records for it. */
 struct dump {
 	struct sluice_map *map;
@@ -126,7 +110,7 @@ struct dump {
 	u8 *buffer;
 	u32 size;			/* bytes of the buffer */
 	u32 filled;
-	struct found large;		/* with references: a record that exceeds the buffer */
+	struct sluice_map_found large;		/* with references: a record that exceeds the buffer */
 };
 
 static bool has_values(const struct dump *dump)
@@ -134,7 +118,7 @@ static bool has_values(const struct dump *dump)
 	return !(dump->call->flags & SLUICE_MAP_KEYS);
 }
 
-static u32 record_size(const struct dump *dump, const struct found *found)
+static u32 record_size(const struct dump *dump, const struct sluice_map_found *found)
 {
 	u32 value_length = has_values(dump) ? found->value->length : 0;
 
@@ -142,7 +126,7 @@ static u32 record_size(const struct dump *dump, const struct found *found)
 		     sizeof(u64));
 }
 
-static struct sluice_map_record header_of(const struct dump *dump, const struct found *found)
+static struct sluice_map_record header_of(const struct dump *dump, const struct sluice_map_found *found)
 {
 	return (struct sluice_map_record) {
 		.size = record_size(dump, found),
@@ -170,18 +154,17 @@ static struct rb_node *first_after(const struct sluice_map_shard *shard, u64 id)
 	return first;
 }
 
-/* Under RCU: the next entries of the cursor's shard. */
-static unsigned int find_next(struct dump *dump, struct found *found)
+/* Under RCU: the next entries of the cursor's shard, at most @most. */
+static unsigned int find_next(struct sluice_map *map, const struct sluice_map_cursor *cursor,
+			      struct sluice_map_found *found, unsigned int most)
 {
-	const struct sluice_map_cursor *cursor = &dump->call->cursor;
-	struct sluice_map_shard *shard = &dump->map->shards[cursor->shard];
+	struct sluice_map_shard *shard = &map->shards[cursor->shard];
 	struct sluice_map_entry *entry;
 	struct rb_node *node;
 	unsigned int count = 0;
 
 	spin_lock(&shard->lock);
-	for (node = first_after(shard, cursor->id); node && count < DUMP_BATCH;
-	     node = rb_next(node)) {
+	for (node = first_after(shard, cursor->id); node && count < most; node = rb_next(node)) {
 		entry = rb_entry(node, struct sluice_map_entry, by_id);
 		if (entry->id > cursor->since)
 			break;
@@ -193,8 +176,62 @@ static unsigned int find_next(struct dump *dump, struct found *found)
 	return count;
 }
 
+static void begin(const struct sluice_map *map, struct sluice_map_cursor *cursor)
+{
+	if (!cursor->since)
+		cursor->since = atomic64_read(&map->sequence);
+}
+
+static void pass_shard(struct sluice_map_cursor *cursor)
+{
+	cursor->shard++;
+	cursor->id = 0;
+}
+
+/* Under RCU. False: it was just removed or replaced. */
+static bool hold(const struct sluice_map_found *found)
+{
+	if (!refcount_inc_not_zero(&found->value->refs))
+		return false;
+	if (refcount_inc_not_zero(&found->entry->refs))
+		return true;
+	sluice_map_value_put(found->value);
+	return false;
+}
+
+void sluice_map_found_put(const struct sluice_map_found *found)
+{
+	sluice_map_value_put(found->value);
+	sluice_map_entry_put(found->entry);
+}
+
+bool sluice_map_next(struct sluice_map *map, struct sluice_map_cursor *cursor,
+		     struct sluice_map_found *found)
+{
+	bool held;
+
+	begin(map, cursor);
+	while (cursor->shard < SLUICE_MAP_SHARDS) {
+		rcu_read_lock();
+		if (!find_next(map, cursor, found, 1)) {
+			rcu_read_unlock();
+			pass_shard(cursor);
+			continue;
+		}
+		held = hold(found);
+		if (held)
+			cursor->id = found->entry->id;
+		rcu_read_unlock();
+		if (held && !sluice_map_is_expired(found->value))
+			return true;
+		if (held)
+			sluice_map_found_put(found);
+	}
+	return false;
+}
+
 /* Under RCU. False: the buffer has no room for it. */
-static bool append(struct dump *dump, const struct found *found)
+static bool append(struct dump *dump, const struct sluice_map_found *found)
 {
 	struct sluice_map_record header = header_of(dump, found);
 	u8 *record = dump->buffer + dump->filled, *end;
@@ -219,16 +256,12 @@ static bool append(struct dump *dump, const struct found *found)
  * Under RCU, for a record without room: true ends the call. If it is the first one, it is longer
  * than the buffer, and copied alone; false: it was just removed or replaced.
  */
-static bool hold(struct dump *dump, const struct found *found)
+static bool end_with(struct dump *dump, const struct sluice_map_found *found)
 {
 	if (dump->filled)
 		return true;
-	if (!refcount_inc_not_zero(&found->value->refs))
+	if (!hold(found))
 		return false;
-	if (!refcount_inc_not_zero(&found->entry->refs)) {
-		sluice_map_value_put(found->value);
-		return false;
-	}
 	dump->large = *found;
 	return true;
 }
@@ -237,12 +270,12 @@ static bool hold(struct dump *dump, const struct found *found)
 static bool append_next(struct dump *dump)
 {
 	struct sluice_map_cursor *cursor = &dump->call->cursor;
-	struct found found[DUMP_BATCH];
-	bool fits = true, held = false;
+	struct sluice_map_found found[DUMP_BATCH];
+	bool fits = true, ends = false;
 	unsigned int count, i;
 
 	rcu_read_lock();
-	count = find_next(dump, found);
+	count = find_next(dump->map, cursor, found, DUMP_BATCH);
 	for (i = 0; i < count; i++) {
 		fits = sluice_map_is_expired(found[i].value) || append(dump, &found[i]);
 		if (!fits)
@@ -250,13 +283,11 @@ static bool append_next(struct dump *dump)
 		cursor->id = found[i].entry->id;
 	}
 	if (!fits)
-		held = hold(dump, &found[i]);
+		ends = end_with(dump, &found[i]);
 	rcu_read_unlock();
-	if (fits && count < DUMP_BATCH) {
-		cursor->shard++;
-		cursor->id = 0;
-	}
-	return held;
+	if (fits && count < DUMP_BATCH)
+		pass_shard(cursor);
+	return ends;
 }
 
 static int copy_large(struct dump *dump)
@@ -287,8 +318,7 @@ static int copy_records(struct dump *dump)
 		return copy_to_user(u64_to_user_ptr(dump->call->records), dump->buffer,
 				    dump->filled) ? -EFAULT : 0;
 	err = copy_large(dump);
-	sluice_map_value_put(dump->large.value);
-	sluice_map_entry_put(dump->large.entry);
+	sluice_map_found_put(&dump->large);
 	return err;
 }
 
@@ -297,8 +327,7 @@ static int fill(struct dump *dump)
 {
 	struct sluice_map_cursor *cursor = &dump->call->cursor;
 
-	if (!cursor->since)
-		cursor->since = atomic64_read(&dump->map->sequence);
+	begin(dump->map, cursor);
 	while (cursor->shard < SLUICE_MAP_SHARDS && !append_next(dump)) {
 		cond_resched();
 		if (fatal_signal_pending(current))

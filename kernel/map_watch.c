@@ -67,18 +67,12 @@ void sluice_map_log_exit(struct sluice_map *map)
 
 /* ---- reading ---- */
 
-/* A copy of an event, with a reference to its entry. */
-struct event {
-	struct sluice_map_event header;
-	struct sluice_map_entry *entry;
-};
-
-static void fill_event(struct event *event, const struct sluice_map_slot *slot)
+static void fill_event(struct sluice_map_taken *event, const struct sluice_map_slot *slot)
 {
 	event->entry = slot->entry;
 	refcount_inc(&event->entry->refs);
-	event->header = (struct sluice_map_event) {
-		.size = ALIGN(sizeof(event->header) + slot->entry->key_length, sizeof(u64)),
+	event->event = (struct sluice_map_event) {
+		.size = ALIGN(sizeof(event->event) + slot->entry->key_length, sizeof(u64)),
 		.change = slot->change,
 		.key_length = slot->entry->key_length,
 		.sequence = slot->sequence,
@@ -87,7 +81,7 @@ static void fill_event(struct event *event, const struct sluice_map_slot *slot)
 }
 
 /* The event of change @sequence. -EAGAIN: it is not there yet, -ENODATA: it is lost. */
-static int get_event(struct sluice_map *map, u64 sequence, struct event *event)
+static int get_event(struct sluice_map *map, u64 sequence, struct sluice_map_taken *event)
 {
 	struct sluice_map_slot *slot = slot_of(map, sequence);
 	int err = 0;
@@ -110,7 +104,7 @@ static u64 oldest(struct sluice_map *map)
 }
 
 /* The first event after @watched. 0 or -EAGAIN. */
-static int next_event(struct sluice_map *map, u64 watched, struct event *event)
+static int next_event(struct sluice_map *map, u64 watched, struct sluice_map_taken *event)
 {
 	u64 sequence = watched + 1;
 	int err;
@@ -122,7 +116,7 @@ static int next_event(struct sluice_map *map, u64 watched, struct event *event)
 		sequence = max(oldest(map), sequence + 1);
 	}
 	if (!err)
-		event->header.missed = sequence - watched - 1;
+		event->event.missed = sequence - watched - 1;
 	return err;
 }
 
@@ -135,9 +129,9 @@ bool sluice_map_has_event(struct sluice_map_endpoint *end)
 }
 
 /* 0, -EFAULT; -EMSGSIZE: it does not fit. */
-static int copy_event(const struct event *event, struct iov_iter *to)
+static int copy_event(const struct sluice_map_taken *event, struct iov_iter *to)
 {
-	const struct sluice_map_event *header = &event->header;
+	const struct sluice_map_event *header = &event->event;
 	size_t padding = header->size - sizeof(*header) - header->key_length;
 
 	if (header->size > iov_iter_count(to))
@@ -149,6 +143,23 @@ static int copy_event(const struct event *event, struct iov_iter *to)
 	return 0;
 }
 
+int sluice_map_event_get(struct sluice_map_endpoint *end, struct sluice_map_taken *taken)
+{
+	return next_event(end->map, atomic64_read(&end->watched), taken);
+}
+
+bool sluice_map_event_put(struct sluice_map_endpoint *end, struct sluice_map_taken *taken,
+			  bool take)
+{
+	s64 watched = taken->event.sequence - taken->event.missed - 1;
+
+	sluice_map_entry_put(taken->entry);
+	take = take && atomic64_try_cmpxchg(&end->watched, &watched, taken->event.sequence);
+	if (take)
+		atomic64_add(taken->event.missed, &end->map->missed);
+	return take;
+}
+
 /*
  * Copies the next event and then takes it; another thread that was faster makes the copy void.
  * Returns its size, or -EAGAIN, -EMSGSIZE, -EFAULT.
@@ -156,25 +167,20 @@ static int copy_event(const struct event *event, struct iov_iter *to)
 static ssize_t read_event(struct sluice_map_endpoint *end, struct iov_iter *to)
 {
 	size_t before = iov_iter_count(to);
-	struct event event;
-	s64 watched;
+	struct sluice_map_taken event;
 	int err;
 
 	for (;;) {
-		watched = atomic64_read(&end->watched);
-		err = next_event(end->map, watched, &event);
+		err = sluice_map_event_get(end, &event);
 		if (err)
 			return err;
 		err = copy_event(&event, to);
-		sluice_map_entry_put(event.entry);
-		if (!err && atomic64_try_cmpxchg(&end->watched, &watched, event.header.sequence))
-			break;
+		if (sluice_map_event_put(end, &event, !err))
+			return event.event.size;
 		iov_iter_revert(to, before - iov_iter_count(to));
 		if (err)
 			return err;
 	}
-	atomic64_add(event.header.missed, &end->map->missed);
-	return event.header.size;
 }
 
 static ssize_t read_events(struct sluice_map_endpoint *end, struct iov_iter *to)
@@ -216,20 +222,25 @@ ssize_t sluice_map_read_iter(struct kiocb *iocb, struct iov_iter *to)
 	}
 }
 
+int sluice_map_watch_after(struct sluice_map_endpoint *end, u64 *sequence)
+{
+	u64 last = atomic64_read(&end->map->sequence);
+
+	if (*sequence == SLUICE_MAP_NOW)
+		*sequence = last;
+	if (*sequence > last)
+		return -EINVAL;
+	atomic64_set(&end->watched, *sequence);
+	if (!xchg(&end->watches, 1))	/* (S) */
+		atomic_inc(&end->map->watchers);
+	return 0;
+}
+
 long sluice_map_watch(struct sluice_map_endpoint *end, struct sluice_setting __user *user)
 {
-	struct sluice_map *map = end->map;
-	u64 sequence, last = atomic64_read(&map->sequence);
+	u64 sequence;
 	int err = sluice_user_setting_read(&sequence, user);
 
-	if (err)
-		return err;
-	if (sequence == SLUICE_MAP_NOW)
-		sequence = last;
-	if (sequence > last)
-		return -EINVAL;
-	atomic64_set(&end->watched, sequence);
-	if (!xchg(&end->watches, 1))	/* (S) */
-		atomic_inc(&map->watchers);
-	return put_user(sequence, &user->value);
+	err = err ?: sluice_map_watch_after(end, &sequence);
+	return err ?: put_user(sequence, &user->value);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <linux/module.h>
 
+#include "channel.h"
 #include "netlink.h"
 
 static const struct nla_policy policy[SLUICE_NL_A_MAX + 1] = {
@@ -13,7 +14,7 @@ static const struct nla_policy policy[SLUICE_NL_A_MAX + 1] = {
 	[SLUICE_NL_A_ENTRIES_MAX] = { .type = NLA_U64 },
 	[SLUICE_NL_A_EVENTS]	= { .type = NLA_U32 },
 	[SLUICE_NL_A_KEY]	= NLA_POLICY_RANGE(NLA_BINARY, 1, SLUICE_MAP_KEY_MAX),
-	[SLUICE_NL_A_VALUE]	= NLA_POLICY_MAX_LEN(SLUICE_NL_VALUE_MAX),
+	[SLUICE_NL_A_VALUE]	= { .type = NLA_BINARY, .len = SLUICE_NL_VALUE_MAX },
 	[SLUICE_NL_A_IF_VERSION] = { .type = NLA_U64 },
 	[SLUICE_NL_A_TTL_NS]	= { .type = NLA_U64 },
 	[SLUICE_NL_A_KEYS]	= { .type = NLA_FLAG },
@@ -68,4 +69,5 @@ void sluice_netlink_exit(void)
 {
 	genl_unregister_family(&sluice_netlink_family);
 	sluice_netlink_handle_exit();
+	sluice_channel_flush_deferred();
 }
