@@ -13,6 +13,7 @@
 #include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/user_namespace.h>
+#include <linux/vmalloc.h>
 #include <linux/workqueue.h>
 
 #include "channel.h"
@@ -195,10 +196,11 @@ void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count
 	return memory;
 }
 
-void *sluice_channel_kvmalloc(const struct sluice_channel *channel, size_t size)
+void *sluice_channel_alloc(const struct sluice_channel *channel, size_t size, bool by_pages)
 {
 	struct mem_cgroup *old = set_active_memcg(channel->memcg);
-	void *memory = kvmalloc(size, SLUICE_QUOTA_GFP);
+	void *memory = by_pages ? __vmalloc(size, SLUICE_QUOTA_GFP) :
+				  kmalloc(size, SLUICE_QUOTA_GFP);
 
 	set_active_memcg(old);
 	return memory;

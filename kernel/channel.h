@@ -97,8 +97,8 @@ void sluice_channel_exit(struct sluice_channel *channel);
  */
 struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node);
 void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size);
-/* Not zeroed. */
-void *sluice_channel_kvmalloc(const struct sluice_channel *channel, size_t size);
+/* Not zeroed; @by_pages: of whole pages that need not be contiguous. kvfree() frees both. */
+void *sluice_channel_alloc(const struct sluice_channel *channel, size_t size, bool by_pages);
 
 /*
  * Returns the requested channel with a reference, and creates it if necessary (@created). -ENOENT:

@@ -193,15 +193,14 @@ static int put_u64(struct sk_buff *skb, int attribute, u64 value)
 	return nla_put_u64_64bit(skb, attribute, value, SLUICE_NL_A_PAD);
 }
 
-/* Version and time to live, and the value or its length. */
-static int put_value(struct sk_buff *skb, const struct sluice_map_value *value, bool whole)
+/* Version and time to live, and the value or, if it was not copied, its length. */
+static int put_value(struct sk_buff *skb, const struct sluice_map_copy *copy)
 {
-	u64 ttl = sluice_map_time_to_live(value);
-
-	return put_u64(skb, SLUICE_NL_A_VERSION, value->version) ?:
-	       (ttl ? put_u64(skb, SLUICE_NL_A_TTL_NS, ttl) : 0) ?:
-	       (whole ? nla_put(skb, SLUICE_NL_A_VALUE, value->length, value->bytes) :
-			nla_put_u32(skb, SLUICE_NL_A_VALUE_LENGTH, value->length));
+	return put_u64(skb, SLUICE_NL_A_VERSION, copy->version) ?:
+	       (copy->ttl_ns ? put_u64(skb, SLUICE_NL_A_TTL_NS, copy->ttl_ns) : 0) ?:
+	       (copy->length <= copy->room ?
+			nla_put(skb, SLUICE_NL_A_VALUE, copy->length, copy->value) :
+			nla_put_u32(skb, SLUICE_NL_A_VALUE_LENGTH, copy->length));
 }
 
 /* ---- open ---- */
@@ -310,15 +309,15 @@ static void explain(struct netlink_ext_ack *extack, int err)
 		NL_SET_ERR_MSG(extack, "there is an entry with this key");
 }
 
-static int reply_value(struct genl_info *info, struct sluice_map_value *value)
+static int reply_value(struct genl_info *info, const struct sluice_map_copy *copy)
 {
 	struct sk_buff *reply;
-	void *header = reply_begin(&reply, 2 * SIZE_U64 + nla_total_size(value->length), info);
+	void *header = reply_begin(&reply, 2 * SIZE_U64 + nla_total_size(copy->length), info);
 	int err;
 
 	if (!header)
 		return -ENOMEM;
-	err = put_value(reply, value, true);
+	err = put_value(reply, copy);
 	if (err) {
 		nlmsg_free(reply);
 		return err;
@@ -326,18 +325,21 @@ static int reply_value(struct genl_info *info, struct sluice_map_value *value)
 	return reply_end(reply, header, info);
 }
 
-static int get_value(struct sluice_map *map, struct genl_info *info)
+static int execute_get(struct sluice_map *map, struct genl_info *info)
 {
-	struct sluice_map_value *value;
+	struct sluice_map_copy copy = { .room = SLUICE_NL_VALUE_MAX };
 	struct sluice_map_key key;
 	int err;
 
 	init_key(map, &key, info->attrs[SLUICE_NL_A_KEY]);
-	value = sluice_map_hold(map, &key);
-	if (!value)
-		return -ENOENT;
-	err = value->length > SLUICE_NL_VALUE_MAX ? -EMSGSIZE : reply_value(info, value);
-	sluice_map_value_put(value);
+	copy.value = kmalloc(copy.room, SLUICE_QUOTA_GFP);
+	if (!copy.value)
+		return -ENOMEM;
+	if (!sluice_map_copy_value(map, &key, &copy))
+		err = -ENOENT;
+	else
+		err = copy.length > copy.room ? -EMSGSIZE : reply_value(info, &copy);
+	kfree(copy.value);
 	return err;
 }
 
@@ -424,7 +426,7 @@ static int execute_delete(struct sluice_map *map, struct genl_info *info)
 
 int sluice_map_netlink_get(struct sk_buff *skb, struct genl_info *info)
 {
-	return with_map(skb, info, SLUICE_OPEN_READ, get_value);
+	return with_map(skb, info, SLUICE_OPEN_READ, execute_get);
 }
 
 int sluice_map_netlink_set(struct sk_buff *skb, struct genl_info *info)
@@ -447,33 +449,30 @@ struct batch {
 	u32 flags;			/* SLUICE_OPEN_*, which the target permits */
 	struct sk_buff *reply;
 	unsigned int left;		/* steps that need room for their results */
+	u8 *value;			/* memory for one of SLUICE_NL_VALUE_MAX bytes */
 	struct netlink_ext_ack *extack;
 };
 
-/* Whether the value fits besides the results of the steps that follow. */
-static bool has_room(const struct batch *batch, const struct sluice_map_value *value)
+/* Bytes for a value besides the results of the steps that follow. */
+static u32 room_for_value(const struct batch *batch)
 {
-	size_t size = nla_total_size(value->length) + batch->left * STEP_REPLY;
+	int room = skb_tailroom(batch->reply) - (int)(batch->left + 1) * STEP_REPLY;
 
-	return value->length <= SLUICE_NL_VALUE_MAX && size <= skb_tailroom(batch->reply);
+	return clamp_t(int, room, 0, SLUICE_NL_VALUE_MAX);
 }
 
 /* Its result; fills in what belongs to it. */
 static int step_get(struct batch *batch, const struct sluice_map_key *key)
 {
-	struct sluice_map_value *value;
-	bool fits;
+	struct sluice_map_copy copy = { .value = batch->value, .room = room_for_value(batch) };
 	int err;
 
 	if (!(batch->flags & SLUICE_OPEN_READ))
 		return -EBADF;
-	value = sluice_map_hold(batch->map, key);
-	if (!value)
+	if (!sluice_map_copy_value(batch->map, key, &copy))
 		return -ENOENT;
-	fits = has_room(batch, value);
-	err = put_value(batch->reply, value, fits);
-	sluice_map_value_put(value);
-	return err || fits ? err : -EMSGSIZE;
+	err = put_value(batch->reply, &copy);
+	return err || copy.length <= copy.room ? err : -EMSGSIZE;
 }
 
 static int step_change(struct batch *batch, struct nlattr **attrs, u32 command)
@@ -586,8 +585,10 @@ int sluice_map_netlink_batch(struct sk_buff *skb, struct genl_info *info)
 	err = batch_target(NETLINK_CB(skb).sk, info, &target, &batch);
 	if (err)
 		return err;
-	header = reply_begin(&batch.reply, BATCH_REPLY, info);
+	batch.value = kmalloc(SLUICE_NL_VALUE_MAX, SLUICE_QUOTA_GFP);
+	header = batch.value ? reply_begin(&batch.reply, BATCH_REPLY, info) : NULL;
 	err = header ? execute_steps(&batch, info) : -ENOMEM;
+	kfree(batch.value);
 	target_put(&target);
 	if (!err)
 		return reply_end(batch.reply, header, info);
@@ -637,7 +638,9 @@ int sluice_map_netlink_info(struct sk_buff *skb, struct genl_info *info)
 struct dump {
 	struct target target;
 	struct sluice_map_cursor cursor;
-	bool keys;
+	struct sluice_map_copy copy;
+	u8 key[SLUICE_MAP_KEY_MAX];
+	u8 value[SLUICE_NL_VALUE_MAX];
 };
 
 static struct dump **dump_of(struct netlink_callback *cb)
@@ -648,7 +651,7 @@ static struct dump **dump_of(struct netlink_callback *cb)
 int sluice_map_netlink_dump_start(struct netlink_callback *cb)
 {
 	struct nlattr **attrs = sluice_compat_dump_attrs(cb);
-	struct dump *dump = kzalloc(sizeof(*dump), SLUICE_QUOTA_GFP);
+	struct dump *dump = kvzalloc(sizeof(*dump), SLUICE_QUOTA_GFP);
 	int err;
 
 	if (!dump)
@@ -656,26 +659,26 @@ int sluice_map_netlink_dump_start(struct netlink_callback *cb)
 	err = target_get(NETLINK_CB(cb->skb).sk, attrs, SLUICE_OPEN_READ, &dump->target,
 			 cb->extack);
 	if (err) {
-		kfree(dump);
+		kvfree(dump);
 		return err;
 	}
-	dump->keys = attrs[SLUICE_NL_A_KEYS];
+	dump->copy.key = dump->key;
+	dump->copy.value = dump->value;
+	dump->copy.room = attrs[SLUICE_NL_A_KEYS] ? 0 : SLUICE_NL_VALUE_MAX;
 	cb->min_dump_alloc = SLUICE_MAP_KEY_MAX + SLUICE_NL_VALUE_MAX + SZ_1K;
 	*dump_of(cb) = dump;
 	return 0;
 }
 
-static int put_found(struct sk_buff *skb, struct netlink_callback *cb, bool keys,
-		     const struct sluice_map_found *found)
+static int put_entry(struct sk_buff *skb, struct netlink_callback *cb,
+		     const struct sluice_map_copy *copy)
 {
-	bool whole = !keys && found->value->length <= SLUICE_NL_VALUE_MAX;
 	void *header = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
 				   &sluice_netlink_family, NLM_F_MULTI, SLUICE_NL_CMD_MAP_DUMP);
 
 	if (!header)
 		return -EMSGSIZE;
-	if (nla_put(skb, SLUICE_NL_A_KEY, found->entry->key_length, found->entry->key) ||
-	    put_value(skb, found->value, whole)) {
+	if (nla_put(skb, SLUICE_NL_A_KEY, copy->key_length, copy->key) || put_value(skb, copy)) {
 		genlmsg_cancel(skb, header);
 		return -EMSGSIZE;
 	}
@@ -687,17 +690,15 @@ int sluice_map_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	struct dump *dump = *dump_of(cb);
 	struct sluice_map_cursor before;
-	struct sluice_map_found found;
 	int err;
 
 	if (READ_ONCE(dump->target.map->destroyed))
 		return -EPIPE;
 	for (;;) {
 		before = dump->cursor;
-		if (!sluice_map_next(dump->target.map, &dump->cursor, &found))
+		if (!sluice_map_copy_next(dump->target.map, &dump->cursor, &dump->copy))
 			return skb->len;
-		err = put_found(skb, cb, dump->keys, &found);
-		sluice_map_found_put(&found);
+		err = put_entry(skb, cb, &dump->copy);
 		if (err) {
 			/* This one is the first of the next message. */
 			dump->cursor = before;
@@ -714,6 +715,6 @@ int sluice_map_netlink_dump_done(struct netlink_callback *cb)
 	if (!dump)
 		return 0;
 	target_put(&dump->target);
-	kfree(dump);
+	kvfree(dump);
 	return 0;
 }

@@ -21,6 +21,15 @@ static struct sluice_map_slot *slot_of(struct sluice_map *map, u64 sequence)
 	return &map->slots[sequence & (map->slot_count - 1)];
 }
 
+/* The first change after @sequence that may be in the log. */
+static u64 first_after(struct sluice_map *map, u64 sequence)
+{
+	u64 last = atomic64_read(&map->sequence);
+	u64 kept = last < map->slot_count ? 1 : last - map->slot_count + 1;
+
+	return max3(sequence + 1, kept, (u64)atomic64_read(&map->trimmed) + 1);
+}
+
 /* A thread that was late finds its place taken by a later change, and its event is lost. */
 void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 version,
 		    struct sluice_map_entry *entry)
@@ -33,9 +42,9 @@ void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 versio
 		old = slot->entry;
 		refcount_inc(&entry->refs);
 		slot->entry = entry;
-		slot->sequence = sequence;
 		slot->change = change;
 		slot->version = version;
+		WRITE_ONCE(slot->sequence, sequence);
 	}
 	spin_unlock(&slot->lock);
 	if (old)
@@ -55,13 +64,60 @@ int sluice_map_log_init(struct sluice_map *map, u32 events)
 	return 0;
 }
 
+/* When nobody uses the map: an entry that only the event has is freed at once. */
+static void release(struct sluice_map_entry *entry)
+{
+	if (entry && refcount_dec_and_test(&entry->refs))
+		sluice_map_entry_free(entry);
+}
+
+/* Events up to this one are lost, before their entries are. */
+static void raise_trimmed(struct sluice_map *map, u64 sequence)
+{
+	s64 trimmed = atomic64_read(&map->trimmed);
+
+	while (trimmed < (s64)sequence)
+		if (atomic64_try_cmpxchg(&map->trimmed, &trimmed, sequence))
+			break;
+}
+
+/* The entry of an event, if nothing else has it. */
+static struct sluice_map_entry *take_removed(struct sluice_map_slot *slot)
+{
+	struct sluice_map_entry *entry = NULL;
+
+	spin_lock(&slot->lock);
+	if (slot->entry && refcount_read(&slot->entry->refs) == 1)
+		swap(entry, slot->entry);
+	spin_unlock(&slot->lock);
+	return entry;
+}
+
+bool sluice_map_log_trim(struct sluice_map *map, size_t bytes)
+{
+	u64 last = atomic64_read(&map->sequence), sequence;
+	size_t trimmed = 0;
+
+	for (sequence = first_after(map, 0); sequence <= last && trimmed < bytes; sequence++) {
+		struct sluice_map_entry *entry;
+
+		raise_trimmed(map, sequence);
+		entry = take_removed(slot_of(map, sequence));
+		if (entry) {
+			trimmed += entry->charged;
+			sluice_map_entry_put(entry);
+		}
+		cond_resched();
+	}
+	return trimmed;
+}
+
 void sluice_map_log_exit(struct sluice_map *map)
 {
 	u32 i;
 
 	for (i = 0; i < map->slot_count; i++)
-		if (map->slots[i].entry)
-			sluice_map_entry_put(map->slots[i].entry);
+		release(map->slots[i].entry);
 	kvfree(map->slots);
 }
 
@@ -87,34 +143,24 @@ static int get_event(struct sluice_map *map, u64 sequence, struct sluice_map_tak
 	int err = 0;
 
 	spin_lock(&slot->lock);
-	if (slot->sequence == sequence)
-		fill_event(event, slot);
+	if (slot->sequence < sequence)
+		err = -EAGAIN;
+	else if (slot->sequence > sequence || !slot->entry)
+		err = -ENODATA;
 	else
-		err = slot->sequence < sequence ? -EAGAIN : -ENODATA;
+		fill_event(event, slot);
 	spin_unlock(&slot->lock);
 	return err;
-}
-
-/* The first change that may still be in the log. */
-static u64 oldest(struct sluice_map *map)
-{
-	u64 last = atomic64_read(&map->sequence);
-
-	return last < map->slot_count ? 1 : last - map->slot_count + 1;
 }
 
 /* The first event after @watched. 0 or -EAGAIN. */
 static int next_event(struct sluice_map *map, u64 watched, struct sluice_map_taken *event)
 {
-	u64 sequence = watched + 1;
+	u64 sequence = first_after(map, watched);
 	int err;
 
-	for (;;) {
-		err = get_event(map, sequence, event);
-		if (err != -ENODATA)
-			break;
-		sequence = max(oldest(map), sequence + 1);
-	}
+	while ((err = get_event(map, sequence, event)) == -ENODATA)
+		sequence = first_after(map, sequence);
 	if (!err)
 		event->event.missed = sequence - watched - 1;
 	return err;
@@ -122,7 +168,7 @@ static int next_event(struct sluice_map *map, u64 watched, struct sluice_map_tak
 
 bool sluice_map_has_event(struct sluice_map_endpoint *end)
 {
-	u64 sequence = atomic64_read(&end->watched) + 1;
+	u64 sequence = first_after(end->map, atomic64_read(&end->watched));
 	struct sluice_map_slot *slot = slot_of(end->map, sequence);
 
 	return READ_ONCE(slot->sequence) >= sequence;
@@ -233,6 +279,9 @@ int sluice_map_watch_after(struct sluice_map_endpoint *end, u64 *sequence)
 	atomic64_set(&end->watched, *sequence);
 	if (!xchg(&end->watches, 1))	/* (S) */
 		atomic_inc(&end->map->watchers);
+	sluice_map_settle(end->map);
+	/* Those that wait with the number of before. */
+	sluice_wait_wake_all(&end->map->changed, EPOLLIN | EPOLLRDNORM);
 	return 0;
 }
 

@@ -16,7 +16,7 @@
 #include <linux/workqueue.h>
 #include <net/sock.h>
 
-#include "kind.h"
+#include "compat.h"
 #include "map.h"
 #include "netlink.h"
 
@@ -143,16 +143,16 @@ static void send_events(struct work_struct *work)
 		err = send_event(handle);
 	} while (!err && --left);
 	if (err == -ENOBUFS)
-		queue_delayed_work(system_unbound_wq, &handle->sending, RETRY_DELAY);
+		queue_delayed_work(system_dfl_wq, &handle->sending, RETRY_DELAY);
 	else if (!err)
-		queue_delayed_work(system_unbound_wq, &handle->sending, 0);
+		queue_delayed_work(system_dfl_wq, &handle->sending, 0);
 }
 
 static int start_sending(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
 {
 	struct handle *handle = container_of(entry, struct handle, entry);
 
-	queue_delayed_work(system_unbound_wq, &handle->sending, 0);
+	queue_delayed_work(system_dfl_wq, &handle->sending, 0);
 	return 0;
 }
 
@@ -168,7 +168,7 @@ static int begin_watch(struct handle *handle, u64 after)
 		handle->watches = true;
 		sluice_wait_add_shared(&end->map->changed, &handle->entry);
 	}
-	queue_delayed_work(system_unbound_wq, &handle->sending, 0);
+	queue_delayed_work(system_dfl_wq, &handle->sending, 0);
 	return 0;
 }
 
