@@ -96,6 +96,8 @@ static int find_named(struct sock *sk, struct nlattr **attrs, u32 flags,
 		return err;
 	channel = sluice_channel_lookup(&access, &key);
 	sluice_scope_put(access.scope);
+	if (channel == ERR_PTR(-ENOENT))
+		NL_SET_ERR_MSG(extack, "there is no map with this name");
 	if (IS_ERR(channel))
 		return PTR_ERR(channel);
 	if (!sluice_channel_is_persistent(channel)) {
@@ -251,6 +253,16 @@ static int open_handle(struct sock *sk, const struct sluice_channel_request *req
 	return ret;
 }
 
+/* As open_handle(), unless the opener of the socket must not see the scope: nothing is created. */
+static int open_judged(struct sock *sk, const struct sluice_channel_request *request)
+{
+	const struct file *file = socket_file(sk);
+
+	if (!file || !socket_sees(sk, file, request->access.scope))
+		return -EACCES;
+	return open_handle(sk, request);
+}
+
 int sluice_map_netlink_open(struct sk_buff *skb, struct genl_info *info)
 {
 	struct sluice_map_params params = { .size = sizeof(params) };
@@ -274,8 +286,12 @@ int sluice_map_netlink_open(struct sk_buff *skb, struct genl_info *info)
 	ret = access_scope(info->attrs, &request.access);
 	if (ret)
 		return ret;
-	ret = open_handle(sk, &request);
+	ret = open_judged(sk, &request);
 	sluice_scope_put(request.access.scope);
+	if (ret == -EACCES)
+		GENL_SET_ERR_MSG(info, "the sender, or the opener of the socket, may not do this");
+	else if (ret == -EMFILE)
+		GENL_SET_ERR_MSG(info, "the socket has 64 handles; close one");
 	if (ret < 0)
 		return ret;
 	header = reply_begin(&reply, nla_total_size(sizeof(u32)), info);

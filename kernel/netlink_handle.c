@@ -37,9 +37,10 @@ struct handle {
 
 #define BUCKETS 256
 
-static DEFINE_SPINLOCK(handles_lock);	/* protects the handles and the last number */
+static DEFINE_SPINLOCK(handles_lock);	/* protects the following */
 static struct hlist_head handles[BUCKETS];
 static u32 last_number;
+static unsigned int handle_count;	/* read without the lock */
 
 static struct hlist_head *bucket(const struct sock *sk)
 {
@@ -218,11 +219,19 @@ int sluice_netlink_handle_add(struct sock *sk, struct file *file)
 		sock_hold(sk);
 		get_file(file);
 		hlist_add_head(&handle->node, bucket(sk));
+		WRITE_ONCE(handle_count, handle_count + 1);
 	}
 	spin_unlock(&handles_lock);
 	if (ret < 0)
 		kfree(handle);
 	return ret;
+}
+
+/* Under the lock. */
+static void take(struct handle *handle)
+{
+	hlist_del(&handle->node);
+	WRITE_ONCE(handle_count, handle_count - 1);
 }
 
 /* A handle that is no longer in the table. May sleep. */
@@ -245,7 +254,7 @@ int sluice_netlink_close(struct sk_buff *skb, struct genl_info *info)
 	spin_lock(&handles_lock);
 	handle = find(NETLINK_CB(skb).sk, nla_get_u32(info->attrs[SLUICE_NL_A_HANDLE]));
 	if (handle)
-		hlist_del(&handle->node);
+		take(handle);
 	spin_unlock(&handles_lock);
 	if (!handle) {
 		GENL_SET_ERR_MSG(info, "this socket has no such handle");
@@ -265,7 +274,7 @@ static struct handle *take_dead(unsigned int i)
 		if (!sock_flag(handle->sk, SOCK_DEAD))
 			continue;
 		found = handle;
-		hlist_del(&handle->node);
+		take(handle);
 		break;
 	}
 	spin_unlock(&handles_lock);
@@ -281,7 +290,8 @@ static int release(struct notifier_block *block, unsigned long event, void *data
 
 	if (event != NETLINK_URELEASE || notify->protocol != NETLINK_GENERIC)
 		return NOTIFY_DONE;
-	for (i = 0; i < BUCKETS; i++)
+	/* Those of this socket were added before it was closed. */
+	for (i = 0; i < BUCKETS && READ_ONCE(handle_count); i++)
 		while ((handle = take_dead(i)))
 			handle_free(handle);
 	return NOTIFY_DONE;
