@@ -14,6 +14,10 @@
 #ifdef CONFIG_X86
 
 #include <asm/apic.h>
+/* Where newer kernels have cpuid_ebx(); that of older ones is in asm/processor.h. */
+#if __has_include(<asm/cpuid/api.h>)
+#include <asm/cpuid/api.h>
+#endif
 #include <asm/msr.h>
 #include <asm/nmi.h>
 #include <asm/processor.h>
