@@ -14,10 +14,7 @@
 #ifdef CONFIG_X86
 
 #include <asm/apic.h>
-/* Where newer kernels have cpuid_ebx(); that of older ones is in asm/processor.h. */
-#if __has_include(<asm/cpuid/api.h>)
-#include <asm/cpuid/api.h>
-#endif
+#include <asm/microcode.h>	/* cpuid_ebx(), which is in asm/processor.h of older kernels */
 #include <asm/msr.h>
 #include <asm/nmi.h>
 #include <asm/processor.h>
