@@ -11,6 +11,7 @@
 
 #include "compat.h"
 #include "map.h"
+#include "trace.h"
 
 /* ---- the table ---- */
 
@@ -103,7 +104,11 @@ static bool add_below(atomic64_t *counter, u64 number, u64 most)
  */
 static int refuse(struct sluice_map *map, u64 waiting)
 {
-	return waiting || sluice_map_expiry_is_due(map) ? -EAGAIN : -ENOSPC;
+	if (waiting || sluice_map_expiry_is_due(map))
+		return -EAGAIN;
+	trace_sluice_map_full(&map->channel, atomic64_read(&map->bytes),
+			      atomic64_read(&map->entries));
+	return -ENOSPC;
 }
 
 static int charge(struct sluice_map *map, size_t bytes)

@@ -14,6 +14,7 @@
 #include <linux/uio.h>
 
 #include "map.h"
+#include "trace.h"
 #include "user_struct.h"
 
 static struct sluice_map_slot *slot_of(struct sluice_map *map, u64 sequence)
@@ -37,6 +38,7 @@ void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 versio
 	struct sluice_map_slot *slot = slot_of(map, sequence);
 	struct sluice_map_entry *old = NULL;
 
+	trace_sluice_map_change(&map->channel, sequence, change, version);
 	spin_lock(&slot->lock);
 	if (slot->sequence < sequence) {
 		old = slot->entry;
@@ -201,8 +203,11 @@ bool sluice_map_event_put(struct sluice_map_endpoint *end, struct sluice_map_tak
 
 	sluice_map_entry_put(taken->entry);
 	take = take && atomic64_try_cmpxchg(&end->watched, &watched, taken->event.sequence);
-	if (take)
+	if (take && taken->event.missed) {
 		atomic64_add(taken->event.missed, &end->map->missed);
+		trace_sluice_map_missed(&end->map->channel, taken->event.sequence,
+					taken->event.missed);
+	}
 	return take;
 }
 
@@ -279,6 +284,7 @@ int sluice_map_watch_after(struct sluice_map_endpoint *end, u64 *sequence)
 	atomic64_set(&end->watched, *sequence);
 	if (!xchg(&end->watches, 1))	/* (S) */
 		atomic_inc(&end->map->watchers);
+	trace_sluice_map_watch(&end->map->channel, *sequence);
 	sluice_map_settle(end->map);
 	/* Those that wait with the number of before. */
 	sluice_wait_wake_all(&end->map->changed, EPOLLIN | EPOLLRDNORM);
