@@ -73,7 +73,7 @@ static void release(struct sluice_map_entry *entry)
 		sluice_map_entry_free(entry);
 }
 
-/* Events up to this one are lost, before their entries are. */
+/* Events up to this one are lost. Under the lock of its slot, while it has its entry. */
 static void raise_trimmed(struct sluice_map *map, u64 sequence)
 {
 	s64 trimmed = atomic64_read(&map->trimmed);
@@ -83,16 +83,29 @@ static void raise_trimmed(struct sluice_map *map, u64 sequence)
 			break;
 }
 
-/* The entry of an event, if nothing else has it. */
-static struct sluice_map_entry *take_removed(struct sluice_map_slot *slot)
+/* The entry of change @sequence, whose event is then lost, if it has been removed. */
+static struct sluice_map_entry *take_removed(struct sluice_map *map, u64 sequence)
 {
+	struct sluice_map_slot *slot = slot_of(map, sequence);
 	struct sluice_map_entry *entry = NULL;
 
 	spin_lock(&slot->lock);
-	if (slot->entry && refcount_read(&slot->entry->refs) == 1)
+	/* An entry has its value before it is logged, until it is removed. */
+	if (slot->sequence == sequence && slot->entry &&
+	    !rcu_access_pointer(slot->entry->value)) {
+		raise_trimmed(map, sequence);
 		swap(entry, slot->entry);
+	}
 	spin_unlock(&slot->lock);
 	return entry;
+}
+
+/* Puts the entry of an event. The bytes that this frees. */
+static size_t drop(struct sluice_map_entry *entry)
+{
+	size_t bytes = entry->charged;
+
+	return sluice_map_entry_put(entry) ? bytes : 0;
 }
 
 bool sluice_map_log_trim(struct sluice_map *map, size_t bytes)
@@ -100,15 +113,12 @@ bool sluice_map_log_trim(struct sluice_map *map, size_t bytes)
 	u64 last = atomic64_read(&map->sequence), sequence;
 	size_t trimmed = 0;
 
-	for (sequence = first_after(map, 0); sequence <= last && trimmed < bytes; sequence++) {
-		struct sluice_map_entry *entry;
+	/* The last event remains, so that every watcher learns what it has missed. */
+	for (sequence = first_after(map, 0); sequence < last && trimmed < bytes; sequence++) {
+		struct sluice_map_entry *entry = take_removed(map, sequence);
 
-		raise_trimmed(map, sequence);
-		entry = take_removed(slot_of(map, sequence));
-		if (entry) {
-			trimmed += entry->charged;
-			sluice_map_entry_put(entry);
-		}
+		if (entry)
+			trimmed += drop(entry);
 		cond_resched();
 	}
 	return trimmed;
