@@ -98,11 +98,13 @@ impl Job for Access {
         let store = self.filled_store()?;
         let mut total = Measurement::default();
         while u128::from(total.elapsed_ns) < self.duration.as_nanos() {
+            let helper = store.helper_ns()?;
             let done = self.run(&*store)?;
             let begin = done.iter().map(|one| one.begin).min();
             let end = done.iter().map(|one| one.end).max();
             total.elapsed_ns += end.unwrap_or(0) - begin.unwrap_or(0);
             total.cpu_ns += done.iter().map(|one| one.cpu).sum::<u64>();
+            total.cpu_ns += store.helper_ns()? - helper;
             total.messages += done.iter().map(|one| one.messages).sum::<u64>();
         }
         let sets = self.expect_all(&mut *store.client()?)?;

@@ -141,15 +141,20 @@ fn applies(way: &Way, measured: Measured) -> bool {
 
 fn subject(access: Access) -> Subject {
     let name = access.way.name;
-    let has_batches = matches!(name, "sluice-map-fd" | "redis");
+    let is_batch = access.measured == Measured::Batch;
+    let label = match name {
+        "sluice-map-fd" | "redis" => name.into(),
+        _ if is_batch => format!("{name}, one by one"),
+        _ => name.into(),
+    };
     Subject {
         processes: access.processes(),
         operation: match access.measured {
             Measured::Rate { operation, .. } => Some(operation.name()),
             _ => None,
         },
-        batch: (access.measured == Measured::Batch && has_batches).then_some(BATCH),
-        ..Subject::new(name, name.into(), Waiting::Sleep, access)
+        batch: is_batch.then_some(BATCH),
+        ..Subject::new(name, label, Waiting::Sleep, access)
     }
 }
 

@@ -68,6 +68,11 @@ pub fn stamp_of(value: &Value, number: u64) -> Result<u64> {
 pub trait Store {
     /// By a process that uses it.
     fn client(&self) -> Result<Box<dyn Client>>;
+
+    /// Processor time of another process that works for the clients.
+    fn helper_ns(&self) -> Result<u64> {
+        Ok(0)
+    }
 }
 
 pub trait Client {
