@@ -193,6 +193,15 @@ void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count
 	return memory;
 }
 
+void *sluice_channel_kvmalloc(const struct sluice_channel *channel, size_t size)
+{
+	struct mem_cgroup *old = set_active_memcg(channel->memcg);
+	void *memory = kvmalloc(size, SLUICE_QUOTA_GFP);
+
+	set_active_memcg(old);
+	return memory;
+}
+
 /* Ends the charge after freeing the memory; otherwise a limit could be exceeded meanwhile. */
 static void channel_free(struct sluice_channel *channel)
 {

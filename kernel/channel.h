@@ -95,6 +95,8 @@ void sluice_channel_exit(struct sluice_channel *channel);
  */
 struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node);
 void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size);
+/* Not zeroed. */
+void *sluice_channel_kvmalloc(const struct sluice_channel *channel, size_t size);
 
 /*
  * Returns the requested channel with a reference, and creates it if necessary (@created). -ENOENT:

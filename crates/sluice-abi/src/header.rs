@@ -29,6 +29,16 @@ macro_rules! numbers {
     };
 }
 
+/// Of 64 bits.
+fn wide_constants() -> Vec<Fact> {
+    [
+        ("SLUICE_MAP_CAPACITY_MAX", map::CAPACITY_MAX),
+        ("SLUICE_MAP_NOW", map::NOW),
+    ]
+    .map(|(name, value)| (format!("(unsigned long long)({name})"), value))
+    .to_vec()
+}
+
 fn number(name: &str) -> String {
     format!("(unsigned long long)(unsigned int)({name})")
 }
@@ -246,6 +256,106 @@ fn bus_structures() -> Vec<Fact> {
     facts
 }
 
+fn map_structures() -> Vec<Fact> {
+    let mut facts = Vec::new();
+    layout!(
+        facts,
+        map::Params,
+        "sluice_map_params",
+        [size, flags, entries, events, reserved]
+    );
+    layout!(
+        facts,
+        map::Op,
+        "sluice_map_op",
+        [
+            size,
+            flags,
+            key,
+            value,
+            key_length,
+            value_length,
+            version,
+            ttl_ns
+        ]
+    );
+    layout!(
+        facts,
+        map::Step,
+        "sluice_map_step",
+        [
+            command,
+            result,
+            flags,
+            reserved,
+            key,
+            value,
+            key_length,
+            value_length,
+            version,
+            ttl_ns
+        ]
+    );
+    layout!(
+        facts,
+        map::Batch,
+        "sluice_map_batch",
+        [size, count, steps, step_size, reserved]
+    );
+    layout!(
+        facts,
+        map::Cursor,
+        "sluice_map_cursor",
+        [since, id, shard, reserved]
+    );
+    layout!(
+        facts,
+        map::Record,
+        "sluice_map_record",
+        [
+            size,
+            value_length,
+            version,
+            ttl_ns,
+            key_length,
+            header,
+            reserved
+        ]
+    );
+    layout!(
+        facts,
+        map::Dump,
+        "sluice_map_dump",
+        [size, flags, records, length, count, cursor]
+    );
+    layout!(
+        facts,
+        map::Event,
+        "sluice_map_event",
+        [size, change, key_length, sequence, version, missed]
+    );
+    layout!(
+        facts,
+        map::Info,
+        "sluice_map_info",
+        [
+            size,
+            flags,
+            capacity,
+            bytes,
+            entries_max,
+            entries,
+            sequence,
+            expired,
+            missed,
+            events,
+            watchers,
+            watched
+        ]
+    );
+    facts
+}
+
 fn constants() -> Vec<Fact> {
     let mut facts = Vec::new();
     numbers!(
@@ -256,6 +366,7 @@ fn constants() -> Vec<Fact> {
             KIND_RING = "SLUICE_KIND_RING",
             KIND_FEED = "SLUICE_KIND_FEED",
             KIND_BUS = "SLUICE_KIND_BUS",
+            KIND_MAP = "SLUICE_KIND_MAP",
             SCOPE_SELF = "SLUICE_SCOPE_SELF",
             SCOPE_ROOT = "SLUICE_SCOPE_ROOT",
             OPEN_READ = "SLUICE_OPEN_READ",
@@ -358,6 +469,32 @@ fn constants() -> Vec<Fact> {
             bus::INFO = "SLUICE_BUS_INFO",
             bus::RECEIVE = "SLUICE_BUS_RECEIVE",
             bus::SUBSCRIBERS = "SLUICE_BUS_SUBSCRIBERS",
+            map::KEY_MAX = "SLUICE_MAP_KEY_MAX",
+            map::VALUE_MAX = "SLUICE_MAP_VALUE_MAX",
+            map::EVENTS_MAX = "SLUICE_MAP_EVENTS_MAX",
+            map::IF_VERSION = "SLUICE_MAP_IF_VERSION",
+            map::STEP_GET = "SLUICE_MAP_STEP_GET",
+            map::STEP_SET = "SLUICE_MAP_STEP_SET",
+            map::STEP_DELETE = "SLUICE_MAP_STEP_DELETE",
+            map::BATCH_MAX = "SLUICE_MAP_BATCH_MAX",
+            map::KEYS = "SLUICE_MAP_KEYS",
+            map::CREATED = "SLUICE_MAP_CREATED",
+            map::UPDATED = "SLUICE_MAP_UPDATED",
+            map::DELETED = "SLUICE_MAP_DELETED",
+            map::EXPIRED = "SLUICE_MAP_EXPIRED",
+            map::PARAMS_SIZE_VER0 = "SLUICE_MAP_PARAMS_SIZE_VER0",
+            map::OP_SIZE_VER0 = "SLUICE_MAP_OP_SIZE_VER0",
+            map::STEP_SIZE_VER0 = "SLUICE_MAP_STEP_SIZE_VER0",
+            map::BATCH_SIZE_VER0 = "SLUICE_MAP_BATCH_SIZE_VER0",
+            map::DUMP_SIZE_VER0 = "SLUICE_MAP_DUMP_SIZE_VER0",
+            map::INFO_SIZE_VER0 = "SLUICE_MAP_INFO_SIZE_VER0",
+            map::GET = "SLUICE_MAP_GET",
+            map::SET = "SLUICE_MAP_SET",
+            map::DELETE = "SLUICE_MAP_DELETE",
+            map::BATCH = "SLUICE_MAP_BATCH",
+            map::DUMP = "SLUICE_MAP_DUMP",
+            map::WATCH = "SLUICE_MAP_WATCH",
+            map::INFO = "SLUICE_MAP_INFO",
         ]
     );
     facts
@@ -369,7 +506,9 @@ fn facts() -> Vec<Fact> {
         ring_structures(),
         feed_structures(),
         bus_structures(),
+        map_structures(),
         constants(),
+        wide_constants(),
     ]
     .concat()
 }

@@ -8,6 +8,7 @@ pub mod bus;
 pub mod feed;
 #[cfg(test)]
 mod header;
+pub mod map;
 pub mod ring;
 
 const TYPE: u32 = 0xC7;
@@ -17,6 +18,7 @@ pub const KIND_PIPE: u32 = 1;
 pub const KIND_RING: u32 = 2;
 pub const KIND_FEED: u32 = 3;
 pub const KIND_BUS: u32 = 4;
+pub const KIND_MAP: u32 = 5;
 /// Values of `scope_fd`: the caller's own cgroup, and the root of the hierarchy.
 pub const SCOPE_SELF: i32 = -1;
 pub const SCOPE_ROOT: i32 = -2;

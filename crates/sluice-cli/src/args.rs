@@ -2,9 +2,13 @@
 //! Arguments that several commands share: the scope, the channel, and the properties of a new channel.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use sluice::{Channel, Name, OpenOptions, Scope};
+
+/// Nanoseconds.
+const SECOND: u64 = 1_000_000_000;
 
 #[derive(Args)]
 pub struct ScopeArgs {
@@ -40,6 +44,14 @@ impl ChannelArgs {
 
     pub fn bus(&self) -> sluice::Result<Channel> {
         Ok(Channel::bus(self.name.as_bytes())?.in_scope(self.scope.scope()?))
+    }
+
+    pub fn map(&self) -> sluice::Result<Channel> {
+        Ok(Channel::map(self.name.as_bytes())?.in_scope(self.scope.scope()?))
+    }
+
+    pub fn name(&self) -> &Name {
+        &self.name
     }
 
     pub fn ring(&self) -> sluice::Result<Channel> {
@@ -137,6 +149,30 @@ pub fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "give a number of bytes above 0, such as 65536, 64K, 1M or 1G".to_owned())
 }
 
+/// A time with its unit.
+pub fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => SECOND,
+        "m" => 60 * SECOND,
+        "h" => 60 * 60 * SECOND,
+        "d" => 24 * 60 * 60 * SECOND,
+        _ => 0,
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|nanoseconds| *nanoseconds > 0)
+        .map(Duration::from_nanos)
+        .ok_or_else(|| {
+            "give a time above 0 with its unit, such as 500ms, 30s, 5m, 2h or 1d".to_owned()
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +193,36 @@ mod tests {
             "18446744073709551615K",
         ] {
             assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        for (text, nanoseconds) in [
+            ("1ns", 1),
+            ("50µs", 50_000),
+            ("50us", 50_000),
+            ("500ms", 500_000_000),
+            ("30s", 30 * SECOND),
+            ("5m", 300 * SECOND),
+            ("2h", 7200 * SECOND),
+            ("1d", 86_400 * SECOND),
+        ] {
+            assert_eq!(time(text), Ok(Duration::from_nanos(nanoseconds)));
+        }
+        for bad in [
+            "",
+            "1",
+            "0s",
+            "ms",
+            "1.5s",
+            "-1s",
+            "1 s",
+            "1w",
+            "99999999999999999999s",
+            "999999d",
+        ] {
+            assert!(time(bad).is_err(), "{bad}");
         }
     }
 

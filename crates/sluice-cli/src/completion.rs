@@ -37,6 +37,7 @@ mod tests {
                 "destroy",
                 "permissions",
                 "multicast",
+                "if-version",
             ] {
                 assert!(script(shell).contains(word), "no {word} for {shell}");
             }

@@ -7,8 +7,10 @@ use std::process::ExitCode;
 use sluice::Error;
 use sluice::bus::{OpenError, SendError};
 use sluice::feed::{RecvError, SimulatorError};
+use sluice::map::{self, WriteError};
 use sluice::ring::SetupError;
 
+use crate::map::NoSuchKey;
 use crate::ring::{PathInUse, WaitTimeout};
 
 const FAILURE: u8 = 1;
@@ -23,6 +25,7 @@ pub fn status(error: &anyhow::Error) -> ExitCode {
         (_, Some(error)) => of_ring_error(error),
         _ => of_feed_error(error)
             .or_else(|| of_bus_error(error))
+            .or_else(|| of_map_error(error))
             .unwrap_or_else(|| of_other_error(error)),
     };
     ExitCode::from(number)
@@ -30,7 +33,7 @@ pub fn status(error: &anyhow::Error) -> ExitCode {
 
 fn of_other_error(error: &anyhow::Error) -> u8 {
     match error {
-        _ if error.is::<WaitTimeout>() => NOT_FOUND,
+        _ if error.is::<WaitTimeout>() || error.is::<NoSuchKey>() => NOT_FOUND,
         _ if error.is::<PathInUse>() => ALREADY_EXISTS,
         _ => FAILURE,
     }
@@ -51,6 +54,17 @@ fn of_bus_error(error: &anyhow::Error) -> Option<u8> {
             Some(PERMISSION_DENIED)
         }
         (_, Some(SendError::UnknownSubscriber { .. } | SendError::NoSubscriber)) => Some(NOT_FOUND),
+        _ => None,
+    }
+}
+
+fn of_map_error(error: &anyhow::Error) -> Option<u8> {
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(map::OpenError::Open(error)), _) => Some(of_module_error(error)),
+        (_, Some(WriteError::NotFound { .. })) => Some(NOT_FOUND),
+        (_, Some(WriteError::AlreadyExists | WriteError::VersionMismatch { .. })) => {
+            Some(ALREADY_EXISTS)
+        }
         _ => None,
     }
 }
@@ -107,6 +121,14 @@ mod tests {
         assert_eq!(status(&error), ExitCode::from(PERMISSION_DENIED));
         let error = anyhow::Error::new(SendError::NoSubscriber);
         assert_eq!(status(&error), ExitCode::from(NOT_FOUND));
+        let error = anyhow::Error::new(map::OpenError::Open(Error::NoCgroup2));
+        assert_eq!(status(&error), ExitCode::from(NOT_SET_UP));
+        let error = anyhow::Error::new(WriteError::NotFound { required: 7 }).context("setting");
+        assert_eq!(status(&error), ExitCode::from(NOT_FOUND));
+        let error = anyhow::Error::new(WriteError::AlreadyExists).context("setting");
+        assert_eq!(status(&error), ExitCode::from(ALREADY_EXISTS));
+        let error = anyhow::Error::new(WriteError::Full).context("setting");
+        assert_eq!(status(&error), ExitCode::from(FAILURE));
         let error = SetupError::RoleTaken { role: "producer" };
         assert_eq!(status(&error.into()), ExitCode::from(ALREADY_EXISTS));
         assert_eq!(status(&anyhow::anyhow!("other")), ExitCode::from(FAILURE));

@@ -11,6 +11,7 @@ mod doctor;
 mod exit;
 mod feed;
 mod ls;
+mod map;
 mod output;
 mod pipe;
 mod progress;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-/// Move data between processes through named pipes, shared-memory rings or message buses
+/// Move data between processes through named pipes, shared-memory rings, message buses or maps
 #[derive(Parser)]
 #[command(name = "sluice", version)]
 struct Cli {
@@ -44,6 +45,9 @@ enum Noun {
     /// Send and receive messages between many processes, and manage buses
     #[command(subcommand)]
     Bus(bus::Verb),
+    /// Get, set and watch keys and values that many processes share, and manage maps
+    #[command(subcommand)]
+    Map(map::Verb),
     /// Receive packets of kernel modules, and measure how long they take
     #[command(subcommand)]
     Feed(feed::Verb),
@@ -84,6 +88,7 @@ fn run(cli: &Cli) -> Result<ExitCode> {
         Noun::Pipe(verb) => pipe::run(verb)?,
         Noun::Ring(verb) => ring::run(verb)?,
         Noun::Bus(verb) => bus::run(verb)?,
+        Noun::Map(verb) => map::run(verb)?,
         Noun::Feed(verb) => feed::run(verb)?,
         Noun::Ls(arguments) => ls::run(arguments)?,
         Noun::Bench(arguments) => bench::run(arguments)?,
@@ -185,6 +190,28 @@ mod tests {
             "sluice bus pub prices --create --mode unicast --raw",
             "sluice bus sub prices --policy evict --limit 4K --count 3 --timeout 1 --framed --raw --json",
             "sluice bus sub prices --create --persist --permissions 660 --policies block --monitor",
+            "sluice map create sessions --permissions 660 --capacity 1M --entries 1000 --events 64 --json",
+            "sluice map create sessions --mode 660 --size 64K",
+            "sluice map ls",
+            "sluice map ls --json --scope /sys/fs/cgroup/a",
+            "sluice map ls sessions --values --json",
+            "sluice map rm --destroy sessions",
+            "sluice map info sessions -n --json",
+            "sluice map get sessions 4711",
+            "sluice map get -e sessions 4711 --json --scope /sys/fs/cgroup/a",
+            "sluice map get sessions -1",
+            "sluice map set sessions 4711 alice --ttl 30s --json",
+            "sluice map set sessions 4711",
+            "sluice map set sessions 4711 -17",
+            "sluice map set sessions 4711 --file alice.bin",
+            "sluice map set sessions 4711 -f - --create --persist --permissions 660 --capacity 1M --entries 9 --events 9",
+            "sluice map cas sessions 4711 0 alice --ttl 30s",
+            "sluice map cas sessions 4711 7 -e -f - --json",
+            "sluice map del sessions 4711 --if-version 7 -e --json",
+            "sluice map watch sessions --after 0 --count 3 --timeout 1 --json --create",
+            "sluice map export sessions",
+            "sluice map export sessions sessions.jsonl --scope /sys/fs/cgroup/a",
+            "sluice map import sessions - --json --create --persist --size 64K",
             "sluice ls --json",
             "sluice ls -n",
             "sluice pipe ls --numeric",
@@ -256,6 +283,26 @@ mod tests {
             "sluice bus sub prices --capacity 1M",
             "sluice bus sub prices --monitor --policy drop",
             "sluice bus sub prices --count 0",
+            "sluice map",
+            "sluice map create",
+            "sluice map create sessions --entries 0",
+            "sluice map create sessions --events 65537",
+            "sluice map ls --values",
+            "sluice map get sessions",
+            "sluice map set sessions",
+            "sluice map set sessions 4711 alice --file alice.bin",
+            "sluice map set sessions 4711 alice --ttl 0s",
+            "sluice map set sessions 4711 alice --persist",
+            "sluice map set sessions 4711 alice --capacity 1M",
+            "sluice map set sessions 4711 alice bob",
+            "sluice map cas sessions 4711",
+            "sluice map cas sessions 4711 first alice",
+            "sluice map del sessions",
+            "sluice map del sessions 4711 --if-version 0",
+            "sluice map watch",
+            "sluice map watch sessions --count 0",
+            "sluice map export",
+            "sluice map import",
             "sluice feed",
             "sluice feed run frames",
             "sluice feed run --read --map",

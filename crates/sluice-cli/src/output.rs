@@ -23,8 +23,12 @@ pub fn is_closed(error: &Error) -> bool {
 }
 
 pub fn print(text: &str) -> Result<()> {
+    print_bytes(text.as_bytes())
+}
+
+pub fn print_bytes(bytes: &[u8]) -> Result<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Error::new(Closed)),
         other => other.context("cannot write to standard output; check where it is redirected to"),
     }

@@ -6,6 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 const WITH_TOTAL: &str = "{bar:24} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left";
 const WITHOUT_TOTAL: &str = "{spinner} {bytes} {bytes_per_sec}, {elapsed}";
+const ENTRIES: &str = "{bar:24} {pos}/{len} entries, {eta} left";
 const TEXT: &str = "{msg}";
 
 /// The progress of a transfer on standard error. Hidden if that is not a terminal.
@@ -16,13 +17,21 @@ pub struct Progress {
 impl Progress {
     /// Starts with the total in bytes, if it is known.
     pub fn new(total: Option<u64>) -> Self {
+        match total {
+            Some(total) => Self::with_template(ProgressBar::new(total), WITH_TOTAL),
+            None => Self::with_template(ProgressBar::new_spinner(), WITHOUT_TOTAL),
+        }
+    }
+
+    /// Starts with the number of entries, an estimate: they may change during the transfer.
+    pub fn of_entries(total: u64) -> Self {
+        Self::with_template(ProgressBar::new(total), ENTRIES)
+    }
+
+    fn with_template(bar: ProgressBar, template: &str) -> Self {
         if !io::stderr().is_terminal() {
             return Self::hidden();
         }
-        let (bar, template) = match total {
-            Some(total) => (ProgressBar::new(total), WITH_TOTAL),
-            None => (ProgressBar::new_spinner(), WITHOUT_TOTAL),
-        };
         let style = ProgressStyle::with_template(template).expect("the template is a constant");
         Self {
             bar: bar.with_style(style),
@@ -42,8 +51,9 @@ impl Progress {
         (metadata.is_file() && metadata.len() > 0).then_some(metadata.len())
     }
 
-    pub fn advance(&self, bytes: usize) {
-        self.bar.inc(bytes as u64);
+    /// By bytes, or by entries.
+    pub fn advance(&self, amount: usize) {
+        self.bar.inc(amount as u64);
     }
 }
 
@@ -91,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_templates_are_valid() {
-        for template in [WITH_TOTAL, WITHOUT_TOTAL, TEXT] {
+        for template in [WITH_TOTAL, WITHOUT_TOTAL, ENTRIES, TEXT] {
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }
     }

@@ -28,6 +28,8 @@ pub enum Value {
     Group(u32),
     /// A memory node, or any.
     Node(Option<u32>),
+    /// A limit, or none.
+    Limit(Option<u64>),
 }
 
 /// The values of one row, in the order of the columns.
@@ -74,6 +76,7 @@ fn cells<T>(row: &Row<T>, owners: &mut OwnerNames) -> Cells {
         Value::User(uid) => owners.user(*uid),
         Value::Group(gid) => owners.group(*gid),
         Value::Node(node) => node.map_or("any".to_owned(), |node| node.to_string()),
+        Value::Limit(limit) => limit.map_or("none".to_owned(), |limit| limit.to_string()),
     };
     row.values.iter().map(cell).collect()
 }

@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::features::features;
 use crate::feed::FeedInfo;
 use crate::info::{ChannelInfo, Kind};
+use crate::map::MapInfo;
 use crate::name::Name;
 use crate::ring::RingInfo;
 use crate::scope::Scope;
@@ -53,6 +54,11 @@ impl Channel {
     /// The bus of this name in the caller's cgroup, to be opened with [`bus::Options`](crate::bus::Options).
     pub fn bus(name: impl AsRef<[u8]>) -> Result<Self> {
         Self::new(Kind::Bus, name)
+    }
+
+    /// The map of this name in the caller's cgroup, to be opened with [`map::Options`](crate::map::Options).
+    pub fn map(name: impl AsRef<[u8]>) -> Result<Self> {
+        Self::new(Kind::Map, name)
     }
 
     fn new(kind: Kind, name: impl AsRef<[u8]>) -> Result<Self> {
@@ -99,7 +105,7 @@ impl Channel {
 
     /// As [`unlink`](Self::unlink), and ends the channel for the processes that have it open. Of a pipe, unread bytes are discarded, and
     /// reads, writes and blocked opens fail with [`io::ErrorKind::BrokenPipe`]. Both sides of a ring learn that it is destroyed, as
-    /// do all endpoints of a bus.
+    /// do all endpoints of a bus or a map.
     pub fn destroy(&self) -> Result<()> {
         self.remove(abi::CTL_DESTROY, "destroying")
     }
@@ -164,6 +170,16 @@ impl Channel {
         Ok(state.into())
     }
 
+    /// The state of the map, which is not opened for it.
+    pub fn map_info(&self) -> Result<MapInfo> {
+        self.expect_kind(Kind::Map, "Channel::info()")?;
+        let mut state = abi::map::Info::default();
+        Control::open()?
+            .map_info(self.scope.raw(), self.name.as_bytes(), &mut state)
+            .map_err(|error| self.query_error(error))?;
+        Ok(state.into())
+    }
+
     fn expect_kind(&self, kind: Kind, instead: &'static str) -> Result<()> {
         match self.kind == kind {
             true => Ok(()),
@@ -199,6 +215,9 @@ impl Channel {
             }
             Some(libc::EINVAL) if self.kind == Kind::Bus && !supports(Kind::Bus) => {
                 Error::ModuleTooOld { missing: "buses" }
+            }
+            Some(libc::EINVAL) if self.kind == Kind::Map && !supports(Kind::Map) => {
+                Error::ModuleTooOld { missing: "maps" }
             }
             // A module without feeds knows neither the kind nor the root scope.
             Some(libc::EINVAL | libc::EBADF)
@@ -268,7 +287,8 @@ impl OpenOptions<'_> {
     }
 
     /// The capacity in bytes of a pipe that this open creates, rounded up to a power of two of pages. That of a ring is in
-    /// [`ring::Options`](crate::ring::Options::capacity), that of a bus in [`bus::Options`](crate::bus::Options::capacity).
+    /// [`ring::Options`](crate::ring::Options::capacity), that of a bus in [`bus::Options`](crate::bus::Options::capacity), that of
+    /// a map in [`map::Options`](crate::map::Options::capacity).
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self
@@ -315,6 +335,19 @@ impl OpenOptions<'_> {
         self.endpoint(Control::open()?.open_bus(&open, params))
     }
 
+    /// Opens an endpoint of a map.
+    pub(crate) fn map(
+        &self,
+        access: u32,
+        capacity: u64,
+        params: &abi::map::Params,
+    ) -> Result<OwnedFd> {
+        let instead = "OpenOptions::reader() or writer()";
+        self.channel.expect_kind(Kind::Map, instead)?;
+        let open = self.structure(access, capacity);
+        self.endpoint(Control::open()?.open_map(&open, params))
+    }
+
     pub(crate) fn channel(&self) -> &Channel {
         self.channel
     }
@@ -329,6 +362,7 @@ impl OpenOptions<'_> {
         let instead = match self.channel.kind {
             Kind::Feed => "feed::Feed::open()",
             Kind::Bus => "bus::Options::open_sender() or open_subscriber()",
+            Kind::Map => "map::Options::open()",
             _ => "ring::Options::open_producer() or open_consumer()",
         };
         self.channel.expect_kind(Kind::Pipe, instead)?;

@@ -10,6 +10,7 @@ use sluice_abi as abi;
 
 use crate::error::{Error, Result};
 use crate::feed::FEED_NODE;
+use crate::map::SetOptions;
 use crate::pipe::PIPE_NODE;
 
 const CTL_NODE: &str = "/dev/sluice/ctl";
@@ -26,6 +27,7 @@ impl Argument for abi::Setting {
         abi::feed::SET_SPIN,
         abi::bus::SET_FORMAT,
         abi::bus::SET_SPIN,
+        abi::map::WATCH,
     ];
 }
 
@@ -55,6 +57,10 @@ impl Argument for abi::feed::Info {
 
 impl Argument for abi::bus::Info {
     const COMMANDS: &'static [libc::Ioctl] = &[abi::bus::INFO];
+}
+
+impl Argument for abi::map::Info {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::map::INFO];
 }
 
 impl Argument for abi::Unlink {
@@ -116,6 +122,100 @@ pub(crate) fn bus_subscribers(
     Ok((list.count as usize).min(entries.len()))
 }
 
+/// Copies the value of a key into the room. Returns the operation with its results, some of which it has after an error, too.
+pub(crate) fn map_get(
+    fd: BorrowedFd<'_>,
+    key: &[u8],
+    room: &mut [u8],
+) -> (abi::map::Op, io::Result<()>) {
+    let mut op = abi::map::Op::get(key, room);
+    // SAFETY: the addresses and lengths are those of the key and of the room, which nothing else accesses until the call returns.
+    let called = retry(|| checked(unsafe { raw(fd, abi::map::GET, &raw mut op) }));
+    (op, called.map(drop))
+}
+
+/// Sets a value, and returns whether that created the entry. Also returns the operation, as map_get() does.
+pub(crate) fn map_set(
+    fd: BorrowedFd<'_>,
+    key: &[u8],
+    value: &[u8],
+    options: SetOptions,
+) -> (abi::map::Op, io::Result<bool>) {
+    let mut op = options.apply(abi::map::Op::set(key, value));
+    // SAFETY: the addresses and lengths are those of the key and of the value, which the kernel only reads.
+    let called = retry(|| checked(unsafe { raw(fd, abi::map::SET, &raw mut op) }));
+    (op, called.map(|created| created > 0))
+}
+
+/// Deletes the entry of a key. Returns the operation, as map_get() does.
+pub(crate) fn map_delete(
+    fd: BorrowedFd<'_>,
+    key: &[u8],
+    required: Option<u64>,
+) -> (abi::map::Op, io::Result<()>) {
+    let mut op = abi::map::Op::delete(key).require(required);
+    // SAFETY: the address and length are those of the key, which the kernel only reads.
+    let called = retry(|| checked(unsafe { raw(fd, abi::map::DELETE, &raw mut op) }));
+    (op, called.map(drop))
+}
+
+/// Executes the steps up to a signal, and fills in their results. Returns their number.
+///
+/// # Safety
+/// Every address in the steps is valid for its length and its command, and nothing else accesses what a get writes to.
+pub(crate) unsafe fn map_batch(
+    fd: BorrowedFd<'_>,
+    steps: &mut [abi::map::Step],
+) -> io::Result<usize> {
+    let mut batch = abi::map::Batch::new(steps.as_mut_ptr(), steps.len());
+    // SAFETY: the address is that of `count` steps, accessed by nothing else until the call returns; those in them are valid, as the
+    // caller guarantees.
+    retry(|| checked(unsafe { raw(fd, abi::map::BATCH, &raw mut batch) }))?;
+    Ok((batch.count as usize).min(steps.len()))
+}
+
+/// A page of a dump.
+pub(crate) struct DumpPage {
+    /// Bytes with records.
+    pub len: usize,
+    pub count: u32,
+}
+
+/// Why there is no page.
+pub(crate) enum DumpFailure {
+    /// The room for the next record.
+    TooSmall {
+        needed: usize,
+    },
+    Call(io::Error),
+}
+
+/// The next entries of a dump, as many as the room holds.
+pub(crate) fn map_dump(
+    fd: BorrowedFd<'_>,
+    flags: u32,
+    cursor: &mut abi::map::Cursor,
+    room: &mut [u8],
+) -> std::result::Result<DumpPage, DumpFailure> {
+    let mut dump = abi::map::Dump::new(flags, *cursor, room);
+    // SAFETY: the address and length are those of the room, which nothing else accesses until the call returns.
+    let called = retry(|| checked(unsafe { raw(fd, abi::map::DUMP, &raw mut dump) }));
+    let len = dump.length as usize;
+    match called {
+        Ok(_) => {
+            *cursor = dump.cursor;
+            Ok(DumpPage {
+                len: len.min(room.len()),
+                count: dump.count,
+            })
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+            Err(DumpFailure::TooSmall { needed: len })
+        }
+        Err(error) => Err(DumpFailure::Call(error)),
+    }
+}
+
 /// # Safety
 /// The command takes a structure of this type, and every address in it is valid for the command.
 unsafe fn raw<T>(fd: BorrowedFd<'_>, command: libc::Ioctl, argument: *mut T) -> i32 {
@@ -165,6 +265,12 @@ impl Control {
 
     /// Opens a bus, with its parameters and those of the endpoint.
     pub fn open_bus(&self, open: &abi::Open, params: &abi::bus::Params) -> io::Result<i32> {
+        // SAFETY: the address is that of the kind's parameters.
+        unsafe { self.open_with(open, std::ptr::from_ref(params) as u64) }
+    }
+
+    /// Opens a map, with the parameters of one that is created.
+    pub fn open_map(&self, open: &abi::Open, params: &abi::map::Params) -> io::Result<i32> {
         // SAFETY: the address is that of the kind's parameters.
         unsafe { self.open_with(open, std::ptr::from_ref(params) as u64) }
     }
@@ -228,6 +334,18 @@ impl Control {
         let state = std::ptr::from_mut(state) as u64;
         // SAFETY: the address is that of the kind's structure.
         unsafe { self.kind_info(abi::KIND_BUS, scope_fd, name, state) }
+    }
+
+    /// The state of a map.
+    pub fn map_info(
+        &self,
+        scope_fd: i32,
+        name: &[u8],
+        state: &mut abi::map::Info,
+    ) -> io::Result<()> {
+        let state = std::ptr::from_mut(state) as u64;
+        // SAFETY: the address is that of the kind's structure.
+        unsafe { self.kind_info(abi::KIND_MAP, scope_fd, name, state) }
     }
 
     /// # Safety

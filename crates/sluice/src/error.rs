@@ -154,7 +154,9 @@ impl Error {
 
 fn to_create(kind: Kind, name: &str) -> String {
     match kind {
-        Kind::Pipe | Kind::Ring | Kind::Bus => format!("run 'sluice {kind} create {name}'"),
+        Kind::Pipe | Kind::Ring | Kind::Bus | Kind::Map => {
+            format!("run 'sluice {kind} create {name}'")
+        }
         Kind::Feed => "load the module that publishes it".to_owned(),
         Kind::Other(_) => "let its other side create it, or open it with create".to_owned(),
     }
@@ -162,7 +164,9 @@ fn to_create(kind: Kind, name: &str) -> String {
 
 fn to_remove(kind: Kind, name: &str) -> String {
     match kind {
-        Kind::Pipe | Kind::Ring | Kind::Bus => format!("run 'sluice {kind} rm {name}'"),
+        Kind::Pipe | Kind::Ring | Kind::Bus | Kind::Map => {
+            format!("run 'sluice {kind} rm {name}'")
+        }
         Kind::Feed => "unload the module that publishes it".to_owned(),
         Kind::Other(_) => "unlink it".to_owned(),
     }
@@ -199,6 +203,7 @@ mod tests {
             (Kind::Pipe, "pipe"),
             (Kind::Ring, "ring"),
             (Kind::Bus, "bus"),
+            (Kind::Map, "map"),
         ] {
             let text = missing(kind).to_string();
             assert!(

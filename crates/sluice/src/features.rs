@@ -25,7 +25,7 @@ impl Features {
     /// Whether the module supports every feature that this library can use.
     pub fn has_all(&self) -> bool {
         let flags = u64::from(abi::OPEN_FLAGS);
-        let kinds = [Kind::Pipe, Kind::Ring, Kind::Feed, Kind::Bus];
+        let kinds = [Kind::Pipe, Kind::Ring, Kind::Feed, Kind::Bus, Kind::Map];
         self.abi >= abi::ABI
             && kinds.into_iter().all(|kind| self.has_kind(kind))
             && self.open_flags & flags == flags
@@ -63,30 +63,23 @@ mod tests {
     fn a_missing_feature_is_found() {
         let all = Features {
             abi: 1,
-            kinds: 0b11110,
+            kinds: 0b111110,
             open_flags: 0x3f,
         };
         assert!(all.has_all());
-        assert!(!all.has_kind(Kind::Other(5)));
+        assert!(!all.has_kind(Kind::Other(6)));
         assert!(!all.has_kind(Kind::Other(64)));
+        let without = |kind: Kind| Features {
+            kinds: all.kinds & !(1 << kind.number()),
+            ..all
+        };
         for less in [
             Features { abi: 0, ..all },
-            Features {
-                kinds: 0b11010,
-                ..all
-            },
-            Features {
-                kinds: 0b11100,
-                ..all
-            },
-            Features {
-                kinds: 0b10110,
-                ..all
-            },
-            Features {
-                kinds: 0b01110,
-                ..all
-            },
+            without(Kind::Pipe),
+            without(Kind::Ring),
+            without(Kind::Feed),
+            without(Kind::Bus),
+            without(Kind::Map),
             Features {
                 open_flags: 0x1f,
                 ..all

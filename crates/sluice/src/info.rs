@@ -51,6 +51,7 @@ pub enum Kind {
     Ring,
     Feed,
     Bus,
+    Map,
     /// The number of a kind that this library does not know.
     Other(u32),
 }
@@ -62,6 +63,7 @@ impl From<u32> for Kind {
             abi::KIND_RING => Self::Ring,
             abi::KIND_FEED => Self::Feed,
             abi::KIND_BUS => Self::Bus,
+            abi::KIND_MAP => Self::Map,
             other => Self::Other(other),
         }
     }
@@ -74,6 +76,7 @@ impl Kind {
             Self::Ring => abi::KIND_RING,
             Self::Feed => abi::KIND_FEED,
             Self::Bus => abi::KIND_BUS,
+            Self::Map => abi::KIND_MAP,
             Self::Other(number) => number,
         }
     }
@@ -86,6 +89,7 @@ impl fmt::Display for Kind {
             Self::Ring => f.write_str("ring"),
             Self::Feed => f.write_str("feed"),
             Self::Bus => f.write_str("bus"),
+            Self::Map => f.write_str("map"),
             Self::Other(number) => write!(f, "kind {number}"),
         }
     }
@@ -110,7 +114,7 @@ pub struct ChannelInfo {
     /// Bytes.
     pub capacity: u64,
     /// Bytes written and not yet read; of a ring or a mapped feed, as its sides report them; of a bus, from the
-    /// oldest message that a subscriber has not received.
+    /// oldest message that a subscriber has not received; of a map, of its entries.
     pub bytes: u64,
 }
 

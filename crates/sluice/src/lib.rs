@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pipes, rings and buses between the processes of one cgroup, and packets from kernel modules, through the Sluice kernel module; and rings
-//! between any two processes, without it.
+//! Pipes, rings, buses and maps between the processes of one cgroup, and packets from kernel modules, through the Sluice kernel module; and
+//! rings between any two processes, without it.
 //!
 //! # Pipes
 //!
@@ -44,12 +44,16 @@
 //!
 //! A bus ([`Channel::bus`]) carries messages from many senders to many subscribers: see [`bus`].
 //!
+//! # Maps
+//!
+//! A map ([`Channel::map`]) has keys and values, which processes set, get and watch: see [`map`].
+//!
 //! # Feeds
 //!
 //! A feed carries packets from a kernel module to one process: see [`feed`] and sluice-feed(4).
 //!
 //! The feature `tokio` adds `AsyncReader` and `AsyncWriter`, and asynchronous types for both sides of a ring and of a
-//! bus.
+//! bus, and for the watchers of a map. The feature `serde` adds maps of types that implement the traits of serde.
 
 pub mod bus;
 mod channel;
@@ -60,6 +64,7 @@ mod features;
 pub mod feed;
 mod info;
 mod list;
+pub mod map;
 mod name;
 mod pipe;
 pub mod ring;

@@ -623,6 +623,7 @@ struct sluice_bus_subscribers {
 #define SLUICE_MAP_KEY_MAX	4096		/* bytes */
 #define SLUICE_MAP_VALUE_MAX	0x100000	/* 1 MiB */
 #define SLUICE_MAP_EVENTS_MAX	0x10000
+#define SLUICE_MAP_CAPACITY_MAX	0x1000000000	/* 64 GiB */
 
 /* The parameters of a map that SLUICE_CTL_OPEN creates. In: all fields. */
 struct sluice_map_params {
@@ -748,7 +749,8 @@ struct sluice_map_dump {
 
 /*
  * Watches: read(2) on this endpoint returns the changes after the sequence in value, or after the
- * last one if value is SLUICE_MAP_NOW; poll(2) waits for them. Out: that sequence.
+ * last one if value is SLUICE_MAP_NOW; poll(2) waits for them. Out: that sequence. EINVAL: there is
+ * no such change yet. EBADF: not open for reading.
  */
 #define SLUICE_MAP_WATCH _IOWR(SLUICE_IOCTL_TYPE, 0x55, struct sluice_setting)
 #define SLUICE_MAP_NOW 0xffffffffffffffffULL
@@ -774,7 +776,7 @@ struct sluice_map_info {
 	__u32 size;
 	__u32 flags;			/* 0 */
 	__u64 capacity;			/* bytes */
-	__u64 bytes;			/* of entries, with the memory that they need beside keys and values */
+	__u64 bytes;			/* used: entries with their overhead, and the log */
 	__u64 entries_max;		/* 0: no limit but the bytes */
 	__u64 entries;
 	__u64 sequence;			/* of the last change */

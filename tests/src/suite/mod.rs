@@ -52,6 +52,12 @@ mod hft;
 mod kinds;
 mod library;
 mod locks;
+mod map_batch;
+mod map_cli;
+mod map_library;
+mod map_operations;
+mod map_races;
+mod map_watch;
 mod myipc;
 mod no_cgroup2;
 mod object_lifetime;
@@ -144,6 +150,10 @@ pub const TOPICS: &[Topic] = &[
     bus_limits::TOPIC,
     bus_order::TOPIC,
     bus_uring::TOPIC,
+    map_operations::TOPIC,
+    map_batch::TOPIC,
+    map_watch::TOPIC,
+    map_races::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,
@@ -151,6 +161,8 @@ pub const TOPICS: &[Topic] = &[
     ring_cli::TOPIC,
     bus_library::TOPIC,
     bus_cli::TOPIC,
+    map_library::TOPIC,
+    map_cli::TOPIC,
     feed_library::TOPIC,
     feed_cli::TOPIC,
     myipc::TOPIC,

@@ -11,13 +11,14 @@ pub use sluice_abi::{
     ABI, CHANNEL_INFO_SIZE_VER0, CHANNEL_PERSISTENT as PERSISTENT, CTL_DESTROY as DESTROY,
     CTL_FEATURES as FEATURES, CTL_INFO as INFO, CTL_LIST as LIST, CTL_OPEN as OPEN,
     CTL_UNLINK as UNLINK, ChannelInfo, FEATURES_SIZE_VER0, Features, Info, KIND_BUS, KIND_FEED,
+    KIND_MAP,
     KIND_PIPE, KIND_RING, LIST_MAX, List, NAME_SIZE, OPEN_CREATE as CREATE, OPEN_EXCL as EXCL,
     OPEN_FLAGS as ALL_FLAGS, OPEN_NONBLOCK as NONBLOCK, OPEN_PERSIST as PERSIST, OPEN_READ as READ,
     OPEN_SIZE_VER0, OPEN_WRITE as WRITE, Open, Unlink, padded,
 };
 
 /// The kinds of the module, as features report them.
-pub const KINDS: u64 = 1 << KIND_PIPE | 1 << KIND_RING | 1 << KIND_FEED | 1 << KIND_BUS;
+pub const KINDS: u64 = 1 << KIND_PIPE | 1 << KIND_RING | 1 << KIND_FEED | 1 << KIND_BUS | 1 << KIND_MAP;
 
 use super::cgroup::Cgroup;
 use super::check::expect;

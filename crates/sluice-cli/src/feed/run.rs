@@ -10,8 +10,8 @@ use sluice::feed::{Feed, FeedInfo, Simulation, SimulatorError};
 use super::receive::{Mode, Receiver};
 use super::report::{Report, Setting};
 use super::signals::EndSignals;
-use crate::output;
 use crate::progress::Screen;
+use crate::{args, output};
 
 /// The time between two frames of the display.
 const FRAME: Duration = Duration::from_millis(100);
@@ -123,19 +123,8 @@ fn finish(
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
-    let unit = match &text[digits.len()..] {
-        "ns" => 1,
-        "us" | "µs" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => 0,
-    };
-    digits
-        .parse::<u64>()
+    args::time(text)
         .ok()
-        .and_then(|number| number.checked_mul(unit))
-        .map(Duration::from_nanos)
         .filter(|interval| SUPPORTED.contains(&interval.as_nanos()))
         .ok_or_else(|| "give a time from 10us to 10s, such as 50us, 1ms or 1s".to_owned())
 }

@@ -65,7 +65,7 @@ mod sender;
 mod subscriber;
 #[cfg(feature = "tokio")]
 mod tokio;
-mod waiting;
+pub(crate) mod waiting;
 
 #[cfg(feature = "tokio")]
 pub use self::tokio::{AsyncMappedSubscriber, AsyncSender, AsyncSubscriber};

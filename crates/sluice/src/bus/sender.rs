@@ -9,11 +9,8 @@ use sluice_abi::bus::{self, Frame};
 
 use super::endpoint::{Endpoint, Role, common_calls};
 use super::error::{OpenError, SendError};
-use super::waiting::{Failure, RoomWait, within};
+use super::waiting::{Failure, NO_OFFSET, RoomWait, within};
 use crate::ring::connection::Wait;
-
-/// The offset of preadv2(2) and pwritev2(2) for a file without positions.
-pub(super) const NO_OFFSET: u64 = u64::MAX;
 
 /// Sends messages on a bus. Several threads may use one sender at the same time.
 ///

@@ -11,8 +11,7 @@ use sluice_abi::bus;
 use super::endpoint::{Endpoint, Role, common_calls};
 use super::error::{OpenError, RecvError};
 use super::message::{Batch, Header, Message};
-use super::sender::NO_OFFSET;
-use super::waiting::{Failure, wait_readable, within};
+use super::waiting::{Failure, NO_OFFSET, wait_readable, within};
 use crate::ring::SystemError;
 use crate::ring::connection::Wait;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waits with a limit. Blocking calls wait in the module.
+//! Waits with a limit, of buses and maps. Blocking calls wait in the module.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -10,15 +10,18 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::ring::connection::Wait;
 
+/// The offset of preadv2(2) and pwritev2(2) for a file without positions.
+pub(crate) const NO_OFFSET: u64 = u64::MAX;
+
 /// The end of a call that did not succeed.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     TimedOut(Duration),
     Call(Errno),
 }
 
 /// Repeats a read(2) or write(2) until it succeeds, fails or times out. `sleep` waits until another attempt may help.
-pub(super) fn within<T>(
+pub(crate) fn within<T>(
     wait: Wait,
     mut attempt: impl FnMut(ReadWriteFlags) -> Result<T, Errno>,
     mut sleep: impl FnMut(Duration) -> Result<(), Errno>,
@@ -44,7 +47,7 @@ pub(super) fn within<T>(
 }
 
 /// Waits until the descriptor is readable or has ended. Returns early after a signal.
-pub(super) fn wait_readable(fd: BorrowedFd<'_>, time: Duration) -> Result<(), Errno> {
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>, time: Duration) -> Result<(), Errno> {
     // A time that no timespec can hold is no limit.
     let time = Timespec::try_from(time).ok();
     ignore_interrupt(poll(&mut [PollFd::new(&fd, PollFlags::IN)], time.as_ref()).map(drop))

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Arguments that several commands share.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use sluice::map::{Map, OpenError, Options, VALUE_MAX};
+use sluice::{Channel, Name, OpenOptions};
+
+use super::escape::unescape;
+use crate::args::{self, ChannelArgs, OpenChannelArgs};
+
+/// The limits of a new map.
+pub fn new_map(capacity: Option<u64>, entries: Option<u64>, events: Option<u32>) -> Options {
+    Options::new()
+        .capacity(capacity.unwrap_or_default())
+        .entries(entries.unwrap_or_default())
+        .events(events.unwrap_or_default())
+}
+
+/// How the commands that change or watch a map open it.
+#[derive(Args)]
+pub struct OpenMapArgs {
+    /// The name of the map
+    #[arg(id = "channel", value_name = "NAME", value_parser = args::name)]
+    name: Name,
+
+    #[command(flatten)]
+    open: OpenChannelArgs,
+
+    /// Capacity of a new map, such as 65536, 64K or 1M [default: 4M]
+    #[arg(long, value_name = "BYTES", alias = "size", requires = "create", value_parser = args::size)]
+    capacity: Option<u64>,
+
+    /// The most entries of a new map [default: as many as fit into the capacity]
+    #[arg(long, value_name = "N", requires = "create", value_parser = clap::value_parser!(u64).range(1..))]
+    entries: Option<u64>,
+
+    /// Changes that a new map keeps for watchers, up to 65536 [default: 1024]
+    #[arg(long, value_name = "N", requires = "create", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    events: Option<u32>,
+}
+
+impl OpenMapArgs {
+    /// Opens the map to change it.
+    pub fn open_writer(&self) -> Result<Map> {
+        self.open(Options::open_writer)
+    }
+
+    /// Opens the map to watch it.
+    pub fn open_reader(&self) -> Result<Map> {
+        self.open(Options::open_reader)
+    }
+
+    fn open(
+        &self,
+        open: impl FnOnce(&Options, &OpenOptions<'_>) -> Result<Map, OpenError>,
+    ) -> Result<Map> {
+        let channel = Channel::map(self.name.as_bytes())?.in_scope(self.open.scope()?);
+        let options = new_map(self.capacity, self.entries, self.events);
+        Ok(open(&options, &self.open.options(&channel))?)
+    }
+
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+}
+
+/// Opens an existing map to read it.
+pub fn open_reader(channel: &ChannelArgs) -> Result<Map> {
+    let channel = channel.map()?;
+    Ok(Options::new().open_reader(&channel.options())?)
+}
+
+#[derive(Args)]
+pub struct KeyArgs {
+    /// The key, 1 to 4096 bytes
+    #[arg(allow_negative_numbers = true)]
+    key: OsString,
+
+    /// Interpret escapes in KEY, and in VALUE: \\, \n, \r, \t and \xHH
+    #[arg(short, long)]
+    escapes: bool,
+}
+
+impl KeyArgs {
+    pub fn bytes(&self) -> Result<Vec<u8>> {
+        self.decode(&self.key).context("invalid KEY")
+    }
+
+    fn decode(&self, argument: &OsStr) -> Result<Vec<u8>> {
+        match self.escapes {
+            true => unescape(argument.as_bytes()),
+            false => Ok(argument.as_bytes().to_vec()),
+        }
+    }
+}
+
+/// A value as an argument, in a file or in standard input.
+#[derive(Args)]
+pub struct ValueArgs {
+    /// The value, up to 1M [default: all of standard input]
+    #[arg(allow_negative_numbers = true)]
+    value: Option<OsString>,
+
+    /// Read the value from this file; '-' is standard input
+    #[arg(short, long, conflicts_with = "value")]
+    file: Option<PathBuf>,
+}
+
+impl ValueArgs {
+    pub fn bytes(&self, key: &KeyArgs) -> Result<Vec<u8>> {
+        if let Some(value) = &self.value {
+            return key.decode(value).context("invalid VALUE");
+        }
+        match file_path(&self.file) {
+            Some(path) => {
+                let show = || format!("cannot read {}; give a readable file", path.display());
+                let file = File::open(path).with_context(show)?;
+                read_value(file, show)
+            }
+            None => read_value(io::stdin().lock(), || {
+                "cannot read standard input; fix it, or give the value as an argument".to_owned()
+            }),
+        }
+    }
+}
+
+/// The path in the argument FILE; none if it stands for a standard stream.
+pub fn file_path(argument: &Option<PathBuf>) -> Option<&Path> {
+    argument.as_deref().filter(|path| *path != Path::new("-"))
+}
+
+fn read_value(input: impl Read, failed: impl FnOnce() -> String) -> Result<Vec<u8>> {
+    let mut value = Vec::new();
+    let mut limited = input.take(VALUE_MAX as u64 + 1);
+    limited.read_to_end(&mut value).with_context(failed)?;
+    ensure!(
+        value.len() <= VALUE_MAX,
+        "the value has more than {VALUE_MAX} bytes, the limit; split it"
+    );
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_read_up_to_the_limit() {
+        let read = |length| read_value(io::repeat(b'x').take(length), String::new);
+        for length in [0, 1, VALUE_MAX as u64] {
+            assert_eq!(read(length).unwrap().len() as u64, length);
+        }
+        let error = read(u64::MAX).unwrap_err().to_string();
+        assert!(error.contains("more than 1048576 bytes"), "{error}");
+    }
+
+    #[test]
+    fn only_a_dash_is_a_standard_stream() {
+        assert_eq!(file_path(&None), None);
+        assert_eq!(file_path(&Some("-".into())), None);
+        assert_eq!(file_path(&Some("./-".into())), Some(Path::new("./-")));
+    }
+
+    #[test]
+    fn escapes_are_decoded_only_on_request() {
+        let of = |escapes| KeyArgs {
+            key: r"a\x00\n".into(),
+            escapes,
+        };
+        assert_eq!(of(true).bytes().unwrap(), b"a\0\n");
+        assert_eq!(of(false).bytes().unwrap(), br"a\x00\n");
+        let value = ValueArgs {
+            value: Some(r"\q".into()),
+            file: None,
+        };
+        assert_eq!(value.bytes(&of(false)).unwrap(), br"\q");
+        let error = value.bytes(&of(true)).unwrap_err();
+        assert_eq!(error.to_string(), "invalid VALUE");
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Changes of one entry.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use sluice::map::{Options, SetOptions};
+
+use super::args::{KeyArgs, OpenMapArgs, ValueArgs};
+use super::escape::escape;
+use super::get::NoSuchKey;
+use crate::args::{self, ChannelArgs};
+use crate::output;
+
+#[derive(Args)]
+pub struct SetArguments {
+    #[command(flatten)]
+    map: OpenMapArgs,
+
+    #[command(flatten)]
+    key: KeyArgs,
+
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+#[derive(Args)]
+pub struct CasArguments {
+    #[command(flatten)]
+    map: OpenMapArgs,
+
+    #[command(flatten)]
+    key: KeyArgs,
+
+    /// The version that the entry must have; 0: there must be no entry
+    version: u64,
+
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+#[derive(Args)]
+struct ChangeArgs {
+    #[command(flatten)]
+    value: ValueArgs,
+
+    /// Remove the entry after this time, such as 500ms, 30s, 5m or 1d [default: never]
+    #[arg(long, value_name = "TIME", value_parser = args::time)]
+    ttl: Option<Duration>,
+
+    /// Print a JSON object with the new version
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+pub struct DelArguments {
+    #[command(flatten)]
+    channel: ChannelArgs,
+
+    #[command(flatten)]
+    key: KeyArgs,
+
+    /// Only if the entry has this version
+    #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u64).range(1..))]
+    if_version: Option<u64>,
+
+    /// Print a JSON object with the version that was deleted
+    #[arg(long)]
+    json: bool,
+}
+
+/// The JSON object that sluice-map(1) describes.
+#[derive(Serialize)]
+struct Changed {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created: Option<bool>,
+    version: u64,
+}
+
+pub fn set(arguments: &SetArguments) -> Result<()> {
+    let SetArguments { map, key, change } = arguments;
+    change_entry(map, key, change, SetOptions::new())
+}
+
+pub fn cas(arguments: &CasArguments) -> Result<()> {
+    let CasArguments {
+        map, key, change, ..
+    } = arguments;
+    let options = SetOptions::new().if_version(arguments.version);
+    change_entry(map, key, change, options)
+}
+
+fn change_entry(
+    map: &OpenMapArgs,
+    key: &KeyArgs,
+    change: &ChangeArgs,
+    options: SetOptions,
+) -> Result<()> {
+    // Read first: it may take long, and fail.
+    let (key, value) = (key.bytes()?, change.value.bytes(key)?);
+    let options = match change.ttl {
+        Some(time) => options.time_to_live(time),
+        None => options,
+    };
+    let set = map
+        .open_writer()?
+        .set_with(&key, &value, options)
+        .with_context(|| format!("cannot set '{}' in '{}'", escape(&key), map.name()))?;
+    print(change.json, Some(set.created), set.version)
+}
+
+pub fn del(arguments: &DelArguments) -> Result<()> {
+    let key = arguments.key.bytes()?;
+    let channel = arguments.channel.map()?;
+    let map = Options::new().open_writer(&channel.options())?;
+    let deleted = match arguments.if_version {
+        Some(version) => map.delete_if_version(&key, version),
+        None => map.delete(&key),
+    };
+    let deleted = deleted
+        .with_context(|| format!("cannot delete '{}' in '{}'", escape(&key), channel.name()))?;
+    let version = deleted.ok_or_else(|| NoSuchKey::new(&key, channel.name()))?;
+    print(arguments.json, None, version)
+}
+
+fn print(json: bool, created: Option<bool>, version: u64) -> Result<()> {
+    match json {
+        true => output::print_json(&Changed { created, version }),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The maps of a scope, or the keys of a map.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use sluice::map::{Entry, EntryInfo, Map, Options};
+use sluice::{Channel, Name};
+
+use super::escape::escape;
+use super::info;
+use super::object::EntryObject;
+use crate::args::{self, ScopeArgs};
+use crate::output;
+use crate::table::{Column, Columns, Row, Value, table};
+
+#[derive(Args)]
+pub struct Arguments {
+    /// The map whose keys to list [default: list the maps of the scope]
+    #[arg(value_parser = args::name)]
+    name: Option<Name>,
+
+    #[command(flatten)]
+    scope: ScopeArgs,
+
+    /// Print the values, too
+    #[arg(long, requires = "name")]
+    values: bool,
+
+    /// Print a JSON array instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// A line of the keys.
+struct KeyRow {
+    key: Vec<u8>,
+    info: EntryInfo,
+}
+
+/// A line of the keys with their values.
+struct EntryRow {
+    key: Vec<u8>,
+    entry: Entry,
+}
+
+/// sluice-map(1) describes the columns.
+impl Columns for KeyRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column {
+            heading: "VERSION",
+            json_key: "version",
+            value: |row| Value::Number(row.info.version),
+        },
+        Column {
+            heading: "TTL",
+            json_key: "ttl",
+            value: |row| time_to_live(row.info.time_to_live),
+        },
+        Column {
+            heading: "LENGTH",
+            json_key: "length",
+            value: |row| Value::Number(row.info.len as u64),
+        },
+        Column {
+            heading: "KEY",
+            json_key: "key",
+            value: |row| Value::Text(escape(&row.key)),
+        },
+    ];
+}
+
+impl Columns for EntryRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column {
+            heading: "VERSION",
+            json_key: "version",
+            value: |row| Value::Number(row.entry.version),
+        },
+        Column {
+            heading: "TTL",
+            json_key: "ttl",
+            value: |row| time_to_live(row.entry.time_to_live),
+        },
+        Column {
+            heading: "LENGTH",
+            json_key: "length",
+            value: |row| Value::Number(row.entry.value.len() as u64),
+        },
+        Column {
+            heading: "KEY",
+            json_key: "key",
+            value: |row| Value::Text(escape(&row.key)),
+        },
+        Column {
+            heading: "VALUE",
+            json_key: "value",
+            value: |row| Value::Text(escape(&row.entry.value)),
+        },
+    ];
+}
+
+fn time_to_live(time: Option<Duration>) -> Value {
+    Value::Text(match time {
+        Some(time) => format!("{:.3}s", time.as_secs_f64()),
+        None => "none".to_owned(),
+    })
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let scope = arguments.scope.scope()?;
+    let Some(name) = &arguments.name else {
+        return info::list(&scope, arguments.json);
+    };
+    let channel = Channel::map(name.as_bytes())?.in_scope(scope);
+    let map = Options::new().open_reader(&channel.options())?;
+    match arguments.values {
+        true => print_entries(&map, arguments.json),
+        false => print_keys(&map, arguments.json),
+    }
+}
+
+fn print_keys(map: &Map, json: bool) -> Result<()> {
+    let mut all = map.keys().collect::<Result<Vec<_>, _>>()?;
+    all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    if json {
+        let objects = all
+            .iter()
+            .map(|(key, info)| EntryObject::without_value(key, info));
+        return output::print_json(&objects.collect::<Vec<_>>());
+    }
+    let rows = all
+        .into_iter()
+        .map(|(key, info)| Row::from(&KeyRow { key, info }));
+    output::print(&table(&rows.collect::<Vec<_>>(), true))
+}
+
+fn print_entries(map: &Map, json: bool) -> Result<()> {
+    let mut all = map.entries().collect::<Result<Vec<_>, _>>()?;
+    all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    if json {
+        let objects = all.iter().map(|(key, entry)| EntryObject::new(key, entry));
+        return output::print_json(&objects.collect::<Vec<_>>());
+    }
+    let rows = all
+        .into_iter()
+        .map(|(key, entry)| Row::from(&EntryRow { key, entry }));
+    output::print(&table(&rows.collect::<Vec<_>>(), true))
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use std::fs::File;
+use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Error, Result, anyhow};
+use clap::Args;
+use serde::Serialize;
+use sluice::map::{Event, WatchError, WatchFrom, Watcher};
+
+use super::args::OpenMapArgs;
+use super::escape::escape;
+use super::object::encode;
+use crate::signals::FinalReport;
+
+/// The number of bytes after which a write starts.
+const CHUNK: usize = 128 << 10;
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    map: OpenMapArgs,
+
+    /// Begin after this sequence; 0: with the oldest change that is kept [default: with the next change]
+    #[arg(long, value_name = "SEQUENCE")]
+    after: Option<u64>,
+
+    /// Exit after this number of changes [default: never]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    /// Fail if there is no change for this time
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+
+    /// Print each change as a JSON object in a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// The JSON object that sluice-map(1) describes.
+#[derive(Serialize)]
+struct EventObject {
+    sequence: u64,
+    change: String,
+    missed: u64,
+    version: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_base64: Option<String>,
+}
+
+/// What was received and not written yet, and the counts of all.
+struct Received {
+    json: bool,
+    buffer: Vec<u8>,
+    changes: u64,
+    missed: Arc<AtomicU64>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let output = io::stdout().as_fd().try_clone_to_owned();
+    let output = File::from(output.context("no standard output; redirect it to a file")?);
+    let map = arguments.map.open_reader()?;
+    let mut watcher = map.watch(arguments.after.map_or(WatchFrom::Now, WatchFrom::After))?;
+    let missed = Arc::new(AtomicU64::new(0));
+    let reported = Arc::clone(&missed);
+    let report = FinalReport::new(move || report(&reported))?;
+    let mut received = Received {
+        json: arguments.json,
+        buffer: Vec::new(),
+        changes: 0,
+        missed,
+    };
+    let outcome = received.receive_all(&mut watcher, arguments, &output);
+    report.print()?;
+    outcome
+}
+
+fn report(missed: &AtomicU64) -> Result<()> {
+    let missed = missed.load(Ordering::Relaxed);
+    if missed > 0 {
+        eprintln!("sluice: {missed} changes were missed, because the map does not keep them");
+    }
+    Ok(())
+}
+
+impl Received {
+    fn receive_all(
+        &mut self,
+        watcher: &mut Watcher,
+        arguments: &Arguments,
+        mut output: &File,
+    ) -> Result<()> {
+        let limit = arguments.count.unwrap_or(u64::MAX);
+        while self.changes < limit {
+            let first = match arguments.timeout {
+                Some(seconds) => watcher.next_timeout(Duration::from_secs(seconds)),
+                None => watcher.next(),
+            };
+            let collected = first
+                .map_err(Error::new)
+                .and_then(|event| self.collect(event, watcher, limit));
+            let written = output.write_all(&self.buffer);
+            written.map_err(|error| self.explain_output(error))?;
+            self.buffer.clear();
+            collected.map_err(|error| self.explain(error))?;
+        }
+        Ok(())
+    }
+
+    /// The first change, and those that are available now.
+    fn collect(&mut self, first: Event, watcher: &mut Watcher, limit: u64) -> Result<()> {
+        self.push(&first)?;
+        while self.changes < limit && self.buffer.len() < CHUNK {
+            match watcher.try_next() {
+                Err(WatchError::Empty) => break,
+                other => self.push(&other?)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, event: &Event) -> Result<()> {
+        self.buffer.extend(line(event, self.json)?.as_bytes());
+        self.buffer.push(b'\n');
+        self.changes += 1;
+        self.missed.fetch_add(event.missed, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn explain(&self, error: Error) -> Error {
+        let changes = self.changes;
+        match error.downcast_ref() {
+            Some(WatchError::Destroyed) => anyhow!("the map was destroyed after {changes} changes"),
+            _ => error.context(format!("watching ended after {changes} changes")),
+        }
+    }
+
+    fn explain_output(&self, error: io::Error) -> Error {
+        let changes = self.changes;
+        match error.kind() {
+            ErrorKind::BrokenPipe => anyhow!(
+                "the reader of standard output closed it after up to {changes} changes; start again"
+            ),
+            _ => Error::new(error).context(format!(
+                "cannot write to standard output after up to {changes} changes; check the free space"
+            )),
+        }
+    }
+}
+
+/// sluice-map(1) describes both forms.
+fn line(event: &Event, json: bool) -> Result<String> {
+    let Event {
+        sequence,
+        change,
+        missed,
+        version,
+        ..
+    } = *event;
+    if !json {
+        let key = escape(&event.key);
+        return Ok(format!("{sequence} {change} {missed} {key}"));
+    }
+    let (key, key_base64) = encode(&event.key);
+    let object = EventObject {
+        sequence,
+        change: change.to_string(),
+        missed,
+        version,
+        key,
+        key_base64,
+    };
+    serde_json::to_string(&object).context("cannot encode a change as JSON")
+}

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use std::io;
+use std::os::fd::AsFd;
+
+use sluice_abi::map::{self, Op, Step};
+
+use super::endpoint::{Map, deleted, set};
+use super::entry::{Entry, Set, SetOptions, time_to_live};
+use super::error::{ReadError, WriteError};
+use crate::control;
+
+/// The default room for the value of a get, in bytes.
+const ROOM: usize = 4 << 10;
+
+/// Operations that [`run`](Self::run) executes one after the other, with one system call for up to 256 of them. Together they are not
+/// atomic: other processes can see and change entries in between, and a failed operation does not prevent the next ones.
+///
+/// ```no_run
+/// use sluice::map::Outcome;
+///
+/// # let map: sluice::map::Map = unimplemented!();
+/// let outcomes = map.batch().get("first").set("second", b"2").delete("third").run();
+/// if let Outcome::Get(Ok(Some(entry))) = &outcomes[0] {
+///     println!("{:?}", entry.value);
+/// }
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct Batch<'a> {
+    map: &'a Map,
+    operations: Vec<Operation<'a>>,
+    room: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Operation<'a> {
+    Get {
+        key: &'a [u8],
+    },
+    Set {
+        key: &'a [u8],
+        value: &'a [u8],
+        options: SetOptions,
+    },
+    Delete {
+        key: &'a [u8],
+        required: Option<u64>,
+    },
+}
+
+/// The result of one operation of a [`Batch`]: that of [`Map::get`], [`Map::set_with`] or [`Map::delete`].
+#[derive(Debug)]
+pub enum Outcome {
+    Get(Result<Option<Entry>, ReadError>),
+    Set(Result<Set, WriteError>),
+    Delete(Result<Option<u64>, WriteError>),
+}
+
+impl<'a> Batch<'a> {
+    pub(super) fn new(map: &'a Map) -> Self {
+        Self {
+            map,
+            operations: Vec::new(),
+            room: ROOM,
+        }
+    }
+
+    /// The longest value in bytes that a get of this batch can return, 4 KiB by default. For a longer one its result is
+    /// [`ReadError::BufferTooSmall`]; to get it again by itself would not keep the order of the operations.
+    pub fn value_room(mut self, bytes: usize) -> Self {
+        self.room = bytes.min(map::VALUE_MAX);
+        self
+    }
+
+    /// Adds a [get](Map::get).
+    pub fn get(self, key: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        let key = key.as_ref();
+        self.with(Operation::Get { key })
+    }
+
+    /// Adds a [set](Map::set).
+    pub fn set(
+        self,
+        key: &'a (impl AsRef<[u8]> + ?Sized),
+        value: &'a (impl AsRef<[u8]> + ?Sized),
+    ) -> Self {
+        self.set_with(key, value, SetOptions::new())
+    }
+
+    /// Adds a [set with options](Map::set_with).
+    pub fn set_with(
+        self,
+        key: &'a (impl AsRef<[u8]> + ?Sized),
+        value: &'a (impl AsRef<[u8]> + ?Sized),
+        options: SetOptions,
+    ) -> Self {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.with(Operation::Set {
+            key,
+            value,
+            options,
+        })
+    }
+
+    /// Adds a [delete](Map::delete).
+    pub fn delete(self, key: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        let (key, required) = (key.as_ref(), None);
+        self.with(Operation::Delete { key, required })
+    }
+
+    /// Adds a [conditional delete](Map::delete_if_version).
+    pub fn delete_if_version(self, key: &'a (impl AsRef<[u8]> + ?Sized), version: u64) -> Self {
+        let (key, required) = (key.as_ref(), Some(version));
+        self.with(Operation::Delete { key, required })
+    }
+
+    fn with(mut self, operation: Operation<'a>) -> Self {
+        self.operations.push(operation);
+        self
+    }
+
+    /// The number of operations.
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Executes the operations, and returns the result of each, in their order.
+    pub fn run(self) -> Vec<Outcome> {
+        let mut outcomes = Vec::with_capacity(self.operations.len());
+        let mut rest = &self.operations[..];
+        while !rest.is_empty() {
+            let (part, _) = rest.split_at(rest.len().min(map::BATCH_MAX));
+            let executed = self.run_part(part, &mut outcomes);
+            rest = &rest[executed..];
+        }
+        outcomes
+    }
+
+    /// Executes operations up to a signal, and returns their number. After an error all of them have it as their result.
+    fn run_part(&self, part: &[Operation<'_>], outcomes: &mut Vec<Outcome>) -> usize {
+        let gets = part.iter().filter(|operation| operation.is_get()).count();
+        let mut values = vec![0; gets * self.room];
+        let mut rooms = values.chunks_exact_mut(self.room.max(1));
+        let mut steps = Vec::with_capacity(part.len());
+        for operation in part {
+            let room = match operation.is_get() {
+                true => rooms.next().unwrap_or_default(),
+                false => &mut [],
+            };
+            steps.push(operation.step(room));
+        }
+        // SAFETY: the addresses in the steps are those of the keys and values of the operations, which are only read, and of the
+        // separate rooms in `values`, which nothing else accesses until the call returns.
+        let called = unsafe { control::map_batch(self.map.as_fd(), &mut steps) };
+        let executed = match called {
+            Ok(executed) => executed,
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(libc::EIO);
+                steps.iter_mut().for_each(|step| step.result = -errno);
+                steps.len()
+            }
+        };
+        let mut rooms = values.chunks_exact(self.room.max(1));
+        for (operation, step) in part.iter().zip(&steps[..executed]) {
+            let room = match operation.is_get() {
+                true => rooms.next().unwrap_or_default(),
+                false => &[],
+            };
+            outcomes.push(operation.outcome(step, room));
+        }
+        executed
+    }
+}
+
+impl Operation<'_> {
+    fn is_get(&self) -> bool {
+        matches!(self, Self::Get { .. })
+    }
+
+    /// The step, with the address of the room for a value.
+    fn step(&self, room: &mut [u8]) -> Step {
+        match *self {
+            Self::Get { key } => Step::new(map::STEP_GET, &Op::get(key, room)),
+            Self::Set {
+                key,
+                value,
+                options,
+            } => Step::new(map::STEP_SET, &options.apply(Op::set(key, value))),
+            Self::Delete { key, required } => {
+                Step::new(map::STEP_DELETE, &Op::delete(key).require(required))
+            }
+        }
+    }
+
+    fn outcome(&self, step: &Step, room: &[u8]) -> Outcome {
+        let called = result(step);
+        match *self {
+            Self::Get { key } => Outcome::Get(got(key, called, step, room)),
+            Self::Set {
+                key,
+                value,
+                options,
+            } => {
+                let valid = WriteError::check_key(key).and(WriteError::check_value(value));
+                let called = called.map(|returned| returned > 0);
+                Outcome::Set(valid.and_then(|()| set(called, options, step.version)))
+            }
+            Self::Delete { key, required } => {
+                let valid = WriteError::check_key(key);
+                let called = called.map(drop);
+                Outcome::Delete(valid.and_then(|()| deleted(called, required, step.version)))
+            }
+        }
+    }
+}
+
+/// As the single call would return it.
+fn result(step: &Step) -> io::Result<i32> {
+    match step.result {
+        ..0 => Err(io::Error::from_raw_os_error(step.result.saturating_neg())),
+        returned => Ok(returned),
+    }
+}
+
+fn got(
+    key: &[u8],
+    called: io::Result<i32>,
+    step: &Step,
+    room: &[u8],
+) -> Result<Option<Entry>, ReadError> {
+    ReadError::check_key(key)?;
+    let len = step.value_length as usize;
+    match called {
+        Ok(_) => {
+            let value = room.get(..len).ok_or(ReadError::InvalidEntry { len })?;
+            Ok(Some(Entry {
+                value: value.to_vec(),
+                version: step.version,
+                time_to_live: time_to_live(step.ttl_ns),
+            }))
+        }
+        Err(error) => match error.raw_os_error() {
+            Some(libc::ENOENT) => Ok(None),
+            Some(libc::EMSGSIZE) => {
+                let room = room.len();
+                Err(ReadError::BufferTooSmall { len, room })
+            }
+            _ => Err(ReadError::new(error)),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::map::{KEY_MAX, VALUE_MAX};
+
+    /// With a descriptor that fails every call.
+    fn socket() -> Map {
+        Map::new(UnixStream::pair().unwrap().0.into())
+    }
+
+    #[test]
+    fn every_operation_has_the_error_of_a_failed_call() {
+        let map = socket();
+        let many: Vec<_> = (0..300_u32).map(u32::to_ne_bytes).collect();
+        let mut batch = map.batch();
+        assert!(batch.is_empty());
+        for (number, key) in many.iter().enumerate() {
+            batch = match number % 3 {
+                0 => batch.get(key),
+                1 => batch.set(key, b"value"),
+                _ => batch.delete(key),
+            };
+        }
+        assert_eq!(batch.len(), many.len());
+        let outcomes = batch.run();
+        assert_eq!(outcomes.len(), many.len());
+        for (number, outcome) in outcomes.iter().enumerate() {
+            let failed = match (number % 3, outcome) {
+                (0, Outcome::Get(result)) => matches!(result, Err(ReadError::System(_))),
+                (1, Outcome::Set(result)) => matches!(result, Err(WriteError::System(_))),
+                (2, Outcome::Delete(result)) => matches!(result, Err(WriteError::System(_))),
+                _ => false,
+            };
+            assert!(failed, "{number}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn each_operation_becomes_its_step() {
+        let mut room = [0; 7];
+        let step = Operation::Get { key: b"key" }.step(&mut room);
+        assert_eq!((step.command, step.value_length), (map::STEP_GET, 7));
+        let options = SetOptions::new().if_version(9);
+        let step = Operation::Set {
+            key: b"key",
+            value: b"value",
+            options,
+        }
+        .step(&mut []);
+        let seen = (step.command, step.value_length, step.flags, step.version);
+        assert_eq!(seen, (map::STEP_SET, 5, map::IF_VERSION, 9));
+        let required = Some(0);
+        let step = Operation::Delete {
+            key: b"key",
+            required,
+        }
+        .step(&mut []);
+        let seen = (step.command, step.key_length, step.flags, step.version);
+        assert_eq!(seen, (map::STEP_DELETE, 3, map::IF_VERSION, 0));
+    }
+
+    fn step(result: i32) -> Step {
+        Step {
+            result,
+            value_length: 3,
+            version: 9,
+            ttl_ns: 1500,
+            ..Step::default()
+        }
+    }
+
+    #[test]
+    fn each_result_becomes_an_outcome() {
+        let get = |result| {
+            let outcome = Operation::Get { key: b"key" }.outcome(&step(result), b"abcd");
+            format!("{outcome:?}")
+        };
+        assert_eq!(
+            get(0),
+            "Get(Ok(Some(Entry { value: [97, 98, 99], version: 9, time_to_live: Some(1.5µs) })))"
+        );
+        assert_eq!(get(-libc::ENOENT), "Get(Ok(None))");
+        assert_eq!(
+            get(-libc::EMSGSIZE),
+            "Get(Err(BufferTooSmall { len: 3, room: 4 }))"
+        );
+        assert_eq!(get(-libc::EPIPE), "Get(Err(Destroyed))");
+        let too_long = Operation::Get { key: b"key" }.outcome(&step(0), b"ab");
+        assert!(matches!(
+            too_long,
+            Outcome::Get(Err(ReadError::InvalidEntry { len: 3 }))
+        ));
+        let set = |result| {
+            let operation = Operation::Set {
+                key: b"key",
+                value: b"",
+                options: SetOptions::new().if_version(7),
+            };
+            format!("{:?}", operation.outcome(&step(result), &[]))
+        };
+        assert_eq!(set(1), "Set(Ok(Set { created: true, version: 9 }))");
+        assert_eq!(set(0), "Set(Ok(Set { created: false, version: 9 }))");
+        assert_eq!(
+            set(-libc::ESTALE),
+            "Set(Err(VersionMismatch { required: 7, found: 9 }))"
+        );
+        let delete = |result| {
+            let required = None;
+            let operation = Operation::Delete {
+                key: b"key",
+                required,
+            };
+            format!("{:?}", operation.outcome(&step(result), &[]))
+        };
+        assert_eq!(delete(0), "Delete(Ok(Some(9)))");
+        assert_eq!(delete(-libc::ENOENT), "Delete(Ok(None))");
+        assert_eq!(delete(-libc::EBADF), "Delete(Err(NotWritable))");
+    }
+
+    #[test]
+    fn an_invalid_key_or_value_is_the_error_of_its_operation() {
+        let map = socket();
+        let (key, value) = (vec![0; KEY_MAX + 1], vec![0; VALUE_MAX + 1]);
+        let outcomes = map
+            .batch()
+            .get("")
+            .set(&key, b"")
+            .set("key", &value)
+            .delete_if_version("", 1)
+            .run();
+        let lens = outcomes.iter().map(|outcome| match outcome {
+            Outcome::Get(Err(ReadError::InvalidKey { len }))
+            | Outcome::Set(Err(
+                WriteError::InvalidKey { len } | WriteError::ValueTooLong { len },
+            ))
+            | Outcome::Delete(Err(WriteError::InvalidKey { len })) => *len,
+            other => panic!("{other:?}"),
+        });
+        assert!(lens.eq([0, KEY_MAX + 1, VALUE_MAX + 1, 0]));
+    }
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The errors of a map, by operation. Each message is one line: what failed, the cause, what to do.
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::{KEY_MAX, VALUE_MAX};
+use crate::error::Error;
+use crate::ring::SystemError;
+
+const DESTROYED: &str = "the map was destroyed; open it again if it is created again";
+
+/// Why a map was not opened, or a descriptor is no endpoint of one.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    #[error(transparent)]
+    Open(#[from] Error),
+
+    /// The option is that of another kind of channel.
+    #[error("a map does not support {option}; use {instead}")]
+    UnsupportedOption {
+        option: &'static str,
+        instead: &'static str,
+    },
+
+    #[error(
+        "invalid options for the map: the capacity is too large, or too small for its events; see sluice::map::Options"
+    )]
+    InvalidOptions,
+
+    #[error("the descriptor is not an endpoint of a map; pass that of a sluice::map type")]
+    NotAMap,
+
+    #[error(transparent)]
+    System(#[from] SystemError),
+}
+
+impl OpenError {
+    pub(super) fn of_query(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENOTTY | libc::EINVAL | libc::EBADF) => Self::NotAMap,
+            _ => SystemError::new("querying the map", error).into(),
+        }
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Open(error) => error.kind(),
+            Self::UnsupportedOption { .. } | Self::InvalidOptions | Self::NotAMap => {
+                ErrorKind::InvalidInput
+            }
+            Self::System(error) => error.kind(),
+        }
+    }
+}
+
+impl From<OpenError> for io::Error {
+    fn from(error: OpenError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+/// Why entries were not read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    #[error("invalid key of {len} bytes; use 1 to {KEY_MAX} bytes")]
+    InvalidKey { len: usize },
+
+    #[error("the value has {len} bytes, and the buffer {room}; call again with a larger buffer")]
+    BufferTooSmall { len: usize, room: usize },
+
+    #[error("the map is not open for reading; open it with Options::open or Options::open_reader")]
+    NotReadable,
+
+    #[error("{DESTROYED}")]
+    Destroyed,
+
+    #[error("invalid entry in {len} bytes; use the module and the library of one version")]
+    InvalidEntry { len: usize },
+
+    #[error(transparent)]
+    System(#[from] SystemError),
+}
+
+impl ReadError {
+    pub(super) fn new(error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EBADF) => Self::NotReadable,
+            Some(libc::EPIPE) => Self::Destroyed,
+            _ => SystemError::new("reading the map", error).into(),
+        }
+    }
+
+    pub(super) fn check_key(key: &[u8]) -> Result<(), Self> {
+        match is_valid(key) {
+            true => Ok(()),
+            false => Err(Self::InvalidKey { len: key.len() }),
+        }
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::InvalidKey { .. } | Self::BufferTooSmall { .. } => ErrorKind::InvalidInput,
+            Self::NotReadable => ErrorKind::PermissionDenied,
+            Self::Destroyed => ErrorKind::BrokenPipe,
+            Self::InvalidEntry { .. } => ErrorKind::InvalidData,
+            Self::System(error) => error.kind(),
+        }
+    }
+}
+
+impl From<ReadError> for io::Error {
+    fn from(error: ReadError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+/// Why an entry was not set or deleted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    #[error("invalid key of {len} bytes; use 1 to {KEY_MAX} bytes")]
+    InvalidKey { len: usize },
+
+    #[error("a value of {len} bytes exceeds {VALUE_MAX}, the limit; split it")]
+    ValueTooLong { len: usize },
+
+    /// The required version is 0, and there is an entry.
+    #[error("the entry exists; get its version, and require that one")]
+    AlreadyExists,
+
+    #[error("the entry has version {found}, and {required} is required; get it again")]
+    VersionMismatch { required: u64, found: u64 },
+
+    /// A version is required, and there is no entry.
+    #[error("there is no entry, and version {required} is required; require 0 to create one")]
+    NotFound { required: u64 },
+
+    /// Its bytes, or its entries.
+    #[error("the map is full; delete entries, or create a map with higher limits")]
+    Full,
+
+    #[error("the map is not open for writing; open it with Options::open or Options::open_writer")]
+    NotWritable,
+
+    #[error("{DESTROYED}")]
+    Destroyed,
+
+    #[error(transparent)]
+    System(#[from] SystemError),
+}
+
+impl WriteError {
+    /// `required` is the version that the entry should have, `found` the one that it has.
+    pub(super) fn new(error: io::Error, required: u64, found: u64) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EEXIST) => Self::AlreadyExists,
+            Some(libc::ESTALE) => Self::VersionMismatch { required, found },
+            Some(libc::ENOENT) => Self::NotFound { required },
+            Some(libc::ENOSPC) => Self::Full,
+            Some(libc::EBADF) => Self::NotWritable,
+            Some(libc::EPIPE) => Self::Destroyed,
+            _ => SystemError::new("changing the map", error).into(),
+        }
+    }
+
+    pub(super) fn check_key(key: &[u8]) -> Result<(), Self> {
+        match is_valid(key) {
+            true => Ok(()),
+            false => Err(Self::InvalidKey { len: key.len() }),
+        }
+    }
+
+    pub(super) fn check_value(value: &[u8]) -> Result<(), Self> {
+        match value.len() {
+            0..=VALUE_MAX => Ok(()),
+            len => Err(Self::ValueTooLong { len }),
+        }
+    }
+
+    /// Whether the entry has not the required version, so that another attempt may succeed with that which it has.
+    pub fn is_conflict(&self) -> bool {
+        matches!(
+            self,
+            Self::AlreadyExists | Self::VersionMismatch { .. } | Self::NotFound { .. }
+        )
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::InvalidKey { .. } | Self::ValueTooLong { .. } => ErrorKind::InvalidInput,
+            Self::AlreadyExists => ErrorKind::AlreadyExists,
+            Self::VersionMismatch { .. } => ErrorKind::ResourceBusy,
+            Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::Full => ErrorKind::QuotaExceeded,
+            Self::NotWritable => ErrorKind::PermissionDenied,
+            Self::Destroyed => ErrorKind::BrokenPipe,
+            Self::System(error) => error.kind(),
+        }
+    }
+}
+
+impl From<WriteError> for io::Error {
+    fn from(error: WriteError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+/// Why no event was received.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    #[error("the map has no event; try again later, or use a blocking call")]
+    Empty,
+
+    #[error("timeout: the map had no event for {0:?}; use a longer timeout")]
+    TimedOut(Duration),
+
+    /// The sequence is that of another map, or of an earlier one of the name.
+    #[error("the map has no change {sequence} yet; read its entries, and watch from now on")]
+    NoSuchChange { sequence: u64 },
+
+    /// An endpoint has one position in the sequence.
+    #[error("this endpoint is watched already; drop that watcher, or open the map again")]
+    AlreadyWatched,
+
+    #[error("the map is not open for reading; open it with Options::open or Options::open_reader")]
+    NotReadable,
+
+    #[error("{DESTROYED}")]
+    Destroyed,
+
+    #[error("invalid event in {len} bytes; use the module and the library of one version")]
+    InvalidEvent { len: usize },
+
+    #[error(transparent)]
+    System(#[from] SystemError),
+}
+
+impl WatchError {
+    pub(super) fn new(errno: Errno) -> Self {
+        match errno {
+            Errno::AGAIN => Self::Empty,
+            Errno::BADF => Self::NotReadable,
+            Errno::PIPE => Self::Destroyed,
+            errno => SystemError::new("watching the map", errno).into(),
+        }
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Empty => ErrorKind::WouldBlock,
+            Self::TimedOut(_) => ErrorKind::TimedOut,
+            Self::NoSuchChange { .. } => ErrorKind::InvalidInput,
+            Self::AlreadyWatched => ErrorKind::ResourceBusy,
+            Self::NotReadable => ErrorKind::PermissionDenied,
+            Self::Destroyed => ErrorKind::BrokenPipe,
+            Self::InvalidEvent { .. } => ErrorKind::InvalidData,
+            Self::System(error) => error.kind(),
+        }
+    }
+}
+
+impl From<WatchError> for io::Error {
+    fn from(error: WatchError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+fn is_valid(key: &[u8]) -> bool {
+    (1..=KEY_MAX).contains(&key.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(errno: i32) -> io::Error {
+        io::Error::from_raw_os_error(errno)
+    }
+
+    #[test]
+    fn each_failure_has_its_own_error() {
+        for (errno, word) in [
+            (libc::EEXIST, "exists"),
+            (libc::ESTALE, "version 9, and 7 is required"),
+            (libc::ENOENT, "no entry, and version 7"),
+            (libc::ENOSPC, "full"),
+            (libc::EBADF, "open_writer"),
+            (libc::EPIPE, "destroyed"),
+            (libc::ENOMEM, "memory.max"),
+            (libc::EIO, "sluice doctor"),
+        ] {
+            let text = WriteError::new(of(errno), 7, 9).to_string();
+            assert!(text.contains(word), "{text}");
+        }
+        for (errno, word) in [
+            (libc::EBADF, "open_reader"),
+            (libc::EPIPE, "destroyed"),
+            (libc::EIO, "sluice doctor"),
+        ] {
+            let text = ReadError::new(of(errno)).to_string();
+            assert!(text.contains(word), "{text}");
+        }
+        for (errno, word) in [
+            (Errno::AGAIN, "no event"),
+            (Errno::BADF, "open_reader"),
+            (Errno::PIPE, "destroyed"),
+            (Errno::IO, "sluice doctor"),
+        ] {
+            let text = WatchError::new(errno).to_string();
+            assert!(text.contains(word), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_an_unexpected_version_is_a_conflict() {
+        for errno in [libc::EEXIST, libc::ESTALE, libc::ENOENT] {
+            assert!(WriteError::new(of(errno), 7, 9).is_conflict());
+        }
+        for errno in [libc::ENOSPC, libc::EBADF, libc::EPIPE, libc::EIO] {
+            assert!(!WriteError::new(of(errno), 7, 9).is_conflict());
+        }
+    }
+
+    #[test]
+    fn the_lengths_of_keys_and_values_are_limited() {
+        for len in [1, KEY_MAX] {
+            assert!(ReadError::check_key(&vec![0; len]).is_ok());
+            assert!(WriteError::check_key(&vec![0; len]).is_ok());
+        }
+        for len in [0, KEY_MAX + 1] {
+            let error = ReadError::check_key(&vec![0; len]).unwrap_err();
+            let expected = format!("invalid key of {len} bytes; use 1 to 4096 bytes");
+            assert_eq!(error.to_string(), expected);
+            let error = WriteError::check_key(&vec![0; len]).unwrap_err();
+            assert_eq!(error.to_string(), expected);
+        }
+        assert!(WriteError::check_value(&vec![0; VALUE_MAX]).is_ok());
+        let error = WriteError::check_value(&vec![0; VALUE_MAX + 1]).unwrap_err();
+        assert!(error.to_string().contains("1048577 bytes exceeds 1048576"));
+    }
+
+    #[test]
+    fn errors_become_those_of_io_and_keep_their_text() {
+        let error = io::Error::from(WriteError::Full);
+        assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
+        assert_eq!(error.to_string(), WriteError::Full.to_string());
+        let error = io::Error::from(ReadError::NotReadable);
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        let error = io::Error::from(WatchError::Empty);
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        let error = io::Error::from(OpenError::NotAMap);
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Maps: keys and values in the module, which processes set, get and watch.
+//!
+//! A map is a channel ([`Channel::map`](crate::Channel::map)) that is opened as a [`Map`]. Keys have 1 to 4096 bytes, values up to
+//! 1 MiB, any bytes.
+//!
+//! ```no_run
+//! use sluice::map::Options;
+//!
+//! let sessions = sluice::Channel::map("sessions")?;
+//! let map = Options::new().open(&sessions.options().create(true))?;
+//! map.set("4711", b"alice")?;
+//! if let Some(entry) = map.get("4711")? {
+//!     println!("{:?}, version {}", entry.value, entry.version);
+//! }
+//! for entry in map.entries() {
+//!     let (key, entry) = entry?;
+//!     println!("{key:?}: {} bytes", entry.value.len());
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Versions
+//!
+//! Each change has a number of the map's sequence, from 1 on. That of its last change is the version of an entry, so that a process can
+//! change what it has seen, and nothing else ([`Map::compare_and_set`]):
+//!
+//! ```no_run
+//! use sluice::map::{Map, WriteError};
+//!
+//! fn increment(map: &Map, key: &str) -> Result<u64, Box<dyn std::error::Error>> {
+//!     loop {
+//!         let entry = map.get(key)?;
+//!         let (number, version) = match &entry {
+//!             Some(entry) => (std::str::from_utf8(&entry.value)?.parse()?, entry.version),
+//!             None => (0_u64, 0), // version 0: creates the entry
+//!         };
+//!         match map.compare_and_set(key, version, (number + 1).to_string()) {
+//!             Ok(_) => return Ok(number + 1),
+//!             Err(error) if error.is_conflict() => {} // changed since
+//!             Err(error) => return Err(error.into()),
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! # Time to live
+//!
+//! An entry that was set with [`SetOptions::time_to_live`] expires after that time, which includes the time in which the system is
+//! suspended.
+//!
+//! # Watching
+//!
+//! A [`Watcher`] receives the changes of a map, without values, and learns how many it has missed:
+//!
+//! ```no_run
+//! use sluice::map::{Options, WatchFrom};
+//!
+//! let sessions = sluice::Channel::map("sessions")?;
+//! let mut watcher = Options::new().open_reader(&sessions.options())?.watch(WatchFrom::Now)?;
+//! loop {
+//!     let event = watcher.next()?;
+//!     println!("{} {:?}, {} missed before it", event.change, event.key, event.missed);
+//! }
+//! # #[allow(unreachable_code)]
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Types
+//!
+//! With the feature `serde`, `TypedMap` has keys and values of types that implement the traits of serde.
+
+mod batch;
+mod dump;
+mod endpoint;
+mod entry;
+mod error;
+mod event;
+mod info;
+mod options;
+#[cfg(feature = "tokio")]
+mod tokio;
+#[cfg(feature = "serde")]
+mod typed;
+mod watcher;
+
+#[cfg(feature = "tokio")]
+pub use self::tokio::AsyncWatcher;
+pub use batch::{Batch, Outcome};
+pub use dump::{Entries, Keys};
+pub use endpoint::Map;
+pub use entry::{Entry, EntryInfo, Set, SetOptions};
+pub use error::{OpenError, ReadError, WatchError, WriteError};
+pub use event::{Change, Event};
+pub use info::MapInfo;
+pub use options::Options;
+#[cfg(feature = "serde")]
+pub use typed::{CodecError, TypedError, TypedMap};
+pub use watcher::{WatchFrom, Watcher};
+
+/// The longest key, in bytes.
+pub const KEY_MAX: usize = sluice_abi::map::KEY_MAX;
+
+/// The longest value, in bytes.
+pub const VALUE_MAX: usize = sluice_abi::map::VALUE_MAX;

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Watchers in a tokio runtime. The other operations never wait for another process.
+
+use std::future::poll_fn;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_core::Stream;
+use tokio::io::unix::AsyncFd;
+use tokio::task::coop::poll_proceed;
+use tokio::time::timeout;
+
+use super::error::WatchError;
+use super::event::Event;
+use super::watcher::Watcher;
+use crate::ring::SystemError;
+use crate::ring::tokio::register;
+
+/// A [`Watcher`] with asynchronous waits. As a [`Stream`] it yields the events.
+///
+/// Calls are cancel safe: one that is dropped while it waits has received nothing.
+///
+/// ```no_run
+/// use sluice::map::{AsyncWatcher, Options, WatchFrom};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let sessions = sluice::Channel::map("sessions")?;
+/// let map = Options::new().open(&sessions.options().create(true))?;
+/// let mut watcher = AsyncWatcher::new(map.watch(WatchFrom::Now)?)?;
+/// loop {
+///     let event = watcher.next().await?;
+///     println!("{} {:?}: {:?}", event.change, event.key, map.get(&event.key)?);
+/// }
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct AsyncWatcher {
+    watcher: Watcher,
+    ready: AsyncFd<OwnedFd>,
+}
+
+impl AsyncWatcher {
+    /// Needs a runtime with I/O enabled.
+    pub fn new(watcher: Watcher) -> Result<Self, WatchError> {
+        let ready = register(&watcher)
+            .map_err(|source| SystemError::new("registering the map in the runtime", source))?;
+        Ok(Self { watcher, ready })
+    }
+
+    /// As [`Watcher::next`].
+    pub async fn next(&mut self) -> Result<Event, WatchError> {
+        poll_fn(|cx| self.poll_event(cx)).await
+    }
+
+    /// As [`next`](Self::next), but waits at most for `time`, then fails with [`WatchError::TimedOut`]. Needs timers enabled.
+    pub async fn next_timeout(&mut self, time: Duration) -> Result<Event, WatchError> {
+        let received = timeout(time, self.next()).await;
+        received.unwrap_or(Err(WatchError::TimedOut(time)))
+    }
+
+    /// The watcher, for calls that do not wait.
+    pub fn get_mut(&mut self) -> &mut Watcher {
+        &mut self.watcher
+    }
+
+    pub fn into_inner(self) -> Watcher {
+        self.watcher
+    }
+
+    /// Attempts to receive before it waits, and after each wake-up.
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, WatchError>> {
+        let budget = ready!(poll_proceed(cx));
+        loop {
+            match self.watcher.try_next() {
+                Err(WatchError::Empty) => {}
+                other => {
+                    budget.made_progress();
+                    return Poll::Ready(other);
+                }
+            }
+            let mut ready = ready!(self.ready.poll_read_ready(cx))
+                .map_err(|source| SystemError::new("waiting for the map in the runtime", source))?;
+            ready.clear_ready();
+        }
+    }
+}
+
+impl Stream for AsyncWatcher {
+    type Item = Result<Event, WatchError>;
+
+    /// An error does not end the stream: that of a destroyed map is returned again.
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll_event(cx).map(Some)
+    }
+}

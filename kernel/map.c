@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/container_of.h>
+#include <linux/err.h>
+#include <linux/fs.h>
+#include <linux/log2.h>
+#include <linux/module.h>
+#include <linux/poll.h>
+#include <linux/sched/signal.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "kind.h"
+#include "map.h"
+#include "user_struct.h"
+
+#define DEFAULT_CAPACITY SZ_4M
+#define DEFAULT_EVENTS 1024
+/* Shorter keys need no allocation. */
+#define KEY_ON_STACK 128
+/* Calls that find the map full wait so often for memory that is no longer used. */
+#define WAITS_FOR_MEMORY 4
+/* Steps of a batch that are copied at once. */
+#define STEPS_AT_ONCE 16
+
+static struct sluice_map_endpoint *map_endpoint(const struct file *file)
+{
+	return file->private_data;
+}
+
+/* ---- keys and values of the caller ---- */
+
+/* A kernel copy of a key. */
+struct key_copy {
+	u8 *bytes;
+	u8 on_stack[KEY_ON_STACK];
+};
+
+static void free_key(struct key_copy *copy)
+{
+	if (copy->bytes != copy->on_stack)
+		kfree(copy->bytes);
+}
+
+/* 0, -EINVAL, -ENOMEM, -EFAULT. Unless it fails, the caller frees @copy. */
+static int copy_key(const struct sluice_map *map, const struct sluice_map_op *op,
+		    struct key_copy *copy, struct sluice_map_key *key)
+{
+	if (!op->key_length || op->key_length > SLUICE_MAP_KEY_MAX)
+		return -EINVAL;
+	copy->bytes = copy->on_stack;
+	if (op->key_length > KEY_ON_STACK)
+		copy->bytes = kmalloc(op->key_length, SLUICE_QUOTA_GFP);
+	if (!copy->bytes)
+		return -ENOMEM;
+	if (copy_from_user(copy->bytes, u64_to_user_ptr(op->key), op->key_length)) {
+		free_key(copy);
+		return -EFAULT;
+	}
+	sluice_map_key_init(map, key, copy->bytes, op->key_length);
+	return 0;
+}
+
+/* As sluice_map_set(), with the user's value. */
+static int try_set(struct sluice_map *map, struct sluice_map_request *request,
+		   const struct sluice_map_op *op)
+{
+	struct sluice_map_value *value;
+	int ret;
+
+	value = sluice_map_value_create(map, op->value_length, op->ttl_ns);
+	if (IS_ERR(value))
+		return PTR_ERR(value);
+	if (copy_from_user(value->bytes, u64_to_user_ptr(op->value), op->value_length))
+		ret = -EFAULT;
+	else
+		ret = sluice_map_set(map, request, value);
+	if (ret < 0)
+		sluice_map_value_free(value);
+	return ret;
+}
+
+static int set(struct sluice_map *map, struct sluice_map_request *request, struct sluice_map_op *op)
+{
+	unsigned int waits;
+	int ret;
+
+	if (op->value_length > SLUICE_MAP_VALUE_MAX)
+		return -EINVAL;
+	for (waits = 0; waits < WAITS_FOR_MEMORY; waits++) {
+		request->version = op->version;
+		ret = try_set(map, request, op);
+		if (ret != -EAGAIN)
+			return ret;
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		sluice_map_wait_for_memory();
+	}
+	return -ENOSPC;
+}
+
+/* ---- operations ---- */
+
+static int execute_on_key(struct sluice_map *map, u32 command, const struct sluice_map_key *key,
+			  struct sluice_map_op *op)
+{
+	struct sluice_map_request request = {
+		.key = *key,
+		.flags = op->flags,
+		.version = op->version,
+	};
+	int ret;
+
+	if (command == SLUICE_MAP_STEP_GET)
+		return sluice_map_get(map, key, op);
+	if (command == SLUICE_MAP_STEP_SET)
+		ret = set(map, &request, op);
+	else
+		ret = sluice_map_delete(map, &request);
+	if (ret >= 0 || ret == -ESTALE || ret == -EEXIST)
+		op->version = request.version;
+	return ret;
+}
+
+/* Whether the endpoint permits the operation, and its fields do. 0, -EBADF, -EINVAL. */
+static int check(const struct file *file, u32 command, const struct sluice_map_op *op)
+{
+	u32 flags = command == SLUICE_MAP_STEP_GET ? 0 : SLUICE_MAP_IF_VERSION;
+
+	if (command > SLUICE_MAP_STEP_DELETE || op->flags & ~flags)
+		return -EINVAL;
+	if (command == SLUICE_MAP_STEP_GET)
+		return file->f_mode & FMODE_READ ? 0 : -EBADF;
+	if (!(file->f_mode & FMODE_WRITE))
+		return -EBADF;
+	/* What a call does not use must be zero, so that it can have a meaning later. */
+	if (!(op->flags & SLUICE_MAP_IF_VERSION) && op->version)
+		return -EINVAL;
+	if (command == SLUICE_MAP_STEP_DELETE && (op->value || op->value_length || op->ttl_ns))
+		return -EINVAL;
+	return 0;
+}
+
+/* The result of the operation; fills in the fields of @op that are out. */
+static int execute(struct file *file, u32 command, struct sluice_map_op *op)
+{
+	struct sluice_map *map = map_endpoint(file)->map;
+	struct sluice_map_key key;
+	struct key_copy copy;
+	int ret = check(file, command, op);
+
+	if (ret)
+		return ret;
+	if (READ_ONCE(map->destroyed))
+		return -EPIPE;
+	ret = copy_key(map, op, &copy, &key);
+	if (ret)
+		return ret;
+	ret = execute_on_key(map, command, &key, op);
+	free_key(&copy);
+	return ret;
+}
+
+/* Whether a result comes with fields of the operation that are out. */
+static bool has_output(int result)
+{
+	return result >= 0 || result == -EMSGSIZE || result == -ESTALE || result == -EEXIST;
+}
+
+static long execute_one(struct file *file, u32 command, struct sluice_map_op __user *user)
+{
+	struct sluice_map_op op;
+	long ret;
+	int err;
+
+	ret = sluice_user_struct_read(&op, sizeof(op), SLUICE_MAP_OP_SIZE_VER0, user);
+	if (ret)
+		return ret;
+	ret = execute(file, command, &op);
+	if (!has_output(ret))
+		return ret;
+	err = sluice_user_struct_write(user, &op, sizeof(op), op.size);
+	return err ?: ret;
+}
+
+/* ---- batches ---- */
+
+static void execute_step(struct file *file, struct sluice_map_step *step)
+{
+	struct sluice_map_op op = {
+		.flags = step->flags,
+		.key = step->key,
+		.value = step->value,
+		.key_length = step->key_length,
+		.value_length = step->value_length,
+		.version = step->version,
+		.ttl_ns = step->ttl_ns,
+	};
+
+	step->result = step->reserved ? -EINVAL : execute(file, step->command, &op);
+	if (!has_output(step->result))
+		return;
+	step->value_length = op.value_length;
+	step->version = op.version;
+	step->ttl_ns = op.ttl_ns;
+}
+
+/* The next @count steps at @user. Those executed, or -EFAULT, -E2BIG: none. */
+static int execute_steps(struct file *file, u8 __user *user, u32 size, u32 count,
+			 struct sluice_map_step *steps)
+{
+	u32 i;
+	int err;
+
+	for (i = 0; i < count; i++) {
+		err = copy_struct_from_user(&steps[i], sizeof(steps[i]), user + i * size, size);
+		if (err)
+			return err;
+	}
+	for (i = 0; i < count; i++) {
+		execute_step(file, &steps[i]);
+		if (fatal_signal_pending(current))
+			break;
+	}
+	count = min(count, i + 1);
+	return sluice_user_array_write(user, size, steps, sizeof(*steps), count) ?: count;
+}
+
+/* Those executed; or, if there are none, the error of the first. */
+static int execute_all(struct file *file, const struct sluice_map_batch *batch,
+		       struct sluice_map_step *steps)
+{
+	u32 count = min_t(u32, batch->count, SLUICE_MAP_BATCH_MAX), done = 0;
+	u8 __user *user = u64_to_user_ptr(batch->steps);
+
+	while (done < count && !signal_pending(current)) {
+		u32 next = min_t(u32, count - done, STEPS_AT_ONCE);
+		int ret = execute_steps(file, user + done * batch->step_size, batch->step_size,
+					next, steps);
+
+		if (ret < 0)
+			return done ?: ret;
+		done += ret;
+		cond_resched();
+	}
+	return done || !count ? done : -EINTR;
+}
+
+static long execute_batch(struct file *file, struct sluice_map_batch __user *user)
+{
+	struct sluice_map_step *steps;
+	struct sluice_map_batch batch;
+	int ret;
+
+	ret = sluice_user_struct_read(&batch, sizeof(batch), SLUICE_MAP_BATCH_SIZE_VER0, user);
+	if (ret)
+		return ret;
+	if (batch.reserved ||
+	    !sluice_user_is_entry_size(batch.step_size, SLUICE_MAP_STEP_SIZE_VER0))
+		return -EINVAL;
+	if (READ_ONCE(map_endpoint(file)->map->destroyed))
+		return -EPIPE;
+	steps = kmalloc_array(STEPS_AT_ONCE, sizeof(*steps), SLUICE_QUOTA_GFP);
+	if (!steps)
+		return -ENOMEM;
+	ret = execute_all(file, &batch, steps);
+	kfree(steps);
+	return ret < 0 ? ret : put_user(ret, &user->count);
+}
+
+/* ---- state ---- */
+
+static void map_fill_state(struct sluice_channel *channel, void *state)
+{
+	struct sluice_map *map = sluice_map_of(channel);
+	struct sluice_map_info *info = state;
+
+	*info = (struct sluice_map_info) {
+		.capacity = map->capacity,
+		.bytes = atomic64_read(&map->bytes),
+		.entries_max = map->entries_max,
+		.entries = atomic64_read(&map->entries),
+		.sequence = atomic64_read(&map->sequence),
+		.expired = atomic64_read(&map->expired),
+		.missed = atomic64_read(&map->missed),
+		.events = map->slot_count,
+		.watchers = atomic_read(&map->watchers),
+	};
+}
+
+static void map_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
+{
+	struct sluice_map *map = sluice_map_of(channel);
+
+	info->readers = atomic_read(&map->readers);
+	info->writers = atomic_read(&map->writers);
+	info->capacity = map->capacity;
+	info->bytes = atomic64_read(&map->bytes);
+}
+
+static long get_info(struct sluice_map_endpoint *end, struct sluice_map_info __user *user)
+{
+	struct sluice_map_info info;
+	u32 user_size;
+	int err = sluice_user_struct_size(user, SLUICE_MAP_INFO_SIZE_VER0, &user_size);
+
+	if (err)
+		return err;
+	map_fill_state(&end->map->channel, &info);
+	info.watched = atomic64_read(&end->watched);
+	return sluice_user_struct_write(user, &info, sizeof(info), user_size);
+}
+
+/* ---- calls on an endpoint ---- */
+
+static long map_ioctl(struct file *file, unsigned int command, unsigned long argument)
+{
+	struct sluice_map_endpoint *end = map_endpoint(file);
+	void __user *user = (void __user *)argument;
+
+	if (_IOC_TYPE(command) != SLUICE_IOCTL_TYPE)
+		return -ENOTTY;
+
+	/* Only by number: the size, which is part of the command, may grow. */
+	switch (_IOC_NR(command)) {
+	case _IOC_NR(SLUICE_MAP_GET):
+		return execute_one(file, SLUICE_MAP_STEP_GET, user);
+	case _IOC_NR(SLUICE_MAP_SET):
+		return execute_one(file, SLUICE_MAP_STEP_SET, user);
+	case _IOC_NR(SLUICE_MAP_DELETE):
+		return execute_one(file, SLUICE_MAP_STEP_DELETE, user);
+	case _IOC_NR(SLUICE_MAP_BATCH):
+		return execute_batch(file, user);
+	case _IOC_NR(SLUICE_MAP_INFO):
+		return get_info(end, user);
+	case _IOC_NR(SLUICE_MAP_DUMP):
+	case _IOC_NR(SLUICE_MAP_WATCH):
+		break;
+	default:
+		return -ENOTTY;
+	}
+	if (!(file->f_mode & FMODE_READ))
+		return -EBADF;
+	if (READ_ONCE(end->map->destroyed))
+		return -EPIPE;
+	if (_IOC_NR(command) == _IOC_NR(SLUICE_MAP_DUMP))
+		return sluice_map_dump(end->map, user);
+	return sluice_map_watch(end, user);
+}
+
+static __poll_t map_poll(struct file *file, poll_table *table)
+{
+	struct sluice_map_endpoint *end = map_endpoint(file);
+	__poll_t events = 0;
+
+	sluice_wait_poll(file, &end->map->changed, table);
+	if (READ_ONCE(end->map->destroyed))
+		return EPOLLHUP | EPOLLERR;
+	if (file->f_mode & FMODE_WRITE)
+		events |= EPOLLOUT | EPOLLWRNORM;
+	if (sluice_map_watches(end) && sluice_map_has_event(end))
+		events |= EPOLLIN | EPOLLRDNORM;
+	return events;
+}
+
+/* ---- endpoints ---- */
+
+static void count(struct sluice_map_endpoint *end, int number)
+{
+	if (end->endpoint.flags & SLUICE_OPEN_READ)
+		atomic_add(number, &end->map->readers);
+	if (end->endpoint.flags & SLUICE_OPEN_WRITE)
+		atomic_add(number, &end->map->writers);
+}
+
+static int map_attach(struct sluice_endpoint *endpoint, const void *params)
+{
+	struct sluice_map_endpoint *end =
+		container_of(endpoint, struct sluice_map_endpoint, endpoint);
+
+	end->map = sluice_map_of(endpoint->channel);
+	if (READ_ONCE(end->map->destroyed))
+		return -EPIPE;
+	sluice_spin_init(&end->spin);
+	count(end, 1);
+	return 0;
+}
+
+static void map_detach(struct sluice_endpoint *endpoint)
+{
+	struct sluice_map_endpoint *end =
+		container_of(endpoint, struct sluice_map_endpoint, endpoint);
+
+	if (end->watches)
+		atomic_dec(&end->map->watchers);
+	count(end, -1);
+}
+
+/* ---- lifetime of the channel ---- */
+
+static const struct sluice_map_params no_params;
+
+/* The number of events that the parameters request, or 0: the parameters are invalid. */
+static u32 events_of(const struct sluice_map_params *params)
+{
+	u32 events = params->events ?: DEFAULT_EVENTS;
+
+	if (params->flags || params->reserved || events > SLUICE_MAP_EVENTS_MAX ||
+	    !is_power_of_2(events))
+		return 0;
+	return events;
+}
+
+static int allocate(struct sluice_map *map, u32 events)
+{
+	int err = sluice_map_table_init(map);
+
+	if (err)
+		return err;
+	err = sluice_map_log_init(map, events);
+	if (err)
+		sluice_map_table_exit(map);
+	return err;
+}
+
+static void init_shards(struct sluice_map *map)
+{
+	unsigned int i;
+
+	for (i = 0; i < SLUICE_MAP_SHARDS; i++) {
+		spin_lock_init(&map->shards[i].lock);
+		map->shards[i].by_id = RB_ROOT;
+		map->shards[i].by_time = RB_ROOT_CACHED;
+	}
+}
+
+static struct sluice_channel *map_create(const struct sluice_channel_request *request)
+{
+	const struct sluice_map_params *params = request->params ?: &no_params;
+	u64 capacity = request->capacity ?: DEFAULT_CAPACITY;
+	u64 log = (u64)events_of(params) * sizeof(struct sluice_map_slot);
+	struct sluice_map *map;
+	int err;
+
+	if (!log || capacity <= log || capacity > SLUICE_MAP_CAPACITY_MAX)
+		return ERR_PTR(-EINVAL);
+	map = kzalloc(sizeof(*map), SLUICE_QUOTA_GFP);
+	if (!map)
+		return ERR_PTR(-ENOMEM);
+	err = sluice_channel_init(&map->channel, request, capacity);
+	if (err)
+		goto free_map;
+	map->capacity = capacity;
+	map->entries_max = params->entries;
+	atomic64_set(&map->bytes, log);
+	init_shards(map);
+	sluice_wait_queue_init(&map->changed);
+	sluice_map_expiry_init(map);
+	err = allocate(map, events_of(params));
+	if (!err)
+		return &map->channel;
+	sluice_channel_exit(&map->channel);
+free_map:
+	kfree(map);
+	return ERR_PTR(err);
+}
+
+static void map_free(struct sluice_channel *channel)
+{
+	struct sluice_map *map = sluice_map_of(channel);
+
+	sluice_map_expiry_exit(map);
+	sluice_map_log_exit(map);
+	sluice_map_table_exit(map);
+	kfree(map);
+}
+
+static void map_destroy(struct sluice_channel *channel)
+{
+	struct sluice_map *map = sluice_map_of(channel);
+
+	WRITE_ONCE(map->destroyed, true);
+	sluice_wait_wake_all(&map->changed, 0);
+}
+
+/* The callbacks of the last maps are in this module. */
+static void map_exit(void)
+{
+	rcu_barrier();
+}
+
+static const struct file_operations map_fops = {
+	.owner		= THIS_MODULE,
+	.release	= sluice_endpoint_release,
+	.read_iter	= sluice_map_read_iter,
+	.poll		= map_poll,
+	.unlocked_ioctl	= map_ioctl,
+	.compat_ioctl	= compat_ptr_ioctl,
+};
+
+const struct sluice_kind sluice_map_kind = {
+	.number		= SLUICE_KIND_MAP,
+	.name		= "map",
+	.file_name	= "[sluice-map]",
+	.fops		= &map_fops,
+	.exit		= map_exit,
+	.create		= map_create,
+	.free		= map_free,
+	.destroy	= map_destroy,
+	.endpoint_size	= sizeof(struct sluice_map_endpoint),
+	.attach		= map_attach,
+	.detach		= map_detach,
+	.fill_info	= map_fill_info,
+	.params_size	= sizeof(struct sluice_map_params),
+	.params_size_ver0 = SLUICE_MAP_PARAMS_SIZE_VER0,
+	.state_size	= sizeof(struct sluice_map_info),
+	.state_size_ver0 = SLUICE_MAP_INFO_SIZE_VER0,
+	.fill_state	= map_fill_state,
+};

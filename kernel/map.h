@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * A map: keys and values.
+ *
+ * Life of the map: it is created with its channel and ends with it. Its timer and its worker are
+ * cancelled before, and the RCU callbacks of its memory have run.
+ *
+ * Life of an entry: a set of a key that has none creates it, under the lock of its shard; a
+ * deletion or its expiry removes it from the table and from the indexes of the shard. The log of
+ * changes keeps it, without a value, until a later change takes the place of its event. It is freed
+ * after a grace period of RCU.
+ *
+ * Life of a value: it is complete before it becomes visible, and never changes. A later set
+ * replaces it, a removal of the entry drops it; it is freed after a grace period, and after those
+ * who copy it (a value that is too long to be copied in one go is held by a reference). Until then
+ * its bytes count.
+ *
+ * Readers find an entry in the table and its value, both under RCU, without a lock. A change takes
+ * effect when it stores the pointer of the value, under the lock of the shard, which depends on the
+ * key: a reader sees the value of before or that of after. An entry without a value is not there:
+ * a new one, which has no value until it is in the table, and one that is removed.
+ *
+ * Changes have a number each, from one counter. The number is taken under the lock of the shard,
+ * after everything that can fail, so that every number becomes an event of the log.
+ *
+ * An entry whose time has passed is not there for any reader, whether the worker has removed it or
+ * not; a change of the key removes it first.
+ *
+ * Barriers:
+ * (V) rcu_assign_pointer() of a value, after its bytes; rcu_dereference() by readers.
+ * (L) the change counter is incremented before a slot of the log is filled, and a watcher is woken
+ *     after that (wait.h): who reads the counter and then finds the slot empty waits.
+ * (S) an endpoint gets its first number before it watches (xchg()), and is asked whether it watches
+ *     (smp_load_acquire()) before that number is used.
+ */
+#ifndef SLUICE_MAP_H
+#define SLUICE_MAP_H
+
+#include <linux/atomic.h>
+#include <linux/cache.h>
+#include <linux/hrtimer.h>
+#include <linux/rbtree.h>
+#include <linux/rcupdate.h>
+#include <linux/refcount.h>
+#include <linux/rhashtable.h>
+#include <linux/siphash.h>
+#include <linux/spinlock.h>
+#include <linux/timekeeping.h>
+#include <linux/types.h>
+#include <linux/workqueue.h>
+
+#include <uapi/linux/sluice.h>
+
+#include "channel.h"
+#include "endpoint.h"
+#include "wait.h"
+
+#define SLUICE_MAP_SHARDS 64
+
+/* Never a time of expiry. */
+#define SLUICE_MAP_FOREVER U64_MAX
+
+/* A key of the caller. */
+struct sluice_map_key {
+	const u8 *bytes;
+	u32 length;
+	u32 hash;
+};
+
+struct sluice_map_value {
+	u64 version;
+	u64 expires;			/* CLOCK_BOOTTIME in ns, or SLUICE_MAP_FOREVER */
+	u32 length;
+	refcount_t refs;		/* of its entry, and of those who copy it */
+	struct sluice_map *map;
+	struct rcu_head rcu;
+	u8 bytes[];
+};
+
+struct sluice_map_entry {
+	struct rhash_head node;
+	struct sluice_map_value __rcu *value;	/* stored under the shard's lock */
+	u32 hash;
+	u32 key_length;
+	refcount_t refs;		/* of the table, and of events */
+	bool expires;			/* in the index of times; under the shard's lock */
+	u64 id;				/* number of the change that created it */
+	struct rb_node by_id;		/* in the shard's index, under its lock */
+	struct rb_node by_time;		/* as above */
+	struct sluice_map *map;
+	struct rcu_head rcu;
+	u8 key[];
+};
+
+/* The keys whose hashes begin with the same bits. */
+struct sluice_map_shard {
+	spinlock_t lock;		/* changes of these keys, and the indexes */
+	struct rb_root_cached by_time;	/* entries with a time of expiry */
+	struct rb_root by_id;
+} ____cacheline_aligned_in_smp;
+
+/* A change in the log. */
+struct sluice_map_slot {
+	spinlock_t lock;		/* protects the other fields */
+	u32 change;			/* SLUICE_MAP_CREATED, … */
+	u64 sequence;			/* 0: never used */
+	u64 version;
+	struct sluice_map_entry *entry;	/* with a reference */
+};
+
+struct sluice_map {
+	struct sluice_channel channel;
+	struct rhashtable table;
+	hsiphash_key_t hash_key;
+	u64 capacity;			/* bytes */
+	u64 entries_max;		/* 0: no limit */
+	struct sluice_map_slot *slots;
+	u32 slot_count;			/* a power of two */
+	bool destroyed;
+	bool ending;			/* the worker does not arm the timer any more */
+
+	spinlock_t timer_lock;		/* protects armed; taken under a shard's lock */
+	u64 armed;			/* when the timer expires, or SLUICE_MAP_FOREVER */
+	struct hrtimer timer;
+	struct work_struct expiry;
+
+	atomic_t readers, writers, watchers;	/* endpoints */
+	atomic64_t expired, missed;	/* since creation */
+	struct sluice_wait_queue changed;
+
+	atomic64_t sequence ____cacheline_aligned_in_smp;	/* of the last change (L) */
+	atomic64_t bytes ____cacheline_aligned_in_smp;	/* of the log, entries and values */
+	atomic64_t waiting;		/* of them those that are not used, and wait for RCU */
+	atomic64_t entries;
+	struct sluice_map_shard shards[SLUICE_MAP_SHARDS];
+};
+
+struct sluice_map_endpoint {
+	struct sluice_endpoint endpoint;
+	struct sluice_map *map;
+	u32 watches;			/* 1 after SLUICE_MAP_WATCH */
+	atomic64_t watched;		/* number of the last event that was read or passed over */
+	struct sluice_spin spin;
+};
+
+static inline bool sluice_map_watches(const struct sluice_map_endpoint *end)
+{
+	return smp_load_acquire(&end->watches);	/* (S) */
+}
+
+/* An operation that has a kernel copy of its key. */
+struct sluice_map_request {
+	struct sluice_map_key key;
+	u32 flags;			/* SLUICE_MAP_IF_VERSION */
+	u64 version;			/* in: required. Out: of the entry, 0: unknown */
+};
+
+static inline struct sluice_map *sluice_map_of(const struct sluice_channel *channel)
+{
+	return container_of(channel, struct sluice_map, channel);
+}
+
+static inline struct sluice_map_shard *sluice_map_shard(struct sluice_map *map, u32 hash)
+{
+	return &map->shards[hash / (U32_MAX / SLUICE_MAP_SHARDS + 1)];
+}
+
+static inline bool sluice_map_is_expired(const struct sluice_map_value *value)
+{
+	return value->expires != SLUICE_MAP_FOREVER &&
+	       value->expires <= ktime_get_boottime_ns();
+}
+
+static inline u64 sluice_map_time_to_live(const struct sluice_map_value *value)
+{
+	u64 now;
+
+	if (value->expires == SLUICE_MAP_FOREVER)
+		return 0;
+	now = ktime_get_boottime_ns();
+	return value->expires > now ? value->expires - now : 1;
+}
+
+/* ---- map_entry.c: memory of entries and values, and what it counts ---- */
+
+/* Bytes of an entry that its key does not include: the structure and its part of the table. */
+#define SLUICE_MAP_TABLE_BYTES 32
+#define SLUICE_MAP_ENTRY_BYTES (sizeof(struct sluice_map_entry) + SLUICE_MAP_TABLE_BYTES)
+
+int sluice_map_table_init(struct sluice_map *map);
+/* Frees all entries and values, when nobody uses the map. May sleep. */
+void sluice_map_table_exit(struct sluice_map *map);
+
+/* A key for this map; its bytes belong to the caller. */
+void sluice_map_key_init(const struct sluice_map *map, struct sluice_map_key *key, const u8 *bytes,
+			 u32 length);
+
+/* Under RCU or the shard's lock: the entry, with or without a value; or NULL. */
+struct sluice_map_entry *sluice_map_find(struct sluice_map *map, const struct sluice_map_key *key);
+/* Under the shard's lock, as their names say. 0 or -EBUSY, -ENOMEM: again later. */
+int sluice_map_table_insert(struct sluice_map *map, struct sluice_map_entry *entry);
+void sluice_map_table_remove(struct sluice_map *map, struct sluice_map_entry *entry);
+
+/*
+ * An entry with one reference, or a value of @length bytes that the caller fills in; their memory
+ * is charged to the map. -ENOSPC: the map is full, -EAGAIN: until memory that is no longer used is
+ * freed (sluice_map_wait_for_memory()), -ENOMEM.
+ */
+struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
+						 const struct sluice_map_key *key);
+struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 length, u64 ttl_ns);
+void sluice_map_wait_for_memory(void);
+
+void sluice_map_entry_put(struct sluice_map_entry *entry);
+void sluice_map_value_put(struct sluice_map_value *value);
+/* For those that nobody has seen. */
+void sluice_map_entry_free(struct sluice_map_entry *entry);
+void sluice_map_value_free(struct sluice_map_value *value);
+
+/* ---- map_update.c ---- */
+
+/*
+ * Sets @value, which then belongs to the map if the result is not negative. 1: created, 0:
+ * replaced, or -EEXIST, -ESTALE, -ENOENT, -ENOSPC, -EAGAIN, -ENOMEM.
+ */
+int sluice_map_set(struct sluice_map *map, struct sluice_map_request *request,
+		   struct sluice_map_value *value);
+/* 0, -ENOENT, -ESTALE. */
+int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request);
+
+/*
+ * Removes entries whose time has passed from a shard, a bounded number of them. Returns when the
+ * next one expires; a time that has passed: there are more.
+ */
+u64 sluice_map_expire(struct sluice_map *map, struct sluice_map_shard *shard, u64 now);
+
+/* ---- map_expiry.c ---- */
+
+void sluice_map_expiry_init(struct sluice_map *map);
+/* Cancels the timer and the worker. May sleep. */
+void sluice_map_expiry_exit(struct sluice_map *map);
+/* The worker must run at @expires or before. Under a shard's lock. */
+void sluice_map_expiry_arm(struct sluice_map *map, u64 expires);
+
+/* ---- map_read.c ---- */
+
+/*
+ * Copies the value of @request's key to the user. @op: room and address in; length, version and
+ * time to live out. 0, -ENOENT, -EMSGSIZE, -EFAULT.
+ */
+int sluice_map_get(struct sluice_map *map, const struct sluice_map_key *key,
+		   struct sluice_map_op *op);
+long sluice_map_dump(struct sluice_map *map, struct sluice_map_dump __user *user);
+
+/* ---- map_watch.c ---- */
+
+/*
+ * The change with the number @sequence becomes an event. Under the shard's lock, after which the
+ * caller wakes `changed`.
+ */
+void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 version,
+		    struct sluice_map_entry *entry);
+int sluice_map_log_init(struct sluice_map *map, u32 events);
+void sluice_map_log_exit(struct sluice_map *map);
+
+long sluice_map_watch(struct sluice_map_endpoint *end, struct sluice_setting __user *user);
+bool sluice_map_has_event(struct sluice_map_endpoint *end);
+ssize_t sluice_map_read_iter(struct kiocb *iocb, struct iov_iter *to);
+
+#endif

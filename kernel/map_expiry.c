@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The timer of a map expires when the first of its entries does, or before. Its worker then removes
+ * what has expired and starts the timer for the next entry.
+ *
+ * `armed` is the time for which the timer or the worker is on its way. The worker sets it to
+ * FOREVER before it looks at the shards, so that an entry that it has just passed arms the timer
+ * itself.
+ */
+#include <linux/minmax.h>
+#include <linux/sched.h>
+
+#include "compat.h"
+#include "map.h"
+
+/* Entries that expire within this time of each other are removed together. */
+#define SLACK_NS (NSEC_PER_MSEC)
+
+void sluice_map_expiry_arm(struct sluice_map *map, u64 expires)
+{
+	if (READ_ONCE(map->armed) <= expires)
+		return;
+	spin_lock(&map->timer_lock);
+	if (expires < map->armed && !map->ending) {
+		WRITE_ONCE(map->armed, expires);
+		hrtimer_start_range_ns(&map->timer, ns_to_ktime(expires), SLACK_NS,
+				       HRTIMER_MODE_ABS);
+	}
+	spin_unlock(&map->timer_lock);
+}
+
+static void disarm(struct sluice_map *map)
+{
+	spin_lock(&map->timer_lock);
+	WRITE_ONCE(map->armed, SLUICE_MAP_FOREVER);
+	spin_unlock(&map->timer_lock);
+}
+
+/* Removes all entries of a shard whose time has passed, and returns when the next one expires. */
+static u64 expire_shard(struct sluice_map *map, struct sluice_map_shard *shard)
+{
+	u64 now = ktime_get_boottime_ns(), next;
+
+	while (!READ_ONCE(map->ending)) {
+		next = sluice_map_expire(map, shard, now);
+		if (next > now)
+			return next;
+		cond_resched();
+	}
+	return SLUICE_MAP_FOREVER;
+}
+
+static void expire_entries(struct work_struct *work)
+{
+	struct sluice_map *map = container_of(work, struct sluice_map, expiry);
+	u64 next = SLUICE_MAP_FOREVER;
+	unsigned int i;
+
+	disarm(map);
+	for (i = 0; i < SLUICE_MAP_SHARDS; i++)
+		next = min(next, expire_shard(map, &map->shards[i]));
+	if (next != SLUICE_MAP_FOREVER)
+		sluice_map_expiry_arm(map, next);
+}
+
+static enum hrtimer_restart start_worker(struct hrtimer *timer)
+{
+	struct sluice_map *map = container_of(timer, struct sluice_map, timer);
+
+	queue_work(system_unbound_wq, &map->expiry);
+	return HRTIMER_NORESTART;
+}
+
+void sluice_map_expiry_init(struct sluice_map *map)
+{
+	spin_lock_init(&map->timer_lock);
+	map->armed = SLUICE_MAP_FOREVER;
+	hrtimer_setup(&map->timer, start_worker, CLOCK_BOOTTIME, HRTIMER_MODE_ABS);
+	INIT_WORK(&map->expiry, expire_entries);
+}
+
+/* A worker that has seen that the map does not end may arm the timer once more. */
+void sluice_map_expiry_exit(struct sluice_map *map)
+{
+	spin_lock(&map->timer_lock);
+	WRITE_ONCE(map->ending, true);
+	spin_unlock(&map->timer_lock);
+	hrtimer_cancel(&map->timer);
+	cancel_work_sync(&map->expiry);
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: GPL-2.0
+#include <linux/err.h>
+#include <linux/sched.h>
+
+#include "map.h"
+
+/* Entries that one call removes under a lock. */
+#define EXPIRE_BATCH 64
+
+/* Under the shard's lock. NULL: a new entry, or a removed one. */
+static struct sluice_map_value *value_of(const struct sluice_map_shard *shard,
+					 const struct sluice_map_entry *entry)
+{
+	return rcu_dereference_protected(entry->value, lockdep_is_held(&shard->lock));
+}
+
+/* ---- the indexes of a shard, under its lock ---- */
+
+static struct sluice_map_entry *entry_by_time(struct rb_node *node)
+{
+	return rb_entry(node, struct sluice_map_entry, by_time);
+}
+
+/* An id is greater than those before, but for changes of other keys that happen meanwhile. */
+static void index_id(struct sluice_map_shard *shard, struct sluice_map_entry *new)
+{
+	struct rb_node **link = &shard->by_id.rb_node, *parent = NULL;
+
+	while (*link) {
+		struct sluice_map_entry *entry = rb_entry(*link, struct sluice_map_entry, by_id);
+
+		parent = *link;
+		link = new->id < entry->id ? &parent->rb_left : &parent->rb_right;
+	}
+	rb_link_node(&new->by_id, parent, link);
+	rb_insert_color(&new->by_id, &shard->by_id);
+}
+
+static void index_time(struct sluice_map *map, struct sluice_map_shard *shard,
+		       struct sluice_map_entry *new, u64 expires)
+{
+	struct rb_node **link = &shard->by_time.rb_root.rb_node, *parent = NULL;
+	bool is_first = true;
+
+	new->expires = expires != SLUICE_MAP_FOREVER;
+	if (!new->expires)
+		return;
+	while (*link) {
+		parent = *link;
+		if (expires < value_of(shard, entry_by_time(parent))->expires) {
+			link = &parent->rb_left;
+		} else {
+			link = &parent->rb_right;
+			is_first = false;
+		}
+	}
+	rb_link_node(&new->by_time, parent, link);
+	rb_insert_color_cached(&new->by_time, &shard->by_time, is_first);
+	if (is_first)
+		sluice_map_expiry_arm(map, expires);
+}
+
+static void unindex_time(struct sluice_map_shard *shard, struct sluice_map_entry *entry)
+{
+	if (entry->expires)
+		rb_erase_cached(&entry->by_time, &shard->by_time);
+	entry->expires = false;
+}
+
+/* ---- changes, under the shard's lock ---- */
+
+static u64 next_sequence(struct sluice_map *map)
+{
+	return atomic64_inc_return(&map->sequence);	/* (L) */
+}
+
+/* Puts the reference of the table. */
+static void remove(struct sluice_map *map, struct sluice_map_shard *shard,
+		   struct sluice_map_entry *entry, u32 change)
+{
+	struct sluice_map_value *value = value_of(shard, entry);
+
+	unindex_time(shard, entry);
+	rb_erase(&entry->by_id, &shard->by_id);
+	RCU_INIT_POINTER(entry->value, NULL);
+	sluice_map_table_remove(map, entry);
+	atomic64_dec(&map->entries);
+	sluice_map_log(map, next_sequence(map), change, value->version, entry);
+	sluice_map_value_put(value);
+	sluice_map_entry_put(entry);
+}
+
+static void replace(struct sluice_map *map, struct sluice_map_shard *shard,
+		    struct sluice_map_entry *entry, struct sluice_map_value *value)
+{
+	struct sluice_map_value *old = value_of(shard, entry);
+
+	unindex_time(shard, entry);
+	value->version = next_sequence(map);
+	rcu_assign_pointer(entry->value, value);	/* (V) */
+	index_time(map, shard, entry, value->expires);
+	sluice_map_log(map, value->version, SLUICE_MAP_UPDATED, value->version, entry);
+	sluice_map_value_put(old);
+}
+
+static bool count_entry(struct sluice_map *map)
+{
+	u64 entries = atomic64_inc_return(&map->entries);
+
+	if (!map->entries_max || entries <= map->entries_max)
+		return true;
+	atomic64_dec(&map->entries);
+	return false;
+}
+
+/* 0, or -ENOSPC, -EBUSY, -ENOMEM: nothing has changed. */
+static int insert(struct sluice_map *map, struct sluice_map_shard *shard,
+		  struct sluice_map_entry *entry, struct sluice_map_value *value)
+{
+	int err;
+
+	if (!count_entry(map))
+		return -ENOSPC;
+	err = sluice_map_table_insert(map, entry);
+	if (err) {
+		atomic64_dec(&map->entries);
+		return err;
+	}
+	value->version = next_sequence(map);
+	entry->id = value->version;
+	index_id(shard, entry);
+	rcu_assign_pointer(entry->value, value);	/* (V) */
+	index_time(map, shard, entry, value->expires);
+	sluice_map_log(map, value->version, SLUICE_MAP_CREATED, value->version, entry);
+	return 0;
+}
+
+static void expire(struct sluice_map *map, struct sluice_map_shard *shard,
+		   struct sluice_map_entry *entry)
+{
+	remove(map, shard, entry, SLUICE_MAP_EXPIRED);
+	atomic64_inc(&map->expired);
+}
+
+/* The entry of a key, or NULL; one whose time has passed is removed. */
+static struct sluice_map_entry *find(struct sluice_map *map, struct sluice_map_shard *shard,
+				     const struct sluice_map_key *key)
+{
+	struct sluice_map_entry *entry;
+
+	rcu_read_lock();
+	entry = sluice_map_find(map, key);
+	rcu_read_unlock();
+	if (!entry || !sluice_map_is_expired(value_of(shard, entry)))
+		return entry;
+	expire(map, shard, entry);
+	return NULL;
+}
+
+/* Whether the entry, or that there is none, is as required. 0, -EEXIST, -ESTALE, -ENOENT. */
+static int check_version(const struct sluice_map_shard *shard,
+			 const struct sluice_map_entry *entry, struct sluice_map_request *request)
+{
+	u64 required = request->version;
+
+	request->version = entry ? value_of(shard, entry)->version : 0;
+	if (!(request->flags & SLUICE_MAP_IF_VERSION) || request->version == required)
+		return 0;
+	if (!entry)
+		return -ENOENT;
+	return required ? -ESTALE : -EEXIST;
+}
+
+/* ---- calls ---- */
+
+/* As sluice_map_set(); -ENODATA: @spare is needed. Takes it if the result is 1. */
+static int try_set(struct sluice_map *map, struct sluice_map_request *request,
+		   struct sluice_map_value *value, struct sluice_map_entry *spare)
+{
+	struct sluice_map_shard *shard = sluice_map_shard(map, request->key.hash);
+	struct sluice_map_entry *entry;
+	int ret;
+
+	spin_lock(&shard->lock);
+	entry = find(map, shard, &request->key);
+	ret = check_version(shard, entry, request);
+	if (ret)
+		goto unlock;
+	if (entry) {
+		replace(map, shard, entry, value);
+	} else {
+		ret = spare ? insert(map, shard, spare, value) : -ENODATA;
+		if (ret)
+			goto unlock;
+		ret = 1;
+	}
+	request->version = value->version;
+unlock:
+	spin_unlock(&shard->lock);
+	return ret;
+}
+
+/* Also after a call that fails: it may have removed an entry whose time has passed. */
+static void wake_watchers(struct sluice_map *map)
+{
+	if (map->slot_count)
+		sluice_wait_wake_all(&map->changed, EPOLLIN | EPOLLRDNORM);
+}
+
+int sluice_map_set(struct sluice_map *map, struct sluice_map_request *request,
+		   struct sluice_map_value *value)
+{
+	u64 required = request->version;
+	struct sluice_map_entry *spare;
+	int ret;
+
+	ret = try_set(map, request, value, NULL);
+	if (ret == -ENODATA) {
+		spare = sluice_map_entry_create(map, &request->key);
+		if (IS_ERR(spare))
+			return PTR_ERR(spare);
+		request->version = required;
+		ret = try_set(map, request, value, spare);
+		if (ret != 1)
+			sluice_map_entry_free(spare);
+	}
+	wake_watchers(map);
+	return ret == -EBUSY ? -EAGAIN : ret;
+}
+
+int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request)
+{
+	struct sluice_map_shard *shard = sluice_map_shard(map, request->key.hash);
+	struct sluice_map_entry *entry;
+	int ret;
+
+	spin_lock(&shard->lock);
+	entry = find(map, shard, &request->key);
+	ret = entry ? check_version(shard, entry, request) : -ENOENT;
+	if (!ret)
+		remove(map, shard, entry, SLUICE_MAP_DELETED);
+	spin_unlock(&shard->lock);
+	wake_watchers(map);
+	return ret;
+}
+
+u64 sluice_map_expire(struct sluice_map *map, struct sluice_map_shard *shard, u64 now)
+{
+	u64 next = SLUICE_MAP_FOREVER;
+	unsigned int left = EXPIRE_BATCH;
+	struct rb_node *node;
+
+	spin_lock(&shard->lock);
+	while ((node = rb_first_cached(&shard->by_time))) {
+		struct sluice_map_entry *entry = entry_by_time(node);
+
+		next = value_of(shard, entry)->expires;
+		if (next > now || !left--)
+			break;
+		expire(map, shard, entry);
+		next = SLUICE_MAP_FOREVER;
+	}
+	spin_unlock(&shard->lock);
+	if (left != EXPIRE_BATCH)
+		wake_watchers(map);
+	return next;
+}

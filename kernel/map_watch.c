@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The log of changes. Change n has the place n % slot_count; a later change takes it over, so the
+ * log keeps the last ones. Places are filled in any order: a watcher whose next change has a number
+ * but not yet its place waits, because the thread that took the number fills it without sleeping.
+ *
+ * A watcher is a number: that of the last event that it has read. It costs the changes nothing.
+ */
+#include <linux/err.h>
+#include <linux/log2.h>
+#include <linux/mm.h>
+#include <linux/poll.h>
+#include <linux/slab.h>
+#include <linux/uio.h>
+
+#include "map.h"
+#include "user_struct.h"
+
+static struct sluice_map_slot *slot_of(struct sluice_map *map, u64 sequence)
+{
+	return &map->slots[sequence & (map->slot_count - 1)];
+}
+
+/* A thread that was late finds its place taken by a later change, and its event is lost. */
+void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 version,
+		    struct sluice_map_entry *entry)
+{
+	struct sluice_map_slot *slot = slot_of(map, sequence);
+	struct sluice_map_entry *old = NULL;
+
+	spin_lock(&slot->lock);
+	if (slot->sequence < sequence) {
+		old = slot->entry;
+		refcount_inc(&entry->refs);
+		slot->entry = entry;
+		slot->sequence = sequence;
+		slot->change = change;
+		slot->version = version;
+	}
+	spin_unlock(&slot->lock);
+	if (old)
+		sluice_map_entry_put(old);
+}
+
+int sluice_map_log_init(struct sluice_map *map, u32 events)
+{
+	u32 i;
+
+	map->slots = sluice_channel_kvcalloc(&map->channel, events, sizeof(*map->slots));
+	if (!map->slots)
+		return -ENOMEM;
+	map->slot_count = events;
+	for (i = 0; i < events; i++)
+		spin_lock_init(&map->slots[i].lock);
+	return 0;
+}
+
+void sluice_map_log_exit(struct sluice_map *map)
+{
+	u32 i;
+
+	for (i = 0; i < map->slot_count; i++)
+		if (map->slots[i].entry)
+			sluice_map_entry_put(map->slots[i].entry);
+	kvfree(map->slots);
+}
+
+/* ---- reading ---- */
+
+/* A copy of an event, with a reference to its entry. */
+struct event {
+	struct sluice_map_event header;
+	struct sluice_map_entry *entry;
+};
+
+static void fill_event(struct event *event, const struct sluice_map_slot *slot)
+{
+	event->entry = slot->entry;
+	refcount_inc(&event->entry->refs);
+	event->header = (struct sluice_map_event) {
+		.size = ALIGN(sizeof(event->header) + slot->entry->key_length, sizeof(u64)),
+		.change = slot->change,
+		.key_length = slot->entry->key_length,
+		.sequence = slot->sequence,
+		.version = slot->version,
+	};
+}
+
+/* The event of change @sequence. -EAGAIN: it is not there yet, -ENODATA: it is lost. */
+static int get_event(struct sluice_map *map, u64 sequence, struct event *event)
+{
+	struct sluice_map_slot *slot = slot_of(map, sequence);
+	int err = 0;
+
+	spin_lock(&slot->lock);
+	if (slot->sequence == sequence)
+		fill_event(event, slot);
+	else
+		err = slot->sequence < sequence ? -EAGAIN : -ENODATA;
+	spin_unlock(&slot->lock);
+	return err;
+}
+
+/* The first change that may still be in the log. */
+static u64 oldest(struct sluice_map *map)
+{
+	u64 last = atomic64_read(&map->sequence);
+
+	return last < map->slot_count ? 1 : last - map->slot_count + 1;
+}
+
+/* The first event after @watched. 0 or -EAGAIN. */
+static int next_event(struct sluice_map *map, u64 watched, struct event *event)
+{
+	u64 sequence = watched + 1;
+	int err;
+
+	for (;;) {
+		err = get_event(map, sequence, event);
+		if (err != -ENODATA)
+			break;
+		sequence = max(oldest(map), sequence + 1);
+	}
+	if (!err)
+		event->header.missed = sequence - watched - 1;
+	return err;
+}
+
+bool sluice_map_has_event(struct sluice_map_endpoint *end)
+{
+	u64 sequence = atomic64_read(&end->watched) + 1;
+	struct sluice_map_slot *slot = slot_of(end->map, sequence);
+
+	return READ_ONCE(slot->sequence) >= sequence;
+}
+
+/* 0, -EFAULT; -EMSGSIZE: it does not fit. */
+static int copy_event(const struct event *event, struct iov_iter *to)
+{
+	const struct sluice_map_event *header = &event->header;
+	size_t padding = header->size - sizeof(*header) - header->key_length;
+
+	if (header->size > iov_iter_count(to))
+		return -EMSGSIZE;
+	if (copy_to_iter(header, sizeof(*header), to) != sizeof(*header) ||
+	    copy_to_iter(event->entry->key, header->key_length, to) != header->key_length ||
+	    iov_iter_zero(padding, to) != padding)
+		return -EFAULT;
+	return 0;
+}
+
+/*
+ * Copies the next event and then takes it; another thread that was faster makes the copy void.
+ * Returns its size, or -EAGAIN, -EMSGSIZE, -EFAULT.
+ */
+static ssize_t read_event(struct sluice_map_endpoint *end, struct iov_iter *to)
+{
+	size_t before = iov_iter_count(to);
+	struct event event;
+	s64 watched;
+	int err;
+
+	for (;;) {
+		watched = atomic64_read(&end->watched);
+		err = next_event(end->map, watched, &event);
+		if (err)
+			return err;
+		err = copy_event(&event, to);
+		sluice_map_entry_put(event.entry);
+		if (!err && atomic64_try_cmpxchg(&end->watched, &watched, event.header.sequence))
+			break;
+		iov_iter_revert(to, before - iov_iter_count(to));
+		if (err)
+			return err;
+	}
+	atomic64_add(event.header.missed, &end->map->missed);
+	return event.header.size;
+}
+
+static ssize_t read_events(struct sluice_map_endpoint *end, struct iov_iter *to)
+{
+	ssize_t total = 0, ret;
+
+	do {
+		ret = read_event(end, to);
+		if (ret > 0)
+			total += ret;
+		cond_resched();
+	} while (ret > 0 && iov_iter_count(to) && !fatal_signal_pending(current));
+	return total ?: ret;
+}
+
+ssize_t sluice_map_read_iter(struct kiocb *iocb, struct iov_iter *to)
+{
+	struct sluice_map_endpoint *end = iocb->ki_filp->private_data;
+	struct sluice_map *map = end->map;
+	ssize_t ret;
+
+	if (!sluice_map_watches(end))
+		return -EINVAL;
+	if (!iov_iter_count(to))
+		return 0;
+	for (;;) {
+		if (READ_ONCE(map->destroyed))
+			return -EPIPE;
+		ret = read_events(end, to);
+		if (ret != -EAGAIN)
+			return ret;
+		if ((iocb->ki_flags & IOCB_NOWAIT) || (iocb->ki_filp->f_flags & O_NONBLOCK))
+			return -EAGAIN;
+		ret = sluice_wait_until_shared(map->changed,
+					       sluice_map_has_event(end) ||
+					       READ_ONCE(map->destroyed), &end->spin);
+		if (ret)
+			return ret;
+	}
+}
+
+long sluice_map_watch(struct sluice_map_endpoint *end, struct sluice_setting __user *user)
+{
+	struct sluice_map *map = end->map;
+	u64 sequence, last = atomic64_read(&map->sequence);
+	int err = sluice_user_setting_read(&sequence, user);
+
+	if (err)
+		return err;
+	if (sequence == SLUICE_MAP_NOW)
+		sequence = last;
+	if (sequence > last)
+		return -EINVAL;
+	atomic64_set(&end->watched, sequence);
+	if (!xchg(&end->watches, 1))	/* (S) */
+		atomic_inc(&map->watchers);
+	return put_user(sequence, &user->value);
+}

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Concurrent operations on a map.
+
+use std::os::fd::OwnedFd;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::errno::Errno;
+
+use crate::registry::{Context, topic};
+use crate::support::check::{expect, expect_bytes, note};
+use crate::support::linearizable::{Did, Operation, is_linearizable};
+use crate::support::map::{
+    Maps, Params, delete, get, get_entry, put, set, set_for, set_if, state,
+};
+use crate::support::random::{stream_byte, stream_bytes};
+use crate::support::time::eventually;
+
+topic!(
+    "map_races",
+    fifo: [],
+    pipe_only: [
+        concurrent_operations_on_a_key_are_linearizable,
+        concurrent_operations_on_a_table_that_grows_are_linearizable,
+        ten_writers_of_one_key_all_progress,
+        a_counter_by_required_versions_loses_nothing,
+        a_value_is_never_seen_in_part,
+        expiry_and_sets_at_the_same_time_agree,
+        a_map_ends_while_entries_expire,
+    ],
+);
+
+const THREADS: u64 = 4;
+/// Operations of a thread in a history.
+const OPERATIONS: u64 = 12;
+
+/// A clock of which every reading is different.
+struct Clock(AtomicU64);
+
+impl Clock {
+    fn now(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+fn value_of(bytes: &[u8]) -> Result<u64> {
+    Ok(u64::from_ne_bytes(bytes.try_into().context("a value")?))
+}
+
+/// Executes one operation. `last`: a version and its value, as this thread has seen them.
+fn execute(end: &OwnedFd, key: &[u8], kind: u8, new: u64, last: &mut (u64, u64)) -> Result<Did> {
+    let value = new.to_ne_bytes();
+    Ok(match kind % 6 {
+        0 | 1 => match get_entry(end, key) {
+            Ok(entry) => {
+                *last = (entry.version, value_of(&entry.value)?);
+                Did::Get(Some(last.1))
+            }
+            Err(Errno::ENOENT) => Did::Get(None),
+            Err(error) => return Err(error).context("a get"),
+        },
+        2 => {
+            put(end, key, &value)?;
+            Did::Set(new)
+        }
+        3 => match set_if(end, key, &value, 0) {
+            Ok(_) => Did::Create(new, true),
+            Err(Errno::EEXIST) => Did::Create(new, false),
+            Err(error) => return Err(error).context("a creation"),
+        },
+        4 => match set_if(end, key, &value, last.0) {
+            Ok(_) => Did::Replace(last.1, new, true),
+            Err(Errno::ESTALE | Errno::ENOENT) => Did::Replace(last.1, new, false),
+            // No version was seen yet.
+            Err(Errno::EEXIST) if last.0 == 0 => Did::Create(new, false),
+            Err(error) => return Err(error).context("a replacement"),
+        },
+        _ => match delete(end, key) {
+            Ok(_) => Did::Delete(true),
+            Err(Errno::ENOENT) => Did::Delete(false),
+            Err(error) => return Err(error).context("a delete"),
+        },
+    })
+}
+
+/// One history of all threads on a key of its own.
+fn record(end: &OwnedFd, key: &[u8], round: u64) -> Result<Vec<Operation>> {
+    let (clock, start) = (Clock(AtomicU64::new(0)), Barrier::new(THREADS as usize));
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|number| {
+                let (clock, start) = (&clock, &start);
+                scope.spawn(move || -> Result<Vec<Operation>> {
+                    start.wait();
+                    let mut last = (0, 0);
+                    (0..OPERATIONS)
+                        .map(|at| {
+                            let kind = stream_byte(round, number * OPERATIONS + at) / 3;
+                            // Without a version, a replacement is a creation, which is recorded as one.
+                            let kind = if kind % 6 == 4 && last.0 == 0 { 3 } else { kind };
+                            let new = 1 + number * OPERATIONS + at;
+                            let called = clock.now();
+                            let did = execute(end, key, kind, new, &mut last)?;
+                            let returned = clock.now();
+                            Ok(Operation {
+                                called,
+                                returned,
+                                did,
+                            })
+                        })
+                        .collect()
+                })
+            })
+            .collect();
+        let mut history = Vec::new();
+        for thread in threads {
+            history.extend(thread.join().expect("the thread does not panic")?);
+        }
+        Ok(history)
+    })
+}
+
+/// Records histories and checks each; at least one operation of each kind succeeds in them.
+fn expect_linearizable(end: &OwnedFd, histories: u64) -> Result<()> {
+    let mut overlapping = 0;
+    for round in 0..histories {
+        let key = round.to_ne_bytes();
+        let history = record(end, &key, round)?;
+        ensure!(is_linearizable(&history), "history {round}: {history:#?}");
+        let overlaps = |a: &Operation| {
+            let overlaps_b = |b: &Operation| a.called < b.called && b.called < a.returned;
+            history.iter().any(overlaps_b)
+        };
+        overlapping += history.iter().filter(|one| overlaps(one)).count();
+    }
+    note(format!(
+        "{histories} histories; {overlapping} operations overlapped the next one"
+    ));
+    ensure!(overlapping as u64 > histories, "the operations were not concurrent");
+    Ok(())
+}
+
+fn concurrent_operations_on_a_key_are_linearizable(_: &Context) -> Result<()> {
+    let end = Maps::new()?.create()?;
+    expect_linearizable(&end, 1000)
+}
+
+/// Another thread makes the table grow and shrink meanwhile.
+fn concurrent_operations_on_a_table_that_grows_are_linearizable(_: &Context) -> Result<()> {
+    let end = Maps::new()?.create_with(Params::default(), 64 << 20)?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let growing = scope.spawn(|| -> Result<()> {
+            while !stop.load(Ordering::Relaxed) {
+                for number in 0..3000_u32 {
+                    put(&end, &number.to_ne_bytes(), b"")?;
+                }
+                for number in 0..3000_u32 {
+                    delete(&end, &number.to_ne_bytes()).context("deleting")?;
+                }
+            }
+            Ok(())
+        });
+        let checked = expect_linearizable(&end, 200);
+        stop.store(true, Ordering::Relaxed);
+        checked.and(growing.join().expect("the thread does not panic"))
+    })
+}
+
+/// More writers than processors: the report's store froze the machine.
+fn ten_writers_of_one_key_all_progress(_: &Context) -> Result<()> {
+    const SETS: u64 = 2000;
+    let end = Maps::new()?.create()?;
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..10_u64)
+            .map(|writer| {
+                let end = &end;
+                scope.spawn(move || -> Result<()> {
+                    (0..SETS).try_for_each(|_| put(end, b"key", &writer.to_ne_bytes()).map(drop))
+                })
+            })
+            .collect();
+        writers
+            .into_iter()
+            .try_for_each(|writer| writer.join().expect("the thread does not panic"))
+    })?;
+    let entry = get_entry(&end, b"key").context("getting")?;
+    expect("its version", entry.version, 10 * SETS)?;
+    ensure!(value_of(&entry.value)? < 10, "{:?}", entry.value);
+    Ok(())
+}
+
+fn a_counter_by_required_versions_loses_nothing(_: &Context) -> Result<()> {
+    const INCREMENTS: u64 = 500;
+    let end = Maps::new()?.create()?;
+    put(&end, b"counter", &0_u64.to_ne_bytes())?;
+    let increment = |end: &OwnedFd| -> Result<()> {
+        loop {
+            let entry = get_entry(end, b"counter").context("getting")?;
+            let next = value_of(&entry.value)? + 1;
+            match set_if(end, b"counter", &next.to_ne_bytes(), entry.version) {
+                Err(Errno::ESTALE) => {}
+                other => return other.map(drop).context("setting"),
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|_| scope.spawn(|| (0..INCREMENTS).try_for_each(|_| increment(&end))))
+            .collect();
+        threads
+            .into_iter()
+            .try_for_each(|one| one.join().expect("the thread does not panic"))
+    })?;
+    let value = value_of(&get(&end, b"counter").context("getting")?)?;
+    expect("the counter", value, THREADS * INCREMENTS)
+}
+
+/// Values of different lengths, each with bytes of its own.
+fn a_value_is_never_seen_in_part(_: &Context) -> Result<()> {
+    let end = Maps::new()?.create_with(Params::default(), 64 << 20)?;
+    let lengths = [0, 1, 64, 4000, 4096, 5000, 70_000];
+    put(&end, b"key", b"")?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..2_u64)
+            .map(|writer| {
+                let (end, stop) = (&end, &stop);
+                scope.spawn(move || -> Result<()> {
+                    let mut number = writer;
+                    while !stop.load(Ordering::Relaxed) {
+                        let length = lengths[number as usize % lengths.len()];
+                        put(end, b"key", &stream_bytes(length as u64, 0, length))?;
+                        number += 1;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let read = (0..1500).try_for_each(|_| {
+            let seen = get(&end, b"key").context("getting")?;
+            expect_bytes("a value", &seen, &stream_bytes(seen.len() as u64, 0, seen.len()))
+        });
+        stop.store(true, Ordering::Relaxed);
+        writers.into_iter().fold(read, |result, writer| {
+            result.and(writer.join().expect("the thread does not panic"))
+        })
+    })
+}
+
+/// Every creation is followed by exactly one end: an expiry or a deletion.
+fn expiry_and_sets_at_the_same_time_agree(_: &Context) -> Result<()> {
+    let end = Maps::new()?.create()?;
+    let (created, deleted) = (AtomicU64::new(0), AtomicU64::new(0));
+    let until = Instant::now() + Duration::from_millis(1500);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|number| {
+                let (end, created, deleted) = (&end, &created, &deleted);
+                scope.spawn(move || -> Result<()> {
+                    let mut at = number * 1000;
+                    while Instant::now() < until {
+                        at += 1;
+                        let key = [stream_byte(1, at) % 16];
+                        let time = Duration::from_micros(u64::from(stream_byte(2, at)) * 10 + 1);
+                        let done = set_for(end, &key, b"", time).context("setting")?;
+                        created.fetch_add(done.created.into(), Ordering::Relaxed);
+                        if at % 5 == 0 && delete(end, &key).is_ok() {
+                            deleted.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .try_for_each(|one| one.join().expect("the thread does not panic"))
+    })?;
+    eventually("all expire", || {
+        Ok((state(&end)?.entries == 0).then_some(()))
+    })?;
+    let (created, deleted) = (created.into_inner(), deleted.into_inner());
+    let expired = state(&end)?.expired;
+    note(format!("{created} created, {deleted} deleted, {expired} expired"));
+    ensure!(expired > 0, "nothing expired");
+    expect("ends", deleted + expired, created)
+}
+
+fn a_map_ends_while_entries_expire(_: &Context) -> Result<()> {
+    for round in 0..100_u64 {
+        let end = Maps::new()?.create()?;
+        for number in 0..20_u64 {
+            let time = Duration::from_micros(1 + (round * 37 + number * 113) % 3000);
+            set_for(&end, &number.to_ne_bytes(), &[0; 100], time).context("setting")?;
+        }
+        set(&end, b"stays", b"").context("setting")?;
+        drop(end);
+    }
+    Ok(())
+}
