@@ -105,13 +105,55 @@ fn invalid_batches_change_nothing(_: &Context) -> Result<()> {
     let mut steps = [Step::new(STEP_SET, &Op::set(b"key", b"")); 4];
     let valid = Batch::new(steps.as_mut_ptr(), 4);
     for (what, request, errno) in [
-        ("reserved", Batch { reserved: 1, ..valid }, Errno::EINVAL),
-        ("no size", Batch { step_size: 0, ..valid }, Errno::EINVAL),
-        ("a small size", Batch { step_size: 48, ..valid }, Errno::EINVAL),
-        ("an odd size", Batch { step_size: 57, ..valid }, Errno::EINVAL),
-        ("above a page", Batch { step_size: 4104, ..valid }, Errno::EINVAL),
+        (
+            "reserved",
+            Batch {
+                reserved: 1,
+                ..valid
+            },
+            Errno::EINVAL,
+        ),
+        (
+            "no size",
+            Batch {
+                step_size: 0,
+                ..valid
+            },
+            Errno::EINVAL,
+        ),
+        (
+            "a small size",
+            Batch {
+                step_size: 48,
+                ..valid
+            },
+            Errno::EINVAL,
+        ),
+        (
+            "an odd size",
+            Batch {
+                step_size: 57,
+                ..valid
+            },
+            Errno::EINVAL,
+        ),
+        (
+            "above a page",
+            Batch {
+                step_size: 4104,
+                ..valid
+            },
+            Errno::EINVAL,
+        ),
         ("bad memory", Batch { steps: 1, ..valid }, Errno::EFAULT),
-        ("the last address", Batch { steps: u64::MAX - 7, ..valid }, Errno::EFAULT),
+        (
+            "the last address",
+            Batch {
+                steps: u64::MAX - 7,
+                ..valid
+            },
+            Errno::EFAULT,
+        ),
     ] {
         let mut request = request;
         expect(what, raw(&end, BATCH, &mut request), Err(errno))?;
@@ -122,7 +164,10 @@ fn invalid_batches_change_nothing(_: &Context) -> Result<()> {
 fn a_failed_step_does_not_end_the_batch(_: &Context) -> Result<()> {
     let maps = Maps::new()?;
     let end = maps.create()?;
-    let bad = Op { key: 1, ..Op::set(b"key", b"") };
+    let bad = Op {
+        key: 1,
+        ..Op::set(b"key", b"")
+    };
     let mut steps = [
         Step::new(STEP_SET, &bad),
         Step::new(STEP_SET, &Op::set(b"key", b"")),
@@ -199,8 +244,16 @@ fn a_dump_of_keys_has_no_values(_: &Context) -> Result<()> {
     let mut dumped = dump_with(&end, KEYS, 4096)?;
     dumped.sort_by(|a, b| a.key.cmp(&b.key));
     let keys: Vec<Vec<u8>> = dumped.iter().map(|entry| entry.key.clone()).collect();
-    expect("keys", keys == expected.into_keys().collect::<Vec<_>>(), true)?;
-    expect("values", dumped.iter().all(|entry| entry.value.is_empty()), true)
+    expect(
+        "keys",
+        keys == expected.into_keys().collect::<Vec<_>>(),
+        true,
+    )?;
+    expect(
+        "values",
+        dumped.iter().all(|entry| entry.value.is_empty()),
+        true,
+    )
 }
 
 fn a_dump_goes_on_in_any_room(_: &Context) -> Result<()> {
@@ -249,8 +302,22 @@ fn an_invalid_dump_is_refused(_: &Context) -> Result<()> {
     let inaccessible = mapping.start() as u64;
     for (what, request, errno) in [
         ("a flag", Dump { flags: 2, ..valid }, Errno::EINVAL),
-        ("a reserved field", Dump { cursor: reserved, ..valid }, Errno::EINVAL),
-        ("bad memory", Dump { records: inaccessible, ..valid }, Errno::EFAULT),
+        (
+            "a reserved field",
+            Dump {
+                cursor: reserved,
+                ..valid
+            },
+            Errno::EINVAL,
+        ),
+        (
+            "bad memory",
+            Dump {
+                records: inaccessible,
+                ..valid
+            },
+            Errno::EFAULT,
+        ),
     ] {
         let mut request = request;
         expect(what, raw(&end, DUMP, &mut request), Err(errno))?;
@@ -271,7 +338,12 @@ fn a_changed_cursor_returns_no_entry_of_others(_: &Context) -> Result<()> {
         (u64::MAX, 0, u32::MAX),
         (0, u64::MAX, u32::MAX),
     ] {
-        let mut cursor = Cursor { since, id, shard, reserved: 0 };
+        let mut cursor = Cursor {
+            since,
+            id,
+            shard,
+            reserved: 0,
+        };
         while let Some(part) = dump_part(&end, 0, &mut cursor, PAGE * 4)? {
             for entry in part {
                 let value = expected.get(&entry.key);

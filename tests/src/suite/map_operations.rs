@@ -8,8 +8,8 @@ use nix::errno::Errno;
 
 use crate::registry::{Context, topic};
 use crate::support::check::{expect, expect_bytes};
-use crate::support::credentials::become_user;
 use crate::support::child::spawn_keeping;
+use crate::support::credentials::become_user;
 use crate::support::ctl::{BOTH, CREATE, EXCL, Open, READ, WRITE, expect_no_channel};
 use crate::support::ioctl::raw;
 use crate::support::map::{
@@ -261,13 +261,41 @@ fn unknown_flags_and_fields_without_use_are_invalid(_: &Context) -> Result<()> {
     for (what, command, op) in [
         ("a get with a flag", GET, Op { flags: 1, ..get }),
         ("a set with a flag", SET, Op { flags: 2, ..set }),
-        ("a set with the last", SET, Op { flags: 1 << 31, ..set }),
+        (
+            "a set with the last",
+            SET,
+            Op {
+                flags: 1 << 31,
+                ..set
+            },
+        ),
         ("a version without use", SET, Op { version: 1, ..set }),
         ("a delete with a flag", DELETE, Op { flags: 2, ..delete }),
         ("with a value", DELETE, Op { value: 1, ..delete }),
-        ("with a length", DELETE, Op { value_length: 1, ..delete }),
-        ("with a time", DELETE, Op { ttl_ns: 1, ..delete }),
-        ("with a version", DELETE, Op { version: 1, ..delete }),
+        (
+            "with a length",
+            DELETE,
+            Op {
+                value_length: 1,
+                ..delete
+            },
+        ),
+        (
+            "with a time",
+            DELETE,
+            Op {
+                ttl_ns: 1,
+                ..delete
+            },
+        ),
+        (
+            "with a version",
+            DELETE,
+            Op {
+                version: 1,
+                ..delete
+            },
+        ),
     ] {
         let mut op = op;
         expect(what, raw(&end, command, &mut op), Err(Errno::EINVAL))?;
@@ -282,7 +310,11 @@ fn an_endpoint_only_does_what_it_was_opened_for(_: &Context) -> Result<()> {
     let reader = maps.open(READ).context("opening for reading")?;
     let writer = maps.open(WRITE).context("opening for writing")?;
     expect_bytes("read", &get(&reader, b"key").context("getting")?, b"value")?;
-    expect("a set", set(&reader, b"key", b"").map(drop), Err(Errno::EBADF))?;
+    expect(
+        "a set",
+        set(&reader, b"key", b"").map(drop),
+        Err(Errno::EBADF),
+    )?;
     expect("a delete", delete(&reader, b"key"), Err(Errno::EBADF))?;
     expect("a get", get(&writer, b"key"), Err(Errno::EBADF))?;
     expect("a watch", watch(&writer, 0), Err(Errno::EBADF))?;
@@ -333,7 +365,11 @@ fn memory_that_is_inaccessible_is_efault_and_changes_nothing(_: &Context) -> Res
         }
     }
     expect("changes", state(&end)?.sequence, 1)?;
-    expect_bytes("the value", &get(&end, b"key").context("getting")?, &[7; 100])
+    expect_bytes(
+        "the value",
+        &get(&end, b"key").context("getting")?,
+        &[7; 100],
+    )
 }
 
 fn a_value_for_absent_memory_arrives(_: &Context) -> Result<()> {
@@ -366,7 +402,11 @@ fn all_endpoints_see_the_same_map(_: &Context) -> Result<()> {
         put(&own, b"c", b"3")?;
         Ok((get(&own, b"a")?, get(&own, b"b")?))
     })?;
-    expect("by the child", child.finish()?, (b"1".to_vec(), b"2".to_vec()))?;
+    expect(
+        "by the child",
+        child.finish()?,
+        (b"1".to_vec(), b"2".to_vec()),
+    )?;
     for end in [&first, &second] {
         expect_bytes("by the child", &get(end, b"c").context("getting")?, b"3")?;
     }
@@ -380,7 +420,11 @@ fn a_map_ends_with_its_last_endpoint(_: &Context) -> Result<()> {
     let second = maps.attach()?;
     put(&first, b"key", b"value")?;
     drop(first);
-    expect_bytes("still there", &get(&second, b"key").context("getting")?, b"value")?;
+    expect_bytes(
+        "still there",
+        &get(&second, b"key").context("getting")?,
+        b"value",
+    )?;
     drop(second);
     expect("an open", maps.open(BOTH).map(drop), Err(Errno::ENOENT))?;
     expect_no_channel(&maps.0)?;
@@ -406,7 +450,11 @@ fn an_unlinked_map_works_on_and_leaves_its_name(_: &Context) -> Result<()> {
     let new = maps.create()?;
     expect("in a new one", get(&new, b"key"), Err(Errno::ENOENT))?;
     put(&new, b"key", b"new")?;
-    expect_bytes("the old one", &get(&old, b"key").context("getting")?, b"old")
+    expect_bytes(
+        "the old one",
+        &get(&old, b"key").context("getting")?,
+        b"old",
+    )
 }
 
 /// Each call of an endpoint of a map that is destroyed.

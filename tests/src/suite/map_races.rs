@@ -13,9 +13,7 @@ use nix::errno::Errno;
 use crate::registry::{Context, topic};
 use crate::support::check::{expect, expect_bytes, note};
 use crate::support::linearizable::{Did, Operation, is_linearizable};
-use crate::support::map::{
-    Maps, Params, delete, get, get_entry, put, set, set_for, set_if, state,
-};
+use crate::support::map::{Maps, Params, delete, get, get_entry, put, set, set_for, set_if, state};
 use crate::support::random::{stream_byte, stream_bytes};
 use crate::support::time::eventually;
 
@@ -100,7 +98,11 @@ fn record(end: &OwnedFd, key: &[u8], round: u64) -> Result<Vec<Operation>> {
                         .map(|at| {
                             let kind = stream_byte(round, number * OPERATIONS + at) / 3;
                             // Without a version, a replacement is a creation, which is recorded as one.
-                            let kind = if kind % 6 == 4 && last.0 == 0 { 3 } else { kind };
+                            let kind = if kind % 6 == 4 && last.0 == 0 {
+                                3
+                            } else {
+                                kind
+                            };
                             let new = 1 + number * OPERATIONS + at;
                             let called = clock.now();
                             let did = execute(end, key, kind, new, &mut last)?;
@@ -139,7 +141,10 @@ fn expect_linearizable(end: &OwnedFd, histories: u64) -> Result<()> {
     note(format!(
         "{histories} histories; {overlapping} operations overlapped the next one"
     ));
-    ensure!(overlapping as u64 > histories, "the operations were not concurrent");
+    ensure!(
+        overlapping as u64 > histories,
+        "the operations were not concurrent"
+    );
     Ok(())
 }
 
@@ -242,7 +247,11 @@ fn a_value_is_never_seen_in_part(_: &Context) -> Result<()> {
             .collect();
         let read = (0..1500).try_for_each(|_| {
             let seen = get(&end, b"key").context("getting")?;
-            expect_bytes("a value", &seen, &stream_bytes(seen.len() as u64, 0, seen.len()))
+            expect_bytes(
+                "a value",
+                &seen,
+                &stream_bytes(seen.len() as u64, 0, seen.len()),
+            )
         });
         stop.store(true, Ordering::Relaxed);
         writers.into_iter().fold(read, |result, writer| {
@@ -285,7 +294,9 @@ fn expiry_and_sets_at_the_same_time_agree(_: &Context) -> Result<()> {
     })?;
     let (created, deleted) = (created.into_inner(), deleted.into_inner());
     let expired = state(&end)?.expired;
-    note(format!("{created} created, {deleted} deleted, {expired} expired"));
+    note(format!(
+        "{created} created, {deleted} deleted, {expired} expired"
+    ));
     ensure!(expired > 0, "nothing expired");
     expect("ends", deleted + expired, created)
 }

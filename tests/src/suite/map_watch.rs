@@ -134,7 +134,11 @@ fn a_watcher_that_is_late_is_told_what_it_missed(_: &Context) -> Result<()> {
         let seen = events(&end)?;
         expect("events", seen.len(), 16)?;
         expect("missed", seen[0].missed, count - 16)?;
-        expect("missed later", seen[1..].iter().map(|e| e.missed).sum(), 0_u64)?;
+        expect(
+            "missed later",
+            seen[1..].iter().map(|e| e.missed).sum(),
+            0_u64,
+        )?;
         expect("the first", seen[0].sequence, before + count - 15)?;
     }
     expect("in all", state(&end)?.missed, 1 + 24 + 984)
@@ -170,7 +174,11 @@ fn an_event_for_inaccessible_memory_stays(_: &Context) -> Result<()> {
         let start = mapping.start().wrapping_add(PAGE - inside);
         expect("a read", read_at(&end, start, 100), Err(Errno::EFAULT))?;
     }
-    expect("the events", events(&end)?, vec![change(CREATED, b"key", 1, 1)])
+    expect(
+        "the events",
+        events(&end)?,
+        vec![change(CREATED, b"key", 1, 1)],
+    )
 }
 
 fn a_read_returns_as_many_events_as_fit(_: &Context) -> Result<()> {
@@ -262,7 +270,11 @@ fn each_event_is_read_once_by_the_threads_of_an_endpoint(_: &Context) -> Result<
         Ok(all)
     })?;
     numbers.sort_unstable();
-    expect("numbers", numbers == (1..=CHANGES).collect::<Vec<_>>(), true)
+    expect(
+        "numbers",
+        numbers == (1..=CHANGES).collect::<Vec<_>>(),
+        true,
+    )
 }
 
 fn watchers_of_concurrent_changes_see_each_number(_: &Context) -> Result<()> {
@@ -299,7 +311,10 @@ fn watchers_of_concurrent_changes_see_each_number(_: &Context) -> Result<()> {
                 break;
             }
             for event in read_events(&end, 65536)? {
-                ensure!(event.sequence == next && event.missed == 0, "{event:?}, not {next}");
+                ensure!(
+                    event.sequence == next && event.missed == 0,
+                    "{event:?}, not {next}"
+                );
                 next += 1;
             }
         }
@@ -395,7 +410,11 @@ fn many_entries_with_different_times_expire(_: &Context) -> Result<()> {
         Ok((state(&end)?.expired == ENTRIES).then_some(()))
     })?;
     let seen = state(&end)?;
-    expect("entries, changes", (seen.entries, seen.sequence), (0, 2 * ENTRIES))
+    expect(
+        "entries, changes",
+        (seen.entries, seen.sequence),
+        (0, 2 * ENTRIES),
+    )
 }
 
 // ---- limits ----
@@ -419,7 +438,10 @@ fn a_full_map_is_enospc_and_deletion_makes_room(_: &Context) -> Result<()> {
     };
     let end = Maps::new()?.create_with(params, 1 << 20)?;
     let first = fill(&end, 1000)?;
-    ensure!((700..1000).contains(&first), "{first} entries of 1 KiB in 1 MiB");
+    ensure!(
+        (700..1000).contains(&first),
+        "{first} entries of 1 KiB in 1 MiB"
+    );
     let seen = state(&end)?;
     ensure!(seen.bytes <= seen.capacity, "{} bytes", seen.bytes);
     for number in 0..first {
@@ -450,9 +472,17 @@ fn the_limit_of_entries_is_enospc(_: &Context) -> Result<()> {
     put(&end, &3_u64.to_be_bytes(), b"replaced")?;
     delete(&end, &3_u64.to_be_bytes()).context("deleting")?;
     put(&end, b"new", b"")?;
-    expect("one more", set(&end, b"newer", b"").map(drop), Err(Errno::ENOSPC))?;
+    expect(
+        "one more",
+        set(&end, b"newer", b"").map(drop),
+        Err(Errno::ENOSPC),
+    )?;
     let seen = state(&end)?;
-    expect("entries and their limit", (seen.entries, seen.entries_max), (10, 10))
+    expect(
+        "entries and their limit",
+        (seen.entries, seen.entries_max),
+        (10, 10),
+    )
 }
 
 fn keys_of_the_log_are_freed_with_later_changes(_: &Context) -> Result<()> {

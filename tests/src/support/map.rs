@@ -15,9 +15,8 @@ use super::ioctl::{self, raw, raw_with_result};
 
 pub use sluice_abi::KIND_MAP;
 pub use sluice_abi::map::{
-    BATCH, BATCH_MAX, Batch, CREATED, Cursor, DELETE, DELETED, DUMP,
-    Dump, EVENTS_MAX, EXPIRED, Event, GET, IF_VERSION, INFO, Info,
-    KEY_MAX, KEYS, NOW, Op, Params, Record, SET, STEP_DELETE,
+    BATCH, BATCH_MAX, Batch, CREATED, Cursor, DELETE, DELETED, DUMP, Dump, EVENTS_MAX, EXPIRED,
+    Event, GET, IF_VERSION, INFO, Info, KEY_MAX, KEYS, NOW, Op, Params, Record, SET, STEP_DELETE,
     STEP_GET, STEP_SET, Step, UPDATED, VALUE_MAX, WATCH,
 };
 
@@ -237,7 +236,10 @@ fn parse_record(bytes: &[u8], flags: u32) -> Result<(Dumped, usize)> {
         _ => 0,
     };
     let end = key_end + stored;
-    ensure!(header.size as usize == end.next_multiple_of(8), "{header:?}");
+    ensure!(
+        header.size as usize == end.next_multiple_of(8),
+        "{header:?}"
+    );
     let bytes = bytes
         .get(..header.size as usize)
         .context("a record is cut off")?;
@@ -268,7 +270,11 @@ pub fn dump_part(
         records.push(record);
         at += size;
     }
-    ensure!(records.len() == dump.count as usize, "{} records", dump.count);
+    ensure!(
+        records.len() == dump.count as usize,
+        "{} records",
+        dump.count
+    );
     ensure!(
         bytes[at..].iter().all(|byte| *byte == 0xa5),
         "bytes behind the records were changed"
@@ -313,7 +319,10 @@ pub fn parse_events(bytes: &[u8]) -> Result<Vec<Change>> {
     while at < bytes.len() {
         let header = Event::from_bytes(bytes[at..].first_chunk().context("an event is cut off")?);
         let end = Event::SIZE + header.key_length as usize;
-        ensure!(header.size as usize == end.next_multiple_of(8), "{header:?}");
+        ensure!(
+            header.size as usize == end.next_multiple_of(8),
+            "{header:?}"
+        );
         let event = bytes
             .get(at..at + header.size as usize)
             .context("an event is cut off")?;

@@ -2,7 +2,6 @@
 //! Values of 64 bytes under keys of 16, as in report 5: the rate of gets and sets by several processes, the processor time
 //! of a reader beside a writer, and the time of a get, of a batch and of a dump.
 
-mod abi;
 mod access;
 mod bpf;
 mod redis;
