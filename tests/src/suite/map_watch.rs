@@ -292,7 +292,7 @@ fn watchers_of_concurrent_changes_see_each_number(_: &Context) -> Result<()> {
                 let end = &end;
                 scope.spawn(move || -> Result<()> {
                     (0..CHANGES).try_for_each(|number| {
-                        let key = (writer << 32 | number % 64).to_ne_bytes();
+                        let key = ((writer << 32) | (number % 64)).to_ne_bytes();
                         match number % 3 {
                             2 => match delete(end, &key) {
                                 Ok(_) | Err(Errno::ENOENT) => Ok(()),
