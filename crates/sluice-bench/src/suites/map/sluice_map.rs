@@ -11,7 +11,7 @@ use sluice_abi::map::{Batch, Cursor, Dump, Op, Record, STEP_GET, Step};
 use sluice_abi::{CTL_OPEN, KIND_MAP, OPEN_CREATE, OPEN_READ, OPEN_WRITE, Open, map};
 use sluice_testkit::module::SLUICE;
 
-use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value};
+use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value, Visit};
 use crate::harness::rounds::Skipped;
 
 const CTL: &str = "/dev/sluice/ctl";
@@ -68,6 +68,7 @@ impl Store for Map {
             fd: open(&self.scope, 0, 0)?,
             steps: Vec::new(),
             records: vec![0; DUMP_BYTES],
+            part: Dump::new(0, Cursor::default(), &mut []),
         }))
     }
 }
@@ -76,6 +77,8 @@ struct Endpoint {
     fd: OwnedFd,
     steps: Vec<Step>,
     records: Vec<u8>,
+    /// The last part of a dump.
+    part: Dump,
 }
 
 impl Endpoint {
@@ -132,23 +135,26 @@ impl Client for Endpoint {
         Ok(())
     }
 
-    fn dump(&mut self, visit: &mut dyn FnMut(&[u8], &Value) -> Result<()>) -> Result<()> {
-        let mut cursor = Cursor::default();
-        loop {
-            let mut dump = Dump::new(0, cursor, &mut self.records);
-            // SAFETY: there is room for as many bytes as the length says.
-            unsafe { self.call(map::DUMP, &mut dump) }.context("cannot dump a map")?;
-            if dump.count == 0 {
-                return Ok(());
-            }
-            cursor = dump.cursor;
-            let mut rest = self.records.get(..dump.length as usize);
-            for _ in 0..dump.count {
-                let entry;
-                (entry, rest) = next_record(rest)?;
-                visit(entry.0, entry.1)?;
-            }
+    fn dump_part(&mut self, restart: bool) -> Result<bool> {
+        let cursor = match restart {
+            true => Cursor::default(),
+            false => self.part.cursor,
+        };
+        let mut part = Dump::new(0, cursor, &mut self.records);
+        // SAFETY: there is room for as many bytes as the length says.
+        unsafe { self.call(map::DUMP, &mut part) }.context("cannot dump a map")?;
+        self.part = part;
+        Ok(part.count > 0)
+    }
+
+    fn visit_part(&self, visit: &mut Visit) -> Result<()> {
+        let mut rest = self.records.get(..self.part.length as usize);
+        for _ in 0..self.part.count {
+            let entry;
+            (entry, rest) = next_record(rest)?;
+            visit(entry.0, entry.1)?;
         }
+        Ok(())
     }
 }
 
