@@ -521,21 +521,22 @@ static int slots_init(struct sluice_bus *bus)
 	return 0;
 }
 
+/*
+ * The pages come first: what is beyond the limit of the memory cgroup then fails page by page, and
+ * is freed and uncharged at once. Newer kernels free a large allocation that failed only later.
+ */
 int sluice_bus_ring_init(struct sluice_bus *bus)
 {
-	int err = slots_init(bus);
-
-	if (err)
-		return err;
 	bus->units = bus->capacity >> SLUICE_BUS_UNIT_SHIFT;
 	bus->memory = sluice_ring_memory_create(&bus->channel, bus->capacity, NUMA_NO_NODE);
 	if (IS_ERR(bus->memory)) {
-		err = PTR_ERR(bus->memory);
+		int err = PTR_ERR(bus->memory);
+
 		bus->memory = NULL;
 		return err;
 	}
 	bus->data = sluice_ring_memory_vmap(bus->memory);
-	return bus->data ? 0 : -ENOMEM;
+	return bus->data ? slots_init(bus) : -ENOMEM;
 }
 
 void sluice_bus_ring_exit(struct sluice_bus *bus)

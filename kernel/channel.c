@@ -2,6 +2,7 @@
 #include <linux/capability.h>
 #include <linux/cred.h>
 #include <linux/err.h>
+#include <linux/llist.h>
 #include <linux/memcontrol.h>
 #include <linux/module.h>
 #include <linux/nsproxy.h>
@@ -12,6 +13,8 @@
 #include <linux/spinlock.h>
 #include <linux/string.h>
 #include <linux/user_namespace.h>
+#include <linux/vmalloc.h>
+#include <linux/workqueue.h>
 
 #include "channel.h"
 #include "kind.h"
@@ -41,7 +44,7 @@ static bool may_lookup(const struct sluice_scope_access *access)
 	return access->visible || is_administrator();
 }
 
-static bool may_open(const struct sluice_channel *channel, u32 flags)
+bool sluice_channel_permits(const struct sluice_channel *channel, u32 flags)
 {
 	umode_t wanted = (flags & SLUICE_OPEN_READ ? 4 : 0) | (flags & SLUICE_OPEN_WRITE ? 2 : 0);
 	umode_t granted = channel->mode;
@@ -193,10 +196,11 @@ void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count
 	return memory;
 }
 
-void *sluice_channel_kvmalloc(const struct sluice_channel *channel, size_t size)
+void *sluice_channel_alloc(const struct sluice_channel *channel, size_t size, bool by_pages)
 {
 	struct mem_cgroup *old = set_active_memcg(channel->memcg);
-	void *memory = kvmalloc(size, SLUICE_QUOTA_GFP);
+	void *memory = by_pages ? __vmalloc(size, SLUICE_QUOTA_GFP) :
+				  kmalloc(size, SLUICE_QUOTA_GFP);
 
 	set_active_memcg(old);
 	return memory;
@@ -230,6 +234,34 @@ static void put(struct sluice_channel *channel, unsigned int opens)
 void sluice_channel_put(struct sluice_channel *channel)
 {
 	put(channel, 0);
+}
+
+/* ---- puts that must not wait ---- */
+
+static LLIST_HEAD(deferred);
+
+static void put_all_deferred(struct work_struct *work)
+{
+	struct sluice_channel *channel, *next;
+
+	llist_for_each_entry_safe(channel, next, llist_del_all(&deferred), deferred)
+		sluice_channel_put(channel);
+}
+
+static DECLARE_WORK(deferred_work, put_all_deferred);
+
+/* Who finds the last reference has it alone, so no other puts the channel into the list. */
+void sluice_channel_put_deferred(struct sluice_channel *channel)
+{
+	if (refcount_dec_not_one(&channel->refs))
+		return;
+	llist_add(&channel->deferred, &deferred);
+	schedule_work(&deferred_work);
+}
+
+void sluice_channel_flush_deferred(void)
+{
+	flush_work(&deferred_work);
 }
 
 void sluice_channel_close(struct sluice_channel *channel)
@@ -323,7 +355,7 @@ static bool enter(struct sluice_channel *channel, bool persist)
 	return named;
 }
 
-static bool is_persistent(const struct sluice_channel *channel)
+bool sluice_channel_is_persistent(const struct sluice_channel *channel)
 {
 	return !list_empty_careful(&channel->persistence);
 }
@@ -337,9 +369,9 @@ static int may_attach(const struct sluice_channel *channel,
 		return -EACCES;
 	if (request->flags & SLUICE_OPEN_EXCL)
 		return -EEXIST;
-	if (!may_open(channel, request->flags))
+	if (!sluice_channel_permits(channel, request->flags))
 		return -EACCES;
-	if (request->flags & SLUICE_OPEN_PERSIST && !is_persistent(channel))
+	if (request->flags & SLUICE_OPEN_PERSIST && !sluice_channel_is_persistent(channel))
 		return may_manage(channel, access);
 	return 0;
 }

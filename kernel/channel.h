@@ -26,6 +26,7 @@
 #define SLUICE_CHANNEL_H
 
 #include <linux/list.h>
+#include <linux/llist.h>
 #include <linux/rbtree.h>
 #include <linux/refcount.h>
 #include <linux/types.h>
@@ -60,7 +61,8 @@ struct sluice_channel {
 	unsigned int opens;		/* endpoints and blocked opens (+) */
 	bool adopted;			/* made persistent by another open (+) */
 	struct list_head persistence;	/* in the scope's list, while persistent (+) */
-	/* (+) under the scope's lock */
+	/* (+) under the scope's lock; a reference that is not the last is also put without it */
+	struct llist_node deferred;	/* for sluice_channel_put_deferred() */
 
 	const struct sluice_kind *kind;
 	struct sluice_scope *scope;
@@ -95,8 +97,8 @@ void sluice_channel_exit(struct sluice_channel *channel);
  */
 struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node);
 void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size);
-/* Not zeroed. */
-void *sluice_channel_kvmalloc(const struct sluice_channel *channel, size_t size);
+/* Not zeroed; @by_pages: of whole pages that need not be contiguous. kvfree() frees both. */
+void *sluice_channel_alloc(const struct sluice_channel *channel, size_t size, bool by_pages);
 
 /*
  * Returns the requested channel with a reference, and creates it if necessary (@created). -ENOENT:
@@ -134,6 +136,13 @@ int sluice_channel_destroy(const struct sluice_scope_access *access,
 struct sluice_channel *sluice_channel_lookup(const struct sluice_scope_access *access,
 					     const struct sluice_channel_key *key);
 void sluice_channel_put(struct sluice_channel *channel);
+/* As sluice_channel_put(), but a worker frees the channel. */
+void sluice_channel_put_deferred(struct sluice_channel *channel);
+void sluice_channel_flush_deferred(void);
+
+/* Whether the mode permits an open with SLUICE_OPEN_READ, _WRITE to the current credentials. */
+bool sluice_channel_permits(const struct sluice_channel *channel, u32 flags);
+bool sluice_channel_is_persistent(const struct sluice_channel *channel);
 void sluice_channel_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info);
 
 /* Lists up to @most channels after @key, in order. Their number, or -EACCES outside the scope. */

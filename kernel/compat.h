@@ -52,6 +52,23 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, unsigned long flag
 }
 #endif
 
+/* Since 6.2 call_rcu() may be late by seconds, and this is not. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
+#define call_rcu_hurry call_rcu
+#endif
+
+/* Since 6.18 the unbound workqueue of the system has this name. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 18, 0)
+#define system_dfl_wq system_unbound_wq
+#endif
+
+/* Since 6.7 the attributes of a dump are in its struct genl_info. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 7, 0)
+#define sluice_compat_dump_attrs(cb) (genl_dumpit_info(cb)->attrs)
+#else
+#define sluice_compat_dump_attrs(cb) (genl_dumpit_info(cb)->info.attrs)
+#endif
+
 /* Whether a poll queues itself; newer kernels lack poll_does_not_wait(). */
 static inline bool sluice_compat_poll_queues(const poll_table *table)
 {

@@ -40,7 +40,7 @@ static bool is_name(const u8 *name)
 	return !memchr(name, '/', length) && strcmp(name, ".") && strcmp(name, "..");
 }
 
-static int parse_key(struct sluice_channel_key *key, u32 kind, const u8 *name)
+int sluice_ctl_parse_name(struct sluice_channel_key *key, u32 kind, const u8 *name)
 {
 	if (!sluice_kind_find(kind) || !is_name(name))
 		return -EINVAL;
@@ -49,7 +49,7 @@ static int parse_key(struct sluice_channel_key *key, u32 kind, const u8 *name)
 	return 0;
 }
 
-static int access_scope(struct sluice_scope_access *access, int fd)
+int sluice_ctl_access_scope(struct sluice_scope_access *access, int fd)
 {
 	if (fd == SLUICE_SCOPE_SELF)
 		return sluice_scope_access_self(access);
@@ -61,25 +61,29 @@ static int access_scope(struct sluice_scope_access *access, int fd)
 static int resolve(struct sluice_scope_access *access, struct sluice_channel_key *key, int scope_fd,
 		   u32 kind, const u8 *name)
 {
-	int err = parse_key(key, kind, name);
+	int err = sluice_ctl_parse_name(key, kind, name);
 
-	return err ?: access_scope(access, scope_fd);
+	return err ?: sluice_ctl_access_scope(access, scope_fd);
 }
 
 /* ---- open ---- */
 
-static bool is_valid_open(const struct sluice_open *open, const struct sluice_kind *kind)
+bool sluice_ctl_are_open_flags(const struct sluice_kind *kind, u32 flags)
 {
-	u32 access = open->flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE);
-	bool creates = open->flags & SLUICE_OPEN_CREATE;
+	u32 access = flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE);
+	bool creates = flags & SLUICE_OPEN_CREATE;
 
-	if (open->reserved || open->flags & ~OPEN_FLAGS)
+	if (flags & ~OPEN_FLAGS)
 		return false;
 	if (!access || (kind->has_roles && access == (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE)))
 		return false;
-	if (open->flags & (SLUICE_OPEN_EXCL | SLUICE_OPEN_PERSIST) && !creates)
-		return false;
-	return !(open->mode & ~0777);
+	return creates || !(flags & (SLUICE_OPEN_EXCL | SLUICE_OPEN_PERSIST));
+}
+
+static bool is_valid_open(const struct sluice_open *open, const struct sluice_kind *kind)
+{
+	return !open->reserved && sluice_ctl_are_open_flags(kind, open->flags) &&
+	       !(open->mode & ~0777);
 }
 
 /* Reads the parameters of the kind into @params and sets them in @request. */
@@ -235,7 +239,7 @@ static long ctl_info(struct sluice_info __user *user)
 static int parse_cursor(struct sluice_channel_key *key, const struct sluice_list *list)
 {
 	if (list->kind)
-		return parse_key(key, list->kind, list->name);
+		return sluice_ctl_parse_name(key, list->kind, list->name);
 	memset(key, 0, sizeof(*key));
 	return memchr_inv(list->name, 0, sizeof(list->name)) ? -EINVAL : 0;
 }
@@ -264,7 +268,7 @@ static long list_channels(const struct sluice_list *list, const struct sluice_ch
 	struct sluice_scope_access access;
 	long ret;
 
-	ret = access_scope(&access, list->scope_fd);
+	ret = sluice_ctl_access_scope(&access, list->scope_fd);
 	if (ret)
 		return ret;
 	infos = kcalloc(SLUICE_LIST_MAX, sizeof(*infos), SLUICE_QUOTA_GFP);

@@ -10,6 +10,17 @@
 
 #include <linux/fs.h>
 
+struct sluice_channel_key;
+struct sluice_kind;
+struct sluice_scope_access;
+
 extern const struct file_operations sluice_ctl_fops;
+
+/* A key of this kind and name, of SLUICE_NAME_SIZE bytes. 0, -EINVAL. */
+int sluice_ctl_parse_name(struct sluice_channel_key *key, u32 kind, const u8 *name);
+/* The scope of a scope_fd, see scope.h. */
+int sluice_ctl_access_scope(struct sluice_scope_access *access, int fd);
+/* Whether an open of this kind may have these SLUICE_OPEN_*. */
+bool sluice_ctl_are_open_flags(const struct sluice_kind *kind, u32 flags);
 
 #endif

@@ -9,6 +9,7 @@
 #include "cgroup_release.h"
 #include "chrdev.h"
 #include "kind.h"
+#include "netlink.h"
 #include "quota.h"
 #include "scope.h"
 
@@ -26,11 +27,16 @@ static int __init sluice_init(void)
 	err = sluice_cgroup_release_init();
 	if (err)
 		goto exit_kind;
-	err = sluice_chrdev_init();
+	err = sluice_netlink_init();
 	if (err)
 		goto exit_cgroup_release;
+	err = sluice_chrdev_init();
+	if (err)
+		goto exit_netlink;
 	return 0;
 
+exit_netlink:
+	sluice_netlink_exit();
 exit_cgroup_release:
 	sluice_cgroup_release_exit();
 exit_kind:
@@ -43,6 +49,7 @@ exit_scope:
 static void __exit sluice_exit(void)
 {
 	sluice_chrdev_exit();
+	sluice_netlink_exit();
 	sluice_cgroup_release_exit();
 	sluice_kind_exit();
 	sluice_scope_exit();

@@ -18,8 +18,8 @@
 #define DEFAULT_EVENTS 1024
 /* Shorter keys need no allocation. */
 #define KEY_ON_STACK 128
-/* Calls that find the map full wait so often for memory that is no longer used. */
-#define WAITS_FOR_MEMORY 4
+/* Sets that find the map full wait so often for memory that is no longer used. */
+#define WAITS_FOR_MEMORY 20
 /* Steps of a batch that are copied at once. */
 #define STEPS_AT_ONCE 16
 
@@ -62,8 +62,8 @@ static int copy_key(const struct sluice_map *map, const struct sluice_map_op *op
 }
 
 /* As sluice_map_set(), with the user's value. */
-static int try_set(struct sluice_map *map, struct sluice_map_request *request,
-		   const struct sluice_map_op *op)
+static int set_once(struct sluice_map *map, struct sluice_map_request *request,
+		    const struct sluice_map_op *op)
 {
 	struct sluice_map_value *value;
 	int ret;
@@ -87,16 +87,17 @@ static int set(struct sluice_map *map, struct sluice_map_request *request, struc
 
 	if (op->value_length > SLUICE_MAP_VALUE_MAX)
 		return -EINVAL;
-	for (waits = 0; waits < WAITS_FOR_MEMORY; waits++) {
+	for (waits = 0; ; waits++) {
 		request->version = op->version;
-		ret = try_set(map, request, op);
+		ret = set_once(map, request, op);
 		if (ret != -EAGAIN)
 			return ret;
-		if (fatal_signal_pending(current))
-			return -EINTR;
-		sluice_map_wait_for_memory();
+		if (waits == WAITS_FOR_MEMORY)
+			return -ENOSPC;
+		ret = sluice_map_wait_for_memory(map);
+		if (ret)
+			return ret;
 	}
-	return -ENOSPC;
 }
 
 /* ---- operations ---- */
@@ -219,7 +220,7 @@ static int execute_steps(struct file *file, u8 __user *user, u32 size, u32 count
 	}
 	for (i = 0; i < count; i++) {
 		execute_step(file, &steps[i]);
-		if (fatal_signal_pending(current))
+		if (signal_pending(current))
 			break;
 	}
 	count = min(count, i + 1);
@@ -451,7 +452,8 @@ static struct sluice_channel *map_create(const struct sluice_channel_request *re
 	if (err)
 		goto free_map;
 	map->capacity = capacity;
-	map->entries_max = params->entries;
+	map->entries_max = min_not_zero(params->entries, (u64)SLUICE_MAP_ENTRIES_MAX);
+	init_waitqueue_head(&map->freed);
 	atomic64_set(&map->bytes, log);
 	init_shards(map);
 	sluice_wait_queue_init(&map->changed);

@@ -7,13 +7,13 @@
  *
  * Life of an entry: a set of a key that has none creates it, under the lock of its shard; a
  * deletion or its expiry removes it from the table and from the indexes of the shard. The log of
- * changes keeps it, without a value, until a later change takes the place of its event. It is freed
- * after a grace period of RCU.
+ * changes keeps it, without a value, until a later change takes the place of its event, or the map
+ * needs the memory. It is freed after a grace period of RCU.
  *
  * Life of a value: it is complete before it becomes visible, and never changes. A later set
- * replaces it, a removal of the entry drops it; it is freed after a grace period, and after those
- * who copy it (a value that is too long to be copied in one go is held by a reference). Until then
- * its bytes count.
+ * replaces it, a removal of the entry drops it; it is freed after a grace period, and until then
+ * its bytes count. Readers copy it under RCU and hold it no longer, so that none of them, however
+ * slow its memory is, keeps the map full.
  *
  * Readers find an entry in the table and its value, both under RCU, without a lock. A change takes
  * effect when it stores the pointer of the value, under the lock of the shard, which depends on the
@@ -28,6 +28,9 @@
  *
  * Barriers:
  * (V) rcu_assign_pointer() of a value, after its bytes; rcu_dereference() by readers.
+ * (N) a change takes its number before it stores the value, both under the lock of the shard. Who
+ *     begins to watch after a number therefore takes every such lock once (sluice_map_settle()):
+ *     what it then reads is at least as new as that number.
  * (L) the change counter is incremented before a slot of the log is filled, and a watcher is woken
  *     after that (wait.h): who reads the counter and then finds the slot empty waits.
  * (S) an endpoint gets its first number before it watches (xchg()), and is asked whether it watches
@@ -71,7 +74,7 @@ struct sluice_map_value {
 	u64 version;
 	u64 expires;			/* CLOCK_BOOTTIME in ns, or SLUICE_MAP_FOREVER */
 	u32 length;
-	refcount_t refs;		/* of its entry, and of those who copy it */
+	u32 charged;			/* bytes */
 	struct sluice_map *map;
 	struct rcu_head rcu;
 	u8 bytes[];
@@ -83,6 +86,7 @@ struct sluice_map_entry {
 	u32 hash;
 	u32 key_length;
 	refcount_t refs;		/* of the table, and of events */
+	u32 charged;			/* bytes */
 	bool expires;			/* in the index of times; under the shard's lock */
 	u64 id;				/* number of the change that created it */
 	struct rb_node by_id;		/* in the shard's index, under its lock */
@@ -113,7 +117,7 @@ struct sluice_map {
 	struct rhashtable table;
 	hsiphash_key_t hash_key;
 	u64 capacity;			/* bytes */
-	u64 entries_max;		/* 0: no limit */
+	u64 entries_max;
 	struct sluice_map_slot *slots;
 	u32 slot_count;			/* a power of two */
 	bool destroyed;
@@ -126,11 +130,13 @@ struct sluice_map {
 
 	atomic_t readers, writers, watchers;	/* endpoints */
 	atomic64_t expired, missed;	/* since creation */
+	atomic64_t trimmed;		/* events up to this one are lost */
 	struct sluice_wait_queue changed;
 
 	atomic64_t sequence ____cacheline_aligned_in_smp;	/* of the last change (L) */
 	atomic64_t bytes ____cacheline_aligned_in_smp;	/* of the log, entries and values */
 	atomic64_t waiting;		/* of them those that are not used, and wait for RCU */
+	wait_queue_head_t freed;	/* memory */
 	atomic64_t entries;
 	struct sluice_map_shard shards[SLUICE_MAP_SHARDS];
 };
@@ -183,9 +189,10 @@ static inline u64 sluice_map_time_to_live(const struct sluice_map_value *value)
 
 /* ---- map_entry.c: memory of entries and values, and what it counts ---- */
 
-/* Bytes of an entry that its key does not include: the structure and its part of the table. */
+/* The table, which a worker allocates: at most so many bytes for each entry. */
 #define SLUICE_MAP_TABLE_BYTES 32
-#define SLUICE_MAP_ENTRY_BYTES (sizeof(struct sluice_map_entry) + SLUICE_MAP_TABLE_BYTES)
+/* Entries that the table of the kernel can hold. */
+#define SLUICE_MAP_ENTRIES_MAX (1U << 27)
 
 int sluice_map_table_init(struct sluice_map *map);
 /* Frees all entries and values, when nobody uses the map. May sleep. */
@@ -195,25 +202,31 @@ void sluice_map_table_exit(struct sluice_map *map);
 void sluice_map_key_init(const struct sluice_map *map, struct sluice_map_key *key, const u8 *bytes,
 			 u32 length);
 
-/* Under RCU or the shard's lock: the entry, with or without a value; or NULL. */
+/* Under RCU: the entry, with or without a value; or NULL. */
 struct sluice_map_entry *sluice_map_find(struct sluice_map *map, const struct sluice_map_key *key);
-/* Under the shard's lock, as their names say. 0 or -EBUSY, -ENOMEM: again later. */
+/* Under the shard's lock. 0; -EAGAIN: not now; -ENOSPC. */
 int sluice_map_table_insert(struct sluice_map *map, struct sluice_map_entry *entry);
 void sluice_map_table_remove(struct sluice_map *map, struct sluice_map_entry *entry);
 
 /*
  * An entry with one reference, or a value of @length bytes that the caller fills in; their memory
- * is charged to the map. -ENOSPC: the map is full, -EAGAIN: until memory that is no longer used is
- * freed (sluice_map_wait_for_memory()), -ENOMEM.
+ * is charged to the map. -ENOSPC: the map is full. -EAGAIN: it is full until entries whose time has
+ * passed are removed, or memory that is no longer used is freed. -ENOMEM.
  */
 struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
 						 const struct sluice_map_key *key);
 struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 length, u64 ttl_ns);
-void sluice_map_wait_for_memory(void);
+
+/* Counts one entry more. 0, -ENOSPC, -EAGAIN: as above. */
+int sluice_map_count_entry(struct sluice_map *map);
+
+/* After -EAGAIN: waits for what it names, for a limited time. 0, -EINTR: the process is killed. */
+int sluice_map_wait_for_memory(struct sluice_map *map);
 
 void sluice_map_entry_put(struct sluice_map_entry *entry);
-void sluice_map_value_put(struct sluice_map_value *value);
-/* For those that nobody has seen. */
+/* A value that was replaced or removed. */
+void sluice_map_value_retire(struct sluice_map_value *value);
+/* For those that nobody can see. */
 void sluice_map_entry_free(struct sluice_map_entry *entry);
 void sluice_map_value_free(struct sluice_map_value *value);
 
@@ -221,11 +234,11 @@ void sluice_map_value_free(struct sluice_map_value *value);
 
 /*
  * Sets @value, which then belongs to the map if the result is not negative. 1: created, 0:
- * replaced, or -EEXIST, -ESTALE, -ENOENT, -ENOSPC, -EAGAIN, -ENOMEM.
+ * replaced, or -EEXIST, -ESTALE, -ENOENT; -ENOSPC, -EAGAIN, -ENOMEM as above.
  */
 int sluice_map_set(struct sluice_map *map, struct sluice_map_request *request,
 		   struct sluice_map_value *value);
-/* 0, -ENOENT, -ESTALE. */
+/* 0, -ENOENT, -ESTALE, -EEXIST. */
 int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request);
 
 /*
@@ -234,6 +247,9 @@ int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request
  */
 u64 sluice_map_expire(struct sluice_map *map, struct sluice_map_shard *shard, u64 now);
 
+/* Changes whose numbers were taken before are visible afterwards (N). */
+void sluice_map_settle(struct sluice_map *map);
+
 /* ---- map_expiry.c ---- */
 
 void sluice_map_expiry_init(struct sluice_map *map);
@@ -241,15 +257,37 @@ void sluice_map_expiry_init(struct sluice_map *map);
 void sluice_map_expiry_exit(struct sluice_map *map);
 /* The worker must run at @expires or before. Under a shard's lock. */
 void sluice_map_expiry_arm(struct sluice_map *map, u64 expires);
+/* Whether entries whose time has passed are about to be removed; and waits until they are. */
+bool sluice_map_expiry_is_due(struct sluice_map *map);
+void sluice_map_expiry_flush(struct sluice_map *map);
 
 /* ---- map_read.c ---- */
 
 /*
- * Copies the value of @request's key to the user. @op: room and address in; length, version and
- * time to live out. 0, -ENOENT, -EMSGSIZE, -EFAULT.
+ * Copies the value of a key to the user. @op: room and address in; length, version and time to live
+ * out. 0, -ENOENT, -EMSGSIZE, -EFAULT, -ENOMEM.
  */
 int sluice_map_get(struct sluice_map *map, const struct sluice_map_key *key,
 		   struct sluice_map_op *op);
+
+/* A copy of an entry; the caller provides the memory. */
+struct sluice_map_copy {
+	u8 *key;			/* with room for any; NULL: not wanted */
+	u8 *value;
+	u32 room;			/* bytes for the value */
+	u32 key_length;
+	u32 length;			/* of the value, which is copied if it is not above room */
+	u64 version;
+	u64 ttl_ns;
+};
+
+/* Copies the value of a key. False: there is no entry. */
+bool sluice_map_copy_value(struct sluice_map *map, const struct sluice_map_key *key,
+			   struct sluice_map_copy *copy);
+/* Copies the next entry of a dump. False: there are no more. */
+bool sluice_map_copy_next(struct sluice_map *map, struct sluice_map_cursor *cursor,
+			  struct sluice_map_copy *copy);
+
 long sluice_map_dump(struct sluice_map *map, struct sluice_map_dump __user *user);
 
 /* ---- map_watch.c ---- */
@@ -261,8 +299,27 @@ long sluice_map_dump(struct sluice_map *map, struct sluice_map_dump __user *user
 void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 version,
 		    struct sluice_map_entry *entry);
 int sluice_map_log_init(struct sluice_map *map, u32 events);
+/*
+ * Drops the oldest events of removed entries, until @bytes will be free; watchers have missed them.
+ * False: there were none.
+ */
+bool sluice_map_log_trim(struct sluice_map *map, size_t bytes);
 void sluice_map_log_exit(struct sluice_map *map);
 
+/* An event, with a reference to its entry. */
+struct sluice_map_taken {
+	struct sluice_map_event event;
+	struct sluice_map_entry *entry;
+};
+
+/* The next event of a watcher. 0, -EAGAIN: there is none. */
+int sluice_map_event_get(struct sluice_map_endpoint *end, struct sluice_map_taken *taken);
+/* @take: the event was delivered. False: not taken; another thread was faster. */
+bool sluice_map_event_put(struct sluice_map_endpoint *end, struct sluice_map_taken *taken,
+			  bool take);
+
+/* SLUICE_MAP_WATCH. 0, -EINVAL: there is no such change yet. */
+int sluice_map_watch_after(struct sluice_map_endpoint *end, u64 *sequence);
 long sluice_map_watch(struct sluice_map_endpoint *end, struct sluice_setting __user *user);
 bool sluice_map_has_event(struct sluice_map_endpoint *end);
 ssize_t sluice_map_read_iter(struct kiocb *iocb, struct iov_iter *to);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <linux/err.h>
 #include <linux/jhash.h>
+#include <linux/minmax.h>
 #include <linux/mm.h>
 #include <linux/random.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/wait.h>
 
+#include "compat.h"
 #include "map.h"
 
 /* ---- the table ---- */
@@ -41,6 +45,7 @@ static const struct rhashtable_params table_params = {
 	.hashfn			= hash_key,
 	.obj_hashfn		= hash_entry,
 	.obj_cmpfn		= compare,
+	.max_size		= SLUICE_MAP_ENTRIES_MAX,
 	.automatic_shrinking	= true,
 };
 
@@ -65,7 +70,12 @@ struct sluice_map_entry *sluice_map_find(struct sluice_map *map, const struct sl
 
 int sluice_map_table_insert(struct sluice_map *map, struct sluice_map_entry *entry)
 {
-	return rhashtable_insert_fast(&map->table, &entry->node, table_params);
+	int err = rhashtable_insert_fast(&map->table, &entry->node, table_params);
+
+	/* A worker enlarges the table, also after a failure to allocate it here. */
+	if (err == -EBUSY || err == -ENOMEM)
+		return -EAGAIN;
+	return err == -E2BIG ? -ENOSPC : err;
 }
 
 void sluice_map_table_remove(struct sluice_map *map, struct sluice_map_entry *entry)
@@ -73,39 +83,84 @@ void sluice_map_table_remove(struct sluice_map *map, struct sluice_map_entry *en
 	rhashtable_remove_fast(&map->table, &entry->node, table_params);
 }
 
-/* ---- memory ---- */
+/* ---- limits ---- */
 
-static size_t value_size(const struct sluice_map_value *value)
+/* Adds @number unless the sum exceeds @most. */
+static bool add_below(atomic64_t *counter, u64 number, u64 most)
 {
-	return struct_size(value, bytes, value->length);
+	s64 now = atomic64_read(counter);
+
+	do {
+		if (number > most || now > most - number)
+			return false;
+	} while (!atomic64_try_cmpxchg(counter, &now, now + number));
+	return true;
 }
 
-static size_t entry_size(const struct sluice_map_entry *entry)
+/*
+ * Whether a limit is reached only until unused memory is freed. Memory that is freed meanwhile was
+ * counted as waiting before the attempt to charge, hence @waiting from before.
+ */
+static int refuse(struct sluice_map *map, u64 waiting)
 {
-	return SLUICE_MAP_ENTRY_BYTES + entry->key_length;
+	return waiting || sluice_map_expiry_is_due(map) ? -EAGAIN : -ENOSPC;
 }
 
 static int charge(struct sluice_map *map, size_t bytes)
 {
-	if (atomic64_add_return(bytes, &map->bytes) <= map->capacity)
+	u64 waiting = atomic64_read_acquire(&map->waiting);
+
+	if (add_below(&map->bytes, bytes, map->capacity))
 		return 0;
-	atomic64_sub(bytes, &map->bytes);
-	return atomic64_read(&map->waiting) ? -EAGAIN : -ENOSPC;
+	if (bytes + map->slot_count * sizeof(*map->slots) > map->capacity)
+		return -ENOSPC;
+	if (!waiting && sluice_map_log_trim(map, bytes))
+		return -EAGAIN;
+	return refuse(map, waiting);
 }
 
-/* Charged memory for an object, or an error. */
-static void *allocate(struct sluice_map *map, size_t size, size_t charged)
+int sluice_map_count_entry(struct sluice_map *map)
+{
+	return add_below(&map->entries, 1, map->entries_max) ? 0 : refuse(map, 0);
+}
+
+/* Between two looks, in jiffies: RCU needs some milliseconds. */
+#define LOOK_INTERVAL max(HZ / 20, 1)
+
+int sluice_map_wait_for_memory(struct sluice_map *map)
+{
+	s64 before = atomic64_read(&map->bytes);
+
+	sluice_map_expiry_flush(map);
+	wait_event_killable_timeout(map->freed, atomic64_read(&map->bytes) < before ||
+				    !atomic64_read(&map->waiting), LOOK_INTERVAL);
+	return fatal_signal_pending(current) ? -EINTR : 0;
+}
+
+/* ---- memory ---- */
+
+/* Above this, pages that need not be contiguous are used, as many as are needed. */
+#define CONTIGUOUS_MAX (2 * PAGE_SIZE)
+
+/* The bytes that an allocation of @size takes. */
+static size_t allocated_size(size_t size)
+{
+	return size > CONTIGUOUS_MAX ? PAGE_ALIGN(size) : kmalloc_size_roundup(size);
+}
+
+/* Memory charged to the map and to the creator's memory cgroup, or an error. */
+static void *allocate_charged(struct sluice_map *map, size_t size, size_t charged)
 {
 	int err = charge(map, charged);
 	void *memory;
 
 	if (err)
 		return ERR_PTR(err);
-	memory = sluice_channel_kvmalloc(&map->channel, size);
+	memory = sluice_channel_alloc(&map->channel, size, size > CONTIGUOUS_MAX);
 	if (memory)
 		return memory;
 	atomic64_sub(charged, &map->bytes);
-	return ERR_PTR(-ENOMEM);
+	return ERR_PTR(atomic64_read(&map->waiting) ? -EAGAIN : -ENOMEM);
 }
 
 static void free_charged(struct sluice_map *map, void *memory, size_t charged)
@@ -117,15 +172,17 @@ static void free_charged(struct sluice_map *map, void *memory, size_t charged)
 struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
 						 const struct sluice_map_key *key)
 {
-	size_t size = offsetof(struct sluice_map_entry, key) + key->length;
 	struct sluice_map_entry *entry;
+	size_t size = struct_size(entry, key, key->length);
+	size_t charged = allocated_size(size) + SLUICE_MAP_TABLE_BYTES;
 
-	entry = allocate(map, size, SLUICE_MAP_ENTRY_BYTES + key->length);
+	entry = allocate_charged(map, size, charged);
 	if (IS_ERR(entry))
 		return entry;
 	memset(entry, 0, sizeof(*entry));
 	entry->hash = key->hash;
 	entry->key_length = key->length;
+	entry->charged = charged;
 	refcount_set(&entry->refs, 1);
 	entry->map = map;
 	memcpy(entry->key, key->bytes, key->length);
@@ -144,72 +201,69 @@ static u64 time_of_expiry(u64 ttl_ns)
 struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 length, u64 ttl_ns)
 {
 	struct sluice_map_value *value;
-	size_t size = struct_size(value, bytes, length);
+	size_t size = struct_size(value, bytes, length), charged = allocated_size(size);
 
-	value = allocate(map, size, size);
+	value = allocate_charged(map, size, charged);
 	if (IS_ERR(value))
 		return value;
 	value->version = 0;
 	value->expires = time_of_expiry(ttl_ns);
 	value->length = length;
-	refcount_set(&value->refs, 1);
+	value->charged = charged;
 	value->map = map;
 	return value;
 }
 
-/*
- * The last access to the map in each of the following two is the decrement of `waiting`: who then
- * finds 0 may free the map.
- */
+/* The last access to the map: who then finds `waiting` to be 0 may free it. */
+static void end_waiting(struct sluice_map *map, size_t charged)
+{
+	if (wq_has_sleeper(&map->freed))
+		wake_up_all(&map->freed);
+	atomic64_sub_return_release(charged, &map->waiting);
+}
+
 static void free_entry(struct rcu_head *rcu)
 {
 	struct sluice_map_entry *entry = container_of(rcu, struct sluice_map_entry, rcu);
 	struct sluice_map *map = entry->map;
-	size_t size = entry_size(entry);
+	size_t charged = entry->charged;
 
-	free_charged(map, entry, size);
-	atomic64_sub_return_release(size, &map->waiting);
+	free_charged(map, entry, charged);
+	end_waiting(map, charged);
 }
 
 static void free_value(struct rcu_head *rcu)
 {
 	struct sluice_map_value *value = container_of(rcu, struct sluice_map_value, rcu);
 	struct sluice_map *map = value->map;
-	size_t size = value_size(value);
+	size_t charged = value->charged;
 
-	free_charged(map, value, size);
-	atomic64_sub_return_release(size, &map->waiting);
+	free_charged(map, value, charged);
+	end_waiting(map, charged);
 }
 
 void sluice_map_entry_put(struct sluice_map_entry *entry)
 {
 	if (!refcount_dec_and_test(&entry->refs))
 		return;
-	atomic64_add(entry_size(entry), &entry->map->waiting);
-	call_rcu(&entry->rcu, free_entry);
+	atomic64_add(entry->charged, &entry->map->waiting);
+	call_rcu_hurry(&entry->rcu, free_entry);
 }
 
-void sluice_map_value_put(struct sluice_map_value *value)
+void sluice_map_value_retire(struct sluice_map_value *value)
 {
-	if (!refcount_dec_and_test(&value->refs))
-		return;
-	atomic64_add(value_size(value), &value->map->waiting);
-	call_rcu(&value->rcu, free_value);
+	atomic64_add(value->charged, &value->map->waiting);
+	call_rcu_hurry(&value->rcu, free_value);
 }
 
 void sluice_map_value_free(struct sluice_map_value *value)
 {
-	free_charged(value->map, value, value_size(value));
+	free_charged(value->map, value, value->charged);
 }
 
 void sluice_map_entry_free(struct sluice_map_entry *entry)
 {
-	free_charged(entry->map, entry, entry_size(entry));
-}
-
-void sluice_map_wait_for_memory(void)
-{
-	rcu_barrier();
+	free_charged(entry->map, entry, entry->charged);
 }
 
 /* Nobody looks for it any more, and no event has it. */

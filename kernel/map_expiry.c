@@ -67,8 +67,21 @@ static enum hrtimer_restart start_worker(struct hrtimer *timer)
 {
 	struct sluice_map *map = container_of(timer, struct sluice_map, timer);
 
-	queue_work(system_unbound_wq, &map->expiry);
+	queue_work(system_dfl_wq, &map->expiry);
 	return HRTIMER_NORESTART;
+}
+
+bool sluice_map_expiry_is_due(struct sluice_map *map)
+{
+	return READ_ONCE(map->armed) <= ktime_get_boottime_ns() || work_busy(&map->expiry);
+}
+
+void sluice_map_expiry_flush(struct sluice_map *map)
+{
+	if (!sluice_map_expiry_is_due(map))
+		return;
+	queue_work(system_dfl_wq, &map->expiry);
+	flush_work(&map->expiry);
 }
 
 void sluice_map_expiry_init(struct sluice_map *map)
@@ -79,7 +92,7 @@ void sluice_map_expiry_init(struct sluice_map *map)
 	INIT_WORK(&map->expiry, expire_entries);
 }
 
-/* A worker that has seen that the map does not end may arm the timer once more. */
+/* Once `ending` is set, nothing arms the timer any more. */
 void sluice_map_expiry_exit(struct sluice_map *map)
 {
 	spin_lock(&map->timer_lock);

@@ -11,8 +11,6 @@
 #include "map.h"
 #include "user_struct.h"
 
-/* Longer values are copied outside RCU, held by a reference. */
-#define DIRECT_MAX SZ_4K
 /* Bytes of a dump that are collected in the kernel and copied at once; a longer record is alone. */
 #define DUMP_BYTES SZ_64K
 /* Entries that are found under a lock at once. */
@@ -20,21 +18,46 @@
 
 /* ---- get ---- */
 
-/* Under RCU: the value of a key, or NULL. */
+/*
+ * Under RCU: the value of a key, or NULL. A value whose time has passed is none only if it is still
+ * that of the entry afterwards: it may have been replaced in time.
+ */
 static struct sluice_map_value *find_value(struct sluice_map *map, const struct sluice_map_key *key)
 {
 	struct sluice_map_entry *entry = sluice_map_find(map, key);
-	struct sluice_map_value *value = entry ? rcu_dereference(entry->value) : NULL;	/* (V) */
+	struct sluice_map_value *value;
 
-	return value && !sluice_map_is_expired(value) ? value : NULL;
+	if (!entry)
+		return NULL;
+	do {
+		value = rcu_dereference(entry->value);	/* (V) */
+		if (!value || !sluice_map_is_expired(value))
+			return value;
+	} while (rcu_access_pointer(entry->value) != value);
+	return NULL;
 }
 
-/* Under RCU. Its time to live is that of now. */
-static void describe(const struct sluice_map_value *value, struct sluice_map_op *op)
+/* Under RCU. */
+static void copy_from(const struct sluice_map_value *value, struct sluice_map_copy *copy)
 {
-	op->version = value->version;
-	op->value_length = value->length;
-	op->ttl_ns = sluice_map_time_to_live(value);
+	copy->version = value->version;
+	copy->ttl_ns = sluice_map_time_to_live(value);
+	copy->length = value->length;
+	if (value->length <= copy->room)
+		memcpy(copy->value, value->bytes, value->length);
+}
+
+bool sluice_map_copy_value(struct sluice_map *map, const struct sluice_map_key *key,
+			   struct sluice_map_copy *copy)
+{
+	struct sluice_map_value *value;
+
+	rcu_read_lock();
+	value = find_value(map, key);
+	if (value)
+		copy_from(value, copy);
+	rcu_read_unlock();
+	return value;
 }
 
 /* Under RCU, without page faults. */
@@ -48,9 +71,9 @@ static bool copy_nofault(void __user *to, const struct sluice_map_value *value)
 	return !left;
 }
 
-/* The value with a reference. 0, -ENOENT, -EMSGSIZE; -EAGAIN: it was just replaced. */
-static int hold_value(struct sluice_map *map, const struct sluice_map_key *key,
-		      struct sluice_map_op *op, u32 room, struct sluice_map_value **held)
+/* As sluice_map_get(); -EAGAIN: the user's memory is not present. */
+static int get_at_once(struct sluice_map *map, const struct sluice_map_key *key,
+		       struct sluice_map_op *op, u32 room)
 {
 	struct sluice_map_value *value;
 	int err = 0;
@@ -60,62 +83,58 @@ static int hold_value(struct sluice_map *map, const struct sluice_map_key *key,
 	if (!value) {
 		err = -ENOENT;
 	} else {
-		describe(value, op);
+		op->version = value->version;
+		op->value_length = value->length;
+		op->ttl_ns = sluice_map_time_to_live(value);
 		if (value->length > room)
 			err = -EMSGSIZE;
-		else if (!refcount_inc_not_zero(&value->refs))
+		else if (!copy_nofault(u64_to_user_ptr(op->value), value))
 			err = -EAGAIN;
 	}
 	rcu_read_unlock();
-	*held = value;
 	return err;
 }
 
-static int get_held(struct sluice_map *map, const struct sluice_map_key *key,
-		    struct sluice_map_op *op, u32 room)
+/* As sluice_map_get(), with a copy that the caller is charged for, while the fault takes its time. */
+static int get_by_copy(struct sluice_map *map, const struct sluice_map_key *key,
+		       struct sluice_map_op *op, u32 room)
 {
-	struct sluice_map_value *value;
-	int err;
+	struct sluice_map_copy copy = { .room = room };
+	int err = 0;
 
-	do {
-		err = hold_value(map, key, op, room, &value);
-	} while (err == -EAGAIN);
-	if (err)
-		return err;
-	if (copy_to_user(u64_to_user_ptr(op->value), value->bytes, value->length))
+	copy.value = kvmalloc(room, SLUICE_QUOTA_GFP);
+	if (!copy.value)
+		return -ENOMEM;
+	if (!sluice_map_copy_value(map, key, &copy)) {
+		err = -ENOENT;
+		goto free;
+	}
+	op->version = copy.version;
+	op->value_length = copy.length;
+	op->ttl_ns = copy.ttl_ns;
+	if (copy.length > room)
+		err = -EMSGSIZE;
+	else if (copy_to_user(u64_to_user_ptr(op->value), copy.value, copy.length))
 		err = -EFAULT;
-	sluice_map_value_put(value);
+free:
+	kvfree(copy.value);
 	return err;
 }
 
 int sluice_map_get(struct sluice_map *map, const struct sluice_map_key *key,
 		   struct sluice_map_op *op)
 {
-	struct sluice_map_value *value;
-	u32 room = op->value_length;
-	int err = 0;
+	u32 room = min_t(u32, op->value_length, SLUICE_MAP_VALUE_MAX);
+	int err = get_at_once(map, key, op, room);
 
-	rcu_read_lock();
-	value = find_value(map, key);
-	if (!value) {
-		err = -ENOENT;
-	} else {
-		describe(value, op);
-		if (value->length > room)
-			err = -EMSGSIZE;
-		else if (value->length > DIRECT_MAX ||
-			 !copy_nofault(u64_to_user_ptr(op->value), value))
-			err = -EAGAIN;
-	}
-	rcu_read_unlock();
-	return err == -EAGAIN ? get_held(map, key, op, room) : err;
+	return err == -EAGAIN ? get_by_copy(map, key, op, room) : err;
 }
 
 /* ---- dump ---- */
 
 struct found {
 	struct sluice_map_entry *entry;
-	struct sluice_map_value *value;
+	struct sluice_map_value *value;	/* NULL: its time has passed */
 };
 
 /* A dump in progress: the parameters of the call, and the records for it. */
@@ -126,7 +145,7 @@ struct dump {
 	u8 *buffer;
 	u32 size;			/* bytes of the buffer */
 	u32 filled;
-	struct found large;		/* with references: a record that exceeds the buffer */
+	u32 needed;			/* by a first record that exceeds the buffer */
 };
 
 static bool has_values(const struct dump *dump)
@@ -170,27 +189,86 @@ static struct rb_node *first_after(const struct sluice_map_shard *shard, u64 id)
 	return first;
 }
 
-/* Under RCU: the next entries of the cursor's shard. */
-static unsigned int find_next(struct dump *dump, struct found *found)
+/* Under the shard's lock. NULL: its time has passed. */
+static struct sluice_map_value *live_value(const struct sluice_map_shard *shard,
+					   const struct sluice_map_entry *entry)
 {
-	const struct sluice_map_cursor *cursor = &dump->call->cursor;
-	struct sluice_map_shard *shard = &dump->map->shards[cursor->shard];
+	struct sluice_map_value *value =
+		rcu_dereference_protected(entry->value, lockdep_is_held(&shard->lock));
+
+	return sluice_map_is_expired(value) ? NULL : value;
+}
+
+/* Under RCU: the next entries of the cursor's shard, at most @most. */
+static unsigned int find_next(struct sluice_map *map, const struct sluice_map_cursor *cursor,
+			      struct found *found, unsigned int most)
+{
+	struct sluice_map_shard *shard = &map->shards[cursor->shard];
 	struct sluice_map_entry *entry;
 	struct rb_node *node;
 	unsigned int count = 0;
 
 	spin_lock(&shard->lock);
-	for (node = first_after(shard, cursor->id); node && count < DUMP_BATCH;
-	     node = rb_next(node)) {
+	for (node = first_after(shard, cursor->id); node && count < most; node = rb_next(node)) {
 		entry = rb_entry(node, struct sluice_map_entry, by_id);
 		if (entry->id > cursor->since)
 			break;
 		found[count].entry = entry;
-		found[count++].value = rcu_dereference_protected(entry->value,
-								 lockdep_is_held(&shard->lock));
+		found[count++].value = live_value(shard, entry);
 	}
 	spin_unlock(&shard->lock);
 	return count;
+}
+
+static void begin(const struct sluice_map *map, struct sluice_map_cursor *cursor)
+{
+	if (!cursor->since)
+		cursor->since = atomic64_read(&map->sequence);
+}
+
+static void pass_shard(struct sluice_map_cursor *cursor)
+{
+	cursor->shard++;
+	cursor->id = 0;
+}
+
+/* Under RCU. */
+static void copy_entry(const struct found *found, struct sluice_map_copy *copy)
+{
+	copy->key_length = found->entry->key_length;
+	memcpy(copy->key, found->entry->key, found->entry->key_length);
+	copy_from(found->value, copy);
+}
+
+/* Copies the next entry of the cursor's shard, or passes over it or to the next shard. */
+static bool copy_or_pass(struct sluice_map *map, struct sluice_map_cursor *cursor,
+			 struct sluice_map_copy *copy)
+{
+	struct found found;
+
+	if (!find_next(map, cursor, &found, 1)) {
+		pass_shard(cursor);
+		return false;
+	}
+	cursor->id = found.entry->id;
+	if (!found.value)
+		return false;
+	copy_entry(&found, copy);
+	return true;
+}
+
+bool sluice_map_copy_next(struct sluice_map *map, struct sluice_map_cursor *cursor,
+			  struct sluice_map_copy *copy)
+{
+	bool copied = false;
+
+	begin(map, cursor);
+	while (!copied && cursor->shard < SLUICE_MAP_SHARDS) {
+		rcu_read_lock();
+		copied = copy_or_pass(map, cursor, copy);
+		rcu_read_unlock();
+	}
+	return copied;
 }
 
 /* Under RCU. False: the buffer has no room for it. */
@@ -215,96 +293,62 @@ static bool append(struct dump *dump, const struct found *found)
 	return true;
 }
 
-/*
- * Under RCU, for a record without room: true ends the call. If it is the first one, it is longer
- * than the buffer, and copied alone; false: it was just removed or replaced.
- */
-static bool hold(struct dump *dump, const struct found *found)
-{
-	if (dump->filled)
-		return true;
-	if (!refcount_inc_not_zero(&found->value->refs))
-		return false;
-	if (!refcount_inc_not_zero(&found->entry->refs)) {
-		sluice_map_value_put(found->value);
-		return false;
-	}
-	dump->large = *found;
-	return true;
-}
-
 /* Appends the next entries of the cursor's shard. True: there is no more room. */
 static bool append_next(struct dump *dump)
 {
 	struct sluice_map_cursor *cursor = &dump->call->cursor;
 	struct found found[DUMP_BATCH];
-	bool fits = true, held = false;
 	unsigned int count, i;
+	bool fits = true;
 
 	rcu_read_lock();
-	count = find_next(dump, found);
+	count = find_next(dump->map, cursor, found, DUMP_BATCH);
 	for (i = 0; i < count; i++) {
-		fits = sluice_map_is_expired(found[i].value) || append(dump, &found[i]);
+		fits = !found[i].value || append(dump, &found[i]);
 		if (!fits)
 			break;
 		cursor->id = found[i].entry->id;
 	}
-	if (!fits)
-		held = hold(dump, &found[i]);
+	if (!fits && !dump->filled)
+		dump->needed = record_size(dump, &found[i]);
 	rcu_read_unlock();
-	if (fits && count < DUMP_BATCH) {
-		cursor->shard++;
-		cursor->id = 0;
-	}
-	return held;
+	if (fits && count < DUMP_BATCH)
+		pass_shard(cursor);
+	return !fits;
 }
 
-static int copy_large(struct dump *dump)
+static int get_buffer(struct dump *dump, u32 size)
 {
-	const struct sluice_map_record header = header_of(dump, &dump->large);
-	u8 __user *to = u64_to_user_ptr(dump->call->records);
-	u32 key_end = sizeof(header) + header.key_length;
-	u32 value_end = key_end + header.value_length;
-
-	dump->filled = header.size;
-	if (header.size > dump->room)
-		return -EMSGSIZE;
-	dump->call->count = 1;
-	dump->call->cursor.id = dump->large.entry->id;
-	if (copy_to_user(to, &header, sizeof(header)) ||
-	    copy_to_user(to + sizeof(header), dump->large.entry->key, header.key_length) ||
-	    copy_to_user(to + key_end, dump->large.value->bytes, header.value_length) ||
-	    clear_user(to + value_end, header.size - value_end))
-		return -EFAULT;
-	return 0;
+	kvfree(dump->buffer);
+	dump->size = size;
+	dump->buffer = kvmalloc(size, SLUICE_QUOTA_GFP);
+	return dump->buffer ? 0 : -ENOMEM;
 }
 
-static int copy_records(struct dump *dump)
-{
-	int err;
-
-	if (!dump->large.entry)
-		return copy_to_user(u64_to_user_ptr(dump->call->records), dump->buffer,
-				    dump->filled) ? -EFAULT : 0;
-	err = copy_large(dump);
-	sluice_map_value_put(dump->large.value);
-	sluice_map_entry_put(dump->large.entry);
-	return err;
-}
-
-/* 0, or -EMSGSIZE, -EFAULT, -EINTR. */
+/* Fills the buffer, if necessary one for a record that is longer. 0 or an error of the call. */
 static int fill(struct dump *dump)
 {
 	struct sluice_map_cursor *cursor = &dump->call->cursor;
+	int err;
 
-	if (!cursor->since)
-		cursor->since = atomic64_read(&dump->map->sequence);
-	while (cursor->shard < SLUICE_MAP_SHARDS && !append_next(dump)) {
-		cond_resched();
-		if (fatal_signal_pending(current))
-			return -EINTR;
+	begin(dump->map, cursor);
+	while (cursor->shard < SLUICE_MAP_SHARDS) {
+		if (!append_next(dump)) {
+			cond_resched();
+			if (fatal_signal_pending(current))
+				return -EINTR;
+			continue;
+		}
+		if (dump->filled)
+			break;
+		if (dump->needed > dump->room)
+			return -EMSGSIZE;
+		err = get_buffer(dump, dump->needed);
+		if (err)
+			return err;
 	}
-	return copy_records(dump);
+	return copy_to_user(u64_to_user_ptr(dump->call->records), dump->buffer, dump->filled) ?
+	       -EFAULT : 0;
 }
 
 static bool is_valid(const struct sluice_map_dump *call)
@@ -324,14 +368,13 @@ long sluice_map_dump(struct sluice_map *map, struct sluice_map_dump __user *user
 	if (!is_valid(&call))
 		return -EINVAL;
 	dump.room = call.length;
-	dump.size = min_t(u32, call.length, DUMP_BYTES);
-	dump.buffer = kvmalloc(dump.size, SLUICE_QUOTA_GFP);
-	if (!dump.buffer)
-		return -ENOMEM;
+	err = get_buffer(&dump, min_t(u32, call.length, DUMP_BYTES));
+	if (err)
+		return err;
 	call.count = 0;
 	err = fill(&dump);
 	kvfree(dump.buffer);
-	call.length = dump.filled;
+	call.length = err == -EMSGSIZE ? dump.needed : dump.filled;
 	if (!err || err == -EMSGSIZE)
 		err = sluice_user_struct_write(user, &call, sizeof(call), call.size) ?: err;
 	return err;

@@ -21,16 +21,14 @@ static struct sluice_map_entry *entry_by_time(struct rb_node *node)
 	return rb_entry(node, struct sluice_map_entry, by_time);
 }
 
-/* An id is greater than those before, but for changes of other keys that happen meanwhile. */
+/* Numbers are taken under the lock, so a new id is greater than all before. */
 static void index_id(struct sluice_map_shard *shard, struct sluice_map_entry *new)
 {
 	struct rb_node **link = &shard->by_id.rb_node, *parent = NULL;
 
 	while (*link) {
-		struct sluice_map_entry *entry = rb_entry(*link, struct sluice_map_entry, by_id);
-
 		parent = *link;
-		link = new->id < entry->id ? &parent->rb_left : &parent->rb_right;
+		link = &parent->rb_right;
 	}
 	rb_link_node(&new->by_id, parent, link);
 	rb_insert_color(&new->by_id, &shard->by_id);
@@ -71,7 +69,7 @@ static void unindex_time(struct sluice_map_shard *shard, struct sluice_map_entry
 
 static u64 next_sequence(struct sluice_map *map)
 {
-	return atomic64_inc_return(&map->sequence);	/* (L) */
+	return atomic64_inc_return(&map->sequence);	/* (L), (N) */
 }
 
 /* Puts the reference of the table. */
@@ -86,7 +84,7 @@ static void remove(struct sluice_map *map, struct sluice_map_shard *shard,
 	sluice_map_table_remove(map, entry);
 	atomic64_dec(&map->entries);
 	sluice_map_log(map, next_sequence(map), change, value->version, entry);
-	sluice_map_value_put(value);
+	sluice_map_value_retire(value);
 	sluice_map_entry_put(entry);
 }
 
@@ -100,27 +98,17 @@ static void replace(struct sluice_map *map, struct sluice_map_shard *shard,
 	rcu_assign_pointer(entry->value, value);	/* (V) */
 	index_time(map, shard, entry, value->expires);
 	sluice_map_log(map, value->version, SLUICE_MAP_UPDATED, value->version, entry);
-	sluice_map_value_put(old);
+	sluice_map_value_retire(old);
 }
 
-static bool count_entry(struct sluice_map *map)
-{
-	u64 entries = atomic64_inc_return(&map->entries);
-
-	if (!map->entries_max || entries <= map->entries_max)
-		return true;
-	atomic64_dec(&map->entries);
-	return false;
-}
-
-/* 0, or -ENOSPC, -EBUSY, -ENOMEM: nothing has changed. */
+/* 0, or -ENOSPC, -EAGAIN: nothing has changed. */
 static int insert(struct sluice_map *map, struct sluice_map_shard *shard,
 		  struct sluice_map_entry *entry, struct sluice_map_value *value)
 {
-	int err;
+	int err = sluice_map_count_entry(map);
 
-	if (!count_entry(map))
-		return -ENOSPC;
+	if (err)
+		return err;
 	err = sluice_map_table_insert(map, entry);
 	if (err) {
 		atomic64_dec(&map->entries);
@@ -203,29 +191,36 @@ unlock:
 /* Also after a call that fails: it may have removed an entry whose time has passed. */
 static void wake_watchers(struct sluice_map *map)
 {
-	if (map->slot_count)
-		sluice_wait_wake_all(&map->changed, EPOLLIN | EPOLLRDNORM);
+	sluice_wait_wake_all(&map->changed, EPOLLIN | EPOLLRDNORM);
+}
+
+/* As sluice_map_set(), for a key that had no entry. */
+static int set_new(struct sluice_map *map, struct sluice_map_request *request,
+		   struct sluice_map_value *value)
+{
+	struct sluice_map_entry *spare = sluice_map_entry_create(map, &request->key);
+	int ret;
+
+	if (IS_ERR(spare))
+		return PTR_ERR(spare);
+	ret = try_set(map, request, value, spare);
+	if (ret != 1)
+		sluice_map_entry_free(spare);
+	return ret;
 }
 
 int sluice_map_set(struct sluice_map *map, struct sluice_map_request *request,
 		   struct sluice_map_value *value)
 {
 	u64 required = request->version;
-	struct sluice_map_entry *spare;
-	int ret;
+	int ret = try_set(map, request, value, NULL);
 
-	ret = try_set(map, request, value, NULL);
 	if (ret == -ENODATA) {
-		spare = sluice_map_entry_create(map, &request->key);
-		if (IS_ERR(spare))
-			return PTR_ERR(spare);
 		request->version = required;
-		ret = try_set(map, request, value, spare);
-		if (ret != 1)
-			sluice_map_entry_free(spare);
+		ret = set_new(map, request, value);
 	}
 	wake_watchers(map);
-	return ret == -EBUSY ? -EAGAIN : ret;
+	return ret;
 }
 
 int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request)
@@ -247,7 +242,7 @@ int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request
 u64 sluice_map_expire(struct sluice_map *map, struct sluice_map_shard *shard, u64 now)
 {
 	u64 next = SLUICE_MAP_FOREVER;
-	unsigned int left = EXPIRE_BATCH;
+	unsigned int removed = 0;
 	struct rb_node *node;
 
 	spin_lock(&shard->lock);
@@ -255,13 +250,24 @@ u64 sluice_map_expire(struct sluice_map *map, struct sluice_map_shard *shard, u6
 		struct sluice_map_entry *entry = entry_by_time(node);
 
 		next = value_of(shard, entry)->expires;
-		if (next > now || !left--)
+		if (next > now || removed == EXPIRE_BATCH)
 			break;
 		expire(map, shard, entry);
+		removed++;
 		next = SLUICE_MAP_FOREVER;
 	}
 	spin_unlock(&shard->lock);
-	if (left != EXPIRE_BATCH)
+	if (removed)
 		wake_watchers(map);
 	return next;
+}
+
+void sluice_map_settle(struct sluice_map *map)
+{
+	unsigned int i;
+
+	for (i = 0; i < SLUICE_MAP_SHARDS; i++) {
+		spin_lock(&map->shards[i].lock);	/* (N) */
+		spin_unlock(&map->shards[i].lock);
+	}
 }

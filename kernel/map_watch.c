@@ -21,6 +21,15 @@ static struct sluice_map_slot *slot_of(struct sluice_map *map, u64 sequence)
 	return &map->slots[sequence & (map->slot_count - 1)];
 }
 
+/* The first change after @sequence that may be in the log. */
+static u64 first_after(struct sluice_map *map, u64 sequence)
+{
+	u64 last = atomic64_read(&map->sequence);
+	u64 kept = last < map->slot_count ? 1 : last - map->slot_count + 1;
+
+	return max3(sequence + 1, kept, (u64)atomic64_read(&map->trimmed) + 1);
+}
+
 /* A thread that was late finds its place taken by a later change, and its event is lost. */
 void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 version,
 		    struct sluice_map_entry *entry)
@@ -33,9 +42,9 @@ void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 versio
 		old = slot->entry;
 		refcount_inc(&entry->refs);
 		slot->entry = entry;
-		slot->sequence = sequence;
 		slot->change = change;
 		slot->version = version;
+		WRITE_ONCE(slot->sequence, sequence);
 	}
 	spin_unlock(&slot->lock);
 	if (old)
@@ -55,30 +64,71 @@ int sluice_map_log_init(struct sluice_map *map, u32 events)
 	return 0;
 }
 
+/* When nobody uses the map: an entry that only the event has is freed at once. */
+static void release(struct sluice_map_entry *entry)
+{
+	if (entry && refcount_dec_and_test(&entry->refs))
+		sluice_map_entry_free(entry);
+}
+
+/* Events up to this one are lost, before their entries are. */
+static void raise_trimmed(struct sluice_map *map, u64 sequence)
+{
+	s64 trimmed = atomic64_read(&map->trimmed);
+
+	while (trimmed < (s64)sequence)
+		if (atomic64_try_cmpxchg(&map->trimmed, &trimmed, sequence))
+			break;
+}
+
+/* The entry of an event, if nothing else has it. */
+static struct sluice_map_entry *take_removed(struct sluice_map_slot *slot)
+{
+	struct sluice_map_entry *entry = NULL;
+
+	spin_lock(&slot->lock);
+	if (slot->entry && refcount_read(&slot->entry->refs) == 1)
+		swap(entry, slot->entry);
+	spin_unlock(&slot->lock);
+	return entry;
+}
+
+bool sluice_map_log_trim(struct sluice_map *map, size_t bytes)
+{
+	u64 last = atomic64_read(&map->sequence), sequence;
+	size_t trimmed = 0;
+
+	for (sequence = first_after(map, 0); sequence <= last && trimmed < bytes; sequence++) {
+		struct sluice_map_entry *entry;
+
+		raise_trimmed(map, sequence);
+		entry = take_removed(slot_of(map, sequence));
+		if (entry) {
+			trimmed += entry->charged;
+			sluice_map_entry_put(entry);
+		}
+		cond_resched();
+	}
+	return trimmed;
+}
+
 void sluice_map_log_exit(struct sluice_map *map)
 {
 	u32 i;
 
 	for (i = 0; i < map->slot_count; i++)
-		if (map->slots[i].entry)
-			sluice_map_entry_put(map->slots[i].entry);
+		release(map->slots[i].entry);
 	kvfree(map->slots);
 }
 
 /* ---- reading ---- */
 
-/* A copy of an event, with a reference to its entry. */
-struct event {
-	struct sluice_map_event header;
-	struct sluice_map_entry *entry;
-};
-
-static void fill_event(struct event *event, const struct sluice_map_slot *slot)
+static void fill_event(struct sluice_map_taken *event, const struct sluice_map_slot *slot)
 {
 	event->entry = slot->entry;
 	refcount_inc(&event->entry->refs);
-	event->header = (struct sluice_map_event) {
-		.size = ALIGN(sizeof(event->header) + slot->entry->key_length, sizeof(u64)),
+	event->event = (struct sluice_map_event) {
+		.size = ALIGN(sizeof(event->event) + slot->entry->key_length, sizeof(u64)),
 		.change = slot->change,
 		.key_length = slot->entry->key_length,
 		.sequence = slot->sequence,
@@ -87,57 +137,47 @@ static void fill_event(struct event *event, const struct sluice_map_slot *slot)
 }
 
 /* The event of change @sequence. -EAGAIN: it is not there yet, -ENODATA: it is lost. */
-static int get_event(struct sluice_map *map, u64 sequence, struct event *event)
+static int get_event(struct sluice_map *map, u64 sequence, struct sluice_map_taken *event)
 {
 	struct sluice_map_slot *slot = slot_of(map, sequence);
 	int err = 0;
 
 	spin_lock(&slot->lock);
-	if (slot->sequence == sequence)
-		fill_event(event, slot);
+	if (slot->sequence < sequence)
+		err = -EAGAIN;
+	else if (slot->sequence > sequence || !slot->entry)
+		err = -ENODATA;
 	else
-		err = slot->sequence < sequence ? -EAGAIN : -ENODATA;
+		fill_event(event, slot);
 	spin_unlock(&slot->lock);
 	return err;
 }
 
-/* The first change that may still be in the log. */
-static u64 oldest(struct sluice_map *map)
-{
-	u64 last = atomic64_read(&map->sequence);
-
-	return last < map->slot_count ? 1 : last - map->slot_count + 1;
-}
-
 /* The first event after @watched. 0 or -EAGAIN. */
-static int next_event(struct sluice_map *map, u64 watched, struct event *event)
+static int next_event(struct sluice_map *map, u64 watched, struct sluice_map_taken *event)
 {
-	u64 sequence = watched + 1;
+	u64 sequence = first_after(map, watched);
 	int err;
 
-	for (;;) {
-		err = get_event(map, sequence, event);
-		if (err != -ENODATA)
-			break;
-		sequence = max(oldest(map), sequence + 1);
-	}
+	while ((err = get_event(map, sequence, event)) == -ENODATA)
+		sequence = first_after(map, sequence);
 	if (!err)
-		event->header.missed = sequence - watched - 1;
+		event->event.missed = sequence - watched - 1;
 	return err;
 }
 
 bool sluice_map_has_event(struct sluice_map_endpoint *end)
 {
-	u64 sequence = atomic64_read(&end->watched) + 1;
+	u64 sequence = first_after(end->map, atomic64_read(&end->watched));
 	struct sluice_map_slot *slot = slot_of(end->map, sequence);
 
 	return READ_ONCE(slot->sequence) >= sequence;
 }
 
 /* 0, -EFAULT; -EMSGSIZE: it does not fit. */
-static int copy_event(const struct event *event, struct iov_iter *to)
+static int copy_event(const struct sluice_map_taken *event, struct iov_iter *to)
 {
-	const struct sluice_map_event *header = &event->header;
+	const struct sluice_map_event *header = &event->event;
 	size_t padding = header->size - sizeof(*header) - header->key_length;
 
 	if (header->size > iov_iter_count(to))
@@ -149,6 +189,23 @@ static int copy_event(const struct event *event, struct iov_iter *to)
 	return 0;
 }
 
+int sluice_map_event_get(struct sluice_map_endpoint *end, struct sluice_map_taken *taken)
+{
+	return next_event(end->map, atomic64_read(&end->watched), taken);
+}
+
+bool sluice_map_event_put(struct sluice_map_endpoint *end, struct sluice_map_taken *taken,
+			  bool take)
+{
+	s64 watched = taken->event.sequence - taken->event.missed - 1;
+
+	sluice_map_entry_put(taken->entry);
+	take = take && atomic64_try_cmpxchg(&end->watched, &watched, taken->event.sequence);
+	if (take)
+		atomic64_add(taken->event.missed, &end->map->missed);
+	return take;
+}
+
 /*
  * Copies the next event and then takes it; another thread that was faster makes the copy void.
  * Returns its size, or -EAGAIN, -EMSGSIZE, -EFAULT.
@@ -156,25 +213,20 @@ static int copy_event(const struct event *event, struct iov_iter *to)
 static ssize_t read_event(struct sluice_map_endpoint *end, struct iov_iter *to)
 {
 	size_t before = iov_iter_count(to);
-	struct event event;
-	s64 watched;
+	struct sluice_map_taken event;
 	int err;
 
 	for (;;) {
-		watched = atomic64_read(&end->watched);
-		err = next_event(end->map, watched, &event);
+		err = sluice_map_event_get(end, &event);
 		if (err)
 			return err;
 		err = copy_event(&event, to);
-		sluice_map_entry_put(event.entry);
-		if (!err && atomic64_try_cmpxchg(&end->watched, &watched, event.header.sequence))
-			break;
+		if (sluice_map_event_put(end, &event, !err))
+			return event.event.size;
 		iov_iter_revert(to, before - iov_iter_count(to));
 		if (err)
 			return err;
 	}
-	atomic64_add(event.header.missed, &end->map->missed);
-	return event.header.size;
 }
 
 static ssize_t read_events(struct sluice_map_endpoint *end, struct iov_iter *to)
@@ -216,20 +268,28 @@ ssize_t sluice_map_read_iter(struct kiocb *iocb, struct iov_iter *to)
 	}
 }
 
+int sluice_map_watch_after(struct sluice_map_endpoint *end, u64 *sequence)
+{
+	u64 last = atomic64_read(&end->map->sequence);
+
+	if (*sequence == SLUICE_MAP_NOW)
+		*sequence = last;
+	if (*sequence > last)
+		return -EINVAL;
+	atomic64_set(&end->watched, *sequence);
+	if (!xchg(&end->watches, 1))	/* (S) */
+		atomic_inc(&end->map->watchers);
+	sluice_map_settle(end->map);
+	/* Those that wait with the number of before. */
+	sluice_wait_wake_all(&end->map->changed, EPOLLIN | EPOLLRDNORM);
+	return 0;
+}
+
 long sluice_map_watch(struct sluice_map_endpoint *end, struct sluice_setting __user *user)
 {
-	struct sluice_map *map = end->map;
-	u64 sequence, last = atomic64_read(&map->sequence);
+	u64 sequence;
 	int err = sluice_user_setting_read(&sequence, user);
 
-	if (err)
-		return err;
-	if (sequence == SLUICE_MAP_NOW)
-		sequence = last;
-	if (sequence > last)
-		return -EINVAL;
-	atomic64_set(&end->watched, sequence);
-	if (!xchg(&end->watches, 1))	/* (S) */
-		atomic_inc(&map->watchers);
-	return put_user(sequence, &user->value);
+	err = err ?: sluice_map_watch_after(end, &sequence);
+	return err ?: put_user(sequence, &user->value);
 }

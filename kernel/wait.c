@@ -225,6 +225,13 @@ void sluice_wait_poll(struct file *file, struct sluice_wait_queue *queue, poll_t
 	smp_mb();	/* pairs with wq_has_sleeper(); older poll_wait() have none */
 }
 
+void sluice_wait_add_shared(struct sluice_wait_queue *queue, struct wait_queue_entry *entry)
+{
+	WRITE_ONCE(queue->shared, true);
+	add_wait_queue(&queue->head, entry);
+	smp_mb();	/* pairs with wq_has_sleeper() */
+}
+
 bool sluice_wait_wakes_one(struct sluice_wait_queue *queue)
 {
 	return wq_has_sleeper(&queue->head) &&

@@ -167,6 +167,12 @@ void sluice_wait_done(struct sluice_wait_queue *queue);
 /* poll_wait(), and the barrier between queueing and the check of the condition. */
 void sluice_wait_poll(struct file *file, struct sluice_wait_queue *queue, poll_table *table);
 
+/*
+ * Queues an entry with a function of its own, which every event calls, until remove_wait_queue().
+ * The caller then checks its condition.
+ */
+void sluice_wait_add_shared(struct sluice_wait_queue *queue, struct wait_queue_entry *entry);
+
 /* After a change: whether sluice_wait_wake_one() would wake a waiter. A full barrier. */
 bool sluice_wait_wakes_one(struct sluice_wait_queue *queue);
 

@@ -14,6 +14,7 @@
 #ifdef CONFIG_X86
 
 #include <asm/apic.h>
+#include <asm/microcode.h>	/* cpuid_ebx(), which is in asm/processor.h of older kernels */
 #include <asm/msr.h>
 #include <asm/nmi.h>
 #include <asm/processor.h>

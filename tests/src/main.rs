@@ -69,6 +69,10 @@ struct Arguments {
     #[arg(long, value_name = "PROGRAM")]
     bus_uring: Option<PathBuf>,
 
+    /// The directory of the netlink library of the kernel's source, for the tests of maps over netlink
+    #[arg(long, value_name = "DIRECTORY")]
+    ynl: Option<PathBuf>,
+
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
@@ -167,6 +171,7 @@ fn run_all(
         publisher: arguments.publisher.clone(),
         sample: arguments.sample.clone(),
         bus_uring: arguments.bus_uring.clone(),
+        ynl: arguments.ynl.clone(),
     };
     let fixture = RunFixture::setup(arguments.on, modules, durations)?;
     let mut outcomes = Vec::new();

@@ -53,6 +53,8 @@ pub struct Modules {
     pub sample: Option<PathBuf>,
     /// The C program that uses buses through io_uring.
     pub bus_uring: Option<PathBuf>,
+    /// The directory of the netlink library of the kernel's source.
+    pub ynl: Option<PathBuf>,
 }
 
 /// Durations of the tests that run for a given time.

@@ -790,4 +790,68 @@ struct sluice_map_info {
 #define SLUICE_MAP_INFO_SIZE_VER0 80
 #define SLUICE_MAP_INFO _IOWR(SLUICE_IOCTL_TYPE, 0x56, struct sluice_map_info)
 
+/*
+ * ---- Maps over generic netlink: the family "sluice" ----
+ *
+ * spec/sluice.yaml describes the commands and attributes. Nothing waits inside a request: what
+ * would wait is EAGAIN.
+ */
+#define SLUICE_NL_FAMILY	"sluice"
+#define SLUICE_NL_VERSION	1
+#define SLUICE_NL_VALUE_MAX	0x4000	/* 16 KiB; longer values only by the calls of an endpoint */
+#define SLUICE_NL_HANDLES_MAX	64	/* of a socket */
+#define SLUICE_NL_STEPS_MAX	64	/* of a batch */
+
+enum {
+	SLUICE_NL_CMD_UNSPEC,
+	SLUICE_NL_CMD_MAP_OPEN,		/* returns a handle of this socket */
+	SLUICE_NL_CMD_MAP_CLOSE,	/* also when the socket is closed */
+	SLUICE_NL_CMD_MAP_GET,
+	SLUICE_NL_CMD_MAP_SET,
+	SLUICE_NL_CMD_MAP_DELETE,
+	SLUICE_NL_CMD_MAP_BATCH,
+	SLUICE_NL_CMD_MAP_DUMP,
+	SLUICE_NL_CMD_MAP_WATCH,	/* of a handle: MAP_EVENT messages follow */
+	SLUICE_NL_CMD_MAP_INFO,
+	SLUICE_NL_CMD_MAP_EVENT,	/* from the kernel */
+
+	__SLUICE_NL_CMD_AFTER_LAST,
+	SLUICE_NL_CMD_MAX = __SLUICE_NL_CMD_AFTER_LAST - 1,
+};
+
+enum {
+	SLUICE_NL_A_UNSPEC,
+	SLUICE_NL_A_PAD,
+	SLUICE_NL_A_NAME,		/* string: of a persistent map, or with MAP_OPEN of any */
+	SLUICE_NL_A_SCOPE_FD,		/* s32: as in struct sluice_open; absent: SLUICE_SCOPE_SELF */
+	SLUICE_NL_A_HANDLE,		/* u32: instead of a name */
+	SLUICE_NL_A_FLAGS,		/* u32: MAP_OPEN: SLUICE_OPEN_* */
+	SLUICE_NL_A_MODE,		/* u32: MAP_OPEN */
+	SLUICE_NL_A_CAPACITY,		/* u64: MAP_OPEN, bytes; MAP_INFO */
+	SLUICE_NL_A_ENTRIES_MAX,	/* u64: MAP_OPEN; MAP_INFO */
+	SLUICE_NL_A_EVENTS,		/* u32: MAP_OPEN; MAP_INFO */
+	SLUICE_NL_A_KEY,		/* binary: 1 to 4096 bytes */
+	SLUICE_NL_A_VALUE,		/* binary: 0 to 16 KiB */
+	SLUICE_NL_A_VALUE_LENGTH,	/* u32: bytes, of a value that is not in the message */
+	SLUICE_NL_A_VERSION,		/* u64 */
+	SLUICE_NL_A_IF_VERSION,		/* u64: as version with SLUICE_MAP_IF_VERSION */
+	SLUICE_NL_A_TTL_NS,		/* u64 */
+	SLUICE_NL_A_CREATED,		/* flag: a set created the entry */
+	SLUICE_NL_A_KEYS,		/* flag: MAP_DUMP without values */
+	SLUICE_NL_A_STEP,		/* nest: MAP_BATCH, one for each operation */
+	SLUICE_NL_A_COMMAND,		/* u32: of a step, SLUICE_MAP_STEP_* */
+	SLUICE_NL_A_RESULT,		/* s32: of a step */
+	SLUICE_NL_A_AFTER,		/* u64: MAP_WATCH: the sequence; absent: SLUICE_MAP_NOW */
+	SLUICE_NL_A_SEQUENCE,		/* u64 */
+	SLUICE_NL_A_CHANGE,		/* u32: SLUICE_MAP_CREATED, … */
+	SLUICE_NL_A_MISSED,		/* u64 */
+	SLUICE_NL_A_BYTES,		/* u64: MAP_INFO, used */
+	SLUICE_NL_A_ENTRIES,		/* u64: MAP_INFO */
+	SLUICE_NL_A_EXPIRED,		/* u64: MAP_INFO */
+	SLUICE_NL_A_WATCHERS,		/* u32: MAP_INFO */
+
+	__SLUICE_NL_A_AFTER_LAST,
+	SLUICE_NL_A_MAX = __SLUICE_NL_A_AFTER_LAST - 1,
+};
+
 #endif

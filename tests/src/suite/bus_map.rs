@@ -25,7 +25,7 @@ use crate::support::memory::{GuardedBuffer, Mapping, PAGE, write_at};
 use crate::support::poll;
 use crate::support::proc::Call;
 use crate::support::requests::bytes_of;
-use crate::support::ring::{READ_ONLY, READ_WRITE, Region, smaps_flags};
+use crate::support::ring::{READ_ONLY, READ_WRITE, Region, expect_not_executable, smaps_flags};
 use crate::support::signals;
 use crate::support::time::{Deadline, eventually};
 
@@ -171,9 +171,12 @@ fn for_each_mapping(body: impl Fn(&OwnedFd, &Region) -> Result<()>) -> Result<()
 fn the_memory_can_only_be_read(_: &Context) -> Result<()> {
     for_each_mapping(|end, region| {
         let executable = libc::PROT_READ | libc::PROT_EXEC;
+        let map = |protection| Region::map(end, MMAP_DATA, region.len(), protection).map(drop);
+        expect_not_executable("a mapping", map(executable))?;
+        for protection in [READ_WRITE, libc::PROT_WRITE] {
+            expect("mapping it so", map(protection), Err(Errno::EACCES))?;
+        }
         for protection in [READ_WRITE, libc::PROT_WRITE, executable] {
-            let seen = Region::map(end, MMAP_DATA, region.len(), protection);
-            expect("mapping it so", seen.map(drop), Err(Errno::EACCES))?;
             let seen = region.protect(protection);
             expect("mprotect", seen, Err(Errno::EACCES))?;
         }

@@ -24,7 +24,7 @@ use crate::support::ioctl::raw;
 use crate::support::memory::PAGE;
 use crate::support::poll;
 use crate::support::proc::Call;
-use crate::support::ring::{FOREVER, READ_ONLY, READ_WRITE, Region, wait};
+use crate::support::ring::{FOREVER, READ_ONLY, READ_WRITE, Region, expect_not_executable, wait};
 use crate::support::signals;
 use sluice_abi::ring::{CLOSED, MMAP_CONSUMER, MMAP_DATA, MMAP_PRODUCER, REJECTED};
 use sluice_abi::{RING_WAIT, RING_WAIT_SIZE_VER0, RingWait};
@@ -152,7 +152,7 @@ fn a_consumer_cannot_write_to_the_regions_of_the_kernel(context: &Context) -> Re
         let map = |rights| Region::map(&consumer, offset, len, rights).map(drop);
         expect("writable", map(READ_WRITE), NO)?;
         expect("only writable", map(libc::PROT_WRITE), NO)?;
-        expect("executable", map(executable), NO)?;
+        expect_not_executable("a mapping", map(executable))?;
     }
     for area in [&consumer.producer.0, &consumer.data] {
         expect("writable later", area.protect(READ_WRITE), NO)?;

@@ -55,6 +55,7 @@ mod locks;
 mod map_batch;
 mod map_cli;
 mod map_library;
+mod map_netlink;
 mod map_operations;
 mod map_races;
 mod map_watch;
@@ -154,6 +155,7 @@ pub const TOPICS: &[Topic] = &[
     map_batch::TOPIC,
     map_watch::TOPIC,
     map_races::TOPIC,
+    map_netlink::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     library::TOPIC,

@@ -27,7 +27,7 @@ use crate::support::memory::{Mapping, PAGE, read_at};
 use crate::support::random::stream_bytes;
 use crate::support::ring::{
     CAPACITY, DIED, MMAP_CONSUMER, MMAP_DATA, MMAP_PRODUCER, READ_ONLY, READ_WRITE, ROLE_TAKEN,
-    Region, Rings, Role, Side, detach, info, smaps_flags,
+    Region, Rings, Role, Side, detach, expect_not_executable, info, smaps_flags,
 };
 use crate::support::uring::{REQUEST, Ring as Uring, number};
 use crate::support::userfault::UserFault;
@@ -186,17 +186,12 @@ fn a_private_mapping_is_einval(_: &Context) -> Result<()> {
     Ok(())
 }
 
-/// A kernel that forbids executable mappings of all anonymous inodes returns EPERM before it asks the module.
-fn is_refused(mapped: &nix::Result<()>) -> bool {
-    matches!(mapped, Err(Errno::EACCES | Errno::EPERM))
-}
-
 fn an_executable_mapping_is_refused(_: &Context) -> Result<()> {
     for (role, end) in &ends()? {
         for (name, offset, len) in REGIONS {
             for protection in [libc::PROT_EXEC, READ_ONLY | libc::PROT_EXEC] {
                 let mapped = Region::map(end, offset, len, protection).map(drop);
-                ensure!(is_refused(&mapped), "{name} by the {role:?}: {mapped:?}");
+                expect_not_executable(&format!("{name} by the {role:?}"), mapped)?;
             }
         }
     }

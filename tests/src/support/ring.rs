@@ -189,6 +189,14 @@ pub struct Region {
     len: usize,
 }
 
+/// The module refuses it with EACCES. Kernels that forbid it for all anonymous inodes return EPERM before they ask the
+/// module.
+pub fn expect_not_executable(what: &str, mapped: nix::Result<()>) -> Result<()> {
+    let refused = matches!(mapped, Err(Errno::EACCES | Errno::EPERM));
+    ensure!(refused, "{what}, executable: {mapped:?}");
+    Ok(())
+}
+
 impl Region {
     pub fn map(
         end: &impl AsFd,
