@@ -4,6 +4,7 @@
 
 mod access;
 mod bpf;
+mod netlink;
 mod redis;
 mod shared_map;
 mod sluice_map;
@@ -23,13 +24,14 @@ use crate::reports::map::{BATCH, Measured, Operation, PROCESSES, SUITE};
 
 /// The first one that a case has is its reference.
 #[rustfmt::skip]
-const WAYS: [Way; 6] = [
+const WAYS: [Way; 7] = [
     Way { name: "shared-map", unavailable: shared_map::unavailable, create: shared_map::create },
     Way { name: "shared-map-rwsem", unavailable: shared_map::unavailable, create: shared_map::create_with_rwsem },
     Way { name: "shared-map-files", unavailable: shared_map::unavailable_files, create: shared_map::create_with_files },
     Way { name: "bpf-map", unavailable: bpf::unavailable, create: bpf::create },
     Way { name: "redis", unavailable: redis::unavailable, create: redis::create },
     Way { name: "sluice-map-fd", unavailable: sluice_map::unavailable, create: sluice_map::create },
+    Way { name: "sluice-map-netlink", unavailable: sluice_map::unavailable, create: netlink::create },
 ];
 
 /// Whose growth with the number of processes the report is about.
@@ -128,6 +130,7 @@ fn case(plan: &Plan, resources: &Rc<Resources>, measured: Measured) -> Case {
 fn applies(way: &Way, measured: Measured) -> bool {
     match (way.name, measured) {
         ("sluice-map-fd", _) => true,
+        ("sluice-map-netlink", _) => measured != Measured::Dump,
         ("shared-map", _) => measured != Measured::Dump,
         ("shared-map-rwsem", Measured::Rate { processes, .. }) => ENDS.contains(&processes),
         ("shared-map-rwsem", Measured::ReaderCost { .. }) => true,
@@ -142,7 +145,7 @@ fn subject(access: Access) -> Subject {
     let name = access.way.name;
     let is_batch = access.measured == Measured::Batch;
     let label = match name {
-        "sluice-map-fd" | "redis" => name.into(),
+        "sluice-map-fd" | "sluice-map-netlink" | "redis" => name.into(),
         _ if is_batch => format!("{name}, one by one"),
         _ => name.into(),
     };

@@ -15,7 +15,7 @@ use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value, V
 use crate::harness::rounds::Skipped;
 
 const CTL: &str = "/dev/sluice/ctl";
-const NAME: &str = "map";
+pub const NAME: &str = "map";
 /// Of each key, beside the key and its value.
 const OVERHEAD: u64 = 512;
 const LEAST_CAPACITY: u64 = 1 << 22;
@@ -30,14 +30,7 @@ pub fn unavailable(resources: &Resources) -> Option<Skipped> {
 }
 
 pub fn create(keys: u64, resources: &Resources) -> Result<Box<dyn Store>> {
-    let tree = resources.cgroups.as_ref();
-    let tree = tree.map_err(|skip| anyhow!("{}", skip.reason))?;
-    let scope = tree.create_cgroup()?.directory()?;
-    let capacity = keys * (OVERHEAD + (KEY_SIZE + VALUE_SIZE) as u64);
-    Ok(Box::new(Map {
-        _creator: open(&scope, OPEN_CREATE, capacity.max(LEAST_CAPACITY))?,
-        scope,
-    }))
+    Ok(Box::new(Map::new(keys, resources)?))
 }
 
 fn open(scope: &File, flags: u32, capacity: u64) -> Result<OwnedFd> {
@@ -56,10 +49,28 @@ fn open(scope: &File, flags: u32, capacity: u64) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-struct Map {
+pub struct Map {
     scope: File,
     /// The map exists as long as an endpoint of it.
     _creator: OwnedFd,
+}
+
+impl Map {
+    pub fn new(keys: u64, resources: &Resources) -> Result<Self> {
+        let tree = resources.cgroups.as_ref();
+        let tree = tree.map_err(|skip| anyhow!("{}", skip.reason))?;
+        let scope = tree.create_cgroup()?.directory()?;
+        let capacity = keys * (OVERHEAD + (KEY_SIZE + VALUE_SIZE) as u64);
+        Ok(Self {
+            _creator: open(&scope, OPEN_CREATE, capacity.max(LEAST_CAPACITY))?,
+            scope,
+        })
+    }
+
+    /// The cgroup in which it has its name.
+    pub fn scope(&self) -> &File {
+        &self.scope
+    }
 }
 
 impl Store for Map {
