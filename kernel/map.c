@@ -452,7 +452,7 @@ static struct sluice_channel *map_create(const struct sluice_channel_request *re
 	if (err)
 		goto free_map;
 	map->capacity = capacity;
-	map->entries_max = min_not_zero(params->entries, (u64)SLUICE_MAP_ENTRIES_MAX);
+	map->entries_max = params->entries;
 	init_waitqueue_head(&map->freed);
 	atomic64_set(&map->bytes, log);
 	init_shards(map);

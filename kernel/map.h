@@ -117,7 +117,7 @@ struct sluice_map {
 	struct rhashtable table;
 	hsiphash_key_t hash_key;
 	u64 capacity;			/* bytes */
-	u64 entries_max;
+	u64 entries_max;		/* as requested; 0: none */
 	struct sluice_map_slot *slots;
 	u32 slot_count;			/* a power of two */
 	bool destroyed;

@@ -121,7 +121,9 @@ static int charge(struct sluice_map *map, size_t bytes)
 
 int sluice_map_count_entry(struct sluice_map *map)
 {
-	return add_below(&map->entries, 1, map->entries_max) ? 0 : refuse(map, 0);
+	u64 most = min_not_zero(map->entries_max, (u64)SLUICE_MAP_ENTRIES_MAX);
+
+	return add_below(&map->entries, 1, most) ? 0 : refuse(map, 0);
 }
 
 /* Between two looks, in jiffies: RCU needs some milliseconds. */

@@ -74,6 +74,15 @@ static int judge_socket(struct sock *sk, const struct sluice_channel *channel, u
 
 /* ---- the map of a request ---- */
 
+static int parse_name(struct sluice_channel_key *key, const struct nlattr *attribute)
+{
+	u8 name[SLUICE_NAME_SIZE] = {};
+
+	/* With its NUL, as the policy has checked. */
+	nla_memcpy(name, attribute, sizeof(name));
+	return sluice_ctl_parse_name(key, SLUICE_KIND_MAP, name);
+}
+
 static int access_scope(struct nlattr **attrs, struct sluice_scope_access *access)
 {
 	s32 fd = attrs[SLUICE_NL_A_SCOPE_FD] ? nla_get_s32(attrs[SLUICE_NL_A_SCOPE_FD]) :
@@ -89,7 +98,7 @@ static int find_named(struct sock *sk, struct nlattr **attrs, u32 flags,
 	struct sluice_scope_access access;
 	struct sluice_channel_key key;
 	struct sluice_channel *channel;
-	int err = sluice_ctl_parse_name(&key, SLUICE_KIND_MAP, nla_data(attrs[SLUICE_NL_A_NAME]));
+	int err = parse_name(&key, attrs[SLUICE_NL_A_NAME]);
 
 	err = err ?: access_scope(attrs, &access);
 	if (err)
@@ -231,8 +240,7 @@ static int parse_open(struct nlattr **attrs, struct sluice_channel_request *requ
 	request->params = params;
 	if (!sluice_ctl_are_open_flags(request->kind, request->flags))
 		return -EINVAL;
-	return sluice_ctl_parse_name(&request->key, SLUICE_KIND_MAP,
-				     nla_data(attrs[SLUICE_NL_A_NAME]));
+	return parse_name(&request->key, attrs[SLUICE_NL_A_NAME]);
 }
 
 /* The number of a handle of a new file. */
@@ -312,7 +320,7 @@ static void init_key(const struct sluice_map *map, struct sluice_map_key *key,
 static void explain(struct netlink_ext_ack *extack, int err)
 {
 	if (err == -EMSGSIZE)
-		NL_SET_ERR_MSG(extack, "the value exceeds 16 KiB; get it with SLUICE_MAP_GET on an endpoint of /dev/sluice/ctl");
+		NL_SET_ERR_MSG(extack, "the value exceeds 16 KiB; use SLUICE_MAP_GET or SLUICE_MAP_SET on an endpoint of /dev/sluice/ctl");
 	else if (err == -EAGAIN)
 		NL_SET_ERR_MSG(extack, "memory of earlier values is not free yet; try again");
 	else if (err == -ENOSPC)
@@ -375,9 +383,12 @@ static int set_value(struct sluice_map *map, struct nlattr **attrs,
 {
 	const struct nlattr *given = attrs[SLUICE_NL_A_VALUE];
 	u64 ttl = attrs[SLUICE_NL_A_TTL_NS] ? nla_get_u64(attrs[SLUICE_NL_A_TTL_NS]) : 0;
-	struct sluice_map_value *value = sluice_map_value_create(map, nla_len(given), ttl);
+	struct sluice_map_value *value;
 	int ret;
 
+	if (nla_len(given) > SLUICE_NL_VALUE_MAX)
+		return -EMSGSIZE;
+	value = sluice_map_value_create(map, nla_len(given), ttl);
 	if (IS_ERR(value))
 		return PTR_ERR(value);
 	memcpy(value->bytes, nla_data(given), nla_len(given));
@@ -525,7 +536,7 @@ static int step_execute(struct batch *batch, struct nlattr **attrs)
 static int step(struct batch *batch, const struct nlattr *nested)
 {
 	struct nlattr *attrs[SLUICE_NL_A_MAX + 1], *nest;
-	int err = nla_parse_nested(attrs, SLUICE_NL_A_MAX, nested, sluice_netlink_family.policy,
+	int err = nla_parse_nested(attrs, SLUICE_NL_A_MAX, nested, sluice_netlink_step_policy,
 				   batch->extack);
 
 	if (err)

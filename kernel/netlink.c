@@ -4,47 +4,142 @@
 #include "channel.h"
 #include "netlink.h"
 
-static const struct nla_policy policy[SLUICE_NL_A_MAX + 1] = {
-	[SLUICE_NL_A_NAME]	= { .type = NLA_NUL_STRING, .len = SLUICE_NAME_SIZE - 1 },
+/*
+ * What each command accepts. The attributes that it does not name are invalid in it, and so are
+ * those of a newer header.
+ */
+#define NAME_POLICY { .type = NLA_NUL_STRING, .len = SLUICE_NAME_SIZE - 1 }
+#define HANDLE_POLICY NLA_POLICY_MIN(NLA_U32, 1)
+#define KEY_POLICY NLA_POLICY_RANGE(NLA_BINARY, 1, SLUICE_MAP_KEY_MAX)
+
+#define ATTRIBUTES (SLUICE_NL_A_MAX + 1)
+
+static const struct nla_policy open_policy[ATTRIBUTES] = {
+	[SLUICE_NL_A_NAME]	= NAME_POLICY,
 	[SLUICE_NL_A_SCOPE_FD]	= { .type = NLA_S32 },
-	[SLUICE_NL_A_HANDLE]	= NLA_POLICY_MIN(NLA_U32, 1),
 	[SLUICE_NL_A_FLAGS]	= { .type = NLA_U32 },
 	[SLUICE_NL_A_MODE]	= NLA_POLICY_MAX(NLA_U32, 0777),
 	[SLUICE_NL_A_CAPACITY]	= { .type = NLA_U64 },
 	[SLUICE_NL_A_ENTRIES_MAX] = { .type = NLA_U64 },
 	[SLUICE_NL_A_EVENTS]	= { .type = NLA_U32 },
-	[SLUICE_NL_A_KEY]	= NLA_POLICY_RANGE(NLA_BINARY, 1, SLUICE_MAP_KEY_MAX),
-	[SLUICE_NL_A_VALUE]	= { .type = NLA_BINARY, .len = SLUICE_NL_VALUE_MAX },
+};
+
+static const struct nla_policy close_policy[ATTRIBUTES] = {
+	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
+};
+
+static const struct nla_policy get_policy[ATTRIBUTES] = {
+	[SLUICE_NL_A_NAME]	= NAME_POLICY,
+	[SLUICE_NL_A_SCOPE_FD]	= { .type = NLA_S32 },
+	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
+	[SLUICE_NL_A_KEY]	= KEY_POLICY,
+};
+
+static const struct nla_policy set_policy[ATTRIBUTES] = {
+	[SLUICE_NL_A_NAME]	= NAME_POLICY,
+	[SLUICE_NL_A_SCOPE_FD]	= { .type = NLA_S32 },
+	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
+	[SLUICE_NL_A_KEY]	= KEY_POLICY,
+	[SLUICE_NL_A_VALUE]	= { .type = NLA_BINARY },
 	[SLUICE_NL_A_IF_VERSION] = { .type = NLA_U64 },
 	[SLUICE_NL_A_TTL_NS]	= { .type = NLA_U64 },
-	[SLUICE_NL_A_KEYS]	= { .type = NLA_FLAG },
-	[SLUICE_NL_A_STEP]	= { .type = NLA_NESTED },
+};
+
+static const struct nla_policy delete_policy[ATTRIBUTES] = {
+	[SLUICE_NL_A_NAME]	= NAME_POLICY,
+	[SLUICE_NL_A_SCOPE_FD]	= { .type = NLA_S32 },
+	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
+	[SLUICE_NL_A_KEY]	= KEY_POLICY,
+	[SLUICE_NL_A_IF_VERSION] = { .type = NLA_U64 },
+};
+
+const struct nla_policy sluice_netlink_step_policy[ATTRIBUTES] = {
 	[SLUICE_NL_A_COMMAND]	= NLA_POLICY_MAX(NLA_U32, SLUICE_MAP_STEP_DELETE),
+	[SLUICE_NL_A_KEY]	= KEY_POLICY,
+	[SLUICE_NL_A_VALUE]	= { .type = NLA_BINARY },
+	[SLUICE_NL_A_IF_VERSION] = { .type = NLA_U64 },
+	[SLUICE_NL_A_TTL_NS]	= { .type = NLA_U64 },
+};
+
+static const struct nla_policy batch_policy[ATTRIBUTES] = {
+	[SLUICE_NL_A_NAME]	= NAME_POLICY,
+	[SLUICE_NL_A_SCOPE_FD]	= { .type = NLA_S32 },
+	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
+	[SLUICE_NL_A_STEP]	= NLA_POLICY_NESTED(sluice_netlink_step_policy),
+};
+
+static const struct nla_policy dump_policy[ATTRIBUTES] = {
+	[SLUICE_NL_A_NAME]	= NAME_POLICY,
+	[SLUICE_NL_A_SCOPE_FD]	= { .type = NLA_S32 },
+	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
+	[SLUICE_NL_A_KEYS]	= { .type = NLA_FLAG },
+};
+
+static const struct nla_policy watch_policy[ATTRIBUTES] = {
+	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
 	[SLUICE_NL_A_AFTER]	= { .type = NLA_U64 },
 };
 
+static const struct nla_policy info_policy[ATTRIBUTES] = {
+	[SLUICE_NL_A_NAME]	= NAME_POLICY,
+	[SLUICE_NL_A_SCOPE_FD]	= { .type = NLA_S32 },
+	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
+};
+
 static const struct genl_ops operations[] = {
-	{ .cmd = SLUICE_NL_CMD_MAP_OPEN, .doit = sluice_map_netlink_open },
-	{ .cmd = SLUICE_NL_CMD_MAP_CLOSE, .doit = sluice_netlink_close },
-	{ .cmd = SLUICE_NL_CMD_MAP_GET, .doit = sluice_map_netlink_get },
-	{ .cmd = SLUICE_NL_CMD_MAP_SET, .doit = sluice_map_netlink_set },
-	{ .cmd = SLUICE_NL_CMD_MAP_DELETE, .doit = sluice_map_netlink_delete },
-	{ .cmd = SLUICE_NL_CMD_MAP_BATCH, .doit = sluice_map_netlink_batch },
+	{
+		.cmd = SLUICE_NL_CMD_MAP_OPEN,
+		.policy = open_policy,
+		.doit = sluice_map_netlink_open,
+	},
+	{
+		.cmd = SLUICE_NL_CMD_MAP_CLOSE,
+		.policy = close_policy,
+		.doit = sluice_netlink_close,
+	},
+	{
+		.cmd = SLUICE_NL_CMD_MAP_GET,
+		.policy = get_policy,
+		.doit = sluice_map_netlink_get,
+	},
+	{
+		.cmd = SLUICE_NL_CMD_MAP_SET,
+		.policy = set_policy,
+		.doit = sluice_map_netlink_set,
+	},
+	{
+		.cmd = SLUICE_NL_CMD_MAP_DELETE,
+		.policy = delete_policy,
+		.doit = sluice_map_netlink_delete,
+	},
+	{
+		.cmd = SLUICE_NL_CMD_MAP_BATCH,
+		.policy = batch_policy,
+		.doit = sluice_map_netlink_batch,
+	},
 	{
 		.cmd = SLUICE_NL_CMD_MAP_DUMP,
+		.policy = dump_policy,
 		.start = sluice_map_netlink_dump_start,
 		.dumpit = sluice_map_netlink_dump,
 		.done = sluice_map_netlink_dump_done,
 	},
-	{ .cmd = SLUICE_NL_CMD_MAP_WATCH, .doit = sluice_netlink_watch },
-	{ .cmd = SLUICE_NL_CMD_MAP_INFO, .doit = sluice_map_netlink_info },
+	{
+		.cmd = SLUICE_NL_CMD_MAP_WATCH,
+		.policy = watch_policy,
+		.doit = sluice_netlink_watch,
+	},
+	{
+		.cmd = SLUICE_NL_CMD_MAP_INFO,
+		.policy = info_policy,
+		.doit = sluice_map_netlink_info,
+	},
 };
 
 struct genl_family sluice_netlink_family __ro_after_init = {
 	.name		= SLUICE_NL_FAMILY,
 	.version	= SLUICE_NL_VERSION,
 	.maxattr	= SLUICE_NL_A_MAX,
-	.policy		= policy,
 	.netnsok	= true,
 	.parallel_ops	= true,
 	.module		= THIS_MODULE,
