@@ -247,7 +247,7 @@ mod tests {
             title: measured.title(),
             mechanism: way.name.into(),
             median: Some(1.0),
-            spread: Some([1.0, 1.0]),
+            values: Some(vec![(0, 1.0)]),
             ..Row::default()
         };
         for scale in [Scale::Quick, Scale::Standard, Scale::Full] {
