@@ -178,8 +178,8 @@ The milliseconds of the report are implausible: 0.926 ms for 100,000 reads are 9
 answer, 3.082 ms for 100,000 writes are 31 ns for a file, and a system call alone takes longer. Seconds would be 9 µs and\n\
 31 µs. Ratios of its figures do not depend on the unit.\n\
 Times here are those of fewer operations, scaled. Read/write: as many reads and as many writes.\n\
-The report writes each value to a file, as shared-map-files does, here in the directory for temporary files. shared-map\n\
-and sluice-map-fd do not: their values are lost with the module.\n";
+The report writes each value to a file, as shared-map-files does, here in the directory for temporary files. All other\n\
+stores are volatile: their values are lost with the module.\n";
 
 fn ms(value: Option<f64>) -> String {
     value.map_or_else(|| "–".into(), units::figures)
