@@ -215,8 +215,8 @@ static void channel_free(struct sluice_channel *channel)
 	sluice_channel_exit(&freed);
 }
 
-/* Puts a reference and subtracts @opens from the opens. */
-static void put(struct sluice_channel *channel, unsigned int opens)
+/* Puts a reference and subtracts @opens from the opens. Whether the caller must free the channel. */
+static bool put(struct sluice_channel *channel, unsigned int opens)
 {
 	struct sluice_scope *scope = channel->scope;
 	bool last;
@@ -227,36 +227,45 @@ static void put(struct sluice_channel *channel, unsigned int opens)
 	if (last)
 		remove_name(channel);
 	spin_unlock(&scope->lock);
-	if (last)
-		channel_free(channel);
+	return last;
 }
 
 void sluice_channel_put(struct sluice_channel *channel)
 {
-	put(channel, 0);
+	if (put(channel, 0))
+		channel_free(channel);
 }
 
 /* ---- puts that must not wait ---- */
 
 static LLIST_HEAD(deferred);
 
-static void put_all_deferred(struct work_struct *work)
+static void free_all_deferred(struct work_struct *work)
 {
 	struct sluice_channel *channel, *next;
 
 	llist_for_each_entry_safe(channel, next, llist_del_all(&deferred), deferred)
-		sluice_channel_put(channel);
+		channel_free(channel);
 }
 
-static DECLARE_WORK(deferred_work, put_all_deferred);
+static DECLARE_WORK(deferred_work, free_all_deferred);
 
-/* Who finds the last reference has it alone, so no other puts the channel into the list. */
-void sluice_channel_put_deferred(struct sluice_channel *channel)
+static void put_deferred(struct sluice_channel *channel, unsigned int opens)
 {
-	if (refcount_dec_not_one(&channel->refs))
+	if (!put(channel, opens))
 		return;
 	llist_add(&channel->deferred, &deferred);
 	schedule_work(&deferred_work);
+}
+
+void sluice_channel_put_deferred(struct sluice_channel *channel)
+{
+	put_deferred(channel, 0);
+}
+
+void sluice_channel_close_deferred(struct sluice_channel *channel)
+{
+	put_deferred(channel, 1);
 }
 
 void sluice_channel_flush_deferred(void)
@@ -266,7 +275,8 @@ void sluice_channel_flush_deferred(void)
 
 void sluice_channel_close(struct sluice_channel *channel)
 {
-	put(channel, 1);
+	if (put(channel, 1))
+		channel_free(channel);
 }
 
 bool sluice_channel_abandon(struct sluice_channel *channel)
@@ -390,7 +400,7 @@ static struct sluice_channel *attach(struct sluice_channel *channel,
 	if (!err && !enter(channel, persist))
 		err = -ESTALE;
 	if (err) {
-		sluice_channel_put(channel);
+		sluice_channel_put_deferred(channel);
 		return ERR_PTR(err);
 	}
 	return persist ? check_online(channel) : channel;

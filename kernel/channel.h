@@ -61,7 +61,7 @@ struct sluice_channel {
 	unsigned int opens;		/* endpoints and blocked opens (+) */
 	bool adopted;			/* made persistent by another open (+) */
 	struct list_head persistence;	/* in the scope's list, while persistent (+) */
-	/* (+) under the scope's lock; a reference that is not the last is also put without it */
+	/* (+) under the scope's lock */
 	struct llist_node deferred;	/* for sluice_channel_put_deferred() */
 
 	const struct sluice_kind *kind;
@@ -136,8 +136,9 @@ int sluice_channel_destroy(const struct sluice_scope_access *access,
 struct sluice_channel *sluice_channel_lookup(const struct sluice_scope_access *access,
 					     const struct sluice_channel_key *key);
 void sluice_channel_put(struct sluice_channel *channel);
-/* As sluice_channel_put(), but a worker frees the channel. */
+/* As sluice_channel_put() and sluice_channel_close(), but a worker frees the channel. */
 void sluice_channel_put_deferred(struct sluice_channel *channel);
+void sluice_channel_close_deferred(struct sluice_channel *channel);
 void sluice_channel_flush_deferred(void);
 
 /* Whether the mode permits an open with SLUICE_OPEN_READ, _WRITE to the current credentials. */

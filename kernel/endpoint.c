@@ -18,7 +18,8 @@
 static int close_channel(struct sluice_channel *channel, u32 flags, bool created, int err)
 {
 	if (!created) {
-		sluice_channel_close(channel);
+		/* The others may have closed it meanwhile. */
+		sluice_channel_close_deferred(channel);
 		return err;
 	}
 	if (!sluice_channel_abandon(channel) || !(flags & SLUICE_OPEN_EXCL))

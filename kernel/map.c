@@ -2,8 +2,10 @@
 #include <linux/container_of.h>
 #include <linux/err.h>
 #include <linux/fs.h>
+#include <linux/jiffies.h>
 #include <linux/log2.h>
 #include <linux/module.h>
+#include <linux/pagemap.h>
 #include <linux/poll.h>
 #include <linux/sched/signal.h>
 #include <linux/sizes.h>
@@ -18,8 +20,8 @@
 #define DEFAULT_EVENTS 1024
 /* Shorter keys need no allocation. */
 #define KEY_ON_STACK 128
-/* Sets that find the map full wait so often for memory that is no longer used. */
-#define WAITS_FOR_MEMORY 20
+/* Sets that find the map full wait so long, in jiffies, for memory that is no longer used. */
+#define WAIT_FOR_MEMORY HZ
 /* Steps of a batch that are copied at once. */
 #define STEPS_AT_ONCE 16
 
@@ -82,19 +84,20 @@ static int set_once(struct sluice_map *map, struct sluice_map_request *request,
 
 static int set(struct sluice_map *map, struct sluice_map_request *request, struct sluice_map_op *op)
 {
-	unsigned int waits;
+	unsigned long deadline = jiffies + WAIT_FOR_MEMORY;
+	size_t bytes = (size_t)op->key_length + op->value_length;
 	int ret;
 
 	if (op->value_length > SLUICE_MAP_VALUE_MAX)
 		return -EINVAL;
-	for (waits = 0; ; waits++) {
+	for (;;) {
 		request->version = op->version;
 		ret = set_once(map, request, op);
 		if (ret != -EAGAIN)
 			return ret;
-		if (waits == WAITS_FOR_MEMORY)
+		if (time_after(jiffies, deadline))
 			return -ENOSPC;
-		ret = sluice_map_wait_for_memory(map);
+		ret = sluice_map_wait_for_memory(map, bytes);
 		if (ret)
 			return ret;
 	}
@@ -177,6 +180,9 @@ static long execute_one(struct file *file, u32 command, struct sluice_map_op __u
 	ret = sluice_user_struct_read(&op, sizeof(op), SLUICE_MAP_OP_SIZE_VER0, user);
 	if (ret)
 		return ret;
+	/* A change whose result cannot be written is not made. */
+	if (command != SLUICE_MAP_STEP_GET && fault_in_writeable((char __user *)user, op.size))
+		return -EFAULT;
 	ret = execute(file, command, &op);
 	if (!has_output(ret))
 		return ret;
@@ -218,6 +224,9 @@ static int execute_steps(struct file *file, u8 __user *user, u32 size, u32 count
 		if (err)
 			return err;
 	}
+	/* Before they are executed: those whose results cannot be written are not. */
+	if (fault_in_writeable(user, (size_t)count * size))
+		return -EFAULT;
 	for (i = 0; i < count; i++) {
 		execute_step(file, &steps[i]);
 		if (signal_pending(current))

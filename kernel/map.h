@@ -220,10 +220,14 @@ struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 len
 /* Counts one entry more. 0, -ENOSPC, -EAGAIN: as above. */
 int sluice_map_count_entry(struct sluice_map *map);
 
-/* After -EAGAIN: waits for what it names, for a limited time. 0, -EINTR: the process is killed. */
-int sluice_map_wait_for_memory(struct sluice_map *map);
+/*
+ * After -EAGAIN: waits for what it names, in order to have @bytes, for a limited time. 0, -EINTR:
+ * the process is killed.
+ */
+int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes);
 
-void sluice_map_entry_put(struct sluice_map_entry *entry);
+/* Whether it was the last reference. */
+bool sluice_map_entry_put(struct sluice_map_entry *entry);
 /* A value that was replaced or removed. */
 void sluice_map_value_retire(struct sluice_map_value *value);
 /* For those that nobody can see. */
@@ -300,8 +304,8 @@ void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 versio
 		    struct sluice_map_entry *entry);
 int sluice_map_log_init(struct sluice_map *map, u32 events);
 /*
- * Drops the oldest events of removed entries, until @bytes will be free; watchers have missed them.
- * False: there were none.
+ * Drops the oldest events of removed entries, until @bytes more will be free; watchers have missed
+ * them. False: it frees nothing.
  */
 bool sluice_map_log_trim(struct sluice_map *map, size_t bytes);
 void sluice_map_log_exit(struct sluice_map *map);

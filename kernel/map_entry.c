@@ -11,6 +11,7 @@
 
 #include "compat.h"
 #include "map.h"
+#include "trace.h"
 
 /* ---- the table ---- */
 
@@ -103,18 +104,24 @@ static bool add_below(atomic64_t *counter, u64 number, u64 most)
  */
 static int refuse(struct sluice_map *map, u64 waiting)
 {
-	return waiting || sluice_map_expiry_is_due(map) ? -EAGAIN : -ENOSPC;
+	if (waiting || sluice_map_expiry_is_due(map))
+		return -EAGAIN;
+	trace_sluice_map_full(&map->channel, atomic64_read(&map->bytes),
+			      atomic64_read(&map->entries));
+	return -ENOSPC;
 }
 
 static int charge(struct sluice_map *map, size_t bytes)
 {
 	u64 waiting = atomic64_read_acquire(&map->waiting);
+	s64 missing;
 
 	if (add_below(&map->bytes, bytes, map->capacity))
 		return 0;
 	if (bytes + map->slot_count * sizeof(*map->slots) > map->capacity)
 		return -ENOSPC;
-	if (!waiting && sluice_map_log_trim(map, bytes))
+	missing = atomic64_read(&map->bytes) + bytes - map->capacity - waiting;
+	if (missing > 0 && !sluice_map_expiry_is_due(map) && sluice_map_log_trim(map, missing))
 		return -EAGAIN;
 	return refuse(map, waiting);
 }
@@ -129,12 +136,14 @@ int sluice_map_count_entry(struct sluice_map *map)
 /* Between two looks, in jiffies: RCU needs some milliseconds. */
 #define LOOK_INTERVAL max(HZ / 20, 1)
 
-int sluice_map_wait_for_memory(struct sluice_map *map)
+int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes)
 {
-	s64 before = atomic64_read(&map->bytes);
-
 	sluice_map_expiry_flush(map);
-	wait_event_killable_timeout(map->freed, atomic64_read(&map->bytes) < before ||
+	/* The worker that enlarges the table tells nobody. */
+	if (!atomic64_read(&map->waiting))
+		schedule_timeout_killable(1);
+	wait_event_killable_timeout(map->freed,
+				    atomic64_read(&map->bytes) + bytes <= map->capacity ||
 				    !atomic64_read(&map->waiting), LOOK_INTERVAL);
 	return fatal_signal_pending(current) ? -EINTR : 0;
 }
@@ -244,12 +253,13 @@ static void free_value(struct rcu_head *rcu)
 	end_waiting(map, charged);
 }
 
-void sluice_map_entry_put(struct sluice_map_entry *entry)
+bool sluice_map_entry_put(struct sluice_map_entry *entry)
 {
 	if (!refcount_dec_and_test(&entry->refs))
-		return;
+		return false;
 	atomic64_add(entry->charged, &entry->map->waiting);
 	call_rcu_hurry(&entry->rcu, free_entry);
+	return true;
 }
 
 void sluice_map_value_retire(struct sluice_map_value *value)

@@ -18,23 +18,32 @@
 
 /* ---- get ---- */
 
+/* Under RCU: the value of an entry at a time when no change is under way, or NULL. */
+static struct sluice_map_value *settled_value(struct sluice_map_shard *shard,
+					      const struct sluice_map_entry *entry)
+{
+	struct sluice_map_value *value;
+
+	spin_lock(&shard->lock);
+	value = rcu_dereference_protected(entry->value, lockdep_is_held(&shard->lock));
+	if (value && sluice_map_is_expired(value))
+		value = NULL;
+	spin_unlock(&shard->lock);
+	return value;
+}
+
 /*
- * Under RCU: the value of a key, or NULL. A value whose time has passed is none only if it is still
- * that of the entry afterwards: it may have been replaced in time.
+ * Under RCU: the value of a key, or NULL. A change that is under way may have found a value whose
+ * time has passed since, and will replace it; the lock shows whether there is one.
  */
 static struct sluice_map_value *find_value(struct sluice_map *map, const struct sluice_map_key *key)
 {
 	struct sluice_map_entry *entry = sluice_map_find(map, key);
-	struct sluice_map_value *value;
+	struct sluice_map_value *value = entry ? rcu_dereference(entry->value) : NULL;	/* (V) */
 
-	if (!entry)
-		return NULL;
-	do {
-		value = rcu_dereference(entry->value);	/* (V) */
-		if (!value || !sluice_map_is_expired(value))
-			return value;
-	} while (rcu_access_pointer(entry->value) != value);
-	return NULL;
+	if (!value || !sluice_map_is_expired(value))
+		return value;
+	return settled_value(sluice_map_shard(map, key->hash), entry);
 }
 
 /* Under RCU. */
@@ -263,10 +272,11 @@ bool sluice_map_copy_next(struct sluice_map *map, struct sluice_map_cursor *curs
 	bool copied = false;
 
 	begin(map, cursor);
-	while (!copied && cursor->shard < SLUICE_MAP_SHARDS) {
+	while (!copied && cursor->shard < SLUICE_MAP_SHARDS && !fatal_signal_pending(current)) {
 		rcu_read_lock();
 		copied = copy_or_pass(map, cursor, copy);
 		rcu_read_unlock();
+		cond_resched();
 	}
 	return copied;
 }

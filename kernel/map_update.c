@@ -188,10 +188,16 @@ unlock:
 	return ret;
 }
 
-/* Also after a call that fails: it may have removed an entry whose time has passed. */
 static void wake_watchers(struct sluice_map *map)
 {
 	sluice_wait_wake_all(&map->changed, EPOLLIN | EPOLLRDNORM);
+}
+
+/* A call that fails has changed something, too, if it has removed an entry whose time has passed. */
+static void end_call(struct sluice_map *map, u64 sequence_before)
+{
+	if (atomic64_read(&map->sequence) != sequence_before)
+		wake_watchers(map);
 }
 
 /* As sluice_map_set(), for a key that had no entry. */
@@ -212,20 +218,21 @@ static int set_new(struct sluice_map *map, struct sluice_map_request *request,
 int sluice_map_set(struct sluice_map *map, struct sluice_map_request *request,
 		   struct sluice_map_value *value)
 {
-	u64 required = request->version;
+	u64 required = request->version, before = atomic64_read(&map->sequence);
 	int ret = try_set(map, request, value, NULL);
 
 	if (ret == -ENODATA) {
 		request->version = required;
 		ret = set_new(map, request, value);
 	}
-	wake_watchers(map);
+	end_call(map, before);
 	return ret;
 }
 
 int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request)
 {
 	struct sluice_map_shard *shard = sluice_map_shard(map, request->key.hash);
+	u64 before = atomic64_read(&map->sequence);
 	struct sluice_map_entry *entry;
 	int ret;
 
@@ -235,7 +242,7 @@ int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request
 	if (!ret)
 		remove(map, shard, entry, SLUICE_MAP_DELETED);
 	spin_unlock(&shard->lock);
-	wake_watchers(map);
+	end_call(map, before);
 	return ret;
 }
 

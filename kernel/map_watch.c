@@ -14,6 +14,7 @@
 #include <linux/uio.h>
 
 #include "map.h"
+#include "trace.h"
 #include "user_struct.h"
 
 static struct sluice_map_slot *slot_of(struct sluice_map *map, u64 sequence)
@@ -37,6 +38,7 @@ void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 versio
 	struct sluice_map_slot *slot = slot_of(map, sequence);
 	struct sluice_map_entry *old = NULL;
 
+	trace_sluice_map_change(&map->channel, sequence, change, version);
 	spin_lock(&slot->lock);
 	if (slot->sequence < sequence) {
 		old = slot->entry;
@@ -71,7 +73,7 @@ static void release(struct sluice_map_entry *entry)
 		sluice_map_entry_free(entry);
 }
 
-/* Events up to this one are lost, before their entries are. */
+/* Events up to this one are lost. Under the lock of its slot, while it has its entry. */
 static void raise_trimmed(struct sluice_map *map, u64 sequence)
 {
 	s64 trimmed = atomic64_read(&map->trimmed);
@@ -81,16 +83,29 @@ static void raise_trimmed(struct sluice_map *map, u64 sequence)
 			break;
 }
 
-/* The entry of an event, if nothing else has it. */
-static struct sluice_map_entry *take_removed(struct sluice_map_slot *slot)
+/* The entry of change @sequence, whose event is then lost, if it has been removed. */
+static struct sluice_map_entry *take_removed(struct sluice_map *map, u64 sequence)
 {
+	struct sluice_map_slot *slot = slot_of(map, sequence);
 	struct sluice_map_entry *entry = NULL;
 
 	spin_lock(&slot->lock);
-	if (slot->entry && refcount_read(&slot->entry->refs) == 1)
+	/* An entry has its value before it is logged, until it is removed. */
+	if (slot->sequence == sequence && slot->entry &&
+	    !rcu_access_pointer(slot->entry->value)) {
+		raise_trimmed(map, sequence);
 		swap(entry, slot->entry);
+	}
 	spin_unlock(&slot->lock);
 	return entry;
+}
+
+/* Puts the entry of an event. The bytes that this frees. */
+static size_t drop(struct sluice_map_entry *entry)
+{
+	size_t bytes = entry->charged;
+
+	return sluice_map_entry_put(entry) ? bytes : 0;
 }
 
 bool sluice_map_log_trim(struct sluice_map *map, size_t bytes)
@@ -98,15 +113,12 @@ bool sluice_map_log_trim(struct sluice_map *map, size_t bytes)
 	u64 last = atomic64_read(&map->sequence), sequence;
 	size_t trimmed = 0;
 
-	for (sequence = first_after(map, 0); sequence <= last && trimmed < bytes; sequence++) {
-		struct sluice_map_entry *entry;
+	/* The last event remains, so that every watcher learns what it has missed. */
+	for (sequence = first_after(map, 0); sequence < last && trimmed < bytes; sequence++) {
+		struct sluice_map_entry *entry = take_removed(map, sequence);
 
-		raise_trimmed(map, sequence);
-		entry = take_removed(slot_of(map, sequence));
-		if (entry) {
-			trimmed += entry->charged;
-			sluice_map_entry_put(entry);
-		}
+		if (entry)
+			trimmed += drop(entry);
 		cond_resched();
 	}
 	return trimmed;
@@ -201,8 +213,11 @@ bool sluice_map_event_put(struct sluice_map_endpoint *end, struct sluice_map_tak
 
 	sluice_map_entry_put(taken->entry);
 	take = take && atomic64_try_cmpxchg(&end->watched, &watched, taken->event.sequence);
-	if (take)
+	if (take && taken->event.missed) {
 		atomic64_add(taken->event.missed, &end->map->missed);
+		trace_sluice_map_missed(&end->map->channel, taken->event.sequence,
+					taken->event.missed);
+	}
 	return take;
 }
 
@@ -279,6 +294,7 @@ int sluice_map_watch_after(struct sluice_map_endpoint *end, u64 *sequence)
 	atomic64_set(&end->watched, *sequence);
 	if (!xchg(&end->watches, 1))	/* (S) */
 		atomic_inc(&end->map->watchers);
+	trace_sluice_map_watch(&end->map->channel, *sequence);
 	sluice_map_settle(end->map);
 	/* Those that wait with the number of before. */
 	sluice_wait_wake_all(&end->map->changed, EPOLLIN | EPOLLRDNORM);

@@ -95,7 +95,7 @@ static const struct genl_ops operations[] = {
 	{
 		.cmd = SLUICE_NL_CMD_MAP_CLOSE,
 		.policy = close_policy,
-		.doit = sluice_netlink_close,
+		.doit = sluice_map_netlink_close,
 	},
 	{
 		.cmd = SLUICE_NL_CMD_MAP_GET,
@@ -127,7 +127,7 @@ static const struct genl_ops operations[] = {
 	{
 		.cmd = SLUICE_NL_CMD_MAP_WATCH,
 		.policy = watch_policy,
-		.doit = sluice_netlink_watch,
+		.doit = sluice_map_netlink_watch,
 	},
 	{
 		.cmd = SLUICE_NL_CMD_MAP_INFO,
@@ -145,8 +145,60 @@ struct genl_family sluice_netlink_family __ro_after_init = {
 	.module		= THIS_MODULE,
 	.ops		= operations,
 	.n_ops		= ARRAY_SIZE(operations),
-	.resv_start_op	= SLUICE_NL_CMD_MAX + 1,
 };
+
+int sluice_netlink_explain(struct netlink_ext_ack *extack, int err)
+{
+	if (err >= 0 || !extack || extack->_msg)
+		return err;
+	switch (err) {
+	case -EACCES:
+		NL_SET_ERR_MSG(extack, "the sender, or the opener of the socket, may not do this");
+		break;
+	case -EAGAIN:
+		NL_SET_ERR_MSG(extack, "memory of earlier values is not free yet; try again");
+		break;
+	case -EBADF:
+		NL_SET_ERR_MSG(extack, "the handle is not open for this");
+		break;
+	case -EDQUOT:
+		NL_SET_ERR_MSG(extack, "a limit of the user or of the scope is reached");
+		break;
+	case -EEXIST:
+		NL_SET_ERR_MSG(extack, "it exists already");
+		break;
+	case -EMFILE:
+		NL_SET_ERR_MSG(extack, "the socket has 64 handles; close one");
+		break;
+	case -EMSGSIZE:
+		NL_SET_ERR_MSG(extack, "the value exceeds 16 KiB; use SLUICE_MAP_GET or SLUICE_MAP_SET on an endpoint of /dev/sluice/ctl");
+		break;
+	case -ENOENT:
+		NL_SET_ERR_MSG(extack, "it does not exist");
+		break;
+	case -ENOMEM:
+		NL_SET_ERR_MSG(extack, "there is not enough memory");
+		break;
+	case -ENOSPC:
+		NL_SET_ERR_MSG(extack, "the map is full");
+		break;
+	case -EOPNOTSUPP:
+		NL_SET_ERR_MSG(extack, "the host has no cgroup v2 hierarchy at /sys/fs/cgroup");
+		break;
+	case -EPERM:
+		NL_SET_ERR_MSG(extack, "the socket was opened with other credentials than those of the sender, or the sender does not own the map");
+		break;
+	case -EPIPE:
+		NL_SET_ERR_MSG(extack, "the map is destroyed");
+		break;
+	case -ESTALE:
+		NL_SET_ERR_MSG(extack, "the entry has another version");
+		break;
+	default:
+		NL_SET_ERR_MSG(extack, "an attribute is invalid, or missing");
+	}
+	return err;
+}
 
 int __init sluice_netlink_init(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The generic netlink family "sluice": requests about maps. spec/sluice.yaml describes the
- * messages; map_netlink.c executes them.
+ * messages.
  *
  * Life: the family exists while the module is loaded. A socket owns handles, each a file of a map;
  * they go with it. A handle holds the socket, so that its address identifies it as long as the
@@ -9,6 +9,9 @@
  *
  * Requests run in the system call of the sender, under a lock of generic netlink that is common to
  * the host. Therefore none waits, except for a lock that is held briefly and for memory.
+ *
+ * A reply is allocated before its request changes something. Afterwards nothing fails: a reply for
+ * which the socket has no room is lost, and the socket reports that itself (ENOBUFS).
  */
 #ifndef SLUICE_NETLINK_H
 #define SLUICE_NETLINK_H
@@ -18,6 +21,11 @@
 
 #include <uapi/linux/sluice.h>
 
+struct sluice_map;
+struct sluice_map_copy;
+struct sluice_channel_key;
+struct sluice_scope_access;
+
 extern struct genl_family sluice_netlink_family;
 /* Of SLUICE_NL_A_STEP in a request. */
 extern const struct nla_policy sluice_netlink_step_policy[];
@@ -25,31 +33,95 @@ extern const struct nla_policy sluice_netlink_step_policy[];
 int sluice_netlink_init(void);
 void sluice_netlink_exit(void);
 
-/* ---- map_netlink.c ---- */
+/* Returns @err; if it is an error without a text, with one. */
+int sluice_netlink_explain(struct netlink_ext_ack *extack, int err);
 
-int sluice_map_netlink_open(struct sk_buff *skb, struct genl_info *info);
-int sluice_map_netlink_get(struct sk_buff *skb, struct genl_info *info);
-int sluice_map_netlink_set(struct sk_buff *skb, struct genl_info *info);
-int sluice_map_netlink_delete(struct sk_buff *skb, struct genl_info *info);
-int sluice_map_netlink_batch(struct sk_buff *skb, struct genl_info *info);
-int sluice_map_netlink_info(struct sk_buff *skb, struct genl_info *info);
-int sluice_map_netlink_dump_start(struct netlink_callback *cb);
-int sluice_map_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb);
-int sluice_map_netlink_dump_done(struct netlink_callback *cb);
+/* ---- netlink_target.c: the map of a request, and what its sender may do ---- */
+
+/* One of file and channel is set, with a reference. */
+struct sluice_netlink_target {
+	struct sluice_map *map;
+	struct file *file;		/* of a handle */
+	struct sluice_channel *channel;	/* of a name */
+	u32 flags;			/* SLUICE_OPEN_READ, _WRITE: permitted */
+};
+
+/* @request: its message, or the first one of a dump. @flags: needed; 0: any. */
+int sluice_netlink_target_get(struct sk_buff *request, struct nlattr **attrs, u32 flags,
+			      struct sluice_netlink_target *target,
+			      struct netlink_ext_ack *extack);
+void sluice_netlink_target_put(struct sluice_netlink_target *target);
+
+int sluice_netlink_parse_name(struct sluice_channel_key *key, const struct nlattr *attribute);
+/* The scope of a request, unless the opener of the socket must not see it. */
+int sluice_netlink_access_scope(struct sk_buff *request, struct nlattr **attrs,
+				struct sluice_scope_access *access, struct netlink_ext_ack *extack);
+/* SLUICE_OPEN_READ, _WRITE: what sender and opener of the socket may both do. */
+u32 sluice_netlink_permitted(struct sk_buff *request, const struct sluice_channel *channel);
+/* Whether the socket was opened with the credentials of the sender. */
+bool sluice_netlink_is_own_socket(struct sk_buff *request);
 
 /* ---- netlink_handle.c: the files that sockets have opened, and what they watch ---- */
 
 /*
- * The handle keeps a reference to the file of its own. Returns its number, greater than 0, or
- * -EMFILE, -ENOMEM.
+ * Adds a handle without a file. Returns its number, greater than 0, or -EMFILE, -ENOMEM. Nobody
+ * finds it before it has its file, a reference to which it takes over.
  */
-int sluice_netlink_handle_add(struct sock *sk, struct file *file);
+int sluice_netlink_handle_reserve(struct sk_buff *request);
+void sluice_netlink_handle_set_file(struct sk_buff *request, u32 number, struct file *file);
 /* The file of a handle with a reference, or NULL. */
-struct file *sluice_netlink_handle_file(struct sock *sk, u32 number);
-int sluice_netlink_close(struct sk_buff *skb, struct genl_info *info);
-int sluice_netlink_watch(struct sk_buff *skb, struct genl_info *info);
+struct file *sluice_netlink_handle_file(struct sk_buff *request, u32 number);
+/* Sends the events of the handle's endpoint, which watches, to the socket. 0, -ENOENT. */
+int sluice_netlink_handle_watch(struct sk_buff *request, u32 number);
+/* 0, -ENOENT. */
+int sluice_netlink_handle_close(struct sk_buff *request, u32 number);
 
 int sluice_netlink_handle_init(void);
 void sluice_netlink_handle_exit(void);
+
+/* ---- map_netlink.c, map_netlink_batch.c, map_netlink_dump.c: the commands ---- */
+
+int sluice_map_netlink_open(struct sk_buff *skb, struct genl_info *info);
+int sluice_map_netlink_close(struct sk_buff *skb, struct genl_info *info);
+int sluice_map_netlink_get(struct sk_buff *skb, struct genl_info *info);
+int sluice_map_netlink_set(struct sk_buff *skb, struct genl_info *info);
+int sluice_map_netlink_delete(struct sk_buff *skb, struct genl_info *info);
+int sluice_map_netlink_watch(struct sk_buff *skb, struct genl_info *info);
+int sluice_map_netlink_info(struct sk_buff *skb, struct genl_info *info);
+int sluice_map_netlink_batch(struct sk_buff *skb, struct genl_info *info);
+int sluice_map_netlink_dump_start(struct netlink_callback *cb);
+int sluice_map_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb);
+int sluice_map_netlink_dump_done(struct netlink_callback *cb);
+
+/* A reply in progress. */
+struct sluice_netlink_reply {
+	struct sk_buff *skb;
+	void *header;
+};
+
+/* With room for attributes of @size bytes. 0 or -ENOMEM. */
+int sluice_netlink_reply_begin(struct sluice_netlink_reply *reply, size_t size,
+			       struct genl_info *info);
+void sluice_netlink_reply_cancel(struct sluice_netlink_reply *reply);
+void sluice_netlink_reply_send(struct sluice_netlink_reply *reply, struct genl_info *info);
+
+#define SLUICE_NETLINK_SIZE_U64 nla_total_size_64bit(sizeof(u64))
+
+static inline int sluice_netlink_put_u64(struct sk_buff *skb, int attribute, u64 value)
+{
+	return nla_put_u64_64bit(skb, attribute, value, SLUICE_NL_A_PAD);
+}
+
+/*
+ * Copies the value of a key into the message, with version and time to live. 0, -ENOENT;
+ * -EMSGSIZE: it exceeds @room, and the message has its length instead.
+ */
+int sluice_map_netlink_put_value(struct sk_buff *skb, struct sluice_map *map,
+				 const struct nlattr *key, u32 room);
+
+/* The operation of a request, or of a step, that changes an entry; @attrs: its attributes. */
+struct sluice_map_request;
+int sluice_map_netlink_change(struct sluice_map *map, u32 command, struct nlattr **attrs,
+			      struct sluice_map_request *request);
 
 #endif

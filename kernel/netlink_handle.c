@@ -4,11 +4,14 @@
  * to the socket that owns the handle. It puts them into the receive queue of the socket itself, not
  * into that of whoever has its port number, which the next socket may get at once.
  *
- * A socket without room is tried again later; what the log has overwritten until then is counted in
- * the next event, as for every watcher.
+ * Events use a quarter of the socket's receive buffer, so that the replies to its requests have
+ * room. Without room the worker tries again, more and more rarely; what the log has overwritten
+ * until then is counted in the next event, as for every watcher.
  */
 #include <linux/file.h>
+#include <linux/hash.h>
 #include <linux/list.h>
+#include <linux/minmax.h>
 #include <linux/notifier.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
@@ -16,67 +19,75 @@
 #include <linux/workqueue.h>
 #include <net/sock.h>
 
-#include "compat.h"
 #include "map.h"
 #include "netlink.h"
+#include "quota.h"
 
-/* Until a socket without room is tried again, in jiffies. */
-#define RETRY_DELAY (HZ / 50)
+/* Until a socket without room is tried again, in jiffies: each time twice as long. */
+#define RETRY_DELAY max(HZ / 50, 1)
+#define RETRY_DELAY_MAX HZ
 /* Events that one run of a worker sends. */
 #define EVENTS_AT_ONCE 64
+/* Sockets to which events are sent at the same time. */
+#define WORKERS 2
 
 struct handle {
 	struct hlist_node node;		/* in `handles`, under its lock */
 	struct sock *sk;		/* with a reference */
+	u32 portid;			/* of the socket */
 	u32 number;
-	struct file *file;
-	bool watches;			/* set under the lock */
+	struct file *file;		/* set under the lock, once */
+	bool watches;			/* under the lock */
 	struct wait_queue_entry entry;	/* while it watches */
-	struct delayed_work sending;
+
+	struct delayed_work sending;	/* and for it only: */
+	unsigned int delay;		/* before the last attempt, in jiffies */
+	bool ended;			/* the destruction of the map was sent */
 };
 
-#define BUCKETS 256
+#define BUCKETS 1024
 
 static DEFINE_SPINLOCK(handles_lock);	/* protects the following */
 static struct hlist_head handles[BUCKETS];
 static u32 last_number;
-static unsigned int handle_count;	/* read without the lock */
 
-static struct hlist_head *bucket(const struct sock *sk)
+static struct workqueue_struct *workers;
+
+static struct hlist_head *bucket(u32 portid)
 {
-	return &handles[hash_ptr(sk, ilog2(BUCKETS))];
+	return &handles[hash_32(portid, ilog2(BUCKETS))];
 }
 
 /* Under the lock. */
-static struct handle *find(const struct sock *sk, u32 number)
+static struct handle *find(struct sk_buff *request, u32 number)
 {
 	struct handle *handle;
 
-	hlist_for_each_entry(handle, bucket(sk), node)
-		if (handle->sk == sk && handle->number == number)
+	hlist_for_each_entry(handle, bucket(NETLINK_CB(request).portid), node)
+		if (handle->sk == NETLINK_CB(request).sk && handle->number == number)
 			return handle;
 	return NULL;
 }
 
 /* Under the lock. */
-static unsigned int count(const struct sock *sk)
+static unsigned int count(struct sk_buff *request)
 {
 	struct handle *handle;
 	unsigned int number = 0;
 
-	hlist_for_each_entry(handle, bucket(sk), node)
-		number += handle->sk == sk;
+	hlist_for_each_entry(handle, bucket(NETLINK_CB(request).portid), node)
+		number += handle->sk == NETLINK_CB(request).sk;
 	return number;
 }
 
-struct file *sluice_netlink_handle_file(struct sock *sk, u32 number)
+struct file *sluice_netlink_handle_file(struct sk_buff *request, u32 number)
 {
 	struct handle *handle;
 	struct file *file = NULL;
 
 	spin_lock(&handles_lock);
-	handle = find(sk, number);
-	if (handle)
+	handle = find(request, number);
+	if (handle && handle->file)
 		file = get_file(handle->file);
 	spin_unlock(&handles_lock);
 	return file;
@@ -89,23 +100,32 @@ static struct sluice_map_endpoint *endpoint_of(const struct handle *handle)
 	return handle->file->private_data;
 }
 
-static struct sk_buff *event_message(const struct handle *handle,
-				     const struct sluice_map_event *event, const u8 *key)
+static int put_event(struct sk_buff *skb, const struct sluice_map_taken *taken)
 {
-	struct sk_buff *skb = genlmsg_new(nla_total_size(event->key_length) +
-					  3 * nla_total_size_64bit(sizeof(u64)) +
-					  2 * nla_total_size(sizeof(u32)), GFP_KERNEL_ACCOUNT);
+	const struct sluice_map_event *event = &taken->event;
+
+	return nla_put_u32(skb, SLUICE_NL_A_CHANGE, event->change) ?:
+	       sluice_netlink_put_u64(skb, SLUICE_NL_A_SEQUENCE, event->sequence) ?:
+	       sluice_netlink_put_u64(skb, SLUICE_NL_A_VERSION, event->version) ?:
+	       sluice_netlink_put_u64(skb, SLUICE_NL_A_MISSED, event->missed) ?:
+	       nla_put(skb, SLUICE_NL_A_KEY, event->key_length, taken->entry->key);
+}
+
+/* @taken: NULL: the map is destroyed. NULL: there is no memory. */
+static struct sk_buff *event_message(const struct handle *handle,
+				     const struct sluice_map_taken *taken)
+{
+	size_t size = taken ? nla_total_size(sizeof(u32)) + 3 * SLUICE_NETLINK_SIZE_U64 +
+			      nla_total_size(taken->event.key_length) : nla_total_size(0);
+	struct sk_buff *skb = genlmsg_new(nla_total_size(sizeof(u32)) + size,
+					  GFP_NOWAIT | __GFP_NOWARN);
 	void *header;
 
 	if (!skb)
 		return NULL;
 	header = genlmsg_put(skb, 0, 0, &sluice_netlink_family, 0, SLUICE_NL_CMD_MAP_EVENT);
 	if (!header || nla_put_u32(skb, SLUICE_NL_A_HANDLE, handle->number) ||
-	    nla_put_u32(skb, SLUICE_NL_A_CHANGE, event->change) ||
-	    nla_put_u64_64bit(skb, SLUICE_NL_A_SEQUENCE, event->sequence, SLUICE_NL_A_PAD) ||
-	    nla_put_u64_64bit(skb, SLUICE_NL_A_VERSION, event->version, SLUICE_NL_A_PAD) ||
-	    nla_put_u64_64bit(skb, SLUICE_NL_A_MISSED, event->missed, SLUICE_NL_A_PAD) ||
-	    nla_put(skb, SLUICE_NL_A_KEY, event->key_length, key)) {
+	    (taken ? put_event(skb, taken) : nla_put_flag(skb, SLUICE_NL_A_DESTROYED))) {
 		kfree_skb(skb);
 		return NULL;
 	}
@@ -113,21 +133,47 @@ static struct sk_buff *event_message(const struct handle *handle,
 	return skb;
 }
 
-/* 0: an event was sent, -EAGAIN: there is none, -ENOBUFS: try again later. */
+/* As event_message(). 0, -ENOBUFS: there is no room or no memory. */
+static int send_message(struct handle *handle, const struct sluice_map_taken *taken)
+{
+	struct sock *sk = handle->sk;
+	struct sk_buff *skb;
+	int err;
+
+	if (atomic_read(&sk->sk_rmem_alloc) >= READ_ONCE(sk->sk_rcvbuf) / 4)
+		return -ENOBUFS;
+	skb = event_message(handle, taken);
+	if (!skb)
+		return -ENOBUFS;
+	err = sock_queue_rcv_skb(sk, skb);
+	if (err)
+		kfree_skb(skb);
+	/* Another error is that of a filter of the socket, which did not want the message. */
+	return err == -ENOMEM || err == -ENOBUFS ? -ENOBUFS : 0;
+}
+
+/* As send_event(), when there is no event. */
+static int send_end(struct handle *handle)
+{
+	int err;
+
+	if (handle->ended || !READ_ONCE(endpoint_of(handle)->map->destroyed))
+		return -EAGAIN;
+	err = send_message(handle, NULL);
+	handle->ended = !err;
+	return err;
+}
+
+/* 0, -EAGAIN: there is nothing to send, -ENOBUFS. */
 static int send_event(struct handle *handle)
 {
 	struct sluice_map_endpoint *end = endpoint_of(handle);
 	struct sluice_map_taken taken;
-	struct sk_buff *skb;
 	int err = sluice_map_event_get(end, &taken);
 
 	if (err)
-		return err;
-	skb = event_message(handle, &taken.event, taken.entry->key);
-	if (!skb || sock_queue_rcv_skb(handle->sk, skb)) {
-		kfree_skb(skb);
-		err = -ENOBUFS;
-	}
+		return send_end(handle);
+	err = send_message(handle, &taken);
 	sluice_map_event_put(end, &taken, !err);
 	return err;
 }
@@ -143,142 +189,135 @@ static void send_events(struct work_struct *work)
 			return;
 		err = send_event(handle);
 	} while (!err && --left);
-	if (err == -ENOBUFS)
-		queue_delayed_work(system_dfl_wq, &handle->sending, RETRY_DELAY);
-	else if (!err)
-		queue_delayed_work(system_dfl_wq, &handle->sending, 0);
+	if (err == -EAGAIN)
+		return;
+	handle->delay = err ? clamp(2 * handle->delay, RETRY_DELAY, RETRY_DELAY_MAX) : 0;
+	queue_delayed_work(workers, &handle->sending, handle->delay);
 }
 
 static int start_sending(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
 {
 	struct handle *handle = container_of(entry, struct handle, entry);
 
-	queue_delayed_work(system_dfl_wq, &handle->sending, 0);
+	queue_delayed_work(workers, &handle->sending, 0);
 	return 0;
 }
 
-/* Sets the number from which on events are sent. 0, -EINVAL: there is no such change yet. */
-static int begin_watch(struct handle *handle, u64 after)
+int sluice_netlink_handle_watch(struct sk_buff *request, u32 number)
 {
-	struct sluice_map_endpoint *end = endpoint_of(handle);
-	int err = sluice_map_watch_after(end, &after);
-
-	if (err)
-		return err;
-	if (!handle->watches) {
-		handle->watches = true;
-		sluice_wait_add_shared(&end->map->changed, &handle->entry);
-	}
-	queue_delayed_work(system_dfl_wq, &handle->sending, 0);
-	return 0;
-}
-
-int sluice_netlink_watch(struct sk_buff *skb, struct genl_info *info)
-{
-	u64 after = info->attrs[SLUICE_NL_A_AFTER] ?
-		nla_get_u64(info->attrs[SLUICE_NL_A_AFTER]) : SLUICE_MAP_NOW;
 	struct handle *handle;
-	int err = -ENOENT;
 
-	if (GENL_REQ_ATTR_CHECK(info, SLUICE_NL_A_HANDLE))
-		return -EINVAL;
 	spin_lock(&handles_lock);
-	handle = find(NETLINK_CB(skb).sk, nla_get_u32(info->attrs[SLUICE_NL_A_HANDLE]));
+	handle = find(request, number);
+	if (handle && !handle->watches) {
+		handle->watches = true;
+		sluice_wait_add_shared(&endpoint_of(handle)->map->changed, &handle->entry);
+	}
 	if (handle)
-		err = handle->file->f_mode & FMODE_READ ? begin_watch(handle, after) : -EBADF;
+		queue_delayed_work(workers, &handle->sending, 0);
 	spin_unlock(&handles_lock);
-	if (err == -ENOENT)
-		GENL_SET_ERR_MSG(info, "this socket has no such handle");
-	else if (err == -EBADF)
-		GENL_SET_ERR_MSG(info, "the handle is not open for reading");
-	else if (err)
-		GENL_SET_ERR_MSG(info, "the sequence is greater than that of the last change");
-	return err;
+	return handle ? 0 : -ENOENT;
 }
 
 /* ---- life ---- */
 
-int sluice_netlink_handle_add(struct sock *sk, struct file *file)
+static struct handle *handle_create(struct sk_buff *request)
 {
 	struct handle *handle = kzalloc(sizeof(*handle), SLUICE_QUOTA_GFP);
-	int ret = -EMFILE;
 
 	if (!handle)
-		return -ENOMEM;
-	handle->sk = sk;
-	handle->file = file;
+		return NULL;
+	handle->sk = NETLINK_CB(request).sk;
+	handle->portid = NETLINK_CB(request).portid;
 	init_waitqueue_func_entry(&handle->entry, start_sending);
 	INIT_DELAYED_WORK(&handle->sending, send_events);
-	spin_lock(&handles_lock);
-	if (count(sk) < SLUICE_NL_HANDLES_MAX) {
-		do {
-			last_number = last_number == INT_MAX ? 1 : last_number + 1;
-		} while (find(sk, last_number));
-		handle->number = last_number;
-		ret = handle->number;
-		sock_hold(sk);
-		get_file(file);
-		hlist_add_head(&handle->node, bucket(sk));
-		WRITE_ONCE(handle_count, handle_count + 1);
-	}
-	spin_unlock(&handles_lock);
-	if (ret < 0)
-		kfree(handle);
-	return ret;
+	sock_hold(handle->sk);
+	return handle;
 }
 
-/* Under the lock. */
-static void take(struct handle *handle)
-{
-	hlist_del(&handle->node);
-	WRITE_ONCE(handle_count, handle_count - 1);
-}
-
-/* A handle that is no longer in the table. May sleep. */
+/* A handle that is not in the table. May sleep, but does not wait for long. */
 static void handle_free(struct handle *handle)
 {
 	if (handle->watches)
 		remove_wait_queue(&endpoint_of(handle)->map->changed.head, &handle->entry);
 	cancel_delayed_work_sync(&handle->sending);
-	fput(handle->file);
+	if (handle->file)
+		fput(handle->file);
 	sock_put(handle->sk);
 	kfree(handle);
 }
 
-int sluice_netlink_close(struct sk_buff *skb, struct genl_info *info)
+/* A number that the socket does not use. Under the lock. */
+static u32 next_number(struct sk_buff *request)
+{
+	do {
+		last_number = last_number == INT_MAX ? 1 : last_number + 1;
+	} while (find(request, last_number));
+	return last_number;
+}
+
+int sluice_netlink_handle_reserve(struct sk_buff *request)
+{
+	struct handle *handle = handle_create(request);
+	int ret = -EMFILE;
+
+	if (!handle)
+		return -ENOMEM;
+	spin_lock(&handles_lock);
+	if (count(request) < SLUICE_NL_HANDLES_MAX) {
+		ret = next_number(request);
+		handle->number = ret;
+		hlist_add_head(&handle->node, bucket(handle->portid));
+	}
+	spin_unlock(&handles_lock);
+	if (ret < 0)
+		handle_free(handle);
+	return ret;
+}
+
+void sluice_netlink_handle_set_file(struct sk_buff *request, u32 number, struct file *file)
 {
 	struct handle *handle;
 
-	if (GENL_REQ_ATTR_CHECK(info, SLUICE_NL_A_HANDLE))
-		return -EINVAL;
 	spin_lock(&handles_lock);
-	handle = find(NETLINK_CB(skb).sk, nla_get_u32(info->attrs[SLUICE_NL_A_HANDLE]));
+	handle = find(request, number);
 	if (handle)
-		take(handle);
+		handle->file = file;
 	spin_unlock(&handles_lock);
-	if (!handle) {
-		GENL_SET_ERR_MSG(info, "this socket has no such handle");
+	/* Another thread that uses this socket has guessed its number and closed it. */
+	if (!handle)
+		fput(file);
+}
+
+int sluice_netlink_handle_close(struct sk_buff *request, u32 number)
+{
+	struct handle *handle;
+
+	spin_lock(&handles_lock);
+	handle = find(request, number);
+	if (handle)
+		hlist_del(&handle->node);
+	spin_unlock(&handles_lock);
+	if (!handle)
 		return -ENOENT;
-	}
 	handle_free(handle);
 	return 0;
 }
 
-/* Takes one handle of a closed socket out of the table. */
-static struct handle *take_dead(unsigned int i)
+/* Takes one handle of a closed socket with this port number out of the table. */
+static struct handle *take_dead(u32 portid, const struct net *net)
 {
-	struct handle *handle, *found = NULL;
+	struct handle *handle;
 
 	spin_lock(&handles_lock);
-	hlist_for_each_entry(handle, &handles[i], node) {
-		if (!sock_flag(handle->sk, SOCK_DEAD))
-			continue;
-		found = handle;
-		take(handle);
-		break;
-	}
+	hlist_for_each_entry(handle, bucket(portid), node)
+		if (handle->portid == portid && sock_net(handle->sk) == net &&
+		    sock_flag(handle->sk, SOCK_DEAD))
+			break;
+	if (handle)
+		hlist_del(&handle->node);
 	spin_unlock(&handles_lock);
-	return found;
+	return handle;
 }
 
 /* A socket is closed, and marked as dead; its port number may have a new owner already. */
@@ -286,14 +325,11 @@ static int release(struct notifier_block *block, unsigned long event, void *data
 {
 	const struct netlink_notify *notify = data;
 	struct handle *handle;
-	unsigned int i;
 
 	if (event != NETLINK_URELEASE || notify->protocol != NETLINK_GENERIC)
 		return NOTIFY_DONE;
-	/* Those of this socket were added before it was closed. */
-	for (i = 0; i < BUCKETS && READ_ONCE(handle_count); i++)
-		while ((handle = take_dead(i)))
-			handle_free(handle);
+	while ((handle = take_dead(notify->portid, notify->net)))
+		handle_free(handle);
 	return NOTIFY_DONE;
 }
 
@@ -301,10 +337,19 @@ static struct notifier_block release_block = { .notifier_call = release };
 
 int __init sluice_netlink_handle_init(void)
 {
-	return netlink_register_notifier(&release_block);
+	int err;
+
+	workers = alloc_workqueue("sluice_netlink", WQ_UNBOUND, WORKERS);
+	if (!workers)
+		return -ENOMEM;
+	err = netlink_register_notifier(&release_block);
+	if (err)
+		destroy_workqueue(workers);
+	return err;
 }
 
 void sluice_netlink_handle_exit(void)
 {
 	netlink_unregister_notifier(&release_block);
+	destroy_workqueue(workers);
 }

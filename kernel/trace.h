@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Trace events of rings, feeds and buses: the beginning and the end of roles, sessions and
- * subscriptions, and losses. Nothing is traced per record, packet or message that arrives.
+ * Trace events of rings, feeds, buses and maps: the beginning and the end of roles, sessions,
+ * subscriptions and watches, losses, and changes of maps. Nothing is traced per record, packet or
+ * message that arrives, or per read of a map.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM sluice
@@ -139,6 +140,80 @@ TRACE_EVENT(sluice_bus_lost,
 		__entry->count = count;
 	),
 	TP_printk("name=%s id=%llu count=%llu", __entry->name, __entry->id, __entry->count)
+);
+
+#define SLUICE_TRACE_CHANGES				\
+	{ SLUICE_MAP_CREATED, "created" },		\
+	{ SLUICE_MAP_UPDATED, "updated" },		\
+	{ SLUICE_MAP_DELETED, "deleted" },		\
+	{ SLUICE_MAP_EXPIRED, "expired" }
+
+TRACE_EVENT(sluice_map_change,
+	TP_PROTO(const struct sluice_channel *channel, u64 sequence, u32 change, u64 version),
+	TP_ARGS(channel, sequence, change, version),
+	TP_STRUCT__entry(
+		__array(u8, name, SLUICE_NAME_SIZE)
+		__field(u64, sequence)
+		__field(u64, version)
+		__field(u32, change)
+	),
+	TP_fast_assign(
+		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
+		__entry->sequence = sequence;
+		__entry->version = version;
+		__entry->change = change;
+	),
+	TP_printk("name=%s sequence=%llu change=%s version=%llu", __entry->name,
+		  __entry->sequence, __print_symbolic(__entry->change, SLUICE_TRACE_CHANGES),
+		  __entry->version)
+);
+
+TRACE_EVENT(sluice_map_watch,
+	TP_PROTO(const struct sluice_channel *channel, u64 sequence),
+	TP_ARGS(channel, sequence),
+	TP_STRUCT__entry(
+		__array(u8, name, SLUICE_NAME_SIZE)
+		__field(u64, sequence)
+	),
+	TP_fast_assign(
+		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
+		__entry->sequence = sequence;
+	),
+	TP_printk("name=%s sequence=%llu", __entry->name, __entry->sequence)
+);
+
+TRACE_EVENT(sluice_map_missed,
+	TP_PROTO(const struct sluice_channel *channel, u64 sequence, u64 count),
+	TP_ARGS(channel, sequence, count),
+	TP_STRUCT__entry(
+		__array(u8, name, SLUICE_NAME_SIZE)
+		__field(u64, sequence)
+		__field(u64, count)
+	),
+	TP_fast_assign(
+		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
+		__entry->sequence = sequence;
+		__entry->count = count;
+	),
+	TP_printk("name=%s sequence=%llu count=%llu", __entry->name, __entry->sequence,
+		  __entry->count)
+);
+
+TRACE_EVENT(sluice_map_full,
+	TP_PROTO(const struct sluice_channel *channel, u64 bytes, u64 entries),
+	TP_ARGS(channel, bytes, entries),
+	TP_STRUCT__entry(
+		__array(u8, name, SLUICE_NAME_SIZE)
+		__field(u64, bytes)
+		__field(u64, entries)
+	),
+	TP_fast_assign(
+		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
+		__entry->bytes = bytes;
+		__entry->entries = entries;
+	),
+	TP_printk("name=%s bytes=%llu entries=%llu", __entry->name, __entry->bytes,
+		  __entry->entries)
 );
 
 #endif

@@ -42,10 +42,18 @@ def expect(what, seen, expected):
 
 
 class Socket:
-    """One netlink socket of the family."""
+    """One netlink socket of the family, closed at the end of the check."""
+
+    opened = []
 
     def __init__(self):
         self.family = YnlFamily(str(SPEC), schema="")
+        Socket.opened.append(self)
+
+    @classmethod
+    def close_all(cls):
+        while cls.opened:
+            cls.opened.pop().family.sock.close()
 
     def call(self, command, **attributes):
         names = {name.replace("_", "-"): value for name, value in attributes.items()}
@@ -299,6 +307,7 @@ def main():
     for name in sys.argv[2:] or checks:
         print(name, flush=True)
         checks[name]()
+        Socket.close_all()
 
 
 if __name__ == "__main__":

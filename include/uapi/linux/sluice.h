@@ -849,6 +849,7 @@ enum {
 	SLUICE_NL_A_ENTRIES,		/* u64: MAP_INFO */
 	SLUICE_NL_A_EXPIRED,		/* u64: MAP_INFO */
 	SLUICE_NL_A_WATCHERS,		/* u32: MAP_INFO */
+	SLUICE_NL_A_DESTROYED,		/* flag: MAP_EVENT: the map is destroyed; the last event */
 
 	__SLUICE_NL_A_AFTER_LAST,
 	SLUICE_NL_A_MAX = __SLUICE_NL_A_AFTER_LAST - 1,

@@ -3,10 +3,9 @@
 //! point: it fails with a documented errno, leaves nothing behind, and succeeds when it is repeated. Only the debug
 //! kernel injects failures.
 
-use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -18,12 +17,12 @@ use crate::support::bus::{
     unicast, with_policy,
 };
 use crate::support::channel::{CAPACITY, read_nowait, read_some};
-use crate::support::check::{expect, expect_bytes, note};
+use crate::support::check::{expect, expect_bytes};
 use crate::support::ctl::{
     BOTH, CREATE, ChannelInfo, Ctl, EXCL, FEATURES, Features, INFO, NONBLOCK, OWN, Open, PERSIST,
-    READ, WRITE, expect_no_channel,
+    READ, WRITE,
 };
-use crate::support::fail_nth::FailNth;
+use crate::support::fail_nth::{FailureSweep, nothing};
 use crate::support::feed::{self, CONSUMER_MAPS, CONSUMER_READS, Publisher, Start};
 use crate::support::ioctl::{self, SET_CAPACITY, SET_SPIN, raw};
 use crate::support::memory::PAGE;
@@ -67,69 +66,7 @@ topic!(
     ],
 );
 
-/// An upper bound of the points of any operation.
-const MAX_POINTS: u32 = 1000;
 const NAME: &str = "channel";
-
-/// The operations of a test, and the number of points at which each was made to fail.
-struct FailureSweep {
-    fail: FailNth,
-    ctl: Ctl,
-    points: RefCell<Vec<String>>,
-}
-
-impl FailureSweep {
-    fn new() -> Result<Self> {
-        Ok(FailureSweep {
-            fail: FailNth::for_this_thread()?,
-            ctl: Ctl::new()?,
-            points: RefCell::default(),
-        })
-    }
-
-    /// Runs `call` with a failure at its first point, its second, and so on, until no failure is injected any more;
-    /// each time in a new state from `setup`. `verify` checks the result of the call that succeeded, which may be the
-    /// second attempt.
-    fn sweep<S, T>(
-        &self,
-        what: &str,
-        setup: impl Fn() -> Result<S>,
-        call: impl Fn(&S) -> nix::Result<T>,
-        verify: impl Fn(&S, T) -> Result<()>,
-    ) -> Result<()> {
-        for nth in 1..=MAX_POINTS {
-            let at = || format!("{what}, failing at point {nth}");
-            let state = setup().with_context(at)?;
-            let seen = self.fail.during(nth, || call(&state))?;
-            let value = match seen.result {
-                Ok(value) => value,
-                Err(Errno::ENOMEM | Errno::EFAULT) if seen.hit => {
-                    call(&state).with_context(|| format!("{}: the second attempt", at()))?
-                }
-                Err(error) => bail!("{}: {error}", at()),
-            };
-            verify(&state, value).with_context(at)?;
-            drop(state);
-            if !seen.hit {
-                expect_no_channel(&self.ctl).with_context(|| what.to_owned())?;
-                self.points
-                    .borrow_mut()
-                    .push(format!("{what} × {}", nth - 1));
-                return Ok(());
-            }
-        }
-        bail!("{what}: more than {MAX_POINTS} points")
-    }
-
-    fn finish(self) -> Result<()> {
-        note(self.points.into_inner().join(", "));
-        Ok(())
-    }
-}
-
-fn nothing<T>(_: &impl Sized, _: T) -> Result<()> {
-    Ok(())
-}
 
 /// A named read-write endpoint of a channel that is not persistent.
 fn endpoint(ctl: &Ctl) -> Result<OwnedFd> {

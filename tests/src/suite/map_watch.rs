@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Watchers of a map, times to live, and the limits of a map.
+//! Watchers of a map, and times to live.
 
 use std::os::fd::OwnedFd;
 use std::thread;
@@ -14,7 +14,7 @@ use crate::support::check::expect;
 use crate::support::child::spawn_keeping;
 use crate::support::map::{
     CREATED, Change, DELETED, EXPIRED, Event, KEY_MAX, Maps, NOW, Params, UPDATED, delete, dump,
-    events, get, get_entry, put, read_events, set, set_for, set_if, state, watch,
+    events, get, get_entry, put, read_events, set_for, set_if, state, watch,
 };
 use crate::support::memory::{Mapping, PAGE, read_at};
 use crate::support::poll;
@@ -43,10 +43,6 @@ topic!(
         an_expired_entry_is_no_entry_for_a_set,
         a_long_time_to_live_is_none,
         many_entries_with_different_times_expire,
-        a_full_map_is_enospc_and_deletion_makes_room,
-        a_full_map_replaces_values,
-        the_limit_of_entries_is_enospc,
-        keys_of_the_log_are_freed_with_later_changes,
     ],
 );
 
@@ -415,95 +411,4 @@ fn many_entries_with_different_times_expire(_: &Context) -> Result<()> {
         (seen.entries, seen.sequence),
         (0, 2 * ENTRIES),
     )
-}
-
-// ---- limits ----
-
-/// Sets keys until one fails; their number.
-fn fill(end: &OwnedFd, length: usize) -> Result<u64> {
-    for number in 0_u64.. {
-        match set(end, &number.to_be_bytes(), &vec![1; length]) {
-            Ok(_) => {}
-            Err(Errno::ENOSPC) => return Ok(number),
-            Err(error) => return Err(error).context("filling the map"),
-        }
-    }
-    unreachable!("the numbers do not end")
-}
-
-fn a_full_map_is_enospc_and_deletion_makes_room(_: &Context) -> Result<()> {
-    let params = Params {
-        events: 16,
-        ..Params::default()
-    };
-    let end = Maps::new()?.create_with(params, 1 << 20)?;
-    let first = fill(&end, 960)?;
-    ensure!(
-        (700..1000).contains(&first),
-        "{first} entries with values of 960 bytes in 1 MiB"
-    );
-    let seen = state(&end)?;
-    ensure!(seen.bytes <= seen.capacity, "{} bytes", seen.bytes);
-    for number in 0..first {
-        delete(&end, &number.to_be_bytes()).context("deleting")?;
-    }
-    let second = fill(&end, 960)?;
-    expect("again", second.abs_diff(first) <= 2, true)
-}
-
-fn a_full_map_replaces_values(_: &Context) -> Result<()> {
-    let end = Maps::new()?.create_with(Params::default(), 1 << 20)?;
-    let count = fill(&end, 4000)?;
-    delete(&end, &0_u64.to_be_bytes()).context("deleting")?;
-    for round in 0..200 {
-        let key = (1 + round % (count - 1)).to_be_bytes();
-        put(&end, &key, &vec![2; 4000])?;
-    }
-    Ok(())
-}
-
-fn the_limit_of_entries_is_enospc(_: &Context) -> Result<()> {
-    let params = Params {
-        entries: 10,
-        ..Params::default()
-    };
-    let end = Maps::new()?.create_with(params, 0)?;
-    expect("entries", fill(&end, 1)?, 10)?;
-    put(&end, &3_u64.to_be_bytes(), b"replaced")?;
-    delete(&end, &3_u64.to_be_bytes()).context("deleting")?;
-    put(&end, b"new", b"")?;
-    expect(
-        "one more",
-        set(&end, b"newer", b"").map(drop),
-        Err(Errno::ENOSPC),
-    )?;
-    let seen = state(&end)?;
-    expect(
-        "entries and their limit",
-        (seen.entries, seen.entries_max),
-        (10, 10),
-    )
-}
-
-fn keys_of_the_log_are_freed_with_later_changes(_: &Context) -> Result<()> {
-    let params = Params {
-        events: 64,
-        ..Params::default()
-    };
-    let end = Maps::new()?.create_with(params, 0)?;
-    put(&end, b"one", b"")?;
-    let before = state(&end)?.bytes;
-    for number in 0..64_u64 {
-        let key = [&number.to_be_bytes()[..], &[0; 3000]].concat();
-        put(&end, &key, b"")?;
-        delete(&end, &key).context("deleting")?;
-    }
-    let held = state(&end)?.bytes;
-    ensure!(held > before + 32 * 3000, "{held} bytes");
-    for _ in 0..64 {
-        put(&end, b"one", b"")?;
-    }
-    eventually("the keys are freed", || {
-        Ok((state(&end)?.bytes < before + 500).then_some(()))
-    })
 }

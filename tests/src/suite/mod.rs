@@ -41,6 +41,7 @@ mod device;
 mod endpoint_flags;
 mod epollexclusive;
 mod fail_nth;
+mod fail_nth_map;
 mod feed_cli;
 mod feed_library;
 mod feed_map;
@@ -55,6 +56,7 @@ mod locks;
 mod map_batch;
 mod map_cli;
 mod map_library;
+mod map_limits;
 mod map_netlink;
 mod map_operations;
 mod map_races;
@@ -154,10 +156,12 @@ pub const TOPICS: &[Topic] = &[
     map_operations::TOPIC,
     map_batch::TOPIC,
     map_watch::TOPIC,
+    map_limits::TOPIC,
     map_races::TOPIC,
     map_netlink::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
+    fail_nth_map::TOPIC,
     library::TOPIC,
     cli::TOPIC,
     ring_cli::TOPIC,

@@ -2,6 +2,7 @@
 //! Failures that the kernel injects into the system calls of one thread: the n-th operation that can fail (an
 //! allocation, a copy to or from user memory) does.
 
+use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
@@ -9,7 +10,8 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 
-use super::check::skip;
+use super::check::{note, skip};
+use super::ctl::{Ctl, expect_no_channel};
 
 const FILE: &str = "/proc/thread-self/fail-nth";
 
@@ -97,4 +99,67 @@ impl FailNth {
 
 fn is_fault(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EFAULT as i32)
+}
+
+/// An upper bound of the points of any operation.
+const MAX_POINTS: u32 = 1000;
+
+/// The operations of a test, and the number of points at which each was made to fail.
+pub struct FailureSweep {
+    fail: FailNth,
+    pub ctl: Ctl,
+    points: RefCell<Vec<String>>,
+}
+
+impl FailureSweep {
+    pub fn new() -> Result<Self> {
+        Ok(FailureSweep {
+            fail: FailNth::for_this_thread()?,
+            ctl: Ctl::new()?,
+            points: RefCell::default(),
+        })
+    }
+
+    /// Runs `call` with a failure at its first point, its second, and so on, until no failure is injected any more;
+    /// each time in a new state from `setup`. `verify` checks the result of the call that succeeded, which may be the
+    /// second attempt.
+    pub fn sweep<S, T>(
+        &self,
+        what: &str,
+        setup: impl Fn() -> Result<S>,
+        call: impl Fn(&S) -> nix::Result<T>,
+        verify: impl Fn(&S, T) -> Result<()>,
+    ) -> Result<()> {
+        for nth in 1..=MAX_POINTS {
+            let at = || format!("{what}, failing at point {nth}");
+            let state = setup().with_context(at)?;
+            let seen = self.fail.during(nth, || call(&state))?;
+            let value = match seen.result {
+                Ok(value) => value,
+                Err(Errno::ENOMEM | Errno::EFAULT) if seen.hit => {
+                    call(&state).with_context(|| format!("{}: the second attempt", at()))?
+                }
+                Err(error) => bail!("{}: {error}", at()),
+            };
+            verify(&state, value).with_context(at)?;
+            drop(state);
+            if !seen.hit {
+                expect_no_channel(&self.ctl).with_context(|| what.to_owned())?;
+                self.points
+                    .borrow_mut()
+                    .push(format!("{what} × {}", nth - 1));
+                return Ok(());
+            }
+        }
+        bail!("{what}: more than {MAX_POINTS} points")
+    }
+
+    pub fn finish(self) -> Result<()> {
+        note(self.points.into_inner().join(", "));
+        Ok(())
+    }
+}
+
+pub fn nothing<T>(_: &impl Sized, _: T) -> Result<()> {
+    Ok(())
 }

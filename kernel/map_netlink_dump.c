@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Dumps over generic netlink. A dump keeps the map, and what it was permitted at its beginning, until
+ * its last message, although that goes out in a later system call.
+ */
+#include <linux/sizes.h>
+#include <linux/slab.h>
+
+#include "compat.h"
+#include "map.h"
+#include "netlink.h"
+#include "quota.h"
+
+struct dump {
+	struct sluice_netlink_target target;
+	struct sluice_map_cursor cursor;
+	struct sluice_map_copy copy;
+	bool keys_only;
+	u8 key[SLUICE_MAP_KEY_MAX];
+	u8 value[SLUICE_NL_VALUE_MAX];
+};
+
+static struct dump **dump_of(struct netlink_callback *cb)
+{
+	return (struct dump **)&cb->args[0];
+}
+
+static struct dump *dump_create(bool keys_only)
+{
+	struct dump *dump = kvzalloc(sizeof(*dump), SLUICE_QUOTA_GFP);
+
+	if (!dump)
+		return NULL;
+	dump->keys_only = keys_only;
+	dump->copy.key = dump->key;
+	dump->copy.value = dump->value;
+	dump->copy.room = keys_only ? 0 : SLUICE_NL_VALUE_MAX;
+	return dump;
+}
+
+int sluice_map_netlink_dump_start(struct netlink_callback *cb)
+{
+	struct nlattr **attrs = sluice_compat_dump_attrs(cb);
+	struct dump *dump = dump_create(attrs[SLUICE_NL_A_KEYS]);
+	int err;
+
+	if (!dump)
+		return sluice_netlink_explain(cb->extack, -ENOMEM);
+	err = sluice_netlink_target_get(cb->skb, attrs, SLUICE_OPEN_READ, &dump->target,
+					cb->extack);
+	if (err) {
+		kvfree(dump);
+		return sluice_netlink_explain(cb->extack, err);
+	}
+	cb->min_dump_alloc = SLUICE_MAP_KEY_MAX + SLUICE_NL_VALUE_MAX + SZ_1K;
+	*dump_of(cb) = dump;
+	return 0;
+}
+
+static int put_content(struct sk_buff *skb, const struct dump *dump)
+{
+	const struct sluice_map_copy *copy = &dump->copy;
+	int err = nla_put(skb, SLUICE_NL_A_KEY, copy->key_length, copy->key) ?:
+		  sluice_netlink_put_u64(skb, SLUICE_NL_A_VERSION, copy->version);
+
+	if (!err && copy->ttl_ns)
+		err = sluice_netlink_put_u64(skb, SLUICE_NL_A_TTL_NS, copy->ttl_ns);
+	if (err)
+		return err;
+	if (dump->keys_only || copy->length > copy->room)
+		return nla_put_u32(skb, SLUICE_NL_A_VALUE_LENGTH, copy->length);
+	return nla_put(skb, SLUICE_NL_A_VALUE, copy->length, copy->value);
+}
+
+/* The message of an entry. 0 or -EMSGSIZE. */
+static int put_entry(struct sk_buff *skb, struct netlink_callback *cb, const struct dump *dump)
+{
+	void *header = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
+				   &sluice_netlink_family, NLM_F_MULTI, SLUICE_NL_CMD_MAP_DUMP);
+
+	if (!header)
+		return -EMSGSIZE;
+	if (put_content(skb, dump)) {
+		genlmsg_cancel(skb, header);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(skb, header);
+	return 0;
+}
+
+int sluice_map_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb)
+{
+	struct dump *dump = *dump_of(cb);
+	struct sluice_map_cursor before;
+	int err;
+
+	if (READ_ONCE(dump->target.map->destroyed))
+		return sluice_netlink_explain(cb->extack, -EPIPE);
+	for (;;) {
+		before = dump->cursor;
+		if (!sluice_map_copy_next(dump->target.map, &dump->cursor, &dump->copy))
+			return skb->len;
+		err = put_entry(skb, cb, dump);
+		if (err) {
+			/* This one is the first of the next message. */
+			dump->cursor = before;
+			return skb->len ?: err;
+		}
+		cond_resched();
+	}
+}
+
+int sluice_map_netlink_dump_done(struct netlink_callback *cb)
+{
+	struct dump *dump = *dump_of(cb);
+
+	if (!dump)
+		return 0;
+	sluice_netlink_target_put(&dump->target);
+	kvfree(dump);
+	return 0;
+}
