@@ -178,23 +178,27 @@ static bool copy_from_ring(const struct sluice_ring_memory *memory, u64 pos, siz
 	return true;
 }
 
-/* Under read_mutex: the length of the packet that was read, 0: there is none, or an error. */
+/*
+ * Under read_mutex: the length of the packet that was read, 0: there is none, or an error. A
+ * publisher may overwrite the header once the record is released.
+ */
 static ssize_t read_packet(struct sluice_feed_session *session, struct iov_iter *to)
 {
 	const struct sluice_ring_header *header;
 	u64 at = session->tail;
+	u32 length;
 
 	if (!is_readable(session))
 		return 0;
 	header = sluice_ring_memory_data(session->memory, at);
-	if (iov_iter_count(to) < header->length)
+	length = header->length;
+	if (iov_iter_count(to) < length)
 		return -EMSGSIZE;
-	if (!copy_from_ring(session->memory, at + sizeof(*header), header->length, to))
+	if (!copy_from_ring(session->memory, at + sizeof(*header), length, to))
 		return -EFAULT;
 	/* (T) */
-	smp_store_release(&session->tail,
-			  at + round_up(sizeof(*header) + header->length, sizeof(*header)));
-	return header->length;
+	smp_store_release(&session->tail, at + round_up(sizeof(*header) + length, sizeof(*header)));
+	return length;
 }
 
 static ssize_t lock_and_read(struct sluice_feed_session *session, const struct kiocb *iocb,

@@ -12,6 +12,7 @@ use fastrand::Rng;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sched::{CloneFlags, unshare};
+use serde::de::DeserializeOwned;
 
 use crate::registry::{Context, topic};
 use crate::support::check::{expect, note, skip};
@@ -23,8 +24,8 @@ use crate::support::feed::{
 use crate::support::kernel::{
     LoadedModule, UnloadedModule, expect_module_in_use, expect_no_objects, expect_no_page_leak,
 };
-use crate::support::proc::Call;
-use crate::support::time::{Deadline, scaled};
+use crate::support::proc::{self, Call};
+use crate::support::time::{Deadline, eventually, scaled};
 
 topic!(
     "feed_publish",
@@ -65,61 +66,77 @@ fn consume(end: OwnedFd, sleep: Option<Sleep>) -> Result<Account> {
 /// Received and lost packets, contexts and processors.
 type Summary = (u64, u64, Vec<u32>, usize);
 
+/// A context, the number of packets, and their length.
+type Run<'a> = (&'a str, usize, usize);
+
 /// Publishes while a consumer in a child receives, by each way of receiving, and checks that all packets are
 /// accounted for.
-fn account_for(
-    context: &Context,
-    parameters: &CStr,
-    (kind, packets, length): (&str, usize, usize),
-) -> Result<Vec<Summary>> {
+fn account_for(context: &Context, parameters: &CStr, run: Run) -> Result<Vec<Summary>> {
     let ways = [None, Some(Sleep::Wait), Some(Sleep::Poll)];
-    ways.map(|way| {
-        let publisher = Publisher::load(context, parameters)?.context("loading the publisher")?;
-        let end = open(NAME)?;
-        let consumer: Child<Summary> = spawn_keeping("a consumer", &[end.as_fd()], || {
-            let account = consume(end.try_clone()?, way)?;
-            let contexts = account.contexts();
-            Ok((
-                account.received,
-                account.lost,
-                contexts,
-                account.processors(),
-            ))
-        })?;
-        consumer.wait_asleep_in(match way {
-            None => Call::Read,
-            Some(Sleep::Wait) => Call::Ioctl,
-            Some(Sleep::Poll) => Call::Poll,
-        })?;
-        publisher.publish(kind, packets, length)?;
-        // A packet more, which reports what was lost at the end.
-        wait_until_empty()?;
-        publisher.publish("task", 1, length)?;
-        let results = publisher.results()?;
-        let state = info_by_name(NAME)?.1;
-        expect(
-            "publishes",
-            state.sequence,
-            results.delivered + results.lost,
-        )?;
-        expect("delivered", state.published, results.delivered)?;
-        wait_until_empty()?;
-        publisher.unload()?;
-        drop(end);
-        let summary = consumer.finish().with_context(|| format!("{way:?}"))?;
-        let seen = (summary.0, summary.1);
-        let expected = (results.delivered, results.lost);
-        expect(&format!("{way:?}: received and lost"), seen, expected)?;
-        Ok(summary)
-    })
-    .into_iter()
-    .collect()
+    let account = |way| {
+        let summary = account_by(way, context, parameters, run);
+        summary.with_context(|| format!("{way:?}"))
+    };
+    ways.into_iter().map(account).collect()
 }
 
-fn wait_until_empty() -> Result<()> {
-    crate::support::time::eventually("the consumer has received everything", || {
-        Ok((info_by_name(NAME)?.0.bytes == 0).then_some(()))
-    })
+fn account_by(
+    way: Option<Sleep>,
+    context: &Context,
+    parameters: &CStr,
+    (kind, packets, length): Run,
+) -> Result<Summary> {
+    let publisher = Publisher::load(context, parameters)?.context("loading the publisher")?;
+    let end = open(NAME)?;
+    let consumer: Child<Summary> = spawn_keeping("a consumer", &[end.as_fd()], || {
+        let account = consume(end.try_clone()?, way)?;
+        let contexts = account.contexts();
+        Ok((
+            account.received,
+            account.lost,
+            contexts,
+            account.processors(),
+        ))
+    })?;
+    consumer.wait_asleep_in(match way {
+        None => Call::Read,
+        Some(Sleep::Wait) => Call::Ioctl,
+        Some(Sleep::Poll) => Call::Poll,
+    })?;
+    publisher.publish(kind, packets, length)?;
+    // A packet more, which reports what was lost at the end.
+    let consumer = wait_until_empty(consumer)?;
+    publisher.publish("task", 1, length)?;
+    let results = publisher.results()?;
+    let state = info_by_name(NAME)?.1;
+    expect(
+        "publishes",
+        state.sequence,
+        results.delivered + results.lost,
+    )?;
+    expect("delivered", state.published, results.delivered)?;
+    let consumer = wait_until_empty(consumer)?;
+    publisher.unload()?;
+    drop(end);
+    let summary = consumer.finish()?;
+    let seen = (summary.0, summary.1);
+    let expected = (results.delivered, results.lost);
+    expect("received and lost", seen, expected)?;
+    Ok(summary)
+}
+
+/// Waits until the consumer has received all packets, and returns it. Fails with its error if it has ended.
+fn wait_until_empty<T: DeserializeOwned>(consumer: Child<T>) -> Result<Child<T>> {
+    let has_ended = eventually("the consumer has received everything", || {
+        let has_ended = consumer.has_ended()?;
+        let is_empty = info_by_name(NAME)?.0.bytes == 0;
+        Ok((has_ended || is_empty).then_some(has_ended))
+    });
+    if !has_ended.with_context(|| proc::describe(consumer.pid()))? {
+        return Ok(consumer);
+    }
+    consumer.finish()?;
+    bail!("the consumer has ended before the feed")
 }
 
 fn packets_from_hard_interrupts(context: &Context) -> Result<()> {
@@ -249,7 +266,7 @@ fn unloading_the_publisher_ends_live_consumers(context: &Context) -> Result<()> 
 }
 
 fn wait_until_claimed() -> Result<()> {
-    crate::support::time::eventually("the consumer claims the feed", || {
+    eventually("the consumer claims the feed", || {
         Ok((info_by_name(NAME)?.1.consumer != CONSUMER_NONE).then_some(()))
     })
 }

@@ -123,8 +123,18 @@ pub fn set_nonblocking(fd: &impl AsFd) -> Result<()> {
 pub fn read_some(fd: &impl AsFd, limit: usize) -> nix::Result<Vec<u8>> {
     let mut bytes = vec![0; limit];
     let count = read(fd, &mut bytes)?;
+    Ok(filled_part(bytes, count))
+}
+
+/// What a read has stored in its buffer.
+fn filled_part(mut bytes: Vec<u8>, count: usize) -> Vec<u8> {
+    let limit = bytes.len();
+    assert!(
+        count <= limit,
+        "a read of up to {limit} bytes returned {count}"
+    );
     bytes.truncate(count);
-    Ok(bytes)
+    bytes
 }
 
 /// One read of up to `limit` bytes with RWF_NOWAIT, whatever the mode of the endpoint.
@@ -136,8 +146,7 @@ pub fn read_nowait(fd: &impl AsFd, limit: usize) -> nix::Result<Vec<u8>> {
     };
     // SAFETY: one valid buffer with no other references.
     let count = unsafe { libc::preadv2(fd.as_fd().as_raw_fd(), &piece, 1, -1, libc::RWF_NOWAIT) };
-    bytes.truncate(Errno::result(count)? as usize);
-    Ok(bytes)
+    Ok(filled_part(bytes, Errno::result(count)? as usize))
 }
 
 /// One write with RWF_NOWAIT, whatever the mode of the endpoint.
