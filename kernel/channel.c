@@ -344,7 +344,7 @@ static struct sluice_channel *check_online(struct sluice_channel *channel)
 	if (sluice_scope_is_online(channel->scope))
 		return channel;
 	sluice_channel_drop_persistent(channel->scope);
-	sluice_channel_close(channel);
+	sluice_channel_close_deferred(channel);
 	return ERR_PTR(-ENOENT);
 }
 

@@ -5,7 +5,6 @@
 #include <linux/jiffies.h>
 #include <linux/log2.h>
 #include <linux/module.h>
-#include <linux/pagemap.h>
 #include <linux/poll.h>
 #include <linux/sched/signal.h>
 #include <linux/sizes.h>
@@ -181,7 +180,7 @@ static long execute_one(struct file *file, u32 command, struct sluice_map_op __u
 	if (ret)
 		return ret;
 	/* A change whose result cannot be written is not made. */
-	if (command != SLUICE_MAP_STEP_GET && fault_in_writeable((char __user *)user, op.size))
+	if (command != SLUICE_MAP_STEP_GET && put_user(op.size, &user->size))
 		return -EFAULT;
 	ret = execute(file, command, &op);
 	if (!has_output(ret))
@@ -220,13 +219,14 @@ static int execute_steps(struct file *file, u8 __user *user, u32 size, u32 count
 	int err;
 
 	for (i = 0; i < count; i++) {
-		err = copy_struct_from_user(&steps[i], sizeof(steps[i]), user + i * size, size);
+		struct sluice_map_step __user *step = (void __user *)(user + i * size);
+
+		err = copy_struct_from_user(&steps[i], sizeof(steps[i]), step, size);
+		/* Steps whose results cannot be written are not executed. */
+		err = err ?: put_user(steps[i].result, &step->result);
 		if (err)
 			return err;
 	}
-	/* Before they are executed: those whose results cannot be written are not. */
-	if (fault_in_writeable(user, (size_t)count * size))
-		return -EFAULT;
 	for (i = 0; i < count; i++) {
 		execute_step(file, &steps[i]);
 		if (signal_pending(current))

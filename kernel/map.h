@@ -288,7 +288,7 @@ struct sluice_map_copy {
 /* Copies the value of a key. False: there is no entry. */
 bool sluice_map_copy_value(struct sluice_map *map, const struct sluice_map_key *key,
 			   struct sluice_map_copy *copy);
-/* Copies the next entry of a dump. False: there are no more. */
+/* Copies the next entry of a dump. False: there are no more, or the process is killed. */
 bool sluice_map_copy_next(struct sluice_map *map, struct sluice_map_cursor *cursor,
 			  struct sluice_map_copy *copy);
 

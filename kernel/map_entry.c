@@ -86,6 +86,9 @@ void sluice_map_table_remove(struct sluice_map *map, struct sluice_map_entry *en
 
 /* ---- limits ---- */
 
+/* Of the capacity: what a full map frees of its log at once. */
+#define TRIM_SHARE 16
+
 /* Adds @number unless the sum exceeds @most. */
 static bool add_below(atomic64_t *counter, u64 number, u64 most)
 {
@@ -121,7 +124,9 @@ static int charge(struct sluice_map *map, size_t bytes)
 	if (bytes + map->slot_count * sizeof(*map->slots) > map->capacity)
 		return -ENOSPC;
 	missing = atomic64_read(&map->bytes) + bytes - map->capacity - waiting;
-	if (missing > 0 && !sluice_map_expiry_is_due(map) && sluice_map_log_trim(map, missing))
+	/* Somewhat more, because each time takes a grace period. */
+	if (missing > 0 && !sluice_map_expiry_is_due(map) &&
+	    sluice_map_log_trim(map, missing + map->capacity / TRIM_SHARE))
 		return -EAGAIN;
 	return refuse(map, waiting);
 }

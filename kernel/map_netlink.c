@@ -297,6 +297,8 @@ static void explain(struct netlink_ext_ack *extack, int err)
 		NL_SET_ERR_MSG(extack, "there is no entry with this key");
 	else if (err == -EEXIST)
 		NL_SET_ERR_MSG(extack, "there is an entry with this key");
+	else if (err == -ENOSPC)
+		NL_SET_ERR_MSG(extack, "the map is full");
 }
 
 static int with_map(struct sk_buff *skb, struct genl_info *info, u32 flags,

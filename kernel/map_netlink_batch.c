@@ -72,6 +72,8 @@ static int step_execute(struct batch *batch, struct nlattr **attrs)
 
 	if (!is_complete(attrs))
 		return -EINVAL;
+	if (READ_ONCE(batch->target.map->destroyed))
+		return -EPIPE;
 	command = nla_get_u32(attrs[SLUICE_NL_A_COMMAND]);
 	if (command == SLUICE_MAP_STEP_GET)
 		return step_get(batch, attrs);

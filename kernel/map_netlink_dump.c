@@ -3,6 +3,7 @@
  * Dumps over generic netlink. A dump keeps the map, and what it was permitted at its beginning, until
  * its last message, although that goes out in a later system call.
  */
+#include <linux/sched/signal.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
 
@@ -99,7 +100,7 @@ int sluice_map_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	for (;;) {
 		before = dump->cursor;
 		if (!sluice_map_copy_next(dump->target.map, &dump->cursor, &dump->copy))
-			return skb->len;
+			return fatal_signal_pending(current) ? -EINTR : skb->len;
 		err = put_entry(skb, cb, dump);
 		if (err) {
 			/* This one is the first of the next message. */

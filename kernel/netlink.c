@@ -179,11 +179,12 @@ int sluice_netlink_explain(struct netlink_ext_ack *extack, int err)
 	case -ENOMEM:
 		NL_SET_ERR_MSG(extack, "there is not enough memory");
 		break;
+	case -ENFILE:
 	case -ENOSPC:
-		NL_SET_ERR_MSG(extack, "the map is full");
+		NL_SET_ERR_MSG(extack, "a limit of the map, of its scope or of open files is reached");
 		break;
 	case -EOPNOTSUPP:
-		NL_SET_ERR_MSG(extack, "the host has no cgroup v2 hierarchy at /sys/fs/cgroup");
+		NL_SET_ERR_MSG(extack, "the module is not ready, or the host has no cgroup v2 hierarchy at /sys/fs/cgroup");
 		break;
 	case -EPERM:
 		NL_SET_ERR_MSG(extack, "the socket was opened with other credentials than those of the sender, or the sender does not own the map");

@@ -157,7 +157,7 @@ static int send_end(struct handle *handle)
 {
 	int err;
 
-	if (handle->ended || !READ_ONCE(endpoint_of(handle)->map->destroyed))
+	if (!READ_ONCE(endpoint_of(handle)->map->destroyed))
 		return -EAGAIN;
 	err = send_message(handle, NULL);
 	handle->ended = !err;
@@ -169,8 +169,11 @@ static int send_event(struct handle *handle)
 {
 	struct sluice_map_endpoint *end = endpoint_of(handle);
 	struct sluice_map_taken taken;
-	int err = sluice_map_event_get(end, &taken);
+	int err;
 
+	if (handle->ended)
+		return -EAGAIN;
+	err = sluice_map_event_get(end, &taken);
 	if (err)
 		return send_end(handle);
 	err = send_message(handle, &taken);
