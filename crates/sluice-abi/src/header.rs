@@ -500,6 +500,60 @@ fn constants() -> Vec<Fact> {
     facts
 }
 
+fn netlink_constants() -> Vec<Fact> {
+    let mut facts = Vec::new();
+    numbers!(
+        facts,
+        [
+            netlink::VERSION = "SLUICE_NL_VERSION",
+            netlink::VALUE_MAX = "SLUICE_NL_VALUE_MAX",
+            netlink::HANDLES_MAX = "SLUICE_NL_HANDLES_MAX",
+            netlink::STEPS_MAX = "SLUICE_NL_STEPS_MAX",
+            netlink::MAP_OPEN = "SLUICE_NL_CMD_MAP_OPEN",
+            netlink::MAP_CLOSE = "SLUICE_NL_CMD_MAP_CLOSE",
+            netlink::MAP_GET = "SLUICE_NL_CMD_MAP_GET",
+            netlink::MAP_SET = "SLUICE_NL_CMD_MAP_SET",
+            netlink::MAP_DELETE = "SLUICE_NL_CMD_MAP_DELETE",
+            netlink::MAP_BATCH = "SLUICE_NL_CMD_MAP_BATCH",
+            netlink::MAP_DUMP = "SLUICE_NL_CMD_MAP_DUMP",
+            netlink::MAP_WATCH = "SLUICE_NL_CMD_MAP_WATCH",
+            netlink::MAP_INFO = "SLUICE_NL_CMD_MAP_INFO",
+            netlink::MAP_EVENT = "SLUICE_NL_CMD_MAP_EVENT",
+            netlink::attr::PAD = "SLUICE_NL_A_PAD",
+            netlink::attr::NAME = "SLUICE_NL_A_NAME",
+            netlink::attr::SCOPE_FD = "SLUICE_NL_A_SCOPE_FD",
+            netlink::attr::HANDLE = "SLUICE_NL_A_HANDLE",
+            netlink::attr::FLAGS = "SLUICE_NL_A_FLAGS",
+            netlink::attr::MODE = "SLUICE_NL_A_MODE",
+            netlink::attr::CAPACITY = "SLUICE_NL_A_CAPACITY",
+            netlink::attr::ENTRIES_MAX = "SLUICE_NL_A_ENTRIES_MAX",
+            netlink::attr::EVENTS = "SLUICE_NL_A_EVENTS",
+            netlink::attr::KEY = "SLUICE_NL_A_KEY",
+            netlink::attr::VALUE = "SLUICE_NL_A_VALUE",
+            netlink::attr::VALUE_LENGTH = "SLUICE_NL_A_VALUE_LENGTH",
+            netlink::attr::VERSION = "SLUICE_NL_A_VERSION",
+            netlink::attr::IF_VERSION = "SLUICE_NL_A_IF_VERSION",
+            netlink::attr::TTL_NS = "SLUICE_NL_A_TTL_NS",
+            netlink::attr::CREATED = "SLUICE_NL_A_CREATED",
+            netlink::attr::KEYS = "SLUICE_NL_A_KEYS",
+            netlink::attr::STEP = "SLUICE_NL_A_STEP",
+            netlink::attr::COMMAND = "SLUICE_NL_A_COMMAND",
+            netlink::attr::RESULT = "SLUICE_NL_A_RESULT",
+            netlink::attr::AFTER = "SLUICE_NL_A_AFTER",
+            netlink::attr::SEQUENCE = "SLUICE_NL_A_SEQUENCE",
+            netlink::attr::CHANGE = "SLUICE_NL_A_CHANGE",
+            netlink::attr::MISSED = "SLUICE_NL_A_MISSED",
+            netlink::attr::BYTES = "SLUICE_NL_A_BYTES",
+            netlink::attr::ENTRIES = "SLUICE_NL_A_ENTRIES",
+            netlink::attr::EXPIRED = "SLUICE_NL_A_EXPIRED",
+            netlink::attr::WATCHERS = "SLUICE_NL_A_WATCHERS",
+            netlink::attr::DESTROYED = "SLUICE_NL_A_DESTROYED",
+            netlink::attr::MAX = "SLUICE_NL_A_MAX",
+        ]
+    );
+    facts
+}
+
 fn facts() -> Vec<Fact> {
     [
         structures(),
@@ -508,6 +562,7 @@ fn facts() -> Vec<Fact> {
         bus_structures(),
         map_structures(),
         constants(),
+        netlink_constants(),
         wide_constants(),
     ]
     .concat()

@@ -9,6 +9,7 @@ pub mod feed;
 #[cfg(test)]
 mod header;
 pub mod map;
+pub mod netlink;
 pub mod ring;
 
 const TYPE: u32 = 0xC7;

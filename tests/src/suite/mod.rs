@@ -58,6 +58,10 @@ mod map_cli;
 mod map_library;
 mod map_limits;
 mod map_netlink;
+mod map_netlink_access;
+mod map_netlink_lifetime;
+mod map_netlink_malformed;
+mod map_netlink_watch;
 mod map_operations;
 mod map_races;
 mod map_watch;
@@ -159,6 +163,10 @@ pub const TOPICS: &[Topic] = &[
     map_limits::TOPIC,
     map_races::TOPIC,
     map_netlink::TOPIC,
+    map_netlink_malformed::TOPIC,
+    map_netlink_access::TOPIC,
+    map_netlink_watch::TOPIC,
+    map_netlink_lifetime::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     fail_nth_map::TOPIC,

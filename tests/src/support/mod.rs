@@ -21,6 +21,7 @@ pub mod lock_trace;
 pub mod map;
 pub mod memcg;
 pub mod memory;
+pub mod netlink;
 pub mod parameter;
 pub mod poll;
 pub mod random;
