@@ -17,7 +17,7 @@ use sluice_testkit::module::{HFT, MYIPC, Module, SHARED_MAP, SLUICE};
 use crate::harness::pinning::Placement;
 use crate::harness::progress::Progress;
 use crate::harness::report;
-use crate::harness::rounds::{Outcome, Skipped};
+use crate::harness::rounds::{Outcome, Skipped, run_together};
 use crate::harness::rows::{Results, Row};
 use crate::html;
 use crate::mechanisms::Registry;
@@ -338,15 +338,16 @@ fn available(placements: &[Placement]) -> Result<Vec<Placement>> {
 
 fn run_cases(plan: &Plan, options: &Options) -> Result<Vec<Outcome>> {
     let rounds = options.rounds();
-    let cases = suites::cases(&options.suites(), plan).context("cannot set up the suites")?;
+    let groups = suites::cases(&options.suites(), plan).context("cannot set up the suites")?;
     let probe = CachelineProbe::new(plan)?;
-    let mut progress = Progress::new(cases.iter().map(|case| case.steps(rounds)).sum());
-    let outcomes = cases
-        .into_iter()
-        .map(|case| case.run(rounds, &probe, &mut progress))
-        .collect();
+    let cases = groups.iter().flatten();
+    let mut progress = Progress::new(cases.map(|case| case.steps(rounds)).sum());
+    let mut outcomes = Vec::new();
+    for cases in groups {
+        outcomes.extend(run_together(cases, rounds, &probe, &mut progress)?);
+    }
     progress.finish();
-    outcomes
+    Ok(outcomes)
 }
 
 #[cfg(test)]

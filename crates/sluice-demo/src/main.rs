@@ -2,7 +2,8 @@
 //! Two containers send two files at the same time through one device node, and each receives its own; pipe(2) moves the same
 //! files in the same containers, for comparison. Neither container finds a named pipe of the other. The host then connects
 //! them by passing each an end of a pipe, and then of a ring; another ring connects them without the module. The host sends
-//! a file over a bus to 16 subscribers in four more containers, and receives packets of the kernel.
+//! a file over a bus to 16 subscribers in four more containers, changes a map that another one watches, and receives packets
+//! of the kernel.
 //!
 //! All of this but the sending on the bus is done by crun, the command `sluice` and programs such as dd; the demo starts them
 //! and checks the results.
@@ -17,6 +18,7 @@ mod fd_pass;
 mod feed;
 mod files;
 mod isolation;
+mod map;
 mod named;
 mod process;
 mod progress;
@@ -125,6 +127,7 @@ fn show(options: &Options) -> Result<([Staged; 2], Results)> {
     device_ring::show(&containers, &files[0])?;
     ring::show(&containers.both, &files[0])?;
     bus::show(&containers, &files[0])?;
+    map::show(&containers)?;
     feed::show(&rootfs::sluice_command()?)?;
     Ok((files, results))
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Time in nanoseconds, comparable across processes.
 
+use anyhow::{Context, Result};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
-use nix::time::{ClockId, clock_gettime};
+use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
 
 /// The monotonic clock: unlike those of `Instant`, its values can be compared across processes.
 pub fn now_ns() -> u64 {
@@ -29,6 +31,13 @@ pub fn process_cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID);
     time.expect("Linux always has CLOCK_PROCESS_CPUTIME_ID")
         .num_nanoseconds() as u64
+}
+
+/// As [`process_cpu_ns`], of another process.
+pub fn cpu_ns_of(process: Pid) -> Result<u64> {
+    let clock = clock_getcpuclockid(process);
+    let clock = clock.with_context(|| format!("cannot find process {process}"))?;
+    Ok(clock_gettime(clock)?.num_nanoseconds() as u64)
 }
 
 /// Whether [`cycles`] is implemented for this architecture.
@@ -68,6 +77,13 @@ mod tests {
     fn the_clock_does_not_run_backwards() {
         let readings: Vec<u64> = (0..1000).map(|_| now_ns()).collect();
         assert!(readings.is_sorted());
+    }
+
+    #[test]
+    fn the_processor_time_of_a_process_is_found_by_its_id() {
+        let before = process_cpu_ns();
+        let own = cpu_ns_of(Pid::this()).unwrap();
+        assert!((before..=process_cpu_ns()).contains(&own));
     }
 
     #[test]

@@ -275,6 +275,7 @@ fn each_event_is_read_once_by_the_threads_of_an_endpoint(_: &Context) -> Result<
 
 fn watchers_of_concurrent_changes_see_each_number(_: &Context) -> Result<()> {
     const CHANGES: u64 = 3000;
+    const LAST: &[u8] = b"last";
     let params = Params {
         events: 16384,
         ..Params::default()
@@ -300,23 +301,25 @@ fn watchers_of_concurrent_changes_see_each_number(_: &Context) -> Result<()> {
                 })
             })
             .collect();
+        let last = scope.spawn(|| -> Result<()> {
+            let mut joined = writers.into_iter().map(|writer| writer.join());
+            let changed = joined.try_for_each(|result| result.expect("the thread does not panic"));
+            put(&end, LAST, b"")?;
+            changed
+        });
         let mut next = 1;
-        loop {
-            let done = writers.iter().all(|writer| writer.is_finished());
-            if done && next > state(&end)?.sequence {
-                break;
-            }
+        let mut ended = false;
+        while !ended {
             for event in read_events(&end, 65536)? {
                 ensure!(
                     event.sequence == next && event.missed == 0,
                     "{event:?}, not {next}"
                 );
                 next += 1;
+                ended = event.key == LAST;
             }
         }
-        writers
-            .into_iter()
-            .try_for_each(|writer| writer.join().expect("the thread does not panic"))
+        last.join().expect("the thread does not panic")
     })
 }
 

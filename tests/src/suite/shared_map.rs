@@ -99,13 +99,13 @@ fn set_parameter(name: &str, value: &str) -> Result<()> {
     fs::write(format!("{PARAMETERS}/{name}"), value).with_context(|| format!("setting {name}"))
 }
 
-/// Sets and gets the same keys as other processes. Each value consists of one byte.
+/// Sets and gets the same keys as other processes. Each value is a repeated byte.
 fn use_shared_keys(process: u8) -> Result<()> {
-    const ROUNDS: usize = 300;
+    const ROUNDS: usize = 80;
     let mut client = connect()?;
     for round in 0..ROUNDS {
-        let key = format!("key {}", round % 7);
-        let value = vec![process; 1 + round * 13 % 2000];
+        let key = format!("key {}", round % 3);
+        let value = vec![process; MAX_VALUE - round];
         let answer = client.set(key.as_bytes(), &value)?;
         let set = matches!(answer, Answer::Created | Answer::Updated);
         ensure!(set, "a set: {answer:?}");
@@ -128,7 +128,8 @@ fn spawn_users() -> Result<Vec<Child<()>>> {
 }
 
 fn several_processes_get_whole_values_with_either_lock(context: &Context) -> Result<()> {
-    let (_module, mut client) = loaded(context)?;
+    // Files make the lock be held for long, so that processes wait for it.
+    let (_module, mut client, _) = loaded_with_files(context)?;
     for rwsem in ["N", "Y"] {
         set_parameter("rwsem", rwsem)?;
         let users = spawn_users()?;

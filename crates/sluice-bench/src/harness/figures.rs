@@ -43,6 +43,20 @@ impl Row {
         Some(Spread { median, min, max })
     }
 
+    /// The ratio within each round; None without a round of both, and for different classes.
+    pub fn ratio_within_rounds(&self, to: &Self) -> Option<Spread> {
+        if self.probe_class != to.probe_class {
+            return None;
+        }
+        let others = to.values.as_deref()?;
+        let ratio = |(round, value): &(usize, f64)| {
+            let (_, other) = others.iter().find(|(other, _)| other == round)?;
+            Some(value / other)
+        };
+        let values = self.values.as_deref()?.iter();
+        Spread::of(&values.filter_map(ratio).collect::<Vec<_>>())
+    }
+
     pub fn median_text(&self) -> Option<String> {
         self.median.map(|median| figure(self.unit(), median))
     }
@@ -71,5 +85,30 @@ impl Row {
         let reference = self.reference(rows)?.spread_of_rounds()?;
         let ours = self.spread_of_rounds()?;
         Some(Change::between(&reference, &ours, self.less_is_better()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::class::Class;
+
+    #[test]
+    fn a_ratio_is_that_of_equal_rounds() {
+        let row = |values: &[(usize, f64)]| Row {
+            values: Some(values.to_vec()),
+            ..Row::default()
+        };
+        let ours = row(&[(0, 2.0), (1, 30.0), (3, 8.0)]);
+        let theirs = row(&[(1, 10.0), (2, 7.0), (3, 2.0)]);
+        let ratio = ours.ratio_within_rounds(&theirs).unwrap();
+        assert_eq!((ratio.min, ratio.median, ratio.max), (3.0, 3.5, 4.0));
+        assert_eq!(ours.ratio_within_rounds(&row(&[(2, 1.0)])), None);
+        assert_eq!(ours.ratio_within_rounds(&Row::default()), None);
+        let remote = Row {
+            probe_class: Some(Class::Remote),
+            ..theirs
+        };
+        assert_eq!(ours.ratio_within_rounds(&remote), None);
     }
 }

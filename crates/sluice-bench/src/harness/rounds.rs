@@ -2,6 +2,7 @@
 //! Each round measures every subject once (A B A B …), so that a machine that slows down affects all of them.
 
 use std::fmt;
+use std::ops::Range;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -359,37 +360,9 @@ impl Case {
         (self.subjects.len() * rounds) as u64
     }
 
-    pub fn run(
-        mut self,
-        rounds: usize,
-        probe: &dyn Probe,
-        progress: &mut Progress,
-    ) -> Result<Outcome> {
-        let probe = match self.placement {
-            Placement::TwoCpus => probe,
-            Placement::SameCpu => &NoProbe,
-        };
-        let mut series = self.checked(rounds, progress)?;
-        let mut now = probe.class()?;
-        for round in 0..rounds {
-            let mut remaining = Vec::new();
-            for mut one in series {
-                let what = format!("{} {}", self.title, one.subject.label);
-                progress.set_message(&what);
-                match one.measure_round(round, self.metric, probe, &mut now) {
-                    Ok(()) => {
-                        progress.advance(&what, 1);
-                        remaining.push(one);
-                    }
-                    Err(error) => {
-                        progress.advance(&what, (rounds - round) as u64);
-                        self.drop_subject(one.subject, &error)?;
-                    }
-                }
-            }
-            series = remaining;
-        }
-        Ok(self.outcome(series))
+    fn start(mut self, rounds: usize, progress: &mut Progress) -> Result<Running> {
+        let series = self.checked(rounds, progress)?;
+        Ok(Running { case: self, series })
     }
 
     /// A mechanism that fails its check is not measured.
@@ -424,21 +397,84 @@ impl Case {
         });
         Ok(())
     }
+}
 
-    fn outcome(self, mut series: Vec<Series>) -> Outcome {
-        let rounds = series.iter().flat_map(|one| &one.rounds);
-        let class = class::most_common(rounds.filter_map(|round| round.class));
-        series.iter_mut().for_each(|one| one.keep_class(class));
+/// A case that is being measured.
+struct Running {
+    case: Case,
+    series: Vec<Series>,
+}
+
+impl Running {
+    /// The first one of these rounds. A failure drops a subject from all of them.
+    fn measure_round(
+        &mut self,
+        rounds: Range<usize>,
+        probe: &dyn Probe,
+        now: &mut Option<Class>,
+        progress: &mut Progress,
+    ) -> Result<()> {
+        for mut one in std::mem::take(&mut self.series) {
+            let what = format!("{} {}", self.case.title, one.subject.label);
+            progress.set_message(&what);
+            match one.measure_round(rounds.start, self.case.metric, probe, now) {
+                Ok(()) => {
+                    progress.advance(&what, 1);
+                    self.series.push(one);
+                }
+                Err(error) => {
+                    progress.advance(&what, rounds.len() as u64);
+                    self.case.drop_subject(one.subject, &error)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prefers rounds of this class.
+    fn outcome(mut self, class: Option<Class>) -> Outcome {
+        self.series.iter_mut().for_each(|one| one.keep_class(class));
+        let case = self.case;
         Outcome {
-            suite: self.suite,
-            title: self.title,
-            size: self.size,
-            placement: self.placement,
-            metric: self.metric,
-            series,
-            skipped: self.skipped,
+            suite: case.suite,
+            title: case.title,
+            size: case.size,
+            placement: case.placement,
+            metric: case.metric,
+            series: self.series,
+            skipped: case.skipped,
         }
     }
+}
+
+/// Measures cases of one placement. Each round measures all of them, so that values of different cases can also be compared
+/// within rounds.
+pub fn run_together(
+    cases: Vec<Case>,
+    rounds: usize,
+    probe: &dyn Probe,
+    progress: &mut Progress,
+) -> Result<Vec<Outcome>> {
+    let Some(first) = cases.first() else {
+        return Ok(Vec::new());
+    };
+    let probe = match first.placement {
+        Placement::TwoCpus => probe,
+        Placement::SameCpu => &NoProbe,
+    };
+    let running = cases.into_iter().map(|case| case.start(rounds, progress));
+    let mut running = running.collect::<Result<Vec<_>>>()?;
+    let mut now = probe.class()?;
+    for round in 0..rounds {
+        for one in &mut running {
+            one.measure_round(round..rounds, probe, &mut now, progress)?;
+        }
+    }
+    let series = running.iter().flat_map(|one| &one.series);
+    let all = series.flat_map(|one| &one.rounds);
+    let class = class::most_common(all.filter_map(|round| round.class));
+    let outcomes = running.into_iter().map(|one| one.outcome(class));
+    Ok(outcomes.collect())
 }
 
 impl Series {
@@ -543,29 +579,39 @@ pub mod tests {
         }
     }
 
-    /// Runs two subjects with these values, and returns the order of their calls.
-    fn run_two(rounds: [&[Option<f64>]; 2]) -> (Outcome, Vec<&'static str>) {
-        let notes = Rc::new(RefCell::new(Vec::new()));
-        let script = |name, values: &[Option<f64>]| {
+    type Notes = Rc<RefCell<Vec<&'static str>>>;
+
+    /// A case of subjects with these values.
+    fn case(notes: &Notes, subjects: &[(&'static str, &[Option<f64>])]) -> Case {
+        let subject = |&(name, values): &(&'static str, &[Option<f64>])| {
             let job = Script {
                 name,
-                notes: Rc::clone(&notes),
+                notes: Rc::clone(notes),
                 values: RefCell::new(values.iter().rev().copied().collect()),
             };
             Subject::new(name, name.into(), Waiting::Sleep, job)
         };
-        let case = Case {
+        Case {
             suite: "throughput",
             title: "test".into(),
             size: None,
             placement: Placement::SameCpu,
             metric: Metric::Rate,
-            subjects: vec![script("a", rounds[0]), script("b", rounds[1])],
+            subjects: subjects.iter().map(subject).collect(),
             skipped: Vec::new(),
-        };
-        let outcome = case.run(rounds[0].len(), &NoProbe, &mut Progress::new(4));
-        let notes = notes.borrow().clone();
-        (outcome.unwrap(), notes)
+        }
+    }
+
+    fn run_cases(cases: Vec<Case>, rounds: usize) -> Vec<Outcome> {
+        run_together(cases, rounds, &NoProbe, &mut Progress::new(4)).unwrap()
+    }
+
+    /// Runs two subjects with these values, and returns the order of their calls.
+    fn run_two(rounds: [&[Option<f64>]; 2]) -> (Outcome, Vec<&'static str>) {
+        let notes = Notes::default();
+        let case = case(&notes, &[("a", rounds[0]), ("b", rounds[1])]);
+        let outcome = run_cases(vec![case], rounds[0].len()).remove(0);
+        (outcome, notes.take())
     }
 
     #[test]
@@ -584,6 +630,20 @@ pub mod tests {
         assert_eq!(outcome.series.len(), 1);
         let skip = &outcome.skipped[0];
         assert!(skip.failed && skip.label == "b" && skip.reason.contains("it broke"));
+    }
+
+    #[test]
+    fn a_round_measures_all_cases_that_run_together() {
+        let notes = Notes::default();
+        let values = [Some(1.0); 2];
+        let cases = vec![
+            case(&notes, &[("a", &values), ("b", &values)]),
+            case(&notes, &[("c", &values)]),
+        ];
+        let outcomes = run_cases(cases, 2);
+        let expected = ["check", "check", "check", "a", "b", "c", "a", "b", "c"];
+        assert_eq!(notes.take(), expected);
+        assert_eq!(outcomes[1].series[0].rounds[1].number, 1);
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub struct Row {
     /// The smallest and the largest round.
     pub spread: Option<[f64; 2]>,
     pub rounds: Option<usize>,
+    /// Each round with its value, for ratios to other rows.
+    pub values: Option<Vec<(usize, f64)>>,
     /// Rounds during which the distance of the processors kept changing.
     pub noisy_rounds: Option<usize>,
     #[serde(flatten)]
@@ -186,6 +188,7 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         median: Some(spread.median),
         spread: Some([spread.min, spread.max]),
         rounds: Some(series.rounds.len()),
+        values: Some(values(series)),
         noisy_rounds: Some(series.noisy_rounds()).filter(|&rounds| rounds > 0),
         cdf: distribution_function(samples.clone()),
         distribution: summarize(samples),
@@ -221,6 +224,11 @@ fn skipped_row(outcome: &Outcome, skip: &Skipped) -> Row {
 fn samples(series: &Series) -> Vec<u64> {
     let samples = series.measurements().flat_map(|one| &one.samples);
     samples.copied().collect()
+}
+
+fn values(series: &Series) -> Vec<(usize, f64)> {
+    let rounds = series.rounds.iter();
+    rounds.map(|round| (round.number, round.value)).collect()
 }
 
 /// The median over the rounds of a count per second.

@@ -6,7 +6,7 @@
 use sluice_testkit::table::{Align, Table};
 use sluice_testkit::units;
 
-use super::criteria::{self, Criterion, Limit};
+use super::criteria::{self, Criterion, Limit, of_medians};
 use crate::harness::rounds::ReceiverState;
 use crate::harness::rows::Row;
 
@@ -147,7 +147,11 @@ pub fn text(rows: &[Row]) -> Option<String> {
         broadcast(&rows),
         scaling(&rows),
         multicast(&rows),
-        criteria::table(list(&rows)),
+        criteria::table(
+            "ratio of medians",
+            "between the extreme rounds",
+            list(&rows)
+        ),
     ))
 }
 
@@ -285,21 +289,21 @@ fn list(rows: &Rows) -> Vec<Criterion> {
     let streaming = |receivers, size| Conditions::new(ReceiverState::Streaming, receivers, size);
     let between = |conditions: Conditions, of: &str, to: &str, limit| Criterion {
         text: format!("{of} ÷ {to}, {}", conditions.title()),
-        of: spread(conditions, of),
-        to: spread(conditions, to),
+        ratio: of_medians(spread(conditions, of), spread(conditions, to)),
         limit,
     };
     // The rate of the second divided by that of the first is the time of the first divided by that of the second.
     let in_time = |conditions: Conditions, of: &str, to: &str, limit| Criterion {
         text: format!("time of {of} ÷ {to}, {}", conditions.title()),
-        of: spread(conditions, to),
-        to: spread(conditions, of),
+        ratio: of_medians(spread(conditions, to), spread(conditions, of)),
         limit,
     };
     let growth = |mechanism: &str, size, limit| Criterion {
         text: format!("{mechanism}, 16 receivers ÷ 1, {}", units::size(size)),
-        of: spread(busy(16, size), mechanism),
-        to: spread(busy(1, size), mechanism),
+        ratio: of_medians(
+            spread(busy(16, size), mechanism),
+            spread(busy(1, size), mechanism),
+        ),
         limit,
     };
     let mut list = vec![

@@ -91,11 +91,16 @@ pub fn mechanisms() -> Vec<&'static str> {
     [fanout::mechanisms(), map::mechanisms(), feed::mechanisms()].concat()
 }
 
-pub fn cases(suites: &[Suite], plan: &Plan) -> Result<Vec<Case>> {
-    let cases = suites.iter().map(|suite| suite.cases(plan));
-    Ok(cases
-        .collect::<Result<Vec<_>>>()?
-        .into_iter()
-        .flatten()
-        .collect())
+/// Groups of cases that are measured together.
+pub fn cases(suites: &[Suite], plan: &Plan) -> Result<Vec<Vec<Case>>> {
+    let mut groups = Vec::new();
+    for suite in suites {
+        let cases = suite.cases(plan)?;
+        match suite {
+            // Its criteria are ratios of different cases, too.
+            Suite::Map => groups.push(cases),
+            _ => groups.extend(cases.into_iter().map(|case| vec![case])),
+        }
+    }
+    Ok(groups)
 }

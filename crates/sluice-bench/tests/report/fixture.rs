@@ -327,7 +327,11 @@ fn map(random: &mut Random) -> Vec<Row> {
         for processes in [1, 2, 4, 6, 8, 10] {
             let title = format!("{operation} by {processes} processes");
             let begin = rows.len();
-            for (mechanism, best) in [("shared-map", 9e5), ("sluice-map-fd", 7e6)] {
+            for (mechanism, best) in [
+                ("shared-map", 9e5),
+                ("sluice-map-fd", 7e6),
+                ("sluice-map-netlink", 1e6),
+            ] {
                 let row = Row {
                     suite: "map".into(),
                     mechanism: mechanism.into(),

@@ -15,9 +15,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use nix::sys::time::TimeValLike;
-use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
+use sluice_testkit::clock;
 use sluice_testkit::time::Deadline;
 
 use super::channel::{Channel, Receiver, Resources, Sender, Shape};
@@ -117,11 +116,6 @@ impl Daemon {
         })?;
         Ok(daemon)
     }
-
-    fn cpu_ns(&self) -> Result<u64> {
-        let clock = clock_getcpuclockid(Pid::from_raw(self.0.id() as i32))?;
-        Ok(clock_gettime(clock)?.num_nanoseconds() as u64)
-    }
 }
 
 impl Drop for Daemon {
@@ -143,7 +137,7 @@ impl Sender for Emitter {
     }
 
     fn helpers_ns(&self) -> Result<u64> {
-        self.daemon.cpu_ns()
+        clock::cpu_ns_of(Pid::from_raw(self.daemon.0.id() as i32))
     }
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes that use one store. Every value that they get is checked.
 //!
-//! Rates are those of processes that the scheduler places on two processors. Where one process is measured, it is on the
-//! first processor, and a writer beside it on the second one.
+//! Rates are those of processes that the scheduler places on two processors, with the choice of keys and the checks, until
+//! the last one is done. Where one process is measured, it is on the first processor, and a writer beside it on the second
+//! one; its time is that of the calls alone.
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::thread::yield_now;
 use std::time::Duration;
 
@@ -39,22 +41,55 @@ pub struct Access {
 }
 
 /// What the processes of one run share.
-struct Progress(SharedWords);
+struct Progress {
+    words: SharedWords,
+    users: u64,
+}
 
 impl Progress {
-    const WRITING: usize = 0;
+    const ARRIVED: usize = 0;
     const DONE: usize = SharedWords::PER_LINE;
 
-    fn new() -> Result<Self> {
-        SharedWords::new(2 * SharedWords::PER_LINE).map(Self)
+    fn new(users: usize) -> Result<Self> {
+        Ok(Self {
+            words: SharedWords::new(2 * SharedWords::PER_LINE)?,
+            users: users as u64,
+        })
     }
 
-    fn set(&self, index: usize) {
-        self.0.set(index, 1);
+    /// Waits until all processes are here: they are started one after the other.
+    fn await_all(&self) {
+        let arrived = &self.words.words()[Self::ARRIVED];
+        arrived.fetch_add(1, Ordering::Relaxed);
+        while arrived.load(Ordering::Relaxed) < self.users {
+            yield_now();
+        }
     }
 
-    fn is_set(&self, index: usize) -> bool {
-        self.0.get(index) == 1
+    fn set_done(&self) {
+        self.words.set(Self::DONE, 1);
+    }
+
+    fn is_done(&self) -> bool {
+        self.words.get(Self::DONE) == 1
+    }
+}
+
+/// The time of calls.
+#[derive(Default)]
+struct Stopwatch {
+    elapsed: u64,
+    cpu: u64,
+}
+
+impl Stopwatch {
+    fn time<T>(&mut self, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        let cpu = clock::thread_cpu_ns();
+        let begin = clock::now_ns();
+        let returned = call()?;
+        self.elapsed += clock::now_ns() - begin;
+        self.cpu += clock::thread_cpu_ns() - cpu;
+        Ok(returned)
     }
 }
 
@@ -88,7 +123,7 @@ impl Job for Access {
             "{expected} keys were set, and {sets} have a new value"
         );
         match self.measured {
-            Measured::Dump => self.dump(&mut *client).map(drop),
+            Measured::Dump => self.dump(&mut *client, &mut Stopwatch::default()).map(drop),
             _ => Ok(()),
         }
     }
@@ -98,11 +133,13 @@ impl Job for Access {
         let store = self.filled_store()?;
         let mut total = Measurement::default();
         while u128::from(total.elapsed_ns) < self.duration.as_nanos() {
+            let helper = store.helper_ns()?;
             let done = self.run(&*store)?;
             let begin = done.iter().map(|one| one.begin).min();
             let end = done.iter().map(|one| one.end).max();
             total.elapsed_ns += end.unwrap_or(0) - begin.unwrap_or(0);
             total.cpu_ns += done.iter().map(|one| one.cpu).sum::<u64>();
+            total.cpu_ns += store.helper_ns()? - helper;
             total.messages += done.iter().map(|one| one.messages).sum::<u64>();
         }
         let sets = self.expect_all(&mut *store.client()?)?;
@@ -186,7 +223,7 @@ impl Access {
     }
 
     fn run(&self, store: &dyn Store) -> Result<Vec<Done>> {
-        let progress = Progress::new()?;
+        let progress = Progress::new(self.users())?;
         let mut group = Group::start(self.users(), (), PROCESS_TIMEOUT, |number, (), start| {
             let mut client = store.client()?;
             self.enter(number)?;
@@ -209,7 +246,7 @@ impl Access {
         done.collect()
     }
 
-    /// Returns the time of the beginning and of the end, the processor time, and the number of gets and sets.
+    /// Returns the beginning and the end of the measured time, the processor time, and the number of gets and sets.
     fn work(
         &self,
         client: &mut dyn Client,
@@ -217,23 +254,22 @@ impl Access {
         start: &mut Start,
         progress: &Progress,
     ) -> Result<Vec<u64>> {
-        start.wait()?;
-        while self.has_writer() && !progress.is_set(Progress::WRITING) {
-            yield_now();
-        }
         let mut keys = Keys::new(number, self.keys());
-        let (begin, cpu) = (clock::now_ns(), clock::thread_cpu_ns());
+        let mut watch = Stopwatch::default();
+        start.wait()?;
+        progress.await_all();
+        let begin = clock::now_ns();
         let messages = match self.measured {
-            Measured::Rate { operation, .. } => self.operate(client, operation, &mut keys)?,
-            Measured::Get | Measured::ReaderCost { .. } => {
-                self.operate(client, Operation::Get, &mut keys)?
+            Measured::Rate { operation, .. } => {
+                watch.time(|| self.operate(client, operation, &mut keys))?
             }
-            Measured::Batch => self.get_batches(client, &mut keys)?,
-            Measured::Dump => self.dump(client)?,
+            Measured::Dump => self.dump(client, &mut watch)?,
+            Measured::Get | Measured::ReaderCost { .. } | Measured::Batch => {
+                self.get_groups(client, &mut keys, &mut watch)?
+            }
         };
-        let (cpu, end) = (clock::thread_cpu_ns() - cpu, clock::now_ns());
-        progress.set(Progress::DONE);
-        Ok(vec![begin, end, cpu, messages])
+        progress.set_done();
+        Ok(vec![begin, begin + watch.elapsed, watch.cpu, messages])
     }
 
     /// Sets values until the reader beside this process is done.
@@ -246,9 +282,9 @@ impl Access {
     ) -> Result<Vec<u64>> {
         let mut keys = Keys::new(number, self.keys());
         start.wait()?;
-        while !progress.is_set(Progress::DONE) {
+        progress.await_all();
+        while !progress.is_done() {
             keys.set_next(client)?;
-            progress.set(Progress::WRITING);
         }
         Ok(Vec::new())
     }
@@ -275,38 +311,54 @@ impl Access {
         })
     }
 
-    fn get_batches(&self, client: &mut dyn Client, keys: &mut Keys) -> Result<u64> {
+    /// Gets of as many keys as a batch has, in a batch or one by one.
+    fn get_groups(
+        &self,
+        client: &mut dyn Client,
+        keys: &mut Keys,
+        watch: &mut Stopwatch,
+    ) -> Result<u64> {
         let mut numbers = [0; BATCH];
-        let mut batch = [key(0); BATCH];
+        let mut group = [key(0); BATCH];
         let mut values = [[0; VALUE_SIZE]; BATCH];
-        let batches = self.operations.div_ceil(BATCH as u64);
-        for _ in 0..batches {
-            for (number, key) in numbers.iter_mut().zip(&mut batch) {
+        let groups = self.operations.div_ceil(BATCH as u64);
+        for _ in 0..groups {
+            for (number, key) in numbers.iter_mut().zip(&mut group) {
                 (*number, *key) = keys.next();
             }
-            client.get_batch(&batch, &mut values)?;
+            watch.time(|| match self.measured {
+                Measured::Batch => client.get_batch(&group, &mut values),
+                _ => {
+                    let mut pairs = group.iter().zip(&mut values);
+                    pairs.try_for_each(|(key, value)| client.get(key, value))
+                }
+            })?;
             for (number, value) in numbers.iter().zip(&values) {
                 stamp_of(value, *number)?;
             }
         }
-        Ok(batches * BATCH as u64)
+        Ok(groups * BATCH as u64)
     }
 
     /// As often as is needed for as many keys as there are operations. Each must have every key once.
-    fn dump(&self, client: &mut dyn Client) -> Result<u64> {
+    fn dump(&self, client: &mut dyn Client, watch: &mut Stopwatch) -> Result<u64> {
         let mut messages = 0;
         while messages < self.operations {
             let mut seen = vec![false; self.keys() as usize];
-            client.dump(&mut |key: &[u8], value: &Value| {
-                let number = number_of(key)?;
-                stamp_of(value, number)?;
-                let again = seen
-                    .get_mut(number as usize)
-                    .is_none_or(|seen| std::mem::replace(seen, true));
-                ensure!(!again, "key {number} was listed twice, or never set");
-                messages += 1;
-                Ok(())
-            })?;
+            let mut restart = true;
+            while watch.time(|| client.dump_part(restart))? {
+                restart = false;
+                client.visit_part(&mut |key: &[u8], value: &Value| {
+                    let number = number_of(key)?;
+                    stamp_of(value, number)?;
+                    let again = seen
+                        .get_mut(number as usize)
+                        .is_none_or(|seen| std::mem::replace(seen, true));
+                    ensure!(!again, "key {number} was listed twice, or never set");
+                    messages += 1;
+                    Ok(())
+                })?;
+            }
             ensure!(
                 seen.iter().all(|seen| *seen),
                 "a key is missing in the list"

@@ -3,14 +3,13 @@
 //! default. A batch there returns all elements in the order of the buckets, not those of chosen keys, so several gets are
 //! one call each, and only the dump uses BPF_MAP_LOOKUP_BATCH.
 
-use std::mem::zeroed;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::rc::Rc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::errno::Errno;
 
-use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value};
+use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value, Visit};
 use crate::harness::rounds::Skipped;
 
 /// Values of enum bpf_cmd.
@@ -98,6 +97,9 @@ impl Store for Map {
             map: Rc::clone(&self.0),
             keys: vec![[0; KEY_SIZE]; DUMP_BATCH],
             values: vec![[0; VALUE_SIZE]; DUMP_BATCH],
+            position: None,
+            count: 0,
+            ended: false,
         }))
     }
 }
@@ -106,6 +108,10 @@ struct User {
     map: Rc<OwnedFd>,
     keys: Vec<Key>,
     values: Vec<Value>,
+    /// Where the next part of a dump begins, and the elements of the last one.
+    position: Option<u32>,
+    count: usize,
+    ended: bool,
 }
 
 impl User {
@@ -116,29 +122,6 @@ impl User {
             key: key.as_ptr() as u64,
             value: value as u64,
             flags: 0,
-        }
-    }
-
-    /// Fills in elements from this position on. Returns their number, and whether there are more.
-    fn next_batch(&mut self, position: &mut Option<u32>) -> Result<(usize, bool)> {
-        let mut next = 0u32;
-        // SAFETY: all fields are integers.
-        let mut attributes: BatchAttributes = unsafe { zeroed() };
-        if let Some(position) = position {
-            attributes.in_batch = &raw const *position as u64;
-        }
-        attributes.out_batch = &raw mut next as u64;
-        attributes.keys = self.keys.as_mut_ptr() as u64;
-        attributes.values = self.values.as_mut_ptr() as u64;
-        attributes.count = DUMP_BATCH as u32;
-        attributes.map_fd = self.map.as_raw_fd() as u32;
-        // SAFETY: there is room for as many keys and values as the count says, and for both positions.
-        let result = unsafe { bpf(MAP_LOOKUP_BATCH, &mut attributes) };
-        *position = Some(next);
-        match result {
-            Ok(_) => Ok((attributes.count as usize, true)),
-            Err(Errno::ENOENT) => Ok((attributes.count as usize, false)),
-            Err(error) => Err(error).context("cannot list a map of BPF"),
         }
     }
 }
@@ -158,19 +141,38 @@ impl Client for User {
         result.map(drop).context("cannot update a value of BPF")
     }
 
-    fn dump(&mut self, visit: &mut dyn FnMut(&[u8], &Value) -> Result<()>) -> Result<()> {
-        let mut position = None;
-        loop {
-            let (count, more) = self.next_batch(&mut position)?;
-            for (key, value) in self.keys.iter().zip(&self.values).take(count) {
-                visit(key, value)?;
-            }
-            if !more {
-                return Ok(());
-            }
-            if count == 0 {
-                bail!("a batch of BPF is empty before the end");
-            }
+    fn dump_part(&mut self, restart: bool) -> Result<bool> {
+        if restart {
+            (self.position, self.ended) = (None, false);
         }
+        if self.ended {
+            return Ok(false);
+        }
+        let mut next = 0u32;
+        let first = self.position.as_ref();
+        let mut attributes = BatchAttributes {
+            in_batch: first.map_or(0, |position| position as *const u32 as u64),
+            out_batch: &raw mut next as u64,
+            keys: self.keys.as_mut_ptr() as u64,
+            values: self.values.as_mut_ptr() as u64,
+            count: DUMP_BATCH as u32,
+            map_fd: self.map.as_raw_fd() as u32,
+            elem_flags: 0,
+            flags: 0,
+        };
+        // SAFETY: there is room for as many keys and values as the count says, and for both positions.
+        match unsafe { bpf(MAP_LOOKUP_BATCH, &mut attributes) } {
+            Ok(_) => {}
+            Err(Errno::ENOENT) => self.ended = true,
+            Err(error) => return Err(error).context("cannot list a map of BPF"),
+        }
+        self.position = Some(next);
+        self.count = attributes.count as usize;
+        Ok(self.count > 0)
+    }
+
+    fn visit_part(&self, visit: &mut Visit) -> Result<()> {
+        let mut elements = self.keys.iter().zip(&self.values).take(self.count);
+        elements.try_for_each(|(key, value)| visit(key, value))
     }
 }

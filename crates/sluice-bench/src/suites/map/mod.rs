@@ -2,9 +2,9 @@
 //! Values of 64 bytes under keys of 16, as in report 5: the rate of gets and sets by several processes, the processor time
 //! of a reader beside a writer, and the time of a get, of a batch and of a dump.
 
-mod abi;
 mod access;
 mod bpf;
+mod netlink;
 mod redis;
 mod shared_map;
 mod sluice_map;
@@ -24,19 +24,20 @@ use crate::reports::map::{BATCH, Measured, Operation, PROCESSES, SUITE};
 
 /// The first one that a case has is its reference.
 #[rustfmt::skip]
-const WAYS: [Way; 6] = [
+const WAYS: [Way; 7] = [
     Way { name: "shared-map", unavailable: shared_map::unavailable, create: shared_map::create },
     Way { name: "shared-map-rwsem", unavailable: shared_map::unavailable, create: shared_map::create_with_rwsem },
     Way { name: "shared-map-files", unavailable: shared_map::unavailable_files, create: shared_map::create_with_files },
     Way { name: "bpf-map", unavailable: bpf::unavailable, create: bpf::create },
     Way { name: "redis", unavailable: redis::unavailable, create: redis::create },
     Way { name: "sluice-map-fd", unavailable: sluice_map::unavailable, create: sluice_map::create },
+    Way { name: "sluice-map-netlink", unavailable: sluice_map::unavailable, create: netlink::create },
 ];
 
 /// Whose growth with the number of processes the report is about.
 const ENDS: [usize; 2] = [2, 10];
-/// A set with a file takes longer than one without by about this factor.
-const FILE_FACTOR: u64 = 10;
+/// Fewer operations of stores that take much longer than the others.
+const SLOW_SHARE: u64 = 10;
 
 pub fn mechanisms() -> Vec<&'static str> {
     WAYS.iter().map(|way| way.name).collect()
@@ -115,7 +116,7 @@ fn case(plan: &Plan, resources: &Rc<Resources>, measured: Measured) -> Case {
             resources: Rc::clone(resources),
             measured,
             operations: match way.name {
-                "shared-map-files" => operations / FILE_FACTOR,
+                "shared-map-files" | "redis" => operations / SLOW_SHARE,
                 _ => operations,
             },
             duration: plan.duration,
@@ -129,6 +130,7 @@ fn case(plan: &Plan, resources: &Rc<Resources>, measured: Measured) -> Case {
 fn applies(way: &Way, measured: Measured) -> bool {
     match (way.name, measured) {
         ("sluice-map-fd", _) => true,
+        ("sluice-map-netlink", _) => measured != Measured::Dump,
         ("shared-map", _) => measured != Measured::Dump,
         ("shared-map-rwsem", Measured::Rate { processes, .. }) => ENDS.contains(&processes),
         ("shared-map-rwsem", Measured::ReaderCost { .. }) => true,
@@ -141,15 +143,20 @@ fn applies(way: &Way, measured: Measured) -> bool {
 
 fn subject(access: Access) -> Subject {
     let name = access.way.name;
-    let has_batches = matches!(name, "sluice-map-fd" | "redis");
+    let is_batch = access.measured == Measured::Batch;
+    let label = match name {
+        "sluice-map-fd" | "sluice-map-netlink" | "redis" => name.into(),
+        _ if is_batch => format!("{name}, one by one"),
+        _ => name.into(),
+    };
     Subject {
         processes: access.processes(),
         operation: match access.measured {
             Measured::Rate { operation, .. } => Some(operation.name()),
             _ => None,
         },
-        batch: (access.measured == Measured::Batch && has_batches).then_some(BATCH),
-        ..Subject::new(name, name.into(), Waiting::Sleep, access)
+        batch: is_batch.then_some(BATCH),
+        ..Subject::new(name, label, Waiting::Sleep, access)
     }
 }
 
@@ -240,7 +247,7 @@ mod tests {
             title: measured.title(),
             mechanism: way.name.into(),
             median: Some(1.0),
-            spread: Some([1.0, 1.0]),
+            values: Some(vec![(0, 1.0)]),
             ..Row::default()
         };
         for scale in [Scale::Quick, Scale::Standard, Scale::Full] {

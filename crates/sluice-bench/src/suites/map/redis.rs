@@ -18,6 +18,7 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
+use sluice_testkit::clock;
 use sluice_testkit::time::Deadline;
 
 use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value};
@@ -91,9 +92,13 @@ impl Server {
         Ok(server)
     }
 
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.process.id() as i32)
+    }
+
     /// Its only thread that executes requests.
     fn confine(&self, resources: &Resources) -> Result<()> {
-        let pid = Pid::from_raw(self.process.id() as i32);
+        let pid = self.pid();
         if let Some(cgroup) = &resources.confinement.cgroup {
             cgroup.adopt(pid)?;
         }
@@ -119,6 +124,10 @@ impl Store for Server {
             request: Vec::new(),
             answer: Vec::new(),
         }))
+    }
+
+    fn helper_ns(&self) -> Result<u64> {
+        clock::cpu_ns_of(self.pid())
     }
 }
 

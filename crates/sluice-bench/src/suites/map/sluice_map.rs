@@ -7,23 +7,20 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use nix::errno::Errno;
-use sluice_abi::{CTL_OPEN, OPEN_CREATE, OPEN_READ, OPEN_WRITE, Open};
+use sluice_abi::map::{Batch, Cursor, Dump, Op, Record, STEP_GET, Step};
+use sluice_abi::{CTL_OPEN, KIND_MAP, OPEN_CREATE, OPEN_READ, OPEN_WRITE, Open, map};
 use sluice_testkit::module::SLUICE;
 
-use super::abi::{
-    BATCH, Batch, Cursor, DUMP, Dump, GET, KIND_MAP, Op, Record, SET, STEP_GET, Step,
-};
-use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value};
+use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value, Visit};
 use crate::harness::rounds::Skipped;
 
 const CTL: &str = "/dev/sluice/ctl";
-const NAME: &str = "map";
+pub const NAME: &str = "map";
 /// Of each key, beside the key and its value.
 const OVERHEAD: u64 = 512;
 const LEAST_CAPACITY: u64 = 1 << 22;
-const RECORD: usize = size_of::<Record>();
 /// Of a call: as many records as the rival's batch has.
-const DUMP_BYTES: usize = 1024 * (RECORD + KEY_SIZE + VALUE_SIZE);
+const DUMP_BYTES: usize = 1024 * (Record::SIZE + KEY_SIZE + VALUE_SIZE);
 
 pub fn unavailable(resources: &Resources) -> Option<Skipped> {
     if !Path::new(CTL).exists() {
@@ -33,14 +30,7 @@ pub fn unavailable(resources: &Resources) -> Option<Skipped> {
 }
 
 pub fn create(keys: u64, resources: &Resources) -> Result<Box<dyn Store>> {
-    let tree = resources.cgroups.as_ref();
-    let tree = tree.map_err(|skip| anyhow!("{}", skip.reason))?;
-    let scope = tree.create_cgroup()?.directory()?;
-    let capacity = keys * (OVERHEAD + (KEY_SIZE + VALUE_SIZE) as u64);
-    Ok(Box::new(Map {
-        _creator: open(&scope, OPEN_CREATE, capacity.max(LEAST_CAPACITY))?,
-        scope,
-    }))
+    Ok(Box::new(Map::new(keys, resources)?))
 }
 
 fn open(scope: &File, flags: u32, capacity: u64) -> Result<OwnedFd> {
@@ -59,10 +49,28 @@ fn open(scope: &File, flags: u32, capacity: u64) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-struct Map {
+pub struct Map {
     scope: File,
     /// The map exists as long as an endpoint of it.
     _creator: OwnedFd,
+}
+
+impl Map {
+    pub fn new(keys: u64, resources: &Resources) -> Result<Self> {
+        let tree = resources.cgroups.as_ref();
+        let tree = tree.map_err(|skip| anyhow!("{}", skip.reason))?;
+        let scope = tree.create_cgroup()?.directory()?;
+        let capacity = keys * (OVERHEAD + (KEY_SIZE + VALUE_SIZE) as u64);
+        Ok(Self {
+            _creator: open(&scope, OPEN_CREATE, capacity.max(LEAST_CAPACITY))?,
+            scope,
+        })
+    }
+
+    /// The cgroup in which it has its name.
+    pub fn scope(&self) -> &File {
+        &self.scope
+    }
 }
 
 impl Store for Map {
@@ -71,6 +79,7 @@ impl Store for Map {
             fd: open(&self.scope, 0, 0)?,
             steps: Vec::new(),
             records: vec![0; DUMP_BYTES],
+            part: Dump::new(0, Cursor::default(), &mut []),
         }))
     }
 }
@@ -79,6 +88,8 @@ struct Endpoint {
     fd: OwnedFd,
     steps: Vec<Step>,
     records: Vec<u8>,
+    /// The last part of a dump.
+    part: Dump,
 }
 
 impl Endpoint {
@@ -90,17 +101,6 @@ impl Endpoint {
     }
 }
 
-fn operation(key: &Key, value: *const Value) -> Op {
-    Op {
-        size: size_of::<Op>() as u32,
-        key: key.as_ptr() as u64,
-        value: value as u64,
-        key_length: KEY_SIZE as u32,
-        value_length: VALUE_SIZE as u32,
-        ..Op::default()
-    }
-}
-
 fn expect_length(length: u32) -> Result<()> {
     ensure!(length as usize == VALUE_SIZE, "a value has {length} bytes");
     Ok(())
@@ -108,39 +108,27 @@ fn expect_length(length: u32) -> Result<()> {
 
 impl Client for Endpoint {
     fn get(&mut self, key: &Key, value: &mut Value) -> Result<()> {
-        let mut op = operation(key, value);
+        let mut op = Op::get(key, value);
         // SAFETY: the kernel reads a key, and writes a value for which there is room.
-        unsafe { self.call(GET, &mut op) }.context("cannot get a value")?;
+        unsafe { self.call(map::GET, &mut op) }.context("cannot get a value")?;
         expect_length(op.value_length)
     }
 
     fn set(&mut self, key: &Key, value: &Value) -> Result<()> {
-        let mut op = operation(key, value);
+        let mut op = Op::set(key, value);
         // SAFETY: the kernel reads a key and a value.
-        let result = unsafe { self.call(SET, &mut op) };
+        let result = unsafe { self.call(map::SET, &mut op) };
         result.map(drop).context("cannot set a value")
     }
 
     fn get_batch(&mut self, keys: &[Key], values: &mut [Value]) -> Result<()> {
         let mut steps = std::mem::take(&mut self.steps);
         steps.clear();
-        steps.extend(keys.iter().zip(&mut *values).map(|(key, value)| Step {
-            command: STEP_GET,
-            key: key.as_ptr() as u64,
-            value: value.as_mut_ptr() as u64,
-            key_length: KEY_SIZE as u32,
-            value_length: VALUE_SIZE as u32,
-            ..Step::default()
-        }));
-        let mut batch = Batch {
-            size: size_of::<Batch>() as u32,
-            count: steps.len() as u32,
-            steps: steps.as_mut_ptr() as u64,
-            step_size: size_of::<Step>() as u32,
-            reserved: 0,
-        };
+        let pairs = keys.iter().zip(&mut *values);
+        steps.extend(pairs.map(|(key, value)| Step::new(STEP_GET, &Op::get(key, value))));
+        let mut batch = Batch::new(steps.as_mut_ptr(), steps.len());
         // SAFETY: as many steps as the count says, with the addresses of a key and of room for a value each.
-        unsafe { self.call(BATCH, &mut batch) }.context("cannot get values in a batch")?;
+        unsafe { self.call(map::BATCH, &mut batch) }.context("cannot get values in a batch")?;
         ensure!(
             batch.count as usize == keys.len(),
             "a batch was cut off after {} operations",
@@ -158,30 +146,26 @@ impl Client for Endpoint {
         Ok(())
     }
 
-    fn dump(&mut self, visit: &mut dyn FnMut(&[u8], &Value) -> Result<()>) -> Result<()> {
-        let mut cursor = Cursor::default();
-        loop {
-            let mut dump = Dump {
-                size: size_of::<Dump>() as u32,
-                flags: 0,
-                records: self.records.as_mut_ptr() as u64,
-                length: DUMP_BYTES as u32,
-                count: 0,
-                cursor,
-            };
-            // SAFETY: there is room for as many bytes as the length says.
-            unsafe { self.call(DUMP, &mut dump) }.context("cannot dump a map")?;
-            if dump.count == 0 {
-                return Ok(());
-            }
-            cursor = dump.cursor;
-            let mut rest = self.records.get(..dump.length as usize);
-            for _ in 0..dump.count {
-                let entry;
-                (entry, rest) = next_record(rest)?;
-                visit(entry.0, entry.1)?;
-            }
+    fn dump_part(&mut self, restart: bool) -> Result<bool> {
+        let cursor = match restart {
+            true => Cursor::default(),
+            false => self.part.cursor,
+        };
+        let mut part = Dump::new(0, cursor, &mut self.records);
+        // SAFETY: there is room for as many bytes as the length says.
+        unsafe { self.call(map::DUMP, &mut part) }.context("cannot dump a map")?;
+        self.part = part;
+        Ok(part.count > 0)
+    }
+
+    fn visit_part(&self, visit: &mut Visit) -> Result<()> {
+        let mut rest = self.records.get(..self.part.length as usize);
+        for _ in 0..self.part.count {
+            let entry;
+            (entry, rest) = next_record(rest)?;
+            visit(entry.0, entry.1)?;
         }
+        Ok(())
     }
 }
 
@@ -189,22 +173,16 @@ type Entry<'a> = (&'a [u8], &'a Value);
 
 /// The key and the value of the first record, and what follows it.
 fn next_record(records: Option<&[u8]>) -> Result<(Entry<'_>, Option<&[u8]>)> {
-    let parse = |bytes: &'_ [u8]| -> Option<_> {
-        let header = bytes.first_chunk::<RECORD>()?;
-        // SAFETY: the bytes are those of a structure of integers, at any address.
-        let record: Record = unsafe { header.as_ptr().cast::<Record>().read_unaligned() };
+    let entry = records.and_then(|bytes| {
+        let record = Record::from_bytes(bytes.first_chunk()?);
         let key = usize::from(record.header);
         let value = key + usize::from(record.key_length);
         let end = value + record.value_length as usize;
-        Some((key, value, end, record.size as usize))
-    };
-    let entry = records.and_then(|bytes| {
-        let (key, value, end, size) = parse(bytes)?;
         let entry = (
             bytes.get(key..value)?,
             bytes.get(value..end)?.try_into().ok()?,
         );
-        Some((entry, bytes.get(size..)))
+        Some((entry, bytes.get(record.size as usize..)))
     });
     entry.context("a record of a dump is damaged")
 }
@@ -214,14 +192,18 @@ mod tests {
     use super::*;
 
     fn record(key: &[u8], value: &Value) -> Vec<u8> {
-        let size = (RECORD + key.len() + value.len()).next_multiple_of(8);
-        let mut bytes = vec![0; size];
-        bytes[..4].copy_from_slice(&(size as u32).to_ne_bytes());
-        bytes[4..8].copy_from_slice(&(value.len() as u32).to_ne_bytes());
-        bytes[24..26].copy_from_slice(&(key.len() as u16).to_ne_bytes());
-        bytes[26..28].copy_from_slice(&(RECORD as u16).to_ne_bytes());
-        bytes[RECORD..][..key.len()].copy_from_slice(key);
-        bytes[RECORD + key.len()..][..value.len()].copy_from_slice(value);
+        let size = (Record::SIZE + key.len() + value.len()).next_multiple_of(8);
+        let record = Record {
+            size: size as u32,
+            value_length: value.len() as u32,
+            version: 1,
+            ttl_ns: 0,
+            key_length: key.len() as u16,
+            header: Record::SIZE as u16,
+            reserved: 0,
+        };
+        let mut bytes = [&record.to_bytes()[..], key, value].concat();
+        bytes.resize(size, 0);
         bytes
     }
 
@@ -238,7 +220,7 @@ mod tests {
     #[test]
     fn a_record_that_exceeds_the_buffer_is_an_error() {
         let whole = record(b"key", &[1; 64]);
-        for length in 0..RECORD + 3 + 64 {
+        for length in 0..Record::SIZE + 3 + 64 {
             assert!(next_record(Some(&whole[..length])).is_err(), "{length}");
         }
     }
