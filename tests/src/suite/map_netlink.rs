@@ -11,7 +11,9 @@ use crate::support::check::skip;
 topic!(
     "map_netlink",
     fifo: [],
-    pipe_only: [the_library_of_the_kernel_tree_does_every_operation],
+    pipe_only: [
+        the_library_of_the_kernel_tree_does_every_operation,
+    ],
 );
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/interop/map_netlink.py");
