@@ -166,7 +166,7 @@ pub fn text(rows: &[Row]) -> Option<String> {
     Some(format!(
         "{}{FOOTNOTE}\n\
          Report 5, plots: operations per second of 10 processes ÷ those of 2\n\n{}\n\
-         Criteria; the ratios are those within rounds\n\n{}",
+         Criteria: ratios within rounds of one probe class\n\n{}",
         tables.join("\n"),
         growth(&rows),
         criteria::table("median of ratios", "its rounds", list(&rows)),
