@@ -20,7 +20,7 @@
 /* Shorter keys need no allocation. */
 #define KEY_ON_STACK 128
 /* Sets that find the map full wait so long, in jiffies, for memory that is no longer used. */
-#define WAIT_FOR_MEMORY HZ
+#define WAIT_FOR_MEMORY (5 * HZ)
 /* Steps of a batch that are copied at once. */
 #define STEPS_AT_ONCE 16
 

@@ -129,10 +129,15 @@ fn long_key(number: u64) -> Vec<u8> {
 }
 
 fn keys_of_the_log_are_freed_when_the_map_is_full(_: &Context) -> Result<()> {
-    let small = Maps::new()?.create_with(Params::default(), 64 << 10)?;
-    for number in 0..500_u64 {
-        put(&small, &number.to_be_bytes(), b"").with_context(|| format!("pair {number}"))?;
-        delete(&small, &number.to_be_bytes()).context("deleting")?;
+    let params = Params {
+        events: 256,
+        ..Params::default()
+    };
+    let small = Maps::new()?.create_with(params, 64 << 10)?;
+    for number in 0..500 {
+        let key = &long_key(number)[..300];
+        put(&small, key, b"").with_context(|| format!("pair {number}"))?;
+        delete(&small, key).context("deleting")?;
     }
     let default = Maps::new()?.create()?;
     for number in 0..600 {
