@@ -23,9 +23,8 @@
 #include "netlink.h"
 #include "quota.h"
 
-/* Until a socket without room is tried again, in jiffies: each time twice as long. */
-#define RETRY_DELAY max(HZ / 50, 1)
-#define RETRY_DELAY_MAX HZ
+/* Until a socket without room is tried again, in jiffies: from 1, each time twice as long. */
+#define RETRY_DELAY_MAX ((unsigned int)HZ)
 /* Events that one run of a worker sends. */
 #define EVENTS_AT_ONCE 64
 /* Sockets to which events are sent at the same time. */
@@ -192,9 +191,13 @@ static void send_events(struct work_struct *work)
 			return;
 		err = send_event(handle);
 	} while (!err && --left);
+	/* A reader that takes events is not slow. */
+	if (left < EVENTS_AT_ONCE)
+		handle->delay = 0;
 	if (err == -EAGAIN)
 		return;
-	handle->delay = err ? clamp(2 * handle->delay, RETRY_DELAY, RETRY_DELAY_MAX) : 0;
+	if (err)
+		handle->delay = clamp(2 * handle->delay, 1U, RETRY_DELAY_MAX);
 	queue_delayed_work(workers, &handle->sending, handle->delay);
 }
 
