@@ -4,19 +4,20 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use nix::errno::Errno;
 
 use crate::registry::{Context, topic};
 use crate::support::channel::read_some;
 use crate::support::check::expect;
-use crate::support::ctl::{BOTH, CREATE, EXCL, READ};
+use crate::support::ctl::{BOTH, CREATE, EXCL, READ, WRITE};
 use crate::support::fail_nth::{FailureSweep, nothing};
 use crate::support::ioctl::raw;
 use crate::support::map::{
     self, Cursor, DUMP, Dump, Maps, NOW, Op, Params, STEP_DELETE, STEP_GET, STEP_SET, Step,
     VALUE_MAX, delete, get, parse_events, put, set, set_for, state, watch,
 };
+use crate::support::netlink::{Attrs, Request, Socket, attr, command};
 
 topic!(
     "fail_nth_map",
@@ -30,6 +31,7 @@ topic!(
         listing_a_map,
         watching_a_map,
         querying_a_map,
+        requests_over_netlink,
     ],
 );
 
@@ -193,5 +195,77 @@ fn querying_a_map(_: &Context) -> Result<()> {
         |(maps, _)| maps.info(),
         nothing,
     )?;
+    all.finish()
+}
+
+/// The attributes of a request for a handle.
+type AttrsOf<'a> = &'a dyn Fn(u32) -> Attrs;
+
+/// A socket with a handle of a map that has an entry.
+fn socket_with_handle() -> Result<(Socket, u32)> {
+    let socket = Socket::new()?;
+    let handle = socket.open("fail-nth", READ | WRITE | CREATE)?;
+    let entry = Attrs::new().handle(handle).key(KEY).value(&[1; 5000]);
+    socket.must(command::SET, &entry)?;
+    Ok((socket, handle))
+}
+
+/// Whether the request succeeded, or failed because of the injection; also if only its answer was lost.
+fn has_succeeded(socket: &Socket, sequence: u32) -> Result<bool> {
+    match socket.finish(sequence) {
+        Ok(Ok(_)) => Ok(true),
+        Ok(Err(refusal)) if refusal.errno == Errno::ENOMEM => Ok(false),
+        Ok(Err(refusal)) => bail!("{refusal:?}"),
+        Err(error) if error.downcast_ref() == Some(&Errno::ENOBUFS) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The kernel executes a request in the call that sends it.
+fn requests_over_netlink(_: &Context) -> Result<()> {
+    let all = FailureSweep::new()?;
+    let key = |handle| Attrs::new().handle(handle).key(KEY);
+    let step = |kind: u32| Attrs::new().u32(attr::COMMAND, kind).key(b"step");
+    let batch = |handle| {
+        let set = step(STEP_SET).value(b"1");
+        Attrs::new().handle(handle).step(&set).step(&step(STEP_GET))
+    };
+    let open = |_| Attrs::new().name("another").flags(READ | WRITE | CREATE);
+    let requests: [(&str, u8, AttrsOf); 7] = [
+        ("open", command::OPEN, &open),
+        ("get", command::GET, &key),
+        ("set", command::SET, &|handle| key(handle).value(&[2; 9000])),
+        ("batch", command::BATCH, &batch),
+        ("watch", command::WATCH, &|handle| {
+            Attrs::new().handle(handle)
+        }),
+        ("info", command::INFO, &|handle| Attrs::new().handle(handle)),
+        ("close", command::CLOSE, &|handle| {
+            Attrs::new().handle(handle)
+        }),
+    ];
+    for (what, command, attrs) in requests {
+        let request = |handle| Request::new(command, attrs(handle));
+        all.sweep(
+            &format!("{what} over netlink"),
+            socket_with_handle,
+            |(socket, handle)| match socket.send(&request(*handle)) {
+                Ok(sequence) => Ok(sequence),
+                Err(error) => match error.downcast_ref() {
+                    Some(Errno::ENOBUFS) | None => Err(Errno::ENOMEM),
+                    Some(error) => Err(*error),
+                },
+            },
+            |(socket, _), sequence| {
+                // Its effect may be there although the answer was lost: then a handle is closed already.
+                if has_succeeded(socket, sequence)? || command == command::CLOSE {
+                    return Ok(());
+                }
+                // Messages of the first attempt may follow on its socket.
+                let (again, handle) = socket_with_handle()?;
+                again.must(command, &attrs(handle)).map(drop)
+            },
+        )?;
+    }
     all.finish()
 }
