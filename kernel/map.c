@@ -54,12 +54,25 @@ static int copy_key(const struct sluice_map *map, const struct sluice_map_op *op
 		copy->bytes = kmalloc(op->key_length, SLUICE_QUOTA_GFP);
 	if (!copy->bytes)
 		return -ENOMEM;
-	if (copy_from_user(copy->bytes, u64_to_user_ptr(op->key), op->key_length)) {
+	if (!sluice_copy_from_user(copy->bytes, u64_to_user_ptr(op->key), op->key_length)) {
 		free_key(copy);
 		return -EFAULT;
 	}
 	sluice_map_key_init(map, key, copy->bytes, op->key_length);
 	return 0;
+}
+
+/* As sluice_map_overwrite(), with the user's value. */
+static int overwrite(struct sluice_map *map, struct sluice_map_request *request,
+		     const struct sluice_map_op *op)
+{
+	u64 bytes[SLUICE_SHORT_COPY / sizeof(u64)];
+
+	if (op->value_length > sizeof(bytes))
+		return -ENODATA;
+	if (!sluice_copy_from_user(bytes, u64_to_user_ptr(op->value), op->value_length))
+		return -EFAULT;
+	return sluice_map_overwrite(map, request, bytes, op->value_length, op->ttl_ns);
 }
 
 /* As sluice_map_set(), with the user's value. */
@@ -89,6 +102,9 @@ static int set(struct sluice_map *map, struct sluice_map_request *request, struc
 
 	if (op->value_length > SLUICE_MAP_VALUE_MAX)
 		return -EINVAL;
+	ret = overwrite(map, request, op);
+	if (ret != -ENODATA)
+		return ret;
 	for (;;) {
 		request->version = op->version;
 		ret = set_once(map, request, op);
@@ -221,7 +237,7 @@ static int execute_steps(struct file *file, u8 __user *user, u32 size, u32 count
 	for (i = 0; i < count; i++) {
 		struct sluice_map_step __user *step = (void __user *)(user + i * size);
 
-		err = copy_struct_from_user(&steps[i], sizeof(steps[i]), step, size);
+		err = sluice_user_entry_read(&steps[i], sizeof(steps[i]), step, size);
 		/* Steps whose results cannot be written are not executed. */
 		err = err ?: put_user(steps[i].result, &step->result);
 		if (err)

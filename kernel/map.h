@@ -10,14 +10,15 @@
  * changes keeps it, without a value, until a later change takes the place of its event, or the map
  * needs the memory. It is freed after a grace period of RCU.
  *
- * Life of a value: it is complete before it becomes visible, and never changes. A later set
- * replaces it, a removal of the entry drops it; it is freed after a grace period, and until then
- * its bytes count. Readers copy it under RCU and hold it no longer, so that none of them, however
+ * Life of a value: it is complete before it becomes visible. A later set overwrites it in place if
+ * the new content is short and the memory has room for it, else replaces it; a removal of the entry
+ * drops it. It is freed after a grace period, and until then its bytes count. Readers copy it under
+ * RCU, again if it was overwritten meanwhile, and hold it no longer, so that none of them, however
  * slow its memory is, keeps the map full.
  *
  * Readers find an entry in the table and its value, both under RCU, without a lock. A change takes
- * effect when it stores the pointer of the value, under the lock of the shard, which depends on the
- * key: a reader sees the value of before or that of after. An entry without a value is not there:
+ * effect when it stores the pointer of the value, or ends to overwrite it, under the lock of the
+ * shard, which depends on the key: a reader sees the value of before or that of after. An entry without a value is not there:
  * a new one, which has no value until it is in the table, and one that is removed.
  *
  * Changes have a number each, from one counter. The number is taken under the lock of the shard,
@@ -28,6 +29,8 @@
  *
  * Barriers:
  * (V) rcu_assign_pointer() of a value, after its bytes; rcu_dereference() by readers.
+ * (O) write_seqcount_begin() and _end() around the change of a value in place; readers repeat what
+ *     they have read between read_seqcount_begin() and _retry().
  * (N) a change takes its number before it stores the value, both under the lock of the shard. Who
  *     begins to watch after a number therefore takes every such lock once (sluice_map_settle()):
  *     what it then reads is at least as new as that number.
@@ -45,6 +48,7 @@
 #include <linux/rbtree.h>
 #include <linux/rcupdate.h>
 #include <linux/refcount.h>
+#include <linux/seqlock.h>
 #include <linux/rhashtable.h>
 #include <linux/siphash.h>
 #include <linux/spinlock.h>
@@ -71,10 +75,12 @@ struct sluice_map_key {
 };
 
 struct sluice_map_value {
+	seqcount_spinlock_t changes;	/* in place, of the next three and the bytes (O) */
+	u32 length;
 	u64 version;
 	u64 expires;			/* CLOCK_BOOTTIME in ns, or SLUICE_MAP_FOREVER */
-	u32 length;
 	u32 charged;			/* bytes */
+	u32 room;			/* bytes that can be overwritten in place */
 	struct sluice_map *map;
 	struct rcu_head rcu;
 	u8 bytes[];
@@ -173,18 +179,19 @@ static inline struct sluice_map_shard *sluice_map_shard(struct sluice_map *map, 
 
 static inline bool sluice_map_is_expired(const struct sluice_map_value *value)
 {
-	return value->expires != SLUICE_MAP_FOREVER &&
-	       value->expires <= ktime_get_boottime_ns();
+	u64 expires = READ_ONCE(value->expires);
+
+	return expires != SLUICE_MAP_FOREVER && expires <= ktime_get_boottime_ns();
 }
 
 static inline u64 sluice_map_time_to_live(const struct sluice_map_value *value)
 {
-	u64 now;
+	u64 expires = READ_ONCE(value->expires), now;
 
-	if (value->expires == SLUICE_MAP_FOREVER)
+	if (expires == SLUICE_MAP_FOREVER)
 		return 0;
 	now = ktime_get_boottime_ns();
-	return value->expires > now ? value->expires - now : 1;
+	return expires > now ? expires - now : 1;
 }
 
 /* ---- map_entry.c: memory of entries and values, and what it counts ---- */
@@ -216,6 +223,8 @@ void sluice_map_table_remove(struct sluice_map *map, struct sluice_map_entry *en
 struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
 						 const struct sluice_map_key *key);
 struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 length, u64 ttl_ns);
+/* When a value expires whose time to live begins now. */
+u64 sluice_map_time_of_expiry(u64 ttl_ns);
 
 /* Counts one entry more. 0, -ENOSPC, -EAGAIN: as above. */
 int sluice_map_count_entry(struct sluice_map *map);
@@ -242,6 +251,12 @@ void sluice_map_value_free(struct sluice_map_value *value);
  */
 int sluice_map_set(struct sluice_map *map, struct sluice_map_request *request,
 		   struct sluice_map_value *value);
+/*
+ * As sluice_map_set(), with a copy of @bytes in the memory of the value that the entry has. -ENODATA:
+ * there is no entry, or it has no room for @length bytes.
+ */
+int sluice_map_overwrite(struct sluice_map *map, struct sluice_map_request *request,
+			 const void *bytes, u32 length, u64 ttl_ns);
 /* 0, -ENOENT, -ESTALE, -EEXIST. */
 int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request);
 

@@ -11,6 +11,7 @@
 
 #include "compat.h"
 #include "map.h"
+#include "short_copy.h"
 #include "trace.h"
 
 /* ---- the table ---- */
@@ -205,7 +206,7 @@ struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
 	return entry;
 }
 
-static u64 time_of_expiry(u64 ttl_ns)
+u64 sluice_map_time_of_expiry(u64 ttl_ns)
 {
 	u64 now = ktime_get_boottime_ns();
 
@@ -217,13 +218,14 @@ static u64 time_of_expiry(u64 ttl_ns)
 struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 length, u64 ttl_ns)
 {
 	struct sluice_map_value *value;
-	size_t size = struct_size(value, bytes, length), charged = allocated_size(size);
+	size_t charged = allocated_size(struct_size(value, bytes, length));
 
-	value = allocate_charged(map, size, charged);
+	value = allocate_charged(map, charged, charged);
 	if (IS_ERR(value))
 		return value;
 	value->version = 0;
-	value->expires = time_of_expiry(ttl_ns);
+	value->expires = sluice_map_time_of_expiry(ttl_ns);
+	value->room = min_t(size_t, charged - sizeof(*value), SLUICE_SHORT_COPY);
 	value->length = length;
 	value->charged = charged;
 	value->map = map;

@@ -13,7 +13,7 @@
 #include "scope.h"
 
 /* Most values are shorter; a longer one takes a second attempt. */
-#define SHORT_VALUE 512
+#define SHORT_VALUE 256
 
 /* ---- replies ---- */
 
@@ -231,6 +231,9 @@ static int set_value(struct sluice_map *map, struct nlattr **attrs,
 
 	if (nla_len(given) > SLUICE_NL_VALUE_MAX)
 		return -EMSGSIZE;
+	ret = sluice_map_overwrite(map, request, nla_data(given), nla_len(given), ttl);
+	if (ret != -ENODATA)
+		return ret;
 	value = sluice_map_value_create(map, nla_len(given), ttl);
 	if (IS_ERR(value))
 		return PTR_ERR(value);

@@ -9,6 +9,7 @@
 #include <linux/uaccess.h>
 
 #include "map.h"
+#include "short_copy.h"
 #include "user_struct.h"
 
 /* Bytes of a dump that are collected in the kernel and copied at once; a longer record is alone. */
@@ -49,11 +50,16 @@ static struct sluice_map_value *find_value(struct sluice_map *map, const struct 
 /* Under RCU. */
 static void copy_from(const struct sluice_map_value *value, struct sluice_map_copy *copy)
 {
-	copy->version = value->version;
-	copy->ttl_ns = sluice_map_time_to_live(value);
-	copy->length = value->length;
-	if (value->length <= copy->room)
-		memcpy(copy->value, value->bytes, value->length);
+	unsigned int changes;
+
+	do {
+		changes = read_seqcount_begin(&value->changes);	/* (O) */
+		copy->version = value->version;
+		copy->ttl_ns = sluice_map_time_to_live(value);
+		copy->length = READ_ONCE(value->length);
+		if (copy->length <= copy->room)
+			sluice_copy(copy->value, value->bytes, copy->length);
+	} while (read_seqcount_retry(&value->changes, changes));
 }
 
 bool sluice_map_copy_value(struct sluice_map *map, const struct sluice_map_key *key,
@@ -70,14 +76,34 @@ bool sluice_map_copy_value(struct sluice_map *map, const struct sluice_map_key *
 }
 
 /* Under RCU, without page faults. */
-static bool copy_nofault(void __user *to, const struct sluice_map_value *value)
+static bool copy_nofault(void __user *to, const struct sluice_map_value *value, u32 length)
 {
-	unsigned long left;
+	bool copied;
 
 	pagefault_disable();
-	left = copy_to_user(to, value->bytes, value->length);
+	copied = sluice_copy_to_user(to, value->bytes, length);
 	pagefault_enable();
-	return !left;
+	return copied;
+}
+
+/* Under RCU. As get_at_once(). */
+static int copy_to_op(const struct sluice_map_value *value, struct sluice_map_op *op, u32 room)
+{
+	unsigned int changes;
+	int err;
+
+	do {
+		changes = read_seqcount_begin(&value->changes);	/* (O) */
+		op->version = value->version;
+		op->value_length = READ_ONCE(value->length);
+		op->ttl_ns = sluice_map_time_to_live(value);
+		if (op->value_length > room)
+			err = -EMSGSIZE;
+		else
+			err = copy_nofault(u64_to_user_ptr(op->value), value, op->value_length) ?
+			      0 : -EAGAIN;
+	} while (read_seqcount_retry(&value->changes, changes));
+	return err;
 }
 
 /* As sluice_map_get(); -EAGAIN: the user's memory is not present. */
@@ -85,21 +111,11 @@ static int get_at_once(struct sluice_map *map, const struct sluice_map_key *key,
 		       struct sluice_map_op *op, u32 room)
 {
 	struct sluice_map_value *value;
-	int err = 0;
+	int err;
 
 	rcu_read_lock();
 	value = find_value(map, key);
-	if (!value) {
-		err = -ENOENT;
-	} else {
-		op->version = value->version;
-		op->value_length = value->length;
-		op->ttl_ns = sluice_map_time_to_live(value);
-		if (value->length > room)
-			err = -EMSGSIZE;
-		else if (!copy_nofault(u64_to_user_ptr(op->value), value))
-			err = -EAGAIN;
-	}
+	err = value ? copy_to_op(value, op, room) : -ENOENT;
 	rcu_read_unlock();
 	return err;
 }
@@ -154,7 +170,7 @@ struct dump {
 	u8 *buffer;
 	u32 size;			/* bytes of the buffer */
 	u32 filled;
-	u32 needed;			/* by a first record that exceeds the buffer */
+	u32 needed;			/* by the last record */
 };
 
 static bool has_values(const struct dump *dump)
@@ -162,19 +178,15 @@ static bool has_values(const struct dump *dump)
 	return !(dump->call->flags & SLUICE_MAP_KEYS);
 }
 
-static u32 record_size(const struct dump *dump, const struct found *found)
-{
-	u32 value_length = has_values(dump) ? found->value->length : 0;
-
-	return ALIGN(sizeof(struct sluice_map_record) + found->entry->key_length + value_length,
-		     sizeof(u64));
-}
-
 static struct sluice_map_record header_of(const struct dump *dump, const struct found *found)
 {
+	u32 length = READ_ONCE(found->value->length);
+	u32 size = sizeof(struct sluice_map_record) + found->entry->key_length +
+		   (has_values(dump) ? length : 0);
+
 	return (struct sluice_map_record) {
-		.size = record_size(dump, found),
-		.value_length = found->value->length,
+		.size = ALIGN(size, sizeof(u64)),
+		.value_length = length,
 		.version = found->value->version,
 		.ttl_ns = sluice_map_time_to_live(found->value),
 		.key_length = found->entry->key_length,
@@ -281,24 +293,41 @@ bool sluice_map_copy_next(struct sluice_map *map, struct sluice_map_cursor *curs
 	return copied;
 }
 
-/* Under RCU. False: the buffer has no room for it. */
-static bool append(struct dump *dump, const struct found *found)
+/* Writes a record, if there is room for it. Its size. */
+static u32 write_record(const struct dump *dump, const struct found *found)
 {
 	struct sluice_map_record header = header_of(dump, found);
 	u8 *record = dump->buffer + dump->filled, *end;
 
 	if (header.size > dump->size - dump->filled)
-		return false;
+		return header.size;
 	memcpy(record, &header, sizeof(header));
 	end = record + sizeof(header);
-	memcpy(end, found->entry->key, header.key_length);
+	sluice_copy(end, found->entry->key, header.key_length);
 	end += header.key_length;
 	if (has_values(dump)) {
-		memcpy(end, found->value->bytes, header.value_length);
+		sluice_copy(end, found->value->bytes, header.value_length);
 		end += header.value_length;
 	}
-	memset(end, 0, record + header.size - end);
-	dump->filled += header.size;
+	while (end < record + header.size)
+		*end++ = 0;
+	return header.size;
+}
+
+/* Under RCU. False: the buffer has no room for it, but needs so many bytes. */
+static bool append(struct dump *dump, const struct found *found)
+{
+	unsigned int changes;
+	u32 size;
+
+	do {
+		changes = read_seqcount_begin(&found->value->changes);	/* (O) */
+		size = write_record(dump, found);
+	} while (read_seqcount_retry(&found->value->changes, changes));
+	dump->needed = size;
+	if (size > dump->size - dump->filled)
+		return false;
+	dump->filled += size;
 	dump->call->count++;
 	return true;
 }
@@ -319,8 +348,6 @@ static bool append_next(struct dump *dump)
 			break;
 		cursor->id = found[i].entry->id;
 	}
-	if (!fits && !dump->filled)
-		dump->needed = record_size(dump, &found[i]);
 	rcu_read_unlock();
 	if (fits && count < DUMP_BATCH)
 		pass_shard(cursor);

@@ -3,6 +3,7 @@
 #include <linux/sched.h>
 
 #include "map.h"
+#include "short_copy.h"
 
 /* Entries that one call removes under a lock. */
 #define EXPIRE_BATCH 64
@@ -94,11 +95,32 @@ static void replace(struct sluice_map *map, struct sluice_map_shard *shard,
 	struct sluice_map_value *old = value_of(shard, entry);
 
 	unindex_time(shard, entry);
+	seqcount_spinlock_init(&value->changes, &shard->lock);
 	value->version = next_sequence(map);
 	rcu_assign_pointer(entry->value, value);	/* (V) */
 	index_time(map, shard, entry, value->expires);
 	sluice_map_log(map, value->version, SLUICE_MAP_UPDATED, value->version, entry);
 	sluice_map_value_retire(old);
+}
+
+/* 0, or -ENODATA: the value has no room for @length bytes. */
+static int overwrite(struct sluice_map *map, struct sluice_map_shard *shard,
+		     struct sluice_map_entry *entry, const void *bytes, u32 length, u64 expires)
+{
+	struct sluice_map_value *value = value_of(shard, entry);
+
+	if (length > value->room)
+		return -ENODATA;
+	unindex_time(shard, entry);
+	write_seqcount_begin(&value->changes);	/* (O) */
+	value->version = next_sequence(map);
+	value->length = length;
+	WRITE_ONCE(value->expires, expires);
+	sluice_copy(value->bytes, bytes, length);
+	write_seqcount_end(&value->changes);
+	index_time(map, shard, entry, expires);
+	sluice_map_log(map, value->version, SLUICE_MAP_UPDATED, value->version, entry);
+	return 0;
 }
 
 /* 0, or -ENOSPC, -EAGAIN: nothing has changed. */
@@ -114,6 +136,7 @@ static int insert(struct sluice_map *map, struct sluice_map_shard *shard,
 		atomic64_dec(&map->entries);
 		return err;
 	}
+	seqcount_spinlock_init(&value->changes, &shard->lock);
 	value->version = next_sequence(map);
 	entry->id = value->version;
 	index_id(shard, entry);
@@ -225,6 +248,29 @@ int sluice_map_set(struct sluice_map *map, struct sluice_map_request *request,
 		request->version = required;
 		ret = set_new(map, request, value);
 	}
+	end_call(map, before);
+	return ret;
+}
+
+int sluice_map_overwrite(struct sluice_map *map, struct sluice_map_request *request,
+			 const void *bytes, u32 length, u64 ttl_ns)
+{
+	struct sluice_map_shard *shard = sluice_map_shard(map, request->key.hash);
+	u64 required = request->version, before = atomic64_read(&map->sequence);
+	u64 expires = sluice_map_time_of_expiry(ttl_ns);
+	struct sluice_map_entry *entry;
+	int ret;
+
+	spin_lock(&shard->lock);
+	entry = find(map, shard, &request->key);
+	ret = check_version(shard, entry, request);
+	if (!ret)
+		ret = entry ? overwrite(map, shard, entry, bytes, length, expires) : -ENODATA;
+	if (!ret)
+		request->version = value_of(shard, entry)->version;
+	else if (ret == -ENODATA)
+		request->version = required;
+	spin_unlock(&shard->lock);
 	end_call(map, before);
 	return ret;
 }

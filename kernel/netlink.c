@@ -6,15 +6,14 @@
 
 /*
  * What each command accepts. The attributes that it does not name are invalid in it, and so are
- * those of a newer header.
+ * those of a newer header. The table that generic netlink fills for a request ends with the last
+ * attribute that its command accepts.
  */
 #define NAME_POLICY { .type = NLA_NUL_STRING, .len = SLUICE_NAME_SIZE - 1 }
 #define HANDLE_POLICY NLA_POLICY_MIN(NLA_U32, 1)
 #define KEY_POLICY NLA_POLICY_RANGE(NLA_BINARY, 1, SLUICE_MAP_KEY_MAX)
 
-#define ATTRIBUTES (SLUICE_NL_A_MAX + 1)
-
-static const struct nla_policy open_policy[ATTRIBUTES] = {
+static const struct nla_policy open_policy[] = {
 	[SLUICE_NL_A_NAME]	= NAME_POLICY,
 	[SLUICE_NL_A_SCOPE_FD]	= { .type = NLA_S32 },
 	[SLUICE_NL_A_FLAGS]	= { .type = NLA_U32 },
@@ -24,18 +23,18 @@ static const struct nla_policy open_policy[ATTRIBUTES] = {
 	[SLUICE_NL_A_EVENTS]	= { .type = NLA_U32 },
 };
 
-static const struct nla_policy close_policy[ATTRIBUTES] = {
+static const struct nla_policy close_policy[] = {
 	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
 };
 
-static const struct nla_policy get_policy[ATTRIBUTES] = {
+static const struct nla_policy get_policy[] = {
 	[SLUICE_NL_A_NAME]	= NAME_POLICY,
 	[SLUICE_NL_A_SCOPE_FD]	= { .type = NLA_S32 },
 	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
 	[SLUICE_NL_A_KEY]	= KEY_POLICY,
 };
 
-static const struct nla_policy set_policy[ATTRIBUTES] = {
+static const struct nla_policy set_policy[] = {
 	[SLUICE_NL_A_NAME]	= NAME_POLICY,
 	[SLUICE_NL_A_SCOPE_FD]	= { .type = NLA_S32 },
 	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
@@ -45,7 +44,7 @@ static const struct nla_policy set_policy[ATTRIBUTES] = {
 	[SLUICE_NL_A_TTL_NS]	= { .type = NLA_U64 },
 };
 
-static const struct nla_policy delete_policy[ATTRIBUTES] = {
+static const struct nla_policy delete_policy[] = {
 	[SLUICE_NL_A_NAME]	= NAME_POLICY,
 	[SLUICE_NL_A_SCOPE_FD]	= { .type = NLA_S32 },
 	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
@@ -53,7 +52,7 @@ static const struct nla_policy delete_policy[ATTRIBUTES] = {
 	[SLUICE_NL_A_IF_VERSION] = { .type = NLA_U64 },
 };
 
-const struct nla_policy sluice_netlink_step_policy[ATTRIBUTES] = {
+static const struct nla_policy step_policy[] = {
 	[SLUICE_NL_A_COMMAND]	= NLA_POLICY_MAX(NLA_U32, SLUICE_MAP_STEP_DELETE),
 	[SLUICE_NL_A_KEY]	= KEY_POLICY,
 	[SLUICE_NL_A_VALUE]	= { .type = NLA_BINARY },
@@ -61,26 +60,26 @@ const struct nla_policy sluice_netlink_step_policy[ATTRIBUTES] = {
 	[SLUICE_NL_A_TTL_NS]	= { .type = NLA_U64 },
 };
 
-static const struct nla_policy batch_policy[ATTRIBUTES] = {
+static const struct nla_policy batch_policy[] = {
 	[SLUICE_NL_A_NAME]	= NAME_POLICY,
 	[SLUICE_NL_A_SCOPE_FD]	= { .type = NLA_S32 },
 	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
-	[SLUICE_NL_A_STEP]	= NLA_POLICY_NESTED(sluice_netlink_step_policy),
+	[SLUICE_NL_A_STEP]	= NLA_POLICY_NESTED(step_policy),
 };
 
-static const struct nla_policy dump_policy[ATTRIBUTES] = {
+static const struct nla_policy dump_policy[] = {
 	[SLUICE_NL_A_NAME]	= NAME_POLICY,
 	[SLUICE_NL_A_SCOPE_FD]	= { .type = NLA_S32 },
 	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
 	[SLUICE_NL_A_KEYS]	= { .type = NLA_FLAG },
 };
 
-static const struct nla_policy watch_policy[ATTRIBUTES] = {
+static const struct nla_policy watch_policy[] = {
 	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
 	[SLUICE_NL_A_AFTER]	= { .type = NLA_U64 },
 };
 
-static const struct nla_policy info_policy[ATTRIBUTES] = {
+static const struct nla_policy info_policy[] = {
 	[SLUICE_NL_A_NAME]	= NAME_POLICY,
 	[SLUICE_NL_A_SCOPE_FD]	= { .type = NLA_S32 },
 	[SLUICE_NL_A_HANDLE]	= HANDLE_POLICY,
@@ -90,36 +89,43 @@ static const struct genl_ops operations[] = {
 	{
 		.cmd = SLUICE_NL_CMD_MAP_OPEN,
 		.policy = open_policy,
+		.maxattr = ARRAY_SIZE(open_policy) - 1,
 		.doit = sluice_map_netlink_open,
 	},
 	{
 		.cmd = SLUICE_NL_CMD_MAP_CLOSE,
 		.policy = close_policy,
+		.maxattr = ARRAY_SIZE(close_policy) - 1,
 		.doit = sluice_map_netlink_close,
 	},
 	{
 		.cmd = SLUICE_NL_CMD_MAP_GET,
 		.policy = get_policy,
+		.maxattr = ARRAY_SIZE(get_policy) - 1,
 		.doit = sluice_map_netlink_get,
 	},
 	{
 		.cmd = SLUICE_NL_CMD_MAP_SET,
 		.policy = set_policy,
+		.maxattr = ARRAY_SIZE(set_policy) - 1,
 		.doit = sluice_map_netlink_set,
 	},
 	{
 		.cmd = SLUICE_NL_CMD_MAP_DELETE,
 		.policy = delete_policy,
+		.maxattr = ARRAY_SIZE(delete_policy) - 1,
 		.doit = sluice_map_netlink_delete,
 	},
 	{
 		.cmd = SLUICE_NL_CMD_MAP_BATCH,
 		.policy = batch_policy,
+		.maxattr = ARRAY_SIZE(batch_policy) - 1,
 		.doit = sluice_map_netlink_batch,
 	},
 	{
 		.cmd = SLUICE_NL_CMD_MAP_DUMP,
 		.policy = dump_policy,
+		.maxattr = ARRAY_SIZE(dump_policy) - 1,
 		.start = sluice_map_netlink_dump_start,
 		.dumpit = sluice_map_netlink_dump,
 		.done = sluice_map_netlink_dump_done,
@@ -127,11 +133,13 @@ static const struct genl_ops operations[] = {
 	{
 		.cmd = SLUICE_NL_CMD_MAP_WATCH,
 		.policy = watch_policy,
+		.maxattr = ARRAY_SIZE(watch_policy) - 1,
 		.doit = sluice_map_netlink_watch,
 	},
 	{
 		.cmd = SLUICE_NL_CMD_MAP_INFO,
 		.policy = info_policy,
+		.maxattr = ARRAY_SIZE(info_policy) - 1,
 		.doit = sluice_map_netlink_info,
 	},
 };

@@ -27,8 +27,6 @@ struct sluice_channel_key;
 struct sluice_scope_access;
 
 extern struct genl_family sluice_netlink_family;
-/* Of SLUICE_NL_A_STEP in a request. */
-extern const struct nla_policy sluice_netlink_step_policy[];
 
 int sluice_netlink_init(void);
 void sluice_netlink_exit(void);

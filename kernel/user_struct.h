@@ -13,12 +13,23 @@
 #include <linux/types.h>
 #include <linux/uaccess.h>
 
+#include "short_copy.h"
+
 /* Reads the size only. 0, -EFAULT, or -EINVAL: smaller than @ver0 or larger than a page. */
 static inline int sluice_user_struct_size(const void __user *user, size_t ver0, u32 *user_size)
 {
 	if (get_user(*user_size, (const u32 __user *)user))
 		return -EFAULT;
 	return *user_size < ver0 || *user_size > PAGE_SIZE ? -EINVAL : 0;
+}
+
+/* Reads a structure of @size bytes in the kernel, whose size at the user is known. */
+static inline int sluice_user_entry_read(void *value, size_t size, const void __user *user,
+					 u32 user_size)
+{
+	if (user_size == size)
+		return sluice_copy_from_user(value, user, size) ? 0 : -EFAULT;
+	return copy_struct_from_user(value, size, user, user_size);
 }
 
 /* Reads a structure of @size bytes in the kernel. 0, -EFAULT, -EINVAL, -E2BIG. */
@@ -28,7 +39,7 @@ static inline int sluice_user_struct_read(void *value, size_t size, size_t ver0,
 	u32 user_size;
 	int err = sluice_user_struct_size(user, ver0, &user_size);
 
-	err = err ?: copy_struct_from_user(value, size, user, user_size);
+	err = err ?: sluice_user_entry_read(value, size, user, user_size);
 	*(u32 *)value = user_size;
 	return err;
 }
@@ -38,7 +49,7 @@ static inline int sluice_user_struct_write(void __user *user, void *value, size_
 					   u32 user_size)
 {
 	*(u32 *)value = min_t(size_t, size, user_size);
-	return copy_to_user(user, value, *(u32 *)value) ? -EFAULT : 0;
+	return sluice_copy_to_user(user, value, *(u32 *)value) ? 0 : -EFAULT;
 }
 
 /* Reads the value of a setting. 0, -EFAULT, -EINVAL, -E2BIG. */
@@ -68,7 +79,7 @@ static inline int sluice_user_array_write(void __user *user, u32 user_size, cons
 					  size_t size, size_t count)
 {
 	for (; count; count--, user += user_size, entries += size)
-		if (copy_to_user(user, entries, min_t(size_t, size, user_size)))
+		if (!sluice_copy_to_user(user, entries, min_t(size_t, size, user_size)))
 			return -EFAULT;
 	return 0;
 }
