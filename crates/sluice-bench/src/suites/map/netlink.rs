@@ -12,26 +12,12 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType};
 use nix::sys::socket::{recv, send, socket};
 use sluice_abi::map::STEP_GET;
+use sluice_abi::netlink::attr::{COMMAND, HANDLE, KEY, NAME, RESULT, SCOPE_FD, STEP, VALUE};
+use sluice_abi::netlink::{FAMILY, MAP_BATCH, MAP_GET, MAP_OPEN, MAP_SET, VERSION};
 
 use super::sluice_map::{self, Map};
 use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value};
 use crate::reports::map::BATCH;
-
-const FAMILY: &[u8] = b"sluice\0";
-/// Values of SLUICE_NL_CMD_*.
-const MAP_OPEN: u8 = 1;
-const MAP_GET: u8 = 3;
-const MAP_SET: u8 = 4;
-const MAP_BATCH: u8 = 6;
-/// Values of SLUICE_NL_A_*.
-const NAME: u16 = 2;
-const SCOPE_FD: u16 = 3;
-const HANDLE: u16 = 4;
-const KEY: u16 = 10;
-const VALUE: u16 = 11;
-const STEP: u16 = 18;
-const COMMAND: u16 = 19;
-const RESULT: u16 = 20;
 
 /// Bytes of struct nlmsghdr, and the places of its fields.
 const HEADER: usize = 16;
@@ -70,7 +56,7 @@ impl Handle {
         let mut socket = Socket::new()?;
         let family = socket.family().context("cannot find the family")?;
         let mut open = Message::new(family, MAP_OPEN);
-        open.add(NAME, &[sluice_map::NAME.as_bytes(), &[0]].concat());
+        open.add_string(NAME, sluice_map::NAME);
         open.add(SCOPE_FD, &scope.as_raw_fd().to_ne_bytes());
         let reply = socket.exchange(&mut open).context("cannot open a map")?;
         let handle = find(reply, HANDLE)?.to_vec();
@@ -170,7 +156,7 @@ impl Socket {
     /// The type of the messages of the family.
     fn family(&mut self) -> Result<u16> {
         let mut request = Message::new(libc::GENL_ID_CTRL as u16, libc::CTRL_CMD_GETFAMILY as u8);
-        request.add(libc::CTRL_ATTR_FAMILY_NAME as u16, FAMILY);
+        request.add_string(libc::CTRL_ATTR_FAMILY_NAME as u16, FAMILY);
         let reply = self.exchange(&mut request)?;
         let number = find(reply, libc::CTRL_ATTR_FAMILY_ID as u16)?;
         Ok(u16::from_ne_bytes(number.try_into()?))
@@ -217,7 +203,7 @@ impl Message {
         bytes[TYPE].copy_from_slice(&family.to_ne_bytes());
         bytes[6..8].copy_from_slice(&(libc::NLM_F_REQUEST as u16).to_ne_bytes());
         // struct genlmsghdr: the command and the version of the family.
-        bytes[HEADER..HEADER + 2].copy_from_slice(&[command, 1]);
+        bytes[HEADER..HEADER + 2].copy_from_slice(&[command, VERSION]);
         let mut message = Self {
             bytes,
             places: Vec::new(),
@@ -246,6 +232,10 @@ impl Message {
 
     fn add(&mut self, kind: u16, payload: &[u8]) {
         self.append(kind, |message| message.bytes.extend_from_slice(payload));
+    }
+
+    fn add_string(&mut self, kind: u16, text: &str) {
+        self.add(kind, &[text.as_bytes(), &[0]].concat());
     }
 
     fn add_place(&mut self, kind: u16, length: usize) {
@@ -306,7 +296,7 @@ mod tests {
     #[test]
     fn places_of_a_request_are_filled_in() {
         let mut message = Message::new(20, MAP_SET);
-        message.add(NAME, b"name\0");
+        message.add_string(NAME, "name");
         message.add_place(KEY, 3);
         message.add_place(VALUE, 4);
         message.fill(1, b"text");
