@@ -215,7 +215,7 @@ static void channel_free(struct sluice_channel *channel)
 	sluice_channel_exit(&freed);
 }
 
-/* Puts a reference and subtracts @opens from the opens. Whether the caller must free the channel. */
+/* Puts a reference and subtracts @opens from the opens. True: the caller must free the channel. */
 static bool put(struct sluice_channel *channel, unsigned int opens)
 {
 	struct sluice_scope *scope = channel->scope;

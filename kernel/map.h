@@ -18,8 +18,9 @@
  *
  * Readers find an entry in the table and its value, both under RCU, without a lock. A change takes
  * effect when it stores the pointer of the value, or ends to overwrite it, under the lock of the
- * shard, which depends on the key: a reader sees the value of before or that of after. An entry without a value is not there:
- * a new one, which has no value until it is in the table, and one that is removed.
+ * shard, which depends on the key: a reader sees the value of before or that of after. An entry
+ * without a value is not there: a new one, which has no value until it is in the table, and one
+ * that is removed.
  *
  * Changes have a number each, from one counter. The number is taken under the lock of the shard,
  * after everything that can fail, so that every number becomes an event of the log.
@@ -43,6 +44,7 @@
 #define SLUICE_MAP_H
 
 #include <linux/atomic.h>
+#include <linux/bits.h>
 #include <linux/cache.h>
 #include <linux/hrtimer.h>
 #include <linux/rbtree.h>
@@ -160,6 +162,8 @@ static inline bool sluice_map_watches(const struct sluice_map_endpoint *end)
 	return smp_load_acquire(&end->watches);	/* (S) */
 }
 
+extern const struct sluice_kind sluice_map_kind;
+
 /* An operation that has a kernel copy of its key. */
 struct sluice_map_request {
 	struct sluice_map_key key;
@@ -199,7 +203,7 @@ static inline u64 sluice_map_time_to_live(const struct sluice_map_value *value)
 /* The table, which a worker allocates: at most so many bytes for each entry. */
 #define SLUICE_MAP_TABLE_BYTES 32
 /* Entries that the table of the kernel can hold. */
-#define SLUICE_MAP_ENTRIES_MAX (1U << 27)
+#define SLUICE_MAP_ENTRIES_MAX BIT(27)
 
 int sluice_map_table_init(struct sluice_map *map);
 /* Frees all entries and values, when nobody uses the map. May sleep. */
@@ -252,8 +256,8 @@ void sluice_map_value_free(struct sluice_map_value *value);
 int sluice_map_set(struct sluice_map *map, struct sluice_map_request *request,
 		   struct sluice_map_value *value);
 /*
- * As sluice_map_set(), with a copy of @bytes in the memory of the value that the entry has. -ENODATA:
- * there is no entry, or it has no room for @length bytes.
+ * As sluice_map_set(), with a copy of @bytes in the memory of the value that the entry has.
+ * -ENODATA: there is no entry, or it has no room for @length bytes.
  */
 int sluice_map_overwrite(struct sluice_map *map, struct sluice_map_request *request,
 			 const void *bytes, u32 length, u64 ttl_ns);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Dumps over generic netlink. A dump keeps the map, and what it was permitted at its beginning, until
- * its last message, although that goes out in a later system call.
+ * Dumps over generic netlink. A dump keeps the map, and what it was permitted at its beginning,
+ * until its last message, although that goes out in a later system call.
  */
 #include <linux/sched/signal.h>
 #include <linux/sizes.h>

@@ -120,7 +120,7 @@ static int get_at_once(struct sluice_map *map, const struct sluice_map_key *key,
 	return err;
 }
 
-/* As sluice_map_get(), with a copy that the caller is charged for, while the fault takes its time. */
+/* As sluice_map_get(), with a copy that the caller is charged for while a fault takes its time. */
 static int get_by_copy(struct sluice_map *map, const struct sluice_map_key *key,
 		       struct sluice_map_op *op, u32 room)
 {

@@ -216,7 +216,7 @@ static void wake_watchers(struct sluice_map *map)
 	sluice_wait_wake_all(&map->changed, EPOLLIN | EPOLLRDNORM);
 }
 
-/* A call that fails has changed something, too, if it has removed an entry whose time has passed. */
+/* A call that fails has changed the map if it has removed an entry whose time has passed. */
 static void end_call(struct sluice_map *map, u64 sequence_before)
 {
 	if (atomic64_read(&map->sequence) != sequence_before)

@@ -179,7 +179,7 @@ int sluice_netlink_explain(struct netlink_ext_ack *extack, int err)
 		NL_SET_ERR_MSG(extack, "the socket has 64 handles; close one");
 		break;
 	case -EMSGSIZE:
-		NL_SET_ERR_MSG(extack, "the value exceeds 16 KiB; use SLUICE_MAP_GET or SLUICE_MAP_SET on an endpoint of /dev/sluice/ctl");
+		NL_SET_ERR_MSG(extack, "value above 16 KiB; open the map by /dev/sluice/ctl");
 		break;
 	case -ENOENT:
 		NL_SET_ERR_MSG(extack, "it does not exist");
@@ -189,13 +189,13 @@ int sluice_netlink_explain(struct netlink_ext_ack *extack, int err)
 		break;
 	case -ENFILE:
 	case -ENOSPC:
-		NL_SET_ERR_MSG(extack, "a limit of the map, of its scope or of open files is reached");
+		NL_SET_ERR_MSG(extack, "a limit of the scope or of open files is reached");
 		break;
 	case -EOPNOTSUPP:
-		NL_SET_ERR_MSG(extack, "the module is not ready, or the host has no cgroup v2 hierarchy at /sys/fs/cgroup");
+		NL_SET_ERR_MSG(extack, "not ready, or no cgroup2 at /sys/fs/cgroup");
 		break;
 	case -EPERM:
-		NL_SET_ERR_MSG(extack, "the socket was opened with other credentials than those of the sender, or the sender does not own the map");
+		NL_SET_ERR_MSG(extack, "not the opener of the socket, or not the owner");
 		break;
 	case -EPIPE:
 		NL_SET_ERR_MSG(extack, "the map is destroyed");

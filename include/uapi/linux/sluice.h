@@ -823,7 +823,7 @@ enum {
 	SLUICE_NL_A_UNSPEC,
 	SLUICE_NL_A_PAD,
 	SLUICE_NL_A_NAME,		/* string: of a persistent map, or with MAP_OPEN of any */
-	SLUICE_NL_A_SCOPE_FD,		/* s32: as in struct sluice_open; absent: SLUICE_SCOPE_SELF */
+	SLUICE_NL_A_SCOPE_FD,		/* s32: as in struct sluice_open; absent: own */
 	SLUICE_NL_A_HANDLE,		/* u32: instead of a name */
 	SLUICE_NL_A_FLAGS,		/* u32: MAP_OPEN: SLUICE_OPEN_* */
 	SLUICE_NL_A_MODE,		/* u32: MAP_OPEN */

@@ -27,6 +27,7 @@ topic!(
         ten_writers_of_one_key_all_progress,
         a_counter_by_required_versions_loses_nothing,
         a_value_is_never_seen_in_part,
+        a_short_value_is_never_seen_in_part,
         expiry_and_sets_at_the_same_time_agree,
         a_map_ends_while_entries_expire,
     ],
@@ -263,11 +264,23 @@ fn a_counter_by_required_versions_loses_nothing(_: &Context) -> Result<()> {
     expect("the counter", value, THREADS * INCREMENTS)
 }
 
-/// Values of different lengths, each with bytes of its own.
 fn a_value_is_never_seen_in_part(_: &Context) -> Result<()> {
+    never_in_part(&[0, 1, 64, 4000, 4096, 5000, 70_000])
+}
+
+/// They are overwritten in place.
+fn a_short_value_is_never_seen_in_part(_: &Context) -> Result<()> {
+    never_in_part(&[256, 255, 200, 250, 131])
+}
+
+/// Values of these lengths, each with bytes of its own.
+fn never_in_part(lengths: &[usize]) -> Result<()> {
     let end = Maps::new()?.create_with(Params::default(), 64 << 20)?;
-    let lengths = [0, 1, 64, 4000, 4096, 5000, 70_000];
-    put(&end, b"key", b"")?;
+    put(
+        &end,
+        b"key",
+        &stream_bytes(lengths[0] as u64, 0, lengths[0]),
+    )?;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let writers: Vec<_> = (0..2_u64)
