@@ -22,7 +22,7 @@
 /* Sets that find the map full wait so long, in jiffies, for memory that is no longer used. */
 #define WAIT_FOR_MEMORY (5 * HZ)
 /* Steps of a batch that are copied at once. */
-#define STEPS_AT_ONCE 16
+#define STEPS_AT_ONCE 8
 
 static struct sluice_map_endpoint *map_endpoint(const struct file *file)
 {
@@ -227,19 +227,49 @@ static void execute_step(struct file *file, struct sluice_map_step *step)
 	step->ttl_ns = op.ttl_ns;
 }
 
-/* The next @count steps at @user. Those executed, or -EFAULT, -E2BIG: none. */
-static int execute_steps(struct file *file, u8 __user *user, u32 size, u32 count,
-			 struct sluice_map_step *steps)
+/* 0, -EFAULT, -E2BIG. A step whose result cannot be written is not read either. */
+static int read_step(struct sluice_map_step *step, struct sluice_map_step __user *user, u32 size)
 {
+	int err = sluice_user_entry_read(step, sizeof(*step), user, size);
+
+	return err ?: put_user(step->result, &user->result);
+}
+
+/* Writes what an operation has changed. 0 or -EFAULT. */
+static int write_step(struct sluice_map_step __user *user, const struct sluice_map_step *step)
+{
+	if (!user_write_access_begin(user, sizeof(*user)))
+		return -EFAULT;
+	unsafe_put_user(step->result, &user->result, fault);
+	unsafe_put_user(step->value_length, &user->value_length, fault);
+	unsafe_put_user(step->version, &user->version, fault);
+	unsafe_put_user(step->ttl_ns, &user->ttl_ns, fault);
+	user_write_access_end();
+	return 0;
+fault:
+	user_write_access_end();
+	return -EFAULT;
+}
+
+static int write_steps(u8 __user *user, u32 size, const struct sluice_map_step *steps, u32 count)
+{
+	u32 i;
+
+	for (i = 0; i < count; i++)
+		if (write_step((void __user *)(user + i * size), &steps[i]))
+			return -EFAULT;
+	return 0;
+}
+
+/* The next @count steps at @user. Those executed, or -EFAULT, -E2BIG: none. */
+static int execute_steps(struct file *file, u8 __user *user, u32 size, u32 count)
+{
+	struct sluice_map_step steps[STEPS_AT_ONCE];
 	u32 i;
 	int err;
 
 	for (i = 0; i < count; i++) {
-		struct sluice_map_step __user *step = (void __user *)(user + i * size);
-
-		err = sluice_user_entry_read(&steps[i], sizeof(steps[i]), step, size);
-		/* Steps whose results cannot be written are not executed. */
-		err = err ?: put_user(steps[i].result, &step->result);
+		err = read_step(&steps[i], (void __user *)(user + i * size), size);
 		if (err)
 			return err;
 	}
@@ -249,12 +279,11 @@ static int execute_steps(struct file *file, u8 __user *user, u32 size, u32 count
 			break;
 	}
 	count = min(count, i + 1);
-	return sluice_user_array_write(user, size, steps, sizeof(*steps), count) ?: count;
+	return write_steps(user, size, steps, count) ?: count;
 }
 
 /* Those executed; or, if there are none, the error of the first. */
-static int execute_all(struct file *file, const struct sluice_map_batch *batch,
-		       struct sluice_map_step *steps)
+static int execute_all(struct file *file, const struct sluice_map_batch *batch)
 {
 	u32 count = min_t(u32, batch->count, SLUICE_MAP_BATCH_MAX), done = 0;
 	u8 __user *user = u64_to_user_ptr(batch->steps);
@@ -262,7 +291,7 @@ static int execute_all(struct file *file, const struct sluice_map_batch *batch,
 	while (done < count && !signal_pending(current)) {
 		u32 next = min_t(u32, count - done, STEPS_AT_ONCE);
 		int ret = execute_steps(file, user + done * batch->step_size, batch->step_size,
-					next, steps);
+					next);
 
 		if (ret < 0)
 			return done ?: ret;
@@ -274,7 +303,6 @@ static int execute_all(struct file *file, const struct sluice_map_batch *batch,
 
 static long execute_batch(struct file *file, struct sluice_map_batch __user *user)
 {
-	struct sluice_map_step *steps;
 	struct sluice_map_batch batch;
 	int ret;
 
@@ -286,11 +314,7 @@ static long execute_batch(struct file *file, struct sluice_map_batch __user *use
 		return -EINVAL;
 	if (READ_ONCE(map_endpoint(file)->map->destroyed))
 		return -EPIPE;
-	steps = kmalloc_array(STEPS_AT_ONCE, sizeof(*steps), SLUICE_QUOTA_GFP);
-	if (!steps)
-		return -ENOMEM;
-	ret = execute_all(file, &batch, steps);
-	kfree(steps);
+	ret = execute_all(file, &batch);
 	return ret < 0 ? ret : put_user(ret, &user->count);
 }
 

@@ -17,29 +17,21 @@
 
 /* ---- replies ---- */
 
-int sluice_netlink_reply_begin(struct sluice_netlink_reply *reply, size_t size,
-			       struct genl_info *info)
+struct sk_buff *sluice_netlink_reply_begin(size_t size, struct genl_info *info)
 {
-	reply->skb = genlmsg_new(size, GFP_KERNEL);
-	if (!reply->skb)
-		return -ENOMEM;
-	reply->header = genlmsg_put_reply(reply->skb, info, &sluice_netlink_family, 0,
-					  info->genlhdr->cmd);
-	if (reply->header)
-		return 0;
-	nlmsg_free(reply->skb);
-	return -ENOMEM;
+	struct sk_buff *reply = genlmsg_new(size, GFP_KERNEL);
+
+	if (!reply || genlmsg_put_reply(reply, info, &sluice_netlink_family, 0,
+					info->genlhdr->cmd))
+		return reply;
+	nlmsg_free(reply);
+	return NULL;
 }
 
-void sluice_netlink_reply_cancel(struct sluice_netlink_reply *reply)
+void sluice_netlink_reply_send(struct sk_buff *reply, struct genl_info *info)
 {
-	nlmsg_free(reply->skb);
-}
-
-void sluice_netlink_reply_send(struct sluice_netlink_reply *reply, struct genl_info *info)
-{
-	genlmsg_end(reply->skb, reply->header);
-	genlmsg_reply(reply->skb, info);
+	nlmsg_end(reply, nlmsg_hdr(reply));
+	genlmsg_reply(reply, info);
 }
 
 /* ---- handles ---- */
@@ -128,21 +120,19 @@ static int open_map(struct sk_buff *skb, struct genl_info *info)
 
 int sluice_map_netlink_open(struct sk_buff *skb, struct genl_info *info)
 {
-	struct sluice_netlink_reply reply;
+	struct sk_buff *reply;
 	int ret;
 
 	if (GENL_REQ_ATTR_CHECK(info, SLUICE_NL_A_NAME))
 		return -EINVAL;
-	ret = sluice_netlink_reply_begin(&reply, nla_total_size(sizeof(u32)), info);
-	if (ret)
-		return sluice_netlink_explain(info->extack, ret);
-	ret = open_map(skb, info);
+	reply = sluice_netlink_reply_begin(nla_total_size(sizeof(u32)), info);
+	ret = reply ? open_map(skb, info) : -ENOMEM;
 	if (ret < 0) {
-		sluice_netlink_reply_cancel(&reply);
+		nlmsg_free(reply);
 		return sluice_netlink_explain(info->extack, ret);
 	}
-	nla_put_u32(reply.skb, SLUICE_NL_A_HANDLE, ret);
-	sluice_netlink_reply_send(&reply, info);
+	nla_put_u32(reply, SLUICE_NL_A_HANDLE, ret);
+	sluice_netlink_reply_send(reply, info);
 	return 0;
 }
 
@@ -170,7 +160,7 @@ int sluice_map_netlink_close(struct sk_buff *skb, struct genl_info *info)
 
 /* The value is copied into the message itself, whose size changes if the value is shorter. */
 int sluice_map_netlink_put_value(struct sk_buff *skb, struct sluice_map *map,
-				 const struct nlattr *key, u32 room)
+				 const struct nlattr *key, u32 room, u32 *length)
 {
 	struct nlattr *attribute = nla_reserve(skb, SLUICE_NL_A_VALUE, room);
 	struct sluice_map_copy copy = { .room = room };
@@ -185,38 +175,42 @@ int sluice_map_netlink_put_value(struct sk_buff *skb, struct sluice_map *map,
 	nlmsg_trim(skb, attribute);
 	if (!found)
 		return -ENOENT;
-	if (copy.length <= room)
-		nla_reserve(skb, SLUICE_NL_A_VALUE, copy.length);
-	else if (nla_put_u32(skb, SLUICE_NL_A_VALUE_LENGTH, copy.length))
+	*length = copy.length;
+	if (copy.length > room)
 		return -EMSGSIZE;
+	nla_reserve(skb, SLUICE_NL_A_VALUE, copy.length);
 	if (sluice_netlink_put_u64(skb, SLUICE_NL_A_VERSION, copy.version) ||
 	    (copy.ttl_ns && sluice_netlink_put_u64(skb, SLUICE_NL_A_TTL_NS, copy.ttl_ns)))
 		return -EMSGSIZE;
-	return copy.length <= room ? 0 : -EMSGSIZE;
+	return 0;
 }
 
 /* As sluice_map_netlink_put_value(), with a message of its own. */
-static int reply_value(struct sluice_map *map, struct genl_info *info, u32 room)
+static int reply_value(struct sluice_map *map, struct genl_info *info, u32 room, u32 *length)
 {
-	struct sluice_netlink_reply reply;
-	size_t size = nla_total_size(max_t(u32, room, sizeof(u32))) + 2 * SLUICE_NETLINK_SIZE_U64;
-	int err = sluice_netlink_reply_begin(&reply, size, info);
+	size_t size = nla_total_size(room) + 2 * SLUICE_NETLINK_SIZE_U64;
+	struct sk_buff *reply = sluice_netlink_reply_begin(size, info);
+	int err;
 
+	if (!reply)
+		return -ENOMEM;
+	err = sluice_map_netlink_put_value(reply, map, info->attrs[SLUICE_NL_A_KEY], room, length);
 	if (err)
-		return err;
-	err = sluice_map_netlink_put_value(reply.skb, map, info->attrs[SLUICE_NL_A_KEY], room);
-	if (err)
-		sluice_netlink_reply_cancel(&reply);
+		nlmsg_free(reply);
 	else
-		sluice_netlink_reply_send(&reply, info);
+		sluice_netlink_reply_send(reply, info);
 	return err;
 }
 
+/* The value may change between two attempts, so that the second has room for any. */
 static int execute_get(struct sluice_map *map, struct genl_info *info)
 {
-	int err = reply_value(map, info, SHORT_VALUE);
+	u32 length;
+	int err = reply_value(map, info, SHORT_VALUE, &length);
 
-	return err == -EMSGSIZE ? reply_value(map, info, SLUICE_NL_VALUE_MAX) : err;
+	if (err != -EMSGSIZE || length > SLUICE_NL_VALUE_MAX)
+		return err;
+	return reply_value(map, info, SLUICE_NL_VALUE_MAX, &length);
 }
 
 /* ---- set and delete ---- */
@@ -262,22 +256,22 @@ int sluice_map_netlink_change(struct sluice_map *map, u32 command, struct nlattr
 
 static int change(struct sluice_map *map, struct genl_info *info, u32 command)
 {
-	struct sluice_map_request request;
-	struct sluice_netlink_reply reply;
 	size_t size = SLUICE_NETLINK_SIZE_U64 + nla_total_size(0);
-	int ret = sluice_netlink_reply_begin(&reply, size, info);
+	struct sk_buff *reply = sluice_netlink_reply_begin(size, info);
+	struct sluice_map_request request;
+	int ret;
 
-	if (ret)
-		return ret;
+	if (!reply)
+		return -ENOMEM;
 	ret = sluice_map_netlink_change(map, command, info->attrs, &request);
 	if (ret < 0) {
-		sluice_netlink_reply_cancel(&reply);
+		nlmsg_free(reply);
 		return ret;
 	}
-	sluice_netlink_put_u64(reply.skb, SLUICE_NL_A_VERSION, request.version);
+	sluice_netlink_put_u64(reply, SLUICE_NL_A_VERSION, request.version);
 	if (ret)
-		nla_put_flag(reply.skb, SLUICE_NL_A_CREATED);
-	sluice_netlink_reply_send(&reply, info);
+		nla_put_flag(reply, SLUICE_NL_A_CREATED);
+	sluice_netlink_reply_send(reply, info);
 	return 0;
 }
 
@@ -342,13 +336,11 @@ int sluice_map_netlink_delete(struct sk_buff *skb, struct genl_info *info)
 
 static int execute_info(struct sluice_map *map, struct genl_info *info)
 {
-	struct sluice_netlink_reply reply;
 	size_t size = 7 * SLUICE_NETLINK_SIZE_U64 + 2 * nla_total_size(sizeof(u32));
-	int err = sluice_netlink_reply_begin(&reply, size, info);
-	struct sk_buff *skb = reply.skb;
+	struct sk_buff *skb = sluice_netlink_reply_begin(size, info);
 
-	if (err)
-		return err;
+	if (!skb)
+		return -ENOMEM;
 	sluice_netlink_put_u64(skb, SLUICE_NL_A_CAPACITY, map->capacity);
 	sluice_netlink_put_u64(skb, SLUICE_NL_A_BYTES, atomic64_read(&map->bytes));
 	sluice_netlink_put_u64(skb, SLUICE_NL_A_ENTRIES_MAX, map->entries_max);
@@ -358,7 +350,7 @@ static int execute_info(struct sluice_map *map, struct genl_info *info)
 	sluice_netlink_put_u64(skb, SLUICE_NL_A_MISSED, atomic64_read(&map->missed));
 	nla_put_u32(skb, SLUICE_NL_A_EVENTS, map->slot_count);
 	nla_put_u32(skb, SLUICE_NL_A_WATCHERS, atomic_read(&map->watchers));
-	sluice_netlink_reply_send(&reply, info);
+	sluice_netlink_reply_send(skb, info);
 	return 0;
 }
 
@@ -389,18 +381,18 @@ static int watch(struct sk_buff *skb, struct genl_info *info, struct sluice_map_
 {
 	const struct nlattr *after = info->attrs[SLUICE_NL_A_AFTER];
 	u64 sequence = after ? nla_get_u64(after) : SLUICE_MAP_NOW;
-	struct sluice_netlink_reply reply;
-	int err = sluice_netlink_reply_begin(&reply, SLUICE_NETLINK_SIZE_U64, info);
+	struct sk_buff *reply = sluice_netlink_reply_begin(SLUICE_NETLINK_SIZE_U64, info);
+	int err;
 
-	if (err)
-		return err;
+	if (!reply)
+		return -ENOMEM;
 	err = begin_watch(skb, info, end, &sequence);
 	if (err) {
-		sluice_netlink_reply_cancel(&reply);
+		nlmsg_free(reply);
 		return err;
 	}
-	sluice_netlink_put_u64(reply.skb, SLUICE_NL_A_SEQUENCE, sequence);
-	sluice_netlink_reply_send(&reply, info);
+	sluice_netlink_put_u64(reply, SLUICE_NL_A_SEQUENCE, sequence);
+	sluice_netlink_reply_send(reply, info);
 	return 0;
 }
 

@@ -9,32 +9,60 @@
 #include "map.h"
 #include "netlink.h"
 
-/* Bytes of a reply. */
-#define BATCH_REPLY SZ_32K
+/* Bytes of a reply at most, and without allocating it again; the kernel may clear what it allocates. */
+#define REPLY_MAX SZ_32K
+#define REPLY_ROOM (SZ_8K - SZ_1K)
 /* Bytes of a step in it without its value. */
 #define STEP_REPLY 64
 
 /* A batch in progress. */
 struct batch {
 	struct sluice_netlink_target target;
-	struct sluice_netlink_reply reply;
+	struct sk_buff *reply;
 	unsigned int left;		/* steps that need room for their results */
 };
 
-/* Bytes for a value besides the results of the steps that follow. */
-static u32 room_for_value(const struct batch *batch)
+/* Bytes of a value for which the reply, if it has @bytes, has room besides the other results. */
+static u32 room_for_value(const struct batch *batch, u32 bytes)
 {
-	int used = batch->reply.skb->len + (batch->left + 1) * STEP_REPLY;
+	u32 used = batch->reply->len + (batch->left + 1) * STEP_REPLY;
 
-	return clamp(BATCH_REPLY - used, 0, SLUICE_NL_VALUE_MAX);
+	return used < bytes ? min_t(u32, bytes - used, SLUICE_NL_VALUE_MAX) : 0;
+}
+
+/* Makes room for the longest value that may be in the reply. */
+static int expand(struct batch *batch)
+{
+	u32 size = batch->reply->len + skb_tailroom(batch->reply);
+
+	return size >= REPLY_MAX ? 0 :
+	       pskb_expand_head(batch->reply, 0, REPLY_MAX - size, GFP_KERNEL);
+}
+
+static int get(struct batch *batch, struct nlattr **attrs)
+{
+	const struct nlattr *key = attrs[SLUICE_NL_A_KEY];
+	u32 size = batch->reply->len + skb_tailroom(batch->reply), length;
+	u32 room = room_for_value(batch, min_t(u32, size, REPLY_MAX));
+	int err = sluice_map_netlink_put_value(batch->reply, batch->target.map, key, room, &length);
+
+	if (err == -EMSGSIZE && length <= room_for_value(batch, REPLY_MAX)) {
+		if (expand(batch))
+			return -ENOMEM;
+		room = room_for_value(batch, REPLY_MAX);
+		err = sluice_map_netlink_put_value(batch->reply, batch->target.map, key, room,
+						   &length);
+	}
+	if (err == -EMSGSIZE)
+		nla_put_u32(batch->reply, SLUICE_NL_A_VALUE_LENGTH, length);
+	return err;
 }
 
 static int step_get(struct batch *batch, struct nlattr **attrs)
 {
 	if (!(batch->target.flags & SLUICE_OPEN_READ))
 		return -EBADF;
-	return sluice_map_netlink_put_value(batch->reply.skb, batch->target.map,
-					    attrs[SLUICE_NL_A_KEY], room_for_value(batch));
+	return get(batch, attrs);
 }
 
 static int step_change(struct batch *batch, u32 command, struct nlattr **attrs)
@@ -46,7 +74,7 @@ static int step_change(struct batch *batch, u32 command, struct nlattr **attrs)
 		return -EBADF;
 	ret = sluice_map_netlink_change(batch->target.map, command, attrs, &request);
 	if (ret >= 0 || ret == -ESTALE || ret == -EEXIST)
-		sluice_netlink_put_u64(batch->reply.skb, SLUICE_NL_A_VERSION, request.version);
+		sluice_netlink_put_u64(batch->reply, SLUICE_NL_A_VERSION, request.version);
 	return ret;
 }
 
@@ -95,17 +123,18 @@ static void parse(struct nlattr **attrs, const struct nlattr *nested)
 		attrs[nla_type(attribute)] = attribute;
 }
 
-/* The reply has room for the results of all steps. */
+/* The reply has room for the results of all steps. It may move. */
 static void step(struct batch *batch, const struct nlattr *nested)
 {
-	struct nlattr *nest = nla_nest_start(batch->reply.skb, SLUICE_NL_A_STEP);
 	struct nlattr *attrs[SLUICE_NL_A_MAX + 1];
+	struct sk_buff *reply = batch->reply;
+	unsigned int begin = reply->len;
 
-	if (!nest)
+	if (!nla_nest_start(reply, SLUICE_NL_A_STEP))
 		return;
 	parse(attrs, nested);
-	nla_put_s32(batch->reply.skb, SLUICE_NL_A_RESULT, step_execute(batch, attrs));
-	nla_nest_end(batch->reply.skb, nest);
+	nla_put_s32(reply, SLUICE_NL_A_RESULT, step_execute(batch, attrs));
+	nla_nest_end(reply, (struct nlattr *)(reply->data + begin));
 }
 
 static unsigned int count_steps(const struct genl_info *info)
@@ -144,10 +173,12 @@ int sluice_map_netlink_batch(struct sk_buff *skb, struct genl_info *info)
 	err = sluice_netlink_target_get(skb, info->attrs, 0, &batch.target, info->extack);
 	if (err)
 		return sluice_netlink_explain(info->extack, err);
-	err = sluice_netlink_reply_begin(&batch.reply, BATCH_REPLY, info);
-	if (!err) {
+	batch.reply = sluice_netlink_reply_begin(REPLY_ROOM, info);
+	if (batch.reply) {
 		execute_steps(&batch, info);
-		sluice_netlink_reply_send(&batch.reply, info);
+		sluice_netlink_reply_send(batch.reply, info);
+	} else {
+		err = -ENOMEM;
 	}
 	sluice_netlink_target_put(&batch.target);
 	return sluice_netlink_explain(info->extack, err);

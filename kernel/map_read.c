@@ -12,8 +12,11 @@
 #include "short_copy.h"
 #include "user_struct.h"
 
-/* Bytes of a dump that are collected in the kernel and copied at once; a longer record is alone. */
-#define DUMP_BYTES SZ_64K
+/*
+ * Bytes of a dump that are collected in the kernel and copied at once; a longer record is alone. The
+ * kernel may clear memory that it allocates, so that more bytes take longer.
+ */
+#define DUMP_BYTES SZ_4K
 /* Entries that are found under a lock at once. */
 #define DUMP_BATCH 32
 
@@ -166,10 +169,11 @@ struct found {
 struct dump {
 	struct sluice_map *map;
 	struct sluice_map_dump *call;
-	u32 room;			/* bytes at the user */
+	u32 room;			/* bytes at the user that are left */
 	u8 *buffer;
 	u32 size;			/* bytes of the buffer */
 	u32 filled;
+	u32 written;			/* bytes at the user */
 	u32 needed;			/* by the last record */
 };
 
@@ -293,13 +297,19 @@ bool sluice_map_copy_next(struct sluice_map *map, struct sluice_map_cursor *curs
 	return copied;
 }
 
-/* Writes a record, if there is room for it. Its size. */
+/* Bytes of the buffer that are left and will fit at the user. */
+static u32 space(const struct dump *dump)
+{
+	return min(dump->size, dump->room) - dump->filled;
+}
+
+/* Writes a record, if there is space for it. Its size. */
 static u32 write_record(const struct dump *dump, const struct found *found)
 {
 	struct sluice_map_record header = header_of(dump, found);
 	u8 *record = dump->buffer + dump->filled, *end;
 
-	if (header.size > dump->size - dump->filled)
+	if (header.size > space(dump))
 		return header.size;
 	memcpy(record, &header, sizeof(header));
 	end = record + sizeof(header);
@@ -325,7 +335,7 @@ static bool append(struct dump *dump, const struct found *found)
 		size = write_record(dump, found);
 	} while (read_seqcount_retry(&found->value->changes, changes));
 	dump->needed = size;
-	if (size > dump->size - dump->filled)
+	if (size > space(dump))
 		return false;
 	dump->filled += size;
 	dump->call->count++;
@@ -362,7 +372,35 @@ static int get_buffer(struct dump *dump, u32 size)
 	return dump->buffer ? 0 : -ENOMEM;
 }
 
-/* Fills the buffer, if necessary one for a record that is longer. 0 or an error of the call. */
+/* Copies the records of the buffer to the user. 0 or -EFAULT. */
+static int flush(struct dump *dump)
+{
+	u8 __user *records = u64_to_user_ptr(dump->call->records);
+
+	if (copy_to_user(records + dump->written, dump->buffer, dump->filled))
+		return -EFAULT;
+	dump->written += dump->filled;
+	dump->room -= dump->filled;
+	dump->filled = 0;
+	return 0;
+}
+
+/*
+ * After the record that did not fit: makes space for it. 0; -EMSGSIZE: there is no room for it at
+ * the user, -EFAULT, -ENOMEM.
+ */
+static int make_space(struct dump *dump)
+{
+	int err = flush(dump);
+
+	if (err)
+		return err;
+	if (dump->needed > dump->room)
+		return -EMSGSIZE;
+	return dump->needed > dump->size ? get_buffer(dump, dump->needed) : 0;
+}
+
+/* Copies records to the user while there is room. 0 or an error of the call. */
 static int fill(struct dump *dump)
 {
 	struct sluice_map_cursor *cursor = &dump->call->cursor;
@@ -370,22 +408,16 @@ static int fill(struct dump *dump)
 
 	begin(dump->map, cursor);
 	while (cursor->shard < SLUICE_MAP_SHARDS) {
-		if (!append_next(dump)) {
-			cond_resched();
-			if (fatal_signal_pending(current))
-				return -EINTR;
-			continue;
-		}
-		if (dump->filled)
-			break;
-		if (dump->needed > dump->room)
-			return -EMSGSIZE;
-		err = get_buffer(dump, dump->needed);
+		err = append_next(dump) ? make_space(dump) : 0;
+		if (err == -EMSGSIZE && dump->written)
+			return 0;
 		if (err)
 			return err;
+		cond_resched();
+		if (fatal_signal_pending(current))
+			return -EINTR;
 	}
-	return copy_to_user(u64_to_user_ptr(dump->call->records), dump->buffer, dump->filled) ?
-	       -EFAULT : 0;
+	return flush(dump);
 }
 
 static bool is_valid(const struct sluice_map_dump *call)
@@ -411,7 +443,7 @@ long sluice_map_dump(struct sluice_map *map, struct sluice_map_dump __user *user
 	call.count = 0;
 	err = fill(&dump);
 	kvfree(dump.buffer);
-	call.length = err == -EMSGSIZE ? dump.needed : dump.filled;
+	call.length = err == -EMSGSIZE ? dump.needed : dump.written;
 	if (!err || err == -EMSGSIZE)
 		err = sluice_user_struct_write(user, &call, sizeof(call), call.size) ?: err;
 	return err;

@@ -91,17 +91,9 @@ int sluice_map_netlink_dump_start(struct netlink_callback *cb);
 int sluice_map_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb);
 int sluice_map_netlink_dump_done(struct netlink_callback *cb);
 
-/* A reply in progress. */
-struct sluice_netlink_reply {
-	struct sk_buff *skb;
-	void *header;
-};
-
-/* With room for attributes of @size bytes. 0 or -ENOMEM. */
-int sluice_netlink_reply_begin(struct sluice_netlink_reply *reply, size_t size,
-			       struct genl_info *info);
-void sluice_netlink_reply_cancel(struct sluice_netlink_reply *reply);
-void sluice_netlink_reply_send(struct sluice_netlink_reply *reply, struct genl_info *info);
+/* A reply with room for attributes of @size bytes, or NULL: there is no memory. */
+struct sk_buff *sluice_netlink_reply_begin(size_t size, struct genl_info *info);
+void sluice_netlink_reply_send(struct sk_buff *reply, struct genl_info *info);
 
 #define SLUICE_NETLINK_SIZE_U64 nla_total_size_64bit(sizeof(u64))
 
@@ -112,10 +104,10 @@ static inline int sluice_netlink_put_u64(struct sk_buff *skb, int attribute, u64
 
 /*
  * Copies the value of a key into the message, with version and time to live. 0, -ENOENT;
- * -EMSGSIZE: it exceeds @room, and the message has its length instead.
+ * -EMSGSIZE: it exceeds @room. @length: of the value.
  */
 int sluice_map_netlink_put_value(struct sk_buff *skb, struct sluice_map *map,
-				 const struct nlattr *key, u32 room);
+				 const struct nlattr *key, u32 room, u32 *length);
 
 /* The operation of a request, or of a step, that changes an entry; @attrs: its attributes. */
 struct sluice_map_request;
