@@ -9,7 +9,7 @@
 #include "map.h"
 #include "netlink.h"
 
-/* Bytes of a reply at most, and without allocating it again; the kernel may clear what it allocates. */
+/* Bytes of a reply: at most, and at first, because the kernel may clear what it allocates. */
 #define REPLY_MAX SZ_32K
 #define REPLY_ROOM (SZ_8K - SZ_1K)
 /* Bytes of a step in it without its value. */

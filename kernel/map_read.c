@@ -13,8 +13,8 @@
 #include "user_struct.h"
 
 /*
- * Bytes of a dump that are collected in the kernel and copied at once; a longer record is alone. The
- * kernel may clear memory that it allocates, so that more bytes take longer.
+ * Bytes of a dump that are collected in the kernel and copied at once; a longer record is alone.
+ * The kernel may clear memory that it allocates, so that more bytes take longer.
  */
 #define DUMP_BYTES SZ_4K
 /* Entries that are found under a lock at once. */
