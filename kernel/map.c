@@ -238,7 +238,7 @@ static int read_step(struct sluice_map_step *step, struct sluice_map_step __user
 /* Writes what an operation has changed. 0 or -EFAULT. */
 static int write_step(struct sluice_map_step __user *user, const struct sluice_map_step *step)
 {
-	if (!user_write_access_begin(user, sizeof(*user)))
+	if (should_fail_usercopy() || !user_write_access_begin(user, sizeof(*user)))
 		return -EFAULT;
 	unsafe_put_user(step->result, &user->result, fault);
 	unsafe_put_user(step->value_length, &user->value_length, fault);

@@ -82,7 +82,7 @@ struct sluice_map_value {
 	u64 version;
 	u64 expires;			/* CLOCK_BOOTTIME in ns, or SLUICE_MAP_FOREVER */
 	u32 charged;			/* bytes */
-	u32 room;			/* bytes that can be overwritten in place */
+	int room;			/* bytes that can be overwritten in place, or -1 */
 	struct sluice_map *map;
 	struct rcu_head rcu;
 	u8 bytes[];
@@ -188,9 +188,10 @@ static inline bool sluice_map_is_expired(const struct sluice_map_value *value)
 	return expires != SLUICE_MAP_FOREVER && expires <= ktime_get_boottime_ns();
 }
 
-static inline u64 sluice_map_time_to_live(const struct sluice_map_value *value)
+/* Nanoseconds until the time @expires, 0: it never comes. */
+static inline u64 sluice_map_time_to_live(u64 expires)
 {
-	u64 expires = READ_ONCE(value->expires), now;
+	u64 now;
 
 	if (expires == SLUICE_MAP_FOREVER)
 		return 0;

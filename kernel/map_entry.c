@@ -215,6 +215,19 @@ u64 sluice_map_time_of_expiry(u64 ttl_ns)
 	return ttl_ns > KTIME_MAX - now ? SLUICE_MAP_FOREVER : now + ttl_ns;
 }
 
+/*
+ * What can be written in place into an allocation of so many bytes: nothing if it is larger than
+ * that of the longest short value, because it would keep its memory.
+ */
+static int room_of(size_t allocated)
+{
+	const size_t most = sizeof(struct sluice_map_value) + SLUICE_SHORT_COPY;
+
+	if (allocated > kmalloc_size_roundup(most))
+		return -1;
+	return min_t(int, allocated - sizeof(struct sluice_map_value), SLUICE_SHORT_COPY);
+}
+
 struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 length, u64 ttl_ns)
 {
 	struct sluice_map_value *value;
@@ -225,7 +238,7 @@ struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 len
 		return value;
 	value->version = 0;
 	value->expires = sluice_map_time_of_expiry(ttl_ns);
-	value->room = min_t(size_t, charged - sizeof(*value), SLUICE_SHORT_COPY);
+	value->room = room_of(charged);
 	value->length = length;
 	value->charged = charged;
 	value->map = map;

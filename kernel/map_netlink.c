@@ -83,9 +83,6 @@ static int open_handle(struct sk_buff *skb, const struct sluice_channel_request 
 	struct file *file;
 	int number;
 
-	/* It may still fail to load, and must not leave a file behind then. */
-	if (THIS_MODULE->state == MODULE_STATE_COMING)
-		return -EOPNOTSUPP;
 	number = sluice_netlink_handle_reserve(skb);
 	if (number < 0)
 		return number;
@@ -96,6 +93,18 @@ static int open_handle(struct sk_buff *skb, const struct sluice_channel_request 
 	}
 	sluice_netlink_handle_set_file(skb, number, file);
 	return number;
+}
+
+/* As open_handle(). Nothing is created while the module may still fail to load, or ends. */
+static int open_alive(struct sk_buff *skb, const struct sluice_channel_request *request)
+{
+	int ret;
+
+	if (THIS_MODULE->state == MODULE_STATE_COMING || !try_module_get(THIS_MODULE))
+		return -EOPNOTSUPP;
+	ret = open_handle(skb, request);
+	module_put(THIS_MODULE);
+	return ret;
 }
 
 static int open_map(struct sk_buff *skb, struct genl_info *info)
@@ -111,7 +120,7 @@ static int open_map(struct sk_buff *skb, struct genl_info *info)
 	ret = sluice_netlink_access_scope(skb, info->attrs, &request.access, info->extack);
 	if (ret)
 		return ret;
-	ret = open_handle(skb, &request);
+	ret = open_alive(skb, &request);
 	sluice_scope_put(request.access.scope);
 	if (ret == -EINVAL)
 		GENL_SET_ERR_MSG(info, "the capacity, or the number of events, is invalid");

@@ -50,19 +50,46 @@ static struct sluice_map_value *find_value(struct sluice_map *map, const struct 
 	return settled_value(sluice_map_shard(map, key->hash), entry);
 }
 
-/* Under RCU. */
-static void copy_from(const struct sluice_map_value *value, struct sluice_map_copy *copy)
-{
-	unsigned int changes;
+/* How often a reader repeats what it has read of a value that is overwritten again and again. */
+#define ATTEMPTS 16
 
-	do {
+/* Returns when the value expires. */
+static u64 copy_once(const struct sluice_map_value *value, struct sluice_map_copy *copy)
+{
+	copy->version = value->version;
+	copy->length = READ_ONCE(value->length);
+	if (copy->length <= copy->room)
+		sluice_copy(copy->value, value->bytes, copy->length);
+	return READ_ONCE(value->expires);
+}
+
+/* Under RCU. As copy_once(), unless the value changes all the time. */
+static bool try_copy(const struct sluice_map_value *value, struct sluice_map_copy *copy,
+		     u64 *expires)
+{
+	unsigned int attempts, changes;
+
+	for (attempts = 0; attempts < ATTEMPTS; attempts++) {
 		changes = read_seqcount_begin(&value->changes);	/* (O) */
-		copy->version = value->version;
-		copy->ttl_ns = sluice_map_time_to_live(value);
-		copy->length = READ_ONCE(value->length);
-		if (copy->length <= copy->room)
-			sluice_copy(copy->value, value->bytes, copy->length);
-	} while (read_seqcount_retry(&value->changes, changes));
+		*expires = copy_once(value, copy);
+		if (!read_seqcount_retry(&value->changes, changes))
+			return true;
+	}
+	return false;
+}
+
+/* Under RCU. A value that can be overwritten is short, so that the lock is held briefly. */
+static void copy_from(struct sluice_map_shard *shard, const struct sluice_map_value *value,
+		      struct sluice_map_copy *copy)
+{
+	u64 expires;
+
+	if (!try_copy(value, copy, &expires)) {
+		spin_lock(&shard->lock);
+		expires = copy_once(value, copy);
+		spin_unlock(&shard->lock);
+	}
+	copy->ttl_ns = sluice_map_time_to_live(expires);
 }
 
 bool sluice_map_copy_value(struct sluice_map *map, const struct sluice_map_key *key,
@@ -73,7 +100,7 @@ bool sluice_map_copy_value(struct sluice_map *map, const struct sluice_map_key *
 	rcu_read_lock();
 	value = find_value(map, key);
 	if (value)
-		copy_from(value, copy);
+		copy_from(sluice_map_shard(map, key->hash), value, copy);
 	rcu_read_unlock();
 	return value;
 }
@@ -89,27 +116,39 @@ static bool copy_nofault(void __user *to, const struct sluice_map_value *value, 
 	return copied;
 }
 
-/* Under RCU. As get_at_once(). */
-static int copy_to_op(const struct sluice_map_value *value, struct sluice_map_op *op, u32 room)
+/* Under RCU. As get_at_once(), but for the time to live: @expires. */
+static int copy_to_op(const struct sluice_map_value *value, struct sluice_map_op *op, u32 room,
+		      u64 *expires)
 {
-	unsigned int changes;
-	int err;
-
-	do {
-		changes = read_seqcount_begin(&value->changes);	/* (O) */
-		op->version = value->version;
-		op->value_length = READ_ONCE(value->length);
-		op->ttl_ns = sluice_map_time_to_live(value);
-		if (op->value_length > room)
-			err = -EMSGSIZE;
-		else
-			err = copy_nofault(u64_to_user_ptr(op->value), value, op->value_length) ?
-			      0 : -EAGAIN;
-	} while (read_seqcount_retry(&value->changes, changes));
-	return err;
+	op->version = value->version;
+	op->value_length = READ_ONCE(value->length);
+	*expires = READ_ONCE(value->expires);
+	if (op->value_length > room)
+		return -EMSGSIZE;
+	return copy_nofault(u64_to_user_ptr(op->value), value, op->value_length) ? 0 : -EAGAIN;
 }
 
-/* As sluice_map_get(); -EAGAIN: the user's memory is not present. */
+/* Under RCU. As get_at_once(). */
+static int try_copy_to_op(const struct sluice_map_value *value, struct sluice_map_op *op, u32 room)
+{
+	unsigned int attempts, changes;
+	u64 expires;
+	int err;
+
+	for (attempts = 0; attempts < ATTEMPTS; attempts++) {
+		changes = read_seqcount_begin(&value->changes);	/* (O) */
+		err = copy_to_op(value, op, room, &expires);
+		if (err == -EAGAIN)
+			return err;
+		if (!read_seqcount_retry(&value->changes, changes)) {
+			op->ttl_ns = sluice_map_time_to_live(expires);
+			return err;
+		}
+	}
+	return -EAGAIN;
+}
+
+/* As sluice_map_get(); -EAGAIN: the user's memory is absent, or the value changes all the time. */
 static int get_at_once(struct sluice_map *map, const struct sluice_map_key *key,
 		       struct sluice_map_op *op, u32 room)
 {
@@ -118,7 +157,7 @@ static int get_at_once(struct sluice_map *map, const struct sluice_map_key *key,
 
 	rcu_read_lock();
 	value = find_value(map, key);
-	err = value ? copy_to_op(value, op, room) : -ENOENT;
+	err = value ? try_copy_to_op(value, op, room) : -ENOENT;
 	rcu_read_unlock();
 	return err;
 }
@@ -192,7 +231,7 @@ static struct sluice_map_record header_of(const struct dump *dump, const struct 
 		.size = ALIGN(size, sizeof(u64)),
 		.value_length = length,
 		.version = found->value->version,
-		.ttl_ns = sluice_map_time_to_live(found->value),
+		.ttl_ns = READ_ONCE(found->value->expires),
 		.key_length = found->entry->key_length,
 		.header = sizeof(struct sluice_map_record),
 	};
@@ -258,11 +297,12 @@ static void pass_shard(struct sluice_map_cursor *cursor)
 }
 
 /* Under RCU. */
-static void copy_entry(const struct found *found, struct sluice_map_copy *copy)
+static void copy_entry(struct sluice_map_shard *shard, const struct found *found,
+		       struct sluice_map_copy *copy)
 {
 	copy->key_length = found->entry->key_length;
 	memcpy(copy->key, found->entry->key, found->entry->key_length);
-	copy_from(found->value, copy);
+	copy_from(shard, found->value, copy);
 }
 
 /* Copies the next entry of the cursor's shard, or passes over it or to the next shard. */
@@ -278,7 +318,7 @@ static bool copy_or_pass(struct sluice_map *map, struct sluice_map_cursor *curso
 	cursor->id = found.entry->id;
 	if (!found.value)
 		return false;
-	copy_entry(&found, copy);
+	copy_entry(&map->shards[cursor->shard], &found, copy);
 	return true;
 }
 
@@ -303,41 +343,57 @@ static u32 space(const struct dump *dump)
 	return min(dump->size, dump->room) - dump->filled;
 }
 
-/* Writes a record, if there is space for it. Its size. */
-static u32 write_record(const struct dump *dump, const struct found *found)
+/* Writes the value of a record, if there is space for it. */
+static void write_value(const struct dump *dump, const struct found *found,
+			struct sluice_map_record *header)
 {
-	struct sluice_map_record header = header_of(dump, found);
 	u8 *record = dump->buffer + dump->filled, *end;
 
-	if (header.size > space(dump))
-		return header.size;
-	memcpy(record, &header, sizeof(header));
-	end = record + sizeof(header);
-	sluice_copy(end, found->entry->key, header.key_length);
-	end += header.key_length;
+	*header = header_of(dump, found);
+	if (header->size > space(dump))
+		return;
+	end = record + sizeof(*header) + header->key_length;
 	if (has_values(dump)) {
-		sluice_copy(end, found->value->bytes, header.value_length);
-		end += header.value_length;
+		sluice_copy(end, found->value->bytes, header->value_length);
+		end += header->value_length;
 	}
-	while (end < record + header.size)
+	while (end < record + header->size)
 		*end++ = 0;
-	return header.size;
 }
 
-/* Under RCU. False: the buffer has no room for it, but needs so many bytes. */
-static bool append(struct dump *dump, const struct found *found)
+/* Under RCU. As write_value(), unless the value changes all the time. */
+static bool try_write_value(const struct dump *dump, const struct found *found,
+			    struct sluice_map_record *header)
 {
-	unsigned int changes;
-	u32 size;
+	unsigned int attempts, changes;
 
-	do {
+	for (attempts = 0; attempts < ATTEMPTS; attempts++) {
 		changes = read_seqcount_begin(&found->value->changes);	/* (O) */
-		size = write_record(dump, found);
-	} while (read_seqcount_retry(&found->value->changes, changes));
-	dump->needed = size;
-	if (size > space(dump))
+		write_value(dump, found, header);
+		if (!read_seqcount_retry(&found->value->changes, changes))
+			return true;
+	}
+	return false;
+}
+
+/* Under RCU. False: the buffer has no space for it, but needs so many bytes. */
+static bool append(struct dump *dump, struct sluice_map_shard *shard, const struct found *found)
+{
+	u8 *record = dump->buffer + dump->filled;
+	struct sluice_map_record header;
+
+	if (!try_write_value(dump, found, &header)) {
+		spin_lock(&shard->lock);
+		write_value(dump, found, &header);
+		spin_unlock(&shard->lock);
+	}
+	dump->needed = header.size;
+	if (header.size > space(dump))
 		return false;
-	dump->filled += size;
+	header.ttl_ns = sluice_map_time_to_live(header.ttl_ns);
+	memcpy(record, &header, sizeof(header));
+	sluice_copy(record + sizeof(header), found->entry->key, header.key_length);
+	dump->filled += header.size;
 	dump->call->count++;
 	return true;
 }
@@ -346,6 +402,7 @@ static bool append(struct dump *dump, const struct found *found)
 static bool append_next(struct dump *dump)
 {
 	struct sluice_map_cursor *cursor = &dump->call->cursor;
+	struct sluice_map_shard *shard = &dump->map->shards[cursor->shard];
 	struct found found[DUMP_BATCH];
 	unsigned int count, i;
 	bool fits = true;
@@ -353,7 +410,7 @@ static bool append_next(struct dump *dump)
 	rcu_read_lock();
 	count = find_next(dump->map, cursor, found, DUMP_BATCH);
 	for (i = 0; i < count; i++) {
-		fits = !found[i].value || append(dump, &found[i]);
+		fits = !found[i].value || append(dump, shard, &found[i]);
 		if (!fits)
 			break;
 		cursor->id = found[i].entry->id;

@@ -109,7 +109,7 @@ static int overwrite(struct sluice_map *map, struct sluice_map_shard *shard,
 {
 	struct sluice_map_value *value = value_of(shard, entry);
 
-	if (length > value->room)
+	if ((int)length > value->room)
 		return -ENODATA;
 	unindex_time(shard, entry);
 	write_seqcount_begin(&value->changes);	/* (O) */

@@ -27,6 +27,8 @@ static inline bool sluice_copy_from_user(void *to, const void __user *from, size
 {
 	if (!sluice_is_short_copy(length))
 		return !copy_from_user(to, from, length);
+	if (!length)
+		return true;
 	if (should_fail_usercopy() || !user_read_access_begin(from, length))
 		return false;
 	for (; length >= sizeof(u64); length -= sizeof(u64)) {
@@ -47,6 +49,8 @@ static inline bool sluice_copy_to_user(void __user *to, const void *from, size_t
 {
 	if (!sluice_is_short_copy(length))
 		return !copy_to_user(to, from, length);
+	if (!length)
+		return true;
 	if (should_fail_usercopy() || !user_write_access_begin(to, length))
 		return false;
 	for (; length >= sizeof(u64); length -= sizeof(u64)) {

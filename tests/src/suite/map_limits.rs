@@ -22,6 +22,7 @@ topic!(
     pipe_only: [
         a_full_map_is_enospc_and_deletion_makes_room,
         a_full_map_replaces_values,
+        a_short_value_takes_less_than_the_long_one_before,
         the_limit_of_entries_is_enospc,
         keys_of_the_log_are_freed_with_later_changes,
         keys_of_the_log_are_freed_when_the_map_is_full,
@@ -71,6 +72,20 @@ fn a_full_map_replaces_values(_: &Context) -> Result<()> {
     for round in 0..200 {
         let key = (1 + round % (count - 1)).to_be_bytes();
         put(&end, &key, &vec![2; 4000])?;
+    }
+    Ok(())
+}
+
+fn a_short_value_takes_less_than_the_long_one_before(_: &Context) -> Result<()> {
+    let end = Maps::new()?.create()?;
+    put(&end, b"key", b"1")?;
+    let short = state(&end)?.bytes;
+    for (length, after) in [(VALUE_MAX, &b"1"[..]), (5000, b""), (600, b"1")] {
+        put(&end, b"key", &vec![1; length])?;
+        put(&end, b"key", after)?;
+        eventually(&format!("{length} bytes are freed"), || {
+            Ok((state(&end)?.bytes <= short).then_some(()))
+        })?;
     }
     Ok(())
 }

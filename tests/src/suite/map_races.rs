@@ -273,7 +273,9 @@ fn a_short_value_is_never_seen_in_part(_: &Context) -> Result<()> {
     never_in_part(&[256, 255, 200, 250, 131])
 }
 
-/// Values of these lengths, each with bytes of its own.
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Values of these lengths, each with bytes of its own, with and without a time to live.
 fn never_in_part(lengths: &[usize]) -> Result<()> {
     let end = Maps::new()?.create_with(Params::default(), 64 << 20)?;
     put(
@@ -290,7 +292,15 @@ fn never_in_part(lengths: &[usize]) -> Result<()> {
                     let mut number = writer;
                     while !stop.load(Ordering::Relaxed) {
                         let length = lengths[number as usize % lengths.len()];
-                        put(end, b"key", &stream_bytes(length as u64, 0, length))?;
+                        let value = stream_bytes(length as u64, 0, length);
+                        match number % 2 {
+                            0 => put(end, b"key", &value)?,
+                            _ => {
+                                set_for(end, b"key", &value, HOUR)
+                                    .context("setting")?
+                                    .version
+                            }
+                        };
                         number += 1;
                     }
                     Ok(())
