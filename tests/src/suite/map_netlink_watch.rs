@@ -12,7 +12,7 @@ use crate::support::ctl::{BOTH, READ};
 use crate::support::map::{
     CREATED, Change, DELETED, Maps, NAME, NOW, Params, UPDATED, delete, put, state,
 };
-use crate::support::netlink::{Attrs, Event, News, Request, Socket, attr, command};
+use crate::support::netlink::{Attrs, Event, News, Request, Socket, attr, command, explains};
 use crate::support::time::{eventually, wait_grace_period};
 
 topic!(
@@ -320,7 +320,10 @@ fn a_destroyed_map_is_epipe(_: &Context) -> Result<()> {
         let refusal = fixture.socket.call(command, &attrs)?.err();
         let refusal = refusal.with_context(|| format!("{what} succeeded"))?;
         expect(&what, refusal.errno, Errno::EPIPE)?;
-        ensure!(refusal.is_explained(), "{what}: no text");
+        ensure!(
+            refusal.is_explained() || !explains(command)?,
+            "{what}: no text"
+        );
     }
     fixture
         .socket
