@@ -149,7 +149,7 @@ fn keys_of_the_log_are_freed_when_the_map_is_full(_: &Context) -> Result<()> {
         ..Params::default()
     };
     let small = Maps::new()?.create_with(params, 64 << 10)?;
-    for number in 0..500 {
+    for number in 0..150 {
         let key = &long_key(number)[..300];
         put(&small, key, b"").with_context(|| format!("pair {number}"))?;
         delete(&small, key).context("deleting")?;

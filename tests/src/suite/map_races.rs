@@ -85,77 +85,89 @@ fn execute(end: &OwnedFd, key: &[u8], kind: u8, new: u64, last: &mut (u64, u64))
     })
 }
 
-/// Without sleep: a thread that is woken begins when the others have ended.
-fn await_all(arrived: &AtomicU64) {
+/// Waits until all threads have come here, for the n-th time. Without sleep: a thread that is woken begins when the others
+/// have ended.
+fn await_all(arrived: &AtomicU64, times: u64) {
     arrived.fetch_add(1, Ordering::Relaxed);
-    while arrived.load(Ordering::Relaxed) < THREADS {
+    while arrived.load(Ordering::Relaxed) < times * THREADS {
         thread::yield_now();
     }
 }
 
-/// One history of all threads on a key of its own.
-fn record(end: &OwnedFd, key: &[u8], round: u64) -> Result<Vec<Operation>> {
+/// The operations of one thread in one history.
+fn record_part(end: &OwnedFd, clock: &Clock, round: u64, number: u64) -> Result<Vec<Operation>> {
+    let key = round.to_ne_bytes();
+    let mut last = (0, 0);
+    (0..OPERATIONS)
+        .map(|at| {
+            let kind = stream_byte(round, number * OPERATIONS + at) / 3;
+            // Without a version, a replacement is a creation, which is recorded as one.
+            let kind = if kind % 6 == 4 && last.0 == 0 {
+                3
+            } else {
+                kind
+            };
+            let new = 1 + number * OPERATIONS + at;
+            let called = clock.now();
+            let did = execute(end, &key, kind, new, &mut last)?;
+            let returned = clock.now();
+            Ok(Operation {
+                called,
+                returned,
+                did,
+            })
+        })
+        .collect()
+}
+
+/// Histories of all threads, each on a key of its own.
+fn record(end: &OwnedFd, histories: u64) -> Result<Vec<Vec<Operation>>> {
     let (clock, arrived) = (Clock(AtomicU64::new(0)), AtomicU64::new(0));
+    let mut recorded = vec![Vec::new(); histories as usize];
     thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|number| {
                 let (clock, arrived) = (&clock, &arrived);
-                scope.spawn(move || -> Result<Vec<Operation>> {
-                    await_all(arrived);
-                    let mut last = (0, 0);
-                    (0..OPERATIONS)
-                        .map(|at| {
-                            let kind = stream_byte(round, number * OPERATIONS + at) / 3;
-                            // Without a version, a replacement is a creation, which is recorded as one.
-                            let kind = if kind % 6 == 4 && last.0 == 0 {
-                                3
-                            } else {
-                                kind
-                            };
-                            let new = 1 + number * OPERATIONS + at;
-                            let called = clock.now();
-                            let did = execute(end, key, kind, new, &mut last)?;
-                            let returned = clock.now();
-                            Ok(Operation {
-                                called,
-                                returned,
-                                did,
-                            })
-                        })
-                        .collect()
+                scope.spawn(move || -> Result<Vec<_>> {
+                    let parts = (0..histories).map(|round| {
+                        await_all(arrived, round + 1);
+                        record_part(end, clock, round, number)
+                    });
+                    let parts = parts.collect();
+                    // After an error the others do not wait.
+                    arrived.store(u64::MAX / 2, Ordering::Relaxed);
+                    parts
                 })
             })
             .collect();
-        let mut history = Vec::new();
         for thread in threads {
-            history.extend(thread.join().expect("the thread does not panic")?);
+            let parts = thread.join().expect("the thread does not panic")?;
+            for (history, part) in recorded.iter_mut().zip(parts) {
+                history.extend(part);
+            }
         }
-        Ok(history)
+        Ok(recorded)
     })
 }
 
-/// Records at least so many histories, and until so many operations were concurrent, and checks each.
+/// Records so many histories, and checks each.
 fn expect_linearizable(end: &OwnedFd, histories: u64) -> Result<()> {
-    let needed = histories / 4;
-    let (mut overlapping, mut recorded) = (0, 0);
-    for round in 0..3 * histories {
-        if round >= histories && overlapping >= needed {
-            break;
-        }
-        let key = round.to_ne_bytes();
-        let history = record(end, &key, round)?;
-        ensure!(is_linearizable(&history), "history {round}: {history:#?}");
+    let mut overlapping = 0;
+    for (round, history) in record(end, histories)?.iter().enumerate() {
+        ensure!(is_linearizable(history), "history {round}: {history:#?}");
         let overlaps = |a: &Operation| {
             let overlaps_b = |b: &Operation| a.called < b.called && b.called < a.returned;
             history.iter().any(overlaps_b)
         };
-        overlapping += history.iter().filter(|one| overlaps(one)).count() as u64;
-        recorded += 1;
+        overlapping += history.iter().filter(|one| overlaps(one)).count();
     }
     note(format!(
-        "{recorded} histories; {overlapping} operations overlapped the next one"
+        "{histories} histories; {overlapping} operations overlapped the next one"
     ));
-    ensure!(overlapping >= needed, "the operations were not concurrent");
+    ensure!(
+        overlapping as u64 > histories / 4,
+        "the operations were not concurrent"
+    );
     Ok(())
 }
 
