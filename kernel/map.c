@@ -21,8 +21,13 @@
 #define KEY_ON_STACK 128
 /* Sets that find the map full wait so long, in jiffies, for memory that is no longer used. */
 #define WAIT_FOR_MEMORY (5 * HZ)
-/* Steps of a batch that are copied at once. */
-#define STEPS_AT_ONCE 8
+/* Steps of a batch between two chances for another thread to run. */
+#define RESCHEDULE_STEPS 8
+
+/*
+ * Kernels clear variables on the stack, which takes longer for some of these than the operation.
+ * They are __uninitialized where each byte is written before it is read.
+ */
 
 static struct sluice_map_endpoint *map_endpoint(const struct file *file)
 {
@@ -66,7 +71,7 @@ static int copy_key(const struct sluice_map *map, const struct sluice_map_op *op
 static int overwrite(struct sluice_map *map, struct sluice_map_request *request,
 		     const struct sluice_map_op *op)
 {
-	u64 bytes[SLUICE_SHORT_COPY / sizeof(u64)];
+	u64 bytes[SLUICE_SHORT_COPY / sizeof(u64)] __uninitialized;
 
 	if (op->value_length > sizeof(bytes))
 		return -ENODATA;
@@ -120,8 +125,8 @@ static int set(struct sluice_map *map, struct sluice_map_request *request, struc
 
 /* ---- operations ---- */
 
-static int execute_on_key(struct sluice_map *map, u32 command, const struct sluice_map_key *key,
-			  struct sluice_map_op *op)
+static int change(struct sluice_map *map, u32 command, const struct sluice_map_key *key,
+		  struct sluice_map_op *op)
 {
 	struct sluice_map_request request = {
 		.key = *key,
@@ -130,8 +135,6 @@ static int execute_on_key(struct sluice_map *map, u32 command, const struct slui
 	};
 	int ret;
 
-	if (command == SLUICE_MAP_STEP_GET)
-		return sluice_map_get(map, key, op);
 	if (command == SLUICE_MAP_STEP_SET)
 		ret = set(map, &request, op);
 	else
@@ -165,7 +168,7 @@ static int execute(struct file *file, u32 command, struct sluice_map_op *op)
 {
 	struct sluice_map *map = map_endpoint(file)->map;
 	struct sluice_map_key key;
-	struct key_copy copy;
+	struct key_copy copy __uninitialized;
 	int ret = check(file, command, op);
 
 	if (ret)
@@ -175,7 +178,10 @@ static int execute(struct file *file, u32 command, struct sluice_map_op *op)
 	ret = copy_key(map, op, &copy, &key);
 	if (ret)
 		return ret;
-	ret = execute_on_key(map, command, &key, op);
+	if (command == SLUICE_MAP_STEP_GET)
+		ret = sluice_map_get(map, &key, op);
+	else
+		ret = change(map, command, &key, op);
 	free_key(&copy);
 	return ret;
 }
@@ -188,7 +194,7 @@ static bool has_output(int result)
 
 static long execute_one(struct file *file, u32 command, struct sluice_map_op __user *user)
 {
-	struct sluice_map_op op;
+	struct sluice_map_op op __uninitialized;
 	long ret;
 	int err;
 
@@ -207,43 +213,54 @@ static long execute_one(struct file *file, u32 command, struct sluice_map_op __u
 
 /* ---- batches ---- */
 
-static void execute_step(struct file *file, struct sluice_map_step *step)
-{
-	struct sluice_map_op op = {
-		.flags = step->flags,
-		.key = step->key,
-		.value = step->value,
-		.key_length = step->key_length,
-		.value_length = step->value_length,
-		.version = step->version,
-		.ttl_ns = step->ttl_ns,
-	};
-
-	step->result = step->reserved ? -EINVAL : execute(file, step->command, &op);
-	if (!has_output(step->result))
-		return;
-	step->value_length = op.value_length;
-	step->version = op.version;
-	step->ttl_ns = op.ttl_ns;
-}
+/* What a step requests. */
+struct request {
+	u32 command;
+	u32 reserved;
+	struct sluice_map_op op;	/* without its size */
+};
 
 /* 0, -EFAULT, -E2BIG. A step whose result cannot be written is not read either. */
-static int read_step(struct sluice_map_step *step, struct sluice_map_step __user *user, u32 size)
+static int read_step(struct request *request, struct sluice_map_step __user *user, u32 size)
 {
-	int err = sluice_user_entry_read(step, sizeof(*step), user, size);
+	struct sluice_map_op *op = &request->op;
+	int err = size > sizeof(*user) ? check_zeroed_user(user + 1, size - sizeof(*user)) : 1;
+	s32 result;
 
-	return err ?: put_user(step->result, &user->result);
+	if (err <= 0)
+		return err ?: -E2BIG;
+	if (should_fail_usercopy() || !user_access_begin(user, sizeof(*user)))
+		return -EFAULT;
+	unsafe_get_user(request->command, &user->command, fault);
+	unsafe_get_user(request->reserved, &user->reserved, fault);
+	unsafe_get_user(op->flags, &user->flags, fault);
+	unsafe_get_user(op->key, &user->key, fault);
+	unsafe_get_user(op->value, &user->value, fault);
+	unsafe_get_user(op->key_length, &user->key_length, fault);
+	unsafe_get_user(op->value_length, &user->value_length, fault);
+	unsafe_get_user(op->version, &user->version, fault);
+	unsafe_get_user(op->ttl_ns, &user->ttl_ns, fault);
+	unsafe_get_user(result, &user->result, fault);
+	unsafe_put_user(result, &user->result, fault);
+	user_access_end();
+	return 0;
+fault:
+	user_access_end();
+	return -EFAULT;
 }
 
-/* Writes what an operation has changed. 0 or -EFAULT. */
-static int write_step(struct sluice_map_step __user *user, const struct sluice_map_step *step)
+/* 0 or -EFAULT. */
+static int write_step(struct sluice_map_step __user *user, int result,
+		      const struct sluice_map_op *op)
 {
 	if (should_fail_usercopy() || !user_write_access_begin(user, sizeof(*user)))
 		return -EFAULT;
-	unsafe_put_user(step->result, &user->result, fault);
-	unsafe_put_user(step->value_length, &user->value_length, fault);
-	unsafe_put_user(step->version, &user->version, fault);
-	unsafe_put_user(step->ttl_ns, &user->ttl_ns, fault);
+	unsafe_put_user(result, &user->result, fault);
+	if (has_output(result)) {
+		unsafe_put_user(op->value_length, &user->value_length, fault);
+		unsafe_put_user(op->version, &user->version, fault);
+		unsafe_put_user(op->ttl_ns, &user->ttl_ns, fault);
+	}
 	user_write_access_end();
 	return 0;
 fault:
@@ -251,54 +268,35 @@ fault:
 	return -EFAULT;
 }
 
-static int write_steps(u8 __user *user, u32 size, const struct sluice_map_step *steps, u32 count)
+/* 0, -EFAULT; -E2BIG: not executed. */
+static int execute_step(struct file *file, struct sluice_map_step __user *user, u32 size)
 {
-	u32 i;
+	struct request request __uninitialized;
+	int err = read_step(&request, user, size);
+	int result;
 
-	for (i = 0; i < count; i++)
-		if (write_step((void __user *)(user + i * size), &steps[i]))
-			return -EFAULT;
-	return 0;
-}
-
-/* The next @count steps at @user. Those executed, or -EFAULT, -E2BIG: none. */
-static int execute_steps(struct file *file, u8 __user *user, u32 size, u32 count)
-{
-	struct sluice_map_step steps[STEPS_AT_ONCE];
-	u32 i;
-	int err;
-
-	for (i = 0; i < count; i++) {
-		err = read_step(&steps[i], (void __user *)(user + i * size), size);
-		if (err)
-			return err;
-	}
-	for (i = 0; i < count; i++) {
-		execute_step(file, &steps[i]);
-		if (signal_pending(current))
-			break;
-	}
-	count = min(count, i + 1);
-	return write_steps(user, size, steps, count) ?: count;
+	if (err)
+		return err;
+	result = request.reserved ? -EINVAL : execute(file, request.command, &request.op);
+	return write_step(user, result, &request.op);
 }
 
 /* Those executed; or, if there are none, the error of the first. */
-static int execute_all(struct file *file, const struct sluice_map_batch *batch)
+static int execute_steps(struct file *file, const struct sluice_map_batch *batch)
 {
-	u32 count = min_t(u32, batch->count, SLUICE_MAP_BATCH_MAX), done = 0;
+	u32 count = min_t(u32, batch->count, SLUICE_MAP_BATCH_MAX), done;
 	u8 __user *user = u64_to_user_ptr(batch->steps);
 
-	while (done < count && !signal_pending(current)) {
-		u32 next = min_t(u32, count - done, STEPS_AT_ONCE);
-		int ret = execute_steps(file, user + done * batch->step_size, batch->step_size,
-					next);
+	for (done = 0; done < count; done++, user += batch->step_size) {
+		int err = signal_pending(current) ? -EINTR :
+			  execute_step(file, (void __user *)user, batch->step_size);
 
-		if (ret < 0)
-			return done ?: ret;
-		done += ret;
-		cond_resched();
+		if (err)
+			return done ?: err;
+		if (done % RESCHEDULE_STEPS == RESCHEDULE_STEPS - 1)
+			cond_resched();
 	}
-	return done || !count ? done : -EINTR;
+	return done;
 }
 
 static long execute_batch(struct file *file, struct sluice_map_batch __user *user)
@@ -314,7 +312,7 @@ static long execute_batch(struct file *file, struct sluice_map_batch __user *use
 		return -EINVAL;
 	if (READ_ONCE(map_endpoint(file)->map->destroyed))
 		return -EPIPE;
-	ret = execute_all(file, &batch);
+	ret = execute_steps(file, &batch);
 	return ret < 0 ? ret : put_user(ret, &user->count);
 }
 

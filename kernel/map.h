@@ -211,8 +211,13 @@ int sluice_map_table_init(struct sluice_map *map);
 void sluice_map_table_exit(struct sluice_map *map);
 
 /* A key for this map; its bytes belong to the caller. */
-void sluice_map_key_init(const struct sluice_map *map, struct sluice_map_key *key, const u8 *bytes,
-			 u32 length);
+static inline void sluice_map_key_init(const struct sluice_map *map, struct sluice_map_key *key,
+				       const u8 *bytes, u32 length)
+{
+	key->bytes = bytes;
+	key->length = length;
+	key->hash = hsiphash(bytes, length, &map->hash_key);
+}
 
 /* Under RCU: the entry, with or without a value; or NULL. */
 struct sluice_map_entry *sluice_map_find(struct sluice_map *map, const struct sluice_map_key *key);

@@ -38,7 +38,7 @@ static int compare(struct rhashtable_compare_arg *argument, const void *object)
 
 	if (entry->hash != key->hash || entry->key_length != key->length)
 		return 1;
-	return memcmp(entry->key, key->bytes, key->length);
+	return !sluice_is_equal(entry->key, key->bytes, key->length);
 }
 
 static const struct rhashtable_params table_params = {
@@ -56,14 +56,8 @@ int sluice_map_table_init(struct sluice_map *map)
 	return rhashtable_init(&map->table, &table_params);
 }
 
-void sluice_map_key_init(const struct sluice_map *map, struct sluice_map_key *key, const u8 *bytes,
-			 u32 length)
-{
-	key->bytes = bytes;
-	key->length = length;
-	key->hash = hsiphash(bytes, length, &map->hash_key);
-}
-
+/* Flat, since a get takes little more time than some calls. */
+__flatten
 struct sluice_map_entry *sluice_map_find(struct sluice_map *map, const struct sluice_map_key *key)
 {
 	return rhashtable_lookup(&map->table, key, table_params);

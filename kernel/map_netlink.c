@@ -140,7 +140,7 @@ int sluice_map_netlink_open(struct sk_buff *skb, struct genl_info *info)
 		nlmsg_free(reply);
 		return sluice_netlink_explain(info->extack, ret);
 	}
-	nla_put_u32(reply, SLUICE_NL_A_HANDLE, ret);
+	sluice_netlink_put_u32(reply, SLUICE_NL_A_HANDLE, ret);
 	sluice_netlink_reply_send(reply, info);
 	return 0;
 }
@@ -167,27 +167,24 @@ int sluice_map_netlink_close(struct sk_buff *skb, struct genl_info *info)
 
 /* ---- get ---- */
 
-/* The value is copied into the message itself, whose size changes if the value is shorter. */
+/* The value is copied to its place in the message; then the attribute is made around it. */
 int sluice_map_netlink_put_value(struct sk_buff *skb, struct sluice_map *map,
 				 const struct nlattr *key, u32 room, u32 *length)
 {
-	struct nlattr *attribute = nla_reserve(skb, SLUICE_NL_A_VALUE, room);
-	struct sluice_map_copy copy = { .room = room };
+	struct sluice_map_copy copy __uninitialized;
 	struct sluice_map_key sought;
-	bool found;
 
-	if (!attribute)
+	if (skb_tailroom(skb) < nla_total_size(room))
 		return -EMSGSIZE;
-	copy.value = nla_data(attribute);
+	copy.value = skb_tail_pointer(skb) + NLA_HDRLEN;
+	copy.room = room;
 	sluice_map_key_init(map, &sought, nla_data(key), nla_len(key));
-	found = sluice_map_copy_value(map, &sought, &copy);
-	nlmsg_trim(skb, attribute);
-	if (!found)
+	if (!sluice_map_copy_value(map, &sought, &copy))
 		return -ENOENT;
 	*length = copy.length;
 	if (copy.length > room)
 		return -EMSGSIZE;
-	nla_reserve(skb, SLUICE_NL_A_VALUE, copy.length);
+	sluice_netlink_append(skb, SLUICE_NL_A_VALUE, copy.length);
 	if (sluice_netlink_put_u64(skb, SLUICE_NL_A_VERSION, copy.version) ||
 	    (copy.ttl_ns && sluice_netlink_put_u64(skb, SLUICE_NL_A_TTL_NS, copy.ttl_ns)))
 		return -EMSGSIZE;
@@ -252,8 +249,9 @@ int sluice_map_netlink_change(struct sluice_map *map, u32 command, struct nlattr
 {
 	const struct nlattr *key = attrs[SLUICE_NL_A_KEY];
 
-	*request = (struct sluice_map_request) {};
 	sluice_map_key_init(map, &request->key, nla_data(key), nla_len(key));
+	request->flags = 0;
+	request->version = 0;
 	if (attrs[SLUICE_NL_A_IF_VERSION]) {
 		request->flags = SLUICE_MAP_IF_VERSION;
 		request->version = nla_get_u64(attrs[SLUICE_NL_A_IF_VERSION]);
@@ -357,8 +355,8 @@ static int execute_info(struct sluice_map *map, struct genl_info *info)
 	sluice_netlink_put_u64(skb, SLUICE_NL_A_SEQUENCE, atomic64_read(&map->sequence));
 	sluice_netlink_put_u64(skb, SLUICE_NL_A_EXPIRED, atomic64_read(&map->expired));
 	sluice_netlink_put_u64(skb, SLUICE_NL_A_MISSED, atomic64_read(&map->missed));
-	nla_put_u32(skb, SLUICE_NL_A_EVENTS, map->slot_count);
-	nla_put_u32(skb, SLUICE_NL_A_WATCHERS, atomic_read(&map->watchers));
+	sluice_netlink_put_u32(skb, SLUICE_NL_A_EVENTS, map->slot_count);
+	sluice_netlink_put_u32(skb, SLUICE_NL_A_WATCHERS, atomic_read(&map->watchers));
 	sluice_netlink_reply_send(skb, info);
 	return 0;
 }

@@ -54,7 +54,7 @@ static int get(struct batch *batch, struct nlattr **attrs)
 						   &length);
 	}
 	if (err == -EMSGSIZE)
-		nla_put_u32(batch->reply, SLUICE_NL_A_VALUE_LENGTH, length);
+		sluice_netlink_put_u32(batch->reply, SLUICE_NL_A_VALUE_LENGTH, length);
 	return err;
 }
 
@@ -126,14 +126,14 @@ static void parse(struct nlattr **attrs, const struct nlattr *nested)
 /* The reply has room for the results of all steps. It may move. */
 static void step(struct batch *batch, const struct nlattr *nested)
 {
-	struct nlattr *attrs[SLUICE_NL_A_MAX + 1];
+	struct nlattr *attrs[SLUICE_NL_A_MAX + 1] __uninitialized;
 	struct sk_buff *reply = batch->reply;
 	unsigned int begin = reply->len;
 
-	if (!nla_nest_start(reply, SLUICE_NL_A_STEP))
+	if (!sluice_netlink_append(reply, SLUICE_NL_A_STEP | NLA_F_NESTED, 0))
 		return;
 	parse(attrs, nested);
-	nla_put_s32(reply, SLUICE_NL_A_RESULT, step_execute(batch, attrs));
+	sluice_netlink_put_u32(reply, SLUICE_NL_A_RESULT, step_execute(batch, attrs));
 	nla_nest_end(reply, (struct nlattr *)(reply->data + begin));
 }
 

@@ -69,7 +69,7 @@ static int put_content(struct sk_buff *skb, const struct dump *dump)
 	if (err)
 		return err;
 	if (dump->keys_only || copy->length > copy->room)
-		return nla_put_u32(skb, SLUICE_NL_A_VALUE_LENGTH, copy->length);
+		return sluice_netlink_put_u32(skb, SLUICE_NL_A_VALUE_LENGTH, copy->length);
 	return nla_put(skb, SLUICE_NL_A_VALUE, copy->length, copy->value);
 }
 

@@ -40,7 +40,8 @@ static struct sluice_map_value *settled_value(struct sluice_map_shard *shard,
  * Under RCU: the value of a key, or NULL. A change that is under way may have found a value whose
  * time has passed since, and will replace it; the lock shows whether there is one.
  */
-static struct sluice_map_value *find_value(struct sluice_map *map, const struct sluice_map_key *key)
+static __always_inline struct sluice_map_value *find_value(struct sluice_map *map,
+							   const struct sluice_map_key *key)
 {
 	struct sluice_map_entry *entry = sluice_map_find(map, key);
 	struct sluice_map_value *value = entry ? rcu_dereference(entry->value) : NULL;	/* (V) */
@@ -92,6 +93,7 @@ static void copy_from(struct sluice_map_shard *shard, const struct sluice_map_va
 	copy->ttl_ns = sluice_map_time_to_live(expires);
 }
 
+__flatten
 bool sluice_map_copy_value(struct sluice_map *map, const struct sluice_map_key *key,
 			   struct sluice_map_copy *copy)
 {
@@ -403,7 +405,7 @@ static bool append_next(struct dump *dump)
 {
 	struct sluice_map_cursor *cursor = &dump->call->cursor;
 	struct sluice_map_shard *shard = &dump->map->shards[cursor->shard];
-	struct found found[DUMP_BATCH];
+	struct found found[DUMP_BATCH] __uninitialized;
 	unsigned int count, i;
 	bool fits = true;
 

@@ -103,7 +103,7 @@ static int put_event(struct sk_buff *skb, const struct sluice_map_taken *taken)
 {
 	const struct sluice_map_event *event = &taken->event;
 
-	return nla_put_u32(skb, SLUICE_NL_A_CHANGE, event->change) ?:
+	return sluice_netlink_put_u32(skb, SLUICE_NL_A_CHANGE, event->change) ?:
 	       sluice_netlink_put_u64(skb, SLUICE_NL_A_SEQUENCE, event->sequence) ?:
 	       sluice_netlink_put_u64(skb, SLUICE_NL_A_VERSION, event->version) ?:
 	       sluice_netlink_put_u64(skb, SLUICE_NL_A_MISSED, event->missed) ?:
@@ -123,7 +123,7 @@ static struct sk_buff *event_message(const struct handle *handle,
 	if (!skb)
 		return NULL;
 	header = genlmsg_put(skb, 0, 0, &sluice_netlink_family, 0, SLUICE_NL_CMD_MAP_EVENT);
-	if (!header || nla_put_u32(skb, SLUICE_NL_A_HANDLE, handle->number) ||
+	if (!header || sluice_netlink_put_u32(skb, SLUICE_NL_A_HANDLE, handle->number) ||
 	    (taken ? put_event(skb, taken) : nla_put_flag(skb, SLUICE_NL_A_DESTROYED))) {
 		kfree_skb(skb);
 		return NULL;

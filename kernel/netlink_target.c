@@ -182,7 +182,8 @@ int sluice_netlink_target_get(struct sk_buff *request, struct nlattr **attrs, u3
 	const struct nlattr *handle = attrs[SLUICE_NL_A_HANDLE];
 	int err;
 
-	*target = (struct sluice_netlink_target) {};
+	target->file = NULL;
+	target->channel = NULL;
 	if (!handle == !attrs[SLUICE_NL_A_NAME] || (handle && attrs[SLUICE_NL_A_SCOPE_FD])) {
 		NL_SET_ERR_MSG(extack, "either a name or a handle is required");
 		return -EINVAL;

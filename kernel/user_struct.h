@@ -23,15 +23,6 @@ static inline int sluice_user_struct_size(const void __user *user, size_t ver0, 
 	return *user_size < ver0 || *user_size > PAGE_SIZE ? -EINVAL : 0;
 }
 
-/* Reads a structure of @size bytes in the kernel, whose size at the user is known. */
-static inline int sluice_user_entry_read(void *value, size_t size, const void __user *user,
-					 u32 user_size)
-{
-	if (user_size == size)
-		return sluice_copy_from_user(value, user, size) ? 0 : -EFAULT;
-	return copy_struct_from_user(value, size, user, user_size);
-}
-
 /* Reads a structure of @size bytes in the kernel. 0, -EFAULT, -EINVAL, -E2BIG. */
 static inline int sluice_user_struct_read(void *value, size_t size, size_t ver0,
 					  const void __user *user)
@@ -39,7 +30,12 @@ static inline int sluice_user_struct_read(void *value, size_t size, size_t ver0,
 	u32 user_size;
 	int err = sluice_user_struct_size(user, ver0, &user_size);
 
-	err = err ?: sluice_user_entry_read(value, size, user, user_size);
+	if (err)
+		return err;
+	if (user_size != size)
+		err = copy_struct_from_user(value, size, user, user_size);
+	else if (!sluice_copy_from_user(value, user, size))
+		err = -EFAULT;
 	*(u32 *)value = user_size;
 	return err;
 }

@@ -31,6 +31,7 @@ topic!(
         invalid_batches_change_nothing,
         a_failed_step_does_not_end_the_batch,
         steps_of_a_larger_size_are_accepted,
+        a_step_whose_result_cannot_be_written_is_not_executed,
         a_dump_returns_every_entry_once,
         a_dump_of_keys_has_no_values,
         a_dump_goes_on_in_any_room,
@@ -207,7 +208,40 @@ fn steps_of_a_larger_size_are_accepted(_: &Context) -> Result<()> {
         ..request
     };
     raw(&end, BATCH, &mut request).context("with an unknown field")?;
-    expect("steps before those with it", request.count, 16)
+    expect("steps before those with it", request.count, 19)
+}
+
+fn a_step_whose_result_cannot_be_written_is_not_executed(_: &Context) -> Result<()> {
+    const WRITABLE: usize = 3;
+    let end = Maps::new()?.create()?;
+    let memory = Mapping::new(2)?;
+    let keys = [b"0", b"1", b"2", b"3", b"4"];
+    let first = memory
+        .start()
+        .wrapping_add(PAGE - WRITABLE * size_of::<Step>());
+    let first = first.cast::<Step>();
+    for (number, key) in keys.iter().enumerate() {
+        // SAFETY: within our own mapping, to which no reference exists.
+        unsafe {
+            first
+                .add(number)
+                .write_unaligned(Step::new(STEP_SET, &Op::set(*key, b"")))
+        };
+    }
+    memory.write_protect_from(PAGE)?;
+    let mut request = Batch::new(first, keys.len());
+    raw(&end, BATCH, &mut request).context("a batch")?;
+    expect("steps", request.count as usize, WRITABLE)?;
+    expect("changes", state(&end)?.sequence, WRITABLE as u64)?;
+    for number in 0..WRITABLE {
+        // SAFETY: as above.
+        let step = unsafe { first.add(number).read_unaligned() };
+        expect("a result", step.result, 1)?;
+    }
+    let mut request = Batch::new(first.wrapping_add(WRITABLE), 1);
+    let result = raw(&end, BATCH, &mut request);
+    expect("the next step", result, Err(Errno::EFAULT))?;
+    expect("changes", state(&end)?.sequence, WRITABLE as u64)
 }
 
 // ---- dumps ----

@@ -58,6 +58,15 @@ impl Mapping {
         Ok(())
     }
 
+    /// Makes everything from `offset`, a multiple of a page, read-only.
+    pub fn write_protect_from(&self, offset: usize) -> Result<()> {
+        let (start, len) = (self.start.wrapping_add(offset), self.len - offset);
+        // SAFETY: pages of our own mapping, to which no Rust reference exists.
+        let ret = unsafe { libc::mprotect(start.cast(), len, libc::PROT_READ) };
+        Errno::result(ret).context("protecting a part of a mapping")?;
+        Ok(())
+    }
+
     /// Makes everything from `offset`, a multiple of a page, inaccessible. The addresses stay reserved, so that any
     /// access faults.
     pub fn unmap_from(&self, offset: usize) -> Result<()> {

@@ -123,11 +123,26 @@ fn copy_values(reply: &[u8], values: &mut [Value]) -> Result<()> {
     let mut steps = Attributes(reply).filter(|(kind, _)| *kind == STEP);
     for value in values {
         let (_, step) = steps.next().context("a reply has too few steps")?;
-        let result = i32::from_ne_bytes(find(step, RESULT)?.try_into()?);
-        let error = || format!("cannot get a value: {}", Errno::from_raw(-result));
-        ensure!(result == 0, error());
-        copy_value(step, value)?;
+        copy_step(step, value)?;
     }
+    Ok(())
+}
+
+/// In one pass, since a batch is short of time for each step.
+fn copy_step(step: &[u8], value: &mut Value) -> Result<()> {
+    let (mut result, mut copied) = (None, false);
+    for (kind, payload) in Attributes(step) {
+        if kind == VALUE {
+            *value = payload.try_into().context("a value has another length")?;
+            copied = true;
+        } else if kind == RESULT {
+            result = Some(i32::from_ne_bytes(payload.try_into()?));
+        }
+    }
+    let result = result.context("a step has no result")?;
+    let error = || format!("cannot get a value: {}", Errno::from_raw(-result));
+    ensure!(result == 0, error());
+    ensure!(copied, "a step has no value");
     Ok(())
 }
 
