@@ -99,9 +99,9 @@ void sluice_netlink_reply_send(struct sk_buff *reply, struct genl_info *info);
 #define SLUICE_NETLINK_SIZE_U64 nla_total_size_64bit(sizeof(u64))
 
 /*
- * The payload of a new attribute, or NULL: there is no room. As nla_reserve(), but inline: a step of
- * a batch has five attributes, and the calls would take longer than the operation. Bytes that are
- * in the place of the payload remain.
+ * The payload of a new attribute, or NULL: there is no room. As nla_reserve(), but inline: a step
+ * of a batch has five attributes, and the calls would take longer than the operation. Bytes that
+ * are in the place of the payload remain.
  */
 static inline void *sluice_netlink_append(struct sk_buff *skb, int type, u32 length)
 {
