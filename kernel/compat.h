@@ -52,6 +52,11 @@ static inline void vm_flags_clear(struct vm_area_struct *vma, unsigned long flag
 }
 #endif
 
+/* Since 6.9, and in some stable kernels, for variables that a kernel need not clear. */
+#ifndef __uninitialized
+#define __uninitialized
+#endif
+
 /* Since 6.2 call_rcu() may be late by seconds, and this is not. */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 2, 0)
 #define call_rcu_hurry call_rcu

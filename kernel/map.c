@@ -11,6 +11,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "compat.h"
 #include "kind.h"
 #include "map.h"
 #include "user_struct.h"
@@ -214,14 +215,14 @@ static long execute_one(struct file *file, u32 command, struct sluice_map_op __u
 /* ---- batches ---- */
 
 /* What a step requests. */
-struct request {
+struct step_request {
 	u32 command;
 	u32 reserved;
 	struct sluice_map_op op;	/* without its size */
 };
 
 /* 0, -EFAULT, -E2BIG. A step whose result cannot be written is not read either. */
-static int read_step(struct request *request, struct sluice_map_step __user *user, u32 size)
+static int read_step(struct step_request *request, struct sluice_map_step __user *user, u32 size)
 {
 	struct sluice_map_op *op = &request->op;
 	int err = size > sizeof(*user) ? check_zeroed_user(user + 1, size - sizeof(*user)) : 1;
@@ -253,14 +254,16 @@ fault:
 static int write_step(struct sluice_map_step __user *user, int result,
 		      const struct sluice_map_op *op)
 {
+	bool writes_all = has_output(result);
+
 	if (should_fail_usercopy() || !user_write_access_begin(user, sizeof(*user)))
 		return -EFAULT;
-	unsafe_put_user(result, &user->result, fault);
-	if (has_output(result)) {
+	if (writes_all) {
 		unsafe_put_user(op->value_length, &user->value_length, fault);
 		unsafe_put_user(op->version, &user->version, fault);
 		unsafe_put_user(op->ttl_ns, &user->ttl_ns, fault);
 	}
+	unsafe_put_user(result, &user->result, fault);
 	user_write_access_end();
 	return 0;
 fault:
@@ -271,7 +274,7 @@ fault:
 /* 0, -EFAULT; -E2BIG: not executed. */
 static int execute_step(struct file *file, struct sluice_map_step __user *user, u32 size)
 {
-	struct request request __uninitialized;
+	struct step_request request __uninitialized;
 	int err = read_step(&request, user, size);
 	int result;
 

@@ -5,6 +5,7 @@
 #include <linux/minmax.h>
 #include <linux/module.h>
 
+#include "compat.h"
 #include "ctl.h"
 #include "endpoint.h"
 #include "kind.h"
@@ -174,6 +175,7 @@ int sluice_map_netlink_put_value(struct sk_buff *skb, struct sluice_map *map,
 	struct sluice_map_copy copy __uninitialized;
 	struct sluice_map_key sought;
 
+	*length = 0;
 	if (skb_tailroom(skb) < nla_total_size(room))
 		return -EMSGSIZE;
 	copy.value = skb_tail_pointer(skb) + NLA_HDRLEN;

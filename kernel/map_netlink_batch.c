@@ -6,6 +6,7 @@
 #include <linux/minmax.h>
 #include <linux/sizes.h>
 
+#include "compat.h"
 #include "map.h"
 #include "netlink.h"
 

@@ -8,6 +8,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "compat.h"
 #include "map.h"
 #include "short_copy.h"
 #include "user_struct.h"

@@ -103,7 +103,7 @@ void sluice_netlink_reply_send(struct sk_buff *reply, struct genl_info *info);
  * of a batch has five attributes, and the calls would take longer than the operation. Bytes that
  * are in the place of the payload remain.
  */
-static inline void *sluice_netlink_append(struct sk_buff *skb, int type, u32 length)
+static __always_inline void *sluice_netlink_append(struct sk_buff *skb, int type, u32 length)
 {
 	struct nlattr *attribute = (struct nlattr *)skb_tail_pointer(skb);
 	u8 *payload = nla_data(attribute);
@@ -114,12 +114,12 @@ static inline void *sluice_netlink_append(struct sk_buff *skb, int type, u32 len
 	__skb_put(skb, NLA_HDRLEN + end);
 	attribute->nla_type = type;
 	attribute->nla_len = nla_attr_size(length);
-	for (; length < end; length++)
-		payload[length] = 0;
+	if (length < end)
+		memset(payload + length, 0, end - length);
 	return payload;
 }
 
-static inline int sluice_netlink_put_u32(struct sk_buff *skb, int attribute, u32 value)
+static __always_inline int sluice_netlink_put_u32(struct sk_buff *skb, int attribute, u32 value)
 {
 	u32 *payload = sluice_netlink_append(skb, attribute, sizeof(value));
 
@@ -129,7 +129,7 @@ static inline int sluice_netlink_put_u32(struct sk_buff *skb, int attribute, u32
 	return 0;
 }
 
-static inline int sluice_netlink_put_u64(struct sk_buff *skb, int attribute, u64 value)
+static __always_inline int sluice_netlink_put_u64(struct sk_buff *skb, int attribute, u64 value)
 {
 	void *payload;
 

@@ -2,6 +2,7 @@
 //! Concurrent operations on a map.
 
 use std::fs;
+use std::hint;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -32,9 +33,10 @@ topic!(
     ],
 );
 
-const THREADS: u64 = 4;
+/// As many as there are processors, so that all of them run at once.
+const THREADS: u64 = 2;
 /// Operations of a thread in a history.
-const OPERATIONS: u64 = 12;
+const OPERATIONS: u64 = 24;
 
 /// A clock of which every reading is different.
 struct Clock(AtomicU64);
@@ -85,12 +87,18 @@ fn execute(end: &OwnedFd, key: &[u8], kind: u8, new: u64, last: &mut (u64, u64))
     })
 }
 
-/// Waits until all threads have come here, for the n-th time. Without sleep: a thread that is woken begins when the others
-/// have ended.
+/// Waits until all threads have come here, for the n-th time. Without sleep, and at first without a system call: a thread
+/// that is woken, or gets its turn, begins when the others have ended.
 fn await_all(arrived: &AtomicU64, times: u64) {
+    const SPINS: u32 = 100_000;
     arrived.fetch_add(1, Ordering::Relaxed);
+    let mut spins = 0;
     while arrived.load(Ordering::Relaxed) < times * THREADS {
-        thread::yield_now();
+        spins += 1;
+        match spins < SPINS {
+            true => hint::spin_loop(),
+            false => thread::yield_now(),
+        }
     }
 }
 
@@ -257,6 +265,7 @@ fn ten_writers_of_one_key_all_progress(_: &Context) -> Result<()> {
 
 fn a_counter_by_required_versions_loses_nothing(_: &Context) -> Result<()> {
     const INCREMENTS: u64 = 500;
+    const THREADS: u64 = 4;
     let end = Maps::new()?.create()?;
     put(&end, b"counter", &0_u64.to_ne_bytes())?;
     let increment = |end: &OwnedFd| -> Result<()> {
