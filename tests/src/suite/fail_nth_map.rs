@@ -14,8 +14,8 @@ use crate::support::ctl::{BOTH, CREATE, EXCL, READ, WRITE};
 use crate::support::fail_nth::{FailureSweep, nothing};
 use crate::support::ioctl::raw;
 use crate::support::map::{
-    self, Cursor, DUMP, Dump, Maps, NOW, Op, Params, STEP_DELETE, STEP_GET, STEP_SET, Step,
-    VALUE_MAX, delete, get, parse_events, put, set, set_for, state, watch,
+    self, Cursor, DUMP, Dump, Maps, NOW, Op, Params, STEP_DELETE, STEP_GET, STEP_SET, Step, delete,
+    get, parse_events, put, set, set_for, state, watch,
 };
 use crate::support::netlink::{Attrs, Request, Socket, attr, command};
 
@@ -36,8 +36,8 @@ topic!(
 );
 
 const KEY: &[u8] = b"key";
-/// Sizes of keys and values for which the module allocates in different ways.
-const SIZES: [(usize, usize); 3] = [(3, 10), (1000, 5000), (4096, VALUE_MAX)];
+/// Sizes of keys and values for which the module allocates in different ways. Each page is a point of failure.
+const SIZES: [(usize, usize); 3] = [(3, 10), (1000, 5000), (4096, 100_000)];
 
 fn one_map() -> Result<OwnedFd> {
     Maps::new()?.create()
@@ -138,6 +138,8 @@ fn executing_a_batch(_: &Context) -> Result<()> {
             let done = map::batch(end, &mut steps)?;
             match steps[..2].iter().find(|step| step.result < 0) {
                 Some(step) => Err(Errno::from_raw(-step.result)),
+                // A step that cannot be read or written back ends the batch after those before.
+                None if done < steps.len() => Err(Errno::EFAULT),
                 None => Ok(done),
             }
         },
