@@ -228,7 +228,7 @@ fn a_step_whose_result_cannot_be_written_is_not_executed(_: &Context) -> Result<
                 .write_unaligned(Step::new(STEP_SET, &Op::set(*key, b"")))
         };
     }
-    memory.write_protect_from(PAGE)?;
+    memory.protect_from(PAGE, libc::PROT_READ)?;
     let mut request = Batch::new(first, keys.len());
     raw(&end, BATCH, &mut request).context("a batch")?;
     expect("steps", request.count as usize, WRITABLE)?;

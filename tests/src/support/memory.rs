@@ -58,11 +58,11 @@ impl Mapping {
         Ok(())
     }
 
-    /// Makes everything from `offset`, a multiple of a page, read-only.
-    pub fn write_protect_from(&self, offset: usize) -> Result<()> {
+    /// Changes the protection of everything from `offset`, a multiple of a page, to these `PROT_*`.
+    pub fn protect_from(&self, offset: usize, protection: libc::c_int) -> Result<()> {
         let (start, len) = (self.start.wrapping_add(offset), self.len - offset);
         // SAFETY: pages of our own mapping, to which no Rust reference exists.
-        let ret = unsafe { libc::mprotect(start.cast(), len, libc::PROT_READ) };
+        let ret = unsafe { libc::mprotect(start.cast(), len, protection) };
         Errno::result(ret).context("protecting a part of a mapping")?;
         Ok(())
     }
@@ -100,10 +100,7 @@ pub struct GuardedBuffer {
 impl GuardedBuffer {
     pub fn new(usable: usize) -> Result<Self> {
         let mapping = Mapping::new(usable.div_ceil(PAGE) + 1)?;
-        let edge = mapping.len() - PAGE;
-        // SAFETY: the last page of our own mapping, to which no reference exists.
-        let ret = unsafe { libc::mprotect(mapping.start.add(edge).cast(), PAGE, libc::PROT_NONE) };
-        Errno::result(ret).context("protecting a page")?;
+        mapping.protect_from(mapping.len() - PAGE, libc::PROT_NONE)?;
         Ok(GuardedBuffer { mapping, usable })
     }
 
