@@ -8,11 +8,16 @@ use nix::libc;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
+/// Pins the calling thread to a CPU.
+pub fn pin_to_cpu(number: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(number)?;
+    sched_setaffinity(Pid::from_raw(0), &set).context("sched_setaffinity")
+}
+
 /// Pins the calling process to the first CPU.
 pub fn pin_to_first_cpu() -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(0)?;
-    sched_setaffinity(Pid::from_raw(0), &set).context("sched_setaffinity")
+    pin_to_cpu(0)
 }
 
 /// Pins the calling process to the first CPU, with real-time priority.
