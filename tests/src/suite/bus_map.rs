@@ -312,7 +312,7 @@ fn a_message_is_complete_when_it_is_handed_out(_: &Context) -> Result<()> {
         }
         Ok(())
     })?;
-    let deadline = Deadline::for_event();
+    let mut deadline = Deadline::for_event();
     let mut number = 0;
     while number < COUNT {
         let Some(entry) = mapped.exchange(1)?.pop() else {
@@ -320,6 +320,7 @@ fn a_message_is_complete_when_it_is_handed_out(_: &Context) -> Result<()> {
             continue;
         };
         number += 1;
+        deadline = Deadline::for_event();
         let start = entry.offset as usize;
         for at in [start + LENGTH - 8, start + LENGTH / 2, start] {
             let seen = mapped.memory.read(at, 8);
