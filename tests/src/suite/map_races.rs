@@ -17,7 +17,7 @@ use crate::support::linearizable::{Did, Operation, is_linearizable};
 use crate::support::map::{Maps, Params, delete, get, get_entry, put, set, set_for, set_if, state};
 use crate::support::random::{stream_byte, stream_bytes};
 use crate::support::sched::pin_to_cpu;
-use crate::support::time::eventually;
+use crate::support::time::{Deadline, eventually, scaled};
 
 topic!(
     "map_races",
@@ -174,8 +174,14 @@ fn overlapping(history: &[Operation]) -> usize {
 /// Records so many histories, and checks each. Again, until enough operations have overlapped: where the two processors
 /// of the virtual machine take turns on one of the host, they may do so history by history.
 fn expect_linearizable(end: &OwnedFd, histories: u64) -> Result<()> {
+    const OVERLAPS: usize = 20;
+    let deadline = Deadline::after(scaled(Duration::from_secs(60)));
     let (mut recorded, mut overlapped) = (0, 0);
-    eventually("operations overlap", || {
+    while recorded == 0 || overlapped < OVERLAPS {
+        ensure!(
+            !deadline.passed(),
+            "only {overlapped} operations overlapped"
+        );
         for (round, history) in record(end, histories)?.iter().enumerate() {
             ensure!(is_linearizable(history), "history {round}: {history:#?}");
             overlapped += overlapping(history);
@@ -185,8 +191,7 @@ fn expect_linearizable(end: &OwnedFd, histories: u64) -> Result<()> {
             }
         }
         recorded += histories;
-        Ok((overlapped as u64 > histories / 4).then_some(()))
-    })?;
+    }
     note(format!(
         "{recorded} histories; {overlapped} operations overlapped the next one"
     ));
