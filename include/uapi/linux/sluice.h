@@ -628,16 +628,24 @@ struct sluice_bus_subscribers {
 /* The parameters of a map that SLUICE_CTL_OPEN creates. In: all fields. */
 struct sluice_map_params {
 	__u32 size;
-	__u32 flags;			/* 0 */
+	__u32 flags;			/* SLUICE_MAP_DURABLE, _INTERVAL, _REFUSE */
 	__u64 entries;			/* the most that it may have; 0: no limit but the bytes */
 	__u32 events;			/* changes kept for watchers, a power of two; 0: 1024 */
+	__u32 deadline_ms;		/* durable: of each wait for the store; 0: 30,000 */
+	__u32 interval_ms;		/* with _INTERVAL: between commits; 0: 1000 */
 	__u32 reserved;			/* 0 */
 };
 
 #define SLUICE_MAP_PARAMS_SIZE_VER0 24
 
+/* Flags of a map. The two others require _DURABLE. */
+#define SLUICE_MAP_DURABLE	0x01	/* a keeper stores its changes */
+#define SLUICE_MAP_INTERVAL	0x02	/* changes do not wait until they are stored */
+#define SLUICE_MAP_REFUSE	0x04	/* changes that would wait for room fail with EAGAIN */
+
 /* Flags of an operation. */
-#define SLUICE_MAP_IF_VERSION 0x01	/* set, delete: only if the entry has this version */
+#define SLUICE_MAP_IF_VERSION	0x01	/* set, delete: only if the entry has this version */
+#define SLUICE_MAP_NOWAIT	0x02	/* set, delete: do not wait for the store */
 
 /*
  * One operation. A get fills in value, value_length, version and ttl_ns; a set and a delete only
@@ -645,7 +653,7 @@ struct sluice_map_params {
  */
 struct sluice_map_op {
 	__u32 size;
-	__u32 flags;			/* SLUICE_MAP_IF_VERSION */
+	__u32 flags;			/* SLUICE_MAP_IF_VERSION, _NOWAIT */
 	__u64 key;			/* address */
 	__u64 value;			/* address; a delete: 0 */
 	__u32 key_length;		/* bytes */
@@ -666,10 +674,17 @@ struct sluice_map_op {
  * Sets a value: returns 1 if it created the entry, 0 if it replaced a value. EEXIST: the required
  * version is 0, and there is an entry. ESTALE: it has another version, which is then in version.
  * ENOENT: a version is required, and there is no entry. ENOSPC: a limit of the map. Also ENOMEM.
+ *
+ * A durable map: EAGAIN, an error of the store (ENOSPC, EIO, EROFS), EIDRM: refused, nothing has
+ * changed. ETIMEDOUT, EINTR: the change is made, its number is in version, and it is not known
+ * whether it is stored yet (SLUICE_MAP_SYNC).
  */
 #define SLUICE_MAP_SET _IOWR(SLUICE_IOCTL_TYPE, 0x51, struct sluice_map_op)
 
-/* Deletes an entry. The version is that of the entry. ENOENT; ESTALE as for a set. */
+/*
+ * Deletes an entry. The version is the number of the change; ESTALE: that of the entry. ENOENT. A
+ * durable map: as a set.
+ */
 #define SLUICE_MAP_DELETE _IOWR(SLUICE_IOCTL_TYPE, 0x52, struct sluice_map_op)
 
 /* One operation of a batch. The fields are those of struct sluice_map_op. */
@@ -774,7 +789,7 @@ struct sluice_map_event {
 /* The state of a map, and of an endpoint (0 in SLUICE_CTL_INFO). In: size. Out: all fields. */
 struct sluice_map_info {
 	__u32 size;
-	__u32 flags;			/* 0 */
+	__u32 flags;			/* SLUICE_MAP_DURABLE, _INTERVAL, _REFUSE */
 	__u64 capacity;			/* bytes */
 	__u64 bytes;			/* used: entries with their overhead, and the log */
 	__u64 entries_max;		/* 0: no limit but the bytes */
@@ -785,10 +800,188 @@ struct sluice_map_info {
 	__u32 events;			/* changes kept for watchers */
 	__u32 watchers;
 	__u64 watched;			/* this endpoint: of the last event that it has read */
+	__u64 stored;			/* durable: all changes up to this number are stored */
+	__u64 pending;			/* durable: bytes of changes that are not stored */
+	__u32 deadline_ms;		/* durable */
+	__u32 interval_ms;		/* with _INTERVAL */
+	__u32 error;			/* durable: errno of the store; 0: it works */
+	__u32 reserved;
 };
 
 #define SLUICE_MAP_INFO_SIZE_VER0 80
 #define SLUICE_MAP_INFO _IOWR(SLUICE_IOCTL_TYPE, 0x56, struct sluice_map_info)
+
+/*
+ * Waits until all changes of a durable map up to the number in value are stored, or up to its last
+ * change if value is SLUICE_MAP_NOW. Out: the number up to which they are. EINVAL: there is no such
+ * change yet. EOPNOTSUPP: the map is not durable. ETIMEDOUT: the deadline of the map. EINTR. EIDRM:
+ * the map was unlinked.
+ */
+#define SLUICE_MAP_SYNC _IOWR(SLUICE_IOCTL_TYPE, 0x57, struct sluice_setting)
+
+/*
+ * ---- The keeper of durable maps ----
+ *
+ * One process of the host stores the changes of all durable maps, and restores the maps. It has a
+ * descriptor of its own: read(2) returns messages, and calls answer them. docs/abi.md defines the
+ * order of both.
+ *
+ * A durable map has a stream, which has a number that is not used again until the module is loaded
+ * anew. A keeper that begins is told of each stream again (SLUICE_KEEP_RESUME), and each change
+ * that was not acknowledged is delivered again.
+ */
+
+/* The descriptor of the keeper. In: size, flags (0). EPERM: no CAP_SYS_ADMIN. EBUSY: another. */
+struct sluice_keep {
+	__u32 size;
+	__u32 flags;
+};
+
+#define SLUICE_KEEP_SIZE_VER0 8
+#define SLUICE_CTL_KEEP _IOW(SLUICE_IOCTL_TYPE, 0x16, struct sluice_keep)
+
+/* Values of type. */
+#define SLUICE_KEEP_OPEN	1	/* a map is opened that is not there: _CREATE, _READY */
+#define SLUICE_KEEP_RESUME	2	/* a stream that exists, for a new keeper */
+#define SLUICE_KEEP_SET		3	/* store it, then _ACK */
+#define SLUICE_KEEP_DELETE	4	/* as above */
+#define SLUICE_KEEP_EXPIRE	5	/* as above */
+#define SLUICE_KEEP_UNLINK	6	/* delete the stored map, then _END */
+#define SLUICE_KEEP_CLOSED	7	/* the stream has ended; the stored map stays */
+#define SLUICE_KEEP_SYNC	8	/* store the changes up to sequence soon */
+
+/*
+ * What read(2) returns: whole messages, each followed by its key and its value, and by zeros up to
+ * a multiple of 8. _OPEN and _RESUME: the key is a struct sluice_keep_map, the value the path of
+ * the cgroup from the root of the hierarchy, without a final NUL.
+ */
+struct sluice_keep_message {
+	__u32 size;			/* bytes with key, value and padding, a multiple of 8 */
+	__u32 type;			/* SLUICE_KEEP_OPEN, … */
+	__u64 stream;
+	__u64 sequence;			/* number of the change; _RESUME: the last one stored */
+	__u64 expires_ns;		/* _SET: CLOCK_REALTIME; 0: never */
+	__u32 key_length;		/* bytes */
+	__u32 value_length;		/* bytes */
+	__u32 header;			/* bytes before the key */
+	__u32 reserved;
+};
+
+/* A durable map: what is stored of it but for entries. In a message: out; in a call: in. */
+struct sluice_keep_map {
+	__u32 size;
+	__u32 flags;			/* SLUICE_MAP_DURABLE, _INTERVAL, _REFUSE */
+	__u32 open_flags;		/* _OPEN: SLUICE_OPEN_*; else 0 */
+	__u32 administrator;		/* _OPEN: 1: the opener has CAP_SYS_ADMIN; else 0 */
+	__u32 uid;			/* of the owner, in the initial user namespace */
+	__u32 gid;			/* as above */
+	__u32 mode;			/* permission bits */
+	__u32 events;
+	__u8 name[SLUICE_NAME_SIZE];
+	__u64 capacity;			/* bytes */
+	__u64 entries;
+	__u32 deadline_ms;
+	__u32 interval_ms;
+};
+
+#define SLUICE_KEEP_MAP_SIZE_VER0 120
+
+/*
+ * Begins to restore a map: that of an _OPEN if stream is not 0; else a map in the scope of scope_fd,
+ * whose new stream is then in stream. Nobody else finds it before SLUICE_KEEP_READY. ENOENT: there
+ * is no such stream, or the cgroup is removed. EEXIST: there is a map of this name. ENOSPC, EDQUOT:
+ * a limit of channels. EINVAL, ENOMEM.
+ */
+struct sluice_keep_create {
+	__u32 size;
+	__s32 scope_fd;			/* as in struct sluice_open; with a stream: -1 */
+	__u64 stream;
+	__u64 map;			/* address of a struct sluice_keep_map */
+	__u64 sequence;			/* no change has had a greater number */
+	__u64 limit;			/* the greatest number that a change may have */
+};
+
+#define SLUICE_KEEP_CREATE_SIZE_VER0 40
+#define SLUICE_KEEP_CREATE _IOWR(SLUICE_IOCTL_TYPE, 0x60, struct sluice_keep_create)
+
+/* An entry to restore. */
+struct sluice_keep_entry {
+	__u64 key;			/* address */
+	__u64 value;			/* address */
+	__u32 key_length;
+	__u32 value_length;
+	__u64 version;			/* at most sequence */
+	__u64 expires_ns;		/* CLOCK_REALTIME; 0: never */
+};
+
+#define SLUICE_KEEP_RESTORE_MAX 256
+
+/*
+ * Restores entries, in any order. In: all fields. Out: count, those restored. EEXIST: a key was
+ * restored before. ENOSPC: the map is full. EINVAL: not between _CREATE and _READY. Also EFAULT,
+ * ENOENT, ENOMEM. An error is that of the first entry.
+ */
+struct sluice_keep_restore {
+	__u32 size;
+	__u32 count;
+	__u64 stream;
+	__u64 entries;			/* address of an array of struct sluice_keep_entry */
+	__u32 entry_size;		/* sizeof(struct sluice_keep_entry) of the caller */
+	__u32 reserved;			/* 0 */
+};
+
+#define SLUICE_KEEP_ENTRY_SIZE_VER0 40
+#define SLUICE_KEEP_RESTORE_SIZE_VER0 32
+#define SLUICE_KEEP_RESTORE _IOWR(SLUICE_IOCTL_TYPE, 0x61, struct sluice_keep_restore)
+
+/*
+ * The answer to an _OPEN, and the end of a restoration. error 0: the map is complete. Else the open
+ * fails with this errno, or looks again if it is ESTALE; and the stream is gone. EEXIST: there is a
+ * map of this name by now, and the stream is gone. ENOENT, EINVAL.
+ */
+struct sluice_keep_ready {
+	__u32 size;
+	__u32 error;
+	__u64 stream;
+};
+
+#define SLUICE_KEEP_READY_SIZE_VER0 16
+#define SLUICE_KEEP_READY _IOW(SLUICE_IOCTL_TYPE, 0x62, struct sluice_keep_ready)
+
+/*
+ * All changes up to sequence are stored, and numbers up to limit are reserved. New changes are
+ * refused with this error, until an _ACK has another. ENOENT: no such stream. EINVAL: sequence
+ * exceeds what was delivered; or sequence or limit (but for 0: unchanged) decreases; or error is
+ * not 0, ENOSPC, EIO or EROFS.
+ */
+struct sluice_keep_ack {
+	__u32 size;
+	__u32 error;
+	__u64 stream;
+	__u64 sequence;
+	__u64 limit;
+};
+
+#define SLUICE_KEEP_ACK_SIZE_VER0 32
+#define SLUICE_KEEP_ACK _IOW(SLUICE_IOCTL_TYPE, 0x63, struct sluice_keep_ack)
+
+#define SLUICE_KEEP_UNLINKED 0x01
+
+/*
+ * With _UNLINKED: the stored map is deleted, the answer to an _UNLINK; or, with an error, it is
+ * not, and the unlink fails with it. Without: the kernel's copy of the map is dropped (detach), and
+ * the stream is gone. EBUSY: changes are not acknowledged. ENOENT. EINVAL: nobody unlinks it.
+ */
+struct sluice_keep_end {
+	__u32 size;
+	__u32 flags;			/* SLUICE_KEEP_UNLINKED */
+	__u64 stream;
+	__u32 error;
+	__u32 reserved;			/* 0 */
+};
+
+#define SLUICE_KEEP_END_SIZE_VER0 24
+#define SLUICE_KEEP_END _IOW(SLUICE_IOCTL_TYPE, 0x64, struct sluice_keep_end)
 
 /*
  * ---- Maps over generic netlink: the family "sluice" ----
@@ -850,6 +1043,8 @@ enum {
 	SLUICE_NL_A_EXPIRED,		/* u64: MAP_INFO */
 	SLUICE_NL_A_WATCHERS,		/* u32: MAP_INFO */
 	SLUICE_NL_A_DESTROYED,		/* flag: MAP_EVENT: the map is destroyed; the last event */
+	SLUICE_NL_A_STORED,		/* u64: MAP_INFO, of a durable map */
+	SLUICE_NL_A_PENDING,		/* u64: MAP_INFO, of a durable map, bytes */
 
 	__SLUICE_NL_A_AFTER_LAST,
 	SLUICE_NL_A_MAX = __SLUICE_NL_A_AFTER_LAST - 1,
