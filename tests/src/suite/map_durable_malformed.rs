@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use crate::registry::topic;
+topic!("map_durable_malformed", fifo: [], pipe_only: []);
