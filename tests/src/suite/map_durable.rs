@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Durable maps: how one is opened, which changes wait for the store, and which the store refuses.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::errno::Errno;
 
 use crate::registry::{Context, topic};
+use crate::support::cgroup::Cgroup;
 use crate::support::check::{expect, expect_bytes};
-use crate::support::child::spawn;
+use crate::support::child::{spawn, spawn_keeping};
 use crate::support::credentials::become_user_with_groups;
 use crate::support::ctl::{
-    BOTH, CREATE, Ctl, EXCL, NONBLOCK, Open, PERSIST, PERSISTENT, READ, WRITE, expect_no_channel,
+    BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE,
+    expect_no_channel,
 };
 use crate::support::durable::{
     Changed, DURABLE, Durable, INTERVAL, NEW, NOWAIT, REFUSE, blocked, blocked_set, delete_with,
     durable, failed, interrupted, limit_for, open, open_result, path_of, post, set_with, short,
 };
+use crate::support::ioctl::raw;
 use crate::support::keeper::{self, EXPIRE, Keeper, LIMIT, OPEN, SET, Stored, answering};
 use crate::support::map::{
     self, CREATED, DEFAULT_EVENTS, EXPIRED, Info, KIND_MAP, Maps, NAME, Op, Params, STEP_DELETE,
@@ -84,10 +87,10 @@ fn an_open_asks_the_keeper_for_the_map(_: &Context) -> Result<()> {
         || open(&maps, NEW, durable(INTERVAL)),
         || {
             let asked = keeper.next_of(OPEN)?;
-            let names = maps.0.names(crate::support::ctl::OWN);
+            let names = maps.0.names(OWN);
             expect("names before", names, Ok(vec![]))?;
             keeper.create(&asked, 0)?;
-            let names = maps.0.names(crate::support::ctl::OWN);
+            let names = maps.0.names(OWN);
             expect("names during the restoration", names, Ok(vec![]))?;
             keeper.ready(asked.stream).context("READY")?;
             Ok(asked.stream)
@@ -151,27 +154,26 @@ fn the_keeper_is_told_what_is_opened_and_by_whom(context: &Context) -> Result<()
 }
 
 fn the_path_is_that_of_the_scope(context: &Context) -> Result<()> {
-    let (keeper, maps) = both()?;
+    let keeper = Keeper::new()?;
     let inner = context.cgroup()?.create_child("inner")?;
-    let directory = inner.directory()?;
-    let params = durable(0);
-    for (scope_fd, path) in [
-        (directory.as_raw_fd(), path_of(&inner)?),
-        (sluice_abi::SCOPE_ROOT, "/".to_owned()),
-    ] {
-        let request = Open {
-            scope_fd,
-            ..map::request(NEW, &params)
-        };
-        let (opened, ()) = answering(
-            || maps.0.open(request).map(drop),
-            || {
-                let asked = keeper.next_of(OPEN)?;
-                expect_bytes("the path", &asked.value, path.as_bytes())?;
-                keeper.refuse(asked.stream, Errno::EIO).context("READY")
-            },
-        )?;
-        expect(&path, opened, Err(Errno::EIO))?;
+    for (cgroup, path) in [(&Cgroup::root()?, "/"), (&inner, &path_of(&inner)?)] {
+        for inside in [true, false] {
+            let directory = cgroup.directory()?;
+            let opener = spawn_keeping("an opener", &[directory.as_fd()], || {
+                cgroup.enter()?;
+                let params = durable(0);
+                let request = Open {
+                    scope_fd: if inside { OWN } else { directory.as_raw_fd() },
+                    ..map::request(NEW, &params)
+                };
+                let opened = Ctl::new()?.open(request);
+                Ok(opened.map(drop).map_err(|errno| errno as i32))
+            })?;
+            let asked = keeper.next_of(OPEN)?;
+            expect_bytes("the path", &asked.value, path.as_bytes())?;
+            keeper.refuse(asked.stream, Errno::EIO).context("READY")?;
+            expect(path, opener.finish()?, Err(Errno::EIO as i32))?;
+        }
     }
     Ok(())
 }
@@ -668,7 +670,7 @@ fn run_batch(end: &OwnedFd, flags: u32) -> (Result<usize, i32>, Vec<(i32, u64)>)
     ];
     let mut request = map::Batch::new(steps.as_mut_ptr(), steps.len());
     request.count = steps.len() as u32;
-    let done = crate::support::ioctl::raw(end, map::BATCH, &mut request);
+    let done = raw(end, map::BATCH, &mut request);
     let count = done.map(|()| request.count as usize);
     let results = steps.map(|step| (step.result, step.version)).to_vec();
     (count.map_err(|errno| errno as i32), results)
@@ -706,7 +708,7 @@ fn a_batch_that_times_out_has_its_results(_: &Context) -> Result<()> {
     let map = Durable::new(short(0))?;
     let mut steps = [Step::new(STEP_SET, &Op::set(b"key", b"1")); 3];
     let mut request = map::Batch::new(steps.as_mut_ptr(), steps.len());
-    let done = crate::support::ioctl::raw(&map.end, map::BATCH, &mut request);
+    let done = raw(&map.end, map::BATCH, &mut request);
     expect("the batch", done, Err(Errno::ETIMEDOUT))?;
     expect("steps", request.count, 3)?;
     let results = steps.map(|step| (step.result, step.version));
