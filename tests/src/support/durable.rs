@@ -194,11 +194,6 @@ impl Durable {
         self.maps.attach()
     }
 
-    /// One more endpoint, in blocking mode.
-    pub fn attach_blocking(&self) -> Result<OwnedFd> {
-        open(&self.maps, BOTH, Params::default()).context("opening the map again")
-    }
-
     /// An endpoint, in non-blocking mode, that watches later changes.
     pub fn watcher(&self) -> Result<OwnedFd> {
         let end = self.attach()?;
