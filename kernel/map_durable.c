@@ -149,10 +149,13 @@ void sluice_map_note_change(struct sluice_map_endpoint *end, u64 sequence)
 int sluice_map_wait_stored(struct sluice_map_endpoint *end, u64 sequence)
 {
 	struct sluice_stream *stream = end->map->stream;
+	int err;
 
 	if (!stream || stream->flags & SLUICE_MAP_INTERVAL)
 		return 0;
-	return sluice_stream_wait_stored(stream, sequence);
+	err = sluice_stream_wait_stored(stream, sequence);
+	/* The change was made, and is gone as if the map had been unlinked after the call. */
+	return err == -EIDRM ? 0 : err;
 }
 
 long sluice_map_sync(struct sluice_map *map, struct sluice_setting __user *user)

@@ -176,7 +176,7 @@ static void end_and_unlock(struct sluice_stream *stream)
 	if (!stream->forgotten && !sluice_keeper_is_absent(0))
 		stream->news |= SLUICE_NEWS_CLOSED;
 	/* What is left needs not wait for an interval. */
-	if (!list_empty(&stream->records)) {
+	if (stream->flags & SLUICE_MAP_INTERVAL && !list_empty(&stream->records)) {
 		stream->synced = atomic64_read(&stream->map->sequence);
 		stream->news |= SLUICE_NEWS_SYNC;
 	}

@@ -215,7 +215,7 @@ void sluice_stream_end_expiry(struct sluice_stream *stream);
 /* After the lock of the shard: tells the keeper. */
 void sluice_stream_wake_keeper(void);
 
-/* Waits until change @sequence is stored, or the map unlinked. 0, -ETIMEDOUT, -EINTR. */
+/* Waits until change @sequence is stored. 0, -ETIMEDOUT, -EINTR, -EIDRM: it was unlinked. */
 int sluice_stream_wait_stored(struct sluice_stream *stream, u64 sequence);
 
 /*

@@ -309,9 +309,10 @@ int sluice_stream_wait_stored(struct sluice_stream *stream, u64 sequence)
 					       is_stored(stream, sequence) ||
 					       READ_ONCE(stream->deleted),
 					       sluice_stream_deadline(stream));
-	/* What was unlinked is as it would be if the unlink had come after the wait. */
-	if (is_stored(stream, sequence) || READ_ONCE(stream->deleted))
+	if (is_stored(stream, sequence))
 		return 0;
+	if (ret > 0)
+		return -EIDRM;
 	return ret ? -EINTR : -ETIMEDOUT;
 }
 
