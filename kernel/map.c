@@ -283,7 +283,16 @@ fault:
 	return -EFAULT;
 }
 
-/* 0, -EFAULT; -E2BIG: not executed. @last: becomes the number that the caller waits for. */
+/* Whether the step has waited in vain: the next ones would, too. */
+static bool ends_batch(const struct sluice_map *map, int result, const struct sluice_map_op *op)
+{
+	return map->stream && result == -EAGAIN && !(op->flags & SLUICE_MAP_NOWAIT);
+}
+
+/*
+ * 0, 1: it is the last one; -EFAULT; -E2BIG, -ERESTARTSYS: not executed. @last: becomes the number
+ * that the caller waits for.
+ */
 static int execute_step(struct file *file, struct sluice_map_step __user *user, u32 size, u64 *last)
 {
 	struct step_request request __uninitialized;
@@ -293,8 +302,11 @@ static int execute_step(struct file *file, struct sluice_map_step __user *user, 
 	if (err)
 		return err;
 	result = request.reserved ? -EINVAL : execute(file, request.command, &request.op);
+	if (result == -ERESTARTSYS)
+		return result;
 	*last = max(*last, awaited(request.command, result, &request.op));
-	return write_step(user, result, &request.op);
+	err = write_step(user, result, &request.op);
+	return err ?: ends_batch(map_endpoint(file)->map, result, &request.op);
 }
 
 /* Those executed; or, if there are none, the error of the first. @last: as of execute_step(). */
@@ -308,7 +320,7 @@ static int execute_steps(struct file *file, const struct sluice_map_batch *batch
 			  execute_step(file, (void __user *)user, batch->step_size, last);
 
 		if (err)
-			return done ?: err;
+			return done + (err > 0) ?: err;
 		if (done % RESCHEDULE_STEPS == RESCHEDULE_STEPS - 1)
 			cond_resched();
 	}
@@ -445,6 +457,15 @@ static __poll_t map_poll(struct file *file, poll_table *table)
 
 static const struct sluice_map_params no_params;
 
+/* A map cannot become durable. */
+static int map_may_attach(const struct sluice_channel *channel, const void *params)
+{
+	const struct sluice_map_params *required = params ?: &no_params;
+	const struct sluice_map *map = container_of_const(channel, struct sluice_map, channel);
+
+	return required->flags & SLUICE_MAP_DURABLE && !map->stream ? -EEXIST : 0;
+}
+
 static void count(struct sluice_map_endpoint *end, int number)
 {
 	if (end->endpoint.flags & SLUICE_OPEN_READ)
@@ -457,13 +478,10 @@ static int map_attach(struct sluice_endpoint *endpoint, const void *params)
 {
 	struct sluice_map_endpoint *end =
 		container_of(endpoint, struct sluice_map_endpoint, endpoint);
-	const struct sluice_map_params *required = params ?: &no_params;
 
 	end->map = sluice_map_of(endpoint->channel);
 	if (READ_ONCE(end->map->destroyed))
 		return -EPIPE;
-	if (required->flags & SLUICE_MAP_DURABLE && !end->map->stream)
-		return -EEXIST;
 	sluice_spin_init(&end->spin);
 	count(end, 1);
 	return 0;
@@ -498,6 +516,12 @@ static u64 log_size(const struct sluice_map_params *params, u64 capacity)
 	u64 size = (u64)events_of(params) * sizeof(struct sluice_map_slot);
 
 	return capacity <= size || capacity > SLUICE_MAP_CAPACITY_MAX ? 0 : size;
+}
+
+/* The bytes that the limits of channels count. */
+static u64 counted(const struct sluice_map_params *params, u64 capacity)
+{
+	return capacity + (params->flags & SLUICE_MAP_DURABLE ? SLUICE_STREAM_BYTES : 0);
 }
 
 static int allocate_stream(struct sluice_map *map, const struct sluice_map_params *params)
@@ -551,7 +575,7 @@ struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request
 	map = kzalloc(sizeof(*map), SLUICE_QUOTA_GFP);
 	if (!map)
 		return ERR_PTR(-ENOMEM);
-	err = sluice_channel_init(&map->channel, request, capacity);
+	err = sluice_channel_init(&map->channel, request, counted(params, capacity));
 	if (err)
 		goto free_map;
 	map->capacity = capacity;
@@ -577,7 +601,7 @@ int sluice_map_resize(struct sluice_map *map, u64 capacity, const struct sluice_
 
 	if (!log)
 		return -EINVAL;
-	err = sluice_quota_change_as_prepared(map->channel.charge, capacity);
+	err = sluice_quota_change_as_prepared(map->channel.charge, counted(params, capacity));
 	if (err)
 		return err;
 	map->capacity = capacity;
@@ -649,6 +673,7 @@ const struct sluice_kind sluice_map_kind = {
 	.begin_unlink	= sluice_map_begin_unlink,
 	.unnamed	= sluice_map_unnamed,
 	.open_keeper	= sluice_keeper_open,
+	.may_attach	= map_may_attach,
 	.endpoint_size	= sizeof(struct sluice_map_endpoint),
 	.attach		= map_attach,
 	.detach		= map_detach,
