@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Compares a map with the history of it.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::history::History;
+use crate::model::Model;
+use crate::store;
+
+/// Compares a store with what was answered: after a crash, or while the daemon is stopped
+#[derive(Args)]
+pub struct Check {
+    /// What `write` has recorded
+    #[arg(long, value_name = "FILE")]
+    history: PathBuf,
+
+    /// The name of the map
+    #[arg(long, value_name = "NAME")]
+    map: String,
+
+    /// The directory of the store
+    #[arg(long, value_name = "DIRECTORY")]
+    store: PathBuf,
+}
+
+impl Check {
+    pub fn run(&self) -> Result<()> {
+        let model = Model::new(&History::read(&self.history)?)?;
+        let contents = store::read(&self.store, &self.map)?;
+        let faults = model.check(contents.as_ref(), Some(model.end));
+        for fault in &faults {
+            println!("FAILED: {fault}");
+        }
+        if !faults.is_empty() {
+            bail!(
+                "the map differs from its history in {} points",
+                faults.len()
+            );
+        }
+        let contents = contents.unwrap_or_default();
+        println!(
+            "{} entries are right; change {} is the last one applied, {} the last one acknowledged",
+            contents.entries.len(),
+            contents.applied,
+            model.end.stored
+        );
+        Ok(())
+    }
+}
