@@ -46,14 +46,14 @@ pub fn read(directory: &Path, map: &str) -> Result<Option<Contents>> {
 }
 
 fn check_integrity(store: &Connection) -> Result<()> {
-    let mut statement = store.prepare("PRAGMA integrity_check")?;
+    let mut statement = store.prepare("PRAGMA integrity_check(3)")?;
     let lines: Vec<String> = statement
         .query_map([], |row| row.get(0))?
         .collect::<Result<_, _>>()?;
     ensure!(
         lines == ["ok"],
         "SQLite's check of integrity: {}",
-        lines.join("; ")
+        lines.join("; ").replace('\n', "; ")
     );
     Ok(())
 }
