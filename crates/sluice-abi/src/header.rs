@@ -17,7 +17,7 @@ macro_rules! layout {
     ($facts:ident, $rust:ty, $c:literal, [$($field:ident),*]) => {
         $facts.push((format!("sizeof(struct {})", $c), size_of::<$rust>() as u64));
         $($facts.push((
-            format!("offsetof(struct {}, {})", $c, stringify!($field)),
+            format!("offsetof(struct {}, {})", $c, stringify!($field).trim_start_matches("r#")),
             offset_of!($rust, $field) as u64,
         ));)*
     };
@@ -262,7 +262,15 @@ fn map_structures() -> Vec<Fact> {
         facts,
         map::Params,
         "sluice_map_params",
-        [size, flags, entries, events, reserved]
+        [
+            size,
+            flags,
+            entries,
+            events,
+            deadline_ms,
+            interval_ms,
+            reserved
+        ]
     );
     layout!(
         facts,
@@ -350,8 +358,92 @@ fn map_structures() -> Vec<Fact> {
             missed,
             events,
             watchers,
-            watched
+            watched,
+            stored,
+            pending,
+            deadline_ms,
+            interval_ms,
+            error,
+            reserved
         ]
+    );
+    facts
+}
+
+fn keeper_structures() -> Vec<Fact> {
+    let mut facts = Vec::new();
+    layout!(facts, keeper::Keep, "sluice_keep", [size, flags]);
+    layout!(
+        facts,
+        keeper::Message,
+        "sluice_keep_message",
+        [
+            size,
+            r#type,
+            stream,
+            sequence,
+            expires_ns,
+            key_length,
+            value_length,
+            header,
+            reserved
+        ]
+    );
+    layout!(
+        facts,
+        keeper::Map,
+        "sluice_keep_map",
+        [
+            size,
+            flags,
+            open_flags,
+            administrator,
+            uid,
+            gid,
+            mode,
+            events,
+            name,
+            capacity,
+            entries,
+            deadline_ms,
+            interval_ms
+        ]
+    );
+    layout!(
+        facts,
+        keeper::Create,
+        "sluice_keep_create",
+        [size, scope_fd, stream, map, sequence, limit]
+    );
+    layout!(
+        facts,
+        keeper::Entry,
+        "sluice_keep_entry",
+        [key, value, key_length, value_length, version, expires_ns]
+    );
+    layout!(
+        facts,
+        keeper::Restore,
+        "sluice_keep_restore",
+        [size, count, stream, entries, entry_size, reserved]
+    );
+    layout!(
+        facts,
+        keeper::Ready,
+        "sluice_keep_ready",
+        [size, error, stream]
+    );
+    layout!(
+        facts,
+        keeper::Ack,
+        "sluice_keep_ack",
+        [size, error, stream, sequence, limit]
+    );
+    layout!(
+        facts,
+        keeper::End,
+        "sluice_keep_end",
+        [size, flags, stream, error, reserved]
     );
     facts
 }
@@ -398,6 +490,7 @@ fn constants() -> Vec<Fact> {
             CTL_LIST = "SLUICE_CTL_LIST",
             CTL_FEATURES = "SLUICE_CTL_FEATURES",
             CTL_DESTROY = "SLUICE_CTL_DESTROY",
+            CTL_KEEP = "SLUICE_CTL_KEEP",
             RING_WAKE = "SLUICE_RING_WAKE",
             RING_WAIT = "SLUICE_RING_WAIT",
             RING_DETACH = "SLUICE_RING_DETACH",
@@ -472,7 +565,11 @@ fn constants() -> Vec<Fact> {
             map::KEY_MAX = "SLUICE_MAP_KEY_MAX",
             map::VALUE_MAX = "SLUICE_MAP_VALUE_MAX",
             map::EVENTS_MAX = "SLUICE_MAP_EVENTS_MAX",
+            map::DURABLE = "SLUICE_MAP_DURABLE",
+            map::INTERVAL = "SLUICE_MAP_INTERVAL",
+            map::REFUSE = "SLUICE_MAP_REFUSE",
             map::IF_VERSION = "SLUICE_MAP_IF_VERSION",
+            map::NOWAIT = "SLUICE_MAP_NOWAIT",
             map::STEP_GET = "SLUICE_MAP_STEP_GET",
             map::STEP_SET = "SLUICE_MAP_STEP_SET",
             map::STEP_DELETE = "SLUICE_MAP_STEP_DELETE",
@@ -495,6 +592,40 @@ fn constants() -> Vec<Fact> {
             map::DUMP = "SLUICE_MAP_DUMP",
             map::WATCH = "SLUICE_MAP_WATCH",
             map::INFO = "SLUICE_MAP_INFO",
+            map::SYNC = "SLUICE_MAP_SYNC",
+        ]
+    );
+    facts
+}
+
+fn keeper_constants() -> Vec<Fact> {
+    let mut facts = Vec::new();
+    numbers!(
+        facts,
+        [
+            keeper::OPEN = "SLUICE_KEEP_OPEN",
+            keeper::RESUME = "SLUICE_KEEP_RESUME",
+            keeper::SET = "SLUICE_KEEP_SET",
+            keeper::DELETE = "SLUICE_KEEP_DELETE",
+            keeper::EXPIRE = "SLUICE_KEEP_EXPIRE",
+            keeper::UNLINK = "SLUICE_KEEP_UNLINK",
+            keeper::CLOSED = "SLUICE_KEEP_CLOSED",
+            keeper::SYNC = "SLUICE_KEEP_SYNC",
+            keeper::RESTORE_MAX = "SLUICE_KEEP_RESTORE_MAX",
+            keeper::UNLINKED = "SLUICE_KEEP_UNLINKED",
+            keeper::KEEP_SIZE_VER0 = "SLUICE_KEEP_SIZE_VER0",
+            keeper::MAP_SIZE_VER0 = "SLUICE_KEEP_MAP_SIZE_VER0",
+            keeper::CREATE_SIZE_VER0 = "SLUICE_KEEP_CREATE_SIZE_VER0",
+            keeper::ENTRY_SIZE_VER0 = "SLUICE_KEEP_ENTRY_SIZE_VER0",
+            keeper::RESTORE_SIZE_VER0 = "SLUICE_KEEP_RESTORE_SIZE_VER0",
+            keeper::READY_SIZE_VER0 = "SLUICE_KEEP_READY_SIZE_VER0",
+            keeper::ACK_SIZE_VER0 = "SLUICE_KEEP_ACK_SIZE_VER0",
+            keeper::END_SIZE_VER0 = "SLUICE_KEEP_END_SIZE_VER0",
+            keeper::CREATE = "SLUICE_KEEP_CREATE",
+            keeper::RESTORE = "SLUICE_KEEP_RESTORE",
+            keeper::READY = "SLUICE_KEEP_READY",
+            keeper::ACK = "SLUICE_KEEP_ACK",
+            keeper::END = "SLUICE_KEEP_END",
         ]
     );
     facts
@@ -548,6 +679,8 @@ fn netlink_constants() -> Vec<Fact> {
             netlink::attr::EXPIRED = "SLUICE_NL_A_EXPIRED",
             netlink::attr::WATCHERS = "SLUICE_NL_A_WATCHERS",
             netlink::attr::DESTROYED = "SLUICE_NL_A_DESTROYED",
+            netlink::attr::STORED = "SLUICE_NL_A_STORED",
+            netlink::attr::PENDING = "SLUICE_NL_A_PENDING",
             netlink::attr::MAX = "SLUICE_NL_A_MAX",
         ]
     );
@@ -561,7 +694,9 @@ fn facts() -> Vec<Fact> {
         feed_structures(),
         bus_structures(),
         map_structures(),
+        keeper_structures(),
         constants(),
+        keeper_constants(),
         netlink_constants(),
         wide_constants(),
     ]

@@ -8,6 +8,7 @@ pub mod bus;
 pub mod feed;
 #[cfg(test)]
 mod header;
+pub mod keeper;
 pub mod map;
 pub mod netlink;
 pub mod ring;
@@ -59,6 +60,7 @@ pub const CTL_INFO: Ioctl = libc::_IOW::<Info>(TYPE, 0x12);
 pub const CTL_LIST: Ioctl = libc::_IOWR::<List>(TYPE, 0x13);
 pub const CTL_FEATURES: Ioctl = libc::_IOWR::<Features>(TYPE, 0x14);
 pub const CTL_DESTROY: Ioctl = libc::_IOW::<Unlink>(TYPE, 0x15);
+pub const CTL_KEEP: Ioctl = libc::_IOW::<keeper::Keep>(TYPE, 0x16);
 pub const RING_WAKE: Ioctl = libc::_IO(TYPE, 0x20);
 pub const RING_WAIT: Ioctl = libc::_IOW::<RingWait>(TYPE, 0x21);
 pub const RING_DETACH: Ioctl = libc::_IO(TYPE, 0x22);

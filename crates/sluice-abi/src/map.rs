@@ -10,8 +10,14 @@ pub const VALUE_MAX: usize = 0x10_0000;
 pub const EVENTS_MAX: u32 = 0x1_0000;
 pub const CAPACITY_MAX: u64 = 0x10_0000_0000;
 
+/// Bits of the `flags` of a map. The two others require `DURABLE`.
+pub const DURABLE: u32 = 0x01;
+pub const INTERVAL: u32 = 0x02;
+pub const REFUSE: u32 = 0x04;
+
 /// Bits of the `flags` of an operation.
 pub const IF_VERSION: u32 = 0x01;
+pub const NOWAIT: u32 = 0x02;
 
 /// Values of `command`.
 pub const STEP_GET: u32 = 0;
@@ -23,7 +29,7 @@ pub const BATCH_MAX: usize = 256;
 /// Bits of the `flags` of a dump.
 pub const KEYS: u32 = 0x01;
 
-/// Value of a `Setting` for `WATCH`: after the last change.
+/// Value of a `Setting` for `WATCH`: after the last change; for `SYNC`: up to the last change.
 pub const NOW: u64 = u64::MAX;
 
 /// Values of `change`.
@@ -46,6 +52,7 @@ pub const BATCH: Ioctl = libc::_IOWR::<Batch>(TYPE, 0x53);
 pub const DUMP: Ioctl = libc::_IOWR::<Dump>(TYPE, 0x54);
 pub const WATCH: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x55);
 pub const INFO: Ioctl = libc::_IOWR::<Info>(TYPE, 0x56);
+pub const SYNC: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x57);
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +61,8 @@ pub struct Params {
     pub flags: u32,
     pub entries: u64,
     pub events: u32,
+    pub deadline_ms: u32,
+    pub interval_ms: u32,
     pub reserved: u32,
 }
 
@@ -64,6 +73,8 @@ impl Default for Params {
             flags: 0,
             entries: 0,
             events: 0,
+            deadline_ms: 0,
+            interval_ms: 0,
             reserved: 0,
         }
     }
@@ -313,6 +324,12 @@ pub struct Info {
     pub events: u32,
     pub watchers: u32,
     pub watched: u64,
+    pub stored: u64,
+    pub pending: u64,
+    pub deadline_ms: u32,
+    pub interval_ms: u32,
+    pub error: u32,
+    pub reserved: u32,
 }
 
 impl Default for Info {
@@ -330,17 +347,23 @@ impl Default for Info {
             events: 0,
             watchers: 0,
             watched: 0,
+            stored: 0,
+            pending: 0,
+            deadline_ms: 0,
+            interval_ms: 0,
+            error: 0,
+            reserved: 0,
         }
     }
 }
 
 /// A length that a field cannot hold is invalid for the kernel.
-fn length(bytes: &[u8]) -> u32 {
+pub(crate) fn length(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX)
 }
 
 /// The bytes of a field.
-fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+pub(crate) fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut part = [0; N];
     part.copy_from_slice(&bytes[at..at + N]);
     part

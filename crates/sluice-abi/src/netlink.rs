@@ -49,5 +49,7 @@ pub mod attr {
     pub const EXPIRED: u16 = 27;
     pub const WATCHERS: u16 = 28;
     pub const DESTROYED: u16 = 29;
-    pub const MAX: u16 = DESTROYED;
+    pub const STORED: u16 = 30;
+    pub const PENDING: u16 = 31;
+    pub const MAX: u16 = PENDING;
 }

@@ -63,6 +63,22 @@ impl Argument for abi::map::Info {
     const COMMANDS: &'static [libc::Ioctl] = &[abi::map::INFO];
 }
 
+impl Argument for abi::keeper::Keep {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_KEEP];
+}
+
+impl Argument for abi::keeper::Ready {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::keeper::READY];
+}
+
+impl Argument for abi::keeper::Ack {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::keeper::ACK];
+}
+
+impl Argument for abi::keeper::End {
+    const COMMANDS: &'static [libc::Ioctl] = &[abi::keeper::END];
+}
+
 impl Argument for abi::Unlink {
     const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_UNLINK, abi::CTL_DESTROY];
 }
@@ -214,6 +230,36 @@ pub(crate) fn map_dump(
         }
         Err(error) => Err(DumpFailure::Call(error)),
     }
+}
+
+/// Begins to restore a durable map: that of a stream, or of a scope if it is 0. Returns the stream.
+pub(crate) fn keep_create(
+    fd: BorrowedFd<'_>,
+    stream: u64,
+    scope_fd: i32,
+    map: &abi::keeper::Map,
+    sequence: u64,
+    limit: u64,
+) -> io::Result<u64> {
+    let mut create = abi::keeper::Create::new(stream, scope_fd, map, sequence, limit);
+    // SAFETY: the address is that of the map, which the kernel only reads.
+    retry(|| checked(unsafe { raw(fd, abi::keeper::CREATE, &raw mut create) }))?;
+    Ok(create.stream)
+}
+
+/// Restores entries of a durable map. Returns the number of those that were restored.
+///
+/// # Safety
+/// Every address in the entries is valid for its length. The kernel only reads them.
+pub(crate) unsafe fn keep_restore(
+    fd: BorrowedFd<'_>,
+    stream: u64,
+    entries: &[abi::keeper::Entry],
+) -> io::Result<usize> {
+    let mut restore = abi::keeper::Restore::new(stream, entries);
+    // SAFETY: the address is that of `count` entries, which the kernel only reads; those in them are valid, as the caller guarantees.
+    retry(|| checked(unsafe { raw(fd, abi::keeper::RESTORE, &raw mut restore) }))?;
+    Ok((restore.count as usize).min(entries.len()))
 }
 
 /// # Safety

@@ -46,7 +46,8 @@
 //!
 //! # Maps
 //!
-//! A map ([`Channel::map`]) has keys and values, which processes set, get and watch: see [`map`].
+//! A map ([`Channel::map`]) has keys and values, which processes set, get and watch: see [`map`]. A durable one survives a restart of the
+//! host; [`keeper`] is the interface of the daemon that stores it.
 //!
 //! # Feeds
 //!
@@ -63,6 +64,7 @@ mod error;
 mod features;
 pub mod feed;
 mod info;
+pub mod keeper;
 mod list;
 pub mod map;
 mod name;

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use sluice_abi::map;
 
+use super::store::StoreError;
 use crate::control::ioctl;
 
 /// The state of a map, and of the queried endpoint. The counts are totals since the map was created.
@@ -30,6 +32,41 @@ pub struct MapInfo {
     pub watchers: u32,
     /// The sequence of the last event that this endpoint has read; its watcher may not have returned it yet. 0 without an endpoint.
     pub watched: u64,
+    /// What a durable map has beyond that. None: the map is volatile.
+    pub durable: Option<DurableInfo>,
+}
+
+/// The state of a durable map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DurableInfo {
+    /// The time between two commits of changes that do not wait until they are stored. None: each change waits.
+    pub interval: Option<Duration>,
+    /// The limit of each wait for the store.
+    pub deadline: Duration,
+    /// Whether a change that would wait for room is refused instead.
+    pub refuse: bool,
+    /// All changes up to this number are stored.
+    pub stored: u64,
+    /// Bytes of changes that are not stored yet.
+    pub pending: u64,
+    /// Why the store takes no changes. None: it works, or there is no daemon.
+    pub store_error: Option<StoreError>,
+}
+
+impl DurableInfo {
+    fn new(info: &map::Info) -> Self {
+        let milliseconds = |time: u32| Duration::from_millis(time.into());
+        let is_interval = info.flags & map::INTERVAL != 0;
+        Self {
+            interval: is_interval.then(|| milliseconds(info.interval_ms)),
+            deadline: milliseconds(info.deadline_ms),
+            refuse: info.flags & map::REFUSE != 0,
+            stored: info.stored,
+            pending: info.pending,
+            store_error: StoreError::from_errno(info.error as i32),
+        }
+    }
 }
 
 impl From<map::Info> for MapInfo {
@@ -45,6 +82,7 @@ impl From<map::Info> for MapInfo {
             events: info.events,
             watchers: info.watchers,
             watched: info.watched,
+            durable: (info.flags & map::DURABLE != 0).then(|| DurableInfo::new(&info)),
         }
     }
 }
@@ -68,5 +106,40 @@ mod tests {
             ..map::Info::default()
         });
         assert_eq!(info.entries_max, Some(7));
+    }
+
+    #[test]
+    fn only_a_durable_map_has_the_state_of_one() {
+        let info = map::Info {
+            flags: map::DURABLE,
+            stored: 8,
+            pending: 96,
+            deadline_ms: 500,
+            interval_ms: 7,
+            ..map::Info::default()
+        };
+        let durable = |info| MapInfo::from(info).durable;
+        assert_eq!(durable(map::Info { flags: 0, ..info }), None);
+        let always = DurableInfo {
+            interval: None,
+            deadline: Duration::from_millis(500),
+            refuse: false,
+            stored: 8,
+            pending: 96,
+            store_error: None,
+        };
+        assert_eq!(durable(info), Some(always));
+        let other = map::Info {
+            flags: map::DURABLE | map::INTERVAL | map::REFUSE,
+            error: libc::EROFS as u32,
+            ..info
+        };
+        let expected = DurableInfo {
+            interval: Some(Duration::from_millis(7)),
+            refuse: true,
+            store_error: Some(StoreError::ReadOnly),
+            ..always
+        };
+        assert_eq!(durable(other), Some(expected));
     }
 }

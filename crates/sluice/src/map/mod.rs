@@ -78,6 +78,7 @@ mod error;
 mod event;
 mod info;
 mod options;
+mod store;
 #[cfg(feature = "tokio")]
 mod tokio;
 #[cfg(feature = "serde")]
@@ -92,8 +93,9 @@ pub use endpoint::Map;
 pub use entry::{Entry, EntryInfo, Set, SetOptions};
 pub use error::{OpenError, ReadError, WatchError, WriteError};
 pub use event::{Change, Event};
-pub use info::MapInfo;
+pub use info::{DurableInfo, MapInfo};
 pub use options::Options;
+pub use store::StoreError;
 #[cfg(feature = "serde")]
 pub use typed::{CodecError, TypedError, TypedMap};
 pub use watcher::{WatchFrom, Watcher};

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+/// Why the store of durable maps takes no changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// ENOSPC.
+    #[error("no space left; free some on the file system of /var/lib/sluice")]
+    Full,
+
+    /// EIO.
+    #[error("input/output error; see the log of sluiced and that of the kernel")]
+    Failed,
+
+    /// EROFS.
+    #[error("read-only file system; mount that of /var/lib/sluice writable")]
+    ReadOnly,
+
+    /// An errno that this library does not know.
+    #[error("errno {0}; see the log of sluiced")]
+    Other(i32),
+}
+
+impl StoreError {
+    /// None if the errno is 0.
+    pub(crate) fn from_errno(errno: i32) -> Option<Self> {
+        match errno {
+            0 => None,
+            libc::ENOSPC => Some(Self::Full),
+            libc::EIO => Some(Self::Failed),
+            libc::EROFS => Some(Self::ReadOnly),
+            other => Some(Self::Other(other)),
+        }
+    }
+
+    pub fn errno(self) -> i32 {
+        match self {
+            Self::Full => libc::ENOSPC,
+            Self::Failed => libc::EIO,
+            Self::ReadOnly => libc::EROFS,
+            Self::Other(errno) => errno,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_that_of_its_number() {
+        assert_eq!(StoreError::from_errno(0), None);
+        for errno in [libc::ENOSPC, libc::EIO, libc::EROFS, libc::ENXIO] {
+            let error = StoreError::from_errno(errno).unwrap();
+            assert_eq!(error.errno(), errno);
+            let is_other = matches!(error, StoreError::Other(_));
+            assert_eq!(is_other, errno == libc::ENXIO);
+        }
+    }
+}
