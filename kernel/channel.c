@@ -135,32 +135,60 @@ static bool end_persistence(struct sluice_channel *channel)
 	return true;
 }
 
+static void tell_unnamed(struct sluice_channel *channel)
+{
+	if (channel->kind->unnamed)
+		channel->kind->unnamed(channel);
+}
+
 static void put_persistent(struct sluice_channel *channel)
 {
+	tell_unnamed(channel);
 	sluice_channel_put(channel);
 	module_put(THIS_MODULE);
 }
 
 /* ---- lifetime ---- */
 
+static struct sluice_quota_charge *prepare_charge(const struct sluice_channel_request *request,
+						  u64 bytes)
+{
+	struct sluice_scope *scope = request->access.scope;
+
+	if (request->owner)
+		return sluice_quota_prepare_for(scope, bytes, request->owner->uid);
+	return sluice_quota_prepare(scope, bytes, !request->kind->is_kernels);
+}
+
+/* A kernel module's channel outlives the session that loaded the module. */
+static struct mem_cgroup *get_memcg(const struct sluice_channel_request *request)
+{
+	if (request->kind->is_kernels)
+		return NULL;
+	if (request->owner)
+		return sluice_scope_get_memcg(request->access.scope);
+	return get_mem_cgroup_from_mm(current->mm);
+}
+
 int sluice_channel_init(struct sluice_channel *channel,
 			const struct sluice_channel_request *request, u64 bytes)
 {
-	channel->charge = sluice_quota_prepare(request->access.scope, bytes,
-					       !request->kind->is_kernels);
+	const struct sluice_channel_owner *owner = request->owner;
+
+	channel->charge = prepare_charge(request, bytes);
 	if (IS_ERR(channel->charge))
 		return PTR_ERR(channel->charge);
 	channel->kind = request->kind;
 	channel->scope = sluice_scope_get(request->access.scope);
-	/* A kernel module's channel outlives the session that loaded the module. */
-	channel->memcg = request->kind->is_kernels ? NULL : get_mem_cgroup_from_mm(current->mm);
+	channel->memcg = get_memcg(request);
 	channel->key = request->key;
 	channel->mode = request->mode;
-	channel->uid = current_fsuid();
-	channel->gid = current_fsgid();
+	channel->uid = owner ? owner->uid : current_fsuid();
+	channel->gid = owner ? owner->gid : current_fsgid();
 	refcount_set(&channel->refs, 1);
 	channel->opens = 1;
 	channel->adopted = false;
+	channel->persists = request->flags & SLUICE_OPEN_PERSIST;
 	RB_CLEAR_NODE(&channel->node);
 	INIT_LIST_HEAD(&channel->persistence);
 	return 0;
@@ -313,7 +341,7 @@ static struct sluice_channel *find(struct sluice_scope *scope, const struct slui
  * with a reference; or an error of the limits. The charge is committed in the same critical
  * section, so that no other create fails because of a channel that cannot be found yet.
  */
-static struct sluice_channel *add(struct sluice_channel *new, bool persistent)
+static struct sluice_channel *add(struct sluice_channel *new)
 {
 	struct sluice_scope *scope = new->scope;
 	struct sluice_channel *channel;
@@ -327,7 +355,7 @@ static struct sluice_channel *add(struct sluice_channel *new, bool persistent)
 		err = sluice_quota_commit(new->charge);
 	if (!channel && !err) {
 		channel = find_or_insert(scope, &new->key, new);
-		if (persistent)
+		if (new->persists)
 			begin_persistence(new);
 	}
 	spin_unlock(&scope->lock);
@@ -406,9 +434,15 @@ static struct sluice_channel *attach(struct sluice_channel *channel,
 	return persist ? check_online(channel) : channel;
 }
 
+/* A new channel does not get its name. */
+static void discard(struct sluice_channel *new)
+{
+	tell_unnamed(new);
+	sluice_channel_put(new);
+}
+
 static struct sluice_channel *create(const struct sluice_channel_request *request, bool *created)
 {
-	bool persistent = request->flags & SLUICE_OPEN_PERSIST;
 	struct sluice_channel *channel, *new;
 
 	if (!request->access.may_create)
@@ -416,15 +450,15 @@ static struct sluice_channel *create(const struct sluice_channel_request *reques
 	new = request->kind->create(request);
 	if (IS_ERR(new))
 		return new;
-	channel = add(new, persistent);
+	channel = add(new);
 	if (channel != new)
-		channel_free(new);
+		discard(new);
 	if (IS_ERR(channel))
 		return channel;
 	if (channel != new)
 		return attach(channel, request);
 	*created = true;
-	return persistent ? check_online(channel) : channel;
+	return channel->persists ? check_online(channel) : channel;
 }
 
 static struct sluice_channel *find_or_create(const struct sluice_channel_request *request,
@@ -453,15 +487,27 @@ struct sluice_channel *sluice_channel_open(const struct sluice_channel_request *
 
 int sluice_channel_register(struct sluice_channel *new)
 {
-	struct sluice_channel *channel = add(new, false);
+	struct sluice_channel *channel = add(new);
 
 	if (channel == new)
-		return 0;
-	channel_free(new);
+		return new->persists ? PTR_ERR_OR_ZERO(check_online(new)) : 0;
+	discard(new);
 	if (IS_ERR(channel))
 		return PTR_ERR(channel);
 	sluice_channel_put(channel);
 	return -EEXIST;
+}
+
+void sluice_channel_unname(struct sluice_channel *channel)
+{
+	bool was_persistent;
+
+	spin_lock(&channel->scope->lock);
+	remove_name(channel);
+	was_persistent = end_persistence(channel);
+	spin_unlock(&channel->scope->lock);
+	if (was_persistent)
+		put_persistent(channel);
 }
 
 void sluice_channel_unregister(struct sluice_channel *channel)
@@ -494,6 +540,8 @@ static int unlink(const struct sluice_scope_access *access, const struct sluice_
 	if (IS_ERR(channel))
 		return PTR_ERR(channel);
 	err = may_manage(channel, access);
+	if (!err && channel->kind->begin_unlink)
+		err = channel->kind->begin_unlink(channel);
 	if (!err) {
 		spin_lock(&scope->lock);
 		if (RB_EMPTY_NODE(&channel->node))

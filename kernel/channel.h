@@ -6,7 +6,7 @@
  * Life: the first open that requests a channel creates it. Every endpoint holds one reference, and
  * so does a look-up; the last put removes the name from the scope and frees the channel. A
  * persistent channel holds one reference more, and one to the module, until it is unlinked or its
- * cgroup is removed. Unlinking removes the name: the name is free for another channel, endpoints
+ * cgroup is removed; a kind can make a channel persistent whose open does not request it. Unlinking removes the name: the name is free for another channel, endpoints
  * remain connected. Destruction unlinks it, too, and the kind ends it under its endpoints, which
  * still hold it until they are closed. An open that fails removes the channel that it created,
  * unless another open has it open or has made it persistent. The channel holds its scope; the
@@ -60,6 +60,7 @@ struct sluice_channel {
 	refcount_t refs;		/* (+) */
 	unsigned int opens;		/* endpoints and blocked opens (+) */
 	bool adopted;			/* made persistent by another open (+) */
+	bool persists;			/* is persistent when it gets its name, by its kind */
 	struct list_head persistence;	/* in the scope's list, while persistent (+) */
 	/* (+) under the scope's lock */
 	struct llist_node deferred;	/* for sluice_channel_put_deferred() */
@@ -68,6 +69,12 @@ struct sluice_channel {
 	struct sluice_scope *scope;
 	struct sluice_quota_charge *charge;
 	struct mem_cgroup *memcg;	/* the creator's; NULL: a kernel module is */
+};
+
+/* The owner of a channel that its creator does not own. */
+struct sluice_channel_owner {
+	kuid_t uid;
+	kgid_t gid;
 };
 
 /* The parameters of an open. */
@@ -79,6 +86,8 @@ struct sluice_channel_request {
 	umode_t mode;
 	u64 capacity;			/* bytes, 0: default */
 	const void *params;		/* of the kind, params_size bytes; or NULL */
+	/* Who owns and is charged for a channel; its memory is charged to the scope. NULL: caller */
+	const struct sluice_channel_owner *owner;
 };
 
 /*
@@ -109,11 +118,14 @@ struct sluice_channel *sluice_channel_open(const struct sluice_channel_request *
 					   bool *created);
 /*
  * Gives its name to a channel that the module itself has created. The caller keeps its reference.
- * 0; or -EEXIST, or an error of the limits: then the channel is freed.
+ * 0; or -EEXIST, -ENOENT: the cgroup is removed, or an error of the limits: then the reference is
+ * put.
  */
 int sluice_channel_register(struct sluice_channel *new);
 /* Removes the name and puts the reference of its creator. */
 void sluice_channel_unregister(struct sluice_channel *channel);
+/* Removes the name and ends the persistence, if it has them. The caller has a reference. */
+void sluice_channel_unname(struct sluice_channel *channel);
 
 /* Reverses sluice_channel_open(). */
 void sluice_channel_close(struct sluice_channel *channel);

@@ -101,20 +101,22 @@ static int read_params(struct sluice_channel_request *request, union kind_struct
 				       u64_to_user_ptr(address));
 }
 
-static long install_file(const struct sluice_channel_request *request)
+static long install(int fd, struct file *file)
 {
-	struct file *file;
-	int fd = get_unused_fd_flags(O_CLOEXEC);
-
-	if (fd < 0)
-		return fd;
-	file = sluice_endpoint_create_file(request);
 	if (IS_ERR(file)) {
 		put_unused_fd(fd);
 		return PTR_ERR(file);
 	}
 	fd_install(fd, file);
 	return fd;
+}
+
+/* The descriptor comes first, so that an open never has to be undone. */
+static long install_file(const struct sluice_channel_request *request)
+{
+	int fd = get_unused_fd_flags(O_CLOEXEC);
+
+	return fd < 0 ? fd : install(fd, sluice_endpoint_create_file(request));
 }
 
 static long ctl_open(struct sluice_open __user *user)
@@ -324,6 +326,35 @@ static long ctl_features(struct sluice_features __user *user)
 	return err ?: sluice_user_struct_write(user, &features, sizeof(features), user_size);
 }
 
+/* ---- keeper ---- */
+
+static const struct sluice_kind *kind_with_keeper(void)
+{
+	const struct sluice_kind *kind = NULL;
+
+	do {
+		kind = sluice_kind_next(kind);
+	} while (kind && !kind->open_keeper);
+	return kind;
+}
+
+static long ctl_keep(struct sluice_keep __user *user)
+{
+	const struct sluice_kind *kind = kind_with_keeper();
+	struct sluice_keep keep;
+	int err, fd;
+
+	err = sluice_user_struct_read(&keep, sizeof(keep), SLUICE_KEEP_SIZE_VER0, user);
+	if (err)
+		return err;
+	if (keep.flags)
+		return -EINVAL;
+	if (!kind)
+		return -ENOTTY;
+	fd = get_unused_fd_flags(O_CLOEXEC);
+	return fd < 0 ? fd : install(fd, kind->open_keeper());
+}
+
 static long ctl_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	void __user *user = (void __user *)argument;
@@ -345,6 +376,8 @@ static long ctl_ioctl(struct file *file, unsigned int command, unsigned long arg
 		return ctl_list(user);
 	case _IOC_NR(SLUICE_CTL_FEATURES):
 		return ctl_features(user);
+	case _IOC_NR(SLUICE_CTL_KEEP):
+		return ctl_keep(user);
 	default:
 		return -ENOTTY;
 	}

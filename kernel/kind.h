@@ -17,6 +17,7 @@
 #include <linux/fs.h>
 #include <linux/types.h>
 
+struct file;
 struct sluice_channel;
 struct sluice_channel_info;
 struct sluice_channel_request;
@@ -51,6 +52,17 @@ struct sluice_kind {
 	void (*free)(struct sluice_channel *channel);
 	/* Ends the channel under its users. May sleep. */
 	void (*destroy)(struct sluice_channel *channel);
+
+	/*
+	 * For a kind whose channels are kept outside of the kernel, too; else NULL. begin_unlink()
+	 * removes what is kept before an unlink removes the name; 0, or the error of the unlink. It
+	 * may sleep, interruptibly. unnamed(): a persistent channel has lost its name, or a new one
+	 * does not get it. May sleep.
+	 */
+	int (*begin_unlink)(struct sluice_channel *channel);
+	void (*unnamed)(struct sluice_channel *channel);
+	/* Returns a new file of the keeper of the kind, or an error. */
+	struct file *(*open_keeper)(void);
 
 	/* Size of an endpoint, including struct sluice_endpoint. */
 	size_t endpoint_size;

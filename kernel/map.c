@@ -14,14 +14,11 @@
 #include "compat.h"
 #include "kind.h"
 #include "map.h"
+#include "stream.h"
 #include "user_struct.h"
 
 #define DEFAULT_CAPACITY SZ_4M
 #define DEFAULT_EVENTS 1024
-/* Shorter keys need no allocation. */
-#define KEY_ON_STACK 128
-/* Sets that find the map full wait so long, in jiffies, for memory that is no longer used. */
-#define WAIT_FOR_MEMORY (5 * HZ)
 /* Steps of a batch between two chances for another thread to run. */
 #define RESCHEDULE_STEPS 8
 
@@ -37,34 +34,27 @@ static struct sluice_map_endpoint *map_endpoint(const struct file *file)
 
 /* ---- keys and values of the caller ---- */
 
-/* A kernel copy of a key. */
-struct key_copy {
-	u8 *bytes;
-	u8 on_stack[KEY_ON_STACK];
-};
-
-static void free_key(struct key_copy *copy)
+void sluice_map_free_key(struct sluice_map_key_copy *copy)
 {
 	if (copy->bytes != copy->on_stack)
 		kfree(copy->bytes);
 }
 
-/* 0, -EINVAL, -ENOMEM, -EFAULT. Unless it fails, the caller frees @copy. */
-static int copy_key(const struct sluice_map *map, const struct sluice_map_op *op,
-		    struct key_copy *copy, struct sluice_map_key *key)
+int sluice_map_copy_key(const struct sluice_map *map, u64 address, u32 length,
+			struct sluice_map_key_copy *copy, struct sluice_map_key *key)
 {
-	if (!op->key_length || op->key_length > SLUICE_MAP_KEY_MAX)
+	if (!length || length > SLUICE_MAP_KEY_MAX)
 		return -EINVAL;
 	copy->bytes = copy->on_stack;
-	if (op->key_length > KEY_ON_STACK)
-		copy->bytes = kmalloc(op->key_length, SLUICE_QUOTA_GFP);
+	if (length > sizeof(copy->on_stack))
+		copy->bytes = kmalloc(length, SLUICE_QUOTA_GFP);
 	if (!copy->bytes)
 		return -ENOMEM;
-	if (!sluice_copy_from_user(copy->bytes, u64_to_user_ptr(op->key), op->key_length)) {
-		free_key(copy);
+	if (!sluice_copy_from_user(copy->bytes, u64_to_user_ptr(address), length)) {
+		sluice_map_free_key(copy);
 		return -EFAULT;
 	}
-	sluice_map_key_init(map, key, copy->bytes, op->key_length);
+	sluice_map_key_init(map, key, copy->bytes, length);
 	return 0;
 }
 
@@ -102,10 +92,12 @@ static int set_once(struct sluice_map *map, struct sluice_map_request *request,
 
 static int set(struct sluice_map *map, struct sluice_map_request *request, struct sluice_map_op *op)
 {
-	unsigned long deadline = jiffies + WAIT_FOR_MEMORY;
+	unsigned long deadline = jiffies + SLUICE_MAP_MEMORY_WAIT;
 	size_t bytes = (size_t)op->key_length + op->value_length;
 	int ret;
 
+	if (map->stream)
+		return sluice_map_durable_set(map, request, op);
 	if (op->value_length > SLUICE_MAP_VALUE_MAX)
 		return -EINVAL;
 	ret = overwrite(map, request, op);
@@ -138,6 +130,8 @@ static int change(struct sluice_map *map, u32 command, const struct sluice_map_k
 
 	if (command == SLUICE_MAP_STEP_SET)
 		ret = set(map, &request, op);
+	else if (map->stream)
+		ret = sluice_map_durable_delete(map, &request, op->flags & SLUICE_MAP_NOWAIT);
 	else
 		ret = sluice_map_delete(map, &request);
 	if (ret >= 0 || ret == -ESTALE || ret == -EEXIST)
@@ -148,7 +142,7 @@ static int change(struct sluice_map *map, u32 command, const struct sluice_map_k
 /* Whether the endpoint permits the operation, and its fields do. 0, -EBADF, -EINVAL. */
 static int check(const struct file *file, u32 command, const struct sluice_map_op *op)
 {
-	u32 flags = command == SLUICE_MAP_STEP_GET ? 0 : SLUICE_MAP_IF_VERSION;
+	u32 flags = command == SLUICE_MAP_STEP_GET ? 0 : SLUICE_MAP_IF_VERSION | SLUICE_MAP_NOWAIT;
 
 	if (command > SLUICE_MAP_STEP_DELETE || op->flags & ~flags)
 		return -EINVAL;
@@ -164,37 +158,53 @@ static int check(const struct file *file, u32 command, const struct sluice_map_o
 	return 0;
 }
 
-/* The result of the operation; fills in the fields of @op that are out. */
+/*
+ * The result of the operation; fills in the fields of @op that are out. Does not wait until a
+ * change is stored.
+ */
 static int execute(struct file *file, u32 command, struct sluice_map_op *op)
 {
-	struct sluice_map *map = map_endpoint(file)->map;
+	struct sluice_map_endpoint *end = map_endpoint(file);
+	struct sluice_map *map = end->map;
 	struct sluice_map_key key;
-	struct key_copy copy __uninitialized;
+	struct sluice_map_key_copy copy __uninitialized;
 	int ret = check(file, command, op);
 
 	if (ret)
 		return ret;
 	if (READ_ONCE(map->destroyed))
 		return -EPIPE;
-	ret = copy_key(map, op, &copy, &key);
+	ret = sluice_map_copy_key(map, op->key, op->key_length, &copy, &key);
 	if (ret)
 		return ret;
 	if (command == SLUICE_MAP_STEP_GET)
 		ret = sluice_map_get(map, &key, op);
 	else
 		ret = change(map, command, &key, op);
-	free_key(&copy);
+	sluice_map_free_key(&copy);
+	if (map->stream && ret >= 0 && command != SLUICE_MAP_STEP_GET)
+		sluice_map_note_change(end, op->version);
 	return ret;
+}
+
+/* The number that the caller of a change waits for, or 0: its result needs no wait. */
+static u64 awaited(u32 command, int result, const struct sluice_map_op *op)
+{
+	if (command == SLUICE_MAP_STEP_GET || result < 0 || op->flags & SLUICE_MAP_NOWAIT)
+		return 0;
+	return op->version;
 }
 
 /* Whether a result comes with fields of the operation that are out. */
 static bool has_output(int result)
 {
-	return result >= 0 || result == -EMSGSIZE || result == -ESTALE || result == -EEXIST;
+	return result >= 0 || result == -EMSGSIZE || result == -ESTALE || result == -EEXIST ||
+	       result == -ETIMEDOUT || result == -EINTR;
 }
 
 static long execute_one(struct file *file, u32 command, struct sluice_map_op __user *user)
 {
+	struct sluice_map_endpoint *end = map_endpoint(file);
 	struct sluice_map_op op __uninitialized;
 	long ret;
 	int err;
@@ -206,6 +216,8 @@ static long execute_one(struct file *file, u32 command, struct sluice_map_op __u
 	if (command != SLUICE_MAP_STEP_GET && put_user(op.size, &user->size))
 		return -EFAULT;
 	ret = execute(file, command, &op);
+	if (end->map->stream && awaited(command, ret, &op))
+		ret = sluice_map_wait_stored(end, op.version) ?: ret;
 	if (!has_output(ret))
 		return ret;
 	err = sluice_user_struct_write(user, &op, sizeof(op), op.size);
@@ -271,8 +283,8 @@ fault:
 	return -EFAULT;
 }
 
-/* 0, -EFAULT; -E2BIG: not executed. */
-static int execute_step(struct file *file, struct sluice_map_step __user *user, u32 size)
+/* 0, -EFAULT; -E2BIG: not executed. @last: becomes the number that the caller waits for. */
+static int execute_step(struct file *file, struct sluice_map_step __user *user, u32 size, u64 *last)
 {
 	struct step_request request __uninitialized;
 	int err = read_step(&request, user, size);
@@ -281,18 +293,19 @@ static int execute_step(struct file *file, struct sluice_map_step __user *user, 
 	if (err)
 		return err;
 	result = request.reserved ? -EINVAL : execute(file, request.command, &request.op);
+	*last = max(*last, awaited(request.command, result, &request.op));
 	return write_step(user, result, &request.op);
 }
 
-/* Those executed; or, if there are none, the error of the first. */
-static int execute_steps(struct file *file, const struct sluice_map_batch *batch)
+/* Those executed; or, if there are none, the error of the first. @last: as of execute_step(). */
+static int execute_steps(struct file *file, const struct sluice_map_batch *batch, u64 *last)
 {
 	u32 count = min_t(u32, batch->count, SLUICE_MAP_BATCH_MAX), done;
 	u8 __user *user = u64_to_user_ptr(batch->steps);
 
 	for (done = 0; done < count; done++, user += batch->step_size) {
 		int err = signal_pending(current) ? -EINTR :
-			  execute_step(file, (void __user *)user, batch->step_size);
+			  execute_step(file, (void __user *)user, batch->step_size, last);
 
 		if (err)
 			return done ?: err;
@@ -304,8 +317,10 @@ static int execute_steps(struct file *file, const struct sluice_map_batch *batch
 
 static long execute_batch(struct file *file, struct sluice_map_batch __user *user)
 {
+	struct sluice_map_endpoint *end = map_endpoint(file);
 	struct sluice_map_batch batch;
-	int ret;
+	u64 last = 0;
+	int ret, err;
 
 	ret = sluice_user_struct_read(&batch, sizeof(batch), SLUICE_MAP_BATCH_SIZE_VER0, user);
 	if (ret)
@@ -313,10 +328,13 @@ static long execute_batch(struct file *file, struct sluice_map_batch __user *use
 	if (batch.reserved ||
 	    !sluice_user_is_entry_size(batch.step_size, SLUICE_MAP_STEP_SIZE_VER0))
 		return -EINVAL;
-	if (READ_ONCE(map_endpoint(file)->map->destroyed))
+	if (READ_ONCE(end->map->destroyed))
 		return -EPIPE;
-	ret = execute_steps(file, &batch);
-	return ret < 0 ? ret : put_user(ret, &user->count);
+	ret = execute_steps(file, &batch, &last);
+	if (ret < 0)
+		return ret;
+	err = last ? sluice_map_wait_stored(end, last) : 0;
+	return put_user(ret, &user->count) ?: err;
 }
 
 /* ---- state ---- */
@@ -337,6 +355,8 @@ static void map_fill_state(struct sluice_channel *channel, void *state)
 		.events = map->slot_count,
 		.watchers = atomic_read(&map->watchers),
 	};
+	if (map->stream)
+		sluice_map_fill_durable_info(map, info);
 }
 
 static void map_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
@@ -384,6 +404,8 @@ static long map_ioctl(struct file *file, unsigned int command, unsigned long arg
 		return execute_batch(file, user);
 	case _IOC_NR(SLUICE_MAP_INFO):
 		return get_info(end, user);
+	case _IOC_NR(SLUICE_MAP_SYNC):
+		return sluice_map_sync(end->map, user);
 	case _IOC_NR(SLUICE_MAP_DUMP):
 	case _IOC_NR(SLUICE_MAP_WATCH):
 		break;
@@ -402,19 +424,26 @@ static long map_ioctl(struct file *file, unsigned int command, unsigned long arg
 static __poll_t map_poll(struct file *file, poll_table *table)
 {
 	struct sluice_map_endpoint *end = map_endpoint(file);
+	struct sluice_stream *stream = end->map->stream;
 	__poll_t events = 0;
 
+	/* The barrier of sluice_wait_poll() is for both. */
+	if (stream)
+		poll_wait(file, &stream->changed, table);
 	sluice_wait_poll(file, &end->map->changed, table);
 	if (READ_ONCE(end->map->destroyed))
 		return EPOLLHUP | EPOLLERR;
 	if (file->f_mode & FMODE_WRITE)
-		events |= EPOLLOUT | EPOLLWRNORM;
+		events |= stream ? sluice_stream_poll(stream, atomic64_read(&end->changed)) :
+				   EPOLLOUT | EPOLLWRNORM;
 	if (sluice_map_watches(end) && sluice_map_has_event(end))
 		events |= EPOLLIN | EPOLLRDNORM;
 	return events;
 }
 
 /* ---- endpoints ---- */
+
+static const struct sluice_map_params no_params;
 
 static void count(struct sluice_map_endpoint *end, int number)
 {
@@ -428,10 +457,13 @@ static int map_attach(struct sluice_endpoint *endpoint, const void *params)
 {
 	struct sluice_map_endpoint *end =
 		container_of(endpoint, struct sluice_map_endpoint, endpoint);
+	const struct sluice_map_params *required = params ?: &no_params;
 
 	end->map = sluice_map_of(endpoint->channel);
 	if (READ_ONCE(end->map->destroyed))
 		return -EPIPE;
+	if (required->flags & SLUICE_MAP_DURABLE && !end->map->stream)
+		return -EEXIST;
 	sluice_spin_init(&end->spin);
 	count(end, 1);
 	return 0;
@@ -449,28 +481,49 @@ static void map_detach(struct sluice_endpoint *endpoint)
 
 /* ---- lifetime of the channel ---- */
 
-static const struct sluice_map_params no_params;
-
 /* The number of events that the parameters request, or 0: the parameters are invalid. */
 static u32 events_of(const struct sluice_map_params *params)
 {
 	u32 events = params->events ?: DEFAULT_EVENTS;
 
-	if (params->flags || params->reserved || events > SLUICE_MAP_EVENTS_MAX ||
-	    !is_power_of_2(events))
+	if (events > SLUICE_MAP_EVENTS_MAX || !is_power_of_2(events) ||
+	    !sluice_map_are_durable_params(params))
 		return 0;
 	return events;
 }
 
-static int allocate(struct sluice_map *map, u32 events)
+/* The bytes of the log that the parameters request; 0: they or the capacity are invalid. */
+static u64 log_size(const struct sluice_map_params *params, u64 capacity)
+{
+	u64 size = (u64)events_of(params) * sizeof(struct sluice_map_slot);
+
+	return capacity <= size || capacity > SLUICE_MAP_CAPACITY_MAX ? 0 : size;
+}
+
+static int allocate_stream(struct sluice_map *map, const struct sluice_map_params *params)
+{
+	if (!(params->flags & SLUICE_MAP_DURABLE))
+		return 0;
+	map->channel.persists = true;
+	map->stream = sluice_stream_create(map, params);
+	return map->stream ? 0 : -ENOMEM;
+}
+
+static int allocate(struct sluice_map *map, const struct sluice_map_params *params)
 {
 	int err = sluice_map_table_init(map);
 
 	if (err)
 		return err;
-	err = sluice_map_log_init(map, events);
+	err = sluice_map_log_init(map, events_of(params));
 	if (err)
-		sluice_map_table_exit(map);
+		goto exit_table;
+	err = allocate_stream(map, params);
+	if (!err)
+		return 0;
+	sluice_map_log_exit(map);
+exit_table:
+	sluice_map_table_exit(map);
 	return err;
 }
 
@@ -485,15 +538,15 @@ static void init_shards(struct sluice_map *map)
 	}
 }
 
-static struct sluice_channel *map_create(const struct sluice_channel_request *request)
+struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request,
+				    const struct sluice_map_params *params)
 {
-	const struct sluice_map_params *params = request->params ?: &no_params;
 	u64 capacity = request->capacity ?: DEFAULT_CAPACITY;
-	u64 log = (u64)events_of(params) * sizeof(struct sluice_map_slot);
+	u64 log = log_size(params, capacity);
 	struct sluice_map *map;
 	int err;
 
-	if (!log || capacity <= log || capacity > SLUICE_MAP_CAPACITY_MAX)
+	if (!log)
 		return ERR_PTR(-EINVAL);
 	map = kzalloc(sizeof(*map), SLUICE_QUOTA_GFP);
 	if (!map)
@@ -508,12 +561,44 @@ static struct sluice_channel *map_create(const struct sluice_channel_request *re
 	init_shards(map);
 	sluice_wait_queue_init(&map->changed);
 	sluice_map_expiry_init(map);
-	err = allocate(map, events_of(params));
+	err = allocate(map, params);
 	if (!err)
-		return &map->channel;
+		return map;
 	sluice_channel_exit(&map->channel);
 free_map:
 	kfree(map);
+	return ERR_PTR(err);
+}
+
+int sluice_map_resize(struct sluice_map *map, u64 capacity, const struct sluice_map_params *params)
+{
+	u64 log = log_size(params, capacity);
+	int err;
+
+	if (!log)
+		return -EINVAL;
+	err = sluice_quota_change_as_prepared(map->channel.charge, capacity);
+	if (err)
+		return err;
+	map->capacity = capacity;
+	atomic64_set(&map->bytes, log);
+	sluice_map_log_exit(map);
+	return sluice_map_log_init(map, events_of(params));
+}
+
+/* A durable map that nobody has open: the keeper is asked whether it is stored. */
+static struct sluice_channel *map_create(const struct sluice_channel_request *request)
+{
+	const struct sluice_map_params *params = request->params ?: &no_params;
+	struct sluice_map *map = sluice_map_alloc(request, params);
+	int err;
+
+	if (IS_ERR(map))
+		return ERR_CAST(map);
+	err = map->stream ? sluice_stream_ask(map->stream, request) : 0;
+	if (!err)
+		return &map->channel;
+	sluice_channel_put(&map->channel);
 	return ERR_PTR(err);
 }
 
@@ -523,6 +608,8 @@ static void map_free(struct sluice_channel *channel)
 
 	sluice_map_expiry_exit(map);
 	sluice_map_log_exit(map);
+	if (map->stream)
+		sluice_stream_free(map->stream);
 	sluice_map_table_exit(map);
 	kfree(map);
 }
@@ -559,6 +646,9 @@ const struct sluice_kind sluice_map_kind = {
 	.create		= map_create,
 	.free		= map_free,
 	.destroy	= map_destroy,
+	.begin_unlink	= sluice_map_begin_unlink,
+	.unnamed	= sluice_map_unnamed,
+	.open_keeper	= sluice_keeper_open,
 	.endpoint_size	= sizeof(struct sluice_map_endpoint),
 	.attach		= map_attach,
 	.detach		= map_detach,

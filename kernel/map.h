@@ -88,6 +88,9 @@ struct sluice_map_value {
 	u8 bytes[];
 };
 
+struct sluice_stream;
+struct sluice_stream_record;
+
 struct sluice_map_entry {
 	struct rhash_head node;
 	struct sluice_map_value __rcu *value;	/* stored under the shard's lock */
@@ -100,7 +103,10 @@ struct sluice_map_entry {
 	struct rb_node by_id;		/* in the shard's index, under its lock */
 	struct rb_node by_time;		/* as above */
 	struct sluice_map *map;
-	struct rcu_head rcu;
+	union {
+		struct sluice_stream_record *removal;	/* durable: until it is removed */
+		struct rcu_head rcu;
+	};
 	u8 key[];
 };
 
@@ -122,6 +128,8 @@ struct sluice_map_slot {
 
 struct sluice_map {
 	struct sluice_channel channel;
+	struct sluice_stream *stream;	/* of a durable map, else NULL */
+	u64 restored;			/* entries, before it has its name */
 	struct rhashtable table;
 	hsiphash_key_t hash_key;
 	u64 capacity;			/* bytes */
@@ -153,6 +161,7 @@ struct sluice_map_endpoint {
 	struct sluice_endpoint endpoint;
 	struct sluice_map *map;
 	u32 watches;			/* 1 after SLUICE_MAP_WATCH */
+	atomic64_t changed;		/* durable: number of the last change through it */
 	atomic64_t watched;		/* number of the last event that was read or passed over */
 	struct sluice_spin spin;
 };
@@ -169,6 +178,7 @@ struct sluice_map_request {
 	struct sluice_map_key key;
 	u32 flags;			/* SLUICE_MAP_IF_VERSION */
 	u64 version;			/* in: required. Out: of the entry, 0: unknown */
+	struct sluice_stream_record *record;	/* of a set, for the stream; taken with the value */
 };
 
 static inline struct sluice_map *sluice_map_of(const struct sluice_channel *channel)
@@ -247,6 +257,8 @@ int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes);
 
 /* Whether it was the last reference. */
 bool sluice_map_entry_put(struct sluice_map_entry *entry);
+/* Puts a reference when nobody uses the map: the last one frees the entry at once. */
+void sluice_map_entry_release(struct sluice_map_entry *entry);
 /* A value that was replaced or removed. */
 void sluice_map_value_retire(struct sluice_map_value *value);
 /* For those that nobody can see. */
@@ -267,8 +279,14 @@ int sluice_map_set(struct sluice_map *map, struct sluice_map_request *request,
  */
 int sluice_map_overwrite(struct sluice_map *map, struct sluice_map_request *request,
 			 const void *bytes, u32 length, u64 ttl_ns);
-/* 0, -ENOENT, -ESTALE, -EEXIST. */
+/* 0, -ENOENT, -ESTALE, -EEXIST. The version is the number of the change. */
 int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request);
+/*
+ * Inserts an entry that was stored, with its version, before the map has its name; the value then
+ * belongs to the map. 0, -EEXIST, -EINVAL: more entries than changes; -ENOSPC, -EAGAIN, -ENOMEM.
+ */
+int sluice_map_insert_restored(struct sluice_map *map, const struct sluice_map_key *key,
+			       struct sluice_map_value *value, u64 version);
 
 /*
  * Removes entries whose time has passed from a shard, a bounded number of them. Returns when the
@@ -278,6 +296,61 @@ u64 sluice_map_expire(struct sluice_map *map, struct sluice_map_shard *shard, u6
 
 /* Changes whose numbers were taken before are visible afterwards (N). */
 void sluice_map_settle(struct sluice_map *map);
+
+/* ---- map_durable.c: maps whose changes the keeper stores ---- */
+
+/* Whether the parameters of a durable map, or of one that is not, are valid. */
+bool sluice_map_are_durable_params(const struct sluice_map_params *params);
+
+/*
+ * A set or a delete of the user on a durable map, which is admitted and made. As the ones of a map
+ * that is not; or an error of the admission.
+ */
+int sluice_map_durable_set(struct sluice_map *map, struct sluice_map_request *request,
+			   const struct sluice_map_op *op);
+/* As above, with a value in the kernel, never waiting. */
+int sluice_map_durable_set_bytes(struct sluice_map *map, struct sluice_map_request *request,
+				 const void *bytes, u32 length, u64 ttl_ns);
+int sluice_map_durable_delete(struct sluice_map *map, struct sluice_map_request *request,
+			      bool nowait);
+/* After a change through @end: waits as the map requires. 0, -ETIMEDOUT, -EINTR, -EIDRM. */
+int sluice_map_wait_stored(struct sluice_map_endpoint *end, u64 sequence);
+/* Notes the number of a change through @end, for poll(2). */
+void sluice_map_note_change(struct sluice_map_endpoint *end, u64 sequence);
+
+long sluice_map_sync(struct sluice_map *map, struct sluice_setting __user *user);
+void sluice_map_fill_durable_info(struct sluice_map *map, struct sluice_map_info *info);
+
+/* Of the channel, see kind.h. */
+int sluice_map_begin_unlink(struct sluice_channel *channel);
+void sluice_map_unnamed(struct sluice_channel *channel);
+
+/* Calls of the keeper: SLUICE_KEEP_CREATE, and one entry of SLUICE_KEEP_RESTORE. */
+int sluice_map_begin_restoring(struct sluice_keep_create *create,
+			       const struct sluice_keep_map *keep);
+int sluice_map_restore(struct sluice_map *map, const struct sluice_keep_entry *entry);
+
+/* ---- map.c ---- */
+
+/* How long a set that finds the map full waits for memory that is no longer used, in jiffies. */
+#define SLUICE_MAP_MEMORY_WAIT (5 * HZ)
+
+/* A kernel copy of a key. Shorter ones need no allocation. */
+struct sluice_map_key_copy {
+	u8 *bytes;
+	u8 on_stack[128];
+};
+
+/* 0, -EINVAL, -ENOMEM, -EFAULT. Unless it fails, the caller frees @copy. */
+int sluice_map_copy_key(const struct sluice_map *map, u64 address, u32 length,
+			struct sluice_map_key_copy *copy, struct sluice_map_key *key);
+void sluice_map_free_key(struct sluice_map_key_copy *copy);
+
+/* An empty map without a name, or an error. */
+struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request,
+				    const struct sluice_map_params *params);
+/* Before it has entries or a name: 0, -EINVAL, -ENOMEM, -ENOSPC, -EDQUOT. */
+int sluice_map_resize(struct sluice_map *map, u64 capacity, const struct sluice_map_params *params);
 
 /* ---- map_expiry.c ---- */
 

@@ -11,6 +11,7 @@
 #include "compat.h"
 #include "map.h"
 #include "short_copy.h"
+#include "stream.h"
 #include "trace.h"
 
 /* ---- the table ---- */
@@ -179,12 +180,20 @@ static void free_charged(struct sluice_map *map, void *memory, size_t charged)
 	atomic64_sub(charged, &map->bytes);
 }
 
+/* The record of its removal. */
+static bool add_removal(struct sluice_map_entry *entry)
+{
+	entry->removal = sluice_channel_alloc(&entry->map->channel, sizeof(*entry->removal), false);
+	return entry->removal;
+}
+
 struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
 						 const struct sluice_map_key *key)
 {
 	struct sluice_map_entry *entry;
 	size_t size = struct_size(entry, key, key->length);
-	size_t charged = allocated_size(size) + SLUICE_MAP_TABLE_BYTES;
+	size_t removal = map->stream ? allocated_size(sizeof(*entry->removal)) : 0;
+	size_t charged = allocated_size(size) + removal + SLUICE_MAP_TABLE_BYTES;
 
 	entry = allocate_charged(map, size, charged);
 	if (IS_ERR(entry))
@@ -196,6 +205,10 @@ struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
 	refcount_set(&entry->refs, 1);
 	entry->map = map;
 	memcpy(entry->key, key->bytes, key->length);
+	if (map->stream && !add_removal(entry)) {
+		free_charged(map, entry, charged);
+		return ERR_PTR(-ENOMEM);
+	}
 	return entry;
 }
 
@@ -287,8 +300,15 @@ void sluice_map_value_free(struct sluice_map_value *value)
 	free_charged(value->map, value, value->charged);
 }
 
+void sluice_map_entry_release(struct sluice_map_entry *entry)
+{
+	if (refcount_dec_and_test(&entry->refs))
+		sluice_map_entry_free(entry);
+}
+
 void sluice_map_entry_free(struct sluice_map_entry *entry)
 {
+	kfree(entry->removal);
 	free_charged(entry->map, entry, entry->charged);
 }
 

@@ -233,6 +233,9 @@ static int set_value(struct sluice_map *map, struct nlattr **attrs,
 
 	if (nla_len(given) > SLUICE_NL_VALUE_MAX)
 		return -EMSGSIZE;
+	if (map->stream)
+		return sluice_map_durable_set_bytes(map, request, nla_data(given), nla_len(given),
+						    ttl);
 	ret = sluice_map_overwrite(map, request, nla_data(given), nla_len(given), ttl);
 	if (ret != -ENODATA)
 		return ret;
@@ -260,6 +263,8 @@ int sluice_map_netlink_change(struct sluice_map *map, u32 command, struct nlattr
 	}
 	if (command == SLUICE_MAP_STEP_SET)
 		return set_value(map, attrs, request);
+	if (map->stream)
+		return sluice_map_durable_delete(map, request, true);
 	return sluice_map_delete(map, request);
 }
 
@@ -304,7 +309,9 @@ static void explain(struct netlink_ext_ack *extack, int err)
 	else if (err == -EEXIST)
 		NL_SET_ERR_MSG(extack, "there is an entry with this key");
 	else if (err == -ENOSPC)
-		NL_SET_ERR_MSG(extack, "the map is full");
+		NL_SET_ERR_MSG(extack, "the map or its store is full");
+	else if (err == -EIDRM)
+		NL_SET_ERR_MSG(extack, "the durable map was unlinked or detached");
 }
 
 static int with_map(struct sk_buff *skb, struct genl_info *info, u32 flags,
@@ -343,9 +350,18 @@ int sluice_map_netlink_delete(struct sk_buff *skb, struct genl_info *info)
 	return with_map(skb, info, SLUICE_OPEN_WRITE, execute_delete);
 }
 
+static void put_durable_info(struct sk_buff *skb, struct sluice_map *map)
+{
+	struct sluice_map_info info;
+
+	sluice_map_fill_durable_info(map, &info);
+	sluice_netlink_put_u64(skb, SLUICE_NL_A_STORED, info.stored);
+	sluice_netlink_put_u64(skb, SLUICE_NL_A_PENDING, info.pending);
+}
+
 static int execute_info(struct sluice_map *map, struct genl_info *info)
 {
-	size_t size = 7 * SLUICE_NETLINK_SIZE_U64 + 2 * nla_total_size(sizeof(u32));
+	size_t size = 9 * SLUICE_NETLINK_SIZE_U64 + 2 * nla_total_size(sizeof(u32));
 	struct sk_buff *skb = sluice_netlink_reply_begin(size, info);
 
 	if (!skb)
@@ -359,6 +375,8 @@ static int execute_info(struct sluice_map *map, struct genl_info *info)
 	sluice_netlink_put_u64(skb, SLUICE_NL_A_MISSED, atomic64_read(&map->missed));
 	sluice_netlink_put_u32(skb, SLUICE_NL_A_EVENTS, map->slot_count);
 	sluice_netlink_put_u32(skb, SLUICE_NL_A_WATCHERS, atomic_read(&map->watchers));
+	if (map->stream)
+		put_durable_info(skb, map);
 	sluice_netlink_reply_send(skb, info);
 	return 0;
 }

@@ -4,9 +4,12 @@
 
 #include "map.h"
 #include "short_copy.h"
+#include "stream.h"
 
 /* Entries that one call removes under a lock. */
 #define EXPIRE_BATCH 64
+/* When the worker tries again, if the stream of the map has no number left. */
+#define RETRY_NS (NSEC_PER_SEC / 10)
 
 /* Under the shard's lock. NULL: a new entry, or a removed one. */
 static struct sluice_map_value *value_of(const struct sluice_map_shard *shard,
@@ -68,35 +71,61 @@ static void unindex_time(struct sluice_map_shard *shard, struct sluice_map_entry
 
 /* ---- changes, under the shard's lock ---- */
 
-static u64 next_sequence(struct sluice_map *map)
+/* Of a change that @record describes, if the map is durable. */
+static u64 next_sequence(struct sluice_map *map, struct sluice_stream_record *record)
 {
+	if (map->stream)
+		return sluice_stream_append(map->stream, record);
 	return atomic64_inc_return(&map->sequence);	/* (L), (N) */
 }
 
-/* Puts the reference of the table. */
-static void remove(struct sluice_map *map, struct sluice_map_shard *shard,
-		   struct sluice_map_entry *entry, u32 change)
+/* The record of a removal, which then has a reference to the entry; NULL: it needs none. */
+static struct sluice_stream_record *take_removal(struct sluice_map_entry *entry, u32 change)
+{
+	struct sluice_stream_record *record = entry->removal;
+	bool is_admitted = change == SLUICE_MAP_DELETED;
+
+	if (!record)
+		return NULL;
+	entry->removal = NULL;
+	refcount_inc(&entry->refs);
+	record->entry = entry;
+	record->type = is_admitted ? SLUICE_KEEP_DELETE : SLUICE_KEEP_EXPIRE;
+	record->expires_ns = 0;
+	record->key_length = entry->key_length;
+	record->value_length = 0;
+	record->charged = is_admitted ? sluice_stream_removal_size(entry->key_length) : 0;
+	return record;
+}
+
+/* Puts the reference of the table. The number of the change. */
+static u64 remove(struct sluice_map *map, struct sluice_map_shard *shard,
+		  struct sluice_map_entry *entry, u32 change)
 {
 	struct sluice_map_value *value = value_of(shard, entry);
+	u64 sequence;
 
 	unindex_time(shard, entry);
 	rb_erase(&entry->by_id, &shard->by_id);
 	RCU_INIT_POINTER(entry->value, NULL);
 	sluice_map_table_remove(map, entry);
 	atomic64_dec(&map->entries);
-	sluice_map_log(map, next_sequence(map), change, value->version, entry);
+	sequence = next_sequence(map, take_removal(entry, change));
+	sluice_map_log(map, sequence, change, value->version, entry);
 	sluice_map_value_retire(value);
 	sluice_map_entry_put(entry);
+	return sequence;
 }
 
 static void replace(struct sluice_map *map, struct sluice_map_shard *shard,
-		    struct sluice_map_entry *entry, struct sluice_map_value *value)
+		    struct sluice_map_entry *entry, struct sluice_map_value *value,
+		    struct sluice_stream_record *record)
 {
 	struct sluice_map_value *old = value_of(shard, entry);
 
 	unindex_time(shard, entry);
 	seqcount_spinlock_init(&value->changes, &shard->lock);
-	value->version = next_sequence(map);
+	value->version = next_sequence(map, record);
 	rcu_assign_pointer(entry->value, value);	/* (V) */
 	index_time(map, shard, entry, value->expires);
 	sluice_map_log(map, value->version, SLUICE_MAP_UPDATED, value->version, entry);
@@ -113,7 +142,7 @@ static int overwrite(struct sluice_map *map, struct sluice_map_shard *shard,
 		return -ENODATA;
 	unindex_time(shard, entry);
 	write_seqcount_begin(&value->changes);	/* (O) */
-	value->version = next_sequence(map);
+	value->version = next_sequence(map, NULL);
 	value->length = length;
 	WRITE_ONCE(value->expires, expires);
 	sluice_copy(value->bytes, bytes, length);
@@ -123,25 +152,41 @@ static int overwrite(struct sluice_map *map, struct sluice_map_shard *shard,
 	return 0;
 }
 
-/* 0, or -ENOSPC, -EAGAIN: nothing has changed. */
-static int insert(struct sluice_map *map, struct sluice_map_shard *shard,
-		  struct sluice_map_entry *entry, struct sluice_map_value *value)
+/* Readers find the entry, without a value. 0, or -ENOSPC, -EAGAIN: nothing has changed. */
+static int add(struct sluice_map *map, struct sluice_map_entry *entry)
 {
 	int err = sluice_map_count_entry(map);
 
 	if (err)
 		return err;
 	err = sluice_map_table_insert(map, entry);
-	if (err) {
+	if (err)
 		atomic64_dec(&map->entries);
-		return err;
-	}
-	seqcount_spinlock_init(&value->changes, &shard->lock);
-	value->version = next_sequence(map);
-	entry->id = value->version;
+	return err;
+}
+
+/* The entry gets its id and its first value. */
+static void make_visible(struct sluice_map *map, struct sluice_map_shard *shard,
+			 struct sluice_map_entry *entry, struct sluice_map_value *value, u64 id)
+{
+	entry->id = id;
 	index_id(shard, entry);
 	rcu_assign_pointer(entry->value, value);	/* (V) */
 	index_time(map, shard, entry, value->expires);
+}
+
+/* 0, or -ENOSPC, -EAGAIN: nothing has changed. */
+static int insert(struct sluice_map *map, struct sluice_map_shard *shard,
+		  struct sluice_map_entry *entry, struct sluice_map_value *value,
+		  struct sluice_stream_record *record)
+{
+	int err = add(map, entry);
+
+	if (err)
+		return err;
+	seqcount_spinlock_init(&value->changes, &shard->lock);
+	value->version = next_sequence(map, record);
+	make_visible(map, shard, entry, value, value->version);
 	sluice_map_log(map, value->version, SLUICE_MAP_CREATED, value->version, entry);
 	return 0;
 }
@@ -153,15 +198,23 @@ static void expire(struct sluice_map *map, struct sluice_map_shard *shard,
 	atomic64_inc(&map->expired);
 }
 
-/* The entry of a key, or NULL; one whose time has passed is removed. */
-static struct sluice_map_entry *find(struct sluice_map *map, struct sluice_map_shard *shard,
-				     const struct sluice_map_key *key)
+/* The entry of a key, or NULL; also one whose time has passed. */
+static struct sluice_map_entry *find_any(struct sluice_map *map, const struct sluice_map_key *key)
 {
 	struct sluice_map_entry *entry;
 
 	rcu_read_lock();
 	entry = sluice_map_find(map, key);
 	rcu_read_unlock();
+	return entry;
+}
+
+/* The entry of a key, or NULL; one whose time has passed is removed. */
+static struct sluice_map_entry *find(struct sluice_map *map, struct sluice_map_shard *shard,
+				     const struct sluice_map_key *key)
+{
+	struct sluice_map_entry *entry = find_any(map, key);
+
 	if (!entry || !sluice_map_is_expired(value_of(shard, entry)))
 		return entry;
 	expire(map, shard, entry);
@@ -198,9 +251,9 @@ static int try_set(struct sluice_map *map, struct sluice_map_request *request,
 	if (ret)
 		goto unlock;
 	if (entry) {
-		replace(map, shard, entry, value);
+		replace(map, shard, entry, value, request->record);
 	} else {
-		ret = spare ? insert(map, shard, spare, value) : -ENODATA;
+		ret = spare ? insert(map, shard, spare, value, request->record) : -ENODATA;
 		if (ret)
 			goto unlock;
 		ret = 1;
@@ -261,6 +314,9 @@ int sluice_map_overwrite(struct sluice_map *map, struct sluice_map_request *requ
 	struct sluice_map_entry *entry;
 	int ret;
 
+	/* The stream needs a record. */
+	if (map->stream)
+		return -ENODATA;
 	spin_lock(&shard->lock);
 	entry = find(map, shard, &request->key);
 	ret = check_version(shard, entry, request);
@@ -286,10 +342,58 @@ int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request
 	entry = find(map, shard, &request->key);
 	ret = entry ? check_version(shard, entry, request) : -ENOENT;
 	if (!ret)
-		remove(map, shard, entry, SLUICE_MAP_DELETED);
+		request->version = remove(map, shard, entry, SLUICE_MAP_DELETED);
 	spin_unlock(&shard->lock);
 	end_call(map, before);
 	return ret;
+}
+
+/* As sluice_map_insert_restored(), under the shard's lock. */
+static int insert_restored(struct sluice_map *map, struct sluice_map_shard *shard,
+			   struct sluice_map_entry *entry, struct sluice_map_value *value)
+{
+	int err = add(map, entry);
+
+	if (err)
+		return err;
+	seqcount_spinlock_init(&value->changes, &shard->lock);
+	make_visible(map, shard, entry, value, ++map->restored);
+	return 0;
+}
+
+int sluice_map_insert_restored(struct sluice_map *map, const struct sluice_map_key *key,
+			       struct sluice_map_value *value, u64 version)
+{
+	struct sluice_map_shard *shard = sluice_map_shard(map, key->hash);
+	struct sluice_map_entry *entry;
+	int err = -EEXIST;
+
+	/* A dump takes entries with greater ids for later ones. */
+	if (map->restored >= atomic64_read(&map->sequence))
+		return -EINVAL;
+	entry = sluice_map_entry_create(map, key);
+	if (IS_ERR(entry))
+		return PTR_ERR(entry);
+	value->version = version;
+	spin_lock(&shard->lock);
+	if (!find_any(map, key))
+		err = insert_restored(map, shard, entry, value);
+	spin_unlock(&shard->lock);
+	if (err)
+		sluice_map_entry_free(entry);
+	return err;
+}
+
+/* Whether the worker may remove an entry; between two locks of the shard it tries again. */
+static bool begin_expiry(struct sluice_map *map)
+{
+	return !map->stream || sluice_stream_begin_expiry(map->stream);
+}
+
+static void end_expiry(struct sluice_map *map)
+{
+	if (map->stream)
+		sluice_stream_end_expiry(map->stream);
 }
 
 u64 sluice_map_expire(struct sluice_map *map, struct sluice_map_shard *shard, u64 now)
@@ -305,13 +409,21 @@ u64 sluice_map_expire(struct sluice_map *map, struct sluice_map_shard *shard, u6
 		next = value_of(shard, entry)->expires;
 		if (next > now || removed == EXPIRE_BATCH)
 			break;
+		if (!begin_expiry(map)) {
+			next = sluice_stream_has_ended(map->stream) ? SLUICE_MAP_FOREVER :
+								      now + RETRY_NS;
+			break;
+		}
 		expire(map, shard, entry);
+		end_expiry(map);
 		removed++;
 		next = SLUICE_MAP_FOREVER;
 	}
 	spin_unlock(&shard->lock);
 	if (removed)
 		wake_watchers(map);
+	if (removed && map->stream)
+		sluice_stream_wake_keeper();
 	return next;
 }
 

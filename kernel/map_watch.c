@@ -66,13 +66,6 @@ int sluice_map_log_init(struct sluice_map *map, u32 events)
 	return 0;
 }
 
-/* When nobody uses the map: an entry that only the event has is freed at once. */
-static void release(struct sluice_map_entry *entry)
-{
-	if (entry && refcount_dec_and_test(&entry->refs))
-		sluice_map_entry_free(entry);
-}
-
 /* Events up to this one are lost. Under the lock of its slot, while it has its entry. */
 static void raise_trimmed(struct sluice_map *map, u64 sequence)
 {
@@ -129,8 +122,11 @@ void sluice_map_log_exit(struct sluice_map *map)
 	u32 i;
 
 	for (i = 0; i < map->slot_count; i++)
-		release(map->slots[i].entry);
+		if (map->slots[i].entry)
+			sluice_map_entry_release(map->slots[i].entry);
 	kvfree(map->slots);
+	map->slots = NULL;
+	map->slot_count = 0;
 }
 
 /* ---- reading ---- */

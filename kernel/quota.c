@@ -275,32 +275,61 @@ static void charge_free(struct sluice_quota_charge *charge)
 	kfree(charge);
 }
 
-struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64 bytes,
-						 bool to_users)
+/* A charge without users, or NULL. @root: of the cgroup namespace that it counts in. */
+static struct sluice_quota_charge *charge_create(struct sluice_scope *scope, u64 bytes,
+						 const struct cgroup *root, unsigned int users)
 {
-	struct cgroup *root = current->nsproxy->cgroup_ns->root_cset->dfl_cgrp;
-	struct sluice_quota_charge *charge;
-	int err = 0;
+	struct sluice_quota_charge *charge =
+		kzalloc(struct_size(charge, users, users), SLUICE_QUOTA_GFP);
 
-	charge = kzalloc(struct_size(charge, users, most_users()), SLUICE_QUOTA_GFP);
 	if (!charge)
-		return ERR_PTR(-ENOMEM);
+		return NULL;
 	charge->scope = scope;
 	charge->end = end_of(scope, root);
 	charge->bytes = bytes;
-	charge->unlimited = may_exceed();
-	if (to_users)
-		err = add_users(charge, root);
+	return charge;
+}
+
+/* Returns @charge, or frees it and returns @err. */
+static struct sluice_quota_charge *charge_or_error(struct sluice_quota_charge *charge, int err)
+{
 	if (!err)
 		return charge;
 	charge_free(charge);
 	return ERR_PTR(err);
 }
 
+struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64 bytes,
+						 bool to_users)
+{
+	struct cgroup *root = current->nsproxy->cgroup_ns->root_cset->dfl_cgrp;
+	struct sluice_quota_charge *charge = charge_create(scope, bytes, root, most_users());
+
+	if (!charge)
+		return ERR_PTR(-ENOMEM);
+	charge->unlimited = may_exceed();
+	return charge_or_error(charge, to_users ? add_users(charge, root) : 0);
+}
+
+struct sluice_quota_charge *sluice_quota_prepare_for(struct sluice_scope *scope, u64 bytes,
+						     kuid_t uid)
+{
+	struct cgroup *root = &cgrp_dfl_root.cgrp;
+	struct sluice_quota_charge *charge = charge_create(scope, bytes, root, 1);
+
+	if (!charge)
+		return ERR_PTR(-ENOMEM);
+	charge->unlimited = uid_eq(uid, GLOBAL_ROOT_UID);
+	return charge_or_error(charge, add_user(charge, uid, cgroup_id(root)));
+}
+
 int sluice_quota_commit(struct sluice_quota_charge *charge)
 {
-	int err = try_charge_all(charge, 1, charge->bytes, charge->unlimited);
+	int err;
 
+	if (charge->committed)
+		return 0;
+	err = try_charge_all(charge, 1, charge->bytes, charge->unlimited);
 	charge->committed = !err;
 	return err;
 }
@@ -312,17 +341,27 @@ void sluice_quota_uncharge(struct sluice_quota_charge *charge)
 	charge_free(charge);
 }
 
-int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes)
+static int change(struct sluice_quota_charge *charge, u64 bytes, bool unlimited)
 {
 	int err = 0;
 
 	if (bytes > charge->bytes)
-		err = try_charge_all(charge, 0, bytes - charge->bytes, may_exceed());
+		err = try_charge_all(charge, 0, bytes - charge->bytes, unlimited);
 	else
 		uncharge_all(charge, 0, charge->bytes - bytes);
 	if (!err)
 		charge->bytes = bytes;
 	return err;
+}
+
+int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes)
+{
+	return change(charge, bytes, may_exceed());
+}
+
+int sluice_quota_change_as_prepared(struct sluice_quota_charge *charge, u64 bytes)
+{
+	return change(charge, bytes, charge->unlimited);
 }
 
 void __init sluice_quota_init(void)

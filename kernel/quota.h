@@ -29,6 +29,7 @@
 #include <linux/atomic.h>
 #include <linux/gfp.h>
 #include <linux/types.h>
+#include <linux/uidgid.h>
 
 /*
  * For memory allocated on behalf of users. If their memory cgroup is at its limit, the call fails;
@@ -61,13 +62,24 @@ struct sluice_quota_charge {
  */
 struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64 bytes,
 						 bool to_users);
-/* Commits it. Does not sleep. 0, -ENOSPC: limit of a scope, -EDQUOT: limit of a user. */
+/*
+ * As sluice_quota_prepare(), of a user that is not the caller, in the host's cgroup namespace. The
+ * limits of users do not apply to the host's uid 0.
+ */
+struct sluice_quota_charge *sluice_quota_prepare_for(struct sluice_scope *scope, u64 bytes,
+						     kuid_t uid);
+/*
+ * Commits it, unless it is committed. Does not sleep. 0, -ENOSPC: limit of a scope, -EDQUOT: limit
+ * of a user.
+ */
 int sluice_quota_commit(struct sluice_quota_charge *charge);
 /* Ends the charge, committed or not, and frees it. */
 void sluice_quota_uncharge(struct sluice_quota_charge *charge);
 
 /* Changes a committed charge to @bytes. The caller serialises changes. 0, -ENOSPC, -EDQUOT. */
 int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes);
+/* As sluice_quota_change(), with the privilege of who prepared the charge. */
+int sluice_quota_change_as_prepared(struct sluice_quota_charge *charge, u64 bytes);
 
 void sluice_quota_init(void);
 

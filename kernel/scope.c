@@ -11,7 +11,9 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/fs_struct.h>
+#include <linux/limits.h>
 #include <linux/magic.h>
+#include <linux/memcontrol.h>
 #include <linux/mount.h>
 #include <linux/nsproxy.h>
 #include <linux/path.h>
@@ -19,6 +21,7 @@
 #include <linux/rcupdate.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
+#include <linux/string.h>
 
 #include "scope.h"
 
@@ -263,6 +266,21 @@ int sluice_scope_access_fd(struct sluice_scope_access *access, int fd)
 bool sluice_scope_is_online(const struct sluice_scope *scope)
 {
 	return READ_ONCE(scope->cgroup->self.flags) & CSS_ONLINE;
+}
+
+struct mem_cgroup *sluice_scope_get_memcg(const struct sluice_scope *scope)
+{
+	return mem_cgroup_from_css(cgroup_get_e_css(scope->cgroup, &memory_cgrp_subsys));
+}
+
+char *sluice_scope_path(const struct sluice_scope *scope)
+{
+	char *buffer = kmalloc(PATH_MAX, GFP_KERNEL), *path = NULL;
+
+	if (buffer && cgroup_path(scope->cgroup, buffer, PATH_MAX) > 0)
+		path = kstrdup(buffer, SLUICE_QUOTA_GFP);
+	kfree(buffer);
+	return path;
 }
 
 struct sluice_scope *sluice_scope_get(struct sluice_scope *scope)

@@ -21,6 +21,7 @@
 #include "quota.h"
 
 struct cgroup;
+struct mem_cgroup;
 
 struct sluice_scope {
 	struct cgroup *cgroup;
@@ -69,6 +70,15 @@ struct sluice_scope *sluice_scope_find(struct cgroup *cgroup);
 
 /* False once the cgroup is being removed. */
 bool sluice_scope_is_online(const struct sluice_scope *scope);
+
+/*
+ * The memory cgroup of the cgroup, or of the nearest one above that has one, with a reference.
+ * Where the memory controller is not part of the cgroup v2 hierarchy it is the root, which counts
+ * nothing.
+ */
+struct mem_cgroup *sluice_scope_get_memcg(const struct sluice_scope *scope);
+/* The path of the cgroup from the root of the hierarchy, to be freed; or NULL: no memory. */
+char *sluice_scope_path(const struct sluice_scope *scope);
 
 int sluice_scope_init(void);
 void sluice_scope_exit(void);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Trace events of rings, feeds, buses and maps: the beginning and the end of roles, sessions,
- * subscriptions and watches, losses, and changes of maps. Nothing is traced per record, packet or
- * message that arrives, or per read of a map.
+ * subscriptions and watches, losses, changes of maps and how they are stored. Nothing is traced per
+ * record, packet or message of data that arrives, or per read of a map.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM sluice
@@ -197,6 +197,52 @@ TRACE_EVENT(sluice_map_missed,
 	),
 	TP_printk("name=%s sequence=%llu count=%llu", __entry->name, __entry->sequence,
 		  __entry->count)
+);
+
+TRACE_EVENT(sluice_map_stored,
+	TP_PROTO(const struct sluice_channel *channel, u64 sequence, u64 limit, u32 error),
+	TP_ARGS(channel, sequence, limit, error),
+	TP_STRUCT__entry(
+		__array(u8, name, SLUICE_NAME_SIZE)
+		__field(u64, sequence)
+		__field(u64, limit)
+		__field(u32, error)
+	),
+	TP_fast_assign(
+		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
+		__entry->sequence = sequence;
+		__entry->limit = limit;
+		__entry->error = error;
+	),
+	TP_printk("name=%s sequence=%llu limit=%llu error=%u", __entry->name, __entry->sequence,
+		  __entry->limit, __entry->error)
+);
+
+#define SLUICE_TRACE_MESSAGES				\
+	{ SLUICE_KEEP_OPEN, "open" },			\
+	{ SLUICE_KEEP_RESUME, "resume" },		\
+	{ SLUICE_KEEP_SET, "set" },			\
+	{ SLUICE_KEEP_DELETE, "delete" },		\
+	{ SLUICE_KEEP_EXPIRE, "expire" },		\
+	{ SLUICE_KEEP_UNLINK, "unlink" },		\
+	{ SLUICE_KEEP_CLOSED, "closed" },		\
+	{ SLUICE_KEEP_SYNC, "sync" }
+
+TRACE_EVENT(sluice_keeper_message,
+	TP_PROTO(const struct sluice_channel *channel, u32 type, u64 sequence),
+	TP_ARGS(channel, type, sequence),
+	TP_STRUCT__entry(
+		__array(u8, name, SLUICE_NAME_SIZE)
+		__field(u64, sequence)
+		__field(u32, type)
+	),
+	TP_fast_assign(
+		memcpy(__entry->name, channel->key.name, SLUICE_NAME_SIZE);
+		__entry->sequence = sequence;
+		__entry->type = type;
+	),
+	TP_printk("name=%s type=%s sequence=%llu", __entry->name,
+		  __print_symbolic(__entry->type, SLUICE_TRACE_MESSAGES), __entry->sequence)
 );
 
 TRACE_EVENT(sluice_map_full,

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The life of streams. */
+#include <linux/capability.h>
+#include <linux/err.h>
+#include <linux/jiffies.h>
+#include <linux/module.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/xarray.h>
+
+#include "map.h"
+#include "quota.h"
+#include "scope.h"
+#include "stream.h"
+
+#define DEFAULT_DEADLINE_MS 30000
+#define DEFAULT_INTERVAL_MS 1000
+
+/* The registered streams, by number. Its lock protects the references that they hold. */
+static DEFINE_XARRAY_FLAGS(streams, XA_FLAGS_ACCOUNT);
+static atomic64_t last_number;
+
+unsigned long sluice_stream_deadline(const struct sluice_stream *stream)
+{
+	return msecs_to_jiffies(stream->deadline_ms) ?: 1;
+}
+
+struct sluice_stream *sluice_stream_create(struct sluice_map *map,
+					   const struct sluice_map_params *params)
+{
+	struct sluice_stream *stream = kzalloc(sizeof(*stream), SLUICE_QUOTA_GFP);
+
+	if (!stream)
+		return NULL;
+	stream->path = sluice_scope_path(map->channel.scope);
+	if (!stream->path) {
+		kfree(stream);
+		return NULL;
+	}
+	stream->map = map;
+	sluice_stream_set_params(stream, params);
+	INIT_LIST_HEAD(&stream->ready);
+	INIT_LIST_HEAD(&stream->records);
+	init_waitqueue_head(&stream->changed);
+	spin_lock_init(&stream->lock);
+	return stream;
+}
+
+void sluice_stream_set_params(struct sluice_stream *stream, const struct sluice_map_params *params)
+{
+	stream->flags = params->flags;
+	stream->deadline_ms = params->deadline_ms ?: DEFAULT_DEADLINE_MS;
+	stream->interval_ms = 0;
+	if (params->flags & SLUICE_MAP_INTERVAL)
+		stream->interval_ms = params->interval_ms ?: DEFAULT_INTERVAL_MS;
+}
+
+void sluice_stream_free(struct sluice_stream *stream)
+{
+	struct sluice_stream_record *record, *next;
+
+	list_for_each_entry_safe(record, next, &stream->records, link)
+		sluice_stream_record_free(record);
+	kfree(stream->path);
+	kfree(stream);
+}
+
+/* ---- the table ---- */
+
+static int register_stream(struct sluice_stream *stream)
+{
+	struct sluice_channel *channel = &stream->map->channel;
+	int err;
+
+	stream->number = atomic64_inc_return(&last_number);
+	stream->registered = true;
+	refcount_inc(&channel->refs);
+	__module_get(THIS_MODULE);
+	err = xa_insert(&streams, stream->number, stream, GFP_KERNEL);
+	if (!err)
+		return 0;
+	stream->registered = false;
+	sluice_channel_put(channel);
+	module_put(THIS_MODULE);
+	return err;
+}
+
+void sluice_stream_unregister(struct sluice_stream *stream)
+{
+	bool registered;
+
+	spin_lock(&stream->lock);
+	registered = stream->registered;
+	stream->registered = false;
+	sluice_stream_unqueue(stream);
+	spin_unlock(&stream->lock);
+	if (!registered)
+		return;
+	xa_erase(&streams, stream->number);
+	sluice_channel_put(&stream->map->channel);
+	module_put(THIS_MODULE);
+}
+
+struct sluice_stream *sluice_stream_get(u64 number)
+{
+	struct sluice_stream *stream;
+
+	xa_lock(&streams);
+	stream = xa_load(&streams, number);
+	if (stream)
+		refcount_inc(&stream->map->channel.refs);
+	xa_unlock(&streams);
+	return stream;
+}
+
+void sluice_stream_put(struct sluice_stream *stream)
+{
+	sluice_channel_put(&stream->map->channel);
+}
+
+/* The first stream after @number with a reference, or NULL. */
+static struct sluice_stream *next_after(u64 number)
+{
+	unsigned long index = number;
+	struct sluice_stream *stream;
+
+	xa_lock(&streams);
+	stream = xa_find_after(&streams, &index, ULONG_MAX, XA_PRESENT);
+	if (stream)
+		refcount_inc(&stream->map->channel.refs);
+	xa_unlock(&streams);
+	return stream;
+}
+
+static void for_each_stream(void (*function)(struct sluice_stream *stream))
+{
+	struct sluice_stream *stream = next_after(0);
+	u64 number;
+
+	while (stream) {
+		number = stream->number;
+		function(stream);
+		sluice_stream_put(stream);
+		cond_resched();
+		stream = next_after(number);
+	}
+}
+
+/* ---- the end ---- */
+
+bool sluice_stream_is_over(struct sluice_stream *stream)
+{
+	bool drained = list_empty(&stream->records) && !stream->promised;
+
+	lockdep_assert_held(&stream->lock);
+	if (stream->state != SLUICE_STREAM_ENDED)
+		return false;
+	return stream->forgotten || (drained && !(stream->news & SLUICE_NEWS_CLOSED));
+}
+
+/* Under the stream's lock, which is released: no more changes are made. */
+static void end_and_unlock(struct sluice_stream *stream)
+{
+	bool over;
+
+	stream->state = SLUICE_STREAM_ENDED;
+	stream->news &= ~SLUICE_NEWS_SYNC;
+	if (!stream->forgotten && !sluice_keeper_is_absent(0))
+		stream->news |= SLUICE_NEWS_CLOSED;
+	over = sluice_stream_is_over(stream);
+	if (!over)
+		sluice_stream_queue(stream);
+	spin_unlock(&stream->lock);
+	wake_up_all(&stream->changed);
+	sluice_stream_wake_keeper();
+	if (over)
+		sluice_stream_unregister(stream);
+}
+
+void sluice_stream_unnamed(struct sluice_stream *stream)
+{
+	spin_lock(&stream->lock);
+	end_and_unlock(stream);
+}
+
+/* ---- opens ---- */
+
+static int answer_of(struct sluice_stream *stream)
+{
+	/* A keeper that says "look again" all the time must not occupy a CPU. */
+	if (stream->answer == -ESTALE && schedule_timeout_interruptible(1))
+		return signal_pending(current) ? -ERESTARTSYS : -ESTALE;
+	return stream->answer;
+}
+
+/* An open that does not wait any longer. @ret: of the wait. */
+static int give_up(struct sluice_stream *stream, long ret)
+{
+	spin_lock(&stream->lock);
+	if (stream->answered) {
+		spin_unlock(&stream->lock);
+		return answer_of(stream);
+	}
+	/* The keeper knows nothing of it. */
+	if (stream->news & SLUICE_NEWS_OPEN)
+		stream->forgotten = true;
+	end_and_unlock(stream);
+	return ret ? -ERESTARTSYS : -ETIMEDOUT;
+}
+
+int sluice_stream_ask(struct sluice_stream *stream, const struct sluice_channel_request *request)
+{
+	int err = sluice_quota_commit(stream->map->channel.charge);
+	long ret;
+
+	if (err)
+		return err;
+	if (request->flags & SLUICE_OPEN_NONBLOCK)
+		return -EAGAIN;
+	stream->open_flags = request->flags;
+	stream->administrator = capable(CAP_SYS_ADMIN);
+	stream->has_opener = true;
+	stream->state = SLUICE_STREAM_ASKING;
+	stream->news = SLUICE_NEWS_OPEN;
+	err = register_stream(stream);
+	if (err)
+		return err;
+	spin_lock(&stream->lock);
+	sluice_stream_queue(stream);
+	spin_unlock(&stream->lock);
+	sluice_stream_wake_keeper();
+	ret = wait_event_interruptible_timeout(stream->changed, READ_ONCE(stream->answered),
+					       sluice_stream_deadline(stream));
+	return ret > 0 ? answer_of(stream) : give_up(stream, ret);
+}
+
+/* ---- calls of the keeper ---- */
+
+int sluice_stream_begin_restoring(struct sluice_stream *stream)
+{
+	int err = 0;
+
+	spin_lock(&stream->lock);
+	if (stream->state == SLUICE_STREAM_ASKING && !(stream->news & SLUICE_NEWS_OPEN))
+		stream->state = SLUICE_STREAM_RESTORING;
+	else
+		err = -EINVAL;
+	spin_unlock(&stream->lock);
+	return err;
+}
+
+int sluice_stream_register_restored(struct sluice_stream *stream)
+{
+	stream->state = SLUICE_STREAM_RESTORING;
+	return register_stream(stream);
+}
+
+bool sluice_stream_is_asking(struct sluice_stream *stream)
+{
+	return READ_ONCE(stream->state) == SLUICE_STREAM_ASKING;
+}
+
+bool sluice_stream_has_ended(struct sluice_stream *stream)
+{
+	return READ_ONCE(stream->state) == SLUICE_STREAM_ENDED;
+}
+
+bool sluice_stream_is_restoring(struct sluice_stream *stream)
+{
+	return READ_ONCE(stream->state) == SLUICE_STREAM_RESTORING;
+}
+
+/* Under the stream's lock: an error of READY, or 0. */
+static int check_ready(const struct sluice_stream *stream, int error)
+{
+	if (stream->answered || stream->news & SLUICE_NEWS_OPEN)
+		return -EINVAL;
+	if (stream->state == SLUICE_STREAM_RESTORING)
+		return 0;
+	return stream->state == SLUICE_STREAM_ASKING && error ? 0 : -EINVAL;
+}
+
+/* Ends what the keeper has failed to restore, or did not want to. */
+static void drop(struct sluice_stream *stream)
+{
+	sluice_stream_unregister(stream);
+	if (!stream->has_opener)
+		sluice_channel_close(&stream->map->channel);
+}
+
+/* The keeper has ended it, or learns of its end by the result of a call. */
+static void forget(struct sluice_stream *stream)
+{
+	spin_lock(&stream->lock);
+	stream->forgotten = true;
+	end_and_unlock(stream);
+}
+
+/* A map without an opener gets its name. */
+static int publish(struct sluice_stream *stream)
+{
+	int err = sluice_channel_register(&stream->map->channel);
+
+	if (err)
+		forget(stream);
+	else
+		sluice_channel_close(&stream->map->channel);
+	return err;
+}
+
+int sluice_stream_ready(struct sluice_stream *stream, int error)
+{
+	int err;
+
+	spin_lock(&stream->lock);
+	err = check_ready(stream, error);
+	if (!err) {
+		stream->answer = error;
+		stream->forgotten = error;
+		stream->state = error ? SLUICE_STREAM_ENDED : SLUICE_STREAM_LIVE;
+		WRITE_ONCE(stream->answered, true);
+	}
+	spin_unlock(&stream->lock);
+	if (err)
+		return err;
+	wake_up_all(&stream->changed);
+	if (error)
+		drop(stream);
+	else if (!stream->has_opener)
+		return publish(stream);
+	return 0;
+}
+
+int sluice_stream_unlinked(struct sluice_stream *stream, int error)
+{
+	bool unname;
+
+	spin_lock(&stream->lock);
+	if (!stream->unlinking || stream->news & SLUICE_NEWS_UNLINK) {
+		spin_unlock(&stream->lock);
+		return -EINVAL;
+	}
+	stream->unlinking = !error;
+	stream->unlink_error = error;
+	stream->deleted = !error;
+	if (!error)
+		stream->forgotten = true;
+	unname = !error && !stream->unlinkers;
+	spin_unlock(&stream->lock);
+	wake_up_all(&stream->changed);
+	if (unname)
+		sluice_channel_unname(&stream->map->channel);
+	/* It may have lost its name before. */
+	if (!error && sluice_stream_has_ended(stream))
+		sluice_stream_unregister(stream);
+	return 0;
+}
+
+/* Under the stream's lock. */
+static int check_detach(const struct sluice_stream *stream)
+{
+	if (stream->state != SLUICE_STREAM_LIVE)
+		return -EINVAL;
+	if (stream->unlinking || stream->promised || !list_empty(&stream->records))
+		return -EBUSY;
+	return 0;
+}
+
+int sluice_stream_detach(struct sluice_stream *stream)
+{
+	int err;
+
+	/* Its open is about to give it its name. */
+	if (READ_ONCE(stream->state) == SLUICE_STREAM_LIVE &&
+	    !sluice_channel_is_persistent(&stream->map->channel))
+		return -EBUSY;
+	spin_lock(&stream->lock);
+	err = check_detach(stream);
+	if (!err) {
+		stream->state = SLUICE_STREAM_ENDED;
+		stream->forgotten = true;
+	}
+	spin_unlock(&stream->lock);
+	if (err)
+		return err;
+	sluice_channel_unname(&stream->map->channel);
+	forget(stream);
+	return 0;
+}
+
+/* ---- the end of a keeper, and the next one ---- */
+
+/* Under the stream's lock: the next keeper is told everything again. */
+static void tell_again(struct sluice_stream *stream)
+{
+	stream->unread = list_first_entry_or_null(&stream->records, struct sluice_stream_record,
+						  link);
+	stream->delivered = stream->stored;
+	stream->news |= SLUICE_NEWS_RESUME;
+	if (stream->unlinking && !stream->deleted)
+		stream->news |= SLUICE_NEWS_UNLINK;
+	sluice_stream_queue(stream);
+}
+
+static void forget_keeper(struct sluice_stream *stream)
+{
+	bool is_asking, ends;
+
+	spin_lock(&stream->lock);
+	is_asking = stream->state == SLUICE_STREAM_ASKING ||
+		    stream->state == SLUICE_STREAM_RESTORING;
+	ends = is_asking && !(stream->news & SLUICE_NEWS_OPEN);
+	if (ends) {
+		stream->answer = -ESTALE;
+		stream->forgotten = true;
+		stream->state = SLUICE_STREAM_ENDED;
+		WRITE_ONCE(stream->answered, true);
+	} else if (!is_asking) {
+		stream->news &= ~(SLUICE_NEWS_CLOSED | SLUICE_NEWS_SYNC);
+		ends = sluice_stream_is_over(stream);
+		if (!ends)
+			tell_again(stream);
+	}
+	spin_unlock(&stream->lock);
+	wake_up_all(&stream->changed);
+	if (ends && is_asking)
+		drop(stream);
+	else if (ends)
+		sluice_stream_unregister(stream);
+}
+
+void sluice_streams_forget_keeper(void)
+{
+	for_each_stream(forget_keeper);
+}
+
+static void begin_keeper(struct sluice_stream *stream)
+{
+	spin_lock(&stream->lock);
+	if (stream->state == SLUICE_STREAM_ENDED)
+		stream->news |= SLUICE_NEWS_CLOSED;
+	spin_unlock(&stream->lock);
+	wake_up_all(&stream->changed);
+}
+
+void sluice_streams_begin_keeper(void)
+{
+	for_each_stream(begin_keeper);
+}
+
+/* ---- unlink ---- */
+
+/* Whether the wait of an unlink is over. */
+static bool is_answered(const struct sluice_stream *stream)
+{
+	return READ_ONCE(stream->deleted) || !READ_ONCE(stream->unlinking) ||
+	       READ_ONCE(stream->state) == SLUICE_STREAM_ENDED;
+}
+
+/* Under the stream's lock. @ret: of the wait. */
+static int unlink_result(const struct sluice_stream *stream, long ret)
+{
+	if (stream->deleted || stream->state == SLUICE_STREAM_ENDED)
+		return 0;
+	if (!stream->unlinking)
+		return stream->unlink_error;
+	return ret ? -EINTR : -ETIMEDOUT;
+}
+
+int sluice_stream_unlink(struct sluice_stream *stream)
+{
+	long ret;
+	int err;
+
+	spin_lock(&stream->lock);
+	if (stream->state == SLUICE_STREAM_LIVE && !stream->unlinking) {
+		stream->unlinking = true;
+		stream->unlink_error = 0;
+		stream->news |= SLUICE_NEWS_UNLINK;
+		sluice_stream_queue(stream);
+	}
+	stream->unlinkers++;
+	spin_unlock(&stream->lock);
+	wake_up_all(&stream->changed);
+	sluice_stream_wake_keeper();
+	ret = wait_event_interruptible_timeout(stream->changed, is_answered(stream),
+					       sluice_stream_deadline(stream));
+	spin_lock(&stream->lock);
+	stream->unlinkers--;
+	err = unlink_result(stream, ret);
+	spin_unlock(&stream->lock);
+	return err;
+}

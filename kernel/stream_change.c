@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Records, admission, numbers and acknowledgements of changes. */
+#include <linux/err.h>
+#include <linux/jiffies.h>
+#include <linux/sched/signal.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+
+#include "map.h"
+#include "stream.h"
+#include "trace.h"
+
+/* Bytes of changes that are not stored. One record always fits. */
+#define STREAM_BYTES SZ_4M
+/* Above this, pages that need not be contiguous are used. */
+#define CONTIGUOUS_MAX (2 * PAGE_SIZE)
+
+/* ---- records ---- */
+
+/* When a time to live ends that begins now. 0: never. */
+static u64 real_time_of_expiry(u64 ttl_ns)
+{
+	u64 now;
+
+	if (!ttl_ns)
+		return 0;
+	now = ktime_get_real_ns();
+	return ttl_ns > KTIME_MAX - now ? 0 : now + ttl_ns;
+}
+
+struct sluice_stream_record *sluice_stream_record_create(struct sluice_map *map,
+							 const struct sluice_map_key *key,
+							 u32 value_length, u64 ttl_ns)
+{
+	struct sluice_stream_record *record;
+	size_t size = struct_size(record, bytes, (size_t)key->length + value_length);
+
+	record = sluice_channel_alloc(&map->channel, size, size > CONTIGUOUS_MAX);
+	if (!record)
+		return NULL;
+	record->type = SLUICE_KEEP_SET;
+	record->expires_ns = real_time_of_expiry(ttl_ns);
+	record->key_length = key->length;
+	record->value_length = value_length;
+	record->charged = size;
+	record->entry = NULL;
+	memcpy(record->bytes, key->bytes, key->length);
+	return record;
+}
+
+u8 *sluice_stream_record_value(struct sluice_stream_record *record)
+{
+	return record->bytes + record->key_length;
+}
+
+void sluice_stream_record_free(struct sluice_stream_record *record)
+{
+	if (record->entry)
+		sluice_map_entry_put(record->entry);
+	kvfree(record);
+}
+
+size_t sluice_stream_removal_size(u32 key_length)
+{
+	return sizeof(struct sluice_stream_record) + key_length;
+}
+
+/* ---- admission ---- */
+
+/* Under the stream's lock. */
+static u64 numbers_left(const struct sluice_stream *stream)
+{
+	return stream->limit - atomic64_read(&stream->map->sequence) - stream->promised;
+}
+
+/* Under the stream's lock. As sluice_stream_admit(), at once and without effect. */
+static int may_admit(const struct sluice_stream *stream, size_t bytes)
+{
+	if (stream->state != SLUICE_STREAM_LIVE || stream->unlinking)
+		return -EIDRM;
+	if (stream->error)
+		return stream->error;
+	if ((stream->bytes && stream->bytes + bytes > STREAM_BYTES) ||
+	    numbers_left(stream) < SLUICE_STREAM_NUMBERS ||
+	    sluice_keeper_is_absent(sluice_stream_deadline(stream)))
+		return -EAGAIN;
+	return 0;
+}
+
+static int try_admit(struct sluice_stream *stream, size_t bytes)
+{
+	int err;
+
+	spin_lock(&stream->lock);
+	err = may_admit(stream, bytes);
+	if (!err) {
+		stream->bytes += bytes;
+		stream->promised += SLUICE_STREAM_NUMBERS;
+	}
+	spin_unlock(&stream->lock);
+	return err;
+}
+
+int sluice_stream_admit(struct sluice_stream *stream, size_t bytes, bool nowait)
+{
+	int err = try_admit(stream, bytes);
+	long ret;
+
+	if (err != -EAGAIN || nowait || stream->flags & SLUICE_MAP_REFUSE)
+		return err;
+	ret = wait_event_interruptible_timeout(stream->changed,
+					       (err = try_admit(stream, bytes)) != -EAGAIN,
+					       sluice_stream_deadline(stream));
+	return ret < 0 ? ret : err;
+}
+
+/* Something that other changes wait for is there. */
+static void wake(struct sluice_stream *stream)
+{
+	if (wq_has_sleeper(&stream->changed))
+		wake_up_all(&stream->changed);
+}
+
+/* Gives back numbers, and bytes; the end of the stream may have waited for that. */
+static void give_back(struct sluice_stream *stream, u64 numbers, size_t bytes)
+{
+	bool over;
+
+	spin_lock(&stream->lock);
+	stream->promised -= numbers;
+	stream->bytes -= bytes;
+	if (stream->state == SLUICE_STREAM_ENDED || stream->unlinking)
+		sluice_stream_queue(stream);
+	over = sluice_stream_is_over(stream);
+	spin_unlock(&stream->lock);
+	if (over)
+		sluice_stream_unregister(stream);
+}
+
+void sluice_stream_end_change(struct sluice_stream *stream, size_t bytes)
+{
+	give_back(stream, SLUICE_STREAM_NUMBERS, bytes);
+	sluice_stream_wake_keeper();
+	if (bytes)
+		wake(stream);
+}
+
+/* ---- numbers ---- */
+
+u64 sluice_stream_append(struct sluice_stream *stream, struct sluice_stream_record *record)
+{
+	u64 sequence;
+
+	spin_lock(&stream->lock);
+	sequence = atomic64_inc_return(&stream->map->sequence);	/* (L), (N) in map.h */
+	record->sequence = sequence;
+	list_add_tail(&record->link, &stream->records);
+	if (!stream->unread)
+		stream->unread = record;
+	sluice_stream_queue(stream);
+	spin_unlock(&stream->lock);
+	return sequence;
+}
+
+bool sluice_stream_begin_expiry(struct sluice_stream *stream)
+{
+	bool may;
+
+	spin_lock(&stream->lock);
+	may = stream->state == SLUICE_STREAM_LIVE && !stream->unlinking && numbers_left(stream);
+	if (may)
+		stream->promised++;
+	spin_unlock(&stream->lock);
+	return may;
+}
+
+/* Not give_back(): a stream that is over is unregistered by who waits for the worker, later. */
+void sluice_stream_end_expiry(struct sluice_stream *stream)
+{
+	spin_lock(&stream->lock);
+	stream->promised--;
+	sluice_stream_queue(stream);
+	spin_unlock(&stream->lock);
+}
+
+/* ---- acknowledgements ---- */
+
+static bool is_store_error(int error)
+{
+	return !error || error == -ENOSPC || error == -EIO || error == -EROFS;
+}
+
+/* Under the stream's lock. */
+static int check_acknowledgement(const struct sluice_stream *stream, u64 sequence, u64 limit,
+				 int error)
+{
+	if (!is_store_error(error) || stream->state == SLUICE_STREAM_ASKING ||
+	    stream->state == SLUICE_STREAM_RESTORING)
+		return -EINVAL;
+	if (sequence && (sequence > stream->delivered || sequence < stream->stored))
+		return -EINVAL;
+	return limit && (limit < stream->limit || limit > S64_MAX) ? -EINVAL : 0;
+}
+
+/* Under the stream's lock: moves the records up to @sequence to @stored. */
+static void take_stored(struct sluice_stream *stream, u64 sequence, struct list_head *stored)
+{
+	struct sluice_stream_record *record, *next;
+
+	list_for_each_entry_safe(record, next, &stream->records, link) {
+		if (record->sequence > sequence)
+			break;
+		stream->bytes -= record->charged;
+		list_move_tail(&record->link, stored);
+	}
+	WRITE_ONCE(stream->stored, sequence);
+}
+
+static void free_records(struct list_head *records)
+{
+	struct sluice_stream_record *record, *next;
+
+	list_for_each_entry_safe(record, next, records, link) {
+		sluice_stream_record_free(record);
+		cond_resched();
+	}
+}
+
+int sluice_stream_acknowledge(struct sluice_stream *stream, u64 sequence, u64 limit, int error)
+{
+	LIST_HEAD(stored);
+	int err;
+
+	spin_lock(&stream->lock);
+	err = check_acknowledgement(stream, sequence, limit, error);
+	if (!err) {
+		stream->error = error;
+		if (limit)
+			stream->limit = limit;
+		if (sequence)
+			take_stored(stream, sequence, &stored);
+		if (stream->state == SLUICE_STREAM_ENDED)
+			sluice_stream_queue(stream);
+	}
+	spin_unlock(&stream->lock);
+	if (err)
+		return err;
+	trace_sluice_map_stored(&stream->map->channel, sequence, limit, -error);
+	wake(stream);
+	sluice_stream_wake_keeper();
+	free_records(&stored);
+	return 0;
+}
+
+/* ---- waits ---- */
+
+/* The keeper of a map that it stores at intervals is told that somebody waits. */
+static void ask_for_commit(struct sluice_stream *stream, u64 sequence)
+{
+	spin_lock(&stream->lock);
+	if (sequence > stream->synced && stream->state == SLUICE_STREAM_LIVE) {
+		stream->synced = sequence;
+		stream->news |= SLUICE_NEWS_SYNC;
+		sluice_stream_queue(stream);
+	}
+	spin_unlock(&stream->lock);
+	sluice_stream_wake_keeper();
+}
+
+static bool is_stored(const struct sluice_stream *stream, u64 sequence)
+{
+	return READ_ONCE(stream->stored) >= sequence;
+}
+
+int sluice_stream_wait_stored(struct sluice_stream *stream, u64 sequence)
+{
+	long ret;
+
+	if (is_stored(stream, sequence))
+		return 0;
+	if (stream->flags & SLUICE_MAP_INTERVAL)
+		ask_for_commit(stream, sequence);
+	ret = wait_event_interruptible_timeout(stream->changed,
+					       is_stored(stream, sequence) ||
+					       READ_ONCE(stream->deleted),
+					       sluice_stream_deadline(stream));
+	if (is_stored(stream, sequence))
+		return 0;
+	if (ret > 0)
+		return -EIDRM;
+	return ret ? -EINTR : -ETIMEDOUT;
+}
+
+__poll_t sluice_stream_poll(struct sluice_stream *stream, u64 last)
+{
+	__poll_t events = 0;
+
+	/* An error and the end are ready, too: a change fails at once. */
+	spin_lock(&stream->lock);
+	if (may_admit(stream, 0) != -EAGAIN && stream->bytes < STREAM_BYTES)
+		events |= EPOLLOUT | EPOLLWRNORM;
+	spin_unlock(&stream->lock);
+	if (last && is_stored(stream, last))
+		events |= EPOLLPRI;
+	return events;
+}
