@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::features::features;
 use crate::feed::FeedInfo;
 use crate::info::{ChannelInfo, Kind};
-use crate::map::MapInfo;
+use crate::map::{MapInfo, StoreError};
 use crate::name::Name;
 use crate::ring::RingInfo;
 use crate::scope::Scope;
@@ -99,6 +99,10 @@ impl Channel {
     }
 
     /// Removes the name. Open endpoints stay connected; a channel without endpoints is freed.
+    ///
+    /// Of a durable map, the daemon first deletes what is stored, and changes are refused from then on. If it does not answer before the
+    /// deadline of the map, this fails with [`Error::UnlinkPending`]: the map is removed once it does. If it cannot delete it, this
+    /// fails with [`Error::StoreFailed`], and the map is as before.
     pub fn unlink(&self) -> Result<()> {
         self.remove(abi::CTL_UNLINK, "removing")
     }
@@ -125,6 +129,10 @@ impl Channel {
                 },
                 Some(libc::ENOTTY) => Error::ModuleTooOld {
                     missing: "SLUICE_CTL_DESTROY",
+                },
+                Some(libc::ETIMEDOUT) => Error::UnlinkPending {
+                    name: self.name.to_string(),
+                    scope: self.scope.to_string(),
                 },
                 _ => self.error(doing, error),
             })
@@ -226,10 +234,14 @@ impl Channel {
                 Error::ModuleTooOld { missing: "feeds" }
             }
             Some(libc::EBADF) => self.scope.not_a_cgroup_directory(),
-            _ => Error::io(
-                format!("{doing} the {} '{name}' in {scope}", self.kind),
-                error,
-            ),
+            errno => {
+                let what = format!("{doing} the {} '{name}' in {scope}", self.kind);
+                match (errno, StoreError::of_map(self.kind, errno)) {
+                    (Some(libc::ETIMEDOUT), _) => Error::StoreTimeout { what },
+                    (_, Some(error)) => Error::StoreFailed { what, error },
+                    _ => Error::io(what, error),
+                }
+            }
         }
     }
 }
@@ -307,6 +319,10 @@ impl OpenOptions<'_> {
 
     pub(crate) fn has_capacity(&self) -> bool {
         self.capacity != 0
+    }
+
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.flags & abi::OPEN_EXCL != 0
     }
 
     /// Opens an endpoint of a ring.
