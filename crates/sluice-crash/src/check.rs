@@ -8,9 +8,9 @@ use clap::Args;
 
 use crate::history::History;
 use crate::model::Model;
-use crate::store;
+use crate::{store, target};
 
-/// Compares a store with what was answered: after a crash, or while the daemon is stopped
+/// Compares a store with what was answered, after a crash or while the daemon is stopped; or the map in the kernel
 #[derive(Args)]
 pub struct Check {
     /// What `write` has recorded
@@ -21,15 +21,18 @@ pub struct Check {
     #[arg(long, value_name = "NAME")]
     map: String,
 
-    /// The directory of the store
+    /// The directory of the store; without it the map in the kernel is compared, which nothing may change meanwhile
     #[arg(long, value_name = "DIRECTORY")]
-    store: PathBuf,
+    store: Option<PathBuf>,
 }
 
 impl Check {
     pub fn run(&self) -> Result<()> {
         let model = Model::new(&History::read(&self.history)?)?;
-        let contents = store::read(&self.store, &self.map)?;
+        let contents = match &self.store {
+            Some(directory) => store::read(directory, &self.map)?,
+            None => Some(target::read(&self.map)?),
+        };
         let faults = model.check(contents.as_ref(), Some(model.end));
         for fault in &faults {
             println!("FAILED: {fault}");

@@ -21,6 +21,8 @@ pub enum Outcome {
     Stored(u64),
     /// Made, with its number. It is not known whether it was stored.
     Made(u64),
+    /// Not a change: all changes up to this number were acknowledged then.
+    Synced(u64),
     /// Nothing has changed.
     Refused(Errno),
     /// The writer died before it learned it.
@@ -32,6 +34,7 @@ impl Display for Outcome {
         match self {
             Outcome::Stored(number) => write!(f, "stored {number}"),
             Outcome::Made(number) => write!(f, "made {number}"),
+            Outcome::Synced(number) => write!(f, "synced {number}"),
             Outcome::Refused(error) => write!(f, "refused {}", *error as i32),
             Outcome::Unknown => write!(f, "unknown 0"),
         }
@@ -60,6 +63,7 @@ impl FromStr for Record {
         let outcome = match outcome {
             "stored" => Outcome::Stored(number.parse()?),
             "made" => Outcome::Made(number.parse()?),
+            "synced" => Outcome::Synced(number.parse()?),
             "refused" => Outcome::Refused(Errno::from_raw(number.parse()?)),
             "unknown" => Outcome::Unknown,
             _ => bail!("'{line}' has an unknown outcome"),
@@ -247,6 +251,7 @@ mod tests {
             record(0, 0, Outcome::Stored(1)),
             record(1, 0, Outcome::Refused(Errno::ENOSPC)),
             record(0, 1, Outcome::Made(2)),
+            record(0, 1, Outcome::Synced(2)),
         ];
         let (recorder, next) = Recorder::open(&path, WORKLOAD)?;
         assert_eq!(next, [(0, 0), (1, 0)].into());

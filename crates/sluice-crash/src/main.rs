@@ -18,6 +18,7 @@ mod scratch;
 mod stand_in;
 mod states;
 mod store;
+mod target;
 mod workload;
 mod write;
 

@@ -73,6 +73,7 @@ impl Model {
                     );
                 }
             }
+            Outcome::Synced(number) => self.end.stored = self.end.stored.max(number),
             Outcome::Unknown => key.unknown.push(record.id),
             Outcome::Refused(_) => {}
         }
@@ -276,6 +277,18 @@ mod tests {
                 .is_empty()
         );
         assert!(model.check(Some(&contents(3, &[])), mark(3)).is_empty());
+    }
+
+    #[test]
+    fn a_synchronization_acknowledges_all_changes_so_far() {
+        let ([first, second], _) = sets_and_delete();
+        let outcomes = [
+            (first, Outcome::Made(1)),
+            (first, Outcome::Synced(1)),
+            (second, Outcome::Made(2)),
+        ];
+        let end = model(&outcomes).end;
+        assert_eq!((end.stored, end.answered), (1, 2));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! A store that is written without the module and its daemon, to try the tests themselves.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
@@ -30,8 +30,7 @@ pub enum Synchronous {
     Off,
 }
 
-#[derive(Clone)]
-pub struct StandIn(Arc<Mutex<State>>);
+pub struct StandIn(Mutex<State>);
 
 struct State {
     store: Connection,
@@ -59,7 +58,7 @@ impl StandIn {
             Ok::<_, anyhow::Error>(State { store, applied })
         };
         let state = open().with_context(|| format!("cannot open {}", directory.display()))?;
-        Ok(StandIn(Arc::new(Mutex::new(state))))
+        Ok(StandIn(Mutex::new(state)))
     }
 
     pub fn apply(&self, operation: &Operation) -> Result<Outcome> {
