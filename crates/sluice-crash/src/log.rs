@@ -204,7 +204,7 @@ pub mod fixture {
         }
 
         pub fn mark(self, stored: u64) -> LogFixture {
-            self.entry(0, MARK, &[], &format!("stored={stored},answered={stored}"))
+            self.entry(0, MARK, &[], &format!("map:{stored}:{stored}"))
         }
 
         pub fn entry(mut self, sector: u64, flags: u64, bytes: &[u8], text: &str) -> LogFixture {

@@ -35,17 +35,27 @@ enum Verb {
     Check(check::Check),
 }
 
+/// What was found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Right,
+    /// A map is not as it has to be.
+    Wrong,
+}
+
+/// The exit status is 1 if a map is wrong, 2 if that could not be found out.
 fn main() -> ExitCode {
-    let result = match Verb::parse() {
+    let verdict = match Verb::parse() {
         Verb::Write(write) => write.run(),
         Verb::Replay(replay) => replay.run(),
         Verb::Check(check) => check.run(),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    match verdict {
+        Ok(Verdict::Right) => ExitCode::SUCCESS,
+        Ok(Verdict::Wrong) => ExitCode::from(1),
         Err(error) => {
             eprintln!("sluice-crash: {error:#}");
-            ExitCode::FAILURE
+            ExitCode::from(2)
         }
     }
 }

@@ -5,8 +5,10 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use nix::ioctl_readwrite;
+
+use crate::log::{Kind, Log};
 
 /// The numbers of a map's sequence that concern its store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,17 +20,17 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// The text of a mark, if it is one of this program: the kernel makes one, too, when logging ends.
-    pub fn parse(text: &str) -> Option<Mark> {
-        let (stored, answered) = text.strip_prefix("stored=")?.split_once(",answered=")?;
-        Some(Mark {
-            stored: stored.parse().ok()?,
-            answered: answered.parse().ok()?,
-        })
+    /// The name of the map and its mark, if it is one of this program: the kernel makes one, too, when logging ends.
+    fn parse(text: &str) -> Option<(&str, Mark)> {
+        let (rest, answered) = text.rsplit_once(':')?;
+        let (map, stored) = rest.rsplit_once(':')?;
+        let (stored, answered) = (stored.parse().ok()?, answered.parse().ok()?);
+        Some((map, Mark { stored, answered }))
     }
 
-    fn text(self) -> String {
-        format!("stored={},answered={}", self.stored, self.answered)
+    /// Without blanks: they separate the arguments of a message.
+    fn text(self, map: &str) -> String {
+        format!("{map}:{}:{}", self.stored, self.answered)
     }
 
     fn extend(&mut self, stored: u64, answered: u64) {
@@ -37,8 +39,32 @@ impl Mark {
     }
 }
 
+/// The marks of a map in a log of writes, with their entries.
+pub struct Marks(Vec<(usize, Mark)>);
+
+impl Marks {
+    pub fn new(log: &Log, map: &str) -> Marks {
+        let marks = log.entries.iter().enumerate().filter_map(|(index, entry)| {
+            let Kind::Mark(text) = &entry.kind else {
+                return None;
+            };
+            Mark::parse(text)
+                .filter(|(name, _)| *name == map)
+                .map(|(_, mark)| (index, mark))
+        });
+        Marks(marks.collect())
+    }
+
+    /// The last one before an entry. `None`: not even the map existed.
+    pub fn last(&self, entry: usize) -> Option<Mark> {
+        let before = self.0.partition_point(|(index, _)| *index < entry);
+        before.checked_sub(1).map(|index| self.0[index].1)
+    }
+}
+
 /// Makes marks in a log of writes.
 pub struct Marker {
+    map: String,
     device: Option<Device>,
     state: Mutex<State>,
     every: u32,
@@ -52,12 +78,13 @@ struct State {
 
 impl Marker {
     /// Without the name of a device it makes none. The first mark says that the map exists.
-    pub fn new(device: Option<&str>, every: u32) -> Result<Marker> {
+    pub fn new(map: &str, device: Option<&str>, every: u32) -> Result<Marker> {
         let device = device.map(Device::open).transpose()?;
         if let Some(device) = &device {
-            device.mark(Mark::default())?;
+            device.mark(&Mark::default().text(map))?;
         }
         Ok(Marker {
+            map: map.into(),
             device,
             state: Mutex::default(),
             every,
@@ -72,7 +99,7 @@ impl Marker {
         match &self.device {
             Some(device) if state.since >= self.every => {
                 state.since = 0;
-                device.mark(state.mark)
+                device.mark(&state.mark.text(&self.map))
             }
             _ => Ok(()),
         }
@@ -117,16 +144,17 @@ impl Device {
         const PATH: &str = "/dev/mapper/control";
         let control = OpenOptions::new().read(true).write(true).open(PATH);
         let control = control.with_context(|| format!("cannot open {PATH}; run as root"))?;
-        if name.len() >= 128 {
-            bail!("'{name}' is too long for a device of the device mapper");
-        }
+        ensure!(
+            name.len() < 128,
+            "'{name}' is too long for a device of the device mapper"
+        );
         Ok(Device {
             control,
             name: name.into(),
         })
     }
 
-    fn mark(&self, mark: Mark) -> Result<()> {
+    fn mark(&self, text: &str) -> Result<()> {
         let mut message = Message {
             version: DM_VERSION,
             data_size: size_of::<Message>() as u32,
@@ -139,7 +167,11 @@ impl Device {
             text: [0; 512],
         };
         message.name[..self.name.len()].copy_from_slice(self.name.as_bytes());
-        let text = format!("mark {}", mark.text());
+        let text = format!("mark {text}");
+        ensure!(
+            text.len() < message.text.len(),
+            "the mark '{text}' is too long"
+        );
         message.text[..text.len()].copy_from_slice(text.as_bytes());
         let address = (&raw mut message).cast();
         // SAFETY: the kernel reads and writes data_size bytes, which is the size of the message.
@@ -159,9 +191,9 @@ mod tests {
             stored: 7,
             answered: 9,
         };
-        assert_eq!(Mark::parse(&mark.text()), Some(mark));
+        assert_eq!(Mark::parse(&mark.text("a:b")), Some(("a:b", mark)));
         assert_eq!(Mark::parse("dm-log-writes-end"), None);
-        assert_eq!(Mark::parse("stored=7,answered="), None);
+        assert_eq!(Mark::parse("map:7:"), None);
     }
 
     #[test]

@@ -8,14 +8,15 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use fastrand::Rng;
 
+use crate::Verdict;
 use crate::disk::Disk;
 use crate::history::History;
 use crate::log::Log;
-use crate::mark::Mark;
+use crate::mark::Marks;
 use crate::model::Model;
 use crate::recovery::Method;
 use crate::scratch::Scratch;
@@ -36,13 +37,9 @@ pub struct Replay {
     #[arg(long, value_name = "FILE")]
     log: PathBuf,
 
-    /// What `write` has recorded
-    #[arg(long, value_name = "FILE")]
-    history: PathBuf,
-
-    /// The name of the map
-    #[arg(long, value_name = "NAME")]
-    map: String,
+    /// The name of a map, and what `write` has recorded of it; may be repeated
+    #[arg(long = "map", value_name = "NAME=HISTORY", required = true, value_parser = parse_map)]
+    maps: Vec<(String, PathBuf)>,
 
     /// The directory of the store, in the root of the disk's file system
     #[arg(long, value_name = "NAME", default_value = "store")]
@@ -73,10 +70,27 @@ pub struct Replay {
     keep: Option<PathBuf>,
 }
 
+/// A map, and what is known of it.
+struct Map {
+    name: String,
+    model: Model,
+    marks: Marks,
+}
+
+impl Map {
+    fn new(name: &str, history: &Path, log: &Log) -> Result<Map> {
+        Ok(Map {
+            name: name.into(),
+            model: Model::new(&History::read(history)?)?,
+            marks: Marks::new(log, name),
+        })
+    }
+}
+
 /// A state, as a file.
 struct Job {
     place: Place,
-    mark: Option<Mark>,
+    horizon: usize,
     image: PathBuf,
 }
 
@@ -89,20 +103,22 @@ struct Findings {
 }
 
 impl Replay {
-    pub fn run(&self) -> Result<()> {
-        let history = History::read(&self.history)?;
-        let model = Model::new(&history)?;
+    pub fn run(&self) -> Result<Verdict> {
         let log = Log::open(&self.log)?;
+        let maps: Vec<Map> = self
+            .maps
+            .iter()
+            .map(|(name, history)| Map::new(name, history, &log))
+            .collect::<Result<_>>()?;
         let disk = Disk::read(&self.base)?;
         let total = states::count(&log);
         println!(
-            "{} entries of the log, {total} states; {} changes",
-            log.entries.len(),
-            history.records.len()
+            "{total} states of the log, which has {} entries",
+            log.entries.len()
         );
         let findings = Findings::default();
         let scratch = Scratch::new("replay")?;
-        self.visit(&log, disk, total, &model, scratch.path(), &findings)?;
+        self.visit(&log, disk, total, &maps, scratch.path(), &findings)?;
         self.report(total, findings)
     }
 
@@ -111,7 +127,7 @@ impl Replay {
         log: &Log,
         disk: Disk,
         total: usize,
-        model: &Model,
+        maps: &[Map],
         scratch: &Path,
         findings: &Findings,
     ) -> Result<()> {
@@ -123,7 +139,7 @@ impl Replay {
             let workers: Vec<_> = (0..workers)
                 .map(|number| {
                     let (receiver, scratch) = (&receiver, scratch.join(format!("worker-{number}")));
-                    scope.spawn(move || self.work(receiver, &scratch, model, findings))
+                    scope.spawn(move || self.work(receiver, &scratch, maps, findings))
                 })
                 .collect();
             let select = |place| choice.select(place);
@@ -144,7 +160,7 @@ impl Replay {
         &self,
         jobs: &Mutex<Receiver<Job>>,
         scratch: &Path,
-        model: &Model,
+        maps: &[Map],
         findings: &Findings,
     ) -> Result<()> {
         let next = || {
@@ -155,7 +171,7 @@ impl Replay {
         };
         while let Some(job) = next() {
             std::fs::create_dir(scratch).context("cannot create a directory for a state")?;
-            let faults = self.check(&job, scratch, model);
+            let faults = self.check(&job, scratch, maps);
             if !faults.is_empty() && findings.fail(job.place, faults) {
                 self.keep(&job.image)?;
             }
@@ -166,15 +182,24 @@ impl Replay {
         Ok(())
     }
 
-    fn check(&self, job: &Job, scratch: &Path, model: &Model) -> Vec<String> {
-        let read = || {
+    fn check(&self, job: &Job, scratch: &Path, maps: &[Map]) -> Vec<String> {
+        let check = || {
             let recovered = self.recover.recover(&job.image, &self.store, scratch)?;
-            store::read(recovered.store(), &self.map)
+            let mut faults = Vec::new();
+            for map in maps {
+                let contents = store::read(recovered.store(), &map.name)?;
+                let found = map
+                    .model
+                    .check(contents.as_ref(), map.marks.last(job.horizon));
+                faults.extend(
+                    found
+                        .into_iter()
+                        .map(|fault| format!("{}: {fault}", map.name)),
+                );
+            }
+            Ok::<_, anyhow::Error>(faults)
         };
-        match read() {
-            Ok(contents) => model.check(contents.as_ref(), job.mark),
-            Err(error) => vec![format!("{error:#}")],
-        }
+        check().unwrap_or_else(|error| vec![format!("{error:#}")])
     }
 
     fn keep(&self, image: &Path) -> Result<()> {
@@ -186,7 +211,7 @@ impl Replay {
         Ok(())
     }
 
-    fn report(&self, total: usize, findings: Findings) -> Result<()> {
+    fn report(&self, total: usize, findings: Findings) -> Result<Verdict> {
         let failures = findings
             .failures
             .into_inner()
@@ -207,14 +232,21 @@ impl Replay {
             failures.len()
         );
         if !failures.is_empty() {
-            bail!("{} of {count} states are wrong", failures.len());
+            return Ok(Verdict::Wrong);
         }
         let needed = self.at_least;
         ensure!(
             count >= needed,
             "only {count} states were replayed, and {needed} are required"
         );
-        Ok(())
+        Ok(Verdict::Right)
+    }
+}
+
+fn parse_map(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, history)) => Ok((name.into(), history.into())),
+        None => Err("give the name of a map, '=' and the file of its history".into()),
     }
 }
 
@@ -223,7 +255,7 @@ fn send(state: State, scratch: &Path, sender: &SyncSender<Job>) -> Result<()> {
     state.disk.save(&image, &state.writes)?;
     let job = Job {
         place: state.place,
-        mark: state.mark,
+        horizon: state.horizon,
         image,
     };
     // It fails only if all workers have ended, and they return why.

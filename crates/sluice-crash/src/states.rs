@@ -12,7 +12,6 @@ use fastrand::Rng;
 
 use crate::disk::{Disk, Write};
 use crate::log::{Kind, Log};
-use crate::mark::Mark;
 
 /// How many states with random writes of the cache there are before each flush.
 pub const SUBSETS: u32 = 3;
@@ -53,8 +52,8 @@ impl std::str::FromStr for Place {
 /// What is to be done with a state.
 pub struct State<'a> {
     pub place: Place,
-    /// What was acknowledged by then; `None`: not even that the map exists.
-    pub mark: Option<Mark>,
+    /// It has to contain what the marks before this entry acknowledge.
+    pub horizon: usize,
     pub disk: &'a Disk,
     /// Those of the cache that are on the disk, too.
     pub writes: Vec<Write>,
@@ -86,7 +85,7 @@ pub fn visit(
     mut select: impl FnMut(Place) -> bool,
     mut visit: impl FnMut(State) -> Result<()>,
 ) -> Result<()> {
-    let marks = marks(log);
+    let horizons = horizons(log);
     let mut cache = Vec::new();
     for (index, entry) in log.entries.iter().enumerate() {
         let after = Place {
@@ -109,18 +108,18 @@ pub fn visit(
                 })?;
             }
             Kind::Flush => {
-                let mark = marks[index];
-                visit_subsets(&disk, &cache, index, mark, seed, &mut select, &mut visit)?;
+                let horizon = horizons[index];
+                visit_subsets(&disk, &cache, index, horizon, seed, &mut select, &mut visit)?;
                 for write in cache.drain(..) {
                     disk.apply(&write)?;
                 }
             }
         }
         if select(after) {
-            let mark = marks[index + 1];
+            let horizon = horizons[index + 1];
             visit(State {
                 place: after,
-                mark,
+                horizon,
                 disk: &disk,
                 writes: Vec::new(),
             })?;
@@ -131,7 +130,7 @@ pub fn visit(
         &disk,
         &cache,
         end,
-        marks[end],
+        horizons[end],
         seed,
         &mut select,
         &mut visit,
@@ -142,7 +141,7 @@ fn visit_subsets(
     disk: &Disk,
     cache: &[Write],
     entry: usize,
-    mark: Option<Mark>,
+    horizon: usize,
     seed: u64,
     select: &mut impl FnMut(Place) -> bool,
     visit: &mut impl FnMut(State) -> Result<()>,
@@ -158,7 +157,7 @@ fn visit_subsets(
             let mut random = Rng::with_seed(seed ^ place_seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             visit(State {
                 place,
-                mark,
+                horizon,
                 disk,
                 writes: subset(cache, &mut random),
             })?;
@@ -167,23 +166,17 @@ fn visit_subsets(
     Ok(())
 }
 
-/// For each entry, and for the end: the last mark before this entry, or before the next one that makes something durable.
-fn marks(log: &Log) -> Vec<Option<Mark>> {
-    let mut marks = vec![None; log.entries.len() + 1];
-    let mut last = None;
-    let mut begin = 0;
-    for (index, entry) in log.entries.iter().enumerate() {
-        match &entry.kind {
-            Kind::Mark(text) => last = Mark::parse(text).or(last),
-            Kind::Flush | Kind::ForcedWrite => {
-                marks[begin..=index].fill(last);
-                begin = index + 1;
-            }
-            Kind::Write | Kind::Discard => {}
+/// For each entry, and for the end: the next entry from there on that makes something durable, or the end.
+fn horizons(log: &Log) -> Vec<usize> {
+    let mut horizon = log.entries.len();
+    let mut horizons = vec![horizon; log.entries.len() + 1];
+    for (index, entry) in log.entries.iter().enumerate().rev() {
+        if matches!(entry.kind, Kind::Flush | Kind::ForcedWrite) {
+            horizon = index;
         }
+        horizons[index] = horizon;
     }
-    marks[begin..].fill(last);
-    marks
+    horizons
 }
 
 /// Writes that reach the disk before a power cut: whole ones, or only some of their blocks or sectors.
@@ -209,9 +202,10 @@ fn subset(cache: &[Write], random: &mut Rng) -> Vec<Write> {
 mod tests {
     use super::*;
     use crate::log::fixture::LogFixture;
+    use crate::mark::Marks;
     use crate::scratch::Scratch;
 
-    /// What was visited: place, acknowledged number, and the first byte of each of the sectors.
+    /// What was visited: place, number of the last mark, and the first byte of each of the sectors.
     type Seen = (Place, Option<u64>, Vec<u8>);
 
     fn visit_all(log: &Log, sectors: usize) -> Result<Vec<Seen>> {
@@ -229,7 +223,8 @@ mod tests {
                 state.disk.save(&image, &state.writes)?;
                 let bytes = std::fs::read(&image)?;
                 let first = bytes.chunks(512).map(|sector| sector[0]).collect();
-                seen.push((state.place, state.mark.map(|mark| mark.stored), first));
+                let mark = Marks::new(log, "map").last(state.horizon);
+                seen.push((state.place, mark.map(|mark| mark.stored), first));
                 Ok(())
             },
         )?;

@@ -12,6 +12,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 use nix::errno::Errno;
 
+use crate::Verdict;
 use crate::history::{Outcome, Record, Recorder};
 use crate::mark::Marker;
 use crate::stand_in::{StandIn, Synchronous};
@@ -99,7 +100,7 @@ struct Shared<'a> {
 }
 
 impl Write {
-    pub fn run(&self) -> Result<()> {
+    pub fn run(&self) -> Result<Verdict> {
         match &self.stand_in {
             Some(directory) => {
                 let store = StandIn::open(directory, &self.map, self.stand_in_synchronous)?;
@@ -114,12 +115,12 @@ impl Write {
         }
     }
 
-    fn write_all(&self, target: Target) -> Result<()> {
+    fn write_all(&self, target: Target) -> Result<Verdict> {
         let (recorder, next) = Recorder::open(&self.history, self.workload())?;
         let shared = Shared {
             target,
             recorder,
-            marker: Marker::new(self.mark.as_deref(), self.mark_every)?,
+            marker: Marker::new(&self.map, self.mark.as_deref(), self.mark_every)?,
             counts: Mutex::default(),
         };
         thread::scope(|scope| {
@@ -179,7 +180,7 @@ impl Write {
         Ok(())
     }
 
-    fn report(&self, counts: &Counts) -> Result<()> {
+    fn report(&self, counts: &Counts) -> Result<Verdict> {
         println!("changes: {counts}");
         ensure!(counts.stored + counts.made > 0, "no change was made");
         for error in counts.refused.keys().map(|error| Errno::from_raw(*error)) {
@@ -195,7 +196,7 @@ impl Write {
         if counts.made > 0 && self.interval.is_none() && !self.unacknowledged {
             bail!("{} changes were not acknowledged in time", counts.made);
         }
-        Ok(())
+        Ok(Verdict::Right)
     }
 }
 
