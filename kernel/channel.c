@@ -402,6 +402,7 @@ static int may_attach(const struct sluice_channel *channel,
 		      const struct sluice_channel_request *request)
 {
 	const struct sluice_scope_access *access = &request->access;
+	int err = 0;
 
 	if (!may_lookup(access))
 		return -EACCES;
@@ -410,8 +411,10 @@ static int may_attach(const struct sluice_channel *channel,
 	if (!sluice_channel_permits(channel, request->flags))
 		return -EACCES;
 	if (request->flags & SLUICE_OPEN_PERSIST && !sluice_channel_is_persistent(channel))
-		return may_manage(channel, access);
-	return 0;
+		err = may_manage(channel, access);
+	if (!err && channel->kind->may_attach)
+		err = channel->kind->may_attach(channel, request->params);
+	return err;
 }
 
 /*

@@ -64,6 +64,11 @@ struct sluice_kind {
 	/* Returns a new file of the keeper of the kind, or an error. */
 	struct file *(*open_keeper)(void);
 
+	/*
+	 * Whether an open with these parameters, or NULL, can have an existing channel: 0 or an
+	 * error. Before the open has any effect; or NULL. Does not sleep.
+	 */
+	int (*may_attach)(const struct sluice_channel *channel, const void *params);
 	/* Size of an endpoint, including struct sluice_endpoint. */
 	size_t endpoint_size;
 	/*

@@ -445,6 +445,15 @@ static __poll_t map_poll(struct file *file, poll_table *table)
 
 static const struct sluice_map_params no_params;
 
+/* A map cannot become durable. */
+static int map_may_attach(const struct sluice_channel *channel, const void *params)
+{
+	const struct sluice_map_params *required = params ?: &no_params;
+	const struct sluice_map *map = container_of_const(channel, struct sluice_map, channel);
+
+	return required->flags & SLUICE_MAP_DURABLE && !map->stream ? -EEXIST : 0;
+}
+
 static void count(struct sluice_map_endpoint *end, int number)
 {
 	if (end->endpoint.flags & SLUICE_OPEN_READ)
@@ -457,13 +466,10 @@ static int map_attach(struct sluice_endpoint *endpoint, const void *params)
 {
 	struct sluice_map_endpoint *end =
 		container_of(endpoint, struct sluice_map_endpoint, endpoint);
-	const struct sluice_map_params *required = params ?: &no_params;
 
 	end->map = sluice_map_of(endpoint->channel);
 	if (READ_ONCE(end->map->destroyed))
 		return -EPIPE;
-	if (required->flags & SLUICE_MAP_DURABLE && !end->map->stream)
-		return -EEXIST;
 	sluice_spin_init(&end->spin);
 	count(end, 1);
 	return 0;
@@ -649,6 +655,7 @@ const struct sluice_kind sluice_map_kind = {
 	.begin_unlink	= sluice_map_begin_unlink,
 	.unnamed	= sluice_map_unnamed,
 	.open_keeper	= sluice_keeper_open,
+	.may_attach	= map_may_attach,
 	.endpoint_size	= sizeof(struct sluice_map_endpoint),
 	.attach		= map_attach,
 	.detach		= map_detach,

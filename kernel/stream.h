@@ -212,7 +212,7 @@ int sluice_stream_wait_stored(struct sluice_stream *stream, u64 sequence);
  */
 int sluice_stream_acknowledge(struct sluice_stream *stream, u64 sequence, u64 limit, int error);
 
-/* EPOLLOUT: a change would be admitted; EPOLLPRI: all up to @last are stored. */
+/* EPOLLOUT: a change of any size would be admitted; EPOLLPRI: all up to @last are stored. */
 __poll_t sluice_stream_poll(struct sluice_stream *stream, u64 last);
 
 /* ---- stream_keeper.c: what is told to the keeper ---- */

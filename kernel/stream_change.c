@@ -13,6 +13,8 @@
 
 /* Bytes of changes that are not stored. One record always fits. */
 #define STREAM_BYTES SZ_4M
+/* A record is not larger. */
+#define RECORD_MAX (sizeof(struct sluice_stream_record) + SLUICE_MAP_KEY_MAX + SLUICE_MAP_VALUE_MAX)
 /* Above this, pages that need not be contiguous are used. */
 #define CONTIGUOUS_MAX (2 * PAGE_SIZE)
 
@@ -298,7 +300,7 @@ __poll_t sluice_stream_poll(struct sluice_stream *stream, u64 last)
 
 	/* An error and the end are ready, too: a change fails at once. */
 	spin_lock(&stream->lock);
-	if (may_admit(stream, 0) != -EAGAIN && stream->bytes < STREAM_BYTES)
+	if (may_admit(stream, RECORD_MAX) != -EAGAIN)
 		events |= EPOLLOUT | EPOLLWRNORM;
 	spin_unlock(&stream->lock);
 	if (last && is_stored(stream, last))

@@ -53,6 +53,37 @@ stage() {
 	printf '== %s … %s, %d s of %d s\n' "$name" "$verdict" "$took" "$budget"
 }
 
+# kept_stage NAME BUDGET INPUT... -- COMMAND...: as stage; but once it has passed, it is not repeated until an input, which is a file or
+# folder of the sources, or the compiler changes. The variable `again` prevents that.
+kept_stage() {
+	local name=$1 budget=$2 inputs=() before=$passed skipped_before=$skipped sum kept p s
+	shift 2
+	while [[ $1 != -- ]]; do
+		inputs+=("$1")
+		shift
+	done
+	shift
+	sum=$({
+		printf '%s\n' "$name" "$*"
+		find "${inputs[@]}" -type f -print0 | sort -z | xargs -0 sha256sum
+		rustc --version
+	} | sha256sum | cut -c 1-32)
+	kept=$SLUICE_CACHE/stages/$sum
+	if [[ -s $kept && ! ${again:-} ]]; then
+		read -r p s <"$kept"
+		passed=$((passed + p)) skipped=$((skipped + s))
+		result[$name]=ok
+		summary+=("$(printf '%-28s %s' "$name" "ok (kept)")")
+		printf '\n== %s … ok (kept): its inputs are those of a run that passed\n' "$name"
+		return
+	fi
+	stage "$name" "$budget" "$@"
+	[[ ${result[$name]} == ok ]] || return 0
+	mkdir -p "${kept%/*}"
+	printf '%d %d\n' $((passed - before)) $((skipped - skipped_before)) >"$kept.$$"
+	mv "$kept.$$" "$kept"
+}
+
 # Does not wait for a process outside the stage's group that still holds the pipe.
 await_tee() {
 	local tries

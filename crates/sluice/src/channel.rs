@@ -119,10 +119,9 @@ impl Channel {
             kind: self.kind.number(),
             ..abi::Unlink::new(self.scope.raw(), self.name.as_bytes())
         };
-        Control::open()?
-            .call(command, &mut which)
-            .map(drop)
-            .map_err(|error| match error.raw_os_error() {
+        let control = Control::open()?;
+        repeat_remove(|| control.call_once(command, &mut which)).map_err(|error| {
+            match error.raw_os_error() {
                 Some(libc::EPERM) => Error::NotOwner {
                     name: self.name.to_string(),
                     scope: self.scope.to_string(),
@@ -135,7 +134,8 @@ impl Channel {
                     scope: self.scope.to_string(),
                 },
                 _ => self.error(doing, error),
-            })
+            }
+        })
     }
 
     /// The state of the channel, which is not opened for it.
@@ -242,6 +242,18 @@ impl Channel {
                     _ => Error::io(what, error),
                 }
             }
+        }
+    }
+}
+
+/// Repeats an unlink or a destroy after a signal. That of a durable map may have taken effect meanwhile.
+fn repeat_remove(mut remove: impl FnMut() -> io::Result<i32>) -> io::Result<()> {
+    let mut interrupted = false;
+    loop {
+        match remove().map_err(|error| (error.raw_os_error(), error)) {
+            Err((Some(libc::EINTR), _)) => interrupted = true,
+            Err((Some(libc::ENOENT), _)) if interrupted => return Ok(()),
+            other => return other.map(drop).map_err(|(_, error)| error),
         }
     }
 }
@@ -455,6 +467,23 @@ mod tests {
             assert!(text.contains("'frames' is a ring"), "{text}");
             assert!(text.contains("open_producer"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_remove_that_a_signal_interrupted_may_have_taken_effect() {
+        let remove = |errnos: &[i32]| {
+            let mut errnos = errnos.iter();
+            repeat_remove(|| match errnos.next() {
+                Some(errno) => Err(io::Error::from_raw_os_error(*errno)),
+                None => Ok(0),
+            })
+            .map_err(|error| error.raw_os_error())
+        };
+        assert_eq!(remove(&[]), Ok(()));
+        assert_eq!(remove(&[libc::EINTR]), Ok(()));
+        assert_eq!(remove(&[libc::EINTR, libc::EINTR, libc::ENOENT]), Ok(()));
+        assert_eq!(remove(&[libc::ENOENT]), Err(Some(libc::ENOENT)));
+        assert_eq!(remove(&[libc::EINTR, libc::EIO]), Err(Some(libc::EIO)));
     }
 
     #[test]

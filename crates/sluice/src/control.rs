@@ -364,6 +364,15 @@ impl Control {
         }
     }
 
+    /// Fails after a signal.
+    pub fn call_once<A: Argument>(
+        &self,
+        command: libc::Ioctl,
+        argument: &mut A,
+    ) -> io::Result<i32> {
+        ioctl_once(self.file.as_fd(), command, argument)
+    }
+
     pub fn call<A: Argument>(&self, command: libc::Ioctl, argument: &mut A) -> io::Result<i32> {
         ioctl(self.file.as_fd(), command, argument)
     }

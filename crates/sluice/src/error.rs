@@ -110,9 +110,7 @@ pub enum Error {
     UserQuotaExceeded { what: String },
 
     /// ETIMEDOUT. The daemon that stores durable maps did not answer before the deadline of the map.
-    #[error(
-        "{what} failed: the store of durable maps does not answer; is sluiced running? run 'sluice doctor'"
-    )]
+    #[error("{what} failed: the store of durable maps does not answer; is sluiced running?")]
     StoreTimeout { what: String },
 
     /// EIO or EROFS. The daemon cannot store or restore the durable map.

@@ -4,6 +4,7 @@
 mod args;
 mod change;
 mod create;
+mod durable;
 mod escape;
 mod export;
 mod get;
@@ -11,6 +12,7 @@ mod import;
 mod info;
 mod ls;
 mod object;
+mod sync;
 mod watch;
 
 use anyhow::Result;
@@ -39,6 +41,8 @@ pub enum Verb {
     Cas(change::CasArguments),
     /// Delete a key
     Del(change::DelArguments),
+    /// Wait until the changes of a durable map are stored
+    Sync(sync::Arguments),
     /// Print each change
     Watch(watch::Arguments),
     /// Print all entries as lines that import reads
@@ -57,6 +61,7 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Set(arguments) => change::set(arguments),
         Verb::Cas(arguments) => change::cas(arguments),
         Verb::Del(arguments) => change::del(arguments),
+        Verb::Sync(arguments) => sync::run(arguments),
         Verb::Watch(arguments) => watch::run(arguments),
         Verb::Export(arguments) => export::run(arguments),
         Verb::Import(arguments) => import::run(arguments),

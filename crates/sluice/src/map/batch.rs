@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 
 use sluice_abi::map::{self, Op, Step};
@@ -8,7 +8,8 @@ use sluice_abi::map::{self, Op, Step};
 use super::endpoint::{Map, deleted, set};
 use super::entry::{DeleteOptions, Entry, Set, SetOptions, time_to_live};
 use super::error::{ReadError, WriteError};
-use crate::control;
+use crate::control::{self, Executed};
+use crate::ring::SystemError;
 
 /// The default room for the value of a get, in bytes.
 const ROOM: usize = 4 << 10;
@@ -16,8 +17,8 @@ const ROOM: usize = 4 << 10;
 /// Operations that [`run`](Self::run) executes one after the other, with one system call for up to 256 of them. Together they are not
 /// atomic: other processes can see and change entries in between, and a failed operation does not prevent the next ones.
 ///
-/// Of a durable map each call waits once, until its last change is stored. If that fails, all changes of the call that wait have the result
-/// [`WriteError::Unacknowledged`].
+/// Of a durable map each call waits once, until its last change is stored. If that fails, all changes of the call that wait for it have
+/// the result [`WriteError::Unacknowledged`].
 ///
 /// ```no_run
 /// use sluice::map::Outcome;
@@ -165,7 +166,7 @@ impl<'a> Batch<'a> {
         // separate rooms in `values`, which nothing else accesses until the call returns.
         let called = unsafe { control::map_batch(self.map.as_fd(), &mut steps) };
         let (executed, is_stored) = match called {
-            Ok(executed) => (executed.count, executed.unstored.is_none()),
+            Ok(executed) => (executed.count, self.is_stored(&executed, part, &steps)),
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(libc::EIO);
                 steps.iter_mut().for_each(|step| step.result = -errno);
@@ -186,6 +187,52 @@ impl<'a> Batch<'a> {
         }
         executed
     }
+
+    /// Whether the changes are stored that wait for it. Waits again after a signal.
+    fn is_stored(&self, executed: &Executed, part: &[Operation<'_>], steps: &[Step]) -> bool {
+        let made = part
+            .iter()
+            .zip(&steps[..executed.count])
+            .filter(|(operation, step)| operation.waits() && step.result >= 0);
+        let last = made.map(|(_, step)| step.version).max();
+        match (&executed.unstored, last) {
+            (Some(error), Some(last)) => {
+                error.kind() == ErrorKind::Interrupted && self.map.sync_to(last).is_ok()
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Sets a value of a durable map by a batch of one, whose result is known although the wait for the store fails.
+pub(super) fn set_and_wait(
+    map: &Map,
+    key: &[u8],
+    value: &[u8],
+    options: SetOptions,
+) -> Result<Set, WriteError> {
+    match map.batch().set_with(key, value, options).run().pop() {
+        Some(Outcome::Set(result)) => result,
+        other => Err(unexpected(other)),
+    }
+}
+
+/// As [`set_and_wait`].
+pub(super) fn delete_and_wait(
+    map: &Map,
+    key: &[u8],
+    options: DeleteOptions,
+) -> Result<Option<u64>, WriteError> {
+    match map.batch().delete_with(key, options).run().pop() {
+        Some(Outcome::Delete(result)) => result,
+        other => Err(unexpected(other)),
+    }
+}
+
+/// Each operation has its outcome.
+fn unexpected(outcome: Option<Outcome>) -> WriteError {
+    let error = io::Error::other(format!("the outcome of a change is {outcome:?}"));
+    SystemError::new("changing the map", error).into()
 }
 
 impl Outcome {
@@ -441,6 +488,41 @@ mod tests {
         assert!(set(SetOptions::new()).waits());
         assert!(!set(SetOptions::new().nowait(true)).waits());
         assert!(!Operation::Get { key: b"key" }.waits());
+    }
+
+    #[test]
+    fn only_an_interrupted_wait_is_continued() {
+        let map = socket();
+        let batch = map.batch().set("key", "").get("key");
+        let made = [step(1), step(0)];
+        let is_stored = |unstored: Option<i32>| {
+            let executed = Executed {
+                count: 2,
+                unstored: unstored.map(io::Error::from_raw_os_error),
+            };
+            batch.is_stored(&executed, &batch.operations, &made)
+        };
+        assert!(is_stored(None));
+        assert!(!is_stored(Some(libc::ETIMEDOUT)));
+        // The socket fails the second wait.
+        assert!(!is_stored(Some(libc::EINTR)));
+        let executed = Executed {
+            count: 1,
+            unstored: Some(io::Error::from_raw_os_error(libc::EINTR)),
+        };
+        let refused = [step(-libc::EAGAIN)];
+        assert!(batch.is_stored(&executed, &batch.operations, &refused));
+    }
+
+    #[test]
+    fn a_change_that_waits_is_a_batch_of_one() {
+        let map = socket();
+        let set = set_and_wait(&map, b"key", b"value", SetOptions::new());
+        assert!(matches!(set, Err(WriteError::System(_))), "{set:?}");
+        let delete = delete_and_wait(&map, b"key", DeleteOptions::new());
+        assert!(matches!(delete, Err(WriteError::System(_))), "{delete:?}");
+        let text = unexpected(None).to_string();
+        assert!(text.contains("the outcome of a change is None"), "{text}");
     }
 
     #[test]

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use sluice_abi::map;
 
+/// The longest time that the module accepts.
+const TIME_MAX: Duration = Duration::from_secs(60 * 60);
+
 /// How the changes of a durable map are stored: see [`Options::durable`](super::Options::durable).
 ///
 /// ```
@@ -33,7 +36,7 @@ impl Durability {
         }
     }
 
-    /// Changes do not wait; those of this time are stored together. It is rounded up to milliseconds, from 1 ms up to 49 days.
+    /// Changes do not wait; those of this time are stored together. It is rounded up to milliseconds, from 1 ms up to an hour.
     /// [`Map::sync`](super::Map::sync) waits.
     pub fn interval(time: Duration) -> Self {
         Self {
@@ -43,7 +46,7 @@ impl Durability {
     }
 
     /// The limit of each wait for the store, 30 s by default: of the open, of a change for room and for its storage, of a sync and of an
-    /// unlink. It is rounded up to milliseconds, from 1 ms up to 49 days.
+    /// unlink. It is rounded up to milliseconds, from 1 ms up to an hour. A wait that continues after a signal has the whole time again.
     pub fn deadline(mut self, time: Duration) -> Self {
         self.deadline = Some(time);
         self
@@ -73,10 +76,11 @@ impl Durability {
 /// 0 is the default.
 fn milliseconds(time: Option<Duration>) -> Option<u32> {
     match time {
-        Some(time) => {
+        Some(time) if time <= TIME_MAX => {
             let rounded_up = time.as_nanos().div_ceil(1_000_000);
             u32::try_from(rounded_up.max(1)).ok()
         }
+        Some(_) => None,
         None => Some(0),
     }
 }
@@ -109,9 +113,8 @@ mod tests {
         let deadline = |time| fields(Durability::always().deadline(time)).map(|all| all.1);
         assert_eq!(deadline(Duration::ZERO), Some(1));
         assert_eq!(deadline(Duration::from_micros(1001)), Some(2));
-        let longest = Duration::from_millis(u32::MAX.into());
-        assert_eq!(deadline(longest), Some(u32::MAX));
-        assert_eq!(deadline(longest + Duration::from_nanos(1)), None);
+        assert_eq!(deadline(TIME_MAX), Some(3_600_000));
+        assert_eq!(deadline(TIME_MAX + Duration::from_nanos(1)), None);
         assert_eq!(fields(Durability::interval(Duration::MAX)), None);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use sluice_abi as abi;
 
-use super::batch::Batch;
+use super::batch::{self, Batch};
 use super::dump::{Entries, Keys};
 use super::entry::{DeleteOptions, Entry, EntryInfo, Set, SetOptions, time_to_live};
 use super::error::{OpenError, ReadError, SyncError, WatchError, WriteError};
@@ -28,11 +28,15 @@ pub struct Map {
     endpoint: OwnedFd,
     /// Whether there is a watcher, with a duplicate of the descriptor.
     watched: Arc<AtomicBool>,
+    /// Whether changes wait until they are stored, unless they say otherwise.
+    waits: bool,
 }
 
 impl Map {
     pub(super) fn new(endpoint: OwnedFd) -> Self {
+        let info = info::query(endpoint.as_fd());
         Self {
+            waits: info.is_ok_and(|info| info::waits(&info)),
             endpoint,
             watched: Arc::default(),
         }
@@ -118,6 +122,9 @@ impl Map {
         let (key, value) = (key.as_ref(), value.as_ref());
         WriteError::check_key(key)?;
         WriteError::check_value(value)?;
+        if self.waits && options.waits() {
+            return batch::set_and_wait(self, key, value, options);
+        }
         let (op, called) = control::map_set(self.as_fd(), key, value, options);
         set(called, options, op.version).map_err(|error| self.explain(error))
     }
@@ -145,12 +152,18 @@ impl Map {
     ) -> std::result::Result<Option<u64>, WriteError> {
         let key = key.as_ref();
         WriteError::check_key(key)?;
+        if self.waits && options.waits() {
+            return batch::delete_and_wait(self, key, options);
+        }
         let (op, called) = control::map_delete(self.as_fd(), key, options);
         deleted(called, options, op.version).map_err(|error| self.explain(error))
     }
 
-    /// Waits until all changes of a durable map so far are stored, those of other processes included. Returns the number up to which they
-    /// are.
+    /// Waits until all changes of a durable map so far are stored, those of other processes included, up to the deadline of the map.
+    /// Returns the number up to which they are.
+    ///
+    /// In an asynchronous program call it in a thread for blocking calls, or wait until the [descriptor](Self::as_fd) of a writer reports
+    /// POLLPRI.
     pub fn sync(&self) -> std::result::Result<u64, SyncError> {
         self.sync_setting(abi::map::NOW)
     }
@@ -249,6 +262,8 @@ pub(super) fn deleted(
 }
 
 impl AsFd for Map {
+    /// The endpoint. That of a writer of a durable map reports POLLOUT when a change would be admitted or fail at once, and POLLPRI when
+    /// all changes that were made through it are stored, and there is one.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.endpoint.as_fd()
     }

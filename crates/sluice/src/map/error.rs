@@ -31,7 +31,7 @@ pub enum OpenError {
     },
 
     #[error(
-        "invalid options for the map: the capacity is too large, or too small for its events; see sluice::map::Options"
+        "invalid options for the map: the capacity is too large, or too small for its events, or a time too long; see sluice::map::Options"
     )]
     InvalidOptions,
 
@@ -178,8 +178,9 @@ pub enum WriteError {
     #[error("{REFUSED}: {REMOVED}")]
     Removed,
 
-    /// Of a durable map: ETIMEDOUT, or EINTR after a signal. The change is made, and all processes see it, but a crash of the host may
-    /// lose it. [`Map::sync_to`](super::Map::sync_to) its number waits again. A repeated change would be another one.
+    /// Of a durable map: ETIMEDOUT, or EIDRM because the map was unlinked meanwhile. The change is made, and all processes see it, but a
+    /// crash of the host may lose it. [`Map::sync_to`](super::Map::sync_to) its number waits again. A repeated change would be another
+    /// one.
     #[error(
         "change {number} is made, but not known to be stored; is sluiced running? sync waits for it"
     )]
