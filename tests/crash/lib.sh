@@ -5,46 +5,67 @@
 # shellcheck source=vm/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../vm/lib.sh"
 
-KERNEL=${KERNEL:-6.12}
+kernel=${KERNEL:-6.12}
 work=$BUILD/crash
-crash=$work/programs/sluice-crash
-guest=$TREE/tests/crash/guest
+programs=$work/programs
+bug= # of the daemon, if it is built with its feature seeded
 
-# build_programs [FOLDER [CARGO-ARGUMENT...]]: builds what the guest runs, and copies it to this folder of build/crash, so that another
-# build does not replace it meanwhile.
+# build_programs FOLDER [CARGO-ARGUMENT...]: builds what the guest runs, and copies it to this folder, so that another build does not
+# replace it meanwhile.
 build_programs() {
-	local folder=$work/${1:-programs} program
-	(cd "$TREE" && cargo build --profile suite --locked --quiet -p sluice-crash -p sluiced "${@:2}") || return
-	mkdir -p "$folder"
+	local program
+	(cd "$TREE" && cargo build --profile suite --locked --quiet -p sluice-crash -p sluiced "${@:2}")
+	mkdir -p "$1"
 	for program in sluice-crash sluiced; do
-		# Starting a program in the guest takes as long as reading it does.
-		strip --strip-debug -o "$folder/$program.new" "$BUILD/cargo/suite/$program" || return
-		mv "$folder/$program.new" "$folder/$program" || return
+		# The guest reads it over 9P.
+		strip --strip-debug -o "$1/$program.$$" "${CARGO_TARGET_DIR:-$BUILD/cargo}/suite/$program"
+		mv "$1/$program.$$" "$1/$program"
 	done
 }
 
-# make_file_system FILE SIZE: ext4, complete from the beginning: a file system that is initialized later writes while it is mounted.
-make_file_system() {
-	rm -f "$1"
-	truncate -s "$2" "$1"
-	mkfs.ext4 -q -F -b 4096 -J size=4 -N 64 -m 0 -E lazy_itable_init=0,lazy_journal_init=0 "$1"
+# prepare NAME: builds everything, and sets folder to an empty one of this name.
+prepare() {
+	module=$("$TREE/vm/build-module" "$kernel")
+	build_programs "$programs"
+	new_folder "$1"
 }
 
-# in_guest SECONDS [VM-OPTION...] -- ARGUMENT...: runs the script of the guest with these arguments.
-in_guest() {
-	local limit=$1 options=()
-	shift
-	while [[ $1 != -- ]]; do
-		options+=("$1")
-		shift
-	done
-	shift
-	"$TREE/vm/run" --kernel "$KERNEL" --timeout "$limit" --memory 1G "${options[@]}" -- "$guest" "$@"
-}
-
-# new_folder NAME: an empty folder in build/crash, in $folder.
 new_folder() {
 	folder=$work/$1
 	rm -rf "$folder"
 	mkdir -p "$folder"
+}
+
+# make_disk FILE: ext4 that is complete from the beginning; one that is initialized later writes while it is mounted.
+make_disk() {
+	rm -f "$1"
+	truncate -s 48M "$1"
+	mkfs.ext4 -q -F -b 4096 -J size=4 -N 64 -m 0 -E lazy_itable_init=0,lazy_journal_init=0 "$1"
+}
+
+# in_guest SECONDS TEST DISK... [-- ARGUMENT...]: runs a test of tests/crash/guest. A DISK is as for vm/run.
+in_guest() {
+	local limit=$1 test=$2 disks=()
+	shift 2
+	while (($#)) && [[ $1 != -- ]]; do
+		disks+=(--disk "$1")
+		shift
+	done
+	"$TREE/vm/run" --kernel "$kernel" --timeout "$limit" --memory 1G "${disks[@]}" -- env "SLUICED_BUG=$bug" \
+		"$TREE/tests/crash/guest" "$test" "$module" "$programs" "$folder" "${@:2}" </dev/null
+}
+
+# cut_power SECONDS MOUNT-SECONDS: writes to maps on a disk whose writes are logged. MOUNT-SECONDS long, the guest replays states.
+cut_power() {
+	make_disk "$folder/base"
+	cp --sparse=always "$folder/base" "$folder/disk"
+	rm -f "$folder/log"
+	truncate -s 4G "$folder/log"
+	in_guest $((100 + $1 + $2)) power-cuts "disk:$folder/disk" "log:$folder/log" -- "$1" "$2"
+}
+
+# replay [ARGUMENT...]: replays states of the disk; the status is that of sluice-crash.
+replay() {
+	"$programs/sluice-crash" replay --base "$folder/base" --log "$folder/log" --keep "$folder/failed" \
+		--map "always=$folder/always.history" --map "interval=$folder/interval.history" "$@"
 }

@@ -96,12 +96,9 @@ fn failure(error: WriteError) -> Result<Outcome> {
     }
 }
 
-/// The contents of the kernel's copy of a map, which nothing changes meanwhile.
+/// The contents of the kernel's copy of a map, which is restored if necessary, and which nothing changes meanwhile.
 pub fn read(name: &str) -> Result<Contents> {
-    let channel = sluice::Channel::map(name)?;
-    let map = Options::new()
-        .open_reader(&channel.options())
-        .with_context(|| format!("cannot open the map {name}"))?;
+    let DurableMap { map, .. } = DurableMap::open(name, None, Duration::from_secs(30))?;
     let entries = map.entries().map(|entry| {
         let (key, entry) = entry?;
         Ok(Entry {
