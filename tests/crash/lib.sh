@@ -39,7 +39,7 @@ new_folder() {
 # make_disk FILE: ext4 that is complete from the beginning; one that is initialized later writes while it is mounted.
 make_disk() {
 	rm -f "$1"
-	truncate -s 48M "$1"
+	truncate -s 32M "$1"
 	mkfs.ext4 -q -F -b 4096 -J size=4 -N 64 -m 0 -E lazy_itable_init=0,lazy_journal_init=0 "$1"
 }
 

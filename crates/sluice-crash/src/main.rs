@@ -10,6 +10,7 @@ mod check;
 mod disk;
 mod history;
 mod log;
+mod loop_mount;
 mod mark;
 mod model;
 mod recovery;

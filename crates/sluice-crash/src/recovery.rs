@@ -10,6 +10,8 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
+use crate::loop_mount::LoopMount;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Method {
     /// Replay the journal with e2fsck, and copy the files with debugfs
@@ -21,21 +23,14 @@ pub enum Method {
 /// A recovered file system.
 pub struct Recovered {
     store: PathBuf,
-    mounted: Option<PathBuf>,
+    /// Only to be dropped.
+    _mounted: Option<LoopMount>,
 }
 
 impl Recovered {
     /// The directory of the store, which may be missing.
     pub fn store(&self) -> &Path {
         &self.store
-    }
-}
-
-impl Drop for Recovered {
-    fn drop(&mut self) {
-        if let Some(point) = &self.mounted {
-            let _ = Command::new("umount").arg(point).output();
-        }
     }
 }
 
@@ -70,21 +65,15 @@ fn replay_journal(image: &Path, store: &str, scratch: &Path) -> Result<Recovered
     }
     Ok(Recovered {
         store: scratch.join(store),
-        mounted: None,
+        _mounted: None,
     })
 }
 
 fn mount(image: &Path, store: &str, scratch: &Path) -> Result<Recovered> {
-    let mount = run(Command::new("mount")
-        .args(["-o", "loop", "-t", "ext4"])
-        .arg(image)
-        .arg(scratch))?;
-    if !mount.status.success() {
-        bail!("the file system cannot be mounted: {}", words(&mount));
-    }
+    let mounted = LoopMount::new(image, scratch)?;
     Ok(Recovered {
         store: scratch.join(store),
-        mounted: Some(scratch.into()),
+        _mounted: Some(mounted),
     })
 }
 
