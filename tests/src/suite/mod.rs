@@ -55,6 +55,7 @@ mod library;
 mod locks;
 mod map_batch;
 mod map_cli;
+mod map_durable_library;
 mod map_library;
 mod map_limits;
 mod map_netlink;
@@ -177,6 +178,7 @@ pub const TOPICS: &[Topic] = &[
     bus_cli::TOPIC,
     map_library::TOPIC,
     map_cli::TOPIC,
+    map_durable_library::TOPIC,
     feed_library::TOPIC,
     feed_cli::TOPIC,
     myipc::TOPIC,
