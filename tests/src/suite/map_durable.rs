@@ -20,6 +20,7 @@ use crate::support::durable::{
     Changed, DURABLE, Durable, INTERVAL, NEW, NOWAIT, REFUSE, blocked, blocked_set, delete_with,
     durable, failed, interrupted, limit_for, open, open_result, path_of, post, set_with, short,
 };
+use crate::support::event::Event;
 use crate::support::ioctl::raw;
 use crate::support::keeper::{self, EXPIRE, Keeper, LIMIT, OPEN, SET, Stored, answering};
 use crate::support::map::{
@@ -28,6 +29,7 @@ use crate::support::map::{
 };
 use crate::support::netlink::{Attrs, Socket, attr, command};
 use crate::support::proc::Call;
+use crate::support::signals;
 use crate::support::time::eventually;
 
 topic!(
@@ -51,6 +53,7 @@ topic!(
         without_a_keeper_an_open_is_etimedout,
         an_open_that_is_not_answered_is_etimedout,
         an_open_is_interrupted_by_a_signal,
+        an_open_that_is_restarted_asks_again,
         two_opens_of_one_name_get_one_map,
         its_state_tells_what_is_stored,
         a_set_waits_for_the_acknowledgement,
@@ -451,6 +454,32 @@ fn an_open_that_is_not_answered_is_etimedout(_: &Context) -> Result<()> {
         expect("a late answer", late, Err(Errno::ENOENT))?;
     }
     expect_no_channel(&maps.0)
+}
+
+/// With SA_RESTART it asks again. An exclusive open does not: it could find what was stored for it.
+fn an_open_that_is_restarted_asks_again(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let handled = Event::new()?;
+    let opener = |flags| {
+        let keep = [maps.0.as_fd()];
+        signals::spawn_blocked_keeping(Call::Ioctl, &keep, &handled, true, || {
+            Ok(open_result(&maps, flags, durable(0)))
+        })
+    };
+    let child = opener(NEW)?;
+    let asked = keeper.next_of(OPEN)?;
+    signals::interrupt(&child, &handled)?;
+    keeper.expect_next(keeper::CLOSED, asked.stream)?;
+    let again = keeper.answer_open(LIMIT)?;
+    ensure!(again != asked.stream, "it has the same stream");
+    expect("the open", child.finish()?, Ok(()))?;
+    expect("END", keeper.detach(again), Ok(()))?;
+    let child = opener(NEW | EXCL)?;
+    let asked = keeper.next_of(OPEN)?;
+    signals::interrupt(&child, &handled)?;
+    expect("exclusive", child.finish()?, Err(Errno::EINTR as i32))?;
+    keeper.expect_next(keeper::CLOSED, asked.stream)?;
+    keeper.expect_nothing()
 }
 
 fn an_open_is_interrupted_by_a_signal(_: &Context) -> Result<()> {

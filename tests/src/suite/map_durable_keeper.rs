@@ -14,15 +14,17 @@ use crate::support::child::{Child, spawn};
 use crate::support::credentials::{
     NOBODY, become_user, become_user_namespace_root, drop_capabilities,
 };
-use crate::support::ctl::{Ctl, OWN, Open, expect_no_channel};
+use crate::support::ctl::{
+    Ctl, KIND_MAP, OWN, Open, UNLINK as CTL_UNLINK, Unlink, expect_no_channel,
+};
 use crate::support::durable::{
     Changed, Durable, INTERVAL, NEW, NOWAIT, blocked, blocked_set, delete_with, durable, failed,
     interrupted, limit_for, open, open_result, post, set_with, short,
 };
 use crate::support::ioctl::raw;
 use crate::support::keeper::{
-    Ack, CLOSED, END, End, Keeper, LIMIT, Map, OPEN, RESUME, Stored, UNLINK, UNLINKED, answering,
-    open_descriptor,
+    Ack, CLOSED, END, End, Keeper, LIMIT, Map, OPEN, RESUME, SYNC, Stored, UNLINK, UNLINKED,
+    answering, open_descriptor,
 };
 use crate::support::kernel::{UnloadedModule, expect_module_in_use, expect_no_objects};
 use crate::support::map::{
@@ -55,6 +57,7 @@ topic!(
         the_next_keeper_is_asked_to_unlink_again,
         two_unlinks_wait_for_one_answer,
         an_unlink_ends_a_wait_for_room,
+        an_unlink_ends_a_wait_for_the_store,
         an_unlink_is_not_of_everybody,
         after_an_unlink_only_gets_go_on,
         a_destroyed_map_is_epipe_after_the_answer,
@@ -62,6 +65,9 @@ topic!(
         a_removed_cgroup_ends_a_wait_for_room_but_not_for_the_store,
         a_removed_cgroup_without_a_keeper_waits_for_the_next,
         a_removed_cgroup_without_pending_changes_leaves_nothing,
+        a_removed_cgroup_asks_for_the_changes_of_an_interval,
+        a_map_of_a_removed_cgroup_may_be_detached,
+        an_unlink_without_a_keeper_outlives_the_cgroup,
         a_keeper_that_dies_before_it_answers_is_followed_by_the_next,
         a_keeper_that_dies_during_a_restoration_is_followed_by_the_next,
         a_map_that_the_keeper_restores_ends_with_the_keeper,
@@ -77,9 +83,12 @@ const IS_REMOVED: Changed = (Err(Errno::EIDRM as i32), 0);
 
 // ---- who ----
 
+/// A change of credentials, with its name.
+type Change = (&'static str, fn() -> Result<()>);
+
 fn only_an_administrator_of_the_host_becomes_the_keeper(_: &Context) -> Result<()> {
     drop(Keeper::new()?);
-    let others: [(&str, fn() -> Result<()>); 3] = [
+    let others: [Change; 3] = [
         ("another user", || become_user(NOBODY)),
         ("root without capabilities", drop_capabilities),
         ("root of a user namespace", || {
@@ -481,6 +490,19 @@ fn an_unlink_ends_a_wait_for_room(_: &Context) -> Result<()> {
     expect("the unlink", child.finish()?, Ok(()))
 }
 
+/// The change was made. That it was not stored before the map was deleted makes no difference.
+fn an_unlink_ends_a_wait_for_the_store(_: &Context) -> Result<()> {
+    let map = Durable::always()?;
+    let writer = blocked_set(&map.end, KEY, b"value")?;
+    let child = blocked_unlink(&map)?;
+    map.keeper.records(map.stream, 1)?;
+    map.keeper.expect_next(UNLINK, map.stream)?;
+    writer.expect_still_asleep_in(Call::Ioctl)?;
+    expect("END", map.keeper.unlinked(map.stream), Ok(()))?;
+    expect("the unlink", child.finish()?, Ok(()))?;
+    expect("the set", writer.finish()?, (Ok(1), 1))
+}
+
 fn an_unlink_is_not_of_everybody(_: &Context) -> Result<()> {
     let map = Durable::interval()?;
     let other = spawn("another user", || {
@@ -524,10 +546,18 @@ fn a_destroyed_map_is_epipe_after_the_answer(_: &Context) -> Result<()> {
 
 // ---- removed cgroups ----
 
-/// A durable map in a new cgroup, whose changes wait only if they are told to, and an endpoint outside of it.
+/// A durable map in this cgroup, and an endpoint outside of it.
 fn map_in(cgroup: &Cgroup, keeper: &Keeper, limit: u64) -> Result<(OwnedFd, u64)> {
+    map_with(durable(0), cgroup, keeper, limit)
+}
+
+fn map_with(
+    params: map::Params,
+    cgroup: &Cgroup,
+    keeper: &Keeper,
+    limit: u64,
+) -> Result<(OwnedFd, u64)> {
     let directory = cgroup.directory()?;
-    let params = durable(0);
     let request = Open {
         scope_fd: directory.as_raw_fd(),
         ..map::request(NEW, &params)
@@ -625,6 +655,65 @@ fn a_removed_cgroup_without_pending_changes_leaves_nothing(context: &Context) ->
     expect_no_objects()?;
     keeper.start()?;
     keeper.expect_nothing()
+}
+
+fn a_removed_cgroup_asks_for_the_changes_of_an_interval(context: &Context) -> Result<()> {
+    let keeper = Keeper::new()?;
+    let cgroup = context.cgroup()?.create_child("removed")?;
+    let (end, stream) = map_with(durable(INTERVAL), &cgroup, &keeper, LIMIT)?;
+    put(&end, KEY, b"value")?;
+    keeper.records(stream, 1)?;
+    cgroup.remove()?;
+    let asked = keeper.expect_next(SYNC, stream)?;
+    expect("its number", asked.sequence, 1)?;
+    keeper.expect_nothing()?;
+    keeper.ack(stream, 1)?;
+    keeper.expect_next(CLOSED, stream).map(drop)
+}
+
+fn a_map_of_a_removed_cgroup_may_be_detached(context: &Context) -> Result<()> {
+    let keeper = Keeper::new()?;
+    let cgroup = context.cgroup()?.create_child("removed")?;
+    let (end, stream) = map_in(&cgroup, &keeper, LIMIT)?;
+    post(&end, KEY, b"value")?;
+    cgroup.remove()?;
+    expect("END", keeper.detach(stream), Ok(()))?;
+    let again = keeper.detach(stream);
+    expect("its stream", again, Err(Errno::ENOENT))?;
+    expect_only_gets(&end, 1)?;
+    keeper.expect_nothing()?;
+    drop(end);
+    expect_no_objects_but(keeper)
+}
+
+fn an_unlink_without_a_keeper_outlives_the_cgroup(context: &Context) -> Result<()> {
+    let mut keeper = Keeper::new()?;
+    let cgroup = context.cgroup()?.create_child("removed")?;
+    let (end, stream) = map_with(short(0), &cgroup, &keeper, LIMIT)?;
+    keeper.stop();
+    let directory = cgroup.directory()?;
+    let mut unlink = Unlink {
+        kind: KIND_MAP,
+        ..Unlink::new(directory.as_raw_fd(), NAME)
+    };
+    let unlinked = raw(&Ctl::new()?, CTL_UNLINK, &mut unlink);
+    expect("the unlink", unlinked, Err(Errno::ETIMEDOUT))?;
+    drop((end, directory));
+    cgroup.remove()?;
+    // One that dies before it answers changes nothing.
+    for _ in 0..2 {
+        keeper.start()?;
+        keeper.expect_next(RESUME, stream)?;
+        keeper.expect_next(UNLINK, stream)?;
+        keeper.stop();
+    }
+    keeper.start()?;
+    keeper.expect_next(RESUME, stream)?;
+    keeper.expect_next(UNLINK, stream)?;
+    keeper.expect_nothing()?;
+    expect("END", keeper.unlinked(stream), Ok(()))?;
+    keeper.expect_nothing()?;
+    expect_no_objects_but(keeper)
 }
 
 // ---- the death of a keeper ----

@@ -300,7 +300,7 @@ fn the_description_of_a_map_is_checked_as_any_structure(_: &Context) -> Result<(
     let mut later = with_size(MAP_SIZE_VER0 + 8);
     later[bytes.len()] = 1;
     expect("later", create(later.as_ptr()), Err(Errno::E2BIG))?;
-    for start in [ptr::null(), 1 as *const u8, usize::MAX as *const u8] {
+    for start in [ptr::null(), ptr::dangling(), usize::MAX as *const u8] {
         expect(&format!("at {start:?}"), create(start), Err(Errno::EFAULT))?;
     }
     let mut edge = GuardedBuffer::new(bytes.len() - 1)?;

@@ -17,7 +17,8 @@ use crate::support::ctl::{
     BOTH, CREATE, Ctl, OWN, Open, PERSIST, PERSISTENT, READ, WRITE, expect_no_channel,
 };
 use crate::support::durable::{
-    DURABLE, INTERVAL, NEW, NOWAIT, REFUSE, blocked, durable, failed, open_result, set_with,
+    DURABLE, INTERVAL, NEW, NOWAIT, REFUSE, STREAM_MAX, blocked, durable, failed, open_result,
+    set_with,
 };
 use crate::support::ioctl::raw;
 use crate::support::keeper::{
@@ -26,8 +27,8 @@ use crate::support::keeper::{
 };
 use crate::support::kernel::expect_no_objects;
 use crate::support::map::{
-    self, Dumped, Info, KEY_MAX, Maps, NAME, NOW, VALUE_MAX, dump, dump_with, events, get,
-    get_entry, put, set_if, state, watch,
+    self, DEFAULT_CAPACITY, Dumped, Info, KEY_MAX, Maps, NAME, NOW, VALUE_MAX, dump, dump_with,
+    events, get, get_entry, put, set_if, state, watch,
 };
 use crate::support::memcg::{Accounts, SLACK, memory_current};
 use crate::support::parameter::Parameter;
@@ -842,7 +843,8 @@ fn a_restored_map_is_charged_to_its_owner(_: &Context) -> Result<()> {
     for stream in [of_root, another] {
         expect("READY", keeper.refuse(stream, Errno::EIO), Ok(()))?;
     }
-    let _bytes = Parameter::set("user_max_bytes", 8 << 20)?;
+    // A durable map counts the bytes of its stream, too.
+    let _bytes = Parameter::set("user_max_bytes", (8 << 20) + STREAM_MAX)?;
     let large = Map {
         capacity: (8 << 20) + 1,
         ..of_user("large", USER)
@@ -856,7 +858,7 @@ fn a_restored_map_is_charged_to_its_owner(_: &Context) -> Result<()> {
 fn a_map_of_an_open_is_charged_to_the_opener(_: &Context) -> Result<()> {
     let (keeper, maps) = (Keeper::new()?, Maps::new()?);
     let _limit = Parameter::set("user_max_channels", 1)?;
-    let _bytes = Parameter::set("user_max_bytes", 8 << 20)?;
+    let _bytes = Parameter::set("user_max_bytes", DEFAULT_CAPACITY + STREAM_MAX)?;
     let opener = spawn("a user", || {
         become_user(USER)?;
         let maps = Maps::new()?;
@@ -876,7 +878,7 @@ fn a_map_of_an_open_is_charged_to_the_opener(_: &Context) -> Result<()> {
     )?;
     // A stored map that exceeds the limit.
     let large = Map {
-        capacity: 16 << 20,
+        capacity: DEFAULT_CAPACITY + 1,
         ..asked.map()?
     };
     let seen = keeper.create_at(asked.stream, OWN, &large, 0, LIMIT);
@@ -901,8 +903,12 @@ fn a_scope_at_its_limit_is_enospc(_: &Context) -> Result<()> {
     let first = create("first", USER).context("CREATE")?;
     expect("READY", keeper.ready(first), Ok(()))?;
     drop(limit);
-    let _bytes = Parameter::set("scope_max_bytes", 12 << 20)?;
-    expect("beyond the bytes", create("second", 0), Err(Errno::ENOSPC))
+    let one = (8 << 20) + STREAM_MAX;
+    let _bytes = Parameter::set("scope_max_bytes", 2 * one - 1)?;
+    expect("beyond the bytes", create("second", 0), Err(Errno::ENOSPC))?;
+    let _more = Parameter::set("scope_max_bytes", 2 * one)?;
+    let second = create("second", 0).context("CREATE")?;
+    expect("READY", keeper.ready(second), Ok(()))
 }
 
 fn memory_is_charged_to_the_cgroup_of_the_map(context: &Context) -> Result<()> {

@@ -37,6 +37,7 @@ topic!(
         the_longest_keys_and_values_are_delivered,
         changes_of_concurrent_writers_are_delivered_in_order,
         each_change_is_delivered_once,
+        numbers_never_exceed_the_limit,
         changes_are_delivered_again_to_the_next_keeper,
         an_acknowledged_change_is_not_delivered_again,
         the_next_keeper_is_told_what_is_stored,
@@ -214,6 +215,37 @@ fn each_change_is_delivered_once(_: &Context) -> Result<()> {
         expect("the map", dumped, content)?;
         let stored = state(&map.end)?.stored;
         expect("stored", stored, written.len() as u64)?;
+    }
+    Ok(())
+}
+
+/// The limit is raised step by step, whatever the writers need.
+fn numbers_never_exceed_the_limit(_: &Context) -> Result<()> {
+    for step in [1, 2, 7] {
+        let mut limit = 3;
+        let map = Durable::with_limit(durable(INTERVAL), limit)?;
+        let (end, keeper) = (&map.end, &map.keeper);
+        thread::scope(|scope| {
+            let writers: Vec<_> = (0..THREADS)
+                .map(|writer| scope.spawn(move || write_changes(end, writer)))
+                .collect();
+            while !writers.iter().all(|writer| writer.is_finished()) {
+                poll::wait(keeper, libc::POLLIN, 1).context("poll")?;
+                let last = state(end)?.sequence;
+                ensure!(last <= limit, "number {last} of {limit}");
+                for record in keeper.take()? {
+                    ensure!(record.sequence <= limit, "{record:?} of {limit}");
+                    keeper.ack(map.stream, record.sequence)?;
+                }
+                limit += step;
+                let raised = keeper.send_ack(Ack::new(map.stream, 0, limit, 0));
+                expect("more numbers", raised, Ok(()))?;
+            }
+            for writer in writers {
+                writer.join().expect("the thread does not panic")?;
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,7 +13,7 @@ use nix::errno::Errno;
 use crate::registry::{Context, topic};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn_keeping};
-use crate::support::ctl::{OWN, READ, expect_no_channel};
+use crate::support::ctl::{OWN, Open, READ, expect_no_channel};
 use crate::support::durable::{
     Changed, Durable, FILLER, INTERVAL, NEW, NOWAIT, REFUSE, SHORT_MS, STREAM_MAX, blocked,
     blocked_set, delete_with, durable, failed, interrupted, kill, limit_for, open_result, post,
@@ -21,10 +22,12 @@ use crate::support::durable::{
 use crate::support::keeper::{
     Ack, CLOSED, Keeper, LIMIT, OPEN, RESUME, SET, SYNC, UNLINK, answering,
 };
-use crate::support::map::{Maps, NOW, Op, STEP_SET, Step, batch, get, put, state};
+use crate::support::map::{
+    self, KEY_MAX, Maps, NOW, Op, STEP_SET, Step, batch, events, get, put, state, watch,
+};
 use crate::support::poll;
-use crate::support::proc::Call;
-use crate::support::time::eventually;
+use crate::support::proc::{Call, is_asleep_in};
+use crate::support::time::{eventually, wait_grace_period};
 
 topic!(
     "map_durable_wait",
@@ -34,6 +37,8 @@ topic!(
         a_sync_of_now_waits_for_all_changes,
         a_sync_of_what_is_stored_returns_at_once,
         a_sync_of_an_interval_map_asks_the_keeper,
+        syncs_of_later_changes_ask_again,
+        each_of_many_syncs_is_told_to_the_keeper,
         a_sync_of_a_number_to_come_is_einval,
         a_sync_of_a_volatile_map_is_eopnotsupp,
         a_sync_by_a_reader_is_permitted,
@@ -45,6 +50,7 @@ topic!(
         a_full_stream_refuses_a_change_that_may_not_wait,
         a_full_stream_of_a_refusing_map_is_eagain,
         a_full_stream_is_eagain_after_the_deadline,
+        a_change_waits_for_memory_of_removals_that_are_not_stored,
         a_change_waits_for_a_reserved_number,
         a_step_of_a_batch_waits_for_a_reserved_number,
         an_error_of_the_store_ends_the_wait_for_room,
@@ -136,6 +142,61 @@ fn a_sync_of_an_interval_map_asks_the_keeper(_: &Context) -> Result<()> {
     expect("the records", seen, vec![SET, SET])?;
     map.ack(2)?;
     expect("the sync", syncing.finish()?, Ok(2))
+}
+
+fn syncs_of_later_changes_ask_again(_: &Context) -> Result<()> {
+    let map = Durable::interval()?;
+    put(&map.end, KEY, b"1")?;
+    map.keeper.records(map.stream, 1)?;
+    let first = blocked(&map.end, || sync_result(&map.end, 1))?;
+    let asked = map.keeper.expect_next(SYNC, map.stream)?;
+    expect("the first", asked.sequence, 1)?;
+    put(&map.end, KEY, b"2")?;
+    put(&map.end, KEY, b"3")?;
+    map.keeper.records(map.stream, 2)?;
+    // The keeper is told of the greatest number only.
+    let others = [3, 2, 1].map(|number| blocked(&map.end, || sync_result(&map.end, number)));
+    let asked = map.keeper.expect_next(SYNC, map.stream)?;
+    expect("the second", asked.sequence, 3)?;
+    map.keeper.expect_nothing()?;
+    map.ack(3)?;
+    for child in [Ok(first)].into_iter().chain(others) {
+        expect("a sync", child?.finish()?, Ok(3))?;
+    }
+    Ok(())
+}
+
+/// The keeper acknowledges only what it is asked for: a message that is lost is a sync that does not end.
+fn each_of_many_syncs_is_told_to_the_keeper(_: &Context) -> Result<()> {
+    const WRITERS: u32 = 3;
+    const SYNCS: u32 = 100;
+    let map = Durable::interval()?;
+    let (end, keeper) = (&map.end, &map.keeper);
+    let write = || -> Result<()> {
+        for _ in 0..SYNCS {
+            let number = put(end, KEY, b"value")?;
+            let stored = sync(end, number).with_context(|| format!("a sync of {number}"))?;
+            ensure!(stored >= number, "{stored} instead of {number}");
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS).map(|_| scope.spawn(write)).collect();
+        while !writers.iter().all(|writer| writer.is_finished()) {
+            poll::wait(keeper, libc::POLLIN, 1).context("poll")?;
+            let asked = keeper
+                .take()?
+                .into_iter()
+                .rfind(|message| message.kind == SYNC);
+            if let Some(asked) = asked {
+                keeper.ack(map.stream, asked.sequence)?;
+            }
+        }
+        for writer in writers {
+            writer.join().expect("the thread does not panic")?;
+        }
+        Ok(())
+    })
 }
 
 fn a_sync_of_a_number_to_come_is_einval(_: &Context) -> Result<()> {
@@ -297,6 +358,50 @@ fn a_full_stream_is_eagain_after_the_deadline(_: &Context) -> Result<()> {
     let waited = begun.elapsed().as_millis();
     ensure!(waited + 20 >= SHORT_MS.into(), "after {waited} ms");
     expect("changes", state(&map.end)?.sequence, last)
+}
+
+/// An entry takes memory of the map until its removal is stored. The events of watchers stay, because they would free
+/// nothing.
+fn a_change_waits_for_memory_of_removals_that_are_not_stored(_: &Context) -> Result<()> {
+    const PAIRS: u64 = 400;
+    let (keeper, maps) = (Keeper::new()?, Maps::new()?);
+    let (opened, _) = keeper.serve(|| {
+        let params = durable(INTERVAL);
+        maps.0.open(Open {
+            capacity: 1 << 20,
+            ..map::request(NEW, &params)
+        })
+    })?;
+    let end = opened.context("creating a map")?;
+    let watcher = maps.attach()?;
+    watch(&watcher, NOW).context("watching")?;
+    let child = spawn_keeping("a writer", &[end.as_fd()], || {
+        for number in 0..PAIRS {
+            let mut key = [0; KEY_MAX];
+            key[..8].copy_from_slice(&number.to_ne_bytes());
+            put(&end, &key, b"").with_context(|| format!("set {number}"))?;
+            map::delete(&end, &key).with_context(|| format!("delete {number}"))?;
+        }
+        Ok(())
+    })?;
+    let mut told = 0;
+    let asleep = eventually("the writer waits", || {
+        for event in events(&watcher)? {
+            expect("events that are lost", event.missed, 0)?;
+            told += 1;
+        }
+        let last = state(&end)?.sequence;
+        wait_grace_period();
+        Ok(
+            (is_asleep_in(child.pid(), Call::Ioctl) && state(&end)?.sequence == last)
+                .then_some(last),
+        )
+    })?;
+    ensure!((200..2 * PAIRS).contains(&asleep), "after {asleep} changes");
+    expect("events", told, asleep)?;
+    expect("entries", state(&end)?.entries, 0)?;
+    let (finished, _) = keeper.serve(|| child.finish())?;
+    finished
 }
 
 fn a_change_waits_for_a_reserved_number(_: &Context) -> Result<()> {
