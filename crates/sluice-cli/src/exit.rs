@@ -9,8 +9,9 @@ use sluice::bus::{OpenError, SendError};
 use sluice::feed::{RecvError, SimulatorError};
 use sluice::map::{self, SyncError, WriteError};
 use sluice::ring::SetupError;
+use sluiced_protocol::FailureKind;
 
-use crate::map::NoSuchKey;
+use crate::map::{DaemonError, NoSuchKey, failure_kind};
 use crate::ring::{PathInUse, WaitTimeout};
 
 const FAILURE: u8 = 1;
@@ -28,6 +29,7 @@ pub fn status(error: &anyhow::Error) -> ExitCode {
             .or_else(|| of_bus_error(error))
             .or_else(|| of_map_error(error))
             .or_else(|| of_entry_error(error))
+            .or_else(|| error.downcast_ref().map(of_daemon_error))
             .unwrap_or_else(|| of_other_error(error)),
     };
     ExitCode::from(number)
@@ -79,6 +81,15 @@ fn of_entry_error(error: &anyhow::Error) -> Option<u8> {
             Some(NOT_KNOWN_TO_BE_STORED)
         }
         _ => None,
+    }
+}
+
+fn of_daemon_error(error: &DaemonError) -> u8 {
+    match (error, failure_kind(error)) {
+        (DaemonError::NotRunning(_), _) => NOT_SET_UP,
+        (DaemonError::NotPermitted(_), _) => PERMISSION_DENIED,
+        (_, Some(FailureKind::NotFound)) => NOT_FOUND,
+        _ => FAILURE,
     }
 }
 

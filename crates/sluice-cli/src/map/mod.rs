@@ -12,6 +12,7 @@ mod import;
 mod info;
 mod ls;
 mod object;
+mod store;
 mod sync;
 mod watch;
 
@@ -22,6 +23,7 @@ use crate::args::{ChannelArgs, InfoArgs};
 use crate::rm;
 
 pub use get::NoSuchKey;
+pub use store::{DaemonError, failure_kind};
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -49,6 +51,14 @@ pub enum Verb {
     Export(export::Arguments),
     /// Set the entries of an export
     Import(import::Arguments),
+    /// Restore a stored map into the kernel
+    Attach(store::SelectionArgs),
+    /// Drop the kernel's copy of a durable map, which stays stored
+    Detach(store::SelectionArgs),
+    /// List the stored maps of all cgroups
+    Status(store::StatusArgs),
+    /// Delete a stored map that is not attached
+    Forget(store::ForgetArgs),
 }
 
 pub fn run(verb: &Verb) -> Result<()> {
@@ -65,5 +75,9 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Watch(arguments) => watch::run(arguments),
         Verb::Export(arguments) => export::run(arguments),
         Verb::Import(arguments) => import::run(arguments),
+        Verb::Attach(arguments) => store::attach(arguments),
+        Verb::Detach(arguments) => store::detach(arguments),
+        Verb::Status(arguments) => store::status(arguments),
+        Verb::Forget(arguments) => store::forget(arguments),
     }
 }

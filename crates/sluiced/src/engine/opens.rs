@@ -23,7 +23,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         for open in std::mem::take(&mut self.opens) {
             let stream = open.stream;
             match self.answer(open) {
-                Answer::Refuse(errno) => self.refuse_open(stream, errno),
+                Answer::Refuse(errno) => drop(self.refuse_open(stream, errno)),
                 Answer::Wait(open) => self.opens.push_back(open),
                 Answer::Restore(map) => self.begin(map, Target::Open(stream), false),
                 Answer::New => {}
@@ -31,9 +31,17 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         }
     }
 
-    pub(super) fn refuse_open(&mut self, stream: u64, errno: Errno) {
-        let result = self.kernel.refuse(stream, errno);
-        self.expect("refusing the open", stream, result);
+    /// Returns whether a process was still waiting for it.
+    pub(super) fn refuse_open(&mut self, stream: u64, errno: Errno) -> bool {
+        match self.kernel.refuse(stream, errno) {
+            Ok(()) => true,
+            // It has given up, which the kernel reports later.
+            Err(Errno::EINVAL) => false,
+            result => {
+                self.expect("refusing the open", stream, result);
+                false
+            }
+        }
     }
 
     fn answer(&mut self, open: Open) -> Answer {

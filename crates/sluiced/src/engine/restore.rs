@@ -96,7 +96,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             Ok(page) => page,
             Err(error) => {
                 log::line(format_args!("{error}"));
-                self.restoration_failed(&restoration, Errno::EIO);
+                self.restoration_failed(stream, map, Errno::EIO);
                 return None;
             }
         };
@@ -108,12 +108,8 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         let valid = self.without_expired(map, page);
         match self.kernel.restore(stream, &valid) {
             Ok(()) => Some(restoration),
-            Err(Errno::ENOENT) => {
-                self.close_stream(stream);
-                None
-            }
             Err(errno) => {
-                self.restoration_failed(&restoration, errno);
+                self.restoration_failed(stream, map, errno);
                 None
             }
         }
@@ -134,31 +130,43 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         valid
     }
 
-    fn restoration_failed(&mut self, restoration: &Restoration, errno: Errno) {
-        let (stream, map) = (restoration.stream, restoration.map);
+    /// Unless the process that waits for the map has given up, which is no problem of the map.
+    fn restoration_failed(&mut self, stream: u64, map: MapId, errno: Errno) {
         self.close_stream(stream);
-        self.refuse_open(stream, errno);
-        self.set_problem(map, problem_of(errno));
+        if self.refuse_open(stream, errno) {
+            self.set_problem(map, problem_of(errno));
+        }
     }
 
     /// All entries are in the kernel, and the map gets its name.
     pub(super) fn complete(&mut self, id: u64) {
         self.progressed = true;
-        let result = self.kernel.ready(id);
-        match self.called(id, result) {
-            None => {
+        match self.kernel.ready(id) {
+            Ok(()) => {
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.phase = Phase::Live;
                 }
                 self.tell_failure(id);
             }
-            Some(errno) => {
-                let map = self.streams.get(&id).and_then(|stream| stream.map);
-                self.close_stream(id);
-                if let Some(map) = map {
-                    self.set_problem(map, problem_of(errno));
+            Err(Errno::EINVAL) => {
+                if let Some(map) = self.map_of(id) {
+                    self.restoration_failed(id, map, Errno::EINVAL);
                 }
             }
+            Err(errno) => self.not_named(id, errno),
         }
+    }
+
+    /// The stream has ended.
+    fn not_named(&mut self, id: u64, errno: Errno) {
+        let map = self.map_of(id);
+        self.close_stream(id);
+        if let Some(map) = map.filter(|_| errno != Errno::ENOENT) {
+            self.set_problem(map, problem_of(errno));
+        }
+    }
+
+    fn map_of(&self, stream: u64) -> Option<MapId> {
+        self.streams.get(&stream).and_then(|stream| stream.map)
     }
 }

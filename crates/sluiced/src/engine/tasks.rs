@@ -175,25 +175,30 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         if let Some(entry) = self.catalogue.get_mut(map.id) {
             entry.stream = Some(id);
         }
-        match is_new {
-            true => self.complete(id),
-            false => self.restorations.add(id, map.id, target),
+        if !is_new {
+            return self.restorations.add(id, map.id, target);
+        }
+        self.complete(id);
+        // Its opener has given up.
+        if !self.is_live(map.id) {
+            self.remove_later(map.id);
         }
     }
 
     fn not_created(&mut self, map: &StoredMap, target: Target, is_new: bool, failed: Failed) {
-        match (target, &failed) {
-            (Target::Open(_), Failed::Call(Errno::ENOENT)) => {}
-            (Target::Open(stream), Failed::Call(errno)) => self.refuse_open(stream, *errno),
-            _ => {}
-        }
+        let is_given_up = match (target, &failed) {
+            (_, Failed::Call(Errno::ENOENT)) => true,
+            (Target::Open(stream), Failed::Call(errno)) => !self.refuse_open(stream, *errno),
+            _ => false,
+        };
         if is_new {
             return self.remove_later(map.id);
         }
+        if is_given_up {
+            return self.orphans.check_map(map.id);
+        }
         match (target, failed) {
-            (_, Failed::Cgroup(CgroupError::Gone)) | (_, Failed::Call(Errno::ENOENT)) => {
-                self.orphans.check_map(map.id);
-            }
+            (_, Failed::Cgroup(CgroupError::Gone)) => self.orphans.check_map(map.id),
             (_, Failed::Cgroup(CgroupError::Unknown(text))) => self.set_error(map.id, text),
             (_, Failed::Call(errno)) => self.set_problem(map.id, problem_of(errno)),
         }

@@ -106,7 +106,7 @@ fn request(stream: u64, uid: u32) -> Open {
 #[test]
 fn an_open_waits_until_an_older_stream_is_stored() {
     let mut world = World::new();
-    let older = world.kernel.open_as(|stream| interval_open(stream));
+    let older = world.kernel.open_as(interval_open);
     world.run();
     world.kernel.set(older, "k", "1").unwrap();
     world.run();
