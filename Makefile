@@ -8,7 +8,7 @@ export KERNELS TESTS STRESS
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-long shell bench bench-feed bench-peers format lint test-unit test-vm clean
+.PHONY: help demo check check-long check-crash shell bench bench-feed bench-peers format lint test-unit test-vm clean
 
 help: ## list the targets
 	@echo 'make TARGET, where TARGET is one of'
@@ -26,6 +26,9 @@ check: ## build and pass every test
 
 check-long: ## check, and what takes longer: the whole suite on every kernel, data races, coverage, Miri
 	@tests/check --long
+
+check-crash: ## durable maps after power cuts, on failing disks, and when the daemon or the VM is killed; about 40 minutes
+	@KERNEL=$(KERNEL) tests/crash/all
 
 shell: ## a prompt in the VM with the module loaded
 	@vm/shell $(KERNEL)

@@ -13,10 +13,29 @@ provide_modules() {
 	mount -t overlay -o lowerdir=/usr/lib,upperdir=/run/sluice/lib,workdir=/run/sluice/work overlay /usr/lib
 }
 
+# Gives each disk of vm/run its name in /dev, as udev would. vm/run left the names in a file.
+name_disks() {
+	local disk serial
+	[[ -e $1/disks ]] || return 0
+	# Built into some kernels.
+	modprobe --quiet virtio_blk || true
+	mkdir -p /dev/disk/by-id
+	for disk in /sys/block/vd*; do
+		# Without a final newline read fails, and yet reads.
+		read -r serial <"$disk/serial" || true
+		ln -sfn "/dev/${disk##*/}" "/dev/disk/by-id/virtio-$serial"
+	done
+	while read -r serial; do
+		[[ -b /dev/disk/by-id/virtio-$serial ]] ||
+			printf 'the guest has no disk %s; its kernel lacks virtio_blk\n' "$serial" >/dev/console
+	done <"$1/disks"
+}
+
 set_up_guest() {
 	export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 	# Init passes on what the kernel did not understand of its command line.
 	unset nr_open nohz_full rcu_nocbs SHLVL
 	provide_modules "$1"
+	name_disks "$1"
 	echo '+cpu +memory +pids' >/sys/fs/cgroup/cgroup.subtree_control
 }

@@ -38,6 +38,8 @@ mod tests {
                 "permissions",
                 "multicast",
                 "if-version",
+                "durable",
+                "nowait",
             ] {
                 assert!(script(shell).contains(word), "no {word} for {shell}");
             }

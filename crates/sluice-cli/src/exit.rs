@@ -7,10 +7,11 @@ use std::process::ExitCode;
 use sluice::Error;
 use sluice::bus::{OpenError, SendError};
 use sluice::feed::{RecvError, SimulatorError};
-use sluice::map::{self, WriteError};
+use sluice::map::{self, SyncError, WriteError};
 use sluice::ring::SetupError;
+use sluiced_protocol::FailureKind;
 
-use crate::map::NoSuchKey;
+use crate::map::{DaemonError, NoSuchKey, failure_kind};
 use crate::ring::{PathInUse, WaitTimeout};
 
 const FAILURE: u8 = 1;
@@ -18,6 +19,7 @@ const NOT_FOUND: u8 = 3;
 const ALREADY_EXISTS: u8 = 4;
 const PERMISSION_DENIED: u8 = 5;
 const NOT_SET_UP: u8 = 6;
+const NOT_KNOWN_TO_BE_STORED: u8 = 7;
 
 pub fn status(error: &anyhow::Error) -> ExitCode {
     let number = match (error.downcast_ref(), error.downcast_ref()) {
@@ -26,6 +28,8 @@ pub fn status(error: &anyhow::Error) -> ExitCode {
         _ => of_feed_error(error)
             .or_else(|| of_bus_error(error))
             .or_else(|| of_map_error(error))
+            .or_else(|| of_entry_error(error))
+            .or_else(|| error.downcast_ref().map(of_daemon_error))
             .unwrap_or_else(|| of_other_error(error)),
     };
     ExitCode::from(number)
@@ -59,13 +63,33 @@ fn of_bus_error(error: &anyhow::Error) -> Option<u8> {
 }
 
 fn of_map_error(error: &anyhow::Error) -> Option<u8> {
+    match error.downcast_ref()? {
+        map::OpenError::Open(error) => Some(of_module_error(error)),
+        map::OpenError::NotDurable { .. } => Some(ALREADY_EXISTS),
+        _ => None,
+    }
+}
+
+fn of_entry_error(error: &anyhow::Error) -> Option<u8> {
     match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(map::OpenError::Open(error)), _) => Some(of_module_error(error)),
-        (_, Some(WriteError::NotFound { .. })) => Some(NOT_FOUND),
-        (_, Some(WriteError::AlreadyExists | WriteError::VersionMismatch { .. })) => {
+        (Some(WriteError::NotFound { .. }), _) => Some(NOT_FOUND),
+        (Some(WriteError::AlreadyExists | WriteError::VersionMismatch { .. }), _) => {
             Some(ALREADY_EXISTS)
         }
+        (Some(WriteError::Refused | WriteError::Store(_)), _) => Some(NOT_SET_UP),
+        (Some(WriteError::Unacknowledged { .. }), _) | (_, Some(SyncError::TimedOut)) => {
+            Some(NOT_KNOWN_TO_BE_STORED)
+        }
         _ => None,
+    }
+}
+
+fn of_daemon_error(error: &DaemonError) -> u8 {
+    match (error, failure_kind(error)) {
+        (DaemonError::NotRunning(_), _) => NOT_SET_UP,
+        (DaemonError::NotPermitted(_), _) => PERMISSION_DENIED,
+        (_, Some(FailureKind::NotFound)) => NOT_FOUND,
+        _ => FAILURE,
     }
 }
 
@@ -77,7 +101,12 @@ fn of_module_error(error: &Error) -> u8 {
         | Error::OutsideScope { .. }
         | Error::NotOwner { .. }
         | Error::CapacityLimit { .. } => PERMISSION_DENIED,
-        Error::ModuleNotLoaded { .. } | Error::ModuleTooOld { .. } | Error::NoCgroup2 => NOT_SET_UP,
+        Error::ModuleNotLoaded { .. }
+        | Error::ModuleTooOld { .. }
+        | Error::NoCgroup2
+        | Error::StoreTimeout { .. }
+        | Error::StoreFailed { .. }
+        | Error::UnlinkPending { .. } => NOT_SET_UP,
         _ => FAILURE,
     }
 }
@@ -129,6 +158,21 @@ mod tests {
         assert_eq!(status(&error), ExitCode::from(ALREADY_EXISTS));
         let error = anyhow::Error::new(WriteError::Full).context("setting");
         assert_eq!(status(&error), ExitCode::from(FAILURE));
+        let error = anyhow::Error::new(WriteError::Refused).context("setting");
+        assert_eq!(status(&error), ExitCode::from(NOT_SET_UP));
+        let error = WriteError::Unacknowledged { number: 7 };
+        let error = anyhow::Error::new(error).context("setting");
+        assert_eq!(status(&error), ExitCode::from(NOT_KNOWN_TO_BE_STORED));
+        assert_eq!(
+            status(&SyncError::TimedOut.into()),
+            ExitCode::from(NOT_KNOWN_TO_BE_STORED)
+        );
+        let what = "opening".to_owned();
+        let error = map::OpenError::Open(Error::StoreTimeout { what });
+        assert_eq!(status(&error.into()), ExitCode::from(NOT_SET_UP));
+        let name = "jobs".to_owned();
+        let error = map::OpenError::NotDurable { name };
+        assert_eq!(status(&error.into()), ExitCode::from(ALREADY_EXISTS));
         let error = SetupError::RoleTaken { role: "producer" };
         assert_eq!(status(&error.into()), ExitCode::from(ALREADY_EXISTS));
         assert_eq!(status(&anyhow::anyhow!("other")), ExitCode::from(FAILURE));

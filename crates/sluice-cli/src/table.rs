@@ -30,6 +30,8 @@ pub enum Value {
     Node(Option<u32>),
     /// A limit, or none.
     Limit(Option<u64>),
+    /// A text, or none.
+    Note(Option<String>),
 }
 
 /// The values of one row, in the order of the columns.
@@ -76,6 +78,7 @@ fn cells<T>(row: &Row<T>, owners: &mut OwnerNames) -> Cells {
         Value::User(uid) => owners.user(*uid),
         Value::Group(gid) => owners.group(*gid),
         Value::Node(node) => node.map_or("any".to_owned(), |node| node.to_string()),
+        Value::Note(note) => note.as_deref().unwrap_or("none").to_owned(),
         Value::Limit(limit) => limit.map_or("none".to_owned(), |limit| limit.to_string()),
     };
     row.values.iter().map(cell).collect()

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::features::features;
 use crate::feed::FeedInfo;
 use crate::info::{ChannelInfo, Kind};
-use crate::map::MapInfo;
+use crate::map::{MapInfo, StoreError};
 use crate::name::Name;
 use crate::ring::RingInfo;
 use crate::scope::Scope;
@@ -99,6 +99,10 @@ impl Channel {
     }
 
     /// Removes the name. Open endpoints stay connected; a channel without endpoints is freed.
+    ///
+    /// Of a durable map, the daemon first deletes what is stored, and changes are refused from then on. If it does not answer before the
+    /// deadline of the map, this fails with [`Error::UnlinkPending`]: the map is removed once it does. If it cannot delete it, this
+    /// fails with [`Error::StoreFailed`], and the map is as before.
     pub fn unlink(&self) -> Result<()> {
         self.remove(abi::CTL_UNLINK, "removing")
     }
@@ -115,10 +119,9 @@ impl Channel {
             kind: self.kind.number(),
             ..abi::Unlink::new(self.scope.raw(), self.name.as_bytes())
         };
-        Control::open()?
-            .call(command, &mut which)
-            .map(drop)
-            .map_err(|error| match error.raw_os_error() {
+        let control = Control::open()?;
+        repeat_remove(|| control.call_once(command, &mut which)).map_err(|error| {
+            match error.raw_os_error() {
                 Some(libc::EPERM) => Error::NotOwner {
                     name: self.name.to_string(),
                     scope: self.scope.to_string(),
@@ -126,8 +129,13 @@ impl Channel {
                 Some(libc::ENOTTY) => Error::ModuleTooOld {
                     missing: "SLUICE_CTL_DESTROY",
                 },
+                Some(libc::ETIMEDOUT) => Error::UnlinkPending {
+                    name: self.name.to_string(),
+                    scope: self.scope.to_string(),
+                },
                 _ => self.error(doing, error),
-            })
+            }
+        })
     }
 
     /// The state of the channel, which is not opened for it.
@@ -226,10 +234,26 @@ impl Channel {
                 Error::ModuleTooOld { missing: "feeds" }
             }
             Some(libc::EBADF) => self.scope.not_a_cgroup_directory(),
-            _ => Error::io(
-                format!("{doing} the {} '{name}' in {scope}", self.kind),
-                error,
-            ),
+            errno => {
+                let what = format!("{doing} the {} '{name}' in {scope}", self.kind);
+                match (errno, StoreError::of_map(self.kind, errno)) {
+                    (Some(libc::ETIMEDOUT), _) => Error::StoreTimeout { what },
+                    (_, Some(error)) => Error::StoreFailed { what, error },
+                    _ => Error::io(what, error),
+                }
+            }
+        }
+    }
+}
+
+/// Repeats an unlink or a destroy after a signal. That of a durable map may have taken effect meanwhile.
+fn repeat_remove(mut remove: impl FnMut() -> io::Result<i32>) -> io::Result<()> {
+    let mut interrupted = false;
+    loop {
+        match remove().map_err(|error| (error.raw_os_error(), error)) {
+            Err((Some(libc::EINTR), _)) => interrupted = true,
+            Err((Some(libc::ENOENT), _)) if interrupted => return Ok(()),
+            other => return other.map(drop).map_err(|(_, error)| error),
         }
     }
 }
@@ -307,6 +331,10 @@ impl OpenOptions<'_> {
 
     pub(crate) fn has_capacity(&self) -> bool {
         self.capacity != 0
+    }
+
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.flags & abi::OPEN_EXCL != 0
     }
 
     /// Opens an endpoint of a ring.
@@ -439,6 +467,23 @@ mod tests {
             assert!(text.contains("'frames' is a ring"), "{text}");
             assert!(text.contains("open_producer"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_remove_that_a_signal_interrupted_may_have_taken_effect() {
+        let remove = |errnos: &[i32]| {
+            let mut errnos = errnos.iter();
+            repeat_remove(|| match errnos.next() {
+                Some(errno) => Err(io::Error::from_raw_os_error(*errno)),
+                None => Ok(0),
+            })
+            .map_err(|error| error.raw_os_error())
+        };
+        assert_eq!(remove(&[]), Ok(()));
+        assert_eq!(remove(&[libc::EINTR]), Ok(()));
+        assert_eq!(remove(&[libc::EINTR, libc::EINTR, libc::ENOENT]), Ok(()));
+        assert_eq!(remove(&[libc::ENOENT]), Err(Some(libc::ENOENT)));
+        assert_eq!(remove(&[libc::EINTR, libc::EIO]), Err(Some(libc::EIO)));
     }
 
     #[test]

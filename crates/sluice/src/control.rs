@@ -10,7 +10,7 @@ use sluice_abi as abi;
 
 use crate::error::{Error, Result};
 use crate::feed::FEED_NODE;
-use crate::map::SetOptions;
+use crate::map::{DeleteOptions, SetOptions};
 use crate::pipe::PIPE_NODE;
 
 const CTL_NODE: &str = "/dev/sluice/ctl";
@@ -28,6 +28,7 @@ impl Argument for abi::Setting {
         abi::bus::SET_FORMAT,
         abi::bus::SET_SPIN,
         abi::map::WATCH,
+        abi::map::SYNC,
     ];
 }
 
@@ -150,7 +151,8 @@ pub(crate) fn map_get(
     (op, called.map(drop))
 }
 
-/// Sets a value, and returns whether that created the entry. Also returns the operation, as map_get() does.
+/// Sets a value, and returns whether that created the entry. Also returns the operation, as map_get() does; after an error its version
+/// tells whether the change is made.
 pub(crate) fn map_set(
     fd: BorrowedFd<'_>,
     key: &[u8],
@@ -159,35 +161,94 @@ pub(crate) fn map_set(
 ) -> (abi::map::Op, io::Result<bool>) {
     let mut op = options.apply(abi::map::Op::set(key, value));
     // SAFETY: the addresses and lengths are those of the key and of the value, which the kernel only reads.
-    let called = retry(|| checked(unsafe { raw(fd, abi::map::SET, &raw mut op) }));
+    let called = unsafe { map_change(fd, abi::map::SET, &mut op) };
     (op, called.map(|created| created > 0))
 }
 
-/// Deletes the entry of a key. Returns the operation, as map_get() does.
+/// Deletes the entry of a key. Returns the operation, as map_set() does.
 pub(crate) fn map_delete(
     fd: BorrowedFd<'_>,
     key: &[u8],
-    required: Option<u64>,
+    options: DeleteOptions,
 ) -> (abi::map::Op, io::Result<()>) {
-    let mut op = abi::map::Op::delete(key).require(required);
+    let mut op = options.apply(abi::map::Op::delete(key));
     // SAFETY: the address and length are those of the key, which the kernel only reads.
-    let called = retry(|| checked(unsafe { raw(fd, abi::map::DELETE, &raw mut op) }));
+    let called = unsafe { map_change(fd, abi::map::DELETE, &mut op) };
     (op, called.map(drop))
 }
 
-/// Executes the steps up to a signal, and fills in their results. Returns their number.
+/// Calls a set or a delete, and repeats it after a signal, unless that came while a change that is made waited for the store.
+///
+/// # Safety
+/// The command is one of the two, and the addresses in the operation are valid for it.
+unsafe fn map_change(
+    fd: BorrowedFd<'_>,
+    command: libc::Ioctl,
+    op: &mut abi::map::Op,
+) -> io::Result<i32> {
+    let passed = op.version;
+    loop {
+        // SAFETY: as the caller guarantees.
+        match checked(unsafe { raw(fd, command, std::ptr::from_mut(op)) }) {
+            Err(error) if is_interrupt(&error) && op.version == passed => {}
+            other => return other,
+        }
+    }
+}
+
+/// What a call with steps has done.
+pub(crate) struct Executed {
+    /// The steps that were executed.
+    pub count: usize,
+    /// Why those changes of them that are made, and wait for the store, are not known to be stored.
+    pub unstored: Option<io::Error>,
+}
+
+/// The result of a step before it is executed, which no operation returns.
+const UNEXECUTED: i32 = i32::MIN;
+
+/// Executes the steps up to a signal, and fills in their results.
 ///
 /// # Safety
 /// Every address in the steps is valid for its length and its command, and nothing else accesses what a get writes to.
 pub(crate) unsafe fn map_batch(
     fd: BorrowedFd<'_>,
     steps: &mut [abi::map::Step],
-) -> io::Result<usize> {
-    let mut batch = abi::map::Batch::new(steps.as_mut_ptr(), steps.len());
-    // SAFETY: the address is that of `count` steps, accessed by nothing else until the call returns; those in them are valid, as the
-    // caller guarantees.
-    retry(|| checked(unsafe { raw(fd, abi::map::BATCH, &raw mut batch) }))?;
-    Ok((batch.count as usize).min(steps.len()))
+) -> io::Result<Executed> {
+    steps.iter_mut().for_each(|step| step.result = UNEXECUTED);
+    loop {
+        let mut batch = abi::map::Batch::new(steps.as_mut_ptr(), steps.len());
+        // SAFETY: the address is that of `count` steps, accessed by nothing else until the call returns; those in them are valid, as
+        // the caller guarantees.
+        let called = checked(unsafe { raw(fd, abi::map::BATCH, &raw mut batch) });
+        let count = (batch.count as usize).min(steps.len());
+        match executed(called, count, steps) {
+            Err(error) if is_interrupt(&error) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Fails only if no step was executed.
+fn executed(
+    called: io::Result<i32>,
+    count: usize,
+    steps: &[abi::map::Step],
+) -> io::Result<Executed> {
+    let is_executed = |step: &&abi::map::Step| step.result != UNEXECUTED;
+    match called {
+        Ok(_) => Ok(Executed {
+            count,
+            unstored: None,
+        }),
+        Err(error) => match steps.iter().take_while(is_executed).count() {
+            0 => Err(error),
+            count => Ok(Executed {
+                count,
+                unstored: Some(error),
+            }),
+        },
+    }
 }
 
 /// A page of a dump.
@@ -272,10 +333,14 @@ unsafe fn raw<T>(fd: BorrowedFd<'_>, command: libc::Ioctl, argument: *mut T) -> 
 fn retry(mut call: impl FnMut() -> io::Result<i32>) -> io::Result<i32> {
     loop {
         match call() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if is_interrupt(&error) => {}
             other => return other,
         }
     }
+}
+
+fn is_interrupt(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Interrupted
 }
 
 fn checked(returned: i32) -> io::Result<i32> {
@@ -297,6 +362,15 @@ impl Control {
             Ok(file) => Ok(Self { file }),
             Err(error) => Err(node_error(CTL_NODE, error)),
         }
+    }
+
+    /// Fails after a signal.
+    pub fn call_once<A: Argument>(
+        &self,
+        command: libc::Ioctl,
+        argument: &mut A,
+    ) -> io::Result<i32> {
+        ioctl_once(self.file.as_fd(), command, argument)
     }
 
     pub fn call<A: Argument>(&self, command: libc::Ioctl, argument: &mut A) -> io::Result<i32> {
@@ -455,5 +529,30 @@ pub(crate) fn node_error(node: &'static str, error: io::Error) -> Error {
         Some(libc::ENOENT | libc::ENODEV) => Error::ModuleNotLoaded { node },
         Some(libc::ENXIO) if node == CTL_NODE => Error::ModuleNotLoaded { node },
         _ => Error::io(format!("opening {node}"), error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(results: [i32; 3]) -> [abi::map::Step; 3] {
+        results.map(|result| abi::map::Step {
+            result,
+            ..abi::map::Step::default()
+        })
+    }
+
+    #[test]
+    fn only_a_batch_without_an_executed_step_fails() {
+        let interrupted = || Err(io::Error::from_raw_os_error(libc::EINTR));
+        let none = executed(interrupted(), 3, &steps([UNEXECUTED; 3]));
+        assert!(none.is_err_and(|error| is_interrupt(&error)));
+        let some = executed(interrupted(), 3, &steps([0, -libc::ENOENT, UNEXECUTED])).unwrap();
+        assert_eq!(some.count, 2);
+        assert!(some.unstored.is_some_and(|error| is_interrupt(&error)));
+        let all = executed(Ok(0), 2, &steps([0, 1, UNEXECUTED])).unwrap();
+        assert_eq!(all.count, 2);
+        assert!(all.unstored.is_none());
     }
 }

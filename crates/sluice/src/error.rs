@@ -3,6 +3,7 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use crate::info::Kind;
+use crate::map::StoreError;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -108,6 +109,20 @@ pub enum Error {
     )]
     UserQuotaExceeded { what: String },
 
+    /// ETIMEDOUT. The daemon that stores durable maps did not answer before the deadline of the map.
+    #[error("{what} failed: the store of durable maps does not answer; is sluiced running?")]
+    StoreTimeout { what: String },
+
+    /// EIO or EROFS. The daemon cannot store or restore the durable map.
+    #[error("{what} failed: the store of durable maps: {error}")]
+    StoreFailed { what: String, error: StoreError },
+
+    /// ETIMEDOUT of an unlink or a destroy. Changes of the durable map are refused already.
+    #[error(
+        "'{name}' in {scope} is removed once the store of durable maps answers; is sluiced running?"
+    )]
+    UnlinkPending { name: String, scope: String },
+
     #[error("{what} failed: out of memory; raise memory.max of this cgroup, or free memory in it")]
     NoMemory { what: String },
 
@@ -147,6 +162,8 @@ impl Error {
             Self::NoMemory { .. } => ErrorKind::OutOfMemory,
             Self::Destroyed { .. } => ErrorKind::BrokenPipe,
             Self::NoReader { .. } => ErrorKind::Other,
+            Self::StoreTimeout { .. } | Self::UnlinkPending { .. } => ErrorKind::TimedOut,
+            Self::StoreFailed { error, .. } => error.kind(),
             Self::Io { source, .. } => source.kind(),
         }
     }

@@ -58,6 +58,7 @@ mod map_batch;
 mod map_cli;
 mod map_durable;
 mod map_durable_keeper;
+mod map_durable_library;
 mod map_durable_malformed;
 mod map_durable_restore;
 mod map_durable_stream;
@@ -191,6 +192,7 @@ pub const TOPICS: &[Topic] = &[
     bus_cli::TOPIC,
     map_library::TOPIC,
     map_cli::TOPIC,
+    map_durable_library::TOPIC,
     feed_library::TOPIC,
     feed_cli::TOPIC,
     myipc::TOPIC,

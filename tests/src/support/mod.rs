@@ -32,6 +32,7 @@ pub mod ring;
 pub mod sched;
 pub mod shell;
 pub mod signals;
+pub mod store;
 pub mod timer_trace;
 pub mod trace_buffer;
 pub mod uring;

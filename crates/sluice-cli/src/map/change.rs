@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Error, Result};
 use clap::Args;
 use serde::Serialize;
-use sluice::map::{Options, SetOptions};
+use sluice::Name;
+use sluice::map::{DeleteOptions, Options, SetOptions, WriteError};
 
 use super::args::{KeyArgs, OpenMapArgs, ValueArgs};
 use super::escape::escape;
@@ -50,6 +51,10 @@ struct ChangeArgs {
     #[arg(long, value_name = "TIME", value_parser = args::time)]
     ttl: Option<Duration>,
 
+    /// Of a durable map: do not wait until the change is stored, nor for room
+    #[arg(long)]
+    nowait: bool,
+
     /// Print a JSON object with the new version
     #[arg(long)]
     json: bool,
@@ -67,7 +72,11 @@ pub struct DelArguments {
     #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u64).range(1..))]
     if_version: Option<u64>,
 
-    /// Print a JSON object with the version that was deleted
+    /// Of a durable map: do not wait until the change is stored, nor for room
+    #[arg(long)]
+    nowait: bool,
+
+    /// Print a JSON object with the number of the change
     #[arg(long)]
     json: bool,
 }
@@ -107,8 +116,8 @@ fn change_entry(
     };
     let set = map
         .open_writer()?
-        .set_with(&key, &value, options)
-        .with_context(|| format!("cannot set '{}' in '{}'", escape(&key), map.name()))?;
+        .set_with(&key, &value, options.nowait(change.nowait))
+        .map_err(|error| explain(error, ["cannot set", "set"], &key, map.name()))?;
     print(change.json, Some(set.created), set.version)
 }
 
@@ -116,19 +125,49 @@ pub fn del(arguments: &DelArguments) -> Result<()> {
     let key = arguments.key.bytes()?;
     let channel = arguments.channel.map()?;
     let map = Options::new().open_writer(&channel.options())?;
-    let deleted = match arguments.if_version {
-        Some(version) => map.delete_if_version(&key, version),
-        None => map.delete(&key),
+    let options = DeleteOptions::new().nowait(arguments.nowait);
+    let options = match arguments.if_version {
+        Some(version) => options.if_version(version),
+        None => options,
     };
-    let deleted = deleted
-        .with_context(|| format!("cannot delete '{}' in '{}'", escape(&key), channel.name()))?;
+    let deleted = map
+        .delete_with(&key, options)
+        .map_err(|error| explain(error, ["cannot delete", "deleted"], &key, channel.name()))?;
     let version = deleted.ok_or_else(|| NoSuchKey::new(&key, channel.name()))?;
     print(arguments.json, None, version)
+}
+
+/// `verbs`: of a change that is not made, and of one that is made nevertheless.
+fn explain(error: WriteError, verbs: [&str; 2], key: &[u8], map: &Name) -> Error {
+    let is_made = matches!(error, WriteError::Unacknowledged { .. });
+    let verb = verbs[usize::from(is_made)];
+    Error::new(error).context(format!("{verb} '{}' in '{map}'", escape(key)))
 }
 
 fn print(json: bool, created: Option<bool>, version: u64) -> Result<()> {
     match json {
         true => output::print_json(&Changed { created, version }),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_is_made_has_not_failed() {
+        let map = Name::new("jobs").unwrap();
+        let text = |error| format!("{:#}", explain(error, ["cannot set", "set"], b"4711", &map));
+        let refused = text(WriteError::Refused);
+        assert!(
+            refused.starts_with("cannot set '4711' in 'jobs': refused, nothing is changed"),
+            "{refused}"
+        );
+        let made = text(WriteError::Unacknowledged { number: 7 });
+        assert!(
+            made.starts_with("set '4711' in 'jobs': change 7 is made, but not known to be stored"),
+            "{made}"
+        );
     }
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::Args;
+use sluice::Channel;
+use sluice::map::OpenError;
 
 use super::args::new_map;
+use super::durable::DurableArgs;
 use super::info::MapObject;
 use crate::args::{self, ChannelArgs};
 use crate::output;
@@ -28,6 +31,9 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     events: Option<u32>,
 
+    #[command(flatten)]
+    durable: DurableArgs,
+
     /// Print the new map as a JSON object
     #[arg(long)]
     json: bool,
@@ -35,10 +41,28 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let channel = arguments.channel.map()?;
-    let options = new_map(arguments.capacity, arguments.entries, arguments.events);
-    options.create(&channel.options().mode(arguments.permissions))?;
+    let mut options = new_map(arguments.capacity, arguments.entries, arguments.events);
+    if let Some(durability) = arguments.durable.durability()? {
+        options = options.durable(durability);
+    }
+    options
+        .create(&channel.options().mode(arguments.permissions))
+        .map_err(|error| explain(error, &channel))?;
     match arguments.json {
         true => output::print_json(&MapObject::query(&channel)?),
         false => Ok(()),
+    }
+}
+
+/// A map may be stored, and not loaded.
+fn explain(error: OpenError, channel: &Channel) -> Error {
+    let exists = matches!(&error, OpenError::Open(sluice::Error::AlreadyExists { .. }));
+    let is_loaded = || !matches!(channel.info(), Err(sluice::Error::NotFound { .. }));
+    match exists && !is_loaded() {
+        true => Error::new(error).context(format!(
+            "'{0}' is stored, but not attached; run 'sluice map attach {0}', or 'sluice map forget {0}'",
+            channel.name()
+        )),
+        false => error.into(),
     }
 }

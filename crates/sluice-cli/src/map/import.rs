@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Error, Result, ensure};
 use clap::Args;
 use serde::Serialize;
-use sluice::map::{Map, Outcome, SetOptions};
+use sluice::map::{Map, Outcome, SetOptions, WriteError};
 
 use super::args::{OpenMapArgs, file_path};
 use super::object::{EntryObject, ImportedEntry};
@@ -180,7 +180,11 @@ impl<'a> Import<'a> {
         }
         match failed {
             Some((line, error)) => {
-                Err(Error::new(error).context(format!("cannot set the entry of line {line}")))
+                let verb = match error {
+                    WriteError::Unacknowledged { .. } => "set",
+                    _ => "cannot set",
+                };
+                Err(Error::new(error).context(format!("{verb} the entry of line {line}")))
             }
             None => Ok(()),
         }

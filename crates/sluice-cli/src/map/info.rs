@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use std::time::Duration;
+
 use anyhow::Result;
 use serde::Serialize;
-use sluice::map::MapInfo;
+use sluice::map::{DurableInfo, MapInfo, StoreError};
 use sluice::{Channel, Error, Kind, Name, Scope};
 
 use crate::args::InfoArgs;
@@ -50,6 +52,69 @@ impl Columns for MapInfo {
     ];
 }
 
+/// As above.
+impl Columns for DurableInfo {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column {
+            heading: "SYNC",
+            json_key: "sync",
+            value: |map| Value::Text(sync(map).to_owned()),
+        },
+        Column {
+            heading: "INTERVAL",
+            json_key: "interval_ms",
+            value: |map| Value::Limit(map.interval.map(milliseconds)),
+        },
+        Column {
+            heading: "DEADLINE",
+            json_key: "deadline_ms",
+            value: |map| Value::Number(milliseconds(map.deadline)),
+        },
+        Column {
+            heading: "REFUSE",
+            json_key: "refuse",
+            value: |map| Value::Flag(map.refuse),
+        },
+        Column {
+            heading: "STORED",
+            json_key: "stored",
+            value: |map| Value::Number(map.stored),
+        },
+        Column {
+            heading: "PENDING",
+            json_key: "pending",
+            value: |map| Value::Number(map.pending),
+        },
+        Column {
+            heading: "ERROR",
+            json_key: "error",
+            value: |map| Value::Note(map.store_error.map(error_name)),
+        },
+    ];
+}
+
+/// When a change returns.
+fn sync(map: &DurableInfo) -> &'static str {
+    match map.interval {
+        Some(_) => "interval",
+        None => "always",
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// One word.
+fn error_name(error: StoreError) -> String {
+    match error {
+        StoreError::Full => "ENOSPC".to_owned(),
+        StoreError::Failed => "EIO".to_owned(),
+        StoreError::ReadOnly => "EROFS".to_owned(),
+        other => format!("errno-{}", other.errno()),
+    }
+}
+
 /// A line of `map ls`.
 struct ListedMap {
     name: Name,
@@ -84,6 +149,11 @@ impl Columns for ListedMap {
             value: |map| Value::Number(map.info.watchers.into()),
         },
         Column {
+            heading: "DURABLE",
+            json_key: "durable",
+            value: |map| Value::Text(map.info.durable.as_ref().map_or("no", sync).to_owned()),
+        },
+        Column {
             heading: "NAME",
             json_key: "name",
             value: |map| Value::Text(map.name.to_string()),
@@ -98,13 +168,17 @@ pub struct MapObject {
     channel: ChannelRow,
     #[serde(flatten)]
     map: Row<MapInfo>,
+    /// Null: the map is volatile.
+    durable: Option<Row<DurableInfo>>,
 }
 
 impl MapObject {
     pub fn query(channel: &Channel) -> sluice::Result<Self> {
+        let map = channel.map_info()?;
         Ok(Self {
             channel: ChannelRow::from(&channel.info()?),
-            map: Row::from(&channel.map_info()?),
+            map: Row::from(&map),
+            durable: map.durable.as_ref().map(Row::from),
         })
     }
 }
@@ -116,7 +190,11 @@ pub fn run(arguments: &InfoArgs) -> Result<()> {
         false => {
             let channel = table(std::slice::from_ref(&object.channel), arguments.numeric);
             let map = table(std::slice::from_ref(&object.map), arguments.numeric);
-            output::print(&format!("{channel}\n{map}"))
+            let durable = match &object.durable {
+                Some(row) => format!("\n{}", table(std::slice::from_ref(row), true)),
+                None => String::new(),
+            };
+            output::print(&format!("{channel}\n{map}{durable}"))
         }
     }
 }
@@ -143,5 +221,22 @@ pub fn list(scope: &Scope, json: bool) -> Result<()> {
     match json {
         true => output::print_json(&objects),
         false => output::print(&table(&rows, true)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_store_is_one_word() {
+        for (error, word) in [
+            (StoreError::Full, "ENOSPC"),
+            (StoreError::Failed, "EIO"),
+            (StoreError::ReadOnly, "EROFS"),
+            (StoreError::Other(6), "errno-6"),
+        ] {
+            assert_eq!(error_name(error), word);
+        }
     }
 }

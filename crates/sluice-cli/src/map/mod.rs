@@ -4,6 +4,7 @@
 mod args;
 mod change;
 mod create;
+mod durable;
 mod escape;
 mod export;
 mod get;
@@ -11,6 +12,8 @@ mod import;
 mod info;
 mod ls;
 mod object;
+mod store;
+mod sync;
 mod watch;
 
 use anyhow::Result;
@@ -20,6 +23,7 @@ use crate::args::{ChannelArgs, InfoArgs};
 use crate::rm;
 
 pub use get::NoSuchKey;
+pub use store::{DaemonError, failure_kind};
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -39,12 +43,22 @@ pub enum Verb {
     Cas(change::CasArguments),
     /// Delete a key
     Del(change::DelArguments),
+    /// Wait until the changes of a durable map are stored
+    Sync(sync::Arguments),
     /// Print each change
     Watch(watch::Arguments),
     /// Print all entries as lines that import reads
     Export(export::Arguments),
     /// Set the entries of an export
     Import(import::Arguments),
+    /// Restore a stored map into the kernel
+    Attach(store::SelectionArgs),
+    /// Drop the kernel's copy of a durable map, which stays stored
+    Detach(store::SelectionArgs),
+    /// List the stored maps of all cgroups
+    Status(store::StatusArgs),
+    /// Delete a stored map that is not attached
+    Forget(store::ForgetArgs),
 }
 
 pub fn run(verb: &Verb) -> Result<()> {
@@ -57,8 +71,13 @@ pub fn run(verb: &Verb) -> Result<()> {
         Verb::Set(arguments) => change::set(arguments),
         Verb::Cas(arguments) => change::cas(arguments),
         Verb::Del(arguments) => change::del(arguments),
+        Verb::Sync(arguments) => sync::run(arguments),
         Verb::Watch(arguments) => watch::run(arguments),
         Verb::Export(arguments) => export::run(arguments),
         Verb::Import(arguments) => import::run(arguments),
+        Verb::Attach(arguments) => store::attach(arguments),
+        Verb::Detach(arguments) => store::detach(arguments),
+        Verb::Status(arguments) => store::status(arguments),
+        Verb::Forget(arguments) => store::forget(arguments),
     }
 }

@@ -135,6 +135,18 @@ impl Keeper {
         self.call(keeper::ACK, &mut ack, "reporting an error of the store")
     }
 
+    /// [`acknowledge`](Self::acknowledge) and [`fail`](Self::fail) at once: no change is admitted in between.
+    pub fn acknowledge_and_fail(
+        &self,
+        stream: u64,
+        sequence: u64,
+        limit: u64,
+        error: StoreError,
+    ) -> Result<(), CallError> {
+        let mut ack = keeper::Ack::new(stream, sequence, limit, positive(error.errno()));
+        self.call(keeper::ACK, &mut ack, "acknowledging changes")
+    }
+
     /// The stored map of an [`Unlink`](super::Content::Unlink) is deleted. The stream has ended.
     ///
     /// Errors: EINVAL: nobody unlinks it.
@@ -267,6 +279,7 @@ mod tests {
             keeper.refuse(1, libc::EACCES),
             keeper.acknowledge(1, 2, 3),
             keeper.fail(1, StoreError::Full),
+            keeper.acknowledge_and_fail(1, 2, 3, StoreError::Full),
             keeper.unlinked(1),
             keeper.refuse_unlink(1, libc::EIO),
             keeper.detach(1),

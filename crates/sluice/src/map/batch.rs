@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 
 use sluice_abi::map::{self, Op, Step};
 
 use super::endpoint::{Map, deleted, set};
-use super::entry::{Entry, Set, SetOptions, time_to_live};
+use super::entry::{DeleteOptions, Entry, Set, SetOptions, time_to_live};
 use super::error::{ReadError, WriteError};
-use crate::control;
+use crate::control::{self, Executed};
+use crate::ring::SystemError;
 
 /// The default room for the value of a get, in bytes.
 const ROOM: usize = 4 << 10;
 
 /// Operations that [`run`](Self::run) executes one after the other, with one system call for up to 256 of them. Together they are not
 /// atomic: other processes can see and change entries in between, and a failed operation does not prevent the next ones.
+///
+/// Of a durable map each call waits once, until its last change is stored. If that fails, all changes of the call that wait for it have
+/// the result [`WriteError::Unacknowledged`].
 ///
 /// ```no_run
 /// use sluice::map::Outcome;
@@ -45,7 +49,7 @@ enum Operation<'a> {
     },
     Delete {
         key: &'a [u8],
-        required: Option<u64>,
+        options: DeleteOptions,
     },
 }
 
@@ -105,14 +109,18 @@ impl<'a> Batch<'a> {
 
     /// Adds a [delete](Map::delete).
     pub fn delete(self, key: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        let (key, required) = (key.as_ref(), None);
-        self.with(Operation::Delete { key, required })
+        self.delete_with(key, DeleteOptions::new())
     }
 
     /// Adds a [conditional delete](Map::delete_if_version).
     pub fn delete_if_version(self, key: &'a (impl AsRef<[u8]> + ?Sized), version: u64) -> Self {
-        let (key, required) = (key.as_ref(), Some(version));
-        self.with(Operation::Delete { key, required })
+        self.delete_with(key, DeleteOptions::new().if_version(version))
+    }
+
+    /// Adds a [delete with options](Map::delete_with).
+    pub fn delete_with(self, key: &'a (impl AsRef<[u8]> + ?Sized), options: DeleteOptions) -> Self {
+        let key = key.as_ref();
+        self.with(Operation::Delete { key, options })
     }
 
     fn with(mut self, operation: Operation<'a>) -> Self {
@@ -157,12 +165,12 @@ impl<'a> Batch<'a> {
         // SAFETY: the addresses in the steps are those of the keys and values of the operations, which are only read, and of the
         // separate rooms in `values`, which nothing else accesses until the call returns.
         let called = unsafe { control::map_batch(self.map.as_fd(), &mut steps) };
-        let executed = match called {
-            Ok(executed) => executed,
+        let (executed, is_stored) = match called {
+            Ok(executed) => (executed.count, self.is_stored(&executed, part, &steps)),
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or(libc::EIO);
                 steps.iter_mut().for_each(|step| step.result = -errno);
-                steps.len()
+                (steps.len(), true)
             }
         };
         let mut rooms = values.chunks_exact(self.room.max(1));
@@ -171,15 +179,95 @@ impl<'a> Batch<'a> {
                 true => rooms.next().unwrap_or_default(),
                 false => &[],
             };
-            outcomes.push(operation.outcome(step, room));
+            let outcome = operation.outcome(step, room).explained(self.map);
+            outcomes.push(match is_stored || !operation.waits() {
+                true => outcome,
+                false => outcome.unacknowledged(),
+            });
         }
         executed
+    }
+
+    /// Whether the changes are stored that wait for it. Waits again after a signal.
+    fn is_stored(&self, executed: &Executed, part: &[Operation<'_>], steps: &[Step]) -> bool {
+        let made = part
+            .iter()
+            .zip(&steps[..executed.count])
+            .filter(|(operation, step)| operation.waits() && step.result >= 0);
+        let last = made.map(|(_, step)| step.version).max();
+        match (&executed.unstored, last) {
+            (Some(error), Some(last)) => {
+                error.kind() == ErrorKind::Interrupted && self.map.sync_to(last).is_ok()
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Sets a value of a durable map by a batch of one, whose result is known although the wait for the store fails.
+pub(super) fn set_and_wait(
+    map: &Map,
+    key: &[u8],
+    value: &[u8],
+    options: SetOptions,
+) -> Result<Set, WriteError> {
+    match map.batch().set_with(key, value, options).run().pop() {
+        Some(Outcome::Set(result)) => result,
+        other => Err(unexpected(other)),
+    }
+}
+
+/// As [`set_and_wait`].
+pub(super) fn delete_and_wait(
+    map: &Map,
+    key: &[u8],
+    options: DeleteOptions,
+) -> Result<Option<u64>, WriteError> {
+    match map.batch().delete_with(key, options).run().pop() {
+        Some(Outcome::Delete(result)) => result,
+        other => Err(unexpected(other)),
+    }
+}
+
+/// Each operation has its outcome.
+fn unexpected(outcome: Option<Outcome>) -> WriteError {
+    let error = io::Error::other(format!("the outcome of a change is {outcome:?}"));
+    SystemError::new("changing the map", error).into()
+}
+
+impl Outcome {
+    /// A change is made, and not known to be stored.
+    fn unacknowledged(self) -> Self {
+        let error = |number| WriteError::Unacknowledged { number };
+        match self {
+            Self::Set(Ok(set)) => Self::Set(Err(error(set.version))),
+            Self::Delete(Ok(Some(number))) => Self::Delete(Err(error(number))),
+            other => other,
+        }
+    }
+
+    /// As the single call would fail.
+    fn explained(self, map: &Map) -> Self {
+        match self {
+            Self::Set(Err(error)) => Self::Set(Err(map.explain(error))),
+            Self::Delete(Err(error)) => Self::Delete(Err(map.explain(error))),
+            other => other,
+        }
     }
 }
 
 impl Operation<'_> {
     fn is_get(&self) -> bool {
         matches!(self, Self::Get { .. })
+    }
+
+    /// Whether it waits for the store of a durable map.
+    fn waits(&self) -> bool {
+        match self {
+            Self::Get { .. } => false,
+            Self::Set { options, .. } => options.waits(),
+            Self::Delete { options, .. } => options.waits(),
+        }
     }
 
     /// The step, with the address of the room for a value.
@@ -191,8 +279,8 @@ impl Operation<'_> {
                 value,
                 options,
             } => Step::new(map::STEP_SET, &options.apply(Op::set(key, value))),
-            Self::Delete { key, required } => {
-                Step::new(map::STEP_DELETE, &Op::delete(key).require(required))
+            Self::Delete { key, options } => {
+                Step::new(map::STEP_DELETE, &options.apply(Op::delete(key)))
             }
         }
     }
@@ -210,10 +298,10 @@ impl Operation<'_> {
                 let called = called.map(|returned| returned > 0);
                 Outcome::Set(valid.and_then(|()| set(called, options, step.version)))
             }
-            Self::Delete { key, required } => {
+            Self::Delete { key, options } => {
                 let valid = WriteError::check_key(key);
                 let called = called.map(drop);
-                Outcome::Delete(valid.and_then(|()| deleted(called, required, step.version)))
+                Outcome::Delete(valid.and_then(|()| deleted(called, options, step.version)))
             }
         }
     }
@@ -308,10 +396,10 @@ mod tests {
         .step(&mut []);
         let seen = (step.command, step.value_length, step.flags, step.version);
         assert_eq!(seen, (map::STEP_SET, 5, map::IF_VERSION, 9));
-        let required = Some(0);
+        let options = DeleteOptions::new().if_version(0);
         let step = Operation::Delete {
             key: b"key",
-            required,
+            options,
         }
         .step(&mut []);
         let seen = (step.command, step.key_length, step.flags, step.version);
@@ -364,16 +452,77 @@ mod tests {
             "Set(Err(VersionMismatch { required: 7, found: 9 }))"
         );
         let delete = |result| {
-            let required = None;
+            let options = DeleteOptions::new();
             let operation = Operation::Delete {
                 key: b"key",
-                required,
+                options,
             };
             format!("{:?}", operation.outcome(&step(result), &[]))
         };
         assert_eq!(delete(0), "Delete(Ok(Some(9)))");
         assert_eq!(delete(-libc::ENOENT), "Delete(Ok(None))");
         assert_eq!(delete(-libc::EBADF), "Delete(Err(NotWritable))");
+    }
+
+    #[test]
+    fn only_a_change_that_is_made_and_waits_is_not_acknowledged() {
+        let text = |outcome: Outcome| format!("{:?}", outcome.unacknowledged());
+        let (created, version) = (true, 9);
+        assert_eq!(
+            text(Outcome::Set(Ok(Set { created, version }))),
+            "Set(Err(Unacknowledged { number: 9 }))"
+        );
+        assert_eq!(
+            text(Outcome::Delete(Ok(Some(9)))),
+            "Delete(Err(Unacknowledged { number: 9 }))"
+        );
+        assert_eq!(text(Outcome::Delete(Ok(None))), "Delete(Ok(None))");
+        assert_eq!(text(Outcome::Get(Ok(None))), "Get(Ok(None))");
+        let refused = Outcome::Set(Err(WriteError::Refused));
+        assert_eq!(text(refused), "Set(Err(Refused))");
+        let set = |options| Operation::Set {
+            key: b"key",
+            value: b"",
+            options,
+        };
+        assert!(set(SetOptions::new()).waits());
+        assert!(!set(SetOptions::new().nowait(true)).waits());
+        assert!(!Operation::Get { key: b"key" }.waits());
+    }
+
+    #[test]
+    fn only_an_interrupted_wait_is_continued() {
+        let map = socket();
+        let batch = map.batch().set("key", "").get("key");
+        let made = [step(1), step(0)];
+        let is_stored = |unstored: Option<i32>| {
+            let executed = Executed {
+                count: 2,
+                unstored: unstored.map(io::Error::from_raw_os_error),
+            };
+            batch.is_stored(&executed, &batch.operations, &made)
+        };
+        assert!(is_stored(None));
+        assert!(!is_stored(Some(libc::ETIMEDOUT)));
+        // The socket fails the second wait.
+        assert!(!is_stored(Some(libc::EINTR)));
+        let executed = Executed {
+            count: 1,
+            unstored: Some(io::Error::from_raw_os_error(libc::EINTR)),
+        };
+        let refused = [step(-libc::EAGAIN)];
+        assert!(batch.is_stored(&executed, &batch.operations, &refused));
+    }
+
+    #[test]
+    fn a_change_that_waits_is_a_batch_of_one() {
+        let map = socket();
+        let set = set_and_wait(&map, b"key", b"value", SetOptions::new());
+        assert!(matches!(set, Err(WriteError::System(_))), "{set:?}");
+        let delete = delete_and_wait(&map, b"key", DeleteOptions::new());
+        assert!(matches!(delete, Err(WriteError::System(_))), "{delete:?}");
+        let text = unexpected(None).to_string();
+        assert!(text.contains("the outcome of a change is None"), "{text}");
     }
 
     #[test]

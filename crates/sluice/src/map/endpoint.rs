@@ -5,13 +5,16 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::batch::Batch;
+use sluice_abi as abi;
+
+use super::batch::{self, Batch};
 use super::dump::{Entries, Keys};
-use super::entry::{Entry, EntryInfo, Set, SetOptions, time_to_live};
-use super::error::{OpenError, ReadError, WatchError, WriteError};
+use super::entry::{DeleteOptions, Entry, EntryInfo, Set, SetOptions, time_to_live};
+use super::error::{OpenError, ReadError, SyncError, WatchError, WriteError};
 use super::info::{self, MapInfo};
+use super::store::StoreError;
 use super::watcher::{WatchFrom, Watcher};
-use crate::control;
+use crate::control::{self, ioctl};
 use crate::error::{Error, Result};
 
 /// Values of up to this length need no second call.
@@ -25,11 +28,15 @@ pub struct Map {
     endpoint: OwnedFd,
     /// Whether there is a watcher, with a duplicate of the descriptor.
     watched: Arc<AtomicBool>,
+    /// Whether changes wait until they are stored, unless they say otherwise.
+    waits: bool,
 }
 
 impl Map {
     pub(super) fn new(endpoint: OwnedFd) -> Self {
+        let info = info::query(endpoint.as_fd());
         Self {
+            waits: info.is_ok_and(|info| info::waits(&info)),
             endpoint,
             watched: Arc::default(),
         }
@@ -115,33 +122,81 @@ impl Map {
         let (key, value) = (key.as_ref(), value.as_ref());
         WriteError::check_key(key)?;
         WriteError::check_value(value)?;
+        if self.waits && options.waits() {
+            return batch::set_and_wait(self, key, value, options);
+        }
         let (op, called) = control::map_set(self.as_fd(), key, value, options);
-        set(called, options, op.version)
+        set(called, options, op.version).map_err(|error| self.explain(error))
     }
 
-    /// Deletes the entry of `key`, and returns the version that it had, if there was one.
+    /// Deletes the entry of `key`, and returns the number of that change, if there was an entry.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> std::result::Result<Option<u64>, WriteError> {
-        self.delete_required(key.as_ref(), None)
+        self.delete_with(key, DeleteOptions::new())
     }
 
-    /// Deletes the entry of `key` if it has this version, otherwise fails with [`WriteError::VersionMismatch`]. Returns the version, or
-    /// none if there is no entry.
+    /// Deletes the entry of `key` if it has this version, otherwise fails with [`WriteError::VersionMismatch`]. Returns the number of that
+    /// change, or none if there is no entry.
     pub fn delete_if_version(
         &self,
         key: impl AsRef<[u8]>,
         version: u64,
     ) -> std::result::Result<Option<u64>, WriteError> {
-        self.delete_required(key.as_ref(), Some(version))
+        self.delete_with(key, DeleteOptions::new().if_version(version))
     }
 
-    fn delete_required(
+    /// Deletes the entry of `key`, with options. Returns the number of that change, or none if there is no entry.
+    pub fn delete_with(
         &self,
-        key: &[u8],
-        required: Option<u64>,
+        key: impl AsRef<[u8]>,
+        options: DeleteOptions,
     ) -> std::result::Result<Option<u64>, WriteError> {
+        let key = key.as_ref();
         WriteError::check_key(key)?;
-        let (op, called) = control::map_delete(self.as_fd(), key, required);
-        deleted(called, required, op.version)
+        if self.waits && options.waits() {
+            return batch::delete_and_wait(self, key, options);
+        }
+        let (op, called) = control::map_delete(self.as_fd(), key, options);
+        deleted(called, options, op.version).map_err(|error| self.explain(error))
+    }
+
+    /// Waits until all changes of a durable map so far are stored, those of other processes included, up to the deadline of the map.
+    /// Returns the number up to which they are.
+    ///
+    /// In an asynchronous program call it in a thread for blocking calls, or wait until the [descriptor](Self::as_fd) of a writer reports
+    /// POLLPRI.
+    pub fn sync(&self) -> std::result::Result<u64, SyncError> {
+        self.sync_setting(abi::map::NOW)
+    }
+
+    /// Waits until all changes of a durable map up to `number` are stored, such as the version of a [set](Map::set_with) that did not
+    /// wait. Returns the number up to which they are. Fails with [`SyncError::NoSuchChange`] if there is no such change yet.
+    pub fn sync_to(&self, number: u64) -> std::result::Result<u64, SyncError> {
+        match number {
+            abi::map::NOW => Err(SyncError::NoSuchChange { number }),
+            _ => self.sync_setting(number),
+        }
+    }
+
+    fn sync_setting(&self, number: u64) -> std::result::Result<u64, SyncError> {
+        let mut setting = abi::Setting::new(number);
+        match ioctl(self.as_fd(), abi::map::SYNC, &mut setting) {
+            Ok(_) => Ok(setting.value),
+            Err(error) => Err(SyncError::new(error, number)),
+        }
+    }
+
+    /// ENOSPC is a limit of the map, or the error of the store of a durable one.
+    pub(super) fn explain(&self, error: WriteError) -> WriteError {
+        let is_of_store = |info: MapInfo| {
+            let error = info.durable.and_then(|durable| durable.store_error);
+            error == Some(StoreError::Full)
+        };
+        match error {
+            WriteError::Full if self.info().is_ok_and(is_of_store) => {
+                WriteError::Store(StoreError::Full)
+            }
+            other => other,
+        }
     }
 
     /// A batch of operations, to be executed with one system call.
@@ -196,21 +251,19 @@ pub(super) fn set(
 /// The result of a delete.
 pub(super) fn deleted(
     called: io::Result<()>,
-    required: Option<u64>,
+    options: DeleteOptions,
     version: u64,
 ) -> std::result::Result<Option<u64>, WriteError> {
     match called {
         Ok(()) => Ok(Some(version)),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-        Err(error) => Err(WriteError::new(
-            error,
-            required.unwrap_or_default(),
-            version,
-        )),
+        Err(error) => Err(WriteError::new(error, options.required(), version)),
     }
 }
 
 impl AsFd for Map {
+    /// The endpoint. That of a writer of a durable map reports POLLOUT when a change would be admitted or fail at once, and POLLPRI when
+    /// all changes that were made through it are stored, and there is one.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.endpoint.as_fd()
     }

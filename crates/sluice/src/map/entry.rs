@@ -54,6 +54,7 @@ pub struct Set {
 pub struct SetOptions {
     version: Option<u64>,
     time_to_live: Option<Duration>,
+    nowait: bool,
 }
 
 impl SetOptions {
@@ -73,16 +74,90 @@ impl SetOptions {
         self
     }
 
+    /// Of a durable map: the set does not wait until the change is stored, nor for room; it then fails with
+    /// [`WriteError::Refused`](super::WriteError::Refused). [`Map::sync_to`](super::Map::sync_to) the returned version waits. No effect on
+    /// a volatile map.
+    pub fn nowait(mut self, nowait: bool) -> Self {
+        self.nowait = nowait;
+        self
+    }
+
     /// The version that the entry must have, or 0.
     pub(super) fn required(self) -> u64 {
         self.version.unwrap_or_default()
     }
 
+    pub(super) fn waits(self) -> bool {
+        !self.nowait
+    }
+
     pub(crate) fn apply(self, op: map::Op) -> map::Op {
+        let op = op.require(self.version);
         map::Op {
             ttl_ns: self.time_to_live.map_or(0, nanoseconds),
-            ..op.require(self.version)
+            flags: op.flags | nowait_flag(self.nowait),
+            ..op
         }
+    }
+}
+
+/// The options of a delete. By default it has no condition.
+///
+/// ```no_run
+/// use sluice::map::DeleteOptions;
+///
+/// # let map: sluice::map::Map = unimplemented!();
+/// if let Some(number) = map.delete_with("4711", DeleteOptions::new().nowait(true))? {
+///     map.sync_to(number)?; // stored
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct DeleteOptions {
+    version: Option<u64>,
+    nowait: bool,
+}
+
+impl DeleteOptions {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only if the entry has this version.
+    pub fn if_version(mut self, version: u64) -> Self {
+        self.version = Some(version);
+        self
+    }
+
+    /// As [`SetOptions::nowait`].
+    pub fn nowait(mut self, nowait: bool) -> Self {
+        self.nowait = nowait;
+        self
+    }
+
+    /// As [`SetOptions::required`].
+    pub(super) fn required(self) -> u64 {
+        self.version.unwrap_or_default()
+    }
+
+    pub(super) fn waits(self) -> bool {
+        !self.nowait
+    }
+
+    pub(crate) fn apply(self, op: map::Op) -> map::Op {
+        let op = op.require(self.version);
+        map::Op {
+            flags: op.flags | nowait_flag(self.nowait),
+            ..op
+        }
+    }
+}
+
+fn nowait_flag(nowait: bool) -> u32 {
+    match nowait {
+        true => map::NOWAIT,
+        false => 0,
     }
 }
 
@@ -124,5 +199,18 @@ mod tests {
         assert_eq!((created.flags, created.version), (map::IF_VERSION, 0));
         let changed = op(SetOptions::new().if_version(7));
         assert_eq!((changed.flags, changed.version), (map::IF_VERSION, 7));
+    }
+
+    #[test]
+    fn only_a_change_without_a_wait_has_the_flag_of_one() {
+        let set = |options: SetOptions| options.apply(map::Op::set(b"key", b"")).flags;
+        assert_eq!(set(SetOptions::new().nowait(true)), map::NOWAIT);
+        assert_eq!(set(SetOptions::new().nowait(false)), 0);
+        let both = map::IF_VERSION | map::NOWAIT;
+        assert_eq!(set(SetOptions::new().if_version(7).nowait(true)), both);
+        let delete = |options: DeleteOptions| options.apply(map::Op::delete(b"key"));
+        assert_eq!(delete(DeleteOptions::new()).flags, 0);
+        let op = delete(DeleteOptions::new().if_version(7).nowait(true));
+        assert_eq!((op.flags, op.version), (both, 7));
     }
 }

@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::store::StoreError;
 use super::{KEY_MAX, VALUE_MAX};
 use crate::error::Error;
 use crate::ring::SystemError;
 
+const REFUSED: &str = "refused, nothing is changed";
+const REMOVED: &str =
+    "the durable map was unlinked or detached, or its cgroup removed; open it again";
 const DESTROYED: &str = "the map was destroyed; open it again if it is created again";
 
 /// Why a map was not opened, or a descriptor is no endpoint of one.
@@ -27,9 +31,23 @@ pub enum OpenError {
     },
 
     #[error(
-        "invalid options for the map: the capacity is too large, or too small for its events; see sluice::map::Options"
+        "invalid options for the map: the capacity is too large, or too small for its events, or a time too long; see sluice::map::Options"
     )]
     InvalidOptions,
+
+    /// Of a durable open: EEXIST, although the open is not exclusive. A volatile map does not become durable.
+    #[error("the map '{name}' exists, and is not durable; open it as it is, or remove it first")]
+    NotDurable { name: String },
+
+    /// Of a durable open: ENOSPC or EDQUOT.
+    #[error(
+        "no space for the durable map: a quota of channels, or the store; see 'sluice map status'"
+    )]
+    NoSpace,
+
+    /// Of a nonblocking durable open: EAGAIN.
+    #[error("the map is not loaded, and its store has to be asked; use a blocking open")]
+    WouldBlock,
 
     #[error("the descriptor is not an endpoint of a map; pass that of a sluice::map type")]
     NotAMap,
@@ -52,6 +70,9 @@ impl OpenError {
             Self::UnsupportedOption { .. } | Self::InvalidOptions | Self::NotAMap => {
                 ErrorKind::InvalidInput
             }
+            Self::NotDurable { .. } => ErrorKind::AlreadyExists,
+            Self::NoSpace => ErrorKind::QuotaExceeded,
+            Self::WouldBlock => ErrorKind::WouldBlock,
             Self::System(error) => error.kind(),
         }
     }
@@ -144,6 +165,27 @@ pub enum WriteError {
     #[error("the map is full; delete entries, or create a map with higher limits")]
     Full,
 
+    /// Of a durable map: EAGAIN. Too many changes are not stored yet, or no daemon has stored any for the time of the deadline. Without
+    /// [`nowait`](super::SetOptions::nowait) and [`Durability::refuse`](super::Durability::refuse) the change has waited for that time.
+    #[error("{REFUSED}: too many changes are not stored yet; try again later; is sluiced running?")]
+    Refused,
+
+    /// Of a durable map: the daemon cannot store changes (ENOSPC, EIO, EROFS).
+    #[error("{REFUSED}: the store of durable maps: {0}")]
+    Store(StoreError),
+
+    /// EIDRM. The endpoint can still get entries.
+    #[error("{REFUSED}: {REMOVED}")]
+    Removed,
+
+    /// Of a durable map: ETIMEDOUT, or EIDRM because the map was unlinked meanwhile. The change is made, and all processes see it, but a
+    /// crash of the host may lose it. [`Map::sync_to`](super::Map::sync_to) its number waits again. A repeated change would be another
+    /// one.
+    #[error(
+        "change {number} is made, but not known to be stored; is sluiced running? sync waits for it"
+    )]
+    Unacknowledged { number: u64 },
+
     #[error("the map is not open for writing; open it with Options::open or Options::open_writer")]
     NotWritable,
 
@@ -155,11 +197,22 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// `required` is the version that the entry should have, `found` the one that it has.
+    /// `required` is the version that the entry should have, or 0. `found` is the version after the call: that which the entry has, or
+    /// the number of a change that is made nevertheless.
     pub(super) fn new(error: io::Error, required: u64, found: u64) -> Self {
         match error.raw_os_error() {
             Some(libc::EEXIST) => Self::AlreadyExists,
             Some(libc::ESTALE) => Self::VersionMismatch { required, found },
+            // What can end the wait for the store. The number of a change exceeds every earlier version.
+            Some(libc::ETIMEDOUT | libc::EINTR | libc::EIDRM | libc::EPIPE)
+                if found != required =>
+            {
+                Self::Unacknowledged { number: found }
+            }
+            Some(libc::EAGAIN) => Self::Refused,
+            Some(libc::EIO) => Self::Store(StoreError::Failed),
+            Some(libc::EROFS) => Self::Store(StoreError::ReadOnly),
+            Some(libc::EIDRM) => Self::Removed,
             Some(libc::ENOENT) => Self::NotFound { required },
             Some(libc::ENOSPC) => Self::Full,
             Some(libc::EBADF) => Self::NotWritable,
@@ -197,8 +250,11 @@ impl WriteError {
             Self::VersionMismatch { .. } => ErrorKind::ResourceBusy,
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::Full => ErrorKind::QuotaExceeded,
+            Self::Refused => ErrorKind::WouldBlock,
+            Self::Store(error) => error.kind(),
+            Self::Unacknowledged { .. } => ErrorKind::TimedOut,
             Self::NotWritable => ErrorKind::PermissionDenied,
-            Self::Destroyed => ErrorKind::BrokenPipe,
+            Self::Destroyed | Self::Removed => ErrorKind::BrokenPipe,
             Self::System(error) => error.kind(),
         }
     }
@@ -206,6 +262,69 @@ impl WriteError {
 
 impl From<WriteError> for io::Error {
     fn from(error: WriteError) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+/// Why the changes of a durable map are not known to be stored.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SyncError {
+    /// ETIMEDOUT: the deadline of the map. The changes are made.
+    #[error("the changes are made, but not known to be stored; is sluiced running? try again")]
+    TimedOut,
+
+    /// EAGAIN. Only of a nonblocking endpoint.
+    #[error("the changes are not stored yet; try again later")]
+    WouldBlock,
+
+    /// EINVAL. The number is that of another map, or of an earlier one of the name.
+    #[error("the map has no change {number} yet; give the number that a set or a delete returned")]
+    NoSuchChange { number: u64 },
+
+    /// EOPNOTSUPP.
+    #[error("the map is not durable; create it with Options::durable")]
+    NotDurable,
+
+    /// EIDRM.
+    #[error("{REMOVED}")]
+    Removed,
+
+    /// EPIPE.
+    #[error("{DESTROYED}")]
+    Destroyed,
+
+    #[error(transparent)]
+    System(#[from] SystemError),
+}
+
+impl SyncError {
+    pub(super) fn new(error: io::Error, number: u64) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ETIMEDOUT) => Self::TimedOut,
+            Some(libc::EAGAIN) => Self::WouldBlock,
+            Some(libc::EINVAL) => Self::NoSuchChange { number },
+            Some(libc::EOPNOTSUPP) => Self::NotDurable,
+            Some(libc::EIDRM) => Self::Removed,
+            Some(libc::EPIPE) => Self::Destroyed,
+            _ => SystemError::new("waiting for the store of the map", error).into(),
+        }
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::TimedOut => ErrorKind::TimedOut,
+            Self::WouldBlock => ErrorKind::WouldBlock,
+            Self::NoSuchChange { .. } => ErrorKind::InvalidInput,
+            Self::NotDurable => ErrorKind::Unsupported,
+            Self::Removed | Self::Destroyed => ErrorKind::BrokenPipe,
+            Self::System(error) => error.kind(),
+        }
+    }
+}
+
+impl From<SyncError> for io::Error {
+    fn from(error: SyncError) -> Self {
         Self::new(error.kind(), error)
     }
 }
@@ -287,15 +406,41 @@ mod tests {
     fn each_failure_has_its_own_error() {
         for (errno, word) in [
             (libc::EEXIST, "exists"),
-            (libc::ESTALE, "version 9, and 7 is required"),
             (libc::ENOENT, "no entry, and version 7"),
             (libc::ENOSPC, "full"),
+            (libc::EAGAIN, "nothing is changed: too many changes"),
+            (
+                libc::EIO,
+                "nothing is changed: the store of durable maps: input/output",
+            ),
+            (
+                libc::EROFS,
+                "nothing is changed: the store of durable maps: read-only",
+            ),
+            (
+                libc::EIDRM,
+                "nothing is changed: the durable map was unlinked",
+            ),
             (libc::EBADF, "open_writer"),
             (libc::EPIPE, "destroyed"),
             (libc::ENOMEM, "memory.max"),
-            (libc::EIO, "sluice doctor"),
+            (libc::EFAULT, "sluice doctor"),
         ] {
-            let text = WriteError::new(of(errno), 7, 9).to_string();
+            let text = WriteError::new(of(errno), 7, 7).to_string();
+            assert!(text.contains(word), "{text}");
+        }
+        let text = WriteError::new(of(libc::ESTALE), 7, 9).to_string();
+        assert!(text.contains("version 9, and 7 is required"), "{text}");
+        for (errno, word) in [
+            (libc::ETIMEDOUT, "made, but not known to be stored"),
+            (libc::EAGAIN, "not stored yet"),
+            (libc::EINVAL, "no change 7 yet"),
+            (libc::EOPNOTSUPP, "not durable"),
+            (libc::EIDRM, "unlinked"),
+            (libc::EPIPE, "destroyed"),
+            (libc::ENOTTY, "sluice doctor"),
+        ] {
+            let text = SyncError::new(of(errno), 7).to_string();
             assert!(text.contains(word), "{text}");
         }
         for (errno, word) in [
@@ -320,11 +465,29 @@ mod tests {
     #[test]
     fn only_an_unexpected_version_is_a_conflict() {
         for errno in [libc::EEXIST, libc::ESTALE, libc::ENOENT] {
-            assert!(WriteError::new(of(errno), 7, 9).is_conflict());
+            assert!(WriteError::new(of(errno), 7, 7).is_conflict());
         }
         for errno in [libc::ENOSPC, libc::EBADF, libc::EPIPE, libc::EIO] {
-            assert!(!WriteError::new(of(errno), 7, 9).is_conflict());
+            assert!(!WriteError::new(of(errno), 7, 7).is_conflict());
         }
+    }
+
+    #[test]
+    fn a_change_that_is_made_is_not_refused() {
+        for errno in [libc::ETIMEDOUT, libc::EINTR, libc::EIDRM, libc::EPIPE] {
+            for required in [0, 7] {
+                let error = WriteError::new(of(errno), required, 9);
+                assert!(
+                    matches!(error, WriteError::Unacknowledged { number: 9 }),
+                    "{error:?}"
+                );
+            }
+        }
+        let text = WriteError::Unacknowledged { number: 9 }.to_string();
+        assert!(
+            text.contains("change 9 is made, but not known to be stored"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -350,6 +513,18 @@ mod tests {
         let error = io::Error::from(WriteError::Full);
         assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
         assert_eq!(error.to_string(), WriteError::Full.to_string());
+        for (error, kind) in [
+            (WriteError::Refused, ErrorKind::WouldBlock),
+            (WriteError::Store(StoreError::Full), ErrorKind::StorageFull),
+            (
+                WriteError::Unacknowledged { number: 7 },
+                ErrorKind::TimedOut,
+            ),
+        ] {
+            assert_eq!(io::Error::from(error).kind(), kind);
+        }
+        let error = io::Error::from(SyncError::NotDurable);
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
         let error = io::Error::from(ReadError::NotReadable);
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         let error = io::Error::from(WatchError::Empty);

@@ -87,6 +87,11 @@ impl From<map::Info> for MapInfo {
     }
 }
 
+/// Whether it is a durable map whose changes wait until they are stored.
+pub(super) fn waits(info: &map::Info) -> bool {
+    info.flags & (map::DURABLE | map::INTERVAL) == map::DURABLE
+}
+
 pub(super) fn query(endpoint: BorrowedFd<'_>) -> io::Result<map::Info> {
     let mut info = map::Info::default();
     ioctl(endpoint, map::INFO, &mut info)?;
@@ -129,6 +134,8 @@ mod tests {
             store_error: None,
         };
         assert_eq!(durable(info), Some(always));
+        assert!(waits(&info));
+        assert!(!waits(&map::Info::default()));
         let other = map::Info {
             flags: map::DURABLE | map::INTERVAL | map::REFUSE,
             error: libc::EROFS as u32,
@@ -141,5 +148,6 @@ mod tests {
             ..always
         };
         assert_eq!(durable(other), Some(expected));
+        assert!(!waits(&other));
     }
 }

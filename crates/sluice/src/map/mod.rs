@@ -66,12 +66,38 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! # Durable maps
+//!
+//! A map that is opened with [`Options::durable`] survives a restart of the host: the daemon sluiced stores its changes, and restores
+//! it. By default a change returns when it is stored. With [`Durability::interval`], or by [`SetOptions::nowait`], it returns at once, and
+//! [`Map::sync`] waits for it:
+//!
+//! ```no_run
+//! use sluice::map::{Durability, Options, SetOptions, WriteError};
+//!
+//! let jobs = sluice::Channel::map("jobs")?;
+//! let map = Options::new().durable(Durability::always()).open(&jobs.options().create(true))?;
+//! match map.set("4711", b"queued") {
+//!     Ok(set) => println!("change {} is stored", set.version),
+//!     Err(WriteError::Unacknowledged { number }) => println!("change {number} may be stored"),
+//!     Err(error) => return Err(error.into()), // nothing has changed
+//! }
+//! map.set_with("4712", b"queued", SetOptions::new().nowait(true))?;
+//! map.set_with("4713", b"queued", SetOptions::new().nowait(true))?;
+//! map.sync()?; // both are stored
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Errors come before a change is made, except for [`WriteError::Unacknowledged`]. A change is visible to other processes before it is
+//! stored.
+//!
 //! # Types
 //!
 //! With the feature `serde`, `TypedMap` has keys and values of types that implement the traits of serde.
 
 mod batch;
 mod dump;
+mod durability;
 mod endpoint;
 mod entry;
 mod error;
@@ -89,9 +115,10 @@ mod watcher;
 pub use self::tokio::AsyncWatcher;
 pub use batch::{Batch, Outcome};
 pub use dump::{Entries, Keys};
+pub use durability::Durability;
 pub use endpoint::Map;
-pub use entry::{Entry, EntryInfo, Set, SetOptions};
-pub use error::{OpenError, ReadError, WatchError, WriteError};
+pub use entry::{DeleteOptions, Entry, EntryInfo, Set, SetOptions};
+pub use error::{OpenError, ReadError, SyncError, WatchError, WriteError};
 pub use event::{Change, Event};
 pub use info::{DurableInfo, MapInfo};
 pub use options::Options;

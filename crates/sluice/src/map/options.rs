@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use sluice_abi::{self as abi, map};
 
+use super::durability::Durability;
 use super::endpoint::Map;
 use super::error::OpenError;
 use crate::channel::OpenOptions;
@@ -27,6 +28,7 @@ pub struct Options {
     capacity: u64,
     entries: u64,
     events: u32,
+    durability: Option<Durability>,
 }
 
 impl Options {
@@ -51,6 +53,26 @@ impl Options {
     /// further behind misses changes.
     pub fn events(mut self, events: u32) -> Self {
         self.events = events;
+        self
+    }
+
+    /// The map is durable: the daemon sluiced stores its changes, and restores it after a restart of the host. An open with
+    /// [`create`](OpenOptions::create) then asks the daemon for a map that the module does not have, up to the
+    /// [deadline](Durability::deadline): if one of this name is stored in the cgroup of this path, it is restored with its entries and its
+    /// own options. A durable map exists until it is unlinked, as if it were [persistent](OpenOptions::persistent).
+    ///
+    /// An open without this option finds a durable map that the module has, but does not ask the daemon.
+    ///
+    /// ```no_run
+    /// use sluice::map::{Durability, Options};
+    ///
+    /// let jobs = sluice::Channel::map("jobs")?;
+    /// let map = Options::new().durable(Durability::always()).open(&jobs.options().create(true))?;
+    /// map.set("4711", b"queued")?; // stored when it returns
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn durable(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
         self
     }
 
@@ -84,7 +106,11 @@ impl Options {
             });
         }
         let params = self.params()?;
-        open.map(access, self.capacity, &params).map_err(open_error)
+        let opened = open.map(access, self.capacity, &params);
+        opened.map_err(|error| match self.durability {
+            Some(_) => durable_open_error(error, open.is_exclusive()),
+            None => open_error(error),
+        })
     }
 
     fn params(&self) -> Result<map::Params, OpenError> {
@@ -93,25 +119,53 @@ impl Options {
             1..=map::EVENTS_MAX => self.events.next_power_of_two(),
             _ => return Err(OpenError::InvalidOptions),
         };
-        Ok(map::Params {
+        let params = map::Params {
             entries: self.entries,
             events,
             ..map::Params::default()
-        })
+        };
+        match self.durability {
+            Some(durability) => durability.apply(params).ok_or(OpenError::InvalidOptions),
+            None => Ok(params),
+        }
     }
 }
 
 fn open_error(error: Error) -> OpenError {
-    match &error {
-        Error::Io { source, .. } if source.raw_os_error() == Some(libc::EINVAL) => {
-            OpenError::InvalidOptions
-        }
+    match errno(&error) {
+        Some(libc::EINVAL) => OpenError::InvalidOptions,
         _ => error.into(),
+    }
+}
+
+fn durable_open_error(error: Error, exclusive: bool) -> OpenError {
+    match (&error, errno(&error)) {
+        (Error::AlreadyExists { name, .. }, _) if !exclusive => {
+            OpenError::NotDurable { name: name.clone() }
+        }
+        (Error::ScopeQuotaExceeded { .. } | Error::UserQuotaExceeded { .. }, _) => {
+            OpenError::NoSpace
+        }
+        (_, Some(libc::EAGAIN)) => OpenError::WouldBlock,
+        // The parameters of a durable map are longer.
+        (_, Some(libc::E2BIG)) => OpenError::Open(Error::ModuleTooOld {
+            missing: "durable maps",
+        }),
+        _ => open_error(error),
+    }
+}
+
+fn errno(error: &Error) -> Option<i32> {
+    match error {
+        Error::Io { source, .. } => source.raw_os_error(),
+        _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -123,6 +177,48 @@ mod tests {
         for many in [65_537, u32::MAX] {
             assert!(matches!(events(many), Err(OpenError::InvalidOptions)));
         }
+    }
+
+    #[test]
+    fn only_a_durable_map_has_flags_and_times() {
+        let params = |options: Options| options.params().map(|all| (all.flags, all.deadline_ms));
+        assert_eq!(params(Options::new()).unwrap(), (0, 0));
+        let second = Duration::from_secs(1);
+        let durable = Options::new().durable(Durability::always().deadline(second));
+        assert_eq!(params(durable).unwrap(), (map::DURABLE, 1000));
+        let long = Options::new().durable(Durability::interval(Duration::MAX));
+        assert!(matches!(params(long), Err(OpenError::InvalidOptions)));
+    }
+
+    #[test]
+    fn a_durable_open_has_errors_of_its_own() {
+        let io = |errno| Error::Io {
+            what: "opening".to_owned(),
+            source: std::io::Error::from_raw_os_error(errno),
+        };
+        let exists = || Error::AlreadyExists {
+            kind: crate::Kind::Map,
+            name: "jobs".to_owned(),
+            scope: "/".to_owned(),
+        };
+        let full = Error::ScopeQuotaExceeded {
+            what: "opening".to_owned(),
+        };
+        for (error, word) in [
+            (exists(), "'jobs' exists, and is not durable"),
+            (full, "or the store"),
+            (io(libc::EAGAIN), "blocking open"),
+            (io(libc::E2BIG), "durable maps"),
+            (io(libc::EINVAL), "invalid options"),
+        ] {
+            let text = durable_open_error(error, false).to_string();
+            assert!(text.contains(word), "{text}");
+        }
+        let exclusive = durable_open_error(exists(), true);
+        assert!(matches!(
+            exclusive,
+            OpenError::Open(Error::AlreadyExists { .. })
+        ));
     }
 
     #[test]

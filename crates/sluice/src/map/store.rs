@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::io::{self, ErrorKind};
+
+use crate::info::Kind;
+
 /// Why the store of durable maps takes no changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
@@ -33,6 +37,18 @@ impl StoreError {
         }
     }
 
+    /// That of a failed call on a channel, if it is a map. ENOSPC may also be a limit of channels.
+    pub(crate) fn of_map(kind: Kind, errno: Option<i32>) -> Option<Self> {
+        match errno {
+            Some(errno @ (libc::EIO | libc::EROFS)) if kind == Kind::Map => Self::from_errno(errno),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn kind(self) -> ErrorKind {
+        io::Error::from_raw_os_error(self.errno()).kind()
+    }
+
     pub fn errno(self) -> i32 {
         match self {
             Self::Full => libc::ENOSPC,
@@ -56,5 +72,14 @@ mod tests {
             let is_other = matches!(error, StoreError::Other(_));
             assert_eq!(is_other, errno == libc::ENXIO);
         }
+    }
+
+    #[test]
+    fn only_a_map_has_a_store() {
+        let error = StoreError::of_map(Kind::Map, Some(libc::EROFS));
+        assert_eq!(error, Some(StoreError::ReadOnly));
+        assert_eq!(StoreError::of_map(Kind::Pipe, Some(libc::EIO)), None);
+        assert_eq!(StoreError::of_map(Kind::Map, Some(libc::ENOSPC)), None);
+        assert_eq!(StoreError::Full.kind(), ErrorKind::StorageFull);
     }
 }

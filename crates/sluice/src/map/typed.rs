@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::endpoint::Map;
-use super::entry::{Entry, EntryInfo, Set, SetOptions};
+use super::entry::{DeleteOptions, Entry, EntryInfo, Set, SetOptions};
 use super::error::{ReadError, WatchError, WriteError};
 use super::event::Event;
 use super::watcher::{WatchFrom, Watcher};
@@ -116,6 +116,15 @@ impl<K: Serialize, V> TypedMap<K, V> {
         version: u64,
     ) -> Result<Option<u64>, TypedError<WriteError>> {
         Ok(self.map.delete_if_version(encode_key(key)?, version)?)
+    }
+
+    /// As [`Map::delete_with`].
+    pub fn delete_with(
+        &self,
+        key: &K,
+        options: DeleteOptions,
+    ) -> Result<Option<u64>, TypedError<WriteError>> {
+        Ok(self.map.delete_with(encode_key(key)?, options)?)
     }
 }
 

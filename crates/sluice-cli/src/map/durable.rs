@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a new map is stored.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
+use sluice::map::Durability;
+
+use crate::args;
+
+/// The longest time that the module accepts.
+const TIME_MAX: Duration = Duration::from_secs(60 * 60);
+/// The default of the module.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Args)]
+pub struct DurableArgs {
+    /// Store the map, and restore it after a restart of the host; needs the daemon sluiced
+    #[arg(long)]
+    durable: bool,
+
+    /// When a change returns: once it is stored, or before [default: always; with --interval: interval]
+    #[arg(long, value_name = "WHEN", requires = "durable")]
+    sync: Option<Sync>,
+
+    /// Time in which changes are stored with --sync interval, such as 200ms or 5s [default: 1s]
+    #[arg(long, value_name = "TIME", requires = "durable", value_parser = time)]
+    interval: Option<Duration>,
+
+    /// The limit of each wait for the store, such as 500ms or 30s [default: 30s]
+    #[arg(long, value_name = "TIME", requires = "durable", value_parser = time)]
+    deadline: Option<Duration>,
+
+    /// Refuse changes while too many are not stored yet, instead of waiting
+    #[arg(long, requires = "durable")]
+    refuse: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Sync {
+    /// Each change returns once it is stored
+    Always,
+    /// Changes return at once; a crash of the host can lose those of the interval
+    Interval,
+}
+
+impl DurableArgs {
+    /// None: the map is volatile.
+    pub fn durability(&self) -> Result<Option<Durability>> {
+        ensure!(
+            self.interval.is_none() || self.sync != Some(Sync::Always),
+            "--interval is for --sync interval; remove one of them"
+        );
+        let durability = match (self.sync, self.interval) {
+            (_, Some(time)) => Durability::interval(time),
+            (Some(Sync::Interval), None) => Durability::interval(INTERVAL),
+            (Some(Sync::Always) | None, None) => Durability::always(),
+        };
+        let durability = match self.deadline {
+            Some(time) => durability.deadline(time),
+            None => durability,
+        };
+        Ok(self.durable.then(|| durability.refuse(self.refuse)))
+    }
+}
+
+/// With its unit, or a number of milliseconds.
+fn time(text: &str) -> Result<Duration, String> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let with_unit = if is_number { "ms" } else { "" };
+    args::time(&format!("{text}{with_unit}"))
+        .ok()
+        .filter(|time| *time <= TIME_MAX)
+        .ok_or_else(|| {
+            "give a time of up to an hour, such as 500ms or 30s, or a number of milliseconds"
+                .to_owned()
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: DurableArgs = DurableArgs {
+        durable: false,
+        sync: None,
+        interval: None,
+        deadline: None,
+        refuse: false,
+    };
+
+    #[test]
+    fn a_time_without_a_unit_is_in_milliseconds() {
+        for (text, milliseconds) in [
+            ("200", 200),
+            ("200ms", 200),
+            ("5s", 5000),
+            ("1h", 3_600_000),
+        ] {
+            assert_eq!(time(text), Ok(Duration::from_millis(milliseconds)));
+        }
+        for bad in ["", "0", "0ms", "-1", "1.5", "61m", "3600001", "ms"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_options_become_a_durability() {
+        assert_eq!(NONE.durability().unwrap(), None);
+        let durable = DurableArgs {
+            durable: true,
+            ..NONE
+        };
+        let expected = Durability::always();
+        assert_eq!(durable.durability().unwrap(), Some(expected));
+        let second = Duration::from_secs(1);
+        let interval = DurableArgs {
+            sync: Some(Sync::Interval),
+            deadline: Some(2 * second),
+            refuse: true,
+            ..durable
+        };
+        let expected = Durability::interval(second)
+            .deadline(2 * second)
+            .refuse(true);
+        assert_eq!(interval.durability().unwrap(), Some(expected));
+        let implied = DurableArgs {
+            interval: Some(3 * second),
+            ..durable
+        };
+        let expected = Durability::interval(3 * second);
+        assert_eq!(implied.durability().unwrap(), Some(expected));
+        let contradictory = DurableArgs {
+            sync: Some(Sync::Always),
+            ..implied
+        };
+        let error = contradictory.durability().unwrap_err().to_string();
+        assert!(error.contains("--sync interval"), "{error}");
+    }
+}

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The stored maps of the daemon sluiced: `attach`, `detach`, `forget` and `status`.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use sluice::Name;
+use sluiced_protocol::{
+    Bytes, Failure, FailureKind, MapName, MapStatus, Outcome, Request, Response, SOCKET, Selection,
+    Status, SyncMode,
+};
+
+use crate::args;
+use crate::output;
+use crate::table::{Column, Columns, Row, Value, table};
+
+/// Where the hierarchy is usually mounted.
+const CGROUP_ROOT: &str = "/sys/fs/cgroup";
+
+#[derive(Args)]
+struct DaemonArgs {
+    /// The socket of sluiced
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    socket: PathBuf,
+}
+
+#[derive(Args)]
+struct CgroupArgs {
+    /// The cgroup of the map, from the root of the hierarchy [default: the cgroup of this process]
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+}
+
+/// The arguments of `attach` and `detach`.
+#[derive(Args)]
+pub struct SelectionArgs {
+    /// The name of the map
+    #[arg(value_parser = args::name, required_unless_present = "all")]
+    name: Option<Name>,
+
+    /// All maps of all cgroups
+    #[arg(long, conflicts_with_all = ["name", "cgroup"])]
+    all: bool,
+
+    #[command(flatten)]
+    cgroup: CgroupArgs,
+
+    #[command(flatten)]
+    daemon: DaemonArgs,
+}
+
+#[derive(Args)]
+pub struct ForgetArgs {
+    /// The name of the map
+    #[arg(value_parser = args::name)]
+    name: Name,
+
+    #[command(flatten)]
+    cgroup: CgroupArgs,
+
+    #[command(flatten)]
+    daemon: DaemonArgs,
+}
+
+#[derive(Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    daemon: DaemonArgs,
+
+    /// Print user IDs instead of names
+    #[arg(short, long)]
+    numeric: bool,
+
+    /// Print a JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why the daemon did not execute a request.
+#[derive(Debug)]
+pub enum DaemonError {
+    NotRunning(PathBuf),
+    NotPermitted(PathBuf),
+    Failed(Failure),
+}
+
+impl fmt::Display for DaemonError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRunning(socket) => write!(
+                f,
+                "sluiced does not run, or not with the socket {}; start it with 'systemctl start sluiced', or give its --socket",
+                socket.display()
+            ),
+            Self::NotPermitted(socket) => write!(
+                f,
+                "only root and the user of sluiced may use {}; run it with sudo",
+                socket.display()
+            ),
+            Self::Failed(failure) => f.write_str(&failure.text),
+        }
+    }
+}
+
+impl std::error::Error for DaemonError {}
+
+/// sluice-map(1) describes them.
+impl Columns for MapStatus {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column {
+            heading: "USER",
+            json_key: "uid",
+            value: |map| Value::User(map.uid),
+        },
+        Column {
+            heading: "STATE",
+            json_key: "state",
+            value: |map| Value::Text(map.state.as_str().to_owned()),
+        },
+        Column {
+            heading: "ENTRIES",
+            json_key: "entries",
+            value: |map| Value::Number(map.entries),
+        },
+        Column {
+            heading: "BYTES",
+            json_key: "bytes",
+            value: |map| Value::Number(map.bytes),
+        },
+        Column {
+            heading: "STORED",
+            json_key: "stored",
+            value: |map| Value::Number(map.stored),
+        },
+        Column {
+            heading: "SYNC",
+            json_key: "sync",
+            value: |map| Value::Text(sync_mode(map)),
+        },
+        Column {
+            heading: "CGROUP",
+            json_key: "path",
+            value: |map| Value::Text(map.map.path.to_string()),
+        },
+        Column {
+            heading: "NAME",
+            json_key: "name",
+            value: |map| Value::Text(map.map.name.to_string()),
+        },
+    ];
+}
+
+fn sync_mode(map: &MapStatus) -> String {
+    match (map.sync, map.interval_ms) {
+        (SyncMode::Interval, Some(milliseconds)) => format!("{milliseconds}ms"),
+        (SyncMode::Interval, None) => "interval".to_owned(),
+        (SyncMode::Always, _) => "always".to_owned(),
+    }
+}
+
+pub fn attach(arguments: &SelectionArgs) -> Result<()> {
+    change(&arguments.daemon, &Request::Attach(arguments.selection()?))
+}
+
+pub fn detach(arguments: &SelectionArgs) -> Result<()> {
+    change(&arguments.daemon, &Request::Detach(arguments.selection()?))
+}
+
+pub fn forget(arguments: &ForgetArgs) -> Result<()> {
+    let map = arguments.cgroup.map(&arguments.name)?;
+    change(&arguments.daemon, &Request::Forget(map))
+}
+
+pub fn status(arguments: &StatusArgs) -> Result<()> {
+    let status = match arguments.daemon.call(&Request::Status)? {
+        Response::Status(status) => status,
+        _ => return unexpected(),
+    };
+    match arguments.json {
+        true => output::print_json(&status),
+        false => output::print(&text(&status, arguments.numeric)),
+    }
+}
+
+/// The table, and below it what does not work.
+fn text(status: &Status, numeric: bool) -> String {
+    let rows: Vec<_> = status.maps.iter().map(Row::from).collect();
+    let mut text = table(&rows, numeric);
+    let reasons = status.maps.iter().filter_map(|map| {
+        let reason = map.reason.as_ref().filter(|_| status.error.is_none())?;
+        Some(format!(
+            "'{}' of {}: {reason}\n",
+            map.map.name, map.map.path
+        ))
+    });
+    let store = status.error.iter().map(|error| format!("{error}\n"));
+    let lines: String = store.chain(reasons).collect();
+    if !lines.is_empty() {
+        text += &format!("\n{lines}");
+    }
+    text
+}
+
+/// Prints the maps with which it failed.
+fn change(daemon: &DaemonArgs, request: &Request) -> Result<()> {
+    let outcomes = match daemon.call(request)? {
+        Response::Done(outcomes) => outcomes,
+        _ => return unexpected(),
+    };
+    let errors: Vec<String> = outcomes.iter().filter_map(error_of).collect();
+    match errors.as_slice() {
+        [] => Ok(()),
+        [error] => bail!("{error}"),
+        [others @ .., last] => {
+            for error in others {
+                eprintln!("sluice: {error}");
+            }
+            bail!("{last}")
+        }
+    }
+}
+
+fn error_of(outcome: &Outcome) -> Option<String> {
+    let (map, error) = (&outcome.map, outcome.error.as_ref()?);
+    Some(format!("map '{}' of {}: {error}", map.name, map.path))
+}
+
+fn unexpected<T>() -> Result<T> {
+    bail!("the response of sluiced is not one to this request; install both of one version")
+}
+
+impl DaemonArgs {
+    fn call(&self, request: &Request) -> Result<Response> {
+        match sluiced_protocol::call(&self.socket, request) {
+            Ok(Response::Failed(failure)) => Err(DaemonError::Failed(failure).into()),
+            Ok(response) => Ok(response),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    fn failed(&self, error: io::Error) -> anyhow::Error {
+        let socket = self.socket.clone();
+        match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                DaemonError::NotRunning(socket).into()
+            }
+            ErrorKind::PermissionDenied => DaemonError::NotPermitted(socket).into(),
+            _ => anyhow::Error::new(error).context(format!(
+                "no response from sluiced at {}; see its log",
+                socket.display()
+            )),
+        }
+    }
+}
+
+impl SelectionArgs {
+    fn selection(&self) -> Result<Selection> {
+        match &self.name {
+            Some(name) => self.cgroup.map(name).map(Selection::Map),
+            None => Ok(Selection::All),
+        }
+    }
+}
+
+impl CgroupArgs {
+    fn map(&self, name: &Name) -> Result<MapName> {
+        let path = match &self.cgroup {
+            Some(path) => from_root(path),
+            None => own_cgroup()?,
+        };
+        let name = name.as_bytes().into();
+        Ok(MapName { path, name })
+    }
+}
+
+/// A directory of the hierarchy stands for its cgroup.
+fn from_root(path: &Path) -> Bytes {
+    let path = path.strip_prefix(CGROUP_ROOT).unwrap_or(path);
+    // Without slashes at the end.
+    let path: PathBuf = Path::new("/").join(path).components().collect();
+    Bytes(path.into_os_string().into_vec())
+}
+
+fn own_cgroup() -> Result<Bytes> {
+    let table = std::fs::read_to_string("/proc/self/cgroup")
+        .context("cannot read /proc/self/cgroup; give --cgroup")?;
+    let path = table.lines().find_map(|line| line.strip_prefix("0::"));
+    path.map(Bytes::from)
+        .context("this process has no cgroup of version 2; give --cgroup")
+}
+
+/// For the exit status.
+pub fn failure_kind(error: &DaemonError) -> Option<FailureKind> {
+    match error {
+        DaemonError::Failed(failure) => Some(failure.kind),
+        DaemonError::NotRunning(_) | DaemonError::NotPermitted(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluiced_protocol::MapState;
+
+    use super::*;
+
+    #[test]
+    fn a_cgroup_is_its_path_or_its_directory() {
+        for (given, path) in [
+            ("/a/b", "/a/b"),
+            ("/a/b/", "/a/b"),
+            ("a/b", "/a/b"),
+            ("/", "/"),
+            ("/sys/fs/cgroup/a", "/a"),
+            ("/sys/fs/cgroup", "/"),
+            ("/sys/fs/cgroups", "/sys/fs/cgroups"),
+        ] {
+            assert_eq!(from_root(Path::new(given)), path.into(), "{given}");
+        }
+    }
+
+    fn map(state: MapState, reason: Option<&str>) -> MapStatus {
+        MapStatus {
+            map: MapName {
+                path: "/a".into(),
+                name: "x".into(),
+            },
+            uid: 1000,
+            gid: 1000,
+            state,
+            reason: reason.map(str::to_owned),
+            entries: 2,
+            bytes: 30,
+            stored: 400,
+            sync: SyncMode::Interval,
+            interval_ms: Some(500),
+        }
+    }
+
+    #[test]
+    fn reasons_follow_the_table() {
+        let mut status = Status {
+            error: None,
+            maps: vec![
+                map(MapState::Attached, None),
+                map(MapState::OverQuota, Some("remove some")),
+            ],
+        };
+        let rows = "\
+USER  STATE       ENTRIES  BYTES  STORED  SYNC   CGROUP  NAME
+1000  attached    2        30     400     500ms  /a      x
+1000  over-quota  2        30     400     500ms  /a      x
+";
+        let expected = format!("{rows}\n'x' of /a: remove some\n");
+        assert_eq!(text(&status, true), expected);
+        status.error = Some("no space".to_owned());
+        assert_eq!(text(&status, true), format!("{rows}\nno space\n"));
+        status.error = None;
+        status.maps.pop();
+        assert!(text(&status, true).ends_with("x\n"));
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_run_is_named_with_what_to_do() {
+        let daemon = DaemonArgs {
+            socket: "/nonexistent/sluiced.sock".into(),
+        };
+        let error = daemon.call(&Request::Status).unwrap_err().to_string();
+        assert!(error.contains("systemctl start sluiced"), "{error}");
+    }
+
+    #[test]
+    fn an_outcome_names_its_map() {
+        let outcome = |error: Option<&str>| Outcome {
+            map: map(MapState::Stored, None).map,
+            error: error.map(str::to_owned),
+        };
+        assert_eq!(error_of(&outcome(None)), None);
+        let error = error_of(&outcome(Some("no cgroup")));
+        assert_eq!(error.as_deref(), Some("map 'x' of /a: no cgroup"));
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waiting until changes of a durable map are stored.
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use sluice::map::{Map, OpenError, Options};
+use sluice::{Channel, Error};
+
+use crate::args::ChannelArgs;
+use crate::output;
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    channel: ChannelArgs,
+
+    /// The number of the change to wait for, which 'set --json' prints [default: the last change]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    number: Option<u64>,
+
+    /// Print a JSON object with the number up to which all changes are stored
+    #[arg(long)]
+    json: bool,
+}
+
+/// The JSON object that sluice-map(1) describes.
+#[derive(Serialize)]
+struct Synced {
+    stored: u64,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let channel = arguments.channel.map()?;
+    let map = open(&channel)?;
+    let synced = match arguments.number {
+        Some(number) => map.sync_to(number),
+        None => map.sync(),
+    };
+    let stored = synced.with_context(|| format!("syncing '{}'", channel.name()))?;
+    match arguments.json {
+        true => output::print_json(&Synced { stored }),
+        false => Ok(()),
+    }
+}
+
+/// Any permission suffices.
+fn open(channel: &Channel) -> Result<Map, OpenError> {
+    match Options::new().open_reader(&channel.options()) {
+        Err(OpenError::Open(Error::PermissionDenied { .. })) => {
+            Options::new().open_writer(&channel.options())
+        }
+        other => other,
+    }
+}

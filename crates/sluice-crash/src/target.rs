@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What writers change: a durable map.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::errno::Errno;
+use sluice::map::{Durability, Map, Options, SyncError, WriteError};
+
+use crate::history::Outcome;
+use crate::stand_in::StandIn;
+use crate::store::{Contents, Entry};
+use crate::workload::{Change, Operation};
+
+/// Of the kernel's copy of a map, in bytes.
+const CAPACITY: u64 = 64 << 20;
+
+#[derive(Clone, Copy)]
+pub enum Target<'a> {
+    Map(&'a DurableMap),
+    StandIn(&'a StandIn),
+}
+
+impl Target<'_> {
+    pub fn apply(self, operation: &Operation) -> Result<Outcome> {
+        match self {
+            Target::Map(map) => map.apply(operation),
+            Target::StandIn(store) => store.apply(operation),
+        }
+    }
+
+    /// The number up to which changes are stored; none if they did not become so in time.
+    pub fn sync(self) -> Result<Option<u64>> {
+        match self {
+            Target::Map(map) => map.sync(),
+            Target::StandIn(_) => Ok(None),
+        }
+    }
+}
+
+pub struct DurableMap {
+    map: Map,
+    /// Whether a change waits until it is stored.
+    waits: bool,
+}
+
+impl DurableMap {
+    /// Creates it, has it restored, or finds it in the kernel. With an interval, changes do not wait until they are stored.
+    pub fn open(name: &str, interval: Option<Duration>, deadline: Duration) -> Result<DurableMap> {
+        let durability = match interval {
+            None => Durability::always(),
+            Some(interval) => Durability::interval(interval),
+        };
+        let options = Options::new()
+            .capacity(CAPACITY)
+            .durable(durability.deadline(deadline));
+        let channel = sluice::Channel::map(name)?;
+        let map = options.open(&channel.options().create(true));
+        let map = map.with_context(|| format!("cannot open the durable map {name}"))?;
+        let waits = interval.is_none();
+        Ok(DurableMap { map, waits })
+    }
+
+    fn apply(&self, operation: &Operation) -> Result<Outcome> {
+        let made = match &operation.change {
+            Change::Set(value) => self
+                .map
+                .set(&operation.key, value)
+                .map(|set| Some(set.version)),
+            Change::Delete => self.map.delete(&operation.key),
+        };
+        match made {
+            Ok(Some(number)) if self.waits => Ok(Outcome::Stored(number)),
+            Ok(Some(number)) => Ok(Outcome::Made(number)),
+            Ok(None) => Ok(Outcome::Refused(Errno::ENOENT)),
+            Err(error) => failure(error),
+        }
+    }
+
+    fn sync(&self) -> Result<Option<u64>> {
+        match self.map.sync() {
+            Ok(number) => Ok(Some(number)),
+            Err(SyncError::TimedOut) => Ok(None),
+            Err(error) => Err(error).context("cannot synchronize the map"),
+        }
+    }
+}
+
+fn failure(error: WriteError) -> Result<Outcome> {
+    match error {
+        WriteError::Unacknowledged { number } => Ok(Outcome::Made(number)),
+        WriteError::Refused => Ok(Outcome::Refused(Errno::EAGAIN)),
+        WriteError::Full => Ok(Outcome::Refused(Errno::ENOSPC)),
+        WriteError::Store(error) => Ok(Outcome::Refused(Errno::from_raw(error.errno()))),
+        error => Err(error).context("a change failed in an unexpected way"),
+    }
+}
+
+/// The contents of the kernel's copy of a map, which is restored if necessary, and which nothing changes meanwhile.
+pub fn read(name: &str) -> Result<Contents> {
+    let DurableMap { map, .. } = DurableMap::open(name, None, Duration::from_secs(30))?;
+    let entries = map.entries().map(|entry| {
+        let (key, entry) = entry?;
+        Ok(Entry {
+            key,
+            value: entry.value,
+            version: entry.version,
+        })
+    });
+    let entries = entries.collect::<Result<_>>()?;
+    Ok(Contents {
+        applied: map.info()?.sequence,
+        // The kernel does not tell.
+        reserved: u64::MAX,
+        entries,
+    })
+}

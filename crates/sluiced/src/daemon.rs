@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Start, main loop and end. One thread does everything: while a commit waits for the disk, the next changes collect, and the
+//! next commit stores them together.
+
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::stat::{Mode, umask};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::cgroup::CgroupRoot;
+use crate::control::Control;
+use crate::engine::{Engine, Now, Wake};
+use crate::kernel_device::DeviceKernel;
+use crate::log;
+use crate::notify;
+use crate::options::Options;
+use crate::store_sqlite::SqliteStore;
+
+struct Daemon {
+    engine: Engine<DeviceKernel, SqliteStore, CgroupRoot>,
+    control: Control,
+    signals: SignalFd,
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    let mut daemon = Daemon::start(options)?;
+    log::line(format_args!(
+        "{} maps are stored in {}",
+        daemon.engine.maps(),
+        options.store.display()
+    ));
+    if let Err(error) = notify::ready() {
+        log::line(format_args!(
+            "cannot notify the service manager: {error}; check NOTIFY_SOCKET"
+        ));
+    }
+    while !daemon.is_terminated() {
+        daemon.turn()?;
+        daemon.wait()?;
+    }
+    daemon.end()
+}
+
+impl Daemon {
+    fn start(options: &Options) -> Result<Self> {
+        umask(Mode::from_bits_truncate(0o077));
+        let signals = block_signals().context("cannot block signals")?;
+        let cgroups = CgroupRoot::open(&options.cgroup_root)
+            .with_context(|| format!("cannot use {}", options.cgroup_root.display()))?;
+        let store = SqliteStore::open(&options.store)?;
+        let kernel = DeviceKernel::open()?;
+        kernel.set_nonblocking()?;
+        let socket = &options.socket;
+        let control = Control::listen(socket).with_context(|| {
+            format!(
+                "cannot listen on {}; give another path with --socket",
+                socket.display()
+            )
+        })?;
+        let engine = Engine::new(kernel, store, cgroups, options.orphan_limits(), now()?)?;
+        Ok(Self {
+            engine,
+            control,
+            signals,
+        })
+    }
+
+    fn turn(&mut self) -> Result<()> {
+        for (id, request) in self.control.requests() {
+            self.engine.request(id, request);
+        }
+        self.engine
+            .turn(now()?)
+            .map_err(|text| anyhow!("{text}; restart the daemon"))?;
+        for (id, response) in self.engine.take_responses() {
+            self.control.respond(id, &response);
+        }
+        self.control.flush();
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<()> {
+        let timeout = match self.engine.wake() {
+            Wake::AtOnce => Duration::ZERO,
+            Wake::At(time) => time.saturating_sub(now()?.monotonic),
+        };
+        let (readers, writers) = self.control.interests();
+        let input = [self.engine.kernel().as_fd(), self.signals.as_fd()];
+        let mut fds: Vec<PollFd<'_>> = input
+            .into_iter()
+            .chain(readers)
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .collect();
+        fds.extend(
+            writers
+                .into_iter()
+                .map(|fd| PollFd::new(fd, PollFlags::POLLOUT)),
+        );
+        match poll(&mut fds, rounded_up(timeout)) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno).context("cannot wait for messages"),
+        }
+    }
+
+    fn is_terminated(&self) -> bool {
+        matches!(self.signals.read_signal(), Ok(Some(_)))
+    }
+
+    /// What was read is stored, also that of interval maps.
+    fn end(mut self) -> Result<()> {
+        self.turn()?;
+        self.engine.finish(now()?);
+        match self.engine.is_stored() {
+            true => log::line(format_args!(
+                "terminated; all changes that were read are stored"
+            )),
+            false => log::line(format_args!(
+                "terminated; the store does not work, and the kernel keeps what is not stored for the next start"
+            )),
+        }
+        Ok(())
+    }
+}
+
+/// SIGTERM and SIGINT end the daemon after the commit that is being made.
+fn block_signals() -> nix::Result<SignalFd> {
+    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
+    signals.thread_block()?;
+    SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+}
+
+fn now() -> Result<Now> {
+    let time = |clock| clock_gettime(clock).map(Duration::from);
+    Ok(Now {
+        monotonic: time(ClockId::CLOCK_MONOTONIC).context("cannot read the clock")?,
+        realtime: time(ClockId::CLOCK_REALTIME).context("cannot read the clock")?,
+    })
+}
+
+/// In milliseconds. Rounded down, the loop would spin for the rest of one.
+fn rounded_up(time: Duration) -> PollTimeout {
+    let milliseconds = time.as_nanos().div_ceil(1_000_000);
+    u16::try_from(milliseconds).map_or(PollTimeout::from(u16::MAX), PollTimeout::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_not_shorter_than_the_time() {
+        assert_eq!(rounded_up(Duration::ZERO), PollTimeout::ZERO);
+        assert_eq!(rounded_up(Duration::from_nanos(1)), PollTimeout::from(1_u8));
+        assert_eq!(
+            rounded_up(Duration::from_millis(5)),
+            PollTimeout::from(5_u8)
+        );
+        assert_eq!(rounded_up(Duration::MAX), PollTimeout::from(u16::MAX));
+    }
+}
