@@ -16,7 +16,6 @@ mod model;
 mod recovery;
 mod replay;
 mod scratch;
-mod stand_in;
 mod states;
 mod store;
 mod target;

@@ -112,9 +112,10 @@ impl Replay {
             .collect::<Result<_>>()?;
         let disk = Disk::read(&self.base)?;
         let total = states::count(&log);
+        let entries = log.entries.len();
         println!(
-            "{total} states of the log, which has {} entries",
-            log.entries.len()
+            "{total} states of the log, which has {entries} entries; seed {}",
+            self.seed
         );
         let findings = Findings::default();
         let scratch = Scratch::new("replay")?;

@@ -67,11 +67,18 @@ fn has_tables(store: &Connection) -> Result<bool> {
 }
 
 fn read_map(store: &Connection, map: &str) -> Result<Option<Contents>> {
-    let query = "SELECT id, applied, reserved FROM maps WHERE name = ?";
+    let query =
+        "SELECT id, applied, reserved, stored_entries, stored_bytes FROM maps WHERE name = ?";
     let row = store.query_row(query, [map], |row| {
-        Ok((row.get::<_, i64>(0)?, number(row, 1)?, number(row, 2)?))
+        let id: i64 = row.get(0)?;
+        Ok((
+            id,
+            number(row, 1)?,
+            number(row, 2)?,
+            (number(row, 3)?, number(row, 4)?),
+        ))
     });
-    let Some((id, applied, reserved)) = row.optional()? else {
+    let Some((id, applied, reserved, counted)) = row.optional()? else {
         return Ok(None);
     };
     let mut statement = store.prepare("SELECT key, value, version FROM entries WHERE map = ?")?;
@@ -82,10 +89,19 @@ fn read_map(store: &Connection, map: &str) -> Result<Option<Contents>> {
             version: number(row, 2)?,
         })
     })?;
+    let entries: Vec<Entry> = entries.collect::<Result<_, _>>()?;
+    let bytes = entries
+        .iter()
+        .map(|entry| entry.key.len() + entry.value.len());
+    let found = (entries.len() as u64, bytes.sum::<usize>() as u64);
+    ensure!(
+        found == counted,
+        "entries and bytes of a map are {found:?}, counted {counted:?}"
+    );
     Ok(Some(Contents {
         applied,
         reserved,
-        entries: entries.collect::<Result<_, _>>()?,
+        entries,
     }))
 }
 
