@@ -182,7 +182,10 @@ static long keeper_restore(struct sluice_keep_restore __user *user)
 	stream = sluice_stream_get(restore.stream);
 	if (!stream)
 		return -ENOENT;
-	ret = sluice_stream_is_restoring(stream) ? restore_entries(stream->map, &restore) : -EINVAL;
+	if (sluice_stream_is_restoring(stream))
+		ret = restore_entries(stream->map, &restore);
+	else
+		ret = sluice_stream_has_ended(stream) ? -ENOENT : -EINVAL;
 	sluice_stream_put(stream);
 	return ret < 0 ? ret : put_user((u32)ret, &user->count);
 }

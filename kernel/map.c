@@ -283,7 +283,16 @@ fault:
 	return -EFAULT;
 }
 
-/* 0, -EFAULT; -E2BIG: not executed. @last: becomes the number that the caller waits for. */
+/* Whether the step has waited in vain: the next ones would, too. */
+static bool ends_batch(const struct sluice_map *map, int result, const struct sluice_map_op *op)
+{
+	return map->stream && result == -EAGAIN && !(op->flags & SLUICE_MAP_NOWAIT);
+}
+
+/*
+ * 0, 1: it is the last one; -EFAULT; -E2BIG, -ERESTARTSYS: not executed. @last: becomes the number
+ * that the caller waits for.
+ */
 static int execute_step(struct file *file, struct sluice_map_step __user *user, u32 size, u64 *last)
 {
 	struct step_request request __uninitialized;
@@ -293,8 +302,11 @@ static int execute_step(struct file *file, struct sluice_map_step __user *user, 
 	if (err)
 		return err;
 	result = request.reserved ? -EINVAL : execute(file, request.command, &request.op);
+	if (result == -ERESTARTSYS)
+		return result;
 	*last = max(*last, awaited(request.command, result, &request.op));
-	return write_step(user, result, &request.op);
+	err = write_step(user, result, &request.op);
+	return err ?: ends_batch(map_endpoint(file)->map, result, &request.op);
 }
 
 /* Those executed; or, if there are none, the error of the first. @last: as of execute_step(). */
@@ -308,7 +320,7 @@ static int execute_steps(struct file *file, const struct sluice_map_batch *batch
 			  execute_step(file, (void __user *)user, batch->step_size, last);
 
 		if (err)
-			return done ?: err;
+			return done + (err > 0) ?: err;
 		if (done % RESCHEDULE_STEPS == RESCHEDULE_STEPS - 1)
 			cond_resched();
 	}
@@ -506,6 +518,12 @@ static u64 log_size(const struct sluice_map_params *params, u64 capacity)
 	return capacity <= size || capacity > SLUICE_MAP_CAPACITY_MAX ? 0 : size;
 }
 
+/* The bytes that the limits of channels count. */
+static u64 counted(const struct sluice_map_params *params, u64 capacity)
+{
+	return capacity + (params->flags & SLUICE_MAP_DURABLE ? SLUICE_STREAM_BYTES : 0);
+}
+
 static int allocate_stream(struct sluice_map *map, const struct sluice_map_params *params)
 {
 	if (!(params->flags & SLUICE_MAP_DURABLE))
@@ -557,7 +575,7 @@ struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request
 	map = kzalloc(sizeof(*map), SLUICE_QUOTA_GFP);
 	if (!map)
 		return ERR_PTR(-ENOMEM);
-	err = sluice_channel_init(&map->channel, request, capacity);
+	err = sluice_channel_init(&map->channel, request, counted(params, capacity));
 	if (err)
 		goto free_map;
 	map->capacity = capacity;
@@ -583,7 +601,7 @@ int sluice_map_resize(struct sluice_map *map, u64 capacity, const struct sluice_
 
 	if (!log)
 		return -EINVAL;
-	err = sluice_quota_change_as_prepared(map->channel.charge, capacity);
+	err = sluice_quota_change_as_prepared(map->channel.charge, counted(params, capacity));
 	if (err)
 		return err;
 	map->capacity = capacity;

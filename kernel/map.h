@@ -151,7 +151,7 @@ struct sluice_map {
 
 	atomic64_t sequence ____cacheline_aligned_in_smp;	/* of the last change (L) */
 	atomic64_t bytes ____cacheline_aligned_in_smp;	/* of the log, entries and values */
-	atomic64_t waiting;		/* of them those that are not used, and wait for RCU */
+	atomic64_t waiting;		/* of them those not used, which wait for RCU or the keeper */
 	wait_queue_head_t freed;	/* memory */
 	atomic64_t entries;
 	struct sluice_map_shard shards[SLUICE_MAP_SHARDS];
@@ -257,6 +257,12 @@ int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes);
 
 /* Whether it was the last reference. */
 bool sluice_map_entry_put(struct sluice_map_entry *entry);
+/*
+ * A removed entry whose key a record of the stream needs: its memory counts as waiting, because it
+ * becomes free without anything that the map could do. The entry with a reference.
+ */
+struct sluice_map_entry *sluice_map_pin_removed(struct sluice_map_entry *entry);
+void sluice_map_unpin_removed(struct sluice_map_entry *entry);
 /* Puts a reference when nobody uses the map: the last one frees the entry at once. */
 void sluice_map_entry_release(struct sluice_map_entry *entry);
 /* A value that was replaced or removed. */
@@ -313,7 +319,7 @@ int sluice_map_durable_set_bytes(struct sluice_map *map, struct sluice_map_reque
 				 const void *bytes, u32 length, u64 ttl_ns);
 int sluice_map_durable_delete(struct sluice_map *map, struct sluice_map_request *request,
 			      bool nowait);
-/* After a change through @end: waits as the map requires. 0, -ETIMEDOUT, -EINTR, -EIDRM. */
+/* After a change through @end: waits as the map requires. 0, -ETIMEDOUT, -EINTR. */
 int sluice_map_wait_stored(struct sluice_map_endpoint *end, u64 sequence);
 /* Notes the number of a change through @end, for poll(2). */
 void sluice_map_note_change(struct sluice_map_endpoint *end, u64 sequence);

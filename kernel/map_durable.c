@@ -45,6 +45,7 @@ static int set_once(struct sluice_map *map, struct sluice_map_request *request, 
 	if (IS_ERR(value))
 		return PTR_ERR(value);
 	memcpy(value->bytes, sluice_stream_record_value(request->record), length);
+	sluice_stream_record_set_ttl(request->record, ttl_ns);
 	ret = sluice_map_set(map, request, value);
 	if (ret < 0)
 		sluice_map_value_free(value);
@@ -81,7 +82,7 @@ int sluice_map_durable_set(struct sluice_map *map, struct sluice_map_request *re
 
 	if (op->value_length > SLUICE_MAP_VALUE_MAX)
 		return -EINVAL;
-	record = sluice_stream_record_create(map, &request->key, op->value_length, op->ttl_ns);
+	record = sluice_stream_record_create(&request->key, op->value_length);
 	if (!record)
 		return -ENOMEM;
 	size = record->charged;
@@ -104,7 +105,7 @@ int sluice_map_durable_set_bytes(struct sluice_map *map, struct sluice_map_reque
 				 const void *bytes, u32 length, u64 ttl_ns)
 {
 	struct sluice_stream_record *record =
-		sluice_stream_record_create(map, &request->key, length, ttl_ns);
+		sluice_stream_record_create(&request->key, length);
 	size_t size;
 	int ret;
 
@@ -148,10 +149,13 @@ void sluice_map_note_change(struct sluice_map_endpoint *end, u64 sequence)
 int sluice_map_wait_stored(struct sluice_map_endpoint *end, u64 sequence)
 {
 	struct sluice_stream *stream = end->map->stream;
+	int err;
 
 	if (!stream || stream->flags & SLUICE_MAP_INTERVAL)
 		return 0;
-	return sluice_stream_wait_stored(stream, sequence);
+	err = sluice_stream_wait_stored(stream, sequence);
+	/* The change was made, and is gone as if the map had been unlinked after the call. */
+	return err == -EIDRM ? 0 : err;
 }
 
 long sluice_map_sync(struct sluice_map *map, struct sluice_setting __user *user)
@@ -250,6 +254,8 @@ static int restore_for_open(struct sluice_map *map, const struct sluice_keep_cre
 	struct sluice_map_params params = params_of(keep);
 	int err;
 
+	if (sluice_stream_has_ended(map->stream))
+		return -ENOENT;
 	if (memcmp(map->channel.key.name, keep->name, sizeof(keep->name)) ||
 	    !sluice_stream_is_asking(map->stream))
 		return -EINVAL;

@@ -280,6 +280,22 @@ static void free_value(struct rcu_head *rcu)
 	end_waiting(map, charged);
 }
 
+struct sluice_map_entry *sluice_map_pin_removed(struct sluice_map_entry *entry)
+{
+	refcount_inc(&entry->refs);
+	atomic64_add(entry->charged, &entry->map->waiting);
+	return entry;
+}
+
+void sluice_map_unpin_removed(struct sluice_map_entry *entry)
+{
+	struct sluice_map *map = entry->map;
+	size_t charged = entry->charged;
+
+	sluice_map_entry_put(entry);
+	end_waiting(map, charged);
+}
+
 bool sluice_map_entry_put(struct sluice_map_entry *entry)
 {
 	if (!refcount_dec_and_test(&entry->refs))

@@ -361,7 +361,7 @@ static void put_durable_info(struct sk_buff *skb, struct sluice_map *map)
 
 static int execute_info(struct sluice_map *map, struct genl_info *info)
 {
-	size_t size = 9 * SLUICE_NETLINK_SIZE_U64 + 2 * nla_total_size(sizeof(u32));
+	size_t size = 11 * SLUICE_NETLINK_SIZE_U64 + 2 * nla_total_size(sizeof(u32));
 	struct sk_buff *skb = sluice_netlink_reply_begin(size, info);
 
 	if (!skb)

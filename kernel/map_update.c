@@ -9,7 +9,7 @@
 /* Entries that one call removes under a lock. */
 #define EXPIRE_BATCH 64
 /* When the worker tries again, if the stream of the map has no number left. */
-#define RETRY_NS (NSEC_PER_SEC / 10)
+#define RETRY_NS NSEC_PER_SEC
 
 /* Under the shard's lock. NULL: a new entry, or a removed one. */
 static struct sluice_map_value *value_of(const struct sluice_map_shard *shard,
@@ -88,8 +88,7 @@ static struct sluice_stream_record *take_removal(struct sluice_map_entry *entry,
 	if (!record)
 		return NULL;
 	entry->removal = NULL;
-	refcount_inc(&entry->refs);
-	record->entry = entry;
+	record->entry = sluice_map_pin_removed(entry);
 	record->type = is_admitted ? SLUICE_KEEP_DELETE : SLUICE_KEEP_EXPIRE;
 	record->expires_ns = 0;
 	record->key_length = entry->key_length;

@@ -277,7 +277,10 @@ char *sluice_scope_path(const struct sluice_scope *scope)
 {
 	char *buffer = kmalloc(PATH_MAX, GFP_KERNEL), *path = NULL;
 
-	if (buffer && cgroup_path(scope->cgroup, buffer, PATH_MAX) > 0)
+	int length = buffer ? cgroup_path(scope->cgroup, buffer, PATH_MAX) : -ENOMEM;
+
+	/* Older kernels return the length of a path that they have cut off. */
+	if (length > 0 && length < PATH_MAX)
 		path = kstrdup(buffer, SLUICE_QUOTA_GFP);
 	kfree(buffer);
 	return path;

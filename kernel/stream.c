@@ -59,8 +59,10 @@ void sluice_stream_free(struct sluice_stream *stream)
 {
 	struct sluice_stream_record *record, *next;
 
-	list_for_each_entry_safe(record, next, &stream->records, link)
+	list_for_each_entry_safe(record, next, &stream->records, link) {
 		sluice_stream_record_free(record);
+		cond_resched();
+	}
 	kfree(stream->path);
 	kfree(stream);
 }
@@ -97,7 +99,8 @@ void sluice_stream_unregister(struct sluice_stream *stream)
 	if (!registered)
 		return;
 	xa_erase(&streams, stream->number);
-	sluice_channel_put(&stream->map->channel);
+	/* A large map takes long to free, and the keeper has others to serve. */
+	sluice_channel_put_deferred(&stream->map->channel);
 	module_put(THIS_MODULE);
 }
 
@@ -115,7 +118,7 @@ struct sluice_stream *sluice_stream_get(u64 number)
 
 void sluice_stream_put(struct sluice_stream *stream)
 {
-	sluice_channel_put(&stream->map->channel);
+	sluice_channel_put_deferred(&stream->map->channel);
 }
 
 /* The first stream after @number with a reference, or NULL. */
@@ -148,6 +151,11 @@ static void for_each_stream(void (*function)(struct sluice_stream *stream))
 
 /* ---- the end ---- */
 
+bool sluice_stream_is_asked_to_unlink(const struct sluice_stream *stream)
+{
+	return stream->unlinking && !stream->deleted;
+}
+
 bool sluice_stream_is_over(struct sluice_stream *stream)
 {
 	bool drained = list_empty(&stream->records) && !stream->promised;
@@ -155,7 +163,8 @@ bool sluice_stream_is_over(struct sluice_stream *stream)
 	lockdep_assert_held(&stream->lock);
 	if (stream->state != SLUICE_STREAM_ENDED)
 		return false;
-	return stream->forgotten || (drained && !(stream->news & SLUICE_NEWS_CLOSED));
+	return stream->forgotten || (drained && !(stream->news & SLUICE_NEWS_CLOSED) &&
+				     !sluice_stream_is_asked_to_unlink(stream));
 }
 
 /* Under the stream's lock, which is released: no more changes are made. */
@@ -164,9 +173,13 @@ static void end_and_unlock(struct sluice_stream *stream)
 	bool over;
 
 	stream->state = SLUICE_STREAM_ENDED;
-	stream->news &= ~SLUICE_NEWS_SYNC;
 	if (!stream->forgotten && !sluice_keeper_is_absent(0))
 		stream->news |= SLUICE_NEWS_CLOSED;
+	/* What is left needs not wait for an interval. */
+	if (stream->flags & SLUICE_MAP_INTERVAL && !list_empty(&stream->records)) {
+		stream->synced = atomic64_read(&stream->map->sequence);
+		stream->news |= SLUICE_NEWS_SYNC;
+	}
 	over = sluice_stream_is_over(stream);
 	if (!over)
 		sluice_stream_queue(stream);
@@ -196,16 +209,20 @@ static int answer_of(struct sluice_stream *stream)
 /* An open that does not wait any longer. @ret: of the wait. */
 static int give_up(struct sluice_stream *stream, long ret)
 {
+	bool told;
+
 	spin_lock(&stream->lock);
 	if (stream->answered) {
 		spin_unlock(&stream->lock);
 		return answer_of(stream);
 	}
-	/* The keeper knows nothing of it. */
-	if (stream->news & SLUICE_NEWS_OPEN)
-		stream->forgotten = true;
+	told = !(stream->news & SLUICE_NEWS_OPEN);
+	stream->forgotten = !told;
 	end_and_unlock(stream);
-	return ret ? -ERESTARTSYS : -ETIMEDOUT;
+	if (!ret)
+		return -ETIMEDOUT;
+	/* A restarted open could find what the keeper has stored for it. */
+	return told && stream->open_flags & SLUICE_OPEN_EXCL ? -EINTR : -ERESTARTSYS;
 }
 
 int sluice_stream_ask(struct sluice_stream *stream, const struct sluice_channel_request *request)
@@ -229,7 +246,7 @@ int sluice_stream_ask(struct sluice_stream *stream, const struct sluice_channel_
 	sluice_stream_queue(stream);
 	spin_unlock(&stream->lock);
 	sluice_stream_wake_keeper();
-	ret = wait_event_interruptible_timeout(stream->changed, READ_ONCE(stream->answered),
+	ret = wait_event_interruptible_timeout(stream->changed, smp_load_acquire(&stream->answered),
 					       sluice_stream_deadline(stream));
 	return ret > 0 ? answer_of(stream) : give_up(stream, ret);
 }
@@ -244,7 +261,7 @@ int sluice_stream_begin_restoring(struct sluice_stream *stream)
 	if (stream->state == SLUICE_STREAM_ASKING && !(stream->news & SLUICE_NEWS_OPEN))
 		stream->state = SLUICE_STREAM_RESTORING;
 	else
-		err = -EINVAL;
+		err = stream->state == SLUICE_STREAM_ENDED ? -ENOENT : -EINVAL;
 	spin_unlock(&stream->lock);
 	return err;
 }
@@ -273,6 +290,8 @@ bool sluice_stream_is_restoring(struct sluice_stream *stream)
 /* Under the stream's lock: an error of READY, or 0. */
 static int check_ready(const struct sluice_stream *stream, int error)
 {
+	if (stream->state == SLUICE_STREAM_ENDED)
+		return -ENOENT;
 	if (stream->answered || stream->news & SLUICE_NEWS_OPEN)
 		return -EINVAL;
 	if (stream->state == SLUICE_STREAM_RESTORING)
@@ -318,7 +337,7 @@ int sluice_stream_ready(struct sluice_stream *stream, int error)
 		stream->answer = error;
 		stream->forgotten = error;
 		stream->state = error ? SLUICE_STREAM_ENDED : SLUICE_STREAM_LIVE;
-		WRITE_ONCE(stream->answered, true);
+		smp_store_release(&stream->answered, true);	/* after the map was filled in */
 	}
 	spin_unlock(&stream->lock);
 	if (err)
@@ -333,7 +352,7 @@ int sluice_stream_ready(struct sluice_stream *stream, int error)
 
 int sluice_stream_unlinked(struct sluice_stream *stream, int error)
 {
-	bool unname;
+	bool unname, over;
 
 	spin_lock(&stream->lock);
 	if (!stream->unlinking || stream->news & SLUICE_NEWS_UNLINK) {
@@ -346,12 +365,15 @@ int sluice_stream_unlinked(struct sluice_stream *stream, int error)
 	if (!error)
 		stream->forgotten = true;
 	unname = !error && !stream->unlinkers;
+	/* It may have lost its name before. */
+	over = sluice_stream_is_over(stream);
+	if (!over)
+		sluice_stream_queue(stream);
 	spin_unlock(&stream->lock);
 	wake_up_all(&stream->changed);
 	if (unname)
 		sluice_channel_unname(&stream->map->channel);
-	/* It may have lost its name before. */
-	if (!error && sluice_stream_has_ended(stream))
+	if (over)
 		sluice_stream_unregister(stream);
 	return 0;
 }
@@ -370,6 +392,10 @@ int sluice_stream_detach(struct sluice_stream *stream)
 {
 	int err;
 
+	if (sluice_stream_has_ended(stream)) {
+		forget(stream);
+		return 0;
+	}
 	/* Its open is about to give it its name. */
 	if (READ_ONCE(stream->state) == SLUICE_STREAM_LIVE &&
 	    !sluice_channel_is_persistent(&stream->map->channel))
@@ -393,12 +419,17 @@ int sluice_stream_detach(struct sluice_stream *stream)
 /* Under the stream's lock: the next keeper is told everything again. */
 static void tell_again(struct sluice_stream *stream)
 {
+	/* Who waits for its deletion is about to remove its name. */
+	if (stream->deleted)
+		return;
 	stream->unread = list_first_entry_or_null(&stream->records, struct sluice_stream_record,
 						  link);
 	stream->delivered = stream->stored;
 	stream->news |= SLUICE_NEWS_RESUME;
-	if (stream->unlinking && !stream->deleted)
+	if (sluice_stream_is_asked_to_unlink(stream))
 		stream->news |= SLUICE_NEWS_UNLINK;
+	if (stream->synced > stream->stored)
+		stream->news |= SLUICE_NEWS_SYNC;
 	sluice_stream_queue(stream);
 }
 
@@ -414,7 +445,7 @@ static void forget_keeper(struct sluice_stream *stream)
 		stream->answer = -ESTALE;
 		stream->forgotten = true;
 		stream->state = SLUICE_STREAM_ENDED;
-		WRITE_ONCE(stream->answered, true);
+		smp_store_release(&stream->answered, true);
 	} else if (!is_asking) {
 		stream->news &= ~(SLUICE_NEWS_CLOSED | SLUICE_NEWS_SYNC);
 		ends = sluice_stream_is_over(stream);

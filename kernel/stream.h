@@ -41,6 +41,7 @@
 
 #include <linux/list.h>
 #include <linux/poll.h>
+#include <linux/sizes.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
 #include <linux/wait.h>
@@ -114,6 +115,8 @@ struct sluice_stream {
 	/* (+) under ready_lock and this lock */
 };
 
+/* Bytes of changes that are not stored. Charged to the limits of channels with the capacity. */
+#define SLUICE_STREAM_BYTES SZ_4M
 /* Numbers that an admitted change may take. */
 #define SLUICE_STREAM_NUMBERS 2
 
@@ -141,14 +144,17 @@ bool sluice_stream_is_asking(struct sluice_stream *stream);
 bool sluice_stream_has_ended(struct sluice_stream *stream);
 /* Before it is live: parameters that were stored. */
 void sluice_stream_set_params(struct sluice_stream *stream, const struct sluice_map_params *params);
-/* 0; -EINVAL: it does not wait for a restoration. */
+/* 0; -EINVAL: it does not wait for a restoration; -ENOENT: it has ended. */
 int sluice_stream_begin_restoring(struct sluice_stream *stream);
 bool sluice_stream_is_restoring(struct sluice_stream *stream);
-/* @error: 0 or a negative errno. 0, -EINVAL, -EEXIST, or an error of the limits. */
+/* @error: 0 or a negative errno. 0, -EINVAL, -ENOENT, -EEXIST, or an error of the limits. */
 int sluice_stream_ready(struct sluice_stream *stream, int error);
 /* The answer to an UNLINK. @error: 0 or a negative errno. 0, -EINVAL. */
 int sluice_stream_unlinked(struct sluice_stream *stream, int error);
-/* 0, -EINVAL: not live; -EBUSY: changes are not acknowledged. */
+/*
+ * 0, -EINVAL: not live; -EBUSY: changes are not acknowledged. What is left of one that has ended
+ * is dropped.
+ */
 int sluice_stream_detach(struct sluice_stream *stream);
 /* Every stream is told again to the next keeper; opens that this one has not answered ask anew. */
 void sluice_streams_forget_keeper(void);
@@ -159,7 +165,9 @@ void sluice_streams_begin_keeper(void);
 int sluice_stream_unlink(struct sluice_stream *stream);
 void sluice_stream_unnamed(struct sluice_stream *stream);
 
-/* Under the stream's lock: unregisters it if it has ended and nothing is left to be told. */
+/* Under the stream's lock: whether the keeper has not answered an UNLINK yet. */
+bool sluice_stream_is_asked_to_unlink(const struct sluice_stream *stream);
+/* Under the stream's lock: whether it has ended and nothing is left to be told. */
 bool sluice_stream_is_over(struct sluice_stream *stream);
 void sluice_stream_unregister(struct sluice_stream *stream);
 
@@ -168,10 +176,14 @@ unsigned long sluice_stream_deadline(const struct sluice_stream *stream);
 
 /* ---- stream_change.c ---- */
 
-/* A record of a set, without the bytes of its value; or NULL. Charged to the map's creator. */
-struct sluice_stream_record *sluice_stream_record_create(struct sluice_map *map,
-							 const struct sluice_map_key *key,
-							 u32 value_length, u64 ttl_ns);
+/*
+ * A record of a set, without the bytes of its value; or NULL. Charged to the memory cgroup of the
+ * caller, because a change that waits for room has one that nothing else limits.
+ */
+struct sluice_stream_record *sluice_stream_record_create(const struct sluice_map_key *key,
+							 u32 value_length);
+/* The time to live begins now. */
+void sluice_stream_record_set_ttl(struct sluice_stream_record *record, u64 ttl_ns);
 /* The bytes of the value. */
 u8 *sluice_stream_record_value(struct sluice_stream_record *record);
 /* One that has not become part of a stream. */

@@ -12,11 +12,13 @@
 #include "trace.h"
 
 /* Bytes of changes that are not stored. One record always fits. */
-#define STREAM_BYTES SZ_4M
+#define STREAM_BYTES SLUICE_STREAM_BYTES
 /* A record is not larger. */
 #define RECORD_MAX (sizeof(struct sluice_stream_record) + SLUICE_MAP_KEY_MAX + SLUICE_MAP_VALUE_MAX)
-/* Above this, pages that need not be contiguous are used. */
-#define CONTIGUOUS_MAX (2 * PAGE_SIZE)
+/* Numbers that expiries leave to other changes. */
+#define NUMBERS_FOR_CHANGES 16
+/* Records that an acknowledgement takes under the lock at once. */
+#define ACKNOWLEDGE_BATCH 1024
 
 /* ---- records ---- */
 
@@ -31,18 +33,17 @@ static u64 real_time_of_expiry(u64 ttl_ns)
 	return ttl_ns > KTIME_MAX - now ? 0 : now + ttl_ns;
 }
 
-struct sluice_stream_record *sluice_stream_record_create(struct sluice_map *map,
-							 const struct sluice_map_key *key,
-							 u32 value_length, u64 ttl_ns)
+struct sluice_stream_record *sluice_stream_record_create(const struct sluice_map_key *key,
+							 u32 value_length)
 {
 	struct sluice_stream_record *record;
 	size_t size = struct_size(record, bytes, (size_t)key->length + value_length);
 
-	record = sluice_channel_alloc(&map->channel, size, size > CONTIGUOUS_MAX);
+	record = kvmalloc(size, SLUICE_QUOTA_GFP);
 	if (!record)
 		return NULL;
 	record->type = SLUICE_KEEP_SET;
-	record->expires_ns = real_time_of_expiry(ttl_ns);
+	record->expires_ns = 0;
 	record->key_length = key->length;
 	record->value_length = value_length;
 	record->charged = size;
@@ -56,10 +57,15 @@ u8 *sluice_stream_record_value(struct sluice_stream_record *record)
 	return record->bytes + record->key_length;
 }
 
+void sluice_stream_record_set_ttl(struct sluice_stream_record *record, u64 ttl_ns)
+{
+	record->expires_ns = real_time_of_expiry(ttl_ns);
+}
+
 void sluice_stream_record_free(struct sluice_stream_record *record)
 {
 	if (record->entry)
-		sluice_map_entry_put(record->entry);
+		sluice_map_unpin_removed(record->entry);
 	kvfree(record);
 }
 
@@ -70,10 +76,11 @@ size_t sluice_stream_removal_size(u32 key_length)
 
 /* ---- admission ---- */
 
-/* Under the stream's lock. */
-static u64 numbers_left(const struct sluice_stream *stream)
+/* Under the stream's lock. A change that has its number and has not ended yet counts twice. */
+static s64 numbers_left(const struct sluice_stream *stream)
 {
-	return stream->limit - atomic64_read(&stream->map->sequence) - stream->promised;
+	return (s64)(stream->limit - atomic64_read(&stream->map->sequence)) -
+	       (s64)stream->promised;
 }
 
 /* Under the stream's lock. As sluice_stream_admit(), at once and without effect. */
@@ -124,28 +131,25 @@ static void wake(struct sluice_stream *stream)
 		wake_up_all(&stream->changed);
 }
 
-/* Gives back numbers, and bytes; the end of the stream may have waited for that. */
-static void give_back(struct sluice_stream *stream, u64 numbers, size_t bytes)
+void sluice_stream_end_change(struct sluice_stream *stream, size_t bytes)
 {
-	bool over;
+	bool over, scarce;
 
 	spin_lock(&stream->lock);
-	stream->promised -= numbers;
+	stream->promised -= SLUICE_STREAM_NUMBERS;
 	stream->bytes -= bytes;
+	/* Others may wait for the number that it has not used. */
+	scarce = numbers_left(stream) < NUMBERS_FOR_CHANGES;
+	/* The end of the stream, or its unlink, may have waited for this change. */
 	if (stream->state == SLUICE_STREAM_ENDED || stream->unlinking)
 		sluice_stream_queue(stream);
 	over = sluice_stream_is_over(stream);
 	spin_unlock(&stream->lock);
+	sluice_stream_wake_keeper();
+	if (bytes || scarce)
+		wake(stream);
 	if (over)
 		sluice_stream_unregister(stream);
-}
-
-void sluice_stream_end_change(struct sluice_stream *stream, size_t bytes)
-{
-	give_back(stream, SLUICE_STREAM_NUMBERS, bytes);
-	sluice_stream_wake_keeper();
-	if (bytes)
-		wake(stream);
 }
 
 /* ---- numbers ---- */
@@ -170,14 +174,15 @@ bool sluice_stream_begin_expiry(struct sluice_stream *stream)
 	bool may;
 
 	spin_lock(&stream->lock);
-	may = stream->state == SLUICE_STREAM_LIVE && !stream->unlinking && numbers_left(stream);
+	may = stream->state == SLUICE_STREAM_LIVE && !stream->unlinking &&
+	      numbers_left(stream) > NUMBERS_FOR_CHANGES;
 	if (may)
 		stream->promised++;
 	spin_unlock(&stream->lock);
 	return may;
 }
 
-/* Not give_back(): a stream that is over is unregistered by who waits for the worker, later. */
+/* A stream that is over is not unregistered here, because who frees the map waits for the worker. */
 void sluice_stream_end_expiry(struct sluice_stream *stream)
 {
 	spin_lock(&stream->lock);
@@ -205,18 +210,25 @@ static int check_acknowledgement(const struct sluice_stream *stream, u64 sequenc
 	return limit && (limit < stream->limit || limit > S64_MAX) ? -EINVAL : 0;
 }
 
-/* Under the stream's lock: moves the records up to @sequence to @stored. */
-static void take_stored(struct sluice_stream *stream, u64 sequence, struct list_head *stored)
+/* Moves some of the records up to @sequence to @stored. False: there are no more. */
+static bool take_stored(struct sluice_stream *stream, u64 sequence, struct list_head *stored)
 {
 	struct sluice_stream_record *record, *next;
+	unsigned int count = 0;
 
+	spin_lock(&stream->lock);
 	list_for_each_entry_safe(record, next, &stream->records, link) {
-		if (record->sequence > sequence)
+		if (record->sequence > sequence || count++ == ACKNOWLEDGE_BATCH)
 			break;
 		stream->bytes -= record->charged;
 		list_move_tail(&record->link, stored);
 	}
-	WRITE_ONCE(stream->stored, sequence);
+	if (count <= ACKNOWLEDGE_BATCH)
+		WRITE_ONCE(stream->stored, sequence);
+	if (stream->state == SLUICE_STREAM_ENDED)
+		sluice_stream_queue(stream);
+	spin_unlock(&stream->lock);
+	return count > ACKNOWLEDGE_BATCH;
 }
 
 static void free_records(struct list_head *records)
@@ -224,34 +236,44 @@ static void free_records(struct list_head *records)
 	struct sluice_stream_record *record, *next;
 
 	list_for_each_entry_safe(record, next, records, link) {
+		list_del(&record->link);
 		sluice_stream_record_free(record);
 		cond_resched();
 	}
 }
 
-int sluice_stream_acknowledge(struct sluice_stream *stream, u64 sequence, u64 limit, int error)
+/* Records that are stored are freed after the waiting changes are woken. */
+static void free_stored(struct sluice_stream *stream, u64 sequence)
 {
 	LIST_HEAD(stored);
+	bool more;
+
+	do {
+		more = take_stored(stream, sequence, &stored);
+		wake(stream);
+		free_records(&stored);
+	} while (more);
+}
+
+int sluice_stream_acknowledge(struct sluice_stream *stream, u64 sequence, u64 limit, int error)
+{
 	int err;
 
 	spin_lock(&stream->lock);
 	err = check_acknowledgement(stream, sequence, limit, error);
 	if (!err) {
 		stream->error = error;
-		if (limit)
-			stream->limit = limit;
-		if (sequence)
-			take_stored(stream, sequence, &stored);
-		if (stream->state == SLUICE_STREAM_ENDED)
-			sluice_stream_queue(stream);
+		stream->limit = limit ?: stream->limit;
 	}
 	spin_unlock(&stream->lock);
 	if (err)
 		return err;
 	trace_sluice_map_stored(&stream->map->channel, sequence, limit, -error);
-	wake(stream);
+	if (sequence)
+		free_stored(stream, sequence);
+	else
+		wake(stream);
 	sluice_stream_wake_keeper();
-	free_records(&stored);
 	return 0;
 }
 
@@ -261,7 +283,7 @@ int sluice_stream_acknowledge(struct sluice_stream *stream, u64 sequence, u64 li
 static void ask_for_commit(struct sluice_stream *stream, u64 sequence)
 {
 	spin_lock(&stream->lock);
-	if (sequence > stream->synced && stream->state == SLUICE_STREAM_LIVE) {
+	if (sequence > stream->synced) {
 		stream->synced = sequence;
 		stream->news |= SLUICE_NEWS_SYNC;
 		sluice_stream_queue(stream);

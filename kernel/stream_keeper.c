@@ -73,7 +73,9 @@ static u32 last_news(const struct sluice_stream *stream)
 		return 0;
 	if (stream->news & SLUICE_NEWS_UNLINK)
 		return SLUICE_NEWS_UNLINK;
-	return list_empty(&stream->records) ? stream->news & SLUICE_NEWS_CLOSED : 0;
+	if (!list_empty(&stream->records) || sluice_stream_is_asked_to_unlink(stream))
+		return 0;
+	return stream->news & SLUICE_NEWS_CLOSED;
 }
 
 static u32 type_of(u32 news)
@@ -205,7 +207,9 @@ bool sluice_stream_next_message(struct sluice_stream_message *message)
 /* Under the stream's lock. */
 static void take(struct sluice_stream *stream, const struct sluice_stream_message *message)
 {
-	stream->news &= ~message->news;
+	/* Somebody may wait for a later change by now. */
+	if (message->news != SLUICE_NEWS_SYNC || message->header.sequence == stream->synced)
+		stream->news &= ~message->news;
 	if (!message->record)
 		return;
 	stream->delivered = message->record->sequence;

@@ -112,7 +112,7 @@ def a_value_is_set_read_replaced_and_deleted():
     expect("a get", socket.call("map-get", **on), {"version": 1, "value": b"one"})
     expect("a set", socket.call("map-set", value=b"", **on), {"version": 2})
     expect("a get", socket.call("map-get", **on), {"version": 2, "value": b""})
-    expect("a delete", socket.call("map-delete", **on), {"version": 2})
+    expect("a delete", socket.call("map-delete", **on), {"version": 3})
     socket.fails(errno.ENOENT, "map-delete", **on)
 
 
@@ -126,7 +126,7 @@ def a_required_version_is_compared():
     socket.fails(errno.ESTALE, "map-set", value=b"2", if_version=7, **on)
     socket.fails(errno.ESTALE, "map-delete", if_version=7, **on)
     expect("a set", socket.call("map-set", value=b"2", if_version=1, **on)["version"], 2)
-    expect("a delete", socket.call("map-delete", if_version=2, **on)["version"], 2)
+    expect("a delete", socket.call("map-delete", if_version=2, **on)["version"], 3)
 
 
 @check

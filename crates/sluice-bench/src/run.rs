@@ -43,6 +43,14 @@ pub struct Options {
     #[arg(long, value_name = "SHARED_MAP.KO")]
     shared_map: Option<PathBuf>,
 
+    /// An empty disk, such as /dev/vdb, for the suite durable; it is overwritten
+    #[arg(long, value_name = "DEVICE")]
+    disk: Option<PathBuf>,
+
+    /// The daemon that stores durable maps [default: sluiced beside this program]
+    #[arg(long, value_name = "PROGRAM")]
+    sluiced: Option<PathBuf>,
+
     /// Suites to measure [default: all but load and feed; with --quick also without names and reports; with --peers rtt,
     /// throughput and load]
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
@@ -155,6 +163,13 @@ impl Options {
         }
     }
 
+    fn sluiced(&self) -> Result<PathBuf> {
+        match &self.sluiced {
+            Some(path) => Ok(path.clone()),
+            None => Ok(std::env::current_exe()?.with_file_name("sluiced")),
+        }
+    }
+
     fn rounds(&self) -> usize {
         self.rounds.unwrap_or(match self.scale() {
             Scale::Quick => 3,
@@ -210,6 +225,7 @@ fn measure(options: &Options) -> Result<()> {
     for suite in [
         reports::fanout::SUITE,
         reports::map::SUITE,
+        reports::durable::SUITE,
         reports::SUITE,
         reports::feed::SUITE,
     ] {
@@ -304,6 +320,8 @@ fn plan(options: &Options) -> Result<Plan> {
         mechanisms: registry.available,
         unavailable: registry.unavailable,
         tree,
+        disk: options.disk.clone(),
+        sluiced: options.sluiced()?,
     })
 }
 

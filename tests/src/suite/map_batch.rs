@@ -65,7 +65,7 @@ fn each_step_has_its_result(_: &Context) -> Result<()> {
     let expected = vec![0, absent, 0, 1, 0, absent, invalid, invalid];
     expect("results", results, expected)?;
     let versions: Vec<u64> = steps[..5].iter().map(|step| step.version).collect();
-    expect("versions", versions, vec![1, 0, 2, 3, 3])?;
+    expect("versions", versions, vec![1, 0, 2, 3, 4])?;
     expect("the length", steps[0].value_length, 5)?;
     expect_bytes("the value", &room[..5], b"value")?;
     expect_bytes("at the end", &get(&end, b"old").context("getting")?, b"new")

@@ -41,6 +41,7 @@ mod device;
 mod endpoint_flags;
 mod epollexclusive;
 mod fail_nth;
+mod fail_nth_durable;
 mod fail_nth_map;
 mod feed_cli;
 mod feed_library;
@@ -55,6 +56,13 @@ mod library;
 mod locks;
 mod map_batch;
 mod map_cli;
+mod map_durable;
+mod map_durable_keeper;
+mod map_durable_library;
+mod map_durable_malformed;
+mod map_durable_restore;
+mod map_durable_stream;
+mod map_durable_wait;
 mod map_library;
 mod map_limits;
 mod map_netlink;
@@ -167,9 +175,16 @@ pub const TOPICS: &[Topic] = &[
     map_netlink_access::TOPIC,
     map_netlink_watch::TOPIC,
     map_netlink_lifetime::TOPIC,
+    map_durable::TOPIC,
+    map_durable_wait::TOPIC,
+    map_durable_stream::TOPIC,
+    map_durable_keeper::TOPIC,
+    map_durable_restore::TOPIC,
+    map_durable_malformed::TOPIC,
     kinds::TOPIC,
     fail_nth::TOPIC,
     fail_nth_map::TOPIC,
+    fail_nth_durable::TOPIC,
     library::TOPIC,
     cli::TOPIC,
     ring_cli::TOPIC,
@@ -177,6 +192,7 @@ pub const TOPICS: &[Topic] = &[
     bus_cli::TOPIC,
     map_library::TOPIC,
     map_cli::TOPIC,
+    map_durable_library::TOPIC,
     feed_library::TOPIC,
     feed_cli::TOPIC,
     myipc::TOPIC,

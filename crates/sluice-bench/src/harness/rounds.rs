@@ -34,6 +34,8 @@ pub struct Measurement {
     pub lost: Option<u64>,
     /// The frequency of the time stamp counter, where the samples were taken with it.
     pub cycles_per_ns: Option<f64>,
+    /// Commits of a store that several messages can share.
+    pub commits: Option<u64>,
 }
 
 impl Measurement {
@@ -52,6 +54,16 @@ pub trait Job {
     fn check(&self) -> Result<()>;
 
     fn measure(&self) -> Result<Measurement>;
+}
+
+impl Job for Box<dyn Job> {
+    fn check(&self) -> Result<()> {
+        (**self).check()
+    }
+
+    fn measure(&self) -> Result<Measurement> {
+        (**self).measure()
+    }
 }
 
 pub struct Subject {

@@ -87,6 +87,8 @@ pub struct Row {
     pub lost: Option<u64>,
     /// The frequency of the time stamp counter, where the samples were taken with it: the median over the rounds.
     pub cycles_per_ns: Option<f64>,
+    /// Each round with its messages for each commit of the store, where they share commits.
+    pub msgs_per_commit: Option<Vec<(usize, f64)>>,
     /// The percentiles of each round, where ratios of percentiles are taken within rounds.
     pub percentiles: Option<Vec<Percentiles>>,
     /// Relative to the first subject of the same conditions, taken within each round.
@@ -200,6 +202,7 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         context_switches_per_msg: context_switches_per_message(series),
         lost: series.measurements().map(|one| one.lost).sum(),
         cycles_per_ns: cycles_per_ns(series),
+        msgs_per_commit: messages_per_commit(series),
         percentiles: percentiles(series),
         ratio: ratio(outcome, series),
         skipped: None,
@@ -273,6 +276,15 @@ fn context_switches_per_message(series: &Series) -> Option<f64> {
 fn cycles_per_ns(series: &Series) -> Option<f64> {
     let rounds: Option<Vec<f64>> = series.measurements().map(|one| one.cycles_per_ns).collect();
     Some(Spread::of(&rounds?)?.median)
+}
+
+fn messages_per_commit(series: &Series) -> Option<Vec<(usize, f64)>> {
+    let of_round = |round: &Round| {
+        let commits = round.measurement.commits.filter(|&commits| commits > 0)?;
+        let messages = round.measurement.messages as f64;
+        Some((round.number, messages / commits as f64))
+    };
+    series.rounds.iter().map(of_round).collect()
 }
 
 fn percentiles(series: &Series) -> Option<Vec<Percentiles>> {
@@ -402,6 +414,17 @@ pub mod tests {
             p999: 20,
         };
         assert_eq!(row.percentiles.as_ref().unwrap()[1], second);
+    }
+
+    #[test]
+    fn messages_per_commit_are_those_of_each_round() {
+        let mut outcome = outcome(Metric::Operations, &[10.0, 20.0], &[5.0]);
+        assert_eq!(rows(&outcome)[0].msgs_per_commit, None);
+        for (round, commits) in outcome.series[0].rounds.iter_mut().zip([2, 5]) {
+            round.measurement.commits = Some(commits);
+        }
+        let expected = vec![(0, 5.0), (1, 2.0)];
+        assert_eq!(rows(&outcome)[0].msgs_per_commit, Some(expected));
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub const SUITE: &str = "map";
 pub const BATCH: usize = 64;
 pub const PROCESSES: [usize; 6] = [1, 2, 4, 6, 8, 10];
 /// Operations of each process in the report.
-const REPORTED_COUNT: f64 = 100_000.0;
+pub const REPORTED_COUNT: f64 = 100_000.0;
 
 /// What several processes do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Operation {
     }
 
     /// As the report calls it, and the milliseconds of the report by the number of processes.
-    fn reported(self) -> (&'static str, [f64; 6]) {
+    pub fn reported(self) -> (&'static str, [f64; 6]) {
         match self {
             Self::Get => ("read", [0.926, 0.897, 0.928, 1.316, 1.861, 2.363]),
             Self::Set => ("write", [3.082, 4.223, 8.076, 12.371, 16.568, 20.563]),
@@ -181,7 +181,7 @@ Times here are those of fewer operations, scaled. Read/write: as many reads and 
 The report writes each value to a file, as shared-map-files does, here in the directory for temporary files. All other\n\
 stores are volatile: their values are lost with the module.\n";
 
-fn ms(value: Option<f64>) -> String {
+pub fn ms(value: Option<f64>) -> String {
     value.map_or_else(|| "–".into(), units::figures)
 }
 
@@ -191,7 +191,7 @@ fn quotient(of: Option<f64>, to: Option<f64>) -> String {
 }
 
 /// Empty in the first line.
-fn percent(times: [Option<f64>; 6], line: usize) -> String {
+pub fn percent(times: [Option<f64>; 6], line: usize) -> String {
     let before = line.checked_sub(1).and_then(|before| times[before]);
     match before.zip(times[line]) {
         Some((before, time)) => format!("{:.0} %", 100.0 * time / before),

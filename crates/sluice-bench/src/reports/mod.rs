@@ -2,11 +2,12 @@
 //! The claims of five reports, compared with this run. Report 1 describes a pipe per cgroup, `/dev/hello`, the
 //! predecessor of Sluice's pipe; report 2 compares a naive driver, MyIPC, with shared memory and three semaphores; report
 //! 3 measures packets from the kernel to a process ([`feed`]), report 4 messages to several receivers ([`fanout`]), report
-//! 5 values under keys ([`map`]).
+//! 5 values under keys ([`map`], and with files [`durable`]).
 //! `docs/reports.md` lists their claims and how each is tested.
 
 mod claims;
 mod criteria;
+pub mod durable;
 pub mod fanout;
 pub mod feed;
 mod figures;
@@ -110,6 +111,7 @@ pub fn text(suite: &str, rows: &[Row]) -> Option<String> {
         SUITE => first_two(rows),
         fanout::SUITE => fanout::text(rows),
         map::SUITE => map::text(rows),
+        durable::SUITE => durable::text(rows),
         feed::SUITE => feed::text(rows),
         _ => None,
     }
@@ -154,7 +156,14 @@ mod tests {
 
     #[test]
     fn without_the_suite_there_is_no_text() {
-        for suite in [SUITE, fanout::SUITE, map::SUITE, feed::SUITE, "rtt"] {
+        for suite in [
+            SUITE,
+            fanout::SUITE,
+            map::SUITE,
+            durable::SUITE,
+            feed::SUITE,
+            "rtt",
+        ] {
             assert_eq!(text(suite, &[]), None);
         }
     }

@@ -5,6 +5,7 @@
 mod conformance;
 mod contention;
 mod ctl_scaling;
+mod durable;
 mod fanout;
 mod feed;
 mod isolation;
@@ -41,6 +42,7 @@ pub enum Suite {
     Isolation,
     Fanout,
     Map,
+    Durable,
     Names,
     Reports,
     Feed,
@@ -61,6 +63,7 @@ impl Suite {
             Self::Isolation,
             Self::Fanout,
             Self::Map,
+            Self::Durable,
         ];
         if scale != Scale::Quick {
             suites.extend([Self::Names, Self::Reports]);
@@ -79,6 +82,7 @@ impl Suite {
             Self::Isolation => isolation::cases(plan),
             Self::Fanout => fanout::cases(plan),
             Self::Map => map::cases(plan),
+            Self::Durable => durable::cases(plan),
             Self::Names => ctl_scaling::cases(plan),
             Self::Reports => reports::cases(plan),
             Self::Feed => feed::cases(plan),
@@ -88,7 +92,13 @@ impl Suite {
 
 /// The mechanisms of single suites, beside those of the registry.
 pub fn mechanisms() -> Vec<&'static str> {
-    [fanout::mechanisms(), map::mechanisms(), feed::mechanisms()].concat()
+    [
+        fanout::mechanisms(),
+        map::mechanisms(),
+        durable::mechanisms(),
+        feed::mechanisms(),
+    ]
+    .concat()
 }
 
 /// Groups of cases that are measured together.
@@ -97,8 +107,8 @@ pub fn cases(suites: &[Suite], plan: &Plan) -> Result<Vec<Vec<Case>>> {
     for suite in suites {
         let cases = suite.cases(plan)?;
         match suite {
-            // Its criteria are ratios of different cases, too.
-            Suite::Map => groups.push(cases),
+            // Their criteria are ratios of different cases, too.
+            Suite::Map | Suite::Durable => groups.push(cases),
             _ => groups.extend(cases.into_iter().map(|case| vec![case])),
         }
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The plan of a run, and the construction of cases from it.
 
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -47,6 +48,10 @@ pub struct Plan {
     pub unavailable: Vec<Skipped>,
     /// The cgroups of sluice-pipe and sluice-ring, or why they are not available.
     pub tree: Result<Rc<Tree>, Skipped>,
+    /// An empty disk for stores.
+    pub disk: Option<PathBuf>,
+    /// The program that stores durable maps.
+    pub sluiced: PathBuf,
 }
 
 impl Plan {
@@ -173,6 +178,8 @@ pub mod tests {
                 .to_vec(),
             unavailable: vec![skip.clone()],
             tree: Err(skip),
+            disk: None,
+            sluiced: "/usr/sbin/sluiced".into(),
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stored maps whose cgroup is gone. They stay for a time, because the cgroup may be created again, as that of a container that
-//! is restarted; their number, bytes and age are limited, and the oldest go first.
+//! Stored maps whose cgroup was removed. They stay for a time, because the cgroup may be created again, as that of a container that
+//! is restarted; their number, bytes and age are limited, and the oldest go first. One that is attached again is none any more.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -97,8 +97,9 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             Err(CgroupError::Gone) => true,
             Err(CgroupError::Unknown(_)) => return,
         };
-        if is_gone != entry.map.orphaned.is_some() {
-            let since = is_gone.then_some(self.now.realtime.as_secs());
+        // A cgroup that is there again does not end it: who may create cgroups could otherwise fill the store through one path.
+        if is_gone && entry.map.orphaned.is_none() {
+            let since = Some(self.now.realtime.as_secs());
             self.catalogue.set_busy(map, true);
             self.tasks.push(Task::Orphaned { map, since });
         }
@@ -122,7 +123,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         for (map, reason) in self.excess(&orphans) {
             if let Some(entry) = self.catalogue.get(map) {
                 log::line(format_args!(
-                    "removing the stored {}, whose cgroup is gone: {reason}",
+                    "removing the stored {}, whose cgroup was removed: {reason}",
                     entry.map
                 ));
             }
@@ -131,8 +132,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
     }
 
     fn is_orphan(&self, entry: &Entry) -> bool {
-        let is_gone = || self.cgroups.scope(&entry.map.path).err() == Some(CgroupError::Gone);
-        entry.map.orphaned.is_some() && entry.stream.is_none() && !entry.busy && is_gone()
+        entry.map.orphaned.is_some() && entry.stream.is_none() && !entry.busy
     }
 
     /// Those that are to be removed, of orphans in the order of their age, and why.

@@ -41,7 +41,7 @@ pub struct Access {
 }
 
 /// What the processes of one run share.
-struct Progress {
+pub struct Progress {
     words: SharedWords,
     users: u64,
 }
@@ -50,7 +50,7 @@ impl Progress {
     const ARRIVED: usize = 0;
     const DONE: usize = SharedWords::PER_LINE;
 
-    fn new(users: usize) -> Result<Self> {
+    pub fn new(users: usize) -> Result<Self> {
         Ok(Self {
             words: SharedWords::new(2 * SharedWords::PER_LINE)?,
             users: users as u64,
@@ -58,7 +58,7 @@ impl Progress {
     }
 
     /// Waits until all processes are here: they are started one after the other.
-    fn await_all(&self) {
+    pub fn await_all(&self) {
         let arrived = &self.words.words()[Self::ARRIVED];
         arrived.fetch_add(1, Ordering::Relaxed);
         while arrived.load(Ordering::Relaxed) < self.users {

@@ -2,13 +2,13 @@
 //! Values of 64 bytes under keys of 16, as in report 5: the rate of gets and sets by several processes, the processor time
 //! of a reader beside a writer, and the time of a get, of a batch and of a dump.
 
-mod access;
+pub(super) mod access;
 mod bpf;
 mod netlink;
-mod redis;
+pub(super) mod redis;
 mod shared_map;
-mod sluice_map;
-mod store;
+pub(super) mod sluice_map;
+pub(super) mod store;
 
 use std::rc::Rc;
 

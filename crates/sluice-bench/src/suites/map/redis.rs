@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Redis over a Unix socket, as its documentation advises for programs on one machine: without snapshots and without an
-//! append-only file, on a processor that no client uses; the several gets are one MGET. Requests are not pipelined.
+//! append-only file, on a processor that no client uses; the several gets are one MGET. Requests are not pipelined. The suite
+//! for durable maps starts it with such a file.
 //!
 //! The packages of Debian have one program for all purposes, redis-check-rdb, which is the server under its name. The
 //! package redis-server also starts a service of the system, so it is not used.
@@ -23,6 +24,7 @@ use sluice_testkit::time::Deadline;
 
 use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value};
 use crate::harness::rounds::Skipped;
+use crate::suites::setup::Confinement;
 
 const PROGRAM: &str = "redis-check-rdb";
 const NAME: &str = "redis-server";
@@ -30,6 +32,11 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 pub fn unavailable(_: &Resources) -> Option<Skipped> {
+    missing()
+}
+
+/// The reason why it cannot be started.
+pub fn missing() -> Option<Skipped> {
     let version = server().arg("--version").stdout(Stdio::null()).status();
     let reason = match version {
         Ok(status) if status.success() => return None,
@@ -41,8 +48,9 @@ pub fn unavailable(_: &Resources) -> Option<Skipped> {
 
 pub fn create(_: u64, resources: &Resources) -> Result<Box<dyn Store>> {
     let path = resources.paths.next_path()?;
-    let server = Server::start(&path, resources)?;
-    connect(&path).with_context(|| format!("{NAME} did not start"))?;
+    let [_, second] = resources.confinement.cpus;
+    let arguments = ["--appendonly", "no"];
+    let server = Server::start(&path, &arguments, &resources.confinement, &[second])?;
     Ok(Box::new(server))
 }
 
@@ -65,16 +73,34 @@ fn connect(path: &Path) -> Result<UnixStream> {
 }
 
 /// Killed when dropped, and when this process ends.
-struct Server {
+pub struct Server {
     process: Child,
     path: PathBuf,
 }
 
 impl Server {
-    fn start(path: &Path, resources: &Resources) -> Result<Self> {
+    /// With an append-only file in this folder, on the processors of the clients.
+    pub fn start_with_file(folder: &Path, fsync: &str, confinement: &Confinement) -> Result<Self> {
+        let folder_text = folder
+            .to_str()
+            .context("the path of a folder is not UTF-8")?;
+        let arguments = ["--appendonly", "yes", "--appendfsync", fsync];
+        let arguments = [&arguments[..], &["--dir", folder_text]].concat();
+        let path = folder.join("socket");
+        Self::start(&path, &arguments, confinement, &confinement.cpus)
+    }
+
+    /// Returns as soon as it accepts connections.
+    fn start(
+        path: &Path,
+        arguments: &[&str],
+        confinement: &Confinement,
+        cpus: &[usize],
+    ) -> Result<Self> {
         let mut program = server();
         program
-            .args(["--port", "0", "--save", "", "--appendonly", "no"])
+            .args(["--port", "0", "--save", ""])
+            .args(arguments)
             .args(["--daemonize", "no", "--unixsocket"])
             .arg(path)
             .stdin(Stdio::null())
@@ -88,7 +114,8 @@ impl Server {
             process,
             path: path.into(),
         };
-        server.confine(resources)?;
+        server.confine(confinement, cpus)?;
+        connect(path).with_context(|| format!("{NAME} did not start"))?;
         Ok(server)
     }
 
@@ -97,15 +124,14 @@ impl Server {
     }
 
     /// Its only thread that executes requests.
-    fn confine(&self, resources: &Resources) -> Result<()> {
+    fn confine(&self, confinement: &Confinement, cpus: &[usize]) -> Result<()> {
         let pid = self.pid();
-        if let Some(cgroup) = &resources.confinement.cgroup {
+        if let Some(cgroup) = &confinement.cgroup {
             cgroup.adopt(pid)?;
         }
-        let [_, second] = resources.confinement.cpus;
-        let mut cpus = CpuSet::new();
-        cpus.set(second)?;
-        sched_setaffinity(pid, &cpus).context("cannot pin the server to a processor")
+        let mut set = CpuSet::new();
+        cpus.iter().try_for_each(|cpu| set.set(*cpu))?;
+        sched_setaffinity(pid, &set).context("cannot pin the server to a processor")
     }
 }
 

@@ -14,7 +14,7 @@ use sluice_testkit::module::SLUICE;
 use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value, Visit};
 use crate::harness::rounds::Skipped;
 
-const CTL: &str = "/dev/sluice/ctl";
+pub const CTL: &str = "/dev/sluice/ctl";
 pub const NAME: &str = "map";
 /// Of each key, beside the key and its value.
 const OVERHEAD: u64 = 512;

@@ -96,3 +96,18 @@ fn a_removed_orphan_leaves_no_entries() {
     assert_eq!(names(&world), Vec::<String>::new());
     assert_eq!(world.value(1, "7"), None);
 }
+
+#[test]
+fn orphans_of_a_path_that_is_used_again_are_limited() {
+    let mut world = World::with_limits(OrphanLimits { count: 1, ..LIMITS });
+    for name in ["x1", "x2", "x3"] {
+        world.gone.0.borrow_mut().clear();
+        world.open("/a", name);
+        world.remove_cgroup("/a");
+    }
+    world.gone.0.borrow_mut().clear();
+    world.open("/a", "x4");
+    world.pass(DAY);
+    let states = world.states();
+    assert_eq!(states, [MapState::Orphan, MapState::Attached]);
+}

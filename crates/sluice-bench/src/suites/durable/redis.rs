@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Redis over a Unix socket with its append-only file on the disk, which it writes before it answers: with fsync each time, or
+//! once per second. Without snapshots. The scheduler places the server, as it places sluiced.
+
+use anyhow::Result;
+
+use super::no_disk;
+use super::resources::{DurableStore, Resources};
+use crate::harness::rounds::Skipped;
+use crate::suites::map::redis::{self, Server};
+use crate::suites::map::store::{Client, Store, key, value};
+
+pub fn unavailable(resources: &Resources) -> Option<Skipped> {
+    no_disk(resources).or_else(redis::missing)
+}
+
+pub fn create_always(keys: u64, resources: &Resources) -> Result<Box<dyn DurableStore>> {
+    create(keys, resources, "always")
+}
+
+pub fn create_everysec(keys: u64, resources: &Resources) -> Result<Box<dyn DurableStore>> {
+    create(keys, resources, "everysec")
+}
+
+fn create(keys: u64, resources: &Resources, fsync: &str) -> Result<Box<dyn DurableStore>> {
+    let folder = resources.environment()?.folder(&format!("redis-{fsync}"))?;
+    let confinement = &resources.confinement;
+    let server = Server::start_with_file(&folder, fsync, confinement)?;
+    let mut client = server.client()?;
+    for number in 0..keys {
+        client.set(&key(number), &value(number, 0))?;
+    }
+    Ok(Box::new(Durable(server)))
+}
+
+struct Durable(Server);
+
+impl Store for Durable {
+    fn client(&self) -> Result<Box<dyn Client>> {
+        self.0.client()
+    }
+
+    fn helper_ns(&self) -> Result<u64> {
+        self.0.helper_ns()
+    }
+}
+
+impl DurableStore for Durable {}

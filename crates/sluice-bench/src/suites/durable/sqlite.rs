@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a program without the daemon does: a transaction of SQLite for each set, in each process. The tables, the settings and
+//! the library are those of the daemon, and a set writes the same two rows: the entry, and the number of the last change.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use super::resources::{DurableStore, Resources};
+use crate::suites::map::store::{Client, Key, Store, VALUE_SIZE, Value, key, value};
+
+const SCHEMA: &str = include_str!("../../../../sluiced/src/schema.sql");
+/// SQLite waits for other processes by sleeping, first 1 ms, and in the end 100 ms.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+const MAP: &str = "INSERT INTO maps VALUES (1, '/', 'bench', 0, 0, 384, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0)";
+const SET: &str = "INSERT INTO entries VALUES (1, ?1, ?2, ?3, 0) \
+                   ON CONFLICT (map, key) DO UPDATE SET value = ?2, version = ?3, expires_ns = 0";
+const NEXT: &str = "UPDATE maps SET applied = applied + 1 WHERE id = 1 RETURNING applied";
+
+pub fn create(keys: u64, resources: &Resources) -> Result<Box<dyn DurableStore>> {
+    let database = resources.environment()?.folder("sqlite")?.join("maps.db");
+    let mut connection = connect(&database)?;
+    connection.execute_batch(SCHEMA)?;
+    connection.execute(MAP, [])?;
+    let transaction = connection.transaction()?;
+    for number in 0..keys {
+        transaction.execute(SET, params![key(number), value(number, 0), 0])?;
+    }
+    transaction.commit()?;
+    Ok(Box::new(Database(database)))
+}
+
+/// As the daemon does.
+fn connect(database: &Path) -> Result<Connection> {
+    let connection = Connection::open(database)
+        .with_context(|| format!("cannot open {}", database.display()))?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    connection.pragma_update_and_check(None, "journal_size_limit", 64 << 20, |_| Ok(()))?;
+    Ok(connection)
+}
+
+/// Not a connection: processes that are forked must not inherit one.
+struct Database(PathBuf);
+
+impl Store for Database {
+    fn client(&self) -> Result<Box<dyn Client>> {
+        Ok(Box::new(Process(connect(&self.0)?)))
+    }
+}
+
+impl DurableStore for Database {}
+
+struct Process(Connection);
+
+impl Client for Process {
+    fn get(&mut self, key: &Key, value: &mut Value) -> Result<()> {
+        let sql = "SELECT value FROM entries WHERE map = 1 AND key = ?";
+        let mut statement = self.0.prepare_cached(sql)?;
+        *value = statement.query_row([key], |row| row.get::<_, [u8; VALUE_SIZE]>(0))?;
+        Ok(())
+    }
+
+    fn set(&mut self, key: &Key, value: &Value) -> Result<()> {
+        let transaction = self
+            .0
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let number: i64 = transaction
+            .prepare_cached(NEXT)?
+            .query_row([], |row| row.get(0))?;
+        transaction
+            .prepare_cached(SET)?
+            .execute(params![key, value, number])?;
+        transaction.commit()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,899 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Durable maps: how one is opened, which changes wait for the store, and which the store refuses.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::errno::Errno;
+
+use crate::registry::{Context, topic};
+use crate::support::cgroup::Cgroup;
+use crate::support::check::{expect, expect_bytes};
+use crate::support::child::{spawn, spawn_keeping};
+use crate::support::credentials::become_user_with_groups;
+use crate::support::ctl::{
+    BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE,
+    expect_no_channel,
+};
+use crate::support::durable::{
+    Changed, DURABLE, Durable, INTERVAL, NEW, NOWAIT, REFUSE, blocked, blocked_set, delete_with,
+    durable, failed, interrupted, limit_for, open, open_result, path_of, post, set_with, short,
+};
+use crate::support::event::Event;
+use crate::support::ioctl::raw;
+use crate::support::keeper::{self, EXPIRE, Keeper, LIMIT, OPEN, SET, Stored, answering};
+use crate::support::map::{
+    self, CREATED, DEFAULT_EVENTS, EXPIRED, Info, KIND_MAP, Maps, NAME, Op, Params, STEP_DELETE,
+    STEP_GET, STEP_SET, Step, batch, delete, events, get, get_entry, put, set_for, set_if, state,
+};
+use crate::support::netlink::{Attrs, Socket, attr, command};
+use crate::support::proc::Call;
+use crate::support::signals;
+use crate::support::time::eventually;
+
+topic!(
+    "map_durable",
+    fifo: [],
+    pipe_only: [
+        an_open_asks_the_keeper_for_the_map,
+        the_keeper_is_told_what_is_opened_and_by_whom,
+        the_path_is_that_of_the_scope,
+        a_stored_map_is_restored_for_the_open,
+        the_keeper_decides_the_parameters_of_a_stored_map,
+        an_error_of_the_keeper_fails_the_open,
+        estale_makes_the_open_look_again,
+        a_map_in_the_kernel_is_opened_without_the_keeper,
+        an_exclusive_open_asks_too,
+        an_open_that_may_not_wait_is_eagain,
+        without_create_nothing_is_asked,
+        a_volatile_map_is_not_opened_as_durable,
+        a_durable_map_is_persistent,
+        invalid_parameters_are_refused,
+        without_a_keeper_an_open_is_etimedout,
+        an_open_that_is_not_answered_is_etimedout,
+        an_open_is_interrupted_by_a_signal,
+        an_open_that_is_restarted_asks_again,
+        two_opens_of_one_name_get_one_map,
+        its_state_tells_what_is_stored,
+        a_set_waits_for_the_acknowledgement,
+        a_delete_waits_for_the_acknowledgement,
+        changes_of_an_interval_map_do_not_wait,
+        a_change_that_may_not_wait_does_not,
+        a_failed_condition_is_not_a_change,
+        a_deadline_leaves_the_change_with_its_number,
+        a_signal_leaves_the_change_with_its_number,
+        a_delete_returns_its_own_number,
+        others_see_a_change_before_it_is_stored,
+        a_batch_waits_once,
+        a_batch_of_steps_that_do_not_wait_does_not_wait,
+        a_batch_that_times_out_has_its_results,
+        an_expired_entry_is_a_record,
+        a_change_over_netlink_does_not_wait,
+        a_change_over_netlink_is_refused_without_waiting,
+        an_error_of_the_store_refuses_changes,
+        an_error_of_the_store_ends_with_the_next_acknowledgement,
+    ],
+);
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn both() -> Result<(Keeper, Maps)> {
+    Ok((Keeper::new()?, Maps::new()?))
+}
+
+// ---- opening ----
+
+fn an_open_asks_the_keeper_for_the_map(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let (opened, stream) = answering(
+        || open(&maps, NEW, durable(INTERVAL)),
+        || {
+            let asked = keeper.next_of(OPEN)?;
+            let names = maps.0.names(OWN);
+            expect("names before", names, Ok(vec![]))?;
+            keeper.create(&asked, 0)?;
+            let names = maps.0.names(OWN);
+            expect("names during the restoration", names, Ok(vec![]))?;
+            keeper.ready(asked.stream).context("READY")?;
+            Ok(asked.stream)
+        },
+    )?;
+    let end = opened.context("opening")?;
+    ensure!(stream > 0, "the stream has no number");
+    expect("the first number", put(&end, b"key", b"value")?, 1)?;
+    expect("a get", get(&end, b"key"), Ok(b"value".to_vec()))?;
+    keeper.expect_next(SET, stream).map(drop)
+}
+
+fn the_keeper_is_told_what_is_opened_and_by_whom(context: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let path = path_of(context.cgroup()?)?;
+    let params = Params {
+        entries: 77,
+        events: 64,
+        interval_ms: 250,
+        ..durable(INTERVAL | REFUSE)
+    };
+    let request = Open {
+        mode: 0o640,
+        capacity: 1 << 20,
+        ..map::request(NEW | EXCL, &params)
+    };
+    let asked = |message: &keeper::Message, administrator, uid, gid| -> Result<()> {
+        let seen = message.map()?;
+        let expected = keeper::Map {
+            // PERSIST is implied.
+            open_flags: NEW | EXCL | seen.open_flags & PERSIST,
+            administrator,
+            uid,
+            gid,
+            mode: 0o640,
+            events: 64,
+            capacity: 1 << 20,
+            entries: 77,
+            deadline_ms: params.deadline_ms,
+            interval_ms: 250,
+            ..keeper::Map::new(NAME, DURABLE | INTERVAL | REFUSE)
+        };
+        expect("the map", seen, expected)?;
+        expect_bytes("the path", &message.value, path.as_bytes())?;
+        let unused = (message.sequence, message.expires_ns);
+        expect("fields without use", unused, (0, 0))?;
+        keeper.refuse(message.stream, Errno::EIO).context("READY")
+    };
+    let (opened, ()) = answering(
+        || maps.0.open(request).map(drop),
+        || asked(&keeper.next_of(OPEN)?, 1, 0, 0),
+    )?;
+    expect("the open", opened, Err(Errno::EIO))?;
+    let child = spawn("another user", || {
+        become_user_with_groups(1001, 2001, &[])?;
+        let opened = Ctl::new()?.open(request);
+        Ok(opened.map(drop).map_err(|errno| errno as i32))
+    })?;
+    asked(&keeper.next_of(OPEN)?, 0, 1001, 2001)?;
+    expect("its open", child.finish()?, Err(Errno::EIO as i32))
+}
+
+fn the_path_is_that_of_the_scope(context: &Context) -> Result<()> {
+    let keeper = Keeper::new()?;
+    let inner = context.cgroup()?.create_child("inner")?;
+    for (cgroup, path) in [(&Cgroup::root()?, "/"), (&inner, &path_of(&inner)?)] {
+        for inside in [true, false] {
+            let directory = cgroup.directory()?;
+            let opener = spawn_keeping("an opener", &[directory.as_fd()], || {
+                cgroup.enter()?;
+                let params = durable(0);
+                let request = Open {
+                    scope_fd: if inside { OWN } else { directory.as_raw_fd() },
+                    ..map::request(NEW, &params)
+                };
+                let opened = Ctl::new()?.open(request);
+                Ok(opened.map(drop).map_err(|errno| errno as i32))
+            })?;
+            let asked = keeper.next_of(OPEN)?;
+            expect_bytes("the path", &asked.value, path.as_bytes())?;
+            keeper.refuse(asked.stream, Errno::EIO).context("READY")?;
+            expect(path, opener.finish()?, Err(Errno::EIO as i32))?;
+        }
+    }
+    Ok(())
+}
+
+fn a_stored_map_is_restored_for_the_open(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let entries = [
+        Stored::new(b"a", b"first", 7),
+        Stored::new(b"b", b"second", 4),
+    ];
+    let (opened, ()) = answering(
+        || open(&maps, NEW, durable(INTERVAL)),
+        || {
+            let asked = keeper.next_of(OPEN)?;
+            keeper.create(&asked, 10)?;
+            let restored = keeper.restore(asked.stream, &entries);
+            expect("RESTORE", restored, Ok(2))?;
+            keeper.ready(asked.stream).context("READY")
+        },
+    )?;
+    let end = opened.context("opening")?;
+    for entry in &entries {
+        let seen = get_entry(&end, &entry.key).context("getting")?;
+        expect_bytes("the value", &seen.value, &entry.value)?;
+        expect("the version", seen.version, entry.version)?;
+    }
+    expect("the next number", put(&end, b"a", b"")?, 11)
+}
+
+fn the_keeper_decides_the_parameters_of_a_stored_map(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let (opened, ()) = answering(
+        || open(&maps, NEW, durable(0)),
+        || {
+            let asked = keeper.next_of(OPEN)?;
+            let stored = keeper::Map {
+                flags: DURABLE | INTERVAL,
+                mode: 0o604,
+                uid: 1001,
+                gid: 2001,
+                events: 16,
+                capacity: 2 << 20,
+                entries: 5,
+                deadline_ms: 1234,
+                interval_ms: 77,
+                ..asked.map()?
+            };
+            let created = keeper.create_at(asked.stream, -1, &stored, 0, LIMIT);
+            expect("CREATE", created, Ok(asked.stream))?;
+            keeper.ready(asked.stream).context("READY")
+        },
+    )?;
+    let end = opened.context("opening")?;
+    let seen = state(&end)?;
+    let expected = Info {
+        flags: DURABLE | INTERVAL,
+        capacity: 2 << 20,
+        bytes: seen.bytes,
+        entries_max: 5,
+        events: 16,
+        deadline_ms: 1234,
+        interval_ms: 77,
+        ..Info::default()
+    };
+    expect("its state", seen, expected)?;
+    let (channel, _) = maps.info().context("asking by name")?;
+    let owner = (channel.uid, channel.gid, channel.mode);
+    expect("owner and mode", owner, (1001, 2001, 0o604))
+}
+
+fn an_error_of_the_keeper_fails_the_open(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    for errno in [
+        Errno::EACCES,
+        Errno::EEXIST,
+        Errno::EDQUOT,
+        Errno::ENOSPC,
+        Errno::EIO,
+        Errno::EROFS,
+    ] {
+        for restores in [false, true] {
+            let (opened, ()) = answering(
+                || open(&maps, NEW, durable(0)).map(drop),
+                || {
+                    let asked = keeper.next_of(OPEN)?;
+                    if restores {
+                        keeper.create(&asked, 1)?;
+                        let entries = [Stored::new(b"key", b"value", 1)];
+                        let restored = keeper.restore(asked.stream, &entries);
+                        expect("RESTORE", restored, Ok(1))?;
+                    }
+                    keeper.refuse(asked.stream, errno).context("READY")?;
+                    let again = keeper.ready(asked.stream);
+                    expect("its stream", again, Err(Errno::ENOENT))
+                },
+            )?;
+            expect("the open", opened, Err(errno))?;
+        }
+    }
+    keeper.expect_nothing()?;
+    expect_no_channel(&maps.0)
+}
+
+fn estale_makes_the_open_look_again(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let (opened, stream) = answering(
+        || open(&maps, NEW, durable(INTERVAL)),
+        || {
+            let first = keeper.next_of(OPEN)?;
+            keeper.refuse(first.stream, Errno::ESTALE)?;
+            let second = keeper.next_of(OPEN)?;
+            ensure!(second.stream != first.stream, "it has the same stream");
+            expect("the map", second.map()?, first.map()?)?;
+            // Meanwhile, the keeper attaches the map itself.
+            let stored = keeper::Map {
+                open_flags: 0,
+                administrator: 0,
+                ..second.map()?
+            };
+            let attached = keeper.create_at(0, -1, &stored, 5, LIMIT);
+            let attached = attached.context("CREATE")?;
+            keeper.ready(attached).context("READY")?;
+            keeper.refuse(second.stream, Errno::ESTALE)?;
+            Ok(attached)
+        },
+    )?;
+    let end = opened.context("opening")?;
+    expect("the next number", put(&end, b"key", b"")?, 6)?;
+    keeper.expect_next(SET, stream)?;
+    keeper.expect_nothing()
+}
+
+fn a_map_in_the_kernel_is_opened_without_the_keeper(_: &Context) -> Result<()> {
+    let map = Durable::always()?;
+    for (flags, params) in [
+        (NEW, durable(0)),
+        (BOTH, durable(0)),
+        (READ, Params::default()),
+        (BOTH | CREATE, Params::default()),
+        (NEW | NONBLOCK, durable(0)),
+    ] {
+        let opened = open(&map.maps, flags, params);
+        expect(&format!("flags {flags:#x}"), opened.map(drop), Ok(()))?;
+    }
+    let exclusive = open(&map.maps, NEW | EXCL, durable(0)).map(drop);
+    expect("an exclusive open", exclusive, Err(Errno::EEXIST))?;
+    map.keeper.expect_nothing()
+}
+
+fn an_exclusive_open_asks_too(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let (opened, ()) = answering(
+        || open(&maps, NEW | EXCL, durable(0)).map(drop),
+        || {
+            let asked = keeper.next_of(OPEN)?;
+            let flags = asked.map()?.open_flags;
+            expect("whether it is exclusive", flags & EXCL, EXCL)?;
+            keeper.refuse(asked.stream, Errno::EEXIST).context("READY")
+        },
+    )?;
+    expect("of a stored map", opened, Err(Errno::EEXIST))?;
+    let (opened, _) = keeper.serve(|| open(&maps, NEW | EXCL, durable(0)))?;
+    opened.context("of a new map").map(drop)
+}
+
+fn an_open_that_may_not_wait_is_eagain(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    for _ in 0..3 {
+        let opened = open(&maps, NEW | NONBLOCK, durable(0)).map(drop);
+        expect("the open", opened, Err(Errno::EAGAIN))?;
+    }
+    drop(keeper);
+    let opened = open(&maps, NEW | NONBLOCK, durable(0)).map(drop);
+    expect("without a keeper", opened, Err(Errno::EAGAIN))?;
+    expect_no_channel(&maps.0)
+}
+
+fn without_create_nothing_is_asked(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    for flags in [READ, WRITE, BOTH, BOTH | NONBLOCK] {
+        let opened = open(&maps, flags, durable(0)).map(drop);
+        expect("of no map", opened, Err(Errno::ENOENT))?;
+    }
+    keeper.expect_nothing()?;
+    expect_no_channel(&maps.0)
+}
+
+fn a_volatile_map_is_not_opened_as_durable(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let end = maps.create()?;
+    for flags in [NEW, NEW | PERSIST, NEW | EXCL] {
+        let opened = open(&maps, flags, durable(0)).map(drop);
+        expect("the open", opened, Err(Errno::EEXIST))?;
+    }
+    expect("its flags", state(&end)?.flags, 0)?;
+    keeper.expect_nothing()?;
+    drop(end);
+    expect_no_channel(&maps.0)
+}
+
+fn a_durable_map_is_persistent(_: &Context) -> Result<()> {
+    let mut map = Durable::interval()?;
+    post(&map.end, b"key", b"value")?;
+    map.end = map.attach()?;
+    let (channel, _) = map.maps.info().context("asking by name")?;
+    expect("its flags", channel.flags, PERSISTENT)?;
+    let value = get(&map.end, b"key").context("getting")?;
+    expect_bytes("the value", &value, b"value")
+}
+
+fn invalid_parameters_are_refused(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let volatile = Params::default();
+    let valid = durable(0);
+    let flags = |flags| Params { flags, ..valid };
+    for (what, params) in [
+        ("only interval", flags(INTERVAL)),
+        ("only refuse", flags(REFUSE)),
+        ("an unknown flag", flags(DURABLE | 0x08)),
+        ("the last flag", flags(DURABLE | 1 << 31)),
+        (
+            "a deadline without a store",
+            Params {
+                deadline_ms: 1,
+                ..volatile
+            },
+        ),
+        (
+            "an interval without a store",
+            Params {
+                interval_ms: 1,
+                ..volatile
+            },
+        ),
+        (
+            "a reserved field",
+            Params {
+                reserved: 1,
+                ..valid
+            },
+        ),
+        ("three events", Params { events: 3, ..valid }),
+    ] {
+        let opened = open(&maps, NEW, params).map(drop);
+        expect(what, opened, Err(Errno::EINVAL))?;
+    }
+    keeper.expect_nothing()?;
+    expect_no_channel(&maps.0)
+}
+
+fn without_a_keeper_an_open_is_etimedout(_: &Context) -> Result<()> {
+    let maps = Maps::new()?;
+    drop(Keeper::new()?);
+    let opened = open(&maps, NEW, short(0)).map(drop);
+    expect("the open", opened, Err(Errno::ETIMEDOUT))?;
+    expect_no_channel(&maps.0)
+}
+
+fn an_open_that_is_not_answered_is_etimedout(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    for restores in [false, true] {
+        let (opened, asked) = answering(
+            || open(&maps, NEW, short(0)).map(drop),
+            || {
+                let asked = keeper.next_of(OPEN)?;
+                if restores {
+                    keeper.create(&asked, 0)?;
+                }
+                Ok(asked)
+            },
+        )?;
+        expect("the open", opened, Err(Errno::ETIMEDOUT))?;
+        keeper.expect_next(keeper::CLOSED, asked.stream)?;
+        let late = keeper.ready(asked.stream);
+        expect("a late answer", late, Err(Errno::ENOENT))?;
+    }
+    expect_no_channel(&maps.0)
+}
+
+/// With SA_RESTART it asks again. An exclusive open does not: it could find what was stored for it.
+fn an_open_that_is_restarted_asks_again(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let handled = Event::new()?;
+    let opener = |flags| {
+        let keep = [maps.0.as_fd()];
+        signals::spawn_blocked_keeping(Call::Ioctl, &keep, &handled, true, || {
+            Ok(open_result(&maps, flags, durable(0)))
+        })
+    };
+    let child = opener(NEW)?;
+    let asked = keeper.next_of(OPEN)?;
+    signals::interrupt(&child, &handled)?;
+    keeper.expect_next(keeper::CLOSED, asked.stream)?;
+    let again = keeper.answer_open(LIMIT)?;
+    ensure!(again != asked.stream, "it has the same stream");
+    expect("the open", child.finish()?, Ok(()))?;
+    expect("END", keeper.detach(again), Ok(()))?;
+    let child = opener(NEW | EXCL)?;
+    let asked = keeper.next_of(OPEN)?;
+    signals::interrupt(&child, &handled)?;
+    expect("exclusive", child.finish()?, Err(Errno::EINTR as i32))?;
+    keeper.expect_next(keeper::CLOSED, asked.stream)?;
+    keeper.expect_nothing()
+}
+
+fn an_open_is_interrupted_by_a_signal(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let child = interrupted(&maps.0, false, || open_result(&maps, NEW, durable(0)))?;
+    expect("the open", child.finish()?, Err(Errno::EINTR as i32))?;
+    // The keeper may not even have been told of it.
+    for message in keeper.take()? {
+        let kinds = [OPEN, keeper::CLOSED];
+        ensure!(kinds.contains(&message.kind), "{message:?}");
+    }
+    expect_no_channel(&maps.0)
+}
+
+/// Two processes open a map that is not there at the same time.
+fn two_opens_of_one_name_get_one_map(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let opener = || {
+        spawn("an opener", || {
+            let end = open(&Maps::new()?, NEW, durable(0)).context("opening")?;
+            put(&end, &std::process::id().to_ne_bytes(), b"")
+        })
+    };
+    let (first, second) = (opener()?, opener()?);
+    let (ended, seen) = keeper.serve(|| {
+        eventually("both end", || {
+            Ok((first.has_ended()? && second.has_ended()?).then_some(()))
+        })
+    })?;
+    ended?;
+    let mut numbers = [first.finish()?, second.finish()?];
+    numbers.sort_unstable();
+    expect("numbers of one map", numbers, [1, 2])?;
+    let records = seen.iter().filter(|message| message.is_record());
+    let streams: std::collections::BTreeSet<u64> = records.map(|record| record.stream).collect();
+    expect("streams with records", streams.len(), 1)?;
+    let end = maps.attach()?;
+    expect("entries", state(&end)?.entries, 2)
+}
+
+// ---- changes ----
+
+fn its_state_tells_what_is_stored(_: &Context) -> Result<()> {
+    let params = Params {
+        deadline_ms: 0,
+        ..durable(INTERVAL)
+    };
+    let map = Durable::new(params)?;
+    let new = state(&map.end)?;
+    let expected = Info {
+        flags: DURABLE | INTERVAL,
+        capacity: new.capacity,
+        bytes: new.bytes,
+        events: DEFAULT_EVENTS,
+        deadline_ms: 30_000,
+        interval_ms: 1000,
+        ..Info::default()
+    };
+    expect("of a new map", new, expected)?;
+    for number in 1..=3_u64 {
+        post(&map.end, &number.to_ne_bytes(), &[7; 1000])?;
+    }
+    let changed = state(&map.end)?;
+    let numbers = (changed.sequence, changed.stored);
+    expect("changes, stored", numbers, (3, 0))?;
+    ensure!(changed.pending >= 3 * 1008, "{} bytes", changed.pending);
+    map.keeper.records(map.stream, 3)?;
+    let delivered = state(&map.end)?.pending;
+    expect("bytes that were delivered", delivered, changed.pending)?;
+    map.ack(2)?;
+    let partly = state(&map.end)?;
+    expect("stored", partly.stored, 2)?;
+    ensure!(
+        (1008..changed.pending).contains(&partly.pending),
+        "{} bytes",
+        partly.pending
+    );
+    map.ack(3)?;
+    let stored = state(&map.end)?;
+    expect("all", (stored.stored, stored.pending), (3, 0))?;
+    let (_, by_name) = map.maps.info().context("asking by name")?;
+    expect("by name", by_name, stored)
+}
+
+fn a_set_waits_for_the_acknowledgement(_: &Context) -> Result<()> {
+    let map = Durable::always()?;
+    for (number, created) in [(1, 1), (2, 0)] {
+        let writer = blocked_set(&map.end, b"key", b"value")?;
+        let record = map.keeper.expect_next(SET, map.stream)?;
+        expect("its number", record.sequence, number)?;
+        writer.expect_still_asleep_in(Call::Ioctl)?;
+        map.ack(number)?;
+        expect("the set", writer.finish()?, (Ok(created), number))?;
+        expect("stored", state(&map.end)?.stored, number)?;
+    }
+    map.keeper.expect_nothing()
+}
+
+fn a_delete_waits_for_the_acknowledgement(_: &Context) -> Result<()> {
+    let map = Durable::always()?;
+    post(&map.end, b"key", b"value")?;
+    map.store(1)?;
+    let writer = blocked(&map.end, || delete_with(&map.end, b"key", 0))?;
+    expect("a get", get(&map.end, b"key"), Err(Errno::ENOENT))?;
+    let record = map.keeper.expect_next(keeper::DELETE, map.stream)?;
+    expect("its number", record.sequence, 2)?;
+    writer.expect_still_asleep_in(Call::Ioctl)?;
+    map.ack(2)?;
+    expect("the delete", writer.finish()?, (Ok(0), 2))
+}
+
+fn changes_of_an_interval_map_do_not_wait(_: &Context) -> Result<()> {
+    let map = Durable::interval()?;
+    let set = set_with(&map.end, b"key", b"value", 0);
+    expect("a set", set, (Ok(1), 1))?;
+    expect("a delete", delete_with(&map.end, b"key", 0), (Ok(0), 2))?;
+    let mut steps = [Step::new(STEP_SET, &Op::set(b"key", b""))];
+    expect("a batch", batch(&map.end, &mut steps), Ok(1))?;
+    let records = map.keeper.records(map.stream, 3)?;
+    let numbers: Vec<u64> = records.iter().map(|record| record.sequence).collect();
+    expect("their numbers", numbers, vec![1, 2, 3])
+}
+
+fn a_change_that_may_not_wait_does_not(_: &Context) -> Result<()> {
+    let map = Durable::always()?;
+    let set = set_with(&map.end, b"key", b"value", NOWAIT);
+    expect("a set", set, (Ok(1), 1))?;
+    let set = set_with(&map.end, b"key", b"value", NOWAIT);
+    expect("a set", set, (Ok(0), 2))?;
+    let deleted = delete_with(&map.end, b"key", NOWAIT);
+    expect("a delete", deleted, (Ok(0), 3))?;
+    map.store(3)
+}
+
+fn a_failed_condition_is_not_a_change(_: &Context) -> Result<()> {
+    let map = Durable::interval()?;
+    post(&map.end, b"key", b"value")?;
+    let seen = set_if(&map.end, b"key", b"", 7).map(drop);
+    expect("another version", seen, Err(Errno::ESTALE))?;
+    let seen = set_if(&map.end, b"key", b"", 0).map(drop);
+    expect("no entry", seen, Err(Errno::EEXIST))?;
+    let seen = delete(&map.end, b"none");
+    expect("a delete of none", seen, Err(Errno::ENOENT))?;
+    let done = set_if(&map.end, b"key", b"", 1).context("the version")?;
+    expect("its number", done.version, 2)?;
+    let records = map.keeper.records(map.stream, 2)?;
+    expect("the second", records[1].sequence, 2)?;
+    map.keeper.expect_nothing()
+}
+
+fn a_deadline_leaves_the_change_with_its_number(_: &Context) -> Result<()> {
+    let map = Durable::new(short(0))?;
+    let set = set_with(&map.end, b"key", b"value", 0);
+    expect("a set", set, failed(Errno::ETIMEDOUT, 1))?;
+    let value = get(&map.end, b"key").context("getting")?;
+    expect_bytes("the value", &value, b"value")?;
+    let deleted = delete_with(&map.end, b"key", 0);
+    expect("a delete", deleted, failed(Errno::ETIMEDOUT, 2))?;
+    expect("a get", get(&map.end, b"key"), Err(Errno::ENOENT))?;
+    expect("stored", state(&map.end)?.stored, 0)?;
+    map.store(2)
+}
+
+fn a_signal_leaves_the_change_with_its_number(_: &Context) -> Result<()> {
+    let map = Durable::always()?;
+    for (number, restart) in [(1, false), (2, true)] {
+        let writer = interrupted(&map.end, restart, || set_with(&map.end, b"key", b"", 0))?;
+        let seen = writer.finish()?;
+        expect("a set", seen, failed(Errno::EINTR, number))?;
+    }
+    let remover = interrupted(&map.end, true, || delete_with(&map.end, b"key", 0))?;
+    expect("a delete", remover.finish()?, failed(Errno::EINTR, 3))?;
+    expect("changes", state(&map.end)?.sequence, 3)?;
+    map.store(3)
+}
+
+fn a_delete_returns_its_own_number(_: &Context) -> Result<()> {
+    let map = Durable::interval()?;
+    let volatile = Maps::new()?.0.open(Open {
+        kind: KIND_MAP,
+        ..Open::new("volatile", BOTH | CREATE)
+    });
+    for end in [&map.end, &volatile?] {
+        put(end, b"a", b"")?;
+        put(end, b"b", b"")?;
+        expect("a delete", delete(end, b"a"), Ok(3))?;
+        let seen = map::delete_if(end, b"b", 2);
+        expect("with the version", seen, Ok(4))?;
+    }
+    map.store(4)
+}
+
+fn others_see_a_change_before_it_is_stored(_: &Context) -> Result<()> {
+    let map = Durable::always()?;
+    let other = map.watcher()?;
+    let writer = blocked_set(&map.end, b"key", b"value")?;
+    let value = get(&other, b"key").context("getting")?;
+    expect_bytes("the value", &value, b"value")?;
+    let seen = events(&other)?;
+    let first = seen.first().context("there is no event")?;
+    expect("the change", (first.change, first.sequence), (CREATED, 1))?;
+    map.store(1)?;
+    expect("the set", writer.finish()?, (Ok(1), 1))
+}
+
+// ---- batches ----
+
+/// Executes a batch of two sets, a get and a delete; results and versions.
+fn run_batch(end: &OwnedFd, flags: u32) -> (Result<usize, i32>, Vec<(i32, u64)>) {
+    let mut room = [0; 8];
+    let with_flags = |op| Op { flags, ..op };
+    let mut steps = [
+        Step::new(STEP_SET, &with_flags(Op::set(b"a", b"1"))),
+        Step::new(STEP_SET, &with_flags(Op::set(b"b", b"2"))),
+        Step::new(STEP_GET, &Op::get(b"a", &mut room)),
+        Step::new(STEP_DELETE, &with_flags(Op::delete(b"b"))),
+    ];
+    let mut request = map::Batch::new(steps.as_mut_ptr(), steps.len());
+    request.count = steps.len() as u32;
+    let done = raw(end, map::BATCH, &mut request);
+    let count = done.map(|()| request.count as usize);
+    let results = steps.map(|step| (step.result, step.version)).to_vec();
+    (count.map_err(|errno| errno as i32), results)
+}
+
+/// Of `run_batch` in a new map.
+const BATCH_RESULTS: [(i32, u64); 4] = [(1, 1), (1, 2), (0, 1), (0, 3)];
+
+fn a_batch_waits_once(_: &Context) -> Result<()> {
+    let map = Durable::always()?;
+    let child = blocked(&map.end, || run_batch(&map.end, 0))?;
+    let records = map.keeper.records(map.stream, 3)?;
+    let kinds: Vec<u32> = records.iter().map(|record| record.kind).collect();
+    expect("all records", kinds, vec![SET, SET, keeper::DELETE])?;
+    map.ack(2)?;
+    child.expect_still_asleep_in(Call::Ioctl)?;
+    map.ack(3)?;
+    expect(
+        "the batch",
+        child.finish()?,
+        (Ok(4), BATCH_RESULTS.to_vec()),
+    )
+}
+
+fn a_batch_of_steps_that_do_not_wait_does_not_wait(_: &Context) -> Result<()> {
+    let map = Durable::always()?;
+    let seen = run_batch(&map.end, NOWAIT);
+    expect("the batch", seen, (Ok(4), BATCH_RESULTS.to_vec()))?;
+    let mut steps = [Step::new(STEP_GET, &Op::get(b"none", &mut []))];
+    expect("a get", batch(&map.end, &mut steps), Ok(1))?;
+    map.store(3)
+}
+
+fn a_batch_that_times_out_has_its_results(_: &Context) -> Result<()> {
+    let map = Durable::new(short(0))?;
+    let mut steps = [Step::new(STEP_SET, &Op::set(b"key", b"1")); 3];
+    let mut request = map::Batch::new(steps.as_mut_ptr(), steps.len());
+    let done = raw(&map.end, map::BATCH, &mut request);
+    expect("the batch", done, Err(Errno::ETIMEDOUT))?;
+    expect("steps", request.count, 3)?;
+    let results = steps.map(|step| (step.result, step.version));
+    expect("results", results, [(1, 1), (0, 2), (0, 3)])?;
+    map.store(3)
+}
+
+// ---- times to live ----
+
+/// The time now, as an expiry in a message.
+fn realtime_ns() -> Result<u64> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Ok(now.context("the clock is before 1970")?.as_nanos() as u64)
+}
+
+fn an_expired_entry_is_a_record(_: &Context) -> Result<()> {
+    const SPAN: Duration = Duration::from_millis(50);
+    let map = Durable::interval()?;
+    let watcher = map.watcher()?;
+    let before = realtime_ns()?;
+    set_for(&map.end, b"short", b"1", SPAN).context("setting")?;
+    let after = realtime_ns()?;
+    set_for(&map.end, b"long", b"1", LONG).context("setting")?;
+    put(&map.end, b"none", b"1")?;
+    let records = map.keeper.records(map.stream, 3)?;
+    let span = SPAN.as_nanos() as u64;
+    // Both clocks are read one after the other.
+    let slack = Duration::from_millis(20).as_nanos() as u64;
+    let expires = records[0].expires_ns;
+    ensure!(
+        (before + span - slack..=after + span + slack).contains(&expires),
+        "it expires {} ns after it was set",
+        expires.wrapping_sub(before)
+    );
+    ensure!(records[1].expires_ns > expires, "{:?}", records[1]);
+    expect("without a time", records[2].expires_ns, 0)?;
+    map.ack(3)?;
+    let expiry = map.keeper.expect_next(EXPIRE, map.stream)?;
+    expect("its number", expiry.sequence, 4)?;
+    expect_bytes("its key", &expiry.key, b"short")?;
+    expect("its value", expiry.value.len(), 0)?;
+    map.ack(4)?;
+    let seen = state(&map.end)?;
+    let counts = (seen.expired, seen.sequence, seen.stored);
+    expect("expired, changes, stored", counts, (1, 4, 4))?;
+    let last = events(&watcher)?.pop().context("there is no event")?;
+    expect("the event", (last.change, last.sequence), (EXPIRED, 4))?;
+    expect("the next", put(&map.end, b"none", b"2")?, 5)
+}
+
+// ---- netlink ----
+
+fn a_change_over_netlink_does_not_wait(_: &Context) -> Result<()> {
+    let map = Durable::always()?;
+    let socket = Socket::new()?;
+    let key = Attrs::new().name(NAME).key(b"key");
+    let reply = socket.must(command::SET, &key.clone().value(b"value"))?;
+    expect("the number", reply.u64(attr::VERSION)?, 1)?;
+    let reply = socket.must(command::INFO, &Attrs::new().name(NAME))?;
+    expect("stored", reply.u64(attr::STORED)?, 0)?;
+    ensure!(reply.u64(attr::PENDING)? > 0, "nothing is pending");
+    socket.must(command::DELETE, &key)?;
+    let step = Attrs::new().u32(attr::COMMAND, STEP_SET).key(b"key");
+    let batch = Attrs::new().name(NAME).step(&step.value(b""));
+    socket.must(command::BATCH, &batch)?;
+    let records = map.keeper.records(map.stream, 3)?;
+    expect_bytes("the value", &records[0].value, b"value")?;
+    map.ack(3)?;
+    let reply = socket.must(command::INFO, &Attrs::new().name(NAME))?;
+    expect("stored", reply.u64(attr::STORED)?, 3)?;
+    expect("pending", reply.u64(attr::PENDING)?, 0)
+}
+
+fn a_change_over_netlink_is_refused_without_waiting(_: &Context) -> Result<()> {
+    let map = Durable::with_limit(durable(INTERVAL), limit_for(1))?;
+    post(&map.end, b"key", b"value")?;
+    let socket = Socket::new()?;
+    let key = Attrs::new().name(NAME).key(b"key");
+    let set = key.clone().value(b"");
+    for (command, attrs) in [(command::SET, &set), (command::DELETE, &key)] {
+        let seen = socket.outcome(command, attrs)?;
+        expect("a change", seen, Err(Errno::EAGAIN))?;
+    }
+    let step = Attrs::new().u32(attr::COMMAND, STEP_SET).key(b"key");
+    let batch = Attrs::new().name(NAME).step(&step.value(b""));
+    let reply = socket.must(command::BATCH, &batch)?;
+    let results: Vec<_> = reply
+        .steps()?
+        .iter()
+        .map(|step| step.result())
+        .collect::<Result<_>>()?;
+    expect("a step", results, vec![Err(Errno::EAGAIN)])?;
+    let value = get(&map.end, b"key").context("getting")?;
+    expect_bytes("the value", &value, b"value")
+}
+
+// ---- errors of the store ----
+
+/// Each change of an entry that exists.
+fn all_changes(end: &OwnedFd, flags: u32) -> Result<Vec<Changed>> {
+    let with_flags = |op| Op { flags, ..op };
+    let mut steps = [Step::new(STEP_SET, &with_flags(Op::set(b"key", b"")))];
+    let done = batch(end, &mut steps).context("a batch")?;
+    let result = match (done, steps[0].result) {
+        (1, errno @ ..0) => Err(-errno),
+        (1, created) => Ok(created),
+        (count, _) => bail!("{count} steps"),
+    };
+    Ok(vec![
+        set_with(end, b"key", b"", flags),
+        set_with(end, b"new", b"", flags),
+        delete_with(end, b"key", flags),
+        (result, 0),
+    ])
+}
+
+fn an_error_of_the_store_refuses_changes(_: &Context) -> Result<()> {
+    let map = Durable::always()?;
+    post(&map.end, b"key", b"value")?;
+    map.store(1)?;
+    let before = state(&map.end)?;
+    for errno in [Errno::ENOSPC, Errno::EIO, Errno::EROFS] {
+        map.keeper.fail(map.stream, errno)?;
+        let reported = state(&map.end)?;
+        expect("the error", reported.error, errno as u32)?;
+        for flags in [0, NOWAIT] {
+            for seen in all_changes(&map.end, flags)? {
+                expect("a change", seen, failed(errno, 0))?;
+            }
+        }
+        let socket = Socket::new()?;
+        let key = Attrs::new().name(NAME).key(b"key");
+        let seen = socket.outcome(command::DELETE, &key)?;
+        expect("over netlink", seen, Err(errno))?;
+        let after = Info {
+            error: 0,
+            ..state(&map.end)?
+        };
+        expect("the state", after, before)?;
+        let value = get(&map.end, b"key").context("getting")?;
+        expect_bytes("the value", &value, b"value")?;
+    }
+    map.keeper.expect_nothing()
+}
+
+fn an_error_of_the_store_ends_with_the_next_acknowledgement(_: &Context) -> Result<()> {
+    let map = Durable::always()?;
+    let writer = blocked_set(&map.end, b"key", b"value")?;
+    map.keeper.records(map.stream, 1)?;
+    map.keeper.fail(map.stream, Errno::ENOSPC)?;
+    let refused = set_with(&map.end, b"key", b"", 0);
+    expect("a set", refused, failed(Errno::ENOSPC, 0))?;
+    writer.expect_still_asleep_in(Call::Ioctl)?;
+    map.ack(1)?;
+    expect("the set before", writer.finish()?, (Ok(1), 1))?;
+    expect("the error", state(&map.end)?.error, 0)?;
+    let (done, _) = map.keeper.serve(|| set_with(&map.end, b"key", b"", 0))?;
+    expect("a set", done, (Ok(0), 2))
+}
