@@ -75,5 +75,5 @@ cut_power() {
 # replay [ARGUMENT...]: replays states of the disk; the status is that of sluice-crash.
 replay() {
 	"$programs/sluice-crash" replay --base "$folder/base" --log "$folder/log" --keep "$folder/failed" \
-		--map "always=$folder/always.history" --map "interval=$folder/interval.history" "$@"
+		--map "always=$folder/always.history" --map "interval=$folder/interval.history" --churned churn "$@"
 }

@@ -57,6 +57,10 @@ pub struct Write {
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
 
+    /// End as soon as this file exists
+    #[arg(long, value_name = "FILE")]
+    until: Option<PathBuf>,
+
     /// Changes do not wait until they are stored, which is at most so much later; the writers synchronize now and then instead
     #[arg(long, value_name = "MILLISECONDS")]
     interval: Option<u64>,
@@ -143,7 +147,7 @@ impl Write {
     fn write(&self, mut id: Id, shared: &Shared) -> Result<()> {
         let end = Instant::now() + Duration::from_secs_f64(self.seconds);
         let workload = self.workload();
-        while Instant::now() < end {
+        while Instant::now() < end && !self.until.as_ref().is_some_and(|file| file.exists()) {
             let outcome = shared.map.apply(&workload.operation(id))?;
             shared.note(id, outcome)?;
             if self.interval.is_some() && id.index % SYNC_EVERY == 0 {
