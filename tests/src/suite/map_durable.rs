@@ -24,8 +24,9 @@ use crate::support::event::Event;
 use crate::support::ioctl::raw;
 use crate::support::keeper::{self, EXPIRE, Keeper, LIMIT, OPEN, SET, Stored, answering};
 use crate::support::map::{
-    self, CREATED, DEFAULT_EVENTS, EXPIRED, Info, KIND_MAP, Maps, NAME, Op, Params, STEP_DELETE,
-    STEP_GET, STEP_SET, Step, batch, delete, events, get, get_entry, put, set_for, set_if, state,
+    self, CREATED, DEFAULT_CAPACITY, DEFAULT_EVENTS, EXPIRED, Info, KIND_MAP, Maps, NAME, Op,
+    Params, STEP_DELETE, STEP_GET, STEP_SET, Step, batch, delete, events, get, get_entry, put,
+    set_for, set_if, state,
 };
 use crate::support::netlink::{Attrs, Socket, attr, command};
 use crate::support::proc::Call;
@@ -38,6 +39,7 @@ topic!(
     pipe_only: [
         an_open_asks_the_keeper_for_the_map,
         the_keeper_is_told_what_is_opened_and_by_whom,
+        the_keeper_is_told_the_defaults,
         the_path_is_that_of_the_scope,
         a_stored_map_is_restored_for_the_open,
         the_keeper_decides_the_parameters_of_a_stored_map,
@@ -154,6 +156,36 @@ fn the_keeper_is_told_what_is_opened_and_by_whom(context: &Context) -> Result<()
     })?;
     asked(&keeper.next_of(OPEN)?, 0, 1001, 2001)?;
     expect("its open", child.finish()?, Err(Errno::EIO as i32))
+}
+
+fn the_keeper_is_told_the_defaults(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    for (flags, interval_ms) in [(DURABLE, 0), (DURABLE | INTERVAL, 1000)] {
+        let params = Params {
+            flags,
+            ..Params::default()
+        };
+        let (opened, told) = answering(
+            || open(&maps, NEW, params).map(drop),
+            || {
+                let asked = keeper.next_of(OPEN)?;
+                keeper.refuse(asked.stream, Errno::EIO).context("READY")?;
+                asked.map()
+            },
+        )?;
+        expect("the open", opened, Err(Errno::EIO))?;
+        let expected = keeper::Map {
+            flags,
+            events: DEFAULT_EVENTS,
+            capacity: DEFAULT_CAPACITY,
+            entries: 0,
+            deadline_ms: 30_000,
+            interval_ms,
+            ..told
+        };
+        expect("the map", told, expected)?;
+    }
+    Ok(())
 }
 
 fn the_path_is_that_of_the_scope(context: &Context) -> Result<()> {
@@ -437,9 +469,14 @@ fn without_a_keeper_an_open_is_etimedout(_: &Context) -> Result<()> {
 
 fn an_open_that_is_not_answered_is_etimedout(_: &Context) -> Result<()> {
     let (keeper, maps) = both()?;
+    // The keeper has to read the message before.
+    let patient = Params {
+        deadline_ms: 500,
+        ..durable(0)
+    };
     for restores in [false, true] {
         let (opened, asked) = answering(
-            || open(&maps, NEW, short(0)).map(drop),
+            || open(&maps, NEW, patient).map(drop),
             || {
                 let asked = keeper.next_of(OPEN)?;
                 if restores {
@@ -523,18 +560,14 @@ fn two_opens_of_one_name_get_one_map(_: &Context) -> Result<()> {
 // ---- changes ----
 
 fn its_state_tells_what_is_stored(_: &Context) -> Result<()> {
-    let params = Params {
-        deadline_ms: 0,
-        ..durable(INTERVAL)
-    };
-    let map = Durable::new(params)?;
+    let map = Durable::interval()?;
     let new = state(&map.end)?;
     let expected = Info {
         flags: DURABLE | INTERVAL,
         capacity: new.capacity,
         bytes: new.bytes,
         events: DEFAULT_EVENTS,
-        deadline_ms: 30_000,
+        deadline_ms: durable(0).deadline_ms,
         interval_ms: 1000,
         ..Info::default()
     };

@@ -14,12 +14,10 @@ use crate::support::child::{Child, spawn};
 use crate::support::credentials::{
     NOBODY, become_user, become_user_namespace_root, drop_capabilities,
 };
-use crate::support::ctl::{
-    Ctl, KIND_MAP, OWN, Open, UNLINK as CTL_UNLINK, Unlink, expect_no_channel,
-};
+use crate::support::ctl::{Ctl, KIND_MAP, OWN, UNLINK as CTL_UNLINK, Unlink, expect_no_channel};
 use crate::support::durable::{
-    Changed, Durable, INTERVAL, NEW, NOWAIT, blocked, blocked_set, delete_with, durable, failed,
-    interrupted, limit_for, open, open_result, post, set_with, short,
+    Changed, Durable, INTERVAL, NEW, NOWAIT, blocked, blocked_set, create_in, delete_with, durable,
+    failed, interrupted, limit_for, open, open_result, post, set_with, short,
 };
 use crate::support::ioctl::raw;
 use crate::support::keeper::{
@@ -558,13 +556,7 @@ fn map_with(
     limit: u64,
 ) -> Result<(OwnedFd, u64)> {
     let directory = cgroup.directory()?;
-    let request = Open {
-        scope_fd: directory.as_raw_fd(),
-        ..map::request(NEW, &params)
-    };
-    let ctl = Ctl::new()?;
-    let (opened, stream) = answering(|| ctl.open(request), || keeper.answer_open(limit))?;
-    Ok((opened.context("creating a map")?, stream))
+    create_in(&Ctl::new()?, directory.as_raw_fd(), keeper, params, limit)
 }
 
 fn a_removed_cgroup_closes_its_maps(context: &Context) -> Result<()> {

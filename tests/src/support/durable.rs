@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Durable maps: their parameters, changes that wait for the store, and a map with its keeper.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,10 +11,10 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::cgroup::{self, Cgroup};
 use super::child::{Child, spawn_keeping};
-use super::ctl::{BOTH, CREATE, Open};
+use super::ctl::{BOTH, CREATE, Ctl, OWN, Open};
 use super::event::Event;
 use super::ioctl::{self, raw_with_result};
-use super::keeper::{Keeper, LIMIT, answering};
+use super::keeper::{self, Keeper, LIMIT, answering};
 use super::map::{self, DELETE, Maps, Op, Params, SET};
 use super::proc::Call;
 use super::signals;
@@ -22,7 +22,7 @@ use super::time;
 
 pub use sluice_abi::map::{DURABLE, INTERVAL, NOWAIT, REFUSE, SYNC};
 
-/// A deadline of a map that passes during the test.
+/// A deadline that passes during the test.
 pub const SHORT_MS: u32 = 100;
 /// Bytes of records that are not acknowledged before changes wait.
 pub const STREAM_MAX: u64 = 4 << 20;
@@ -150,6 +150,30 @@ pub fn kill<T: DeserializeOwned>(child: Child<T>) -> Result<()> {
 
 // ---- a map ----
 
+/// Opens a new map in this scope, with room for several of the longest values, and answers with these parameters and
+/// this limit. The open itself has time: its deadline is not that of the map.
+pub fn create_in(
+    ctl: &Ctl,
+    scope_fd: RawFd,
+    keeper: &Keeper,
+    params: Params,
+    limit: u64,
+) -> Result<(OwnedFd, u64)> {
+    let patient = Params {
+        deadline_ms: durable(0).deadline_ms,
+        ..params
+    };
+    let request = Open {
+        scope_fd,
+        capacity: 32 << 20,
+        ..map::request(NEW, &patient)
+    };
+    let decide = |map: &mut keeper::Map| map.deadline_ms = params.deadline_ms;
+    let answer = || keeper.answer_open_with(limit, decide);
+    let (opened, stream) = answering(|| ctl.open(request), answer)?;
+    Ok((opened.context("creating a durable map")?, stream))
+}
+
 /// A durable map in the cgroup of the test, and its keeper. The endpoint is in blocking mode.
 pub struct Durable {
     pub end: OwnedFd,
@@ -173,16 +197,13 @@ impl Durable {
         Self::with_limit(params, LIMIT)
     }
 
-    /// With room for several of the longest values, and these numbers.
+    /// With these numbers.
     pub fn with_limit(params: Params, limit: u64) -> Result<Self> {
         let (maps, keeper) = (Maps::new()?, Keeper::new()?);
-        let request = Open {
-            capacity: 32 << 20,
-            ..map::request(NEW, &params)
-        };
-        let (end, stream) = answering(|| maps.0.open(request), || keeper.answer_open(limit))?;
+        let ctl = &maps.0;
+        let (end, stream) = create_in(ctl, OWN, &keeper, params, limit)?;
         Ok(Durable {
-            end: end.context("creating a durable map")?,
+            end,
             stream,
             maps,
             keeper,

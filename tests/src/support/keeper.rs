@@ -342,8 +342,15 @@ impl Keeper {
 
     /// The answer to the next message, which must be an OPEN: an empty map with the numbers up to `limit`. Its stream.
     pub fn answer_open(&self, limit: u64) -> Result<u64> {
+        self.answer_open_with(limit, |_| {})
+    }
+
+    /// As answer_open(); `change` decides what is stored of the map.
+    pub fn answer_open_with(&self, limit: u64, change: impl FnOnce(&mut Map)) -> Result<u64> {
         let open = self.next_of(OPEN)?;
-        let created = self.create_at(open.stream, OWN, &open.map()?, 0, limit);
+        let mut map = open.map()?;
+        change(&mut map);
+        let created = self.create_at(open.stream, OWN, &map, 0, limit);
         expect("CREATE", created, Ok(open.stream))?;
         self.ready(open.stream).context("READY")?;
         Ok(open.stream)
