@@ -88,7 +88,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
                 let text = format!(
                     "{} cannot be stored: the store has lost changes; export it, remove it, and import it into a new one \
                      (sluice-map(1))",
-                    stream.label
+                    stream.name
                 );
                 log::line(format_args!("{text}"));
                 stream.phase = Phase::Lost(text);
