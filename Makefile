@@ -18,8 +18,8 @@ help: ## list the targets
 	@echo 'seconds that stress and races last (without it 60 where it counts most, else 10), KERNEL=6.12 the kernel for demo,'
 	@echo "shell and bench. The kernels are $$(. vm/lib.sh && kernel_list)."
 
-demo: ## two containers send real files through one device node, isolated; 16 subscribers receive one over a bus
-	@vm/run-tool $(KERNEL) sluice-demo
+demo: ## two containers send real files through one device node, isolated; 16 subscribers receive one; a map survives a crash
+	@vm/demo $(KERNEL)
 
 check: ## build and pass every test
 	@tests/check

@@ -43,16 +43,24 @@ make_disk() {
 	mkfs.ext4 -q -F -b 4096 -J size=4 -N 64 -m 0 -E lazy_itable_init=0,lazy_journal_init=0 "$1"
 }
 
-# in_guest SECONDS TEST DISK... [-- ARGUMENT...]: runs a test of tests/crash/guest. A DISK is as for vm/run.
-in_guest() {
+# set_command SECONDS TEST DISK... [-- ARGUMENT...]: sets command to one that runs a test of tests/crash/guest in a VM. A DISK is as for
+# vm/run.
+set_command() {
 	local limit=$1 test=$2 disks=()
 	shift 2
 	while (($#)) && [[ $1 != -- ]]; do
 		disks+=(--disk "$1")
 		shift
 	done
-	"$TREE/vm/run" --kernel "$kernel" --timeout "$limit" --memory 1G "${disks[@]}" -- env "SLUICED_BUG=$bug" \
-		"$TREE/tests/crash/guest" "$test" "$module" "$programs" "$folder" "${@:2}" </dev/null
+	command=("$TREE/vm/run" --kernel "$kernel" --timeout "$limit" --memory 1G "${disks[@]}" -- env "SLUICED_BUG=$bug"
+		"$TREE/tests/crash/guest" "$test" "$module" "$programs" "$folder" "${@:2}")
+}
+
+# in_guest SECONDS TEST DISK... [-- ARGUMENT...]: runs it.
+in_guest() {
+	local command
+	set_command "$@"
+	"${command[@]}" </dev/null
 }
 
 # cut_power SECONDS MOUNT-SECONDS: writes to maps on a disk whose writes are logged. MOUNT-SECONDS long, the guest replays states.
@@ -67,5 +75,5 @@ cut_power() {
 # replay [ARGUMENT...]: replays states of the disk; the status is that of sluice-crash.
 replay() {
 	"$programs/sluice-crash" replay --base "$folder/base" --log "$folder/log" --keep "$folder/failed" \
-		--map "always=$folder/always.history" --map "interval=$folder/interval.history" "$@"
+		--map "always=$folder/always.history" --map "interval=$folder/interval.history" --churned churn "$@"
 }

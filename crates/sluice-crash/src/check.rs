@@ -9,7 +9,8 @@ use clap::Args;
 use crate::Verdict;
 use crate::history::History;
 use crate::model::Model;
-use crate::{store, target};
+use crate::store::{self, Store};
+use crate::target;
 
 /// Compares a store with what was answered, after a crash or while the daemon is stopped; or the map in the kernel
 #[derive(Args)]
@@ -31,7 +32,7 @@ impl Check {
     pub fn run(&self) -> Result<Verdict> {
         let model = Model::new(&History::read(&self.history)?)?;
         let contents = match &self.store {
-            Some(directory) => store::read(directory, &self.map)?,
+            Some(directory) => store::map(Store::open(directory)?.as_ref(), &self.map)?,
             None => Some(target::read(&self.map)?),
         };
         let faults = model.check(contents.as_ref(), Some(model.end));

@@ -152,7 +152,7 @@ impl Recorder {
     /// Also returns the index that each writer begins with.
     pub fn open(path: &Path, workload: Workload) -> Result<(Recorder, BTreeMap<u32, u64>)> {
         let open = || {
-            let exists = path.exists();
+            let exists = std::fs::metadata(path).is_ok_and(|file| file.len() > 0);
             let file = OpenOptions::new().create(true).append(true).open(path)?;
             let recorder = Recorder(Mutex::new(file));
             let next = if exists {

@@ -2,11 +2,12 @@
 //! Tests that durable maps keep what was acknowledged: after power cuts, on failing disks, and when processes are killed. The scripts in
 //! tests/crash/ run it.
 //!
-//! `write` changes a map and records the answers. `replay` makes, from a log of everything that was written to a disk, the states in
+//! `write` changes a map and records the answers, `churn` creates and removes one. `replay` makes, from a log of everything that was written to a disk, the states in
 //! which a power cut may leave the disk, and compares the store in each with the record. `check` compares a store that outlasted
 //! something else.
 
 mod check;
+mod churn;
 mod disk;
 mod history;
 mod log;
@@ -16,7 +17,6 @@ mod model;
 mod recovery;
 mod replay;
 mod scratch;
-mod stand_in;
 mod states;
 mod store;
 mod target;
@@ -32,6 +32,7 @@ use clap::Parser;
 #[command(name = "sluice-crash", version)]
 enum Verb {
     Write(write::Write),
+    Churn(churn::Churn),
     Replay(replay::Replay),
     Check(check::Check),
 }
@@ -48,6 +49,7 @@ enum Verdict {
 fn main() -> ExitCode {
     let verdict = match Verb::parse() {
         Verb::Write(write) => write.run(),
+        Verb::Churn(churn) => churn.run(),
         Verb::Replay(replay) => replay.run(),
         Verb::Check(check) => check.run(),
     };

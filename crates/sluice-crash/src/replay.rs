@@ -13,6 +13,7 @@ use clap::Args;
 use fastrand::Rng;
 
 use crate::Verdict;
+use crate::churn;
 use crate::disk::Disk;
 use crate::history::History;
 use crate::log::Log;
@@ -21,7 +22,7 @@ use crate::model::Model;
 use crate::recovery::Method;
 use crate::scratch::Scratch;
 use crate::states::{self, Place, State};
-use crate::store;
+use crate::store::{self, Contents, Store};
 
 /// At most so many failed states are described.
 const DESCRIBED: usize = 10;
@@ -40,6 +41,10 @@ pub struct Replay {
     /// The name of a map, and what `write` has recorded of it; may be repeated
     #[arg(long = "map", value_name = "NAME=HISTORY", required = true, value_parser = parse_map)]
     maps: Vec<(String, PathBuf)>,
+
+    /// The name of a map that `churn` has created and removed; may be repeated
+    #[arg(long = "churned", value_name = "NAME")]
+    churned: Vec<String>,
 
     /// The directory of the store, in the root of the disk's file system
     #[arg(long, value_name = "NAME", default_value = "store")]
@@ -73,17 +78,29 @@ pub struct Replay {
 /// A map, and what is known of it.
 struct Map {
     name: String,
-    model: Model,
+    /// None: it is created and removed.
+    model: Option<Model>,
     marks: Marks,
 }
 
 impl Map {
-    fn new(name: &str, history: &Path, log: &Log) -> Result<Map> {
-        Ok(Map {
+    fn new(name: &str, model: Option<Model>, log: &Log) -> Map {
+        Map {
             name: name.into(),
-            model: Model::new(&History::read(history)?)?,
+            model,
             marks: Marks::new(log, name),
-        })
+        }
+    }
+
+    /// What is wrong with it in a store.
+    fn check(&self, contents: Option<&Contents>, horizon: usize) -> Vec<String> {
+        let mark = self.marks.last(horizon);
+        let faults = match &self.model {
+            Some(model) => model.check(contents, mark),
+            None => churn::check(contents, mark),
+        };
+        let name = |fault| format!("{}: {fault}", self.name);
+        faults.into_iter().map(name).collect()
     }
 }
 
@@ -105,21 +122,28 @@ struct Findings {
 impl Replay {
     pub fn run(&self) -> Result<Verdict> {
         let log = Log::open(&self.log)?;
-        let maps: Vec<Map> = self
-            .maps
-            .iter()
-            .map(|(name, history)| Map::new(name, history, &log))
-            .collect::<Result<_>>()?;
+        let maps = self.maps(&log)?;
         let disk = Disk::read(&self.base)?;
         let total = states::count(&log);
+        let entries = log.entries.len();
         println!(
-            "{total} states of the log, which has {} entries",
-            log.entries.len()
+            "{total} states of the log, which has {entries} entries; seed {}",
+            self.seed
         );
         let findings = Findings::default();
         let scratch = Scratch::new("replay")?;
         self.visit(&log, disk, total, &maps, scratch.path(), &findings)?;
         self.report(total, findings)
+    }
+
+    fn maps(&self, log: &Log) -> Result<Vec<Map>> {
+        let mut maps = Vec::new();
+        for (name, history) in &self.maps {
+            let model = Model::new(&History::read(history)?)?;
+            maps.push(Map::new(name, Some(model), log));
+        }
+        maps.extend(self.churned.iter().map(|name| Map::new(name, None, log)));
+        Ok(maps)
     }
 
     fn visit(
@@ -186,16 +210,10 @@ impl Replay {
         let check = || {
             let recovered = self.recover.recover(&job.image, &self.store, scratch)?;
             let mut faults = Vec::new();
+            let store = Store::open(recovered.store())?;
             for map in maps {
-                let contents = store::read(recovered.store(), &map.name)?;
-                let found = map
-                    .model
-                    .check(contents.as_ref(), map.marks.last(job.horizon));
-                faults.extend(
-                    found
-                        .into_iter()
-                        .map(|fault| format!("{}: {fault}", map.name)),
-                );
+                let contents = store::map(store.as_ref(), &map.name)?;
+                faults.extend(map.check(contents.as_ref(), job.horizon));
             }
             Ok::<_, anyhow::Error>(faults)
         };

@@ -27,22 +27,38 @@ pub struct Contents {
     pub entries: Vec<Entry>,
 }
 
-/// Opens a store, which recovers it, and reads a map. `None`: there is no such store, or no such map.
-pub fn read(directory: &Path, map: &str) -> Result<Option<Contents>> {
-    let path = directory.join(FILE);
-    if !path.exists() {
-        return Ok(None);
+/// A store that was recovered, and is in order.
+pub struct Store(Connection);
+
+impl Store {
+    /// Opens a store, which recovers it. `None`: there is none yet.
+    pub fn open(directory: &Path) -> Result<Option<Store>> {
+        let path = directory.join(FILE);
+        if !path.exists() {
+            return Ok(None);
+        }
+        // Not read-only: the recovery writes.
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let store = Connection::open_with_flags(&path, flags)
+            .with_context(|| format!("SQLite cannot open the store {}", path.display()))?;
+        store.busy_timeout(Duration::from_secs(10))?;
+        check_integrity(&store)?;
+        if !has_tables(&store)? {
+            return Ok(None);
+        }
+        check_owners(&store)?;
+        Ok(Some(Store(store)))
     }
-    // Not read-only: the recovery writes.
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let store = Connection::open_with_flags(&path, flags)
-        .with_context(|| format!("SQLite cannot open the store {}", path.display()))?;
-    store.busy_timeout(Duration::from_secs(10))?;
-    check_integrity(&store)?;
-    if !has_tables(&store)? {
-        return Ok(None);
+
+    /// `None`: there is no such map.
+    pub fn map(&self, name: &str) -> Result<Option<Contents>> {
+        read_map(&self.0, name).context("the store cannot be read")
     }
-    read_map(&store, map).context("the store cannot be read")
+}
+
+/// A map in a store that may be missing.
+pub fn map(store: Option<&Store>, name: &str) -> Result<Option<Contents>> {
+    store.map_or(Ok(None), |store| store.map(name))
 }
 
 fn check_integrity(store: &Connection) -> Result<()> {
@@ -66,12 +82,28 @@ fn has_tables(store: &Connection) -> Result<bool> {
     Ok(count == 2)
 }
 
+/// Each entry is that of a map, or of one that was removed.
+fn check_owners(store: &Connection) -> Result<()> {
+    let query = "SELECT count(*) FROM entries
+        WHERE (map IN (SELECT id FROM maps)) + (map IN (SELECT map FROM removed)) <> 1";
+    let count: u64 = store.query_row(query, [], |row| number(row, 0))?;
+    ensure!(count == 0, "{count} entries are not those of one map");
+    Ok(())
+}
+
 fn read_map(store: &Connection, map: &str) -> Result<Option<Contents>> {
-    let query = "SELECT id, applied, reserved FROM maps WHERE name = ?";
+    let query =
+        "SELECT id, applied, reserved, stored_entries, stored_bytes FROM maps WHERE name = ?";
     let row = store.query_row(query, [map], |row| {
-        Ok((row.get::<_, i64>(0)?, number(row, 1)?, number(row, 2)?))
+        let id: i64 = row.get(0)?;
+        Ok((
+            id,
+            number(row, 1)?,
+            number(row, 2)?,
+            (number(row, 3)?, number(row, 4)?),
+        ))
     });
-    let Some((id, applied, reserved)) = row.optional()? else {
+    let Some((id, applied, reserved, counted)) = row.optional()? else {
         return Ok(None);
     };
     let mut statement = store.prepare("SELECT key, value, version FROM entries WHERE map = ?")?;
@@ -82,10 +114,19 @@ fn read_map(store: &Connection, map: &str) -> Result<Option<Contents>> {
             version: number(row, 2)?,
         })
     })?;
+    let entries: Vec<Entry> = entries.collect::<Result<_, _>>()?;
+    let bytes = entries
+        .iter()
+        .map(|entry| entry.key.len() + entry.value.len());
+    let found = (entries.len() as u64, bytes.sum::<usize>() as u64);
+    ensure!(
+        found == counted,
+        "entries and bytes of a map are {found:?}, counted {counted:?}"
+    );
     Ok(Some(Contents {
         applied,
         reserved,
-        entries: entries.collect::<Result<_, _>>()?,
+        entries,
     }))
 }
 

@@ -8,36 +8,13 @@ use nix::errno::Errno;
 use sluice::map::{Durability, Map, Options, SyncError, WriteError};
 
 use crate::history::Outcome;
-use crate::stand_in::StandIn;
 use crate::store::{Contents, Entry};
 use crate::workload::{Change, Operation};
 
 /// Of the kernel's copy of a map, in bytes.
 const CAPACITY: u64 = 64 << 20;
 
-#[derive(Clone, Copy)]
-pub enum Target<'a> {
-    Map(&'a DurableMap),
-    StandIn(&'a StandIn),
-}
-
-impl Target<'_> {
-    pub fn apply(self, operation: &Operation) -> Result<Outcome> {
-        match self {
-            Target::Map(map) => map.apply(operation),
-            Target::StandIn(store) => store.apply(operation),
-        }
-    }
-
-    /// The number up to which changes are stored; none if they did not become so in time.
-    pub fn sync(self) -> Result<Option<u64>> {
-        match self {
-            Target::Map(map) => map.sync(),
-            Target::StandIn(_) => Ok(None),
-        }
-    }
-}
-
+/// An open map.
 pub struct DurableMap {
     map: Map,
     /// Whether a change waits until it is stored.
@@ -61,7 +38,7 @@ impl DurableMap {
         Ok(DurableMap { map, waits })
     }
 
-    fn apply(&self, operation: &Operation) -> Result<Outcome> {
+    pub fn apply(&self, operation: &Operation) -> Result<Outcome> {
         let made = match &operation.change {
             Change::Set(value) => self
                 .map
@@ -77,7 +54,8 @@ impl DurableMap {
         }
     }
 
-    fn sync(&self) -> Result<Option<u64>> {
+    /// The number up to which changes are stored; none if they did not become so in time.
+    pub fn sync(&self) -> Result<Option<u64>> {
         match self.map.sync() {
             Ok(number) => Ok(Some(number)),
             Err(SyncError::TimedOut) => Ok(None),

@@ -15,8 +15,7 @@ use nix::errno::Errno;
 use crate::Verdict;
 use crate::history::{Outcome, Record, Recorder};
 use crate::mark::Marker;
-use crate::stand_in::{StandIn, Synchronous};
-use crate::target::{DurableMap, Target};
+use crate::target::DurableMap;
 use crate::workload::{Id, Workload};
 
 /// After a refused change.
@@ -58,6 +57,10 @@ pub struct Write {
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
 
+    /// End as soon as this file exists
+    #[arg(long, value_name = "FILE")]
+    until: Option<PathBuf>,
+
     /// Changes do not wait until they are stored, which is at most so much later; the writers synchronize now and then instead
     #[arg(long, value_name = "MILLISECONDS")]
     interval: Option<u64>,
@@ -81,19 +84,11 @@ pub struct Write {
     /// Acknowledgements per mark
     #[arg(long, value_name = "NUMBER", default_value_t = 3)]
     mark_every: u32,
-
-    /// Write a store of the same tables in this directory instead, to try the tests
-    #[arg(long, value_name = "DIRECTORY")]
-    stand_in: Option<PathBuf>,
-
-    /// What the stand-in waits for
-    #[arg(long, value_enum, default_value = "full")]
-    stand_in_synchronous: Synchronous,
 }
 
 /// What all writers share.
-struct Shared<'a> {
-    target: Target<'a>,
+struct Shared {
+    map: DurableMap,
     recorder: Recorder,
     marker: Marker,
     counts: Mutex<Counts>,
@@ -101,24 +96,12 @@ struct Shared<'a> {
 
 impl Write {
     pub fn run(&self) -> Result<Verdict> {
-        match &self.stand_in {
-            Some(directory) => {
-                let store = StandIn::open(directory, &self.map, self.stand_in_synchronous)?;
-                self.write_all(Target::StandIn(&store))
-            }
-            None => {
-                let interval = self.interval.map(Duration::from_millis);
-                let deadline = Duration::from_millis(self.deadline);
-                let map = DurableMap::open(&self.map, interval, deadline)?;
-                self.write_all(Target::Map(&map))
-            }
-        }
-    }
-
-    fn write_all(&self, target: Target) -> Result<Verdict> {
+        let interval = self.interval.map(Duration::from_millis);
+        let deadline = Duration::from_millis(self.deadline);
+        let map = DurableMap::open(&self.map, interval, deadline)?;
         let (recorder, next) = Recorder::open(&self.history, self.workload())?;
         let shared = Shared {
-            target,
+            map,
             recorder,
             marker: Marker::new(&self.map, self.mark.as_deref(), self.mark_every)?,
             counts: Mutex::default(),
@@ -164,11 +147,11 @@ impl Write {
     fn write(&self, mut id: Id, shared: &Shared) -> Result<()> {
         let end = Instant::now() + Duration::from_secs_f64(self.seconds);
         let workload = self.workload();
-        while Instant::now() < end {
-            let outcome = shared.target.apply(&workload.operation(id))?;
+        while Instant::now() < end && !self.until.as_ref().is_some_and(|file| file.exists()) {
+            let outcome = shared.map.apply(&workload.operation(id))?;
             shared.note(id, outcome)?;
             if self.interval.is_some() && id.index % SYNC_EVERY == 0 {
-                if let Some(number) = shared.target.sync()? {
+                if let Some(number) = shared.map.sync()? {
                     shared.note(id, Outcome::Synced(number))?;
                 }
             }
@@ -198,7 +181,7 @@ impl Write {
     }
 }
 
-impl Shared<'_> {
+impl Shared {
     /// Records an answer, outside of the disk first.
     fn note(&self, id: Id, outcome: Outcome) -> Result<()> {
         self.recorder.record(Record { id, outcome })?;

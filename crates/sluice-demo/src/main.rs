@@ -3,7 +3,7 @@
 //! files in the same containers, for comparison. Neither container finds a named pipe of the other. The host then connects
 //! them by passing each an end of a pipe, and then of a ring; another ring connects them without the module. The host sends
 //! a file over a bus to 16 subscribers in four more containers, changes a map that another one watches, and receives packets
-//! of the kernel.
+//! of the kernel. A durable map is there again after the module was loaded anew; vm/demo also shows that it survives a crash.
 //!
 //! All of this but the sending on the bus is done by crun, the command `sluice` and programs such as dd; the demo starts them
 //! and checks the results.
@@ -14,6 +14,7 @@ mod bus_counts;
 mod container;
 mod containers;
 mod device_ring;
+mod durable;
 mod fd_pass;
 mod feed;
 mod files;
@@ -93,6 +94,10 @@ fn demo(options: &Options) -> Result<()> {
     let module = module.map(|file| Module::load(&SLUICE, file)).transpose()?;
     let (files, results) = show(options)?;
     let unloaded = module.is_some();
+    let module = module.zip(options.module.as_deref());
+    let module = module
+        .map(|(module, file)| durable::show(module, file))
+        .transpose()?;
     module.map_or(Ok(()), Module::unload)?;
     log.check()?;
     print!("{}", summary(options, &files, &results, unloaded));

@@ -389,18 +389,34 @@ impl Control {
         unsafe { self.open_with(open, std::ptr::from_ref(params) as u64) }
     }
 
-    /// Opens a map, with the parameters of one that is created.
+    /// Opens a map, with the parameters of one that is created. That of a durable map with EXCL fails after a signal, because the store
+    /// may have created it.
     pub fn open_map(&self, open: &abi::Open, params: &abi::map::Params) -> io::Result<i32> {
-        // SAFETY: the address is that of the kind's parameters.
-        unsafe { self.open_with(open, std::ptr::from_ref(params) as u64) }
+        let address = std::ptr::from_ref(params) as u64;
+        let is_durable = params.flags & abi::map::DURABLE != 0;
+        match is_durable && open.flags & abi::OPEN_EXCL != 0 {
+            // SAFETY: the address is that of the kind's parameters.
+            true => unsafe { self.open_once(open, address) },
+            // SAFETY: as above.
+            false => unsafe { self.open_with(open, address) },
+        }
     }
 
     /// # Safety
     /// `params` is the address of the kind's parameters, whose first word is their size. The kernel only reads them.
     unsafe fn open_with(&self, open: &abi::Open, params: u64) -> io::Result<i32> {
+        // SAFETY: as the caller guarantees.
+        retry(|| unsafe { self.open_once(open, params) })
+    }
+
+    /// As open_with(), but fails after a signal.
+    ///
+    /// # Safety
+    /// As of open_with().
+    unsafe fn open_once(&self, open: &abi::Open, params: u64) -> io::Result<i32> {
         let mut open = abi::Open { params, ..*open };
         // SAFETY: as the caller guarantees.
-        retry(|| checked(unsafe { self.raw(abi::CTL_OPEN, &raw mut open) }))
+        checked(unsafe { self.raw(abi::CTL_OPEN, &raw mut open) })
     }
 
     /// The state of a channel.

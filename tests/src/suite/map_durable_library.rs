@@ -2,7 +2,7 @@
 //! Durable maps in the modules `sluice::map` and `sluice::keeper`, and in the command `sluice map`.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -32,6 +32,9 @@ topic!(
         a_change_without_an_acknowledgement_is_made,
         a_batch_without_an_acknowledgement_is_made,
         a_signal_does_not_end_the_wait_for_the_store,
+        a_signal_does_not_end_the_wait_for_room,
+        a_batch_that_is_refused_waits_once,
+        a_signal_ends_an_exclusive_open,
         changes_that_do_not_wait_are_synced,
         an_error_of_the_store_refuses_changes,
         each_failure_to_open_has_its_own_error,
@@ -242,6 +245,90 @@ fn a_signal_does_not_end_the_wait_for_the_store(_: &Context) -> Result<()> {
         store.plan(SILENT)?;
     }
     store.finish()
+}
+
+/// Fills the stream of a map whose keeper is silent.
+fn fill(map: &Map) -> Result<()> {
+    let value = vec![7; 1 << 20];
+    for length in [1 << 20, 1 << 10, 0] {
+        loop {
+            let nowait = SetOptions::new().nowait(true);
+            match map.set_with("filler", &value[..length], nowait) {
+                Err(WriteError::Refused) => break,
+                other => drop(other.context("filling the stream")?),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn a_signal_does_not_end_the_wait_for_room(_: &Context) -> Result<()> {
+    let store = Store::new()?;
+    let options = Options::new().durable(always()).capacity(16 << 20);
+    let channel = channel()?;
+    let map = options.open(&channel.options().create(true))?;
+    for restart in [false, true] {
+        store.plan(SILENT)?;
+        fill(&map)?;
+        let handled = Event::new()?;
+        let keep = [map.as_fd()];
+        let change = || {
+            let outcomes = map.batch().set("key", "").delete("key").run();
+            Ok(format!("{outcomes:?}"))
+        };
+        let before = map.info()?.sequence;
+        let child = signals::spawn_blocked_keeping(Call::Ioctl, &keep, &handled, restart, change)?;
+        for _ in 0..3 {
+            signals::interrupt(&child, &handled)?;
+            child.wait_asleep_in(Call::Ioctl)?;
+        }
+        expect("changes", map.info()?.sequence, before)?;
+        store.plan(Plan::default())?;
+        let (set, delete) = (before + 1, before + 2);
+        let expected = format!(
+            "[Set(Ok(Set {{ created: true, version: {set} }})), Delete(Ok(Some({delete})))]"
+        );
+        expect("the outcomes", child.finish()?, expected)?;
+    }
+    store.finish()
+}
+
+fn a_batch_that_is_refused_waits_once(_: &Context) -> Result<()> {
+    let store = Store::new()?;
+    let options = Options::new().durable(short()).capacity(16 << 20);
+    let channel = channel()?;
+    let map = options.open(&channel.options().create(true))?;
+    map.set("key", "value")?;
+    store.plan(SILENT)?;
+    fill(&map)?;
+    let began = Instant::now();
+    let keys: Vec<_> = (0..1000_u32).map(u32::to_ne_bytes).collect();
+    let mut batch = map.batch();
+    for key in &keys {
+        batch = batch.set(key, "");
+    }
+    let outcomes = batch.get("key").run();
+    let waits = began.elapsed().as_millis() / SHORT.as_millis();
+    ensure!(waits < 100, "{waits} waits");
+    expect("outcomes", outcomes.len(), keys.len() + 1)?;
+    let (last, changes) = outcomes.split_last().context("no outcome")?;
+    let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::Set(Err(WriteError::Refused)));
+    ensure!(changes.iter().all(is_refused), "{changes:?}");
+    ensure!(matches!(last, Outcome::Get(Ok(Some(_)))), "{last:?}");
+    store.finish()
+}
+
+fn a_signal_ends_an_exclusive_open(_: &Context) -> Result<()> {
+    let handled = Event::new()?;
+    let open = || {
+        let channel = channel()?;
+        let options = Options::new().durable(always());
+        let created = options.create(&channel.options());
+        Ok(matches!(created, Err(OpenError::Interrupted)))
+    };
+    let child = signals::spawn_blocked_with_handler(Call::Ioctl, &handled, false, open)?;
+    signals::interrupt(&child, &handled)?;
+    expect("interrupted", child.finish()?, true)
 }
 
 fn changes_that_do_not_wait_are_synced(_: &Context) -> Result<()> {

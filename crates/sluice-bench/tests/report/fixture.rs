@@ -68,6 +68,7 @@ pub fn results() -> Results {
     rows.extend(isolation(&mut random));
     rows.extend(fanout(&mut random));
     rows.extend(map(&mut random));
+    rows.extend(durable(&mut random));
     rows.extend(names(&mut random));
     rows.push(failed());
     Results { host: host(), rows }
@@ -350,6 +351,38 @@ fn map(random: &mut Random) -> Vec<Row> {
                 row.ratio = rows.get(begin).map(|store| ratio(&row, store));
                 rows.push(row);
             }
+        }
+    }
+    rows
+}
+
+fn durable(random: &mut Random) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for processes in [1, 8, 10] {
+        let begin = rows.len();
+        for (mechanism, best, shared) in [
+            ("sqlite", 900.0, None),
+            ("sluice-durable-always", 800.0 * processes as f64, Some(0.7)),
+            ("redis-always", 1000.0, None),
+            ("sluice-durable-interval", 3e4, None),
+        ] {
+            let row = Row {
+                suite: "durable".into(),
+                mechanism: mechanism.into(),
+                label: mechanism.into(),
+                title: format!("durable sets by {processes} processes"),
+                size: Some(64),
+                operation: Some("durable sets".into()),
+                processes: Some(processes),
+                placement: Some(Placement::TwoCpus),
+                waiting: Some(Waiting::Sleep),
+                rounds: Some(ROUNDS),
+                msgs_per_commit: shared.map(|share| vec![(0, share * processes as f64)]),
+                ..Row::default()
+            };
+            let mut row = quoted(row, OPERATIONS, best, random);
+            row.ratio = rows.get(begin).map(|sqlite| ratio(&row, sqlite));
+            rows.push(row);
         }
     }
     rows

@@ -94,6 +94,23 @@ fn rates_are_drawn_by_the_number_of_processes() {
 }
 
 #[test]
+fn durable_sets_of_all_stores_are_drawn_in_one_plot() {
+    let page = page(&fixture::results());
+    let heading = "<h3>Rate of durable sets by number of processes</h3>";
+    let (_, rest) = page.split_once(heading).unwrap();
+    let figure = rest.split_once("</figure>").unwrap().0;
+    for store in [
+        "ratio to sqlite",
+        "sluice-durable-always",
+        "sluice-durable-interval",
+        "redis-always",
+    ] {
+        assert!(figure.contains(store), "{store}");
+    }
+    assert!(page.contains("sets per commit"));
+}
+
+#[test]
 fn external_text_is_escaped() {
     let page = page(&fixture::results());
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));

@@ -7,7 +7,7 @@ use sluice_abi::map::{self, Op, Step};
 
 use super::endpoint::{Map, deleted, set};
 use super::entry::{DeleteOptions, Entry, Set, SetOptions, time_to_live};
-use super::error::{ReadError, WriteError};
+use super::error::{ReadError, SyncError, WriteError};
 use crate::control::{self, Executed};
 use crate::ring::SystemError;
 
@@ -18,7 +18,8 @@ const ROOM: usize = 4 << 10;
 /// atomic: other processes can see and change entries in between, and a failed operation does not prevent the next ones.
 ///
 /// Of a durable map each call waits once, until its last change is stored. If that fails, all changes of the call that wait for it have
-/// the result [`WriteError::Unacknowledged`].
+/// the result [`WriteError::Unacknowledged`]. After a change that was [refused](WriteError::Refused) the later ones are refused, too,
+/// except those that do [not wait](SetOptions::nowait).
 ///
 /// ```no_run
 /// use sluice::map::Outcome;
@@ -144,9 +145,29 @@ impl<'a> Batch<'a> {
         while !rest.is_empty() {
             let (part, _) = rest.split_at(rest.len().min(map::BATCH_MAX));
             let executed = self.run_part(part, &mut outcomes);
+            let waited_in_vain = match (part[..executed].last(), outcomes.last()) {
+                (Some(operation), Some(outcome)) => operation.waits() && outcome.is_refused(),
+                _ => false,
+            };
             rest = &rest[executed..];
+            if waited_in_vain {
+                self.run_without_waits(rest, &mut outcomes);
+                break;
+            }
         }
         outcomes
+    }
+
+    /// Executes the rest after a change that has waited for room in vain: the next ones would wait as long.
+    fn run_without_waits(&self, rest: &[Operation<'_>], outcomes: &mut Vec<Outcome>) {
+        for operation in rest {
+            match operation.refused() {
+                Some(outcome) => outcomes.push(outcome),
+                None => {
+                    self.run_part(std::slice::from_ref(operation), outcomes);
+                }
+            }
+        }
     }
 
     /// Executes operations up to a signal, and returns their number. After an error all of them have it as their result.
@@ -197,7 +218,10 @@ impl<'a> Batch<'a> {
         let last = made.map(|(_, step)| step.version).max();
         match (&executed.unstored, last) {
             (Some(error), Some(last)) => {
-                error.kind() == ErrorKind::Interrupted && self.map.sync_to(last).is_ok()
+                let is_interrupt = error.kind() == ErrorKind::Interrupted;
+                // What was unlinked meanwhile is gone as if it had been unlinked afterwards.
+                let is_over = |synced| matches!(synced, Ok(_) | Err(SyncError::Removed));
+                is_interrupt && is_over(self.map.sync_to(last))
             }
             _ => true,
         }
@@ -246,6 +270,13 @@ impl Outcome {
         }
     }
 
+    fn is_refused(&self) -> bool {
+        matches!(
+            self,
+            Self::Set(Err(WriteError::Refused)) | Self::Delete(Err(WriteError::Refused))
+        )
+    }
+
     /// As the single call would fail.
     fn explained(self, map: &Map) -> Self {
         match self {
@@ -267,6 +298,23 @@ impl Operation<'_> {
             Self::Get { .. } => false,
             Self::Set { options, .. } => options.waits(),
             Self::Delete { options, .. } => options.waits(),
+        }
+    }
+
+    /// The outcome without a call. None: it does not wait.
+    fn refused(&self) -> Option<Outcome> {
+        let refused = || WriteError::Refused;
+        self.waits().then_some(())?;
+        match *self {
+            Self::Get { .. } => None,
+            Self::Set { key, value, .. } => {
+                let valid = WriteError::check_key(key).and(WriteError::check_value(value));
+                Some(Outcome::Set(Err(valid.err().unwrap_or_else(refused))))
+            }
+            Self::Delete { key, .. } => {
+                let valid = WriteError::check_key(key);
+                Some(Outcome::Delete(Err(valid.err().unwrap_or_else(refused))))
+            }
         }
     }
 
@@ -488,6 +536,32 @@ mod tests {
         assert!(set(SetOptions::new()).waits());
         assert!(!set(SetOptions::new().nowait(true)).waits());
         assert!(!Operation::Get { key: b"key" }.waits());
+    }
+
+    #[test]
+    fn after_a_refusal_only_what_does_not_wait_is_executed() {
+        let map = socket();
+        let nowait = SetOptions::new().nowait(true);
+        let batch = map
+            .batch()
+            .set("key", "")
+            .set_with("key", "", nowait)
+            .get("key")
+            .delete("key")
+            .delete("");
+        let mut outcomes = Vec::new();
+        batch.run_without_waits(&batch.operations, &mut outcomes);
+        let [set, executed, get, delete, invalid] = &outcomes[..] else {
+            panic!("{outcomes:?}");
+        };
+        assert!(set.is_refused() && delete.is_refused(), "{outcomes:?}");
+        // The socket fails each call.
+        assert!(matches!(executed, Outcome::Set(Err(WriteError::System(_)))));
+        assert!(matches!(get, Outcome::Get(Err(ReadError::System(_)))));
+        assert!(matches!(
+            invalid,
+            Outcome::Delete(Err(WriteError::InvalidKey { len: 0 }))
+        ));
     }
 
     #[test]

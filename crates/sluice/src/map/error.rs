@@ -45,6 +45,12 @@ pub enum OpenError {
     )]
     NoSpace,
 
+    /// Of an exclusive durable open: EINTR. Other opens continue after a signal; this one might then find the map that it has created.
+    #[error(
+        "a signal interrupted the open, which may have created the map; open it without exclusive"
+    )]
+    Interrupted,
+
     /// Of a nonblocking durable open: EAGAIN.
     #[error("the map is not loaded, and its store has to be asked; use a blocking open")]
     WouldBlock,
@@ -73,6 +79,7 @@ impl OpenError {
             Self::NotDurable { .. } => ErrorKind::AlreadyExists,
             Self::NoSpace => ErrorKind::QuotaExceeded,
             Self::WouldBlock => ErrorKind::WouldBlock,
+            Self::Interrupted => ErrorKind::Interrupted,
             Self::System(error) => error.kind(),
         }
     }
@@ -178,9 +185,8 @@ pub enum WriteError {
     #[error("{REFUSED}: {REMOVED}")]
     Removed,
 
-    /// Of a durable map: ETIMEDOUT, or EIDRM because the map was unlinked meanwhile. The change is made, and all processes see it, but a
-    /// crash of the host may lose it. [`Map::sync_to`](super::Map::sync_to) its number waits again. A repeated change would be another
-    /// one.
+    /// Of a durable map: ETIMEDOUT. The change is made, and all processes see it, but a crash of the host may lose it.
+    /// [`Map::sync_to`](super::Map::sync_to) its number waits again. A repeated change would be another one.
     #[error(
         "change {number} is made, but not known to be stored; is sluiced running? sync waits for it"
     )]

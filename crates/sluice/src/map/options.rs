@@ -147,6 +147,7 @@ fn durable_open_error(error: Error, exclusive: bool) -> OpenError {
             OpenError::NoSpace
         }
         (_, Some(libc::EAGAIN)) => OpenError::WouldBlock,
+        (_, Some(libc::EINTR)) => OpenError::Interrupted,
         // The parameters of a durable map are longer.
         (_, Some(libc::E2BIG)) => OpenError::Open(Error::ModuleTooOld {
             missing: "durable maps",
@@ -208,6 +209,7 @@ mod tests {
             (exists(), "'jobs' exists, and is not durable"),
             (full, "or the store"),
             (io(libc::EAGAIN), "blocking open"),
+            (io(libc::EINTR), "without exclusive"),
             (io(libc::E2BIG), "durable maps"),
             (io(libc::EINVAL), "invalid options"),
         ] {

@@ -159,10 +159,22 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
 
     /// The stream has ended.
     fn not_named(&mut self, id: u64, errno: Errno) {
-        let map = self.map_of(id);
+        let Some(map) = self.map_of(id) else { return };
         self.close_stream(id);
-        if let Some(map) = map.filter(|_| errno != Errno::ENOENT) {
-            self.set_problem(map, problem_of(errno));
+        match errno {
+            Errno::ENOENT => self.remove_if_new(map),
+            errno => self.set_problem(map, problem_of(errno)),
+        }
+    }
+
+    /// A map that nobody has ever changed; openers that give up would otherwise fill the store.
+    fn remove_if_new(&mut self, map: MapId) {
+        if self
+            .catalogue
+            .get(map)
+            .is_some_and(|entry| entry.map.applied == 0)
+        {
+            self.remove_later(map);
         }
     }
 

@@ -27,9 +27,9 @@ fn create(keys: u64, resources: &Resources, fsync: &str) -> Result<Box<dyn Durab
     let confinement = &resources.confinement;
     let server = Server::start_with_file(&folder, fsync, confinement)?;
     let mut client = server.client()?;
-    for number in 0..keys {
-        client.set(&key(number), &value(number, 0))?;
-    }
+    let numbers = 0..keys;
+    let values: Vec<_> = numbers.clone().map(|number| value(number, 0)).collect();
+    client.set_batch(&numbers.map(key).collect::<Vec<_>>(), &values)?;
     Ok(Box::new(Durable(server)))
 }
 

@@ -163,11 +163,12 @@ fn set_until(
 
 /// Each key must have a whole value that was set for it.
 fn expect_values(client: &mut dyn Client) -> Result<()> {
+    let keys: Vec<_> = (0..KEYS).map(key).collect();
+    let mut values = vec![[0; VALUE_SIZE]; keys.len()];
+    client.get_batch(&keys, &mut values)?;
     let mut changed = 0;
-    for number in 0..KEYS {
-        let mut value = [0; VALUE_SIZE];
-        client.get(&key(number), &mut value)?;
-        changed += u64::from(stamp_of(&value, number)? != 0);
+    for (number, value) in (0..KEYS).zip(&values) {
+        changed += u64::from(stamp_of(value, number)? != 0);
     }
     ensure!(changed > 0, "no set has changed a value");
     Ok(())

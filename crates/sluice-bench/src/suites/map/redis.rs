@@ -183,6 +183,14 @@ impl Connection {
         }
     }
 
+    /// Sends a request to set values.
+    fn expect_ok(&mut self) -> Result<()> {
+        const OK: &[u8] = b"+OK\r\n";
+        self.exchange(OK.len())?;
+        ensure!(self.answer == OK, "Redis did not set a value");
+        Ok(())
+    }
+
     /// Sends the request, and gets an answer of this length.
     fn exchange(&mut self, length: usize) -> Result<()> {
         let sent = self.stream.write_all(&self.request);
@@ -222,13 +230,19 @@ impl Client for Connection {
     }
 
     fn set(&mut self, key: &Key, value: &Value) -> Result<()> {
-        const OK: &[u8] = b"+OK\r\n";
         self.begin(b"*3\r\n$3\r\nSET\r\n");
         self.add(BULK_KEY, key);
         self.add(BULK_VALUE, value);
-        self.exchange(OK.len())?;
-        ensure!(self.answer == OK, "Redis did not set a value");
-        Ok(())
+        self.expect_ok()
+    }
+
+    fn set_batch(&mut self, keys: &[Key], values: &[Value]) -> Result<()> {
+        self.begin(format!("*{}\r\n$4\r\nMSET\r\n", 1 + 2 * keys.len()).as_bytes());
+        for (key, value) in keys.iter().zip(values) {
+            self.add(BULK_KEY, key);
+            self.add(BULK_VALUE, value);
+        }
+        self.expect_ok()
     }
 
     fn get_batch(&mut self, keys: &[Key], values: &mut [Value]) -> Result<()> {

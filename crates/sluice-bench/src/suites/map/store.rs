@@ -82,6 +82,12 @@ pub trait Client {
 
     fn set(&mut self, key: &Key, value: &Value) -> Result<()>;
 
+    /// In one call, if there is one.
+    fn set_batch(&mut self, keys: &[Key], values: &[Value]) -> Result<()> {
+        let mut pairs = keys.iter().zip(values);
+        pairs.try_for_each(|(key, value)| self.set(key, value))
+    }
+
     /// In one call, if there is one that returns the values of chosen keys.
     fn get_batch(&mut self, keys: &[Key], values: &mut [Value]) -> Result<()> {
         let mut pairs = keys.iter().zip(values);
