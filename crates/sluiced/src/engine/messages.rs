@@ -35,7 +35,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         let map = self.catalogue.find(&resume.path, &resume.name);
         let phase = match self.loss(map, resume) {
             Some(text) => {
-                log::line(format_args!("{text}"));
+                log::line(format_args!("{}: {text}", map_name(resume)));
                 Phase::Lost(text)
             }
             None => Phase::Live,
@@ -74,8 +74,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             Some(_) => return None,
         };
         Some(format!(
-            "{} cannot be stored: {cause}; export it, remove it, and import it into a new one (sluice-map(1))",
-            map_name(resume)
+            "its changes cannot be stored: {cause}; export it, remove it, and import it into a new one (sluice-map(1))"
         ))
     }
 
