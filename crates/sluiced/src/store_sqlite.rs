@@ -117,11 +117,16 @@ impl SqliteStore {
         }
     }
 
+    /// Of a database that has another version than the one that is known.
     fn version_error(&self, version: i64) -> StoreError {
         let path = self.directory.database();
         let text = match version {
             FOREIGN => format!(
                 "{} is a database of another program; give another directory with --store",
+                path.display()
+            ),
+            NO_LOG => format!(
+                "the file system of {} has no shared memory mappings; give a directory of a local one with --store",
                 path.display()
             ),
             _ => format!(
@@ -216,6 +221,8 @@ fn check_library(version: i32) -> Result<(), StoreError> {
 
 /// In place of the version of the schema: a database of something else.
 const FOREIGN: i64 = -1;
+/// In its place, too: the file system cannot have a log beside the database.
+const NO_LOG: i64 = -2;
 
 /// Sets what a connection needs, and creates the tables in an empty database. Returns the version of the schema.
 fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
@@ -227,13 +234,22 @@ fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
     if version != SCHEMA_VERSION {
         return Ok(version);
     }
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    if !begin_log(connection)? {
+        return Ok(NO_LOG);
+    }
     connection.pragma_update(None, "synchronous", synchronous())?;
     connection.pragma_update(None, "cell_size_check", true)?;
     // The log becomes larger in one large transaction only, and small again after it.
     connection.pragma_update_and_check(None, "journal_size_limit", 64 << 20, |_| Ok(()))?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok(version)
+}
+
+/// Returns whether there is a write-ahead log from now on.
+fn begin_log(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| {
+        Ok(row.get_ref(0)?.as_str()? == "wal")
+    })
 }
 
 fn synchronous() -> &'static str {
@@ -260,7 +276,7 @@ fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 fn create_schema(connection: &mut Connection) -> rusqlite::Result<i64> {
-    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    begin_log(connection)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch(SCHEMA)?;

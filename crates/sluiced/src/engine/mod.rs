@@ -52,6 +52,9 @@ pub use self::orphans::OrphanLimits;
 const RESERVATION: u64 = 65_536;
 /// Reads of the kernel's messages in a turn, each of up to some MiB.
 const READS: usize = 8;
+/// Reads after which the streams of an earlier daemon are known, even if changes come all the time: the kernel gives one message of
+/// each stream in turn.
+const FIRST_READS: usize = 1000;
 /// Pages of restorations in a turn, after which messages are read.
 const PAGES: usize = 4;
 const PAGE: PageLimit = PageLimit {
@@ -59,7 +62,7 @@ const PAGE: PageLimit = PageLimit {
     bytes: 1 << 20,
 };
 /// Entries of removed maps that are deleted in a turn.
-const PURGED: usize = 1024;
+const PURGED: usize = 256;
 /// Bytes of an interval map that are not committed yet. The kernel admits four times as many.
 const PENDING_MAX: usize = 1 << 20;
 /// Expired entries that are not deleted yet.
@@ -96,6 +99,7 @@ pub struct Engine<K, S, C> {
     inbox: Vec<Message>,
     /// Whether all messages were read once: until then an open may overtake an older stream of its map.
     drained: bool,
+    reads: usize,
     catalogue: Catalogue,
     last_id: i64,
     streams: HashMap<u64, Stream>,
@@ -136,6 +140,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             now,
             inbox: Vec::new(),
             drained: false,
+            reads: 0,
             streams: HashMap::new(),
             dirty: BTreeSet::new(),
             opens: VecDeque::new(),
@@ -238,8 +243,9 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             for message in inbox.drain(..) {
                 self.handle(message);
             }
+            self.reads += 1;
+            self.drained |= received == Received::Nothing || self.reads == FIRST_READS;
             if received == Received::Nothing {
-                self.drained = true;
                 break;
             }
         }
