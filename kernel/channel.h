@@ -6,11 +6,12 @@
  * Life: the first open that requests a channel creates it. Every endpoint holds one reference, and
  * so does a look-up; the last put removes the name from the scope and frees the channel. A
  * persistent channel holds one reference more, and one to the module, until it is unlinked or its
- * cgroup is removed; a kind can make a channel persistent whose open does not request it. Unlinking removes the name: the name is free for another channel, endpoints
- * remain connected. Destruction unlinks it, too, and the kind ends it under its endpoints, which
- * still hold it until they are closed. An open that fails removes the channel that it created,
- * unless another open has it open or has made it persistent. The channel holds its scope; the
- * scope's tree has no reference to the channel.
+ * cgroup is removed; a kind can make a channel persistent whose open does not request it. Unlinking
+ * removes the name: the name is free for another channel, endpoints remain connected. Destruction
+ * unlinks it, too, and the kind ends it under its endpoints, which still hold it until they are
+ * closed. An open that fails removes the channel that it created, unless another open has it open
+ * or has made it persistent. The channel holds its scope; the scope's tree has no reference to the
+ * channel.
  *
  * Permissions: to look up a name, a caller must be in the scope's cgroup or below it. To open a
  * channel, the mode must permit it, with the meaning that it has for a file; the creator gets the
@@ -86,7 +87,7 @@ struct sluice_channel_request {
 	umode_t mode;
 	u64 capacity;			/* bytes, 0: default */
 	const void *params;		/* of the kind, params_size bytes; or NULL */
-	/* Who owns and is charged for a channel; its memory is charged to the scope. NULL: caller */
+	/* Who owns and is charged for it; the memory is charged to the scope. NULL: the caller. */
 	const struct sluice_channel_owner *owner;
 };
 

@@ -27,6 +27,7 @@ static unsigned long absent_since;	/* jiffies, while not attached */
 
 bool sluice_keeper_is_absent(unsigned long deadline)
 {
+	/* With the release in keeper_release(). */
 	return !smp_load_acquire(&attached) &&
 	       time_after_eq(jiffies, READ_ONCE(absent_since) + deadline);
 }
@@ -324,7 +325,7 @@ static struct file *begin(void)
 		return file;
 	file->f_mode |= FMODE_NOWAIT;
 	stream_open(file_inode(file), file);
-	smp_store_release(&attached, true);
+	WRITE_ONCE(attached, true);
 	sluice_streams_begin_keeper();
 	return file;
 }

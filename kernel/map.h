@@ -151,7 +151,7 @@ struct sluice_map {
 
 	atomic64_t sequence ____cacheline_aligned_in_smp;	/* of the last change (L) */
 	atomic64_t bytes ____cacheline_aligned_in_smp;	/* of the log, entries and values */
-	atomic64_t waiting;		/* of them those not used, which wait for RCU or the keeper */
+	atomic64_t waiting;		/* of them those not used, waiting for RCU or the keeper */
 	wait_queue_head_t freed;	/* memory */
 	atomic64_t entries;
 	struct sluice_map_shard shards[SLUICE_MAP_SHARDS];

@@ -77,7 +77,7 @@ bool sluice_scope_is_online(const struct sluice_scope *scope);
  * nothing.
  */
 struct mem_cgroup *sluice_scope_get_memcg(const struct sluice_scope *scope);
-/* The path of the cgroup from the root of the hierarchy, to be freed; or NULL: no memory, or too long. */
+/* The path of the cgroup from the root, to be freed; or NULL: no memory, or too long. */
 char *sluice_scope_path(const struct sluice_scope *scope);
 
 int sluice_scope_init(void);

@@ -135,18 +135,15 @@ static struct sluice_stream *next_after(u64 number)
 	return stream;
 }
 
-static void for_each_stream(void (*function)(struct sluice_stream *stream))
+/* Iterates over the streams: the first for NULL, and NULL after the last. Puts the one before. */
+static struct sluice_stream *next_stream(struct sluice_stream *before)
 {
-	struct sluice_stream *stream = next_after(0);
-	u64 number;
+	u64 number = before ? before->number : 0;
 
-	while (stream) {
-		number = stream->number;
-		function(stream);
-		sluice_stream_put(stream);
-		cond_resched();
-		stream = next_after(number);
-	}
+	if (before)
+		sluice_stream_put(before);
+	cond_resched();
+	return next_after(number);
 }
 
 /* ---- the end ---- */
@@ -167,11 +164,9 @@ bool sluice_stream_is_over(struct sluice_stream *stream)
 				     !sluice_stream_is_asked_to_unlink(stream));
 }
 
-/* Under the stream's lock, which is released: no more changes are made. */
-static void end_and_unlock(struct sluice_stream *stream)
+/* Under the stream's lock: no more changes are made. Returns whether nothing is left to be told. */
+static bool end(struct sluice_stream *stream)
 {
-	bool over;
-
 	stream->state = SLUICE_STREAM_ENDED;
 	if (!stream->forgotten && !sluice_keeper_is_absent(0))
 		stream->news |= SLUICE_NEWS_CLOSED;
@@ -180,10 +175,15 @@ static void end_and_unlock(struct sluice_stream *stream)
 		stream->synced = atomic64_read(&stream->map->sequence);
 		stream->news |= SLUICE_NEWS_SYNC;
 	}
-	over = sluice_stream_is_over(stream);
-	if (!over)
-		sluice_stream_queue(stream);
-	spin_unlock(&stream->lock);
+	if (sluice_stream_is_over(stream))
+		return true;
+	sluice_stream_queue(stream);
+	return false;
+}
+
+/* After end(), without the lock. */
+static void tell_end(struct sluice_stream *stream, bool over)
+{
 	wake_up_all(&stream->changed);
 	sluice_stream_wake_keeper();
 	if (over)
@@ -192,11 +192,21 @@ static void end_and_unlock(struct sluice_stream *stream)
 
 void sluice_stream_unnamed(struct sluice_stream *stream)
 {
+	bool over;
+
 	spin_lock(&stream->lock);
-	end_and_unlock(stream);
+	over = end(stream);
+	spin_unlock(&stream->lock);
+	tell_end(stream, over);
 }
 
 /* ---- opens ---- */
+
+static bool is_open_answered(const struct sluice_stream *stream)
+{
+	/* With the releases in answer(). */
+	return smp_load_acquire(&stream->answered);
+}
 
 static int answer_of(struct sluice_stream *stream)
 {
@@ -209,7 +219,7 @@ static int answer_of(struct sluice_stream *stream)
 /* An open that does not wait any longer. @ret: of the wait. */
 static int give_up(struct sluice_stream *stream, long ret)
 {
-	bool told;
+	bool told, over;
 
 	spin_lock(&stream->lock);
 	if (stream->answered) {
@@ -218,7 +228,9 @@ static int give_up(struct sluice_stream *stream, long ret)
 	}
 	told = !(stream->news & SLUICE_NEWS_OPEN);
 	stream->forgotten = !told;
-	end_and_unlock(stream);
+	over = end(stream);
+	spin_unlock(&stream->lock);
+	tell_end(stream, over);
 	if (!ret)
 		return -ETIMEDOUT;
 	/* A restarted open could find what the keeper has stored for it. */
@@ -246,9 +258,19 @@ int sluice_stream_ask(struct sluice_stream *stream, const struct sluice_channel_
 	sluice_stream_queue(stream);
 	spin_unlock(&stream->lock);
 	sluice_stream_wake_keeper();
-	ret = wait_event_interruptible_timeout(stream->changed, smp_load_acquire(&stream->answered),
+	ret = wait_event_interruptible_timeout(stream->changed, is_open_answered(stream),
 					       sluice_stream_deadline(stream));
 	return ret > 0 ? answer_of(stream) : give_up(stream, ret);
+}
+
+/* Under the stream's lock. @error: 0, or a negative errno, which ends the stream. */
+static void answer(struct sluice_stream *stream, int error)
+{
+	stream->answer = error;
+	stream->forgotten = error;
+	stream->state = error ? SLUICE_STREAM_ENDED : SLUICE_STREAM_LIVE;
+	/* After that, and after the map was filled in. */
+	smp_store_release(&stream->answered, true);
 }
 
 /* ---- calls of the keeper ---- */
@@ -310,9 +332,13 @@ static void drop(struct sluice_stream *stream)
 /* The keeper has ended it, or learns of its end by the result of a call. */
 static void forget(struct sluice_stream *stream)
 {
+	bool over;
+
 	spin_lock(&stream->lock);
 	stream->forgotten = true;
-	end_and_unlock(stream);
+	over = end(stream);
+	spin_unlock(&stream->lock);
+	tell_end(stream, over);
 }
 
 /* A map without an opener gets its name. */
@@ -333,12 +359,8 @@ int sluice_stream_ready(struct sluice_stream *stream, int error)
 
 	spin_lock(&stream->lock);
 	err = check_ready(stream, error);
-	if (!err) {
-		stream->answer = error;
-		stream->forgotten = error;
-		stream->state = error ? SLUICE_STREAM_ENDED : SLUICE_STREAM_LIVE;
-		smp_store_release(&stream->answered, true);	/* after the map was filled in */
-	}
+	if (!err)
+		answer(stream, error);
 	spin_unlock(&stream->lock);
 	if (err)
 		return err;
@@ -442,10 +464,7 @@ static void forget_keeper(struct sluice_stream *stream)
 		    stream->state == SLUICE_STREAM_RESTORING;
 	ends = is_asking && !(stream->news & SLUICE_NEWS_OPEN);
 	if (ends) {
-		stream->answer = -ESTALE;
-		stream->forgotten = true;
-		stream->state = SLUICE_STREAM_ENDED;
-		smp_store_release(&stream->answered, true);
+		answer(stream, -ESTALE);
 	} else if (!is_asking) {
 		stream->news &= ~(SLUICE_NEWS_CLOSED | SLUICE_NEWS_SYNC);
 		ends = sluice_stream_is_over(stream);
@@ -462,7 +481,10 @@ static void forget_keeper(struct sluice_stream *stream)
 
 void sluice_streams_forget_keeper(void)
 {
-	for_each_stream(forget_keeper);
+	struct sluice_stream *stream = NULL;
+
+	while ((stream = next_stream(stream)))
+		forget_keeper(stream);
 }
 
 static void begin_keeper(struct sluice_stream *stream)
@@ -476,7 +498,10 @@ static void begin_keeper(struct sluice_stream *stream)
 
 void sluice_streams_begin_keeper(void)
 {
-	for_each_stream(begin_keeper);
+	struct sluice_stream *stream = NULL;
+
+	while ((stream = next_stream(stream)))
+		begin_keeper(stream);
 }
 
 /* ---- unlink ---- */

@@ -30,7 +30,7 @@
  * waits. If it does not wait until the answer, the answer removes the name.
  *
  * Messages of a stream, in this order: OPEN or RESUME, its records, UNLINK when no change can come
- * any more, CLOSED after the last acknowledgement. A stream that has something to tell is in the
+ * any more, CLOSED after the last acknowledgment. A stream that has something to tell is in the
  * list `ready`. Only calls of the keeper take records and messages away, under the keeper's mutex:
  * one that is being copied stays.
  *
@@ -88,7 +88,7 @@ struct sluice_stream {
 	u32 interval_ms;
 	u32 open_flags;			/* of the open that asks */
 	bool administrator;		/* the opener is */
-	bool has_opener;		/* the open owns the map; else the keeper does, until LIVE */
+	bool has_opener;		/* the open owns the map; else the keeper, until LIVE */
 	struct list_head ready;		/* in the list, if it has something to tell (+) */
 	wait_queue_head_t changed;	/* room, stored, an answer, the end */
 
@@ -107,7 +107,7 @@ struct sluice_stream {
 	struct list_head records;
 	struct sluice_stream_record *unread;	/* the first that was not delivered, or NULL */
 	u64 delivered;			/* number of the last record that was */
-	u64 stored;			/* all changes up to this one are; also read without the lock */
+	u64 stored;			/* all changes up to this one are; read without the lock */
 	u64 limit;			/* the greatest number that may be given */
 	u64 promised;			/* numbers of admitted changes */
 	u64 bytes;			/* of records, and of admitted changes */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Records, admission, numbers and acknowledgements of changes. */
+/* Records, admission, numbers and acknowledgments of changes. */
 #include <linux/err.h>
 #include <linux/jiffies.h>
 #include <linux/sched/signal.h>
@@ -17,7 +17,7 @@
 #define RECORD_MAX (sizeof(struct sluice_stream_record) + SLUICE_MAP_KEY_MAX + SLUICE_MAP_VALUE_MAX)
 /* Numbers that expiries leave to other changes. */
 #define NUMBERS_FOR_CHANGES 16
-/* Records that an acknowledgement takes under the lock at once. */
+/* Records that an acknowledgment takes under the lock at once. */
 #define ACKNOWLEDGE_BATCH 1024
 
 /* ---- records ---- */
@@ -182,7 +182,7 @@ bool sluice_stream_begin_expiry(struct sluice_stream *stream)
 	return may;
 }
 
-/* A stream that is over is not unregistered here, because who frees the map waits for the worker. */
+/* Does not unregister a stream that is over: who frees the map waits for the worker. */
 void sluice_stream_end_expiry(struct sluice_stream *stream)
 {
 	spin_lock(&stream->lock);
@@ -191,7 +191,7 @@ void sluice_stream_end_expiry(struct sluice_stream *stream)
 	spin_unlock(&stream->lock);
 }
 
-/* ---- acknowledgements ---- */
+/* ---- acknowledgments ---- */
 
 static bool is_store_error(int error)
 {
@@ -199,8 +199,8 @@ static bool is_store_error(int error)
 }
 
 /* Under the stream's lock. */
-static int check_acknowledgement(const struct sluice_stream *stream, u64 sequence, u64 limit,
-				 int error)
+static int check_acknowledgment(const struct sluice_stream *stream, u64 sequence, u64 limit,
+				int error)
 {
 	if (!is_store_error(error) || stream->state == SLUICE_STREAM_ASKING ||
 	    stream->state == SLUICE_STREAM_RESTORING)
@@ -260,7 +260,7 @@ int sluice_stream_acknowledge(struct sluice_stream *stream, u64 sequence, u64 li
 	int err;
 
 	spin_lock(&stream->lock);
-	err = check_acknowledgement(stream, sequence, limit, error);
+	err = check_acknowledgment(stream, sequence, limit, error);
 	if (!err) {
 		stream->error = error;
 		stream->limit = limit ?: stream->limit;

@@ -77,7 +77,7 @@ fn removed(generation: u64) -> u64 {
 fn entry(generation: u64, key: u64) -> (Vec<u8>, Vec<u8>) {
     let mut value = format!("generation {generation} ").into_bytes();
     value.resize(
-        value.len() + (generation * 37 + key * 301) as usize % 3000,
+        value.len() + (generation.wrapping_mul(37).wrapping_add(key * 301) % 3000) as usize,
         b'x',
     );
     (format!("key-{key}").into_bytes(), value)

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
@@ -10,6 +12,13 @@ pub struct MapName {
     /// Of the cgroup, from the root of the hierarchy.
     pub path: Bytes,
     pub name: Bytes,
+}
+
+/// For messages.
+impl fmt::Display for MapName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "map '{}' of {}", self.name, self.path)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is stored of durable maps, and the trait of what stores it.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use nix::errno::Errno;
-use sluiced_protocol::{Bytes, MapName};
+use sluiced_protocol::MapName;
 
 /// Identifies a stored map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,11 +58,7 @@ impl StoredMap {
 /// For messages: the path of its cgroup and its name.
 impl fmt::Display for StoredMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, name) = (
-            Bytes::from(self.path.as_slice()),
-            Bytes::from(self.name.as_slice()),
-        );
-        write!(f, "map '{name}' of {path}")
+        self.map_name().fmt(f)
     }
 }
 
@@ -71,6 +68,34 @@ pub struct Usage {
     pub entries: u64,
     /// Of keys and values.
     pub bytes: u64,
+}
+
+impl Usage {
+    pub fn change(&mut self, change: UsageChange) {
+        self.entries = self.entries.saturating_add_signed(change.entries);
+        self.bytes = self.bytes.saturating_add_signed(change.bytes);
+    }
+}
+
+/// What a transaction changes in the usage of a map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsageChange {
+    pub entries: i64,
+    pub bytes: i64,
+}
+
+/// By map.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsageChanges(pub HashMap<MapId, UsageChange>);
+
+impl UsageChanges {
+    /// The lengths are those of the value before and after the change, if there is one.
+    pub fn replaced(&mut self, map: MapId, key: &[u8], old: Option<usize>, new: Option<usize>) {
+        let bytes = |length: Option<usize>| length.map_or(0, |value| (key.len() + value) as i64);
+        let change = self.0.entry(map).or_default();
+        change.entries += i64::from(new.is_some()) - i64::from(old.is_some());
+        change.bytes += bytes(new) - bytes(old);
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,7 +185,7 @@ pub trait Store {
 
     /// Executes all writes or none, in their order; after success they outlast a crash of the system. After an error it is not
     /// known which of the two is the case, and only `reopen` may follow.
-    fn commit(&mut self, writes: &[Write<'_>]) -> Result<(), StoreError>;
+    fn commit(&mut self, writes: &[Write<'_>]) -> Result<UsageChanges, StoreError>;
 
     /// Opens the store anew, trusting nothing that was written but not known to be on the disk.
     fn reopen(&mut self) -> Result<(), StoreError>;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What every store must do; each implementation runs it.
 
-use crate::store::{MapId, PageLimit, Params, Store, StoredEntry, StoredMap, Usage, Write};
+use crate::store::{
+    MapId, PageLimit, Params, Store, StoredEntry, StoredMap, Usage, UsageChange, Write,
+};
 
 const PAGE: PageLimit = PageLimit {
     entries: 256,
@@ -177,7 +179,9 @@ fn usage_is_that_of_the_entries(store: &mut impl Store) {
         (map.usage.entries, map.usage.bytes)
     };
     assert_eq!(usage(store, 1), (2, 20));
-    store.commit(&[entry(1, b"a", b"", 2)]).unwrap();
+    let changes = store.commit(&[entry(1, b"a", b"", 2)]).unwrap();
+    let (entries, bytes) = (0, -9);
+    assert_eq!(changes.0[&MapId(1)], UsageChange { entries, bytes });
     assert_eq!(usage(store, 1), (2, 11));
     let delete = |key| Write::Delete { map: MapId(1), key };
     store

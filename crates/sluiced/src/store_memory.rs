@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::store::{
-    MapId, PageLimit, Store, StoreError, StoreErrorKind, StoredEntry, StoredMap, Usage, Write,
+    MapId, PageLimit, Store, StoreError, StoreErrorKind, StoredEntry, StoredMap, Usage,
+    UsageChanges, Write,
 };
 
 #[derive(Clone, Default)]
@@ -14,6 +15,8 @@ struct Content {
     entries: BTreeMap<(MapId, Vec<u8>), StoredEntry>,
     removed: BTreeSet<MapId>,
     last_id: i64,
+    /// Of the last transaction.
+    changes: UsageChanges,
 }
 
 /// What a commit that fails leaves.
@@ -89,9 +92,10 @@ impl Store for MemoryStore {
         Ok(self.content.removed.first().copied())
     }
 
-    fn commit(&mut self, writes: &[Write<'_>]) -> Result<(), StoreError> {
+    fn commit(&mut self, writes: &[Write<'_>]) -> Result<UsageChanges, StoreError> {
         assert!(!self.broken, "commit() after a failed commit");
         let mut content = self.content.clone();
+        content.changes = UsageChanges::default();
         for write in writes {
             content.apply(write)?;
         }
@@ -105,7 +109,7 @@ impl Store for MemoryStore {
             }
             None => self.content = content,
         }
-        Ok(())
+        Ok(self.content.changes.clone())
     }
 
     fn reopen(&mut self) -> Result<(), StoreError> {
@@ -189,15 +193,19 @@ impl Content {
 
     fn replace(&mut self, map: MapId, key: &[u8], new: Option<StoredEntry>) {
         let index = (map, key.to_vec());
-        let (added, bytes) = (u64::from(new.is_some()), len(new.as_ref()));
+        let length = |entry: &StoredEntry| entry.value.len();
+        let added = new.as_ref().map(length);
         let old = match new {
             Some(entry) => self.entries.insert(index, entry),
             None => self.entries.remove(&index),
         };
-        self.change(map, |map| {
-            map.usage.entries = map.usage.entries + added - u64::from(old.is_some());
-            map.usage.bytes = map.usage.bytes + bytes - len(old.as_ref());
-        });
+        let removed = old.as_ref().map(length);
+        self.changes.replaced(map, key, removed, added);
+        let mut change = UsageChanges::default();
+        change.replaced(map, key, removed, added);
+        for change in change.0.into_values() {
+            self.change(map, |map| map.usage.change(change));
+        }
     }
 
     fn purge(&mut self, map: MapId, entries: usize) {
@@ -213,10 +221,6 @@ impl Content {
             self.removed.remove(&map);
         }
     }
-}
-
-fn len(entry: Option<&StoredEntry>) -> u64 {
-    entry.map_or(0, |entry| entry.len() as u64)
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //! The store in a database of SQLite, with a write-ahead log that is on the disk at the end of each commit. schema.sql describes
 //! the tables.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use rusqlite::{
 use crate::seeded::{self, Bug};
 use crate::store::{
     MapId, PageLimit, Params, Store, StoreError, StoreErrorKind, StoredEntry, StoredMap, Usage,
-    Write,
+    UsageChanges, Write,
 };
 use crate::store_directory::{StoreDirectory, io_error};
 
@@ -174,7 +173,7 @@ impl Store for SqliteStore {
         })
     }
 
-    fn commit(&mut self, writes: &[Write<'_>]) -> Result<(), StoreError> {
+    fn commit(&mut self, writes: &[Write<'_>]) -> Result<UsageChanges, StoreError> {
         let connection = self.connection()?;
         let result = match seeded::is_on(Bug::AppliedOutside) {
             true => commit_in_two(connection, writes),
@@ -345,18 +344,22 @@ fn read_page(
     Ok(page)
 }
 
-fn commit(connection: &mut Connection, writes: &[Write<'_>]) -> rusqlite::Result<()> {
+fn commit(connection: &mut Connection, writes: &[Write<'_>]) -> rusqlite::Result<UsageChanges> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut usage = UsageChanges::default();
     for write in writes {
         apply(&transaction, write, &mut usage)?;
     }
-    usage.apply(&transaction)?;
-    transaction.commit()
+    store_usage(&transaction, &usage)?;
+    transaction.commit()?;
+    Ok(usage)
 }
 
 /// The seeded bug `applied-outside`.
-fn commit_in_two(connection: &mut Connection, writes: &[Write<'_>]) -> rusqlite::Result<()> {
+fn commit_in_two(
+    connection: &mut Connection,
+    writes: &[Write<'_>],
+) -> rusqlite::Result<UsageChanges> {
     let is_progress = |write: &&Write<'_>| matches!(write, Write::Progress { .. });
     let (progress, others): (Vec<_>, Vec<_>) = writes
         .iter()
@@ -483,29 +486,13 @@ fn stored_length(
     Ok(length.optional()?.map(|length| length as usize))
 }
 
-/// What a transaction changes in the usage of maps.
-#[derive(Default)]
-struct UsageChanges {
-    entries: HashMap<MapId, (i64, i64)>,
-}
-
-impl UsageChanges {
-    /// The lengths are those of the value before and after the change, if there is one.
-    fn replaced(&mut self, map: MapId, key: &[u8], old: Option<usize>, new: Option<usize>) {
-        let bytes = |length: Option<usize>| length.map_or(0, |value| (key.len() + value) as i64);
-        let (entries, total) = self.entries.entry(map).or_default();
-        *entries += i64::from(new.is_some()) - i64::from(old.is_some());
-        *total += bytes(new) - bytes(old);
+fn store_usage(transaction: &Transaction<'_>, usage: &UsageChanges) -> rusqlite::Result<()> {
+    let sql = "UPDATE maps SET stored_entries = stored_entries + ?, stored_bytes = stored_bytes + ? WHERE id = ?";
+    let mut statement = transaction.prepare_cached(sql)?;
+    for (map, change) in &usage.0 {
+        statement.execute(params![change.entries, change.bytes, map.0])?;
     }
-
-    fn apply(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-        let sql = "UPDATE maps SET stored_entries = stored_entries + ?, stored_bytes = stored_bytes + ? WHERE id = ?";
-        let mut statement = transaction.prepare_cached(sql)?;
-        for (map, (entries, bytes)) in &self.entries {
-            statement.execute(params![entries, bytes, map.0])?;
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 fn busy() -> rusqlite::Error {

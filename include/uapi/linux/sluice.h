@@ -887,7 +887,7 @@ struct sluice_keep_map {
 #define SLUICE_KEEP_MAP_SIZE_VER0 120
 
 /*
- * Begins to restore a map: that of an _OPEN if stream is not 0; else a map in the scope of scope_fd,
+ * Begins to restore a map: that of an _OPEN if stream is not 0; else one in the scope of scope_fd,
  * whose new stream is then in stream. Nobody else finds it before SLUICE_KEEP_READY. ENOENT: there
  * is no such stream, or the cgroup is removed. EEXIST: there is a map of this name. ENOSPC, EDQUOT:
  * a limit of channels. EINVAL, ENOMEM.

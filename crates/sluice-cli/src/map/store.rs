@@ -225,8 +225,8 @@ fn change(daemon: &DaemonArgs, request: &Request) -> Result<()> {
 }
 
 fn error_of(outcome: &Outcome) -> Option<String> {
-    let (map, error) = (&outcome.map, outcome.error.as_ref()?);
-    Some(format!("map '{}' of {}: {error}", map.name, map.path))
+    let error = outcome.error.as_ref()?;
+    Some(format!("{}: {error}", outcome.map))
 }
 
 fn unexpected<T>() -> Result<T> {

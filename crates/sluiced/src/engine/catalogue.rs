@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use sluiced_protocol::MapState;
 
-use crate::store::{MapId, StoredMap};
+use crate::store::{MapId, StoredMap, UsageChanges};
 
 pub struct Entry {
     pub map: StoredMap,
@@ -78,6 +78,14 @@ impl Catalogue {
 
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.entries.values()
+    }
+
+    pub fn change_usage(&mut self, changes: &UsageChanges) {
+        for (map, change) in &changes.0 {
+            if let Some(entry) = self.get_mut(*map) {
+                entry.map.usage.change(*change);
+            }
+        }
     }
 
     pub fn set_busy(&mut self, id: MapId, busy: bool) {

@@ -7,7 +7,7 @@ use super::{EXPIRED_MAX, Engine, RESERVATION};
 use crate::cgroup::Cgroups;
 use crate::kernel::Kernel;
 use crate::seeded::{self, Bug};
-use crate::store::{MapId, Store, StoreError, Write};
+use crate::store::{MapId, Store, StoreError, UsageChanges, Write};
 
 /// What a transaction stores of a stream beside its changes.
 struct Progress {
@@ -45,7 +45,10 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             self.acknowledge(&progress);
         }
         match self.store_all(&progress) {
-            Ok(()) => self.stored(progress),
+            Ok(usage) => {
+                self.catalogue.change_usage(&usage);
+                self.stored(progress);
+            }
             Err(error) => self.commit_failed(&error),
         }
     }
@@ -63,7 +66,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         }
     }
 
-    fn store_all(&mut self, progress: &[Progress]) -> Result<(), StoreError> {
+    fn store_all(&mut self, progress: &[Progress]) -> Result<UsageChanges, StoreError> {
         let mut writes = Vec::new();
         for stored in progress {
             let stream = self.streams.get(&stored.stream);

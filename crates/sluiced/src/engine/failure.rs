@@ -2,12 +2,14 @@
 //! A store that does not work: changes are refused, and those that were read are kept. The store is opened anew, everything that is
 //! not acknowledged is applied again, and only a commit of that ends the failure.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use nix::errno::Errno;
 
 use super::Engine;
 use super::stream::Phase;
+use super::tasks::Task;
 use crate::cgroup::Cgroups;
 use crate::kernel::Kernel;
 use crate::log;
@@ -78,19 +80,24 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         true
     }
 
-    /// Nothing that was acknowledged may be missing.
+    /// Nothing that was acknowledged may be missing, except what is being unlinked.
     fn find_losses(&mut self) {
+        let unlinked = self.tasks.iter().filter_map(|task| match task {
+            Task::Unlink { stream, .. } => Some(*stream),
+            _ => None,
+        });
+        let unlinked: BTreeSet<u64> = unlinked.collect();
         for (id, stream) in &mut self.streams {
-            let Some(map) = stream.map else { continue };
+            let Some(map) = stream.map.filter(|_| !unlinked.contains(id)) else {
+                continue;
+            };
             let entry = self.catalogue.get(map);
             let applied = entry.map_or(0, |entry| entry.map.applied);
             if (entry.is_none() || applied < stream.acknowledged) && !stream.is_lost() {
-                let text = format!(
-                    "{} cannot be stored: the store has lost changes; export it, remove it, and import it into a new one \
-                     (sluice-map(1))",
-                    stream.label
-                );
-                log::line(format_args!("{text}"));
+                let text = "its changes cannot be stored: the store has lost some; export it, remove it, and import it into a new \
+                            one (sluice-map(1))"
+                    .to_owned();
+                log::line(format_args!("{}: {text}", stream.name));
                 stream.phase = Phase::Lost(text);
                 stream.pending.clear();
                 stream.due = None;

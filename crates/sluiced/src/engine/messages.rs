@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use nix::errno::Errno;
-use sluiced_protocol::Bytes;
+use sluiced_protocol::MapName;
 
-use super::stream::{Phase, Stream};
+use super::stream::{Phase, Stream, interval};
 use super::{Engine, PENDING_MAX, RESERVATION};
 use crate::cgroup::Cgroups;
 use crate::kernel::{Change, Kernel, Message, Resume};
@@ -35,7 +35,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         let map = self.catalogue.find(&resume.path, &resume.name);
         let phase = match self.loss(map, resume) {
             Some(text) => {
-                log::line(format_args!("{text}"));
+                log::line(format_args!("{}: {text}", map_name(resume)));
                 Phase::Lost(text)
             }
             None => Phase::Live,
@@ -46,7 +46,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
                 .is_some_and(|entry| entry.stream.is_none())
         };
         let map = map.filter(is_free);
-        let mut stream = Stream::new(map, label(resume), &resume.params, phase);
+        let mut stream = Stream::new(map, map_name(resume), &resume.params, phase);
         stream.delivered = resume.stored;
         stream.acknowledged = resume.stored;
         let mut detached = false;
@@ -74,8 +74,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             Some(_) => return None,
         };
         Some(format!(
-            "{} cannot be stored: {cause}; export it, remove it, and import it into a new one (sluice-map(1))",
-            label(resume)
+            "its changes cannot be stored: {cause}; export it, remove it, and import it into a new one (sluice-map(1))"
         ))
     }
 
@@ -109,7 +108,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         }
         let is_ample = stream.pending.bytes < PENDING_MAX
             && stream.limit.saturating_sub(stream.delivered) >= RESERVATION / 2;
-        let delay = match stream.interval {
+        let delay = match interval(&stream.params) {
             Some(interval) if is_ample => interval,
             _ => Duration::ZERO,
         };
@@ -124,10 +123,9 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
     }
 }
 
-fn label(resume: &Resume) -> String {
-    let (name, path) = (
-        Bytes::from(resume.name.as_slice()),
-        Bytes::from(resume.path.as_slice()),
-    );
-    format!("map '{name}' of {path}")
+fn map_name(resume: &Resume) -> MapName {
+    MapName {
+        path: resume.path.as_slice().into(),
+        name: resume.name.as_slice().into(),
+    }
 }

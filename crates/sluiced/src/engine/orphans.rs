@@ -106,18 +106,11 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
     }
 
     fn limit_orphans(&mut self) {
-        let Ok(maps) = self.store.maps() else {
-            return;
-        };
-        let usage = |id| {
-            let map = maps.iter().find(|map| map.id == id);
-            map.map(|map| map.usage).unwrap_or_default()
-        };
         let mut orphans: Vec<(u64, MapId, Usage)> = self
             .catalogue
             .iter()
             .filter(|entry| self.is_orphan(entry))
-            .filter_map(|entry| Some((entry.map.orphaned?, entry.map.id, usage(entry.map.id))))
+            .filter_map(|entry| Some((entry.map.orphaned?, entry.map.id, entry.map.usage)))
             .collect();
         orphans.sort_unstable_by_key(|(since, id, _)| (*since, *id));
         for (map, reason) in self.excess(&orphans) {
@@ -188,10 +181,11 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
                 self.purge = false;
                 return;
             }
-            Ok(Some(map)) => self.store.commit(&[crate::store::Write::Purge {
-                map,
-                entries: super::PURGED,
-            }]),
+            Ok(Some(map)) => {
+                let entries = super::PURGED;
+                let purge = crate::store::Write::Purge { map, entries };
+                self.store.commit(&[purge]).map(drop)
+            }
             Err(error) => Err(error),
         };
         if let Err(error) = result {

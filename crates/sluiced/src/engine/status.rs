@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-use std::collections::HashMap;
-
 use sluice_abi::map::INTERVAL;
-use sluiced_protocol::{MapState, MapStatus, Status, SyncMode};
+use sluiced_protocol::{MapName, MapState, MapStatus, Status, SyncMode};
 
 use super::Engine;
 use super::catalogue::Entry;
@@ -10,54 +8,63 @@ use super::failure::Failure;
 use super::stream::{Phase, Stream, interval};
 use crate::cgroup::Cgroups;
 use crate::kernel::Kernel;
-use crate::store::{MapId, Store, Usage};
+use crate::store::{Params, Store};
 
 impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
-    pub(super) fn status(&mut self) -> Status {
-        let usage = self.usage();
-        let entries = self.catalogue.iter();
+    pub(super) fn status(&self) -> Status {
+        let stored = self.catalogue.iter().map(|entry| self.map_status(entry));
+        let lost = self.streams.values().filter_map(lost_status);
         Status {
             error: self
                 .failure
                 .as_ref()
                 .map(|failure| failure.text().to_owned()),
-            maps: entries
-                .map(|entry| self.map_status(entry, &usage))
-                .collect(),
+            maps: stored.chain(lost).collect(),
         }
     }
 
-    /// That of the last commit, or an older one if the store does not work.
-    fn usage(&mut self) -> HashMap<MapId, Usage> {
-        let maps = match self.failure {
-            None => self.store.maps().unwrap_or_default(),
-            Some(_) => Vec::new(),
-        };
-        maps.into_iter().map(|map| (map.id, map.usage)).collect()
-    }
-
-    fn map_status(&self, entry: &Entry, usage: &HashMap<MapId, Usage>) -> MapStatus {
+    fn map_status(&self, entry: &Entry) -> MapStatus {
         let map = &entry.map;
-        let usage = usage.get(&map.id).unwrap_or(&map.usage);
         let stream = entry.stream.and_then(|stream| self.streams.get(&stream));
         let (state, reason) = state(entry, stream, self.failure.as_ref());
-        let params = &map.params;
         MapStatus {
-            map: map.map_name(),
-            uid: params.uid,
-            gid: params.gid,
             state,
             reason,
-            entries: usage.entries,
-            bytes: usage.bytes,
+            entries: map.usage.entries,
+            bytes: map.usage.bytes,
             stored: map.applied,
-            sync: match params.flags & INTERVAL {
-                0 => SyncMode::Always,
-                _ => SyncMode::Interval,
-            },
-            interval_ms: interval(params)
-                .map(|time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX)),
+            ..unstored(map.map_name(), &map.params)
         }
+    }
+}
+
+/// Of a map that the store does not have, although the kernel has a copy of it.
+fn lost_status(stream: &Stream) -> Option<MapStatus> {
+    match (&stream.phase, stream.map) {
+        (Phase::Lost(text), None) => Some(MapStatus {
+            reason: Some(text.clone()),
+            ..unstored(stream.name.clone(), &stream.params)
+        }),
+        _ => None,
+    }
+}
+
+fn unstored(map: MapName, params: &Params) -> MapStatus {
+    MapStatus {
+        map,
+        uid: params.uid,
+        gid: params.gid,
+        state: MapState::Error,
+        reason: None,
+        entries: 0,
+        bytes: 0,
+        stored: 0,
+        sync: match params.flags & INTERVAL {
+            0 => SyncMode::Always,
+            _ => SyncMode::Interval,
+        },
+        interval_ms: interval(params)
+            .map(|time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX)),
     }
 }
 

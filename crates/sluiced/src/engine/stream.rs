@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use sluice_abi::map::INTERVAL;
+use sluiced_protocol::MapName;
 
 use crate::kernel::{Change, Value};
 use crate::store::{MapId, Params, Write};
@@ -13,10 +14,8 @@ use crate::store::{MapId, Params, Write};
 pub struct Stream {
     /// None: there is none in the store.
     pub map: Option<MapId>,
-    /// For messages.
-    pub label: String,
-    /// Between commits; none: a process waits for each.
-    pub interval: Option<Duration>,
+    pub name: MapName,
+    pub params: Params,
     pub phase: Phase,
     pub pending: Pending,
     /// The last change that was read.
@@ -40,11 +39,11 @@ pub enum Phase {
 }
 
 impl Stream {
-    pub fn new(map: Option<MapId>, label: String, params: &Params, phase: Phase) -> Self {
+    pub fn new(map: Option<MapId>, name: MapName, params: &Params, phase: Phase) -> Self {
         Self {
             map,
-            label,
-            interval: interval(params),
+            name,
+            params: params.clone(),
             phase,
             pending: Pending::default(),
             delivered: 0,

@@ -167,7 +167,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
     }
 
     fn created(&mut self, map: &StoredMap, id: u64, target: Target, is_new: bool) {
-        let mut stream = Stream::new(Some(map.id), map.to_string(), &map.params, Phase::Restoring);
+        let mut stream = Stream::new(Some(map.id), map.map_name(), &map.params, Phase::Restoring);
         stream.delivered = map.applied;
         stream.acknowledged = map.applied;
         stream.limit = map.reserved;

@@ -21,7 +21,9 @@ use sluiced_protocol::{MapName, MapState, MapStatus, Request, Response, Selectio
 use self::fake_kernel::{FakeKernel, Opened};
 use super::{Engine, Now, OrphanLimits, Wake};
 use crate::cgroup::{CgroupError, Cgroups};
-use crate::store::{MapId, PageLimit, Store, StoreError, StoredEntry, StoredMap, Write};
+use crate::store::{
+    MapId, PageLimit, Store, StoreError, StoredEntry, StoredMap, UsageChanges, Write,
+};
 use crate::store_memory::MemoryStore;
 
 /// A store that a test can look at, and that outlives the engine.
@@ -46,7 +48,7 @@ impl Store for SharedStore {
         self.0.borrow_mut().removed()
     }
 
-    fn commit(&mut self, writes: &[Write<'_>]) -> Result<(), StoreError> {
+    fn commit(&mut self, writes: &[Write<'_>]) -> Result<UsageChanges, StoreError> {
         self.0.borrow_mut().commit(writes)
     }
 

@@ -81,6 +81,13 @@ fn what_was_acknowledged_survives_everything() {
             let opened = state.opened.get(&stream);
             assert_ne!(opened, Some(&Opened::Waiting), "{seed}");
         }
+        let known = world
+            .status()
+            .into_iter()
+            .map(|map| (map.entries, map.bytes));
+        let stored = world.stored().into_iter().map(|map| map.usage);
+        let stored = stored.map(|usage| (usage.entries, usage.bytes));
+        assert!(known.eq(stored), "{seed}");
         // The copies of the kernel are what the store has: that of a reboot is the same.
         let before = copies(&world);
         world.reboot();

@@ -61,6 +61,7 @@ fn a_map_that_is_not_in_the_store_takes_no_changes() {
     world.restart();
     world.run();
     assert_eq!(world.kernel.set(stream, "k", "2"), Err(Errno::EIO));
+    assert_eq!(world.states(), [MapState::Error]);
     world.kernel.unlink(stream);
     world.run();
     assert_eq!(world.kernel.state.borrow().unlinked[&stream], None);
