@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
@@ -31,6 +31,7 @@ use crate::support::map::{
 };
 use crate::support::poll;
 use crate::support::proc::Call;
+use crate::support::time::eventually;
 
 topic!(
     "map_durable_keeper",
@@ -559,16 +560,29 @@ fn map_with(
     create_in(&Ctl::new()?, directory.as_raw_fd(), keeper, params, limit)
 }
 
+/// Waits until the map of this endpoint has lost its name: a cgroup may be removed before its maps are. No number is
+/// left, so that no change is made until then.
+fn expect_removed(end: &OwnedFd) -> Result<()> {
+    eventually("changes are refused", || {
+        match set_with(end, KEY, b"", NOWAIT) {
+            IS_REMOVED => Ok(Some(())),
+            (Err(errno), 0) if errno == Errno::EAGAIN as i32 => Ok(None),
+            other => bail!("a change: {other:?}"),
+        }
+    })
+}
+
 fn a_removed_cgroup_closes_its_maps(context: &Context) -> Result<()> {
     let keeper = Keeper::new()?;
     for has_endpoint in [true, false] {
         let cgroup = context.cgroup()?.create_child("removed")?;
-        let (end, stream) = map_in(&cgroup, &keeper, LIMIT)?;
+        let (end, stream) = map_in(&cgroup, &keeper, limit_for(2))?;
         post(&end, KEY, b"1")?;
         post(&end, KEY, b"2")?;
         let end = has_endpoint.then_some(end);
         cgroup.remove()?;
         if let Some(end) = &end {
+            expect_removed(end)?;
             expect_only_gets(end, 2)?;
         }
         // What is pending is still delivered and acknowledged.
@@ -666,9 +680,10 @@ fn a_removed_cgroup_asks_for_the_changes_of_an_interval(context: &Context) -> Re
 fn a_map_of_a_removed_cgroup_may_be_detached(context: &Context) -> Result<()> {
     let keeper = Keeper::new()?;
     let cgroup = context.cgroup()?.create_child("removed")?;
-    let (end, stream) = map_in(&cgroup, &keeper, LIMIT)?;
+    let (end, stream) = map_in(&cgroup, &keeper, limit_for(1))?;
     post(&end, KEY, b"value")?;
     cgroup.remove()?;
+    expect_removed(&end)?;
     expect("END", keeper.detach(stream), Ok(()))?;
     let again = keeper.detach(stream);
     expect("its stream", again, Err(Errno::ENOENT))?;

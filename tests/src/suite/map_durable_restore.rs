@@ -383,7 +383,7 @@ fn a_dump_of_a_restored_map_is_exact(_: &Context) -> Result<()> {
     let number = put(&end, b"new", b"value")?;
     let changed = put(&end, &entries[5].key, b"changed")?;
     map::delete(&end, &entries[6].key).context("deleting")?;
-    let mut expected: Vec<Dumped> = expected;
+    let mut expected = expected;
     expected.retain(|entry| entry.key != entries[6].key);
     for entry in &mut expected {
         if entry.key == entries[5].key {

@@ -30,8 +30,8 @@ pub const STREAM_MAX: u64 = 4 << 20;
 /// The key of the changes that fill a stream. It is short, so that a change of another key has no room either.
 pub const FILLER: &[u8] = b"f";
 
-/// The limit with which this many changes are made: each is admitted only if there is also a number for the expiry of an
-/// entry in its way.
+/// The limit with which this many changes are made: each is admitted only if there is also a number for the expiry of
+/// an entry in its way.
 pub const fn limit_for(changes: u64) -> u64 {
     changes + 1
 }
