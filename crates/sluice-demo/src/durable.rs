@@ -96,7 +96,7 @@ impl Host {
         let mut command = Command::new(&self.sluice);
         command.args(arguments);
         let title = format!("sluice {}", arguments.join(" "));
-        let run = || Process::start(&title, &mut command)?.wait_success();
+        let mut run = || Process::start(&title, &mut command)?.wait_success();
         let output = run().with_context(|| {
             let log = fs::read_to_string(self.folder.join("log"));
             format!("sluiced printed '{}'", log.unwrap_or_default().trim_end())
