@@ -290,7 +290,7 @@ def the_state_is_that_of_the_map():
     for n in range(10):
         socket.call("map-set", handle=handle, key=bytes([n]), value=b"")
     text = socket.fails(errno.ENOSPC, "map-set", handle=handle, key=b"one more", value=b"")
-    expect("its text", text, "the map is full")
+    expect("its text", text, "the map or its store is full")
     seen = socket.call("map-info", handle=handle)
     expect("limits", (seen["capacity"], seen["entries-max"], seen["events"]), (1 << 20, 10, 64))
     expect("counts", (seen["entries"], seen["sequence"], seen["watchers"]), (10, 10, 0))
