@@ -205,8 +205,16 @@ fn two_senders_are_rejected() {
 
 /// A connected peer, before its hello.
 fn peer(dir: &TestDir) -> Peer {
-    let socket = Socket::connect(dir.socket()).expect("cannot connect");
-    Peer::from(OwnedFd::from(socket))
+    // A socket whose owner does not listen yet refuses connections.
+    let mut socket = Socket::connect(dir.socket());
+    for _ in 0..100 {
+        if socket.is_ok() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+        socket = Socket::connect(dir.socket());
+    }
+    Peer::from(OwnedFd::from(socket.expect("cannot connect")))
 }
 
 /// Hellos of a producer that are invalid, by themselves or with their file, for one reason each.
