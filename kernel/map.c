@@ -108,9 +108,7 @@ static int set(struct sluice_map *map, struct sluice_map_request *request, struc
 		ret = set_once(map, request, op);
 		if (ret != -EAGAIN)
 			return ret;
-		if (time_after(jiffies, deadline))
-			return -ENOSPC;
-		ret = sluice_map_wait_for_memory(map, bytes);
+		ret = sluice_map_wait_for_memory(map, bytes, deadline);
 		if (ret)
 			return ret;
 	}

@@ -65,40 +65,48 @@ static int set_or_wait(struct sluice_map *map, struct sluice_map_request *reques
 		ret = set_once(map, request, ttl_ns);
 		if (ret != -EAGAIN)
 			return ret;
-		if (time_after(jiffies, deadline))
-			return -ENOSPC;
-		ret = sluice_map_wait_for_memory(map, bytes);
+		ret = sluice_map_wait_for_memory(map, bytes, deadline);
 		if (ret)
 			return ret;
 	}
+}
+
+/* How a change that was admitted is made: set_once() or set_or_wait(). */
+typedef int set_fn(struct sluice_map *map, struct sluice_map_request *request, u64 ttl_ns);
+
+/* Frees the record, which has its value, if it does not become part of the stream. */
+static int admit_and_set(struct sluice_map *map, struct sluice_map_request *request, u64 ttl_ns,
+			 bool nowait, set_fn *set)
+{
+	size_t size = request->record->charged;
+	int ret = sluice_stream_admit(map->stream, size, nowait);
+
+	if (!ret) {
+		ret = set(map, request, ttl_ns);
+		sluice_stream_end_change(map->stream, ret < 0 ? size : 0);
+	}
+	if (ret < 0)
+		sluice_stream_record_free(request->record);
+	return ret;
 }
 
 int sluice_map_durable_set(struct sluice_map *map, struct sluice_map_request *request,
 			   const struct sluice_map_op *op)
 {
 	struct sluice_stream_record *record;
-	size_t size;
-	int ret;
 
 	if (op->value_length > SLUICE_MAP_VALUE_MAX)
 		return -EINVAL;
 	record = sluice_stream_record_create(&request->key, op->value_length);
 	if (!record)
 		return -ENOMEM;
-	size = record->charged;
-	request->record = record;
 	if (copy_from_user(sluice_stream_record_value(record), u64_to_user_ptr(op->value),
-			   op->value_length))
-		ret = -EFAULT;
-	else
-		ret = sluice_stream_admit(map->stream, size, op->flags & SLUICE_MAP_NOWAIT);
-	if (!ret) {
-		ret = set_or_wait(map, request, op->ttl_ns);
-		sluice_stream_end_change(map->stream, ret < 0 ? size : 0);
-	}
-	if (ret < 0)
+			   op->value_length)) {
 		sluice_stream_record_free(record);
-	return ret;
+		return -EFAULT;
+	}
+	request->record = record;
+	return admit_and_set(map, request, op->ttl_ns, op->flags & SLUICE_MAP_NOWAIT, set_or_wait);
 }
 
 int sluice_map_durable_set_bytes(struct sluice_map *map, struct sluice_map_request *request,
@@ -106,22 +114,12 @@ int sluice_map_durable_set_bytes(struct sluice_map *map, struct sluice_map_reque
 {
 	struct sluice_stream_record *record =
 		sluice_stream_record_create(&request->key, length);
-	size_t size;
-	int ret;
 
 	if (!record)
 		return -ENOMEM;
-	size = record->charged;
-	request->record = record;
 	memcpy(sluice_stream_record_value(record), bytes, length);
-	ret = sluice_stream_admit(map->stream, size, true);
-	if (!ret) {
-		ret = set_once(map, request, ttl_ns);
-		sluice_stream_end_change(map->stream, ret < 0 ? size : 0);
-	}
-	if (ret < 0)
-		sluice_stream_record_free(record);
-	return ret;
+	request->record = record;
+	return admit_and_set(map, request, ttl_ns, true, set_once);
 }
 
 int sluice_map_durable_delete(struct sluice_map *map, struct sluice_map_request *request,
@@ -392,12 +390,11 @@ static int restore_or_wait(struct sluice_map *map, const struct sluice_map_key *
 			   const struct sluice_keep_entry *entry, u64 ttl_ns)
 {
 	unsigned long deadline = jiffies + SLUICE_MAP_MEMORY_WAIT;
+	size_t bytes = (size_t)key->length + entry->value_length;
 	int err;
 
 	while ((err = restore_once(map, key, entry, ttl_ns)) == -EAGAIN) {
-		if (time_after(jiffies, deadline))
-			return -ENOSPC;
-		err = sluice_map_wait_for_memory(map, key->length + entry->value_length);
+		err = sluice_map_wait_for_memory(map, bytes, deadline);
 		if (err)
 			break;
 	}

@@ -136,8 +136,10 @@ int sluice_map_count_entry(struct sluice_map *map)
 /* Between two looks, in jiffies: RCU needs some milliseconds. */
 #define LOOK_INTERVAL max(HZ / 20, 1)
 
-int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes)
+int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes, unsigned long deadline)
 {
+	if (time_after(jiffies, deadline))
+		return -ENOSPC;
 	sluice_map_expiry_flush(map);
 	/* The worker that enlarges the table tells nobody. */
 	if (!atomic64_read(&map->waiting))

@@ -88,11 +88,7 @@ pub struct Rows<'a>(Vec<&'a Row>);
 
 impl<'a> Rows<'a> {
     fn of(rows: &'a [Row]) -> Self {
-        Self(
-            rows.iter()
-                .filter(|row| row.suite == SUITE && row.median.is_some())
-                .collect(),
-        )
+        Self(measured_rows(SUITE, rows).unwrap_or_default())
     }
 
     /// `label` is the label of the row: the name of the mechanism, or the name with " (spins)".
@@ -103,6 +99,13 @@ impl<'a> Rows<'a> {
             .find(|row| row.title == title && row.label == label)
             .copied()
     }
+}
+
+/// The rows of a suite that have a result. None: there are none.
+fn measured_rows<'a>(suite: &str, rows: &'a [Row]) -> Option<Vec<&'a Row>> {
+    let has_result = |row: &&Row| row.suite == suite && row.median.is_some();
+    let rows: Vec<_> = rows.iter().filter(has_result).collect();
+    (!rows.is_empty()).then_some(rows)
 }
 
 /// The tables of a suite; None if it was not measured, or has none.
@@ -118,10 +121,7 @@ pub fn text(suite: &str, rows: &[Row]) -> Option<String> {
 }
 
 fn first_two(rows: &[Row]) -> Option<String> {
-    let rows_of_suite = Rows::of(rows);
-    if rows_of_suite.0.is_empty() {
-        return None;
-    }
+    let rows_of_suite = Rows(measured_rows(SUITE, rows)?);
     Some(format!(
         "{}\n{}\n{}",
         figures::text(&rows_of_suite),
