@@ -604,6 +604,8 @@ int sluice_map_resize(struct sluice_map *map, u64 capacity, const struct sluice_
 		return err;
 	map->capacity = capacity;
 	atomic64_set(&map->bytes, log);
+	if (map->slot_count == events_of(params))
+		return 0;
 	sluice_map_log_exit(map);
 	return sluice_map_log_init(map, events_of(params));
 }

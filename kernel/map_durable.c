@@ -2,6 +2,8 @@
 /* Maps whose changes the keeper stores: changes with a record, restoration, information. */
 #include <linux/err.h>
 #include <linux/jiffies.h>
+#include <linux/memcontrol.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 
@@ -52,7 +54,7 @@ static int set_once(struct sluice_map *map, struct sluice_map_request *request, 
 	return ret;
 }
 
-/* As set_once(), and waits for memory of the map. */
+/* As set_once(), and waits for memory of the map, which the keeper may have to free. */
 static int set_or_wait(struct sluice_map *map, struct sluice_map_request *request, u64 ttl_ns)
 {
 	size_t bytes = request->record->charged;
@@ -71,18 +73,15 @@ static int set_or_wait(struct sluice_map *map, struct sluice_map_request *reques
 	}
 }
 
-/* How a change that was admitted is made: set_once() or set_or_wait(). */
-typedef int set_fn(struct sluice_map *map, struct sluice_map_request *request, u64 ttl_ns);
-
 /* Frees the record, which has its value, if it does not become part of the stream. */
 static int admit_and_set(struct sluice_map *map, struct sluice_map_request *request, u64 ttl_ns,
-			 bool nowait, set_fn *set)
+			 bool nowait)
 {
 	size_t size = request->record->charged;
 	int ret = sluice_stream_admit(map->stream, size, nowait);
 
 	if (!ret) {
-		ret = set(map, request, ttl_ns);
+		ret = nowait ? set_once(map, request, ttl_ns) : set_or_wait(map, request, ttl_ns);
 		sluice_stream_end_change(map->stream, ret < 0 ? size : 0);
 	}
 	if (ret < 0)
@@ -106,7 +105,7 @@ int sluice_map_durable_set(struct sluice_map *map, struct sluice_map_request *re
 		return -EFAULT;
 	}
 	request->record = record;
-	return admit_and_set(map, request, op->ttl_ns, op->flags & SLUICE_MAP_NOWAIT, set_or_wait);
+	return admit_and_set(map, request, op->ttl_ns, op->flags & SLUICE_MAP_NOWAIT);
 }
 
 int sluice_map_durable_set_bytes(struct sluice_map *map, struct sluice_map_request *request,
@@ -119,7 +118,7 @@ int sluice_map_durable_set_bytes(struct sluice_map *map, struct sluice_map_reque
 		return -ENOMEM;
 	memcpy(sluice_stream_record_value(record), bytes, length);
 	request->record = record;
-	return admit_and_set(map, request, ttl_ns, true, set_once);
+	return admit_and_set(map, request, ttl_ns, true);
 }
 
 int sluice_map_durable_delete(struct sluice_map *map, struct sluice_map_request *request,
@@ -296,6 +295,18 @@ static int check_name(const struct sluice_channel_request *request)
 	return -EEXIST;
 }
 
+/* All of its memory is charged as if a process of its cgroup had created it. */
+static struct sluice_map *alloc_restored(const struct sluice_channel_request *request)
+{
+	struct mem_cgroup *memcg = sluice_scope_get_memcg(request->access.scope);
+	struct mem_cgroup *old = set_active_memcg(memcg);
+	struct sluice_map *map = sluice_map_alloc(request, request->params);
+
+	set_active_memcg(old);
+	mem_cgroup_put(memcg);
+	return map;
+}
+
 /* A map that the keeper restores on its own account. */
 static int create_restored(struct sluice_keep_create *create,
 			   const struct sluice_channel_request *request)
@@ -305,7 +316,7 @@ static int create_restored(struct sluice_keep_create *create,
 
 	if (err)
 		return err;
-	map = sluice_map_alloc(request, request->params);
+	map = alloc_restored(request);
 	if (IS_ERR(map))
 		return PTR_ERR(map);
 	err = sluice_quota_commit(map->channel.charge);
