@@ -108,8 +108,8 @@ impl SqliteStore {
         StoreError {
             kind: StoreErrorKind::Damaged,
             text: format!(
-                "{} is damaged: {what}; copy {} and repair maps.db with '.recover' of sqlite3, or move it away to begin without \
-                 stored maps",
+                "{} is damaged: {what}; use a backup (docs/durability.md), or copy {} and repair maps.db with '.recover' of sqlite3 \
+                 from sqlite.org (that of Debian 12 cannot), or move it away to begin without stored maps",
                 path.display(),
                 directory.display()
             ),
