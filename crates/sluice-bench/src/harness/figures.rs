@@ -81,10 +81,13 @@ impl Row {
     }
 
     /// The comparison with the reference.
-    pub fn change(&self, rows: &[Self]) -> Option<Change> {
-        let reference = self.reference(rows)?.spread_of_rounds()?;
-        let ours = self.spread_of_rounds()?;
-        Some(Change::between(&reference, &ours, self.less_is_better()))
+    pub fn change(&self) -> Option<Change> {
+        let ratio = self.ratio.as_ref()?;
+        Some(Change::of_ratios(
+            ratio.min,
+            ratio.max,
+            self.less_is_better(),
+        ))
     }
 }
 

@@ -35,10 +35,10 @@ pub fn noisy(row: &Row) -> Option<Badge> {
 /// All notes except the distance of the processors.
 pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
     let ratio = row.ratio.as_ref();
-    let change = row.change(rows).map(|change| {
+    let change = row.change().map(|change| {
         let to = ratio.map_or("", |ratio| &ratio.to);
         let class = match change {
-            Change::WithinSpread => "within",
+            Change::Tie => "within",
             _ => change.name(),
         };
         Badge::new(class, change.name(), format!("relative to {to}"))
@@ -47,7 +47,8 @@ pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
         let explanation = "one of the two uses processor time while it waits";
         Badge::new("across", "spin vs sleep", explanation)
     });
-    let others = [misdelivered(row), imbalance(row), lost(row), noisy(row)];
+    let noisy = noisy(row).or_else(|| noisy(row.reference(rows)?));
+    let others = [misdelivered(row), imbalance(row), lost(row), noisy];
     [change, across]
         .into_iter()
         .chain(others)

@@ -190,7 +190,7 @@ fn full_line(row: &Row, all: &[Row]) -> Line {
             one.map(|one| time(one.p50)).into(),
             one.map(|one| time(one.p90)).into(),
             one.map(|one| time(one.p99)).into(),
-            one.map(|one| time(one.p999)).into(),
+            one.and_then(|one| one.p999).map(time).into(),
             one.map(|one| time(one.max)).into(),
             row.msgs_per_s.map(units::per_second).into(),
             row.cpu_ns_per_msg.map(units::nanoseconds).into(),

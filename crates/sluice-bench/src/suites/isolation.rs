@@ -78,17 +78,14 @@ fn case(plan: &Plan, placement: Placement, setup: Setup) -> Case {
             activity: Some(activity),
         })
     });
+    let title = format!("{} 1 KiB {}", mechanism.label, placement.name());
     Case {
-        suite: "isolation",
-        title: format!("{} 1 KiB {}", mechanism.label, placement.name()),
         size: Some(SIZE),
-        placement,
-        metric: Metric::Rate,
         subjects: iter::once(Neighbours::NONE)
             .chain(others)
             .map(subject)
             .collect(),
-        skipped: Vec::new(),
+        ..Case::new("isolation", title, placement, Metric::Rate)
     }
 }
 

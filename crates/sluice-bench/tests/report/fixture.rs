@@ -6,7 +6,7 @@ use sluice_bench::harness::class::Class;
 use sluice_bench::harness::pinning::Placement;
 use sluice_bench::harness::rounds::{Activity, Neighbours, ReceiverState};
 use sluice_bench::harness::rows::{OPERATIONS, Ratio, Results, Row};
-use sluice_bench::harness::samples::{distribution_function, summarize};
+use sluice_bench::harness::samples::{Samples, distribution_function, summarize};
 use sluice_bench::harness::waiting::Waiting;
 use sluice_testkit::host::Host;
 use sluice_testkit::spread::Spread;
@@ -71,7 +71,11 @@ pub fn results() -> Results {
     rows.extend(durable(&mut random));
     rows.extend(names(&mut random));
     rows.push(failed());
-    Results { host: host(), rows }
+    Results {
+        host: host(),
+        clock_ns: 40,
+        rows,
+    }
 }
 
 fn host() -> Host {
@@ -170,10 +174,10 @@ fn latencies(suite: &str, size: usize, placement: Placement, random: &mut Random
     };
     each(suite, &title, Some(size), placement, |row, best| {
         let best = best + size as f64 * 0.2;
-        let samples: Vec<u64> = (0..4000).map(|_| random.latency(best)).collect();
+        let samples: Samples = (0..4000).map(|_| random.latency(best)).collect();
         Row {
-            cdf: distribution_function(samples.clone()),
-            distribution: summarize(samples),
+            cdf: distribution_function(&[&samples]),
+            distribution: summarize(&[&samples]),
             ..quoted(row, "ns", best * 1.05, random)
         }
     })
