@@ -223,6 +223,7 @@ fn measure(options: &Options) -> Result<()> {
     let results = Results::new(host, &outcomes);
     print!("{}", report::text(&results));
     for suite in [
+        reports::load::SUITE,
         reports::fanout::SUITE,
         reports::map::SUITE,
         reports::durable::SUITE,

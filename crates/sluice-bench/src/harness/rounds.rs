@@ -84,6 +84,8 @@ pub struct Subject {
     pub neighbours: Option<Neighbours>,
     /// What the receivers do while messages are sent, where that is a condition.
     pub receiver_state: Option<ReceiverState>,
+    /// At which rate messages become due, where they do so independently of earlier ones.
+    pub load: Option<OfferedLoad>,
     pub job: Box<dyn Job>,
 }
 
@@ -106,9 +108,19 @@ impl Subject {
             sharing: None,
             neighbours: None,
             receiver_state: None,
+            load: None,
             job: Box::new(job),
         }
     }
+}
+
+/// A constant rate of messages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OfferedLoad {
+    /// Of the saturation of the reference.
+    pub percent: u32,
+    /// Messages per second.
+    pub rate: f64,
 }
 
 /// The pairs beside a measured one.

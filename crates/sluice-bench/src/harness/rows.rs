@@ -59,6 +59,9 @@ pub struct Row {
     /// The pairs beside a measured one; in the file only as a part of the label.
     #[serde(skip)]
     pub neighbours: Option<Neighbours>,
+    /// The rate at which messages become due: percent of the saturation of the reference, and messages per second.
+    pub load_percent: Option<u32>,
+    pub load_rate: Option<f64>,
     pub processes: Option<usize>,
     pub placement: Option<Placement>,
     pub probe_class: Option<Class>,
@@ -194,6 +197,8 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         names: population.map(|population| population.names),
         scopes: population.map(|population| population.scopes),
         neighbours: series.subject.neighbours,
+        load_percent: series.subject.load.map(|load| load.percent),
+        load_rate: series.subject.load.map(|load| load.rate),
         processes: Some(series.subject.processes),
         placement: Some(outcome.placement),
         probe_class: series.class(),
@@ -303,7 +308,11 @@ fn messages_per_commit(series: &Series) -> Option<Vec<(usize, f64)>> {
 
 fn percentiles(series: &Series) -> Option<Vec<Percentiles>> {
     let of_round = |round: &Round| {
-        round.measurement.cycles_per_ns?;
+        series
+            .subject
+            .load
+            .map(drop)
+            .or(round.measurement.cycles_per_ns.map(drop))?;
         let Summary { p50, p99, p999, .. } = summarize(&[&round.samples])?;
         let round = round.number;
         Some(Percentiles {

@@ -11,6 +11,7 @@ pub mod durable;
 pub mod fanout;
 pub mod feed;
 mod figures;
+pub mod load;
 pub mod map;
 mod model;
 
@@ -115,6 +116,7 @@ pub fn text(suite: &str, rows: &[Row]) -> Option<String> {
         fanout::SUITE => fanout::text(rows),
         map::SUITE => map::text(rows),
         durable::SUITE => durable::text(rows),
+        load::SUITE => load::text(rows),
         feed::SUITE => feed::text(rows),
         _ => None,
     }

@@ -77,7 +77,7 @@ impl Plan {
 
     /// With which mechanism the others are compared: pipe(2), and Sluice's ring with the third-party library that
     /// is named first.
-    fn reference(&self) -> Option<&'static str> {
+    pub fn reference(&self) -> Option<&'static str> {
         let libraries: &[_] = match self.scale {
             Scale::ThirdParty => &["tachyon", "aeron", "iceoryx2"],
             Scale::Quick | Scale::Standard | Scale::Full => &[],
