@@ -51,8 +51,8 @@ pub struct Options {
     #[arg(long, value_name = "PROGRAM")]
     sluiced: Option<PathBuf>,
 
-    /// Suites to measure [default: all but load and feed; with --quick also without names and reports; with --peers rtt,
-    /// throughput and load]
+    /// Suites to measure [default: all but sizes, load and feed; with --quick also without names and reports; with --peers rtt,
+    /// throughput, sizes and load]
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
 
@@ -68,11 +68,11 @@ pub struct Options {
     #[arg(long, value_delimiter = ',')]
     placement: Vec<Placement>,
 
-    /// Number of rounds of each mechanism [default: 5; 3 with --quick, 9 with --full]
+    /// Number of rounds of each mechanism [default: 5; 3 with --quick, 9 with --full, 15 with --peers]
     #[arg(long, value_name = "N", value_parser = positive)]
     rounds: Option<usize>,
 
-    /// Duration of a round [default: 0.15; 0.06 with --quick, 0.2 with --peers, 1 with --full]
+    /// Duration of a round [default: 0.15; 0.06 with --quick and with --peers, 1 with --full]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
 
@@ -173,8 +173,10 @@ impl Options {
     fn rounds(&self) -> usize {
         self.rounds.unwrap_or(match self.scale() {
             Scale::Quick => 3,
-            Scale::Standard | Scale::ThirdParty => 5,
+            Scale::Standard => 5,
             Scale::Full => 9,
+            // Many short ones: spinning depends on the distance of the processors, which seldom changes within one.
+            Scale::ThirdParty => 15,
         })
     }
 
@@ -183,7 +185,7 @@ impl Options {
             .unwrap_or(Duration::from_millis(match self.scale() {
                 Scale::Quick => 60,
                 Scale::Standard => 150,
-                Scale::ThirdParty => 200,
+                Scale::ThirdParty => 60,
                 Scale::Full => 1000,
             }))
     }
@@ -407,7 +409,8 @@ mod tests {
     #[test]
     fn third_party_libraries_have_their_own_defaults() {
         let peers = parse(&["--peers"]).unwrap();
-        assert_eq!(peers.suites(), [Suite::Rtt, Suite::Throughput, Suite::Load]);
+        let suites = [Suite::Rtt, Suite::Throughput, Suite::Sizes, Suite::Load];
+        assert_eq!(peers.suites(), suites);
         assert_eq!(peers.placements(), [Placement::TwoCpus]);
         assert!(peers.mechanisms().contains(&"tachyon".to_string()));
         let chosen = parse(&["--peers", "--mechanism", "aeron", "--placement", "same-cpu"]);

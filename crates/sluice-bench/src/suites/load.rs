@@ -69,11 +69,7 @@ fn saturation(plan: &Plan, task: &Task) -> Result<Option<f64>> {
     let Some(setup) = setups.into_iter().find(is_reference) else {
         return Ok(None);
     };
-    let stream = Stream {
-        setup,
-        batch: None,
-        length: Length::For(plan.duration),
-    };
+    let stream = Stream::new(setup, Length::For(plan.duration));
     let rate = || {
         let one = stream.measure()?;
         Ok(one.messages as f64 * 1e9 / one.elapsed_ns.max(1) as f64)

@@ -17,6 +17,7 @@ mod probe;
 mod reports;
 mod rtt;
 mod setup;
+mod sizes;
 mod stream;
 mod tar;
 mod throughput;
@@ -35,6 +36,7 @@ pub use wakeup::wakeup_cost;
 pub enum Suite {
     Rtt,
     Throughput,
+    Sizes,
     Load,
     Wakeup,
     Tar,
@@ -52,7 +54,7 @@ impl Suite {
     /// The suites of a run that does not select any.
     pub fn of(scale: Scale) -> Vec<Self> {
         if scale == Scale::ThirdParty {
-            return vec![Self::Rtt, Self::Throughput, Self::Load];
+            return vec![Self::Rtt, Self::Throughput, Self::Sizes, Self::Load];
         }
         let mut suites = vec![
             Self::Rtt,
@@ -75,6 +77,7 @@ impl Suite {
         match self {
             Self::Rtt => rtt::cases(plan),
             Self::Throughput => throughput::cases(plan),
+            Self::Sizes => sizes::cases(plan),
             Self::Load => load::cases(plan),
             Self::Wakeup => wakeup::cases(plan),
             Self::Tar => tar::cases(plan),

@@ -2,6 +2,7 @@
 //! A pair that streams messages of one size in one direction at full speed. Each message that is long enough begins with its
 //! number, which the receiver checks, so that nothing is counted that was lost, repeated or not written.
 
+use std::hint::black_box;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -27,6 +28,16 @@ pub struct Stream {
     /// Messages per call; None for one at a time.
     pub batch: Option<usize>,
     pub length: Length,
+    pub data: Data,
+}
+
+/// What the two sides do with the bytes of a message, beside what the mechanism does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// The sender writes the number of the message, and the receiver reads it.
+    Untouched,
+    /// The sender writes all bytes before each message, and the receiver reads all of them.
+    Touched,
 }
 
 /// The length of a stream.
@@ -82,6 +93,16 @@ impl Job for Stream {
 }
 
 impl Stream {
+    /// One message at a time, of which only the number is used.
+    pub fn new(setup: Setup, length: Length) -> Self {
+        Self {
+            setup,
+            batch: None,
+            length,
+            data: Data::Untouched,
+        }
+    }
+
     /// Returns the number of messages, the time of the first one, and the processor time.
     fn send(&self, mut sender: Box<dyn Sender>, start: &mut Start) -> Result<Vec<u64>> {
         let mut messages_at_once = vec![0xa5; self.buffer_len()];
@@ -134,6 +155,9 @@ impl Stream {
         let mut done = 0;
         while done < count {
             let now = at_once.min(count - done);
+            if self.data == Data::Touched {
+                messages.fill(done as u8);
+            }
             number(messages, self.setup.size, first + done);
             self.send_messages(sender, messages, now)?;
             done += now;
@@ -167,6 +191,9 @@ impl Stream {
                 break;
             }
             next = check_numbers(&messages[..n], self.setup.size, next)?;
+            if self.data == Data::Touched {
+                black_box(sum(&messages[..n]));
+            }
             bytes += n as u64;
         }
         Ok(vec![bytes, clock::now_ns(), clock::cpu_ns() - cpu])
@@ -229,6 +256,11 @@ impl Length {
     }
 }
 
+/// Reads each byte.
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().map(|&byte| u64::from(byte)).sum()
+}
+
 /// Messages of this size that pass each place of a buffer three times.
 fn checked_messages(size: usize) -> usize {
     (3 * LARGEST_CAPACITY / size).clamp(LEAST_CHECKED_MESSAGES, 3 * MOST_IN_FLIGHT)
@@ -283,11 +315,10 @@ mod tests {
     use sluice_testkit::workers::serial;
 
     fn over(mechanism: Mechanism) -> Stream {
-        Stream {
-            setup: setup(mechanism, 1000),
-            batch: None,
-            length: Length::For(Duration::from_millis(20)),
-        }
+        Stream::new(
+            setup(mechanism, 1000),
+            Length::For(Duration::from_millis(20)),
+        )
     }
 
     #[test]
