@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod conformance;
+mod connect;
 mod contention;
 mod ctl_scaling;
 mod durable;
@@ -39,6 +40,7 @@ pub enum Suite {
     Sizes,
     Load,
     Wakeup,
+    Connect,
     Tar,
     Contention,
     Isolation,
@@ -54,12 +56,19 @@ impl Suite {
     /// The suites of a run that does not select any.
     pub fn of(scale: Scale) -> Vec<Self> {
         if scale == Scale::ThirdParty {
-            return vec![Self::Rtt, Self::Throughput, Self::Sizes, Self::Load];
+            return vec![
+                Self::Rtt,
+                Self::Throughput,
+                Self::Sizes,
+                Self::Load,
+                Self::Connect,
+            ];
         }
         let mut suites = vec![
             Self::Rtt,
             Self::Throughput,
             Self::Wakeup,
+            Self::Connect,
             Self::Tar,
             Self::Contention,
             Self::Isolation,
@@ -80,6 +89,7 @@ impl Suite {
             Self::Sizes => sizes::cases(plan),
             Self::Load => load::cases(plan),
             Self::Wakeup => wakeup::cases(plan),
+            Self::Connect => connect::cases(plan),
             Self::Tar => tar::cases(plan),
             Self::Contention => contention::cases(plan),
             Self::Isolation => isolation::cases(plan),
