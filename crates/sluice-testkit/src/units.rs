@@ -147,6 +147,11 @@ pub fn size(bytes: usize) -> String {
     }
 }
 
+/// A number of things, whose noun has a regular plural.
+pub fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 pub fn minutes(time: Duration) -> String {
     let seconds = time.as_secs_f64().round() as u64;
     match seconds {
@@ -182,6 +187,12 @@ mod tests {
             ["0", "0.0042", "0.095", "0.50"]
         );
         assert_eq!(nanoseconds(0.0), "0 ns");
+    }
+
+    #[test]
+    fn the_noun_agrees_with_the_count() {
+        assert_eq!(counted(1, "reader"), "1 reader");
+        assert_eq!(counted(8, "writer"), "8 writers");
     }
 
     #[test]

@@ -111,6 +111,48 @@ fn durable_sets_of_all_stores_are_drawn_in_one_plot() {
 }
 
 #[test]
+fn the_title_says_what_to_take_away_and_the_first_figure_shows_it() {
+    let page = page(&fixture::results());
+    let title = "Round trip of 1 B, two processors: sluice-pipe takes";
+    assert!(page.contains(&format!("<h1>{title}")) && page.contains(&format!("<title>{title}")));
+    let (_, first) = page.split_once("<svg class=\"plot\"").unwrap();
+    assert!(first.contains("speed relative to the reference"));
+    let (_, table) = first.split_once("<tbody>").unwrap();
+    let table = table.split_once("</tbody>").unwrap().0;
+    for sentence in [
+        "tar of 4.68 MB in 763 files, two processors: sluice-pipe takes",
+        "gets by 10 processes: sluice-map-fd has",
+        "Ratios within rounds:",
+    ] {
+        assert!(table.contains(sentence), "{sentence}");
+    }
+}
+
+#[test]
+fn no_ratio_is_shown_as_zero() {
+    let mut results = fixture::results();
+    for ratio in results.rows.iter_mut().filter_map(|row| row.ratio.as_mut()) {
+        ratio.median /= 1000.0;
+        ratio.min /= 1000.0;
+        ratio.max /= 1000.0;
+    }
+    let page = page(&results);
+    assert!(!page.contains(">0.00<") && !page.contains("0.00 …") && !page.contains("… 0.00<"));
+}
+
+#[test]
+fn calibrations_stand_in_a_column_with_their_reasons() {
+    let mut results = fixture::results();
+    let marked = page(&results);
+    assert!(marked.contains(">calibration</th>") && marked.contains("calibr. 0.97"));
+    assert!(marked.contains("calibration: its own benchmark does not check the messages"));
+    for row in &mut results.rows {
+        row.calibration = None;
+    }
+    assert!(!page(&results).contains(">calibration</th>"));
+}
+
+#[test]
 fn external_text_is_escaped() {
     let page = page(&fixture::results());
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
@@ -155,7 +197,7 @@ fn a_run_without_rows_has_a_page() {
         rows: Vec::new(),
         ..fixture::results()
     };
-    assert!(page(&empty).contains("no result of Sluice relative to pipe(2)"));
+    assert!(page(&empty).contains("no result of Sluice relative to another mechanism"));
 }
 
 #[test]
@@ -175,7 +217,11 @@ fn a_browser_renders_the_page_without_errors() {
     let series = page.matches("<g class=\"series").count();
     for width in [1280, 400] {
         for scheme in ["light", "dark"] {
-            let found = open(&page, width, scheme).unwrap();
+            let mut found = open(&page, width, scheme).unwrap();
+            if width < 1280 {
+                // On a narrow screen, tables may scroll.
+                found.scrolled.clear();
+            }
             let expected = Findings {
                 plots,
                 series,
@@ -195,6 +241,13 @@ fn a_browser_detects_errors() {
     let page = page(&fixture::results());
     let inspect = |broken: String| open(&broken, 400, "light").unwrap();
     let console = |broken: String| inspect(broken).console;
+    let column = "<th scope=\"col\">median";
+    let long = page.replacen(
+        column,
+        "<th scope=\"col\" style='min-width: 900px'>median",
+        1,
+    );
+    assert_eq!(open(&long, 1280, "light").unwrap().scrolled.len(), 1);
     let wide = page.replacen("<main>", "<main><p style='width: 2000px'>x</p>", 1);
     assert!(inspect(wide).overflow > 0);
     let empty = page.replacen(
