@@ -19,23 +19,26 @@ use crate::harness::rows::{Ratio, Row};
 /// A ratio, inverted where necessary so that more is better.
 struct Gain<'a> {
     row: &'a Row,
+    rival: &'a Row,
     median: f64,
     range: [f64; 2],
 }
 
 impl<'a> Gain<'a> {
-    fn of(row: &'a Row) -> Option<Self> {
+    fn of(row: &'a Row, rival: &'a Row) -> Option<Self> {
         let Ratio {
             median, min, max, ..
         } = row.ratio.as_ref()?;
         Some(match row.less_is_better() {
             true => Self {
                 row,
+                rival,
                 median: 1.0 / median,
                 range: [1.0 / max, 1.0 / min],
             },
             false => Self {
                 row,
+                rival,
                 median: *median,
                 range: [*min, *max],
             },
@@ -51,7 +54,7 @@ impl<'a> Gain<'a> {
 pub fn first(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Figure> {
     let gains: Vec<Gain> = takeaways
         .iter()
-        .filter_map(|one| Gain::of(one.row))
+        .filter_map(|one| Gain::of(one.row, one.rival))
         .collect();
     let heading = "What to take away".to_string();
     let line = |(series, one): (usize, &Takeaway)| Line {
@@ -77,10 +80,10 @@ pub fn first(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Figure> {
 
 /// All results of Sluice relative to a rival. None without one.
 pub fn all(rows: &[Row], styles: &SeriesStyles) -> Option<Figure> {
-    let compared = rows
+    let gains: Vec<Gain> = rows
         .iter()
-        .filter(|row| reference::rival(row, rows).is_some());
-    let gains: Vec<Gain> = compared.filter_map(Gain::of).collect();
+        .filter_map(|row| Gain::of(row, reference::rival(row, rows)?))
+        .collect();
     let labels = distinct(gains.iter().map(|gain| gain.row.label.as_str()));
     let series = |gain: &Gain| {
         let of_gain = labels.iter().position(|label| *label == gain.row.label);
@@ -119,9 +122,12 @@ pub fn all(rows: &[Row], styles: &SeriesStyles) -> Option<Figure> {
     })
 }
 
-/// The name of the references.
-fn name(gains: &[Gain]) -> String {
-    reference::name(gains.iter().map(|gain| gain.row))
+/// The name of the rivals.
+fn name<'a>(gains: &[Gain<'a>]) -> &'a str {
+    match distinct(gains.iter().map(|gain| gain.rival.mechanism.as_str()))[..] {
+        [one] => one,
+        _ => "the reference",
+    }
 }
 
 fn hint(gains: &[Gain]) -> String {

@@ -17,7 +17,7 @@ const SHORT: usize = 64;
 
 pub struct Takeaway<'a> {
     pub row: &'a Row,
-    rival: &'a Row,
+    pub rival: &'a Row,
     change: Change,
 }
 

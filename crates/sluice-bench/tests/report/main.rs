@@ -129,6 +129,26 @@ fn the_title_says_what_to_take_away_and_the_first_figure_shows_it() {
 }
 
 #[test]
+fn the_reference_of_the_page_is_that_of_the_rows() {
+    let mut results = fixture::results();
+    results.rows.retain(|row| row.suite == "rtt");
+    for row in &mut results.rows {
+        if row.mechanism == "pipe" {
+            row.mechanism = "tachyon".into();
+            row.label = "tachyon".into();
+        }
+        if let Some(ratio) = &mut row.ratio {
+            ratio.to = "tachyon".into();
+        }
+    }
+    let page = page(&results);
+    assert!(page.contains("<h2>Sluice relative to tachyon</h2>"));
+    assert!(page.contains(">speed relative to tachyon, logarithmic"));
+    assert!(page.contains("<tr class=\"reference\" data-series"));
+    assert!(page.contains("ratio to tachyon") && !page.contains("to pipe"));
+}
+
+#[test]
 fn no_ratio_is_shown_as_zero() {
     let mut results = fixture::results();
     for ratio in results.rows.iter_mut().filter_map(|row| row.ratio.as_mut()) {
