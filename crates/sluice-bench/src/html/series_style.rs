@@ -85,6 +85,7 @@ pub struct LineSample {
 }
 
 /// The styles of all mechanisms.
+#[derive(Default)]
 pub struct SeriesStyles {
     names: Vec<(String, SeriesStyle)>,
 }

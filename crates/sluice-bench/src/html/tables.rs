@@ -237,8 +237,15 @@ fn times(row: &Row, of: impl Fn(&Summary) -> [Option<u64>; 2]) -> Cell {
     Cell::from(one.map(time)).with_small(other.map(time))
 }
 
-/// A percentile that only this many samples resolve.
-const MIN_SAMPLES_P999: usize = 10_000;
+/// None with too few samples for it.
+pub fn p999(row: &Row) -> Option<u64> {
+    const MIN_SAMPLES: usize = 10_000;
+    let resolved = row.distribution.filter(|one| one.n >= MIN_SAMPLES)?;
+    Some(resolved.p999)
+}
+
+/// The number of columns of counts for which there is room beside a plot.
+pub const MAX_COLUMNS_BESIDE_PLOT: usize = 5;
 
 /// The rows of one set of conditions, with the styles and series numbers of the plot.
 pub fn latencies(caption: String, entries: &[(usize, &Row, SeriesStyle)], all: &[Row]) -> Table {
@@ -293,10 +300,7 @@ pub fn everything(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Table {
             times(row, |one| [Some(one.p50), Some(one.p90)])
         }),
         Column::new(["p99", "p99.9"], |row| {
-            let resolved = |one: &Summary| one.n >= MIN_SAMPLES_P999;
-            times(row, |one| {
-                [Some(one.p99), resolved(one).then_some(one.p999)]
-            })
+            times(row, |one| [Some(one.p99), p999(row)])
         }),
         Column::new(["messages", "CPU per message"], |row| {
             let cpu = row.cpu_ns_per_msg.map(units::nanoseconds);

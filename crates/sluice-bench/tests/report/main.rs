@@ -94,6 +94,18 @@ fn rates_are_drawn_by_the_number_of_processes() {
 }
 
 #[test]
+fn latencies_are_drawn_by_rate_and_for_each_load() {
+    let page = page(&fixture::results());
+    let heading = "<h3>p99 of the latency by rate, 64 B two-cpus</h3>";
+    let (_, rest) = page.split_once(heading).unwrap();
+    let figure = rest.split_once("</figure>").unwrap().0;
+    for part in ["messages per second, logarithmic", ">90 %</th>", "p50 "] {
+        assert!(figure.contains(part), "{part}");
+    }
+    assert!(page.contains("<h3>64 B 50 % two-cpus</h3>"));
+}
+
+#[test]
 fn durable_sets_of_all_stores_are_drawn_in_one_plot() {
     let page = page(&fixture::results());
     let heading = "<h3>Rate of durable sets by number of processes</h3>";

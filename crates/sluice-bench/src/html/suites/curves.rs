@@ -76,9 +76,6 @@ fn point(count: usize, row: &Row, y_value: YValue) -> Option<Point> {
     })
 }
 
-/// The number of counts for which there is room beside the plot.
-const MAX_COLUMNS_BESIDE_PLOT: usize = 5;
-
 pub fn table(
     caption: &str,
     first: &str,
@@ -110,7 +107,7 @@ pub fn table(
             .map(Head::from)
             .collect(),
         lines: curves.iter().enumerate().map(line).collect(),
-        wide: counts.len() > MAX_COLUMNS_BESIDE_PLOT,
+        wide: counts.len() > tables::MAX_COLUMNS_BESIDE_PLOT,
     }
 }
 

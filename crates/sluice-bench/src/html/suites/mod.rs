@@ -6,6 +6,7 @@ mod curves;
 mod fanout;
 mod isolation;
 mod latency;
+mod load;
 mod medians;
 mod processes;
 mod scaling;
@@ -128,6 +129,8 @@ enum Kind {
     Processes,
     /// A time by number of names or scopes.
     Scaling,
+    /// The latency at a given rate.
+    Load,
     /// The rate of messages in batches.
     Batch,
     Rate,
@@ -142,6 +145,7 @@ impl Kind {
             _ if row.writers.is_some() => Self::Sharing,
             Some(OPERATIONS) => Self::Processes,
             _ if row.operation.is_some() => Self::Scaling,
+            _ if row.suite == "load" => Self::Load,
             _ if row.batch.is_some() => Self::Batch,
             Some("bytes/s") => Self::Rate,
             _ => Self::Time,
@@ -166,6 +170,10 @@ fn figures_of_kind(kind: Kind, rows: &[&Row], all: &[Row], styles: &SeriesStyles
         Kind::Sharing => contention::figures(rows, all, styles),
         Kind::Processes => processes::figures(rows, all, styles),
         Kind::Scaling => scaling::figures(rows, all),
+        Kind::Load => {
+            let by_rate = load::figures(rows, styles).into_iter();
+            by_rate.chain(latency::figures(rows, all, styles)).collect()
+        }
         Kind::Rate if sizes > 1 => throughput::figures(rows, all, styles),
         Kind::Time if rows.iter().all(sampled) => latency::figures(rows, all, styles),
         Kind::Batch | Kind::Rate | Kind::Time => medians::figures(rows, all, styles),
