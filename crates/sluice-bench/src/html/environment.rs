@@ -30,7 +30,7 @@ pub fn entries(results: &Results) -> Vec<(&'static str, String)> {
 
 /// The machine in a few words, and whether its times are native.
 pub fn summary(host: &Host) -> String {
-    format!("{}, {}, Linux {}", host.name, machine(host), host.kernel)
+    format!("{}, Linux {}", machine(host), host.kernel)
 }
 
 fn machine(host: &Host) -> &str {

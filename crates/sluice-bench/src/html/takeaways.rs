@@ -175,17 +175,25 @@ pub fn conditions(row: &Row) -> String {
         Some(title) if !placement.is_empty() => (title.trim_end(), place(row)),
         _ => (title, ""),
     };
-    let of = match row.suite.as_str() {
-        "rtt" => "Round trip of ",
-        "throughput" => "Stream of ",
-        "load" => "Latency under load, ",
-        "wakeup" => "Wake-up, ",
-        "contention" => "Writers × readers, ",
-        "tar" => "tar of ",
-        "fanout" => "Fan-out, ",
-        _ => "",
+    let what = match row.suite.as_str() {
+        "rtt" => format!("Round trip of {title}"),
+        "throughput" => format!("Stream of {title}"),
+        "load" => format!("Latency under load, {title}"),
+        "wakeup" => format!("Wake-up, {title}"),
+        "contention" => format!("Writers × readers, {title}"),
+        "tar" => format!("tar of {title}"),
+        "fanout" => format!("Fan-out, {title}"),
+        _ => capitalized(title),
     };
-    format!("{of}{title}{place}")
+    what + place
+}
+
+fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    match characters.next() {
+        Some(first) => first.to_uppercase().chain(characters).collect(),
+        None => String::new(),
+    }
 }
 
 fn place(row: &Row) -> &'static str {
