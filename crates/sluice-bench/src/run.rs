@@ -56,7 +56,8 @@ pub struct Options {
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
 
-    /// Mechanisms to measure; pipe(2), the reference of the ratios, is always included [default: all]
+    /// Mechanisms to measure; the reference of the ratios, pipe(2), or with --peers a third-party library, is always
+    /// included [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     mechanism: Vec<String>,
 
@@ -112,6 +113,9 @@ const RING_MECHANISMS: [&str; 8] = [
     "shm-sem",
     "cacheline",
 ];
+
+/// The reference of --peers: the first one that is available.
+const REFERENCES_OF_RINGS: [&str; 4] = ["tachyon", "aeron", "iceoryx2", "shm-spin"];
 
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -302,7 +306,7 @@ fn plan(options: &Options) -> Result<Plan> {
     let tree = cgroups(options);
     let mut registry = Registry::new(&tree);
     if options.peers {
-        registry = registry.with_third_party();
+        registry = registry.with_third_party().refer_to(&REFERENCES_OF_RINGS);
     }
     let names = mechanism_names(&registry).join(", ");
     let registry = registry

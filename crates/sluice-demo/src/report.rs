@@ -4,7 +4,7 @@
 use sluice_testkit::host::Host;
 use sluice_testkit::spread::Spread;
 use sluice_testkit::table::{Align, Table};
-use sluice_testkit::units::{bytes_per_second, megabytes, rate_range, ratio_range, size};
+use sluice_testkit::units::{self, bytes_per_second, megabytes, rate_range, ratio_range, size};
 
 use crate::containers::NAMES;
 use crate::rounds::{Results, Round, total_rate};
@@ -88,7 +88,7 @@ fn row(container: &str, file: &str, bytes: u64, figures: Figures) -> [String; 9]
         rates(sluice),
         rate(pipe),
         rates(pipe),
-        format!("{:.2}", ratio.median),
+        units::ratio(ratio.median),
         ratios,
     ]
 }

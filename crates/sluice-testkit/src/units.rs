@@ -3,13 +3,19 @@
 
 use std::time::Duration;
 
-/// Three significant figures, or all figures before the decimal point if there are more.
+/// Three significant figures, or all figures before the decimal point if there are more. Two below 1, and as many decimals
+/// as these need, so that only 0 is shown as 0.
 pub fn figures(value: f64) -> String {
     match value.abs() {
+        tiny if tiny < 0.095 => ratio(value),
         small if small < 9.995 => format!("{value:.2}"),
         medium if medium < 99.95 => format!("{value:.1}"),
         _ => format!("{value:.0}"),
     }
+}
+
+pub fn figures_range(min: f64, max: f64) -> String {
+    format!("{} … {}", figures(min), figures(max))
 }
 
 const TIMES: [&str; 4] = ["ns", "µs", "ms", "s"];
@@ -100,8 +106,24 @@ pub fn per_second_tick(count: f64) -> String {
     tick(count, &COUNTS)
 }
 
+/// Two significant figures, however small or large.
+pub fn ratio(value: f64) -> String {
+    let text = format!("{value:.1e}");
+    let exponent = text.split_once('e').map(|(_, exponent)| exponent);
+    // Infinity has none.
+    let Some(exponent) = exponent.and_then(|exponent| exponent.parse::<i32>().ok()) else {
+        return text;
+    };
+    let rounded: f64 = text.parse().unwrap_or(value);
+    let decimals = match rounded == 0.0 {
+        true => 0,
+        false => (1 - exponent).max(0) as usize,
+    };
+    format!("{rounded:.decimals$}")
+}
+
 pub fn ratio_range(min: f64, max: f64) -> String {
-    format!("{min:.2} … {max:.2}")
+    format!("{} … {}", ratio(min), ratio(max))
 }
 
 /// A share from 0 to 1. A value above zero is never shown as 0 %.
@@ -123,6 +145,11 @@ pub fn size(bytes: usize) -> String {
         1024.. if bytes % 1024 == 0 => format!("{} KiB", bytes / 1024),
         _ => format!("{bytes} B"),
     }
+}
+
+/// A number of things, whose noun has a regular plural.
+pub fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 pub fn minutes(time: Duration) -> String {
@@ -151,6 +178,42 @@ mod tests {
         assert_eq!(figures(9.999), "10.0");
         assert_eq!(figures(99.97), "100");
         assert_eq!(figures(1234.4), "1234");
+    }
+
+    #[test]
+    fn small_values_do_not_become_zero() {
+        assert_eq!(
+            [0.0, 0.0042, 0.0949, 0.5].map(figures),
+            ["0", "0.0042", "0.095", "0.50"]
+        );
+        assert_eq!(nanoseconds(0.0), "0 ns");
+    }
+
+    #[test]
+    fn the_noun_agrees_with_the_count() {
+        assert_eq!(counted(1, "reader"), "1 reader");
+        assert_eq!(counted(8, "writer"), "8 writers");
+    }
+
+    #[test]
+    fn ratios_have_two_figures() {
+        let cases = [
+            (0.0, "0"),
+            (0.00423, "0.0042"),
+            (0.0996, "0.10"),
+            (0.42, "0.42"),
+            (0.996, "1.0"),
+            (4.249, "4.2"),
+            (9.96, "10"),
+            (42.4, "42"),
+            (423.0, "420"),
+            (-0.05, "-0.050"),
+            (f64::INFINITY, "inf"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(ratio(value), text);
+        }
+        assert_eq!(ratio_range(0.004, 12.3), "0.0040 … 12");
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Row {
     /// The ratio, and its rounds.
     pub fn ratio_texts(&self) -> Option<[String; 2]> {
         let ratio = self.ratio.as_ref()?;
-        let median = format!("{:.2}", ratio.median);
+        let median = units::ratio(ratio.median);
         Some([median, units::ratio_range(ratio.min, ratio.max)])
     }
 

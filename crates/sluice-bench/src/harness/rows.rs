@@ -107,6 +107,8 @@ pub struct Row {
     pub percentiles: Option<Vec<Percentiles>>,
     /// Relative to the first subject of the same conditions, taken within each round.
     pub ratio: Option<Ratio>,
+    /// Of a third-party rival.
+    pub calibration: Option<Calibration>,
     /// Why there is no result.
     pub skipped: Option<String>,
     /// The result is absent because of a failure.
@@ -121,6 +123,17 @@ pub struct Ratio {
     pub median: f64,
     pub min: f64,
     pub max: f64,
+}
+
+/// How a rival is measured here, relative to its own benchmark on the same machine.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Calibration {
+    /// The speed here ÷ that in its own benchmark.
+    pub ratio: Option<f64>,
+    /// Why the ratio is low, or absent.
+    pub reason: Option<String>,
 }
 
 /// Percentiles of the samples of one round, in nanoseconds.
@@ -229,6 +242,7 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         msgs_per_commit: messages_per_commit(series),
         percentiles: percentiles(series),
         ratio: ratio(outcome, series),
+        calibration: None,
         skipped: None,
         failed: None,
     }

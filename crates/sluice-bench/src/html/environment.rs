@@ -28,6 +28,11 @@ pub fn entries(results: &Results) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// The machine in a few words, and whether its times are native.
+pub fn summary(host: &Host) -> String {
+    format!("{}, Linux {}", machine(host), host.kernel)
+}
+
 fn machine(host: &Host) -> &str {
     match host.accelerator.as_str() {
         "tcg" => "an emulated machine (QEMU TCG)",

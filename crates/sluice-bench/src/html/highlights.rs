@@ -1,46 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sluice relative to pipe(2), all conditions in one plot.
+//! Sluice relative to the reference: the plot of the takeaways, and that of all conditions.
 
 use sluice_testkit::units;
 
-use super::drawing::Axis;
+use super::drawing::{Axis, Drawing};
 use super::groups::distinct;
 use super::intervals::{Group, Interval, Plot};
 use super::lines::MAX_TICKS_X;
 use super::notes;
+use super::reference;
 use super::scale::Scale;
-use super::series_style::{self, SeriesRole, SeriesStyles};
+use super::series_style::{SeriesRole, SeriesStyles};
 use super::suites::Figure;
-use super::tables::{Cell, Line, Table, heads};
+use super::tables::{self, Cell, Line, Table, heads};
+use super::takeaways::{self, Takeaway};
 use crate::harness::rows::{Ratio, Row};
 
 /// A ratio, inverted where necessary so that more is better.
 struct Gain<'a> {
     row: &'a Row,
+    rival: &'a Row,
     median: f64,
     range: [f64; 2],
 }
 
 impl<'a> Gain<'a> {
-    fn of(row: &'a Row) -> Option<Self> {
+    fn of(row: &'a Row, rival: &'a Row) -> Option<Self> {
         let Ratio {
-            to,
-            median,
-            min,
-            max,
-            ..
+            median, min, max, ..
         } = row.ratio.as_ref()?;
-        if series_style::role(row) != SeriesRole::Sluice || to != "pipe" {
-            return None;
-        }
         Some(match row.less_is_better() {
             true => Self {
                 row,
+                rival,
                 median: 1.0 / median,
                 range: [1.0 / max, 1.0 / min],
             },
             false => Self {
                 row,
+                rival,
                 median: *median,
                 range: [*min, *max],
             },
@@ -48,31 +46,117 @@ impl<'a> Gain<'a> {
     }
 
     fn conditions(&self) -> String {
-        format!("{} {}", self.row.suite, self.row.title)
+        takeaways::conditions(self.row)
     }
 }
 
-/// None without a result of Sluice relative to pipe(2).
-pub fn figure(rows: &[Row], styles: &SeriesStyles) -> Option<Figure> {
-    let gains: Vec<Gain> = rows.iter().filter_map(Gain::of).collect();
-    let ends = gains.iter().flat_map(|gain| gain.range).chain([1.0]);
-    let axis = Axis {
-        scale: Scale::logarithmic(ends, MAX_TICKS_X)?,
-        label: "speed relative to pipe(2)".into(),
-        format: units::figures_short,
+/// The takeaways, whose sentences are the table. None without one.
+pub fn first(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Figure> {
+    let gains: Vec<Gain> = takeaways
+        .iter()
+        .filter_map(|one| Gain::of(one.row, one.rival))
+        .collect();
+    let heading = "What to take away".to_string();
+    let line = |(series, one): (usize, &Takeaway)| Line {
+        series: Some(series),
+        role: SeriesRole::Other,
+        cells: vec![
+            Cell::entry(styles.get(one.row), &one.headline()).with_small([one.spread()]),
+            Cell::notes([one.note()]),
+        ],
     };
+    Some(Figure {
+        plot: plot(&heading, &gains, |index, _| index, styles)?,
+        hint: hint(&gains),
+        table: Table {
+            caption: heading.clone(),
+            heads: heads([["result", ""], ["", ""]]),
+            lines: takeaways.iter().enumerate().map(line).collect(),
+            wide: false,
+        },
+        heading,
+    })
+}
+
+/// All results of Sluice relative to a rival. None without one.
+pub fn all(rows: &[Row], styles: &SeriesStyles) -> Option<Figure> {
+    let gains: Vec<Gain> = rows
+        .iter()
+        .filter_map(|row| Gain::of(row, reference::rival(row, rows)?))
+        .collect();
+    let labels = distinct(gains.iter().map(|gain| gain.row.label.as_str()));
+    let series = |gain: &Gain| {
+        let of_gain = labels.iter().position(|label| *label == gain.row.label);
+        of_gain.unwrap_or(0)
+    };
+    let heading = format!("Sluice relative to {}", name(&gains));
+    let entry = |gain: &Gain| {
+        let style = styles.get(gain.row);
+        Line {
+            series: Some(series(gain)),
+            role: SeriesRole::Other,
+            cells: vec![
+                Cell::entry(style, &gain.row.label).with_small([gain.conditions()]),
+                Cell::from(units::ratio(gain.median))
+                    .with_small([units::ratio_range(gain.range[0], gain.range[1])]),
+                tables::rounds_cell(gain.row),
+                Cell::notes(notes::notes(gain.row, rows)),
+            ],
+        }
+    };
+    Some(Figure {
+        plot: plot(&heading, &gains, |_, gain| series(gain), styles)?,
+        hint: hint(&gains),
+        table: Table {
+            caption: heading.clone(),
+            heads: heads([
+                ["mechanism", "conditions"],
+                ["relative speed", "its rounds"],
+                ["rounds", "class"],
+                ["", ""],
+            ]),
+            lines: gains.iter().map(entry).collect(),
+            wide: false,
+        },
+        heading,
+    })
+}
+
+/// The name of the rivals.
+fn name<'a>(gains: &[Gain<'a>]) -> &'a str {
+    match distinct(gains.iter().map(|gain| gain.rival.mechanism.as_str()))[..] {
+        [one] => one,
+        _ => "the reference",
+    }
+}
+
+fn hint(gains: &[Gain]) -> String {
+    format!(
+        "Right of 1, Sluice is faster than {}. For times this is the inverse of the ratio, so that right is always \
+         better. Bars: from the smallest to the largest ratio within a round. Faster and slower: the rounds of the two \
+         do not overlap; otherwise they tie.",
+        name(gains)
+    )
+}
+
+/// One group for each set of conditions. None without a gain.
+fn plot(
+    title: &str,
+    gains: &[Gain],
+    series: impl Fn(usize, &Gain) -> usize,
+    styles: &SeriesStyles,
+) -> Option<Drawing> {
     if gains.is_empty() {
         return None;
     }
-    let labels = distinct(gains.iter().map(|gain| gain.row.label.as_str()));
-    let series = |gain: &Gain| {
-        labels
-            .iter()
-            .position(|label| *label == gain.row.label)
-            .unwrap_or(0)
+    let ends = gains.iter().flat_map(|gain| gain.range).chain([1.0]);
+    let axis = Axis {
+        scale: Scale::logarithmic(ends, MAX_TICKS_X)?,
+        label: format!("speed relative to {}", name(gains)),
+        format: units::figures_short,
     };
-    let interval = |gain: &Gain| Interval {
-        series: series(gain),
+    let interval = |(index, gain): (usize, &Gain)| Interval {
+        series: series(index, gain),
         name: format!("{}, {}", gain.row.label, gain.conditions()),
         style: styles.get(gain.row),
         median: gain.median,
@@ -82,13 +166,14 @@ pub fn figure(rows: &[Row], styles: &SeriesStyles) -> Option<Figure> {
     let group = |conditions: String| Group {
         intervals: gains
             .iter()
-            .filter(|gain| gain.conditions() == conditions)
+            .enumerate()
+            .filter(|(_, gain)| gain.conditions() == conditions)
             .map(interval)
             .collect(),
         label: conditions,
     };
     let plot = Plot {
-        title: "Speed of Sluice relative to pipe(2)".into(),
+        title: title.into(),
         axis,
         level: Some(1.0),
         groups: distinct(gains.iter().map(Gain::conditions))
@@ -96,30 +181,5 @@ pub fn figure(rows: &[Row], styles: &SeriesStyles) -> Option<Figure> {
             .map(group)
             .collect(),
     };
-    let line = |gain: &Gain| line(gain, series(gain), rows, styles);
-    Some(Figure {
-        heading: "Sluice relative to pipe(2)".into(),
-        hint: "Right of 1, Sluice is faster. For latencies this is the inverse of the ratio in the tables below, so that right is always better. The range is that of the ratios within each round.".into(),
-        plot: plot.draw(),
-        table: Table {
-            caption: "Sluice relative to pipe(2)".into(),
-            heads: heads(["mechanism", "conditions", "relative speed", "its rounds", ""]),
-            lines: gains.iter().map(line).collect(),
-        },
-    })
-}
-
-fn line(gain: &Gain, series: usize, rows: &[Row], styles: &SeriesStyles) -> Line {
-    let [min, max] = gain.range;
-    Line {
-        series: Some(series),
-        role: SeriesRole::Other,
-        cells: vec![
-            Cell::entry(styles.get(gain.row), &gain.row.label),
-            gain.conditions().into(),
-            format!("{:.2}", gain.median).into(),
-            units::ratio_range(min, max).into(),
-            Cell::notes(notes::notes(gain.row, rows)),
-        ],
-    }
+    Some(plot.draw())
 }

@@ -11,10 +11,12 @@ mod intervals;
 mod lines;
 mod notes;
 mod page;
+mod reference;
 mod scale;
 mod series_style;
 mod suites;
 mod tables;
+mod takeaways;
 
 use std::path::Path;
 

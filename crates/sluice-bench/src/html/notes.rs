@@ -32,28 +32,39 @@ pub fn noisy(row: &Row) -> Option<Badge> {
     Some(Badge::new("noisy", text, explanation))
 }
 
-/// All notes except the distance of the processors.
+/// All notes.
 pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
     let ratio = row.ratio.as_ref();
-    let change = row.change().map(|change| {
-        let to = ratio.map_or("", |ratio| &ratio.to);
-        let class = match change {
-            Change::Tie => "within",
-            _ => change.name(),
-        };
-        Badge::new(class, change.name(), format!("relative to {to}"))
-    });
+    let to = ratio.map_or("", |ratio| &ratio.to);
+    let change = row.change().map(|one| change(one, to));
     let across = ratio.filter(|ratio| ratio.across_waiting).map(|_| {
         let explanation = "one of the two uses processor time while it waits";
         Badge::new("across", "spin vs sleep", explanation)
     });
     let noisy = noisy(row).or_else(|| noisy(row.reference(rows)?));
-    let others = [misdelivered(row), imbalance(row), lost(row), noisy];
+    let others = [
+        other_class(row, rows),
+        misdelivered(row),
+        imbalance(row),
+        lost(row),
+        noisy,
+    ];
     [change, across]
         .into_iter()
         .chain(others)
         .flatten()
         .collect()
+}
+
+/// The comparison with the reference.
+pub fn change(change: Change, to: &str) -> Badge {
+    match change {
+        Change::Tie => {
+            let explanation = format!("in some rounds better than {to}, in others worse");
+            Badge::new("tie", "tie", explanation)
+        }
+        _ => Badge::new(change.name(), change.name(), format!("relative to {to}")),
+    }
 }
 
 /// Shown for mechanisms that can misdeliver, even at 0 %.
@@ -81,18 +92,26 @@ fn lost(row: &Row) -> Option<Badge> {
     Some(Badge::new("slower", format!("{packets} lost"), explanation))
 }
 
-pub fn class(row: &Row) -> Option<Badge> {
-    let class = row.probe_class?;
-    Some(Badge::new(
-        "class",
-        class.name(),
-        "distance of the two processors",
-    ))
+/// Shown for a series without a round of the class of the others.
+pub fn other_class(row: &Row, rows: &[Row]) -> Option<Badge> {
+    row.other_class?;
+    let alike = |other: &&Row| (&other.suite, &other.title) == (&row.suite, &row.title);
+    let is_winner = |other: &&Row| other.other_class.is_none();
+    let mut others = rows.iter().filter(alike).filter(is_winner);
+    let (class, others) = (
+        row.probe_class?,
+        others.find_map(|other| other.probe_class)?,
+    );
+    let text = format!("{}, others {}", class.name(), others.name());
+    let explanation = "no round at the distance of the processors of the others: not comparable";
+    Some(Badge::new("across", text, explanation))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::class::Class;
+    use crate::harness::rows::Ratio;
 
     fn row(misdelivered: Option<f64>) -> Row {
         let row = serde_json::json!({
@@ -111,5 +130,56 @@ mod tests {
         assert_eq!(texts(Some(0.877)), ["87.7 % misdelivered"]);
         assert_eq!(texts(Some(0.0)), ["0 % misdelivered"]);
         assert!(texts(None).is_empty());
+    }
+
+    #[test]
+    fn a_series_of_another_class_is_marked() {
+        let row = |label: &str, class| Row {
+            label: label.into(),
+            probe_class: Some(class),
+            other_class: (class == Class::Remote).then_some(true),
+            ..row(None)
+        };
+        let rows = [
+            row("one", Class::SharedCache),
+            row("other", Class::SharedCache),
+            row("alone", Class::Remote),
+        ];
+        let texts = rows.each_ref().map(|row| {
+            let notes = notes(row, &rows).into_iter();
+            notes.map(|badge| badge.text).collect::<Vec<_>>()
+        });
+        assert_eq!(texts, [vec![], vec![], vec!["far, others near"]]);
+    }
+
+    #[test]
+    fn a_difference_within_the_spread_is_a_tie() {
+        let measured = |label: &str, median: f64| Row {
+            label: label.into(),
+            unit: Some("ns".into()),
+            median: Some(median),
+            spread: Some([median - 2.0, median + 2.0]),
+            ..row(None)
+        };
+        let judged = |median| {
+            let ratio = Ratio {
+                to: "pipe".into(),
+                across_waiting: false,
+                median: median / 10.0,
+                min: median / 10.0 - 0.2,
+                max: median / 10.0 + 0.2,
+            };
+            let ours = Row {
+                ratio: Some(ratio),
+                ..measured("ours", median)
+            };
+            let notes = notes(&ours, &[measured("pipe", 10.0), ours.clone()]);
+            notes
+                .into_iter()
+                .map(|badge| badge.text)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(judged(9.0), ["tie"]);
+        assert_eq!(judged(5.0), ["faster"]);
     }
 }

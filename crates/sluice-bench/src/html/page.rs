@@ -9,6 +9,7 @@ use super::environment;
 use super::highlights;
 use super::series_style::SeriesStyles;
 use super::suites::{Figure, Suite, suites};
+use super::takeaways::{self, Takeaway};
 use crate::harness::rows::Results;
 
 const TEMPLATE: &str = include_str!("page.html");
@@ -17,23 +18,33 @@ const TEMPLATE: &str = include_str!("page.html");
 struct Page<'a> {
     style: &'a str,
     script: &'a str,
-    host: &'a str,
+    /// The machine on which the results were measured.
+    machine: String,
     emulated: bool,
     environment: Vec<(&'a str, String)>,
-    /// None without a result of Sluice relative to pipe(2).
+    /// What a reader should take away first; None without a result of Sluice relative to a rival.
+    title: Option<String>,
+    /// The spread of the title.
+    spread: Option<String>,
+    takeaways: Option<Figure>,
     summary: Option<Figure>,
     suites: Vec<Suite<'a>>,
 }
 
 pub fn page(results: &Results) -> String {
     let styles = SeriesStyles::of(results);
+    let takeaways = takeaways::takeaways(&results.rows);
+    let first = takeaways::first(&takeaways);
     render(&Page {
         style: include_str!("style.css"),
         script: include_str!("highlight.js"),
-        host: &results.host.name,
+        machine: environment::summary(&results.host),
         emulated: results.host.accelerator == "tcg",
         environment: environment::entries(results),
-        summary: highlights::figure(&results.rows, &styles),
+        title: first.map(Takeaway::headline),
+        spread: first.map(Takeaway::spread),
+        takeaways: highlights::first(&takeaways, &styles),
+        summary: highlights::all(&results.rows, &styles),
         suites: suites(results, &styles),
     })
 }
@@ -64,10 +75,13 @@ pub mod tests {
         let page = render(&Page {
             style: "",
             script: "",
-            host: "",
+            machine: String::new(),
             emulated: false,
             environment: Vec::new(),
-            summary: Some(figure),
+            title: None,
+            spread: None,
+            takeaways: Some(figure),
+            summary: None,
             suites: Vec::new(),
         });
         let (_, svg) = page.split_once("<svg class=\"plot\"").unwrap();

@@ -5,6 +5,7 @@
 use serde::Serialize;
 
 use super::drawing::Path;
+use super::reference;
 use crate::harness::rows::{Results, Row};
 use crate::harness::waiting::Waiting;
 
@@ -84,6 +85,7 @@ pub struct LineSample {
 }
 
 /// The styles of all mechanisms.
+#[derive(Default)]
 pub struct SeriesStyles {
     names: Vec<(String, SeriesStyle)>,
 }
@@ -91,8 +93,20 @@ pub struct SeriesStyles {
 impl SeriesStyles {
     pub fn of(results: &Results) -> Self {
         let mut styles = Self { names: Vec::new() };
-        for row in &results.rows {
-            styles.add(name(row), role(row));
+        let rows = &results.rows;
+        let references: Vec<String> = rows
+            .iter()
+            .filter(|row| is_reference(row, rows))
+            .map(name)
+            .collect();
+        for row in rows {
+            let name = name(row);
+            let role = match reference::is_sluice(row) {
+                true => SeriesRole::Sluice,
+                false if references.contains(&name) => SeriesRole::Reference,
+                false => SeriesRole::Other,
+            };
+            styles.add(name, role);
         }
         styles
     }
@@ -125,18 +139,22 @@ pub fn name(row: &Row) -> String {
     }
 }
 
-pub fn role(row: &Row) -> SeriesRole {
-    match row.mechanism.as_str() {
-        "pipe" => SeriesRole::Reference,
-        mechanism if mechanism.starts_with("sluice") => SeriesRole::Sluice,
-        _ => SeriesRole::Other,
-    }
+/// Whether another mechanism is compared with this row.
+fn is_reference(row: &Row, rows: &[Row]) -> bool {
+    rows.iter().any(|other| {
+        let to = other.ratio.as_ref().map(|ratio| &ratio.to);
+        to == Some(&row.label)
+            && (&other.suite, &other.title) == (&row.suite, &row.title)
+            && other.mechanism != row.mechanism
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::harness::rounds::Neighbours;
+    use crate::harness::rows::Ratio;
+    use sluice_testkit::host::Host;
 
     #[test]
     fn forty_mechanisms_have_distinct_styles() {
@@ -164,7 +182,38 @@ mod tests {
         };
         assert_eq!(name(&beside), "fifo");
         assert_eq!(name(&row("fifo (spins)", "fifo")), "fifo (spins)");
-        assert_eq!(role(&row("", "sluice-pipe")), SeriesRole::Sluice);
-        assert_eq!(role(&row("", "pipe")), SeriesRole::Reference);
+    }
+
+    #[test]
+    fn the_reference_is_the_mechanism_that_others_are_compared_with() {
+        let row = |mechanism: &str, to: Option<&str>| Row {
+            mechanism: mechanism.into(),
+            label: mechanism.into(),
+            ratio: to.map(|to| Ratio {
+                to: to.into(),
+                across_waiting: false,
+                median: 1.0,
+                min: 1.0,
+                max: 1.0,
+            }),
+            ..Row::default()
+        };
+        let tachyon = Some("tachyon");
+        let rows = vec![
+            row("tachyon", None),
+            row("sluice-ring", tachyon),
+            row("pipe", tachyon),
+        ];
+        let host = Host::probe();
+        let styles = SeriesStyles::of(&Results {
+            host,
+            clock_ns: 40,
+            rows: rows.clone(),
+        });
+        let roles = rows.iter().map(|row| styles.get(row).role);
+        assert_eq!(
+            roles.collect::<Vec<_>>(),
+            [SeriesRole::Reference, SeriesRole::Sluice, SeriesRole::Other]
+        );
     }
 }

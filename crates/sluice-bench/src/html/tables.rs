@@ -1,20 +1,52 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables, each in a box that scrolls on a narrow screen.
+//! Tables. Cells have several lines, so that a table has few columns and fits into the page.
 
 use serde::Serialize;
 use sluice_testkit::units;
 
-use super::groups::distinct;
 use super::notes::{self, Badge};
-use super::series_style::{self, LineSample, SeriesRole, SeriesStyle};
+use super::reference;
+use super::series_style::{LineSample, SeriesRole, SeriesStyle, SeriesStyles};
 use crate::harness::rows::Row;
+use crate::harness::samples::Summary;
 
 #[derive(Default, Serialize)]
 pub struct Table {
     pub caption: String,
     /// The first column names the rows; a last column with an empty title is for notes.
-    pub heads: Vec<String>,
+    pub heads: Vec<Head>,
     pub lines: Vec<Line>,
+    /// It needs the whole width of the page.
+    pub wide: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Head {
+    pub text: String,
+    /// The contents of the other lines of the cells.
+    pub small: String,
+}
+
+impl From<&str> for Head {
+    fn from(text: &str) -> Self {
+        text.to_string().into()
+    }
+}
+
+impl From<String> for Head {
+    fn from(text: String) -> Self {
+        Self {
+            text,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<[&str; 2]> for Head {
+    fn from(lines: [&str; 2]) -> Self {
+        let [text, small] = lines.map(String::from);
+        Self { text, small }
+    }
 }
 
 #[derive(Serialize)]
@@ -29,8 +61,8 @@ pub struct Line {
 pub struct Cell {
     pub sample: Option<LineSample>,
     pub text: String,
-    /// A second line.
-    pub small: Option<String>,
+    /// Further lines.
+    pub small: Vec<String>,
     pub badges: Vec<Badge>,
 }
 
@@ -49,6 +81,15 @@ impl Cell {
             ..Self::default()
         }
     }
+
+    pub fn with_small(mut self, small: impl IntoIterator<Item = String>) -> Self {
+        self.small.extend(small);
+        self
+    }
+
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.small.is_empty() && self.badges.is_empty()
+    }
 }
 
 impl From<String> for Cell {
@@ -66,8 +107,78 @@ impl<T: Into<Cell>> From<Option<T>> for Cell {
     }
 }
 
-pub fn heads<const N: usize>(heads: [&str; N]) -> Vec<String> {
-    heads.map(String::from).to_vec()
+pub fn heads<const N: usize>(heads: [[&str; 2]; N]) -> Vec<Head> {
+    heads.map(Head::from).to_vec()
+}
+
+/// A column of a table of rows.
+pub struct Column<'a> {
+    head: Head,
+    cell: Box<dyn Fn(&Row) -> Cell + 'a>,
+}
+
+impl<'a> Column<'a> {
+    pub fn new(head: impl Into<Head>, cell: impl Fn(&Row) -> Cell + 'a) -> Self {
+        Self {
+            head: head.into(),
+            cell: Box::new(cell),
+        }
+    }
+
+    pub fn notes(all: &'a [Row]) -> Self {
+        Self::new("", |row| Cell::notes(notes::notes(row, all)))
+    }
+}
+
+/// A row with its name, in the style and with the number of its series.
+pub struct Entry<'a> {
+    pub row: &'a Row,
+    pub name: Cell,
+    pub series: Option<usize>,
+    pub role: SeriesRole,
+}
+
+impl<'a> Entry<'a> {
+    pub fn new(series: usize, row: &'a Row, style: SeriesStyle) -> Self {
+        Self {
+            row,
+            name: Cell::entry(style, &row.label).with_small(calibration_reason(row)),
+            series: Some(series),
+            role: style.role,
+        }
+    }
+}
+
+/// Why a rival is slower here than in its own benchmark, or not compared with it.
+pub fn calibration_reason(row: &Row) -> Option<String> {
+    let reason = row.calibration.as_ref()?.reason.as_ref()?;
+    Some(format!("calibration: {reason}"))
+}
+
+/// The columns without any content are left out.
+pub fn table(caption: String, name: Head, entries: Vec<Entry>, columns: Vec<Column>) -> Table {
+    let has_content = |column: &Column| {
+        let mut cells = entries.iter().map(|one| (column.cell)(one.row));
+        cells.any(|cell| !cell.is_empty())
+    };
+    let columns: Vec<Column> = columns.into_iter().filter(has_content).collect();
+    let line = |entry: Entry| Line {
+        series: entry.series,
+        role: entry.role,
+        cells: [entry.name]
+            .into_iter()
+            .chain(columns.iter().map(|column| (column.cell)(entry.row)))
+            .collect(),
+    };
+    Table {
+        caption,
+        lines: entries.into_iter().map(line).collect(),
+        heads: [name]
+            .into_iter()
+            .chain(columns.iter().map(|column| column.head.clone()))
+            .collect(),
+        wide: false,
+    }
 }
 
 /// Sorts the best first.
@@ -83,118 +194,114 @@ pub fn sorted<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     rows
 }
 
-/// The two cells of a ratio.
-pub fn ratio_cells(row: &Row) -> [Cell; 2] {
-    row.ratio_texts().unwrap_or_default().map(Cell::from)
+pub fn median_cell(row: &Row) -> Cell {
+    Cell::from(row.median_text()).with_small(row.range_text())
+}
+
+pub fn ratio_cell(row: &Row) -> Cell {
+    let texts = row.ratio_texts();
+    texts.map_or_else(Cell::default, |[ratio, range]| {
+        Cell::from(ratio).with_small([range])
+    })
+}
+
+/// The heading of the ratios, which names the reference.
+pub fn ratio_head<'a>(rows: impl Iterator<Item = &'a Row>) -> Head {
+    Head {
+        text: format!("ratio to {}", reference::name(rows)),
+        small: "its rounds".into(),
+    }
+}
+
+/// The rounds that were kept, and their class.
+pub fn rounds_cell(row: &Row) -> Cell {
+    let class = row.probe_class.map(|class| class.name().to_string());
+    Cell::from(row.rounds.map(|rounds| rounds.to_string())).with_small(class)
+}
+
+/// The speed relative to the own benchmark of a rival.
+pub fn calibration_cell(row: &Row) -> Cell {
+    let ratio = row.calibration.as_ref().map(|one| one.ratio);
+    ratio
+        .map(|ratio| ratio.map_or_else(|| "–".into(), units::ratio))
+        .into()
 }
 
 fn time(ns: u64) -> String {
     units::nanoseconds(ns as f64)
 }
 
-/// The heading of the ratios, which names the reference.
-fn ratio_head(rows: &[&Row]) -> String {
-    let to = rows.iter().filter_map(|row| Some(&row.ratio.as_ref()?.to));
-    match distinct(to)[..] {
-        [to] => format!("ratio to {to}"),
-        _ => "ratio".into(),
-    }
+/// Two percentiles of the samples.
+fn times(row: &Row, of: impl Fn(&Summary) -> [Option<u64>; 2]) -> Cell {
+    let [one, other] = row.distribution.as_ref().map(of).unwrap_or_default();
+    Cell::from(one.map(time)).with_small(other.map(time))
 }
+
+/// The number of columns of counts for which there is room beside a plot.
+pub const MAX_COLUMNS_BESIDE_PLOT: usize = 5;
 
 /// The rows of one set of conditions, with the styles and series numbers of the plot.
 pub fn latencies(caption: String, entries: &[(usize, &Row, SeriesStyle)], all: &[Row]) -> Table {
-    let rows: Vec<&Row> = entries.iter().map(|(_, row, _)| *row).collect();
-    let several_classes = distinct(rows.iter().map(|row| row.probe_class)).len() > 1;
-    let line = |&(series, row, style): &(usize, &Row, SeriesStyle)| {
-        let [ratio, ratios] = ratio_cells(row);
-        let class = notes::class(row).filter(|_| several_classes);
-        Line {
-            series: Some(series),
-            role: style.role,
-            cells: vec![
-                Cell::entry(style, &row.label),
-                row.median_text().into(),
-                row.range_text().into(),
-                row.distribution.map(|one| time(one.p90)).into(),
-                row.distribution.map(|one| time(one.p99)).into(),
-                row.cpu_ns_per_msg.map(units::nanoseconds).into(),
-                ratio,
-                ratios,
-                Cell::notes(notes::notes(row, all).into_iter().chain(class)),
-            ],
-        }
-    };
-    Table {
-        caption,
-        heads: heads([
-            "mechanism",
-            "median",
-            "its rounds",
-            "p90",
-            "p99",
-            "CPU per message",
-            &ratio_head(&rows),
-            "its rounds",
-            "",
-        ]),
-        lines: entries.iter().map(line).collect(),
-    }
+    let rows = entries.iter().map(|(_, row, _)| *row);
+    let named = entries
+        .iter()
+        .map(|&(series, row, style)| Entry::new(series, row, style))
+        .collect();
+    let columns = vec![
+        Column::new(["median", "its rounds"], median_cell),
+        Column::new(["p99", "p90"], |row| {
+            times(row, |one| [Some(one.p99), Some(one.p90)])
+        }),
+        Column::new("CPU per message", |row| {
+            row.cpu_ns_per_msg.map(units::nanoseconds).into()
+        }),
+        Column::new(ratio_head(rows), ratio_cell),
+        Column::new(["rounds", "class"], rounds_cell),
+        Column::new("calibration", calibration_cell),
+        Column::notes(all),
+    ];
+    table(caption, "mechanism".into(), named, columns)
 }
 
 /// All fields of these rows.
-pub fn everything(rows: &[&Row], all: &[Row]) -> Table {
-    Table {
-        caption: String::new(),
-        heads: heads([
-            "conditions",
-            "mechanism",
-            "median",
-            "its rounds",
-            "rounds",
-            "ratio",
-            "its rounds",
-            "to",
-            "samples",
-            "min",
-            "p50",
-            "p90",
-            "p99",
-            "p99.9",
-            "max",
-            "messages",
-            "CPU per message",
-            "",
-        ]),
-        lines: rows.iter().map(|row| full_line(row, all)).collect(),
-    }
-}
-
-fn full_line(row: &Row, all: &[Row]) -> Line {
-    let one = row.distribution;
-    let [ratio, ratios] = ratio_cells(row);
-    let notes = notes::notes(row, all).into_iter();
-    Line {
-        series: None,
-        role: series_style::role(row),
-        cells: vec![
-            row.title.clone().into(),
-            row.label.clone().into(),
-            row.median_text().into(),
-            row.range_text().into(),
-            row.rounds.map(|rounds| rounds.to_string()).into(),
-            ratio,
-            ratios,
-            row.ratio.as_ref().map(|ratio| ratio.to.clone()).into(),
-            one.map(|one| one.n.to_string()).into(),
-            one.map(|one| time(one.min)).into(),
-            one.map(|one| time(one.p50)).into(),
-            one.map(|one| time(one.p90)).into(),
-            one.map(|one| time(one.p99)).into(),
-            one.and_then(|one| one.p999).map(time).into(),
-            one.map(|one| time(one.max)).into(),
-            row.msgs_per_s.map(units::per_second).into(),
-            row.cpu_ns_per_msg.map(units::nanoseconds).into(),
-            Cell::notes(notes.chain(notes::class(row))),
-        ],
-    }
+pub fn everything(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Table {
+    let named = rows
+        .iter()
+        .map(|&row| Entry {
+            row,
+            name: Cell::from(row.label.clone())
+                .with_small([row.title.clone()])
+                .with_small(calibration_reason(row)),
+            series: None,
+            role: styles.get(row).role,
+        })
+        .collect();
+    let columns = vec![
+        Column::new(["median", "its rounds"], median_cell),
+        Column::new(["ratio", "its rounds, reference"], |row| {
+            let to = row.ratio.as_ref().map(|ratio| format!("to {}", ratio.to));
+            ratio_cell(row).with_small(to)
+        }),
+        Column::new(["rounds", "class"], rounds_cell),
+        Column::new("samples", |row| {
+            row.distribution.map(|one| one.n.to_string()).into()
+        }),
+        Column::new(["min", "max"], |row| {
+            times(row, |one| [Some(one.min), Some(one.max)])
+        }),
+        Column::new(["p50", "p90"], |row| {
+            times(row, |one| [Some(one.p50), Some(one.p90)])
+        }),
+        Column::new(["p99", "p99.9"], |row| {
+            times(row, |one| [Some(one.p99), one.p999])
+        }),
+        Column::new(["messages", "CPU per message"], |row| {
+            let cpu = row.cpu_ns_per_msg.map(units::nanoseconds);
+            Cell::from(row.msgs_per_s.map(units::per_second)).with_small(cpu)
+        }),
+        Column::new("calibration", calibration_cell),
+        Column::notes(all),
+    ];
+    let name = Head::from(["mechanism", "conditions"]);
+    table(String::new(), name, named, columns)
 }

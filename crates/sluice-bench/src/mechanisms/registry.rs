@@ -77,6 +77,15 @@ impl Registry {
             .with(third_party())
     }
 
+    /// Puts the first one of these that is available before all others, as the reference.
+    pub fn refer_to(mut self, names: &[&str]) -> Self {
+        let position = |name: &&str| self.available.iter().position(|one| one.name == *name);
+        if let Some(found) = names.iter().find_map(position) {
+            self.available[..=found].rotate_right(1);
+        }
+        self
+    }
+
     fn with(mut self, mechanisms: Vec<Result<Mechanism, Skipped>>) -> Self {
         for one in mechanisms {
             match one {
@@ -151,6 +160,17 @@ mod tests {
         assert!(libraries.iter().all(|name| !without.contains(name)));
         let with = registry().with_third_party().names();
         assert!(libraries.iter().all(|name| with.contains(name)), "{with:?}");
+    }
+
+    #[test]
+    fn the_first_available_rival_is_the_reference() {
+        let count = registry().names().len();
+        let registry = registry().refer_to(&["of-a-suite", "shm-spin", "fifo"]);
+        let all = registry.names();
+        assert_eq!((&all[..2], all.len()), (&["shm-spin", "pipe"][..], count));
+        let ours = ["sluice-ring-memfd".to_string()];
+        let chosen = registry.choose(&ours, &[]).ok().unwrap().names();
+        assert_eq!(chosen, ["shm-spin", "sluice-ring-memfd"]);
     }
 
     #[test]

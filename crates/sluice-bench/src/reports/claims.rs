@@ -177,10 +177,10 @@ impl<'a> Figure<'a> {
 
     fn against(&self, other: &Self) -> String {
         format!(
-            "{} ÷ {} is {:.2}",
+            "{} ÷ {} is {}",
             self.label,
             other.label,
-            self.spread.median / other.spread.median
+            units::ratio(self.spread.median / other.spread.median)
         )
     }
 }
@@ -194,7 +194,7 @@ fn deviation_is_like_the_mean(rows: &[Row]) -> Option<Finding> {
     let all = latencies(rows)?;
     let ratio = all.sd / all.mean;
     let verdict = Verdict::of((0.5..=2.0).contains(&ratio));
-    Some((verdict, format!("{ratio:.2} times the mean")))
+    Some((verdict, format!("{} times the mean", units::ratio(ratio))))
 }
 
 fn worst_is_ten_times_the_best(rows: &[Row]) -> Option<Finding> {
@@ -263,7 +263,8 @@ fn stalled_pairs_cost_nothing(rows: &[Row]) -> Option<Finding> {
         (false, true) => Verdict::WithinSpread,
         (false, false) => Verdict::Refuted,
     };
-    Some((verdict, format!("{:.2} of the rate alone", ratio.median)))
+    let share = units::ratio(ratio.median);
+    Some((verdict, format!("{share} of the rate alone")))
 }
 
 #[cfg(test)]

@@ -73,9 +73,10 @@ pub fn table(ratio: &str, range: &str, criteria: Vec<Criterion>) -> Table {
     for one in criteria {
         let [ratio, range, verdict] = match one.ratio {
             None => ["–".into(), String::new(), "not measured".into()],
+            // Three figures, because two could hide on which side of the limit they are.
             Some(ratio) => [
                 units::figures(ratio.median),
-                units::ratio_range(ratio.min, ratio.max),
+                units::figures_range(ratio.min, ratio.max),
                 one.limit.verdict(ratio).into(),
             ],
         };

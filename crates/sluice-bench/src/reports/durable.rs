@@ -148,16 +148,12 @@ fn latency_cells(processes: usize, store: &str, row: &Row) -> [String; 8] {
         store.into(),
         row.median.map_or_else(String::new, units::figures),
         row.spread
-            .map_or_else(String::new, |[min, max]| range(min, max)),
+            .map_or_else(String::new, |[min, max]| units::figures_range(min, max)),
         time(|all| all.p50),
         time(|all| all.p99),
         shared.map_or_else(String::new, |one| units::figures(one.median)),
-        shared.map_or_else(String::new, |one| range(one.min, one.max)),
+        shared.map_or_else(String::new, |one| units::figures_range(one.min, one.max)),
     ]
-}
-
-fn range(min: f64, max: f64) -> String {
-    format!("{} … {}", units::figures(min), units::figures(max))
 }
 
 fn per_commit(row: &Row) -> Option<Spread> {

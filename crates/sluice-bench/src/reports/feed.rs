@@ -158,14 +158,14 @@ fn ratio_line(percentile: Percentile, slower: &str, faster: &str, rows: &[&Row])
     let reported = percentile
         .reported(slower)
         .zip(percentile.reported(faster))
-        .map(|(slower, faster)| units::figures(slower / faster));
+        .map(|(slower, faster)| units::ratio(slower / faster));
     let here = ratio(percentile, slower, faster, rows);
     let text = |of: fn(Spread) -> String| here.map_or_else(|| "–".into(), of);
     [
         format!("{slower} ÷ {faster}"),
         percentile.name().into(),
         reported.unwrap_or_default(),
-        text(|spread| units::figures(spread.median)),
+        text(|spread| units::ratio(spread.median)),
         text(|spread| units::ratio_range(spread.min, spread.max)),
         verdict(here).name().into(),
     ]
@@ -240,7 +240,7 @@ mod tests {
     fn ratios_are_taken_within_rounds_and_compared_with_the_report() {
         let text = text(&rows()).unwrap();
         let p50 = line(&text, ["hft-read ÷ hft-ring", "P50"]);
-        for part in ["69.7", "7.50", "5.00 … 10.00", "confirmed"] {
+        for part in [" 70 ", " 7.5 ", "5.0 … 10", "confirmed"] {
             assert!(p50.contains(part), "{part} in {p50}");
         }
         let p99 = line(&text, ["hft-read ÷ hft-ring", "P99 "]);

@@ -140,9 +140,7 @@ fn line(reported: &Reported, label: &str, value: f64, rows: &Rows) -> [String; 8
 }
 
 fn ratio(values: Option<(f64, f64)>) -> String {
-    values.map_or_else(String::new, |(ours, theirs)| {
-        format!("{:.2}", ours / theirs)
-    })
+    values.map_or_else(String::new, |(ours, theirs)| units::ratio(ours / theirs))
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub struct Plan {
     pub cgroup: Option<Cgroup>,
     /// The names of the mechanisms to measure, also of those of a single suite; empty for all.
     pub chosen: Vec<String>,
-    /// The mechanisms to measure.
+    /// The mechanisms to measure. The first one is the reference.
     pub mechanisms: Vec<Rc<Mechanism>>,
     /// Mechanisms that are not available here.
     pub unavailable: Vec<Skipped>,
@@ -75,15 +75,9 @@ impl Plan {
         })
     }
 
-    /// With which mechanism the others are compared: pipe(2), and Sluice's ring with the third-party library that
-    /// is named first.
+    /// With which mechanism the others are compared.
     pub fn reference(&self) -> Option<&'static str> {
-        let libraries: &[_] = match self.scale {
-            Scale::ThirdParty => &["tachyon", "aeron", "iceoryx2"],
-            Scale::Quick | Scale::Standard | Scale::Full => &[],
-        };
-        let measured = |name: &&&'static str| self.mechanisms.iter().any(|one| one.name == **name);
-        libraries.iter().chain(&["pipe"]).find(measured).copied()
+        self.mechanisms.first().map(|one| one.name)
     }
 
     /// The mechanisms that support this task, and why the others do not.

@@ -28,6 +28,8 @@ pub struct Findings {
     pub cut: Vec<String>,
     /// Labels that overlap another one.
     pub overlapping: Vec<String>,
+    /// Tables and texts that are wider than their box.
+    pub scrolled: Vec<String>,
     pub width: usize,
     /// The width by which the page exceeds the window.
     pub overflow: i64,

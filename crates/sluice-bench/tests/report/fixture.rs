@@ -2,10 +2,12 @@
 //! Results of a large run: all kinds of rows, more mechanisms than colours, and text that must be escaped. The values
 //! are synthetic, the same in every run.
 
+mod stores;
+
 use sluice_bench::harness::class::Class;
 use sluice_bench::harness::pinning::Placement;
 use sluice_bench::harness::rounds::{Activity, Neighbours, ReceiverState};
-use sluice_bench::harness::rows::{OPERATIONS, Ratio, Results, Row};
+use sluice_bench::harness::rows::{Calibration, Ratio, Results, Row};
 use sluice_bench::harness::samples::{Samples, distribution_function, summarize};
 use sluice_bench::harness::waiting::Waiting;
 use sluice_testkit::host::Host;
@@ -67,9 +69,12 @@ pub fn results() -> Results {
     rows.extend(tar(&mut random));
     rows.extend(isolation(&mut random));
     rows.extend(fanout(&mut random));
-    rows.extend(map(&mut random));
-    rows.extend(durable(&mut random));
-    rows.extend(names(&mut random));
+    rows.extend(stores::map(&mut random));
+    rows.extend(stores::durable(&mut random));
+    rows.extend(stores::names(&mut random));
+    for share in [10, 50, 90] {
+        rows.extend(loads(share, &mut random));
+    }
     rows.push(failed());
     Results {
         host: host(),
@@ -131,6 +136,7 @@ fn each(
                     noisy_rounds: (mechanism == "tcp" && placement == Placement::TwoCpus)
                         .then_some(2),
                     cpu_ns_per_msg: Some(best / 2.5),
+                    calibration: calibration(mechanism),
                     ..row
                 };
                 let mut row = measure(row, best);
@@ -140,6 +146,21 @@ fn each(
         });
     }
     rows
+}
+
+/// One rival with a ratio, one with a reason.
+fn calibration(mechanism: &str) -> Option<Calibration> {
+    match mechanism {
+        "zeromq" => Some(Calibration {
+            ratio: Some(0.97),
+            reason: None,
+        }),
+        "myipc" => Some(Calibration {
+            ratio: Some(0.42),
+            reason: Some("its own benchmark does not check the messages".into()),
+        }),
+        _ => None,
+    }
 }
 
 fn ratio(row: &Row, to: &Row) -> Ratio {
@@ -194,6 +215,21 @@ fn rates(size: usize, placement: Placement, random: &mut Random) -> Vec<Row> {
         Row {
             msgs_per_s: Some(rate / size as f64),
             ..quoted(row, "bytes/s", rate, random)
+        }
+    })
+}
+
+/// Latencies at a share of the saturation.
+fn loads(percent: usize, random: &mut Random) -> Vec<Row> {
+    let title = format!("64 B {percent} % two-cpus");
+    each("load", &title, Some(64), Placement::TwoCpus, |row, best| {
+        let slowed = best / (1.0 - percent as f64 / 100.0);
+        let samples: Samples = (0..4000).map(|_| random.latency(slowed)).collect();
+        Row {
+            msgs_per_s: Some(percent as f64 * 1e7 / best),
+            cdf: distribution_function(&[&samples]),
+            distribution: summarize(&[&samples]),
+            ..quoted(row, "ns", slowed * 1.05, random)
         }
     })
 }
@@ -323,115 +359,6 @@ fn fanout(random: &mut Random) -> Vec<Row> {
         receiver_state: Some(ReceiverState::Busy),
         ..quoted(row, "ns", best, random)
     }));
-    rows
-}
-
-fn map(random: &mut Random) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (operation, factor) in [("gets", 1.0), ("sets", 1.5)] {
-        for processes in [1, 2, 4, 6, 8, 10] {
-            let title = format!("{operation} by {processes} processes");
-            let begin = rows.len();
-            for (mechanism, best) in [
-                ("shared-map", 9e5),
-                ("sluice-map-fd", 7e6),
-                ("sluice-map-netlink", 1e6),
-            ] {
-                let row = Row {
-                    suite: "map".into(),
-                    mechanism: mechanism.into(),
-                    label: mechanism.into(),
-                    title: title.clone(),
-                    size: Some(64),
-                    operation: Some(operation.into()),
-                    processes: Some(processes),
-                    placement: Some(Placement::TwoCpus),
-                    waiting: Some(Waiting::Sleep),
-                    rounds: Some(ROUNDS),
-                    ..Row::default()
-                };
-                let rate = best * (processes as f64).min(2.0) / factor;
-                let mut row = quoted(row, OPERATIONS, rate, random);
-                row.ratio = rows.get(begin).map(|store| ratio(&row, store));
-                rows.push(row);
-            }
-        }
-    }
-    rows
-}
-
-fn durable(random: &mut Random) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for processes in [1, 8, 10] {
-        let begin = rows.len();
-        for (mechanism, best, shared) in [
-            ("sqlite", 900.0, None),
-            ("sluice-durable-always", 800.0 * processes as f64, Some(0.7)),
-            ("redis-always", 1000.0, None),
-            ("sluice-durable-interval", 3e4, None),
-        ] {
-            let row = Row {
-                suite: "durable".into(),
-                mechanism: mechanism.into(),
-                label: mechanism.into(),
-                title: format!("durable sets by {processes} processes"),
-                size: Some(64),
-                operation: Some("durable sets".into()),
-                processes: Some(processes),
-                placement: Some(Placement::TwoCpus),
-                waiting: Some(Waiting::Sleep),
-                rounds: Some(ROUNDS),
-                msgs_per_commit: shared.map(|share| vec![(0, share * processes as f64)]),
-                ..Row::default()
-            };
-            let mut row = quoted(row, OPERATIONS, best, random);
-            row.ratio = rows.get(begin).map(|sqlite| ratio(&row, sqlite));
-            rows.push(row);
-        }
-    }
-    rows
-}
-
-fn names(random: &mut Random) -> Vec<Row> {
-    let operations = [
-        "create",
-        "attach",
-        "list, a name",
-        "list by 10, a name",
-        "info",
-        "unlink",
-    ];
-    let mut rows: Vec<Row> = Vec::new();
-    for (number, operation) in operations.iter().enumerate() {
-        for (what, counts) in [
-            ("names", &[10, 100, 1000, 10_000][..]),
-            ("scopes", &[10, 100, 1000]),
-        ] {
-            if what == "scopes" && *operation != "attach" {
-                continue;
-            }
-            let begin = rows.len();
-            for &count in counts {
-                let cost = 900.0 * (number + 1) as f64 * (1.0 + (count as f64).log10() * 0.04);
-                let row = Row {
-                    suite: "names".into(),
-                    mechanism: "sluice-pipe".into(),
-                    label: format!("among {count} {what}"),
-                    title: (*operation).into(),
-                    operation: Some((*operation).into()),
-                    names: Some(if what == "names" { count } else { 1 }),
-                    scopes: Some(if what == "names" { 1 } else { count }),
-                    placement: Some(Placement::SameCpu),
-                    waiting: Some(Waiting::Sleep),
-                    rounds: Some(ROUNDS),
-                    ..Row::default()
-                };
-                let mut row = quoted(row, "ns", cost, random);
-                row.ratio = rows.get(begin).map(|fewest| ratio(&row, fewest));
-                rows.push(row);
-            }
-        }
-    }
     rows
 }
 

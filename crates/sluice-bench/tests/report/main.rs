@@ -94,6 +94,18 @@ fn rates_are_drawn_by_the_number_of_processes() {
 }
 
 #[test]
+fn latencies_are_drawn_by_rate_and_for_each_load() {
+    let page = page(&fixture::results());
+    let heading = "<h3>p99 of the latency by rate, 64 B two-cpus</h3>";
+    let (_, rest) = page.split_once(heading).unwrap();
+    let figure = rest.split_once("</figure>").unwrap().0;
+    for part in ["messages per second, logarithmic", ">90 %</th>", "p50 "] {
+        assert!(figure.contains(part), "{part}");
+    }
+    assert!(page.contains("<h3>64 B 50 % two-cpus</h3>"));
+}
+
+#[test]
 fn durable_sets_of_all_stores_are_drawn_in_one_plot() {
     let page = page(&fixture::results());
     let heading = "<h3>Rate of durable sets by number of processes</h3>";
@@ -108,6 +120,70 @@ fn durable_sets_of_all_stores_are_drawn_in_one_plot() {
         assert!(figure.contains(store), "{store}");
     }
     assert!(page.contains("sets per commit"));
+}
+
+#[test]
+fn the_title_says_what_to_take_away_and_the_first_figure_shows_it() {
+    let page = page(&fixture::results());
+    let title = "Round trip of 1 B, two processors: sluice-pipe takes";
+    assert!(page.contains(&format!("<h1>{title}")) && page.contains(&format!("<title>{title}")));
+    let (_, first) = page.split_once("<svg class=\"plot\"").unwrap();
+    assert!(first.contains("speed relative to the reference"));
+    let (_, table) = first.split_once("<tbody>").unwrap();
+    let table = table.split_once("</tbody>").unwrap().0;
+    for sentence in [
+        "tar of 4.68 MB in 763 files, two processors: sluice-pipe takes",
+        "Gets by 10 processes: sluice-map-fd has",
+        "Ratios within rounds:",
+    ] {
+        assert!(table.contains(sentence), "{sentence}");
+    }
+    // It does not wait for the disk, as SQLite does.
+    assert!(!table.contains("sluice-durable-interval"));
+}
+
+#[test]
+fn the_reference_of_the_page_is_that_of_the_rows() {
+    let mut results = fixture::results();
+    results.rows.retain(|row| row.suite == "rtt");
+    for row in &mut results.rows {
+        if row.mechanism == "pipe" {
+            row.mechanism = "tachyon".into();
+            row.label = "tachyon".into();
+        }
+        if let Some(ratio) = &mut row.ratio {
+            ratio.to = "tachyon".into();
+        }
+    }
+    let page = page(&results);
+    assert!(page.contains("<h2>Sluice relative to tachyon</h2>"));
+    assert!(page.contains(">speed relative to tachyon, logarithmic"));
+    assert!(page.contains("<tr class=\"reference\" data-series"));
+    assert!(page.contains("ratio to tachyon") && !page.contains("to pipe"));
+}
+
+#[test]
+fn no_ratio_is_shown_as_zero() {
+    let mut results = fixture::results();
+    for ratio in results.rows.iter_mut().filter_map(|row| row.ratio.as_mut()) {
+        ratio.median /= 1000.0;
+        ratio.min /= 1000.0;
+        ratio.max /= 1000.0;
+    }
+    let page = page(&results);
+    assert!(!page.contains(">0.00<") && !page.contains("0.00 …") && !page.contains("… 0.00<"));
+}
+
+#[test]
+fn calibrations_stand_in_a_column_with_their_reasons() {
+    let mut results = fixture::results();
+    let marked = page(&results);
+    assert!(marked.contains(">calibration</th>") && marked.contains("calibr. 0.97"));
+    assert!(marked.contains("calibration: its own benchmark does not check the messages"));
+    for row in &mut results.rows {
+        row.calibration = None;
+    }
+    assert!(!page(&results).contains(">calibration</th>"));
 }
 
 #[test]
@@ -155,7 +231,7 @@ fn a_run_without_rows_has_a_page() {
         rows: Vec::new(),
         ..fixture::results()
     };
-    assert!(page(&empty).contains("no result of Sluice relative to pipe(2)"));
+    assert!(page(&empty).contains("no result of Sluice relative to another mechanism"));
 }
 
 #[test]
@@ -175,7 +251,11 @@ fn a_browser_renders_the_page_without_errors() {
     let series = page.matches("<g class=\"series").count();
     for width in [1280, 400] {
         for scheme in ["light", "dark"] {
-            let found = open(&page, width, scheme).unwrap();
+            let mut found = open(&page, width, scheme).unwrap();
+            if width < 1280 {
+                // On a narrow screen, tables may scroll.
+                found.scrolled.clear();
+            }
             let expected = Findings {
                 plots,
                 series,
@@ -195,6 +275,13 @@ fn a_browser_detects_errors() {
     let page = page(&fixture::results());
     let inspect = |broken: String| open(&broken, 400, "light").unwrap();
     let console = |broken: String| inspect(broken).console;
+    let column = "<th scope=\"col\">median";
+    let long = page.replacen(
+        column,
+        "<th scope=\"col\" style='min-width: 900px'>median",
+        1,
+    );
+    assert_eq!(open(&long, 1280, "light").unwrap().scrolled.len(), 1);
     let wide = page.replacen("<main>", "<main><p style='width: 2000px'>x</p>", 1);
     assert!(inspect(wide).overflow > 0);
     let empty = page.replacen(

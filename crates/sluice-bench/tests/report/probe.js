@@ -28,6 +28,11 @@ addEventListener('load', () => {
       .filter((text, number) => texts.slice(0, number).some(other => meet(size(text), size(other))))
       .map(text => text.textContent);
   });
+  // Closed parts have no size.
+  for (const details of document.querySelectorAll('details')) details.open = true;
+  const scrolled = [...document.querySelectorAll('.scroll')]
+    .filter(box => box.scrollWidth > box.clientWidth)
+    .map(box => `${box.getAttribute('aria-label')}: ${box.scrollWidth} in ${box.clientWidth}`);
   const found = document.createElement('pre');
   found.id = 'findings';
   found.textContent = JSON.stringify({
@@ -36,6 +41,7 @@ addEventListener('load', () => {
     invisible,
     cut,
     overlapping,
+    scrolled,
     width: innerWidth,
     overflow: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     dark: matchMedia('(prefers-color-scheme: dark)').matches,

@@ -5,72 +5,47 @@
 use sluice_testkit::units;
 
 use super::super::groups::distinct;
-use super::super::notes;
 use super::super::series_style::SeriesStyles;
-use super::super::tables::{self, Cell, Line, Table, heads};
+use super::super::tables::{self, Column, Entry, Table};
 use super::{Figure, figures_by, throughput};
 use crate::harness::rows::Row;
 
-pub fn figures(rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
+pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
     let counts = |row: &Row| (row.writers, row.receivers, row.placement);
     figures_by(rows, counts, |(writers, readers, placement), rows| {
-        let (writers, readers) = (counted(writers?, "writer"), counted(readers?, "reader"));
+        let (writers, readers) = (
+            units::counted(writers?, "writer"),
+            units::counted(readers?, "reader"),
+        );
         let place = placement.map_or("", |placement| placement.name());
         let heading = format!("{writers} to {readers}, {place}");
-        let figure = throughput::by_size(heading, rows, styles)?;
+        let figure = throughput::by_size(heading, rows, all, styles)?;
         Some(Figure {
-            table: table(&figure.heading, rows, styles),
+            table: table(&figure.heading, rows, all, styles),
             hint: "Marked: a writer that sends more than twice as many messages as another.".into(),
             ..figure
         })
     })
 }
 
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
-fn table(caption: &str, rows: &[&Row], styles: &SeriesStyles) -> Table {
+fn table(caption: &str, rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Table {
     let series = distinct(rows.iter().map(|row| row.label.as_str()));
-    let line = |row: &&Row| {
-        let style = styles.get(row);
-        let [ratio, ratios] = tables::ratio_cells(row);
-        Line {
+    let entries = rows
+        .iter()
+        .map(|&row| Entry {
             series: series.iter().position(|label| *label == row.label),
-            role: style.role,
-            cells: vec![
-                Cell::entry(style, &row.label),
-                row.size.map(units::size).into(),
-                row.median_text().into(),
-                ratio,
-                ratios,
-                row.context_switches_per_msg.map(units::figures).into(),
-                Cell::notes(notes::notes(row, &[])),
-            ],
-        }
-    };
-    Table {
-        caption: caption.into(),
-        heads: heads([
-            "mechanism",
-            "message",
-            "rate",
-            "ratio to pipe",
-            "its rounds",
-            "context switches per message",
-            "",
-        ]),
-        lines: rows.iter().map(line).collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_noun_agrees_with_the_count() {
-        assert_eq!(counted(1, "reader"), "1 reader");
-        assert_eq!(counted(8, "writer"), "8 writers");
-    }
+            ..Entry::new(0, row, styles.get(row))
+        })
+        .collect();
+    let columns = vec![
+        Column::new("message", |row| row.size.map(units::size).into()),
+        Column::new(["rate", "its rounds"], tables::median_cell),
+        Column::new(tables::ratio_head(rows.iter().copied()), tables::ratio_cell),
+        Column::new(["rounds", "class"], tables::rounds_cell),
+        Column::new("context switches per message", |row| {
+            row.context_switches_per_msg.map(units::figures).into()
+        }),
+        Column::notes(all),
+    ];
+    tables::table(caption.into(), "mechanism".into(), entries, columns)
 }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Medians by a count: message size, number of neighbours, number of names. The table has one column per count.
 
+use sluice_testkit::units;
+
 use super::super::groups::distinct;
 use super::super::lines::{Line, Mark, Point};
 use super::super::notes;
+use super::super::reference;
 use super::super::series_style::SeriesStyle;
-use super::super::tables::{self, Cell, Table};
+use super::super::tables::{self, Cell, Head, Table};
 use crate::harness::rows::Row;
+use crate::harness::samples::Change;
 
 pub struct Curve<'a> {
     pub name: String,
@@ -78,14 +82,17 @@ pub fn table(
     heads: Vec<String>,
     curves: &[Curve],
     y_value: YValue,
+    all: &[Row],
 ) -> Table {
     let counts = counts(curves);
     let line = |(series, curve): (usize, &Curve)| {
         let cell = |count: &usize| {
             let row = curve.points.iter().find(|(at, _)| at == count);
-            row.map(|(_, row)| cell(row, y_value)).into()
+            row.map(|(_, row)| cell(row, y_value, all)).into()
         };
-        let name = Cell::entry(curve.style, &curve.name);
+        let rows = curve.points.iter().map(|(_, row)| *row);
+        let reasons = distinct(rows.filter_map(tables::calibration_reason));
+        let name = Cell::entry(curve.style, &curve.name).with_small(reasons);
         tables::Line {
             series: Some(series),
             role: curve.style.role,
@@ -94,23 +101,72 @@ pub fn table(
     };
     Table {
         caption: caption.into(),
-        heads: [first.to_string()].into_iter().chain(heads).collect(),
+        heads: [first.to_string()]
+            .into_iter()
+            .chain(heads)
+            .map(Head::from)
+            .collect(),
         lines: curves.iter().enumerate().map(line).collect(),
+        wide: counts.len() > tables::MAX_COLUMNS_BESIDE_PLOT,
     }
 }
 
-fn cell(row: &Row, y_value: YValue) -> Cell {
-    let ratio = row.ratio_texts();
-    let (main, below) = match (y_value, ratio) {
-        (YValue::Figure, None) => (row.median_text(), String::new()),
-        (YValue::Figure, Some([ratio, _])) => (row.median_text(), format!("× {ratio}")),
-        (YValue::Ratio, None) => (Some("1".into()), String::new()),
-        (YValue::Ratio, Some([ratio, ratios])) => (Some(ratio), ratios),
+/// What the lines of the cells are.
+pub fn hint(curves: &[Curve], y_value: YValue) -> String {
+    let rows = || {
+        let points = curves.iter().flat_map(|curve| &curve.points);
+        points.map(|(_, row)| *row)
     };
+    let to = reference::name(rows());
+    let relative = match y_value {
+        YValue::Ratio => format!("Ratio to {to}; below: its rounds"),
+        YValue::Figure if rows().any(|row| row.ratio.is_some()) => {
+            format!("Below each median: its rounds, × the ratio to {to}")
+        }
+        YValue::Figure => "Below each median: its rounds".into(),
+    };
+    let calibrated = rows().any(|row| row.calibration.is_some());
+    let calibration = if calibrated { ", calibration" } else { "" };
+    format!("{relative}, number and class of the rounds{calibration}.")
+}
+
+fn cell(row: &Row, y_value: YValue, all: &[Row]) -> Cell {
+    let (main, below) = match (y_value, row.ratio_texts()) {
+        (YValue::Figure, ratio) => (
+            row.median_text(),
+            vec![
+                row.range_text(),
+                ratio.map(|[ratio, _]| with_tie(ratio, row)),
+            ],
+        ),
+        (YValue::Ratio, None) => (Some("1".into()), Vec::new()),
+        (YValue::Ratio, Some([ratio, ratios])) => (Some(ratio), vec![Some(ratios)]),
+    };
+    let calibration = row.calibration.as_ref().and_then(|one| one.ratio);
+    let calibration = calibration.map(|ratio| format!("calibr. {}", units::ratio(ratio)));
+    let further = [Some(rounds(row)), calibration];
     Cell {
-        small: Some(below),
-        badges: notes::noisy(row).into_iter().collect(),
-        ..main.into()
+        badges: [notes::other_class(row, all), notes::noisy(row)]
+            .into_iter()
+            .flatten()
+            .collect(),
+        ..Cell::from(main).with_small(below.into_iter().chain(further).flatten())
+    }
+}
+
+fn with_tie(ratio: String, row: &Row) -> String {
+    match row.change() {
+        Some(Change::Tie) => format!("× {ratio}, tie"),
+        _ => format!("× {ratio}"),
+    }
+}
+
+/// The number of rounds, and their class.
+fn rounds(row: &Row) -> String {
+    let rounds = row.rounds.unwrap_or(1);
+    match row.probe_class {
+        Some(class) => format!("{rounds} {}", class.name()),
+        None => units::counted(rounds, "round"),
     }
 }
 

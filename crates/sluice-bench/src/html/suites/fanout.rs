@@ -27,7 +27,7 @@ pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure>
         let state = state.map_or("", ReceiverState::name);
         let size = units::size(size.unwrap_or_default());
         let heading = format!("Cost of sending {size} by number of receivers, {state}");
-        figures.extend(by_receivers(heading, &sending, styles));
+        figures.extend(by_receivers(heading, &sending, all, styles));
     }
     for (receivers, rows) in groups(&streams, |row| row.receivers) {
         // One size makes no line.
@@ -38,13 +38,18 @@ pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure>
             "Bytes delivered by message size, {} receivers",
             receivers.unwrap_or_default()
         );
-        figures.extend(throughput::by_size(heading, &rows, styles));
+        figures.extend(throughput::by_size(heading, &rows, all, styles));
     }
     figures.extend(medians::figures(&others, all, styles));
     figures
 }
 
-fn by_receivers(heading: String, rows: &[&Row], styles: &SeriesStyles) -> Option<Figure> {
+fn by_receivers(
+    heading: String,
+    rows: &[&Row],
+    all: &[Row],
+    styles: &SeriesStyles,
+) -> Option<Figure> {
     if distinct(rows.iter().map(|row| row.receivers)).len() < 2 {
         return None;
     }
@@ -79,10 +84,12 @@ fn by_receivers(heading: String, rows: &[&Row], styles: &SeriesStyles) -> Option
     };
     let heads = counts.iter().map(|count| count.to_string()).collect();
     Some(Figure {
-        table: curves::table(&heading, "mechanism", heads, &curves, YValue::Figure),
+        table: curves::table(&heading, "mechanism", heads, &curves, YValue::Figure, all),
         heading,
-        hint: "A flat line is a cost that does not depend on the number of receivers. Below each time: its ratio to pipe."
-            .into(),
+        hint: format!(
+            "A flat line is a cost that does not depend on the number of receivers. {}",
+            curves::hint(&curves, YValue::Figure)
+        ),
         plot: plot.draw(),
     })
 }

@@ -13,7 +13,7 @@ use super::curves::{self, Curve, YValue};
 use crate::harness::rounds::Activity;
 use crate::harness::rows::Row;
 
-pub fn figures(rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
+pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
     let activity = |row: &Row| row.neighbours?.activity;
     let conditions = rows
         .iter()
@@ -27,7 +27,7 @@ pub fn figures(rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
             };
             let rows: Vec<&Row> = rows.iter().copied().filter(fits).collect();
             let place = placement.map_or("", |placement| placement.name());
-            pair_of_figures(kind, place, &rows, styles)
+            pair_of_figures(kind, place, &rows, all, styles)
         })
         .collect()
 }
@@ -36,6 +36,7 @@ fn pair_of_figures(
     kind: Activity,
     place: &str,
     rows: &[&Row],
+    all: &[Row],
     styles: &SeriesStyles,
 ) -> Vec<Figure> {
     let titles = groups(rows, |row| row.title.as_str()).into_iter();
@@ -45,7 +46,7 @@ fn pair_of_figures(
     curves::sort(&mut curves);
     [YValue::Ratio, YValue::Figure]
         .into_iter()
-        .filter_map(|y_value| figure(kind.name(), place, &curves, y_value))
+        .filter_map(|y_value| figure(kind.name(), place, &curves, y_value, all))
         .collect()
 }
 
@@ -63,7 +64,13 @@ fn curve<'a>(rows: &[&'a Row], styles: &SeriesStyles) -> Option<Curve<'a>> {
     })
 }
 
-fn figure(kind: &str, place: &str, curves: &[Curve], y_value: YValue) -> Option<Figure> {
+fn figure(
+    kind: &str,
+    place: &str,
+    curves: &[Curve],
+    y_value: YValue,
+    all: &[Row],
+) -> Option<Figure> {
     let counts = curves::counts(curves);
     let values = curves::values(curves, y_value).into_iter();
     let (heading, y) = match y_value {
@@ -100,12 +107,9 @@ fn figure(kind: &str, place: &str, curves: &[Curve], y_value: YValue) -> Option<
         _ => format!("{pairs} {kind}"),
     });
     Some(Figure {
-        table: curves::table(&heading, "mechanism", heads.collect(), curves, y_value),
+        table: curves::table(&heading, "mechanism", heads.collect(), curves, y_value, all),
         heading,
-        hint: match y_value {
-            YValue::Ratio => "1 is the rate alone. Below each ratio: its rounds.".into(),
-            YValue::Figure => "Below each rate: its ratio to the rate alone.".into(),
-        },
+        hint: curves::hint(curves, y_value),
         plot: plot.draw(),
     })
 }

@@ -43,9 +43,10 @@ fn figure(title: &str, rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Opt
 }
 
 fn axis(row: &Row, ends: impl Iterator<Item = f64>) -> Option<Axis> {
-    let (label, format): (&str, fn(f64) -> String) = match row.less_is_better() {
-        true => ("time", units::time_tick),
-        false => ("bytes per second", units::rate_tick),
+    let (label, format): (&str, fn(f64) -> String) = match row.unit.as_deref()? {
+        "ns" => ("time", units::time_tick),
+        "bytes/s" => ("bytes per second", units::rate_tick),
+        other => (other, units::figures_short),
     };
     Some(Axis {
         scale: Scale::from_zero(ends)?,

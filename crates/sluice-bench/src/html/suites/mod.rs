@@ -6,6 +6,7 @@ mod curves;
 mod fanout;
 mod isolation;
 mod latency;
+mod load;
 mod medians;
 mod processes;
 mod scaling;
@@ -39,6 +40,8 @@ pub struct Suite<'a> {
     anchors: Vec<String>,
     /// The text of the reports, as on the terminal.
     text: Option<String>,
+    /// The length of the longest line of the text.
+    columns: usize,
     absent: Vec<Absent<'a>>,
     all: Table,
 }
@@ -63,15 +66,18 @@ pub fn suites<'a>(results: &'a Results, styles: &SeriesStyles) -> Vec<Suite<'a>>
 fn suite<'a>(name: &'a str, rows: &[&'a Row], all: &'a [Row], styles: &SeriesStyles) -> Suite<'a> {
     let measured = measured(rows);
     let figures = figures(&measured, all, styles);
+    let text = reports::text(name, all);
+    let lengths = text.iter().flat_map(|text| text.lines());
     let target = |figure: &Figure| anchor(&[name, &figure.heading]);
     Suite {
         name,
         anchor: anchor(&["suite", name]),
         anchors: figures.iter().map(target).collect(),
         figures,
-        text: reports::text(name, all),
+        columns: lengths.map(|line| line.chars().count()).max().unwrap_or(0),
+        text,
         absent: absent(rows),
-        all: tables::everything(&measured, all),
+        all: tables::everything(&measured, all, styles),
     }
 }
 
@@ -123,6 +129,8 @@ enum Kind {
     Processes,
     /// A time by number of names or scopes.
     Scaling,
+    /// The latency at a given rate.
+    Load,
     /// The rate of messages in batches.
     Batch,
     Rate,
@@ -137,6 +145,7 @@ impl Kind {
             _ if row.writers.is_some() => Self::Sharing,
             Some(OPERATIONS) => Self::Processes,
             _ if row.operation.is_some() => Self::Scaling,
+            _ if row.suite == "load" => Self::Load,
             _ if row.batch.is_some() => Self::Batch,
             Some("bytes/s") => Self::Rate,
             _ => Self::Time,
@@ -156,12 +165,16 @@ fn figures_of_kind(kind: Kind, rows: &[&Row], all: &[Row], styles: &SeriesStyles
     let sampled = |row: &&Row| row.distribution.is_some_and(|one| one.n >= MIN_SAMPLES);
     let sizes = distinct(rows.iter().filter_map(|row| row.size)).len();
     match kind {
-        Kind::Neighbours => isolation::figures(rows, styles),
+        Kind::Neighbours => isolation::figures(rows, all, styles),
         Kind::Fanout => fanout::figures(rows, all, styles),
-        Kind::Sharing => contention::figures(rows, styles),
-        Kind::Processes => processes::figures(rows, styles),
-        Kind::Scaling => scaling::figures(rows),
-        Kind::Rate if sizes > 1 => throughput::figures(rows, styles),
+        Kind::Sharing => contention::figures(rows, all, styles),
+        Kind::Processes => processes::figures(rows, all, styles),
+        Kind::Scaling => scaling::figures(rows, all),
+        Kind::Load => {
+            let by_rate = load::figures(rows, styles).into_iter();
+            by_rate.chain(latency::figures(rows, all, styles)).collect()
+        }
+        Kind::Rate if sizes > 1 => throughput::figures(rows, all, styles),
         Kind::Time if rows.iter().all(sampled) => latency::figures(rows, all, styles),
         Kind::Batch | Kind::Rate | Kind::Time => medians::figures(rows, all, styles),
     }

@@ -12,14 +12,14 @@ use super::curves::{self, Curve, YValue};
 use super::{Figure, figures_by};
 use crate::harness::rows::Row;
 
-pub fn figures(rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
+pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
     let operation = |row: &Row| row.operation.clone();
     figures_by(rows, operation, |operation, rows| {
-        figure(&operation?, rows, styles)
+        figure(&operation?, rows, all, styles)
     })
 }
 
-fn figure(operation: &str, rows: &[&Row], styles: &SeriesStyles) -> Option<Figure> {
+fn figure(operation: &str, rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Option<Figure> {
     let labels = groups(rows, |row| row.label.as_str()).into_iter();
     let curves = labels.filter_map(|(label, rows)| {
         let points = rows.iter().filter_map(|row| Some((row.processes?, *row)));
@@ -50,16 +50,13 @@ fn figure(operation: &str, rows: &[&Row], styles: &SeriesStyles) -> Option<Figur
         lines: curves::lines(&curves, YValue::Figure),
     };
     let heads = counts.iter().map(|count| count.to_string()).collect();
-    let reference = rows.iter().find_map(|row| Some(&row.ratio.as_ref()?.to));
     Some(Figure {
-        table: curves::table(&heading, "mechanism", heads, &curves, YValue::Figure),
+        table: curves::table(&heading, "mechanism", heads, &curves, YValue::Figure, all),
         heading,
-        hint: match reference {
-            Some(to) => {
-                format!("A line that does not fall scales. Below each rate: its ratio to {to}.")
-            }
-            None => "A line that does not fall scales.".into(),
-        },
+        hint: format!(
+            "A line that does not fall scales. {}",
+            curves::hint(&curves, YValue::Figure)
+        ),
         plot: plot.draw(),
     })
 }

@@ -20,12 +20,12 @@ fn population(row: &Row) -> Option<(usize, &'static str)> {
     }
 }
 
-pub fn figures(rows: &[&Row]) -> Vec<Figure> {
+pub fn figures(rows: &[&Row], all: &[Row]) -> Vec<Figure> {
     let what = |row: &Row| population(row).map(|(_, what)| what);
-    figures_by(rows, what, |what, rows| figure(what?, rows))
+    figures_by(rows, what, |what, rows| figure(what?, rows, all))
 }
 
-fn figure(what: &str, rows: &[&Row]) -> Option<Figure> {
+fn figure(what: &str, rows: &[&Row], all: &[Row]) -> Option<Figure> {
     let titles = groups(rows, |row| row.title.as_str());
     let titles = titles.into_iter().enumerate();
     let curves = titles.map(|(number, (title, rows))| Curve {
@@ -64,9 +64,9 @@ fn figure(what: &str, rows: &[&Row]) -> Option<Figure> {
         .map(|count| format!("{count} {what}"))
         .collect();
     Some(Figure {
-        table: curves::table(&heading, "call", heads, &curves, YValue::Figure),
+        table: curves::table(&heading, "call", heads, &curves, YValue::Figure, all),
         heading,
-        hint: "Below each time: its ratio to that of the smallest number.".into(),
+        hint: curves::hint(&curves, YValue::Figure),
         plot: plot.draw(),
     })
 }

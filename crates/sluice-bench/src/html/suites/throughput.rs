@@ -12,18 +12,24 @@ use super::curves::{self, Curve, YValue};
 use super::{Figure, figures_by};
 use crate::harness::rows::Row;
 
-pub fn figures(rows: &[&Row], styles: &SeriesStyles) -> Vec<Figure> {
+pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
     figures_by(
         rows,
         |row| row.placement,
         |placement, rows| {
             let place = placement.map_or("", |placement| placement.name());
-            by_size(format!("Throughput by message size, {place}"), rows, styles)
+            let heading = format!("Throughput by message size, {place}");
+            by_size(heading, rows, all, styles)
         },
     )
 }
 
-pub fn by_size(heading: String, rows: &[&Row], styles: &SeriesStyles) -> Option<Figure> {
+pub fn by_size(
+    heading: String,
+    rows: &[&Row],
+    all: &[Row],
+    styles: &SeriesStyles,
+) -> Option<Figure> {
     let labels = groups(rows, |row| row.label.as_str()).into_iter();
     let mut curves: Vec<Curve> = labels
         .filter_map(|(label, rows)| curve(label, &rows, styles))
@@ -51,9 +57,9 @@ pub fn by_size(heading: String, rows: &[&Row], styles: &SeriesStyles) -> Option<
     };
     let heads = counts.iter().map(|&size| units::size(size)).collect();
     Some(Figure {
-        table: curves::table(&heading, "mechanism", heads, &curves, YValue::Figure),
+        table: curves::table(&heading, "mechanism", heads, &curves, YValue::Figure, all),
         heading,
-        hint: "Below each rate: its ratio to pipe.".into(),
+        hint: curves::hint(&curves, YValue::Figure),
         plot: plot.draw(),
     })
 }

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a reader should take away: sentences that compare Sluice with the reference, for a few conditions of each suite.
+//! The choice depends on the conditions only, not on the results.
+
+use sluice_testkit::units;
+
+use super::groups::{distinct, groups};
+use super::notes::{self, Badge};
+use super::reference;
+use crate::harness::pinning::Placement;
+use crate::harness::rows::Row;
+use crate::harness::samples::Change;
+use crate::harness::waiting::Waiting;
+
+/// The size of a short message.
+const SHORT: usize = 64;
+
+pub struct Takeaway<'a> {
+    pub row: &'a Row,
+    pub rival: &'a Row,
+    change: Change,
+}
+
+/// In the order of the rows.
+pub fn takeaways(rows: &[Row]) -> Vec<Takeaway<'_>> {
+    let compared: Vec<&Row> = rows
+        .iter()
+        .filter(|row| reference::rival(row, rows).is_some())
+        .collect();
+    let kinds = groups(&compared, |row| {
+        let batch = row.batch.is_some();
+        (
+            &row.suite,
+            &row.operation,
+            &row.unit,
+            row.receiver_state,
+            batch,
+        )
+    });
+    let chosen = kinds.iter().flat_map(|(_, rows)| of_kind(rows));
+    chosen.filter_map(|row| Takeaway::of(row, rows)).collect()
+}
+
+/// Short messages and the last conditions, on two processors if these were measured. Each mechanism in its first variant
+/// that waits like the reference, if there is one.
+fn of_kind<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
+    let on_two = |row: &Row| row.placement == Some(Placement::TwoCpus);
+    let any_on_two = rows.iter().any(|row| on_two(row));
+    let rows = rows.iter().filter(|row| on_two(row) == any_on_two);
+    let rows: Vec<&Row> = rows.copied().collect();
+    let short = rows.iter().find(|row| row.size == Some(SHORT));
+    let ends = [short.or(rows.first()), rows.last()];
+    let titles = distinct(ends.into_iter().flatten().map(|row| &row.title));
+    let mut chosen = Vec::new();
+    for title in titles {
+        let alike: Vec<&Row> = rows
+            .iter()
+            .copied()
+            .filter(|row| row.title == *title)
+            .collect();
+        for (_, variants) in groups(&alike, |row| row.mechanism.as_str()) {
+            let fair = |row: &&&Row| !waits_differently(row);
+            chosen.extend(variants.iter().find(fair).or(variants.first()));
+        }
+    }
+    chosen
+}
+
+fn waits_differently(row: &Row) -> bool {
+    row.ratio.as_ref().is_some_and(|ratio| ratio.across_waiting)
+}
+
+/// The one for the title of the page: the first one, and rather one of mechanisms that wait alike.
+pub fn first<'b, 'a>(takeaways: &'b [Takeaway<'a>]) -> Option<&'b Takeaway<'a>> {
+    let mut fair = takeaways.iter().filter(|one| !waits_differently(one.row));
+    fair.next().or(takeaways.first())
+}
+
+impl<'a> Takeaway<'a> {
+    fn of(row: &'a Row, rows: &'a [Row]) -> Option<Self> {
+        Some(Self {
+            row,
+            rival: reference::rival(row, rows)?,
+            change: row.change()?,
+        })
+    }
+
+    /// The conditions, the result, and how both wait.
+    pub fn headline(&self) -> String {
+        let waiting = self
+            .waiting()
+            .map_or_else(String::new, |how| format!("; {how}"));
+        format!("{}: {}{waiting}", conditions(self.row), self.claim())
+    }
+
+    pub fn note(&self) -> Badge {
+        notes::change(self.change, &self.rival.label)
+    }
+
+    fn claim(&self) -> String {
+        let (ours, theirs) = (&self.row.label, &self.rival.label);
+        let median = self.row.ratio.as_ref().map_or(1.0, |ratio| ratio.median);
+        let (ratio, less) = (units::ratio(median), self.row.less_is_better());
+        // Two figures of a ratio near 1 would say nothing.
+        let percent = units::ratio((median - 1.0).abs() * 100.0);
+        let near = (0.9..1.1).contains(&median);
+        match (self.change, less, near) {
+            (Change::Tie, ..) => {
+                format!("{ours} and {theirs} tie (ratio {ratio}), because the rounds disagree")
+            }
+            (Change::Faster, true, false) => {
+                format!("{ours} takes {ratio} of the time of {theirs}")
+            }
+            (Change::Faster, true, true) => {
+                format!("{ours} takes {percent} % less time than {theirs}")
+            }
+            (Change::Faster, false, false) => {
+                format!("{ours} has {ratio} times the rate of {theirs}")
+            }
+            (Change::Faster, false, true) => {
+                format!("{ours} has a rate {percent} % above that of {theirs}")
+            }
+            (Change::Slower, true, false) => {
+                format!("{ours} is behind {theirs}: it takes {ratio} times as long")
+            }
+            (Change::Slower, true, true) => {
+                format!("{ours} is behind {theirs}: it takes {percent} % more time")
+            }
+            (Change::Slower, false, false) => {
+                format!("{ours} is behind {theirs}: it has {ratio} of its rate")
+            }
+            (Change::Slower, false, true) => {
+                format!("{ours} is behind {theirs}: its rate is {percent} % lower")
+            }
+        }
+    }
+
+    /// The range of the ratios, the number of rounds, and their class.
+    pub fn spread(&self) -> String {
+        let [_, range] = self.row.ratio_texts().unwrap_or_default();
+        let rounds = units::counted(self.row.rounds.unwrap_or(1), "round");
+        let class = self.row.probe_class.map_or("", |class| class.name());
+        let noisy = if self.row.is_noisy() { "noisy" } else { "" };
+        let range = format!("Ratios within rounds: {range}");
+        let parts = [range.as_str(), &rounds, class, noisy];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        parts.join(", ")
+    }
+
+    fn waiting(&self) -> Option<String> {
+        let (ours, theirs) = (self.row.waiting?, self.rival.waiting?);
+        let verb = |waiting| match waiting {
+            Waiting::Spin => "spins",
+            Waiting::Sleep => "sleeps",
+        };
+        Some(match (ours, theirs) {
+            (Waiting::Spin, Waiting::Spin) => "both spin".into(),
+            (Waiting::Sleep, Waiting::Sleep) => "both sleep".into(),
+            _ => format!(
+                "{} {}, {} {}",
+                self.row.label,
+                verb(ours),
+                self.rival.label,
+                verb(theirs)
+            ),
+        })
+    }
+}
+
+/// The conditions of a row in words.
+pub fn conditions(row: &Row) -> String {
+    let title = row.title.as_str();
+    let placement = row.placement.map_or("", |placement| placement.name());
+    let (title, place) = match title.strip_suffix(placement) {
+        Some(title) if !placement.is_empty() => (title.trim_end(), place(row)),
+        _ => (title, ""),
+    };
+    let what = match row.suite.as_str() {
+        "rtt" => format!("Round trip of {title}"),
+        "throughput" => format!("Stream of {title}"),
+        "load" => format!("Latency under load, {title}"),
+        "wakeup" => format!("Wake-up, {title}"),
+        "contention" => format!("Writers × readers, {title}"),
+        "tar" => format!("tar of {title}"),
+        "fanout" => format!("Fan-out, {title}"),
+        _ => capitalized(title),
+    };
+    what + place
+}
+
+fn capitalized(text: &str) -> String {
+    let mut characters = text.chars();
+    match characters.next() {
+        Some(first) => first.to_uppercase().chain(characters).collect(),
+        None => String::new(),
+    }
+}
+
+fn place(row: &Row) -> &'static str {
+    match row.placement {
+        Some(Placement::SameCpu) => ", one processor",
+        Some(Placement::TwoCpus) => ", two processors",
+        None => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::class::Class;
+    use crate::harness::rows::Ratio;
+
+    /// A row of 64 B over 3 rounds near this value, relative to a pipe at 10.
+    fn row(mechanism: &str, unit: &str, median: f64) -> Row {
+        Row {
+            suite: if unit == "ns" { "rtt" } else { "throughput" }.into(),
+            mechanism: mechanism.into(),
+            label: mechanism.into(),
+            title: "64 B two-cpus".into(),
+            size: Some(64),
+            placement: Some(Placement::TwoCpus),
+            probe_class: Some(Class::SharedCache),
+            waiting: Some(Waiting::Sleep),
+            unit: Some(unit.into()),
+            median: Some(median),
+            spread: Some([median * 0.9, median * 1.1]),
+            rounds: Some(3),
+            ratio: (mechanism != "pipe").then(|| Ratio {
+                to: "pipe".into(),
+                across_waiting: false,
+                median: median / 10.0,
+                min: median / 10.0 * 0.9,
+                max: median / 10.0 * 1.1,
+            }),
+            ..Row::default()
+        }
+    }
+
+    fn headline(unit: &str, ours: f64) -> String {
+        let rows = [row("pipe", unit, 10.0), row("sluice-pipe", unit, ours)];
+        takeaways(&rows)[0].headline()
+    }
+
+    #[test]
+    fn the_sentence_says_that_ours_is_ahead() {
+        let ahead = "Round trip of 64 B, two processors: sluice-pipe takes 0.42 of the time of pipe; both sleep";
+        assert_eq!(headline("ns", 4.2), ahead);
+        let ahead = "Stream of 64 B, two processors: sluice-pipe has 4.2 times the rate of pipe; both sleep";
+        assert_eq!(headline("bytes/s", 42.0), ahead);
+    }
+
+    #[test]
+    fn the_sentence_says_that_ours_is_behind() {
+        let slower = headline("ns", 18.0);
+        assert!(
+            slower.contains("sluice-pipe is behind pipe: it takes 1.8 times as long; "),
+            "{slower}"
+        );
+        let slower = headline("bytes/s", 0.042);
+        assert!(
+            slower.contains("sluice-pipe is behind pipe: it has 0.0042 of its rate; "),
+            "{slower}"
+        );
+    }
+
+    #[test]
+    fn the_sentence_calls_a_tie_a_tie() {
+        for unit in ["ns", "bytes/s"] {
+            let tie = headline(unit, 9.8);
+            let claim = "sluice-pipe and pipe tie (ratio 0.98), because the rounds disagree; ";
+            assert!(tie.contains(claim), "{tie}");
+        }
+    }
+
+    #[test]
+    fn a_small_difference_beyond_the_spread_is_a_percentage() {
+        let near = |unit, ours| {
+            let mut rows = [row("pipe", unit, 10.0), row("sluice-pipe", unit, ours)];
+            for ratio in rows.iter_mut().filter_map(|row| row.ratio.as_mut()) {
+                (ratio.min, ratio.max) = (ratio.median, ratio.median);
+            }
+            takeaways(&rows)[0].headline()
+        };
+        assert!(near("ns", 9.6).contains("takes 4.0 % less time than pipe"));
+        assert!(near("ns", 10.4).contains("is behind pipe: it takes 4.0 % more time"));
+        assert!(near("bytes/s", 10.4).contains("has a rate 4.0 % above that of pipe"));
+        assert!(near("bytes/s", 9.6).contains("is behind pipe: its rate is 4.0 % lower"));
+    }
+
+    #[test]
+    fn the_spread_stands_with_the_rounds_and_their_class() {
+        let rows = [row("pipe", "ns", 10.0), row("sluice-pipe", "ns", 4.2)];
+        let spread = takeaways(&rows)[0].spread();
+        assert_eq!(spread, "Ratios within rounds: 0.38 … 0.46, 3 rounds, near");
+    }
+
+    #[test]
+    fn a_comparison_of_spinning_and_sleeping_is_labelled_and_not_preferred() {
+        let mut spins = row("sluice-pipe", "ns", 1.0);
+        spins.waiting = Some(Waiting::Spin);
+        spins.label = "sluice-pipe (spins)".into();
+        spins.ratio.as_mut().unwrap().across_waiting = true;
+        let rows = [
+            row("pipe", "ns", 10.0),
+            spins,
+            row("sluice-pipe", "ns", 4.2),
+        ];
+        let found = takeaways(&rows);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].row.label, "sluice-pipe");
+        let found = takeaways(&rows[..2]);
+        let sentence = found[0].headline();
+        assert!(
+            sentence.ends_with("; sluice-pipe (spins) spins, pipe sleeps"),
+            "{sentence}"
+        );
+    }
+
+    #[test]
+    fn sluice_relative_to_itself_and_rows_without_a_ratio_have_no_sentence() {
+        let mut other = row("sluice-pipe", "ns", 4.0);
+        other.ratio = None;
+        let mut beside = row("sluice-pipe-busy", "ns", 4.0);
+        beside.ratio.as_mut().unwrap().to = "sluice-pipe".into();
+        assert!(takeaways(&[row("pipe", "ns", 10.0), other, beside]).is_empty());
+    }
+
+    #[test]
+    fn conditions_are_chosen_by_size_and_order() {
+        let sized = |mechanism, size: usize| Row {
+            size: Some(size),
+            title: format!("{size} B two-cpus"),
+            ..row(mechanism, "bytes/s", 10.0)
+        };
+        let rows =
+            [8, 64, 1000, 4000].map(|size| [sized("pipe", size), sized("sluice-pipe", size)]);
+        let rows = rows.concat();
+        let sizes: Vec<_> = takeaways(&rows).iter().map(|one| one.row.size).collect();
+        assert_eq!(sizes, [Some(64), Some(4000)]);
+    }
+}
