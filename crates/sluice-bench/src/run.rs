@@ -228,6 +228,7 @@ fn measure(options: &Options) -> Result<()> {
         reports::durable::SUITE,
         reports::SUITE,
         reports::feed::SUITE,
+        reports::instructions::SUITE,
     ] {
         if let Some(text) = reports::text(suite, &results.rows) {
             print!("\n{text}");

@@ -4,7 +4,7 @@
 use sluice_testkit::spread::Spread;
 use sluice_testkit::units;
 
-use super::rows::{OPERATIONS, Row};
+use super::rows::{INSTRUCTIONS, OPERATIONS, Row};
 use super::samples::Change;
 
 /// A median in this unit.
@@ -12,6 +12,7 @@ pub fn figure(unit: &str, value: f64) -> String {
     match unit {
         "ns" => units::nanoseconds(value),
         OPERATIONS => units::per_second(value),
+        INSTRUCTIONS => units::count(value),
         _ => units::bytes_per_second(value),
     }
 }
@@ -21,6 +22,7 @@ pub fn range(unit: &str, [min, max]: [f64; 2]) -> String {
     match unit {
         "ns" => units::nanosecond_range(min, max),
         OPERATIONS => units::per_second_range(min, max),
+        INSTRUCTIONS => units::count_range(min, max),
         _ => units::rate_range(min, max),
     }
 }
@@ -31,7 +33,7 @@ impl Row {
     }
 
     pub fn less_is_better(&self) -> bool {
-        self.unit() == "ns"
+        ["ns", INSTRUCTIONS].contains(&self.unit())
     }
 
     pub fn is_noisy(&self) -> bool {
