@@ -3,9 +3,9 @@
 
 use std::ops::Sub;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::{env, fs, thread};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 /// Set by `vm/run --count`: the path of the file.
 const VARIABLE: &str = "SLUICE_COUNTS";
@@ -55,6 +55,7 @@ impl Counter {
         let path = env::var_os(VARIABLE).context(
             "the instructions of this machine are not counted; 'make bench' counts them in a VM of its own, as does vm/run --count",
         )?;
+        take_path_of_threads()?;
         let counter = Self::at(path.into());
         let before = counter.read()?.len();
         mark();
@@ -80,6 +81,14 @@ impl Counter {
     fn read(&self) -> Result<Vec<Count>> {
         read(&self.path)
     }
+}
+
+/// Once a process has had a second thread, glibc takes a longer path around some system calls, in processes forked from it,
+/// too. Some mechanisms need threads: with one, the counts of all are alike whichever mechanisms are measured.
+fn take_path_of_threads() -> Result<()> {
+    thread::spawn(|| {})
+        .join()
+        .map_err(|_| anyhow!("a thread that does nothing failed"))
 }
 
 fn read(path: &Path) -> Result<Vec<Count>> {
