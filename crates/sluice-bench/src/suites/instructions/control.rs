@@ -15,8 +15,8 @@ use crate::harness::rounds::{Instructions, Job, Measurement};
 
 pub const ITERATIONS: u64 = 1_000_000;
 const INSTRUCTIONS_PER_ITERATION: u64 = 2;
-/// The share by which the count of the loop may differ from its length.
-const TOLERANCE: f64 = 0.001;
+/// The count of the loop may differ from its length by one in so many.
+const TOLERANCE: u64 = 1000;
 /// Several interrupts of the timer.
 const BACKGROUND_ITERATIONS: u64 = 10_000_000;
 const BACKGROUND_LOOPS: usize = 5;
@@ -108,7 +108,7 @@ impl Job for Control {
 fn ensure_exact(counted: u64) -> Result<()> {
     let length = ITERATIONS * INSTRUCTIONS_PER_ITERATION;
     ensure!(
-        (counted as f64 / length as f64 - 1.0).abs() <= TOLERANCE,
+        counted.abs_diff(length) <= length / TOLERANCE,
         "a loop of {length} instructions was counted as {counted}; the counts of this run are wrong"
     );
     Ok(())
