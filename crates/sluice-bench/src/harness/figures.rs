@@ -82,6 +82,15 @@ impl Row {
             .find(|row| (&row.suite, &row.title, &row.label) == wanted)
     }
 
+    /// In a word: "faster", or "fewer" where instructions are compared.
+    pub fn change_name(&self, change: Change) -> &'static str {
+        match (self.unit(), change) {
+            (INSTRUCTIONS, Change::Faster) => "fewer",
+            (INSTRUCTIONS, Change::Slower) => "more",
+            _ => change.name(),
+        }
+    }
+
     /// The comparison with the reference.
     pub fn change(&self, rows: &[Self]) -> Option<Change> {
         let reference = self.reference(rows)?.spread_of_rounds()?;
@@ -94,6 +103,25 @@ impl Row {
 mod tests {
     use super::*;
     use crate::harness::class::Class;
+
+    #[test]
+    fn instructions_are_compared_by_number() {
+        let row = |unit: &str| Row {
+            unit: Some(unit.into()),
+            ..Row::default()
+        };
+        let instructions = row(INSTRUCTIONS);
+        assert!(instructions.less_is_better());
+        assert_eq!(instructions.change_name(Change::Faster), "fewer");
+        assert_eq!(instructions.change_name(Change::Slower), "more");
+        assert_eq!(
+            instructions.change_name(Change::WithinSpread),
+            "within spread"
+        );
+        assert_eq!(row("ns").change_name(Change::Faster), "faster");
+        assert_eq!(figure(INSTRUCTIONS, 12_345.6), "12.3 k");
+        assert_eq!(range(INSTRUCTIONS, [9990.0, 12_345.6]), "9.99 … 12.3 k");
+    }
 
     #[test]
     fn a_ratio_is_that_of_equal_rounds() {

@@ -12,7 +12,7 @@ use super::scale::Scale;
 use super::series_style::{self, SeriesRole, SeriesStyles};
 use super::suites::Figure;
 use super::tables::{Cell, Line, Table, heads};
-use crate::harness::rows::{Ratio, Row};
+use crate::harness::rows::{INSTRUCTIONS, Ratio, Row};
 
 /// A ratio, inverted where necessary so that more is better.
 struct Gain<'a> {
@@ -30,7 +30,9 @@ impl<'a> Gain<'a> {
             max,
             ..
         } = row.ratio.as_ref()?;
-        if series_style::role(row) != SeriesRole::Sluice || to != "pipe" {
+        // A number of instructions is no speed.
+        let counted = row.unit.as_deref() == Some(INSTRUCTIONS);
+        if series_style::role(row) != SeriesRole::Sluice || to != "pipe" || counted {
             return None;
         }
         Some(match row.less_is_better() {

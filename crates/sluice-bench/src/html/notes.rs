@@ -41,7 +41,7 @@ pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
             Change::WithinSpread => "within",
             _ => change.name(),
         };
-        Badge::new(class, change.name(), format!("relative to {to}"))
+        Badge::new(class, row.change_name(change), format!("relative to {to}"))
     });
     let across = ratio.filter(|ratio| ratio.across_waiting).map(|_| {
         let explanation = "one of the two uses processor time while it waits";

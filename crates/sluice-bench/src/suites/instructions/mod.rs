@@ -75,7 +75,10 @@ fn not_counted(reason: String) -> Case {
 fn control_of(subjects: Vec<Subject>) -> Case {
     Case {
         suite: SUITE,
-        title: format!("loop of two instructions, {ITERATIONS} iterations"),
+        title: format!(
+            "{} million iterations of two instructions",
+            ITERATIONS / 1_000_000
+        ),
         size: None,
         placement: Placement::SameCpu,
         metric: Metric::Instructions,
