@@ -113,7 +113,7 @@ fn verdict(row: &Row, rows: &[Row]) -> Option<String> {
     if row.other_class == Some(true) {
         return Some("not compared: no round of the class of the others".into());
     }
-    let change = row.change()?.name();
+    let change = row.change_name(row.change()?);
     let across = match row.ratio.as_ref()?.across_waiting {
         true => ", spin against sleep",
         false => "",

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use sluice_testkit::interrupt;
@@ -38,6 +38,15 @@ pub struct Measurement {
     pub cycles_per_ns: Option<f64>,
     /// Commits of a store that several messages can share.
     pub commits: Option<u64>,
+    /// The instructions of an operation, where they were counted.
+    pub instructions: Option<Instructions>,
+}
+
+/// The executed instructions of an operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Instructions {
+    pub user: f64,
+    pub kernel: f64,
 }
 
 impl Measurement {
@@ -249,6 +258,8 @@ pub enum Metric {
     Rate,
     /// Messages per second.
     Operations,
+    /// Executed instructions of an operation.
+    Instructions,
 }
 
 impl Metric {
@@ -270,6 +281,11 @@ impl Metric {
             }
             Self::Time => Ok(1e9 / measurement.messages_per_second()?),
             Self::Operations => measurement.messages_per_second(),
+            Self::Instructions => {
+                let counted = measurement.instructions;
+                let counted = counted.context("a round counted no instructions")?;
+                Ok(counted.user + counted.kernel)
+            }
             Self::Rate => {
                 ensure!(
                     measurement.bytes > 0 && measurement.elapsed_ns > 0,
@@ -570,9 +586,10 @@ pub fn run_together(
     let Some(first) = cases.first() else {
         return Ok(Vec::new());
     };
-    let probe = match first.placement {
-        Placement::TwoCpus => probe,
-        Placement::SameCpu => &NoProbe,
+    let probe = match (first.placement, first.metric) {
+        // The number of instructions does not depend on the distance.
+        (Placement::SameCpu, _) | (_, Metric::Instructions) => &NoProbe,
+        (Placement::TwoCpus, _) => probe,
     };
     let running = cases.into_iter().map(|case| case.start(rounds, progress));
     let mut running = running.collect::<Result<Vec<_>>>()?;
@@ -611,8 +628,6 @@ impl Series {
 pub mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
-
-    use anyhow::Context;
 
     use super::*;
 
@@ -864,5 +879,18 @@ pub mod tests {
         assert!(value(Metric::Time, &Measurement::default()).is_err());
         assert!(value(Metric::Rate, &Measurement::default()).is_err());
         assert!(value(Metric::Operations, &Measurement::default()).is_err());
+        assert!(value(Metric::Instructions, &Measurement::default()).is_err());
+    }
+
+    #[test]
+    fn instructions_are_those_of_programs_and_of_the_kernel() {
+        let counted = Measurement {
+            instructions: Some(Instructions {
+                user: 120.5,
+                kernel: 4000.0,
+            }),
+            ..Measurement::default()
+        };
+        assert_eq!(value(Metric::Instructions, &counted).unwrap(), 4120.5);
     }
 }

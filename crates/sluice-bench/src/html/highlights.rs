@@ -14,7 +14,7 @@ use super::series_style::{SeriesRole, SeriesStyles};
 use super::suites::Figure;
 use super::tables::{self, Cell, Line, Table, heads};
 use super::takeaways::{self, Takeaway};
-use crate::harness::rows::{Ratio, Row};
+use crate::harness::rows::{INSTRUCTIONS, Ratio, Row};
 
 /// A ratio, inverted where necessary so that more is better.
 struct Gain<'a> {
@@ -29,6 +29,10 @@ impl<'a> Gain<'a> {
         let Ratio {
             median, min, max, ..
         } = row.ratio.as_ref()?;
+        // A number of instructions is no speed.
+        if row.unit.as_deref() == Some(INSTRUCTIONS) {
+            return None;
+        }
         Some(match row.less_is_better() {
             true => Self {
                 row,

@@ -36,7 +36,9 @@ pub fn noisy(row: &Row) -> Option<Badge> {
 pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
     let ratio = row.ratio.as_ref();
     let to = ratio.map_or("", |ratio| &ratio.to);
-    let change = row.change().map(|one| change(one, to));
+    let change = row
+        .change()
+        .map(|one| change(one, row.change_name(one), to));
     let across = ratio.filter(|ratio| ratio.across_waiting).map(|_| {
         let explanation = "one of the two uses processor time while it waits";
         Badge::new("across", "spin vs sleep", explanation)
@@ -57,13 +59,13 @@ pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
 }
 
 /// The comparison with the reference.
-pub fn change(change: Change, to: &str) -> Badge {
+pub fn change(change: Change, name: &'static str, to: &str) -> Badge {
     match change {
         Change::Tie => {
             let explanation = format!("in some rounds better than {to}, in others worse");
             Badge::new("tie", "tie", explanation)
         }
-        _ => Badge::new(change.name(), change.name(), format!("relative to {to}")),
+        _ => Badge::new(change.name(), name, format!("relative to {to}")),
     }
 }
 

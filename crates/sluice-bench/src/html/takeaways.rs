@@ -94,7 +94,8 @@ impl<'a> Takeaway<'a> {
     }
 
     pub fn note(&self) -> Badge {
-        notes::change(self.change, &self.rival.label)
+        let name = self.row.change_name(self.change);
+        notes::change(self.change, name, &self.rival.label)
     }
 
     fn claim(&self) -> String {

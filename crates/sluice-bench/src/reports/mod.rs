@@ -3,6 +3,7 @@
 //! predecessor of Sluice's pipe; report 2 compares a naive driver, MyIPC, with shared memory and three semaphores; report
 //! 3 measures packets from the kernel to a process ([`feed`]), report 4 messages to several receivers ([`fanout`]), report
 //! 5 values under keys ([`map`], and with files [`durable`]).
+//! [`instructions`] is the table of a suite that no report has.
 //! `docs/reports.md` lists their claims and how each is tested.
 
 mod claims;
@@ -11,6 +12,7 @@ pub mod durable;
 pub mod fanout;
 pub mod feed;
 mod figures;
+pub mod instructions;
 pub mod load;
 pub mod map;
 mod model;
@@ -118,6 +120,7 @@ pub fn text(suite: &str, rows: &[Row]) -> Option<String> {
         durable::SUITE => durable::text(rows),
         load::SUITE => load::text(rows),
         feed::SUITE => feed::text(rows),
+        instructions::SUITE => instructions::text(rows),
         _ => None,
     }
 }
@@ -164,6 +167,7 @@ mod tests {
             map::SUITE,
             durable::SUITE,
             feed::SUITE,
+            instructions::SUITE,
             "rtt",
         ] {
             assert_eq!(text(suite, &[]), None);
