@@ -49,6 +49,8 @@ pub struct Mechanism {
     pub waiting: Waiting,
     /// How batches are sent; None for mechanisms whose batches are not measured.
     pub batching: Option<Batching>,
+    /// Its library has threads of its own, which the scheduler places; only the thread that sends or receives is pinned.
+    pub own_threads: bool,
     /// The reason why this task is not supported here, with a remedy if there is one.
     pub unsupported_reason: UnsupportedReason,
     /// Creates a link for messages of this size, before the fork.
@@ -83,6 +85,7 @@ impl Mechanism {
             },
             waiting,
             batching: None,
+            own_threads: false,
             unsupported_reason: Box::new(|_| None),
             link: Box::new(link),
             shared_links: None,

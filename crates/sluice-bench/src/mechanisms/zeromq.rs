@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! ZeroMQ over ipc://, which is a Unix socket: a PUSH and a PULL socket with one I/O thread in each process and
 //! otherwise the defaults of the library, as in its own throughput benchmark. (PAIR is meant for threads, and REQ and
-//! REP, which its latency benchmark uses, add an envelope and cannot stream.)
+//! REP, which its latency benchmark uses, add an envelope and cannot stream.) The scheduler places the I/O threads, as
+//! in programs that do not pin them; only the threads that send and receive have their processor.
 //!
 //! A receiver at its high-water mark drops unread messages when the connection of the sender closes. The sender
 //! therefore stays until the receiver has read all messages, which it detects by end of file of a pipe.
@@ -29,6 +30,7 @@ pub fn mechanism() -> Mechanism {
     // The paths of the sockets.
     let paths = TempPaths::in_directory(std::env::temp_dir());
     Mechanism {
+        own_threads: true,
         unsupported_reason: Box::new(move |task| no_file(task).or_else(|| missing.clone())),
         ..Mechanism::new("zeromq", Waiting::Sleep, move |_| {
             let zmq = zmq.as_ref().map_err(|error| anyhow!("{error:#}"))?;

@@ -25,13 +25,17 @@ use crate::mechanisms::{Link, Mechanism, Registry, Task, Workload};
 const DURATION: Duration = Duration::from_millis(10);
 const SIZES: [usize; 3] = [1, 1000, 65536];
 /// Mechanisms that detect the death of the peer.
-const DETECT_PEER_DEATH: [&str; 9] = [
+const DETECT_PEER_DEATH: [&str; 13] = [
     "pipe",
+    "pipe-large",
+    "pipe-nonblock",
     "fifo",
     "unix-stream",
+    "unix-nonblock",
     "unix-seqpacket",
     "unix-dgram",
     "tcp",
+    "vsock",
     "mmap",
     "sluice-pipe",
     "sluice-ring",
@@ -263,13 +267,15 @@ fn only_mechanisms_with_a_file_support_tar() {
             assert!(sender.file().is_some(), "{}", mechanism.name);
         }
     }
-    for name in ["pipe", "fifo", "unix-stream", "tcp"] {
+    for name in ["pipe", "pipe-large", "fifo", "unix-stream", "tcp"] {
         assert_eq!(named(name).unsupported_reason(&task), None, "{name}");
     }
     for name in [
         "unix-seqpacket",
         "unix-dgram",
+        "pipe-nonblock",
         "posix-mq",
+        "process-vm",
         "sysv-mq",
         "signal",
         "mmap",

@@ -121,7 +121,7 @@ impl RoundTrip {
     ) -> Result<Vec<u64>> {
         let [forward, backward] = links;
         let (mut sender, mut receiver) = (forward.sender()?, backward.receiver()?);
-        self.setup.confinement.enter(Side::First)?;
+        self.setup.enter(Side::First)?;
         start.wait()?;
 
         let mut sent = vec![0; self.setup.size];
@@ -160,7 +160,7 @@ impl RoundTrip {
     fn reply(&self, links: Links, start: &mut Start) -> Result<Vec<u64>> {
         let [forward, backward] = links;
         let (mut receiver, mut sender) = (forward.receiver()?, backward.sender()?);
-        self.setup.confinement.enter(Side::Second)?;
+        self.setup.enter(Side::Second)?;
         start.wait()?;
 
         let mut message = vec![0; self.setup.size];
