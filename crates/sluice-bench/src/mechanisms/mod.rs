@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The mechanisms, one file each, and the code that several of them share. registry.rs lists them.
 
+#[cfg(feature = "aeron")]
 mod aeron;
 pub mod cacheline_pingpong;
 mod eventfd_shm;
