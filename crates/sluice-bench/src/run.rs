@@ -51,8 +51,8 @@ pub struct Options {
     #[arg(long, value_name = "PROGRAM")]
     sluiced: Option<PathBuf>,
 
-    /// Suites to measure [default: all but load and feed; with --quick also without names and reports; with --peers rtt,
-    /// throughput and load]
+    /// Suites to measure [default: all but load and feed; with --quick also without calibration, names and reports; with
+    /// --peers calibration, rtt, throughput and load]
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
 
@@ -220,7 +220,8 @@ fn measure(options: &Options) -> Result<()> {
     let outcomes = run_cases(&plan, options)?;
     let mut host = Host::probe();
     host.waking_ns = wakeup_cost(&plan)?;
-    let results = Results::new(host, &outcomes);
+    let mut results = Results::new(host, &outcomes);
+    suites::calibration::annotate(&mut results.rows);
     print!("{}", report::text(&results));
     for suite in [
         reports::fanout::SUITE,
@@ -406,7 +407,13 @@ mod tests {
     #[test]
     fn third_party_libraries_have_their_own_defaults() {
         let peers = parse(&["--peers"]).unwrap();
-        assert_eq!(peers.suites(), [Suite::Rtt, Suite::Throughput, Suite::Load]);
+        let suites = [
+            Suite::Calibration,
+            Suite::Rtt,
+            Suite::Throughput,
+            Suite::Load,
+        ];
+        assert_eq!(peers.suites(), suites);
         assert_eq!(peers.placements(), [Placement::TwoCpus]);
         assert!(peers.mechanisms().contains(&"tachyon".to_string()));
         let chosen = parse(&["--peers", "--mechanism", "aeron", "--placement", "same-cpu"]);

@@ -93,6 +93,8 @@ pub struct Row {
     pub percentiles: Option<Vec<Percentiles>>,
     /// Relative to the first subject of the same conditions, taken within each round.
     pub ratio: Option<Ratio>,
+    /// Of the adapter of a third-party library.
+    pub calibration: Option<Calibration>,
     /// Why there is no result.
     pub skipped: Option<String>,
     /// The result is absent because of a failure.
@@ -107,6 +109,18 @@ pub struct Ratio {
     pub median: f64,
     pub min: f64,
     pub max: f64,
+}
+
+/// The speed of an adapter divided by that of its library's own program, taken within each round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// The label of that program.
+    pub to: String,
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+    /// Why the adapter is slower.
+    pub reason: Option<String>,
 }
 
 /// Percentiles of the samples of one round, in nanoseconds.
@@ -205,6 +219,7 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         msgs_per_commit: messages_per_commit(series),
         percentiles: percentiles(series),
         ratio: ratio(outcome, series),
+        calibration: None,
         skipped: None,
         failed: None,
     }

@@ -4,6 +4,8 @@
 //! touched before. Both sides spin, or use its backoff idle strategy with the default parameters. The scheduler places
 //! the driver and the threads of the clients; the driver spins only if there is a processor for it.
 
+mod program;
+
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::fs::{self, File};
@@ -36,8 +38,9 @@ use sluice_testkit::process::{self, Fork};
 use super::link::ensure_fits;
 use super::mechanism::{memory_directory, never_sleeping, no_file};
 use super::temp_paths::TempPaths;
-use super::{Batching, Link, Mechanism, Receiver, Sender};
+use super::{Batching, Link, Mechanism, Receiver, Sender, own_program};
 use crate::harness::waiting::Waiting;
+use program::Samples;
 
 const TERM_LENGTH: usize = 16 << 20;
 /// The maximum: messages up to it are written in place, longer ones in few fragments.
@@ -68,7 +71,12 @@ pub fn mechanism(idle: Idle) -> Mechanism {
         paths: TempPaths::in_directory(memory_directory()),
         links: Cell::new(0),
     });
+    let own_program = match idle {
+        Idle::Spin => own_program::erased(Samples(Rc::clone(&directories))),
+        Idle::Backoff => None,
+    };
     Mechanism {
+        own_program,
         label: match idle {
             Idle::Spin => "aeron (spins)".into(),
             Idle::Backoff => "aeron (backoff)".into(),
@@ -80,12 +88,7 @@ pub fn mechanism(idle: Idle) -> Mechanism {
             Idle::Backoff => no_file,
         }),
         ..Mechanism::new("aeron", waiting, move |size| {
-            let stream = Stream {
-                number: directories.next_link()?,
-                directories: Rc::clone(&directories),
-                size,
-                idle,
-            };
+            let stream = directories.stream(size, idle)?;
             Ok(Link::new(stream, Stream::sender, Stream::receiver))
         })
     }
@@ -112,6 +115,15 @@ impl Directories {
         let number = self.links.get() + 1;
         self.links.set(number);
         Ok(number)
+    }
+
+    fn stream(self: &Rc<Self>, size: usize, idle: Idle) -> Result<Stream> {
+        Ok(Stream {
+            number: self.next_link()?,
+            directories: Rc::clone(self),
+            size,
+            idle,
+        })
     }
 
     fn of_driver(&self) -> Result<PathBuf> {
@@ -191,7 +203,7 @@ fn c_path(path: &Path) -> Result<CString> {
     Ok(CString::new(path.as_os_str().as_encoded_bytes())?)
 }
 
-struct Stream {
+pub struct Stream {
     number: i32,
     directories: Rc<Directories>,
     size: usize,
@@ -216,7 +228,12 @@ impl Stream {
         Ok(client)
     }
 
-    fn sender(self) -> Result<Publishing> {
+    fn sender(self) -> Result<Sending> {
+        self.publishing().map(Sending)
+    }
+
+    /// Connected to the receiver.
+    fn publishing(self) -> Result<Publishing> {
         let client = self.client()?;
         let publication = client
             .async_add_exclusive_publication(AERON_IPC_STREAM, self.number)?
@@ -346,16 +363,19 @@ impl Publishing {
     }
 }
 
-impl Sender for Publishing {
+/// Ends the stream when dropped.
+struct Sending(Publishing);
+
+impl Sender for Sending {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.publish(message)
+        self.0.publish(message)
     }
 }
 
-impl Drop for Publishing {
+impl Drop for Sending {
     /// If the receiver misses the end, the harness kills it.
     fn drop(&mut self) {
-        let _ = self.publish(END);
+        let _ = self.0.publish(END);
     }
 }
 

@@ -6,10 +6,13 @@
 //! With events, as in its examples, the publisher notifies the subscriber after each sample, and a subscriber that finds
 //! none waits for a notification.
 
+mod program;
+
 use std::fs;
 use std::hint::spin_loop;
 use std::mem::MaybeUninit;
 use std::path::Path as FilePath;
+use std::rc::Rc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -27,8 +30,9 @@ use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
 use super::link::ensure_fits;
 use super::mechanism::{memory_directory, never_sleeping, no_file};
 use super::temp_paths::TempPaths;
-use super::{Batching, Link, Mechanism, Receiver, Sender};
+use super::{Batching, Link, Mechanism, Receiver, Sender, own_program};
 use crate::harness::waiting::Waiting;
+use program::PublishSubscribe;
 
 /// The total size of samples in flight, within limits on their number.
 const CAPACITY: usize = 4 << 20;
@@ -48,8 +52,13 @@ pub fn mechanism(mode: Mode) -> Mechanism {
         Mode::Polling => Waiting::Spin,
         Mode::Events => Waiting::Sleep,
     };
-    let files = Files(TempPaths::in_directory(std::env::temp_dir()));
+    let files = Rc::new(Files(TempPaths::in_directory(std::env::temp_dir())));
+    let own_program = match mode {
+        Mode::Polling => own_program::erased(PublishSubscribe(Rc::clone(&files))),
+        Mode::Events => None,
+    };
     Mechanism {
+        own_program,
         label: match mode {
             Mode::Polling => "iceoryx2 (spins)".into(),
             Mode::Events => "iceoryx2 (events)".into(),
@@ -60,14 +69,7 @@ pub fn mechanism(mode: Mode) -> Mechanism {
             Mode::Events => no_file,
         }),
         ..Mechanism::new("iceoryx2", waiting, move |size| {
-            let service = files.0.next_path()?;
-            let service = service.file_name().and_then(|name| name.to_str());
-            let topic = Topic {
-                config: config(files.0.directory()?)?,
-                service: service.context("the path has no file name")?.into(),
-                size,
-                mode,
-            };
+            let topic = files.topic(size, mode)?;
             Ok(Link::new(topic, Topic::sender, Topic::receiver))
         })
     }
@@ -75,6 +77,20 @@ pub fn mechanism(mode: Mode) -> Mechanism {
 
 /// The root of its files.
 struct Files(TempPaths);
+
+impl Files {
+    /// A service of its own.
+    fn topic(&self, size: usize, mode: Mode) -> Result<Topic> {
+        let service = self.0.next_path()?;
+        let service = service.file_name().and_then(|name| name.to_str());
+        Ok(Topic {
+            config: config(self.0.directory()?)?,
+            service: service.context("the path has no file name")?.into(),
+            size,
+            mode,
+        })
+    }
+}
 
 impl Drop for Files {
     /// Removes the shared memory of killed processes, which the library would remove only at its next start.
@@ -124,7 +140,7 @@ type Events = event::PortFactory<ipc::Service>;
 type Bytes = PortFactory<ipc::Service, [u8], ()>;
 type Sample = SampleMutUninit<ipc::Service, [MaybeUninit<u8>], ()>;
 
-struct Topic {
+pub struct Topic {
     config: Config,
     service: String,
     size: usize,
@@ -179,7 +195,12 @@ impl Topic {
 const EMPTY: &[u8] = b"";
 
 impl Topic {
-    fn sender(self) -> Result<Publishing> {
+    fn sender(self) -> Result<Sending> {
+        self.publishing().map(Sending)
+    }
+
+    /// Connected to the receiver.
+    fn publishing(self) -> Result<Publishing> {
         let (node, service) = self.open()?;
         let events = self.events(&node)?;
         let notifier = events.map(|events| events.notifier_builder().create());
@@ -265,18 +286,22 @@ impl Publishing {
     }
 }
 
-impl Sender for Publishing {
+/// Ends the stream when dropped.
+struct Sending(Publishing);
+
+impl Sender for Sending {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        ensure!(self.publish(message)? == 1, "the receiver has ended");
-        self.next = Some(self.publisher.loan_slice_uninit(self.size)?);
+        let publishing = &mut self.0;
+        ensure!(publishing.publish(message)? == 1, "the receiver has ended");
+        publishing.next = Some(publishing.publisher.loan_slice_uninit(publishing.size)?);
         Ok(())
     }
 }
 
-impl Drop for Publishing {
+impl Drop for Sending {
     /// If the receiver misses the end, the harness kills it.
     fn drop(&mut self) {
-        let _ = self.publish(EMPTY);
+        let _ = self.0.publish(EMPTY);
     }
 }
 

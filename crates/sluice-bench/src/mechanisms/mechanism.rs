@@ -2,9 +2,11 @@
 //! The description of a mechanism: its properties, and the functions that create its links.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anyhow::Result;
 
+use super::own_program::OwnProgram;
 use super::{ExternalWorkload, Link, Programs};
 use crate::harness::pinning::Placement;
 use crate::harness::waiting::Waiting;
@@ -64,6 +66,8 @@ pub struct Mechanism {
     /// The programs that replace a link for messages of this size, for a mechanism that cannot be called from this
     /// process.
     pub programs: Option<ProgramsOf>,
+    /// The program of a library with which this adapter is compared.
+    pub own_program: Option<Rc<dyn OwnProgram>>,
 }
 
 pub type UnsupportedReason = Box<dyn Fn(&Task) -> Option<String>>;
@@ -91,6 +95,7 @@ impl Mechanism {
             shared_links: None,
             links_by_name: None,
             programs: None,
+            own_program: None,
         }
     }
 

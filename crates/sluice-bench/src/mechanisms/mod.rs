@@ -16,6 +16,7 @@ mod msg_ring;
 mod myipc;
 pub mod no_ipc;
 mod nonblocking;
+pub mod own_program;
 mod packets;
 pub mod pipe;
 mod pipe_large;

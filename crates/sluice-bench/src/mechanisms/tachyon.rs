@@ -4,8 +4,11 @@
 //! documentation (hybrid) or at once. Sending into a full ring fails at once in all of them, so the sender never sleeps: it
 //! tries again, and beside a receiver that sleeps it yields before.
 
+mod program;
+
 use std::hint::spin_loop;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 
@@ -15,8 +18,9 @@ use tachyon_ipc::{Bus, RxGuard, TachyonError, TxGuard};
 use super::link::ensure_fits;
 use super::mechanism::{never_sleeping, no_file};
 use super::temp_paths::TempPaths;
-use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Workload};
+use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Workload, own_program};
 use crate::harness::waiting::Waiting;
+use program::BenchIpc;
 
 /// In bytes; long messages were slower in a ring of 16 MiB, which does not fit into the processor caches.
 const CAPACITY: usize = 1 << 20;
@@ -59,8 +63,13 @@ pub fn mechanism(mode: Mode) -> Mechanism {
         Mode::Hybrid | Mode::Futex => Waiting::Sleep,
     };
     // The sockets over which the memory is passed.
-    let paths = TempPaths::in_directory(std::env::temp_dir());
+    let paths = Rc::new(TempPaths::in_directory(std::env::temp_dir()));
+    let own_program = match mode {
+        Mode::Polling => own_program::erased(BenchIpc(Rc::clone(&paths))),
+        Mode::Hybrid | Mode::Futex => None,
+    };
     Mechanism {
+        own_program,
         label: match mode {
             Mode::Polling => "tachyon (spins)".into(),
             Mode::Hybrid => "tachyon (hybrid)".into(),
@@ -100,13 +109,16 @@ impl Connection {
     }
 
     fn sender(self) -> Result<Sending> {
+        let bus = self.connect()?;
+        let mode = self.mode;
+        Ok(Sending { bus, mode })
+    }
+
+    fn connect(&self) -> Result<Bus> {
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         loop {
             match Bus::connect(self.path()?) {
-                Ok(bus) => {
-                    let mode = self.mode;
-                    return Ok(Sending { bus, mode });
-                }
+                Ok(bus) => return Ok(bus),
                 Err(error) if Instant::now() > deadline => {
                     bail!("cannot connect to the receiver: {error}")
                 }
@@ -115,9 +127,13 @@ impl Connection {
         }
     }
 
+    fn listen(&self) -> Result<Bus> {
+        Bus::listen(self.path()?, self.capacity)
+            .with_context(|| format!("cannot listen at {}", self.path.display()))
+    }
+
     fn receiver(self) -> Result<Receiving> {
-        let bus = Bus::listen(self.path()?, self.capacity)
-            .with_context(|| format!("cannot listen at {}", self.path.display()))?;
+        let bus = self.listen()?;
         if self.mode == Mode::Polling {
             bus.set_polling_mode(1);
         }

@@ -7,6 +7,8 @@
 //! A receiver at its high-water mark drops unread messages when the connection of the sender closes. The sender
 //! therefore stays until the receiver has read all messages, which it detects by end of file of a pipe.
 
+mod program;
+
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -19,8 +21,9 @@ use nix::unistd::pipe2;
 use super::mechanism::no_file;
 use super::temp_paths::TempPaths;
 use super::zmq_library::{Kind, Socket, Zmq};
-use super::{Link, Mechanism, Receiver, Sender};
+use super::{Link, Mechanism, Receiver, Sender, own_program};
 use crate::harness::waiting::Waiting;
+use program::Guide;
 
 pub fn mechanism() -> Mechanism {
     // Or the reason why it is not available.
@@ -28,8 +31,13 @@ pub fn mechanism() -> Mechanism {
     let missing = zmq.as_ref().err();
     let missing = missing.map(|error| format!("{error:#}; install libzmq5"));
     // The paths of the sockets.
-    let paths = TempPaths::in_directory(std::env::temp_dir());
+    let paths = Rc::new(TempPaths::in_directory(std::env::temp_dir()));
+    let own_program = zmq.as_ref().ok().and_then(|zmq| {
+        let (zmq, paths) = (Rc::clone(zmq), Rc::clone(&paths));
+        own_program::erased(Guide { zmq, paths })
+    });
     Mechanism {
+        own_program,
         own_threads: true,
         unsupported_reason: Box::new(move |task| no_file(task).or_else(|| missing.clone())),
         ..Mechanism::new("zeromq", Waiting::Sleep, move |_| {

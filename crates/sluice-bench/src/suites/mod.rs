@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The suites: each turns the options into cases, which the harness measures.
 
+pub mod calibration;
 #[cfg(test)]
 mod conformance;
 mod contention;
@@ -36,6 +37,7 @@ pub enum Suite {
     Rtt,
     Throughput,
     Load,
+    Calibration,
     Wakeup,
     Tar,
     Contention,
@@ -52,7 +54,7 @@ impl Suite {
     /// The suites of a run that does not select any.
     pub fn of(scale: Scale) -> Vec<Self> {
         if scale == Scale::ThirdParty {
-            return vec![Self::Rtt, Self::Throughput, Self::Load];
+            return vec![Self::Calibration, Self::Rtt, Self::Throughput, Self::Load];
         }
         let mut suites = vec![
             Self::Rtt,
@@ -66,7 +68,7 @@ impl Suite {
             Self::Durable,
         ];
         if scale != Scale::Quick {
-            suites.extend([Self::Names, Self::Reports]);
+            suites.extend([Self::Calibration, Self::Names, Self::Reports]);
         }
         suites
     }
@@ -76,6 +78,7 @@ impl Suite {
             Self::Rtt => rtt::cases(plan),
             Self::Throughput => throughput::cases(plan),
             Self::Load => load::cases(plan),
+            Self::Calibration => calibration::cases(plan),
             Self::Wakeup => wakeup::cases(plan),
             Self::Tar => tar::cases(plan),
             Self::Contention => contention::cases(plan),
