@@ -9,8 +9,8 @@
  * version 9 adds inline. Newer ones call a function for each instruction: their inline additions are to counters of each processor,
  * and those crash QEMU 10.0 if one thread executes several processors.
  *
- * It is loaded into QEMU, whose licence is the GPL, and contains none of its code. The MIT licence, one of the two to choose from, is
- * compatible with the GPL.
+ * It is loaded into QEMU, whose licence is the GPL, and contains none of its code. The MIT licence, one of the two to choose from,
+ * is compatible with the GPL.
  */
 #include <fcntl.h>
 #include <inttypes.h>

@@ -19,6 +19,10 @@ const INSTRUCTIONS_PER_ITERATION: u64 = 2;
 /// The count of the loop may differ from its length by one in so many.
 const TOLERANCE: u64 = 1000;
 const BACKGROUND_LOOPS: usize = 5;
+/// Bytes that one instruction writes.
+const STRING: usize = 1 << 20;
+/// It, and what prepares its registers. It begins anew after each interrupt.
+const MAX_OF_STRING: u64 = 100;
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// Executes exactly this number of iterations, of two instructions each.
@@ -57,6 +61,26 @@ fn count_loop(counter: &Counter) -> Result<(Count, u64)> {
     Ok((count, elapsed))
 }
 
+/// Writes all bytes with one instruction.
+#[cfg(target_arch = "x86_64")]
+fn fill(bytes: &mut [u8]) {
+    // SAFETY: it writes as many bytes as there are, and the direction flag is clear.
+    unsafe {
+        std::arch::asm!(
+            "rep stosb",
+            inout("rcx") bytes.len() => _,
+            inout("rdi") bytes.as_mut_ptr() => _,
+            in("al") 0_u8,
+            options(nostack, preserves_flags)
+        );
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn fill(bytes: &mut [u8]) {
+    bytes.fill(0);
+}
+
 /// Instructions of the kernel per nanosecond while a process needs nothing of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Background(f64);
@@ -88,7 +112,21 @@ impl Background {
 pub struct Control(pub Rc<Counting>);
 
 impl Job for Control {
+    /// A repeated string instruction is one, although QEMU executes it in many steps.
     fn check(&self) -> Result<()> {
+        // Not zero, so that the memory is there.
+        let mut bytes = vec![1; STRING];
+        let ((), count) = self.0.counter.count(|| {
+            mark();
+            fill(&mut bytes);
+            mark();
+            Ok(())
+        })?;
+        ensure!(
+            count.user < MAX_OF_STRING,
+            "an instruction that writes {STRING} bytes was counted as {}; the counts of this run are wrong",
+            count.user
+        );
         self.measure().map(drop)
     }
 
@@ -121,6 +159,13 @@ mod tests {
     fn the_loop_ends() {
         spin(0);
         spin(ITERATIONS);
+    }
+
+    #[test]
+    fn all_bytes_are_filled() {
+        let mut bytes = vec![1; 1000];
+        fill(&mut bytes[..999]);
+        assert!(bytes[..999].iter().all(|&byte| byte == 0) && bytes[999] == 1);
     }
 
     #[test]
