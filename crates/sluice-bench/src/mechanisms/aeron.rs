@@ -63,10 +63,6 @@ pub enum Idle {
 }
 
 pub fn mechanism(idle: Idle) -> Mechanism {
-    let waiting = match idle {
-        Idle::Spin => Waiting::Spin,
-        Idle::Backoff => Waiting::Sleep,
-    };
     let directories = Rc::new(Directories {
         paths: TempPaths::in_directory(memory_directory()),
         links: Cell::new(0),
@@ -87,7 +83,8 @@ pub fn mechanism(idle: Idle) -> Mechanism {
             Idle::Spin => never_sleeping,
             Idle::Backoff => no_file,
         }),
-        ..Mechanism::new("aeron", waiting, move |size| {
+        // The backoff spins before it sleeps, as the default of Sluice's ring does.
+        ..Mechanism::new("aeron", Waiting::Spin, move |size| {
             let stream = directories.stream(size, idle)?;
             Ok(Link::new(stream, Stream::sender, Stream::receiver))
         })

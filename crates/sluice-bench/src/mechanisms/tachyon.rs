@@ -59,8 +59,9 @@ fn sender_never_sleeps(task: &Task) -> Option<String> {
 
 pub fn mechanism(mode: Mode) -> Mechanism {
     let waiting = match mode {
-        Mode::Polling => Waiting::Spin,
-        Mode::Hybrid | Mode::Futex => Waiting::Sleep,
+        // As the default of Sluice's ring, which spins before it sleeps.
+        Mode::Polling | Mode::Hybrid => Waiting::Spin,
+        Mode::Futex => Waiting::Sleep,
     };
     // The sockets over which the memory is passed.
     let paths = Rc::new(TempPaths::in_directory(std::env::temp_dir()));
