@@ -224,11 +224,11 @@ void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count
 	return memory;
 }
 
-void *sluice_channel_alloc(const struct sluice_channel *channel, size_t size, bool by_pages)
+void *sluice_channel_alloc(const struct sluice_channel *channel, size_t size, bool by_pages,
+			   gfp_t gfp)
 {
 	struct mem_cgroup *old = set_active_memcg(channel->memcg);
-	void *memory = by_pages ? __vmalloc(size, SLUICE_QUOTA_GFP) :
-				  kmalloc(size, SLUICE_QUOTA_GFP);
+	void *memory = by_pages ? __vmalloc(size, gfp) : kmalloc(size, gfp);
 
 	set_active_memcg(old);
 	return memory;

@@ -107,8 +107,12 @@ void sluice_channel_exit(struct sluice_channel *channel);
  */
 struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node);
 void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size);
-/* Not zeroed; @by_pages: of whole pages that need not be contiguous. kvfree() frees both. */
-void *sluice_channel_alloc(const struct sluice_channel *channel, size_t size, bool by_pages);
+/*
+ * Not zeroed; @by_pages: of whole pages that need not be contiguous. kvfree() frees both. @gfp:
+ * SLUICE_QUOTA_GFP or SLUICE_QUOTA_GFP_BRIEF.
+ */
+void *sluice_channel_alloc(const struct sluice_channel *channel, size_t size, bool by_pages,
+			   gfp_t gfp);
 
 /*
  * Returns the requested channel with a reference, and creates it if necessary (@created). -ENOENT:

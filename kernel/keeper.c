@@ -152,17 +152,27 @@ static int restore_entry(struct sluice_map *map, const struct sluice_keep_restor
 	return err ?: sluice_map_restore(map, &entry);
 }
 
-/* Those restored, or the error of the first. */
-static int restore_entries(struct sluice_map *map, const struct sluice_keep_restore *restore)
+/* 0, or why no further entry is restored. */
+static int may_restore(struct sluice_stream *stream)
 {
-	u32 count = min_t(u32, restore->count, SLUICE_KEEP_RESTORE_MAX), done;
-	int err = 0;
+	if (sluice_stream_is_restoring(stream))
+		return signal_pending(current) ? -EINTR : 0;
+	return sluice_stream_has_ended(stream) ? -ENOENT : -EINVAL;
+}
 
-	for (done = 0; done < count && !err; done++) {
-		err = signal_pending(current) ? -EINTR : restore_entry(map, restore, done);
+/* Those restored, or the error of the first. */
+static int restore_entries(struct sluice_stream *stream, const struct sluice_keep_restore *restore)
+{
+	u32 count = min_t(u32, restore->count, SLUICE_KEEP_RESTORE_MAX), done = 0;
+	int err = may_restore(stream);
+
+	while (!err && done < count) {
+		err = restore_entry(stream->map, restore, done);
 		if (err)
 			break;
+		done++;
 		cond_resched();
+		err = may_restore(stream);
 	}
 	return done ?: err;
 }
@@ -183,10 +193,7 @@ static long keeper_restore(struct sluice_keep_restore __user *user)
 	stream = sluice_stream_get(restore.stream);
 	if (!stream)
 		return -ENOENT;
-	if (sluice_stream_is_restoring(stream))
-		ret = restore_entries(stream->map, &restore);
-	else
-		ret = sluice_stream_has_ended(stream) ? -ENOENT : -EINVAL;
+	ret = restore_entries(stream, &restore);
 	sluice_stream_put(stream);
 	return ret < 0 ? ret : put_user((u32)ret, &user->count);
 }

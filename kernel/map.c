@@ -108,9 +108,7 @@ static int set(struct sluice_map *map, struct sluice_map_request *request, struc
 		ret = set_once(map, request, op);
 		if (ret != -EAGAIN)
 			return ret;
-		if (time_after(jiffies, deadline))
-			return -ENOSPC;
-		ret = sluice_map_wait_for_memory(map, bytes);
+		ret = sluice_map_wait_for_memory(map, bytes, deadline);
 		if (ret)
 			return ret;
 	}
@@ -606,6 +604,8 @@ int sluice_map_resize(struct sluice_map *map, u64 capacity, const struct sluice_
 		return err;
 	map->capacity = capacity;
 	atomic64_set(&map->bytes, log);
+	if (map->slot_count == events_of(params))
+		return 0;
 	sluice_map_log_exit(map);
 	return sluice_map_log_init(map, events_of(params));
 }

@@ -249,11 +249,14 @@ u64 sluice_map_time_of_expiry(u64 ttl_ns);
 /* Counts one entry more. 0, -ENOSPC, -EAGAIN: as above. */
 int sluice_map_count_entry(struct sluice_map *map);
 
+/* How long a set that finds the map full waits for memory that is no longer used, in jiffies. */
+#define SLUICE_MAP_MEMORY_WAIT (5 * HZ)
+
 /*
- * After -EAGAIN: waits for what it names, in order to have @bytes, for a limited time. 0, -EINTR:
- * the process is killed.
+ * After -EAGAIN: waits for what it names, in order to have @bytes, for a while. 0: try again;
+ * -ENOSPC: after @deadline; -EINTR: the process is killed.
  */
-int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes);
+int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes, unsigned long deadline);
 
 /* Whether it was the last reference. */
 bool sluice_map_entry_put(struct sluice_map_entry *entry);
@@ -337,9 +340,6 @@ int sluice_map_begin_restoring(struct sluice_keep_create *create,
 int sluice_map_restore(struct sluice_map *map, const struct sluice_keep_entry *entry);
 
 /* ---- map.c ---- */
-
-/* How long a set that finds the map full waits for memory that is no longer used, in jiffies. */
-#define SLUICE_MAP_MEMORY_WAIT (5 * HZ)
 
 /* A kernel copy of a key. Shorter ones need no allocation. */
 struct sluice_map_key_copy {

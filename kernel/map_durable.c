@@ -2,6 +2,8 @@
 /* Maps whose changes the keeper stores: changes with a record, restoration, information. */
 #include <linux/err.h>
 #include <linux/jiffies.h>
+#include <linux/memcontrol.h>
+#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 
@@ -52,7 +54,7 @@ static int set_once(struct sluice_map *map, struct sluice_map_request *request, 
 	return ret;
 }
 
-/* As set_once(), and waits for memory of the map. */
+/* As set_once(), and waits for memory of the map, which the keeper may have to free. */
 static int set_or_wait(struct sluice_map *map, struct sluice_map_request *request, u64 ttl_ns)
 {
 	size_t bytes = request->record->charged;
@@ -65,40 +67,45 @@ static int set_or_wait(struct sluice_map *map, struct sluice_map_request *reques
 		ret = set_once(map, request, ttl_ns);
 		if (ret != -EAGAIN)
 			return ret;
-		if (time_after(jiffies, deadline))
-			return -ENOSPC;
-		ret = sluice_map_wait_for_memory(map, bytes);
+		ret = sluice_map_wait_for_memory(map, bytes, deadline);
 		if (ret)
 			return ret;
 	}
+}
+
+/* Frees the record, which has its value, if it does not become part of the stream. */
+static int admit_and_set(struct sluice_map *map, struct sluice_map_request *request, u64 ttl_ns,
+			 bool nowait)
+{
+	size_t size = request->record->charged;
+	int ret = sluice_stream_admit(map->stream, size, nowait);
+
+	if (!ret) {
+		ret = nowait ? set_once(map, request, ttl_ns) : set_or_wait(map, request, ttl_ns);
+		sluice_stream_end_change(map->stream, ret < 0 ? size : 0);
+	}
+	if (ret < 0)
+		sluice_stream_record_free(request->record);
+	return ret;
 }
 
 int sluice_map_durable_set(struct sluice_map *map, struct sluice_map_request *request,
 			   const struct sluice_map_op *op)
 {
 	struct sluice_stream_record *record;
-	size_t size;
-	int ret;
 
 	if (op->value_length > SLUICE_MAP_VALUE_MAX)
 		return -EINVAL;
 	record = sluice_stream_record_create(&request->key, op->value_length);
 	if (!record)
 		return -ENOMEM;
-	size = record->charged;
-	request->record = record;
 	if (copy_from_user(sluice_stream_record_value(record), u64_to_user_ptr(op->value),
-			   op->value_length))
-		ret = -EFAULT;
-	else
-		ret = sluice_stream_admit(map->stream, size, op->flags & SLUICE_MAP_NOWAIT);
-	if (!ret) {
-		ret = set_or_wait(map, request, op->ttl_ns);
-		sluice_stream_end_change(map->stream, ret < 0 ? size : 0);
-	}
-	if (ret < 0)
+			   op->value_length)) {
 		sluice_stream_record_free(record);
-	return ret;
+		return -EFAULT;
+	}
+	request->record = record;
+	return admit_and_set(map, request, op->ttl_ns, op->flags & SLUICE_MAP_NOWAIT);
 }
 
 int sluice_map_durable_set_bytes(struct sluice_map *map, struct sluice_map_request *request,
@@ -106,22 +113,12 @@ int sluice_map_durable_set_bytes(struct sluice_map *map, struct sluice_map_reque
 {
 	struct sluice_stream_record *record =
 		sluice_stream_record_create(&request->key, length);
-	size_t size;
-	int ret;
 
 	if (!record)
 		return -ENOMEM;
-	size = record->charged;
-	request->record = record;
 	memcpy(sluice_stream_record_value(record), bytes, length);
-	ret = sluice_stream_admit(map->stream, size, true);
-	if (!ret) {
-		ret = set_once(map, request, ttl_ns);
-		sluice_stream_end_change(map->stream, ret < 0 ? size : 0);
-	}
-	if (ret < 0)
-		sluice_stream_record_free(record);
-	return ret;
+	request->record = record;
+	return admit_and_set(map, request, ttl_ns, true);
 }
 
 int sluice_map_durable_delete(struct sluice_map *map, struct sluice_map_request *request,
@@ -298,6 +295,18 @@ static int check_name(const struct sluice_channel_request *request)
 	return -EEXIST;
 }
 
+/* All of its memory is charged as if a process of its cgroup had created it. */
+static struct sluice_map *alloc_restored(const struct sluice_channel_request *request)
+{
+	struct mem_cgroup *memcg = sluice_scope_get_memcg(request->access.scope);
+	struct mem_cgroup *old = set_active_memcg(memcg);
+	struct sluice_map *map = sluice_map_alloc(request, request->params);
+
+	set_active_memcg(old);
+	mem_cgroup_put(memcg);
+	return map;
+}
+
 /* A map that the keeper restores on its own account. */
 static int create_restored(struct sluice_keep_create *create,
 			   const struct sluice_channel_request *request)
@@ -307,7 +316,7 @@ static int create_restored(struct sluice_keep_create *create,
 
 	if (err)
 		return err;
-	map = sluice_map_alloc(request, request->params);
+	map = alloc_restored(request);
 	if (IS_ERR(map))
 		return PTR_ERR(map);
 	err = sluice_quota_commit(map->channel.charge);
@@ -392,12 +401,11 @@ static int restore_or_wait(struct sluice_map *map, const struct sluice_map_key *
 			   const struct sluice_keep_entry *entry, u64 ttl_ns)
 {
 	unsigned long deadline = jiffies + SLUICE_MAP_MEMORY_WAIT;
+	size_t bytes = (size_t)key->length + entry->value_length;
 	int err;
 
 	while ((err = restore_once(map, key, entry, ttl_ns)) == -EAGAIN) {
-		if (time_after(jiffies, deadline))
-			return -ENOSPC;
-		err = sluice_map_wait_for_memory(map, key->length + entry->value_length);
+		err = sluice_map_wait_for_memory(map, bytes, deadline);
 		if (err)
 			break;
 	}

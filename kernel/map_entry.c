@@ -10,6 +10,7 @@
 
 #include "compat.h"
 #include "map.h"
+#include "quota.h"
 #include "short_copy.h"
 #include "stream.h"
 #include "trace.h"
@@ -136,8 +137,10 @@ int sluice_map_count_entry(struct sluice_map *map)
 /* Between two looks, in jiffies: RCU needs some milliseconds. */
 #define LOOK_INTERVAL max(HZ / 20, 1)
 
-int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes)
+int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes, unsigned long deadline)
 {
+	if (time_after(jiffies, deadline))
+		return -ENOSPC;
 	sluice_map_expiry_flush(map);
 	/* The worker that enlarges the table tells nobody. */
 	if (!atomic64_read(&map->waiting))
@@ -159,6 +162,15 @@ static size_t allocated_size(size_t size)
 	return size > CONTIGUOUS_MAX ? PAGE_ALIGN(size) : kmalloc_size_roundup(size);
 }
 
+/* The keeper restores the maps of all cgroups: none of them may delay it for long. */
+static void *allocate(struct sluice_map *map, size_t size)
+{
+	bool brief = map->stream && sluice_stream_is_restoring(map->stream);
+
+	return sluice_channel_alloc(&map->channel, size, size > CONTIGUOUS_MAX,
+				    brief ? SLUICE_QUOTA_GFP_BRIEF : SLUICE_QUOTA_GFP);
+}
+
 /* Memory charged to the map and to the creator's memory cgroup, or an error. */
 static void *allocate_charged(struct sluice_map *map, size_t size, size_t charged)
 {
@@ -167,7 +179,7 @@ static void *allocate_charged(struct sluice_map *map, size_t size, size_t charge
 
 	if (err)
 		return ERR_PTR(err);
-	memory = sluice_channel_alloc(&map->channel, size, size > CONTIGUOUS_MAX);
+	memory = allocate(map, size);
 	if (memory)
 		return memory;
 	atomic64_sub(charged, &map->bytes);
@@ -183,7 +195,7 @@ static void free_charged(struct sluice_map *map, void *memory, size_t charged)
 /* The record of its removal. */
 static bool add_removal(struct sluice_map_entry *entry)
 {
-	entry->removal = sluice_channel_alloc(&entry->map->channel, sizeof(*entry->removal), false);
+	entry->removal = allocate(entry->map, sizeof(*entry->removal));
 	return entry->removal;
 }
 

@@ -36,6 +36,8 @@
  * the OOM killer would kill a process of the cgroup, not necessarily the caller.
  */
 #define SLUICE_QUOTA_GFP (GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
+/* The same, with one attempt to reclaim memory, which others wait for. */
+#define SLUICE_QUOTA_GFP_BRIEF (GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN)
 
 struct sluice_quota_user;
 struct sluice_scope;

@@ -170,11 +170,7 @@ static bool end(struct sluice_stream *stream)
 	stream->state = SLUICE_STREAM_ENDED;
 	if (!stream->forgotten && !sluice_keeper_is_absent(0))
 		stream->news |= SLUICE_NEWS_CLOSED;
-	/* What is left needs not wait for an interval. */
-	if (stream->flags & SLUICE_MAP_INTERVAL && !list_empty(&stream->records)) {
-		stream->synced = atomic64_read(&stream->map->sequence);
-		stream->news |= SLUICE_NEWS_SYNC;
-	}
+	sluice_stream_ask_for_rest(stream);
 	if (sluice_stream_is_over(stream))
 		return true;
 	sluice_stream_queue(stream);
@@ -208,11 +204,18 @@ static bool is_open_answered(const struct sluice_stream *stream)
 	return smp_load_acquire(&stream->answered);
 }
 
+/* The error of an open that a signal ends. @told: the keeper knows of it. */
+static int interrupted(const struct sluice_stream *stream, bool told)
+{
+	/* A restarted open could find what the keeper has stored for it. */
+	return told && stream->open_flags & SLUICE_OPEN_EXCL ? -EINTR : -ERESTARTSYS;
+}
+
 static int answer_of(struct sluice_stream *stream)
 {
 	/* A keeper that says "look again" all the time must not occupy a CPU. */
 	if (stream->answer == -ESTALE && schedule_timeout_interruptible(1))
-		return signal_pending(current) ? -ERESTARTSYS : -ESTALE;
+		return signal_pending(current) ? interrupted(stream, true) : -ESTALE;
 	return stream->answer;
 }
 
@@ -226,15 +229,12 @@ static int give_up(struct sluice_stream *stream, long ret)
 		spin_unlock(&stream->lock);
 		return answer_of(stream);
 	}
-	told = !(stream->news & SLUICE_NEWS_OPEN);
+	told = stream->telling || !(stream->news & SLUICE_NEWS_OPEN);
 	stream->forgotten = !told;
 	over = end(stream);
 	spin_unlock(&stream->lock);
 	tell_end(stream, over);
-	if (!ret)
-		return -ETIMEDOUT;
-	/* A restarted open could find what the keeper has stored for it. */
-	return told && stream->open_flags & SLUICE_OPEN_EXCL ? -EINTR : -ERESTARTSYS;
+	return ret ? interrupted(stream, told) : -ETIMEDOUT;
 }
 
 int sluice_stream_ask(struct sluice_stream *stream, const struct sluice_channel_request *request)
@@ -513,21 +513,39 @@ static bool is_answered(const struct sluice_stream *stream)
 	       READ_ONCE(stream->state) == SLUICE_STREAM_ENDED;
 }
 
-/* Under the stream's lock. @ret: of the wait. */
-static int unlink_result(const struct sluice_stream *stream, long ret)
+/* Under the stream's lock. @left: of the wait. -EAGAIN: another unlink has begun meanwhile. */
+static int unlink_result(const struct sluice_stream *stream, long left)
 {
-	if (stream->deleted || stream->state == SLUICE_STREAM_ENDED)
+	if (stream->deleted)
 		return 0;
+	/* It is losing its name, but stays stored. */
+	if (stream->state == SLUICE_STREAM_ENDED)
+		return -ENOENT;
 	if (!stream->unlinking)
 		return stream->unlink_error;
-	return ret ? -EINTR : -ETIMEDOUT;
+	if (left > 0)
+		return -EAGAIN;
+	return left ? -EINTR : -ETIMEDOUT;
+}
+
+static int wait_unlinked(struct sluice_stream *stream)
+{
+	long left = sluice_stream_deadline(stream);
+	int err;
+
+	do {
+		left = wait_event_interruptible_timeout(stream->changed, is_answered(stream), left);
+		spin_lock(&stream->lock);
+		err = unlink_result(stream, left);
+		if (err != -EAGAIN)
+			stream->unlinkers--;
+		spin_unlock(&stream->lock);
+	} while (err == -EAGAIN);
+	return err;
 }
 
 int sluice_stream_unlink(struct sluice_stream *stream)
 {
-	long ret;
-	int err;
-
 	spin_lock(&stream->lock);
 	if (stream->state == SLUICE_STREAM_LIVE && !stream->unlinking) {
 		stream->unlinking = true;
@@ -539,11 +557,5 @@ int sluice_stream_unlink(struct sluice_stream *stream)
 	spin_unlock(&stream->lock);
 	wake_up_all(&stream->changed);
 	sluice_stream_wake_keeper();
-	ret = wait_event_interruptible_timeout(stream->changed, is_answered(stream),
-					       sluice_stream_deadline(stream));
-	spin_lock(&stream->lock);
-	stream->unlinkers--;
-	err = unlink_result(stream, ret);
-	spin_unlock(&stream->lock);
-	return err;
+	return wait_unlinked(stream);
 }

@@ -97,6 +97,7 @@ struct sluice_stream {
 	bool registered;
 	bool answered;			/* the open: with `answer`, 0 or an error */
 	bool unlinking;			/* admits no change */
+	bool telling;			/* the message of the open is being copied */
 	bool forgotten;			/* the keeper needs not be told of the end */
 	bool deleted;			/* what was stored is deleted */
 	int answer;
@@ -198,6 +199,11 @@ size_t sluice_stream_removal_size(u32 key_length);
  * change is made any more; an error of the store; -ERESTARTSYS.
  */
 int sluice_stream_admit(struct sluice_stream *stream, size_t bytes, bool nowait);
+/*
+ * Under the stream's lock: the keeper of a map that it stores at intervals is told, when no more
+ * changes are made, that it needs not wait with what is left.
+ */
+void sluice_stream_ask_for_rest(struct sluice_stream *stream);
 /* After the change, which was made or (@bytes) not: gives back what it has not used. */
 void sluice_stream_end_change(struct sluice_stream *stream, size_t bytes);
 
@@ -215,7 +221,10 @@ void sluice_stream_end_expiry(struct sluice_stream *stream);
 /* After the lock of the shard: tells the keeper. */
 void sluice_stream_wake_keeper(void);
 
-/* Waits until change @sequence is stored. 0, -ETIMEDOUT, -EINTR, -EIDRM: it was unlinked. */
+/*
+ * Waits until change @sequence is stored. 0; -ETIMEDOUT, also if the keeper has dropped it; -EINTR;
+ * -EIDRM: the map was unlinked.
+ */
 int sluice_stream_wait_stored(struct sluice_stream *stream, u64 sequence);
 
 /*
@@ -224,7 +233,10 @@ int sluice_stream_wait_stored(struct sluice_stream *stream, u64 sequence);
  */
 int sluice_stream_acknowledge(struct sluice_stream *stream, u64 sequence, u64 limit, int error);
 
-/* EPOLLOUT: a change of any size would be admitted; EPOLLPRI: all up to @last are stored. */
+/*
+ * EPOLLOUT: a change of any size would be admitted; EPOLLPRI: sluice_stream_wait_stored() of @last
+ * would not wait.
+ */
 __poll_t sluice_stream_poll(struct sluice_stream *stream, u64 last);
 
 /* ---- stream_keeper.c: what is told to the keeper ---- */

@@ -131,6 +131,21 @@ static void wake(struct sluice_stream *stream)
 		wake_up_all(&stream->changed);
 }
 
+void sluice_stream_ask_for_rest(struct sluice_stream *stream)
+{
+	struct sluice_stream_record *last;
+
+	lockdep_assert_held(&stream->lock);
+	if (stream->state != SLUICE_STREAM_ENDED || !(stream->flags & SLUICE_MAP_INTERVAL) ||
+	    list_empty(&stream->records))
+		return;
+	last = list_last_entry(&stream->records, struct sluice_stream_record, link);
+	if (last->sequence <= stream->synced)
+		return;
+	stream->synced = last->sequence;
+	stream->news |= SLUICE_NEWS_SYNC;
+}
+
 void sluice_stream_end_change(struct sluice_stream *stream, size_t bytes)
 {
 	bool over, scarce;
@@ -140,6 +155,7 @@ void sluice_stream_end_change(struct sluice_stream *stream, size_t bytes)
 	stream->bytes -= bytes;
 	/* Others may wait for the number that it has not used. */
 	scarce = numbers_left(stream) < NUMBERS_FOR_CHANGES;
+	sluice_stream_ask_for_rest(stream);
 	/* The end of the stream, or its unlink, may have waited for this change. */
 	if (stream->state == SLUICE_STREAM_ENDED || stream->unlinking)
 		sluice_stream_queue(stream);
@@ -187,6 +203,7 @@ void sluice_stream_end_expiry(struct sluice_stream *stream)
 {
 	spin_lock(&stream->lock);
 	stream->promised--;
+	sluice_stream_ask_for_rest(stream);
 	sluice_stream_queue(stream);
 	spin_unlock(&stream->lock);
 }
@@ -283,7 +300,7 @@ int sluice_stream_acknowledge(struct sluice_stream *stream, u64 sequence, u64 li
 static void ask_for_commit(struct sluice_stream *stream, u64 sequence)
 {
 	spin_lock(&stream->lock);
-	if (sequence > stream->synced) {
+	if (sequence > stream->synced && !stream->deleted) {
 		stream->synced = sequence;
 		stream->news |= SLUICE_NEWS_SYNC;
 		sluice_stream_queue(stream);
@@ -297,6 +314,12 @@ static bool is_stored(const struct sluice_stream *stream, u64 sequence)
 	return READ_ONCE(stream->stored) >= sequence;
 }
 
+/* Whether a wait for it is over: what the keeper forgets, it does not store any more. */
+static bool is_settled(const struct sluice_stream *stream, u64 sequence)
+{
+	return is_stored(stream, sequence) || READ_ONCE(stream->forgotten);
+}
+
 int sluice_stream_wait_stored(struct sluice_stream *stream, u64 sequence)
 {
 	long ret;
@@ -306,14 +329,13 @@ int sluice_stream_wait_stored(struct sluice_stream *stream, u64 sequence)
 	if (stream->flags & SLUICE_MAP_INTERVAL)
 		ask_for_commit(stream, sequence);
 	ret = wait_event_interruptible_timeout(stream->changed,
-					       is_stored(stream, sequence) ||
-					       READ_ONCE(stream->deleted),
+					       is_settled(stream, sequence),
 					       sluice_stream_deadline(stream));
 	if (is_stored(stream, sequence))
 		return 0;
-	if (ret > 0)
+	if (READ_ONCE(stream->deleted))
 		return -EIDRM;
-	return ret ? -EINTR : -ETIMEDOUT;
+	return ret < 0 ? -EINTR : -ETIMEDOUT;
 }
 
 __poll_t sluice_stream_poll(struct sluice_stream *stream, u64 last)
@@ -325,7 +347,7 @@ __poll_t sluice_stream_poll(struct sluice_stream *stream, u64 last)
 	if (may_admit(stream, RECORD_MAX) != -EAGAIN)
 		events |= EPOLLOUT | EPOLLWRNORM;
 	spin_unlock(&stream->lock);
-	if (last && is_stored(stream, last))
+	if (last && is_settled(stream, last))
 		events |= EPOLLPRI;
 	return events;
 }

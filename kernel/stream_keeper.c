@@ -169,6 +169,7 @@ static bool fill(struct sluice_stream_message *message, struct sluice_stream *st
 		fill_news(message, stream);
 	else
 		return false;
+	stream->telling = message->news == SLUICE_NEWS_OPEN;
 	header->size = ALIGN(sizeof(*header) + header->key_length + header->value_length,
 			     sizeof(u64));
 	return true;
@@ -228,7 +229,11 @@ void sluice_stream_end_message(struct sluice_stream_message *message, bool taken
 		/* Another stream is next. */
 		sluice_stream_unqueue(stream);
 		sluice_stream_queue(stream);
+	} else if (stream->state == SLUICE_STREAM_ENDED && stream->telling) {
+		/* The open has given up meanwhile, and the keeper does not know of it. */
+		stream->forgotten = true;
 	}
+	stream->telling = false;
 	over = sluice_stream_is_over(stream);
 	spin_unlock(&stream->lock);
 	if (taken)

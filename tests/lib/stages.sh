@@ -54,7 +54,7 @@ stage() {
 }
 
 # kept_stage NAME BUDGET INPUT... -- COMMAND...: as stage; but once it has passed, it is not repeated until an input, which is a file or
-# folder of the sources, or the compiler changes. The variable `again` prevents that.
+# folder of the sources, the compiler, or the variable `kept_for` changes. The variable `again` prevents that.
 kept_stage() {
 	local name=$1 budget=$2 inputs=() before=$passed skipped_before=$skipped sum kept p s
 	shift 2
@@ -64,7 +64,7 @@ kept_stage() {
 	done
 	shift
 	sum=$({
-		printf '%s\n' "$name" "$*"
+		printf '%s\n' "$name" "$*" "${kept_for:-}"
 		find "${inputs[@]}" -type f -print0 | sort -z | xargs -0 sha256sum
 		rustc --version
 	} | sha256sum | cut -c 1-32)

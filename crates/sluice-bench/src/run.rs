@@ -51,7 +51,7 @@ pub struct Options {
     #[arg(long, value_name = "PROGRAM")]
     sluiced: Option<PathBuf>,
 
-    /// Suites to measure [default: all but load and feed; with --quick also without names and reports; with --peers rtt,
+    /// Suites to measure [default: all but load, feed and instructions; with --quick also without names and reports; with --peers rtt,
     /// throughput and load]
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
@@ -88,6 +88,10 @@ pub struct Options {
     /// Measure Sluice's ring and third-party ring libraries, which are measured only with this option
     #[arg(long, conflicts_with_all = ["quick", "full"])]
     peers: bool,
+
+    /// Also report the results in this file, of another run with other suites
+    #[arg(long, value_name = "FILE")]
+    include: Vec<PathBuf>,
 
     /// Also fail when a mechanism has no result in any suite
     #[arg(long)]
@@ -221,10 +225,12 @@ fn load_store((file, directory): (&Path, &Directory)) -> Result<Module> {
 
 fn measure(options: &Options) -> Result<()> {
     let plan = plan(options)?;
+    let included = included(&options.include)?;
     let outcomes = run_cases(&plan, options)?;
     let mut host = Host::probe();
     host.waking_ns = wakeup_cost(&plan)?;
-    let results = Results::new(host, &outcomes);
+    let mut results = Results::new(host, &outcomes);
+    results.rows.extend(included);
     print!("{}", report::text(&results));
     for suite in [
         reports::fanout::SUITE,
@@ -232,6 +238,7 @@ fn measure(options: &Options) -> Result<()> {
         reports::durable::SUITE,
         reports::SUITE,
         reports::feed::SUITE,
+        reports::instructions::SUITE,
     ] {
         if let Some(text) = reports::text(suite, &results.rows) {
             print!("\n{text}");
@@ -242,6 +249,15 @@ fn measure(options: &Options) -> Result<()> {
         expect_results_of_all(&plan.names(), &results.rows)?;
     }
     expect_no_failure(&results.rows)
+}
+
+/// The rows of other runs.
+fn included(paths: &[PathBuf]) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for path in paths {
+        rows.extend(Results::read(path)?.rows);
+    }
+    Ok(rows)
 }
 
 fn write(results: &Results, options: &Options) -> Result<()> {
@@ -429,6 +445,22 @@ mod tests {
         assert_eq!(options.rounds(), 7);
         assert_eq!(options.size, [1, 2]);
         assert_eq!(options.suites(), [Suite::Names]);
+    }
+
+    #[test]
+    fn results_of_other_runs_are_included() {
+        let rows = rows(&outcome(Metric::Latency, &[1.0], &[1.0]));
+        let other = Results {
+            host: Host::probe(),
+            rows,
+        };
+        let path = std::env::temp_dir().join(format!("sluice-include-{}", std::process::id()));
+        other.write(&path).unwrap();
+        let options = parse(&["--include", path.to_str().unwrap()]).unwrap();
+        let read = included(&options.include);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(read.unwrap(), other.rows);
+        assert!(included(&options.include).is_err());
     }
 
     #[test]

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The middle and the range of a few values, one per round.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The median, the smallest and the largest of one value per round.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub median: f64,
     pub min: f64,

@@ -21,6 +21,8 @@ pub fn figures_range(min: f64, max: f64) -> String {
 const TIMES: [&str; 4] = ["ns", "µs", "ms", "s"];
 const RATES: [&str; 4] = ["B/s", "kB/s", "MB/s", "GB/s"];
 const COUNTS: [&str; 4] = ["/s", "k/s", "M/s", "G/s"];
+/// Of numbers without a unit.
+const MULTIPLES: [&str; 4] = ["", "k", "M", "G"];
 
 /// The divisor, and the unit of the quotient.
 fn scale<'a>(value: f64, units: &[&'a str; 4]) -> (f64, &'a str) {
@@ -122,6 +124,19 @@ pub fn ratio(value: f64) -> String {
     format!("{rounded:.decimals$}")
 }
 
+/// A number without a unit.
+pub fn count(number: f64) -> String {
+    scaled(number, &MULTIPLES).trim_end().into()
+}
+
+pub fn count_range(min: f64, max: f64) -> String {
+    range(min, max, &MULTIPLES).trim_end().into()
+}
+
+pub fn count_tick(number: f64) -> String {
+    tick(number, &MULTIPLES).trim_end().into()
+}
+
 pub fn ratio_range(min: f64, max: f64) -> String {
     format!("{} … {}", ratio(min), ratio(max))
 }
@@ -170,6 +185,17 @@ mod tests {
             [0.0, 0.00001, 0.875, 1.0].map(share),
             ["0 %", "less than 0.01 %", "87.5 %", "100 %"]
         );
+    }
+
+    #[test]
+    fn numbers_without_a_unit_have_multiples() {
+        assert_eq!(
+            [2.0, 12_345.0, 2e6].map(count),
+            ["2.00", "12.3 k", "2.00 M"]
+        );
+        assert_eq!(count_range(998.0, 998.4), "998 … 998");
+        assert_eq!(count_range(900.0, 1100.0), "0.90 … 1.10 k");
+        assert_eq!([0.0, 500.0, 2000.0].map(count_tick), ["0", "500", "2 k"]);
     }
 
     #[test]

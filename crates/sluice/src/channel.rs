@@ -120,22 +120,38 @@ impl Channel {
             ..abi::Unlink::new(self.scope.raw(), self.name.as_bytes())
         };
         let control = Control::open()?;
-        repeat_remove(|| control.call_once(command, &mut which)).map_err(|error| {
-            match error.raw_os_error() {
-                Some(libc::EPERM) => Error::NotOwner {
-                    name: self.name.to_string(),
-                    scope: self.scope.to_string(),
-                },
-                Some(libc::ENOTTY) => Error::ModuleTooOld {
-                    missing: "SLUICE_CTL_DESTROY",
-                },
-                Some(libc::ETIMEDOUT) => Error::UnlinkPending {
-                    name: self.name.to_string(),
-                    scope: self.scope.to_string(),
-                },
-                _ => self.error(doing, error),
-            }
-        })
+        repeat_remove(|| control.call_once(command, &mut which))
+            .map_err(|error| self.remove_error(doing, error))
+    }
+
+    fn remove_error(&self, doing: &str, error: io::Error) -> Error {
+        match error.raw_os_error() {
+            Some(libc::EPERM) => Error::NotOwner {
+                name: self.name.to_string(),
+                scope: self.scope.to_string(),
+            },
+            Some(libc::ENOTTY) => Error::ModuleTooOld {
+                missing: "SLUICE_CTL_DESTROY",
+            },
+            Some(libc::ETIMEDOUT) => Error::UnlinkPending {
+                name: self.name.to_string(),
+                scope: self.scope.to_string(),
+            },
+            // Of a durable map: no limit of channels prevents a removal.
+            Some(libc::ENOSPC) => Error::StoreFailed {
+                what: self.describe(doing),
+                error: StoreError::Full,
+            },
+            _ => self.error(doing, error),
+        }
+    }
+
+    /// What has failed.
+    fn describe(&self, doing: &str) -> String {
+        format!(
+            "{doing} the {} '{}' in {}",
+            self.kind, self.name, self.scope
+        )
     }
 
     /// The state of the channel, which is not opened for it.
@@ -235,7 +251,7 @@ impl Channel {
             }
             Some(libc::EBADF) => self.scope.not_a_cgroup_directory(),
             errno => {
-                let what = format!("{doing} the {} '{name}' in {scope}", self.kind);
+                let what = self.describe(doing);
                 match (errno, StoreError::of_map(self.kind, errno)) {
                     (Some(libc::ETIMEDOUT), _) => Error::StoreTimeout { what },
                     (_, Some(error)) => Error::StoreFailed { what, error },
@@ -484,6 +500,23 @@ mod tests {
         assert_eq!(remove(&[libc::EINTR, libc::EINTR, libc::ENOENT]), Ok(()));
         assert_eq!(remove(&[libc::ENOENT]), Err(Some(libc::ENOENT)));
         assert_eq!(remove(&[libc::EINTR, libc::EIO]), Err(Some(libc::EIO)));
+    }
+
+    #[test]
+    fn a_removal_fails_by_its_store_and_not_by_a_limit() {
+        let map = Channel::map("jobs").unwrap();
+        let of = |errno| map.remove_error("removing", io::Error::from_raw_os_error(errno));
+        for (errno, word) in [
+            (libc::ENOSPC, "no space left"),
+            (libc::EROFS, "read-only"),
+            (libc::EIO, "input/output"),
+            (libc::ETIMEDOUT, "is sluiced running?"),
+        ] {
+            let text = of(errno).to_string();
+            assert!(text.contains(word), "{text}");
+            assert!(text.contains("'jobs'"), "{text}");
+            assert!(!text.contains("quota"), "{text}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod kernel_device;
 pub mod log;
 pub mod notify;
 pub mod options;
+mod read_ahead;
 pub mod seeded;
 pub mod store;
 #[cfg(test)]

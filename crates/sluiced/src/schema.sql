@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT OR Apache-2.0
 -- The store of sluiced(8): PRAGMA user_version is 1. To read it, also while the daemon runs:
---     sqlite3 /var/lib/sluice/maps.db "SELECT path, name, applied FROM maps"
+--     sqlite3 -readonly /var/lib/sluice/maps.db "SELECT path, name, applied FROM maps"
 -- It must not be changed by others. Numbers of 64 bits without a sign that exceed 2^63 - 1 are stored as negative ones.
 
 -- The durable maps.

@@ -162,7 +162,7 @@ pub enum Write<'a> {
 }
 
 /// How much of a map is read at once: up to so many entries, and no further one after so many bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLimit {
     pub entries: usize,
     pub bytes: usize,

@@ -81,6 +81,7 @@ pub fn check<S: Store>(mut new: impl FnMut() -> S) {
     an_entry_expires_only_with_its_version(&mut new());
     usage_is_that_of_the_entries(&mut new());
     pages_are_in_order_and_within_their_limits(&mut new());
+    a_page_has_what_was_committed_after_the_page_before(&mut new());
     marks_and_numbers_are_stored(&mut new());
     a_removed_map_is_gone_and_its_entries_go_later(&mut new());
     writes_of_an_unknown_map_change_nothing(&mut new());
@@ -219,6 +220,35 @@ fn pages_are_in_order_and_within_their_limits(store: &mut impl Store) {
     assert_eq!(page(Some(&keys[9]), 3, 1 << 20), keys[10..]);
     assert_eq!(page(None, 256, 1), keys[..1]);
     assert_eq!(page(None, 256, 150), keys[..2]);
+}
+
+fn a_page_has_what_was_committed_after_the_page_before(store: &mut impl Store) {
+    fill(store);
+    for key in 1..=9 {
+        set(store, 4, &[key], b"");
+    }
+    let (map, limit) = (
+        MapId(4),
+        PageLimit {
+            entries: 2,
+            bytes: 100,
+        },
+    );
+    let (mut after, mut seen) = (None, Vec::new());
+    loop {
+        let page = store.page(map, after.as_deref(), limit).unwrap();
+        let Some(last) = page.last() else { break };
+        let next = last.key[0] + 1;
+        after = Some(last.key.clone());
+        seen.extend(page.into_iter().map(|entry| entry.key[0]));
+        // Also without a commit between two pages.
+        if next % 4 == 1 {
+            store
+                .commit(&[Write::Delete { map, key: &[next] }])
+                .unwrap();
+        }
+    }
+    assert_eq!(seen, [1, 2, 3, 4, 6, 7, 8, 9]);
 }
 
 fn marks_and_numbers_are_stored(store: &mut impl Store) {

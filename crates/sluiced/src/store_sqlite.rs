@@ -12,6 +12,7 @@ use rusqlite::{
     TransactionBehavior, ffi, params,
 };
 
+use crate::read_ahead::{ReadAhead, Wanted};
 use crate::seeded::{self, Bug};
 use crate::store::{
     MapId, PageLimit, Params, Store, StoreError, StoreErrorKind, StoredEntry, StoredMap, Usage,
@@ -29,6 +30,8 @@ const SQLITE_MIN: i32 = 3_051_003;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct SqliteStore {
+    // Before the connection: the last one that is closed copies the log.
+    read_ahead: Option<ReadAhead>,
     // Before the lock, which is released last.
     connection: Option<Connection>,
     directory: StoreDirectory,
@@ -39,6 +42,7 @@ impl SqliteStore {
     pub fn open(directory: &Path) -> Result<Self, StoreError> {
         check_library(rusqlite::version_number())?;
         let mut store = Self {
+            read_ahead: None,
             connection: None,
             directory: StoreDirectory::lock(directory)?,
         };
@@ -108,8 +112,8 @@ impl SqliteStore {
         StoreError {
             kind: StoreErrorKind::Damaged,
             text: format!(
-                "{} is damaged: {what}; copy {} and repair maps.db with '.recover' of sqlite3, or move it away to begin without \
-                 stored maps",
+                "{} is damaged: {what}; use a backup (docs/durability.md), or copy {} and repair maps.db with '.recover' of sqlite3 \
+                 from sqlite.org (that of Debian 12 cannot), or move it away to begin without stored maps",
                 path.display(),
                 directory.display()
             ),
@@ -146,6 +150,40 @@ impl SqliteStore {
         let result = read(self.connection()?);
         result.map_err(|error| self.error("cannot read", error))
     }
+
+    fn take_ahead(
+        &mut self,
+        map: MapId,
+        after: Option<&[u8]>,
+        limit: PageLimit,
+    ) -> Option<Vec<StoredEntry>> {
+        let after = after?.to_vec();
+        let ahead = self.read_ahead.as_mut()?;
+        ahead.take(&Wanted { map, after, limit })
+    }
+
+    /// The thread exists from the first map of several pages on. Without it pages are read when they are asked for.
+    fn request_ahead(&mut self, wanted: Wanted) {
+        if self.read_ahead.is_none() {
+            self.read_ahead = reader(&self.directory.database());
+        }
+        if let Some(ahead) = &mut self.read_ahead {
+            ahead.request(wanted);
+        }
+    }
+}
+
+/// A thread that reads pages by a connection of its own.
+fn reader(database: &Path) -> Option<ReadAhead> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(database, flags).ok()?;
+    connection.busy_timeout(BUSY_TIMEOUT).ok()?;
+    connection
+        .pragma_update(None, "cell_size_check", true)
+        .ok()?;
+    ReadAhead::start(move |wanted| {
+        read_page(&connection, wanted.map, Some(&wanted.after), wanted.limit).ok()
+    })
 }
 
 impl Store for SqliteStore {
@@ -162,7 +200,16 @@ impl Store for SqliteStore {
         after: Option<&[u8]>,
         limit: PageLimit,
     ) -> Result<Vec<StoredEntry>, StoreError> {
-        self.read(|connection| read_page(connection, map, after, limit))
+        let ahead = self.take_ahead(map, after, limit);
+        let page = match ahead {
+            Some(page) => page,
+            None => self.read(|connection| read_page(connection, map, after, limit))?,
+        };
+        if let Some(last) = page.last().filter(|_| page.len() == limit.entries) {
+            let after = last.key.clone();
+            self.request_ahead(Wanted { map, after, limit });
+        }
+        Ok(page)
     }
 
     fn removed(&mut self) -> Result<Option<MapId>, StoreError> {
@@ -174,6 +221,9 @@ impl Store for SqliteStore {
     }
 
     fn commit(&mut self, writes: &[Write<'_>]) -> Result<UsageChanges, StoreError> {
+        if let Some(ahead) = &mut self.read_ahead {
+            ahead.invalidate();
+        }
         let connection = self.connection()?;
         let result = match seeded::is_on(Bug::AppliedOutside) {
             true => commit_in_two(connection, writes),
@@ -185,6 +235,7 @@ impl Store for SqliteStore {
     /// A page of the log that could not be written may be in the memory of the system only, and the next fsync(2) does not
     /// report it again. So all of the log is copied to the database, whose pages are thereby written anew, and begins anew.
     fn reopen(&mut self) -> Result<(), StoreError> {
+        self.read_ahead = None;
         // Closing copies the log, too, and may fail for the reason that is known by now.
         drop(self.connection.take());
         self.connect()?;

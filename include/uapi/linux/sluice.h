@@ -859,7 +859,7 @@ struct sluice_keep_message {
 	__u32 size;			/* bytes with key, value and padding, a multiple of 8 */
 	__u32 type;			/* SLUICE_KEEP_OPEN, … */
 	__u64 stream;
-	__u64 sequence;			/* number of the change; _RESUME: the last one stored */
+	__u64 sequence;			/* number of the change; _RESUME: the last acknowledged */
 	__u64 expires_ns;		/* _SET: CLOCK_REALTIME; 0: never */
 	__u32 key_length;		/* bytes */
 	__u32 value_length;		/* bytes */
@@ -888,9 +888,9 @@ struct sluice_keep_map {
 
 /*
  * Begins to restore a map: that of an _OPEN if stream is not 0; else one in the scope of scope_fd,
- * whose new stream is then in stream. Nobody else finds it before SLUICE_KEEP_READY. ENOENT: there
- * is no such stream, or the cgroup is removed. EEXIST: there is a map of this name. ENOSPC, EDQUOT:
- * a limit of channels. EINVAL, ENOMEM.
+ * whose new stream is then in stream. Nobody else finds it before SLUICE_KEEP_READY. Changes up to
+ * sequence count as acknowledged. ENOENT: there is no such stream, or the cgroup is removed.
+ * EEXIST: there is a map of this name. ENOSPC, EDQUOT: a limit of channels. EINVAL, ENOMEM.
  */
 struct sluice_keep_create {
 	__u32 size;
@@ -917,9 +917,10 @@ struct sluice_keep_entry {
 #define SLUICE_KEEP_RESTORE_MAX 256
 
 /*
- * Restores entries, in any order. In: all fields. Out: count, those restored. EEXIST: a key was
- * restored before. ENOSPC: the map is full. EINVAL: not between _CREATE and _READY. Also EFAULT,
- * ENOENT, ENOMEM. An error is that of the first entry.
+ * Restores entries, in any order. In: all fields. Out: count, those restored and those whose time
+ * has passed. EEXIST: a key was restored before. ENOSPC: the map is full. EINVAL: not between
+ * _CREATE and _READY. EINTR: a signal. Also E2BIG, EFAULT, ENOENT, ENOMEM. An error is that of the
+ * first entry.
  */
 struct sluice_keep_restore {
 	__u32 size;
@@ -951,8 +952,8 @@ struct sluice_keep_ready {
 /*
  * All changes up to sequence are stored, and numbers up to limit are reserved. New changes are
  * refused with this error, until an _ACK has another. ENOENT: no such stream. EINVAL: sequence
- * exceeds what was delivered; or sequence or limit (but for 0: unchanged) decreases; or error is
- * not 0, ENOSPC, EIO or EROFS.
+ * exceeds what was delivered; or sequence or limit (but for 0: unchanged) is below that of _CREATE
+ * or of an earlier _ACK, also of another keeper; or error is not 0, ENOSPC, EIO or EROFS.
  */
 struct sluice_keep_ack {
 	__u32 size;

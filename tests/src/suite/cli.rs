@@ -280,7 +280,7 @@ fn a_usage_error_is_status_2(context: &Context) -> Result<()> {
 
 fn doctor_finds_no_problem(context: &Context) -> Result<()> {
     let report = sluice(context, "doctor")?.stdout()?;
-    expect("number of checks", report.lines().count(), 9)?;
+    expect("number of checks", report.lines().count(), 10)?;
     ensure!(
         report.lines().all(|line| line.starts_with("ok ")),
         "it reports problems: {report}"

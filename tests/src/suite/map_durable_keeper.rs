@@ -2,6 +2,7 @@
 //! The keeper of durable maps: who may be it, its answers, unlinking, detaching, and what its death changes.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::errno::Errno;
@@ -17,7 +18,7 @@ use crate::support::credentials::{
 use crate::support::ctl::{Ctl, KIND_MAP, OWN, UNLINK as CTL_UNLINK, Unlink, expect_no_channel};
 use crate::support::durable::{
     Changed, Durable, INTERVAL, NEW, NOWAIT, blocked, blocked_set, create_in, delete_with, durable,
-    failed, interrupted, limit_for, open, open_result, post, set_with, short,
+    failed, interrupted, limit_for, open, open_result, post, set_with, short, sync, sync_result,
 };
 use crate::support::ioctl::raw;
 use crate::support::keeper::{
@@ -682,9 +683,27 @@ fn a_map_of_a_removed_cgroup_may_be_detached(context: &Context) -> Result<()> {
     let cgroup = context.cgroup()?.create_child("removed")?;
     let (end, stream) = map_in(&cgroup, &keeper, limit_for(1))?;
     post(&end, KEY, b"value")?;
+    let waiting = blocked(&end, || sync_result(&end, NOW))?;
     cgroup.remove()?;
     expect_removed(&end)?;
+    waiting.expect_still_asleep_in(Call::Ioctl)?;
+    // Long before the deadline.
+    let begin = Instant::now();
     expect("END", keeper.detach(stream), Ok(()))?;
+    let dropped = Err(Errno::ETIMEDOUT);
+    expect(
+        "a sync that waits",
+        waiting.finish()?,
+        dropped.map_err(|errno| errno as i32),
+    )?;
+    expect("a sync", sync(&end, NOW), dropped)?;
+    let ready = poll::wait(&end, libc::POLLPRI, 0)?;
+    expect("what poll(2) tells", ready, libc::POLLPRI)?;
+    ensure!(
+        begin.elapsed() < Duration::from_secs(20),
+        "the waits lasted for {:?}",
+        begin.elapsed()
+    );
     let again = keeper.detach(stream);
     expect("its stream", again, Err(Errno::ENOENT))?;
     expect_only_gets(&end, 1)?;

@@ -519,6 +519,10 @@ fn the_command_creates_changes_and_syncs(context: &Context) -> Result<()> {
     store.detach_all()?;
     let words = ["sluice map attach jobs", "already exists"];
     sluice(context, "map create jobs --durable")?.expect_failure(NAME_TAKEN, &words)?;
+    let set = "map set jobs 4711 again --create --durable --json";
+    let restored = sluice(context, set)?.json()?;
+    let expected = json!({ "created": true, "version": 3 });
+    expect("a set in the restored map", restored, expected)?;
     store.finish()
 }
 

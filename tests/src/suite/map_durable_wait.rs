@@ -3,9 +3,9 @@
 //! ends.
 
 use std::collections::BTreeSet;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
@@ -51,6 +51,7 @@ topic!(
         a_full_stream_of_a_refusing_map_is_eagain,
         a_full_stream_is_eagain_after_the_deadline,
         a_change_waits_for_memory_of_removals_that_are_not_stored,
+        a_change_that_may_not_wait_is_eagain_in_a_full_map,
         a_change_waits_for_a_reserved_number,
         a_step_of_a_batch_waits_for_a_reserved_number,
         an_error_of_the_store_ends_the_wait_for_room,
@@ -251,7 +252,9 @@ fn a_sync_of_an_unlinked_map_is_eidrm(_: &Context) -> Result<()> {
     )?;
     expect("the unlink", unlinked, Ok(()))?;
     expect("the sync", syncing.finish()?, Err(Errno::EIDRM as i32))?;
-    expect("a sync", sync(&map.end, NOW), Err(Errno::EIDRM))
+    expect("a sync", sync(&map.end, NOW), Err(Errno::EIDRM))?;
+    let (_, settled) = poll_state(&map.end)?;
+    expect("that poll(2) tells so", settled, true)
 }
 
 // ---- acknowledgements ----
@@ -362,9 +365,10 @@ fn a_full_stream_is_eagain_after_the_deadline(_: &Context) -> Result<()> {
 
 /// An entry takes memory of the map until its removal is stored. The events of watchers stay, because they would free
 /// nothing.
-fn a_change_waits_for_memory_of_removals_that_are_not_stored(_: &Context) -> Result<()> {
-    const PAIRS: u64 = 300;
-    let (keeper, maps) = (Keeper::new()?, Maps::new()?);
+/// So many sets and deletes of [`long_key`] need more memory than [`small_map`] has, unless deletes are stored.
+const PAIRS: u64 = 300;
+
+fn small_map(keeper: &Keeper, maps: &Maps) -> Result<OwnedFd> {
     let (opened, _) = keeper.serve(|| {
         let params = durable(INTERVAL);
         maps.0.open(Open {
@@ -372,13 +376,23 @@ fn a_change_waits_for_memory_of_removals_that_are_not_stored(_: &Context) -> Res
             ..map::request(NEW, &params)
         })
     })?;
-    let end = opened.context("creating a map")?;
+    opened.context("creating a map")
+}
+
+fn long_key(number: u64) -> [u8; KEY_MAX] {
+    let mut key = [0; KEY_MAX];
+    key[..8].copy_from_slice(&number.to_ne_bytes());
+    key
+}
+
+fn a_change_waits_for_memory_of_removals_that_are_not_stored(_: &Context) -> Result<()> {
+    let (keeper, maps) = (Keeper::new()?, Maps::new()?);
+    let end = small_map(&keeper, &maps)?;
     let watcher = maps.attach()?;
     watch(&watcher, NOW).context("watching")?;
     let child = spawn_keeping("a writer", &[end.as_fd()], || {
         for number in 0..PAIRS {
-            let mut key = [0; KEY_MAX];
-            key[..8].copy_from_slice(&number.to_ne_bytes());
+            let key = long_key(number);
             put(&end, &key, b"").with_context(|| format!("set {number}"))?;
             map::delete(&end, &key).with_context(|| format!("delete {number}"))?;
         }
@@ -406,6 +420,33 @@ fn a_change_waits_for_memory_of_removals_that_are_not_stored(_: &Context) -> Res
     expect("entries", state(&end)?.entries, 0)?;
     let (finished, _) = keeper.serve(|| child.finish())?;
     finished
+}
+
+fn a_change_that_may_not_wait_is_eagain_in_a_full_map(_: &Context) -> Result<()> {
+    let (keeper, maps) = (Keeper::new()?, Maps::new()?);
+    let end = small_map(&keeper, &maps)?;
+    let mut refused = None;
+    for number in 0..PAIRS {
+        let key = long_key(number);
+        let begin = Instant::now();
+        if set_with(&end, &key, b"", NOWAIT) == EAGAIN {
+            refused = Some((key, begin.elapsed()));
+            break;
+        }
+        expect("a delete", delete_with(&end, &key, NOWAIT).0, Ok(0))?;
+    }
+    let (key, time) = refused.context("no set was refused")?;
+    ensure!(
+        time < Duration::from_secs(3),
+        "it was refused after {time:?}"
+    );
+    let (stored, _) = keeper.serve(|| {
+        eventually("the set", || {
+            let (result, _) = set_with(&end, &key, b"", NOWAIT);
+            Ok(result.ok())
+        })
+    })?;
+    expect("a set after that is stored", stored?, 1)
 }
 
 fn a_change_waits_for_a_reserved_number(_: &Context) -> Result<()> {

@@ -4,7 +4,7 @@
 use sluice_testkit::spread::Spread;
 use sluice_testkit::units;
 
-use super::rows::{OPERATIONS, Row};
+use super::rows::{INSTRUCTIONS, OPERATIONS, Row};
 use super::samples::Change;
 
 /// A median in this unit.
@@ -12,6 +12,7 @@ pub fn figure(unit: &str, value: f64) -> String {
     match unit {
         "ns" => units::nanoseconds(value),
         OPERATIONS => units::per_second(value),
+        INSTRUCTIONS => units::count(value),
         _ => units::bytes_per_second(value),
     }
 }
@@ -21,6 +22,7 @@ pub fn range(unit: &str, [min, max]: [f64; 2]) -> String {
     match unit {
         "ns" => units::nanosecond_range(min, max),
         OPERATIONS => units::per_second_range(min, max),
+        INSTRUCTIONS => units::count_range(min, max),
         _ => units::rate_range(min, max),
     }
 }
@@ -31,7 +33,7 @@ impl Row {
     }
 
     pub fn less_is_better(&self) -> bool {
-        self.unit() == "ns"
+        ["ns", INSTRUCTIONS].contains(&self.unit())
     }
 
     pub fn is_noisy(&self) -> bool {
@@ -80,6 +82,15 @@ impl Row {
             .find(|row| (&row.suite, &row.title, &row.label) == wanted)
     }
 
+    /// In a word: "faster", or "fewer" where instructions are compared.
+    pub fn change_name(&self, change: Change) -> &'static str {
+        match (self.unit(), change) {
+            (INSTRUCTIONS, Change::Faster) => "fewer",
+            (INSTRUCTIONS, Change::Slower) => "more",
+            _ => change.name(),
+        }
+    }
+
     /// The comparison with the reference.
     pub fn change(&self, rows: &[Self]) -> Option<Change> {
         let reference = self.reference(rows)?.spread_of_rounds()?;
@@ -92,6 +103,25 @@ impl Row {
 mod tests {
     use super::*;
     use crate::harness::class::Class;
+
+    #[test]
+    fn instructions_are_compared_by_number() {
+        let row = |unit: &str| Row {
+            unit: Some(unit.into()),
+            ..Row::default()
+        };
+        let instructions = row(INSTRUCTIONS);
+        assert!(instructions.less_is_better());
+        assert_eq!(instructions.change_name(Change::Faster), "fewer");
+        assert_eq!(instructions.change_name(Change::Slower), "more");
+        assert_eq!(
+            instructions.change_name(Change::WithinSpread),
+            "within spread"
+        );
+        assert_eq!(row("ns").change_name(Change::Faster), "faster");
+        assert_eq!(figure(INSTRUCTIONS, 12_345.6), "12.3 k");
+        assert_eq!(range(INSTRUCTIONS, [9990.0, 12_345.6]), "9.99 … 12.3 k");
+    }
 
     #[test]
     fn a_ratio_is_that_of_equal_rounds() {

@@ -95,7 +95,7 @@ fn remark(row: &Row, rows: &[Row]) -> String {
 
 /// Faster or slower than the reference, and what the comparison must be read with.
 fn verdict(row: &Row, rows: &[Row]) -> Option<String> {
-    let change = row.change(rows)?.name();
+    let change = row.change_name(row.change(rows)?);
     let across = match row.ratio.as_ref()?.across_waiting {
         true => ", spin against sleep",
         false => "",

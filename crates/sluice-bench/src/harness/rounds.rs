@@ -36,6 +36,15 @@ pub struct Measurement {
     pub cycles_per_ns: Option<f64>,
     /// Commits of a store that several messages can share.
     pub commits: Option<u64>,
+    /// The instructions of an operation, where they were counted.
+    pub instructions: Option<Instructions>,
+}
+
+/// The executed instructions of an operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Instructions {
+    pub user: f64,
+    pub kernel: f64,
 }
 
 impl Measurement {
@@ -235,6 +244,8 @@ pub enum Metric {
     Rate,
     /// Messages per second.
     Operations,
+    /// Executed instructions of an operation.
+    Instructions,
 }
 
 impl Metric {
@@ -255,6 +266,11 @@ impl Metric {
             }
             Self::Time => Ok(1e9 / measurement.messages_per_second()?),
             Self::Operations => measurement.messages_per_second(),
+            Self::Instructions => {
+                let counted = measurement.instructions;
+                let counted = counted.context("a round counted no instructions")?;
+                Ok(counted.user + counted.kernel)
+            }
             Self::Rate => {
                 ensure!(
                     measurement.bytes > 0 && measurement.elapsed_ns > 0,
@@ -470,9 +486,10 @@ pub fn run_together(
     let Some(first) = cases.first() else {
         return Ok(Vec::new());
     };
-    let probe = match first.placement {
-        Placement::TwoCpus => probe,
-        Placement::SameCpu => &NoProbe,
+    let probe = match (first.placement, first.metric) {
+        // The number of instructions does not depend on the distance.
+        (Placement::SameCpu, _) | (_, Metric::Instructions) => &NoProbe,
+        (Placement::TwoCpus, _) => probe,
     };
     let running = cases.into_iter().map(|case| case.start(rounds, progress));
     let mut running = running.collect::<Result<Vec<_>>>()?;
@@ -710,5 +727,18 @@ pub mod tests {
         assert!(Metric::Time.value(&Measurement::default()).is_err());
         assert!(Metric::Rate.value(&Measurement::default()).is_err());
         assert!(Metric::Operations.value(&Measurement::default()).is_err());
+        assert!(Metric::Instructions.value(&Measurement::default()).is_err());
+    }
+
+    #[test]
+    fn instructions_are_those_of_programs_and_of_the_kernel() {
+        let counted = Measurement {
+            instructions: Some(Instructions {
+                user: 120.5,
+                kernel: 4000.0,
+            }),
+            ..Measurement::default()
+        };
+        assert_eq!(Metric::Instructions.value(&counted).unwrap(), 4120.5);
     }
 }

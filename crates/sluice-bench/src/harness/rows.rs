@@ -14,13 +14,15 @@ use super::class::Class;
 use super::file;
 use super::pinning::Placement;
 use super::rounds::{
-    Measurement, Metric, Neighbours, Outcome, ReceiverState, Round, Series, Skipped,
+    Instructions, Measurement, Metric, Neighbours, Outcome, ReceiverState, Round, Series, Skipped,
 };
 use super::samples::{Summary, distribution_function, summarize};
 use super::waiting::Waiting;
 
 /// The unit of rates of operations.
 pub const OPERATIONS: &str = "operations/s";
+/// The unit of counts of executed instructions.
+pub const INSTRUCTIONS: &str = "instructions";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
@@ -59,7 +61,7 @@ pub struct Row {
     pub placement: Option<Placement>,
     pub probe_class: Option<Class>,
     pub waiting: Option<Waiting>,
-    /// The unit of the median: "ns", where less is better, or "bytes/s" or "operations/s", where more is.
+    /// The unit of the median: "ns" or "instructions", where less is better, or "bytes/s" or "operations/s", where more is.
     pub unit: Option<String>,
     /// The median over the rounds.
     pub median: Option<f64>,
@@ -89,6 +91,9 @@ pub struct Row {
     pub cycles_per_ns: Option<f64>,
     /// Each round with its messages for each commit of the store, where they share commits.
     pub msgs_per_commit: Option<Vec<(usize, f64)>>,
+    /// The parts of the median, where instructions per operation were counted: those of programs and of the kernel.
+    pub user_instructions: Option<Spread>,
+    pub kernel_instructions: Option<Spread>,
     /// The percentiles of each round, where ratios of percentiles are taken within rounds.
     pub percentiles: Option<Vec<Percentiles>>,
     /// Relative to the first subject of the same conditions, taken within each round.
@@ -199,6 +204,7 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
             Metric::Latency | Metric::Cost | Metric::Time => "ns".into(),
             Metric::Rate => "bytes/s".into(),
             Metric::Operations => OPERATIONS.into(),
+            Metric::Instructions => INSTRUCTIONS.into(),
         }),
         median: Some(spread.median),
         spread: Some([spread.min, spread.max]),
@@ -216,6 +222,8 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         lost: series.measurements().map(|one| one.lost).sum(),
         cycles_per_ns: cycles_per_ns(series),
         msgs_per_commit: messages_per_commit(series),
+        user_instructions: instructions(series, |one| one.user),
+        kernel_instructions: instructions(series, |one| one.kernel),
         percentiles: percentiles(series),
         ratio: ratio(outcome, series),
         calibration: None,
@@ -299,6 +307,11 @@ fn messages_per_commit(series: &Series) -> Option<Vec<(usize, f64)>> {
         Some((round.number, messages / commits as f64))
     };
     series.rounds.iter().map(of_round).collect()
+}
+
+fn instructions(series: &Series, part: impl Fn(Instructions) -> f64) -> Option<Spread> {
+    let rounds = series.measurements().map(|one| one.instructions.map(&part));
+    Spread::of(&rounds.collect::<Option<Vec<f64>>>()?)
 }
 
 fn percentiles(series: &Series) -> Option<Vec<Percentiles>> {

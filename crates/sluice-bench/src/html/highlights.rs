@@ -111,7 +111,7 @@ pub fn all(rows: &[Row], styles: &SeriesStyles) -> Option<Figure> {
             caption: heading.clone(),
             heads: heads([
                 ["mechanism", "conditions"],
-                ["relative speed", "its rounds"],
+                ["times better", "its rounds"],
                 ["rounds", "class"],
                 ["", ""],
             ]),
@@ -132,9 +132,9 @@ fn name<'a>(gains: &[Gain<'a>]) -> &'a str {
 
 fn hint(gains: &[Gain]) -> String {
     format!(
-        "Right of 1, Sluice is faster than {}. For times this is the inverse of the ratio, so that right is always \
-         better. Bars: from the smallest to the largest ratio within a round. Faster and slower: the rounds of the two \
-         do not overlap; otherwise they tie.",
+        "Right of 1, Sluice is better than {}: faster, or with fewer instructions. For times and instructions this is the \
+         inverse of the ratio. Bars: from the smallest to the largest ratio within a round. Where the rounds of the two \
+         overlap, they tie.",
         name(gains)
     )
 }
@@ -152,7 +152,7 @@ fn plot(
     let ends = gains.iter().flat_map(|gain| gain.range).chain([1.0]);
     let axis = Axis {
         scale: Scale::logarithmic(ends, MAX_TICKS_X)?,
-        label: format!("speed relative to {}", name(gains)),
+        label: format!("times better than {}", name(gains)),
         format: units::figures_short,
     };
     let interval = |(index, gain): (usize, &Gain)| Interval {

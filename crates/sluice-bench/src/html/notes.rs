@@ -37,7 +37,7 @@ pub fn noisy(row: &Row) -> Option<Badge> {
 pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
     let ratio = row.ratio.as_ref();
     let to = ratio.map_or("", |ratio| &ratio.to);
-    let change = row.change(rows).map(|one| change(one, to));
+    let change = row.change(rows).map(|one| change(row, one, to));
     let across = ratio.filter(|ratio| ratio.across_waiting).map(|_| {
         let explanation = "one of the two uses processor time while it waits";
         Badge::new("across", "spin vs sleep", explanation)
@@ -57,13 +57,16 @@ pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
 }
 
 /// The comparison with the reference.
-pub fn change(change: Change, to: &str) -> Badge {
+pub fn change(row: &Row, change: Change, to: &str) -> Badge {
     match change {
         Change::WithinSpread => {
             let explanation = format!("the rounds overlap with those of {to}");
             Badge::new("tie", "tie", explanation)
         }
-        _ => Badge::new(change.name(), change.name(), format!("relative to {to}")),
+        _ => {
+            let explanation = format!("relative to {to}");
+            Badge::new(change.name(), row.change_name(change), explanation)
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! Tables. Cells have several lines, so that a table has few columns and fits into the page.
 
 use serde::Serialize;
+use sluice_testkit::spread::Spread;
 use sluice_testkit::units;
 
 use super::notes::{self, Badge};
@@ -231,6 +232,12 @@ fn time(ns: u64) -> String {
     units::nanoseconds(ns as f64)
 }
 
+/// The instructions of programs and of the kernel.
+fn instructions_cell(row: &Row) -> Cell {
+    let count = |part: Option<Spread>| part.map(|part| units::count(part.median));
+    Cell::from(count(row.user_instructions)).with_small(count(row.kernel_instructions))
+}
+
 /// Two percentiles of the samples.
 fn times(row: &Row, of: impl Fn(&Summary) -> [Option<u64>; 2]) -> Cell {
     let [one, other] = row.distribution.as_ref().map(of).unwrap_or_default();
@@ -256,6 +263,7 @@ pub fn latencies(caption: String, entries: &[(usize, &Row, SeriesStyle)], all: &
         .collect();
     let columns = vec![
         Column::new(["median", "its rounds"], median_cell),
+        Column::new(["instructions: user", "kernel"], instructions_cell),
         Column::new(["p99", "p90"], |row| {
             times(row, |one| [Some(one.p99), Some(one.p90)])
         }),
@@ -285,6 +293,7 @@ pub fn everything(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Table {
         .collect();
     let columns = vec![
         Column::new(["median", "its rounds"], median_cell),
+        Column::new(["instructions: user", "kernel"], instructions_cell),
         Column::new(["ratio", "its rounds, reference"], |row| {
             let to = row.ratio.as_ref().map(|ratio| format!("to {}", ratio.to));
             ratio_cell(row).with_small(to)

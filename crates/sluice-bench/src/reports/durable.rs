@@ -67,13 +67,7 @@ impl Rows<'_> {
 
 /// None if the suite was not measured.
 pub fn text(rows: &[Row]) -> Option<String> {
-    let rows = rows
-        .iter()
-        .filter(|row| row.suite == SUITE && row.median.is_some());
-    let rows = Rows(rows.collect());
-    if rows.0.is_empty() {
-        return None;
-    }
+    let rows = Rows(super::measured_rows(SUITE, rows)?);
     Some(format!(
         "Report 5, tables 1 and 2, write: ms for 100,000 writes of each process, and percent of the line above\n\n{}{FOOTNOTE}\n\
          Sets of all processes per second, the median and the 99th percentile of the time of one, and sets per commit of sluiced\n\n{}\n\

@@ -129,13 +129,7 @@ impl Rows<'_> {
 
 /// None if the suite was not measured.
 pub fn text(rows: &[Row]) -> Option<String> {
-    let rows = rows
-        .iter()
-        .filter(|row| row.suite == SUITE && row.median.is_some());
-    let rows = Rows(rows.collect());
-    if rows.0.is_empty() {
-        return None;
-    }
+    let rows = Rows(super::measured_rows(SUITE, rows)?);
     Some(format!(
         "Report 4, table 1: point to point, ns per message; here the elapsed time of a stream\n\n{}\n\
          Report 4, table 2: broadcast to 16 receivers, ns per message of the sender; here its processor time, with busy\n\

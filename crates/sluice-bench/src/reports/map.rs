@@ -149,13 +149,7 @@ impl Rows<'_> {
 
 /// None if the suite was not measured.
 pub fn text(rows: &[Row]) -> Option<String> {
-    let rows = rows
-        .iter()
-        .filter(|row| row.suite == SUITE && row.median.is_some());
-    let rows = Rows(rows.collect());
-    if rows.0.is_empty() {
-        return None;
-    }
+    let rows = Rows(super::measured_rows(SUITE, rows)?);
     let tables = Operation::ALL.map(|operation| {
         format!(
             "Report 5, tables 1 and 2, {}: ms for 100,000 operations of each process, and percent of the line above\n\n{}",

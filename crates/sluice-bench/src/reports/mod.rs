@@ -3,6 +3,7 @@
 //! predecessor of Sluice's pipe; report 2 compares a naive driver, MyIPC, with shared memory and three semaphores; report
 //! 3 measures packets from the kernel to a process ([`feed`]), report 4 messages to several receivers ([`fanout`]), report
 //! 5 values under keys ([`map`], and with files [`durable`]).
+//! [`instructions`] is the table of a suite that no report has.
 //! `docs/reports.md` lists their claims and how each is tested.
 
 mod claims;
@@ -11,6 +12,7 @@ pub mod durable;
 pub mod fanout;
 pub mod feed;
 mod figures;
+pub mod instructions;
 pub mod map;
 mod model;
 
@@ -88,11 +90,7 @@ pub struct Rows<'a>(Vec<&'a Row>);
 
 impl<'a> Rows<'a> {
     fn of(rows: &'a [Row]) -> Self {
-        Self(
-            rows.iter()
-                .filter(|row| row.suite == SUITE && row.median.is_some())
-                .collect(),
-        )
+        Self(measured_rows(SUITE, rows).unwrap_or_default())
     }
 
     /// `label` is the label of the row: the name of the mechanism, or the name with " (spins)".
@@ -105,6 +103,13 @@ impl<'a> Rows<'a> {
     }
 }
 
+/// The rows of a suite that have a result. None: there are none.
+fn measured_rows<'a>(suite: &str, rows: &'a [Row]) -> Option<Vec<&'a Row>> {
+    let has_result = |row: &&Row| row.suite == suite && row.median.is_some();
+    let rows: Vec<_> = rows.iter().filter(has_result).collect();
+    (!rows.is_empty()).then_some(rows)
+}
+
 /// The tables of a suite; None if it was not measured, or has none.
 pub fn text(suite: &str, rows: &[Row]) -> Option<String> {
     match suite {
@@ -113,15 +118,13 @@ pub fn text(suite: &str, rows: &[Row]) -> Option<String> {
         map::SUITE => map::text(rows),
         durable::SUITE => durable::text(rows),
         feed::SUITE => feed::text(rows),
+        instructions::SUITE => instructions::text(rows),
         _ => None,
     }
 }
 
 fn first_two(rows: &[Row]) -> Option<String> {
-    let rows_of_suite = Rows::of(rows);
-    if rows_of_suite.0.is_empty() {
-        return None;
-    }
+    let rows_of_suite = Rows(measured_rows(SUITE, rows)?);
     Some(format!(
         "{}\n{}\n{}",
         figures::text(&rows_of_suite),
@@ -162,6 +165,7 @@ mod tests {
             map::SUITE,
             durable::SUITE,
             feed::SUITE,
+            instructions::SUITE,
             "rtt",
         ] {
             assert_eq!(text(suite, &[]), None);

@@ -8,6 +8,7 @@ mod ctl_scaling;
 mod durable;
 mod fanout;
 mod feed;
+mod instructions;
 mod isolation;
 mod load;
 mod map;
@@ -46,6 +47,7 @@ pub enum Suite {
     Names,
     Reports,
     Feed,
+    Instructions,
 }
 
 impl Suite {
@@ -86,6 +88,7 @@ impl Suite {
             Self::Names => ctl_scaling::cases(plan),
             Self::Reports => reports::cases(plan),
             Self::Feed => feed::cases(plan),
+            Self::Instructions => instructions::cases(plan),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use nix::unistd::{AccessFlags, access};
 
 use super::Finding;
+use super::durable::durable_maps;
 use super::rings::rings;
 
 const OLDEST_KERNEL: (u32, u32) = (6, 1);
@@ -22,6 +23,7 @@ pub fn all() -> Vec<Finding> {
             node("ctl node", "/dev/sluice/ctl"),
             features(),
             limits(),
+            durable_maps(),
         ]);
     }
     findings

@@ -2,6 +2,7 @@
 //! `sluice doctor`: one line per check, with the fix of each problem.
 
 mod checks;
+mod durable;
 mod rings;
 
 use std::process::ExitCode;

@@ -12,6 +12,7 @@ use clap::Args;
 use sluice::map::{Map, OpenError, Options, VALUE_MAX};
 use sluice::{Channel, Name, OpenOptions};
 
+use super::durable::DurableArgs;
 use super::escape::unescape;
 use crate::args::{self, ChannelArgs, OpenChannelArgs};
 
@@ -44,6 +45,13 @@ pub struct OpenMapArgs {
     /// Changes that a new map keeps for watchers, up to 65536 [default: 1024]
     #[arg(long, value_name = "N", requires = "create", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     events: Option<u32>,
+
+    /// Restore the stored map of this name, or create a durable one; needs the daemon sluiced
+    #[arg(long, requires = "create")]
+    durable: bool,
+
+    #[command(flatten)]
+    durability: DurableArgs,
 }
 
 impl OpenMapArgs {
@@ -62,7 +70,10 @@ impl OpenMapArgs {
         open: impl FnOnce(&Options, &OpenOptions<'_>) -> Result<Map, OpenError>,
     ) -> Result<Map> {
         let channel = Channel::map(self.name.as_bytes())?.in_scope(self.open.scope()?);
-        let options = new_map(self.capacity, self.entries, self.events);
+        let mut options = new_map(self.capacity, self.entries, self.events);
+        if self.durable {
+            options = options.durable(self.durability.durability()?);
+        }
         Ok(open(&options, &self.open.options(&channel))?)
     }
 

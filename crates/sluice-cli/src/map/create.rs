@@ -31,8 +31,12 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     events: Option<u32>,
 
+    /// Store the map, and restore it after a restart of the host; needs the daemon sluiced
+    #[arg(long)]
+    durable: bool,
+
     #[command(flatten)]
-    durable: DurableArgs,
+    durability: DurableArgs,
 
     /// Print the new map as a JSON object
     #[arg(long)]
@@ -42,8 +46,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let channel = arguments.channel.map()?;
     let mut options = new_map(arguments.capacity, arguments.entries, arguments.events);
-    if let Some(durability) = arguments.durable.durability()? {
-        options = options.durable(durability);
+    if arguments.durable {
+        options = options.durable(arguments.durability.durability()?);
     }
     options
         .create(&channel.options().mode(arguments.permissions))

@@ -14,12 +14,9 @@ const TIME_MAX: Duration = Duration::from_secs(60 * 60);
 /// The default of the module.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// The options of `--durable`, which the commands have beside them.
 #[derive(Args)]
 pub struct DurableArgs {
-    /// Store the map, and restore it after a restart of the host; needs the daemon sluiced
-    #[arg(long)]
-    durable: bool,
-
     /// When a change returns: once it is stored, or before [default: always; with --interval: interval]
     #[arg(long, value_name = "WHEN", requires = "durable")]
     sync: Option<Sync>,
@@ -46,8 +43,7 @@ enum Sync {
 }
 
 impl DurableArgs {
-    /// None: the map is volatile.
-    pub fn durability(&self) -> Result<Option<Durability>> {
+    pub fn durability(&self) -> Result<Durability> {
         ensure!(
             self.interval.is_none() || self.sync != Some(Sync::Always),
             "--interval is for --sync interval; remove one of them"
@@ -61,7 +57,7 @@ impl DurableArgs {
             Some(time) => durability.deadline(time),
             None => durability,
         };
-        Ok(self.durable.then(|| durability.refuse(self.refuse)))
+        Ok(durability.refuse(self.refuse))
     }
 }
 
@@ -83,7 +79,6 @@ mod tests {
     use super::*;
 
     const NONE: DurableArgs = DurableArgs {
-        durable: false,
         sync: None,
         interval: None,
         deadline: None,
@@ -107,30 +102,24 @@ mod tests {
 
     #[test]
     fn the_options_become_a_durability() {
-        assert_eq!(NONE.durability().unwrap(), None);
-        let durable = DurableArgs {
-            durable: true,
-            ..NONE
-        };
-        let expected = Durability::always();
-        assert_eq!(durable.durability().unwrap(), Some(expected));
+        assert_eq!(NONE.durability().unwrap(), Durability::always());
         let second = Duration::from_secs(1);
         let interval = DurableArgs {
             sync: Some(Sync::Interval),
             deadline: Some(2 * second),
             refuse: true,
-            ..durable
+            ..NONE
         };
         let expected = Durability::interval(second)
             .deadline(2 * second)
             .refuse(true);
-        assert_eq!(interval.durability().unwrap(), Some(expected));
+        assert_eq!(interval.durability().unwrap(), expected);
         let implied = DurableArgs {
             interval: Some(3 * second),
-            ..durable
+            ..NONE
         };
         let expected = Durability::interval(3 * second);
-        assert_eq!(implied.durability().unwrap(), Some(expected));
+        assert_eq!(implied.durability().unwrap(), expected);
         let contradictory = DurableArgs {
             sync: Some(Sync::Always),
             ..implied

@@ -296,8 +296,8 @@ impl Operation<'_> {
     fn waits(&self) -> bool {
         match self {
             Self::Get { .. } => false,
-            Self::Set { options, .. } => options.waits(),
-            Self::Delete { options, .. } => options.waits(),
+            Self::Set { options, .. } => options.change.waits(),
+            Self::Delete { options, .. } => options.change.waits(),
         }
     }
 

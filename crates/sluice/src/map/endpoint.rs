@@ -122,7 +122,7 @@ impl Map {
         let (key, value) = (key.as_ref(), value.as_ref());
         WriteError::check_key(key)?;
         WriteError::check_value(value)?;
-        if self.waits && options.waits() {
+        if self.waits && options.change.waits() {
             return batch::set_and_wait(self, key, value, options);
         }
         let (op, called) = control::map_set(self.as_fd(), key, value, options);
@@ -152,7 +152,7 @@ impl Map {
     ) -> std::result::Result<Option<u64>, WriteError> {
         let key = key.as_ref();
         WriteError::check_key(key)?;
-        if self.waits && options.waits() {
+        if self.waits && options.change.waits() {
             return batch::delete_and_wait(self, key, options);
         }
         let (op, called) = control::map_delete(self.as_fd(), key, options);
@@ -244,7 +244,7 @@ pub(super) fn set(
 ) -> std::result::Result<Set, WriteError> {
     match called {
         Ok(created) => Ok(Set { created, version }),
-        Err(error) => Err(WriteError::new(error, options.required(), version)),
+        Err(error) => Err(WriteError::new(error, options.change.required(), version)),
     }
 }
 
@@ -257,7 +257,7 @@ pub(super) fn deleted(
     match called {
         Ok(()) => Ok(Some(version)),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-        Err(error) => Err(WriteError::new(error, options.required(), version)),
+        Err(error) => Err(WriteError::new(error, options.change.required(), version)),
     }
 }
 

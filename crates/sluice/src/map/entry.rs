@@ -38,6 +38,33 @@ pub struct Set {
     pub version: u64,
 }
 
+/// What the options of a set and those of a delete have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ChangeOptions {
+    version: Option<u64>,
+    nowait: bool,
+}
+
+impl ChangeOptions {
+    /// The version that the entry must have, or 0.
+    pub(super) fn required(self) -> u64 {
+        self.version.unwrap_or_default()
+    }
+
+    pub(super) fn waits(self) -> bool {
+        !self.nowait
+    }
+
+    fn apply(self, op: map::Op) -> map::Op {
+        let op = op.require(self.version);
+        let nowait = if self.nowait { map::NOWAIT } else { 0 };
+        map::Op {
+            flags: op.flags | nowait,
+            ..op
+        }
+    }
+}
+
 /// The options of a set. By default it has no condition, and the entry no time to live.
 ///
 /// ```no_run
@@ -52,9 +79,8 @@ pub struct Set {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct SetOptions {
-    version: Option<u64>,
+    pub(super) change: ChangeOptions,
     time_to_live: Option<Duration>,
-    nowait: bool,
 }
 
 impl SetOptions {
@@ -64,7 +90,7 @@ impl SetOptions {
 
     /// Only if the entry has this version. 0: only if there is no entry.
     pub fn if_version(mut self, version: u64) -> Self {
-        self.version = Some(version);
+        self.change.version = Some(version);
         self
     }
 
@@ -78,25 +104,14 @@ impl SetOptions {
     /// [`WriteError::Refused`](super::WriteError::Refused). [`Map::sync_to`](super::Map::sync_to) the returned version waits. No effect on
     /// a volatile map.
     pub fn nowait(mut self, nowait: bool) -> Self {
-        self.nowait = nowait;
+        self.change.nowait = nowait;
         self
     }
 
-    /// The version that the entry must have, or 0.
-    pub(super) fn required(self) -> u64 {
-        self.version.unwrap_or_default()
-    }
-
-    pub(super) fn waits(self) -> bool {
-        !self.nowait
-    }
-
     pub(crate) fn apply(self, op: map::Op) -> map::Op {
-        let op = op.require(self.version);
         map::Op {
             ttl_ns: self.time_to_live.map_or(0, nanoseconds),
-            flags: op.flags | nowait_flag(self.nowait),
-            ..op
+            ..self.change.apply(op)
         }
     }
 }
@@ -115,8 +130,7 @@ impl SetOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct DeleteOptions {
-    version: Option<u64>,
-    nowait: bool,
+    pub(super) change: ChangeOptions,
 }
 
 impl DeleteOptions {
@@ -126,38 +140,18 @@ impl DeleteOptions {
 
     /// Only if the entry has this version.
     pub fn if_version(mut self, version: u64) -> Self {
-        self.version = Some(version);
+        self.change.version = Some(version);
         self
     }
 
     /// As [`SetOptions::nowait`].
     pub fn nowait(mut self, nowait: bool) -> Self {
-        self.nowait = nowait;
+        self.change.nowait = nowait;
         self
     }
 
-    /// As [`SetOptions::required`].
-    pub(super) fn required(self) -> u64 {
-        self.version.unwrap_or_default()
-    }
-
-    pub(super) fn waits(self) -> bool {
-        !self.nowait
-    }
-
     pub(crate) fn apply(self, op: map::Op) -> map::Op {
-        let op = op.require(self.version);
-        map::Op {
-            flags: op.flags | nowait_flag(self.nowait),
-            ..op
-        }
-    }
-}
-
-fn nowait_flag(nowait: bool) -> u32 {
-    match nowait {
-        true => map::NOWAIT,
-        false => 0,
+        self.change.apply(op)
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::scale::Scale;
 use super::super::series_style::{SeriesStyle, SeriesStyles};
 use super::super::tables;
 use super::{Figure, figures_by};
-use crate::harness::rows::Row;
+use crate::harness::rows::{INSTRUCTIONS, Row};
 
 pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
     let figure = |title: &str, rows: &[&Row]| figure(title, rows, all, styles);
@@ -43,10 +43,10 @@ fn figure(title: &str, rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Opt
 }
 
 fn axis(row: &Row, ends: impl Iterator<Item = f64>) -> Option<Axis> {
-    let (label, format): (&str, fn(f64) -> String) = match row.unit.as_deref()? {
-        "ns" => ("time", units::time_tick),
-        "bytes/s" => ("bytes per second", units::rate_tick),
-        other => (other, units::figures_short),
+    let (label, format): (&str, fn(f64) -> String) = match row.unit.as_deref() {
+        Some("bytes/s") => ("bytes per second", units::rate_tick),
+        Some(INSTRUCTIONS) => ("instructions", units::count_tick),
+        _ => ("time", units::time_tick),
     };
     Some(Axis {
         scale: Scale::from_zero(ends)?,

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a program without the daemon does: a transaction of SQLite for each set, in each process. The tables, the settings and
 //! the library are those of the daemon, and a set writes the same two rows: the entry, and the number of the last change.
+//!
+//! A log that grows needs more writes than one that is overwritten from its beginning, as it is after each checkpoint. The log of a
+//! process that runs for long is of the second kind, so it has its full size before sets are measured.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,17 +23,42 @@ const SET: &str = "INSERT INTO entries VALUES (1, ?1, ?2, ?3, 0) \
                    ON CONFLICT (map, key) DO UPDATE SET value = ?2, version = ?3, expires_ns = 0";
 const NEXT: &str = "UPDATE maps SET applied = applied + 1 WHERE id = 1 RETURNING applied";
 
+/// Pages of the log after which SQLite begins it anew.
+const LOG_PAGES: u64 = 1000;
+const PAGE: u64 = 4096;
+/// A page in each row.
+const FILLER: &str = "CREATE TABLE filler (id INTEGER PRIMARY KEY, page BLOB NOT NULL) STRICT";
+const FILL: &str = "INSERT INTO filler (page) VALUES (zeroblob(4000))";
+const REFILL: &str = "UPDATE filler SET page = zeroblob(4000)";
+
 pub fn create(keys: u64, resources: &Resources) -> Result<Box<dyn DurableStore>> {
     let database = resources.environment()?.folder("sqlite")?.join("maps.db");
     let mut connection = connect(&database)?;
     connection.execute_batch(SCHEMA)?;
+    connection.execute_batch(FILLER)?;
     connection.execute(MAP, [])?;
     let transaction = connection.transaction()?;
     for number in 0..keys {
         transaction.execute(SET, params![key(number), value(number, 0), 0])?;
     }
+    for _ in 0..LOG_PAGES {
+        transaction.execute(FILL, [])?;
+    }
     transaction.commit()?;
     Ok(Box::new(Database(database)))
+}
+
+/// As the daemon's has it. The first process does it; when the last one ends, SQLite deletes the log.
+fn fill_log(connection: &mut Connection, database: &Path) -> Result<()> {
+    connection.pragma_update(None, "synchronous", "OFF")?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let log = fs::metadata(database.with_extension("db-wal"))?.len();
+    if log < LOG_PAGES * PAGE {
+        transaction.execute(REFILL, [])?;
+    }
+    transaction.commit()?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    Ok(())
 }
 
 /// As the daemon does.
@@ -49,7 +78,9 @@ struct Database(PathBuf);
 
 impl Store for Database {
     fn client(&self) -> Result<Box<dyn Client>> {
-        Ok(Box::new(Process(connect(&self.0)?)))
+        let mut connection = connect(&self.0)?;
+        fill_log(&mut connection, &self.0)?;
+        Ok(Box::new(Process(connection)))
     }
 }
 
