@@ -62,7 +62,7 @@ pub fn first(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Figure> {
         role: SeriesRole::Other,
         cells: vec![
             Cell::entry(styles.get(one.row), &one.headline()).with_small([one.spread()]),
-            Cell::notes([one.note()]),
+            Cell::notes(one.notes()),
         ],
     };
     Some(Figure {

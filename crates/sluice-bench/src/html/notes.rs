@@ -44,6 +44,7 @@ pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
     });
     let others = [
         other_class(row, rows),
+        single_round(row),
         misdelivered(row),
         imbalance(row),
         lost(row),
@@ -54,6 +55,11 @@ pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
         .chain(others)
         .flatten()
         .collect()
+}
+
+pub fn single_round(row: &Row) -> Option<Badge> {
+    let explanation = "one round has no spread, so the comparison is weak";
+    (row.rounds == Some(1)).then(|| Badge::new("across", "1 round", explanation))
 }
 
 /// The comparison with the reference.
@@ -157,6 +163,7 @@ mod tests {
         let measured = |label: &str, median: f64| Row {
             label: label.into(),
             unit: Some("ns".into()),
+            rounds: Some(if median < 5.0 { 1 } else { 3 }),
             median: Some(median),
             spread: Some([median - 2.0, median + 2.0]),
             ..row(None)
@@ -181,5 +188,6 @@ mod tests {
         };
         assert_eq!(judged(9.0), ["tie"]);
         assert_eq!(judged(5.0), ["faster"]);
+        assert_eq!(judged(4.0), ["faster", "1 round"]);
     }
 }

@@ -96,8 +96,9 @@ impl<'a> Takeaway<'a> {
         format!("{}: {}{waiting}", conditions(self.row), self.claim())
     }
 
-    pub fn note(&self) -> Badge {
-        notes::change(self.row, self.change, &self.rival.label)
+    pub fn notes(&self) -> impl Iterator<Item = Badge> {
+        let change = notes::change(self.row, self.change, &self.rival.label);
+        [change].into_iter().chain(notes::single_round(self.row))
     }
 
     fn claim(&self) -> String {
@@ -120,8 +121,12 @@ impl<'a> Takeaway<'a> {
         let rounds = units::counted(self.row.rounds.unwrap_or(1), "round");
         let class = self.row.probe_class.map_or("", |class| class.name());
         let noisy = if self.row.is_noisy() { "noisy" } else { "" };
+        let single = match self.row.rounds {
+            Some(1) => "which has no spread",
+            _ => "",
+        };
         let range = format!("Ratios within rounds: {range}");
-        let parts = [range.as_str(), &rounds, class, noisy];
+        let parts = [range.as_str(), &rounds, single, class, noisy];
         let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         parts.join(", ")
     }
