@@ -5,8 +5,9 @@
  * plugin appends a line with both counts to the file of its argument "out". sluice-bench executes the mark before and after a
  * section and subtracts; the mark itself is not counted.
  *
- * QEMU executes the processors of the guest in turn, in one thread (vm/run sees to it): the counters of QEMU before version 9 are
- * not atomic, and what follows is simple without concurrency.
+ * QEMU executes the processors of the guest in turn, in one thread (vm/run sees to it), so nothing here is atomic. QEMU before
+ * version 9 adds inline. Newer ones call a function for each instruction: their inline additions are to counters of each processor,
+ * and those crash QEMU 10.0 if one thread executes several processors.
  *
  * It is loaded into QEMU, whose licence is the GPL, and contains none of its code. The MIT licence, one of the two to choose from, is
  * compatible with the GPL.
@@ -30,45 +31,41 @@ static const unsigned char mark[] = {0x0f, 0x1f, 0x84, 0x00, 'S', 'l', 'u', 'i'}
 EXPORT int qemu_plugin_version;
 
 static int qemu_version;
-static uint64_t counts[MODES];		      /* with the older interface */
-static struct qemu_plugin_scoreboard *counters; /* with the newer one: of each processor */
+static uint64_t counts[MODES];
 static int out = -1;
 
 /* A string instruction with a repeat prefix, such as rep movsb, is executed once for each element in QEMU. */
 static struct {
 	uint64_t address;
-	uint64_t total; /* when it was executed last */
+	uint64_t total; /* of all modes, after it was executed last */
 } repeat;
-static uint64_t repeats[MODES];
 
 /* QEMU reads the version before it calls anything, and refuses one that it does not support. */
 __attribute__((constructor)) static void choose_version(void)
 {
-	qemu_plugin_version = qemu_plugin_scoreboard_new ? 2 : 1;
+	qemu_plugin_version = qemu_plugin_num_vcpus ? 2 : 1;
 }
 
-static struct qemu_counter counter(int mode)
+static void on_execution(unsigned int cpu, void *data)
 {
-	return (struct qemu_counter){.scoreboard = counters, .offset = mode * sizeof(uint64_t)};
-}
+	uint64_t *count = data;
 
-static uint64_t count(int mode)
-{
-	return repeats[mode] + (counters ? qemu_plugin_u64_sum(counter(mode)) : counts[mode]);
+	(void)cpu;
+	++*count;
 }
 
 static void count_executions(struct qemu_plugin_insn *instruction, int mode)
 {
-	if (counters)
-		qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(instruction, QEMU_ADD, counter(mode), 1);
-	else
+	if (qemu_plugin_version == 1)
 		qemu_plugin_register_vcpu_insn_exec_inline(instruction, QEMU_ADD, &counts[mode], 1);
+	else
+		qemu_plugin_register_vcpu_insn_exec_cb(instruction, on_execution, QEMU_NO_REGISTERS, &counts[mode]);
 }
 
 static void on_mark(unsigned int cpu, void *data)
 {
 	char line[64];
-	int length = snprintf(line, sizeof(line), "%" PRIu64 " %" PRIu64 "\n", count(USER), count(KERNEL));
+	int length = snprintf(line, sizeof(line), "%" PRIu64 " %" PRIu64 "\n", counts[USER], counts[KERNEL]);
 
 	(void)cpu;
 	(void)data;
@@ -92,12 +89,12 @@ static int mode_of(uint64_t address)
 static void on_repeat(unsigned int cpu, void *data)
 {
 	uint64_t address = (uint64_t)data;
-	uint64_t total = count(USER) + count(KERNEL);
+	uint64_t total = counts[USER] + counts[KERNEL];
 
 	(void)cpu;
 	if (address == repeat.address && total == repeat.total)
 		return;
-	repeats[mode_of(address)]++;
+	counts[mode_of(address)]++;
 	repeat.address = address;
 	repeat.total = total + 1;
 }
@@ -194,8 +191,6 @@ EXPORT int qemu_plugin_install(uint64_t id, const struct qemu_info *info, int co
 		return fail("does not know the interface of this QEMU, which is too new");
 	if (strcmp(info->target, "x86_64"))
 		return fail("knows only instructions of x86_64");
-	if (qemu_plugin_scoreboard_new)
-		counters = qemu_plugin_scoreboard_new(MODES * sizeof(uint64_t));
 	if (open_out(count, arguments))
 		return -1;
 	qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);

@@ -16,7 +16,6 @@
 /* Handles of QEMU. A block is translated as a whole and has one entry. */
 struct qemu_plugin_tb;
 struct qemu_plugin_insn;
-struct qemu_plugin_scoreboard;
 
 /* What QEMU tells of itself, up to the last field that the plugin reads. */
 struct qemu_info {
@@ -25,12 +24,6 @@ struct qemu_info {
 		int min;
 		int cur;
 	} version;
-};
-
-/* A counter of each processor: a member of the scoreboard's elements, passed by value. */
-struct qemu_counter {
-	struct qemu_plugin_scoreboard *scoreboard;
-	size_t offset;
 };
 
 enum qemu_operation { QEMU_ADD };
@@ -57,9 +50,6 @@ void qemu_plugin_register_vcpu_insn_exec_inline(struct qemu_plugin_insn *instruc
 						uint64_t operand) WEAK;
 
 /* From version 2. */
-struct qemu_plugin_scoreboard *qemu_plugin_scoreboard_new(size_t element_size) WEAK;
-void qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu(struct qemu_plugin_insn *instruction, enum qemu_operation operation,
-							 struct qemu_counter counter, uint64_t operand) WEAK;
-uint64_t qemu_plugin_u64_sum(struct qemu_counter counter) WEAK;
+int qemu_plugin_num_vcpus(void) WEAK;
 
 #endif

@@ -51,8 +51,8 @@ pub struct Options {
     #[arg(long, value_name = "PROGRAM")]
     sluiced: Option<PathBuf>,
 
-    /// Suites to measure [default: all but load, feed and instructions; with --quick also without names and reports; with --peers rtt,
-    /// throughput and load]
+    /// Suites to measure [default: all but sizes, load, feed and instructions; with --quick also without names and reports; with
+    /// --peers rtt, throughput, sizes, load and connect]
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
 
@@ -69,11 +69,11 @@ pub struct Options {
     #[arg(long, value_delimiter = ',')]
     placement: Vec<Placement>,
 
-    /// Number of rounds of each mechanism [default: 5; 3 with --quick, 9 with --full]
+    /// Number of rounds of each mechanism [default: 5; 3 with --quick, 9 with --full, 15 with --peers]
     #[arg(long, value_name = "N", value_parser = positive)]
     rounds: Option<usize>,
 
-    /// Duration of a round [default: 0.15; 0.06 with --quick, 0.2 with --peers, 1 with --full]
+    /// Duration of a round [default: 0.15; 0.06 with --quick and with --peers, 1 with --full]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
 
@@ -181,8 +181,10 @@ impl Options {
     fn rounds(&self) -> usize {
         self.rounds.unwrap_or(match self.scale() {
             Scale::Quick => 3,
-            Scale::Standard | Scale::ThirdParty => 5,
+            Scale::Standard => 5,
             Scale::Full => 9,
+            // Many short ones: spinning depends on the distance of the processors, which seldom changes within one.
+            Scale::ThirdParty => 15,
         })
     }
 
@@ -191,7 +193,7 @@ impl Options {
             .unwrap_or(Duration::from_millis(match self.scale() {
                 Scale::Quick => 60,
                 Scale::Standard => 150,
-                Scale::ThirdParty => 200,
+                Scale::ThirdParty => 60,
                 Scale::Full => 1000,
             }))
     }
@@ -233,6 +235,7 @@ fn measure(options: &Options) -> Result<()> {
     results.rows.extend(included);
     print!("{}", report::text(&results));
     for suite in [
+        reports::load::SUITE,
         reports::fanout::SUITE,
         reports::map::SUITE,
         reports::durable::SUITE,
@@ -426,7 +429,8 @@ mod tests {
     #[test]
     fn third_party_libraries_have_their_own_defaults() {
         let peers = parse(&["--peers"]).unwrap();
-        assert_eq!(peers.suites(), [Suite::Rtt, Suite::Throughput, Suite::Load]);
+        assert_eq!(peers.suites().len(), 5);
+        assert!(peers.suites().contains(&Suite::Sizes));
         assert_eq!(peers.placements(), [Placement::TwoCpus]);
         assert!(peers.mechanisms().contains(&"tachyon".to_string()));
         let chosen = parse(&["--peers", "--mechanism", "aeron", "--placement", "same-cpu"]);
@@ -452,6 +456,7 @@ mod tests {
         let rows = rows(&outcome(Metric::Latency, &[1.0], &[1.0]));
         let other = Results {
             host: Host::probe(),
+            clock_ns: 40,
             rows,
         };
         let path = std::env::temp_dir().join(format!("sluice-include-{}", std::process::id()));

@@ -238,10 +238,7 @@ mod tests {
         let same = latency(10.0, [9.0, 11.0]);
         let comparison = one(same.clone(), same);
         let compared = only(&comparison);
-        assert_eq!(
-            (compared.change, compared.percent),
-            (Change::WithinSpread, 0.0)
-        );
+        assert_eq!((compared.change, compared.percent), (Change::Tie, 0.0));
         assert!(comparison.ours_slower_by_more_than(0.0).is_empty());
         assert!(
             comparison.not_compared.is_empty()
@@ -269,7 +266,7 @@ mod tests {
     #[test]
     fn overlapping_rounds_are_within_spread_whatever_the_medians() {
         let comparison = one(latency(10.0, [9.0, 30.0]), latency(29.0, [12.0, 31.0]));
-        assert_eq!(only(&comparison).change, Change::WithinSpread);
+        assert_eq!(only(&comparison).change, Change::Tie);
         assert!(comparison.ours_slower_by_more_than(0.0).is_empty());
     }
 

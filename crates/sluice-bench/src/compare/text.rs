@@ -80,7 +80,7 @@ fn summary(compared: &[Compared]) -> String {
         "{} faster, {} slower, {} within spread.\n",
         count(Change::Faster),
         count(Change::Slower),
-        count(Change::WithinSpread)
+        count(Change::Tie)
     )
 }
 
@@ -120,7 +120,11 @@ pub mod tests {
             clock_ns: 20,
             waking_ns: None,
         };
-        Results { host, rows }
+        Results {
+            host,
+            clock_ns: 40,
+            rows,
+        }
     }
 
     #[test]

@@ -92,10 +92,13 @@ impl Row {
     }
 
     /// The comparison with the reference.
-    pub fn change(&self, rows: &[Self]) -> Option<Change> {
-        let reference = self.reference(rows)?.spread_of_rounds()?;
-        let ours = self.spread_of_rounds()?;
-        Some(Change::between(&reference, &ours, self.less_is_better()))
+    pub fn change(&self) -> Option<Change> {
+        let ratio = self.ratio.as_ref()?;
+        Some(Change::of_ratios(
+            ratio.min,
+            ratio.max,
+            self.less_is_better(),
+        ))
     }
 }
 
@@ -114,10 +117,7 @@ mod tests {
         assert!(instructions.less_is_better());
         assert_eq!(instructions.change_name(Change::Faster), "fewer");
         assert_eq!(instructions.change_name(Change::Slower), "more");
-        assert_eq!(
-            instructions.change_name(Change::WithinSpread),
-            "within spread"
-        );
+        assert_eq!(instructions.change_name(Change::Tie), "tie");
         assert_eq!(row("ns").change_name(Change::Faster), "faster");
         assert_eq!(figure(INSTRUCTIONS, 12_345.6), "12.3 k");
         assert_eq!(range(INSTRUCTIONS, [9990.0, 12_345.6]), "9.99 … 12.3 k");

@@ -19,6 +19,8 @@ pub fn text(results: &Results) -> String {
         ("CPU/message", Align::Right),
         ("ratio", Align::Right),
         ("its rounds", Align::Right),
+        ("kept", Align::Right),
+        ("class", Align::Left),
         ("remarks", Align::Left),
     ]);
     let mut last = String::new();
@@ -30,9 +32,10 @@ pub fn text(results: &Results) -> String {
         last = title;
     }
     format!(
-        "{}{}\n\n{table}{}",
+        "{}{}\nreading the clock, which each sample contains: {}\n\n{table}{}",
         results.host.line(),
         wakeup_line(&results.host),
+        units::nanoseconds(results.clock_ns as f64),
         skipped_lines(&results.rows)
     )
 }
@@ -46,7 +49,7 @@ fn wakeup_line(host: &Host) -> String {
     })
 }
 
-fn line(row: &Row, rows: &[Row]) -> [String; 9] {
+fn line(row: &Row, rows: &[Row]) -> [String; 11] {
     let [p90, detail] = detail(row);
     let [ratio, ratios] = row.ratio_texts().unwrap_or_default();
     [
@@ -59,8 +62,17 @@ fn line(row: &Row, rows: &[Row]) -> [String; 9] {
             .map_or_else(String::new, units::nanoseconds),
         ratio,
         ratios,
+        kept(row),
+        row.probe_class
+            .map_or_else(String::new, |class| class.name().into()),
         remark(row, rows),
     ]
+}
+
+/// The rounds that were kept, of those that were measured.
+fn kept(row: &Row) -> String {
+    let kept = row.rounds.unwrap_or_default();
+    format!("{kept}/{}", kept + row.dropped_rounds.unwrap_or_default())
 }
 
 /// High percentiles of a latency, or the message rate of a stream.
@@ -77,7 +89,7 @@ fn detail(row: &Row) -> [String; 2] {
     }
 }
 
-/// Comparison with the reference, misdelivered bytes, the cost and balance of several writers, and lost packets.
+/// What it is compared with, or how it compares, misdelivered bytes, the cost and balance of several writers, and lost packets.
 fn remark(row: &Row, rows: &[Row]) -> String {
     let misdelivered = row.misdelivered;
     let switches = row.context_switches_per_msg;
@@ -95,7 +107,13 @@ fn remark(row: &Row, rows: &[Row]) -> String {
 
 /// Faster or slower than the reference, and what the comparison must be read with.
 fn verdict(row: &Row, rows: &[Row]) -> Option<String> {
-    let change = row.change_name(row.change(rows)?);
+    if row.is_reference == Some(true) {
+        return Some("reference".into());
+    }
+    if row.other_class == Some(true) {
+        return Some("not compared: no round of the class of the others".into());
+    }
+    let change = row.change_name(row.change()?);
     let across = match row.ratio.as_ref()?.across_waiting {
         true => ", spin against sleep",
         false => "",
@@ -133,15 +151,20 @@ fn skipped_lines(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::class::Class;
     use crate::harness::rounds::tests::{outcome, series};
     use crate::harness::rounds::{Metric, Outcome};
     use crate::harness::rows::rows;
     use crate::harness::waiting::Waiting;
 
+    fn verdict_text(row: &Row, rows: &[Row]) -> String {
+        verdict(row, rows).unwrap()
+    }
+
     /// The verdict of the second series.
     fn verdict_of(outcome: &Outcome) -> String {
         let rows = rows(outcome);
-        verdict(&rows[1], &rows).unwrap()
+        verdict_text(&rows[1], &rows)
     }
 
     #[test]
@@ -153,10 +176,21 @@ mod tests {
             "faster"
         );
         assert_eq!(judged(Metric::Rate, &[10.0, 12.0], &[5.0, 9.0]), "slower");
-        assert_eq!(
-            judged(Metric::Rate, &[10.0, 12.0], &[11.0, 20.0]),
-            "within spread"
-        );
+        assert_eq!(judged(Metric::Rate, &[10.0, 12.0], &[11.0, 9.0]), "tie");
+    }
+
+    #[test]
+    fn a_series_of_another_class_is_not_compared() {
+        let mut outcome = outcome(Metric::Rate, &[10.0], &[5.0]);
+        outcome.class = Some(Class::SharedCache);
+        outcome.series[0].rounds[0].class = Some(Class::SharedCache);
+        outcome.series[1].rounds[0].class = Some(Class::Remote);
+        outcome.series[1].dropped = 2;
+        let verdict = verdict_of(&outcome);
+        assert!(verdict.contains("no round of the class"), "{verdict}");
+        let rows = rows(&outcome);
+        assert_eq!(kept(&rows[1]), "1/3");
+        assert_eq!(verdict_text(&rows[0], &rows), "reference");
     }
 
     #[test]
@@ -174,7 +208,7 @@ mod tests {
         }
         let rows = rows(&outcome);
         let remark = |index: usize| remark(&rows[index], &rows);
-        assert_eq!(remark(0), "75.0 % misdelivered");
+        assert_eq!(remark(0), "reference, 75.0 % misdelivered");
         assert_eq!(remark(1), "slower, 0 % misdelivered");
     }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each round measures every subject once (A B A B …), so that a machine that slows down affects all of them.
+//! Each round measures every subject once, in an order that is drawn anew for each round, so that neither a machine that slows
+//! down nor what a subject leaves behind affects one of them more than the others.
 
 use std::fmt;
 use std::ops::Range;
 
 use anyhow::{Context, Result, ensure};
+use fastrand::Rng;
 use serde::{Deserialize, Serialize};
 use sluice_testkit::interrupt;
 use sluice_testkit::spread::Spread;
@@ -12,13 +14,13 @@ use sluice_testkit::spread::Spread;
 use super::class::{self, Bracketed, Class, NoProbe, Probe};
 use super::pinning::Placement;
 use super::progress::Progress;
-use super::samples::summarize;
+use super::samples::Samples;
 use super::waiting::Waiting;
 
 /// The result of one subject in one round.
 #[derive(Clone, Debug, Default)]
 pub struct Measurement {
-    /// Latencies in nanoseconds; empty where only the rate was measured.
+    /// Latencies in nanoseconds; empty where only the rate was measured, and when they belong to a [`Round`].
     pub samples: Vec<u64>,
     pub messages: u64,
     pub bytes: u64,
@@ -91,6 +93,8 @@ pub struct Subject {
     pub neighbours: Option<Neighbours>,
     /// What the receivers do while messages are sent, where that is a condition.
     pub receiver_state: Option<ReceiverState>,
+    /// At which rate messages become due, where they do so independently of earlier ones.
+    pub load: Option<OfferedLoad>,
     pub job: Box<dyn Job>,
 }
 
@@ -113,9 +117,19 @@ impl Subject {
             sharing: None,
             neighbours: None,
             receiver_state: None,
+            load: None,
             job: Box::new(job),
         }
     }
+}
+
+/// A constant rate of messages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OfferedLoad {
+    /// Of the saturation of the reference.
+    pub percent: u32,
+    /// Messages per second.
+    pub rate: f64,
 }
 
 /// The pairs beside a measured one.
@@ -249,13 +263,14 @@ pub enum Metric {
 }
 
 impl Metric {
-    fn value(self, measurement: &Measurement) -> Result<f64> {
+    fn value(self, measurement: &Measurement, samples: &Samples) -> Result<f64> {
         match self {
             Self::Latency => {
-                let summary = summarize(measurement.samples.clone());
-                Ok(summary
-                    .context("a round has no sample; raise --duration")?
-                    .p50 as f64)
+                ensure!(
+                    !samples.is_empty(),
+                    "a round has no sample; raise --duration"
+                );
+                Ok(samples.percentile(0.5) as f64)
             }
             Self::Cost => {
                 ensure!(
@@ -282,13 +297,15 @@ impl Metric {
     }
 }
 
-/// Subjects under the same conditions. The first one is the reference of the others.
+/// Subjects under the same conditions.
 pub struct Case {
     pub suite: &'static str,
     pub title: String,
     pub size: Option<usize>,
     pub placement: Placement,
     pub metric: Metric,
+    /// The mechanism with which the others are compared, by its first subject. None: that of the first subject.
+    pub reference: Option<&'static str>,
     pub subjects: Vec<Subject>,
     pub skipped: Vec<Skipped>,
 }
@@ -297,16 +314,34 @@ pub struct Case {
 pub struct Round {
     pub number: usize,
     pub measurement: Measurement,
+    pub samples: Samples,
     /// The value of the metric.
     pub value: f64,
     pub class: Option<Class>,
     pub noisy: bool,
 }
 
+impl Round {
+    fn new(number: usize, metric: Metric, bracketed: Bracketed<Measurement>) -> Result<Self> {
+        let mut measurement = bracketed.value;
+        let samples = Samples::from_iter(std::mem::take(&mut measurement.samples));
+        Ok(Self {
+            number,
+            value: metric.value(&measurement, &samples)?,
+            measurement,
+            samples,
+            class: bracketed.class,
+            noisy: bracketed.noisy,
+        })
+    }
+}
+
 /// The rounds of one subject.
 pub struct Series {
     pub subject: Subject,
     pub rounds: Vec<Round>,
+    /// Rounds of other classes, which are not kept.
+    pub dropped: usize,
 }
 
 impl Series {
@@ -352,7 +387,9 @@ impl Series {
     fn keep_class(&mut self, class: Option<Class>) {
         let has_some = self.rounds.iter().any(|round| round.class == class);
         let class = if has_some { class } else { self.class() };
+        let measured = self.rounds.len();
         self.rounds.retain(|round| round.class == class);
+        self.dropped = measured - self.rounds.len();
     }
 }
 
@@ -362,19 +399,53 @@ pub struct Outcome {
     pub size: Option<usize>,
     pub placement: Placement,
     pub metric: Metric,
+    /// The label of the reference.
+    pub reference: Option<String>,
+    /// The class of the rounds that were kept, where processors have distances.
+    pub class: Option<Class>,
     pub series: Vec<Series>,
     pub skipped: Vec<Skipped>,
 }
 
 impl Outcome {
-    /// The reference of this series: the first series; None for the first one itself.
+    /// The reference of this series, if it was measured; None for itself.
     pub fn reference_of(&self, series: &Series) -> Option<&Series> {
-        let first = self.series.first();
-        first.filter(|reference| !std::ptr::eq(*reference, series))
+        let wanted = self.reference.as_ref();
+        let mut all = self.series.iter();
+        all.find(|one| Some(&one.subject.label) == wanted)
+            .filter(|reference| !std::ptr::eq(*reference, series))
+    }
+
+    pub fn is_reference(&self, series: &Series) -> bool {
+        self.reference.as_ref() == Some(&series.subject.label)
     }
 }
 
 impl Case {
+    /// Without subjects.
+    pub fn new(suite: &'static str, title: String, placement: Placement, metric: Metric) -> Self {
+        Self {
+            suite,
+            title,
+            size: None,
+            placement,
+            metric,
+            reference: None,
+            subjects: Vec::new(),
+            skipped: Vec::new(),
+        }
+    }
+
+    /// The label of the reference, whether it can be measured or not.
+    fn reference_label(&self) -> Option<String> {
+        let is_reference = |subject: &&Subject| {
+            self.reference
+                .is_none_or(|reference| reference == subject.mechanism)
+        };
+        let found = self.subjects.iter().find(is_reference);
+        found.map(|subject| subject.label.clone())
+    }
+
     /// Keeps the subjects of these mechanisms.
     pub fn only(mut self, mechanisms: &[&str]) -> Self {
         self.subjects
@@ -389,22 +460,28 @@ impl Case {
     }
 
     fn start(mut self, rounds: usize, progress: &mut Progress) -> Result<Running> {
+        let reference = self.reference_label();
         let series = self.checked(rounds, progress)?;
-        Ok(Running { case: self, series })
+        Ok(Running {
+            case: self,
+            reference,
+            series,
+        })
     }
 
     /// A mechanism that fails its check is not measured.
-    fn checked(&mut self, rounds: usize, progress: &mut Progress) -> Result<Vec<Series>> {
+    fn checked(&mut self, rounds: usize, progress: &mut Progress) -> Result<Vec<Option<Series>>> {
         let mut series = Vec::new();
         for subject in std::mem::take(&mut self.subjects) {
             interrupt::check()?;
             let what = format!("{} {}", self.title, subject.label);
             progress.set_message(&format!("checking {what}"));
             match subject.job.check() {
-                Ok(()) => series.push(Series {
+                Ok(()) => series.push(Some(Series {
                     subject,
                     rounds: Vec::new(),
-                }),
+                    dropped: 0,
+                })),
                 Err(error) => {
                     progress.advance(&what, rounds as u64);
                     self.drop_subject(subject, &error)?;
@@ -430,50 +507,73 @@ impl Case {
 /// A case that is being measured.
 struct Running {
     case: Case,
-    series: Vec<Series>,
+    reference: Option<String>,
+    /// None: it has failed.
+    series: Vec<Option<Series>>,
 }
 
 impl Running {
-    /// The first one of these rounds. A failure drops a subject from all of them.
-    fn measure_round(
+    fn series(&self) -> impl Iterator<Item = &Series> {
+        self.series.iter().flatten()
+    }
+
+    /// The turn of one subject in the first one of these rounds. A failure drops it from all of them.
+    fn take_turn(
         &mut self,
+        subject: usize,
         rounds: Range<usize>,
         probe: &dyn Probe,
         now: &mut Option<Class>,
         progress: &mut Progress,
     ) -> Result<()> {
-        for mut one in std::mem::take(&mut self.series) {
-            let what = format!("{} {}", self.case.title, one.subject.label);
-            progress.set_message(&what);
-            match one.measure_round(rounds.start, self.case.metric, probe, now) {
-                Ok(()) => {
-                    progress.advance(&what, 1);
-                    self.series.push(one);
-                }
-                Err(error) => {
-                    progress.advance(&what, rounds.len() as u64);
-                    self.case.drop_subject(one.subject, &error)?;
-                }
+        let Some(mut one) = self.series[subject].take() else {
+            return Ok(());
+        };
+        let what = format!("{} {}", self.case.title, one.subject.label);
+        progress.set_message(&what);
+        match one.measure_round(rounds.start, self.case.metric, probe, now) {
+            Ok(()) => {
+                progress.advance(&what, 1);
+                self.series[subject] = Some(one);
+                Ok(())
+            }
+            Err(error) => {
+                progress.advance(&what, rounds.len() as u64);
+                self.case.drop_subject(one.subject, &error)
             }
         }
-        Ok(())
     }
 
     /// Prefers rounds of this class.
-    fn outcome(mut self, class: Option<Class>) -> Outcome {
-        self.series.iter_mut().for_each(|one| one.keep_class(class));
+    fn outcome(self, class: Option<Class>) -> Outcome {
         let case = self.case;
+        let mut series: Vec<_> = self.series.into_iter().flatten().collect();
+        series.iter_mut().for_each(|one| one.keep_class(class));
         Outcome {
             suite: case.suite,
             title: case.title,
             size: case.size,
             placement: case.placement,
             metric: case.metric,
-            series: self.series,
+            reference: self.reference,
+            class,
+            series,
             skipped: case.skipped,
         }
     }
 }
+
+/// Case and subject of each turn of a round, which are shuffled for each.
+fn turns(running: &[Running]) -> Vec<(usize, usize)> {
+    let of_case = |(case, one): (usize, &Running)| {
+        let subjects = 0..one.series.len();
+        subjects.map(move |subject| (case, subject))
+    };
+    running.iter().enumerate().flat_map(of_case).collect()
+}
+
+/// The same order in each run, so that runs can be compared.
+const SEED: u64 = 1;
 
 /// Measures cases of one placement. Each round measures all of them, so that values of different cases can also be compared
 /// within rounds.
@@ -494,14 +594,18 @@ pub fn run_together(
     let running = cases.into_iter().map(|case| case.start(rounds, progress));
     let mut running = running.collect::<Result<Vec<_>>>()?;
     let mut now = probe.class()?;
+    let mut turns = turns(&running);
+    let mut random = Rng::with_seed(SEED);
     for round in 0..rounds {
-        for one in &mut running {
-            one.measure_round(round..rounds, probe, &mut now, progress)?;
+        random.shuffle(&mut turns);
+        for &(case, subject) in &turns {
+            running[case].take_turn(subject, round..rounds, probe, &mut now, progress)?;
         }
     }
-    let series = running.iter().flat_map(|one| &one.series);
-    let all = series.flat_map(|one| &one.rounds);
-    let class = class::most_common(all.filter_map(|round| round.class));
+    let series = running.iter().flat_map(|one| one.series());
+    let rounds = series.flat_map(|one| &one.rounds);
+    let classes: Vec<_> = rounds.filter_map(|round| round.class).collect();
+    let class = class::most_common(classes.into_iter());
     let outcomes = running.into_iter().map(|one| one.outcome(class));
     Ok(outcomes.collect())
 }
@@ -514,18 +618,8 @@ impl Series {
         probe: &dyn Probe,
         now: &mut Option<Class>,
     ) -> Result<()> {
-        let Bracketed {
-            value: measurement,
-            class,
-            noisy,
-        } = class::bracket(probe, now, || self.subject.job.measure())?;
-        self.rounds.push(Round {
-            number: round,
-            value: metric.value(&measurement)?,
-            measurement,
-            class,
-            noisy,
-        });
+        let bracketed = class::bracket(probe, now, || self.subject.job.measure())?;
+        self.rounds.push(Round::new(round, metric, bracketed)?);
         Ok(())
     }
 }
@@ -582,6 +676,7 @@ pub mod tests {
         let round = |(number, &value): (usize, &f64)| Round {
             number,
             measurement: measurement(value),
+            samples: [value as u64].into_iter().collect(),
             value,
             class: None,
             noisy: false,
@@ -589,6 +684,7 @@ pub mod tests {
         Series {
             subject: Subject::new(mechanism, mechanism.into(), waiting, unused_job(mechanism)),
             rounds: values.iter().enumerate().map(round).collect(),
+            dropped: 0,
         }
     }
 
@@ -600,6 +696,8 @@ pub mod tests {
             size: Some(1),
             placement: Placement::SameCpu,
             metric,
+            reference: Some("pipe".into()),
+            class: None,
             series: vec![
                 series("pipe", Waiting::Sleep, theirs),
                 series("sluice-pipe", Waiting::Sleep, ours),
@@ -621,14 +719,24 @@ pub mod tests {
             Subject::new(name, name.into(), Waiting::Sleep, job)
         };
         Case {
-            suite: "throughput",
-            title: "test".into(),
-            size: None,
-            placement: Placement::SameCpu,
-            metric: Metric::Rate,
             subjects: subjects.iter().map(subject).collect(),
-            skipped: Vec::new(),
+            ..Case::new(
+                "throughput",
+                "test".into(),
+                Placement::SameCpu,
+                Metric::Rate,
+            )
         }
+    }
+
+    /// The notes of each round, sorted: the order is random.
+    fn sorted_rounds(notes: &[&'static str], size: usize) -> Vec<Vec<&'static str>> {
+        let sorted = |round: &[&'static str]| {
+            let mut round = round.to_vec();
+            round.sort_unstable();
+            round
+        };
+        notes.chunks(size).map(sorted).collect()
     }
 
     fn run_cases(cases: Vec<Case>, rounds: usize) -> Vec<Outcome> {
@@ -646,7 +754,8 @@ pub mod tests {
     #[test]
     fn subjects_are_checked_first_and_then_measured_in_rounds() {
         let (outcome, notes) = run_two([&[Some(2.0); 3], &[Some(4.0); 3]]);
-        assert_eq!(notes, ["check", "check", "a", "b", "a", "b", "a", "b"]);
+        assert_eq!(notes[..2], ["check"; 2]);
+        assert_eq!(sorted_rounds(&notes[2..], 2), [["a", "b"]; 3]);
         assert_eq!(outcome.series[1].values(), [4.0; 3]);
         let ratio = outcome.series[1].ratio_to(&outcome.series[0]);
         assert_eq!(ratio.unwrap().median, 2.0);
@@ -655,7 +764,8 @@ pub mod tests {
     #[test]
     fn a_subject_that_fails_is_dropped_and_the_others_continue() {
         let (outcome, notes) = run_two([&[Some(1.0); 3], &[Some(1.0), None, Some(1.0)]]);
-        assert_eq!(notes, ["check", "check", "a", "b", "a", "b", "a"]);
+        assert_eq!(sorted_rounds(&notes[2..6], 2), [["a", "b"]; 2]);
+        assert_eq!(notes[6..], ["a"]);
         assert_eq!(outcome.series.len(), 1);
         let skip = &outcome.skipped[0];
         assert!(skip.failed && skip.label == "b" && skip.reason.contains("it broke"));
@@ -670,8 +780,9 @@ pub mod tests {
             case(&notes, &[("c", &values)]),
         ];
         let outcomes = run_cases(cases, 2);
-        let expected = ["check", "check", "check", "a", "b", "c", "a", "b", "c"];
-        assert_eq!(notes.take(), expected);
+        let notes = notes.take();
+        assert_eq!(notes[..3], ["check"; 3]);
+        assert_eq!(sorted_rounds(&notes[3..], 3), [["a", "b", "c"]; 2]);
         assert_eq!(outcomes[1].series[0].rounds[1].number, 1);
     }
 
@@ -688,8 +799,45 @@ pub mod tests {
             round.class = Some(class);
         }
         series[0].keep_class(Some(Class::SharedCache));
-        assert_eq!(series[0].rounds.len(), 1);
+        assert_eq!((series[0].rounds.len(), series[0].dropped), (1, 2));
         assert_eq!(series[0].class(), Some(Class::SharedCache));
+        // Without a round of it, those of another one are kept.
+        series[0].keep_class(Some(Class::SameCore));
+        assert_eq!(series[0].class(), Some(Class::SharedCache));
+    }
+
+    #[test]
+    fn the_order_differs_from_round_to_round() {
+        let notes = Notes::default();
+        let values = [Some(1.0); 8];
+        let names = ["a", "b", "c", "d", "e"];
+        let subjects = names.map(|name| (name, &values[..]));
+        run_cases(vec![case(&notes, &subjects)], 8);
+        let notes = notes.take();
+        let orders: Vec<_> = notes[5..].chunks(5).collect();
+        assert!(orders.iter().any(|order| *order != orders[0]), "{orders:?}");
+        let first = orders.iter().filter(|order| order[0] == "a").count();
+        assert!(first < 8, "{orders:?}");
+    }
+
+    #[test]
+    fn a_reference_that_fails_is_replaced_by_none() {
+        let broken: &[Option<f64>] = &[None; 2];
+        let (outcome, _) = run_two([broken, &[Some(1.0); 2]]);
+        assert_eq!(outcome.reference.as_deref(), Some("a"));
+        assert!(outcome.reference_of(&outcome.series[0]).is_none());
+    }
+
+    #[test]
+    fn a_named_reference_need_not_be_the_first() {
+        let notes = Notes::default();
+        let values = [Some(1.0); 2];
+        let mut case = case(&notes, &[("a", &values), ("b", &values)]);
+        case.reference = Some("b");
+        let outcome = run_cases(vec![case], 2).remove(0);
+        let reference = outcome.reference_of(&outcome.series[0]).unwrap();
+        assert_eq!(reference.subject.mechanism, "b");
+        assert!(outcome.reference_of(reference).is_none());
     }
 
     #[test]
@@ -711,23 +859,27 @@ pub mod tests {
 
     #[test]
     fn a_cost_is_the_processor_time_of_a_message() {
-        assert_eq!(Metric::Cost.value(&measurement(1.0)).unwrap(), 50.0);
+        assert_eq!(value(Metric::Cost, &measurement(1.0)).unwrap(), 50.0);
+    }
+
+    fn value(metric: Metric, measurement: &Measurement) -> Result<f64> {
+        metric.value(measurement, &Samples::from_iter([]))
     }
 
     #[test]
     fn a_time_is_that_of_a_message_and_its_inverse_a_rate() {
-        assert_eq!(Metric::Time.value(&measurement(1.0)).unwrap(), 1e8);
-        assert_eq!(Metric::Operations.value(&measurement(1.0)).unwrap(), 10.0);
+        assert_eq!(value(Metric::Time, &measurement(1.0)).unwrap(), 1e8);
+        assert_eq!(value(Metric::Operations, &measurement(1.0)).unwrap(), 10.0);
     }
 
     #[test]
     fn a_round_without_a_sample_is_an_error() {
-        assert!(Metric::Latency.value(&Measurement::default()).is_err());
-        assert!(Metric::Cost.value(&Measurement::default()).is_err());
-        assert!(Metric::Time.value(&Measurement::default()).is_err());
-        assert!(Metric::Rate.value(&Measurement::default()).is_err());
-        assert!(Metric::Operations.value(&Measurement::default()).is_err());
-        assert!(Metric::Instructions.value(&Measurement::default()).is_err());
+        assert!(value(Metric::Latency, &Measurement::default()).is_err());
+        assert!(value(Metric::Cost, &Measurement::default()).is_err());
+        assert!(value(Metric::Time, &Measurement::default()).is_err());
+        assert!(value(Metric::Rate, &Measurement::default()).is_err());
+        assert!(value(Metric::Operations, &Measurement::default()).is_err());
+        assert!(value(Metric::Instructions, &Measurement::default()).is_err());
     }
 
     #[test]
@@ -739,6 +891,6 @@ pub mod tests {
             }),
             ..Measurement::default()
         };
-        assert_eq!(Metric::Instructions.value(&counted).unwrap(), 4120.5);
+        assert_eq!(value(Metric::Instructions, &counted).unwrap(), 4120.5);
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
+use sluice_testkit::clock;
 use sluice_testkit::host::Host;
 use sluice_testkit::spread::Spread;
 
@@ -16,7 +17,7 @@ use super::pinning::Placement;
 use super::rounds::{
     Instructions, Measurement, Metric, Neighbours, Outcome, ReceiverState, Round, Series, Skipped,
 };
-use super::samples::{Summary, distribution_function, summarize};
+use super::samples::{Samples, Summary, distribution_function, summarize};
 use super::waiting::Waiting;
 
 /// The unit of rates of operations.
@@ -27,6 +28,9 @@ pub const INSTRUCTIONS: &str = "instructions";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
     pub host: Host,
+    /// What reading the clock costs, which each sample contains once.
+    #[serde(default)]
+    pub clock_ns: u64,
     pub rows: Vec<Row>,
 }
 
@@ -57,6 +61,9 @@ pub struct Row {
     /// The pairs beside a measured one; in the file only as a part of the label.
     #[serde(skip)]
     pub neighbours: Option<Neighbours>,
+    /// The rate at which messages become due: percent of the saturation of the reference, and messages per second.
+    pub load_percent: Option<u32>,
+    pub load_rate: Option<f64>,
     pub processes: Option<usize>,
     pub placement: Option<Placement>,
     pub probe_class: Option<Class>,
@@ -67,7 +74,14 @@ pub struct Row {
     pub median: Option<f64>,
     /// The smallest and the largest round.
     pub spread: Option<[f64; 2]>,
+    /// The rounds that were kept.
     pub rounds: Option<usize>,
+    /// The others, of which the processors had another distance.
+    pub dropped_rounds: Option<usize>,
+    /// There was no round of the class of the other rows of these conditions, so it is not compared.
+    pub other_class: Option<bool>,
+    /// The ratios of the other rows of these conditions refer to this one.
+    pub is_reference: Option<bool>,
     /// Each round with its value, for ratios to other rows.
     pub values: Option<Vec<(usize, f64)>>,
     /// Rounds during which the distance of the processors kept changing.
@@ -133,13 +147,18 @@ pub struct Percentiles {
     pub round: usize,
     pub p50: u64,
     pub p99: u64,
-    pub p999: u64,
+    /// If the round has enough samples for it.
+    pub p999: Option<u64>,
 }
 
 impl Results {
     pub fn new(host: Host, outcomes: &[Outcome]) -> Self {
         let rows = outcomes.iter().flat_map(rows).collect();
-        Self { host, rows }
+        Self {
+            host,
+            clock_ns: clock::reading_cost_ns(),
+            rows,
+        }
     }
 
     pub fn write(&self, path: &Path) -> Result<()> {
@@ -173,7 +192,7 @@ pub fn rows(outcome: &Outcome) -> Vec<Row> {
 
 fn measured_row(outcome: &Outcome, series: &Series) -> Row {
     let spread = series.spread();
-    let samples = samples(series);
+    let samples: Vec<&Samples> = series.rounds.iter().map(|round| &round.samples).collect();
     let population = series.subject.population;
     let sharing = series.subject.sharing;
     Row {
@@ -196,6 +215,8 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         names: population.map(|population| population.names),
         scopes: population.map(|population| population.scopes),
         neighbours: series.subject.neighbours,
+        load_percent: series.subject.load.map(|load| load.percent),
+        load_rate: series.subject.load.map(|load| load.rate),
         processes: Some(series.subject.processes),
         placement: Some(outcome.placement),
         probe_class: series.class(),
@@ -209,10 +230,13 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
         median: Some(spread.median),
         spread: Some([spread.min, spread.max]),
         rounds: Some(series.rounds.len()),
+        dropped_rounds: Some(series.dropped).filter(|&rounds| rounds > 0),
+        other_class: Some(series.class() != outcome.class).filter(|&other| other),
+        is_reference: Some(outcome.is_reference(series)).filter(|&it_is| it_is),
         values: Some(values(series)),
         noisy_rounds: Some(series.noisy_rounds()).filter(|&rounds| rounds > 0),
-        cdf: distribution_function(samples.clone()),
-        distribution: summarize(samples),
+        cdf: distribution_function(&samples),
+        distribution: summarize(&samples),
         msgs_per_s: per_second(series, |one| one.messages),
         bytes_per_s: per_second(series, |one| one.bytes),
         cpu_ns_per_msg: cpu_per_message(series),
@@ -244,11 +268,6 @@ fn skipped_row(outcome: &Outcome, skip: &Skipped) -> Row {
         failed: Some(skip.failed).filter(|&failed| failed),
         ..Row::default()
     }
-}
-
-fn samples(series: &Series) -> Vec<u64> {
-    let samples = series.measurements().flat_map(|one| &one.samples);
-    samples.copied().collect()
 }
 
 fn values(series: &Series) -> Vec<(usize, f64)> {
@@ -316,8 +335,12 @@ fn instructions(series: &Series, part: impl Fn(Instructions) -> f64) -> Option<S
 
 fn percentiles(series: &Series) -> Option<Vec<Percentiles>> {
     let of_round = |round: &Round| {
-        round.measurement.cycles_per_ns?;
-        let Summary { p50, p99, p999, .. } = summarize(round.measurement.samples.clone())?;
+        series
+            .subject
+            .load
+            .map(drop)
+            .or(round.measurement.cycles_per_ns.map(drop))?;
+        let Summary { p50, p99, p999, .. } = summarize(&[&round.samples])?;
         let round = round.number;
         Some(Percentiles {
             round,
@@ -438,7 +461,7 @@ pub mod tests {
             round: 1,
             p50: 20,
             p99: 20,
-            p999: 20,
+            p999: None,
         };
         assert_eq!(row.percentiles.as_ref().unwrap()[1], second);
     }

@@ -1,10 +1,59 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Statistics over all samples.
+//! The times of single messages: their percentiles, and how values compare.
 
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use sluice_testkit::spread::Spread;
 
-/// The distribution of a set of samples.
+/// Decimal digits that a sample keeps. Below 2048 ns that is all of them.
+const DIGITS: u8 = 3;
+/// With fewer samples in a round, the 99.9th percentile is the time of some ten messages.
+const FOR_P999: usize = 10_000;
+const FOR_P9999: usize = 100_000;
+
+/// Times of one round in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Samples(Histogram<u32>);
+
+impl Samples {
+    fn empty() -> Self {
+        let histogram = Histogram::new(DIGITS);
+        Self(histogram.expect("the number of digits is valid"))
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len() as usize
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn add(&mut self, other: &Self) {
+        // As in from_iter().
+        let _ = self.0.add(&other.0);
+    }
+
+    /// The smallest time that at least this share of all samples do not exceed. 0 without samples.
+    pub fn percentile(&self, share: f64) -> u64 {
+        self.0.value_at_quantile(share)
+    }
+}
+
+impl FromIterator<u64> for Samples {
+    fn from_iter<T: IntoIterator<Item = u64>>(times: T) -> Self {
+        let mut samples = Self::empty();
+        for time in times {
+            // It grows as it needs to.
+            let _ = samples.0.record(time);
+        }
+        samples
+    }
+}
+
+/// The distribution of the samples of several rounds. A percentile is the median of those of the rounds, as every other figure is.
+#[skip_serializing_none]
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub n: usize,
@@ -14,39 +63,61 @@ pub struct Summary {
     pub p50: u64,
     pub p90: u64,
     pub p99: u64,
-    pub p999: u64,
+    /// If each round has enough samples for it.
+    pub p999: Option<u64>,
+    pub p9999: Option<u64>,
     pub max: u64,
 }
 
 /// None without samples.
-pub fn summarize(mut samples: Vec<u64>) -> Option<Summary> {
-    samples.sort_unstable();
-    let (min, max) = (*samples.first()?, *samples.last()?);
-    let mean = samples.iter().map(|&sample| sample as f64).sum::<f64>() / samples.len() as f64;
+pub fn summarize(rounds: &[&Samples]) -> Option<Summary> {
+    let all = merged(rounds);
+    if all.is_empty() {
+        return None;
+    }
     Some(Summary {
-        n: samples.len(),
-        min,
-        mean,
-        sd: standard_deviation(&samples, mean),
-        p50: percentile(&samples, 500),
-        p90: percentile(&samples, 900),
-        p99: percentile(&samples, 990),
-        p999: percentile(&samples, 999),
-        max,
+        n: all.len(),
+        min: all.0.min(),
+        mean: all.0.mean(),
+        sd: all.0.stdev(),
+        p50: percentile(rounds, 0.5, 1)?,
+        p90: percentile(rounds, 0.9, 1)?,
+        p99: percentile(rounds, 0.99, 1)?,
+        p999: percentile(rounds, 0.999, FOR_P999),
+        p9999: percentile(rounds, 0.9999, FOR_P9999),
+        max: all.0.max(),
     })
 }
 
-/// The distribution function in steps for a plot: each sample value with the share of samples that do not exceed it,
-/// with smaller steps towards the largest. None without samples.
-pub fn distribution_function(mut samples: Vec<u64>) -> Option<Vec<(u64, f64)>> {
-    samples.sort_unstable();
-    let n = samples.len();
-    let mut steps = vec![(*samples.first()?, 1.0 / n as f64)];
+/// The median of the rounds; None if one of them has fewer samples than this.
+fn percentile(rounds: &[&Samples], share: f64, least: usize) -> Option<u64> {
+    let of_round =
+        |round: &&Samples| (round.len() >= least).then(|| round.percentile(share) as f64);
+    let values: Option<Vec<f64>> = rounds.iter().map(of_round).collect();
+    Some(Spread::of(&values?)?.median.round() as u64)
+}
+
+fn merged(rounds: &[&Samples]) -> Samples {
+    let mut all = Samples::empty();
+    rounds.iter().for_each(|round| all.add(round));
+    all
+}
+
+/// The distribution function in steps for a plot: times with the share of all samples that do not exceed them, with smaller
+/// steps towards the largest. None without samples.
+pub fn distribution_function(rounds: &[&Samples]) -> Option<Vec<(u64, f64)>> {
+    let all = merged(rounds);
+    let n = all.len();
+    if n == 0 {
+        return None;
+    }
+    let mut steps = vec![(all.0.min(), 1.0 / n as f64)];
     // Each step passes a twentieth of the samples that remain.
     let mut above = n;
     while above > 0 {
         above -= above.div_ceil(20);
-        let step = (samples[n - above - 1], (n - above) as f64 / n as f64);
+        let share = (n - above) as f64 / n as f64;
+        let step = (all.percentile(share), share);
         if step.0 == steps[steps.len() - 1].0 {
             steps.pop();
         }
@@ -55,38 +126,31 @@ pub fn distribution_function(mut samples: Vec<u64>) -> Option<Vec<(u64, f64)>> {
     Some(steps)
 }
 
-/// The sample standard deviation (n - 1); 0 for a single sample.
-fn standard_deviation(samples: &[u64], mean: f64) -> f64 {
-    if samples.len() < 2 {
-        return 0.0;
-    }
-    let squares: f64 = samples
-        .iter()
-        .map(|&sample| (sample as f64 - mean).powi(2))
-        .sum();
-    (squares / (samples.len() - 1) as f64).sqrt()
-}
-
-/// The nearest-rank percentile: the smallest sample that at least this many thousandths of all samples do not exceed.
-fn percentile(sorted: &[u64], thousandths: usize) -> u64 {
-    let rank = (sorted.len() * thousandths).div_ceil(1000);
-    sorted[rank.max(1) - 1]
-}
-
 /// How a value compares with an earlier one, or with that of the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
     Faster,
     Slower,
-    WithinSpread,
+    Tie,
 }
 
 impl Change {
+    /// Faster or slower only if each round agrees: the range of the ratios within rounds does not include 1.
+    pub fn of_ratios(min: f64, max: f64, less_is_better: bool) -> Self {
+        match (max < 1.0, min > 1.0) {
+            (true, _) if less_is_better => Self::Faster,
+            (true, _) => Self::Slower,
+            (_, true) if less_is_better => Self::Slower,
+            (_, true) => Self::Faster,
+            _ => Self::Tie,
+        }
+    }
+
     /// Faster or slower only if the rounds of the two do not overlap.
     pub fn between(before: &Spread, after: &Spread, less_is_better: bool) -> Self {
         match (after.median < before.median) == less_is_better {
-            _ if before.overlaps(after) => Self::WithinSpread,
+            _ if before.overlaps(after) => Self::Tie,
             true => Self::Faster,
             false => Self::Slower,
         }
@@ -96,77 +160,100 @@ impl Change {
         match self {
             Self::Faster => "faster",
             Self::Slower => "slower",
-            Self::WithinSpread => "within spread",
+            Self::Tie => "tie",
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    /// The definition of a percentile, by counting.
-    fn reference_percentile(samples: &[u64], thousandths: usize) -> u64 {
-        let mut candidates = samples.to_vec();
-        candidates.sort_unstable();
-        *candidates
-            .iter()
-            .find(|&&candidate| {
-                let at_most = samples
-                    .iter()
-                    .filter(|&&sample| sample <= candidate)
-                    .count();
-                at_most * 1000 >= samples.len() * thousandths
-            })
-            .expect("the largest sample always qualifies")
+    /// A summary of one round.
+    pub fn summary(times: impl IntoIterator<Item = u64>) -> Option<Summary> {
+        summarize(&[&times.into_iter().collect()])
     }
 
     /// Pseudo-random numbers, the same in every run.
     fn scattered(n: usize) -> Vec<u64> {
         let mut rng = fastrand::Rng::with_seed(1);
-        (0..n).map(|_| rng.u64(..5000)).collect()
+        (0..n).map(|_| rng.u64(..2000)).collect()
+    }
+
+    /// The definition of a percentile, by counting.
+    fn counted(samples: &[u64], thousandths: usize) -> u64 {
+        let mut candidates = samples.to_vec();
+        candidates.sort_unstable();
+        let is_it = |candidate: &&u64| {
+            let at_most = samples.iter().filter(|sample| sample <= candidate);
+            at_most.count() * 1000 >= samples.len() * thousandths
+        };
+        let found = candidates.iter().find(is_it);
+        *found.expect("the largest sample always qualifies")
     }
 
     #[test]
-    fn percentiles_agree_with_their_definition() {
-        for n in [1, 2, 3, 9, 10, 99, 100, 101, 999, 1000, 1001, 1237] {
-            let samples = scattered(n);
-            let summary = summarize(samples.clone()).unwrap();
-            assert_eq!(summary.p50, reference_percentile(&samples, 500), "n {n}");
-            assert_eq!(summary.p90, reference_percentile(&samples, 900), "n {n}");
-            assert_eq!(summary.p99, reference_percentile(&samples, 990), "n {n}");
-            assert_eq!(summary.p999, reference_percentile(&samples, 999), "n {n}");
+    fn percentiles_are_those_of_the_definition() {
+        for n in [1, 2, 7, 100, 1999] {
+            let times = scattered(n);
+            let summary = summary(times.clone()).unwrap();
+            let expected = [500, 900, 990].map(|share| counted(&times, share));
+            assert_eq!([summary.p50, summary.p90, summary.p99], expected, "{n}");
         }
+    }
+
+    #[test]
+    fn long_times_keep_three_digits() {
+        let time = 123_456_789;
+        let summary = summary([time]).unwrap();
+        let difference = summary.p50.abs_diff(time) as f64 / time as f64;
+        assert!(difference < 0.001, "{}", summary.p50);
+    }
+
+    #[test]
+    fn a_percentile_is_the_median_of_those_of_the_rounds() {
+        let rounds = [[10_u64; 9], [30; 9], [20; 9]].map(Samples::from_iter);
+        let summary = summarize(&rounds.each_ref()).unwrap();
+        assert_eq!((summary.n, summary.p50, summary.p99), (27, 20, 20));
+        assert_eq!((summary.min, summary.max), (10, 30));
+    }
+
+    #[test]
+    fn high_percentiles_need_many_samples_in_each_round() {
+        let few = Samples::from_iter(scattered(FOR_P999 - 1));
+        let many = Samples::from_iter(scattered(FOR_P999));
+        assert_eq!(summarize(&[&many, &few]).unwrap().p999, None);
+        let summary = summarize(&[&many, &many]).unwrap();
+        assert!(summary.p999.is_some() && summary.p9999.is_none());
+        let most = Samples::from_iter(scattered(FOR_P9999));
+        assert!(summarize(&[&most]).unwrap().p9999.is_some());
     }
 
     #[test]
     fn the_distribution_function_rises_from_the_smallest_to_the_largest() {
-        let samples = scattered(20_000);
-        let steps = distribution_function(samples.clone()).unwrap();
+        let times = scattered(20_000);
+        let of = |times: Vec<u64>| distribution_function(&[&Samples::from_iter(times)]);
+        let steps = of(times.clone()).unwrap();
         assert!(steps.len() < 400, "{} steps", steps.len());
         for (value, share) in &steps[1..] {
-            let at_most = samples.iter().filter(|&sample| sample <= value).count();
-            let exact = at_most as f64 / samples.len() as f64;
+            let at_most = times.iter().filter(|&sample| sample <= value).count();
+            let exact = at_most as f64 / times.len() as f64;
             assert!(share - exact <= 0.0 && exact - share < 0.001, "{value}");
         }
-        assert!(
-            steps
-                .windows(2)
-                .all(|two| two[0].0 < two[1].0 && two[0].1 < two[1].1)
-        );
+        let rises = |two: &[(u64, f64)]| two[0].0 < two[1].0 && two[0].1 < two[1].1;
+        assert!(steps.windows(2).all(rises));
         assert_eq!(steps.last().unwrap().1, 1.0);
-        assert_eq!(distribution_function(vec![7, 7, 7]), Some(vec![(7, 1.0)]));
-        assert_eq!(distribution_function(Vec::new()), None);
+        assert_eq!(of(vec![7, 7, 7]), Some(vec![(7, 1.0)]));
+        assert_eq!(of(Vec::new()), None);
     }
 
     #[test]
     fn no_sample_has_no_summary() {
-        assert_eq!(summarize(Vec::new()), None);
+        assert_eq!(summary([]), None);
     }
 
     #[test]
     fn one_sample_is_every_figure() {
-        let summary = summarize(vec![42]).unwrap();
         let expected = Summary {
             n: 1,
             min: 42,
@@ -175,20 +262,35 @@ mod tests {
             p50: 42,
             p90: 42,
             p99: 42,
-            p999: 42,
+            p999: None,
+            p9999: None,
             max: 42,
         };
-        assert_eq!(summary, expected);
+        assert_eq!(summary([42]), Some(expected));
     }
 
     #[test]
     fn mean_and_deviation_of_known_samples() {
-        let summary = summarize(vec![
+        let times = [
             9, 2, 5, 4, 12, 7, 8, 11, 9, 3, 7, 4, 12, 5, 4, 10, 9, 6, 9, 4,
-        ])
-        .unwrap();
+        ];
+        let summary = summary(times).unwrap();
         assert_eq!(summary.mean, 7.0);
-        assert!((summary.sd - 3.060_787).abs() < 1e-5, "{}", summary.sd);
+        assert!((summary.sd - 2.983_287).abs() < 1e-5, "{}", summary.sd);
         assert_eq!((summary.min, summary.max), (2, 12));
+    }
+
+    #[test]
+    fn faster_and_slower_need_the_agreement_of_all_rounds() {
+        for (min, max, less_is_better, expected) in [
+            (0.8, 0.9, true, Change::Faster),
+            (0.8, 0.9, false, Change::Slower),
+            (1.1, 1.2, true, Change::Slower),
+            (1.1, 1.2, false, Change::Faster),
+            (0.9, 1.1, true, Change::Tie),
+            (1.0, 1.0, false, Change::Tie),
+        ] {
+            assert_eq!(Change::of_ratios(min, max, less_is_better), expected);
+        }
     }
 }

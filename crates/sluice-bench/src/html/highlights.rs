@@ -133,8 +133,8 @@ fn name<'a>(gains: &[Gain<'a>]) -> &'a str {
 fn hint(gains: &[Gain]) -> String {
     format!(
         "Right of 1, Sluice is better than {}: faster, or with fewer instructions. For times and instructions this is the \
-         inverse of the ratio. Bars: from the smallest to the largest ratio within a round. Where the rounds of the two \
-         overlap, they tie.",
+         inverse of the ratio. Bars: from the smallest to the largest ratio within a round. Where it is better in some \
+         rounds and worse in others, the two tie.",
         name(gains)
     )
 }

@@ -4,7 +4,6 @@
 use serde::Serialize;
 use sluice_testkit::units;
 
-use crate::harness::class;
 use crate::harness::rows::Row;
 use crate::harness::samples::Change;
 
@@ -37,18 +36,19 @@ pub fn noisy(row: &Row) -> Option<Badge> {
 pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
     let ratio = row.ratio.as_ref();
     let to = ratio.map_or("", |ratio| &ratio.to);
-    let change = row.change(rows).map(|one| change(row, one, to));
+    let change = row.change().map(|one| change(row, one, to));
     let across = ratio.filter(|ratio| ratio.across_waiting).map(|_| {
         let explanation = "one of the two uses processor time while it waits";
         Badge::new("across", "spin vs sleep", explanation)
     });
+    let noisy = noisy(row).or_else(|| noisy(row.reference(rows)?));
     let others = [
         other_class(row, rows),
         single_round(row),
         misdelivered(row),
         imbalance(row),
         lost(row),
-        noisy(row),
+        noisy,
     ];
     [change, across]
         .into_iter()
@@ -65,8 +65,8 @@ pub fn single_round(row: &Row) -> Option<Badge> {
 /// The comparison with the reference.
 pub fn change(row: &Row, change: Change, to: &str) -> Badge {
     match change {
-        Change::WithinSpread => {
-            let explanation = format!("the rounds overlap with those of {to}");
+        Change::Tie => {
+            let explanation = format!("in some rounds better than {to}, in others worse");
             Badge::new("tie", "tie", explanation)
         }
         _ => {
@@ -103,15 +103,17 @@ fn lost(row: &Row) -> Option<Badge> {
 
 /// Shown for a series without a round of the class of the others.
 pub fn other_class(row: &Row, rows: &[Row]) -> Option<Badge> {
+    row.other_class?;
     let alike = |other: &&Row| (&other.suite, &other.title) == (&row.suite, &row.title);
-    let classes = rows
-        .iter()
-        .filter(alike)
-        .filter_map(|other| other.probe_class);
-    let (class, others) = (row.probe_class?, class::most_common(classes)?);
+    let is_winner = |other: &&Row| other.other_class.is_none();
+    let mut others = rows.iter().filter(alike).filter(is_winner);
+    let (class, others) = (
+        row.probe_class?,
+        others.find_map(|other| other.probe_class)?,
+    );
     let text = format!("{}, others {}", class.name(), others.name());
     let explanation = "no round at the distance of the processors of the others: not comparable";
-    (class != others).then(|| Badge::new("across", text, explanation))
+    Some(Badge::new("across", text, explanation))
 }
 
 #[cfg(test)]
@@ -144,6 +146,7 @@ mod tests {
         let row = |label: &str, class| Row {
             label: label.into(),
             probe_class: Some(class),
+            other_class: (class == Class::Remote).then_some(true),
             ..row(None)
         };
         let rows = [
@@ -172,9 +175,9 @@ mod tests {
             let ratio = Ratio {
                 to: "pipe".into(),
                 across_waiting: false,
-                median: 1.0,
-                min: 1.0,
-                max: 1.0,
+                median: median / 10.0,
+                min: median / 10.0 - 0.2,
+                max: median / 10.0 + 0.2,
             };
             let ours = Row {
                 ratio: Some(ratio),

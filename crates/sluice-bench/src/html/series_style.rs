@@ -207,6 +207,7 @@ mod tests {
         let host = Host::probe();
         let styles = SeriesStyles::of(&Results {
             host,
+            clock_ns: 40,
             rows: rows.clone(),
         });
         let roles = rows.iter().map(|row| styles.get(row).role);

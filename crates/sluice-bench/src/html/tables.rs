@@ -245,13 +245,6 @@ fn times(row: &Row, of: impl Fn(&Summary) -> [Option<u64>; 2]) -> Cell {
 }
 
 /// None with too few samples.
-pub fn p999(row: &Row) -> Option<u64> {
-    const MIN_SAMPLES: usize = 10_000;
-    let resolved = row.distribution.filter(|one| one.n >= MIN_SAMPLES)?;
-    Some(resolved.p999)
-}
-
-/// None with too few samples.
 pub fn p99(row: &Row) -> Option<u64> {
     const MIN_SAMPLES: usize = 100;
     let resolved = row.distribution.filter(|one| one.n >= MIN_SAMPLES)?;
@@ -316,7 +309,7 @@ pub fn everything(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Table {
             times(row, |one| [Some(one.p50), p99(row).and(Some(one.p90))])
         }),
         Column::new(["p99", "p99.9"], |row| {
-            times(row, |_| [p99(row), p999(row)])
+            times(row, |one| [p99(row), one.p999])
         }),
         Column::new(["messages", "CPU per message"], |row| {
             let cpu = row.cpu_ns_per_msg.map(units::nanoseconds);

@@ -84,7 +84,7 @@ impl<'a> Takeaway<'a> {
         Some(Self {
             row,
             rival: reference::rival(row, rows)?,
-            change: row.change(rows)?,
+            change: row.change()?,
         })
     }
 
@@ -108,9 +108,9 @@ impl<'a> Takeaway<'a> {
         match self.change {
             Change::Faster => format!("{ours} {compared}"),
             Change::Slower => format!("{ours} is behind: it {compared}"),
-            Change::WithinSpread => {
+            Change::Tie => {
                 let ratio = units::ratio(ratio);
-                format!("{ours} and {theirs} tie (ratio {ratio}), because their rounds overlap")
+                format!("{ours} and {theirs} tie (ratio {ratio}), because the rounds disagree")
             }
         }
     }
@@ -267,7 +267,7 @@ mod tests {
     fn the_sentence_calls_a_tie_a_tie() {
         for unit in ["ns", "bytes/s"] {
             let tie = headline(unit, 9.8);
-            let claim = "sluice-pipe and pipe tie (ratio 0.98), because their rounds overlap; ";
+            let claim = "sluice-pipe and pipe tie (ratio 0.98), because the rounds disagree; ";
             assert!(tie.contains(claim), "{tie}");
         }
     }
@@ -276,8 +276,8 @@ mod tests {
     fn a_small_difference_beyond_the_spread_is_a_percentage() {
         let near = |unit, ours| {
             let mut rows = [row("pipe", unit, 10.0), row("sluice-pipe", unit, ours)];
-            for row in &mut rows {
-                row.spread = row.median.map(|median| [median, median]);
+            for ratio in rows.iter_mut().filter_map(|row| row.ratio.as_mut()) {
+                (ratio.min, ratio.max) = (ratio.median, ratio.median);
             }
             takeaways(&rows)[0].headline()
         };

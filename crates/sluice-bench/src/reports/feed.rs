@@ -37,14 +37,14 @@ impl Percentile {
         Some(match self {
             Self::P50 => all.p50,
             Self::P99 => all.p99,
-            Self::P999 => all.p999,
+            Self::P999 => return all.p999,
         })
     }
 
-    fn of_round(self, round: &Percentiles) -> u64 {
+    fn of_round(self, round: &Percentiles) -> Option<u64> {
         match self {
-            Self::P50 => round.p50,
-            Self::P99 => round.p99,
+            Self::P50 => Some(round.p50),
+            Self::P99 => Some(round.p99),
             Self::P999 => round.p999,
         }
     }
@@ -95,8 +95,7 @@ pub fn text(rows: &[Row]) -> Option<String> {
         // Writing to a string cannot fail.
         let _ = writeln!(
             text,
-            "* the value of a single sample, of {samples} in a round; larger ones: {}",
-            samples / 1000
+            "P99.9 needs 10,000 samples in a round, and these rounds have {samples}: measure with --full"
         );
     }
     Some(text)
@@ -161,14 +160,10 @@ fn ratio_line(percentile: Percentile, slower: &str, faster: &str, rows: &[&Row])
         .zip(percentile.reported(faster))
         .map(|(slower, faster)| units::ratio(slower / faster));
     let here = ratio(percentile, slower, faster, rows);
-    let mark = match percentile {
-        Percentile::P999 => " *",
-        Percentile::P50 | Percentile::P99 => "",
-    };
     let text = |of: fn(Spread) -> String| here.map_or_else(|| "–".into(), of);
     [
         format!("{slower} ÷ {faster}"),
-        format!("{}{mark}", percentile.name()),
+        percentile.name().into(),
         reported.unwrap_or_default(),
         text(|spread| units::ratio(spread.median)),
         text(|spread| units::ratio_range(spread.min, spread.max)),
@@ -185,8 +180,8 @@ fn ratio(percentile: Percentile, slower: &str, faster: &str, rows: &[&Row]) -> O
     let faster = rounds(faster)?;
     let of_round = |round: &Percentiles| {
         let other = faster.iter().find(|other| other.round == round.round)?;
-        let [above, below] = [round, other].map(|one| percentile.of_round(one) as f64);
-        Some(above / below)
+        let value = |one| percentile.of_round(one).map(|ns| ns as f64);
+        Some(value(round)? / value(other)?)
     };
     let ratios: Vec<f64> = rounds(slower)?.iter().filter_map(of_round).collect();
     Spread::of(&ratios)
@@ -205,7 +200,7 @@ fn verdict(ratio: Option<Spread>) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::samples::summarize;
+    use crate::harness::samples::tests::summary;
 
     /// A row whose rounds have these percentiles.
     fn row(mechanism: &str, rounds: &[[u64; 3]]) -> Row {
@@ -215,7 +210,7 @@ mod tests {
             round,
             p50,
             p99,
-            p999,
+            p999: Some(p999),
         });
         Row {
             suite: SUITE.into(),
@@ -223,7 +218,7 @@ mod tests {
             rounds: Some(rounds.len()),
             lost: Some(3),
             cycles_per_ns: Some(2.5),
-            distribution: summarize(samples),
+            distribution: summary(samples),
             percentiles: Some(percentiles.collect()),
             ..Row::default()
         }
@@ -259,6 +254,6 @@ mod tests {
         let text = text(&rows()).unwrap();
         let ring = line(&text, ["hft-ring ", "8190"]);
         assert!(ring.contains("2500 (1.00 µs)"), "{ring}");
-        assert!(text.contains("single sample, of 3 in a round"), "{text}");
+        assert!(text.contains("these rounds have 3"), "{text}");
     }
 }

@@ -146,7 +146,7 @@ fn ratio(values: Option<(f64, f64)>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::samples::summarize;
+    use crate::harness::samples::tests::summary;
     use crate::reports::tests::row;
 
     #[test]
@@ -155,8 +155,8 @@ mod tests {
             row(Measured::RTT_1, "pipe", 50e3, [40e3, 60e3]),
             row(Measured::RTT_1, "sluice-pipe", 25e3, [20e3, 30e3]),
         ];
-        rows[0].distribution = summarize(vec![40_000, 60_000]);
-        rows[1].distribution = summarize(vec![20_000, 30_000]);
+        rows[0].distribution = summary([40_000, 60_000]);
+        rows[1].distribution = summary([20_000, 30_000]);
         let text = text(&Rows::of(&rows));
         let line = text
             .lines()

@@ -13,6 +13,7 @@ pub mod fanout;
 pub mod feed;
 mod figures;
 pub mod instructions;
+pub mod load;
 pub mod map;
 mod model;
 
@@ -117,6 +118,7 @@ pub fn text(suite: &str, rows: &[Row]) -> Option<String> {
         fanout::SUITE => fanout::text(rows),
         map::SUITE => map::text(rows),
         durable::SUITE => durable::text(rows),
+        load::SUITE => load::text(rows),
         feed::SUITE => feed::text(rows),
         instructions::SUITE => instructions::text(rows),
         _ => None,
@@ -136,7 +138,7 @@ fn first_two(rows: &[Row]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::samples::summarize;
+    use crate::harness::samples::tests::summary;
 
     /// A row of this suite with one value in nanoseconds or bytes per second.
     pub fn row(measured: Measured, label: &str, median: f64, spread: [f64; 2]) -> Row {
@@ -175,7 +177,7 @@ mod tests {
     #[test]
     fn one_row_is_enough_for_tables() {
         let mut row = row(Measured::RTT_1, "pipe", 50_000.0, [40_000.0, 60_000.0]);
-        row.distribution = summarize(vec![40_000, 60_000]);
+        row.distribution = summary([40_000, 60_000]);
         let text = text(SUITE, &[row]).unwrap();
         assert!(text.contains("50.0 µs"), "{text}");
     }

@@ -92,11 +92,10 @@ fn for_each_mechanism(workload: Workload, test: impl Fn(Rc<Mechanism>, Task) -> 
 fn every_byte_of_a_stream_arrives_before_the_end() {
     let _serial = serial();
     for_each_mechanism(Workload::Stream, |mechanism, task| {
-        let stream = Stream {
-            setup: setup_in(task.placement, mechanism, task.size),
-            batch: None,
-            length: Length::For(DURATION),
-        };
+        let stream = Stream::new(
+            setup_in(task.placement, mechanism, task.size),
+            Length::For(DURATION),
+        );
         stream.check()?;
         let measurement = stream.measure()?;
         ensure!(measurement.messages > 0 && measurement.elapsed_ns > 0);

@@ -53,11 +53,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 
 fn case(plan: &Plan, placement: Placement, setup: Setup) -> Case {
     let mechanism = Rc::clone(&setup.mechanism);
-    let stream = Stream {
-        setup,
-        batch: None,
-        length: Length::For(plan.duration),
-    };
+    let stream = Stream::new(setup, Length::For(plan.duration));
     let subject = |neighbours: Neighbours| Subject {
         label: neighbours.to_string(),
         processes: 2 + 2 * neighbours.pairs,
@@ -78,17 +74,14 @@ fn case(plan: &Plan, placement: Placement, setup: Setup) -> Case {
             activity: Some(activity),
         })
     });
+    let title = format!("{} 1 KiB {}", mechanism.label, placement.name());
     Case {
-        suite: "isolation",
-        title: format!("{} 1 KiB {}", mechanism.label, placement.name()),
         size: Some(SIZE),
-        placement,
-        metric: Metric::Rate,
         subjects: iter::once(Neighbours::NONE)
             .chain(others)
             .map(subject)
             .collect(),
-        skipped: Vec::new(),
+        ..Case::new("isolation", title, placement, Metric::Rate)
     }
 }
 
@@ -191,11 +184,10 @@ mod tests {
     #[test]
     fn other_pairs_do_not_stop_a_stream() {
         let _serial = serial();
-        let stream = Stream {
-            setup: setup(pipe::mechanism(), SIZE),
-            batch: None,
-            length: Length::For(Duration::from_millis(20)),
-        };
+        let stream = Stream::new(
+            setup(pipe::mechanism(), SIZE),
+            Length::For(Duration::from_millis(20)),
+        );
         for activity in [Activity::Stalled, Activity::Busy] {
             let job = WithOtherPairs {
                 stream: stream.clone(),

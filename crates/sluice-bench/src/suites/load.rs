@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use sluice_testkit::clock;
+use sluice_testkit::spread::Spread;
 use sluice_testkit::units;
 use sluice_testkit::workers::Start;
 
+use super::Plan;
 use super::plan::Sizes;
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
-use super::{Plan, Scale};
-use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Measurement, Metric};
+use super::stream::{Length, Stream};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, OfferedLoad};
 use crate::mechanisms::{ExternalWorkload, Receiver, Sender, Task, Workload};
 
 const SIZES: Sizes = Sizes {
@@ -23,12 +24,10 @@ const SIZES: Sizes = Sizes {
     full: &[64],
     third_party: &[64],
 };
-/// Messages per second.
-const RATES: [u64; 7] = [
-    1_000, 50_000, 200_000, 1_000_000, 3_000_000, 5_000_000, 10_000_000,
-];
-/// Rates for mechanisms with a system call per message.
-const MODERATE_RATES: [u64; 3] = [1_000, 10_000, 50_000];
+/// Of the saturation of the reference, so that all mechanisms are offered the same rates.
+const PERCENT: [u32; 5] = [10, 30, 50, 70, 90];
+/// Streams of the reference, of which the median is its saturation.
+const STREAMS: usize = 3;
 /// The due time and the number of the message.
 const HEADER_LEN: usize = 16;
 /// Not counted: caches and adaptive parts warm up first.
@@ -41,37 +40,65 @@ const MIN_TIME: Duration = Duration::from_secs(1);
 const MAX_SAMPLES: u64 = 200_000;
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    let rates: &[u64] = match plan.scale {
-        Scale::ThirdParty => &RATES,
-        Scale::Quick | Scale::Standard | Scale::Full => &MODERATE_RATES,
-    };
     let conditions = plan
         .conditions(&SIZES)
         .filter(|(size, _)| *size >= HEADER_LEN);
-    conditions
-        .flat_map(|(size, placement)| rates.iter().map(move |&rate| (size, placement, rate)))
-        .map(|(size, placement, rate)| case(plan, size, placement, rate))
-        .collect()
+    let mut cases = Vec::new();
+    for (size, placement) in conditions {
+        let task = Task {
+            size,
+            placement,
+            workload: Workload::Stream,
+        };
+        let Some(saturation) = saturation(plan, &task)? else {
+            continue;
+        };
+        for percent in PERCENT {
+            let rate = saturation * f64::from(percent) / 100.0;
+            cases.push(case(plan, task, OfferedLoad { percent, rate })?);
+        }
+    }
+    Ok(cases)
 }
 
-fn case(plan: &Plan, size: usize, placement: Placement, rate: u64) -> Result<Case> {
-    let (bytes, per_second) = (units::size(size), units::per_second(rate as f64));
-    let title = format!("{bytes} {per_second} {}", placement.name());
-    let task = Task {
-        size,
-        placement,
-        workload: Workload::Stream,
+/// Messages per second of the reference. None: it is not measured here.
+fn saturation(plan: &Plan, task: &Task) -> Result<Option<f64>> {
+    let (setups, _) = plan.setups(task)?;
+    let reference = plan.reference();
+    let is_reference = |setup: &Setup| Some(setup.mechanism.name) == reference;
+    let Some(setup) = setups.into_iter().find(is_reference) else {
+        return Ok(None);
     };
-    plan.case("load", title, Metric::Latency, task, |setup| Load {
+    let stream = Stream::new(setup, Length::For(plan.duration));
+    let rate = || {
+        let one = stream.measure()?;
+        Ok(one.messages as f64 * 1e9 / one.elapsed_ns.max(1) as f64)
+    };
+    let rates = (0..STREAMS).map(|_| rate()).collect::<Result<Vec<_>>>()?;
+    Ok(Spread::of(&rates).map(|spread| spread.median))
+}
+
+fn case(plan: &Plan, task: Task, load: OfferedLoad) -> Result<Case> {
+    let (bytes, per_second) = (units::size(task.size), units::per_second(load.rate));
+    let title = format!(
+        "{bytes} {} %, {per_second} {}",
+        load.percent,
+        task.placement.name()
+    );
+    let mut case = plan.case("load", title, Metric::Latency, task, |setup| Load {
         setup,
-        rate,
+        rate: load.rate,
         duration: plan.duration,
-    })
+    })?;
+    for subject in &mut case.subjects {
+        subject.load = Some(load);
+    }
+    Ok(case)
 }
 
 struct Load {
     setup: Setup,
-    rate: u64,
+    rate: f64,
     duration: Duration,
 }
 
@@ -96,7 +123,7 @@ impl Job for Load {
 
 impl Load {
     fn due_within(&self, time: Duration) -> u64 {
-        (time.as_secs_f64() * self.rate as f64).round() as u64
+        (time.as_secs_f64() * self.rate).round() as u64
     }
 
     /// Sends messages, and keeps every `stride`th latency after the warm-up. The processor time is the receiver's,
@@ -106,7 +133,7 @@ impl Load {
             messages,
             warm_up,
             stride,
-            rate: self.rate,
+            rate: self.rate.round() as u64,
         };
         let pair = match self.setup.programs(workload)? {
             Some(programs) => programs,
@@ -135,7 +162,7 @@ impl Load {
         messages: u64,
     ) -> Result<Vec<u64>> {
         let mut message = vec![0; self.setup.size];
-        let interval = 1e9 / self.rate as f64;
+        let interval = 1e9 / self.rate;
         start.wait()?;
         let begin = clock::now_ns();
         // A mechanism that is much slower than the rate is stopped then: the samples show it.
@@ -201,7 +228,7 @@ mod tests {
     use crate::suites::setup::tests::setup;
     use sluice_testkit::workers::serial;
 
-    fn load(mechanism: Mechanism, rate: u64) -> Load {
+    fn load(mechanism: Mechanism, rate: f64) -> Load {
         Load {
             setup: setup(mechanism, 64),
             rate,
@@ -212,7 +239,7 @@ mod tests {
     #[test]
     fn every_due_message_is_sent() {
         let _serial = serial();
-        let load = load(pipe::mechanism(), 10_000);
+        let load = load(pipe::mechanism(), 1e4);
         load.check().unwrap();
         let measurement = load.measure().unwrap();
         assert_eq!(measurement.messages, 500);
@@ -223,7 +250,7 @@ mod tests {
     fn the_number_of_samples_is_bounded() {
         let _serial = serial();
         let ring = sluice_ring_memfd::mechanism(Variant::NeverSpins);
-        let measurement = load(ring, 100_000).run(1000, 0, 3).unwrap();
+        let measurement = load(ring, 1e5).run(1000, 0, 3).unwrap();
         assert_eq!(measurement.messages, 1000);
         assert_eq!(measurement.samples.len(), 334);
     }
@@ -232,7 +259,7 @@ mod tests {
     #[test]
     fn latency_is_counted_from_the_due_time() {
         let _serial = serial();
-        let load = load(pipe::mechanism(), 1_000_000_000);
+        let load = load(pipe::mechanism(), 1e9);
         let measurement = load.run(10_000, 0, 1).unwrap();
         let last = *measurement.samples.last().unwrap();
         assert!(last > measurement.elapsed_ns / 2, "{last}");
@@ -242,7 +269,11 @@ mod tests {
     fn sizes_without_space_for_the_header_are_omitted() {
         let mut plan = plan();
         plan.sizes = vec![8, 64];
-        let sizes: Vec<_> = cases(&plan).unwrap().iter().map(|case| case.size).collect();
-        assert_eq!(sizes, [Some(64); MODERATE_RATES.len()]);
+        let _serial = serial();
+        let cases = cases(&plan).unwrap();
+        let sizes: Vec<_> = cases.iter().map(|case| case.size).collect();
+        assert_eq!(sizes, [Some(64); PERCENT.len()]);
+        let rate = |case: &Case| case.subjects[0].load.unwrap().rate;
+        assert!((rate(&cases[4]) / rate(&cases[0]) - 9.0).abs() < 1e-6);
     }
 }

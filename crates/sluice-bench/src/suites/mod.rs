@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod conformance;
+mod connect;
 mod contention;
 mod ctl_scaling;
 mod durable;
@@ -18,6 +19,7 @@ mod probe;
 mod reports;
 mod rtt;
 mod setup;
+mod sizes;
 mod stream;
 mod tar;
 mod throughput;
@@ -36,8 +38,10 @@ pub use wakeup::wakeup_cost;
 pub enum Suite {
     Rtt,
     Throughput,
+    Sizes,
     Load,
     Wakeup,
+    Connect,
     Tar,
     Contention,
     Isolation,
@@ -54,12 +58,19 @@ impl Suite {
     /// The suites of a run that does not select any.
     pub fn of(scale: Scale) -> Vec<Self> {
         if scale == Scale::ThirdParty {
-            return vec![Self::Rtt, Self::Throughput, Self::Load];
+            return vec![
+                Self::Rtt,
+                Self::Throughput,
+                Self::Sizes,
+                Self::Load,
+                Self::Connect,
+            ];
         }
         let mut suites = vec![
             Self::Rtt,
             Self::Throughput,
             Self::Wakeup,
+            Self::Connect,
             Self::Tar,
             Self::Contention,
             Self::Isolation,
@@ -77,8 +88,10 @@ impl Suite {
         match self {
             Self::Rtt => rtt::cases(plan),
             Self::Throughput => throughput::cases(plan),
+            Self::Sizes => sizes::cases(plan),
             Self::Load => load::cases(plan),
             Self::Wakeup => wakeup::cases(plan),
+            Self::Connect => connect::cases(plan),
             Self::Tar => tar::cases(plan),
             Self::Contention => contention::cases(plan),
             Self::Isolation => isolation::cases(plan),

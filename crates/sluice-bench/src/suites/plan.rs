@@ -67,14 +67,17 @@ impl Plan {
         let (setups, skipped) = self.setups(&task)?;
         let subject = |setup: Setup| subject(&Rc::clone(&setup.mechanism), job(setup));
         Ok(Case {
-            suite,
-            title,
             size: Some(task.size),
-            placement: task.placement,
-            metric,
+            reference: self.reference(),
             subjects: setups.into_iter().map(subject).collect(),
             skipped,
+            ..Case::new(suite, title, task.placement, metric)
         })
+    }
+
+    /// With which mechanism the others are compared.
+    pub fn reference(&self) -> Option<&'static str> {
+        self.mechanisms.first().map(|one| one.name)
     }
 
     /// The mechanisms that support this task, and why the others do not.

@@ -14,7 +14,6 @@ use super::setup::{Confinement, Setup};
 use crate::harness::class::{Class, Probe};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::Job;
-use crate::harness::samples::summarize;
 use crate::mechanisms::cacheline_pingpong;
 
 const DURATION: Duration = Duration::from_millis(20);
@@ -41,8 +40,8 @@ impl Probe for CachelineProbe {
         let Some(round_trip) = &self.0 else {
             return Ok(None);
         };
-        let summary = summarize(round_trip.measure()?.samples);
-        let best = |nanoseconds: u64| nanoseconds.saturating_sub(clock::reading_cost_ns());
-        Ok(summary.map(|summary| Class::of_round_trip(best(summary.min))))
+        let fastest = round_trip.measure()?.samples.into_iter().min();
+        let cost = clock::reading_cost_ns();
+        Ok(fastest.map(|time| Class::of_round_trip(time.saturating_sub(cost))))
     }
 }

@@ -32,10 +32,8 @@ fn case(plan: &Plan, measured: Measured) -> Result<Case> {
         Measured::Stream { count, .. } => {
             let length = Length::Messages(count as u64);
             let task = task(Workload::Stream);
-            plan.case(SUITE, title, Metric::Rate, task, |setup| Stream {
-                setup,
-                batch: None,
-                length,
+            plan.case(SUITE, title, Metric::Rate, task, |setup| {
+                Stream::new(setup, length)
             })
         }
     };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pair that streams messages of one size in one direction at full speed.
+//! A pair that streams messages of one size in one direction at full speed. Each message that is long enough begins with its
+//! number, which the receiver checks, so that nothing is counted that was lost, repeated or not written.
 
+use std::hint::black_box;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -13,8 +15,12 @@ use crate::mechanisms::{ExternalWorkload, Receiver, Sender};
 
 /// Bytes between two readings of the clock, so that their cost is negligible.
 const BYTES_PER_CLOCK_READ: usize = 64 * 1024;
-const CHECKED_BYTES: usize = 1 << 20;
-const MAX_CHECKED_MESSAGES: usize = 4096;
+/// No mechanism holds more in flight, in bytes or in messages, so that a check uses each place of a buffer three times.
+const LARGEST_CAPACITY: usize = 1 << 20;
+const MOST_IN_FLIGHT: usize = 1 << 16;
+const LEAST_CHECKED_MESSAGES: usize = 16;
+/// The number of a message.
+const HEADER_LEN: usize = size_of::<u64>();
 
 #[derive(Clone)]
 pub struct Stream {
@@ -22,6 +28,16 @@ pub struct Stream {
     /// Messages per call; None for one at a time.
     pub batch: Option<usize>,
     pub length: Length,
+    pub data: Data,
+}
+
+/// What the two sides do with the bytes of a message, beside what the mechanism does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// The sender writes the number of the message, and the receiver reads it.
+    Untouched,
+    /// The sender writes all bytes before each message, and the receiver reads all of them.
+    Touched,
 }
 
 /// The length of a stream.
@@ -34,7 +50,7 @@ pub enum Length {
 impl Job for Stream {
     /// Sends a pattern in which every byte depends on its position in the stream, and compares every byte.
     fn check(&self) -> Result<()> {
-        let messages = (CHECKED_BYTES / self.setup.size).clamp(16, MAX_CHECKED_MESSAGES);
+        let messages = checked_messages(self.setup.size);
         let workload = ExternalWorkload::Pattern { messages };
         let pair = match self.setup.programs(workload)? {
             Some(programs) => programs,
@@ -77,9 +93,19 @@ impl Job for Stream {
 }
 
 impl Stream {
+    /// One message at a time, of which only the number is used.
+    pub fn new(setup: Setup, length: Length) -> Self {
+        Self {
+            setup,
+            batch: None,
+            length,
+            data: Data::Untouched,
+        }
+    }
+
     /// Returns the number of messages, the time of the first one, and the processor time.
     fn send(&self, mut sender: Box<dyn Sender>, start: &mut Start) -> Result<Vec<u64>> {
-        let messages_at_once = vec![0xa5; self.buffer_len()];
+        let mut messages_at_once = vec![0xa5; self.buffer_len()];
         let per_clock_read = (BYTES_PER_CLOCK_READ / self.setup.size).clamp(1, 256) as u64;
         start.wait()?;
 
@@ -97,7 +123,7 @@ impl Stream {
             if next == 0 {
                 break;
             }
-            self.send_messages(&mut *sender, &messages_at_once, next)?;
+            self.send_numbered(&mut *sender, &mut messages_at_once, messages, next)?;
             messages += next;
         }
         Ok(vec![messages, begin, clock::cpu_ns() - cpu])
@@ -113,6 +139,28 @@ impl Stream {
             let now = left.min(batch);
             sender.send_batch(&messages[..now * self.setup.size], self.setup.size)?;
             left -= now;
+        }
+        Ok(())
+    }
+
+    /// As send_messages(), with their numbers, of which this is the first.
+    fn send_numbered(
+        &self,
+        sender: &mut dyn Sender,
+        messages: &mut [u8],
+        first: u64,
+        count: u64,
+    ) -> Result<()> {
+        let at_once = self.batch.unwrap_or(1) as u64;
+        let mut done = 0;
+        while done < count {
+            let now = at_once.min(count - done);
+            if self.data == Data::Touched {
+                messages.fill(done as u8);
+            }
+            number(messages, self.setup.size, first + done);
+            self.send_messages(sender, messages, now)?;
+            done += now;
         }
         Ok(())
     }
@@ -136,12 +184,17 @@ impl Stream {
         start.wait()?;
 
         let cpu = clock::cpu_ns();
-        let mut bytes = 0;
+        let (mut bytes, mut next) = (0, 0);
         loop {
-            match self.receive_messages(&mut *receiver, &mut messages)? {
-                0 => break,
-                n => bytes += n as u64,
+            let n = self.receive_messages(&mut *receiver, &mut messages)?;
+            if n == 0 {
+                break;
             }
+            next = check_numbers(&messages[..n], self.setup.size, next)?;
+            if self.data == Data::Touched {
+                black_box(sum(&messages[..n]));
+            }
+            bytes += n as u64;
         }
         Ok(vec![bytes, clock::now_ns(), clock::cpu_ns() - cpu])
     }
@@ -203,6 +256,42 @@ impl Length {
     }
 }
 
+/// Reads each byte.
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().map(|&byte| u64::from(byte)).sum()
+}
+
+/// Messages of this size that pass each place of a buffer three times.
+fn checked_messages(size: usize) -> usize {
+    (3 * LARGEST_CAPACITY / size).clamp(LEAST_CHECKED_MESSAGES, 3 * MOST_IN_FLIGHT)
+}
+
+/// Writes the numbers of consecutive messages into those that have the space.
+fn number(messages: &mut [u8], size: usize, first: u64) {
+    if size < HEADER_LEN {
+        return;
+    }
+    for (number, message) in (first..).zip(messages.chunks_exact_mut(size)) {
+        message[..HEADER_LEN].copy_from_slice(&number.to_ne_bytes());
+    }
+}
+
+/// Returns the number after that of the last message.
+fn check_numbers(messages: &[u8], size: usize, first: u64) -> Result<u64> {
+    let mut expected = first;
+    for message in messages.chunks(size) {
+        if let Some(header) = message.first_chunk::<HEADER_LEN>() {
+            let number = u64::from_ne_bytes(*header);
+            ensure!(
+                number == expected,
+                "message {number} arrived instead of {expected}"
+            );
+        }
+        expected += 1;
+    }
+    Ok(expected)
+}
+
 /// The bytes from `offset` of a stream that does not repeat: each is a hash of its position.
 fn pattern(offset: usize, len: usize) -> Vec<u8> {
     (offset..offset + len).map(|at| mix(at as u64)).collect()
@@ -226,11 +315,10 @@ mod tests {
     use sluice_testkit::workers::serial;
 
     fn over(mechanism: Mechanism) -> Stream {
-        Stream {
-            setup: setup(mechanism, 1000),
-            batch: None,
-            length: Length::For(Duration::from_millis(20)),
-        }
+        Stream::new(
+            setup(mechanism, 1000),
+            Length::For(Duration::from_millis(20)),
+        )
     }
 
     #[test]
@@ -279,6 +367,32 @@ mod tests {
         for shift in 1..5000 {
             assert_ne!(pattern(0, 16), pattern(shift, 16), "shift {shift}");
         }
+    }
+
+    #[test]
+    fn a_check_uses_each_place_of_a_buffer_three_times() {
+        for size in [1, 8, 64, 1024, 65_536, 1 << 20] {
+            let messages = checked_messages(size);
+            assert!(
+                messages * size >= 3 * LARGEST_CAPACITY || messages == 3 * MOST_IN_FLIGHT,
+                "{messages} of {size} bytes"
+            );
+            assert!(messages >= LEAST_CHECKED_MESSAGES);
+        }
+    }
+
+    #[test]
+    fn a_message_out_of_order_is_detected() {
+        let mut messages = [0; 3 * 10];
+        number(&mut messages, 10, 5);
+        assert_eq!(check_numbers(&messages, 10, 5).unwrap(), 8);
+        assert!(check_numbers(&messages[10..], 10, 5).is_err());
+        messages[20] += 1;
+        let error = check_numbers(&messages, 10, 5).unwrap_err().to_string();
+        assert!(error.contains("message 8 arrived instead of 7"), "{error}");
+        // Shorter ones have none.
+        number(&mut messages, 4, 5);
+        assert_eq!(check_numbers(&messages[..8], 4, 1).unwrap(), 3);
     }
 
     /// A pipe that swaps two bytes.

@@ -78,9 +78,8 @@ fn case_of(
     };
     let length = Length::For(plan.duration);
     let job = |setup: Setup| Stream {
-        setup,
         batch,
-        length,
+        ..Stream::new(setup, length)
     };
     plan.case("throughput", title, Metric::Rate, task, job)
 }

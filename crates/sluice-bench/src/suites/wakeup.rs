@@ -16,7 +16,7 @@ use super::setup::{self, PROCESS_TIMEOUT, Setup};
 use super::{Plan, Scale};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped};
-use crate::harness::samples::summarize;
+use crate::harness::samples::Samples;
 use crate::mechanisms::{Receiver, Sender, Task, Workload, pipe};
 
 /// Longer than any adaptive spinning, so that the receiver sleeps.
@@ -113,7 +113,8 @@ pub fn wakeup_cost(plan: &Plan) -> Result<Option<u64>> {
         method: WaitMethod::Plain,
         duration: Duration::from_millis(200),
     };
-    Ok(summarize(probe.measure()?.samples).map(|summary| summary.p50))
+    let samples = Samples::from_iter(probe.measure()?.samples);
+    Ok((!samples.is_empty()).then(|| samples.percentile(0.5)))
 }
 
 struct WakeUp {

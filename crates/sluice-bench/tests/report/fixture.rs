@@ -8,7 +8,7 @@ use sluice_bench::harness::class::Class;
 use sluice_bench::harness::pinning::Placement;
 use sluice_bench::harness::rounds::{Activity, Neighbours, ReceiverState};
 use sluice_bench::harness::rows::{Calibration, Ratio, Results, Row};
-use sluice_bench::harness::samples::{distribution_function, summarize};
+use sluice_bench::harness::samples::{Samples, distribution_function, summarize};
 use sluice_bench::harness::waiting::Waiting;
 use sluice_testkit::host::Host;
 use sluice_testkit::spread::Spread;
@@ -76,7 +76,11 @@ pub fn results() -> Results {
         rows.extend(loads(share, &mut random));
     }
     rows.push(failed());
-    Results { host: host(), rows }
+    Results {
+        host: host(),
+        clock_ns: 40,
+        rows,
+    }
 }
 
 fn host() -> Host {
@@ -191,10 +195,10 @@ fn latencies(suite: &str, size: usize, placement: Placement, random: &mut Random
     };
     each(suite, &title, Some(size), placement, |row, best| {
         let best = best + size as f64 * 0.2;
-        let samples: Vec<u64> = (0..4000).map(|_| random.latency(best)).collect();
+        let samples: Samples = (0..4000).map(|_| random.latency(best)).collect();
         Row {
-            cdf: distribution_function(samples.clone()),
-            distribution: summarize(samples),
+            cdf: distribution_function(&[&samples]),
+            distribution: summarize(&[&samples]),
             ..quoted(row, "ns", best * 1.05, random)
         }
     })
@@ -220,11 +224,11 @@ fn loads(percent: usize, random: &mut Random) -> Vec<Row> {
     let title = format!("64 B {percent} % two-cpus");
     each("load", &title, Some(64), Placement::TwoCpus, |row, best| {
         let slowed = best / (1.0 - percent as f64 / 100.0);
-        let samples: Vec<u64> = (0..4000).map(|_| random.latency(slowed)).collect();
+        let samples: Samples = (0..4000).map(|_| random.latency(slowed)).collect();
         Row {
             msgs_per_s: Some(percent as f64 * 1e7 / best),
-            cdf: distribution_function(samples.clone()),
-            distribution: summarize(samples),
+            cdf: distribution_function(&[&samples]),
+            distribution: summarize(&[&samples]),
             ..quoted(row, "ns", slowed * 1.05, random)
         }
     })

@@ -136,7 +136,7 @@ fn cell(row: &Row, y_value: YValue, all: &[Row]) -> Cell {
             row.median_text(),
             vec![
                 row.range_text(),
-                ratio.map(|[ratio, _]| with_tie(ratio, row, all)),
+                ratio.map(|[ratio, _]| with_tie(ratio, row)),
             ],
         ),
         (YValue::Ratio, None) => (Some("1".into()), Vec::new()),
@@ -158,9 +158,9 @@ fn cell(row: &Row, y_value: YValue, all: &[Row]) -> Cell {
     }
 }
 
-fn with_tie(ratio: String, row: &Row, all: &[Row]) -> String {
-    match row.change(all) {
-        Some(Change::WithinSpread) => format!("× {ratio}, tie"),
+fn with_tie(ratio: String, row: &Row) -> String {
+    match row.change() {
+        Some(Change::Tie) => format!("× {ratio}, tie"),
         _ => format!("× {ratio}"),
     }
 }

@@ -104,14 +104,14 @@ fn mark_percentiles(points: &mut [Point], noisy: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::samples::{distribution_function, summarize};
+    use crate::harness::samples::{Samples, distribution_function, summarize};
 
     #[test]
     fn a_curve_rises_ends_below_one_and_has_two_marks() {
-        let samples: Vec<u64> = (1..=1000).collect();
+        let samples: Samples = (1..=1000).collect();
         let row = Row {
-            cdf: distribution_function(samples.clone()),
-            distribution: summarize(samples),
+            cdf: distribution_function(&[&samples]),
+            distribution: summarize(&[&samples]),
             ..Row::default()
         };
         let line = line(0, &row, SeriesStyle::numbered(0));

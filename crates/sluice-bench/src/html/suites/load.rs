@@ -108,7 +108,8 @@ fn load(title: &str, row: &Row) -> String {
 fn cell(row: &Row) -> Cell {
     let time = |ns: u64| units::nanoseconds(ns as f64);
     let p50 = row.distribution.map(|one| format!("p50 {}", time(one.p50)));
-    let p999 = tables::p999(row).map(|ns| format!("p99.9 {}", time(ns)));
+    let p999 = row.distribution.and_then(|one| one.p999);
+    let p999 = p999.map(|ns| format!("p99.9 {}", time(ns)));
     let rate = row.msgs_per_s.map(units::per_second);
     let p99 = tables::p99(row).map(time);
     Cell::from(p99).with_small([p50, p999, rate].into_iter().flatten())
@@ -118,7 +119,7 @@ fn cell(row: &Row) -> Cell {
 mod tests {
     use super::*;
     use crate::harness::pinning::Placement;
-    use crate::harness::samples::summarize;
+    use crate::harness::samples::tests::summary;
 
     fn row(rate: f64, title: &str) -> Row {
         Row {
@@ -128,7 +129,7 @@ mod tests {
             size: Some(64),
             placement: Some(Placement::TwoCpus),
             msgs_per_s: Some(rate),
-            distribution: summarize((1..=1000).collect()),
+            distribution: summary(1..=1000),
             ..Row::default()
         }
     }

@@ -43,10 +43,11 @@ fn figure(title: &str, rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Opt
 }
 
 fn axis(row: &Row, ends: impl Iterator<Item = f64>) -> Option<Axis> {
-    let (label, format): (&str, fn(f64) -> String) = match row.unit.as_deref() {
-        Some("bytes/s") => ("bytes per second", units::rate_tick),
-        Some(INSTRUCTIONS) => ("instructions", units::count_tick),
-        _ => ("time", units::time_tick),
+    let (label, format): (&str, fn(f64) -> String) = match row.unit.as_deref()? {
+        "ns" => ("time", units::time_tick),
+        "bytes/s" => ("bytes per second", units::rate_tick),
+        INSTRUCTIONS => ("instructions", units::count_tick),
+        other => (other, units::figures_short),
     };
     Some(Axis {
         scale: Scale::from_zero(ends)?,

@@ -131,13 +131,8 @@ fn subject(label: String, job: impl Job + 'static) -> Subject {
 
 fn case(title: &str, subjects: Vec<Subject>) -> Case {
     Case {
-        suite: "names",
-        title: title.into(),
-        size: None,
-        placement: Placement::SameCpu,
-        metric: Metric::Latency,
         subjects,
-        skipped: Vec::new(),
+        ..Case::new("names", title.into(), Placement::SameCpu, Metric::Latency)
     }
 }
 

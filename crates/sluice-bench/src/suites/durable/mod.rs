@@ -77,10 +77,10 @@ pub fn mechanisms() -> Vec<&'static str> {
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     if plan.one_placement() == Placement::SameCpu {
         let skip = Skipped::unavailable(SUITE, "it needs two processors");
+        let title = "durable maps".into();
         return Ok(vec![Case {
             skipped: vec![skip],
-            placement: Placement::SameCpu,
-            ..empty_case("durable maps".into(), Metric::Operations)
+            ..Case::new(SUITE, title, Placement::SameCpu, Metric::Operations)
         }]);
     }
     let suite = Suite {
@@ -110,18 +110,6 @@ fn entries(scale: Scale) -> u64 {
     match scale {
         Scale::Quick | Scale::ThirdParty => 50_000,
         Scale::Standard | Scale::Full => 1_000_000,
-    }
-}
-
-fn empty_case(title: String, metric: Metric) -> Case {
-    Case {
-        suite: SUITE,
-        title,
-        size: None,
-        placement: Placement::TwoCpus,
-        metric,
-        subjects: Vec::new(),
-        skipped: Vec::new(),
     }
 }
 
@@ -215,7 +203,8 @@ impl Suite<'_> {
 
     /// The first mechanism is always measured.
     fn case<const N: usize>(&self, title: String, metric: Metric, entrants: [Entrant; N]) -> Case {
-        let mut case = empty_case(title, metric);
+        let mut case = Case::new(SUITE, title, Placement::TwoCpus, metric);
+        case.reference = entrants.first().map(|(name, ..)| *name);
         for (number, (name, label, unavailable, job)) in entrants.into_iter().enumerate() {
             if number > 0 && !self.plan.wants(name) {
                 continue;

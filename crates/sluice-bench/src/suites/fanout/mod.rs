@@ -140,19 +140,16 @@ fn grid(state: ReceiverState, cost: Cost, receivers: &[usize], sizes: &[usize]) 
 fn case(plan: &Plan, resources: &Rc<Resources>, conditions: Conditions) -> Result<Case> {
     let placement = Placement::TwoCpus;
     let confinement = plan.confinement(placement)?;
-    let mut case = Case {
-        suite: SUITE,
-        title: conditions.title(),
-        size: Some(conditions.size),
-        placement,
-        metric: match conditions.state {
-            ReceiverState::Streaming => Metric::Rate,
-            _ => Metric::Cost,
-        },
-        subjects: Vec::new(),
-        skipped: Vec::new(),
+    let metric = match conditions.state {
+        ReceiverState::Streaming => Metric::Rate,
+        _ => Metric::Cost,
     };
     let [reference, ..] = WAYS;
+    let mut case = Case {
+        size: Some(conditions.size),
+        reference: Some(reference.name),
+        ..Case::new(SUITE, conditions.title(), placement, metric)
+    };
     let wanted = |way: &&Way| way.name == reference.name || plan.wants(way.name);
     let ways = WAYS.iter().filter(wanted);
     for way in ways.filter(|way| applies(way, &conditions)) {
@@ -207,14 +204,10 @@ fn subject(exchange: Exchange) -> Subject {
 
 fn unsupported() -> Case {
     let reason = "it needs a processor for the sender and another one for the receivers";
+    let title = "messages to several receivers".into();
     Case {
-        suite: SUITE,
-        title: "messages to several receivers".into(),
-        size: None,
-        placement: Placement::SameCpu,
-        metric: Metric::Cost,
-        subjects: Vec::new(),
         skipped: vec![Skipped::unavailable(SUITE, reason)],
+        ..Case::new(SUITE, title, Placement::SameCpu, Metric::Cost)
     }
 }
 

@@ -123,15 +123,7 @@ fn subject(
 }
 
 fn case(title: String, subjects: impl IntoIterator<Item = Result<Subject, Skipped>>) -> Case {
-    let mut case = Case {
-        suite: SUITE,
-        title,
-        size: None,
-        placement: Placement::TwoCpus,
-        metric: Metric::Latency,
-        subjects: Vec::new(),
-        skipped: Vec::new(),
-    };
+    let mut case = Case::new(SUITE, title, Placement::TwoCpus, Metric::Latency);
     for subject in subjects {
         match subject {
             Ok(subject) => case.subjects.push(subject),

@@ -73,17 +73,13 @@ fn not_counted(reason: String) -> Case {
 }
 
 fn control_of(subjects: Vec<Subject>) -> Case {
+    let title = format!(
+        "{} million iterations of two instructions",
+        ITERATIONS / 1_000_000
+    );
     Case {
-        suite: SUITE,
-        title: format!(
-            "{} million iterations of two instructions",
-            ITERATIONS / 1_000_000
-        ),
-        size: None,
-        placement: Placement::SameCpu,
-        metric: Metric::Instructions,
         subjects,
-        skipped: Vec::new(),
+        ..Case::new(SUITE, title, Placement::SameCpu, Metric::Instructions)
     }
 }
 

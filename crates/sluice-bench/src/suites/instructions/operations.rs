@@ -106,12 +106,8 @@ pub struct Stream {
 
 impl Job for Stream {
     fn check(&self) -> Result<()> {
-        let stream = stream::Stream {
-            setup: self.setup.clone(),
-            batch: None,
-            length: stream::Length::Messages(self.messages()),
-        };
-        stream.check()
+        let length = stream::Length::Messages(self.messages());
+        stream::Stream::new(self.setup.clone(), length).check()
     }
 
     fn measure(&self) -> Result<Measurement> {

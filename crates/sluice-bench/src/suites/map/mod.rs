@@ -89,21 +89,18 @@ fn operations(scale: Scale) -> u64 {
 }
 
 fn case(plan: &Plan, resources: &Rc<Resources>, measured: Measured) -> Case {
-    let mut case = Case {
-        suite: SUITE,
-        title: measured.title(),
-        size: Some(VALUE_SIZE),
-        placement: Placement::TwoCpus,
-        metric: match measured {
-            Measured::Rate { .. } => Metric::Operations,
-            Measured::ReaderCost { .. } => Metric::Cost,
-            Measured::Get | Measured::Batch | Measured::Dump => Metric::Time,
-        },
-        subjects: Vec::new(),
-        skipped: Vec::new(),
+    let metric = match measured {
+        Measured::Rate { .. } => Metric::Operations,
+        Measured::ReaderCost { .. } => Metric::Cost,
+        Measured::Get | Measured::Batch | Measured::Dump => Metric::Time,
     };
     let ways = || WAYS.iter().filter(|way| applies(way, measured));
     let reference = ways().next().map(|way| way.name);
+    let mut case = Case {
+        size: Some(VALUE_SIZE),
+        reference,
+        ..Case::new(SUITE, measured.title(), Placement::TwoCpus, metric)
+    };
     let wanted = |way: &&Way| reference == Some(way.name) || plan.wants(way.name);
     for way in ways().filter(wanted) {
         if let Some(skip) = (way.unavailable)(resources) {
@@ -162,14 +159,10 @@ fn subject(access: Access) -> Subject {
 
 fn unsupported() -> Case {
     let reason = "it needs two processors";
+    let title = "values under keys".into();
     Case {
-        suite: SUITE,
-        title: "values under keys".into(),
-        size: None,
-        placement: Placement::SameCpu,
-        metric: Metric::Time,
-        subjects: Vec::new(),
         skipped: vec![Skipped::unavailable(SUITE, reason)],
+        ..Case::new(SUITE, title, Placement::SameCpu, Metric::Time)
     }
 }
 
