@@ -51,8 +51,8 @@ pub struct Options {
     #[arg(long, value_name = "PROGRAM")]
     sluiced: Option<PathBuf>,
 
-    /// Suites to measure [default: all but sizes, load, feed and instructions; with --quick also without names and reports; with
-    /// --peers rtt, throughput, sizes, load and connect]
+    /// Suites to measure [default: all but sizes, load, feed and instructions; with --quick also without calibration, names and
+    /// reports; with --peers calibration, rtt, throughput, sizes, load and connect]
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
 
@@ -232,6 +232,7 @@ fn measure(options: &Options) -> Result<()> {
     let mut host = Host::probe();
     host.waking_ns = wakeup_cost(&plan)?;
     let mut results = Results::new(host, &outcomes);
+    suites::calibration::annotate(&mut results.rows);
     results.rows.extend(included);
     print!("{}", report::text(&results));
     for suite in [
@@ -429,7 +430,7 @@ mod tests {
     #[test]
     fn third_party_libraries_have_their_own_defaults() {
         let peers = parse(&["--peers"]).unwrap();
-        assert_eq!(peers.suites().len(), 5);
+        assert_eq!(peers.suites().len(), 6);
         assert!(peers.suites().contains(&Suite::Sizes));
         assert_eq!(peers.placements(), [Placement::TwoCpus]);
         assert!(peers.mechanisms().contains(&"tachyon".to_string()));

@@ -92,6 +92,15 @@ pub fn pin(cpu: usize) -> Result<()> {
     confine(&[cpu])
 }
 
+/// Pins the calling thread to one processor; other threads stay where they are.
+pub fn pin_thread(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu)?;
+    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| {
+        format!("cannot move to processor {cpu}; check the cpuset of this process")
+    })
+}
+
 /// Restricts the calling process to several processors.
 pub fn confine(cpus: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();

@@ -5,7 +5,7 @@ use sluice_testkit::host::Host;
 use sluice_testkit::table::{Align, Table};
 use sluice_testkit::units;
 
-use super::rows::{Results, Row};
+use super::rows::{Calibration, Results, Row};
 
 /// The whole table, followed by the skipped mechanisms.
 pub fn text(results: &Results) -> String {
@@ -101,8 +101,17 @@ fn remark(row: &Row, rows: &[Row]) -> String {
         switches.map(|count| format!("{} context switches/message", units::figures(count))),
         imbalance.map(|times| format!("busiest writer {} ×", units::figures(times))),
         lost.map(|packets| format!("{packets} lost")),
+        row.calibration.as_ref().map(calibration),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn calibration(calibration: &Calibration) -> String {
+    let speed = format!("{:.2} of its own program's speed", calibration.median);
+    match &calibration.reason {
+        Some(reason) => format!("{speed}: {reason}"),
+        None => speed,
+    }
 }
 
 /// Faster or slower than the reference, and what the comparison must be read with.

@@ -112,7 +112,7 @@ pub struct Row {
     pub percentiles: Option<Vec<Percentiles>>,
     /// Relative to the first subject of the same conditions, taken within each round.
     pub ratio: Option<Ratio>,
-    /// Of a third-party rival.
+    /// Of the adapter of a third-party library.
     pub calibration: Option<Calibration>,
     /// Why there is no result.
     pub skipped: Option<String>,
@@ -130,14 +130,15 @@ pub struct Ratio {
     pub max: f64,
 }
 
-/// How a rival is measured here, relative to its own benchmark on the same machine.
-#[skip_serializing_none]
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+/// The speed of an adapter divided by that of its library's own program, taken within each round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// The speed here ÷ that in its own benchmark.
-    pub ratio: Option<f64>,
-    /// Why the ratio is low, or absent.
+    /// The label of that program.
+    pub to: String,
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+    /// Why the adapter is slower.
     pub reason: Option<String>,
 }
 

@@ -222,10 +222,8 @@ pub fn rounds_cell(row: &Row) -> Cell {
 
 /// The speed relative to the own benchmark of a rival.
 pub fn calibration_cell(row: &Row) -> Cell {
-    let ratio = row.calibration.as_ref().map(|one| one.ratio);
-    ratio
-        .map(|ratio| ratio.map_or_else(|| "–".into(), units::ratio))
-        .into()
+    let calibration = row.calibration.as_ref();
+    calibration.map(|one| units::ratio(one.median)).into()
 }
 
 fn time(ns: u64) -> String {

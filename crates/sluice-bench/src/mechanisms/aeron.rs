@@ -1,185 +1,512 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Aeron over its IPC channel, between two Java programs that spin, with the media driver in a third process. The Java
-//! client is the one that is packaged, so peers/AeronPeer.java performs the measurement. Only the measured thread has
-//! its own processor; the driver and the other threads of Java use another one if there is one.
+//! Aeron over its IPC channel, with its C client and its media driver in a process of its own: exclusive publications,
+//! messages written in place where one fits into a fragment, terms that are neither sparse nor checked, and mapped memory
+//! touched before. Both sides spin, or use its backoff idle strategy with the default parameters. The scheduler places
+//! the driver and the threads of the clients; the driver spins only if there is a processor for it.
 
-use std::env;
-use std::fs;
+mod program;
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::fs::{self, File};
+use std::hint::spin_loop;
+use std::mem::ManuallyDrop;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::thread::available_parallelism;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+use std::rc::Rc;
+use std::thread::{available_parallelism, sleep};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use sluice_testkit::workers::Side;
+use anyhow::{Context, Result, bail, ensure};
+use nix::errno::Errno;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+use rusteron_media_driver::bindings::{
+    AERON_IDLE_STRATEGY_BACKOFF_MAX_PARK_PERIOD_NS, AERON_IDLE_STRATEGY_BACKOFF_MAX_SPINS,
+    AERON_IDLE_STRATEGY_BACKOFF_MAX_YIELDS, AERON_IDLE_STRATEGY_BACKOFF_MIN_PARK_PERIOD_NS,
+    aeron_idle_strategy_backoff_idle, aeron_idle_strategy_backoff_state_init,
+    aeron_threading_mode_enum,
+};
+use rusteron_media_driver::{
+    AERON_IPC_STREAM, Aeron, AeronContext, AeronDriver, AeronDriverContext,
+    AeronExclusivePublication, AeronImage, AeronSubscription, Handlers,
+};
+use sluice_testkit::process::{self, Fork};
 
-use super::mechanism::{memory_directory, no_file, spinning_on_one_cpu};
-use super::programs::{ExternalWorkload, Programs};
+use super::link::ensure_fits;
+use super::mechanism::{memory_directory, never_sleeping, no_file};
 use super::temp_paths::TempPaths;
-use super::{Batching, Mechanism, Workload};
-use crate::harness::rounds::Skipped;
+use super::{Batching, Link, Mechanism, Receiver, Sender, own_program};
 use crate::harness::waiting::Waiting;
+use program::Samples;
 
-/// The class path of its jar and of AeronPeer.
-const CLASS_PATH: &str = "SLUICE_AERON";
-const PROGRAM: &str = "AeronPeer";
-/// The options of its own benchmarks, and those that current Java versions require.
-const OPTIONS: [&str; 10] = [
-    "-XX:+UnlockDiagnosticVMOptions",
-    "-XX:GuaranteedSafepointInterval=300000",
-    "-XX:+UseParallelGC",
-    // Standard output carries the numbers.
-    "-XX:+DisplayVMOutputToStderr",
-    "-Xmx256m",
-    "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
-    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-    "-Dagrona.disable.bounds.checks=true",
-    "-Daeron.pre.touch.mapped.memory=true",
-    "-Daeron.term.buffer.sparse.file=false",
-];
+const TERM_LENGTH: usize = 16 << 20;
+/// The maximum: messages up to it are written in place, longer ones in few fragments.
+const MTU: usize = 65504;
+/// Of a fragment, without its header.
+const MAX_PAYLOAD: usize = MTU - 32;
+/// The most fragments of one poll, as in its samples.
+const FRAGMENT_LIMIT: usize = 10;
+/// Longer messages are polled one by one, so that none is copied twice.
+const SHORT: usize = 1024;
+/// The time limit for the driver to start and for the peer to connect.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// The interval of checks while waiting for them.
+const INTERVAL: Duration = Duration::from_millis(1);
 
-/// Or the reason why it is not available, with the remedy.
-pub fn mechanism() -> Result<Mechanism, Skipped> {
-    let class_path = class_path().map_err(|reason| Skipped::unavailable("aeron", reason))?;
-    // The directory of its shared files.
-    let paths = TempPaths::in_directory(memory_directory());
-    let link = |_| bail!("aeron is measured by external programs only");
-    Ok(Mechanism {
-        label: "aeron in Java (spins)".into(),
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Idle {
+    Spin,
+    Backoff,
+}
+
+pub fn mechanism(idle: Idle) -> Mechanism {
+    let waiting = match idle {
+        Idle::Spin => Waiting::Spin,
+        Idle::Backoff => Waiting::Sleep,
+    };
+    let directories = Rc::new(Directories {
+        paths: TempPaths::in_directory(memory_directory()),
+        links: Cell::new(0),
+    });
+    let own_program = match idle {
+        Idle::Spin => own_program::erased(Samples(Rc::clone(&directories))),
+        Idle::Backoff => None,
+    };
+    Mechanism {
+        own_program,
+        label: match idle {
+            Idle::Spin => "aeron (spins)".into(),
+            Idle::Backoff => "aeron (backoff)".into(),
+        },
         batching: Some(Batching::OneByOne),
-        unsupported_reason: Box::new(|task| match task.workload {
-            Workload::RequestReply | Workload::Stream => spinning_on_one_cpu(task),
-            Workload::Stalled | Workload::SharedName => {
-                Some("its program supports only one pair".into())
-            }
-            Workload::File => no_file(task),
+        own_threads: true,
+        unsupported_reason: Box::new(match idle {
+            Idle::Spin => never_sleeping,
+            Idle::Backoff => no_file,
         }),
-        programs: Some(Box::new(move |size, workload| {
-            let directory = paths.directory()?.join("driver");
-            // The previous driver was killed and could not remove its files.
-            if directory.exists() {
-                fs::remove_dir_all(&directory)
-                    .with_context(|| format!("cannot remove {}", directory.display()))?;
-            }
-            Ok(Box::new(JavaPrograms {
-                class_path: class_path.clone(),
-                directory,
-                size,
-                workload,
-            }))
-        })),
-        ..Mechanism::new("aeron", Waiting::Spin, link)
-    })
-}
-
-fn class_path() -> Result<String, String> {
-    let class_path = env::var(CLASS_PATH).map_err(|_| {
-        format!("{CLASS_PATH} is not set; run 'make bench-peers', which fetches Aeron")
-    })?;
-    let mut java = Command::new("java");
-    match java.arg("-version").stderr(Stdio::null()).status() {
-        Ok(status) if status.success() => Ok(class_path),
-        _ => Err("cannot start java; install default-jdk-headless".into()),
+        ..Mechanism::new("aeron", waiting, move |size| {
+            let stream = directories.stream(size, idle)?;
+            Ok(Link::new(stream, Stream::sender, Stream::receiver))
+        })
     }
 }
 
-struct JavaPrograms {
-    class_path: String,
-    directory: PathBuf,
+/// The directories of the drivers. The links between the same two processes share a driver: both processes have the
+/// number of links that existed when they were forked, which names its directory.
+struct Directories {
+    paths: TempPaths,
+    links: Cell<i32>,
+}
+
+impl Directories {
+    /// Removes what earlier drivers left, which were killed with their processes.
+    fn next_link(&self) -> Result<i32> {
+        for entry in fs::read_dir(self.paths.directory()?)? {
+            let path = entry?.path();
+            let removed = match path.is_dir() {
+                true => fs::remove_dir_all(&path),
+                false => fs::remove_file(&path),
+            };
+            removed.with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+        let number = self.links.get() + 1;
+        self.links.set(number);
+        Ok(number)
+    }
+
+    fn stream(self: &Rc<Self>, size: usize, idle: Idle) -> Result<Stream> {
+        Ok(Stream {
+            number: self.next_link()?,
+            directories: Rc::clone(self),
+            size,
+            idle,
+        })
+    }
+
+    fn of_driver(&self) -> Result<PathBuf> {
+        Ok(self.paths.directory()?.join(self.links.get().to_string()))
+    }
+}
+
+/// Starts the driver of this directory, unless another process has. It ends with the process that started it. Called
+/// before this process has threads.
+fn ensure_driver(directory: &Path) -> Result<()> {
+    let path = directory.with_extension("lock");
+    let lock = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    // The driver inherits the lock and holds it.
+    // SAFETY: the call takes numbers only.
+    let locked = unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    match Errno::result(locked) {
+        Ok(_) => {}
+        Err(Errno::EWOULDBLOCK) => return Ok(()),
+        Err(error) => return Err(error).context("cannot lock the directory of Aeron's driver"),
+    }
+    match process::fork()? {
+        Fork::Child => {
+            let error = process::outcome(|| run_driver(directory, lock)).err();
+            eprintln!("the driver of Aeron ended: {}", error.unwrap_or_default());
+            process::exit(1)
+        }
+        Fork::Parent(driver) => {
+            // It is killed with this process, not with this handle.
+            std::mem::forget(driver);
+            Ok(())
+        }
+    }
+}
+
+/// Runs until it is killed.
+fn run_driver(directory: &Path, lock: File) -> Result<()> {
+    set_pdeathsig(Signal::SIGKILL)?;
+    let _lock = keep_only(lock)?;
+    let context = AeronDriverContext::new()?;
+    context.set_dir(&c_path(directory)?)?;
+    context.set_threading_mode(aeron_threading_mode_enum::AERON_THREADING_MODE_SHARED)?;
+    context.set_shared_idle_strategy(driver_idle_strategy())?;
+    context.set_ipc_term_buffer_length(TERM_LENGTH)?;
+    context.set_ipc_mtu_length(MTU)?;
+    context.set_term_buffer_sparse_file(false)?;
+    context.set_perform_storage_checks(false)?;
+    let driver = AeronDriver::new(&context)?;
+    driver.start(true)?;
+    loop {
+        driver.main_idle_strategy(driver.main_do_work()?);
+    }
+}
+
+/// Closes all other files, among them the ends of pipes whose end of file others wait for.
+fn keep_only(lock: File) -> Result<File> {
+    let first = libc::STDERR_FILENO + 1;
+    let kept = lock.as_raw_fd();
+    for (from, to) in [(first, kept - 1), (kept + 1, c_int::MAX)] {
+        if from <= to {
+            // SAFETY: this process uses none of these files any more.
+            let closed = unsafe { libc::close_range(from as u32, to as u32, 0) };
+            Errno::result(closed).context("cannot close inherited files")?;
+        }
+    }
+    Ok(lock)
+}
+
+/// A spinning driver needs a third processor.
+fn driver_idle_strategy() -> &'static CStr {
+    match available_parallelism().map_or(1, NonZeroUsize::get) > 2 {
+        true => c"spin",
+        false => c"backoff",
+    }
+}
+
+fn c_path(path: &Path) -> Result<CString> {
+    Ok(CString::new(path.as_os_str().as_encoded_bytes())?)
+}
+
+pub struct Stream {
+    number: i32,
+    directories: Rc<Directories>,
     size: usize,
-    workload: ExternalWorkload,
+    idle: Idle,
 }
 
-impl JavaPrograms {
-    fn java(&self, role: &str) -> Command {
-        let mut java = Command::new("java");
-        java.args(OPTIONS)
-            .args(["-cp", &self.class_path, PROGRAM, role]);
-        java.arg(&self.directory);
-        java
+impl Stream {
+    /// Must be called after the fork, because the client has a thread.
+    fn client(&self) -> Result<Aeron> {
+        let directory = self.directories.of_driver()?;
+        ensure_driver(&directory)?;
+        // The client waits for it, but complains about a directory that does not exist.
+        let file = directory.join("cnc.dat");
+        await_until("the driver did not start", || {
+            Ok(file.exists().then_some(()))
+        })?;
+        let context = AeronContext::new()?;
+        context.set_dir(&c_path(&directory)?)?;
+        context.set_pre_touch_mapped_memory(true)?;
+        let client = Aeron::new(&context).context("cannot connect to the driver of Aeron")?;
+        client.start()?;
+        Ok(client)
+    }
+
+    fn sender(self) -> Result<Sending> {
+        self.publishing().map(Sending)
+    }
+
+    /// Connected to the receiver.
+    fn publishing(self) -> Result<Publishing> {
+        let client = self.client()?;
+        let publication = client
+            .async_add_exclusive_publication(AERON_IPC_STREAM, self.number)?
+            .poll_blocking(TIMEOUT)
+            .context("cannot add a publication")?;
+        await_until("the receiver did not connect in time", || {
+            Ok(publication.is_connected().then_some(()))
+        })?;
+        Ok(Publishing {
+            max_claim: publication.max_payload_length()?,
+            idle: Idling::new(self.idle)?,
+            open: ManuallyDrop::new((client, publication)),
+        })
+    }
+
+    fn receiver(self) -> Result<Subscribing> {
+        let client = self.client()?;
+        let subscription = client
+            .async_add_subscription(
+                AERON_IPC_STREAM,
+                self.number,
+                Handlers::NONE,
+                Handlers::NONE,
+            )?
+            .poll_blocking(TIMEOUT)
+            .context("cannot add a subscription")?;
+        let image = await_until("the sender did not connect in time", || {
+            Ok(subscription.image_at_index(0))
+        })?;
+        Ok(Subscribing {
+            size: self.size,
+            idle: Idling::new(self.idle)?,
+            limit: if self.size <= SHORT {
+                FRAGMENT_LIMIT
+            } else {
+                1
+            },
+            early: Early::default(),
+            ended: false,
+            _open: ManuallyDrop::new((client, subscription)),
+            image: ManuallyDrop::new(image),
+        })
     }
 }
 
-impl Programs for JavaPrograms {
-    fn program(&self, side: Side, cpu: usize) -> Command {
-        let (first, second, numbers) = match self.workload {
-            ExternalWorkload::RoundTrips { max, duration } => {
-                ("request", "reply", vec![max as u128, duration.as_nanos()])
-            }
-            ExternalWorkload::Stream { duration } => ("send", "receive", vec![duration.as_nanos()]),
-            ExternalWorkload::Pattern { messages } => {
-                ("send-pattern", "receive-pattern", vec![messages as u128])
-            }
-            ExternalWorkload::Load {
-                messages,
-                warm_up,
-                stride,
-                rate,
-            } => (
-                "send-load",
-                "receive-load",
-                [messages, warm_up, stride, rate].map(u128::from).to_vec(),
-            ),
+fn await_until<T>(failure: &str, mut check: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        if let Some(found) = check()? {
+            return Ok(found);
+        }
+        ensure!(Instant::now() < deadline, "{failure}");
+        sleep(INTERVAL);
+    }
+}
+
+/// Between two attempts. The state is allocated once for each end and lives as long as the process.
+enum Idling {
+    Spin,
+    Backoff(*mut c_void),
+}
+
+impl Idling {
+    fn new(idle: Idle) -> Result<Self> {
+        if idle == Idle::Spin {
+            return Ok(Self::Spin);
+        }
+        let mut state = null_mut();
+        // SAFETY: the library stores a pointer to memory that it allocates.
+        let outcome = unsafe {
+            aeron_idle_strategy_backoff_state_init(
+                &raw mut state,
+                AERON_IDLE_STRATEGY_BACKOFF_MAX_SPINS.into(),
+                AERON_IDLE_STRATEGY_BACKOFF_MAX_YIELDS.into(),
+                AERON_IDLE_STRATEGY_BACKOFF_MIN_PARK_PERIOD_NS.into(),
+                AERON_IDLE_STRATEGY_BACKOFF_MAX_PARK_PERIOD_NS.into(),
+            )
         };
-        let mut java = self.java(match side {
-            Side::First => first,
-            Side::Second => second,
-        });
-        java.arg(cpu.to_string());
-        java.arg(self.size.to_string());
-        java.args(numbers.iter().map(u128::to_string));
-        java
+        ensure!(outcome >= 0, "cannot allocate an idle strategy of Aeron");
+        Ok(Self::Backoff(state))
     }
 
-    fn helper(&self, side: Side) -> Option<Command> {
-        // A spinning driver needs a third processor.
-        let has_spare_cpu = available_parallelism().map_or(1, NonZeroUsize::get) > 2;
-        let mut java = self.java("driver");
-        java.arg(if has_spare_cpu { "spin" } else { "backoff" });
-        (side == Side::First).then_some(java)
+    /// Waits after an attempt without work; after one with work, the next wait is short again.
+    fn after(&self, work: bool) {
+        match self {
+            Self::Spin if work => {}
+            Self::Spin => spin_loop(),
+            // SAFETY: the state was initialized for this strategy.
+            Self::Backoff(state) => unsafe {
+                aeron_idle_strategy_backoff_idle(*state, work.into())
+            },
+        }
+    }
+}
+
+/// The end of the stream.
+const END: &[u8] = b"";
+
+/// Nothing is closed: closing waits for the driver, which may have ended with the peer.
+struct Publishing {
+    max_claim: usize,
+    idle: Idling,
+    open: ManuallyDrop<(Aeron, AeronExclusivePublication)>,
+}
+
+impl Publishing {
+    fn publish(&self, message: &[u8]) -> Result<()> {
+        let (_, publication) = &*self.open;
+        loop {
+            let published = match message.len() <= self.max_claim {
+                true => publication.try_claim_owned(message.len()).map(|mut claim| {
+                    claim.data().copy_from_slice(message);
+                    claim.commit()
+                }),
+                false => publication.offer(message).map(Ok),
+            };
+            match published {
+                Ok(committed) => {
+                    committed?;
+                    self.idle.after(true);
+                    return Ok(());
+                }
+                Err(error) if error.is_retryable() => self.idle.after(false),
+                Err(error) => bail!("cannot send a message: {error}"),
+            }
+        }
+    }
+}
+
+/// Ends the stream when dropped.
+struct Sending(Publishing);
+
+impl Sender for Sending {
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.0.publish(message)
+    }
+}
+
+impl Drop for Sending {
+    /// If the receiver misses the end, the harness kills it.
+    fn drop(&mut self) {
+        let _ = self.0.publish(END);
+    }
+}
+
+/// Messages that were polled together with an earlier one.
+#[derive(Default)]
+struct Early {
+    bytes: Vec<u8>,
+    lens: Vec<usize>,
+    /// How many messages and bytes of them were received.
+    messages_read: usize,
+    bytes_read: usize,
+}
+
+impl Early {
+    fn push(&mut self, message: &[u8]) {
+        self.bytes.extend_from_slice(message);
+        self.lens.push(message.len());
+    }
+
+    fn pop(&mut self, message: &mut [u8]) -> Result<Option<usize>> {
+        let Some(&len) = self.lens.get(self.messages_read) else {
+            return Ok(None);
+        };
+        ensure_fits(len, message.len())?;
+        message[..len].copy_from_slice(&self.bytes[self.bytes_read..][..len]);
+        self.messages_read += 1;
+        self.bytes_read += len;
+        if self.messages_read == self.lens.len() {
+            self.bytes.clear();
+            self.lens.clear();
+            (self.messages_read, self.bytes_read) = (0, 0);
+        }
+        Ok(Some(len))
+    }
+}
+
+struct Subscribing {
+    size: usize,
+    idle: Idling,
+    /// The most fragments of one poll.
+    limit: usize,
+    early: Early,
+    ended: bool,
+    _open: ManuallyDrop<(Aeron, AeronSubscription)>,
+    image: ManuallyDrop<AeronImage>,
+}
+
+impl Subscribing {
+    /// Receives one message into this buffer, and those that arrived with it early.
+    fn poll_message(&mut self, message: &mut [u8]) -> Result<usize> {
+        let (mut filled, mut complete, mut failure) = (0, false, None);
+        while !complete {
+            let (early, size) = (&mut self.early, self.size);
+            let fragments = self.image.poll_fn(
+                |fragment, _header| {
+                    if complete {
+                        // Short messages have one fragment.
+                        early.push(fragment);
+                        return;
+                    }
+                    match copy(fragment, message, filled) {
+                        Ok(len) => filled += len,
+                        Err(error) => failure = Some(error),
+                    }
+                    // All fragments of a message but the last one are full.
+                    complete = fragment.len() < MAX_PAYLOAD || filled == size;
+                },
+                self.limit,
+            )?;
+            if let Some(error) = failure {
+                return Err(error);
+            }
+            self.idle.after(fragments > 0);
+        }
+        Ok(filled)
+    }
+}
+
+fn copy(fragment: &[u8], message: &mut [u8], filled: usize) -> Result<usize> {
+    let end = filled + fragment.len();
+    ensure_fits(end, message.len())?;
+    message[filled..end].copy_from_slice(fragment);
+    Ok(fragment.len())
+}
+
+impl Receiver for Subscribing {
+    fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
+        if self.ended {
+            return Ok(0);
+        }
+        let len = match self.early.pop(message)? {
+            Some(len) => len,
+            None => self.poll_message(message)?,
+        };
+        self.ended = len == END.len();
+        Ok(len)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
-    fn programs(workload: ExternalWorkload) -> JavaPrograms {
-        JavaPrograms {
-            class_path: "a.jar".into(),
-            directory: "driver".into(),
-            size: 64,
-            workload,
+    #[test]
+    fn early_messages_keep_their_order_and_boundaries() {
+        let mut early = Early::default();
+        let mut message = [0; 4];
+        assert_eq!(early.pop(&mut message).unwrap(), None);
+        early.push(b"abc");
+        early.push(b"");
+        early.push(b"de");
+        assert!(early.pop(&mut [0; 2]).is_err());
+        for expected in [&b"abc"[..], b"", b"de"] {
+            let len = early.pop(&mut message).unwrap();
+            assert_eq!(&message[..len.unwrap()], expected);
         }
-    }
-
-    /// The arguments of AeronPeer, without the directory.
-    fn role(command: &Command) -> Vec<String> {
-        let arguments = command.get_args().map(|one| one.to_string_lossy());
-        let role = arguments.skip_while(|one| one != PROGRAM).skip(1);
-        let mut role: Vec<String> = role.map(String::from).collect();
-        role.remove(1);
-        role
+        assert_eq!(early.pop(&mut message).unwrap(), None);
+        assert!(early.bytes.is_empty());
     }
 
     #[test]
-    fn both_programs_receive_the_same_workload() {
-        let duration = Duration::from_nanos(7);
-        let workload = ExternalWorkload::RoundTrips { max: 5, duration };
-        let programs = programs(workload);
-        let [request, reply] =
-            [(Side::First, 0), (Side::Second, 1)].map(|(side, cpu)| programs.program(side, cpu));
-        assert_eq!(role(&request), ["request", "0", "64", "5", "7"]);
-        assert_eq!(role(&reply), ["reply", "1", "64", "5", "7"]);
-    }
-
-    #[test]
-    fn there_is_one_driver_for_the_two() {
-        let programs = programs(ExternalWorkload::Pattern { messages: 3 });
-        let driver = programs.helper(Side::First).unwrap();
-        assert_eq!(role(&driver)[0], "driver");
-        assert!(programs.helper(Side::Second).is_none());
+    fn links_of_the_same_two_processes_share_a_driver() {
+        let directories = Directories {
+            paths: TempPaths::in_directory(memory_directory()),
+            links: Cell::new(0),
+        };
+        directories.next_link().unwrap();
+        let first = directories.of_driver().unwrap();
+        fs::create_dir(&first).unwrap();
+        directories.next_link().unwrap();
+        assert_ne!(directories.of_driver().unwrap(), first);
+        assert!(!first.exists());
     }
 }

@@ -7,19 +7,21 @@ use std::sync::atomic::AtomicU32;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 
-use super::Mechanism;
 use super::mechanism::no_file;
 use super::shared_ring::Ring;
 use super::sleeping::{Sleeping, WAITING, Waker};
+use super::{Link, Mechanism};
 use crate::harness::waiting::Waiting;
 
 pub fn mechanism() -> Mechanism {
     Mechanism {
         unsupported_reason: Box::new(no_file),
-        ..Mechanism::new("futex-shm", Waiting::Sleep, |size| {
-            Ring::link(size, Sleeping(Futex), Sleeping(Futex))
-        })
+        ..Mechanism::new("futex-shm", Waiting::Sleep, link)
     }
+}
+
+pub fn link(size: usize) -> Result<Link> {
+    Ring::link(size, Sleeping(Futex), Sleeping(Futex))
 }
 
 struct Futex;

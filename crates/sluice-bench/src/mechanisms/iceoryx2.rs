@@ -2,27 +2,37 @@
 //! iceoryx2: publish and subscribe over loaned samples, as in its own benchmark: one publisher, one subscriber that
 //! polls, no history, and the next sample loaned while the reply is in flight. Unlike there, unreceived samples are
 //! never overwritten, because every message counts.
+//!
+//! With events, as in its examples, the publisher notifies the subscriber after each sample, and a subscriber that finds
+//! none waits for a notification.
+
+mod program;
 
 use std::fs;
 use std::hint::spin_loop;
 use std::mem::MaybeUninit;
 use std::path::Path as FilePath;
+use std::rc::Rc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use iceoryx2::node::Node;
+use iceoryx2::port::listener::Listener;
+use iceoryx2::port::notifier::Notifier;
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
 use iceoryx2::sample_mut_uninit::SampleMutUninit;
+use iceoryx2::service::port_factory::event;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
 
 use super::link::ensure_fits;
-use super::mechanism::{memory_directory, never_sleeping};
+use super::mechanism::{memory_directory, never_sleeping, no_file};
 use super::temp_paths::TempPaths;
-use super::{Batching, Link, Mechanism, Receiver, Sender};
+use super::{Batching, Link, Mechanism, Receiver, Sender, own_program};
 use crate::harness::waiting::Waiting;
+use program::PublishSubscribe;
 
 /// The total size of samples in flight, within limits on their number.
 const CAPACITY: usize = 4 << 20;
@@ -31,19 +41,35 @@ const MAX_SAMPLES: usize = 1024;
 /// The time limit for the peer to connect.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-pub fn mechanism() -> Mechanism {
-    let files = Files(TempPaths::in_directory(std::env::temp_dir()));
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Polling,
+    Events,
+}
+
+pub fn mechanism(mode: Mode) -> Mechanism {
+    let waiting = match mode {
+        Mode::Polling => Waiting::Spin,
+        Mode::Events => Waiting::Sleep,
+    };
+    let files = Rc::new(Files(TempPaths::in_directory(std::env::temp_dir())));
+    let own_program = match mode {
+        Mode::Polling => own_program::erased(PublishSubscribe(Rc::clone(&files))),
+        Mode::Events => None,
+    };
     Mechanism {
+        own_program,
+        label: match mode {
+            Mode::Polling => "iceoryx2 (spins)".into(),
+            Mode::Events => "iceoryx2 (events)".into(),
+        },
         batching: Some(Batching::OneByOne),
-        unsupported_reason: Box::new(never_sleeping),
-        ..Mechanism::new("iceoryx2", Waiting::Spin, move |size| {
-            let service = files.0.next_path()?;
-            let service = service.file_name().and_then(|name| name.to_str());
-            let topic = Topic {
-                config: config(files.0.directory()?)?,
-                service: service.context("the path has no file name")?.into(),
-                size,
-            };
+        unsupported_reason: Box::new(match mode {
+            Mode::Polling => never_sleeping,
+            Mode::Events => no_file,
+        }),
+        ..Mechanism::new("iceoryx2", waiting, move |size| {
+            let topic = files.topic(size, mode)?;
             Ok(Link::new(topic, Topic::sender, Topic::receiver))
         })
     }
@@ -51,6 +77,20 @@ pub fn mechanism() -> Mechanism {
 
 /// The root of its files.
 struct Files(TempPaths);
+
+impl Files {
+    /// A service of its own.
+    fn topic(&self, size: usize, mode: Mode) -> Result<Topic> {
+        let service = self.0.next_path()?;
+        let service = service.file_name().and_then(|name| name.to_str());
+        Ok(Topic {
+            config: config(self.0.directory()?)?,
+            service: service.context("the path has no file name")?.into(),
+            size,
+            mode,
+        })
+    }
+}
 
 impl Drop for Files {
     /// Removes the shared memory of killed processes, which the library would remove only at its next start.
@@ -96,13 +136,15 @@ fn config(root: &FilePath) -> Result<Config> {
     Ok(config)
 }
 
+type Events = event::PortFactory<ipc::Service>;
 type Bytes = PortFactory<ipc::Service, [u8], ()>;
 type Sample = SampleMutUninit<ipc::Service, [MaybeUninit<u8>], ()>;
 
-struct Topic {
+pub struct Topic {
     config: Config,
     service: String,
     size: usize,
+    mode: Mode,
 }
 
 impl Topic {
@@ -128,6 +170,24 @@ impl Topic {
             .context("cannot open an iceoryx2 service")?;
         Ok((node, service))
     }
+
+    /// The service of the notifications; None if the receiver polls.
+    fn events(&self, node: &Node<ipc::Service>) -> Result<Option<Events>> {
+        if self.mode == Mode::Polling {
+            return Ok(None);
+        }
+        let name = ServiceName::new(&self.service)?;
+        let service = node
+            .service_builder(&name)
+            .event()
+            .max_notifiers(1)
+            .max_listeners(1)
+            .max_nodes(2)
+            .open_or_create();
+        service
+            .context("cannot open an event service of iceoryx2")
+            .map(Some)
+    }
 }
 
 /// The first message. It shows that the connection is established, so that this is not measured. Later it marks the end
@@ -135,8 +195,18 @@ impl Topic {
 const EMPTY: &[u8] = b"";
 
 impl Topic {
-    fn sender(self) -> Result<Publishing> {
+    fn sender(self) -> Result<Sending> {
+        self.publishing().map(Sending)
+    }
+
+    /// Connected to the receiver.
+    fn publishing(self) -> Result<Publishing> {
         let (node, service) = self.open()?;
+        let events = self.events(&node)?;
+        let notifier = events.map(|events| events.notifier_builder().create());
+        let notifier = notifier
+            .transpose()
+            .context("cannot create an iceoryx2 notifier")?;
         let publisher = service
             .publisher_builder()
             .initial_max_slice_len(self.size)
@@ -149,6 +219,7 @@ impl Topic {
             next: None,
             size: self.size,
             publisher,
+            notifier,
             _node: node,
         };
         let deadline = Instant::now() + TIMEOUT;
@@ -164,6 +235,11 @@ impl Topic {
 
     fn receiver(self) -> Result<Subscribing> {
         let (node, service) = self.open()?;
+        let events = self.events(&node)?;
+        let listener = events.map(|events| events.listener_builder().create());
+        let listener = listener
+            .transpose()
+            .context("cannot create an iceoryx2 listener")?;
         let subscriber = service
             .subscriber_builder()
             .create()
@@ -178,6 +254,7 @@ impl Topic {
         }
         Ok(Subscribing {
             subscriber,
+            listener,
             ended: false,
             _node: node,
         })
@@ -189,6 +266,7 @@ struct Publishing {
     next: Option<Sample>,
     size: usize,
     publisher: Publisher<ipc::Service, [u8], ()>,
+    notifier: Option<Notifier<ipc::Service>>,
     _node: Node<ipc::Service>,
 }
 
@@ -200,29 +278,51 @@ impl Publishing {
             Some(sample) => sample,
             None => self.publisher.loan_slice_uninit(message.len())?,
         };
-        Ok(sample.write_from_slice(message).send()?)
+        let receivers = sample.write_from_slice(message).send()?;
+        if let Some(notifier) = &self.notifier {
+            notifier.notify()?;
+        }
+        Ok(receivers)
     }
 }
 
-impl Sender for Publishing {
+/// Ends the stream when dropped.
+struct Sending(Publishing);
+
+impl Sender for Sending {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        ensure!(self.publish(message)? == 1, "the receiver has ended");
-        self.next = Some(self.publisher.loan_slice_uninit(self.size)?);
+        let publishing = &mut self.0;
+        ensure!(publishing.publish(message)? == 1, "the receiver has ended");
+        publishing.next = Some(publishing.publisher.loan_slice_uninit(publishing.size)?);
         Ok(())
     }
 }
 
-impl Drop for Publishing {
+impl Drop for Sending {
     /// If the receiver misses the end, the harness kills it.
     fn drop(&mut self) {
-        let _ = self.publish(EMPTY);
+        let _ = self.0.publish(EMPTY);
     }
 }
 
 struct Subscribing {
     subscriber: Subscriber<ipc::Service, [u8], ()>,
+    listener: Option<Listener<ipc::Service>>,
     ended: bool,
     _node: Node<ipc::Service>,
+}
+
+impl Subscribing {
+    /// Earlier notifications, of samples that were received without waiting, end the wait at once.
+    fn wait(&self) -> Result<()> {
+        match &self.listener {
+            None => spin_loop(),
+            Some(listener) => {
+                listener.blocking_wait(|_| {})?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Receiver for Subscribing {
@@ -233,7 +333,7 @@ impl Receiver for Subscribing {
         let sample = loop {
             match self.subscriber.receive()? {
                 Some(sample) => break sample,
-                None => spin_loop(),
+                None => self.wait()?,
             }
         };
         let received = sample.payload();
@@ -257,6 +357,7 @@ mod tests {
             config: config(&root).unwrap(),
             service: "one".into(),
             size: 8,
+            mode: Mode::Polling,
         };
         let left = || {
             let names = fs::read_dir(memory_directory()).unwrap();

@@ -2,9 +2,11 @@
 //! The description of a mechanism: its properties, and the functions that create its links.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use anyhow::Result;
 
+use super::own_program::OwnProgram;
 use super::{ExternalWorkload, Link, Programs};
 use crate::harness::pinning::Placement;
 use crate::harness::waiting::Waiting;
@@ -49,6 +51,8 @@ pub struct Mechanism {
     pub waiting: Waiting,
     /// How batches are sent; None for mechanisms whose batches are not measured.
     pub batching: Option<Batching>,
+    /// Its library has threads of its own, which the scheduler places; only the thread that sends or receives is pinned.
+    pub own_threads: bool,
     /// The reason why this task is not supported here, with a remedy if there is one.
     pub unsupported_reason: UnsupportedReason,
     /// Creates a link for messages of this size, before the fork.
@@ -62,6 +66,8 @@ pub struct Mechanism {
     /// The programs that replace a link for messages of this size, for a mechanism that cannot be called from this
     /// process.
     pub programs: Option<ProgramsOf>,
+    /// The program of a library with which this adapter is compared.
+    pub own_program: Option<Rc<dyn OwnProgram>>,
 }
 
 pub type UnsupportedReason = Box<dyn Fn(&Task) -> Option<String>>;
@@ -83,11 +89,13 @@ impl Mechanism {
             },
             waiting,
             batching: None,
+            own_threads: false,
             unsupported_reason: Box::new(|_| None),
             link: Box::new(link),
             shared_links: None,
             links_by_name: None,
             programs: None,
+            own_program: None,
         }
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The mechanisms, one file each, and the code that several of them share. registry.rs lists them.
 
+#[cfg(feature = "aeron")]
 mod aeron;
 pub mod cacheline_pingpong;
 mod eventfd_shm;
@@ -11,11 +12,16 @@ mod iceoryx2;
 mod link;
 mod mechanism;
 mod mmap;
+mod msg_ring;
 mod myipc;
 pub mod no_ipc;
+mod nonblocking;
+pub mod own_program;
 mod packets;
 pub mod pipe;
+mod pipe_large;
 mod posix_mq;
+mod process_vm;
 mod programs;
 mod registry;
 mod shared_ring;
@@ -38,6 +44,7 @@ mod third_party;
 mod unix_dgram;
 mod unix_seqpacket;
 mod unix_stream;
+mod vsock;
 mod zeromq;
 pub mod zmq_library;
 

@@ -29,6 +29,6 @@ pub fn shared_links(users: usize) -> Result<Vec<Link>> {
     (0..users).map(link).collect()
 }
 
-fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
     pipe2(OFlag::O_CLOEXEC).context("cannot create a pipe")
 }

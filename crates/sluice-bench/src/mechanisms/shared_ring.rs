@@ -33,6 +33,11 @@ const COUNT: u32 = ENDED - 1;
 
 /// How one side waits for the position of the other.
 pub trait WaitStrategy {
+    /// Called in the process that waits, before the first message.
+    fn begin_waiting(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns when the count differs from `seen`, or earlier.
     fn wait(&self, position: &Position, seen: u32) -> Result<()>;
 
@@ -66,8 +71,14 @@ impl<R: WaitStrategy + 'static> Ring<R> {
         let ring = Self::new(size, for_messages, for_space)?;
         Ok(Link::new(
             ring,
-            |ring| Ok(ring.sender()),
-            |ring| Ok(ring.receiver()),
+            |ring| {
+                ring.for_space.begin_waiting()?;
+                Ok(ring.sender())
+            },
+            |ring| {
+                ring.for_messages.begin_waiting()?;
+                Ok(ring.receiver())
+            },
         ))
     }
 

@@ -10,6 +10,11 @@ use super::shared_ring::{Position, WaitStrategy};
 
 /// The kernel object on which a process sleeps.
 pub trait Waker {
+    /// Called in the process that sleeps, before the first message.
+    fn begin_waiting(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Sleeps until woken, unless the word is no longer WAITING. Spurious wake-ups are allowed.
     fn sleep(&self, waiting: &AtomicU32) -> Result<()>;
 
@@ -27,6 +32,10 @@ pub struct Sleeping<W>(pub W);
 /// that clears the word also wakes, and the sleep is on that word rather than on the count: the wake-up may belong to a
 /// count that the waiter has already seen.
 impl<W: Waker> WaitStrategy for Sleeping<W> {
+    fn begin_waiting(&self) -> Result<()> {
+        self.0.begin_waiting()
+    }
+
     fn wait(&self, position: &Position, seen: u32) -> Result<()> {
         // Pairs with publish(), which stores the count before it loads the word.
         position.waiting.store(WAITING, SeqCst);

@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tachyon: a ring in shared memory for one sender and one receiver. The receiver always spins, which its polling mode
-//! announces to the sender, and the capacity is that of Sluice's ring.
+//! Tachyon: a ring in shared memory for one sender and one receiver, with the capacity of Sluice's ring. The receiver
+//! always spins, which its polling mode announces to the sender; or it sleeps on a futex, after the spins of the library's
+//! documentation (hybrid) or at once. Sending into a full ring fails at once in all of them, so the sender never sleeps: it
+//! tries again, and beside a receiver that sleeps it yields before.
+
+mod program;
 
 use std::hint::spin_loop;
 use std::path::PathBuf;
-use std::thread::sleep;
+use std::rc::Rc;
+use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tachyon_ipc::{Bus, RxGuard, TachyonError, TxGuard};
 
 use super::link::ensure_fits;
-use super::mechanism::never_sleeping;
+use super::mechanism::{never_sleeping, no_file};
 use super::temp_paths::TempPaths;
-use super::{Batching, Link, Mechanism, Receiver, Sender};
+use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Workload, own_program};
 use crate::harness::waiting::Waiting;
+use program::BenchIpc;
 
 /// In bytes; long messages were slower in a ring of 16 MiB, which does not fit into the processor caches.
 const CAPACITY: usize = 1 << 20;
@@ -22,22 +28,64 @@ const CAPACITY: usize = 1 << 20;
 const RELEASE_BATCH: usize = 32;
 /// The header of each message.
 const HEADER: usize = 64;
-/// The number of spins before the receiver sleeps: it never does.
-const SPINS: u32 = u32::MAX;
 /// The time limit for the receiver to listen.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub fn mechanism() -> Mechanism {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Polling,
+    Hybrid,
+    Futex,
+}
+
+impl Mode {
+    /// The number of spins before the receiver sleeps.
+    fn spins(self) -> u32 {
+        match self {
+            Self::Polling => u32::MAX,
+            Self::Hybrid => 10_000,
+            Self::Futex => 0,
+        }
+    }
+}
+
+/// The reason of a sender that cannot sleep.
+fn sender_never_sleeps(task: &Task) -> Option<String> {
+    match task.workload {
+        Workload::Stalled => Some("its sender never sleeps, so its pairs cannot be stalled".into()),
+        _ => no_file(task),
+    }
+}
+
+pub fn mechanism(mode: Mode) -> Mechanism {
+    let waiting = match mode {
+        Mode::Polling => Waiting::Spin,
+        Mode::Hybrid | Mode::Futex => Waiting::Sleep,
+    };
     // The sockets over which the memory is passed.
-    let paths = TempPaths::in_directory(std::env::temp_dir());
+    let paths = Rc::new(TempPaths::in_directory(std::env::temp_dir()));
+    let own_program = match mode {
+        Mode::Polling => own_program::erased(BenchIpc(Rc::clone(&paths))),
+        Mode::Hybrid | Mode::Futex => None,
+    };
     Mechanism {
+        own_program,
+        label: match mode {
+            Mode::Polling => "tachyon (spins)".into(),
+            Mode::Hybrid => "tachyon (hybrid)".into(),
+            Mode::Futex => "tachyon (futex)".into(),
+        },
         batching: Some(Batching::Together),
-        unsupported_reason: Box::new(never_sleeping),
-        ..Mechanism::new("tachyon", Waiting::Spin, move |size| {
+        unsupported_reason: Box::new(match mode {
+            Mode::Polling => never_sleeping,
+            Mode::Hybrid | Mode::Futex => sender_never_sleeps,
+        }),
+        ..Mechanism::new("tachyon", waiting, move |size| {
             let least = 2 * RELEASE_BATCH * (size + 2 * HEADER);
             let connection = Connection {
                 path: paths.next_path()?,
                 capacity: least.next_power_of_two().max(CAPACITY),
+                mode,
             };
             Ok(Link::new(
                 connection,
@@ -51,6 +99,7 @@ pub fn mechanism() -> Mechanism {
 struct Connection {
     path: PathBuf,
     capacity: usize,
+    mode: Mode,
 }
 
 impl Connection {
@@ -60,10 +109,16 @@ impl Connection {
     }
 
     fn sender(self) -> Result<Sending> {
+        let bus = self.connect()?;
+        let mode = self.mode;
+        Ok(Sending { bus, mode })
+    }
+
+    fn connect(&self) -> Result<Bus> {
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         loop {
             match Bus::connect(self.path()?) {
-                Ok(bus) => return Ok(Sending { bus }),
+                Ok(bus) => return Ok(bus),
                 Err(error) if Instant::now() > deadline => {
                     bail!("cannot connect to the receiver: {error}")
                 }
@@ -72,11 +127,21 @@ impl Connection {
         }
     }
 
+    fn listen(&self) -> Result<Bus> {
+        Bus::listen(self.path()?, self.capacity)
+            .with_context(|| format!("cannot listen at {}", self.path.display()))
+    }
+
     fn receiver(self) -> Result<Receiving> {
-        let bus = Bus::listen(self.path()?, self.capacity)
-            .with_context(|| format!("cannot listen at {}", self.path.display()))?;
-        bus.set_polling_mode(1);
-        Ok(Receiving { bus, ended: false })
+        let bus = self.listen()?;
+        if self.mode == Mode::Polling {
+            bus.set_polling_mode(1);
+        }
+        Ok(Receiving {
+            bus,
+            spins: self.mode.spins(),
+            ended: false,
+        })
     }
 }
 
@@ -87,6 +152,7 @@ const END: u32 = 2;
 
 struct Sending {
     bus: Bus,
+    mode: Mode,
 }
 
 impl Sending {
@@ -96,7 +162,10 @@ impl Sending {
             match self.bus.acquire_tx(length) {
                 Err(TachyonError::BufferFull) => {
                     self.bus.flush();
-                    spin_loop();
+                    match self.mode {
+                        Mode::Polling => spin_loop(),
+                        Mode::Hybrid | Mode::Futex => yield_now(),
+                    }
                 }
                 other => return other.context("cannot send a message"),
             }
@@ -133,6 +202,7 @@ impl Drop for Sending {
 
 struct Receiving {
     bus: Bus,
+    spins: u32,
     ended: bool,
 }
 
@@ -141,7 +211,7 @@ impl Receiver for Receiving {
         if self.ended {
             return Ok(0);
         }
-        let received: RxGuard = self.bus.acquire_rx(SPINS)?;
+        let received: RxGuard = self.bus.acquire_rx(self.spins)?;
         if received.type_id == END {
             self.ended = true;
             return Ok(0);
@@ -155,7 +225,7 @@ impl Receiver for Receiving {
         if self.ended {
             return Ok(0);
         }
-        let batch = self.bus.drain_batch(messages.len() / size, SPINS)?;
+        let batch = self.bus.drain_batch(messages.len() / size, self.spins)?;
         let mut bytes = 0;
         for message in &batch {
             if message.type_id() == END {

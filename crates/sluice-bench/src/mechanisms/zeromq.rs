@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! ZeroMQ over ipc://, which is a Unix socket: a PUSH and a PULL socket with one I/O thread in each process and
 //! otherwise the defaults of the library, as in its own throughput benchmark. (PAIR is meant for threads, and REQ and
-//! REP, which its latency benchmark uses, add an envelope and cannot stream.)
+//! REP, which its latency benchmark uses, add an envelope and cannot stream.) The scheduler places the I/O threads, as
+//! in programs that do not pin them; only the threads that send and receive have their processor.
 //!
 //! A receiver at its high-water mark drops unread messages when the connection of the sender closes. The sender
 //! therefore stays until the receiver has read all messages, which it detects by end of file of a pipe.
+
+mod program;
 
 use std::fs::File;
 use std::io::Read;
@@ -18,8 +21,9 @@ use nix::unistd::pipe2;
 use super::mechanism::no_file;
 use super::temp_paths::TempPaths;
 use super::zmq_library::{Kind, Socket, Zmq};
-use super::{Link, Mechanism, Receiver, Sender};
+use super::{Link, Mechanism, Receiver, Sender, own_program};
 use crate::harness::waiting::Waiting;
+use program::Guide;
 
 pub fn mechanism() -> Mechanism {
     // Or the reason why it is not available.
@@ -27,8 +31,14 @@ pub fn mechanism() -> Mechanism {
     let missing = zmq.as_ref().err();
     let missing = missing.map(|error| format!("{error:#}; install libzmq5"));
     // The paths of the sockets.
-    let paths = TempPaths::in_directory(std::env::temp_dir());
+    let paths = Rc::new(TempPaths::in_directory(std::env::temp_dir()));
+    let own_program = zmq.as_ref().ok().and_then(|zmq| {
+        let (zmq, paths) = (Rc::clone(zmq), Rc::clone(&paths));
+        own_program::erased(Guide { zmq, paths })
+    });
     Mechanism {
+        own_program,
+        own_threads: true,
         unsupported_reason: Box::new(move |task| no_file(task).or_else(|| missing.clone())),
         ..Mechanism::new("zeromq", Waiting::Sleep, move |_| {
             let zmq = zmq.as_ref().map_err(|error| anyhow!("{error:#}"))?;

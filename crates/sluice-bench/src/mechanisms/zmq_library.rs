@@ -37,6 +37,8 @@ enum Setting {
 #[repr(i32)]
 pub enum Kind {
     Sub = 2,
+    Req = 3,
+    Rep = 4,
     Pull = 7,
     Push = 8,
     XPub = 9,

@@ -25,13 +25,17 @@ use crate::mechanisms::{Link, Mechanism, Registry, Task, Workload};
 const DURATION: Duration = Duration::from_millis(10);
 const SIZES: [usize; 3] = [1, 1000, 65536];
 /// Mechanisms that detect the death of the peer.
-const DETECT_PEER_DEATH: [&str; 9] = [
+const DETECT_PEER_DEATH: [&str; 13] = [
     "pipe",
+    "pipe-large",
+    "pipe-nonblock",
     "fifo",
     "unix-stream",
+    "unix-nonblock",
     "unix-seqpacket",
     "unix-dgram",
     "tcp",
+    "vsock",
     "mmap",
     "sluice-pipe",
     "sluice-ring",
@@ -115,7 +119,7 @@ fn requests_are_answered() {
     });
 }
 
-/// Mechanisms that carry a single byte; without those that run only in external programs.
+/// Mechanisms that carry a single byte.
 fn round_trip_mechanisms() -> impl Iterator<Item = Rc<Mechanism>> {
     let task = Task {
         size: 1,
@@ -124,7 +128,6 @@ fn round_trip_mechanisms() -> impl Iterator<Item = Rc<Mechanism>> {
     };
     all()
         .into_iter()
-        .filter(|one| one.name != "aeron")
         .filter(move |one| one.unsupported_reason(&task).is_none())
 }
 
@@ -231,7 +234,7 @@ fn a_sender_sleeps_while_the_buffer_is_full() {
     let task = Task {
         size: isolation::SIZE,
         placement: Placement::SameCpu,
-        workload: Workload::Stream,
+        workload: Workload::Stalled,
     };
     for mechanism in all() {
         if mechanism.unsupported_reason(&task).is_none() {
@@ -262,13 +265,15 @@ fn only_mechanisms_with_a_file_support_tar() {
             assert!(sender.file().is_some(), "{}", mechanism.name);
         }
     }
-    for name in ["pipe", "fifo", "unix-stream", "tcp"] {
+    for name in ["pipe", "pipe-large", "fifo", "unix-stream", "tcp"] {
         assert_eq!(named(name).unsupported_reason(&task), None, "{name}");
     }
     for name in [
         "unix-seqpacket",
         "unix-dgram",
+        "pipe-nonblock",
         "posix-mq",
+        "process-vm",
         "sysv-mq",
         "signal",
         "mmap",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The suites: each turns the options into cases, which the harness measures.
 
+pub mod calibration;
 #[cfg(test)]
 mod conformance;
 mod connect;
@@ -40,6 +41,7 @@ pub enum Suite {
     Throughput,
     Sizes,
     Load,
+    Calibration,
     Wakeup,
     Connect,
     Tar,
@@ -59,6 +61,7 @@ impl Suite {
     pub fn of(scale: Scale) -> Vec<Self> {
         if scale == Scale::ThirdParty {
             return vec![
+                Self::Calibration,
                 Self::Rtt,
                 Self::Throughput,
                 Self::Sizes,
@@ -79,7 +82,7 @@ impl Suite {
             Self::Durable,
         ];
         if scale != Scale::Quick {
-            suites.extend([Self::Names, Self::Reports]);
+            suites.extend([Self::Calibration, Self::Names, Self::Reports]);
         }
         suites
     }
@@ -90,6 +93,7 @@ impl Suite {
             Self::Throughput => throughput::cases(plan),
             Self::Sizes => sizes::cases(plan),
             Self::Load => load::cases(plan),
+            Self::Calibration => calibration::cases(plan),
             Self::Wakeup => wakeup::cases(plan),
             Self::Connect => connect::cases(plan),
             Self::Tar => tar::cases(plan),

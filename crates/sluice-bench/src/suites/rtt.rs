@@ -15,7 +15,7 @@ use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::{ExternalWorkload, Link, Task, Workload};
 
-const SIZES: Sizes = Sizes {
+pub const SIZES: Sizes = Sizes {
     quick: &[1],
     standard: &[1, 1024],
     full: &[1, 64, 256, 1024, 4096],
@@ -24,7 +24,7 @@ const SIZES: Sizes = Sizes {
 /// Not counted: caches, branch predictors and adaptive parts of the kernel warm up first.
 const WARM_UP: usize = 200;
 /// Bounds the memory for the samples of a spinning pair.
-const MAX_SAMPLES: usize = 200_000;
+pub const MAX_SAMPLES: usize = 200_000;
 /// Enough to compare replies with requests.
 const CHECKED: usize = 256;
 
@@ -121,7 +121,7 @@ impl RoundTrip {
     ) -> Result<Vec<u64>> {
         let [forward, backward] = links;
         let (mut sender, mut receiver) = (forward.sender()?, backward.receiver()?);
-        self.setup.confinement.enter(Side::First)?;
+        self.setup.enter(Side::First)?;
         start.wait()?;
 
         let mut sent = vec![0; self.setup.size];
@@ -160,7 +160,7 @@ impl RoundTrip {
     fn reply(&self, links: Links, start: &mut Start) -> Result<Vec<u64>> {
         let [forward, backward] = links;
         let (mut receiver, mut sender) = (forward.receiver()?, backward.sender()?);
-        self.setup.confinement.enter(Side::Second)?;
+        self.setup.enter(Side::Second)?;
         start.wait()?;
 
         let mut message = vec![0; self.setup.size];

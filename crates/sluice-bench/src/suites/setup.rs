@@ -49,15 +49,24 @@ impl Setup {
         Pair::start(link, PROCESS_TIMEOUT, |side, link, start| match side {
             Side::First => {
                 let end = link.sender()?;
-                self.confinement.enter(side)?;
+                self.enter(side)?;
                 sender(end, start)
             }
             Side::Second => {
                 let end = link.receiver()?;
-                self.confinement.enter(side)?;
+                self.enter(side)?;
                 receiver(end, start)
             }
         })
+    }
+
+    /// Called in a process once its end is open, and with it the threads of a library have started.
+    pub fn enter(&self, side: Side) -> Result<()> {
+        if self.mechanism.own_threads {
+            self.confinement.enter_cgroup()?;
+            return pinning::pin_thread(self.confinement.cpu(side));
+        }
+        self.confinement.enter(side)
     }
 
     /// Starts two processes that are replaced by programs, if the mechanism has any. Their measured threads pin
@@ -133,8 +142,13 @@ impl Confinement {
 
 #[cfg(test)]
 pub mod tests {
+    use nix::sched::{CpuSet, sched_getaffinity};
+    use nix::unistd::{Pid, gettid};
+    use sluice_testkit::workers::serial;
+
     use super::*;
     use crate::harness::pinning::Placement;
+    use crate::mechanisms::pipe;
 
     pub fn setup(mechanism: Mechanism, size: usize) -> Setup {
         setup_in(Placement::SameCpu, Rc::new(mechanism), size)
@@ -146,6 +160,50 @@ pub mod tests {
             mechanism,
             confinement: Confinement { cgroup: None, cpus },
             size,
+        }
+    }
+
+    /// The number of processors of the calling thread and of another one in a process that entered its setup.
+    fn processors(own_threads: bool) -> Vec<u64> {
+        let mechanism = Mechanism {
+            own_threads,
+            ..pipe::mechanism()
+        };
+        let count = |thread: Pid| {
+            let set = sched_getaffinity(thread).unwrap();
+            let cpus = (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).unwrap());
+            cpus.count() as u64
+        };
+        let setup = setup(mechanism, 1);
+        let role = |_, (): (), start: &mut Start| {
+            let (tell, told) = std::sync::mpsc::channel();
+            let (end, ended) = std::sync::mpsc::channel::<()>();
+            let other = std::thread::spawn(move || {
+                tell.send(gettid()).unwrap();
+                let _ = ended.recv();
+            });
+            let thread = told.recv()?;
+            setup.enter(Side::First)?;
+            start.wait()?;
+            let counts = vec![count(Pid::from_raw(0)), count(thread)];
+            drop(end);
+            let _ = other.join();
+            Ok(counts)
+        };
+        let pair = Pair::start((), PROCESS_TIMEOUT, role).unwrap();
+        let [first, _] = run(pair, PROCESS_TIMEOUT).unwrap();
+        first
+    }
+
+    #[test]
+    fn threads_of_a_library_are_left_to_the_scheduler() {
+        let _serial = serial();
+        assert_eq!(processors(false), [1, 1]);
+        if Placement::TwoCpus.cpus().unwrap().is_some() {
+            let [own, other] = processors(true)[..] else {
+                panic!("two threads were asked");
+            };
+            assert!(own == 1 && other > 1, "{own} and {other} processors");
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Metric};
 use crate::mechanisms::{Batching, Task, Workload};
 
-const SIZES: Sizes = Sizes {
+pub const SIZES: Sizes = Sizes {
     quick: &[1024],
     standard: &[64, 1024, 4096, 65536],
     full: &[64, 256, 1024, 4096, 16384, 65536],

@@ -142,8 +142,8 @@ fn cell(row: &Row, y_value: YValue, all: &[Row]) -> Cell {
         (YValue::Ratio, None) => (Some("1".into()), Vec::new()),
         (YValue::Ratio, Some([ratio, ratios])) => (Some(ratio), vec![Some(ratios)]),
     };
-    let calibration = row.calibration.as_ref().and_then(|one| one.ratio);
-    let calibration = calibration.map(|ratio| format!("calibr. {}", units::ratio(ratio)));
+    let calibration = row.calibration.as_ref();
+    let calibration = calibration.map(|one| format!("calibr. {}", units::ratio(one.median)));
     let further = [Some(rounds(row)), calibration];
     Cell {
         badges: [

@@ -47,11 +47,14 @@ pub fn missing() -> Option<Skipped> {
 }
 
 pub fn create(_: u64, resources: &Resources) -> Result<Box<dyn Store>> {
+    Ok(Box::new(server_for(resources)?))
+}
+
+pub fn server_for(resources: &Resources) -> Result<Server> {
     let path = resources.paths.next_path()?;
     let [_, second] = resources.confinement.cpus;
     let arguments = ["--appendonly", "no"];
-    let server = Server::start(&path, &arguments, &resources.confinement, &[second])?;
-    Ok(Box::new(server))
+    Server::start(&path, &arguments, &resources.confinement, &[second])
 }
 
 fn server() -> Command {
@@ -117,6 +120,11 @@ impl Server {
         server.confine(confinement, cpus)?;
         connect(path).with_context(|| format!("{NAME} did not start"))?;
         Ok(server)
+    }
+
+    /// Of its socket.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     fn pid(&self) -> Pid {
