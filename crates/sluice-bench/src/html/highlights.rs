@@ -14,7 +14,7 @@ use super::series_style::{SeriesRole, SeriesStyles};
 use super::suites::Figure;
 use super::tables::{self, Cell, Line, Table, heads};
 use super::takeaways::{self, Takeaway};
-use crate::harness::rows::{INSTRUCTIONS, Ratio, Row};
+use crate::harness::rows::{Ratio, Row};
 
 /// A ratio, inverted where necessary so that more is better.
 struct Gain<'a> {
@@ -29,10 +29,6 @@ impl<'a> Gain<'a> {
         let Ratio {
             median, min, max, ..
         } = row.ratio.as_ref()?;
-        // A number of instructions is no speed.
-        if row.unit.as_deref() == Some(INSTRUCTIONS) {
-            return None;
-        }
         Some(match row.less_is_better() {
             true => Self {
                 row,
@@ -66,7 +62,7 @@ pub fn first(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Figure> {
         role: SeriesRole::Other,
         cells: vec![
             Cell::entry(styles.get(one.row), &one.headline()).with_small([one.spread()]),
-            Cell::notes([one.note()]),
+            Cell::notes(one.notes()),
         ],
     };
     Some(Figure {
@@ -115,7 +111,7 @@ pub fn all(rows: &[Row], styles: &SeriesStyles) -> Option<Figure> {
             caption: heading.clone(),
             heads: heads([
                 ["mechanism", "conditions"],
-                ["relative speed", "its rounds"],
+                ["times better", "its rounds"],
                 ["rounds", "class"],
                 ["", ""],
             ]),
@@ -136,9 +132,9 @@ fn name<'a>(gains: &[Gain<'a>]) -> &'a str {
 
 fn hint(gains: &[Gain]) -> String {
     format!(
-        "Right of 1, Sluice is faster than {}. For times this is the inverse of the ratio, so that right is always \
-         better. Bars: from the smallest to the largest ratio within a round. Faster and slower: the rounds of the two \
-         do not overlap; otherwise they tie.",
+        "Right of 1, Sluice is better than {}: faster, or with fewer instructions. For times and instructions this is the \
+         inverse of the ratio. Bars: from the smallest to the largest ratio within a round. Where it is better in some \
+         rounds and worse in others, the two tie.",
         name(gains)
     )
 }
@@ -156,7 +152,7 @@ fn plot(
     let ends = gains.iter().flat_map(|gain| gain.range).chain([1.0]);
     let axis = Axis {
         scale: Scale::logarithmic(ends, MAX_TICKS_X)?,
-        label: format!("speed relative to {}", name(gains)),
+        label: format!("times better than {}", name(gains)),
         format: units::figures_short,
     };
     let interval = |(index, gain): (usize, &Gain)| Interval {

@@ -36,9 +36,7 @@ pub fn noisy(row: &Row) -> Option<Badge> {
 pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
     let ratio = row.ratio.as_ref();
     let to = ratio.map_or("", |ratio| &ratio.to);
-    let change = row
-        .change()
-        .map(|one| change(one, row.change_name(one), to));
+    let change = row.change().map(|one| change(row, one, to));
     let across = ratio.filter(|ratio| ratio.across_waiting).map(|_| {
         let explanation = "one of the two uses processor time while it waits";
         Badge::new("across", "spin vs sleep", explanation)
@@ -46,6 +44,7 @@ pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
     let noisy = noisy(row).or_else(|| noisy(row.reference(rows)?));
     let others = [
         other_class(row, rows),
+        single_round(row),
         misdelivered(row),
         imbalance(row),
         lost(row),
@@ -58,14 +57,22 @@ pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
         .collect()
 }
 
+pub fn single_round(row: &Row) -> Option<Badge> {
+    let explanation = "one round has no spread, so the comparison is weak";
+    (row.rounds == Some(1)).then(|| Badge::new("across", "1 round", explanation))
+}
+
 /// The comparison with the reference.
-pub fn change(change: Change, name: &'static str, to: &str) -> Badge {
+pub fn change(row: &Row, change: Change, to: &str) -> Badge {
     match change {
         Change::Tie => {
             let explanation = format!("in some rounds better than {to}, in others worse");
             Badge::new("tie", "tie", explanation)
         }
-        _ => Badge::new(change.name(), name, format!("relative to {to}")),
+        _ => {
+            let explanation = format!("relative to {to}");
+            Badge::new(change.name(), row.change_name(change), explanation)
+        }
     }
 }
 
@@ -159,6 +166,7 @@ mod tests {
         let measured = |label: &str, median: f64| Row {
             label: label.into(),
             unit: Some("ns".into()),
+            rounds: Some(if median < 5.0 { 1 } else { 3 }),
             median: Some(median),
             spread: Some([median - 2.0, median + 2.0]),
             ..row(None)
@@ -183,5 +191,6 @@ mod tests {
         };
         assert_eq!(judged(9.0), ["tie"]);
         assert_eq!(judged(5.0), ["faster"]);
+        assert_eq!(judged(4.0), ["faster", "1 round"]);
     }
 }

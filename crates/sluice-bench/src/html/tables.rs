@@ -2,6 +2,7 @@
 //! Tables. Cells have several lines, so that a table has few columns and fits into the page.
 
 use serde::Serialize;
+use sluice_testkit::spread::Spread;
 use sluice_testkit::units;
 
 use super::notes::{self, Badge};
@@ -229,10 +230,23 @@ fn time(ns: u64) -> String {
     units::nanoseconds(ns as f64)
 }
 
+/// The instructions of programs and of the kernel.
+fn instructions_cell(row: &Row) -> Cell {
+    let count = |part: Option<Spread>| part.map(|part| units::count(part.median));
+    Cell::from(count(row.user_instructions)).with_small(count(row.kernel_instructions))
+}
+
 /// Two percentiles of the samples.
 fn times(row: &Row, of: impl Fn(&Summary) -> [Option<u64>; 2]) -> Cell {
     let [one, other] = row.distribution.as_ref().map(of).unwrap_or_default();
     Cell::from(one.map(time)).with_small(other.map(time))
+}
+
+/// None with too few samples.
+pub fn p99(row: &Row) -> Option<u64> {
+    const MIN_SAMPLES: usize = 100;
+    let resolved = row.distribution.filter(|one| one.n >= MIN_SAMPLES)?;
+    Some(resolved.p99)
 }
 
 /// The number of columns of counts for which there is room beside a plot.
@@ -247,8 +261,9 @@ pub fn latencies(caption: String, entries: &[(usize, &Row, SeriesStyle)], all: &
         .collect();
     let columns = vec![
         Column::new(["median", "its rounds"], median_cell),
+        Column::new(["instructions: user", "kernel"], instructions_cell),
         Column::new(["p99", "p90"], |row| {
-            times(row, |one| [Some(one.p99), Some(one.p90)])
+            times(row, |one| [p99(row), p99(row).and(Some(one.p90))])
         }),
         Column::new("CPU per message", |row| {
             row.cpu_ns_per_msg.map(units::nanoseconds).into()
@@ -276,6 +291,7 @@ pub fn everything(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Table {
         .collect();
     let columns = vec![
         Column::new(["median", "its rounds"], median_cell),
+        Column::new(["instructions: user", "kernel"], instructions_cell),
         Column::new(["ratio", "its rounds, reference"], |row| {
             let to = row.ratio.as_ref().map(|ratio| format!("to {}", ratio.to));
             ratio_cell(row).with_small(to)
@@ -288,10 +304,10 @@ pub fn everything(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Table {
             times(row, |one| [Some(one.min), Some(one.max)])
         }),
         Column::new(["p50", "p90"], |row| {
-            times(row, |one| [Some(one.p50), Some(one.p90)])
+            times(row, |one| [Some(one.p50), p99(row).and(Some(one.p90))])
         }),
         Column::new(["p99", "p99.9"], |row| {
-            times(row, |one| [Some(one.p99), one.p999])
+            times(row, |one| [p99(row), one.p999])
         }),
         Column::new(["messages", "CPU per message"], |row| {
             let cpu = row.cpu_ns_per_msg.map(units::nanoseconds);

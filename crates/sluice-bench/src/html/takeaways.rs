@@ -8,7 +8,7 @@ use super::groups::{distinct, groups};
 use super::notes::{self, Badge};
 use super::reference;
 use crate::harness::pinning::Placement;
-use crate::harness::rows::Row;
+use crate::harness::rows::{INSTRUCTIONS, Row};
 use crate::harness::samples::Change;
 use crate::harness::waiting::Waiting;
 
@@ -41,13 +41,16 @@ pub fn takeaways(rows: &[Row]) -> Vec<Takeaway<'_>> {
     chosen.filter_map(|row| Takeaway::of(row, rows)).collect()
 }
 
-/// Short messages and the last conditions, on two processors if these were measured. Each mechanism in its first variant
+/// Short messages and the last conditions, on two processors where these were measured. Each mechanism in its first variant
 /// that waits like the reference, if there is one.
 fn of_kind<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let on_two = |row: &Row| row.placement == Some(Placement::TwoCpus);
-    let any_on_two = rows.iter().any(|row| on_two(row));
-    let rows = rows.iter().filter(|row| on_two(row) == any_on_two);
-    let rows: Vec<&Row> = rows.copied().collect();
+    let replaced = |row: &Row| {
+        let mut others = rows.iter().filter(|other| on_two(other));
+        !on_two(row) && others.any(|other| bare_title(other) == bare_title(row))
+    };
+    let kept = rows.iter().copied().filter(|row| !replaced(row));
+    let rows: Vec<&Row> = kept.collect();
     let short = rows.iter().find(|row| row.size == Some(SHORT));
     let ends = [short.or(rows.first()), rows.last()];
     let titles = distinct(ends.into_iter().flatten().map(|row| &row.title));
@@ -93,45 +96,21 @@ impl<'a> Takeaway<'a> {
         format!("{}: {}{waiting}", conditions(self.row), self.claim())
     }
 
-    pub fn note(&self) -> Badge {
-        let name = self.row.change_name(self.change);
-        notes::change(self.change, name, &self.rival.label)
+    pub fn notes(&self) -> impl Iterator<Item = Badge> {
+        let change = notes::change(self.row, self.change, &self.rival.label);
+        [change].into_iter().chain(notes::single_round(self.row))
     }
 
     fn claim(&self) -> String {
         let (ours, theirs) = (&self.row.label, &self.rival.label);
-        let median = self.row.ratio.as_ref().map_or(1.0, |ratio| ratio.median);
-        let (ratio, less) = (units::ratio(median), self.row.less_is_better());
-        // Two figures of a ratio near 1 would say nothing.
-        let percent = units::ratio((median - 1.0).abs() * 100.0);
-        let near = (0.9..1.1).contains(&median);
-        match (self.change, less, near) {
-            (Change::Tie, ..) => {
+        let ratio = self.row.ratio.as_ref().map_or(1.0, |ratio| ratio.median);
+        let compared = compared(self.row, ratio, theirs);
+        match self.change {
+            Change::Faster => format!("{ours} {compared}"),
+            Change::Slower => format!("{ours} is behind: it {compared}"),
+            Change::Tie => {
+                let ratio = units::ratio(ratio);
                 format!("{ours} and {theirs} tie (ratio {ratio}), because the rounds disagree")
-            }
-            (Change::Faster, true, false) => {
-                format!("{ours} takes {ratio} of the time of {theirs}")
-            }
-            (Change::Faster, true, true) => {
-                format!("{ours} takes {percent} % less time than {theirs}")
-            }
-            (Change::Faster, false, false) => {
-                format!("{ours} has {ratio} times the rate of {theirs}")
-            }
-            (Change::Faster, false, true) => {
-                format!("{ours} has a rate {percent} % above that of {theirs}")
-            }
-            (Change::Slower, true, false) => {
-                format!("{ours} is behind {theirs}: it takes {ratio} times as long")
-            }
-            (Change::Slower, true, true) => {
-                format!("{ours} is behind {theirs}: it takes {percent} % more time")
-            }
-            (Change::Slower, false, false) => {
-                format!("{ours} is behind {theirs}: it has {ratio} of its rate")
-            }
-            (Change::Slower, false, true) => {
-                format!("{ours} is behind {theirs}: its rate is {percent} % lower")
             }
         }
     }
@@ -142,8 +121,12 @@ impl<'a> Takeaway<'a> {
         let rounds = units::counted(self.row.rounds.unwrap_or(1), "round");
         let class = self.row.probe_class.map_or("", |class| class.name());
         let noisy = if self.row.is_noisy() { "noisy" } else { "" };
+        let single = match self.row.rounds {
+            Some(1) => "which has no spread",
+            _ => "",
+        };
         let range = format!("Ratios within rounds: {range}");
-        let parts = [range.as_str(), &rounds, class, noisy];
+        let parts = [range.as_str(), &rounds, single, class, noisy];
         let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         parts.join(", ")
     }
@@ -168,19 +151,36 @@ impl<'a> Takeaway<'a> {
     }
 }
 
+/// A ratio in words. Near 1, two figures of it would say nothing.
+fn compared(row: &Row, ratio: f64, to: &str) -> String {
+    let (verb, noun, less) = match row.unit.as_deref() {
+        Some("ns") => ("takes", "time", "less"),
+        Some(INSTRUCTIONS) => ("executes", "instructions", "fewer"),
+        _ => ("has", "throughput", "less"),
+    };
+    let percent = units::ratio((ratio - 1.0).abs() * 100.0);
+    match ratio {
+        0.9..1.0 => format!("{verb} {percent} % {less} {noun} than {to}"),
+        1.0..1.1 => format!("{verb} {percent} % more {noun} than {to}"),
+        ..1.0 => format!("{verb} {} of the {noun} of {to}", units::ratio(ratio)),
+        _ => format!("{verb} {} times the {noun} of {to}", units::ratio(ratio)),
+    }
+}
+
 /// The conditions of a row in words.
 pub fn conditions(row: &Row) -> String {
-    let title = row.title.as_str();
-    let placement = row.placement.map_or("", |placement| placement.name());
-    let (title, place) = match title.strip_suffix(placement) {
-        Some(title) if !placement.is_empty() => (title.trim_end(), place(row)),
-        _ => (title, ""),
+    let title = bare_title(row);
+    let place = match row.placement {
+        Some(Placement::SameCpu) if title != row.title => ", one processor",
+        Some(Placement::TwoCpus) if title != row.title => ", two processors",
+        _ => "",
     };
     let what = match row.suite.as_str() {
         "rtt" => format!("Round trip of {title}"),
         "throughput" => format!("Stream of {title}"),
         "load" => format!("Latency under load, {title}"),
         "wakeup" => format!("Wake-up, {title}"),
+        "instructions" => format!("Instructions, {title}"),
         "contention" => format!("Writers × readers, {title}"),
         "tar" => format!("tar of {title}"),
         "fanout" => format!("Fan-out, {title}"),
@@ -197,12 +197,11 @@ fn capitalized(text: &str) -> String {
     }
 }
 
-fn place(row: &Row) -> &'static str {
-    match row.placement {
-        Some(Placement::SameCpu) => ", one processor",
-        Some(Placement::TwoCpus) => ", two processors",
-        None => "",
-    }
+/// The title without the placement.
+fn bare_title(row: &Row) -> &str {
+    let placement = row.placement.map(|placement| placement.name());
+    let bare = placement.and_then(|placement| row.title.strip_suffix(placement));
+    bare.map_or(row.title.as_str(), str::trim_end)
 }
 
 #[cfg(test)]
@@ -246,7 +245,7 @@ mod tests {
     fn the_sentence_says_that_ours_is_ahead() {
         let ahead = "Round trip of 64 B, two processors: sluice-pipe takes 0.42 of the time of pipe; both sleep";
         assert_eq!(headline("ns", 4.2), ahead);
-        let ahead = "Stream of 64 B, two processors: sluice-pipe has 4.2 times the rate of pipe; both sleep";
+        let ahead = "Stream of 64 B, two processors: sluice-pipe has 4.2 times the throughput of pipe; both sleep";
         assert_eq!(headline("bytes/s", 42.0), ahead);
     }
 
@@ -254,12 +253,12 @@ mod tests {
     fn the_sentence_says_that_ours_is_behind() {
         let slower = headline("ns", 18.0);
         assert!(
-            slower.contains("sluice-pipe is behind pipe: it takes 1.8 times as long; "),
+            slower.contains("sluice-pipe is behind: it takes 1.8 times the time of pipe; "),
             "{slower}"
         );
         let slower = headline("bytes/s", 0.042);
         assert!(
-            slower.contains("sluice-pipe is behind pipe: it has 0.0042 of its rate; "),
+            slower.contains("sluice-pipe is behind: it has 0.0042 of the throughput of pipe; "),
             "{slower}"
         );
     }
@@ -283,9 +282,15 @@ mod tests {
             takeaways(&rows)[0].headline()
         };
         assert!(near("ns", 9.6).contains("takes 4.0 % less time than pipe"));
-        assert!(near("ns", 10.4).contains("is behind pipe: it takes 4.0 % more time"));
-        assert!(near("bytes/s", 10.4).contains("has a rate 4.0 % above that of pipe"));
-        assert!(near("bytes/s", 9.6).contains("is behind pipe: its rate is 4.0 % lower"));
+        assert!(near("ns", 10.4).contains("is behind: it takes 4.0 % more time than pipe"));
+        assert!(near("bytes/s", 10.4).contains("has 4.0 % more throughput than pipe"));
+        assert!(near("bytes/s", 9.6).contains("is behind: it has 4.0 % less throughput than pipe"));
+    }
+
+    #[test]
+    fn instructions_are_no_time() {
+        let counted = headline(INSTRUCTIONS, 4.2);
+        assert!(counted.contains("sluice-pipe executes 0.42 of the instructions of pipe; "));
     }
 
     #[test]
@@ -324,6 +329,28 @@ mod tests {
         let mut beside = row("sluice-pipe-busy", "ns", 4.0);
         beside.ratio.as_mut().unwrap().to = "sluice-pipe".into();
         assert!(takeaways(&[row("pipe", "ns", 10.0), other, beside]).is_empty());
+    }
+
+    #[test]
+    fn one_processor_is_chosen_where_two_were_not_measured() {
+        let on_one = |mechanism, size: &str| Row {
+            title: format!("{size} same-cpu"),
+            placement: Some(Placement::SameCpu),
+            ..row(mechanism, "ns", 4.0)
+        };
+        let rows = [
+            on_one("pipe", "64 B"),
+            on_one("sluice-pipe", "64 B"),
+            row("pipe", "ns", 10.0),
+            row("sluice-pipe", "ns", 4.0),
+            on_one("pipe", "4 KiB"),
+            on_one("sluice-pipe", "4 KiB"),
+        ];
+        let titles: Vec<&str> = takeaways(&rows)
+            .iter()
+            .map(|one| one.row.title.as_str())
+            .collect();
+        assert_eq!(titles, ["64 B two-cpus", "4 KiB same-cpu"]);
     }
 
     #[test]

@@ -128,7 +128,7 @@ fn the_title_says_what_to_take_away_and_the_first_figure_shows_it() {
     let title = "Round trip of 1 B, two processors: sluice-pipe takes";
     assert!(page.contains(&format!("<h1>{title}")) && page.contains(&format!("<title>{title}")));
     let (_, first) = page.split_once("<svg class=\"plot\"").unwrap();
-    assert!(first.contains("speed relative to the reference"));
+    assert!(first.contains("times better than the reference"));
     let (_, table) = first.split_once("<tbody>").unwrap();
     let table = table.split_once("</tbody>").unwrap().0;
     for sentence in [
@@ -157,7 +157,7 @@ fn the_reference_of_the_page_is_that_of_the_rows() {
     }
     let page = page(&results);
     assert!(page.contains("<h2>Sluice relative to tachyon</h2>"));
-    assert!(page.contains(">speed relative to tachyon, logarithmic"));
+    assert!(page.contains(">times better than tachyon, logarithmic"));
     assert!(page.contains("<tr class=\"reference\" data-series"));
     assert!(page.contains("ratio to tachyon") && !page.contains("to pipe"));
 }

@@ -146,10 +146,14 @@ fn cell(row: &Row, y_value: YValue, all: &[Row]) -> Cell {
     let calibration = calibration.map(|one| format!("calibr. {}", units::ratio(one.median)));
     let further = [Some(rounds(row)), calibration];
     Cell {
-        badges: [notes::other_class(row, all), notes::noisy(row)]
-            .into_iter()
-            .flatten()
-            .collect(),
+        badges: [
+            notes::other_class(row, all),
+            notes::single_round(row),
+            notes::noisy(row),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
         ..Cell::from(main).with_small(below.into_iter().chain(further).flatten())
     }
 }

@@ -81,7 +81,7 @@ fn line(series: usize, rows: &[&Row], styles: &SeriesStyles) -> Option<Line> {
     let point = |row: &&Row| {
         Some(Point {
             x: row.msgs_per_s?,
-            y: row.distribution?.p99 as f64,
+            y: tables::p99(row)? as f64,
             range: None,
             mark: Mark::of(row.is_noisy()),
         })
@@ -111,7 +111,7 @@ fn cell(row: &Row) -> Cell {
     let p999 = row.distribution.and_then(|one| one.p999);
     let p999 = p999.map(|ns| format!("p99.9 {}", time(ns)));
     let rate = row.msgs_per_s.map(units::per_second);
-    let p99 = row.distribution.map(|one| time(one.p99));
+    let p99 = tables::p99(row).map(time);
     Cell::from(p99).with_small([p50, p999, rate].into_iter().flatten())
 }
 
