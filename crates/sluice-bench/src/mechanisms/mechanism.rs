@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use anyhow::Result;
 
+use super::Link;
 use super::own_program::OwnProgram;
-use super::{ExternalWorkload, Link, Programs};
 use crate::harness::pinning::Placement;
 use crate::harness::waiting::Waiting;
 
@@ -63,16 +63,12 @@ pub struct Mechanism {
     /// Creates a link for each of this number of pairs in separate cgroups that share only the name. They are killed,
     /// never ended. None for mechanisms that unrelated processes cannot open by the same name.
     pub links_by_name: Option<Links>,
-    /// The programs that replace a link for messages of this size, for a mechanism that cannot be called from this
-    /// process.
-    pub programs: Option<ProgramsOf>,
     /// The program of a library with which this adapter is compared.
     pub own_program: Option<Rc<dyn OwnProgram>>,
 }
 
 pub type UnsupportedReason = Box<dyn Fn(&Task) -> Option<String>>;
 pub type Links = Box<dyn Fn(usize) -> Result<Vec<Link>>>;
-pub type ProgramsOf = Box<dyn Fn(usize, ExternalWorkload) -> Result<Box<dyn Programs>>>;
 
 impl Mechanism {
     /// Supports every task of two processes, and has no batches.
@@ -94,7 +90,6 @@ impl Mechanism {
             link: Box::new(link),
             shared_links: None,
             links_by_name: None,
-            programs: None,
             own_program: None,
         }
     }

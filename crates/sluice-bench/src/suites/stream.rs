@@ -9,7 +9,7 @@ use sluice_testkit::workers::Start;
 
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
 use crate::harness::rounds::{Job, Measurement};
-use crate::mechanisms::{ExternalWorkload, Receiver, Sender};
+use crate::mechanisms::{Receiver, Sender};
 
 /// Bytes between two readings of the clock, so that their cost is negligible.
 const BYTES_PER_CLOCK_READ: usize = 64 * 1024;
@@ -35,29 +35,18 @@ impl Job for Stream {
     /// Sends a pattern in which every byte depends on its position in the stream, and compares every byte.
     fn check(&self) -> Result<()> {
         let messages = (CHECKED_BYTES / self.setup.size).clamp(16, MAX_CHECKED_MESSAGES);
-        let workload = ExternalWorkload::Pattern { messages };
-        let pair = match self.setup.programs(workload)? {
-            Some(programs) => programs,
-            None => self.setup.pair(
-                |sender, start| self.send_pattern(sender, start, messages),
-                |receiver, start| self.receive_pattern(receiver, start, messages),
-            )?,
-        };
+        let pair = self.setup.pair(
+            |sender, start| self.send_pattern(sender, start, messages),
+            |receiver, start| self.receive_pattern(receiver, start, messages),
+        )?;
         setup::run(pair, PROCESS_TIMEOUT).map(drop)
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let programs = match self.length {
-            Length::For(duration) => self.setup.programs(ExternalWorkload::Stream { duration })?,
-            Length::Messages(_) => None,
-        };
-        let pair = match programs {
-            Some(programs) => programs,
-            None => self.setup.pair(
-                |sender, start| self.send(sender, start),
-                |receiver, start| self.receive(receiver, start),
-            )?,
-        };
+        let pair = self.setup.pair(
+            |sender, start| self.send(sender, start),
+            |receiver, start| self.receive(receiver, start),
+        )?;
         let [sent, received] = setup::run(pair, self.length.limit())?;
         let [sent, begin, sender_cpu] = sent[..].try_into()?;
         let [bytes, end, receiver_cpu]: [u64; 3] = received[..].try_into()?;
