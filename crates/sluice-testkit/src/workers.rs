@@ -5,8 +5,6 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,31 +48,6 @@ impl Start {
             .read_exact(&mut [0])
             .context("the benchmark ended before the start")
     }
-
-    /// Replaces this process by a program, which continues the protocol: it reports on its standard output and waits
-    /// for the start on its standard input. Returns only on failure.
-    pub fn exec(&mut self, mut program: Command) -> anyhow::Error {
-        let (go, report) = match (self.go.try_clone(), self.report.try_clone()) {
-            (Ok(go), Ok(report)) => (go, report),
-            (Err(error), _) | (_, Err(error)) => return error.into(),
-        };
-        let error = program.stdin(go).stdout(report).exec();
-        anyhow!(
-            "cannot start {}: {error}; check that it is installed",
-            program.get_program().to_string_lossy()
-        )
-    }
-}
-
-/// Starts a helper that is killed when this process ends.
-pub fn spawn_helper(mut program: Command) -> Result<()> {
-    let name = program.get_program().to_string_lossy().into_owned();
-    program.stdin(Stdio::null()).stdout(Stdio::null());
-    // SAFETY: the closure makes a single system call between fork and exec.
-    unsafe { program.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
-    let started = program.spawn();
-    started.with_context(|| format!("cannot start {name}; check that it is installed"))?;
-    Ok(())
 }
 
 /// One of the processes; killed when dropped.
@@ -386,7 +359,6 @@ pub fn serial() -> MutexGuard<'static, ()> {
 
 #[cfg(test)]
 mod tests {
-    use nix::unistd::Pid;
 
     use super::*;
 
@@ -399,71 +371,19 @@ mod tests {
         assert!(decode(&message[2..]).is_err());
     }
 
-    fn shell(script: &str) -> Command {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", script]);
-        shell
-    }
-
-    #[test]
-    fn a_program_continues_the_protocol_after_exec() {
-        let _serial = serial();
-        let limit = Duration::from_secs(20);
-        let script = r"printf r; head -c 1 >/dev/null; printf 'd\1\0\0\0\0\0\0\0'";
-        let replaced = |_, (), start: &mut Start| Err(start.exec(shell(script)));
-        let mut pair = Pair::start((), limit, replaced).unwrap();
-        pair.go().unwrap();
-        assert_eq!(pair.finish(limit).unwrap(), [[1], [1]]);
-
-        let missing = |_, (), start: &mut Start| Err(start.exec(Command::new("/no/such")));
-        let error = Pair::start((), limit, missing).err().unwrap();
-        assert!(
-            error.to_string().contains("check that it is installed"),
-            "{error}"
-        );
-    }
-
     #[test]
     fn a_report_before_a_failure_is_no_success() {
         let _serial = serial();
         let limit = Duration::from_secs(20);
-        let script = r"printf r; head -c 1 >/dev/null; printf 'd\1\0\0\0\0\0\0\0'; exit 3";
-        let replaced = |_, (), start: &mut Start| Err(start.exec(shell(script)));
-        let mut pair = Pair::start((), limit, replaced).unwrap();
+        let ending = |_, (), start: &mut Start| {
+            start.wait()?;
+            start.report.write_all(&encode(&[1]))?;
+            process::exit(3)
+        };
+        let mut pair = Pair::start((), limit, ending).unwrap();
         pair.go().unwrap();
         let error = pair.finish(limit).unwrap_err().to_string();
         assert!(error.contains("failed after its report"), "{error}");
-    }
-
-    #[test]
-    fn a_helper_ends_with_its_parent() {
-        let _serial = serial();
-        let limit = Duration::from_secs(20);
-        let note = std::env::temp_dir().join(format!("sluice-helper-{}", std::process::id()));
-        let script = format!("echo $$ > {}; exec sleep 600", note.display());
-        let role = |side, (), start: &mut Start| {
-            if side == Side::First {
-                spawn_helper(shell(&script))?;
-            }
-            start.wait()?;
-            Ok(Vec::new())
-        };
-        let pair = Pair::start((), limit, role).unwrap();
-        let deadline = Deadline::after(limit);
-        let pid = loop {
-            let text = std::fs::read_to_string(&note).unwrap_or_default();
-            if text.ends_with('\n') {
-                break text.trim().to_string();
-            }
-            assert!(!deadline.passed(), "the helper did not start");
-        };
-        std::fs::remove_file(&note).unwrap();
-        drop(pair);
-        let pid = Pid::from_raw(pid.parse().unwrap());
-        let is_alive = || proc::stat(pid).is_some_and(|stat| !stat.is_dead());
-        while is_alive() {
-            assert!(!deadline.passed(), "the helper outlives its parent");
-        }
     }
 
     #[test]

@@ -73,20 +73,6 @@ fn parse_list(text: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// The usable processors without these; all of them if there are no others.
-pub fn others(cpus: &[usize]) -> Result<Vec<usize>> {
-    Ok(excluding(cpus, allowed()?))
-}
-
-fn excluding(cpus: &[usize], allowed: Vec<usize>) -> Vec<usize> {
-    let others = allowed.iter().filter(|cpu| !cpus.contains(cpu));
-    let others: Vec<usize> = others.copied().collect();
-    match others.is_empty() {
-        true => allowed,
-        false => others,
-    }
-}
-
 /// Pins the calling process to one processor: all its threads, including those of libraries.
 pub fn pin(cpu: usize) -> Result<()> {
     confine(&[cpu])
@@ -175,11 +161,5 @@ mod tests {
         assert_eq!(parse_list(""), Some(Vec::new()));
         assert_eq!(parse_list("0-x"), None);
         assert!(!online().unwrap().is_empty());
-    }
-
-    #[test]
-    fn others_exclude_the_measured_processors_if_possible() {
-        assert_eq!(excluding(&[0, 1], vec![0, 1, 2, 3]), [2, 3]);
-        assert_eq!(excluding(&[0, 1], vec![0, 1]), [0, 1]);
     }
 }

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use anyhow::Result;
 
+use super::Link;
 use super::own_program::OwnProgram;
-use super::{ExternalWorkload, Link, Programs};
 use crate::harness::pinning::Placement;
 use crate::harness::waiting::Waiting;
 
@@ -49,6 +49,8 @@ pub struct Mechanism {
     /// The name in tables.
     pub label: String,
     pub waiting: Waiting,
+    /// The most bytes in flight, so that a check can use each place of a buffer several times.
+    pub capacity: usize,
     /// How batches are sent; None for mechanisms whose batches are not measured.
     pub batching: Option<Batching>,
     /// Its library has threads of its own, which the scheduler places; only the thread that sends or receives is pinned.
@@ -63,16 +65,15 @@ pub struct Mechanism {
     /// Creates a link for each of this number of pairs in separate cgroups that share only the name. They are killed,
     /// never ended. None for mechanisms that unrelated processes cannot open by the same name.
     pub links_by_name: Option<Links>,
-    /// The programs that replace a link for messages of this size, for a mechanism that cannot be called from this
-    /// process.
-    pub programs: Option<ProgramsOf>,
     /// The program of a library with which this adapter is compared.
     pub own_program: Option<Rc<dyn OwnProgram>>,
 }
 
+/// No mechanism whose places are used again has more.
+const LARGEST_CAPACITY: usize = 1 << 20;
+
 pub type UnsupportedReason = Box<dyn Fn(&Task) -> Option<String>>;
 pub type Links = Box<dyn Fn(usize) -> Result<Vec<Link>>>;
-pub type ProgramsOf = Box<dyn Fn(usize, ExternalWorkload) -> Result<Box<dyn Programs>>>;
 
 impl Mechanism {
     /// Supports every task of two processes, and has no batches.
@@ -88,13 +89,13 @@ impl Mechanism {
                 Waiting::Spin => format!("{name} (spins)"),
             },
             waiting,
+            capacity: LARGEST_CAPACITY,
             batching: None,
             own_threads: false,
             unsupported_reason: Box::new(|_| None),
             link: Box::new(link),
             shared_links: None,
             links_by_name: None,
-            programs: None,
             own_program: None,
         }
     }

@@ -22,7 +22,6 @@ pub mod pipe;
 mod pipe_large;
 mod posix_mq;
 mod process_vm;
-mod programs;
 mod registry;
 mod shared_ring;
 mod shm_sem;
@@ -50,5 +49,4 @@ pub mod zmq_library;
 
 pub use link::{Link, Receiver, Sender};
 pub use mechanism::{Batching, Mechanism, Task, Workload};
-pub use programs::{ExternalWorkload, Programs};
 pub use registry::Registry;

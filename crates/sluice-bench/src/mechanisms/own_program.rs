@@ -34,8 +34,8 @@ pub trait Program: 'static {
     fn replier(shared: Self::Shared) -> Result<Self::Replier>;
     /// Sends a request and waits for the reply.
     fn request(requester: &mut Self::Requester) -> Result<()>;
-    /// Waits for a request and replies.
-    fn reply(replier: &mut Self::Replier) -> Result<()>;
+    /// Waits for requests and replies; returns their number, because the next one may arrive before this returns.
+    fn reply(replier: &mut Self::Replier) -> Result<u64>;
     fn source(shared: Self::Shared) -> Result<Self::Source>;
     fn sink(shared: Self::Shared) -> Result<Self::Sink>;
     /// Sends a message of a stream.
@@ -171,17 +171,16 @@ fn reply<P: Program>(
     (run.enter)(Side::Second)?;
     start.wait()?;
     let mut replies = 0;
-    let mut cpu = clock::cpu_ns();
+    let mut cpu = None;
     while !progress.is_last(replies) {
-        P::reply(&mut replier)?;
-        replies += 1;
-        if replies == WARM_UP as u64 {
-            cpu = clock::cpu_ns();
+        replies += P::reply(&mut replier)?;
+        if cpu.is_none() && replies >= WARM_UP as u64 {
+            cpu = Some(clock::cpu_ns());
         }
     }
-    let used = clock::cpu_ns() - cpu;
+    let now = clock::cpu_ns();
     progress.await_peer();
-    Ok(vec![used])
+    Ok(vec![now - cpu.unwrap_or(now)])
 }
 
 fn send<P: Program>(

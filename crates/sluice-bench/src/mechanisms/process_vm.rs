@@ -17,6 +17,8 @@ use crate::harness::waiting::Waiting;
 
 pub fn mechanism() -> Mechanism {
     Mechanism {
+        // One message.
+        capacity: 1024,
         unsupported_reason: Box::new(unsupported_reason),
         ..Mechanism::new("process-vm", Waiting::Sleep, |_| {
             let endpoint = Endpoint {

@@ -103,3 +103,34 @@ impl Receiver for Consumer {
         Ok(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mechanisms::sluice_ring_memfd;
+
+    #[test]
+    fn only_the_default_has_the_plain_name_and_other_settings_have_their_own() {
+        let all = [
+            Variant::Default,
+            Variant::NeverSpins,
+            Variant::AlwaysSpins,
+            Variant::Throughput,
+            Variant::Unsealed,
+        ];
+        let labels = all.map(|one| sluice_ring_memfd::mechanism(one).label);
+        assert_eq!(labels[0], sluice_ring_memfd::NAME);
+        for (number, label) in labels.iter().enumerate() {
+            assert!(!labels[..number].contains(label), "{label} twice");
+        }
+        let text = |options: Options| format!("{options:?}");
+        assert_eq!(text(Variant::Default.options()), text(Options::new()));
+        for setting in [
+            Variant::NeverSpins,
+            Variant::AlwaysSpins,
+            Variant::Throughput,
+        ] {
+            assert_ne!(text(setting.options()), text(Options::new()));
+        }
+    }
+}

@@ -11,7 +11,7 @@ use sluice_testkit::workers::{Pair, Side, Start};
 
 use super::Plan;
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
-use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped};
+use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::{Link, Task, Workload};
 
 const SIZE: usize = 64;
@@ -26,22 +26,13 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
         workload: Workload::Stream,
     };
     let title = format!("{} {}", units::size(SIZE), placement.name());
-    let mut case = plan.case("connect", title, Metric::Time, task, Connect)?;
-    let is_program = |name: &str| {
-        let mut all = plan.mechanisms.iter();
-        all.any(|one| one.name == name && one.programs.is_some())
-    };
-    let subjects = std::mem::take(&mut case.subjects).into_iter();
-    let (programs, others): (Vec<_>, Vec<_>) =
-        subjects.partition(|subject| is_program(subject.mechanism));
-    case.subjects = others;
-    let reason = "it is set up by programs of its own, whose start would be measured";
-    let programs = programs.into_iter().map(|subject| Skipped {
-        label: subject.label,
-        ..Skipped::unavailable(subject.mechanism, reason)
-    });
-    case.skipped.extend(programs);
-    Ok(vec![case])
+    Ok(vec![plan.case(
+        "connect",
+        title,
+        Metric::Time,
+        task,
+        Connect,
+    )?])
 }
 
 struct Connect(Setup);

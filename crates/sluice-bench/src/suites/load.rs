@@ -16,7 +16,7 @@ use super::plan::Sizes;
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
 use super::stream::{Length, Stream};
 use crate::harness::rounds::{Case, Job, Measurement, Metric, OfferedLoad};
-use crate::mechanisms::{ExternalWorkload, Receiver, Sender, Task, Workload};
+use crate::mechanisms::{Receiver, Sender, Task, Workload};
 
 const SIZES: Sizes = Sizes {
     quick: &[64],
@@ -129,19 +129,10 @@ impl Load {
     /// Sends messages, and keeps every `stride`th latency after the warm-up. The processor time is the receiver's,
     /// because the sender always spins until the next message is due.
     fn run(&self, messages: u64, warm_up: u64, stride: u64) -> Result<Measurement> {
-        let workload = ExternalWorkload::Load {
-            messages,
-            warm_up,
-            stride,
-            rate: self.rate.round() as u64,
-        };
-        let pair = match self.setup.programs(workload)? {
-            Some(programs) => programs,
-            None => self.setup.pair(
-                |sender, start| self.send(sender, start, messages),
-                |receiver, start| self.receive(receiver, start, warm_up, stride),
-            )?,
-        };
+        let pair = self.setup.pair(
+            |sender, start| self.send(sender, start, messages),
+            |receiver, start| self.receive(receiver, start, warm_up, stride),
+        )?;
         let [_, mut received] = setup::run(pair, self.duration + PROCESS_TIMEOUT)?;
         let samples = received.split_off(3);
         let [arrived, elapsed_ns, cpu_ns] = received[..].try_into()?;

@@ -13,7 +13,7 @@ use super::plan::Sizes;
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
-use crate::mechanisms::{ExternalWorkload, Link, Task, Workload};
+use crate::mechanisms::{Link, Task, Workload};
 
 pub const SIZES: Sizes = Sizes {
     quick: &[1],
@@ -99,10 +99,6 @@ impl RoundTrip {
     }
 
     fn start(&self, max: usize, duration: Duration) -> Result<Pair> {
-        let workload = ExternalWorkload::RoundTrips { max, duration };
-        if let Some(programs) = self.setup.programs(workload)? {
-            return Ok(programs);
-        }
         let link = || self.setup.mechanism.link(self.setup.size);
         let links = [link()?, link()?];
         Pair::start(links, PROCESS_TIMEOUT, |side, links, start| match side {

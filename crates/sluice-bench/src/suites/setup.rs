@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use sluice_testkit::cgroup::Cgroup;
 use sluice_testkit::interrupt;
-use sluice_testkit::workers::{self, Pair, Side, Start};
+use sluice_testkit::workers::{Pair, Side, Start};
 
 use crate::harness::pinning;
-use crate::mechanisms::{ExternalWorkload, Link, Mechanism, Receiver, Sender};
+use crate::mechanisms::{Link, Mechanism, Receiver, Sender};
 
 /// The time limit for setting up processes, and for their exit after the measured time.
 pub const PROCESS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -67,25 +67,6 @@ impl Setup {
             return pinning::pin_thread(self.confinement.cpu(side));
         }
         self.confinement.enter(side)
-    }
-
-    /// Starts two processes that are replaced by programs, if the mechanism has any. Their measured threads pin
-    /// themselves; all other threads use other processors if there are any.
-    pub fn programs(&self, workload: ExternalWorkload) -> Result<Option<Pair>> {
-        let Some(programs) = &self.mechanism.programs else {
-            return Ok(None);
-        };
-        let programs = programs(self.size, workload)?;
-        let others = pinning::others(&self.confinement.cpus)?;
-        let pair = Pair::start(programs, PROCESS_TIMEOUT, |side, programs, start| {
-            pinning::confine(&others)?;
-            if let Some(helper) = programs.helper(side) {
-                workers::spawn_helper(helper)?;
-            }
-            self.confinement.enter_cgroup()?;
-            Err(start.exec(programs.program(side, self.confinement.cpu(side))))
-        });
-        pair.map(Some)
     }
 }
 

@@ -11,13 +11,12 @@ use sluice_testkit::workers::Start;
 
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
 use crate::harness::rounds::{Job, Measurement};
-use crate::mechanisms::{ExternalWorkload, Receiver, Sender};
+use crate::mechanisms::{Receiver, Sender};
 
 /// Bytes between two readings of the clock, so that their cost is negligible.
 const BYTES_PER_CLOCK_READ: usize = 64 * 1024;
-/// No mechanism holds more in flight, in bytes or in messages, so that a check uses each place of a buffer three times.
-const LARGEST_CAPACITY: usize = 1 << 20;
-const MOST_IN_FLIGHT: usize = 1 << 16;
+/// No mechanism holds more messages.
+const MOST_IN_FLIGHT: usize = 1 << 14;
 const LEAST_CHECKED_MESSAGES: usize = 16;
 /// The number of a message.
 const HEADER_LEN: usize = size_of::<u64>();
@@ -50,30 +49,19 @@ pub enum Length {
 impl Job for Stream {
     /// Sends a pattern in which every byte depends on its position in the stream, and compares every byte.
     fn check(&self) -> Result<()> {
-        let messages = checked_messages(self.setup.size);
-        let workload = ExternalWorkload::Pattern { messages };
-        let pair = match self.setup.programs(workload)? {
-            Some(programs) => programs,
-            None => self.setup.pair(
-                |sender, start| self.send_pattern(sender, start, messages),
-                |receiver, start| self.receive_pattern(receiver, start, messages),
-            )?,
-        };
+        let messages = checked_messages(self.setup.mechanism.capacity, self.setup.size);
+        let pair = self.setup.pair(
+            |sender, start| self.send_pattern(sender, start, messages),
+            |receiver, start| self.receive_pattern(receiver, start, messages),
+        )?;
         setup::run(pair, PROCESS_TIMEOUT).map(drop)
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let programs = match self.length {
-            Length::For(duration) => self.setup.programs(ExternalWorkload::Stream { duration })?,
-            Length::Messages(_) => None,
-        };
-        let pair = match programs {
-            Some(programs) => programs,
-            None => self.setup.pair(
-                |sender, start| self.send(sender, start),
-                |receiver, start| self.receive(receiver, start),
-            )?,
-        };
+        let pair = self.setup.pair(
+            |sender, start| self.send(sender, start),
+            |receiver, start| self.receive(receiver, start),
+        )?;
         let [sent, received] = setup::run(pair, self.length.limit())?;
         let [sent, begin, sender_cpu] = sent[..].try_into()?;
         let [bytes, end, receiver_cpu]: [u64; 3] = received[..].try_into()?;
@@ -262,8 +250,8 @@ fn sum(bytes: &[u8]) -> u64 {
 }
 
 /// Messages of this size that pass each place of a buffer three times.
-fn checked_messages(size: usize) -> usize {
-    (3 * LARGEST_CAPACITY / size).clamp(LEAST_CHECKED_MESSAGES, 3 * MOST_IN_FLIGHT)
+fn checked_messages(capacity: usize, size: usize) -> usize {
+    (3 * capacity / size).clamp(LEAST_CHECKED_MESSAGES, 3 * MOST_IN_FLIGHT)
 }
 
 /// Writes the numbers of consecutive messages into those that have the space.
@@ -372,9 +360,10 @@ mod tests {
     #[test]
     fn a_check_uses_each_place_of_a_buffer_three_times() {
         for size in [1, 8, 64, 1024, 65_536, 1 << 20] {
-            let messages = checked_messages(size);
+            let capacity = 1 << 20;
+            let messages = checked_messages(capacity, size);
             assert!(
-                messages * size >= 3 * LARGEST_CAPACITY || messages == 3 * MOST_IN_FLIGHT,
+                messages * size >= 3 * capacity || messages == 3 * MOST_IN_FLIGHT,
                 "{messages} of {size} bytes"
             );
             assert!(messages >= LEAST_CHECKED_MESSAGES);

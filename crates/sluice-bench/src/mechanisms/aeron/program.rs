@@ -78,6 +78,21 @@ impl Sink {
     fn image(&self) -> &AeronImage {
         &self.subscribing.image
     }
+
+    /// Polls until a fragment arrives, and passes it on with those that arrive meanwhile. Returns the number of messages
+    /// that are complete with them.
+    fn poll(&mut self, mut visit: impl FnMut(&[u8])) -> Result<u64> {
+        let mut bytes = self.rest;
+        let mut count = |fragment: &[u8], _| {
+            bytes += fragment.len();
+            visit(fragment);
+        };
+        while self.image().poll_fn(&mut count, FRAGMENT_LIMIT)? == 0 {
+            spin_loop();
+        }
+        self.rest = bytes % self.size;
+        Ok((bytes / self.size) as u64)
+    }
 }
 
 impl Program for Samples {
@@ -117,16 +132,14 @@ impl Program for Samples {
         Ok(())
     }
 
-    fn reply((port, sink): &mut Self::Replier) -> Result<()> {
+    fn reply((port, sink): &mut Self::Replier) -> Result<u64> {
         let mut outcome = Ok(());
-        while sink
-            .image()
-            .poll_fn(|request, _| outcome = port.echo(request), FRAGMENT_LIMIT)?
-            == 0
-        {
-            spin_loop();
-        }
-        outcome
+        let replies = sink.poll(|request| {
+            if outcome.is_ok() {
+                outcome = port.echo(request);
+            }
+        })?;
+        outcome.map(|()| replies)
     }
 
     fn source([forward, _]: [Stream; 2]) -> Result<Port> {
@@ -142,15 +155,6 @@ impl Program for Samples {
     }
 
     fn take(sink: &mut Sink) -> Result<u64> {
-        let mut bytes = sink.rest;
-        while sink
-            .image()
-            .poll_fn(|fragment, _| bytes += fragment.len(), FRAGMENT_LIMIT)?
-            == 0
-        {
-            spin_loop();
-        }
-        sink.rest = bytes % sink.size;
-        Ok((bytes / sink.size) as u64)
+        sink.poll(|_| {})
     }
 }

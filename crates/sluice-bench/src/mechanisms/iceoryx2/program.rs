@@ -101,9 +101,10 @@ impl Program for PublishSubscribe {
         poll(polled)
     }
 
-    fn reply((port, polled): &mut Self::Replier) -> Result<()> {
+    fn reply((port, polled): &mut Self::Replier) -> Result<u64> {
         poll(polled)?;
-        port.send()
+        port.send()?;
+        Ok(1)
     }
 
     fn source([forward, _]: [Topic; 2]) -> Result<Port> {

@@ -93,9 +93,10 @@ impl Program for Guide {
         end.receive()
     }
 
-    fn reply(end: &mut End) -> Result<()> {
+    fn reply(end: &mut End) -> Result<u64> {
         end.receive()?;
-        end.send()
+        end.send()?;
+        Ok(1)
     }
 
     fn source(shared: Shared) -> Result<End> {

@@ -255,7 +255,8 @@ mod tests {
         let skip = crate::harness::rounds::Skipped::unavailable("sluice-pipe", "a unit test");
         Plan {
             mechanisms: Registry::new(&Err(skip)).with_third_party().available,
-            sizes: vec![64],
+            // The longer one has several fragments in Aeron.
+            sizes: vec![64, 65_536],
             placements: [Placement::SameCpu, Placement::TwoCpus]
                 .into_iter()
                 .filter(|one| one.cpus().unwrap().is_some())

@@ -152,36 +152,26 @@ fn case<J: Job + 'static>(
     job: impl Fn(Setup) -> J,
 ) -> Result<Case> {
     let case = plan.case(SUITE, title, Metric::Instructions, task, job)?;
-    let programs = plan
-        .mechanisms
-        .iter()
-        .filter(|mechanism| mechanism.programs.is_some());
-    let programs: Vec<&str> = programs.map(|mechanism| mechanism.name).collect();
-    Ok(without_uncountable(case, &programs))
+    Ok(without_uncountable(case))
 }
 
-/// Leaves out mechanisms that are programs of their own, which do not mark their operations, and on two processors those
-/// that spin.
-fn without_uncountable(mut case: Case, programs: &[&str]) -> Case {
-    let two_cpus = case.placement == Placement::TwoCpus;
-    let reason = |subject: &Subject| {
-        if programs.contains(&subject.mechanism) {
-            Some("its operations are those of another program, which does not mark them")
-        } else if two_cpus && subject.waiting == Waiting::Spin {
-            Some("it spins while it waits, so the count would depend on time")
-        } else {
-            None
-        }
-    };
-    for subject in std::mem::take(&mut case.subjects) {
-        match reason(&subject) {
-            None => case.subjects.push(subject),
-            Some(reason) => case.skipped.push(Skipped {
-                label: subject.label,
-                ..Skipped::unavailable(subject.mechanism, reason)
-            }),
-        }
+/// Leaves out, on two processors, mechanisms that spin.
+fn without_uncountable(mut case: Case) -> Case {
+    if case.placement != Placement::TwoCpus {
+        return case;
     }
+    let subjects = std::mem::take(&mut case.subjects).into_iter();
+    let (spinning, others): (Vec<_>, Vec<_>) =
+        subjects.partition(|subject| subject.waiting == Waiting::Spin);
+    let skipped = spinning.into_iter().map(|subject| Skipped {
+        label: subject.label,
+        ..Skipped::unavailable(
+            subject.mechanism,
+            "it spins while it waits, so the count would depend on time",
+        )
+    });
+    case.skipped.extend(skipped);
+    case.subjects = others;
     case
 }
 
@@ -217,7 +207,7 @@ mod tests {
         let labels = |placement| {
             let mut case = round_trips(&plan, 64, Placement::SameCpu, &counting()).unwrap();
             case.placement = placement;
-            let case = without_uncountable(case, &[]);
+            let case = without_uncountable(case);
             let labels = case.subjects.into_iter().map(|subject| subject.label);
             labels.collect::<Vec<_>>()
         };
@@ -226,13 +216,5 @@ mod tests {
             labels(Placement::TwoCpus),
             ["pipe", "sluice-ring-memfd (never spins)"]
         );
-    }
-
-    #[test]
-    fn other_programs_are_left_out() {
-        let case = round_trips(&plan(), 64, Placement::SameCpu, &counting()).unwrap();
-        let case = without_uncountable(case, &["pipe"]);
-        assert!(case.subjects.is_empty());
-        assert_eq!(case.skipped.last().unwrap().label, "pipe");
     }
 }
