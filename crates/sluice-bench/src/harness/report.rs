@@ -107,7 +107,10 @@ fn remark(row: &Row, rows: &[Row]) -> String {
 }
 
 fn calibration(calibration: &Calibration) -> String {
-    let speed = format!("{:.2} of its own program's speed", calibration.median);
+    let speed = format!(
+        "{} of its own program's speed",
+        units::ratio(calibration.median)
+    );
     match &calibration.reason {
         Some(reason) => format!("{speed}: {reason}"),
         None => speed,

@@ -13,11 +13,12 @@ pub fn entries(results: &Results) -> Vec<(&'static str, String)> {
         cpu,
         cpus,
         clocksource,
-        clock_ns,
         ..
     } = &results.host;
-    let clock =
-        format!("{clocksource}; a reading takes {clock_ns} ns, which every latency includes once");
+    let clock = format!(
+        "{clocksource}; a reading takes {} ns, which every latency includes once",
+        results.clock_ns
+    );
     vec![
         ("Host", format!("{name}, {}", machine(&results.host))),
         ("Kernel", format!("Linux {kernel}")),

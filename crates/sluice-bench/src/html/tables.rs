@@ -214,16 +214,28 @@ pub fn ratio_head<'a>(rows: impl Iterator<Item = &'a Row>) -> Head {
     }
 }
 
+/// The number of rounds that were kept, of all.
+pub fn kept_rounds(row: &Row) -> Option<String> {
+    let kept = row.rounds?;
+    Some(match row.dropped_rounds {
+        Some(dropped) if dropped > 0 => format!("{kept} of {}", kept + dropped),
+        _ => kept.to_string(),
+    })
+}
+
 /// The rounds that were kept, and their class.
 pub fn rounds_cell(row: &Row) -> Cell {
     let class = row.probe_class.map(|class| class.name().to_string());
-    Cell::from(row.rounds.map(|rounds| rounds.to_string())).with_small(class)
+    Cell::from(kept_rounds(row)).with_small(class)
 }
 
 /// The speed relative to the own benchmark of a rival.
 pub fn calibration_cell(row: &Row) -> Cell {
-    let calibration = row.calibration.as_ref();
-    calibration.map(|one| units::ratio(one.median)).into()
+    let Some(calibration) = &row.calibration else {
+        return Cell::default();
+    };
+    let range = units::ratio_range(calibration.min, calibration.max);
+    Cell::from(units::ratio(calibration.median)).with_small([range])
 }
 
 fn time(ns: u64) -> String {
@@ -270,7 +282,7 @@ pub fn latencies(caption: String, entries: &[(usize, &Row, SeriesStyle)], all: &
         }),
         Column::new(ratio_head(rows), ratio_cell),
         Column::new(["rounds", "class"], rounds_cell),
-        Column::new("calibration", calibration_cell),
+        Column::new(["calibration", "its rounds"], calibration_cell),
         Column::notes(all),
     ];
     table(caption, "mechanism".into(), named, columns)
@@ -309,11 +321,14 @@ pub fn everything(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Table {
         Column::new(["p99", "p99.9"], |row| {
             times(row, |one| [p99(row), one.p999])
         }),
+        Column::new("p99.99", |row| {
+            row.distribution.and_then(|one| one.p9999).map(time).into()
+        }),
         Column::new(["messages", "CPU per message"], |row| {
             let cpu = row.cpu_ns_per_msg.map(units::nanoseconds);
             Cell::from(row.msgs_per_s.map(units::per_second)).with_small(cpu)
         }),
-        Column::new("calibration", calibration_cell),
+        Column::new(["calibration", "its rounds"], calibration_cell),
         Column::notes(all),
     ];
     let name = Head::from(["mechanism", "conditions"]);

@@ -7,6 +7,7 @@ use sluice_testkit::units;
 use super::groups::{distinct, groups};
 use super::notes::{self, Badge};
 use super::reference;
+use super::tables;
 use crate::harness::pinning::Placement;
 use crate::harness::rows::{INSTRUCTIONS, Row};
 use crate::harness::samples::Change;
@@ -118,7 +119,10 @@ impl<'a> Takeaway<'a> {
     /// The range of the ratios, the number of rounds, and their class.
     pub fn spread(&self) -> String {
         let [_, range] = self.row.ratio_texts().unwrap_or_default();
-        let rounds = units::counted(self.row.rounds.unwrap_or(1), "round");
+        let rounds = match self.row.rounds {
+            Some(1) | None => "1 round".into(),
+            Some(_) => tables::kept_rounds(self.row).unwrap_or_default() + " rounds",
+        };
         let class = self.row.probe_class.map_or("", |class| class.name());
         let noisy = if self.row.is_noisy() { "noisy" } else { "" };
         let single = match self.row.rounds {
@@ -180,6 +184,8 @@ pub fn conditions(row: &Row) -> String {
         "throughput" => format!("Stream of {title}"),
         "load" => format!("Latency under load, {title}"),
         "wakeup" => format!("Wake-up, {title}"),
+        "sizes" => format!("Stream of {title}"),
+        "connect" => format!("Connection, {title}"),
         "instructions" => format!("Instructions, {title}"),
         "contention" => format!("Writers × readers, {title}"),
         "tar" => format!("tar of {title}"),
@@ -198,7 +204,7 @@ fn capitalized(text: &str) -> String {
 }
 
 /// The title without the placement.
-fn bare_title(row: &Row) -> &str {
+pub fn bare_title(row: &Row) -> &str {
     let placement = row.placement.map(|placement| placement.name());
     let bare = placement.and_then(|placement| row.title.strip_suffix(placement));
     bare.map_or(row.title.as_str(), str::trim_end)

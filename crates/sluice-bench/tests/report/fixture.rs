@@ -2,11 +2,12 @@
 //! Results of a large run: all kinds of rows, more mechanisms than colours, and text that must be escaped. The values
 //! are synthetic, the same in every run.
 
+mod fanout;
 mod stores;
 
 use sluice_bench::harness::class::Class;
 use sluice_bench::harness::pinning::Placement;
-use sluice_bench::harness::rounds::{Activity, Neighbours, ReceiverState};
+use sluice_bench::harness::rounds::{Activity, Neighbours};
 use sluice_bench::harness::rows::{Calibration, Ratio, Results, Row};
 use sluice_bench::harness::samples::{Samples, distribution_function, summarize};
 use sluice_bench::harness::waiting::Waiting;
@@ -68,12 +69,15 @@ pub fn results() -> Results {
     rows.extend(batches(&mut random));
     rows.extend(tar(&mut random));
     rows.extend(isolation(&mut random));
-    rows.extend(fanout(&mut random));
+    rows.extend(fanout::rows(&mut random));
     rows.extend(stores::map(&mut random));
     rows.extend(stores::durable(&mut random));
     rows.extend(stores::names(&mut random));
     for share in [10, 50, 90] {
         rows.extend(loads(share, &mut random));
+    }
+    for size in [8, 64, 512] {
+        rows.extend(touched(size, &mut random));
     }
     rows.push(failed());
     Results {
@@ -230,18 +234,31 @@ fn rates(size: usize, placement: Placement, random: &mut Random) -> Vec<Row> {
 }
 
 /// Latencies at a share of the saturation.
-fn loads(percent: usize, random: &mut Random) -> Vec<Row> {
-    let title = format!("64 B {percent} % two-cpus");
+fn loads(percent: u32, random: &mut Random) -> Vec<Row> {
+    let title = format!("64 B {percent} %, {percent}.0 k/s two-cpus");
     each("load", &title, Some(64), Placement::TwoCpus, |row, best| {
         let slowed = best / (1.0 - percent as f64 / 100.0);
         let samples: Samples = (0..4000).map(|_| random.latency(slowed)).collect();
         Row {
+            load_percent: Some(percent),
             msgs_per_s: Some(percent as f64 * 1e7 / best),
             cdf: distribution_function(&[&samples]),
             distribution: summarize(&[&samples]),
             ..quoted(row, "ns", slowed * 1.05, random)
         }
     })
+}
+
+/// Streams whose data is touched.
+fn touched(size: usize, random: &mut Random) -> Vec<Row> {
+    let title = format!("{size} B touched two-cpus");
+    each(
+        "sizes",
+        &title,
+        Some(size),
+        Placement::TwoCpus,
+        |row, best| quoted(row, "bytes/s", size as f64 * 1e9 / best, random),
+    )
 }
 
 /// Some mechanisms have a batch interface; the reference does not.
@@ -327,48 +344,6 @@ fn isolation(random: &mut Random) -> Vec<Row> {
             }
         }
     }
-    rows
-}
-
-fn fanout(random: &mut Random) -> Vec<Row> {
-    let two = Placement::TwoCpus;
-    let mut rows = Vec::new();
-    for (receivers, size) in [
-        (1, 64),
-        (4, 64),
-        (16, 64),
-        (1, 32_768),
-        (4, 32_768),
-        (16, 32_768),
-    ] {
-        let of_receivers = |row: Row, state| Row {
-            receivers: Some(receivers),
-            writers: Some(1),
-            receiver_state: Some(state),
-            ..row
-        };
-        let title = format!("{receivers} receivers {size} B busy, cost of sending");
-        rows.extend(each("fanout", &title, Some(size), two, |row, best| {
-            let cost = best * receivers as f64 / 10.0;
-            quoted(of_receivers(row, ReceiverState::Busy), "ns", cost, random)
-        }));
-        let title = format!("{receivers} receivers {size} B streaming");
-        rows.extend(each("fanout", &title, Some(size), two, |row, best| {
-            let rate = size as f64 * 1e9 / best;
-            quoted(
-                of_receivers(row, ReceiverState::Streaming),
-                "bytes/s",
-                rate,
-                random,
-            )
-        }));
-    }
-    let title = "1 receiver 32 KiB busy, cost of receiving";
-    rows.extend(each("fanout", title, Some(32_768), two, |row, best| Row {
-        receivers: Some(1),
-        receiver_state: Some(ReceiverState::Busy),
-        ..quoted(row, "ns", best, random)
-    }));
     rows
 }
 

@@ -102,7 +102,14 @@ fn latencies_are_drawn_by_rate_and_for_each_load() {
     for part in ["messages per second, logarithmic", ">90 %</th>", "p50 "] {
         assert!(figure.contains(part), "{part}");
     }
-    assert!(page.contains("<h3>64 B 50 % two-cpus</h3>"));
+    assert!(page.contains("<h3>64 B 50 %, 50.0 k/s two-cpus</h3>"));
+}
+
+#[test]
+fn streams_of_touched_data_have_a_figure_of_their_own() {
+    let page = page(&fixture::results());
+    let heading = "<h3>Throughput by message size, touched two-cpus</h3>";
+    assert!(page.contains(heading));
 }
 
 #[test]
@@ -178,12 +185,15 @@ fn no_ratio_is_shown_as_zero() {
 fn calibrations_stand_in_a_column_with_their_reasons() {
     let mut results = fixture::results();
     let marked = page(&results);
-    assert!(marked.contains(">calibration</th>") && marked.contains("calibr. 0.97"));
+    assert!(
+        marked.contains(">calibration<small>its rounds</small></th>")
+            && marked.contains("calibr. 0.97")
+    );
     assert!(marked.contains("calibration: its own benchmark does not check the messages"));
     for row in &mut results.rows {
         row.calibration = None;
     }
-    assert!(!page(&results).contains(">calibration</th>"));
+    assert!(!page(&results).contains(">calibration<small>"));
 }
 
 #[test]

@@ -167,10 +167,11 @@ fn with_tie(ratio: String, row: &Row) -> String {
 
 /// The number of rounds, and their class.
 fn rounds(row: &Row) -> String {
-    let rounds = row.rounds.unwrap_or(1);
-    match row.probe_class {
-        Some(class) => format!("{rounds} {}", class.name()),
-        None => units::counted(rounds, "round"),
+    let rounds = tables::kept_rounds(row).unwrap_or_default();
+    match (row.probe_class, row.rounds) {
+        (Some(class), _) => format!("{rounds} {}", class.name()),
+        (None, Some(1)) => "1 round".into(),
+        (None, _) => format!("{rounds} rounds"),
     }
 }
 

@@ -63,7 +63,7 @@ fn figure(heading: String, rows: &[&Row], styles: &SeriesStyles) -> Option<Figur
             cells: [name].into_iter().chain(titles.iter().map(cell)).collect(),
         }
     };
-    let heads = titles.iter().map(|title| Head::from(load(title, rows[0])));
+    let heads = titles.iter().map(|title| Head::from(load(title, rows)));
     Some(Figure {
         table: Table {
             caption: heading.clone(),
@@ -71,7 +71,7 @@ fn figure(heading: String, rows: &[&Row], styles: &SeriesStyles) -> Option<Figur
             lines: mechanisms.iter().enumerate().map(row_of).collect(),
             wide: titles.len() > tables::MAX_COLUMNS_BESIDE_PLOT,
         },
-        hint: "Rates are those that the receiver got. In the table below each p99: p50, p99.9 and the rate.".into(),
+        hint: "Rates are those that the receiver got. In the table below each p99: p50, p99.9 and p99.99 with enough samples, and the rate.".into(),
         heading,
         plot: plot.draw(),
     })
@@ -97,12 +97,11 @@ fn line(series: usize, rows: &[&Row], styles: &SeriesStyles) -> Option<Line> {
     })
 }
 
-/// The part of a title that is not the size and the placement.
-fn load(title: &str, row: &Row) -> String {
-    let size = row.size.map_or_else(String::new, units::size);
-    let place = row.placement.map_or("", |placement| placement.name());
-    let load = title.strip_prefix(&size).unwrap_or(title);
-    load.strip_suffix(place).unwrap_or(load).trim().into()
+/// The load of the rows with this title.
+fn load(title: &str, rows: &[&Row]) -> String {
+    let row = rows.iter().find(|row| row.title == title);
+    let percent = row.and_then(|row| row.load_percent);
+    percent.map_or_else(|| title.into(), |percent| format!("{percent} %"))
 }
 
 fn cell(row: &Row) -> Cell {
@@ -110,9 +109,11 @@ fn cell(row: &Row) -> Cell {
     let p50 = row.distribution.map(|one| format!("p50 {}", time(one.p50)));
     let p999 = row.distribution.and_then(|one| one.p999);
     let p999 = p999.map(|ns| format!("p99.9 {}", time(ns)));
+    let p9999 = row.distribution.and_then(|one| one.p9999);
+    let p9999 = p9999.map(|ns| format!("p99.99 {}", time(ns)));
     let rate = row.msgs_per_s.map(units::per_second);
     let p99 = tables::p99(row).map(time);
-    Cell::from(p99).with_small([p50, p999, rate].into_iter().flatten())
+    Cell::from(p99).with_small([p50, p999, p9999, rate].into_iter().flatten())
 }
 
 #[cfg(test)]
@@ -127,6 +128,7 @@ mod tests {
             label: "ring".into(),
             title: title.into(),
             size: Some(64),
+            load_percent: Some((rate / 1e4) as u32),
             placement: Some(Placement::TwoCpus),
             msgs_per_s: Some(rate),
             distribution: summary(1..=1000),
@@ -137,8 +139,8 @@ mod tests {
     #[test]
     fn several_loads_make_one_line_and_one_load_none() {
         let rows = [
-            row(1e3, "64 B 10 % two-cpus"),
-            row(9e5, "64 B 90 % two-cpus"),
+            row(1e5, "64 B 10 %, 100 k/s two-cpus"),
+            row(9e5, "64 B 90 %, 900 k/s two-cpus"),
         ];
         let rows: Vec<&Row> = rows.iter().collect();
         let styles = SeriesStyles::default();
@@ -153,7 +155,7 @@ mod tests {
         assert_eq!(heads, ["mechanism", "10 %", "90 %"]);
         let cell = &figures[0].table.lines[0].cells[1];
         assert_eq!(cell.text, "990 ns");
-        assert_eq!(cell.small, ["p50 500 ns", "1.00 k/s"]);
+        assert_eq!(cell.small, ["p50 500 ns", "100 k/s"]);
         assert!(super::figures(&rows[..1], &styles).is_empty());
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rate by message size, for each placement.
+//! The rate by message size, for each placement and whatever else the titles say.
 
 use sluice_testkit::units;
 
@@ -8,20 +8,28 @@ use super::super::groups::groups;
 use super::super::lines::{MAX_TICKS_Y, Plot};
 use super::super::scale::Scale;
 use super::super::series_style::SeriesStyles;
+use super::super::takeaways::bare_title;
 use super::curves::{self, Curve, YValue};
 use super::{Figure, figures_by};
 use crate::harness::rows::Row;
 
 pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
-    figures_by(
-        rows,
-        |row| row.placement,
-        |placement, rows| {
-            let place = placement.map_or("", |placement| placement.name());
-            let heading = format!("Throughput by message size, {place}");
-            by_size(heading, rows, all, styles)
-        },
-    )
+    let conditions = |row: &Row| (row.placement, other_conditions(row));
+    figures_by(rows, conditions, |(placement, others), rows| {
+        let place = placement.map_or("", |placement| placement.name());
+        let heading = format!("Throughput by message size, {others}{place}");
+        by_size(heading, rows, all, styles)
+    })
+}
+
+/// What the title says besides size and placement, such as whether the data is touched.
+fn other_conditions(row: &Row) -> String {
+    let size = row.size.map(units::size).unwrap_or_default();
+    let others = bare_title(row).strip_prefix(&size).unwrap_or_default();
+    match others.trim() {
+        "" => String::new(),
+        others => format!("{others} "),
+    }
 }
 
 pub fn by_size(
@@ -73,4 +81,26 @@ fn curve<'a>(label: &str, rows: &[&'a Row], styles: &SeriesStyles) -> Option<Cur
         style: styles.get(points.first()?.1),
         points,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::pinning::Placement;
+
+    #[test]
+    fn titles_may_say_more_than_size_and_placement() {
+        let row = |title: &str| Row {
+            title: title.into(),
+            size: Some(65_536),
+            placement: Some(Placement::TwoCpus),
+            ..Row::default()
+        };
+        assert_eq!(other_conditions(&row("64 KiB two-cpus")), "");
+        assert_eq!(
+            other_conditions(&row("64 KiB touched two-cpus")),
+            "touched "
+        );
+        assert_eq!(other_conditions(&row("something else")), "");
+    }
 }
