@@ -64,6 +64,10 @@ impl Control {
         (readers, writers)
     }
 
+    pub fn has_clients(&self) -> bool {
+        !self.clients.is_empty()
+    }
+
     /// The requests that are there, each with the number for its response.
     pub fn requests(&mut self) -> Vec<(u64, Request)> {
         self.accept();

@@ -40,11 +40,19 @@ pub fn run(options: &Options) -> Result<()> {
             "cannot notify the service manager: {error}; check NOTIFY_SOCKET"
         ));
     }
-    while !daemon.is_terminated() {
-        daemon.turn()?;
-        daemon.wait()?;
+    let mut ready = Ready::default();
+    while !(ready.signals && daemon.is_terminated()) {
+        daemon.turn(&ready)?;
+        ready = daemon.wait()?;
     }
     daemon.end()
+}
+
+/// What there is to read beside messages of the kernel. A system call that finds nothing would delay the next commit.
+#[derive(Default)]
+struct Ready {
+    signals: bool,
+    control: bool,
 }
 
 impl Daemon {
@@ -71,9 +79,11 @@ impl Daemon {
         })
     }
 
-    fn turn(&mut self) -> Result<()> {
-        for (id, request) in self.control.requests() {
-            self.engine.request(id, request);
+    fn turn(&mut self, ready: &Ready) -> Result<()> {
+        if ready.control || self.control.has_clients() {
+            for (id, request) in self.control.requests() {
+                self.engine.request(id, request);
+            }
         }
         self.engine
             .turn(now()?)
@@ -85,7 +95,7 @@ impl Daemon {
         Ok(())
     }
 
-    fn wait(&self) -> Result<()> {
+    fn wait(&self) -> Result<Ready> {
         let timeout = match self.engine.wake() {
             Wake::AtOnce => Duration::ZERO,
             Wake::At(time) => time.saturating_sub(now()?.monotonic),
@@ -103,7 +113,13 @@ impl Daemon {
                 .map(|fd| PollFd::new(fd, PollFlags::POLLOUT)),
         );
         match poll(&mut fds, rounded_up(timeout)) {
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Ok(_) | Err(Errno::EINTR) => {
+                let mut fds = fds.iter().map(|fd| fd.any().unwrap_or(true)).skip(1);
+                Ok(Ready {
+                    signals: fds.next().unwrap_or(true),
+                    control: fds.any(|is_ready| is_ready),
+                })
+            }
             Err(errno) => Err(errno).context("cannot wait for messages"),
         }
     }
@@ -114,7 +130,7 @@ impl Daemon {
 
     /// What was read is stored, also that of interval maps.
     fn end(mut self) -> Result<()> {
-        self.turn()?;
+        self.turn(&Ready::default())?;
         self.engine.finish(now()?);
         match self.engine.is_stored() {
             true => log::line(format_args!(

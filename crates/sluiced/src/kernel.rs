@@ -67,11 +67,11 @@ pub struct Value {
     pub expires_ns: u64,
 }
 
-/// Whether there may be more messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
+    /// There may be more messages.
     Some,
-    Nothing,
+    All,
 }
 
 /// The calls fail with ENOENT when the stream has ended meanwhile, which is no fault.

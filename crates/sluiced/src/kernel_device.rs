@@ -42,14 +42,18 @@ impl Kernel for DeviceKernel {
     fn receive(&mut self, inbox: &mut Vec<Message>) -> Result<Received, String> {
         let messages = match self.keeper.read(&mut self.buffer) {
             Ok(messages) => messages,
-            Err(ReadError::Empty) => return Ok(Received::Nothing),
+            Err(ReadError::Empty) => return Ok(Received::All),
             Err(error) => return Err(error.to_string()),
+        };
+        let received = match messages.is_all() {
+            true => Received::All,
+            false => Received::Some,
         };
         for message in messages {
             let message = message.map_err(|error| error.to_string())?;
             inbox.extend(owned(&message));
         }
-        Ok(Received::Some)
+        Ok(received)
     }
 
     fn create(&mut self, stream: u64, map: &StoredMap) -> Result<(), Errno> {

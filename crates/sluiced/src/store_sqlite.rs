@@ -16,7 +16,7 @@ use crate::read_ahead::{ReadAhead, Wanted};
 use crate::seeded::{self, Bug};
 use crate::store::{
     MapId, PageLimit, Params, Store, StoreError, StoreErrorKind, StoredEntry, StoredMap, Usage,
-    UsageChanges, Write,
+    UsageChange, UsageChanges, Write,
 };
 use crate::store_directory::{StoreDirectory, io_error};
 
@@ -445,23 +445,34 @@ fn apply(
             version,
             expires_ns,
         } => {
-            let old = stored_length(transaction, map, key)?;
-            let sql = "INSERT INTO entries SELECT ?1, ?2, ?3, ?4, ?5 WHERE EXISTS (SELECT 1 FROM maps WHERE id = ?1) \
-                       ON CONFLICT (map, key) DO UPDATE SET value = ?3, version = ?4, expires_ns = ?5";
-            let parameters = params![map.0, key, value, version as i64, expires_ns as i64];
-            if execute(sql, parameters)? > 0 {
-                usage.replaced(map, key, old, Some(value.len()));
-            }
+            let Some(old) = stored_length(transaction, map, key)? else {
+                return Ok(());
+            };
+            let sql = match old {
+                None => "INSERT INTO entries VALUES (?, ?, ?, ?, ?)",
+                Some(_) => {
+                    "UPDATE entries SET value = ?3, version = ?4, expires_ns = ?5 WHERE map = ?1 AND key = ?2"
+                }
+            };
+            execute(
+                sql,
+                params![map.0, key, value, version as i64, expires_ns as i64],
+            )?;
+            usage.replaced(map, key, old, Some(value.len()));
         }
         Write::Delete { map, key } => {
-            let old = stored_length(transaction, map, key)?;
+            let Some(old) = stored_length(transaction, map, key)? else {
+                return Ok(());
+            };
             let sql = "DELETE FROM entries WHERE map = ? AND key = ?";
             if execute(sql, params![map.0, key])? > 0 {
                 usage.replaced(map, key, old, None);
             }
         }
         Write::Expire { map, key, version } => {
-            let old = stored_length(transaction, map, key)?;
+            let Some(old) = stored_length(transaction, map, key)? else {
+                return Ok(());
+            };
             let sql = "DELETE FROM entries WHERE map = ? AND key = ? AND version = ?";
             if execute(sql, params![map.0, key, version as i64])? > 0 {
                 usage.replaced(map, key, old, None);
@@ -525,22 +536,28 @@ fn create(transaction: &Transaction<'_>, map: &StoredMap) -> rusqlite::Result<()
     Ok(())
 }
 
-/// Of the value of an entry.
+/// Of the value of an entry; Some(None): the map has none of this key; None: there is no such map.
 fn stored_length(
     transaction: &Transaction<'_>,
     map: MapId,
     key: &[u8],
-) -> rusqlite::Result<Option<usize>> {
-    let sql = "SELECT length(value) FROM entries WHERE map = ? AND key = ?";
+) -> rusqlite::Result<Option<Option<usize>>> {
+    let sql = "SELECT (SELECT length(value) FROM entries WHERE map = ?1 AND key = ?2) FROM maps WHERE id = ?1";
     let mut statement = transaction.prepare_cached(sql)?;
-    let length = statement.query_row(params![map.0, key], |row| row.get::<_, i64>(0));
-    Ok(length.optional()?.map(|length| length as usize))
+    let length = statement.query_row(params![map.0, key], |row| row.get::<_, Option<i64>>(0));
+    let length = length.optional()?;
+    Ok(length.map(|entry| entry.map(|length| length as usize)))
 }
 
 fn store_usage(transaction: &Transaction<'_>, usage: &UsageChanges) -> rusqlite::Result<()> {
     let sql = "UPDATE maps SET stored_entries = stored_entries + ?, stored_bytes = stored_bytes + ? WHERE id = ?";
     let mut statement = transaction.prepare_cached(sql)?;
-    for (map, change) in &usage.0 {
+    // Most changes replace a value by one of the same length.
+    let changes = usage
+        .0
+        .iter()
+        .filter(|(_, change)| **change != UsageChange::default());
+    for (map, change) in changes {
         statement.execute(params![change.entries, change.bytes, map.0])?;
     }
     Ok(())

@@ -53,7 +53,7 @@ impl Keeper {
         let room = buffer.len();
         let len = retry_on_intr(|| read(self, &mut *buffer))
             .map_err(|errno: Errno| ReadError::new(errno, room))?;
-        Ok(Messages::new(&buffer[..len.min(room)]))
+        Ok(Messages::new(&buffer[..len.min(room)], room))
     }
 
     /// Begins to restore the map of an [`Open`](super::Content::Open). No change has had a number above `sequence`, and the store has

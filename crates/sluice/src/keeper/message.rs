@@ -8,6 +8,7 @@ use std::path::Path;
 use sluice_abi::map::{KEY_MAX, VALUE_MAX};
 use sluice_abi::{self as abi, keeper};
 
+use super::BUFFER;
 use super::error::ReadError;
 use super::map::StoredMap;
 
@@ -98,11 +99,22 @@ pub struct Removal<'a> {
 #[derive(Clone, Debug)]
 pub struct Messages<'a> {
     rest: &'a [u8],
+    is_all: bool,
 }
 
 impl<'a> Messages<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes }
+    /// Of a read with this room.
+    pub(super) fn new(bytes: &'a [u8], room: usize) -> Self {
+        Self {
+            rest: bytes,
+            is_all: room.saturating_sub(bytes.len()) >= BUFFER,
+        }
+    }
+
+    /// Whether the kernel had no more messages: any other one would have had room. A buffer of twice [`BUFFER`] saves the
+    /// read that would tell.
+    pub fn is_all(&self) -> bool {
+        self.is_all
     }
 }
 
@@ -309,13 +321,22 @@ mod tests {
     fn messages_follow_one_another() {
         let all = all();
         let bytes: Vec<u8> = all.iter().flat_map(|(bytes, _)| bytes.clone()).collect();
-        let mut messages = Messages::new(&bytes);
+        let mut messages = Messages::new(&bytes, bytes.len());
         for (_, content) in all {
             let stream = STREAM;
             let message = messages.next().unwrap().unwrap();
             assert_eq!(message, Message { stream, content });
         }
         assert!(messages.next().is_none());
+    }
+
+    #[test]
+    fn a_read_with_room_for_any_message_was_the_last() {
+        let bytes = [0; 64];
+        let is_all = |room| Messages::new(&bytes, room).is_all();
+        assert!(!is_all(64));
+        assert!(!is_all(64 + BUFFER - 1));
+        assert!(is_all(64 + BUFFER));
     }
 
     #[test]
@@ -333,7 +354,7 @@ mod tests {
     fn an_incomplete_message_is_invalid_and_ends_the_iteration() {
         for (whole, _) in all() {
             for len in 1..whole.len() {
-                let mut messages = Messages::new(&whole[..len]);
+                let mut messages = Messages::new(&whole[..len], len);
                 let invalid = messages.next();
                 assert!(
                     matches!(invalid, Some(Err(ReadError::InvalidMessage { len: n })) if n == len),
@@ -427,7 +448,7 @@ mod tests {
                 let at = random() as usize % bytes.len();
                 bytes[at] = random() as u8;
             }
-            let messages = Messages::new(&bytes);
+            let messages = Messages::new(&bytes, bytes.len());
             let most = bytes.len() / keeper::Message::SIZE;
             assert!(messages.count() <= most + 1);
         }

@@ -244,8 +244,8 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
                 self.handle(message);
             }
             self.reads += 1;
-            self.drained |= received == Received::Nothing || self.reads == FIRST_READS;
-            if received == Received::Nothing {
+            self.drained |= received == Received::All || self.reads == FIRST_READS;
+            if received == Received::All {
                 break;
             }
         }

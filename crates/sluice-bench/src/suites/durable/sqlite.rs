@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::resources::{DurableStore, Resources};
@@ -29,11 +29,17 @@ const PAGE: u64 = 4096;
 /// A page in each row.
 const FILLER: &str = "CREATE TABLE filler (id INTEGER PRIMARY KEY, page BLOB NOT NULL) STRICT";
 const FILL: &str = "INSERT INTO filler (page) VALUES (zeroblob(4000))";
-const REFILL: &str = "UPDATE filler SET page = zeroblob(4000)";
+/// Other bytes than before: SQLite does not write a page that stays the same.
+const REFILL: &str = "UPDATE filler SET page = randomblob(4000)";
 
 pub fn create(keys: u64, resources: &Resources) -> Result<Box<dyn DurableStore>> {
     let database = resources.environment()?.folder("sqlite")?.join("maps.db");
-    let mut connection = connect(&database)?;
+    create_tables(&database, keys)?;
+    Ok(Box::new(Database(database)))
+}
+
+fn create_tables(database: &Path, keys: u64) -> Result<()> {
+    let mut connection = connect(database)?;
     connection.execute_batch(SCHEMA)?;
     connection.execute_batch(FILLER)?;
     connection.execute(MAP, [])?;
@@ -45,18 +51,19 @@ pub fn create(keys: u64, resources: &Resources) -> Result<Box<dyn DurableStore>>
         transaction.execute(FILL, [])?;
     }
     transaction.commit()?;
-    Ok(Box::new(Database(database)))
+    Ok(())
 }
 
 /// As the daemon's has it. The first process does it; when the last one ends, SQLite deletes the log.
 fn fill_log(connection: &mut Connection, database: &Path) -> Result<()> {
+    let log_len = || fs::metadata(database.with_extension("db-wal")).map(|file| file.len());
     connection.pragma_update(None, "synchronous", "OFF")?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let log = fs::metadata(database.with_extension("db-wal"))?.len();
-    if log < LOG_PAGES * PAGE {
+    if log_len()? < LOG_PAGES * PAGE {
         transaction.execute(REFILL, [])?;
     }
     transaction.commit()?;
+    ensure!(log_len()? >= LOG_PAGES * PAGE, "the log is not full");
     connection.pragma_update(None, "synchronous", "FULL")?;
     Ok(())
 }
@@ -108,5 +115,33 @@ impl Client for Process {
             .execute(params![key, value, number])?;
         transaction.commit()?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mechanisms::temp_paths::Directory;
+
+    #[test]
+    fn sets_overwrite_a_log_of_the_full_size() {
+        let directory = Directory::new(&std::env::temp_dir()).unwrap();
+        let database = directory.0.join("maps.db");
+        create_tables(&database, 10).unwrap();
+        let log_len = || {
+            fs::metadata(database.with_extension("db-wal"))
+                .unwrap()
+                .len()
+        };
+        let mut client = Database(database.clone()).client().unwrap();
+        let before = log_len();
+        assert!(before >= LOG_PAGES * PAGE);
+        for stamp in 1..=20 {
+            client.set(&key(3), &value(3, stamp)).unwrap();
+        }
+        assert_eq!(log_len(), before);
+        let mut found = value(0, 0);
+        client.get(&key(3), &mut found).unwrap();
+        assert_eq!(found, value(3, 20));
     }
 }

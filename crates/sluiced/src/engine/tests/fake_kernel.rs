@@ -320,7 +320,7 @@ impl Kernel for FakeKernel {
         let mut state = self.state.borrow_mut();
         for _ in 0..16 {
             let Some(message) = state.queue.pop_front() else {
-                return Ok(Received::Nothing);
+                return Ok(Received::All);
             };
             if let Message::Change { stream, change } = &message
                 && let Some(copy) = state.copies.get_mut(stream)
