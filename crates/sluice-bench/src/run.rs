@@ -51,8 +51,8 @@ pub struct Options {
     #[arg(long, value_name = "PROGRAM")]
     sluiced: Option<PathBuf>,
 
-    /// Suites to measure [default: all but sizes, load, feed and instructions; with --quick also without calibration, names and
-    /// reports; with --peers calibration, rtt, throughput, sizes, load and connect]
+    /// Suites to measure [default: all but sizes, load, pairs, feed and instructions; with --quick also without calibration, memory,
+    /// names and reports; with --peers calibration, rtt, throughput, sizes, load, connect, memory and pairs; with --full also pairs]
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
 

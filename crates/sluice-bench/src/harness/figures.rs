@@ -4,7 +4,7 @@
 use sluice_testkit::spread::Spread;
 use sluice_testkit::units;
 
-use super::rows::{INSTRUCTIONS, OPERATIONS, Row};
+use super::rows::{BYTES, INSTRUCTIONS, OPERATIONS, Row};
 use super::samples::Change;
 
 /// A median in this unit.
@@ -13,6 +13,7 @@ pub fn figure(unit: &str, value: f64) -> String {
         "ns" => units::nanoseconds(value),
         OPERATIONS => units::per_second(value),
         INSTRUCTIONS => units::count(value),
+        BYTES => memory(value),
         _ => units::bytes_per_second(value),
     }
 }
@@ -23,7 +24,18 @@ pub fn range(unit: &str, [min, max]: [f64; 2]) -> String {
         "ns" => units::nanosecond_range(min, max),
         OPERATIONS => units::per_second_range(min, max),
         INSTRUCTIONS => units::count_range(min, max),
+        BYTES => format!("{} … {}", memory(min), memory(max)),
         _ => units::rate_range(min, max),
+    }
+}
+
+/// In KiB, of which pages are made, or MiB.
+pub fn memory(bytes: f64) -> String {
+    const KIB: f64 = 1024.0;
+    match bytes {
+        ..0.0 | 0.0..1000.0 => format!("{} B", units::figures(bytes)),
+        ..1_024_000.0 => format!("{} KiB", units::figures(bytes / KIB)),
+        _ => format!("{} MiB", units::figures(bytes / KIB / KIB)),
     }
 }
 
@@ -33,7 +45,7 @@ impl Row {
     }
 
     pub fn less_is_better(&self) -> bool {
-        ["ns", INSTRUCTIONS].contains(&self.unit())
+        ["ns", INSTRUCTIONS, BYTES].contains(&self.unit())
     }
 
     pub fn is_noisy(&self) -> bool {
@@ -86,7 +98,8 @@ impl Row {
     pub fn change_name(&self, change: Change) -> &'static str {
         match (self.unit(), change) {
             (INSTRUCTIONS, Change::Faster) => "fewer",
-            (INSTRUCTIONS, Change::Slower) => "more",
+            (BYTES, Change::Faster) => "less",
+            (INSTRUCTIONS | BYTES, Change::Slower) => "more",
             _ => change.name(),
         }
     }
@@ -120,6 +133,10 @@ mod tests {
         assert_eq!(instructions.change_name(Change::Tie), "tie");
         assert_eq!(row("ns").change_name(Change::Faster), "faster");
         assert_eq!(figure(INSTRUCTIONS, 12_345.6), "12.3 k");
+        assert_eq!(figure(BYTES, 512.0), "512 B");
+        assert_eq!(figure(BYTES, 8192.0), "8.00 KiB");
+        assert_eq!(figure(BYTES, 2_097_152.0), "2.00 MiB");
+        assert_eq!(range(BYTES, [512.0, 8192.0]), "512 B … 8.00 KiB");
         assert_eq!(range(INSTRUCTIONS, [9990.0, 12_345.6]), "9.99 … 12.3 k");
     }
 

@@ -38,6 +38,15 @@ impl Placement {
     }
 }
 
+/// Processors for as many pairs of processes as there are, each with two of its own.
+pub fn pairs() -> Result<Vec<[usize; 2]>> {
+    let allowed = allowed()?;
+    Ok(allowed
+        .chunks_exact(2)
+        .map(|two| [two[0], two[1]])
+        .collect())
+}
+
 fn allowed() -> Result<Vec<usize>> {
     let set = sched_getaffinity(Pid::from_raw(0))
         .context("cannot read the CPU affinity of this process")?;

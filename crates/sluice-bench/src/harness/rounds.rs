@@ -260,6 +260,8 @@ pub enum Metric {
     Operations,
     /// Executed instructions of an operation.
     Instructions,
+    /// Bytes of memory of a channel, each of which passes one message.
+    Memory,
 }
 
 impl Metric {
@@ -285,6 +287,10 @@ impl Metric {
                 let counted = measurement.instructions;
                 let counted = counted.context("a round counted no instructions")?;
                 Ok(counted.user + counted.kernel)
+            }
+            Self::Memory => {
+                ensure!(measurement.messages > 0, "a round has no channel");
+                Ok(measurement.bytes as f64 / measurement.messages as f64)
             }
             Self::Rate => {
                 ensure!(
@@ -588,7 +594,7 @@ pub fn run_together(
     };
     let probe = match (first.placement, first.metric) {
         // The number of instructions does not depend on the distance.
-        (Placement::SameCpu, _) | (_, Metric::Instructions) => &NoProbe,
+        (Placement::SameCpu, _) | (_, Metric::Instructions | Metric::Memory) => &NoProbe,
         (Placement::TwoCpus, _) => probe,
     };
     let running = cases.into_iter().map(|case| case.start(rounds, progress));

@@ -24,6 +24,8 @@ use super::waiting::Waiting;
 pub const OPERATIONS: &str = "operations/s";
 /// The unit of counts of executed instructions.
 pub const INSTRUCTIONS: &str = "instructions";
+/// The unit of amounts of memory.
+pub const BYTES: &str = "bytes";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
@@ -227,6 +229,7 @@ fn measured_row(outcome: &Outcome, series: &Series) -> Row {
             Metric::Rate => "bytes/s".into(),
             Metric::Operations => OPERATIONS.into(),
             Metric::Instructions => INSTRUCTIONS.into(),
+            Metric::Memory => BYTES.into(),
         }),
         median: Some(spread.median),
         spread: Some([spread.min, spread.max]),

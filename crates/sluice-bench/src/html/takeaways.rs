@@ -9,7 +9,7 @@ use super::notes::{self, Badge};
 use super::reference;
 use super::tables;
 use crate::harness::pinning::Placement;
-use crate::harness::rows::{INSTRUCTIONS, Row};
+use crate::harness::rows::{BYTES, INSTRUCTIONS, Row};
 use crate::harness::samples::Change;
 use crate::harness::waiting::Waiting;
 
@@ -160,6 +160,7 @@ fn compared(row: &Row, ratio: f64, to: &str) -> String {
     let (verb, noun, less) = match row.unit.as_deref() {
         Some("ns") => ("takes", "time", "less"),
         Some(INSTRUCTIONS) => ("executes", "instructions", "fewer"),
+        Some(BYTES) => ("needs", "memory", "less"),
         _ => ("has", "throughput", "less"),
     };
     let percent = units::ratio((ratio - 1.0).abs() * 100.0);
@@ -186,7 +187,9 @@ pub fn conditions(row: &Row) -> String {
         "wakeup" => format!("Wake-up, {title}"),
         "sizes" => format!("Stream of {title}"),
         "connect" => format!("Connection, {title}"),
+        "memory" => format!("Memory of a channel, {title}"),
         "instructions" => format!("Instructions, {title}"),
+        "pairs" => format!("Several pairs, {title}"),
         "contention" => format!("Writers × readers, {title}"),
         "tar" => format!("tar of {title}"),
         "fanout" => format!("Fan-out, {title}"),

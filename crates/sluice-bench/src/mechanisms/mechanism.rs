@@ -26,6 +26,8 @@ pub enum Workload {
     RequestReply,
     /// As many messages in flight as fit.
     Stream,
+    /// A message over each of many channels, all of which stay open.
+    Many,
     /// A stream, next to pairs whose senders sleep until a message is received.
     Stalled,
     /// Streams of several unrelated pairs that open the same name.
@@ -51,6 +53,8 @@ pub struct Mechanism {
     pub waiting: Waiting,
     /// The most bytes in flight, so that a check can use each place of a buffer several times.
     pub capacity: usize,
+    /// Each link has a cgroup, which is made with it.
+    pub own_cgroups: bool,
     /// How batches are sent; None for mechanisms whose batches are not measured.
     pub batching: Option<Batching>,
     /// Its library has threads of its own, which the scheduler places; only the thread that sends or receives is pinned.
@@ -90,6 +94,7 @@ impl Mechanism {
             },
             waiting,
             capacity: LARGEST_CAPACITY,
+            own_cgroups: false,
             batching: None,
             own_threads: false,
             unsupported_reason: Box::new(|_| None),

@@ -20,6 +20,7 @@ use crate::harness::waiting::Waiting;
 pub fn mechanism(tree: &Rc<Tree>, waiting: Waiting) -> Mechanism {
     let [one, shared, named] = [tree; 3].map(Rc::clone);
     Mechanism {
+        own_cgroups: true,
         shared_links: Some(Box::new(move |users| {
             let cgroup = shared.create_cgroup()?;
             Ok((0..users).map(|_| link(cgroup.clone(), waiting)).collect())

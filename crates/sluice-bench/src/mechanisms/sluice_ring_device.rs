@@ -19,6 +19,7 @@ const CHANNEL: &str = "bench";
 pub fn mechanism(tree: &Rc<Tree>, variant: Variant) -> Mechanism {
     let [one, named] = [tree; 2].map(Rc::clone);
     Mechanism {
+        own_cgroups: true,
         links_by_name: Some(Box::new(move |pairs| {
             let pair = |_| Ok(link(named.create_cgroup()?, variant));
             (0..pairs).map(pair).collect()

@@ -14,7 +14,9 @@ mod instructions;
 mod isolation;
 mod load;
 mod map;
+mod memory;
 mod misdelivery;
+mod pairs;
 mod plan;
 mod probe;
 mod reports;
@@ -44,9 +46,11 @@ pub enum Suite {
     Calibration,
     Wakeup,
     Connect,
+    Memory,
     Tar,
     Contention,
     Isolation,
+    Pairs,
     Fanout,
     Map,
     Durable,
@@ -67,6 +71,8 @@ impl Suite {
                 Self::Sizes,
                 Self::Load,
                 Self::Connect,
+                Self::Memory,
+                Self::Pairs,
             ];
         }
         let mut suites = vec![
@@ -82,7 +88,10 @@ impl Suite {
             Self::Durable,
         ];
         if scale != Scale::Quick {
-            suites.extend([Self::Calibration, Self::Names, Self::Reports]);
+            suites.extend([Self::Calibration, Self::Memory, Self::Names, Self::Reports]);
+        }
+        if scale == Scale::Full {
+            suites.push(Self::Pairs);
         }
         suites
     }
@@ -96,9 +105,11 @@ impl Suite {
             Self::Calibration => calibration::cases(plan),
             Self::Wakeup => wakeup::cases(plan),
             Self::Connect => connect::cases(plan),
+            Self::Memory => memory::cases(plan),
             Self::Tar => tar::cases(plan),
             Self::Contention => contention::cases(plan),
             Self::Isolation => isolation::cases(plan),
+            Self::Pairs => pairs::cases(plan),
             Self::Fanout => fanout::cases(plan),
             Self::Map => map::cases(plan),
             Self::Durable => durable::cases(plan),

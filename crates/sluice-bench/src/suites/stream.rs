@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use sluice_testkit::clock;
-use sluice_testkit::workers::Start;
+use sluice_testkit::workers::{Pair, Start};
 
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
 use crate::harness::rounds::{Job, Measurement};
@@ -58,26 +58,26 @@ impl Job for Stream {
     }
 
     fn measure(&self) -> Result<Measurement> {
-        let pair = self.setup.pair(
-            |sender, start| self.send(sender, start),
-            |receiver, start| self.receive(receiver, start),
-        )?;
-        let [sent, received] = setup::run(pair, self.length.limit())?;
-        let [sent, begin, sender_cpu] = sent[..].try_into()?;
-        let [bytes, end, receiver_cpu]: [u64; 3] = received[..].try_into()?;
-        let size = self.setup.size;
-        ensure!(
-            bytes == sent * size as u64,
-            "{sent} messages of {size} bytes were sent, but {bytes} bytes arrived"
-        );
+        let mut pair = self.start()?;
+        pair.go()?;
+        let streamed = self.finish(pair)?;
         Ok(Measurement {
-            messages: sent,
-            bytes,
-            elapsed_ns: end.saturating_sub(begin),
-            cpu_ns: sender_cpu + receiver_cpu,
+            messages: streamed.messages,
+            bytes: streamed.messages * self.setup.size as u64,
+            elapsed_ns: streamed.end.saturating_sub(streamed.begin),
+            cpu_ns: streamed.cpu_ns,
             ..Measurement::default()
         })
     }
+}
+
+/// What a pair did.
+pub struct Streamed {
+    pub messages: u64,
+    /// When the first message was sent, and the last one received, on the monotonic clock.
+    pub begin: u64,
+    pub end: u64,
+    pub cpu_ns: u64,
 }
 
 impl Stream {
@@ -89,6 +89,31 @@ impl Stream {
             length,
             data: Data::Untouched,
         }
+    }
+
+    /// A pair that streams when it is told to go.
+    pub fn start(&self) -> Result<Pair> {
+        self.setup.pair(
+            |sender, start| self.send(sender, start),
+            |receiver, start| self.receive(receiver, start),
+        )
+    }
+
+    pub fn finish(&self, pair: Pair) -> Result<Streamed> {
+        let [sent, received] = pair.finish(self.length.limit())?;
+        let [messages, begin, sender_cpu] = sent[..].try_into()?;
+        let [bytes, end, receiver_cpu]: [u64; 3] = received[..].try_into()?;
+        let size = self.setup.size;
+        ensure!(
+            bytes == messages * size as u64,
+            "{messages} messages of {size} bytes were sent, but {bytes} bytes arrived"
+        );
+        Ok(Streamed {
+            messages,
+            begin,
+            end,
+            cpu_ns: sender_cpu + receiver_cpu,
+        })
     }
 
     /// Returns the number of messages, the time of the first one, and the processor time.

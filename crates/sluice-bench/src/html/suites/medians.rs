@@ -9,7 +9,8 @@ use super::super::scale::Scale;
 use super::super::series_style::{SeriesStyle, SeriesStyles};
 use super::super::tables;
 use super::{Figure, figures_by};
-use crate::harness::rows::{INSTRUCTIONS, Row};
+use crate::harness::figures::memory;
+use crate::harness::rows::{BYTES, INSTRUCTIONS, Row};
 
 pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
     let figure = |title: &str, rows: &[&Row]| figure(title, rows, all, styles);
@@ -47,6 +48,7 @@ fn axis(row: &Row, ends: impl Iterator<Item = f64>) -> Option<Axis> {
         "ns" => ("time", units::time_tick),
         "bytes/s" => ("bytes per second", units::rate_tick),
         INSTRUCTIONS => ("instructions", units::count_tick),
+        BYTES => ("memory", memory),
         other => (other, units::figures_short),
     };
     Some(Axis {

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of a channel that is open at both ends and has carried a message: what a cgroup is charged for, that is the memory of
+//! the kernel, of both processes, and of files in memory.
+//!
+//! A child makes the channels, so that it can be in the cgroup from its start, and reads what the cgroup uses before and after.
+//! What the processes need without any channel is measured in the same way, and subtracted.
+
+use std::cell::Cell;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use sluice_testkit::units;
+use sluice_testkit::workers::{Pair, Side, Start};
+
+use super::Plan;
+use super::setup::{self, PROCESS_TIMEOUT, Setup};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped};
+use crate::mechanisms::{Link, Task, Workload};
+
+const SIZE: usize = 64;
+/// Channels of a round. The kernel charges a cgroup for more than it uses, by up to 256 KiB for each processor, which is much
+/// for a few channels that need little.
+const FEW: usize = 16;
+const MANY: usize = 256;
+/// Mechanisms that need more for a channel are measured with few.
+const LARGE: u64 = 64 << 10;
+
+pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
+    let placement = plan.one_placement();
+    let task = Task {
+        size: SIZE,
+        placement,
+        workload: Workload::Many,
+    };
+    let top = plan
+        .cgroup
+        .as_ref()
+        .and_then(|cgroup| cgroup.path().parent());
+    let Some(top) = top.filter(|top| usage(top).is_ok()) else {
+        return Ok(vec![without_cgroup(plan, task)]);
+    };
+    let title = format!("{} {}", units::size(SIZE), placement.name());
+    Ok(vec![plan.case(
+        "memory",
+        title,
+        Metric::Memory,
+        task,
+        |setup| Memory::new(setup, top.to_owned()),
+    )?])
+}
+
+fn without_cgroup(plan: &Plan, task: Task) -> Case {
+    let reason = "the memory controller of cgroup v2 is not available; run as root, or in the VM";
+    let skipped = plan.names().into_iter();
+    Case {
+        size: Some(SIZE),
+        skipped: skipped
+            .map(|name| Skipped::unavailable(name, reason))
+            .collect(),
+        ..Case::new("memory", units::size(SIZE), task.placement, Metric::Memory)
+    }
+}
+
+struct Memory {
+    setup: Setup,
+    /// The cgroup that contains those of all processes.
+    top: PathBuf,
+    channels: Cell<usize>,
+}
+
+impl Job for Memory {
+    /// Finds out how many channels a round needs.
+    fn check(&self) -> Result<()> {
+        let bytes = self.bytes(FEW)?;
+        let is_large = bytes / FEW as u64 >= LARGE;
+        self.channels.set(if is_large { FEW } else { MANY });
+        self.bytes(self.channels.get()).map(drop)
+    }
+
+    fn measure(&self) -> Result<Measurement> {
+        let channels = self.channels.get();
+        Ok(Measurement {
+            messages: channels as u64,
+            bytes: self.bytes(channels)?,
+            ..Measurement::default()
+        })
+    }
+}
+
+impl Memory {
+    fn new(setup: Setup, top: PathBuf) -> Self {
+        Self {
+            setup,
+            top,
+            channels: Cell::new(FEW),
+        }
+    }
+
+    /// Of so many channels.
+    fn bytes(&self, channels: usize) -> Result<u64> {
+        let (with, without) = (self.growth(channels)?, self.growth(0)?);
+        Ok(u64::try_from(with - without).unwrap_or(0))
+    }
+
+    fn growth(&self, channels: usize) -> Result<i64> {
+        let cgroup = self.setup.confinement.cgroup.as_ref();
+        let cgroup = cgroup.context("the memory of a channel is that of a cgroup")?;
+        // A cgroup for each channel is no part of it.
+        let made = match self.setup.mechanism.own_cgroups {
+            true => Some(self.links(channels)?),
+            false => None,
+        };
+        let what = format!("the channels of {}", self.setup.mechanism.name);
+        let growth = cgroup.spawn(&what, || {
+            allow_files()?;
+            let before = usage(&self.top)?;
+            let links = match made {
+                Some(links) => links,
+                None => self.links(channels)?,
+            };
+            let pair = Pair::start(links, PROCESS_TIMEOUT, hold)?;
+            let after = usage(&self.top)?;
+            setup::run(pair, PROCESS_TIMEOUT)?;
+            Ok(after as i64 - before as i64)
+        });
+        growth?.finish()
+    }
+
+    fn links(&self, count: usize) -> Result<Vec<Link>> {
+        (0..count)
+            .map(|_| self.setup.mechanism.link(SIZE))
+            .collect()
+    }
+}
+
+/// Passes a message through each channel, and keeps all open until the other process has been told, too.
+fn hold(side: Side, links: Vec<Link>, start: &mut Start) -> Result<Vec<u64>> {
+    let mut message = [0x5a; SIZE];
+    match side {
+        Side::First => {
+            let senders = links.into_iter().map(Link::sender);
+            let mut senders = senders.collect::<Result<Vec<_>>>()?;
+            for sender in &mut senders {
+                sender.send(&message)?;
+            }
+            start.wait()?;
+        }
+        Side::Second => {
+            let receivers = links.into_iter().map(Link::receiver);
+            let mut receivers = receivers.collect::<Result<Vec<_>>>()?;
+            for receiver in &mut receivers {
+                let arrived = receiver.receive(&mut message)?;
+                ensure!(arrived == SIZE, "{arrived} of {SIZE} bytes arrived");
+            }
+            start.wait()?;
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Each process has the files of all channels for a moment.
+fn allow_files() -> Result<()> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).context("cannot raise the limit of open files")
+}
+
+/// Bytes that a cgroup and all below it use.
+fn usage(cgroup: &Path) -> Result<u64> {
+    let path = cgroup.join("memory.current");
+    let text =
+        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    text.trim()
+        .parse()
+        .with_context(|| format!("{} is not a number", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use sluice_testkit::workers::serial;
+
+    use super::*;
+    use crate::mechanisms::pipe;
+    use crate::suites::plan::tests::plan;
+
+    #[test]
+    fn both_ends_are_open_until_both_processes_were_told() {
+        let _serial = serial();
+        let mechanism = pipe::mechanism();
+        let links = (0..3).map(|_| mechanism.link(SIZE));
+        let links = links.collect::<Result<Vec<_>>>().unwrap();
+        let pair = Pair::start(links, PROCESS_TIMEOUT, hold).unwrap();
+        assert!(setup::run(pair, PROCESS_TIMEOUT).is_ok());
+    }
+
+    #[test]
+    fn all_are_skipped_without_the_controller() {
+        let cases = cases(&plan()).unwrap();
+        assert!(cases[0].subjects.is_empty());
+        assert!(cases[0].skipped[0].reason.contains("memory controller"));
+    }
+}
