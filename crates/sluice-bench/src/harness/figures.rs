@@ -104,9 +104,20 @@ impl Row {
         }
     }
 
-    /// The comparison with the reference.
+    /// The number of rounds that the ratio is from, if that is too small for a verdict although more were measured.
+    pub fn few_common_rounds(&self) -> Option<usize> {
+        const LEAST: usize = 3;
+        let measured = self.rounds? + self.dropped_rounds.unwrap_or(0);
+        let common = self.ratio.as_ref()?.common_rounds?;
+        (common < LEAST.min(measured)).then_some(common)
+    }
+
+    /// The comparison with the reference; None if there is none, or too few rounds of both.
     pub fn change(&self) -> Option<Change> {
         let ratio = self.ratio.as_ref()?;
+        if self.few_common_rounds().is_some() {
+            return None;
+        }
         Some(Change::of_ratios(
             ratio.min,
             ratio.max,
@@ -157,5 +168,31 @@ mod tests {
             ..theirs
         };
         assert_eq!(ours.ratio_within_rounds(&remote), None);
+    }
+
+    #[test]
+    fn a_verdict_needs_three_common_rounds_if_they_were_measured() {
+        let change = |common, rounds, dropped_rounds| {
+            let ratio = crate::harness::rows::Ratio {
+                to: "pipe".into(),
+                across_waiting: false,
+                median: 0.5,
+                min: 0.5,
+                max: 0.5,
+                common_rounds: Some(common),
+            };
+            let row = Row {
+                unit: Some("ns".into()),
+                rounds: Some(rounds),
+                dropped_rounds,
+                ratio: Some(ratio),
+                ..Row::default()
+            };
+            row.change()
+        };
+        assert_eq!(change(3, 5, None), Some(Change::Faster));
+        assert_eq!(change(2, 5, None), None);
+        assert_eq!(change(2, 2, Some(3)), None);
+        assert_eq!(change(2, 2, None), Some(Change::Faster));
     }
 }

@@ -78,7 +78,8 @@ fn kept(row: &Row) -> String {
 /// High percentiles of a latency, or the message rate of a stream.
 fn detail(row: &Row) -> [String; 2] {
     match (row.less_is_better(), row.distribution) {
-        (true, Some(all)) => [all.p90, all.p99].map(|value| units::nanoseconds(value as f64)),
+        (true, Some(all)) => [all.p90, all.p99]
+            .map(|value| value.map_or_else(String::new, |ns| units::nanoseconds(ns as f64))),
         (true, None) => Default::default(),
         (false, _) => {
             // A rate of operations is the median itself.
@@ -124,6 +125,10 @@ fn verdict(row: &Row, rows: &[Row]) -> Option<String> {
     }
     if row.other_class == Some(true) {
         return Some("not compared: no round of the class of the others".into());
+    }
+    if let Some(common) = row.few_common_rounds() {
+        let rounds = units::counted(common, "common round");
+        return Some(format!("not compared: {rounds} of the same class"));
     }
     let change = row.change_name(row.change()?);
     let across = match row.ratio.as_ref()?.across_waiting {

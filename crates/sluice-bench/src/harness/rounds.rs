@@ -372,16 +372,14 @@ impl Series {
         Spread::of(&self.values()).expect("a series has at least one round")
     }
 
-    /// The ratio within each round, which cancels disturbances of both; None without a round in which both have the
-    /// same class.
-    pub fn ratio_to(&self, reference: &Self) -> Option<Spread> {
+    /// The ratio within each round in which both have the same class, which cancels disturbances of both.
+    pub fn ratios_to(&self, reference: &Self) -> Vec<f64> {
         let ratio = |round: &Round| {
             let same = |other: &&Round| other.number == round.number && other.class == round.class;
             let other = reference.rounds.iter().find(same)?;
             Some(round.value / other.value)
         };
-        let ratios: Vec<f64> = self.rounds.iter().filter_map(ratio).collect();
-        Spread::of(&ratios)
+        self.rounds.iter().filter_map(ratio).collect()
     }
 
     /// A spinning mechanism trades processor time for latency, so its ratio to a sleeping one must be labelled.
@@ -763,8 +761,8 @@ pub mod tests {
         assert_eq!(notes[..2], ["check"; 2]);
         assert_eq!(sorted_rounds(&notes[2..], 2), [["a", "b"]; 3]);
         assert_eq!(outcome.series[1].values(), [4.0; 3]);
-        let ratio = outcome.series[1].ratio_to(&outcome.series[0]);
-        assert_eq!(ratio.unwrap().median, 2.0);
+        let ratios = outcome.series[1].ratios_to(&outcome.series[0]);
+        assert_eq!(ratios, [2.0; 3]);
     }
 
     #[test]

@@ -130,6 +130,9 @@ pub struct Ratio {
     pub median: f64,
     pub min: f64,
     pub max: f64,
+    /// Rounds in which both were measured, at the same distance of the processors. Absent in files of earlier versions.
+    #[serde(default)]
+    pub common_rounds: Option<usize>,
 }
 
 /// The speed of an adapter divided by that of its library's own program, taken within each round.
@@ -288,10 +291,13 @@ fn per_second(series: &Series, count: impl Fn(&Measurement) -> u64) -> Option<f6
     Some(Spread::of(&rates?)?.median).filter(|rate| *rate > 0.0)
 }
 
+/// The median over the rounds.
 fn cpu_per_message(series: &Series) -> Option<f64> {
-    let messages: u64 = series.measurements().map(|one| one.messages).sum();
-    let cpu: u64 = series.measurements().map(|one| one.cpu_ns).sum();
-    (messages > 0 && cpu > 0).then(|| cpu as f64 / messages as f64)
+    let of_round = |one: &Measurement| {
+        (one.messages > 0 && one.cpu_ns > 0).then(|| one.cpu_ns as f64 / one.messages as f64)
+    };
+    let rounds: Option<Vec<f64>> = series.measurements().map(of_round).collect();
+    Some(Spread::of(&rounds?)?.median)
 }
 
 /// The share of bytes that reached another pair, over all rounds.
@@ -309,12 +315,14 @@ fn imbalance(series: &Series) -> Option<f64> {
     Some(Spread::of(&rounds?)?.median)
 }
 
+/// The median over the rounds.
 fn context_switches_per_message(series: &Series) -> Option<f64> {
-    let messages: u64 = series.measurements().map(|one| one.messages).sum();
-    let switches: Option<u64> = series.measurements().map(|one| one.context_switches).sum();
-    switches
-        .filter(|_| messages > 0)
-        .map(|switches| switches as f64 / messages as f64)
+    let of_round = |one: &Measurement| {
+        let switches = one.context_switches.filter(|_| one.messages > 0)?;
+        Some(switches as f64 / one.messages as f64)
+    };
+    let rounds: Option<Vec<f64>> = series.measurements().map(of_round).collect();
+    Some(Spread::of(&rounds?)?.median)
 }
 
 /// The median over the rounds.
@@ -345,6 +353,7 @@ fn percentiles(series: &Series) -> Option<Vec<Percentiles>> {
             .map(drop)
             .or(round.measurement.cycles_per_ns.map(drop))?;
         let Summary { p50, p99, p999, .. } = summarize(&[&round.samples])?;
+        let p99 = p99?;
         let round = round.number;
         Some(Percentiles {
             round,
@@ -358,13 +367,15 @@ fn percentiles(series: &Series) -> Option<Vec<Percentiles>> {
 
 fn ratio(outcome: &Outcome, series: &Series) -> Option<Ratio> {
     let reference = outcome.reference_of(series)?;
-    let Spread { median, min, max } = series.ratio_to(reference)?;
+    let ratios = series.ratios_to(reference);
+    let Spread { median, min, max } = Spread::of(&ratios)?;
     Some(Ratio {
         to: reference.subject.label.clone(),
         across_waiting: !series.waits_like(reference),
         median,
         min,
         max,
+        common_rounds: Some(ratios.len()),
     })
 }
 
@@ -458,6 +469,7 @@ pub mod tests {
         for (round, lost) in outcome.series[0].rounds.iter_mut().zip([2, 1]) {
             round.measurement.lost = Some(lost);
             round.measurement.cycles_per_ns = Some(2.5);
+            round.samples = std::iter::repeat_n(round.value as u64, 1000).collect();
         }
         let row = &rows(&outcome)[0];
         assert_eq!((row.lost, row.cycles_per_ns), (Some(3), Some(2.5)));

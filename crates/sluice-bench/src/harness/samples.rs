@@ -8,7 +8,9 @@ use sluice_testkit::spread::Spread;
 
 /// Decimal digits that a sample keeps. Below 2048 ns that is all of them.
 const DIGITS: u8 = 3;
-/// With fewer samples in a round, the 99.9th percentile is the time of some ten messages.
+/// With fewer samples in a round, a percentile is the time of fewer than ten messages.
+const FOR_P90: usize = 100;
+const FOR_P99: usize = 1_000;
 const FOR_P999: usize = 10_000;
 const FOR_P9999: usize = 100_000;
 
@@ -61,9 +63,9 @@ pub struct Summary {
     pub mean: f64,
     pub sd: f64,
     pub p50: u64,
-    pub p90: u64,
-    pub p99: u64,
-    /// If each round has enough samples for it.
+    /// Those below: if each round has enough samples for it.
+    pub p90: Option<u64>,
+    pub p99: Option<u64>,
     pub p999: Option<u64>,
     pub p9999: Option<u64>,
     pub max: u64,
@@ -81,8 +83,8 @@ pub fn summarize(rounds: &[&Samples]) -> Option<Summary> {
         mean: all.0.mean(),
         sd: all.0.stdev(),
         p50: percentile(rounds, 0.5, 1)?,
-        p90: percentile(rounds, 0.9, 1)?,
-        p99: percentile(rounds, 0.99, 1)?,
+        p90: percentile(rounds, 0.9, FOR_P90),
+        p99: percentile(rounds, 0.99, FOR_P99),
         p999: percentile(rounds, 0.999, FOR_P999),
         p9999: percentile(rounds, 0.9999, FOR_P9999),
         max: all.0.max(),
@@ -194,11 +196,13 @@ pub mod tests {
 
     #[test]
     fn percentiles_are_those_of_the_definition() {
-        for n in [1, 2, 7, 100, 1999] {
+        for n in [1, 2, 7, 99, 100, 999, 1000, 1999] {
             let times = scattered(n);
             let summary = summary(times.clone()).unwrap();
-            let expected = [500, 900, 990].map(|share| counted(&times, share));
-            assert_eq!([summary.p50, summary.p90, summary.p99], expected, "{n}");
+            let [p50, p90, p99] = [500, 900, 990].map(|share| counted(&times, share));
+            assert_eq!(summary.p50, p50, "{n}");
+            assert_eq!(summary.p90, (n >= 100).then_some(p90), "{n}");
+            assert_eq!(summary.p99, (n >= 1000).then_some(p99), "{n}");
         }
     }
 
@@ -212,9 +216,9 @@ pub mod tests {
 
     #[test]
     fn a_percentile_is_the_median_of_those_of_the_rounds() {
-        let rounds = [[10_u64; 9], [30; 9], [20; 9]].map(Samples::from_iter);
+        let rounds = [[10_u64; 100], [30; 100], [20; 100]].map(Samples::from_iter);
         let summary = summarize(&rounds.each_ref()).unwrap();
-        assert_eq!((summary.n, summary.p50, summary.p99), (27, 20, 20));
+        assert_eq!((summary.n, summary.p50, summary.p90), (300, 20, Some(20)));
         assert_eq!((summary.min, summary.max), (10, 30));
     }
 
@@ -260,8 +264,8 @@ pub mod tests {
             mean: 42.0,
             sd: 0.0,
             p50: 42,
-            p90: 42,
-            p99: 42,
+            p90: None,
+            p99: None,
             p999: None,
             p9999: None,
             max: 42,

@@ -44,6 +44,7 @@ pub fn notes(row: &Row, rows: &[Row]) -> Vec<Badge> {
     let noisy = noisy(row).or_else(|| noisy(row.reference(rows)?));
     let others = [
         other_class(row, rows),
+        few_common_rounds(row),
         single_round(row),
         misdelivered(row),
         imbalance(row),
@@ -62,11 +63,19 @@ pub fn single_round(row: &Row) -> Option<Badge> {
     (row.rounds == Some(1)).then(|| Badge::new("across", "1 round", explanation))
 }
 
+fn few_common_rounds(row: &Row) -> Option<Badge> {
+    let common = row.few_common_rounds()?;
+    let explanation =
+        "the processors were at the same distance for both in too few rounds: not compared";
+    let text = units::counted(common, "common round");
+    Some(Badge::new("across", text, explanation))
+}
+
 /// The comparison with the reference.
 pub fn change(row: &Row, change: Change, to: &str) -> Badge {
     match change {
         Change::Tie => {
-            let explanation = format!("in some rounds better than {to}, in others worse");
+            let explanation = format!("not in all rounds better than {to}, nor in all worse");
             Badge::new("tie", "tie", explanation)
         }
         _ => {
@@ -178,6 +187,7 @@ mod tests {
                 median: median / 10.0,
                 min: median / 10.0 - 0.2,
                 max: median / 10.0 + 0.2,
+                common_rounds: None,
             };
             let ours = Row {
                 ratio: Some(ratio),

@@ -195,6 +195,7 @@ mod tests {
                 median: 1.0,
                 min: 1.0,
                 max: 1.0,
+                common_rounds: None,
             }),
             ..Row::default()
         };

@@ -254,13 +254,6 @@ fn times(row: &Row, of: impl Fn(&Summary) -> [Option<u64>; 2]) -> Cell {
     Cell::from(one.map(time)).with_small(other.map(time))
 }
 
-/// None with too few samples.
-pub fn p99(row: &Row) -> Option<u64> {
-    const MIN_SAMPLES: usize = 100;
-    let resolved = row.distribution.filter(|one| one.n >= MIN_SAMPLES)?;
-    Some(resolved.p99)
-}
-
 /// The number of columns of counts for which there is room beside a plot.
 pub const MAX_COLUMNS_BESIDE_PLOT: usize = 5;
 
@@ -274,9 +267,7 @@ pub fn latencies(caption: String, entries: &[(usize, &Row, SeriesStyle)], all: &
     let columns = vec![
         Column::new(["median", "its rounds"], median_cell),
         Column::new(["instructions: user", "kernel"], instructions_cell),
-        Column::new(["p99", "p90"], |row| {
-            times(row, |one| [p99(row), p99(row).and(Some(one.p90))])
-        }),
+        Column::new(["p99", "p90"], |row| times(row, |one| [one.p99, one.p90])),
         Column::new("CPU per message", |row| {
             row.cpu_ns_per_msg.map(units::nanoseconds).into()
         }),
@@ -316,10 +307,10 @@ pub fn everything(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Table {
             times(row, |one| [Some(one.min), Some(one.max)])
         }),
         Column::new(["p50", "p90"], |row| {
-            times(row, |one| [Some(one.p50), p99(row).and(Some(one.p90))])
+            times(row, |one| [Some(one.p50), one.p90])
         }),
         Column::new(["p99", "p99.9"], |row| {
-            times(row, |one| [p99(row), one.p999])
+            times(row, |one| [one.p99, one.p999])
         }),
         Column::new("p99.99", |row| {
             row.distribution.and_then(|one| one.p9999).map(time).into()

@@ -7,7 +7,6 @@ use sluice_testkit::units;
 use super::groups::{distinct, groups};
 use super::notes::{self, Badge};
 use super::reference;
-use super::tables;
 use crate::harness::pinning::Placement;
 use crate::harness::rows::{BYTES, INSTRUCTIONS, Row};
 use crate::harness::samples::Change;
@@ -111,7 +110,7 @@ impl<'a> Takeaway<'a> {
             Change::Slower => format!("{ours} is behind: it {compared}"),
             Change::Tie => {
                 let ratio = units::ratio(ratio);
-                format!("{ours} and {theirs} tie (ratio {ratio}), because the rounds disagree")
+                format!("{ours} and {theirs} tie (ratio {ratio}): no verdict holds in all rounds")
             }
         }
     }
@@ -119,9 +118,14 @@ impl<'a> Takeaway<'a> {
     /// The range of the ratios, the number of rounds, and their class.
     pub fn spread(&self) -> String {
         let [_, range] = self.row.ratio_texts().unwrap_or_default();
-        let rounds = match self.row.rounds {
+        let common = self
+            .row
+            .ratio
+            .as_ref()
+            .and_then(|ratio| ratio.common_rounds);
+        let rounds = match common.or(self.row.rounds) {
             Some(1) | None => "1 round".into(),
-            Some(_) => tables::kept_rounds(self.row).unwrap_or_default() + " rounds",
+            Some(common) => format!("{common} rounds of both"),
         };
         let class = self.row.probe_class.map_or("", |class| class.name());
         let noisy = if self.row.is_noisy() { "noisy" } else { "" };
@@ -240,6 +244,7 @@ mod tests {
                 median: median / 10.0,
                 min: median / 10.0 * 0.9,
                 max: median / 10.0 * 1.1,
+                common_rounds: None,
             }),
             ..Row::default()
         }
@@ -276,7 +281,7 @@ mod tests {
     fn the_sentence_calls_a_tie_a_tie() {
         for unit in ["ns", "bytes/s"] {
             let tie = headline(unit, 9.8);
-            let claim = "sluice-pipe and pipe tie (ratio 0.98), because the rounds disagree; ";
+            let claim = "sluice-pipe and pipe tie (ratio 0.98): no verdict holds in all rounds; ";
             assert!(tie.contains(claim), "{tie}");
         }
     }
@@ -306,7 +311,10 @@ mod tests {
     fn the_spread_stands_with_the_rounds_and_their_class() {
         let rows = [row("pipe", "ns", 10.0), row("sluice-pipe", "ns", 4.2)];
         let spread = takeaways(&rows)[0].spread();
-        assert_eq!(spread, "Ratios within rounds: 0.38 … 0.46, 3 rounds, near");
+        assert_eq!(
+            spread,
+            "Ratios within rounds: 0.38 … 0.46, 3 rounds of both, near"
+        );
     }
 
     #[test]

@@ -331,6 +331,7 @@ mod tests {
                 median,
                 min: 0.5,
                 max,
+                common_rounds: None,
             }),
             ..Row::default()
         };

@@ -138,8 +138,8 @@ fn latencies(rows: &Rows) -> Table {
 }
 
 fn latency_cells(processes: usize, store: &str, row: &Row) -> [String; 8] {
-    let time = |of: fn(&crate::harness::samples::Summary) -> u64| {
-        let time = row.distribution.as_ref().map(of);
+    let time = |of: fn(&crate::harness::samples::Summary) -> Option<u64>| {
+        let time = row.distribution.as_ref().and_then(of);
         time.map_or_else(String::new, |time| units::nanoseconds(time as f64))
     };
     let shared = per_commit(row);
@@ -149,7 +149,7 @@ fn latency_cells(processes: usize, store: &str, row: &Row) -> [String; 8] {
         row.median.map_or_else(String::new, units::figures),
         row.spread
             .map_or_else(String::new, |[min, max]| units::figures_range(min, max)),
-        time(|all| all.p50),
+        time(|all| Some(all.p50)),
         time(|all| all.p99),
         shared.map_or_else(String::new, |one| units::figures(one.median)),
         shared.map_or_else(String::new, |one| units::figures_range(one.min, one.max)),

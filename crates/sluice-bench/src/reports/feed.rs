@@ -34,11 +34,11 @@ impl Percentile {
     /// Of all samples, in nanoseconds.
     fn of_all(self, row: &Row) -> Option<u64> {
         let all = row.distribution?;
-        Some(match self {
-            Self::P50 => all.p50,
+        match self {
+            Self::P50 => Some(all.p50),
             Self::P99 => all.p99,
-            Self::P999 => return all.p999,
-        })
+            Self::P999 => all.p999,
+        }
     }
 
     fn of_round(self, round: &Percentiles) -> Option<u64> {

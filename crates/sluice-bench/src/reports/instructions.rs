@@ -40,8 +40,13 @@ pub fn text(rows: &[Row]) -> Option<String> {
         last = &row.title;
         table.row([title.to_string()].into_iter().chain(line(row)));
     }
-    let control = counted.iter().find(|row| row.mechanism == CONTROL)?;
-    Some(format!("{METHOD}\n{}\n\n{table}", control_line(control)?))
+    let control = counted.iter().find(|row| row.mechanism == CONTROL);
+    let control = match control.and_then(|row| control_line(row)) {
+        Some(line) => line,
+        None if counted.is_empty() => return None,
+        None => "The control FAILED: the counts of this run are wrong.".into(),
+    };
+    Some(format!("{METHOD}\n{control}\n\n{table}"))
 }
 
 fn line(row: &Row) -> [String; 7] {

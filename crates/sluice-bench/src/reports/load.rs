@@ -18,7 +18,7 @@ const BOUND: &str = "cacheline";
 pub fn text(rows: &[Row]) -> Option<String> {
     let rows = super::measured_rows(SUITE, rows)?;
     Some(format!(
-        "Latency under load, from the time at which a message is due; p99.9 and p99.99 from 10,000 and 100,000 samples in each round\n\n{}\n\
+        "Latency under load, from the time at which a message is due; each percentile from ten messages beyond it in each round on\n\n{}\n\
          Criteria\n\n{}",
         latencies(&rows),
         criteria::table("p99 ÷ p99", "its rounds", list(&rows)),
@@ -28,6 +28,7 @@ pub fn text(rows: &[Row]) -> Option<String> {
 fn latencies(rows: &[&Row]) -> Table {
     let mut table = Table::new(&[
         ("load", Align::Left),
+        ("due", Align::Right),
         ("mechanism", Align::Left),
         ("p50", Align::Right),
         ("p90", Align::Right),
@@ -42,16 +43,17 @@ fn latencies(rows: &[&Row]) -> Table {
     table
 }
 
-fn line(row: &Row) -> [String; 8] {
+fn line(row: &Row) -> [String; 9] {
     let time = |ns: u64| units::nanoseconds(ns as f64);
     let all = row.distribution.as_ref();
     let shown = |value: Option<u64>| value.map_or_else(String::new, time);
     [
         row.title.clone(),
+        row.load_rate.map_or_else(String::new, units::per_second),
         row.label.clone(),
         shown(all.map(|all| all.p50)),
-        shown(all.map(|all| all.p90)),
-        shown(all.map(|all| all.p99)),
+        shown(all.and_then(|all| all.p90)),
+        shown(all.and_then(|all| all.p99)),
         shown(all.and_then(|all| all.p999)),
         shown(all.and_then(|all| all.p9999)),
         row.cpu_ns_per_msg
@@ -81,11 +83,14 @@ fn list(rows: &[&Row]) -> Vec<Criterion> {
 
 /// The rival with the smallest p99 under the same conditions, if there is one among those that wait in the same way.
 fn best_of<'a>(row: &Row, rivals: &[&'a Row]) -> Option<&'a Row> {
-    let p99 = |row: &&Row| row.distribution.map_or(u64::MAX, |all| all.p99);
+    let p99 = |row: &Row| row.distribution.and_then(|all| all.p99);
     let same = |rival: &&Row| {
         rival.title == row.title && rival.waiting == row.waiting && rival.mechanism != BOUND
     };
-    rivals.iter().copied().filter(same).min_by_key(p99)
+    let rivals = rivals.iter().copied().filter(same);
+    let with_p99 = rivals.filter_map(|rival| Some((p99(rival)?, rival)));
+    let best = with_p99.min_by_key(|(p99, _)| *p99);
+    best.map(|(_, rival)| rival)
 }
 
 /// Of the 99th percentiles within each round.
@@ -124,7 +129,7 @@ mod tests {
             load_percent: Some(percent),
             waiting: Some(waiting),
             median: Some(1.0),
-            distribution: summary(p99),
+            distribution: summary((0..1000).map(|number| p99[number % 2])),
             percentiles: Some(percentiles.collect()),
             ..Row::default()
         }

@@ -59,7 +59,11 @@ impl Connect {
         let links = links.collect::<Result<Vec<_>>>()?;
         let created = clock::now_ns() - begin;
         let pair = Pair::start(links, PROCESS_TIMEOUT, |side, links, start| {
-            self.0.confinement.enter(side)?;
+            // Threads of a library inherit the processors of the thread that starts them.
+            match self.0.mechanism.own_threads {
+                true => self.0.confinement.enter_any_cpu()?,
+                false => self.0.confinement.enter(side)?,
+            }
             use_each(side, links, start)
         })?;
         let [first, second] = setup::run(pair, PROCESS_TIMEOUT)?;

@@ -15,7 +15,8 @@ use super::Plan;
 use super::plan::Sizes;
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
 use super::stream::{Length, Stream};
-use crate::harness::rounds::{Case, Job, Measurement, Metric, OfferedLoad};
+use crate::harness::pinning::Placement;
+use crate::harness::rounds::{Case, Job, Measurement, Metric, OfferedLoad, Skipped};
 use crate::mechanisms::{Receiver, Sender, Task, Workload};
 
 const SIZES: Sizes = Sizes {
@@ -51,6 +52,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
             workload: Workload::Stream,
         };
         let Some(saturation) = saturation(plan, &task)? else {
+            cases.push(not_here(plan, &task));
             continue;
         };
         for percent in PERCENT {
@@ -61,17 +63,46 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Messages per second of the reference. None: it is not measured here.
+fn not_here(plan: &Plan, task: &Task) -> Case {
+    let reason = match task.placement {
+        Placement::SameCpu => {
+            "the sender spins until a message is due, so both sides need a processor".into()
+        }
+        Placement::TwoCpus => format!(
+            "the rates are shares of what {} can send, which is not measured here",
+            plan.reference().unwrap_or("the reference")
+        ),
+    };
+    let names = plan.names().into_iter();
+    Case {
+        size: Some(task.size),
+        skipped: names
+            .map(|name| Skipped::unavailable(name, reason.as_str()))
+            .collect(),
+        ..Case::new("load", title(task, None), task.placement, Metric::Latency)
+    }
+}
+
+/// Messages per second of the reference, sent and received by the same code, if all are due at once. None: it is not measured
+/// here.
 fn saturation(plan: &Plan, task: &Task) -> Result<Option<f64>> {
+    if task.placement == Placement::SameCpu {
+        return Ok(None);
+    }
     let (setups, _) = plan.setups(task)?;
     let reference = plan.reference();
     let is_reference = |setup: &Setup| Some(setup.mechanism.name) == reference;
     let Some(setup) = setups.into_iter().find(is_reference) else {
         return Ok(None);
     };
-    let stream = Stream::new(setup, Length::For(plan.duration));
+    let stream = Stream::new(setup.clone(), Length::For(plan.duration)).measure()?;
+    let all_at_once = Load {
+        setup,
+        rate: f64::INFINITY,
+        duration: plan.duration,
+    };
     let rate = || {
-        let one = stream.measure()?;
+        let one = all_at_once.run(stream.messages.max(1), 0, u64::MAX)?;
         Ok(one.messages as f64 * 1e9 / one.elapsed_ns.max(1) as f64)
     };
     let rates = (0..STREAMS).map(|_| rate()).collect::<Result<Vec<_>>>()?;
@@ -79,12 +110,7 @@ fn saturation(plan: &Plan, task: &Task) -> Result<Option<f64>> {
 }
 
 fn case(plan: &Plan, task: Task, load: OfferedLoad) -> Result<Case> {
-    let (bytes, per_second) = (units::size(task.size), units::per_second(load.rate));
-    let title = format!(
-        "{bytes} {} %, {per_second} {}",
-        load.percent,
-        task.placement.name()
-    );
+    let title = title(&task, Some(load.percent));
     let mut case = plan.case("load", title, Metric::Latency, task, |setup| Load {
         setup,
         rate: load.rate,
@@ -94,6 +120,16 @@ fn case(plan: &Plan, task: Task, load: OfferedLoad) -> Result<Case> {
         subject.load = Some(load);
     }
     Ok(case)
+}
+
+/// Without the rate, which differs from run to run: two runs can be compared.
+fn title(task: &Task, percent: Option<u32>) -> String {
+    let percent = percent.map_or_else(String::new, |percent| format!(" {percent} %"));
+    format!(
+        "{}{percent} {}",
+        units::size(task.size),
+        task.placement.name()
+    )
 }
 
 struct Load {
@@ -126,16 +162,26 @@ impl Load {
         (time.as_secs_f64() * self.rate).round() as u64
     }
 
+    /// When a message is due, in nanoseconds after the begin.
+    fn due(&self, number: u64) -> u64 {
+        (number as f64 * 1e9 / self.rate) as u64
+    }
+
     /// Sends messages, and keeps every `stride`th latency after the warm-up. The processor time is the receiver's,
-    /// because the sender always spins until the next message is due.
+    /// because the sender always spins until the next message is due. A message that a mechanism is too slow to send has the
+    /// latency that it had when the sender stopped, at least.
     fn run(&self, messages: u64, warm_up: u64, stride: u64) -> Result<Measurement> {
         let pair = self.setup.pair(
             |sender, start| self.send(sender, start, messages),
             |receiver, start| self.receive(receiver, start, warm_up, stride),
         )?;
-        let [_, mut received] = setup::run(pair, self.duration + PROCESS_TIMEOUT)?;
-        let samples = received.split_off(3);
+        let [sent, mut received] = setup::run(pair, self.duration + PROCESS_TIMEOUT)?;
+        let mut samples = received.split_off(3);
         let [arrived, elapsed_ns, cpu_ns] = received[..].try_into()?;
+        let [sent, stopped] = sent[..].try_into()?;
+        let kept = |number: &u64| *number >= warm_up && number % stride == 0;
+        let unsent = (sent..messages).filter(kept);
+        samples.extend(unsent.map(|number| stopped.saturating_sub(self.due(number))));
         Ok(Measurement {
             messages: arrived,
             bytes: arrived * self.setup.size as u64,
@@ -146,6 +192,7 @@ impl Load {
         })
     }
 
+    /// Returns the number of messages that were sent, and the time at the end, after the begin.
     fn send(
         &self,
         mut sender: Box<dyn Sender>,
@@ -153,14 +200,14 @@ impl Load {
         messages: u64,
     ) -> Result<Vec<u64>> {
         let mut message = vec![0; self.setup.size];
-        let interval = 1e9 / self.rate;
         start.wait()?;
         let begin = clock::now_ns();
         // A mechanism that is much slower than the rate is stopped then: the samples show it.
-        let planned = messages as f64 * interval;
+        let planned = self.due(messages) as f64;
         let end = begin + (planned * MAX_DELAY) as u64 + MIN_TIME.as_nanos() as u64;
+        let mut sent = 0;
         for number in 0..messages {
-            let due = begin + (number as f64 * interval) as u64;
+            let due = begin + self.due(number);
             message[..8].copy_from_slice(&due.to_ne_bytes());
             message[8..HEADER_LEN].copy_from_slice(&number.to_ne_bytes());
             let mut now = clock::now_ns();
@@ -172,8 +219,9 @@ impl Load {
                 break;
             }
             sender.send(&message)?;
+            sent += 1;
         }
-        Ok(Vec::new())
+        Ok(vec![sent, clock::now_ns() - begin])
     }
 
     /// Returns the number of messages after the warm-up, the elapsed time, the processor time, and the samples.
@@ -213,8 +261,9 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::waiting::Waiting;
     use crate::mechanisms::sluice_ring::Variant;
-    use crate::mechanisms::{Mechanism, pipe, sluice_ring_memfd};
+    use crate::mechanisms::{Link, Mechanism, pipe, sluice_ring_memfd};
     use crate::suites::plan::tests::plan;
     use crate::suites::setup::tests::setup;
     use sluice_testkit::workers::serial;
@@ -256,11 +305,53 @@ mod tests {
         assert!(last > measurement.elapsed_ns / 2, "{last}");
     }
 
+    /// A sender that needs a millisecond for a message is stopped after the least time.
+    #[test]
+    fn messages_that_were_not_sent_have_a_latency() {
+        let _serial = serial();
+        let slow = Mechanism::new("slow", Waiting::Sleep, |_| {
+            let link = (pipe::mechanism().link)(64)?;
+            Ok(Link::new(
+                link,
+                |link: Link| Ok(SlowSender(link.sender()?)),
+                |link: Link| Ok(Boxed(link.receiver()?)),
+            ))
+        });
+        let measurement = load(slow, 1e6).run(10_000, 0, 1).unwrap();
+        assert!(measurement.messages < 10_000);
+        assert_eq!(measurement.samples.len(), 10_000);
+        let last = *measurement.samples.last().unwrap();
+        assert!(last > MIN_TIME.as_nanos() as u64 / 2, "{last}");
+    }
+
+    struct SlowSender(Box<dyn Sender>);
+
+    impl Sender for SlowSender {
+        fn send(&mut self, message: &[u8]) -> Result<()> {
+            std::thread::sleep(Duration::from_millis(1));
+            self.0.send(message)
+        }
+    }
+
+    struct Boxed(Box<dyn Receiver>);
+
+    impl Receiver for Boxed {
+        fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
+            self.0.receive(message)
+        }
+    }
+
     #[test]
     fn sizes_without_space_for_the_header_are_omitted() {
         let mut plan = plan();
         plan.sizes = vec![8, 64];
         let _serial = serial();
+        let one_processor = cases(&plan).unwrap();
+        assert!(one_processor[0].skipped[0].reason.contains("spins"));
+        if Placement::TwoCpus.cpus().unwrap().is_none() {
+            return;
+        }
+        plan.placements = vec![Placement::TwoCpus];
         let cases = cases(&plan).unwrap();
         let sizes: Vec<_> = cases.iter().map(|case| case.size).collect();
         assert_eq!(sizes, [Some(64); PERCENT.len()]);

@@ -20,9 +20,10 @@ use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped};
 use crate::mechanisms::{Link, Task, Workload};
 
 const SIZE: usize = 64;
-/// Channels of a round. The kernel charges a cgroup for more than it uses, by up to 256 KiB for each processor, which is much
-/// for a few channels that need little.
-const FEW: usize = 16;
+/// Channels of a round. The kernel charges a cgroup in advance, by up to this for each processor, which is much for a few channels
+/// that need little.
+const ADVANCE: u64 = 256 << 10;
+const FEW: usize = 64;
 const MANY: usize = 256;
 /// Mechanisms that need more for a channel are measured with few.
 const LARGE: u64 = 64 << 10;
@@ -98,10 +99,11 @@ impl Memory {
         }
     }
 
-    /// Of so many channels.
+    /// Of so many channels; at least what can be told from nothing.
     fn bytes(&self, channels: usize) -> Result<u64> {
         let (with, without) = (self.growth(channels)?, self.growth(0)?);
-        Ok(u64::try_from(with - without).unwrap_or(0))
+        let bytes = u64::try_from(with - without).unwrap_or(0);
+        Ok(bytes.max(ADVANCE))
     }
 
     fn growth(&self, channels: usize) -> Result<i64> {

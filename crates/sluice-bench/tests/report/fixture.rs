@@ -186,6 +186,7 @@ fn ratio(row: &Row, to: &Row) -> Ratio {
         median: median / reference,
         min: min / reference,
         max: max / reference,
+        common_rounds: None,
     }
 }
 

@@ -81,7 +81,7 @@ fn line(series: usize, rows: &[&Row], styles: &SeriesStyles) -> Option<Line> {
     let point = |row: &&Row| {
         Some(Point {
             x: row.msgs_per_s?,
-            y: tables::p99(row)? as f64,
+            y: row.distribution?.p99? as f64,
             range: None,
             mark: Mark::of(row.is_noisy()),
         })
@@ -112,7 +112,7 @@ fn cell(row: &Row) -> Cell {
     let p9999 = row.distribution.and_then(|one| one.p9999);
     let p9999 = p9999.map(|ns| format!("p99.99 {}", time(ns)));
     let rate = row.msgs_per_s.map(units::per_second);
-    let p99 = tables::p99(row).map(time);
+    let p99 = row.distribution.and_then(|all| all.p99).map(time);
     Cell::from(p99).with_small([p50, p999, p9999, rate].into_iter().flatten())
 }
 

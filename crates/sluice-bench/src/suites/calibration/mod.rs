@@ -296,6 +296,7 @@ mod tests {
             median,
             min: median * 0.8,
             max: median * 1.25,
+            common_rounds: None,
         });
         Row {
             suite: suite.into(),

@@ -2,6 +2,7 @@
 //! The counted operations. They are as few instructions of the benchmark itself as possible: no clock is read and no message
 //! is compared between the marks, which is what the checks do.
 
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::rc::Rc;
 use std::thread::sleep;
 use std::time::Duration;
@@ -22,8 +23,10 @@ use crate::suites::stream;
 const WARM_UP: u64 = 50;
 const ROUND_TRIPS: u64 = 500;
 const CHECKED_ROUND_TRIPS: usize = 50;
-/// Several times the capacity of most mechanisms.
-const STREAM_BYTES: usize = 512 * 1024;
+/// More than a mechanism holds.
+const STREAM_BYTES: usize = 2 << 20;
+/// All memory of a mechanism has been used after these.
+const WARM_UP_BYTES: usize = 1 << 20;
 const MIN_MESSAGES: usize = 1024;
 /// The receiver has received all earlier messages by then, and sleeps.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -112,9 +115,10 @@ impl Job for Stream {
 
     fn measure(&self) -> Result<Measurement> {
         self.counting.measure(self.messages(), || {
+            let (counted, has_counted) = std::io::pipe()?;
             self.setup.pair(
-                |sender, start| self.send(sender, start),
-                |receiver, start| self.receive(receiver, start),
+                |sender, start| self.send(sender, start, &counted),
+                |receiver, start| self.receive(receiver, start, &has_counted),
             )
         })
     }
@@ -125,13 +129,20 @@ impl Stream {
         messages(self.setup.size)
     }
 
-    /// All memory of most mechanisms has been used after these.
     fn warm_up(&self) -> u64 {
-        (STREAM_BYTES / self.setup.size) as u64
+        (WARM_UP_BYTES / self.setup.size) as u64
     }
 
-    /// Returns the time of the first mark.
-    fn send(&self, mut sender: Box<dyn Sender>, start: &mut Start) -> Result<Vec<u64>> {
+    /// Returns the time of the first mark. Sleeps until the receiver has executed the second one: the end of this process is not
+    /// counted.
+    fn send(
+        &self,
+        mut sender: Box<dyn Sender>,
+        start: &mut Start,
+        mut counted: &PipeReader,
+    ) -> Result<Vec<u64>> {
+        // Threads of a library, too.
+        self.setup.confinement.enter(Side::First)?;
         start.wait()?;
         let message = vec![0xa5; self.setup.size];
         for _ in 0..self.warm_up() {
@@ -143,11 +154,18 @@ impl Stream {
         for _ in 0..self.messages() {
             sender.send(&message)?;
         }
+        counted.read_exact(&mut [0])?;
         Ok(vec![begin])
     }
 
     /// Returns the time of the second mark.
-    fn receive(&self, mut receiver: Box<dyn Receiver>, start: &mut Start) -> Result<Vec<u64>> {
+    fn receive(
+        &self,
+        mut receiver: Box<dyn Receiver>,
+        start: &mut Start,
+        mut has_counted: &PipeWriter,
+    ) -> Result<Vec<u64>> {
+        self.setup.confinement.enter(Side::Second)?;
         start.wait()?;
         let mut message = vec![0; self.setup.size];
         for _ in 0..self.warm_up() + self.messages() {
@@ -156,6 +174,7 @@ impl Stream {
         }
         mark();
         let end = clock::now_ns();
+        has_counted.write_all(&[1])?;
         ensure!(
             receiver.receive(&mut message)? == 0,
             "more bytes arrived than were sent"
@@ -237,7 +256,7 @@ mod tests {
 
     #[test]
     fn streams_are_long_enough_for_large_messages() {
-        assert_eq!([64, 4096, 65536].map(messages), [8192, 1024, 1024]);
+        assert_eq!([64, 4096, 65536].map(messages), [32_768, 1024, 1024]);
     }
 
     #[test]
