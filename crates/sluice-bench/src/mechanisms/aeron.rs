@@ -84,6 +84,9 @@ pub fn mechanism(idle: Idle) -> Mechanism {
             Idle::Backoff => no_file,
         }),
         // The backoff spins before it sleeps, as the default of Sluice's ring does.
+        // There are three terms, which three times of one use.
+        capacity: TERM_LENGTH,
+        overhead: 32,
         ..Mechanism::new("aeron", Waiting::Spin, move |size| {
             let stream = directories.stream(size, idle)?;
             Ok(Link::new(stream, Stream::sender, Stream::receiver))

@@ -53,6 +53,8 @@ pub struct Mechanism {
     pub waiting: Waiting,
     /// The most bytes in flight, so that a check can use each place of a buffer several times.
     pub capacity: usize,
+    /// Bytes of these that each message needs beside its own.
+    pub overhead: usize,
     /// Each link has a cgroup, which is made with it.
     pub own_cgroups: bool,
     /// How batches are sent; None for mechanisms whose batches are not measured.
@@ -73,8 +75,9 @@ pub struct Mechanism {
     pub own_program: Option<Rc<dyn OwnProgram>>,
 }
 
-/// No mechanism whose places are used again has more.
+/// No other mechanism whose places are used again has more, or a smaller overhead, except those of bytes, which have less.
 const LARGEST_CAPACITY: usize = 1 << 20;
+const SMALLEST_OVERHEAD: usize = 64;
 
 pub type UnsupportedReason = Box<dyn Fn(&Task) -> Option<String>>;
 pub type Links = Box<dyn Fn(usize) -> Result<Vec<Link>>>;
@@ -94,6 +97,7 @@ impl Mechanism {
             },
             waiting,
             capacity: LARGEST_CAPACITY,
+            overhead: SMALLEST_OVERHEAD,
             own_cgroups: false,
             batching: None,
             own_threads: false,

@@ -45,6 +45,8 @@ impl Variant {
                 Self::AlwaysSpins | Self::Unsealed => always_spinning,
                 Self::Default | Self::NeverSpins | Self::Throughput => no_file,
             }),
+            // The header of a record.
+            overhead: 8,
             ..Mechanism::new(name, waiting, link)
         }
     }

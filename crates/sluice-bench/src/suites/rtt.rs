@@ -124,7 +124,7 @@ impl RoundTrip {
         let mut message = vec![0; self.setup.size];
         // Begin and end of a round trip, without filling the message and comparing it.
         let mut round_trip = |number: usize| {
-            sent.fill(number as u8);
+            pattern(&mut sent, number);
             let began = clock::now_ns();
             sender.send(&sent)?;
             let length = receiver.receive(&mut message)?;
@@ -170,6 +170,13 @@ impl RoundTrip {
             }
         }
         Ok(vec![clock::cpu_ns() - cpu])
+    }
+}
+
+/// Bytes that differ from their neighbours, and from those of the message before.
+fn pattern(message: &mut [u8], number: usize) {
+    for (index, byte) in message.iter_mut().enumerate() {
+        *byte = number.wrapping_add(index) as u8;
     }
 }
 

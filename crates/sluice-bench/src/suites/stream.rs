@@ -11,12 +11,10 @@ use sluice_testkit::workers::{Pair, Start};
 
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
 use crate::harness::rounds::{Job, Measurement};
-use crate::mechanisms::{Receiver, Sender};
+use crate::mechanisms::{Mechanism, Receiver, Sender};
 
 /// Bytes between two readings of the clock, so that their cost is negligible.
 const BYTES_PER_CLOCK_READ: usize = 64 * 1024;
-/// No mechanism holds more messages.
-const MOST_IN_FLIGHT: usize = 1 << 14;
 const LEAST_CHECKED_MESSAGES: usize = 16;
 /// The number of a message.
 const HEADER_LEN: usize = size_of::<u64>();
@@ -49,7 +47,7 @@ pub enum Length {
 impl Job for Stream {
     /// Sends a pattern in which every byte depends on its position in the stream, and compares every byte.
     fn check(&self) -> Result<()> {
-        let messages = checked_messages(self.setup.mechanism.capacity, self.setup.size);
+        let messages = checked_messages(&self.setup.mechanism, self.setup.size);
         let pair = self.setup.pair(
             |sender, start| self.send_pattern(sender, start, messages),
             |receiver, start| self.receive_pattern(receiver, start, messages),
@@ -275,8 +273,11 @@ fn sum(bytes: &[u8]) -> u64 {
 }
 
 /// Messages of this size that pass each place of a buffer three times.
-fn checked_messages(capacity: usize, size: usize) -> usize {
-    (3 * capacity / size).clamp(LEAST_CHECKED_MESSAGES, 3 * MOST_IN_FLIGHT)
+fn checked_messages(mechanism: &Mechanism, size: usize) -> usize {
+    let bytes = size + mechanism.overhead;
+    (3 * mechanism.capacity)
+        .div_ceil(bytes)
+        .max(LEAST_CHECKED_MESSAGES)
 }
 
 /// Writes the numbers of consecutive messages into those that have the space.
@@ -384,11 +385,15 @@ mod tests {
 
     #[test]
     fn a_check_uses_each_place_of_a_buffer_three_times() {
+        let mechanism = Mechanism {
+            capacity: 1 << 20,
+            overhead: 8,
+            ..pipe::mechanism()
+        };
         for size in [1, 8, 64, 1024, 65_536, 1 << 20] {
-            let capacity = 1 << 20;
-            let messages = checked_messages(capacity, size);
+            let messages = checked_messages(&mechanism, size);
             assert!(
-                messages * size >= 3 * capacity || messages == 3 * MOST_IN_FLIGHT,
+                messages * (size + 8) >= 3 << 20,
                 "{messages} of {size} bytes"
             );
             assert!(messages >= LEAST_CHECKED_MESSAGES);

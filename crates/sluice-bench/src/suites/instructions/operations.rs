@@ -2,7 +2,8 @@
 //! The counted operations. They are as few instructions of the benchmark itself as possible: no clock is read and no message
 //! is compared between the marks, which is what the checks do.
 
-use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::fs::File;
+use std::io::{Read, Write};
 use std::rc::Rc;
 use std::thread::sleep;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use sluice_testkit::workers::{Pair, Side, Start};
 use super::Counting;
 use super::counter::{Count, mark};
 use crate::harness::rounds::{Job, Measurement};
-use crate::mechanisms::{Link, Receiver, Sender};
+use crate::mechanisms::{Link, Receiver, Sender, pipe};
 use crate::suites::rtt::RoundTrip;
 use crate::suites::setup::{self, PROCESS_TIMEOUT, Setup};
 use crate::suites::stream;
@@ -115,7 +116,8 @@ impl Job for Stream {
 
     fn measure(&self) -> Result<Measurement> {
         self.counting.measure(self.messages(), || {
-            let (counted, has_counted) = std::io::pipe()?;
+            let (counted, has_counted) = pipe::pipe()?;
+            let [counted, has_counted] = [counted, has_counted].map(File::from);
             self.setup.pair(
                 |sender, start| self.send(sender, start, &counted),
                 |receiver, start| self.receive(receiver, start, &has_counted),
@@ -139,7 +141,7 @@ impl Stream {
         &self,
         mut sender: Box<dyn Sender>,
         start: &mut Start,
-        mut counted: &PipeReader,
+        mut counted: &File,
     ) -> Result<Vec<u64>> {
         // Threads of a library, too.
         self.setup.confinement.enter(Side::First)?;
@@ -163,7 +165,7 @@ impl Stream {
         &self,
         mut receiver: Box<dyn Receiver>,
         start: &mut Start,
-        mut has_counted: &PipeWriter,
+        mut has_counted: &File,
     ) -> Result<Vec<u64>> {
         self.setup.confinement.enter(Side::Second)?;
         start.wait()?;
@@ -222,7 +224,6 @@ fn elapsed([first, second]: &[Vec<u64>; 2]) -> u64 {
 mod tests {
     use super::*;
     use crate::harness::pinning::Placement;
-    use crate::mechanisms::pipe;
     use crate::suites::instructions::control::Background;
     use crate::suites::instructions::counter::Counter;
     use crate::suites::setup::tests::setup_in;
