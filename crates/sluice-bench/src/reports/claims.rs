@@ -6,6 +6,7 @@ use sluice_testkit::table::{Align, Table};
 use sluice_testkit::units;
 
 use super::{Measured, Rows, model};
+use crate::harness::class::Class;
 use crate::harness::rounds::{Activity, Neighbours};
 use crate::harness::rows::Row;
 use crate::harness::samples::Summary;
@@ -137,6 +138,12 @@ fn evaluate(test: &Test, rows: &[Row]) -> Option<Finding> {
     };
     let ours = Figure::of(&of_suite, measured, ours)?;
     let theirs = Figure::of(&of_suite, measured, theirs)?;
+    if ours.class != theirs.class {
+        return Some((
+            Verdict::NotMeasured,
+            "not at the same distance of the processors".into(),
+        ));
+    }
     let times = theirs.spread.median / ours.spread.median;
     let against = ours.against(&theirs);
     Some(match *test {
@@ -156,6 +163,7 @@ fn evaluate(test: &Test, rows: &[Row]) -> Option<Finding> {
 /// A median with its rounds.
 struct Figure<'a> {
     label: &'a str,
+    class: Option<Class>,
     spread: Spread,
 }
 
@@ -164,12 +172,15 @@ impl<'a> Figure<'a> {
         let row = rows.find(measured, label)?;
         Some(Self {
             label: &row.label,
+            class: row.probe_class,
             spread: row.spread_of_rounds()?,
         })
     }
 
     fn is_below(&self, other: &Self) -> Verdict {
         match self.spread.overlaps(&other.spread) {
+            // Not comparable.
+            _ if self.class != other.class => Verdict::NotMeasured,
             true => Verdict::WithinSpread,
             false => Verdict::of(self.spread.median < other.spread.median),
         }
@@ -216,10 +227,11 @@ fn semaphores_are_first(rows: &[Row]) -> Option<Finding> {
     let rows = Rows::of(rows);
     let figure = |label| Figure::of(&rows, M::RTT_1_LONG, label);
     let ours = figure("shm-sem")?;
-    let others = ["pipe", "myipc", "sluice-pipe"];
-    let best = others
+    // None of them may be missing.
+    let others = ["pipe", "myipc", "sluice-pipe"].map(figure);
+    let others: Option<Vec<Figure>> = others.into_iter().collect();
+    let best = others?
         .into_iter()
-        .filter_map(figure)
         .min_by(|a, b| a.spread.median.total_cmp(&b.spread.median))?;
     Some((ours.is_below(&best), ours.against(&best)))
 }

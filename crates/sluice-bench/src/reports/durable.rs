@@ -163,10 +163,16 @@ fn per_commit(row: &Row) -> Option<Spread> {
 
 /// The time of a set by one process ÷ that of a transaction of SQLite and two wake-ups, in the rounds that measured all three.
 fn one_writer(rows: &Rows) -> Option<Spread> {
-    let values = |row: &Row| row.values.clone();
-    let ours = values(rows.sets(1, ALWAYS)?)?;
-    let transactions = values(rows.sets(1, SQLITE)?)?;
-    let wakeups = values(rows.single(WAKEUPS)?)?;
+    let of = [
+        rows.sets(1, ALWAYS)?,
+        rows.sets(1, SQLITE)?,
+        rows.single(WAKEUPS)?,
+    ];
+    if of.iter().any(|row| row.probe_class != of[0].probe_class) {
+        return None;
+    }
+    let [ours, transactions, wakeups] = of.map(|row| row.values.clone());
+    let (ours, transactions, wakeups) = (ours?, transactions?, wakeups?);
     let of_round = |values: &[(usize, f64)], round| {
         let mut values = values.iter();
         values

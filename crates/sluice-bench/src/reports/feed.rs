@@ -173,17 +173,19 @@ fn ratio_line(percentile: Percentile, slower: &str, faster: &str, rows: &[&Row])
 
 /// The ratio within each round; None without a round of both.
 fn ratio(percentile: Percentile, slower: &str, faster: &str, rows: &[&Row]) -> Option<Spread> {
-    let rounds = |name| {
-        let row = rows.iter().find(|row| row.mechanism == name)?;
-        row.percentiles.as_deref()
-    };
-    let faster = rounds(faster)?;
+    let row = |name| rows.iter().find(|row| row.mechanism == name);
+    let (slower, faster) = (row(slower)?, row(faster)?);
+    if slower.probe_class != faster.probe_class {
+        return None;
+    }
+    let faster = faster.percentiles.as_deref()?;
     let of_round = |round: &Percentiles| {
         let other = faster.iter().find(|other| other.round == round.round)?;
         let value = |one| percentile.of_round(one).map(|ns| ns as f64);
         Some(value(round)? / value(other)?)
     };
-    let ratios: Vec<f64> = rounds(slower)?.iter().filter_map(of_round).collect();
+    let rounds = slower.percentiles.as_deref()?.iter();
+    let ratios: Vec<f64> = rounds.filter_map(of_round).collect();
     Spread::of(&ratios)
 }
 

@@ -79,7 +79,11 @@ pub fn points(rows: &Rows, label: &str) -> Vec<(f64, f64)> {
 
 /// The smallest size from which `ours` always takes less than `theirs`.
 pub fn measured_crossover(ours: &[(f64, f64)], theirs: &[(f64, f64)]) -> Option<f64> {
-    let pairs: Vec<_> = ours.iter().zip(theirs).collect();
+    let of_size = |size: f64| theirs.iter().find(|point| point.0 == size);
+    let pairs: Vec<_> = ours
+        .iter()
+        .filter_map(|point| Some((point, of_size(point.0)?)))
+        .collect();
     let last_slower = pairs.iter().rposition(|(ours, theirs)| ours.1 >= theirs.1);
     let first = last_slower.map_or(0, |last| last + 1);
     pairs.get(first).map(|(ours, _)| ours.0)

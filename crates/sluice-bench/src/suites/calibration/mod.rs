@@ -238,7 +238,8 @@ fn reason(mechanism: &str, is_round_trip: bool) -> &'static str {
         ("aeron", false) => {
             "the library's sample counts fragments without looking at them; the adapter copies each message out"
         }
-        _ => "the adapter has one socket for each direction",
+        ("zeromq", true) => "the adapter has one socket for each direction",
+        _ => "not explained",
     }
 }
 
