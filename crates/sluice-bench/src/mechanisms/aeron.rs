@@ -286,7 +286,7 @@ fn await_until<T>(failure: &str, mut check: impl FnMut() -> Result<Option<T>>) -
             return Ok(found);
         }
         ensure!(Instant::now() < deadline, "{failure}");
-        sleep(INTERVAL);
+        yield_now();
     }
 }
 

@@ -13,7 +13,7 @@ use std::hint::spin_loop;
 use std::mem::MaybeUninit;
 use std::path::Path as FilePath;
 use std::rc::Rc;
-use std::thread::sleep;
+use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -36,7 +36,7 @@ use program::PublishSubscribe;
 
 /// The total size of samples in flight, within limits on their number.
 const CAPACITY: usize = 4 << 20;
-const MIN_SAMPLES: usize = 64;
+const MIN_SAMPLES: usize = 8;
 const MAX_SAMPLES: usize = 1024;
 /// The time limit for the peer to connect.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -228,7 +228,7 @@ impl Topic {
                 Instant::now() < deadline,
                 "the receiver did not connect in time"
             );
-            sleep(Duration::from_millis(1));
+            yield_now();
         }
         Ok(publishing)
     }
@@ -250,7 +250,7 @@ impl Topic {
                 Instant::now() < deadline,
                 "the sender did not connect in time"
             );
-            sleep(Duration::from_millis(1));
+            yield_now();
         }
         Ok(Subscribing {
             subscriber,

@@ -15,7 +15,7 @@ use super::{Link, Receiver, Sender};
 
 /// The total size of messages in flight: enough that the sides do not wait for each other at each message, and small
 /// enough for the second-level caches.
-const CAPACITY: usize = 128 * 1024;
+const CAPACITY: usize = 1 << 20;
 const MIN_SLOTS: usize = 4;
 
 /// The position of one side. Two cache lines, because processors prefetch lines in pairs.
@@ -302,10 +302,11 @@ mod tests {
 
     #[test]
     fn sending_into_a_full_ring_fails_after_the_receiver_has_ended() {
-        let (mut sender, receiver, slots) = ends(65536);
+        const LONG: usize = 1 << 19;
+        let (mut sender, receiver, slots) = ends(LONG);
         assert_eq!(slots as usize, MIN_SLOTS);
         for _ in 0..slots {
-            sender.send(&[1; 65536]).unwrap();
+            sender.send(&[1; LONG]).unwrap();
         }
         drop(receiver);
         let error = sender.send(&[1]).unwrap_err();

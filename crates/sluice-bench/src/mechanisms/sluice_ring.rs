@@ -22,6 +22,9 @@ pub enum Variant {
     Unsealed,
 }
 
+/// In a ring with the default capacity.
+const LARGEST_MESSAGE: usize = (1 << 19) - 8;
+
 impl Variant {
     pub fn mechanism(
         self,
@@ -51,9 +54,12 @@ impl Variant {
         }
     }
 
-    /// The options of both sides.
-    pub fn options(self) -> Options {
-        let options = Options::new();
+    /// The options of both sides for messages of this size: the defaults, but for the capacity if a message does not fit.
+    pub fn options(self, size: usize) -> Options {
+        let options = match size > LARGEST_MESSAGE {
+            true => Options::new().capacity((4 * size).next_power_of_two() as u64),
+            false => Options::new(),
+        };
         match self {
             Self::Default => options,
             Self::NeverSpins => options.spin(Duration::ZERO),
@@ -126,13 +132,13 @@ mod tests {
             assert!(!labels[..number].contains(label), "{label} twice");
         }
         let text = |options: Options| format!("{options:?}");
-        assert_eq!(text(Variant::Default.options()), text(Options::new()));
+        assert_eq!(text(Variant::Default.options(64)), text(Options::new()));
         for setting in [
             Variant::NeverSpins,
             Variant::AlwaysSpins,
             Variant::Throughput,
         ] {
-            assert_ne!(text(setting.options()), text(Options::new()));
+            assert_ne!(text(setting.options(64)), text(Options::new()));
         }
     }
 }

@@ -21,18 +21,20 @@ pub fn mechanism(tree: &Rc<Tree>, variant: Variant) -> Mechanism {
     Mechanism {
         own_cgroups: true,
         links_by_name: Some(Box::new(move |pairs| {
-            let pair = |_| Ok(link(named.create_cgroup()?, variant));
+            let pair = |_| Ok(link(named.create_cgroup()?, variant, 0));
             (0..pairs).map(pair).collect()
         })),
-        ..variant.mechanism(NAME, move |_| Ok(link(one.create_cgroup()?, variant)))
+        ..variant.mechanism(NAME, move |size| {
+            Ok(link(one.create_cgroup()?, variant, size))
+        })
     }
 }
 
 /// A link over the ring of this cgroup.
-fn link(cgroup: Cgroup, variant: Variant) -> Link {
+fn link(cgroup: Cgroup, variant: Variant, size: usize) -> Link {
     let ring = InCgroup {
         cgroup,
-        options: variant.options(),
+        options: variant.options(size),
     };
     Link::new(
         ring,

@@ -11,12 +11,12 @@ use super::{Link, Mechanism};
 pub const NAME: &str = "sluice-ring-memfd";
 
 pub fn mechanism(variant: Variant) -> Mechanism {
-    variant.mechanism(NAME, move |_| link(variant))
+    variant.mechanism(NAME, move |size| link(variant, size))
 }
 
-fn link(variant: Variant) -> Result<Link> {
+fn link(variant: Variant, size: usize) -> Result<Link> {
     let unsealed = variant == Variant::Unsealed;
-    let options = variant.options().allow_unsealed(unsealed);
+    let options = variant.options(size).allow_unsealed(unsealed);
     // SAFETY: both ends use this library, in which only the producer writes.
     let options = unsafe { options.unsealed(unsealed) };
     let (sending, receiving) = Socket::pair()?;

@@ -9,7 +9,7 @@ mod program;
 use std::hint::spin_loop;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::thread::{sleep, yield_now};
+use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -123,7 +123,7 @@ impl Connection {
                 Err(error) if Instant::now() > deadline => {
                     bail!("cannot connect to the receiver: {error}")
                 }
-                Err(_) => sleep(Duration::from_millis(1)),
+                Err(_) => yield_now(),
             }
         }
     }

@@ -11,7 +11,7 @@ use libloading::Library;
 use super::link::ensure_fits;
 
 const FILE: &str = "libzmq.so.5";
-const RECONNECT_MS: c_int = 10;
+const RECONNECT_MS: c_int = 1;
 /// How long closing waits until all messages are sent, where all must be delivered.
 const DELIVERY_MS: c_int = 10_000;
 /// The flag of a call that does not wait.

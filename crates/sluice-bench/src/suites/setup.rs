@@ -62,11 +62,10 @@ impl Setup {
 
     /// Called in a process once its end is open, and with it the threads of a library have started.
     pub fn enter(&self, side: Side) -> Result<()> {
-        if self.mechanism.own_threads {
-            self.confinement.enter_cgroup()?;
-            return pinning::pin_thread(self.confinement.cpu(side));
+        match self.mechanism.own_threads {
+            true => self.confinement.enter_with_this_thread(side),
+            false => self.confinement.enter(side),
         }
-        self.confinement.enter(side)
     }
 }
 
@@ -100,6 +99,12 @@ impl Confinement {
     pub fn enter(&self, side: Side) -> Result<()> {
         self.enter_cgroup()?;
         pinning::pin(self.cpu(side))
+    }
+
+    /// Other threads of this process, those of a library, are placed by the scheduler.
+    pub fn enter_with_this_thread(&self, side: Side) -> Result<()> {
+        self.enter_cgroup()?;
+        pinning::pin_thread(self.cpu(side))
     }
 
     /// For processes outside a pair: the scheduler chooses between both processors.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams of messages from 8 bytes to 1 MiB, whose data is touched or not: a mechanism that passes memory instead of copying it is
-//! ahead where nobody touches the data, and loses that where both sides do.
+//! Streams of messages from 8 bytes to 1 MiB, whose data the programs touch or not. In both cases the message is copied into the
+//! mechanism and out of it, as for all mechanisms: a library whose messages are made and read in place saves what the programs of
+//! this suite do.
 
 use anyhow::Result;
 use sluice_testkit::units;

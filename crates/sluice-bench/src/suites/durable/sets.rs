@@ -20,7 +20,7 @@ use crate::suites::setup::PROCESS_TIMEOUT;
 /// Sets of a check by each process.
 const CHECKED: u64 = 10;
 /// Numbers of a process before its samples.
-const NUMBERS: usize = 3;
+const NUMBERS: usize = 4;
 
 pub struct Sets {
     pub way: Way,
@@ -47,6 +47,16 @@ pub enum Beside {
 enum Until {
     Count(u64),
     Elapsed(Duration),
+}
+
+impl Until {
+    fn is_reached(self, sets: usize) -> bool {
+        matches!(self, Self::Count(count) if sets as u64 >= count)
+    }
+
+    fn is_over(self, elapsed_ns: u64) -> bool {
+        matches!(self, Self::Elapsed(duration) if u128::from(elapsed_ns) > duration.as_nanos())
+    }
 }
 
 impl Job for Sets {
@@ -124,14 +134,15 @@ fn total(processes: &[Vec<u64>]) -> Result<Measurement> {
         begin = begin.min(numbers[0]);
         end = end.max(numbers[1]);
         total.cpu_ns += numbers[2];
-        total.messages += samples.len() as u64;
+        total.messages += numbers[3];
         total.samples.extend(samples);
     }
     total.elapsed_ns = end.saturating_sub(begin);
     Ok(total)
 }
 
-/// Returns the beginning and the end of its time, its processor time, and the time of each set.
+/// Returns the beginning and the end of its time, its processor time, the number of sets in it, and the time of each set, also of
+/// the last one, which may have ended late: a rate that included the wait of one process for the others would be that of none.
 fn set_until(
     client: &mut dyn Client,
     process: u64,
@@ -145,20 +156,25 @@ fn set_until(
     progress.await_all();
     let cpu = clock::thread_cpu_ns();
     let begin = clock::now_ns();
-    let mut now = begin;
-    while match until {
-        Until::Count(count) => (times.len() as u64) < count,
-        Until::Elapsed(duration) => u128::from(now - begin) < duration.as_nanos(),
-    } {
+    let (mut now, mut in_time) = (begin, 0);
+    while !until.is_reached(times.len()) {
         let number = random.u64(..KEYS);
         let stamp = (process + 1) << 32 | (times.len() as u64 + 1);
         client.set(&key(number), &value(number, stamp))?;
         let end = clock::now_ns();
         times.push(end - now);
+        if until.is_over(end - begin) {
+            break;
+        }
+        in_time += 1;
         now = end;
     }
     let cpu = clock::thread_cpu_ns() - cpu;
-    Ok([&[begin, now, cpu], &times[..]].concat())
+    let end = match until {
+        Until::Count(_) => now,
+        Until::Elapsed(duration) => begin + duration.as_nanos() as u64,
+    };
+    Ok([&[begin, end, cpu, in_time], &times[..]].concat())
 }
 
 /// Each key must have a whole value that was set for it.

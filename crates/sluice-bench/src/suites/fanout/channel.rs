@@ -73,6 +73,8 @@ impl Resources {
 pub struct Way {
     pub name: &'static str,
     pub delivery: Delivery,
+    /// Its library has threads of its own, which the scheduler places.
+    pub own_threads: bool,
     /// The reason why it cannot be measured here.
     pub unavailable: fn(&Resources) -> Option<Skipped>,
     pub create: fn(&Shape, &Resources) -> Result<Box<dyn Channel>>,

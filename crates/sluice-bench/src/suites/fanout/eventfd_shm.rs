@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages in shared memory, announced with an eventfd for each receiver, which is written for each message. Either
-//! each receiver has a ring of its own, into which the message is copied, as in the report, or all have one ring.
+//! Messages in shared memory, announced with an eventfd for each receiver. As in virtio, it is written only when the receiver has
+//! announced that it may sleep. Either each receiver has a ring of its own, into which the message is copied, as in the report, or
+//! all have one ring.
 
 use std::hint::spin_loop;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::thread::yield_now;
 
 use anyhow::{Context, Result};
@@ -58,6 +59,8 @@ struct Memory {
     /// In a cache line each: the number of messages sent to each ring, and received by each receiver.
     sent: SharedWords,
     received: SharedWords,
+    /// 1: the receiver may sleep, and is to be told of the next message.
+    sleeping: SharedWords,
     events: Vec<EventFd>,
 }
 
@@ -73,6 +76,7 @@ impl Memory {
                 .collect::<Result<_>>()?,
             sent: SharedWords::new(rings * SharedWords::PER_LINE)?,
             received: SharedWords::new(receivers * SharedWords::PER_LINE)?,
+            sleeping: SharedWords::new(receivers * SharedWords::PER_LINE)?,
             events: (0..receivers).map(event).collect::<Result<_>>()?,
         })
     }
@@ -143,8 +147,14 @@ impl Sender for Announcer {
             Memory::position(&self.memory.sent, number).store(self.sent + 1, Ordering::Release);
         }
         self.sent += 1;
-        for event in &self.memory.events {
-            event.write(1).context("cannot write an eventfd")?;
+        // Pairs with the fence of a receiver that announces its sleep: it sees the message, or this sees the announcement.
+        fence(Ordering::SeqCst);
+        for (number, event) in self.memory.events.iter().enumerate() {
+            let sleeping = Memory::position(&self.memory.sleeping, number);
+            if sleeping.load(Ordering::Relaxed) != 0 {
+                sleeping.store(0, Ordering::Relaxed);
+                event.write(1).context("cannot write an eventfd")?;
+            }
         }
         Ok(())
     }
@@ -157,16 +167,27 @@ struct Listener {
     received: u64,
 }
 
+impl Listener {
+    fn has_message(&self) -> bool {
+        // Pairs with the release store of the sender.
+        let sent = Memory::position(&self.memory.sent, self.ring).load(Ordering::Acquire);
+        sent != self.received
+    }
+}
+
 impl Receiver for Listener {
     /// The message is read where it is.
     fn receive(&mut self, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<bool> {
         let Shape { size, blocking, .. } = self.memory.shape;
-        // Pairs with the release store of the sender.
-        while Memory::position(&self.memory.sent, self.ring).load(Ordering::Acquire)
-            == self.received
-        {
+        while !self.has_message() {
             if !blocking {
                 return Ok(false);
+            }
+            Memory::position(&self.memory.sleeping, self.number).store(1, Ordering::Relaxed);
+            // Pairs with the fence of the sender.
+            fence(Ordering::SeqCst);
+            if self.has_message() {
+                break;
             }
             match self.memory.events[self.number].read() {
                 Ok(_) | Err(Errno::EINTR) => {}

@@ -187,6 +187,7 @@ impl Exchange {
     fn enter(&self, side: Side) -> Result<()> {
         match self.conditions.state == ReceiverState::Streaming && self.conditions.receivers > 1 {
             true => self.confinement.enter_any_cpu(),
+            false if self.way.own_threads => self.confinement.enter_with_this_thread(side),
             false => self.confinement.enter(side),
         }
     }
