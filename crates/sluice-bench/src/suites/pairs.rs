@@ -22,6 +22,8 @@ const SIZES: Sizes = Sizes {
     full: &[64, 4096],
     third_party: &[64],
 };
+/// All of its channels on a machine have one driver, a process that works for them.
+const DRIVEN: &str = "aeron";
 /// Fewer would be the suite throughput.
 const LEAST: usize = 2;
 
@@ -57,6 +59,14 @@ fn of_size(plan: &Plan, size: usize, processors: &[[usize; 2]]) -> Result<Vec<Ca
         workload: Workload::Stream,
     };
     let (setups, mut skipped) = plan.setups(&task)?;
+    // Each pair would have a driver of its own, where a machine has one.
+    let (without, setups): (Vec<_>, Vec<_>) = setups
+        .into_iter()
+        .partition(|setup| setup.mechanism.name == DRIVEN);
+    skipped.extend(without.into_iter().map(|setup| Skipped {
+        label: setup.mechanism.label.clone(),
+        ..Skipped::unavailable(DRIVEN, "each pair would have a driver of its own")
+    }));
     let case = |setup: Setup| Case {
         size: Some(size),
         subjects: counts(processors.len())
