@@ -134,11 +134,7 @@ pub fn pin_temporarily(cpu: usize) -> Result<PinGuard> {
     let this_thread = Pid::from_raw(0);
     let before =
         sched_getaffinity(this_thread).context("cannot read the CPU affinity of this thread")?;
-    let mut set = CpuSet::new();
-    set.set(cpu)?;
-    sched_setaffinity(this_thread, &set).with_context(|| {
-        format!("cannot move to processor {cpu}; check the cpuset of this process")
-    })?;
+    pin_thread(cpu)?;
     Ok(PinGuard { before })
 }
 

@@ -38,7 +38,7 @@ use sluice_testkit::process::{self, Fork};
 use super::link::ensure_fits;
 use super::mechanism::{memory_directory, never_sleeping, no_file};
 use super::temp_paths::TempPaths;
-use super::{Batching, Link, Mechanism, Receiver, Sender, own_program};
+use super::{Batching, Link, Mechanism, Receiver, Sender, Workload, own_program};
 use crate::harness::waiting::Waiting;
 use program::Samples;
 
@@ -79,9 +79,10 @@ pub fn mechanism(idle: Idle) -> Mechanism {
         },
         batching: Some(Batching::OneByOne),
         own_threads: true,
-        unsupported_reason: Box::new(match idle {
-            Idle::Spin => never_sleeping,
-            Idle::Backoff => no_file,
+        unsupported_reason: Box::new(move |task| match (task.workload, idle) {
+            (Workload::Pairs, _) => Some("each pair would have a driver of its own".into()),
+            (_, Idle::Spin) => never_sleeping(task),
+            (_, Idle::Backoff) => no_file(task),
         }),
         // The backoff spins before it sleeps, as the default of Sluice's ring does.
         // There are three terms, which three times of one use.

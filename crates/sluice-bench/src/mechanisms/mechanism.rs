@@ -28,6 +28,8 @@ pub enum Workload {
     Stream,
     /// A message over each of many channels, all of which stay open.
     Many,
+    /// Streams of several pairs at the same time.
+    Pairs,
     /// A stream, next to pairs whose senders sleep until a message is received.
     Stalled,
     /// Streams of several unrelated pairs that open the same name.

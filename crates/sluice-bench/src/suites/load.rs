@@ -16,7 +16,7 @@ use super::plan::Sizes;
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
 use super::stream::{Length, Stream};
 use crate::harness::pinning::Placement;
-use crate::harness::rounds::{Case, Job, Measurement, Metric, OfferedLoad, Skipped};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, OfferedLoad};
 use crate::mechanisms::{Receiver, Sender, Task, Workload};
 
 const SIZES: Sizes = Sizes {
@@ -64,7 +64,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 }
 
 fn not_here(plan: &Plan, task: &Task) -> Case {
-    let reason = match task.placement {
+    let reason: String = match task.placement {
         Placement::SameCpu => {
             "the sender spins until a message is due, so both sides need a processor".into()
         }
@@ -73,14 +73,14 @@ fn not_here(plan: &Plan, task: &Task) -> Case {
             plan.reference().unwrap_or("the reference")
         ),
     };
-    let names = plan.names().into_iter();
-    Case {
-        size: Some(task.size),
-        skipped: names
-            .map(|name| Skipped::unavailable(name, reason.as_str()))
-            .collect(),
-        ..Case::new("load", title(task, None), task.placement, Metric::Latency)
-    }
+    let conditions = (task.size, task.placement);
+    plan.skipped_case(
+        "load",
+        title(task, None),
+        Metric::Latency,
+        conditions,
+        &reason,
+    )
 }
 
 /// Messages per second of the reference, sent and received by the same code, if all are due at once. None: it is not measured

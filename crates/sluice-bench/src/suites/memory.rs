@@ -16,7 +16,7 @@ use sluice_testkit::workers::{Pair, Side, Start};
 
 use super::Plan;
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
-use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped};
+use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::{Link, Task, Workload};
 
 const SIZE: usize = 64;
@@ -54,14 +54,14 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 
 fn without_cgroup(plan: &Plan, task: Task) -> Case {
     let reason = "the memory controller of cgroup v2 is not available; run as root, or in the VM";
-    let skipped = plan.names().into_iter();
-    Case {
-        size: Some(SIZE),
-        skipped: skipped
-            .map(|name| Skipped::unavailable(name, reason))
-            .collect(),
-        ..Case::new("memory", units::size(SIZE), task.placement, Metric::Memory)
-    }
+    let conditions = (SIZE, task.placement);
+    plan.skipped_case(
+        "memory",
+        units::size(SIZE),
+        Metric::Memory,
+        conditions,
+        reason,
+    )
 }
 
 struct Memory {

@@ -13,7 +13,7 @@ use super::plan::{Sizes, subject};
 use super::setup::{Confinement, Setup};
 use super::stream::{Length, Stream, Streamed};
 use crate::harness::pinning::{self, Placement};
-use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped, Subject};
+use crate::harness::rounds::{Case, Job, Measurement, Metric, Subject};
 use crate::mechanisms::{Task, Workload};
 
 const SIZES: Sizes = Sizes {
@@ -22,8 +22,6 @@ const SIZES: Sizes = Sizes {
     full: &[64, 4096],
     third_party: &[64],
 };
-/// All of its channels on a machine have one driver, a process that works for them.
-const DRIVEN: &str = "aeron";
 /// Fewer would be the suite throughput.
 const LEAST: usize = 2;
 
@@ -41,14 +39,8 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 
 fn too_few(plan: &Plan, size: usize) -> Case {
     let reason = "two pairs need four processors";
-    let names = plan.names().into_iter();
-    Case {
-        size: Some(size),
-        skipped: names
-            .map(|name| Skipped::unavailable(name, reason))
-            .collect(),
-        ..Case::new("pairs", units::size(size), Placement::TwoCpus, Metric::Rate)
-    }
+    let conditions = (size, Placement::TwoCpus);
+    plan.skipped_case("pairs", units::size(size), Metric::Rate, conditions, reason)
 }
 
 /// A case for each mechanism, which compares 1, 2, 4, and at last all pairs.
@@ -56,17 +48,9 @@ fn of_size(plan: &Plan, size: usize, processors: &[[usize; 2]]) -> Result<Vec<Ca
     let task = Task {
         size,
         placement: Placement::TwoCpus,
-        workload: Workload::Stream,
+        workload: Workload::Pairs,
     };
     let (setups, mut skipped) = plan.setups(&task)?;
-    // Each pair would have a driver of its own, where a machine has one.
-    let (without, setups): (Vec<_>, Vec<_>) = setups
-        .into_iter()
-        .partition(|setup| setup.mechanism.name == DRIVEN);
-    skipped.extend(without.into_iter().map(|setup| Skipped {
-        label: setup.mechanism.label.clone(),
-        ..Skipped::unavailable(DRIVEN, "each pair would have a driver of its own")
-    }));
     let case = |setup: Setup| Case {
         size: Some(size),
         subjects: counts(processors.len())

@@ -101,6 +101,25 @@ impl Plan {
         Ok((setups, skipped))
     }
 
+    /// A case of this suite that no mechanism can be measured in, for this reason.
+    pub fn skipped_case(
+        &self,
+        suite: &'static str,
+        title: String,
+        metric: Metric,
+        (size, placement): (usize, Placement),
+        reason: &str,
+    ) -> Case {
+        let names = self.names().into_iter();
+        Case {
+            size: Some(size),
+            skipped: names
+                .map(|name| Skipped::unavailable(name, reason))
+                .collect(),
+            ..Case::new(suite, title, placement, metric)
+        }
+    }
+
     /// The names of all selected mechanisms, available or not.
     pub fn names(&self) -> Vec<&'static str> {
         let available = self.mechanisms.iter().map(|one| one.name);

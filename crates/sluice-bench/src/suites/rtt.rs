@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use sluice_testkit::clock;
 use sluice_testkit::units;
 use sluice_testkit::workers::{Pair, Side, Start};
@@ -85,17 +85,8 @@ impl RoundTrip {
 
     fn run(&self, max: usize, duration: Duration) -> Result<Measurement> {
         let pair = self.start(max, duration)?;
-        let [mut requester, replier] = setup::run(pair, duration + PROCESS_TIMEOUT)?;
-        let samples = requester.split_off(2);
-        let messages = 2 * samples.len() as u64;
-        Ok(Measurement {
-            messages,
-            bytes: messages * self.setup.size as u64,
-            samples,
-            elapsed_ns: requester[0],
-            cpu_ns: requester[1] + replier[0],
-            ..Measurement::default()
-        })
+        let [requester, replier] = setup::run(pair, duration + PROCESS_TIMEOUT)?;
+        measurement(requester, &replier, self.setup.size)
     }
 
     fn start(&self, max: usize, duration: Duration) -> Result<Pair> {
@@ -171,6 +162,21 @@ impl RoundTrip {
         }
         Ok(vec![clock::cpu_ns() - cpu])
     }
+}
+
+/// Of the elapsed time, the processor time and the samples of the requester, and the processor time of the replier.
+pub fn measurement(mut requester: Vec<u64>, replier: &[u64], size: usize) -> Result<Measurement> {
+    let samples = requester.split_off(2);
+    let messages = 2 * samples.len() as u64;
+    let replier = replier.first().context("the replier has no result")?;
+    Ok(Measurement {
+        messages,
+        bytes: messages * size as u64,
+        samples,
+        elapsed_ns: requester[0],
+        cpu_ns: requester[1] + replier,
+        ..Measurement::default()
+    })
 }
 
 /// Bytes that differ from their neighbours, and from those of the message before.

@@ -8,7 +8,7 @@ mod redis;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use sluice_testkit::units;
 
 use super::Plan;
@@ -130,23 +130,9 @@ impl Own {
         let pair = self.program.start(&run)?;
         let [first, second] = setup::run(pair, duration + PROCESS_TIMEOUT)?;
         match run.shape {
-            Shape::RoundTrips { .. } => self.round_trips(first, &second),
+            Shape::RoundTrips { .. } => rtt::measurement(first, &second, self.setup.size),
             Shape::Stream => self.stream(&first, &second),
         }
-    }
-
-    fn round_trips(&self, mut first: Vec<u64>, second: &[u64]) -> Result<Measurement> {
-        let samples = first.split_off(2);
-        let replier = second.first().context("the replier has no result")?;
-        let messages = 2 * samples.len() as u64;
-        Ok(Measurement {
-            messages,
-            bytes: messages * self.setup.size as u64,
-            samples,
-            elapsed_ns: first[0],
-            cpu_ns: first[1] + replier,
-            ..Measurement::default()
-        })
     }
 
     fn stream(&self, first: &[u64], second: &[u64]) -> Result<Measurement> {
