@@ -3,15 +3,18 @@
 //! next commit stores them together.
 
 use std::os::fd::AsFd as _;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::sched_yield;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::stat::{Mode, umask};
 use nix::time::{ClockId, clock_gettime};
+use sluice_ring::AdaptiveSpin;
 
 use crate::cgroup::CgroupRoot;
 use crate::control::Control;
@@ -22,10 +25,15 @@ use crate::notify;
 use crate::options::Options;
 use crate::store_sqlite::SqliteStore;
 
+/// The next change of a process that has waited for its last one often comes sooner than this process could be woken. The limit is
+/// that of the module for its own waits.
+const SPIN_LIMIT: Duration = Duration::from_micros(200);
+
 struct Daemon {
     engine: Engine<DeviceKernel, SqliteStore, CgroupRoot>,
     control: Control,
     signals: SignalFd,
+    spin: AdaptiveSpin,
 }
 
 pub fn run(options: &Options) -> Result<()> {
@@ -76,6 +84,7 @@ impl Daemon {
             engine,
             control,
             signals,
+            spin: AdaptiveSpin::new(spin_limit()),
         })
     }
 
@@ -95,7 +104,7 @@ impl Daemon {
         Ok(())
     }
 
-    fn wait(&self) -> Result<Ready> {
+    fn wait(&mut self) -> Result<Ready> {
         let timeout = match self.engine.wake() {
             Wake::AtOnce => Duration::ZERO,
             Wake::At(time) => time.saturating_sub(now()?.monotonic),
@@ -112,7 +121,11 @@ impl Daemon {
                 .into_iter()
                 .map(|fd| PollFd::new(fd, PollFlags::POLLOUT)),
         );
-        match poll(&mut fds, rounded_up(timeout)) {
+        let polled = match self.engine.has_ended_waits() && !timeout.is_zero() {
+            true => spin_and_poll(&mut self.spin, &mut fds, timeout),
+            false => poll(&mut fds, rounded_up(timeout)),
+        };
+        match polled {
             Ok(_) | Err(Errno::EINTR) => {
                 let mut fds = fds.iter().map(|fd| fd.any().unwrap_or(true)).skip(1);
                 Ok(Ready {
@@ -142,6 +155,31 @@ impl Daemon {
         }
         Ok(())
     }
+}
+
+/// None with a single processor, which the processes need that make the changes.
+fn spin_limit() -> Duration {
+    match thread::available_parallelism() {
+        Ok(processors) if processors.get() > 1 => SPIN_LIMIT,
+        _ => Duration::ZERO,
+    }
+}
+
+fn spin_and_poll(
+    spin: &mut AdaptiveSpin,
+    fds: &mut [PollFd<'_>],
+    timeout: Duration,
+) -> nix::Result<i32> {
+    let began = Instant::now();
+    let poll_once = || match poll(fds, PollTimeout::ZERO) {
+        Ok(0) => None,
+        result => Some(result),
+    };
+    // Another process may need this processor to make the change.
+    let found = spin.poll(poll_once, || sched_yield().is_err());
+    let polled = found.unwrap_or_else(|| poll(fds, rounded_up(timeout)));
+    spin.adapt(began.elapsed());
+    polled
 }
 
 /// SIGTERM and SIGINT end the daemon after the commit that is being made.

@@ -2,7 +2,7 @@
 //! One transaction for the changes of all maps, and then their acknowledgements.
 
 use super::catalogue::Catalogue;
-use super::stream::{Phase, Stream};
+use super::stream::{Phase, Stream, interval};
 use super::{EXPIRED_MAX, Engine, RESERVATION};
 use crate::cgroup::Cgroups;
 use crate::kernel::Kernel;
@@ -46,8 +46,11 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         }
         match self.store_all(&progress) {
             Ok(usage) => {
+                self.recovered();
+                // First, because processes wait for it.
+                self.acknowledge(&progress);
                 self.catalogue.change_usage(&usage);
-                self.stored(progress);
+                self.stored(&progress);
             }
             Err(error) => self.commit_failed(&error),
         }
@@ -92,10 +95,9 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         self.store.commit(&writes)
     }
 
-    fn stored(&mut self, progress: Vec<Progress>) {
-        self.recovered();
+    fn stored(&mut self, progress: &[Progress]) {
         self.expired.clear();
-        for stored in &progress {
+        for stored in progress {
             if let Some(entry) = self.catalogue.get_mut(stored.map) {
                 entry.map.applied = stored.applied;
                 entry.map.reserved = stored.reserved;
@@ -106,7 +108,6 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             }
             self.dirty.remove(&stored.stream);
         }
-        self.acknowledge(&progress);
         let tasks = std::mem::take(&mut self.tasks);
         self.tasks_stored(tasks);
     }
@@ -120,6 +121,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             let sequence = stored.applied.min(stream.delivered);
             stream.acknowledged = sequence;
             stream.limit = stored.reserved;
+            self.has_ended_waits |= interval(&stream.params).is_none();
             let error = stream.error;
             let result = self
                 .kernel

@@ -113,6 +113,8 @@ pub struct Engine<K, S, C> {
     expired: Vec<Expired>,
     /// Whether something happened in this turn that others may wait for.
     progressed: bool,
+    /// Whether changes were acknowledged in this turn whose processes wait for it.
+    has_ended_waits: bool,
     /// Whether stored maps are to be attached.
     attach_all: bool,
     /// Whether entries of removed maps may be left.
@@ -150,6 +152,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             tasks: Vec::new(),
             expired: Vec::new(),
             progressed: false,
+            has_ended_waits: false,
             attach_all: true,
             purge: true,
             orphans: Orphans::new(limits, now),
@@ -171,6 +174,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
     pub fn turn(&mut self, now: Now) -> Result<(), String> {
         self.now = now;
         self.progressed = false;
+        self.has_ended_waits = false;
         self.receive()?;
         if self.drained {
             self.attach_stored();
@@ -201,6 +205,11 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         self.streams
             .values()
             .all(|stream| stream.pending.is_empty())
+    }
+
+    /// Whether the last turn has ended waits of processes, which may make their next changes at once.
+    pub fn has_ended_waits(&self) -> bool {
+        self.has_ended_waits
     }
 
     pub fn wake(&self) -> Wake {

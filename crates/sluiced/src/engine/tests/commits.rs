@@ -134,3 +134,20 @@ fn the_end_of_the_daemon_stores_what_was_read() {
     assert!(world.engine.is_stored());
     assert_eq!(acknowledged(&world, stream), 1);
 }
+
+#[test]
+fn a_commit_of_changes_whose_processes_wait_ends_waits() {
+    let mut world = World::new();
+    let (always, interval) = (world.open("/a", "x"), open_interval(&mut world, "y", 1));
+    world.kernel.set(always, "a", "1").unwrap();
+    world.turn();
+    assert!(world.engine.has_ended_waits());
+    world.turn();
+    assert!(!world.engine.has_ended_waits());
+    world.kernel.set(interval, "a", "1").unwrap();
+    world.turn();
+    world.now.monotonic += Duration::from_millis(1);
+    world.turn();
+    assert_eq!(acknowledged(&world, interval), 1);
+    assert!(!world.engine.has_ended_waits());
+}
