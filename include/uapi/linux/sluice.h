@@ -641,7 +641,7 @@ struct sluice_map_params {
 /* Flags of a map. The two others require _DURABLE. */
 #define SLUICE_MAP_DURABLE	0x01	/* a keeper stores its changes */
 #define SLUICE_MAP_INTERVAL	0x02	/* changes do not wait until they are stored */
-#define SLUICE_MAP_REFUSE	0x04	/* changes that would wait for room fail with EAGAIN */
+#define SLUICE_MAP_REFUSE	0x04	/* changes that would wait to be admitted: EAGAIN */
 
 /* Flags of an operation. */
 #define SLUICE_MAP_IF_VERSION	0x01	/* set, delete: only if the entry has this version */
@@ -676,8 +676,9 @@ struct sluice_map_op {
  * ENOENT: a version is required, and there is no entry. ENOSPC: a limit of the map. Also ENOMEM.
  *
  * A durable map: EAGAIN, an error of the store (ENOSPC, EIO, EROFS), EIDRM: refused, nothing has
- * changed. ETIMEDOUT, EINTR: the change is made, its number is in version, and it is not known
- * whether it is stored yet (SLUICE_MAP_SYNC).
+ * changed. ETIMEDOUT, or EINTR with another version than was passed: the change is made, its number
+ * is in version, and it is not known whether it is stored yet (SLUICE_MAP_SYNC). EINTR with the same
+ * version: nothing has changed.
  */
 #define SLUICE_MAP_SET _IOWR(SLUICE_IOCTL_TYPE, 0x51, struct sluice_map_op)
 
@@ -970,8 +971,10 @@ struct sluice_keep_ack {
 
 /*
  * With _UNLINKED: the stored map is deleted, the answer to an _UNLINK; or, with an error, it is
- * not, and the unlink fails with it. Without: the kernel's copy of the map is dropped (detach), and
- * the stream is gone. EBUSY: changes are not acknowledged. ENOENT. EINVAL: nobody unlinks it.
+ * not, and the unlink fails with it. EINVAL: nobody unlinks it. Without (detach): the map loses its
+ * name, and its stream is gone; open endpoints go on reading. EBUSY: changes are made or not
+ * acknowledged, the map is being unlinked, or its first open is about to return. Of a stream that
+ * has ended: the rest of its records is dropped. ENOENT.
  */
 struct sluice_keep_end {
 	__u32 size;
