@@ -16,7 +16,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::rc::Rc;
-use std::thread::{available_parallelism, sleep};
+use std::thread::{available_parallelism, yield_now};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -30,12 +30,12 @@ use rusteron_media_driver::bindings::{
     aeron_threading_mode_enum,
 };
 use rusteron_media_driver::{
-    AERON_IPC_STREAM, Aeron, AeronContext, AeronDriver, AeronDriverContext,
-    AeronExclusivePublication, AeronImage, AeronSubscription, Handlers,
+    AERON_IPC_STREAM, Aeron, AeronCError, AeronContext, AeronDriver, AeronDriverContext,
+    AeronExclusivePublication, AeronImage, AeronOfferError, AeronSubscription, Handlers,
 };
 use sluice_testkit::process::{self, Fork};
 
-use super::link::ensure_fits;
+use super::link::{Read, Write, ensure_fits};
 use super::mechanism::{memory_directory, never_sleeping, no_file};
 use super::temp_paths::TempPaths;
 use super::{Batching, Link, Mechanism, Receiver, Sender, Workload, own_program};
@@ -53,8 +53,6 @@ const FRAGMENT_LIMIT: usize = 10;
 const SHORT: usize = 1024;
 /// The time limit for the driver to start and for the peer to connect.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The interval of checks while waiting for them.
-const INTERVAL: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Idle {
@@ -78,8 +76,12 @@ pub fn mechanism(idle: Idle) -> Mechanism {
             Idle::Backoff => "aeron (backoff)".into(),
         },
         batching: Some(Batching::OneByOne),
+        in_place: true,
         own_threads: true,
         unsupported_reason: Box::new(move |task| match (task.workload, idle) {
+            (Workload::InPlace, _) if task.size > MAX_PAYLOAD => Some(format!(
+                "messages of more than {MAX_PAYLOAD} bytes are copied into several fragments"
+            )),
             (Workload::Pairs, _) => Some("each pair would have a driver of its own".into()),
             (_, Idle::Spin) => never_sleeping(task),
             (_, Idle::Backoff) => no_file(task),
@@ -343,15 +345,29 @@ struct Publishing {
 impl Publishing {
     fn publish(&self, message: &[u8]) -> Result<()> {
         let (_, publication) = &*self.open;
+        if message.len() <= self.max_claim {
+            return self.claim(message.len(), &mut |data| data.copy_from_slice(message));
+        }
+        self.retry(|| publication.offer(message).map(Ok))
+    }
+
+    /// Publishes a message that is written in place.
+    fn claim(&self, len: usize, write: Write<'_>) -> Result<()> {
+        let (_, publication) = &*self.open;
+        self.retry(|| {
+            publication.try_claim_owned(len).map(|mut claim| {
+                write(claim.data());
+                claim.commit()
+            })
+        })
+    }
+
+    fn retry<T>(
+        &self,
+        mut publish: impl FnMut() -> Result<Result<T, AeronCError>, AeronOfferError>,
+    ) -> Result<()> {
         loop {
-            let published = match message.len() <= self.max_claim {
-                true => publication.try_claim_owned(message.len()).map(|mut claim| {
-                    claim.data().copy_from_slice(message);
-                    claim.commit()
-                }),
-                false => publication.offer(message).map(Ok),
-            };
-            match published {
+            match publish() {
                 Ok(committed) => {
                     committed?;
                     self.idle.after(true);
@@ -370,6 +386,10 @@ struct Sending(Publishing);
 impl Sender for Sending {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         self.0.publish(message)
+    }
+
+    fn send_in_place(&mut self, len: usize, write: Write<'_>) -> Result<()> {
+        self.0.claim(len, write)
     }
 }
 
@@ -473,6 +493,27 @@ impl Receiver for Subscribing {
         };
         self.ended = len == END.len();
         Ok(len)
+    }
+
+    /// Each message has one fragment.
+    fn receive_in_place(&mut self, read: Read<'_>) -> Result<usize> {
+        let (mut messages, mut failure) = (0, None);
+        while !self.ended && messages == 0 {
+            let ended = &mut self.ended;
+            let fragments = self.image.poll_fn(
+                |fragment, _header| {
+                    if fragment == END {
+                        *ended = true;
+                    } else if failure.is_none() {
+                        messages += 1;
+                        failure = read(fragment).err();
+                    }
+                },
+                FRAGMENT_LIMIT,
+            )?;
+            self.idle.after(fragments > 0);
+        }
+        failure.map_or(Ok(messages), Err)
     }
 }
 

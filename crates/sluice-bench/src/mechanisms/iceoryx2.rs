@@ -13,6 +13,7 @@ use std::hint::spin_loop;
 use std::mem::MaybeUninit;
 use std::path::Path as FilePath;
 use std::rc::Rc;
+use std::slice;
 use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
@@ -23,11 +24,12 @@ use iceoryx2::port::notifier::Notifier;
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
+use iceoryx2::sample_mut::SampleMut;
 use iceoryx2::sample_mut_uninit::SampleMutUninit;
 use iceoryx2::service::port_factory::event;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
 
-use super::link::ensure_fits;
+use super::link::{Read, Write, ensure_fits};
 use super::mechanism::{memory_directory, never_sleeping, no_file};
 use super::temp_paths::TempPaths;
 use super::{Batching, Link, Mechanism, Receiver, Sender, own_program};
@@ -64,6 +66,7 @@ pub fn mechanism(mode: Mode) -> Mechanism {
             Mode::Events => "iceoryx2 (events)".into(),
         },
         batching: Some(Batching::OneByOne),
+        in_place: true,
         unsupported_reason: Box::new(match mode {
             Mode::Polling => never_sleeping,
             Mode::Events => no_file,
@@ -273,12 +276,30 @@ struct Publishing {
 impl Publishing {
     /// Returns the number of receivers.
     fn publish(&mut self, message: &[u8]) -> Result<usize> {
+        let sample = self.loan(message.len())?;
+        self.send(sample.write_from_slice(message))
+    }
+
+    fn publish_in_place(&mut self, len: usize, write: Write<'_>) -> Result<usize> {
+        let mut sample = self.loan(len)?;
+        let bytes = sample.payload_mut();
+        // SAFETY: they are as many, of shared memory that the system has zeroed or an earlier message has filled, and any bytes
+        // are valid.
+        write(unsafe { slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len()) });
+        // SAFETY: all were initialised, as above.
+        self.send(unsafe { sample.assume_init() })
+    }
+
+    fn loan(&mut self, len: usize) -> Result<Sample> {
         let loaned = self.next.take();
-        let sample = match loaned.filter(|sample| sample.payload().len() == message.len()) {
-            Some(sample) => sample,
-            None => self.publisher.loan_slice_uninit(message.len())?,
-        };
-        let receivers = sample.write_from_slice(message).send()?;
+        match loaned.filter(|sample| sample.payload().len() == len) {
+            Some(sample) => Ok(sample),
+            None => Ok(self.publisher.loan_slice_uninit(len)?),
+        }
+    }
+
+    fn send(&mut self, sample: SampleMut<ipc::Service, [u8], ()>) -> Result<usize> {
+        let receivers = sample.send()?;
         if let Some(notifier) = &self.notifier {
             notifier.notify()?;
         }
@@ -289,12 +310,25 @@ impl Publishing {
 /// Ends the stream when dropped.
 struct Sending(Publishing);
 
-impl Sender for Sending {
-    fn send(&mut self, message: &[u8]) -> Result<()> {
+impl Sending {
+    /// After the receivers of a message were counted.
+    fn loan_next(&mut self, receivers: usize) -> Result<()> {
+        ensure!(receivers == 1, "the receiver has ended");
         let publishing = &mut self.0;
-        ensure!(publishing.publish(message)? == 1, "the receiver has ended");
         publishing.next = Some(publishing.publisher.loan_slice_uninit(publishing.size)?);
         Ok(())
+    }
+}
+
+impl Sender for Sending {
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        let receivers = self.0.publish(message)?;
+        self.loan_next(receivers)
+    }
+
+    fn send_in_place(&mut self, len: usize, write: Write<'_>) -> Result<()> {
+        let receivers = self.0.publish_in_place(len, write)?;
+        self.loan_next(receivers)
     }
 }
 
@@ -327,6 +361,17 @@ impl Subscribing {
 
 impl Receiver for Subscribing {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
+        let mut len = 0;
+        self.receive_in_place(&mut |received| {
+            len = received.len();
+            ensure_fits(len, message.len())?;
+            message[..len].copy_from_slice(received);
+            Ok(())
+        })?;
+        Ok(len)
+    }
+
+    fn receive_in_place(&mut self, read: Read<'_>) -> Result<usize> {
         if self.ended {
             return Ok(0);
         }
@@ -337,10 +382,12 @@ impl Receiver for Subscribing {
             }
         };
         let received = sample.payload();
-        ensure_fits(received.len(), message.len())?;
-        message[..received.len()].copy_from_slice(received);
         self.ended = received == EMPTY;
-        Ok(received.len())
+        if self.ended {
+            return Ok(0);
+        }
+        read(received)?;
+        Ok(1)
     }
 }
 

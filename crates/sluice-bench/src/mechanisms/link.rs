@@ -4,7 +4,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 pub struct Link(Box<dyn Open>);
 
@@ -52,6 +52,11 @@ where
     }
 }
 
+/// Writes all bytes of a message.
+pub type Write<'a> = &'a mut dyn FnMut(&mut [u8]);
+/// Reads a message.
+pub type Read<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
+
 /// Dropping it ends the stream.
 pub trait Sender {
     fn send(&mut self, message: &[u8]) -> Result<()>;
@@ -60,6 +65,12 @@ pub trait Sender {
     fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
         let mut messages = messages.chunks_exact(size);
         messages.try_for_each(|message| self.send(message))
+    }
+
+    /// Sends a message of this length that the function writes into memory of the mechanism, which may contain any bytes before.
+    /// Only for mechanisms that are `in_place`.
+    fn send_in_place(&mut self, _len: usize, _write: Write<'_>) -> Result<()> {
+        bail!("this mechanism copies messages")
     }
 
     /// The underlying file, if there is one, for programs that use it as standard output.
@@ -76,6 +87,12 @@ pub trait Receiver {
     /// the number of bytes; 0 after the end of the stream.
     fn receive_batch(&mut self, messages: &mut [u8], size: usize) -> Result<usize> {
         self.receive(&mut messages[..size])
+    }
+
+    /// Shows messages to the function in memory of the mechanism, at least one of them, and returns their number; 0 after the
+    /// end of the stream. Only for mechanisms that are `in_place`.
+    fn receive_in_place(&mut self, _read: Read<'_>) -> Result<usize> {
+        bail!("this mechanism copies messages")
     }
 
     /// The underlying file, if there is one.

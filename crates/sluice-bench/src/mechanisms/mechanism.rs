@@ -26,6 +26,8 @@ pub enum Workload {
     RequestReply,
     /// As many messages in flight as fit.
     Stream,
+    /// A stream of messages that are written and read in memory of the mechanism.
+    InPlace,
     /// A message over each of many channels, all of which stay open.
     Many,
     /// Streams of several pairs at the same time.
@@ -61,6 +63,8 @@ pub struct Mechanism {
     pub own_cgroups: bool,
     /// How batches are sent; None for mechanisms whose batches are not measured.
     pub batching: Option<Batching>,
+    /// Whether messages can be written and read in its memory.
+    pub in_place: bool,
     /// Its library has threads of its own, which the scheduler places; only the thread that sends or receives is pinned.
     pub own_threads: bool,
     /// The reason why this task is not supported here, with a remedy if there is one.
@@ -102,6 +106,7 @@ impl Mechanism {
             overhead: SMALLEST_OVERHEAD,
             own_cgroups: false,
             batching: None,
+            in_place: false,
             own_threads: false,
             unsupported_reason: Box::new(|_| None),
             link: Box::new(link),
@@ -116,6 +121,9 @@ impl Mechanism {
     }
 
     pub fn unsupported_reason(&self, task: &Task) -> Option<String> {
+        if task.workload == Workload::InPlace && !self.in_place {
+            return Some("messages are copied into it and out of it".into());
+        }
         (self.unsupported_reason)(task)
     }
 }

@@ -61,7 +61,9 @@ fn unsupported_reason(workload: Workload, has_cgroups: bool) -> Option<String> {
         Workload::SharedName if !has_cgroups => {
             "its pairs need cgroups, which require the module of Sluice; add --module"
         }
-        Workload::RequestReply | Workload::Stream | Workload::SharedName => return None,
+        Workload::RequestReply | Workload::Stream | Workload::InPlace | Workload::SharedName => {
+            return None;
+        }
     };
     Some(reason.into())
 }

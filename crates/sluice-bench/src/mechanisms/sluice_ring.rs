@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use sluice::ring::{Consumer, Options, Producer};
 
+use super::link::{Read, Write};
 use super::mechanism::{never_sleeping, no_file};
 use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Workload};
 use crate::harness::waiting::Waiting;
@@ -44,6 +45,7 @@ impl Variant {
                 Self::Unsealed => format!("{name} (always spins, unsealed)"),
             },
             batching: Some(Batching::Together),
+            in_place: true,
             unsupported_reason: Box::new(match self {
                 Self::AlwaysSpins | Self::Unsealed => always_spinning,
                 Self::Default | Self::NeverSpins | Self::Throughput => no_file,
@@ -90,6 +92,13 @@ impl Sender for Producer {
         }
         Ok(())
     }
+
+    fn send_in_place(&mut self, len: usize, write: Write<'_>) -> Result<()> {
+        let mut room = self.reserve(len)?;
+        write(&mut room);
+        room.commit();
+        Ok(())
+    }
 }
 
 impl Receiver for Consumer {
@@ -109,6 +118,16 @@ impl Receiver for Consumer {
             }
         }
         Ok(bytes)
+    }
+
+    fn receive_in_place(&mut self, read: Read<'_>) -> Result<usize> {
+        let Some(record) = self.peek()? else {
+            return Ok(0);
+        };
+        // SAFETY: the producer's process is that of the benchmark, which does not write to a record after its commit.
+        read(unsafe { record.as_slice() })?;
+        record.release();
+        Ok(1)
     }
 }
 

@@ -7,6 +7,7 @@
 mod program;
 
 use std::hint::spin_loop;
+use std::mem;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::thread::yield_now;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use tachyon_ipc::{Bus, RxGuard, TachyonError, TxGuard};
 
-use super::link::ensure_fits;
+use super::link::{Read, Write, ensure_fits};
 use super::mechanism::{never_sleeping, no_file};
 use super::temp_paths::TempPaths;
 use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Workload, own_program};
@@ -77,6 +78,7 @@ pub fn mechanism(mode: Mode) -> Mechanism {
             Mode::Futex => "tachyon (futex)".into(),
         },
         batching: Some(Batching::Together),
+        in_place: true,
         unsupported_reason: Box::new(match mode {
             Mode::Polling => never_sleeping,
             Mode::Hybrid | Mode::Futex => sender_never_sleeps,
@@ -112,7 +114,11 @@ impl Connection {
     fn sender(self) -> Result<Sending> {
         let bus = self.connect()?;
         let mode = self.mode;
-        Ok(Sending { bus, mode })
+        Ok(Sending {
+            bus,
+            mode,
+            message: Vec::new(),
+        })
     }
 
     fn connect(&self) -> Result<Bus> {
@@ -154,6 +160,8 @@ const END: u32 = 2;
 struct Sending {
     bus: Bus,
     mode: Mode,
+    /// The last message that was to be written in place.
+    message: Vec<u8>,
 }
 
 impl Sending {
@@ -188,6 +196,16 @@ impl Sender for Sending {
             slot.commit_unflushed(size, MESSAGE)?;
         }
         self.bus.flush();
+        Ok(())
+    }
+
+    /// Its Rust interface can read in place, but not write.
+    fn send_in_place(&mut self, len: usize, write: Write<'_>) -> Result<()> {
+        let mut message = mem::take(&mut self.message);
+        message.resize(len, 0);
+        write(&mut message);
+        self.send(&message)?;
+        self.message = message;
         Ok(())
     }
 }
@@ -237,6 +255,20 @@ impl Receiver for Receiving {
         }
         batch.commit()?;
         Ok(bytes)
+    }
+
+    fn receive_in_place(&mut self, read: Read<'_>) -> Result<usize> {
+        if self.ended {
+            return Ok(0);
+        }
+        let received: RxGuard = self.bus.acquire_rx(self.spins)?;
+        if received.type_id == END {
+            self.ended = true;
+            return Ok(0);
+        }
+        read(received.data())?;
+        received.commit()?;
+        Ok(1)
     }
 }
 

@@ -17,7 +17,7 @@ use super::isolation;
 use super::rtt::RoundTrip;
 use super::setup::tests::setup_in;
 use super::setup::{PROCESS_TIMEOUT, run};
-use super::stream::{Length, Stream};
+use super::stream::{Data, Length, Stream};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Job, Skipped};
 use crate::mechanisms::{Link, Mechanism, Registry, Task, Workload};
@@ -103,6 +103,23 @@ fn every_byte_of_a_stream_arrives_before_the_end() {
         stream.check()?;
         let measurement = stream.measure()?;
         ensure!(measurement.messages > 0 && measurement.elapsed_ns > 0);
+        Ok(())
+    });
+}
+
+#[test]
+fn every_byte_of_a_stream_in_place_arrives() {
+    let _serial = serial();
+    for_each_mechanism(Workload::InPlace, |mechanism, task| {
+        let stream = Stream {
+            data: Data::InPlace,
+            ..Stream::new(
+                setup_in(task.placement, mechanism, task.size),
+                Length::For(DURATION),
+            )
+        };
+        stream.check()?;
+        ensure!(stream.measure()?.messages > 0);
         Ok(())
     });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Streams of messages from 8 bytes to 1 MiB, whose data the programs touch or not. In both cases the message is copied into the
-//! mechanism and out of it, as for all mechanisms: a library whose messages are made and read in place saves what the programs of
-//! this suite do.
+//! mechanism and out of it, as for all mechanisms. Those that have an interface for it are measured a third time, with messages
+//! that are written and read in place: beside the touched ones, this shows from which size on the two copies matter.
 
 use anyhow::Result;
 use sluice_testkit::units;
@@ -24,7 +24,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let placement = plan.one_placement();
     let sizes = plan.sizes_or(&SIZES).into_iter();
     sizes
-        .flat_map(|size| [Data::Untouched, Data::Touched].map(|data| (size, data)))
+        .flat_map(|size| [Data::Untouched, Data::Touched, Data::InPlace].map(|data| (size, data)))
         .map(|(size, data)| case(plan, size, placement, data))
         .collect()
 }
@@ -33,12 +33,16 @@ fn case(plan: &Plan, size: usize, placement: Placement, data: Data) -> Result<Ca
     let what = match data {
         Data::Untouched => "untouched",
         Data::Touched => "touched",
+        Data::InPlace => "in place",
     };
     let title = format!("{} {what} {}", units::size(size), placement.name());
     let task = Task {
         size,
         placement,
-        workload: Workload::Stream,
+        workload: match data {
+            Data::InPlace => Workload::InPlace,
+            Data::Untouched | Data::Touched => Workload::Stream,
+        },
     };
     let length = Length::For(plan.duration);
     plan.case("sizes", title, Metric::Rate, task, |setup| Stream {
@@ -53,7 +57,7 @@ mod tests {
     use crate::suites::plan::tests::plan;
 
     #[test]
-    fn each_size_is_measured_with_and_without_touching_the_data() {
+    fn each_size_is_measured_in_each_way() {
         let mut plan = plan();
         plan.sizes = vec![64];
         let titles: Vec<_> = cases(&plan)
@@ -61,6 +65,7 @@ mod tests {
             .into_iter()
             .map(|case| case.title)
             .collect();
-        assert_eq!(titles, ["64 B untouched same-cpu", "64 B touched same-cpu"]);
+        let ways = ["untouched", "touched", "in place"];
+        assert_eq!(titles, ways.map(|way| format!("64 B {way} same-cpu")));
     }
 }
