@@ -144,7 +144,8 @@ static void tell_unnamed(struct sluice_channel *channel)
 static void put_persistent(struct sluice_channel *channel)
 {
 	tell_unnamed(channel);
-	sluice_channel_put(channel);
+	/* The keeper, and an open in a removed cgroup, must not free large maps of others. */
+	sluice_channel_put_deferred(channel);
 	module_put(THIS_MODULE);
 }
 
@@ -497,7 +498,7 @@ int sluice_channel_register(struct sluice_channel *new)
 	discard(new);
 	if (IS_ERR(channel))
 		return PTR_ERR(channel);
-	sluice_channel_put(channel);
+	sluice_channel_put_deferred(channel);
 	return -EEXIST;
 }
 

@@ -531,13 +531,19 @@ static int allocate_stream(struct sluice_map *map, const struct sluice_map_param
 	return map->stream ? 0 : -ENOMEM;
 }
 
-static int allocate(struct sluice_map *map, const struct sluice_map_params *params)
+/* The keeper makes the maps of all cgroups: none of them may delay it for long. */
+static gfp_t gfp_of(const struct sluice_channel_request *request)
+{
+	return request->owner ? SLUICE_QUOTA_GFP_BRIEF : SLUICE_QUOTA_GFP;
+}
+
+static int allocate(struct sluice_map *map, const struct sluice_map_params *params, gfp_t gfp)
 {
 	int err = sluice_map_table_init(map);
 
 	if (err)
 		return err;
-	err = sluice_map_log_init(map, events_of(params));
+	err = sluice_map_log_init(map, events_of(params), gfp);
 	if (err)
 		goto exit_table;
 	err = allocate_stream(map, params);
@@ -570,7 +576,7 @@ struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request
 
 	if (!log)
 		return ERR_PTR(-EINVAL);
-	map = kzalloc(sizeof(*map), SLUICE_QUOTA_GFP);
+	map = kzalloc(sizeof(*map), gfp_of(request));
 	if (!map)
 		return ERR_PTR(-ENOMEM);
 	err = sluice_channel_init(&map->channel, request, counted(params, capacity));
@@ -583,7 +589,7 @@ struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request
 	init_shards(map);
 	sluice_wait_queue_init(&map->changed);
 	sluice_map_expiry_init(map);
-	err = allocate(map, params);
+	err = allocate(map, params, gfp_of(request));
 	if (!err)
 		return map;
 	sluice_channel_exit(&map->channel);
@@ -607,7 +613,7 @@ int sluice_map_resize(struct sluice_map *map, u64 capacity, const struct sluice_
 	if (map->slot_count == events_of(params))
 		return 0;
 	sluice_map_log_exit(map);
-	return sluice_map_log_init(map, events_of(params));
+	return sluice_map_log_init(map, events_of(params), SLUICE_QUOTA_GFP_BRIEF);
 }
 
 /* A durable map that nobody has open: the keeper is asked whether it is stored. */

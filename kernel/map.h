@@ -251,6 +251,8 @@ int sluice_map_count_entry(struct sluice_map *map);
 
 /* How long a set that finds the map full waits for memory that is no longer used, in jiffies. */
 #define SLUICE_MAP_MEMORY_WAIT (5 * HZ)
+/* Above this, pages that need not be contiguous are used, as many as are needed. */
+#define SLUICE_MAP_CONTIGUOUS_MAX (2 * PAGE_SIZE)
 
 /*
  * After -EAGAIN: waits for what it names, in order to have @bytes, for a while. 0: try again;
@@ -355,7 +357,7 @@ void sluice_map_free_key(struct sluice_map_key_copy *copy);
 /* An empty map without a name, or an error. */
 struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request,
 				    const struct sluice_map_params *params);
-/* Before it has entries or a name: 0, -EINVAL, -ENOMEM, -ENOSPC, -EDQUOT. */
+/* For the keeper, before it has entries or a name: 0, -EINVAL, -ENOMEM, -ENOSPC, -EDQUOT. */
 int sluice_map_resize(struct sluice_map *map, u64 capacity, const struct sluice_map_params *params);
 
 /* ---- map_expiry.c ---- */
@@ -406,7 +408,8 @@ long sluice_map_dump(struct sluice_map *map, struct sluice_map_dump __user *user
  */
 void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 version,
 		    struct sluice_map_entry *entry);
-int sluice_map_log_init(struct sluice_map *map, u32 events);
+/* @gfp: SLUICE_QUOTA_GFP or SLUICE_QUOTA_GFP_BRIEF. */
+int sluice_map_log_init(struct sluice_map *map, u32 events, gfp_t gfp);
 /*
  * Drops the oldest events of removed entries, until @bytes more will be free; watchers have missed
  * them. False: it frees nothing.

@@ -291,7 +291,8 @@ static int check_name(const struct sluice_channel_request *request)
 
 	if (IS_ERR(channel))
 		return PTR_ERR(channel) == -ENOENT ? 0 : PTR_ERR(channel);
-	sluice_channel_put(channel);
+	/* Its last user may be gone by now, and the keeper has others to serve. */
+	sluice_channel_put_deferred(channel);
 	return -EEXIST;
 }
 

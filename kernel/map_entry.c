@@ -153,13 +153,10 @@ int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes, unsigned lo
 
 /* ---- memory ---- */
 
-/* Above this, pages that need not be contiguous are used, as many as are needed. */
-#define CONTIGUOUS_MAX (2 * PAGE_SIZE)
-
 /* The bytes that an allocation of @size takes. */
 static size_t allocated_size(size_t size)
 {
-	return size > CONTIGUOUS_MAX ? PAGE_ALIGN(size) : kmalloc_size_roundup(size);
+	return size > SLUICE_MAP_CONTIGUOUS_MAX ? PAGE_ALIGN(size) : kmalloc_size_roundup(size);
 }
 
 /* The keeper restores the maps of all cgroups: none of them may delay it for long. */
@@ -167,7 +164,7 @@ static void *allocate(struct sluice_map *map, size_t size)
 {
 	bool brief = map->stream && sluice_stream_is_restoring(map->stream);
 
-	return sluice_channel_alloc(&map->channel, size, size > CONTIGUOUS_MAX,
+	return sluice_channel_alloc(&map->channel, size, size > SLUICE_MAP_CONTIGUOUS_MAX,
 				    brief ? SLUICE_QUOTA_GFP_BRIEF : SLUICE_QUOTA_GFP);
 }
 

@@ -9,6 +9,7 @@
 #include <linux/err.h>
 #include <linux/log2.h>
 #include <linux/mm.h>
+#include <linux/overflow.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
 #include <linux/uio.h>
@@ -53,11 +54,13 @@ void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 versio
 		sluice_map_entry_put(old);
 }
 
-int sluice_map_log_init(struct sluice_map *map, u32 events)
+int sluice_map_log_init(struct sluice_map *map, u32 events, gfp_t gfp)
 {
+	size_t size = array_size(events, sizeof(*map->slots));
 	u32 i;
 
-	map->slots = sluice_channel_kvcalloc(&map->channel, events, sizeof(*map->slots));
+	map->slots = sluice_channel_alloc(&map->channel, size, size > SLUICE_MAP_CONTIGUOUS_MAX,
+					  gfp | __GFP_ZERO);
 	if (!map->slots)
 		return -ENOMEM;
 	map->slot_count = events;

@@ -247,7 +247,8 @@ int sluice_stream_ask(struct sluice_stream *stream, const struct sluice_channel_
 	if (request->flags & SLUICE_OPEN_NONBLOCK)
 		return -EAGAIN;
 	stream->open_flags = request->flags;
-	stream->administrator = capable(CAP_SYS_ADMIN);
+	/* Not capable(): it would audit each caller without the capability. */
+	stream->administrator = ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN);
 	stream->has_opener = true;
 	stream->state = SLUICE_STREAM_ASKING;
 	stream->news = SLUICE_NEWS_OPEN;
@@ -393,6 +394,9 @@ int sluice_stream_unlinked(struct sluice_stream *stream, int error)
 		sluice_stream_queue(stream);
 	spin_unlock(&stream->lock);
 	wake_up_all(&stream->changed);
+	/* The end of the stream may have waited for this answer. */
+	if (!over)
+		sluice_stream_wake_keeper();
 	if (unname)
 		sluice_channel_unname(&stream->map->channel);
 	if (over)
@@ -513,34 +517,39 @@ static bool is_answered(const struct sluice_stream *stream)
 	       READ_ONCE(stream->state) == SLUICE_STREAM_ENDED;
 }
 
-/* Under the stream's lock. @left: of the wait. -EAGAIN: another unlink has begun meanwhile. */
-static int unlink_result(const struct sluice_stream *stream, long left)
+/*
+ * Under the stream's lock, after a wait that has @left this time. False: another unlink has begun
+ * meanwhile. The keeper's error may be any, so none of them means that.
+ */
+static bool is_unlink_over(const struct sluice_stream *stream, long left, int *err)
 {
 	if (stream->deleted)
-		return 0;
-	/* It is losing its name, but stays stored. */
-	if (stream->state == SLUICE_STREAM_ENDED)
-		return -ENOENT;
-	if (!stream->unlinking)
-		return stream->unlink_error;
-	if (left > 0)
-		return -EAGAIN;
-	return left ? -EINTR : -ETIMEDOUT;
+		*err = 0;
+	else if (stream->state == SLUICE_STREAM_ENDED)
+		*err = -ENOENT;	/* it is losing its name, but stays stored */
+	else if (!stream->unlinking)
+		*err = stream->unlink_error;
+	else if (left <= 0)
+		*err = left ? -EINTR : -ETIMEDOUT;
+	else
+		return false;
+	return true;
 }
 
 static int wait_unlinked(struct sluice_stream *stream)
 {
 	long left = sluice_stream_deadline(stream);
+	bool over;
 	int err;
 
 	do {
 		left = wait_event_interruptible_timeout(stream->changed, is_answered(stream), left);
 		spin_lock(&stream->lock);
-		err = unlink_result(stream, left);
-		if (err != -EAGAIN)
+		over = is_unlink_over(stream, left, &err);
+		if (over)
 			stream->unlinkers--;
 		spin_unlock(&stream->lock);
-	} while (err == -EAGAIN);
+	} while (!over);
 	return err;
 }
 

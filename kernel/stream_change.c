@@ -6,6 +6,7 @@
 #include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/vmalloc.h>
 
 #include "map.h"
 #include "stream.h"
@@ -39,7 +40,10 @@ struct sluice_stream_record *sluice_stream_record_create(const struct sluice_map
 	struct sluice_stream_record *record;
 	size_t size = struct_size(record, bytes, (size_t)key->length + value_length);
 
-	record = kvmalloc(size, SLUICE_QUOTA_GFP);
+	if (size > SLUICE_MAP_CONTIGUOUS_MAX)
+		record = __vmalloc(size, SLUICE_QUOTA_GFP);
+	else
+		record = kmalloc(size, SLUICE_QUOTA_GFP);
 	if (!record)
 		return NULL;
 	record->type = SLUICE_KEEP_SET;

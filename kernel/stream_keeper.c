@@ -181,7 +181,8 @@ static bool next_of(struct sluice_stream_message *message, struct sluice_stream 
 	bool has, over;
 
 	spin_lock(&stream->lock);
-	has = fill(message, stream);
+	/* It may have ended since it was found, without a word to the keeper. */
+	has = !stream->forgotten && fill(message, stream);
 	if (!has)
 		sluice_stream_unqueue(stream);
 	over = !has && sluice_stream_is_over(stream);

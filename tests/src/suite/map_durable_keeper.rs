@@ -390,7 +390,8 @@ fn an_unlink_follows_the_changes_before_it(_: &Context) -> Result<()> {
 fn an_unlink_that_the_keeper_refuses_leaves_the_map(_: &Context) -> Result<()> {
     let map = Durable::interval()?;
     put(&map.end, KEY, b"value")?;
-    for (number, errno) in (2..).zip([Errno::EIO, Errno::ENOSPC, Errno::EROFS]) {
+    let errors = [Errno::EIO, Errno::ENOSPC, Errno::EROFS, Errno::EAGAIN];
+    for (number, errno) in (2..).zip(errors) {
         let child = blocked_unlink(&map)?;
         while map.keeper.next()?.kind != UNLINK {}
         let ended = map.keeper.not_unlinked(map.stream, errno);

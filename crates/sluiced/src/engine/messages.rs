@@ -24,8 +24,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
                     self.unlinking.insert(stream);
                 }
             }
-            // After everything was acknowledged, or nobody waits for the rest.
-            Message::Closed { stream } => self.close_stream(stream),
+            Message::Closed { stream } => self.closed(stream),
             Message::Sync { stream } => self.sync(stream),
         }
     }
@@ -113,6 +112,24 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             _ => Duration::ZERO,
         };
         stream.make_due(self.now.monotonic + delay);
+    }
+
+    /// After everything was acknowledged, or nobody waits for the rest.
+    fn closed(&mut self, id: u64) {
+        let stream = self.streams.get(&id);
+        let unchanged = stream.filter(|stream| stream.delivered == 0);
+        let map = unchanged.and_then(|stream| stream.map);
+        self.close_stream(id);
+        if let Some(map) = map.filter(|map| self.is_superseded(*map)) {
+            self.remove_if_new(map);
+        }
+    }
+
+    /// Whether the map has lost its name although its cgroup exists: another channel got the name first. Who opens one of each
+    /// kind, over and over again, would otherwise fill the store.
+    fn is_superseded(&self, map: MapId) -> bool {
+        let entry = self.catalogue.get(map).filter(|entry| !entry.busy);
+        entry.is_some_and(|entry| self.cgroups.scope(&entry.map.path).is_ok())
     }
 
     fn sync(&mut self, id: u64) {

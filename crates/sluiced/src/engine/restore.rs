@@ -168,7 +168,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
     }
 
     /// A map that nobody has ever changed; openers that give up would otherwise fill the store.
-    fn remove_if_new(&mut self, map: MapId) {
+    pub(super) fn remove_if_new(&mut self, map: MapId) {
         if self
             .catalogue
             .get(map)

@@ -143,6 +143,26 @@ fn an_opener_that_gives_up_leaves_nothing() {
 }
 
 #[test]
+fn a_new_map_whose_name_another_channel_gets_leaves_nothing() {
+    let mut world = World::new();
+    for _ in 0..3 {
+        let stream = world.open("/a", "x");
+        world.kernel.give_up(stream);
+        world.run();
+        assert_eq!(world.stored(), []);
+    }
+    // One that was changed stays, and one whose cgroup was removed.
+    let stream = world.open("/a", "x");
+    world.kernel.set(stream, "k", "1").unwrap();
+    world.run();
+    world.kernel.give_up(stream);
+    world.run();
+    world.open("/b", "y");
+    world.remove_cgroup("/b");
+    assert_eq!(world.stored().len(), 2);
+}
+
+#[test]
 fn an_opener_that_gives_up_during_a_restoration_leaves_the_stored_map() {
     let mut world = World::new();
     fill(&mut world, 5000);
