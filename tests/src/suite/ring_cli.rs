@@ -119,7 +119,7 @@ fn expect_ring(context: &Context) -> Result<()> {
 fn a_created_ring_is_on_its_memory_node(context: &Context) -> Result<()> {
     let made = sluice(context, "ring create frames --node 0 --json")?.json()?;
     let found = (&made["node"], &made["capacity"]);
-    expect("its node and capacity", found, (&json!(0), &json!(1 << 20)))?;
+    expect("its node and capacity", found, (&json!(0), &json!(4 << 20)))?;
     let words = ["no memory node 77"];
     sluice(context, "ring create others --node 77")?.expect_failure(1, &words)
 }

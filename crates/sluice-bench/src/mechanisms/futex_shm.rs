@@ -8,13 +8,14 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 
 use super::mechanism::no_file;
-use super::shared_ring::Ring;
+use super::shared_ring::{CAPACITY, Ring};
 use super::sleeping::{Sleeping, WAITING, Waker};
 use super::{Link, Mechanism};
 use crate::harness::waiting::Waiting;
 
 pub fn mechanism() -> Mechanism {
     Mechanism {
+        capacity: CAPACITY,
         unsupported_reason: Box::new(no_file),
         ..Mechanism::new("futex-shm", Waiting::Sleep, link)
     }

@@ -81,7 +81,7 @@ pub struct Mechanism {
     pub own_program: Option<Rc<dyn OwnProgram>>,
 }
 
-/// No other mechanism whose places are used again has more, or a smaller overhead, except those of bytes, which have less.
+/// Mechanisms whose places are used again have no more, and no smaller overhead, unless they say so; those of bytes have less.
 const LARGEST_CAPACITY: usize = 1 << 20;
 const SMALLEST_OVERHEAD: usize = 64;
 

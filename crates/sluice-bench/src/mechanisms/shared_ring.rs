@@ -13,9 +13,8 @@ use sluice_testkit::shared_memory::SharedMemory;
 use super::link::ensure_fits;
 use super::{Link, Receiver, Sender};
 
-/// The total size of messages in flight: enough that the sides do not wait for each other at each message, and small
-/// enough for the second-level caches.
-const CAPACITY: usize = 1 << 20;
+/// The total size of messages in flight, as the default of Sluice's ring.
+pub const CAPACITY: usize = 4 << 20;
 const MIN_SLOTS: usize = 4;
 
 /// The position of one side. Two cache lines, because processors prefetch lines in pairs.

@@ -23,8 +23,9 @@ pub enum Variant {
     Unsealed,
 }
 
-/// In a ring with the default capacity.
-const LARGEST_MESSAGE: usize = (1 << 19) - 8;
+/// The default.
+const CAPACITY: usize = 4 << 20;
+const LARGEST_MESSAGE: usize = CAPACITY / 2 - 8;
 
 impl Variant {
     pub fn mechanism(
@@ -45,6 +46,7 @@ impl Variant {
                 Self::Unsealed => format!("{name} (always spins, unsealed)"),
             },
             batching: Some(Batching::Together),
+            capacity: CAPACITY,
             in_place: true,
             unsupported_reason: Box::new(match self {
                 Self::AlwaysSpins | Self::Unsealed => always_spinning,

@@ -23,8 +23,8 @@ use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Workload, own_pro
 use crate::harness::waiting::Waiting;
 use program::BenchIpc;
 
-/// In bytes; long messages were slower in a ring of 16 MiB, which does not fit into the processor caches.
-const CAPACITY: usize = 1 << 20;
+/// In bytes, as the default of Sluice's ring.
+const CAPACITY: usize = 4 << 20;
 /// The receiver releases space after this number of messages, so a ring must hold more.
 const RELEASE_BATCH: usize = 32;
 /// The header of each message.
@@ -78,6 +78,7 @@ pub fn mechanism(mode: Mode) -> Mechanism {
             Mode::Futex => "tachyon (futex)".into(),
         },
         batching: Some(Batching::Together),
+        capacity: CAPACITY,
         in_place: true,
         unsupported_reason: Box::new(match mode {
             Mode::Polling => never_sleeping,

@@ -10,8 +10,8 @@ use super::error::SetupError;
 use super::memfd::file::{Pages, SealPolicy};
 use super::region::{Access, Region};
 
-/// The default capacity in bytes.
-const CAPACITY: u64 = 1 << 20;
+/// The default capacity in bytes, beyond the private caches of both processors (decision 31).
+const CAPACITY: u64 = 4 << 20;
 
 /// Up to this capacity all memory is prefaulted, so that no record waits for a page fault.
 const RESIDENT: u64 = 16 << 20;
@@ -102,7 +102,7 @@ impl Options {
     }
 
     /// The capacity in bytes for unreleased records, rounded up to a power of two from 4 KiB (or a page, if that is larger) to
-    /// 256 MiB; 1 MiB by default. A record occupies its length plus 8 bytes, rounded up to a multiple of 8, and at most half of
+    /// 256 MiB; 4 MiB by default. A record occupies its length plus 8 bytes, rounded up to a multiple of 8, and at most half of
     /// the capacity. Up to 16 MiB are prefaulted, larger rings on use. The producer decides; in a channel, the side that creates it.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
