@@ -307,9 +307,9 @@ impl Length {
 
 /// Reads each byte, eight at a time where there are as many.
 fn sum(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<8>();
-    let words = words.iter().map(|word| u64::from_ne_bytes(*word));
-    let rest = rest.iter().map(|&byte| u64::from(byte));
+    let words = bytes.chunks_exact(size_of::<u64>());
+    let rest = words.remainder().iter().map(|&byte| u64::from(byte));
+    let words = words.map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
     words.chain(rest).fold(0, u64::wrapping_add)
 }
 
