@@ -677,8 +677,8 @@ struct sluice_map_op {
  *
  * A durable map: EAGAIN, an error of the store (ENOSPC, EIO, EROFS), EIDRM: refused, nothing has
  * changed. ETIMEDOUT, or EINTR with another version than was passed: the change is made, its number
- * is in version, and it is not known whether it is stored yet (SLUICE_MAP_SYNC). EINTR with the same
- * version: nothing has changed.
+ * is in version, and it is not known whether it is stored yet (SLUICE_MAP_SYNC). EINTR with the
+ * version that was passed: nothing has changed.
  */
 #define SLUICE_MAP_SET _IOWR(SLUICE_IOCTL_TYPE, 0x51, struct sluice_map_op)
 

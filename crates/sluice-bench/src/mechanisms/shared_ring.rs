@@ -301,11 +301,11 @@ mod tests {
 
     #[test]
     fn sending_into_a_full_ring_fails_after_the_receiver_has_ended() {
-        const LONG: usize = 1 << 19;
+        const LONG: usize = CAPACITY / 2;
         let (mut sender, receiver, slots) = ends(LONG);
         assert_eq!(slots as usize, MIN_SLOTS);
         for _ in 0..slots {
-            sender.send(&[1; LONG]).unwrap();
+            sender.send(&vec![1; LONG]).unwrap();
         }
         drop(receiver);
         let error = sender.send(&[1]).unwrap_err();

@@ -296,6 +296,7 @@ mod tests {
             mechanism: mechanism.into(),
             median: Some(1.0),
             spread: Some([1.0, 1.0]),
+            values: Some(vec![(0, 1.0)]),
             msgs_per_s: Some(1.0),
             ..Row::default()
         };
