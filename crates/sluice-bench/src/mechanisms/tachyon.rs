@@ -7,7 +7,6 @@
 mod program;
 
 use std::hint::spin_loop;
-use std::mem;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::thread::yield_now;
@@ -115,11 +114,7 @@ impl Connection {
     fn sender(self) -> Result<Sending> {
         let bus = self.connect()?;
         let mode = self.mode;
-        Ok(Sending {
-            bus,
-            mode,
-            message: Vec::new(),
-        })
+        Ok(Sending { bus, mode })
     }
 
     fn connect(&self) -> Result<Bus> {
@@ -161,8 +156,6 @@ const END: u32 = 2;
 struct Sending {
     bus: Bus,
     mode: Mode,
-    /// The last message that was to be written in place.
-    message: Vec<u8>,
 }
 
 impl Sending {
@@ -200,14 +193,11 @@ impl Sender for Sending {
         Ok(())
     }
 
-    /// Its Rust interface can read in place, but not write.
     fn send_in_place(&mut self, len: usize, write: Write<'_>) -> Result<()> {
-        let mut message = mem::take(&mut self.message);
-        message.resize(len, 0);
-        write(&mut message);
-        self.send(&message)?;
-        self.message = message;
-        Ok(())
+        let mut slot = self.acquire(len)?;
+        // SAFETY: as many bytes are reserved, nobody else accesses them before the commit, and any bytes are valid.
+        write(&mut unsafe { slot.as_mut_slice() }[..len]);
+        Ok(slot.commit(len, MESSAGE)?)
     }
 }
 
