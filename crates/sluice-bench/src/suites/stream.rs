@@ -195,6 +195,25 @@ impl Stream {
         }
     }
 
+    /// Shows everything that is received to the function, until the end of the stream; in `messages` if it is not in place.
+    fn receive_all(
+        &self,
+        receiver: &mut dyn Receiver,
+        messages: &mut [u8],
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        if self.data == Data::InPlace {
+            while receiver.receive_in_place(&mut take)? > 0 {}
+            return Ok(());
+        }
+        loop {
+            match self.receive_messages(receiver, messages)? {
+                0 => return Ok(()),
+                n => take(&messages[..n])?,
+            }
+        }
+    }
+
     /// The length in bytes of one message or a batch.
     fn buffer_len(&self) -> usize {
         self.setup.size * self.batch.unwrap_or(1)
@@ -207,26 +226,14 @@ impl Stream {
 
         let cpu = clock::cpu_ns();
         let (mut bytes, mut next) = (0, 0);
-        let mut take = |received: &[u8]| {
+        self.receive_all(&mut *receiver, &mut messages, |received| {
             next = check_numbers(received, self.setup.size, next)?;
             if self.data != Data::Untouched {
                 black_box(sum(received));
             }
             bytes += received.len() as u64;
             Ok(())
-        };
-        loop {
-            let n = match self.data {
-                Data::InPlace => receiver.receive_in_place(&mut take)?,
-                _ => self.receive_messages(&mut *receiver, &mut messages)?,
-            };
-            if n == 0 {
-                break;
-            }
-            if self.data != Data::InPlace {
-                take(&messages[..n])?;
-            }
-        }
+        })?;
         Ok(vec![bytes, clock::now_ns(), clock::cpu_ns() - cpu])
     }
 
@@ -260,7 +267,7 @@ impl Stream {
         start.wait()?;
         let mut some = vec![0; self.buffer_len()];
         let mut number = 0;
-        let mut take = |received: &[u8]| {
+        self.receive_all(&mut *receiver, &mut some, |received| {
             let n = received.len();
             ensure!(
                 n > 0 && n % self.setup.size == 0,
@@ -274,19 +281,7 @@ impl Stream {
             );
             number += n / self.setup.size;
             Ok(())
-        };
-        loop {
-            let n = match self.data {
-                Data::InPlace => receiver.receive_in_place(&mut take)?,
-                _ => self.receive_messages(&mut *receiver, &mut some)?,
-            };
-            if n == 0 {
-                break;
-            }
-            if self.data != Data::InPlace {
-                take(&some[..n])?;
-            }
-        }
+        })?;
         ensure!(
             number == messages,
             "{number} messages arrived of {messages}"
