@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # To be sourced, with $work as the folder of the logs: the header of a seeded bug, and its verdict from the output of the tests.
-caught=0 failed=0
+caught=0 failed=()
 again=       # if set, cached verdicts are not used
 declare -A kept_as=() # of each bug, the file that caches its verdict, named after the checksum
 
@@ -17,7 +17,7 @@ verdict() {
 		caught=$((caught + 1))
 		return
 	fi
-	failed=$((failed + 1))
+	failed+=("$1")
 	printf '    its output is in %s\n' "${work:?}/$1.log"
 }
 
@@ -50,8 +50,9 @@ checksum_of() {
 	find "$@" -type f -print0 | sort -z | xargs -0 sha256sum
 }
 
-# all_caught: prints how many were caught, and fails if one was not.
+# all_caught: prints how many were caught and the others, and fails if there are any.
 all_caught() {
-	printf '\n%d passed, %d failed\n' "$caught" "$failed"
-	((failed == 0))
+	((${#failed[@]} == 0)) || printf '\nnot caught: %s\n' "${failed[*]}"
+	printf '\n%d passed, %d failed\n' "$caught" "${#failed[@]}"
+	((${#failed[@]} == 0))
 }
