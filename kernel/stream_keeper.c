@@ -181,7 +181,7 @@ static bool next_of(struct sluice_stream_message *message, struct sluice_stream 
 	bool has, over;
 
 	spin_lock(&stream->lock);
-	/* It may have ended since it was found, without a word to the keeper. */
+	/* It may have ended since it was found; the keeper is not told of that. */
 	has = !stream->forgotten && fill(message, stream);
 	if (!has)
 		sluice_stream_unqueue(stream);

@@ -236,6 +236,8 @@ fn measure(options: &Options) -> Result<()> {
     results.rows.extend(included);
     print!("{}", report::text(&results));
     for suite in [
+        reports::rings::ROUND_TRIPS,
+        reports::rings::STREAMS,
         reports::load::SUITE,
         reports::fanout::SUITE,
         reports::map::SUITE,

@@ -24,16 +24,16 @@
 //!
 //! Zeroing must not delay a publication: the consumer has read that line in the previous lap, so a store to it waits for the
 //! transfer of the line, and with it every later store. The producer therefore zeroes a window ahead of its position
-//! directly *after* a publication, while the record is in transit, and owns the line before the next record. Only for a
-//! record longer than the window does it zero the one word before the publication.
+//! directly *after* a publication, while the record is in transit, and owns the line before the next record. After a single
+//! record longer than the window, which is followed by others of its kind, it zeroes only the one word before the next publication.
 //!
 //! A batch is published by one store: the state of its first record is stored last. Until then the consumer stays at that
 //! record, whatever the states after it.
 //!
-//! # Pause in a stream
-//! Two sides that access the same line transfer it for each record. If throughput matters more than latency, a side that
-//! has caught up with the peer after a stream of records pauses before the next poll ([`Backoff`]), longer as the stream
-//! continues, so that the peer gets some lines ahead. There is no pause for a record that does not follow a stream.
+//! # Pauses in a stream
+//! Two sides that access the same line transfer it for each record. A side that has caught up with the peer in a stream pauses
+//! before the next poll if that was measured to make the stream faster ([`Backoff`]), longer as the stream continues, so that the
+//! peer gets some lines ahead. There is no pause for a record that does not follow a stream.
 
 // Positions of the peer are loaded as a whole from memory that may be mapped read-only. Rust defines such loads up to the
 // size of a pointer.

@@ -20,6 +20,8 @@ pub struct Producer<M> {
     memory: M,
     published: u64,
     written: u64,
+    /// The number of bytes to zero after the publication.
+    window: u64,
     /// Records may be written up to here: one capacity after the last known position of the consumer. Zero after a
     /// violation, so that no record has room.
     limit: u64,
@@ -35,6 +37,7 @@ impl<M: Memory> Producer<M> {
         Self {
             published: 0,
             written: 0,
+            window: WINDOW,
             limit: memory.capacity().bytes(),
             zeroed_to: memory.capacity().bytes(),
             reserved_end: 0,
@@ -111,6 +114,12 @@ impl<M: Memory> Producer<M> {
             self.zeroed_to = self.written;
         }
         self.reserved_end = 0;
+        // The consumer takes a single long record, and waits for the next one, before the lines that a window adds are filled:
+        // they would be transferred once more.
+        self.window = match at == self.published && record_stride(len) > WINDOW {
+            true => 0,
+            false => WINDOW,
+        };
     }
 
     #[inline]
@@ -148,7 +157,7 @@ impl<M: Memory> Producer<M> {
     #[inline]
     pub fn prezero(&mut self) {
         // Whole lines only.
-        let goal = ((self.written + WINDOW) & !(LINE - 1)).min(self.limit);
+        let goal = ((self.written + self.window) & !(LINE - 1)).min(self.limit);
         if goal > self.zeroed_to {
             self.memory.zero(self.zeroed_to, goal);
             self.zeroed_to = goal;

@@ -5,6 +5,9 @@
 //! it grows after waits within the limit, and shrinks to zero after longer ones. A wait that exceeds the limit by no more
 //! than a wake-up is ambiguous. After a number of those a trial spins for the whole limit; trials become less frequent if
 //! they fail.
+//!
+//! A peer on the same processor never comes while this side spins, but soon after it sleeps. After some waits in a row that
+//! ended so, this side does not spin for a number of waits, which doubles while that is so.
 
 use std::time::{Duration, Instant};
 
@@ -29,6 +32,13 @@ const WAKE_UP: Duration = Duration::from_micros(200);
 const FIRST_TRIAL: u32 = 8;
 const LAST_TRIAL: u32 = 64;
 
+/// The number of waits in a row in which spinning was in the peer's way, after which this side does not spin.
+const OBSTRUCTED: u32 = 6;
+
+/// The number of waits for which it does not spin then; it doubles each time.
+const FIRST_REST: u32 = 64;
+const LAST_REST: u32 = 4096;
+
 #[derive(Debug)]
 pub struct AdaptiveSpin {
     limit: Duration,
@@ -38,6 +48,10 @@ pub struct AdaptiveSpin {
     trial_after: u32,
     /// Whether the window is that of a trial.
     on_trial: bool,
+    obstructed: u32,
+    /// The number of waits without spinning that are left.
+    rest: u32,
+    next_rest: u32,
 }
 
 impl AdaptiveSpin {
@@ -49,6 +63,9 @@ impl AdaptiveSpin {
             doubtful: 0,
             trial_after: FIRST_TRIAL,
             on_trial: false,
+            obstructed: 0,
+            rest: 0,
+            next_rest: FIRST_REST,
         }
     }
 
@@ -95,11 +112,38 @@ impl AdaptiveSpin {
 
     /// Adapts to a wait of this total duration.
     pub fn adapt(&mut self, waited: Duration) {
-        if waited <= self.limit {
+        if self.rest > 0 {
+            self.rest -= 1;
+            return;
+        }
+        if self.obstructs(waited) {
+            self.obstructed = 0;
+            self.window = Duration::ZERO;
+            self.rest = self.next_rest;
+            self.next_rest = (self.next_rest * 2).min(LAST_REST);
+        } else if waited <= self.limit {
             self.succeed(waited);
         } else {
             self.fail(waited);
         }
+    }
+
+    /// Whether spinning has been in the peer's way so often that it must be on the same processor. The peer then comes within less
+    /// time asleep than was spun before. One that comes by itself is found by spinning the next time, for twice as long.
+    fn obstructs(&mut self, waited: Duration) -> bool {
+        let asleep = waited.saturating_sub(self.window);
+        if self.window.is_zero() {
+            return false;
+        }
+        if asleep.is_zero() {
+            self.next_rest = FIRST_REST;
+        }
+        if asleep.is_zero() || asleep >= self.window {
+            self.obstructed = 0;
+        } else {
+            self.obstructed += 1;
+        }
+        self.obstructed >= OBSTRUCTED
     }
 
     fn succeed(&mut self, waited: Duration) {
@@ -215,6 +259,23 @@ mod tests {
         spin.adapt(micros(1));
         spin.window = Duration::ZERO;
         assert!(spun(&mut spin, 100, 90, 60) >= 90);
+    }
+
+    /// A peer on the same processor runs only while this side sleeps, for `turn` microseconds.
+    #[test]
+    fn a_peer_on_the_same_processor_is_slept_for() {
+        for turn in [1, 5, 30] {
+            let mut spin = AdaptiveSpin::new(LIMIT);
+            let mut spun = Duration::ZERO;
+            for _ in 0..10_000 {
+                spun += spin.window;
+                spin.adapt(spin.window + micros(turn));
+            }
+            assert!(spun < micros(10_000 / 2), "{turn}: {spun:?}");
+            // It has moved to another processor.
+            let found = (0..2 * LAST_REST).filter(|_| wait(&mut spin, turn, 60));
+            assert!(found.count() >= LAST_REST as usize / 2, "{turn}");
+        }
     }
 
     /// Each side waits for the wake-up of the other and its own. They must resume spinning.

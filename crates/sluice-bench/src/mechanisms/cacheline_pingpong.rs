@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The lower bound: one word of shared memory, written by one processor and polled by the other. No transfer between
-//! two processors can be faster. It carries single bytes, each of which overwrites the last, so only request and reply
+//! The lower bound: one word of shared memory and the bytes of a message after it, written by one processor and polled by
+//! the other. No transfer between two processors can be faster. Each message overwrites the last, so only request and reply
 //! are supported.
 //!
-//! The receiver may map the word read-only, as in channels whose sides cannot corrupt each other's data: on some
+//! The receiver may map the memory read-only, as in channels whose sides cannot corrupt each other's data: on some
 //! processors the transfer of a cache line takes longer then.
 
 use std::hint::spin_loop;
@@ -26,8 +26,10 @@ pub fn mechanism(read_only: bool) -> Mechanism {
     Mechanism {
         label: label.into(),
         unsupported_reason: Box::new(|task| {
-            match task.size > 1 || task.workload != Workload::RequestReply {
-                true => Some("it carries single bytes, one at a time".into()),
+            match task.size > LARGEST || task.workload != Workload::RequestReply {
+                true => Some(format!(
+                    "it carries up to {LARGEST} bytes, one message at a time"
+                )),
                 false => spinning_on_one_cpu(task),
             }
         }),
@@ -44,21 +46,25 @@ pub fn mechanism(read_only: bool) -> Mechanism {
     }
 }
 
-/// The end of the stream.
-const END: u64 = 0x1ff;
+/// With the word, two cache lines.
+const LARGEST: usize = 64;
 
-/// In its own page, so that nothing else shares the cache line. Bits 9 and up count the messages; the bits below are
-/// the byte.
+/// In its own page, so that nothing else shares the cache lines: the number of the last message, doubled, plus one at the
+/// end; then its bytes.
 #[derive(Clone)]
 struct Word(Rc<SharedWords>);
 
 impl Word {
     fn new() -> Result<Self> {
-        Ok(Self(Rc::new(SharedWords::new(1)?)))
+        Ok(Self(Rc::new(SharedWords::new(1 + LARGEST / 8)?)))
     }
 
-    fn atomic(&self) -> &AtomicU64 {
+    fn number(&self) -> &AtomicU64 {
         &self.0.words()[0]
+    }
+
+    fn bytes(&self) -> &[AtomicU64] {
+        &self.0.words()[1..]
     }
 }
 
@@ -67,30 +73,34 @@ struct WordSender {
     count: u64,
 }
 
-impl WordSender {
-    fn put(&mut self, content: u64) {
-        self.count += 1;
-        self.word
-            .atomic()
-            .store(self.count << 9 | content, Ordering::Release);
-    }
-}
-
 impl Sender for WordSender {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         ensure!(
-            message.len() == 1,
-            "a cache line carries 1 byte, not {}",
+            message.len() <= LARGEST,
+            "two cache lines carry {LARGEST} bytes, not {}",
             message.len()
         );
-        self.put(message[0].into());
+        for (word, bytes) in self.word.bytes().iter().zip(message.chunks(8)) {
+            let all = bytes.try_into().unwrap_or_else(|_| padded(bytes));
+            word.store(u64::from_ne_bytes(all), Ordering::Relaxed);
+        }
+        self.count += 1;
+        let number = self.word.number();
+        number.store(self.count << 1, Ordering::Release);
         Ok(())
     }
 }
 
+fn padded(bytes: &[u8]) -> [u8; 8] {
+    let mut all = [0; 8];
+    all[..bytes.len()].copy_from_slice(bytes);
+    all
+}
+
 impl Drop for WordSender {
     fn drop(&mut self) {
-        self.put(END);
+        let number = self.word.number();
+        number.store((self.count + 1) << 1 | 1, Ordering::Release);
     }
 }
 
@@ -101,19 +111,25 @@ struct PollingReceiver {
 
 impl Receiver for PollingReceiver {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
-        let word = loop {
-            let word = self.word.atomic().load(Ordering::Acquire);
-            if word >> 9 != self.count {
-                break word;
+        let number = loop {
+            let number = self.word.number().load(Ordering::Acquire);
+            if number >> 1 != self.count {
+                break number;
             }
             spin_loop();
         };
-        if word & END == END {
+        if number & 1 == 1 {
             return Ok(0);
         }
-        self.count = word >> 9;
-        message[0] = word as u8;
-        Ok(1)
+        self.count = number >> 1;
+        for (word, bytes) in self.word.bytes().iter().zip(message.chunks_mut(8)) {
+            let all = word.load(Ordering::Relaxed).to_ne_bytes();
+            match <&mut [u8; 8]>::try_from(&mut *bytes) {
+                Ok(whole) => *whole = all,
+                Err(_) => bytes.copy_from_slice(&all[..bytes.len()]),
+            }
+        }
+        Ok(message.len())
     }
 }
 
@@ -122,27 +138,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_byte_arrives_once_and_then_the_end() {
-        let word = Word::new().unwrap();
-        // Shared within one process here.
-        let mut sender = WordSender {
-            word: word.clone(),
-            count: 0,
-        };
-        let mut receiver = PollingReceiver { word, count: 0 };
-        let mut byte = [0];
-        sender.send(&[0xff]).unwrap();
-        assert_eq!(receiver.receive(&mut byte).unwrap(), 1);
-        assert_eq!(byte, [0xff]);
-        sender.put(END);
-        assert_eq!(receiver.receive(&mut byte).unwrap(), 0);
-        assert_eq!(receiver.receive(&mut byte).unwrap(), 0);
+    fn a_message_arrives_once_and_then_the_end() {
+        for size in [1, 7, 8, 64] {
+            let word = Word::new().unwrap();
+            // Shared within one process here.
+            let mut sender = WordSender {
+                word: word.clone(),
+                count: 0,
+            };
+            let mut receiver = PollingReceiver { word, count: 0 };
+            let sent: Vec<u8> = (0..size).map(|number| 0xff - number).collect();
+            let mut received = vec![0; sent.len()];
+            sender.send(&sent).unwrap();
+            assert_eq!(receiver.receive(&mut received).unwrap(), sent.len());
+            assert_eq!(received, sent);
+            drop(sender);
+            assert_eq!(receiver.receive(&mut received).unwrap(), 0);
+            assert_eq!(receiver.receive(&mut received).unwrap(), 0);
+        }
     }
 
     #[test]
-    fn messages_of_other_sizes_are_rejected() {
+    fn longer_messages_are_rejected() {
         let word = Word::new().unwrap();
         let mut sender = WordSender { word, count: 0 };
-        assert!(sender.send(b"two").is_err());
+        assert!(sender.send(&[0; LARGEST + 1]).is_err());
     }
 }

@@ -71,14 +71,13 @@ impl Registry {
         Self::default().with(mechanisms(cgroups))
     }
 
-    /// Adds third-party ring libraries, and two variants of Sluice's ring: with the throughput option, and with
-    /// unsealed memory as in those libraries. The lower bound is measured for both kinds of memory.
+    /// Adds third-party ring libraries, and Sluice's ring in unsealed memory, as in those libraries. The lower bound is measured for both kinds of memory.
     pub fn with_third_party(mut self) -> Self {
         let is_ring = |one: &Rc<Mechanism>| one.name == sluice_ring_memfd::NAME;
         let after = self.available.iter().rposition(is_ring);
         let later = self.available.split_off(after.map_or(0, |last| last + 1));
-        let variants = [Variant::Throughput, Variant::Unsealed].map(sluice_ring_memfd::mechanism);
-        self.available.extend(variants.map(Rc::new));
+        let unsealed = sluice_ring_memfd::mechanism(Variant::Unsealed);
+        self.available.push(Rc::new(unsealed));
         self.available.extend(later);
         self.with(vec![Ok(cacheline_pingpong::mechanism(true))])
             .with(third_party())

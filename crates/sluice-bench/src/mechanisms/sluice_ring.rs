@@ -17,8 +17,6 @@ pub enum Variant {
     Default,
     NeverSpins,
     AlwaysSpins,
-    /// With the option for throughput.
-    Throughput,
     /// Always spins, in memory that the consumer could write to, as in the third-party libraries. Only over memfd.
     Unsealed,
 }
@@ -42,7 +40,6 @@ impl Variant {
                 Self::Default => name.into(),
                 Self::NeverSpins => format!("{name} (never spins)"),
                 Self::AlwaysSpins => format!("{name} (always spins)"),
-                Self::Throughput => format!("{name} (throughput)"),
                 Self::Unsealed => format!("{name} (always spins, unsealed)"),
             },
             batching: Some(Batching::Together),
@@ -50,7 +47,7 @@ impl Variant {
             in_place: true,
             unsupported_reason: Box::new(match self {
                 Self::AlwaysSpins | Self::Unsealed => always_spinning,
-                Self::Default | Self::NeverSpins | Self::Throughput => no_file,
+                Self::Default | Self::NeverSpins => no_file,
             }),
             // The header of a record.
             overhead: 8,
@@ -67,7 +64,6 @@ impl Variant {
         match self {
             Self::Default => options,
             Self::NeverSpins => options.spin(Duration::ZERO),
-            Self::Throughput => options.throughput(true),
             Self::AlwaysSpins | Self::Unsealed => options.spin(Duration::MAX),
         }
     }
@@ -144,7 +140,6 @@ mod tests {
             Variant::Default,
             Variant::NeverSpins,
             Variant::AlwaysSpins,
-            Variant::Throughput,
             Variant::Unsealed,
         ];
         let labels = all.map(|one| sluice_ring_memfd::mechanism(one).label);
@@ -154,11 +149,7 @@ mod tests {
         }
         let text = |options: Options| format!("{options:?}");
         assert_eq!(text(Variant::Default.options(64)), text(Options::new()));
-        for setting in [
-            Variant::NeverSpins,
-            Variant::AlwaysSpins,
-            Variant::Throughput,
-        ] {
+        for setting in [Variant::NeverSpins, Variant::AlwaysSpins] {
             assert_ne!(text(setting.options(64)), text(Options::new()));
         }
     }

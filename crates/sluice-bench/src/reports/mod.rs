@@ -3,7 +3,7 @@
 //! predecessor of Sluice's pipe; report 2 compares a naive driver, MyIPC, with shared memory and three semaphores; report
 //! 3 measures packets from the kernel to a process ([`feed`]), report 4 messages to several receivers ([`fanout`]), report
 //! 5 values under keys ([`map`], and with files [`durable`]).
-//! [`instructions`] is the table of a suite that no report has.
+//! No report has [`instructions`], the table of a suite, and [`rings`], the criteria of rings.
 //! `docs/reports.md` lists their claims and how each is tested.
 
 mod claims;
@@ -16,6 +16,7 @@ pub mod instructions;
 pub mod load;
 pub mod map;
 mod model;
+pub mod rings;
 
 use crate::harness::rows::Row;
 
@@ -119,6 +120,7 @@ pub fn text(suite: &str, rows: &[Row]) -> Option<String> {
         map::SUITE => map::text(rows),
         durable::SUITE => durable::text(rows),
         load::SUITE => load::text(rows),
+        rings::ROUND_TRIPS | rings::STREAMS => rings::text(suite, rows),
         feed::SUITE => feed::text(rows),
         instructions::SUITE => instructions::text(rows),
         _ => None,

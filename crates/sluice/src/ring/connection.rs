@@ -77,7 +77,7 @@ impl Connection {
             owner: process::id(),
             aborts: false,
             hung_up: false,
-            backoff: Backoff::new(options.throughput),
+            backoff: Backoff::new(!options.spin.is_zero()),
             spin: AdaptiveSpin::new(options.spin),
             parker,
             announced: 0,

@@ -59,7 +59,6 @@ pub(super) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Options {
     pub(super) capacity: u64,
     pub(super) spin: Duration,
-    pub(super) throughput: bool,
     pub(super) pages: Pages,
     pub(super) seals: SealPolicy,
     pub(super) allows_unsealed: bool,
@@ -83,7 +82,6 @@ impl Default for Options {
         Self {
             capacity: CAPACITY,
             spin: default_spin(),
-            throughput: false,
             pages: Pages::Normal,
             seals: SealPolicy::Sealed,
             allows_unsealed: false,
@@ -111,17 +109,14 @@ impl Options {
 
     /// The longest time for which a waiting call spins before it blocks: 100 µs by default, 0 on one processor. Zero never spins,
     /// [`Duration::MAX`] never blocks; another limit of less than about 4 µs is exceeded. A call adapts to recent waits: it spins
-    /// through gaps that are shorter than the limit, and blocks at once while they are longer.
+    /// through gaps that are shorter than the limit, and blocks at once while they are longer, or while the peer only comes when this
+    /// side blocks, as on the same processor.
+    ///
+    /// A side that spins and has caught up in a stream may pause for up to 10 µs, if that was measured to make the stream faster by a
+    /// third: the two sides then seldom access the same cache line, which on some processors multiplies the rate. A record that is
+    /// sent during a pause is delayed by it; a request whose reply is waited for never is.
     pub fn spin(mut self, limit: Duration) -> Self {
         self.spin = limit;
-        self
-    }
-
-    /// Pauses this side for up to 10 µs when it has caught up with the peer in a stream of records; off by default. The two sides
-    /// then seldom access the same cache line, which on some processors doubles the rate of records of a few bytes. A record
-    /// that is sent during a pause is delayed by it; one that does not follow a stream of eight never is.
-    pub fn throughput(mut self, throughput: bool) -> Self {
-        self.throughput = throughput;
         self
     }
 
