@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! pipe(2) with a buffer of 1 MiB instead of 64 KiB, set with F_SETPIPE_SZ: the largest for a process without
-//! privileges, and the capacity of Sluice's ring.
+//! privileges.
 
 use anyhow::{Context, Result};
 use nix::fcntl::{FcntlArg, fcntl};

@@ -218,16 +218,11 @@ struct Receiving {
 
 impl Receiver for Receiving {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
-        if self.ended {
-            return Ok(0);
-        }
-        let received: RxGuard = self.bus.acquire_rx(self.spins)?;
-        if received.type_id == END {
-            self.ended = true;
-            return Ok(0);
-        }
-        let length = copy(received.data(), message)?;
-        received.commit()?;
+        let mut length = 0;
+        self.receive_in_place(&mut |bytes| {
+            length = copy(bytes, message)?;
+            Ok(())
+        })?;
         Ok(length)
     }
 

@@ -1,31 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A TCP connection over the loopback interface, with TCP_NODELAY, so that small messages are not delayed. The buffer
-//! sizes are the defaults, because the kernel adapts only those.
+//! A TCP connection over the loopback interface. With TCP_NODELAY no small message waits for others; without it, which
+//! delays every request, a stream of small messages needs fewer segments. The buffer sizes are the defaults, because the
+//! kernel adapts only those.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
 use anyhow::{Context, Result};
 
-use super::{Link, Mechanism, stream};
+use super::{Link, Mechanism, Workload, stream};
 use crate::harness::waiting::Waiting;
 
 const ADVICE: &str = "enable the loopback interface with 'ip link set lo up'";
 
 pub fn mechanism() -> Mechanism {
     Mechanism {
-        unsupported_reason: Box::new(|_| connect().err().map(|error| format!("{error:#}"))),
-        ..Mechanism::new("tcp", Waiting::Sleep, |_| connect())
+        unsupported_reason: Box::new(|_| unavailable()),
+        ..Mechanism::new("tcp", Waiting::Sleep, |_| connect(true))
     }
 }
 
-fn connect() -> Result<Link> {
+/// Without TCP_NODELAY.
+pub fn coalescing() -> Mechanism {
+    Mechanism {
+        label: "tcp (coalescing)".into(),
+        unsupported_reason: Box::new(|task| match task.workload {
+            Workload::Stream => unavailable(),
+            _ => Some("only a stream gains if messages wait for others".into()),
+        }),
+        ..Mechanism::new("tcp-coalescing", Waiting::Sleep, |_| connect(false))
+    }
+}
+
+fn unavailable() -> Option<String> {
+    connect(true).err().map(|error| format!("{error:#}"))
+}
+
+fn connect(nodelay: bool) -> Result<Link> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .with_context(|| format!("cannot listen on 127.0.0.1; {ADVICE}"))?;
     let sender = TcpStream::connect(listener.local_addr()?)
         .with_context(|| format!("cannot connect to 127.0.0.1; {ADVICE}"))?;
     let receiver = accept(&listener, &sender)?;
-    sender.set_nodelay(true)?;
-    receiver.set_nodelay(true)?;
+    sender.set_nodelay(nodelay)?;
     Ok(stream::link(receiver, sender))
 }
 

@@ -1,16 +1,64 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A socketpair(2) of AF_UNIX stream sockets with the default buffers.
+//! A socketpair(2) of AF_UNIX stream sockets, with the default buffers and with larger ones.
 
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use anyhow::Context;
+use anyhow::{Context, Result};
+use nix::sys::socket::{setsockopt, sockopt};
 
 use super::{Mechanism, stream};
 use crate::harness::waiting::Waiting;
 
+/// The kernel doubles it, because its own structures count, too. The default is 208 KiB after that.
+const LARGE: usize = 1 << 20;
+
 pub fn mechanism() -> Mechanism {
     Mechanism::new("unix-stream", Waiting::Sleep, |_| {
-        let (sender, receiver) = UnixStream::pair().context("cannot create a socket pair")?;
+        let (sender, receiver) = pair()?;
         Ok(stream::link(receiver, sender))
     })
+}
+
+/// Beyond net.core.wmem_max, which only root may exceed.
+pub fn with_large_buffer() -> Mechanism {
+    Mechanism {
+        label: "unix-stream-large (2 MiB)".into(),
+        unsupported_reason: Box::new(|_| large_pair().err().map(|error| format!("{error:#}"))),
+        ..Mechanism::new("unix-stream-large", Waiting::Sleep, |_| {
+            let (sender, receiver) = large_pair()?;
+            Ok(stream::link(receiver, sender))
+        })
+    }
+}
+
+fn pair() -> Result<(UnixStream, UnixStream)> {
+    UnixStream::pair().context("cannot create a socket pair")
+}
+
+/// Only the buffer of the sender counts.
+fn large_pair() -> Result<(UnixStream, UnixStream)> {
+    let (sender, receiver) = pair()?;
+    setsockopt(&sender.as_fd(), sockopt::SndBufForce, &LARGE)
+        .context("cannot enlarge the send buffer of a socket; run as root")?;
+    Ok((sender, receiver))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_large_buffer_takes_more_before_anything_is_received() {
+        let fits = |(mut sender, _receiver): (UnixStream, UnixStream)| {
+            sender.set_nonblocking(true).unwrap();
+            let writes = std::iter::repeat_with(|| sender.write(&[0; 4096]).ok());
+            writes.map_while(|written| written).sum::<usize>()
+        };
+        let usual = fits(pair().unwrap());
+        let large = fits(large_pair().unwrap());
+        assert!(large > 4 * usual, "{large} {usual}");
+    }
 }

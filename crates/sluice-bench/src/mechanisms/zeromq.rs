@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ZeroMQ over ipc://, which is a Unix socket: a PUSH and a PULL socket with one I/O thread in each process and
+//! ZeroMQ over ipc://, which is a Unix socket: a PUSH and a PULL socket with one I/O thread in each process, and
 //! otherwise the defaults of the library, as in its own throughput benchmark. (PAIR is meant for threads, and REQ and
 //! REP, which its latency benchmark uses, add an envelope and cannot stream.) The scheduler places the I/O threads, as
 //! in programs that do not pin them; only the threads that send and receive have their processor.

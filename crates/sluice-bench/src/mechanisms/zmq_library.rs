@@ -2,8 +2,10 @@
 //! The functions of libzmq that are used, loaded at run time: building needs no ZeroMQ, and without it only its results
 //! are missing.
 
+use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::rc::Rc;
+use std::process;
+use std::rc::{Rc, Weak};
 
 use anyhow::{Context, Result, anyhow};
 use libloading::Library;
@@ -56,6 +58,8 @@ pub struct Zmq {
     recv: unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int) -> c_int,
     errno: unsafe extern "C" fn() -> c_int,
     strerror: unsafe extern "C" fn(c_int) -> *const c_char,
+    /// Of the process with this id; a child needs its own.
+    context: RefCell<(u32, Weak<ZmqContext>)>,
     /// Must be dropped last, because the functions are part of it.
     _library: Library,
 }
@@ -82,6 +86,7 @@ impl Zmq {
             recv: function!(b"zmq_recv\0"),
             errno: function!(b"zmq_errno\0"),
             strerror: function!(b"zmq_strerror\0"),
+            context: RefCell::default(),
             _library: library,
         })
     }
@@ -109,32 +114,62 @@ impl Zmq {
     }
 }
 
-/// A socket with its own context, whose threads start with it: create it after the fork.
-pub struct Socket {
+/// The threads of a process, which its sockets share, as the library's guide advises.
+struct ZmqContext {
     zmq: Rc<Zmq>,
     context: *mut c_void,
-    socket: *mut c_void,
 }
 
-impl Socket {
-    pub fn new(zmq: Rc<Zmq>, kind: Kind) -> Result<Self> {
+impl ZmqContext {
+    /// That of this process, which starts with its first socket.
+    fn of(zmq: &Rc<Zmq>) -> Result<Rc<Self>> {
+        let (owner, known) = &mut *zmq.context.borrow_mut();
+        if *owner == process::id() {
+            if let Some(context) = known.upgrade() {
+                return Ok(context);
+            }
+        }
         // SAFETY: it has no arguments.
         let context = unsafe { (zmq.ctx_new)() };
         if context.is_null() {
             return Err(zmq.failure()).context("cannot create a ZeroMQ context");
         }
+        let zmq = Rc::clone(zmq);
+        let context = Rc::new(Self { zmq, context });
+        (*owner, *known) = (process::id(), Rc::downgrade(&context));
+        Ok(context)
+    }
+}
+
+impl Drop for ZmqContext {
+    /// Every socket has been closed.
+    fn drop(&mut self) {
+        // SAFETY: it was created once and is ended once.
+        let _ = self
+            .zmq
+            .retry(|| unsafe { (self.zmq.ctx_term)(self.context) });
+    }
+}
+
+/// Create it after the fork, because threads start with it.
+pub struct Socket {
+    zmq: Rc<Zmq>,
+    socket: *mut c_void,
+    _context: Rc<ZmqContext>,
+}
+
+impl Socket {
+    pub fn new(zmq: Rc<Zmq>, kind: Kind) -> Result<Self> {
+        let context = ZmqContext::of(&zmq)?;
         // SAFETY: the context is valid.
-        let socket = unsafe { (zmq.socket)(context, kind as c_int) };
+        let socket = unsafe { (zmq.socket)(context.context, kind as c_int) };
         if socket.is_null() {
-            let failure = zmq.failure();
-            // SAFETY: the context is valid and has no socket.
-            unsafe { (zmq.ctx_term)(context) };
-            return Err(failure).context("cannot create a ZeroMQ socket");
+            return Err(zmq.failure()).context("cannot create a ZeroMQ socket");
         }
         let socket = Self {
             zmq,
-            context,
             socket,
+            _context: context,
         };
         socket.set(Setting::Linger, 0)?;
         Ok(socket)
@@ -243,11 +278,7 @@ impl Socket {
 impl Drop for Socket {
     /// Unsent messages are discarded; the sender waits for their delivery before.
     fn drop(&mut self) {
-        // SAFETY: both were created once and are closed once.
+        // SAFETY: it was created once and is closed once.
         unsafe { (self.zmq.close)(self.socket) };
-        // SAFETY: as above.
-        let _ = self
-            .zmq
-            .retry(|| unsafe { (self.zmq.ctx_term)(self.context) });
     }
 }
