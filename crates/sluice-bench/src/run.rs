@@ -69,7 +69,7 @@ pub struct Options {
     #[arg(long, value_delimiter = ',')]
     placement: Vec<Placement>,
 
-    /// Number of rounds of each mechanism [default: 5; 3 with --quick, 9 with --full, 15 with --peers]
+    /// Number of rounds of each mechanism [default: 5; 3 with --quick, 9 with --full and with --peers]
     #[arg(long, value_name = "N", value_parser = positive)]
     rounds: Option<usize>,
 
@@ -182,9 +182,9 @@ impl Options {
         self.rounds.unwrap_or(match self.scale() {
             Scale::Quick => 3,
             Scale::Standard => 5,
-            Scale::Full => 9,
-            // Many short ones: spinning depends on the distance of the processors, which seldom changes within one.
-            Scale::ThirdParty => 15,
+            // With third-party libraries, many short ones: spinning depends on the distance of the processors, which seldom
+            // changes within one.
+            Scale::Full | Scale::ThirdParty => 9,
         })
     }
 

@@ -25,16 +25,18 @@ use crate::mechanisms::{Link, Mechanism, Registry, Task, Workload};
 const DURATION: Duration = Duration::from_millis(10);
 const SIZES: [usize; 3] = [1, 1000, 65536];
 /// Mechanisms that detect the death of the peer.
-const DETECT_PEER_DEATH: [&str; 13] = [
+const DETECT_PEER_DEATH: [&str; 15] = [
     "pipe",
     "pipe-large",
     "pipe-nonblock",
     "fifo",
     "unix-stream",
+    "unix-stream-large",
     "unix-nonblock",
     "unix-seqpacket",
     "unix-dgram",
     "tcp",
+    "tcp-coalescing",
     "vsock",
     "mmap",
     "sluice-pipe",
