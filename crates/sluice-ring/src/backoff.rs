@@ -2,10 +2,10 @@
 //! Pauses in a stream, if they make it faster.
 //!
 //! A side that has caught up with its peer polls, and prefetches, the cache lines that the peer is about to write. On some
-//! processors the stream is several times slower then than one whose sides are some lines apart, as they are after a pause. A
-//! pause delays the records that arrive during it, though, and achieves nothing if the peer waits for something else. Neither
-//! is known in advance, so it is measured: now and then an epoch of a stream is a trial of the other way, and the faster one
-//! is kept.
+//! processors the stream is then several times slower than one in which the peer is some lines ahead, as it is after a pause.
+//! But a pause delays the records that arrive during it, and achieves nothing if the peer waits for something else. Which of
+//! the two is the case is not known in advance, so it is measured: now and then an epoch of a stream is a trial of the other
+//! way, and the faster one is kept.
 
 use std::mem;
 use std::time::Instant;
@@ -15,14 +15,14 @@ use crate::sync::spin_loop;
 /// The number of records over which a rate is measured.
 const EPOCH: u64 = 512;
 
-/// The number of records without a wait that make a stream. With fewer after a pause, the next one is pointless.
-const STREAM: u64 = 8;
+/// The number of records without a wait that make a stream. Without them after a pause, the next one is pointless.
+const STREAM: u64 = 2;
 
 /// Pauses, in iterations of spin_loop(), about 40 ns each on current processors.
 const FIRST_PAUSE: u32 = 64;
 const MAX_PAUSE: u32 = 256;
 
-/// The number of epochs between trials; it doubles while they change nothing, so that almost no record meets one.
+/// The number of epochs between trials; it doubles while they change nothing, so that almost no record is part of one.
 const FIRST_INTERVAL: u32 = 4;
 const LAST_INTERVAL: u32 = 1024;
 
@@ -108,10 +108,14 @@ impl Backoff {
 
     /// No record came for long, so the peer is idle or has no processor: what was measured means nothing.
     pub fn reset(&mut self) {
-        if self.phase != Phase::Eager {
-            self.enter(Phase::Eager, FIRST_INTERVAL);
+        match self.phase {
+            // What remains has to suffice for a new measurement of the time without pauses.
+            Phase::Eager => self.epochs = self.epochs.max(FIRST_INTERVAL),
+            Phase::TrialOfPauses => self.enter(Phase::Eager, self.doubled()),
+            Phase::Pausing | Phase::TrialOfNone => self.enter(Phase::Eager, FIRST_INTERVAL),
         }
         self.eager = f64::INFINITY;
+        self.streak = 0;
         self.records = 0;
         self.began = None;
     }
@@ -153,8 +157,8 @@ impl Backoff {
                 self.count_down(Phase::TrialOfNone);
             }
             Phase::TrialOfNone => {
-                self.eager = each;
-                match self.pausing < WORTH * each {
+                self.eager = nearly_least(self.eager, each);
+                match self.pausing < WORTH * self.eager {
                     true => self.enter(Phase::Pausing, self.doubled()),
                     false => self.enter(Phase::Eager, FIRST_INTERVAL),
                 }
@@ -313,7 +317,7 @@ mod tests {
         assert_eq!(pause_after(&mut backoff, STREAM), 2 * FIRST_PAUSE);
         assert_eq!(pause_after(&mut backoff, STREAM), MAX_PAUSE);
         assert_eq!(pause_after(&mut backoff, STREAM), MAX_PAUSE);
-        assert_eq!(pause_after(&mut backoff, 1), 0);
+        assert_eq!(pause_after(&mut backoff, STREAM - 1), 0);
         assert_eq!(pause_after(&mut backoff, STREAM), FIRST_PAUSE);
     }
 
@@ -341,6 +345,32 @@ mod tests {
     fn a_stream_may_have_more_records_than_32_bits_count() {
         let mut backoff = pausing();
         backoff.streak = u32::MAX.into();
-        assert_eq!(pause_after(&mut backoff, 1), FIRST_PAUSE);
+        assert_eq!(pause_after(&mut backoff, STREAM), FIRST_PAUSE);
+    }
+
+    #[test]
+    fn the_records_of_a_stream_lead_to_a_trial() {
+        let mut backoff = Backoff::new(true);
+        // The first epoch only sets the time at which the second begins.
+        for _ in 0..u64::from(FIRST_INTERVAL) * EPOCH / 8 {
+            assert_eq!(pause_after(&mut backoff, 7), 0);
+            assert_eq!(backoff.phase, Phase::Eager);
+        }
+        let pauses: Vec<_> = (0..EPOCH / 8)
+            .map(|_| pause_after(&mut backoff, 7))
+            .collect();
+        assert_eq!(backoff.phase, Phase::TrialOfPauses);
+        assert_eq!(pauses.last(), Some(&FIRST_PAUSE));
+    }
+
+    #[test]
+    fn streams_that_sleep_in_each_trial_have_them_more_and_more_rarely() {
+        let mut backoff = Backoff::new(true);
+        let mut trials = 0;
+        for _ in 0..1000 {
+            trials += u32::from(after_epochs(&mut backoff, FIRST_INTERVAL, EAGER) != Phase::Eager);
+            backoff.reset();
+        }
+        assert!((1..20).contains(&trials), "{trials}");
     }
 }

@@ -25,7 +25,7 @@
 //! Zeroing must not delay a publication: the consumer has read that line in the previous lap, so a store to it waits for the
 //! transfer of the line, and with it every later store. The producer therefore zeroes a window ahead of its position
 //! directly *after* a publication, while the record is in transit, and owns the line before the next record. After a single
-//! record longer than the window, which is followed by others of its kind, it zeroes only the one word before the next publication.
+//! record longer than the window, which others of its kind presumably follow, it zeroes only the one word before the next publication.
 //!
 //! A batch is published by one store: the state of its first record is stored last. Until then the consumer stays at that
 //! record, whatever the states after it.
@@ -33,7 +33,7 @@
 //! # Pauses in a stream
 //! Two sides that access the same line transfer it for each record. A side that has caught up with the peer in a stream pauses
 //! before the next poll if that was measured to make the stream faster ([`Backoff`]), longer as the stream continues, so that the
-//! peer gets some lines ahead. There is no pause for a record that does not follow a stream.
+//! peer gets some lines ahead. Other than for a rare trial, there is no pause for a record that does not follow a stream.
 
 // Positions of the peer are loaded as a whole from memory that may be mapped read-only. Rust defines such loads up to the
 // size of a pointer.

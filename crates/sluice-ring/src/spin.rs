@@ -6,8 +6,8 @@
 //! than a wake-up is ambiguous. After a number of those a trial spins for the whole limit; trials become less frequent if
 //! they fail.
 //!
-//! A peer on the same processor never comes while this side spins, but soon after it sleeps. After some waits in a row that
-//! ended so, this side does not spin for a number of waits, which doubles while that is so.
+//! A peer that needs this processor does not come while this side spins, but soon after it sleeps. After some waits in a row
+//! that ended so, this side does not spin for a number of waits, which doubles while that is so.
 
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,9 @@ pub struct AdaptiveSpin {
     trial_after: u32,
     /// Whether the window is that of a trial.
     on_trial: bool,
+    /// How long the last poll() spun without finding anything.
+    spun: Option<Duration>,
+    /// The number of waits in a row in which spinning was in the peer's way.
     obstructed: u32,
     /// The number of waits without spinning that are left.
     rest: u32,
@@ -63,6 +66,7 @@ impl AdaptiveSpin {
             doubtful: 0,
             trial_after: FIRST_TRIAL,
             on_trial: false,
+            spun: None,
             obstructed: 0,
             rest: 0,
             next_rest: FIRST_REST,
@@ -81,6 +85,8 @@ impl AdaptiveSpin {
     /// Adapts to a wait that ended within the brief iterations.
     #[inline]
     pub fn note_brief_success(&mut self) {
+        self.note_peer_runs();
+        self.on_trial = false;
         if self.window < BRIEF_WINDOW {
             self.window = BRIEF_WINDOW.min(self.limit);
         }
@@ -88,10 +94,11 @@ impl AdaptiveSpin {
 
     /// Polls until something is found or the window is over. `is_hopeless` is called occasionally.
     pub fn poll<T>(
-        &self,
+        &mut self,
         mut poll: impl FnMut() -> Option<T>,
         mut is_hopeless: impl FnMut() -> bool,
     ) -> Option<T> {
+        self.spun = None;
         if self.window.is_zero() {
             return poll();
         }
@@ -104,7 +111,9 @@ impl AdaptiveSpin {
                 spin_loop();
             }
             let began = *began.get_or_insert_with(Instant::now);
-            if began.elapsed() >= self.window || is_hopeless() {
+            let spun = began.elapsed();
+            if spun >= self.window || is_hopeless() {
+                self.spun = Some(spun);
                 return None;
             }
         }
@@ -118,6 +127,7 @@ impl AdaptiveSpin {
         }
         if self.obstructs(waited) {
             self.obstructed = 0;
+            self.on_trial = false;
             self.window = Duration::ZERO;
             self.rest = self.next_rest;
             self.next_rest = (self.next_rest * 2).min(LAST_REST);
@@ -128,22 +138,26 @@ impl AdaptiveSpin {
         }
     }
 
-    /// Whether spinning has been in the peer's way so often that it must be on the same processor. The peer then comes within less
+    /// Whether spinning has been in the peer's way so often that the peer must need this processor. It then comes within less
     /// time asleep than was spun before. One that comes by itself is found by spinning the next time, for twice as long.
     fn obstructs(&mut self, waited: Duration) -> bool {
-        let asleep = waited.saturating_sub(self.window);
-        if self.window.is_zero() {
-            return false;
-        }
-        if asleep.is_zero() {
-            self.next_rest = FIRST_REST;
-        }
-        if asleep.is_zero() || asleep >= self.window {
-            self.obstructed = 0;
-        } else {
-            self.obstructed += 1;
+        match self.spun.take() {
+            // A trial spins for longer than most waits last.
+            Some(spun) if waited.saturating_sub(spun) < spun && !self.on_trial => {
+                self.obstructed += 1;
+            }
+            Some(_) => self.obstructed = 0,
+            None if self.window.is_zero() => self.obstructed = 0,
+            None => self.note_peer_runs(),
         }
         self.obstructed >= OBSTRUCTED
+    }
+
+    /// The peer has come while this side span.
+    #[inline]
+    fn note_peer_runs(&mut self) {
+        self.obstructed = 0;
+        self.next_rest = FIRST_REST;
     }
 
     fn succeed(&mut self, waited: Duration) {
@@ -188,6 +202,7 @@ mod tests {
     /// spinning.
     fn wait(spin: &mut AdaptiveSpin, gap: u64, waking: u64) -> bool {
         let spins = micros(gap) <= spin.window;
+        spin.spun = (!spins && !spin.window.is_zero()).then_some(spin.window);
         spin.adapt(micros(if spins { gap } else { gap + waking }));
         spins
     }
@@ -269,6 +284,7 @@ mod tests {
             let mut spun = Duration::ZERO;
             for _ in 0..10_000 {
                 spun += spin.window;
+                spin.spun = (!spin.window.is_zero()).then_some(spin.window);
                 spin.adapt(spin.window + micros(turn));
             }
             assert!(spun < micros(10_000 / 2), "{turn}: {spun:?}");
@@ -276,6 +292,39 @@ mod tests {
             let found = (0..2 * LAST_REST).filter(|_| wait(&mut spin, turn, 60));
             assert!(found.count() >= LAST_REST as usize / 2, "{turn}");
         }
+    }
+
+    #[test]
+    fn a_peer_elsewhere_is_spun_for_again_however_long_its_gaps_were() {
+        for gap in [110, 150, 190] {
+            for waking in [2, 10, 60] {
+                let mut spin = AdaptiveSpin::new(LIMIT);
+                spun(&mut spin, 20_000, gap, waking);
+                let spun = spun(&mut spin, 200, 20, waking);
+                assert!(spun >= 180, "{gap} {waking}: {spun}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_longer_wait_among_brief_ones_is_not_held_against_the_peer() {
+        let mut spin = AdaptiveSpin::new(micros(5));
+        for _ in 0..1000 {
+            for _ in 0..10 {
+                assert!(spin.brief_iterations() > 0);
+                spin.note_brief_success();
+            }
+            wait(&mut spin, 7, 1);
+        }
+    }
+
+    #[test]
+    fn polling_says_how_long_it_found_nothing() {
+        let mut spin = AdaptiveSpin::new(micros(50));
+        assert_eq!(spin.poll(|| Some(1), || false), Some(1));
+        assert_eq!(spin.spun, None);
+        assert_eq!(spin.poll(|| None::<u8>, || false), None);
+        assert!(spin.spun.unwrap() >= micros(50));
     }
 
     /// Each side waits for the wake-up of the other and its own. They must resume spinning.

@@ -17,11 +17,14 @@ use super::mechanism::spinning_on_one_cpu;
 use super::{Link, Mechanism, Receiver, Sender, Workload};
 use crate::harness::waiting::Waiting;
 
+/// The label of the bound of rings whose receiver cannot write to them.
+pub const READ_ONLY: &str = "cacheline (spins, reads only)";
+
 /// With `read_only`, the receiver cannot write to the word.
 pub fn mechanism(read_only: bool) -> Mechanism {
     let label = match read_only {
         false => "cacheline (spins)",
-        true => "cacheline (spins, reads only)",
+        true => READ_ONLY,
     };
     Mechanism {
         label: label.into(),

@@ -51,14 +51,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_buffer_takes_more_before_anything_is_received() {
+    fn a_large_buffer_takes_more_before_anything_is_received_or_says_who_may() {
         let fits = |(mut sender, _receiver): (UnixStream, UnixStream)| {
             sender.set_nonblocking(true).unwrap();
             let writes = std::iter::repeat_with(|| sender.write(&[0; 4096]).ok());
             writes.map_while(|written| written).sum::<usize>()
         };
         let usual = fits(pair().unwrap());
-        let large = fits(large_pair().unwrap());
-        assert!(large > 4 * usual, "{large} {usual}");
+        match large_pair() {
+            Ok(pair) => assert!(fits(pair) > 4 * usual, "{usual}"),
+            Err(error) => assert!(format!("{error:#}").contains("root"), "{error:#}"),
+        }
     }
 }

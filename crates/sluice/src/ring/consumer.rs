@@ -318,7 +318,10 @@ impl ReadBatch<'_> {
 
     #[inline]
     fn advance(&mut self, len: u32) {
-        self.consumer.connection.backoff.note_progress();
+        if self.consumer.core.has_unreleased() {
+            // The first one was counted when it was found.
+            self.consumer.connection.backoff.note_progress();
+        }
         self.consumer.core.advance(len);
     }
 }
