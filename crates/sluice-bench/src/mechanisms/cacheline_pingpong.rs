@@ -52,8 +52,12 @@ pub fn mechanism(read_only: bool) -> Mechanism {
 /// With the word, two cache lines.
 const LARGEST: usize = 64;
 
-/// In its own page, so that nothing else shares the cache lines: the number of the last message, doubled, plus one at the
-/// end; then its bytes.
+/// The end of the stream.
+const END: u64 = 0x100;
+
+/// In its own page, so that nothing else shares the cache lines: one word, then the bytes of the last message. Bits 9 and up of
+/// the word count the messages; the lowest eight are the byte of a message of one, so that nothing but the word is accessed
+/// for it.
 #[derive(Clone)]
 struct Word(Rc<SharedWords>);
 
@@ -62,7 +66,7 @@ impl Word {
         Ok(Self(Rc::new(SharedWords::new(1 + LARGEST / 8)?)))
     }
 
-    fn number(&self) -> &AtomicU64 {
+    fn word(&self) -> &AtomicU64 {
         &self.0.words()[0]
     }
 
@@ -76,6 +80,14 @@ struct WordSender {
     count: u64,
 }
 
+impl WordSender {
+    fn put(&mut self, content: u64) {
+        self.count += 1;
+        let word = self.word.word();
+        word.store(self.count << 9 | content, Ordering::Release);
+    }
+}
+
 impl Sender for WordSender {
     fn send(&mut self, message: &[u8]) -> Result<()> {
         ensure!(
@@ -83,13 +95,15 @@ impl Sender for WordSender {
             "two cache lines carry {LARGEST} bytes, not {}",
             message.len()
         );
+        if let [byte] = message {
+            self.put((*byte).into());
+            return Ok(());
+        }
         for (word, bytes) in self.word.bytes().iter().zip(message.chunks(8)) {
             let all = bytes.try_into().unwrap_or_else(|_| padded(bytes));
             word.store(u64::from_ne_bytes(all), Ordering::Relaxed);
         }
-        self.count += 1;
-        let number = self.word.number();
-        number.store(self.count << 1, Ordering::Release);
+        self.put(0);
         Ok(())
     }
 }
@@ -102,8 +116,7 @@ fn padded(bytes: &[u8]) -> [u8; 8] {
 
 impl Drop for WordSender {
     fn drop(&mut self) {
-        let number = self.word.number();
-        number.store((self.count + 1) << 1 | 1, Ordering::Release);
+        self.put(END);
     }
 }
 
@@ -114,17 +127,21 @@ struct PollingReceiver {
 
 impl Receiver for PollingReceiver {
     fn receive(&mut self, message: &mut [u8]) -> Result<usize> {
-        let number = loop {
-            let number = self.word.number().load(Ordering::Acquire);
-            if number >> 1 != self.count {
-                break number;
+        let content = loop {
+            let word = self.word.word().load(Ordering::Acquire);
+            if word >> 9 != self.count {
+                break word;
             }
             spin_loop();
         };
-        if number & 1 == 1 {
+        if content & END == END {
             return Ok(0);
         }
-        self.count = number >> 1;
+        self.count = content >> 9;
+        if let [byte] = message {
+            *byte = content as u8;
+            return Ok(1);
+        }
         for (word, bytes) in self.word.bytes().iter().zip(message.chunks_mut(8)) {
             let all = word.load(Ordering::Relaxed).to_ne_bytes();
             match <&mut [u8; 8]>::try_from(&mut *bytes) {
