@@ -42,7 +42,7 @@ pub mod temp_paths;
 mod third_party;
 mod unix_dgram;
 mod unix_seqpacket;
-mod unix_stream;
+pub mod unix_stream;
 mod vsock;
 mod zeromq;
 pub mod zmq_library;

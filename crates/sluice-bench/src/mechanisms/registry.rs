@@ -73,7 +73,8 @@ impl Registry {
         Self::default().with(mechanisms(cgroups))
     }
 
-    /// Adds third-party ring libraries, and Sluice's ring in unsealed memory, as in those libraries. The lower bound is measured for both kinds of memory.
+    /// Adds third-party ring libraries, and Sluice's ring in unsealed memory, as in those libraries. The lower bound is
+    /// measured for both kinds of memory.
     pub fn with_third_party(mut self) -> Self {
         let is_ring = |one: &Rc<Mechanism>| one.name == sluice_ring_memfd::NAME;
         let after = self.available.iter().rposition(is_ring);

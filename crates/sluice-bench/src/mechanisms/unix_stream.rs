@@ -39,9 +39,14 @@ fn pair() -> Result<(UnixStream, UnixStream)> {
 /// Only the buffer of the sender counts.
 fn large_pair() -> Result<(UnixStream, UnixStream)> {
     let (sender, receiver) = pair()?;
-    setsockopt(&sender.as_fd(), sockopt::SndBufForce, &LARGE)
-        .context("cannot enlarge the send buffer of a socket; run as root")?;
+    enlarge_send_buffer(&sender, LARGE)?;
     Ok((sender, receiver))
+}
+
+/// Also beyond net.core.wmem_max.
+pub fn enlarge_send_buffer(socket: &impl AsFd, bytes: usize) -> Result<()> {
+    setsockopt(socket, sockopt::SndBufForce, &bytes)
+        .context("cannot enlarge the send buffer of a socket; run as root")
 }
 
 #[cfg(test)]

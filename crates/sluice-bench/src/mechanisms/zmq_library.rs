@@ -153,9 +153,8 @@ impl Drop for ZmqContext {
 
 /// Create it after the fork, because threads start with it.
 pub struct Socket {
-    zmq: Rc<Zmq>,
     socket: *mut c_void,
-    _context: Rc<ZmqContext>,
+    context: Rc<ZmqContext>,
 }
 
 impl Socket {
@@ -166,19 +165,15 @@ impl Socket {
         if socket.is_null() {
             return Err(zmq.failure()).context("cannot create a ZeroMQ socket");
         }
-        let socket = Self {
-            zmq,
-            socket,
-            _context: context,
-        };
+        let socket = Self { socket, context };
         socket.set(Setting::Linger, 0)?;
         Ok(socket)
     }
 
     fn set(&self, setting: Setting, value: c_int) -> Result<()> {
         // SAFETY: each of these options is a c_int, which the library copies.
-        let set = self.zmq.retry(|| unsafe {
-            (self.zmq.setsockopt)(
+        let set = self.context.zmq.retry(|| unsafe {
+            (self.context.zmq.setsockopt)(
                 self.socket,
                 setting as c_int,
                 (&raw const value).cast(),
@@ -199,8 +194,8 @@ impl Socket {
 
     pub fn subscribe_to_all(&self) -> Result<()> {
         // SAFETY: an empty prefix, of which the library reads nothing.
-        let set = self.zmq.retry(|| unsafe {
-            (self.zmq.setsockopt)(
+        let set = self.context.zmq.retry(|| unsafe {
+            (self.context.zmq.setsockopt)(
                 self.socket,
                 Setting::Subscribe as c_int,
                 std::ptr::null(),
@@ -212,14 +207,14 @@ impl Socket {
     }
 
     pub fn bind(&self, endpoint: &str) -> Result<()> {
-        self.attach(self.zmq.bind, endpoint)
+        self.attach(self.context.zmq.bind, endpoint)
             .with_context(|| format!("cannot bind {endpoint}"))
     }
 
     /// Connects now, or once the peer has bound its socket.
     pub fn connect(&self, endpoint: &str) -> Result<()> {
         self.set(Setting::ReconnectInterval, RECONNECT_MS)?;
-        self.attach(self.zmq.connect, endpoint)
+        self.attach(self.context.zmq.connect, endpoint)
             .with_context(|| format!("cannot connect to {endpoint}"))
     }
 
@@ -230,22 +225,23 @@ impl Socket {
     ) -> Result<()> {
         let endpoint = CString::new(endpoint)?;
         // SAFETY: the socket is open and the string is NUL-terminated.
-        self.zmq
+        self.context
+            .zmq
             .retry(|| unsafe { function(self.socket, endpoint.as_ptr()) })
             .map(drop)
     }
 
     pub fn send(&self, message: &[u8]) -> Result<()> {
         // SAFETY: the socket is open, and the library reads at most `len` bytes.
-        let sent = self.zmq.retry(|| unsafe {
-            (self.zmq.send)(self.socket, message.as_ptr().cast(), message.len(), 0)
+        let sent = self.context.zmq.retry(|| unsafe {
+            (self.context.zmq.send)(self.socket, message.as_ptr().cast(), message.len(), 0)
         });
         sent.context("cannot send a message")?;
         Ok(())
     }
 
     pub fn receive(&self, message: &mut [u8]) -> Result<usize> {
-        let received = self.zmq.retry(|| self.receive_with(message, 0));
+        let received = self.context.zmq.retry(|| self.receive_with(message, 0));
         let len = received.context("cannot receive a message")?;
         ensure_fits(len, message.len())?;
         Ok(len)
@@ -253,9 +249,12 @@ impl Socket {
 
     /// None: there is no message.
     pub fn receive_now(&self, message: &mut [u8]) -> Result<Option<usize>> {
-        let received = self.zmq.retry(|| self.receive_with(message, DONTWAIT));
+        let received = self
+            .context
+            .zmq
+            .retry(|| self.receive_with(message, DONTWAIT));
         let len = match received {
-            Err(_) if self.zmq.errno() == libc::EAGAIN => return Ok(None),
+            Err(_) if self.context.zmq.errno() == libc::EAGAIN => return Ok(None),
             other => other.context("cannot receive a message")?,
         };
         ensure_fits(len, message.len())?;
@@ -265,7 +264,7 @@ impl Socket {
     fn receive_with(&self, message: &mut [u8], flags: c_int) -> c_int {
         // SAFETY: the socket is open, and the library writes at most `len` bytes.
         unsafe {
-            (self.zmq.recv)(
+            (self.context.zmq.recv)(
                 self.socket,
                 message.as_mut_ptr().cast(),
                 message.len(),
@@ -279,6 +278,6 @@ impl Drop for Socket {
     /// Unsent messages are discarded; the sender waits for their delivery before.
     fn drop(&mut self) {
         // SAFETY: it was created once and is closed once.
-        unsafe { (self.zmq.close)(self.socket) };
+        unsafe { (self.context.zmq.close)(self.socket) };
     }
 }

@@ -6,12 +6,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, recv, setsockopt, socketpair, sockopt,
-};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, socketpair};
 
 use super::channel::{CAPACITY, Channel, Receiver, Sender, Shape};
 use super::pipe::{Reader, Writer, set_nonblocking};
+use crate::mechanisms::unix_stream::enlarge_send_buffer;
 
 /// The kernel counts the memory of a message, which is several times as much as the bytes of a short one.
 const SEND_BUFFER: usize = 4 * CAPACITY;
@@ -27,8 +26,7 @@ pub fn create_seqpacket(shape: &Shape) -> Result<Box<dyn Channel>> {
 fn pair(kind: SockType) -> Result<(OwnedFd, OwnedFd)> {
     let pair = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC);
     let (sending, receiving) = pair.context("cannot create a socket pair")?;
-    setsockopt(&sending, sockopt::SndBufForce, &SEND_BUFFER)
-        .context("cannot enlarge the send buffer of a socket; run as root")?;
+    enlarge_send_buffer(&sending, SEND_BUFFER)?;
     Ok((sending, receiving))
 }
 
