@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
-use sluice_testkit::cgroup::Tree;
+use sluice_testkit::cgroup::{Cgroup, Tree};
 use sluice_testkit::host::Host;
 use sluice_testkit::interrupt;
 use sluice_testkit::module::{HFT, MYIPC, Module, SHARED_MAP, SLUICE};
@@ -61,7 +61,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     mechanism: Vec<String>,
 
-    /// Message sizes in bytes [default: from 1 for rtt, from 64 for throughput]
+    /// Message sizes in bytes [default: each suite has its own]
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = positive)]
     size: Vec<usize>,
 
@@ -73,7 +73,7 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = positive)]
     rounds: Option<usize>,
 
-    /// Duration of a round [default: 0.15; 0.06 with --quick and with --peers, 1 with --full]
+    /// Duration of a round [default: 0.1; 0.06 with --quick and with --peers, 1 with --full]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
 
@@ -192,7 +192,7 @@ impl Options {
         self.duration
             .unwrap_or(Duration::from_millis(match self.scale() {
                 Scale::Quick => 60,
-                Scale::Standard => 150,
+                Scale::Standard => 100,
                 Scale::ThirdParty => 60,
                 Scale::Full => 1000,
             }))
@@ -227,6 +227,7 @@ fn load_store((file, directory): (&Path, &Directory)) -> Result<Module> {
 
 fn measure(options: &Options) -> Result<()> {
     let plan = plan(options)?;
+    let _visit = plan.cgroup.as_ref().map(Cgroup::visit).transpose()?;
     let included = included(&options.include)?;
     let outcomes = run_cases(&plan, options)?;
     let mut host = Host::probe();
@@ -388,6 +389,9 @@ fn run_cases(plan: &Plan, options: &Options) -> Result<Vec<Outcome>> {
     let mut progress = Progress::new(cases.map(|case| case.steps(rounds)).sum());
     let mut outcomes = Vec::new();
     for cases in groups {
+        if let Some(case) = cases.first() {
+            progress.begin_suite(case.suite);
+        }
         outcomes.extend(run_together(cases, rounds, &probe, &mut progress)?);
     }
     progress.finish();

@@ -43,6 +43,11 @@ impl Host {
         }
     }
 
+    /// Whether software executes the instructions: their times say little.
+    pub fn is_emulated(&self) -> bool {
+        self.accelerator == "tcg"
+    }
+
     /// One line for the header of a table.
     pub fn line(&self) -> String {
         format!(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A progress line: the current measurement and the estimated time left.
+//! A progress line: the current measurement and the estimated time left; and a line for each suite that has ended, with the time
+//! that it took, for those who want to measure it again.
 
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ pub struct Progress {
     steps: u64,
     done: u64,
     reported_tenths: u64,
+    /// The suite that is measured, and since when.
+    suite: Option<(&'static str, Instant)>,
 }
 
 impl Progress {
@@ -28,6 +31,26 @@ impl Progress {
             steps,
             done: 0,
             reported_tenths: 0,
+            suite: None,
+        }
+    }
+
+    /// What follows is of this suite.
+    pub fn begin_suite(&mut self, name: &'static str) {
+        if self.suite.is_none_or(|(last, _)| last != name) {
+            self.end_suite();
+            self.suite = Some((name, Instant::now()));
+        }
+    }
+
+    fn end_suite(&mut self) {
+        let Some((name, begin)) = self.suite.take() else {
+            return;
+        };
+        let line = format!("{name}: {}", minutes(begin.elapsed()));
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None => eprintln!("{line}"),
         }
     }
 
@@ -47,7 +70,8 @@ impl Progress {
         }
     }
 
-    pub fn finish(&self) {
+    pub fn finish(&mut self) {
+        self.end_suite();
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -84,5 +108,18 @@ mod tests {
         assert_eq!(time_left(elapsed, 0, 8), None);
         assert_eq!(time_left(elapsed, 2, 8), Some(Duration::from_secs(30)));
         assert_eq!(time_left(elapsed, 8, 8), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn cases_of_one_suite_have_one_time() {
+        let mut progress = Progress::new(1);
+        progress.begin_suite("rtt");
+        let begin = progress.suite;
+        progress.begin_suite("rtt");
+        assert_eq!(progress.suite, begin);
+        progress.begin_suite("map");
+        assert_eq!(progress.suite.map(|(name, _)| name), Some("map"));
+        progress.finish();
+        assert_eq!(progress.suite, None);
     }
 }

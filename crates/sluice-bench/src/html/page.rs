@@ -39,7 +39,7 @@ pub fn page(results: &Results) -> String {
         style: include_str!("style.css"),
         script: include_str!("highlight.js"),
         machine: environment::summary(&results.host),
-        emulated: results.host.accelerator == "tcg",
+        emulated: results.host.is_emulated(),
         environment: environment::entries(results),
         title: first.map(Takeaway::headline),
         spread: first.map(Takeaway::spread),

@@ -16,7 +16,7 @@ use crate::mechanisms::{Link, Task, Workload};
 
 const SIZE: usize = 64;
 /// Of a round. All of them exist before the two processes.
-const CONNECTIONS: usize = 32;
+const CONNECTIONS: usize = 16;
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let placement = plan.one_placement();

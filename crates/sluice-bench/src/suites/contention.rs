@@ -28,13 +28,7 @@ const fn sharing(writers: usize, readers: usize) -> Sharing {
 }
 
 const QUICK: [Sharing; 1] = [sharing(8, 1)];
-const STANDARD: [Sharing; 5] = [
-    sharing(1, 1),
-    sharing(4, 1),
-    sharing(8, 1),
-    sharing(8, 8),
-    sharing(1, 4),
-];
+const STANDARD: [Sharing; 3] = [sharing(1, 1), sharing(8, 1), sharing(8, 8)];
 const FULL: [Sharing; 10] = [
     sharing(1, 1),
     sharing(2, 1),
@@ -58,7 +52,7 @@ fn matrix(scale: Scale) -> &'static [Sharing] {
 
 const SIZES: Sizes = Sizes {
     quick: &[1024],
-    standard: &[64, 1024, 4096, 65536],
+    standard: &[64, 65536],
     full: &[64, 256, 1024, 4096, 16384, 65536],
     third_party: &[64, 1024, 4096, 65536],
 };

@@ -23,8 +23,7 @@ use crate::mechanisms::{Receiver, Sender, Task, Workload};
 /// The number of other pairs.
 fn others(scale: Scale) -> &'static [usize] {
     match scale {
-        Scale::Quick => &[7],
-        Scale::Standard | Scale::ThirdParty => &[1, 3, 7],
+        Scale::Quick | Scale::Standard | Scale::ThirdParty => &[7],
         Scale::Full => &[1, 2, 3, 4, 5, 6, 7],
     }
 }

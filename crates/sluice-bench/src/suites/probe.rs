@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use sluice_testkit::clock;
+use sluice_testkit::host::Host;
 
 use super::Plan;
 use super::rtt::RoundTrip;
@@ -18,13 +19,16 @@ use crate::mechanisms::cacheline_pingpong;
 
 const DURATION: Duration = Duration::from_millis(20);
 
-/// None with a single processor.
+/// None with a single processor, and on emulated ones: what a transfer of a line takes there tells of the emulation.
 pub struct CachelineProbe(Option<RoundTrip>);
 
 impl CachelineProbe {
     pub fn new(plan: &Plan) -> Result<Self> {
         let cgroup = plan.cgroup.clone();
-        let cpus = Placement::TwoCpus.cpus()?;
+        let cpus = match Host::probe().is_emulated() {
+            true => None,
+            false => Placement::TwoCpus.cpus()?,
+        };
         let setup = cpus.map(|cpus| Setup {
             mechanism: Rc::new(cacheline_pingpong::mechanism(false)),
             confinement: Confinement { cgroup, cpus },

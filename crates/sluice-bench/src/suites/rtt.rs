@@ -17,7 +17,7 @@ use crate::mechanisms::{Link, Task, Workload};
 
 pub const SIZES: Sizes = Sizes {
     quick: &[1],
-    standard: &[1, 1024],
+    standard: &[64],
     full: &[1, 64, 256, 1024, 4096],
     third_party: &[1, 8, 64],
 };

@@ -14,7 +14,7 @@ use crate::mechanisms::{Batching, Task, Workload};
 
 pub const SIZES: Sizes = Sizes {
     quick: &[1024],
-    standard: &[64, 1024, 4096, 65536],
+    standard: &[64, 65536],
     full: &[64, 256, 1024, 4096, 16384, 65536],
     third_party: &[64, 1024, 4096, 65536],
 };

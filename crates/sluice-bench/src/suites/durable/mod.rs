@@ -38,7 +38,7 @@ use crate::reports::durable::{
 /// Keys in each store.
 const KEYS: u64 = 1000;
 /// Sets that wait for the disk take long: a round has this many times the duration of others, up to a second.
-const DURATION_FACTOR: u32 = 4;
+const DURATION_FACTOR: u32 = 6;
 const LONGEST_DURATION: Duration = Duration::from_secs(1);
 
 /// A mechanism that stores values under keys.
@@ -102,14 +102,15 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 fn processes(scale: Scale) -> &'static [usize] {
     match scale {
         Scale::Quick | Scale::ThirdParty => &[1, 8, 10],
-        Scale::Standard | Scale::Full => &PROCESSES,
+        Scale::Standard => &[1, 4, 8, 10],
+        Scale::Full => &PROCESSES,
     }
 }
 
 fn entries(scale: Scale) -> u64 {
     match scale {
-        Scale::Quick | Scale::ThirdParty => 50_000,
-        Scale::Standard | Scale::Full => 1_000_000,
+        Scale::Quick | Scale::Standard | Scale::ThirdParty => 50_000,
+        Scale::Full => 1_000_000,
     }
 }
 

@@ -30,13 +30,23 @@ use crate::reports::fanout::{Conditions, Cost, SUITE};
 
 const SIZES: Sizes = Sizes {
     quick: &[64, 32768],
-    standard: &[64, 256, 1024, 4096, 16384, 32768],
+    standard: &FEW_SIZES,
     full: &[64, 256, 1024, 4096, 16384, 32768],
     third_party: &[64, 32768],
 };
+const EXTREMES: [usize; 2] = [64, 32768];
 /// The sizes of conditions that are measured beside the others.
 const FEW_SIZES: [usize; 3] = [64, 4096, 32768];
 const MOST_RECEIVERS: usize = 16;
+/// The mechanisms that a standard run measures with sizes that are neither the shortest nor the longest: processes take long to
+/// start, and a case has up to 13 mechanisms with up to 17 processes each.
+const OF_THE_CRITERIA: [&str; 5] = [
+    "pipe",
+    "eventfd-shm",
+    "eventfd-shm-shared",
+    "sluice-bus",
+    "sluice-bus-multicast",
+];
 
 const RECEIVERS: [usize; 5] = [1, 2, 4, 8, MOST_RECEIVERS];
 
@@ -86,32 +96,59 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 /// The conditions of all cases, in the order of the tables.
 fn conditions(plan: &Plan) -> Vec<Conditions> {
     let sizes = plan.sizes_or(&SIZES);
-    if matches!(plan.scale, Scale::Quick | Scale::ThirdParty) {
-        return [
-            grid(
-                ReceiverState::Busy,
-                Cost::Sender,
-                &[1, MOST_RECEIVERS],
-                &sizes[..1],
-            ),
-            grid(
-                ReceiverState::Busy,
-                Cost::Sender,
-                &[MOST_RECEIVERS],
-                &sizes[1..],
-            ),
-            grid(ReceiverState::Streaming, Cost::Sender, &[1], &sizes[..1]),
-        ]
-        .concat();
+    match plan.scale {
+        Scale::Quick | Scale::ThirdParty => quick(&sizes),
+        Scale::Standard if plan.sizes.is_empty() => standard(),
+        Scale::Standard | Scale::Full => full(&sizes),
     }
+}
+
+fn quick(sizes: &[usize]) -> Vec<Conditions> {
+    let most = [MOST_RECEIVERS];
+    let (first, rest) = sizes.split_at(1);
+    [
+        grid(
+            ReceiverState::Busy,
+            Cost::Sender,
+            &[1, MOST_RECEIVERS],
+            first,
+        ),
+        grid(ReceiverState::Busy, Cost::Sender, &most, rest),
+        grid(ReceiverState::Streaming, Cost::Sender, &[1], first),
+    ]
+    .concat()
+}
+
+/// What the criteria of the report need.
+fn standard() -> Vec<Conditions> {
+    let [short, long] = EXTREMES;
+    let ends = [1, MOST_RECEIVERS];
+    let most = &ends[1..];
+    [
+        grid(
+            ReceiverState::Busy,
+            Cost::Sender,
+            &ends,
+            &[short, 4096, long],
+        ),
+        grid(ReceiverState::Busy, Cost::Sender, most, &[256, 1024]),
+        grid(ReceiverState::Asleep, Cost::Sender, most, &[short]),
+        grid(ReceiverState::Streaming, Cost::Sender, &[1], &EXTREMES),
+        grid(ReceiverState::Streaming, Cost::Sender, most, &[long]),
+        grid(ReceiverState::Busy, Cost::Receiver, &[1], &EXTREMES),
+    ]
+    .concat()
+}
+
+fn full(sizes: &[usize]) -> Vec<Conditions> {
     let few = sizes.iter().filter(|size| FEW_SIZES.contains(size));
     let few: Vec<usize> = few.copied().collect();
     let ends = [1, MOST_RECEIVERS];
     [
-        grid(ReceiverState::Busy, Cost::Sender, &RECEIVERS, &sizes),
-        grid(ReceiverState::Asleep, Cost::Sender, &ends, &sizes),
+        grid(ReceiverState::Busy, Cost::Sender, &RECEIVERS, sizes),
+        grid(ReceiverState::Asleep, Cost::Sender, &ends, sizes),
         grid(ReceiverState::Polling, Cost::Sender, &ends, &few),
-        grid(ReceiverState::Streaming, Cost::Sender, &[1], &sizes),
+        grid(ReceiverState::Streaming, Cost::Sender, &[1], sizes),
         grid(
             ReceiverState::Streaming,
             Cost::Sender,
@@ -150,7 +187,13 @@ fn case(plan: &Plan, resources: &Rc<Resources>, conditions: Conditions) -> Resul
         reference: Some(reference.name),
         ..Case::new(SUITE, conditions.title(), placement, metric)
     };
-    let wanted = |way: &&Way| way.name == reference.name || plan.wants(way.name);
+    let few = plan.scale == Scale::Standard
+        && plan.chosen.is_empty()
+        && !EXTREMES.contains(&conditions.size);
+    let wanted = |way: &&Way| match few {
+        true => OF_THE_CRITERIA.contains(&way.name),
+        false => way.name == reference.name || plan.wants(way.name),
+    };
     let ways = WAYS.iter().filter(wanted);
     for way in ways.filter(|way| applies(way, &conditions)) {
         if let Some(skip) = (way.unavailable)(resources) {

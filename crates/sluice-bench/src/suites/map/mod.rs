@@ -56,8 +56,8 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 /// What is measured, in the order of the tables.
 fn measured(scale: Scale) -> Vec<Measured> {
     let processes = match scale {
-        Scale::Quick | Scale::ThirdParty => &ENDS[..],
-        Scale::Standard | Scale::Full => &PROCESSES,
+        Scale::Quick | Scale::Standard | Scale::ThirdParty => &ENDS[..],
+        Scale::Full => &PROCESSES,
     };
     let rates = Operation::ALL.into_iter().flat_map(|operation| {
         processes.iter().map(move |&processes| Measured::Rate {
@@ -82,8 +82,7 @@ fn measured(scale: Scale) -> Vec<Measured> {
 /// The gets or sets of each process.
 fn operations(scale: Scale) -> u64 {
     match scale {
-        Scale::Quick | Scale::ThirdParty => 1000,
-        Scale::Standard => 10_000,
+        Scale::Quick | Scale::Standard | Scale::ThirdParty => 1000,
         Scale::Full => 100_000,
     }
 }
