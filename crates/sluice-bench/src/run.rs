@@ -51,8 +51,9 @@ pub struct Options {
     #[arg(long, value_name = "PROGRAM")]
     sluiced: Option<PathBuf>,
 
-    /// Suites to measure [default: all but sizes, load, pairs, feed and instructions; with --quick also without calibration, memory,
-    /// names and reports; with --peers calibration, rtt, throughput, sizes, load, connect, memory and pairs; with --full also pairs]
+    /// Suites to measure [default: all but sizes, load, memory, pairs, feed and instructions; with --quick also without calibration,
+    /// names and reports; with --peers calibration, rtt, throughput, sizes, load, connect, memory and pairs; with --full also memory
+    /// and pairs]
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
 

@@ -88,10 +88,10 @@ impl Suite {
             Self::Durable,
         ];
         if scale != Scale::Quick {
-            suites.extend([Self::Calibration, Self::Memory, Self::Names, Self::Reports]);
+            suites.extend([Self::Calibration, Self::Names, Self::Reports]);
         }
         if scale == Scale::Full {
-            suites.push(Self::Pairs);
+            suites.extend([Self::Memory, Self::Pairs]);
         }
         suites
     }
