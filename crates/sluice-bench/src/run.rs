@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
-use sluice_testkit::cgroup::{Cgroup, Tree};
+use sluice_testkit::cgroup::Tree;
 use sluice_testkit::host::Host;
 use sluice_testkit::interrupt;
 use sluice_testkit::module::{HFT, MYIPC, Module, SHARED_MAP, SLUICE};
@@ -228,7 +228,6 @@ fn load_store((file, directory): (&Path, &Directory)) -> Result<Module> {
 
 fn measure(options: &Options) -> Result<()> {
     let plan = plan(options)?;
-    let _visit = plan.cgroup.as_ref().map(Cgroup::visit).transpose()?;
     let included = included(&options.include)?;
     let outcomes = run_cases(&plan, options)?;
     let mut host = Host::probe();

@@ -101,18 +101,6 @@ impl Cgroup {
         self.set("cgroup.procs", "0")
     }
 
-    /// Moves this process here until the guard is dropped. Processes that it starts meanwhile are born here.
-    pub fn visit(&self) -> Result<Visit> {
-        let home = Self::own()?;
-        self.enter()?;
-        Ok(Visit { home })
-    }
-
-    /// Whether this process is here.
-    pub fn is_own(&self) -> Result<bool> {
-        Ok(Self::own()?.path == self.path)
-    }
-
     /// Moves another process here.
     pub fn adopt(&self, pid: Pid) -> Result<()> {
         self.set("cgroup.procs", &pid.to_string())
@@ -179,19 +167,6 @@ impl Cgroup {
             }
         }
         self.remove()
-    }
-}
-
-/// This process in another cgroup; it returns when this is dropped.
-pub struct Visit {
-    home: Cgroup,
-}
-
-impl Drop for Visit {
-    fn drop(&mut self) {
-        if let Err(error) = self.home.enter() {
-            eprintln!("{error:#}");
-        }
     }
 }
 

@@ -121,13 +121,8 @@ impl Confinement {
         }
     }
 
-    /// Most processes are born there. A move takes tens of milliseconds, also to where a process is: the kernel waits until no
-    /// processor can be in the middle of a fork.
     fn enter_cgroup(&self) -> Result<()> {
-        match &self.cgroup {
-            Some(cgroup) if !cgroup.is_own()? => cgroup.enter(),
-            _ => Ok(()),
-        }
+        self.cgroup.as_ref().map_or(Ok(()), Cgroup::enter)
     }
 }
 

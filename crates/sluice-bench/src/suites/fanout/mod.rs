@@ -98,9 +98,14 @@ fn conditions(plan: &Plan) -> Vec<Conditions> {
     let sizes = plan.sizes_or(&SIZES);
     match plan.scale {
         Scale::Quick | Scale::ThirdParty => quick(&sizes),
-        Scale::Standard if plan.sizes.is_empty() => standard(),
+        _ if is_reduced(plan) => standard(),
         Scale::Standard | Scale::Full => full(&sizes),
     }
+}
+
+/// A standard run for which no sizes were chosen.
+fn is_reduced(plan: &Plan) -> bool {
+    plan.scale == Scale::Standard && plan.sizes.is_empty()
 }
 
 fn quick(sizes: &[usize]) -> Vec<Conditions> {
@@ -125,12 +130,7 @@ fn standard() -> Vec<Conditions> {
     let ends = [1, MOST_RECEIVERS];
     let most = &ends[1..];
     [
-        grid(
-            ReceiverState::Busy,
-            Cost::Sender,
-            &ends,
-            &[short, 4096, long],
-        ),
+        grid(ReceiverState::Busy, Cost::Sender, &ends, &FEW_SIZES),
         grid(ReceiverState::Busy, Cost::Sender, most, &[256, 1024]),
         grid(ReceiverState::Asleep, Cost::Sender, most, &[short]),
         grid(ReceiverState::Streaming, Cost::Sender, &[1], &EXTREMES),
@@ -187,9 +187,7 @@ fn case(plan: &Plan, resources: &Rc<Resources>, conditions: Conditions) -> Resul
         reference: Some(reference.name),
         ..Case::new(SUITE, conditions.title(), placement, metric)
     };
-    let few = plan.scale == Scale::Standard
-        && plan.chosen.is_empty()
-        && !EXTREMES.contains(&conditions.size);
+    let few = is_reduced(plan) && plan.chosen.is_empty() && !EXTREMES.contains(&conditions.size);
     let wanted = |way: &&Way| match few {
         true => OF_THE_CRITERIA.contains(&way.name),
         false => way.name == reference.name || plan.wants(way.name),
