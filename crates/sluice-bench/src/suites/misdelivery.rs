@@ -12,19 +12,27 @@ use sluice_testkit::clock;
 use sluice_testkit::shared::SharedWords;
 use sluice_testkit::workers::{Pair, Start};
 
-use super::Plan;
 use super::setup::{Setup, interruptible_sleep};
+use super::{Plan, Scale};
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::{Link, Receiver, Sender, Task, Workload};
 
-const PAIRS: [usize; 4] = [1, 2, 4, 8];
+/// The numbers of pairs.
+fn pairs(scale: Scale) -> &'static [usize] {
+    match scale {
+        Scale::Quick | Scale::Standard | Scale::ThirdParty => &[8],
+        Scale::Full => &[1, 2, 4, 8],
+    }
+}
+
 const SIZE: usize = 1024;
 /// Only mechanisms that are opened by name; the others are passed to their users.
 const OPENED_BY_NAME: [&str; 3] = ["sluice-pipe", "sluice-ring", "myipc"];
 const CHECK: Duration = Duration::from_millis(50);
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    PAIRS.into_iter().map(|pairs| case(plan, pairs)).collect()
+    let pairs = pairs(plan.scale).iter();
+    pairs.map(|&pairs| case(plan, pairs)).collect()
 }
 
 fn case(plan: &Plan, pairs: usize) -> Result<Case> {

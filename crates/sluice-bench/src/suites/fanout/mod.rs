@@ -29,24 +29,16 @@ use crate::harness::waiting::Waiting;
 use crate::reports::fanout::{Conditions, Cost, SUITE};
 
 const SIZES: Sizes = Sizes {
-    quick: &[64, 32768],
+    quick: &EXTREMES,
+    // Unless sizes are chosen, a standard run takes them from STANDARD.
     standard: &FEW_SIZES,
     full: &[64, 256, 1024, 4096, 16384, 32768],
-    third_party: &[64, 32768],
+    third_party: &EXTREMES,
 };
 const EXTREMES: [usize; 2] = [64, 32768];
 /// The sizes of conditions that are measured beside the others.
 const FEW_SIZES: [usize; 3] = [64, 4096, 32768];
 const MOST_RECEIVERS: usize = 16;
-/// The mechanisms that a standard run measures with sizes that are neither the shortest nor the longest: processes take long to
-/// start, and a case has up to 13 mechanisms with up to 17 processes each.
-const OF_THE_CRITERIA: [&str; 5] = [
-    "pipe",
-    "eventfd-shm",
-    "eventfd-shm-shared",
-    "sluice-bus",
-    "sluice-bus-multicast",
-];
 
 const RECEIVERS: [usize; 5] = [1, 2, 4, 8, MOST_RECEIVERS];
 
@@ -76,6 +68,34 @@ const WAYS: [Way; 13] = [
     Way { name: "sluice-bus-unicast", delivery: Delivery::One, own_threads: false, unavailable: bus::unavailable, create: bus::create_unicast },
 ];
 
+/// Conditions of the same kind, and the mechanisms to measure in them beside the reference, unless others are chosen.
+struct Comparison {
+    state: ReceiverState,
+    cost: Cost,
+    receivers: &'static [usize],
+    sizes: &'static [usize],
+    /// Empty for all.
+    mechanisms: &'static [&'static str],
+}
+
+/// What a standard run measures: all mechanisms with the shortest and the longest message to one receiver and to the most, and
+/// elsewhere those that a criterion of the report needs. Starting 17 emulated processes takes longer than a round.
+#[rustfmt::skip]
+const STANDARD: [Comparison; 7] = [
+    Comparison { state: ReceiverState::Busy, cost: Cost::Sender, receivers: &[1, MOST_RECEIVERS], sizes: &EXTREMES, mechanisms: &[] },
+    Comparison { state: ReceiverState::Busy, cost: Cost::Sender, receivers: &[1], sizes: &[4096], mechanisms: &["sluice-bus-multicast"] },
+    Comparison { state: ReceiverState::Busy, cost: Cost::Sender, receivers: &[MOST_RECEIVERS], sizes: &[256, 1024, 4096],
+        mechanisms: &["eventfd-shm", "eventfd-shm-shared", "sluice-bus", "sluice-bus-multicast"] },
+    Comparison { state: ReceiverState::Asleep, cost: Cost::Sender, receivers: &[MOST_RECEIVERS], sizes: &[64],
+        mechanisms: &["unix-stream", "eventfd-shm", "sluice-bus"] },
+    Comparison { state: ReceiverState::Streaming, cost: Cost::Sender, receivers: &[1], sizes: &EXTREMES,
+        mechanisms: &["unix-stream", "zeromq", "sluice-bus", "sluice-bus-unicast"] },
+    Comparison { state: ReceiverState::Streaming, cost: Cost::Sender, receivers: &[MOST_RECEIVERS], sizes: &[32768],
+        mechanisms: &["unix-stream", "zeromq", "sluice-bus"] },
+    Comparison { state: ReceiverState::Busy, cost: Cost::Receiver, receivers: &[1], sizes: &EXTREMES,
+        mechanisms: &["eventfd-shm-shared", "sluice-bus", "sluice-bus-map", "sluice-bus-uring"] },
+];
+
 fn unavailable(name: &'static str, reason: Option<String>) -> Option<Skipped> {
     reason.map(|reason| Skipped::unavailable(name, reason))
 }
@@ -90,22 +110,20 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     }
     let resources = Rc::new(Resources::new(plan.tree.clone()));
     let conditions = conditions(plan).into_iter();
-    conditions.map(|one| case(plan, &resources, one)).collect()
+    conditions
+        .map(|(one, mechanisms)| case(plan, &resources, one, mechanisms))
+        .collect()
 }
 
-/// The conditions of all cases, in the order of the tables.
-fn conditions(plan: &Plan) -> Vec<Conditions> {
+/// The conditions of all cases, in the order of the tables, and the mechanisms to measure in each; empty for all.
+fn conditions(plan: &Plan) -> Vec<(Conditions, &'static [&'static str])> {
     let sizes = plan.sizes_or(&SIZES);
+    let all = |conditions: Vec<_>| conditions.into_iter().map(|one| (one, &[][..])).collect();
     match plan.scale {
-        Scale::Quick | Scale::ThirdParty => quick(&sizes),
-        _ if is_reduced(plan) => standard(),
-        Scale::Standard | Scale::Full => full(&sizes),
+        Scale::Quick | Scale::ThirdParty => all(quick(&sizes)),
+        Scale::Standard if plan.sizes.is_empty() => standard(),
+        Scale::Standard | Scale::Full => all(full(&sizes)),
     }
-}
-
-/// A standard run for which no sizes were chosen.
-fn is_reduced(plan: &Plan) -> bool {
-    plan.scale == Scale::Standard && plan.sizes.is_empty()
 }
 
 fn quick(sizes: &[usize]) -> Vec<Conditions> {
@@ -124,20 +142,16 @@ fn quick(sizes: &[usize]) -> Vec<Conditions> {
     .concat()
 }
 
-/// What the criteria of the report need.
-fn standard() -> Vec<Conditions> {
-    let [short, long] = EXTREMES;
-    let ends = [1, MOST_RECEIVERS];
-    let most = &ends[1..];
-    [
-        grid(ReceiverState::Busy, Cost::Sender, &ends, &FEW_SIZES),
-        grid(ReceiverState::Busy, Cost::Sender, most, &[256, 1024]),
-        grid(ReceiverState::Asleep, Cost::Sender, most, &[short]),
-        grid(ReceiverState::Streaming, Cost::Sender, &[1], &EXTREMES),
-        grid(ReceiverState::Streaming, Cost::Sender, most, &[long]),
-        grid(ReceiverState::Busy, Cost::Receiver, &[1], &EXTREMES),
-    ]
-    .concat()
+fn standard() -> Vec<(Conditions, &'static [&'static str])> {
+    let conditions = |one: &Comparison| grid(one.state, one.cost, one.receivers, one.sizes);
+    STANDARD
+        .iter()
+        .flat_map(|one| {
+            conditions(one)
+                .into_iter()
+                .map(|each| (each, one.mechanisms))
+        })
+        .collect()
 }
 
 fn full(sizes: &[usize]) -> Vec<Conditions> {
@@ -174,7 +188,12 @@ fn grid(state: ReceiverState, cost: Cost, receivers: &[usize], sizes: &[usize]) 
         .collect()
 }
 
-fn case(plan: &Plan, resources: &Rc<Resources>, conditions: Conditions) -> Result<Case> {
+fn case(
+    plan: &Plan,
+    resources: &Rc<Resources>,
+    conditions: Conditions,
+    mechanisms: &[&str],
+) -> Result<Case> {
     let placement = Placement::TwoCpus;
     let confinement = plan.confinement(placement)?;
     let metric = match conditions.state {
@@ -187,10 +206,13 @@ fn case(plan: &Plan, resources: &Rc<Resources>, conditions: Conditions) -> Resul
         reference: Some(reference.name),
         ..Case::new(SUITE, conditions.title(), placement, metric)
     };
-    let few = is_reduced(plan) && plan.chosen.is_empty() && !EXTREMES.contains(&conditions.size);
-    let wanted = |way: &&Way| match few {
-        true => OF_THE_CRITERIA.contains(&way.name),
-        false => way.name == reference.name || plan.wants(way.name),
+    let everything = mechanisms.is_empty() || !plan.chosen.is_empty();
+    let wanted = |way: &&Way| {
+        way.name == reference.name
+            || match everything {
+                true => plan.wants(way.name),
+                false => mechanisms.contains(&way.name),
+            }
     };
     let ways = WAYS.iter().filter(wanted);
     for way in ways.filter(|way| applies(way, &conditions)) {
