@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Sourced by run and test: builds the benchmark with the third-party libraries of rings.
+# Sourced by run and build: builds the benchmark with the third-party libraries of rings.
 # shellcheck shell=bash
 # shellcheck source=vm/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../../vm/lib.sh"
@@ -10,6 +10,7 @@ cmake_package=cmake==3.31.6
 peers=$TREE/crates/sluice-bench/peers
 output=$BUILD/peers
 libraries=(aeron iceoryx2 tachyon)
+profile=release
 mkdir -p "$output" "$BUILD/bench"
 
 # Puts a cmake that is new enough first in the path.
@@ -34,7 +35,7 @@ cargo_with() {
 	local features=$1 command=$2
 	shift 2
 	(cd "$TREE" && CXX=clang++-19 LIBCLANG_PATH=/usr/lib/llvm-19/lib \
-		cargo "$command" --release --locked --quiet -p sluice-bench --features "${features// /,}" "$@")
+		cargo "$command" --profile "$profile" --locked --quiet -p sluice-bench --features "${features// /,}" "$@")
 }
 
 # build_with FEATURES: fails if a library cannot be built. An error of an adapter is no reason to skip its library.
