@@ -115,16 +115,17 @@ needs() {
 
 # begin_parallel COMMAND...: runs it, with its stages, in parallel to what follows. join_parallel shows and counts its output.
 begin_parallel() {
+	rm -f "$logs/parallel.results"
+	printf '\n== in parallel: %s, with its output in %s\n' "$1" "$logs/parallel.log"
 	# In its own process group, so that all of it can be ended.
 	set -m
 	(
 		set +m
-		# A subshell does not inherit traps.
-		trap end_group EXIT
+		# A subshell does not inherit traps. What is known is reported also when this shell dies.
+		trap 'end_group; print_results >"$logs/parallel.results"' EXIT
 		trap 'exit 143' TERM
 		summary=() passed=0 failed=0 skipped=0
 		"$@"
-		print_results >"$logs/parallel.results"
 	) </dev/null >"$logs/parallel.log" 2>&1 &
 	parallel=$!
 	set +m
@@ -134,10 +135,9 @@ begin_parallel() {
 print_results() {
 	local name
 	for name in "${!result[@]}"; do printf 'result[%q]=%q\n' "$name" "${result[$name]}"; done
-	printf 'summary+=('
-	printf '%q ' "${summary[@]}"
+	((${#summary[@]} == 0)) || printf 'summary+=(%s)\n' "${summary[*]@Q}"
 	# shellcheck disable=SC2016 # expanded by join_parallel
-	printf ')\npassed=$((passed + %d)) failed=$((failed + %d)) skipped=$((skipped + %d))\n' "$passed" "$failed" "$skipped"
+	printf 'passed=$((passed + %d)) failed=$((failed + %d)) skipped=$((skipped + %d))\n' "$passed" "$failed" "$skipped"
 }
 
 join_parallel() {
@@ -145,14 +145,18 @@ join_parallel() {
 	wait "$parallel" || status=$?
 	parallel=
 	cat "$logs/parallel.log"
-	((status == 0)) || die "the parallel stages ended with status $status; their output is above"
 	# shellcheck source=/dev/null # made by print_results
-	. "$logs/parallel.results"
+	[[ ! -e $logs/parallel.results ]] || . "$logs/parallel.results"
+	if ((status)); then
+		failed=$((failed + 1))
+		summary+=("in parallel: ended with status $status; the end of its output is in $logs/parallel.log")
+	fi
 }
 
 end_all() {
 	[[ ! $parallel ]] || kill -TERM -- "-$parallel" 2>/dev/null || true
 	end_group
+	[[ ! $parallel ]] || wait "$parallel" 2>/dev/null || true
 }
 trap end_all EXIT
 
