@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Sourced by run and build: builds the benchmark with the third-party libraries of rings.
+# Sourced by run, build and test: builds the benchmark with the third-party libraries of rings.
 # shellcheck shell=bash
 # shellcheck source=vm/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../../vm/lib.sh"

@@ -334,6 +334,7 @@ fn plan(options: &Options) -> Result<Plan> {
         .map_err(|unknown| anyhow!("there is no mechanism '{unknown}'; choose from {names}"))?;
     Ok(Plan {
         scale: options.scale(),
+        emulated: Host::probe().is_emulated(),
         sizes: options.size.clone(),
         placements: available(&options.placements())?,
         duration: options.duration(),

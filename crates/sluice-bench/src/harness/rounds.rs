@@ -576,8 +576,14 @@ fn turns(running: &[Running]) -> Vec<(usize, usize)> {
     running.iter().enumerate().flat_map(of_case).collect()
 }
 
-/// The same order in each run, so that runs can be compared.
-const SEED: u64 = 1;
+/// The orders of the turns: the same in each run, so that runs can be compared, but others in each suite and case, so that a
+/// mechanism does not always follow the same one.
+fn orders(first: &Case) -> Rng {
+    let name = first.suite.bytes().chain(first.title.bytes());
+    Rng::with_seed(name.fold(1, |seed, byte| {
+        seed.wrapping_mul(31).wrapping_add(byte.into())
+    }))
+}
 
 /// Measures cases of one placement. Each round measures all of them, so that values of different cases can also be compared
 /// within rounds.
@@ -595,11 +601,11 @@ pub fn run_together(
         (Placement::SameCpu, _) | (_, Metric::Instructions | Metric::Memory) => &NoProbe,
         (Placement::TwoCpus, _) => probe,
     };
+    let mut random = orders(first);
     let running = cases.into_iter().map(|case| case.start(rounds, progress));
     let mut running = running.collect::<Result<Vec<_>>>()?;
     let mut now = probe.class()?;
     let mut turns = turns(&running);
-    let mut random = Rng::with_seed(SEED);
     for round in 0..rounds {
         random.shuffle(&mut turns);
         for &(case, subject) in &turns {

@@ -33,6 +33,8 @@ pub struct Sizes {
 
 pub struct Plan {
     pub scale: Scale,
+    /// Software executes the instructions of this machine: what takes long there is reduced, but for a full run.
+    pub emulated: bool,
     /// Message sizes; if empty, each suite has its own.
     pub sizes: Vec<usize>,
     pub placements: Vec<Placement>,
@@ -189,6 +191,7 @@ pub mod tests {
         let skip = Skipped::unavailable("sluice-pipe", "not in unit tests");
         Plan {
             scale: Scale::Standard,
+            emulated: false,
             sizes: Vec::new(),
             placements: vec![Placement::SameCpu],
             duration: Duration::from_millis(20),

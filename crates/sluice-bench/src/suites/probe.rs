@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 use sluice_testkit::clock;
-use sluice_testkit::host::Host;
 
 use super::Plan;
 use super::rtt::RoundTrip;
@@ -25,7 +24,7 @@ pub struct CachelineProbe(Option<RoundTrip>);
 impl CachelineProbe {
     pub fn new(plan: &Plan) -> Result<Self> {
         let cgroup = plan.cgroup.clone();
-        let cpus = match Host::probe().is_emulated() {
+        let cpus = match plan.emulated {
             true => None,
             false => Placement::TwoCpus.cpus()?,
         };

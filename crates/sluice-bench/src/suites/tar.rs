@@ -24,13 +24,12 @@ use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::{Receiver, Sender, Task, Workload, no_ipc};
 
-/// A part of the headers of C, which are present wherever programs are compiled: hundreds of files, or, because creating files is slow
-/// in emulation, a hundred.
-fn tree(scale: Scale) -> &'static str {
-    match scale {
-        Scale::Quick | Scale::Standard | Scale::ThirdParty => "/usr/include/linux/netfilter",
-        Scale::Full => "/usr/include/linux",
-    }
+/// Headers of C, which are present wherever programs are compiled: hundreds of files, or, where creating files is slow, a hundred.
+fn tree(plan: &Plan) -> &'static Path {
+    Path::new(match plan.emulated && plan.scale != Scale::Full {
+        true => "/usr/include/linux/netfilter",
+        false => "/usr/include/linux",
+    })
 }
 
 /// The size of the writes of tar.
@@ -40,8 +39,26 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let placement = plan.one_placement();
-    let staged = Staged::new(Path::new(tree(plan.scale)))?;
-    Ok(vec![case(plan, placement, Rc::new(staged))?])
+    let tree = tree(plan);
+    Ok(vec![match tree.is_dir() {
+        true => case(plan, placement, Rc::new(Staged::new(tree)?))?,
+        false => not_here(plan, placement, tree),
+    }])
+}
+
+fn not_here(plan: &Plan, placement: Placement, tree: &Path) -> Case {
+    let reason = format!("there is no {}; install linux-libc-dev", tree.display());
+    let title = format!("a tree of files {}", placement.name());
+    Case {
+        size: None,
+        ..plan.skipped_case(
+            "tar",
+            title,
+            Metric::Latency,
+            (TAR_RECORD, placement),
+            &reason,
+        )
+    }
 }
 
 fn case(plan: &Plan, placement: Placement, staged: Rc<Staged>) -> Result<Case> {
@@ -77,11 +94,6 @@ struct Staged {
 
 impl Staged {
     fn new(source: &Path) -> Result<Self> {
-        ensure!(
-            source.is_dir(),
-            "there is no {} for tar; install linux-libc-dev, or omit the suite tar",
-            source.display()
-        );
         let directory = PathBuf::from(format!("/dev/shm/sluice-bench-{}", std::process::id()));
         let mut staged = Self {
             directory,

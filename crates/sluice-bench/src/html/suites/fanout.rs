@@ -27,11 +27,15 @@ pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure>
         let state = state.map_or("", ReceiverState::name);
         let size = units::size(size.unwrap_or_default());
         let heading = format!("Cost of sending {size} by number of receivers, {state}");
-        figures.extend(by_receivers(heading, &sending, all, styles));
+        match by_receivers(heading, &sending, all, styles) {
+            Some(figure) => figures.push(figure),
+            None => others.extend(sending),
+        }
     }
     for (receivers, rows) in groups(&streams, |row| row.receivers) {
         // One size makes no line.
         if distinct(rows.iter().map(|row| row.size)).len() < 2 {
+            others.extend(rows);
             continue;
         }
         let heading = format!(

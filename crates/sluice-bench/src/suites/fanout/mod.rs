@@ -21,25 +21,17 @@ use anyhow::Result;
 
 use self::channel::{Delivery, Resources, Way};
 use self::exchange::Exchange;
-use super::plan::Sizes;
 use super::{Plan, Scale};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Metric, ReceiverState, Sharing, Skipped, Subject};
 use crate::harness::waiting::Waiting;
 use crate::reports::fanout::{Conditions, Cost, SUITE};
 
-const SIZES: Sizes = Sizes {
-    quick: &EXTREMES,
-    // Unless sizes are chosen, a standard run takes them from STANDARD.
-    standard: &FEW_SIZES,
-    full: &[64, 256, 1024, 4096, 16384, 32768],
-    third_party: &EXTREMES,
-};
 const EXTREMES: [usize; 2] = [64, 32768];
 /// The sizes of conditions that are measured beside the others.
 const FEW_SIZES: [usize; 3] = [64, 4096, 32768];
+const ALL_SIZES: [usize; 6] = [64, 256, 1024, 4096, 16384, 32768];
 const MOST_RECEIVERS: usize = 16;
-
 const RECEIVERS: [usize; 5] = [1, 2, 4, 8, MOST_RECEIVERS];
 
 /// The first one is the reference.
@@ -115,15 +107,16 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
         .collect()
 }
 
-/// The conditions of all cases, in the order of the tables, and the mechanisms to measure in each; empty for all.
+/// The conditions of all cases, and the mechanisms to measure in each; empty for all.
 fn conditions(plan: &Plan) -> Vec<(Conditions, &'static [&'static str])> {
-    let sizes = plan.sizes_or(&SIZES);
-    let all = |conditions: Vec<_>| conditions.into_iter().map(|one| (one, &[][..])).collect();
-    match plan.scale {
-        Scale::Quick | Scale::ThirdParty => all(quick(&sizes)),
-        Scale::Standard if plan.sizes.is_empty() => standard(),
-        Scale::Standard | Scale::Full => all(full(&sizes)),
-    }
+    let chosen = (!plan.sizes.is_empty()).then_some(plan.sizes.as_slice());
+    let conditions = match (plan.scale, chosen) {
+        (Scale::Standard, None) => return standard(),
+        (Scale::Standard, Some(sizes)) => few(sizes),
+        (Scale::Quick | Scale::ThirdParty, sizes) => quick(sizes.unwrap_or(&EXTREMES)),
+        (Scale::Full, sizes) => full(sizes.unwrap_or(&ALL_SIZES)),
+    };
+    conditions.into_iter().map(|one| (one, &[][..])).collect()
 }
 
 fn quick(sizes: &[usize]) -> Vec<Conditions> {
@@ -152,6 +145,20 @@ fn standard() -> Vec<(Conditions, &'static [&'static str])> {
                 .map(|each| (each, one.mechanisms))
         })
         .collect()
+}
+
+/// A standard run with sizes of the user's choice.
+fn few(sizes: &[usize]) -> Vec<Conditions> {
+    [
+        grid(
+            ReceiverState::Busy,
+            Cost::Sender,
+            &[1, MOST_RECEIVERS],
+            sizes,
+        ),
+        grid(ReceiverState::Streaming, Cost::Sender, &[1], sizes),
+    ]
+    .concat()
 }
 
 fn full(sizes: &[usize]) -> Vec<Conditions> {

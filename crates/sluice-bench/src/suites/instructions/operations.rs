@@ -24,9 +24,9 @@ use crate::suites::stream;
 const WARM_UP: u64 = 50;
 const ROUND_TRIPS: u64 = 500;
 const CHECKED_ROUND_TRIPS: usize = 50;
-/// What is counted: several times what a pipe or a socket holds by default.
+/// What is counted: several times what a pipe or a socket holds by default. It fits into a ring of 4 MiB, whose sender never waits.
 const STREAM_BYTES: usize = 512 << 10;
-/// All memory of a mechanism has been used after these, with its default capacity.
+/// Not counted, as above. All memory of a pipe or a socket has been used by then, with its default capacity.
 const WARM_UP_BYTES: usize = 256 << 10;
 const MIN_MESSAGES: usize = 1024;
 /// The receiver has received all earlier messages by then, and sleeps.

@@ -80,10 +80,11 @@ fn measured(scale: Scale) -> Vec<Measured> {
 }
 
 /// The gets or sets of each process.
-fn operations(scale: Scale) -> u64 {
-    match scale {
-        Scale::Quick | Scale::Standard | Scale::ThirdParty => 1000,
+fn operations(plan: &Plan) -> u64 {
+    match plan.scale {
         Scale::Full => 100_000,
+        Scale::Standard if !plan.emulated => 20_000,
+        Scale::Quick | Scale::Standard | Scale::ThirdParty => 1000,
     }
 }
 
@@ -106,7 +107,7 @@ fn case(plan: &Plan, resources: &Rc<Resources>, measured: Measured) -> Case {
             case.skipped.push(skip.of(way.name));
             continue;
         }
-        let operations = operations(plan.scale);
+        let operations = operations(plan);
         case.subjects.push(subject(Access {
             way: *way,
             resources: Rc::clone(resources),
