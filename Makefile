@@ -34,7 +34,7 @@ shell: ## a prompt in the VM with the module loaded
 	@vm/shell $(KERNEL)
 
 bench: ## measure against what people use today, in the VM; a report with plots is build/bench/report.html; QUICK=1, FULL=1
-	@vm/run-tool --count $(KERNEL) sluice-bench $(BENCH) --json build/bench/results.json --html build/bench/report.html
+	@vm/run-tool --count $(KERNEL) sluice-bench $(BENCH) --json build/bench/results.json --html build/bench/report.html --svg build/bench/plot.svg
 
 bench-feed: ## measure packets from the kernel, in a VM with an isolated processor; build/bench/feed.html; QUICK=1, FULL=1
 	@vm/run-tool --isolate $(KERNEL) sluice-bench $(BENCH) --suite feed --json build/bench/feed.json --html build/bench/feed.html

@@ -105,6 +105,10 @@ pub struct Options {
     /// Write a report with plots to this file: one page that needs no network
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+
+    /// Write the first plot of this report to this file, for pages that cannot contain the report
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 /// The mechanisms of --peers: the libraries, the lower bound, and the shared-memory mechanisms without a library.
@@ -275,6 +279,12 @@ fn write(results: &Results, options: &Options) -> Result<()> {
     if let Some(path) = &options.html {
         html::write(results, path)?;
         println!("Report with plots: {}", path.display());
+    }
+    if let Some(path) = &options.svg {
+        match html::write_picture(results, path)? {
+            true => println!("Plot: {}", path.display()),
+            false => println!("No plot: no result of Sluice is relative to another mechanism"),
+        }
     }
     Ok(())
 }

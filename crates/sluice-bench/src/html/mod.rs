@@ -11,6 +11,7 @@ mod intervals;
 mod lines;
 mod notes;
 mod page;
+mod picture;
 mod reference;
 mod scale;
 mod series_style;
@@ -29,4 +30,12 @@ pub use page::page;
 
 pub fn write(results: &Results, path: &Path) -> Result<()> {
     file::write(path, &page(results), "report", "--html")
+}
+
+/// Whether there is something to draw.
+pub fn write_picture(results: &Results, path: &Path) -> Result<bool> {
+    let picture = picture::picture(results);
+    picture.map_or(Ok(false), |picture| {
+        file::write(path, &picture, "plot", "--svg").map(|()| true)
+    })
 }

@@ -13,6 +13,8 @@ use super::takeaways::{self, Takeaway};
 use crate::harness::rows::Results;
 
 const TEMPLATE: &str = include_str!("page.html");
+/// What page.html imports.
+pub const PLOT: &str = include_str!("plot.html");
 
 #[derive(Serialize)]
 struct Page<'a> {
@@ -50,8 +52,11 @@ pub fn page(results: &Results) -> String {
 }
 
 fn render(page: &Page) -> String {
+    let mut environment = Environment::new();
+    let added = environment.add_template("plot.html", PLOT);
+    added.expect("the template is correct, which tests show");
     // The name makes values that are not marked as safe be escaped.
-    let text = Environment::new().render_named_str("page.html", TEMPLATE, Serde(page));
+    let text = environment.render_named_str("page.html", TEMPLATE, Serde(page));
     let text = text.expect("the template suits the data, which tests show");
     // Slashes need no escape, and are frequent in rates.
     text.replace("&#x2f;", "/")

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The plot of what to take away, as a file for pages that cannot contain the report.
+
+use minijinja::value::Serde;
+use minijinja::{Environment, context};
+
+use super::highlights;
+use super::page::PLOT;
+use super::series_style::SeriesStyles;
+use super::takeaways;
+use crate::harness::rows::Results;
+
+const ATTRIBUTES: &str = r#" xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" style="background: var(--paper)""#;
+
+/// None without a result of Sluice relative to another mechanism.
+pub fn picture(results: &Results) -> Option<String> {
+    let takeaways = takeaways::takeaways(&results.rows);
+    let figure = highlights::first(&takeaways, &SeriesStyles::of(results))?;
+    let mut environment = Environment::new();
+    let added = environment.add_template("plot.html", PLOT);
+    added.expect("the template is correct, which tests show");
+    let text = environment.render_named_str(
+        "picture.html",
+        "{%- from \"plot.html\" import svg -%}{{ svg(plot, attributes, style) }}",
+        context! { plot => Serde(figure.plot), attributes => ATTRIBUTES, style => include_str!("style.css") },
+    );
+    let text = text.expect("the template suits the data, which tests show");
+    Some(format!(
+        "<!-- SPDX-License-Identifier: MIT OR Apache-2.0 -->\n{text}\n"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::rounds::Metric;
+    use crate::harness::rounds::tests::outcome;
+    use crate::harness::rows::rows;
+    use sluice_testkit::host::Host;
+
+    fn results(rows: Vec<crate::harness::rows::Row>) -> Results {
+        Results {
+            host: Host::probe(),
+            clock_ns: 40,
+            rows,
+        }
+    }
+
+    #[test]
+    fn a_picture_needs_no_other_file() {
+        let rows = rows(&outcome(Metric::Latency, &[2.0], &[1.0]));
+        let picture = picture(&results(rows)).unwrap();
+        assert!(
+            picture.contains("xmlns=") && picture.contains("--sluice: #"),
+            "{picture}"
+        );
+        assert!(picture.contains("class=\"name\"") && picture.ends_with("</svg>\n"));
+    }
+
+    #[test]
+    fn without_a_comparison_there_is_no_picture() {
+        assert!(picture(&results(Vec::new())).is_none());
+    }
+}
