@@ -106,7 +106,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
-    /// Write the first plot of this report to this file, for pages that cannot contain the report
+    /// Write a plot of Sluice relative to the reference to this file, for pages that cannot contain the report
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }

@@ -66,7 +66,13 @@ pub fn first(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Figure> {
         ],
     };
     Some(Figure {
-        plot: plot(&heading, &gains, |index, _| index, styles)?,
+        plot: plot(
+            &heading,
+            &gains,
+            |gain| gain.conditions(),
+            |index, _| index,
+            styles,
+        )?,
         hint: hint(&gains),
         table: Table {
             caption: heading.clone(),
@@ -76,6 +82,24 @@ pub fn first(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Figure> {
         },
         heading,
     })
+}
+
+/// The first mechanism of each of the conditions, named beside them, because there is no table. None without one.
+pub fn brief(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Drawing> {
+    let mut gains: Vec<Gain> = Vec::new();
+    for gain in takeaways
+        .iter()
+        .filter_map(|one| Gain::of(one.row, one.rival))
+    {
+        if gains
+            .iter()
+            .all(|one| one.conditions() != gain.conditions())
+        {
+            gains.push(gain);
+        }
+    }
+    let label = |gain: &Gain| format!("{}: {}", gain.conditions(), gain.row.label);
+    plot("Sluice", &gains, label, |index, _| index, styles)
 }
 
 /// All results of Sluice relative to a rival. None without one.
@@ -105,7 +129,13 @@ pub fn all(rows: &[Row], styles: &SeriesStyles) -> Option<Figure> {
         }
     };
     Some(Figure {
-        plot: plot(&heading, &gains, |_, gain| series(gain), styles)?,
+        plot: plot(
+            &heading,
+            &gains,
+            |gain| gain.conditions(),
+            |_, gain| series(gain),
+            styles,
+        )?,
         hint: hint(&gains),
         table: Table {
             caption: heading.clone(),
@@ -139,10 +169,11 @@ fn hint(gains: &[Gain]) -> String {
     )
 }
 
-/// One group for each set of conditions. None without a gain.
+/// One group for each label. None without a gain.
 fn plot(
     title: &str,
     gains: &[Gain],
+    label: impl Fn(&Gain) -> String,
     series: impl Fn(usize, &Gain) -> usize,
     styles: &SeriesStyles,
 ) -> Option<Drawing> {
@@ -163,20 +194,20 @@ fn plot(
         range: gain.range,
         noisy: gain.row.is_noisy(),
     };
-    let group = |conditions: String| Group {
+    let group = |text: String| Group {
         intervals: gains
             .iter()
             .enumerate()
-            .filter(|(_, gain)| gain.conditions() == conditions)
+            .filter(|(_, gain)| label(gain) == text)
             .map(interval)
             .collect(),
-        label: conditions,
+        label: text,
     };
     let plot = Plot {
         title: title.into(),
         axis,
         level: Some(1.0),
-        groups: distinct(gains.iter().map(Gain::conditions))
+        groups: distinct(gains.iter().map(&label))
             .into_iter()
             .map(group)
             .collect(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The plot of what to take away, as a file for pages that cannot contain the report.
+//! Sluice relative to the reference in a few conditions, as a file for pages that cannot contain the report.
 
 use minijinja::value::Serde;
 use minijinja::{Environment, context};
@@ -15,14 +15,14 @@ const ATTRIBUTES: &str = r#" xmlns="http://www.w3.org/2000/svg" font-family="sys
 /// None without a result of Sluice relative to another mechanism.
 pub fn picture(results: &Results) -> Option<String> {
     let takeaways = takeaways::takeaways(&results.rows);
-    let figure = highlights::first(&takeaways, &SeriesStyles::of(results))?;
+    let plot = highlights::brief(&takeaways, &SeriesStyles::of(results))?;
     let mut environment = Environment::new();
     let added = environment.add_template("plot.html", PLOT);
     added.expect("the template is correct, which tests show");
     let text = environment.render_named_str(
         "picture.html",
         "{%- from \"plot.html\" import svg -%}{{ svg(plot, attributes, style) }}",
-        context! { plot => Serde(figure.plot), attributes => ATTRIBUTES, style => include_str!("style.css") },
+        context! { plot => Serde(plot), attributes => ATTRIBUTES, style => include_str!("style.css") },
     );
     let text = text.expect("the template suits the data, which tests show");
     Some(format!(

@@ -28,6 +28,8 @@ pub enum Workload {
     Stream,
     /// A stream of messages that are written and read in memory of the mechanism.
     InPlace,
+    /// A message over each of several channels, one after the other.
+    Connections,
     /// A message over each of many channels, all of which stay open.
     Many,
     /// Streams of several pairs at the same time.

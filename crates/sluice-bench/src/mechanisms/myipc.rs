@@ -55,7 +55,7 @@ fn unsupported_reason(workload: Workload, has_cgroups: bool) -> Option<String> {
     let reason = match workload {
         Workload::File => "it has no end of file",
         Workload::Stalled => "all users share its two rings, so one pair cannot be stalled alone",
-        Workload::Many | Workload::Pairs => {
+        Workload::Connections | Workload::Many | Workload::Pairs => {
             "all users share its two rings, so there are no more channels"
         }
         Workload::SharedName if !has_cgroups => {

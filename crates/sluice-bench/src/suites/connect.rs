@@ -23,7 +23,7 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let task = Task {
         size: SIZE,
         placement,
-        workload: Workload::Stream,
+        workload: Workload::Connections,
     };
     let title = format!("{} {}", units::size(SIZE), placement.name());
     Ok(vec![plan.case(

@@ -101,15 +101,14 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 
 fn processes(scale: Scale) -> &'static [usize] {
     match scale {
-        Scale::Quick | Scale::ThirdParty => &[1, 8, 10],
-        Scale::Standard => &[1, 4, 8, 10],
+        Scale::Quick | Scale::Standard | Scale::ThirdParty => &[1, 8, 10],
         Scale::Full => &PROCESSES,
     }
 }
 
 fn entries(scale: Scale) -> u64 {
     match scale {
-        Scale::Quick | Scale::Standard | Scale::ThirdParty => 50_000,
+        Scale::Quick | Scale::Standard | Scale::ThirdParty => 20_000,
         Scale::Full => 1_000_000,
     }
 }

@@ -18,9 +18,9 @@ use sluice_testkit::units;
 use self::control::{Background, Control, ITERATIONS};
 use self::counter::Counter;
 use self::operations::{RoundTrips, Stream};
-use super::Plan;
 use super::plan::Sizes;
 use super::setup::Setup;
+use super::{Plan, Scale};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Metric, Skipped, Subject};
 use crate::harness::waiting::Waiting;
@@ -70,7 +70,9 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     };
     let mut cases = vec![control(&counting)];
     for (size, placement) in plan.conditions(&ROUND_TRIP_SIZES) {
-        cases.push(round_trips(plan, size, placement, &counting)?);
+        if placement == Placement::SameCpu || plan.scale == Scale::Full {
+            cases.push(round_trips(plan, size, placement, &counting)?);
+        }
     }
     // On two processors, how often the sides wait for each other depends on their speed, and so does the count.
     for size in plan.sizes_or(&STREAM_SIZES) {

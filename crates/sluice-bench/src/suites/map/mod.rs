@@ -84,7 +84,7 @@ fn operations(plan: &Plan) -> u64 {
     match plan.scale {
         Scale::Full => 100_000,
         Scale::Standard if !plan.emulated => 20_000,
-        Scale::Quick | Scale::Standard | Scale::ThirdParty => 1000,
+        Scale::Quick | Scale::Standard | Scale::ThirdParty => 500,
     }
 }
 
