@@ -50,12 +50,14 @@ impl<'a> Gain<'a> {
     }
 }
 
+fn gains<'a>(takeaways: &[Takeaway<'a>]) -> impl Iterator<Item = Gain<'a>> {
+    let gain = |one: &Takeaway<'a>| Gain::of(one.row, one.rival);
+    takeaways.iter().filter_map(gain)
+}
+
 /// The takeaways, whose sentences are the table. None without one.
 pub fn first(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Figure> {
-    let gains: Vec<Gain> = takeaways
-        .iter()
-        .filter_map(|one| Gain::of(one.row, one.rival))
-        .collect();
+    let gains: Vec<Gain> = gains(takeaways).collect();
     let heading = "What to take away".to_string();
     let line = |(series, one): (usize, &Takeaway)| Line {
         series: Some(series),
@@ -87,14 +89,9 @@ pub fn first(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Figure> {
 /// The first mechanism of each of the conditions, named beside them, because there is no table. None without one.
 pub fn brief(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Drawing> {
     let mut gains: Vec<Gain> = Vec::new();
-    for gain in takeaways
-        .iter()
-        .filter_map(|one| Gain::of(one.row, one.rival))
-    {
-        if gains
-            .iter()
-            .all(|one| one.conditions() != gain.conditions())
-        {
+    for gain in self::gains(takeaways) {
+        let is_new = |one: &Gain| one.conditions() != gain.conditions();
+        if gains.iter().all(is_new) {
             gains.push(gain);
         }
     }

@@ -12,9 +12,8 @@ use super::suites::{Figure, Suite, suites};
 use super::takeaways::{self, Takeaway};
 use crate::harness::rows::Results;
 
+pub const STYLE: &str = include_str!("style.css");
 const TEMPLATE: &str = include_str!("page.html");
-/// What page.html imports.
-pub const PLOT: &str = include_str!("plot.html");
 
 #[derive(Serialize)]
 struct Page<'a> {
@@ -38,7 +37,7 @@ pub fn page(results: &Results) -> String {
     let takeaways = takeaways::takeaways(&results.rows);
     let first = takeaways::first(&takeaways);
     render(&Page {
-        style: include_str!("style.css"),
+        style: STYLE,
         script: include_str!("highlight.js"),
         machine: environment::summary(&results.host),
         emulated: results.host.is_emulated(),
@@ -51,12 +50,17 @@ pub fn page(results: &Results) -> String {
     })
 }
 
-fn render(page: &Page) -> String {
-    let mut environment = Environment::new();
-    let added = environment.add_template("plot.html", PLOT);
+/// With what templates can import.
+pub fn templates() -> Environment<'static> {
+    let mut templates = Environment::new();
+    let added = templates.add_template("plot.html", include_str!("plot.html"));
     added.expect("the template is correct, which tests show");
+    templates
+}
+
+fn render(page: &Page) -> String {
     // The name makes values that are not marked as safe be escaped.
-    let text = environment.render_named_str("page.html", TEMPLATE, Serde(page));
+    let text = templates().render_named_str("page.html", TEMPLATE, Serde(page));
     let text = text.expect("the template suits the data, which tests show");
     // Slashes need no escape, and are frequent in rates.
     text.replace("&#x2f;", "/")

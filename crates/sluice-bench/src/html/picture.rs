@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sluice relative to the reference in a few conditions, as a file for pages that cannot contain the report.
 
+use minijinja::context;
 use minijinja::value::Serde;
-use minijinja::{Environment, context};
 
 use super::highlights;
-use super::page::PLOT;
+use super::page::{STYLE, templates};
 use super::series_style::SeriesStyles;
 use super::takeaways;
 use crate::harness::rows::Results;
@@ -16,13 +16,10 @@ const ATTRIBUTES: &str = r#" xmlns="http://www.w3.org/2000/svg" font-family="sys
 pub fn picture(results: &Results) -> Option<String> {
     let takeaways = takeaways::takeaways(&results.rows);
     let plot = highlights::brief(&takeaways, &SeriesStyles::of(results))?;
-    let mut environment = Environment::new();
-    let added = environment.add_template("plot.html", PLOT);
-    added.expect("the template is correct, which tests show");
-    let text = environment.render_named_str(
+    let text = templates().render_named_str(
         "picture.html",
         "{%- from \"plot.html\" import svg -%}{{ svg(plot, attributes, style) }}",
-        context! { plot => Serde(plot), attributes => ATTRIBUTES, style => include_str!("style.css") },
+        context! { plot => Serde(plot), attributes => ATTRIBUTES, style => STYLE },
     );
     let text = text.expect("the template suits the data, which tests show");
     Some(format!(

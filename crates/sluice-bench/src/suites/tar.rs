@@ -24,6 +24,11 @@ use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::{Receiver, Sender, Task, Workload, no_ipc};
 
+/// The size of the writes of tar.
+const TAR_RECORD: usize = 10_240;
+/// Creating files is slow in emulation.
+const LIMIT: Duration = Duration::from_secs(120);
+
 /// Headers of C, which are present wherever programs are compiled: hundreds of files, or, where creating files is slow, a hundred.
 fn tree(plan: &Plan) -> &'static Path {
     Path::new(match plan.emulated && plan.scale != Scale::Full {
@@ -31,11 +36,6 @@ fn tree(plan: &Plan) -> &'static Path {
         false => "/usr/include/linux",
     })
 }
-
-/// The size of the writes of tar.
-const TAR_RECORD: usize = 10_240;
-/// Creating files is slow in emulation.
-const LIMIT: Duration = Duration::from_secs(120);
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let placement = plan.one_placement();
