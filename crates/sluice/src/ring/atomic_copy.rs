@@ -4,7 +4,7 @@
 //! A reference to such bytes, or a plain copy of them, asserts that no other thread writes to them. Atomic loads do not: a
 //! copy made of them contains bytes that were there, possibly of different times. Rust has no atomic loads that are
 //! unaligned or longer than a word, and without them a copy takes twice as long. On x86_64 the loads are therefore assembly,
-//! each equivalent to atomic loads of its single bytes; and so is the call of memcpy(3) for longer copies.
+//! each equivalent to atomic loads of its single bytes.
 
 pub(super) use imp::copy_out;
 
@@ -14,13 +14,9 @@ mod imp {
     use std::arch::x86_64::__m128i;
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    use super::super::copy::PIECE;
+    type Line = [__m128i; 4];
 
-    const SHORT: usize = size_of::<[__m128i; 4]>();
-
-    unsafe extern "C" {
-        fn memcpy(into: *mut u8, from: *const u8, len: usize) -> *mut u8;
-    }
+    const LINE: usize = size_of::<Line>();
 
     /// Copies `len` bytes.
     ///
@@ -33,9 +29,9 @@ mod imp {
             match len {
                 8..=16 => copy_ends::<u64>(from, into, len),
                 17..=32 => copy_ends::<__m128i>(from, into, len),
-                33..=SHORT => copy_ends::<[__m128i; 2]>(from, into, len),
+                33..=LINE => copy_ends::<[__m128i; 2]>(from, into, len),
                 ..8 => copy_bytes(from, into, len),
-                _ => copy_pieces(from, into, len),
+                _ => copy_lines(from, into, len),
             }
         }
     }
@@ -106,31 +102,27 @@ mod imp {
         }
     }
 
+    /// Measured: in a ring, a third faster than memcpy(3) between processors without a common cache, and a tenth between others.
+    ///
     /// # Safety
-    /// As for copy_out().
+    /// As for copy_out(), and `len` is at least that of a line.
     #[inline(never)]
-    unsafe fn copy_pieces(from: *const u8, into: *mut u8, len: usize) {
-        for at in (0..len).step_by(PIECE) {
-            // SAFETY: as the caller guarantees, up to the length.
-            unsafe { copy_piece(from.add(at), into.add(at), PIECE.min(len - at)) };
+    unsafe fn copy_lines(from: *const u8, into: *mut u8, len: usize) {
+        let last = len - LINE;
+        for at in (0..last).step_by(LINE) {
+            // SAFETY: as the caller guarantees, the line is within the length.
+            unsafe { copy_line(from.add(at), into.add(at)) };
         }
+        // SAFETY: as above. It may overlap the one before.
+        unsafe { copy_line(from.add(last), into.add(last)) };
     }
 
     /// # Safety
-    /// As for copy_out().
+    /// As for copy_out() of the length of a line.
     #[inline]
-    unsafe fn copy_piece(from: *const u8, into: *mut u8, len: usize) {
-        // SAFETY: as the caller guarantees; the registers are those of the C calling convention.
-        unsafe {
-            asm!(
-                "call {memcpy}",
-                memcpy = sym memcpy,
-                inout("rdi") into => _,
-                inout("rsi") from => _,
-                inout("rdx") len => _,
-                clobber_abi("C"),
-            );
-        }
+    unsafe fn copy_line(from: *const u8, into: *mut u8) {
+        // SAFETY: as the caller guarantees.
+        unsafe { into.cast::<Line>().write_unaligned(Line::load(from)) };
     }
 }
 
@@ -182,7 +174,7 @@ mod tests {
             .collect();
         // All lengths would take too long in Miri.
         let short = (0..200).step_by(if cfg!(miri) { 7 } else { 1 });
-        for len in short.chain([1023, 1024, 1025, 4032, 4033, 4999]) {
+        for len in short.chain([255, 256, 257, 319, 320, 321, 1024, 4999]) {
             for start in [0, 1, 3, 7, 8, 12] {
                 let mut into = vec![0; len + 1];
                 let from = ptr::from_ref(&words[..]).cast::<u8>();

@@ -3,10 +3,13 @@
 
 use std::ptr;
 
+/// The length of a cache line.
+pub(super) const LINE: usize = 64;
+
 /// Libraries use `rep movsb` from 4 KiB on, or earlier if the processor reports it as fast for short copies. On some
 /// processors it is many times slower for certain offsets of source and destination within their pages. Pieces stay below
 /// that length.
-pub(super) const PIECE: usize = 4096 - 64;
+const PIECE: usize = 4096 - LINE;
 
 /// # Safety
 /// `length` bytes are readable at `from` and writable at `into`, and no other thread writes to those at `into`.
@@ -51,21 +54,68 @@ unsafe fn copy_pieces(from: *const u8, into: *mut u8, length: usize) {
     }
 }
 
+/// As copy_in(), but whole lines are written to memory and not to the caches, where the processor can do so.
+///
+/// # Safety
+/// As for copy_in(), and `length` is at least that of a line.
+pub(super) unsafe fn copy_past_caches(from: *const u8, into: *mut u8, length: usize) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: as the caller guarantees.
+    unsafe {
+        stream(from, into, length);
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: as the caller guarantees.
+    unsafe {
+        copy_in(from, into, length);
+    }
+}
+
+/// # Safety
+/// As for copy_past_caches().
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn stream(from: *const u8, into: *mut u8, length: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+
+    let first = into.align_offset(LINE);
+    let end = first + (length - first) / LINE * LINE;
+    // SAFETY: as the caller guarantees, all is within the length; the lines are aligned.
+    unsafe {
+        copy_in(from, into, first);
+        for at in (first..end).step_by(size_of::<__m128i>()) {
+            let word = _mm_loadu_si128(from.add(at).cast());
+            _mm_stream_si128(into.add(at).cast(), word);
+        }
+        copy_in(from.add(end), into.add(end), length - end);
+        // The release of the publication does not order such stores.
+        _mm_sfence();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_length_is_copied_as_it_is_and_no_byte_more() {
+    /// Lengths from this one on, copied to several places within a line.
+    fn assert_copies(copy: unsafe fn(*const u8, *mut u8, usize), shortest: usize) {
         let from: Vec<u8> = (0..5000_u32).map(|n| (n * 7) as u8 | 1).collect();
         // All lengths would take too long in Miri.
-        let short = (0..200).step_by(if cfg!(miri) { 3 } else { 1 });
-        for length in short.chain([1023, 1024, 1025, 2049, PIECE, PIECE + 1, 4999]) {
-            let mut into = vec![0; length + 1];
-            // SAFETY: both are at least that long.
-            unsafe { copy_in(from.as_ptr(), into.as_mut_ptr(), length) };
-            assert_eq!(into[..length], from[..length]);
-            assert_eq!(into[length], 0);
+        let short = (shortest..200).step_by(if cfg!(miri) { 7 } else { 1 });
+        for length in short.chain([1023, 1024, 1025, PIECE, PIECE + 1, 4999]) {
+            for start in [0, 8, 56, 63] {
+                let mut into = vec![0; start + length + 1];
+                // SAFETY: both are at least that long.
+                unsafe { copy(from.as_ptr(), into.as_mut_ptr().add(start), length) };
+                assert!(into[..start].iter().all(|&byte| byte == 0));
+                assert_eq!(into[start..start + length], from[..length]);
+                assert_eq!(into[start + length], 0);
+            }
         }
+    }
+
+    #[test]
+    fn every_length_is_copied_as_it_is_and_no_byte_more() {
+        assert_copies(copy_in, 0);
+        assert_copies(copy_past_caches, LINE);
     }
 }

@@ -70,6 +70,7 @@
 //! dropping the copy has no effect.
 
 mod atomic_copy;
+mod bypass;
 pub(crate) mod carrier;
 pub(crate) mod connection;
 mod consumer;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use sluice_ring::Memory;
 
+use super::bypass::Bypass;
 use super::connection::{Awaited, Connection, Wait};
-use super::copy::copy_in;
 use super::error::{SendError, SystemError, WaitError};
 use super::mapping::Mapping;
 
@@ -20,6 +20,7 @@ use super::mapping::Mapping;
 pub struct Producer {
     core: sluice_ring::Producer<Mapping>,
     pub(super) connection: Connection,
+    bypass: Bypass,
 }
 
 impl Producer {
@@ -27,6 +28,7 @@ impl Producer {
         Self {
             core: sluice_ring::Producer::new(connection.mapping().clone()),
             connection,
+            bypass: Bypass::new(),
         }
     }
 
@@ -179,7 +181,10 @@ impl Producer {
         let length = self.make_room(record.len(), wait)?;
         let room = self.room(length);
         // SAFETY: the room has the length of the record, and only this side accesses it before it is published.
-        unsafe { copy_in(record.as_ptr(), room.as_ptr(), record.len()) };
+        unsafe {
+            self.bypass
+                .copy(record.as_ptr(), room.as_ptr(), record.len());
+        }
         self.core.write(length);
         Ok(())
     }
