@@ -57,7 +57,7 @@ impl Host {
             self.cpu,
             match self.accelerator.as_str() {
                 "tcg" =>
-                    "emulated (TCG): context switches cost about 40 times as much as natively, system calls 17 times",
+                    "emulated (TCG): context switches and system calls cost tens of times as much as natively",
                 "kvm" => "virtual machine with KVM",
                 "virtual" => "virtual machine",
                 _ => "native",
