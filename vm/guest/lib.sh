@@ -3,8 +3,9 @@
 # The guest's set-up, shared by the session that runs a command and the one that gives a prompt.
 
 # The root has no cache, because this tree and its build results change while a VM runs. Programs and libraries do not, and starting one
-# takes many times as long without a cache.
+# takes several times as long without a cache.
 cache_programs() {
+	[[ -e $1/programs ]] || return 0
 	mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose programs /usr ||
 		printf 'the guest cannot mount /usr with a cache: programs start slowly\n' >/dev/console
 }
@@ -42,7 +43,7 @@ set_up_guest() {
 	export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 	# Init passes on what the kernel did not understand of its command line.
 	unset nr_open nohz_full rcu_nocbs SHLVL
-	cache_programs
+	cache_programs "$1"
 	provide_modules "$1"
 	name_disks "$1"
 	echo '+cpu +memory +pids' >/sys/fs/cgroup/cgroup.subtree_control

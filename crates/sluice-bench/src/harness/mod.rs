@@ -10,4 +10,5 @@ pub mod report;
 pub mod rounds;
 pub mod rows;
 pub mod samples;
+pub mod turns;
 pub mod waiting;
