@@ -326,7 +326,8 @@ impl Round {
     pub(super) fn new(
         number: usize,
         metric: Metric,
-        bracketed: Bracketed<Measurement>) -> Result<Self> {
+        bracketed: Bracketed<Measurement>,
+    ) -> Result<Self> {
         let mut measurement = bracketed.value;
         let samples = Samples::from_iter(std::mem::take(&mut measurement.samples));
         Ok(Self {
@@ -460,7 +461,6 @@ impl Case {
     pub fn steps(&self, rounds: usize) -> u64 {
         (self.subjects.len() * rounds) as u64
     }
-
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ pub fn third_party() -> Vec<Result<Mechanism, Skipped>> {
         #[cfg(feature = "tachyon")]
         Ok(tachyon::mechanism(tachyon::Mode::Polling)),
         #[cfg(feature = "tachyon")]
+        Ok(tachyon::mechanism(tachyon::Mode::PollingLarge)),
+        #[cfg(feature = "tachyon")]
         Ok(tachyon::mechanism(tachyon::Mode::Hybrid)),
         #[cfg(feature = "tachyon")]
         Ok(tachyon::mechanism(tachyon::Mode::Futex)),

@@ -73,7 +73,7 @@ fn list(rows: &[&Row]) -> Vec<Criterion> {
                 text: format!("{}: {} ÷ {to}", row.title, row.label),
                 ratio: best.and_then(|rival| ratio(row, rival)),
                 limit: match row.waiting == best.and_then(|rival| rival.waiting) {
-                    true => Limit::AtMost(1.0),
+                    true => Limit::NotAbove,
                     false => Limit::None,
                 },
             }
