@@ -23,10 +23,10 @@ use crate::harness::waiting::Waiting;
 use program::BenchIpc;
 
 /// In bytes, as the default of Sluice's ring.
-const CAPACITY: usize = 4 << 20;
+pub const CAPACITY: usize = 4 << 20;
 /// Streams of long messages are faster with one or the other, depending on the caches. Where processors share one, the 16 MiB of
 /// the library's own benchmark are no faster than this.
-const LARGE_CAPACITY: usize = 8 << 20;
+pub const LARGE_CAPACITY: usize = 8 << 20;
 const LONG: usize = 1 << 10;
 /// The receiver releases space after this number of messages, so a ring must hold more.
 const RELEASE_BATCH: usize = 32;
@@ -38,8 +38,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Polling,
-    /// As Polling, with LARGE_CAPACITY.
-    PollingLarge,
     Hybrid,
     Futex,
 }
@@ -48,20 +46,9 @@ impl Mode {
     /// The number of spins before the receiver sleeps.
     fn spins(self) -> u32 {
         match self {
-            Self::Polling | Self::PollingLarge => u32::MAX,
+            Self::Polling => u32::MAX,
             Self::Hybrid => 10_000,
             Self::Futex => 0,
-        }
-    }
-
-    fn polls(self) -> bool {
-        matches!(self, Self::Polling | Self::PollingLarge)
-    }
-
-    fn capacity(self) -> usize {
-        match self {
-            Self::PollingLarge => LARGE_CAPACITY,
-            Self::Polling | Self::Hybrid | Self::Futex => CAPACITY,
         }
     }
 }
@@ -88,38 +75,40 @@ fn sender_never_sleeps(task: &Task) -> Option<String> {
     }
 }
 
-pub fn mechanism(mode: Mode) -> Mechanism {
+/// With rings of this capacity, or more if messages need it: LARGE_CAPACITY only with polling.
+pub fn mechanism(mode: Mode, capacity: usize) -> Mechanism {
+    let is_large = capacity == LARGE_CAPACITY;
     let waiting = match mode {
         // As the default of Sluice's ring, which spins before it sleeps.
-        Mode::Polling | Mode::PollingLarge | Mode::Hybrid => Waiting::Spin,
+        Mode::Polling | Mode::Hybrid => Waiting::Spin,
         Mode::Futex => Waiting::Sleep,
     };
     // The sockets over which the memory is passed.
     let paths = Rc::new(TempPaths::in_directory(std::env::temp_dir()));
     let own_program = match mode {
-        Mode::Polling => own_program::erased(BenchIpc(Rc::clone(&paths))),
-        Mode::PollingLarge | Mode::Hybrid | Mode::Futex => None,
+        Mode::Polling if !is_large => own_program::erased(BenchIpc(Rc::clone(&paths))),
+        _ => None,
     };
     Mechanism {
         own_program,
         label: match mode {
+            Mode::Polling if is_large => "tachyon (spins, 8 MiB)".into(),
             Mode::Polling => "tachyon (spins)".into(),
-            Mode::PollingLarge => "tachyon (spins, 8 MiB)".into(),
             Mode::Hybrid => "tachyon (hybrid)".into(),
             Mode::Futex => "tachyon (futex)".into(),
         },
         batching: Some(Batching::Together),
-        capacity: mode.capacity(),
+        capacity,
         in_place: true,
         unsupported_reason: Box::new(match mode {
+            Mode::Polling if is_large => long_streams_only,
             Mode::Polling => never_sleeping,
-            Mode::PollingLarge => long_streams_only,
             Mode::Hybrid | Mode::Futex => sender_never_sleeps,
         }),
         ..Mechanism::new("tachyon", waiting, move |size| {
             let connection = Connection {
                 path: paths.next_path()?,
-                capacity: least_capacity(size).max(mode.capacity()),
+                capacity: least_capacity(size).max(capacity),
                 mode,
             };
             Ok(Link::new(
@@ -169,7 +158,7 @@ impl Connection {
 
     fn receiver(self) -> Result<Receiving> {
         let bus = self.listen()?;
-        if self.mode.polls() {
+        if self.mode == Mode::Polling {
             bus.set_polling_mode(1);
         }
         Ok(Receiving {
@@ -198,7 +187,7 @@ impl Sending {
                 Err(TachyonError::BufferFull) => {
                     self.bus.flush();
                     match self.mode {
-                        Mode::Polling | Mode::PollingLarge => spin_loop(),
+                        Mode::Polling => spin_loop(),
                         Mode::Hybrid | Mode::Futex => yield_now(),
                     }
                 }

@@ -21,13 +21,19 @@ pub fn third_party() -> Vec<Result<Mechanism, Skipped>> {
         #[cfg(not(feature = "iceoryx2"))]
         not_built_in("iceoryx2"),
         #[cfg(feature = "tachyon")]
-        Ok(tachyon::mechanism(tachyon::Mode::Polling)),
+        Ok(tachyon::mechanism(
+            tachyon::Mode::Polling,
+            tachyon::CAPACITY,
+        )),
         #[cfg(feature = "tachyon")]
-        Ok(tachyon::mechanism(tachyon::Mode::PollingLarge)),
+        Ok(tachyon::mechanism(
+            tachyon::Mode::Polling,
+            tachyon::LARGE_CAPACITY,
+        )),
         #[cfg(feature = "tachyon")]
-        Ok(tachyon::mechanism(tachyon::Mode::Hybrid)),
+        Ok(tachyon::mechanism(tachyon::Mode::Hybrid, tachyon::CAPACITY)),
         #[cfg(feature = "tachyon")]
-        Ok(tachyon::mechanism(tachyon::Mode::Futex)),
+        Ok(tachyon::mechanism(tachyon::Mode::Futex, tachyon::CAPACITY)),
         #[cfg(not(feature = "tachyon"))]
         not_built_in("tachyon"),
         #[cfg(feature = "aeron")]
