@@ -3,19 +3,20 @@
 # The guest's set-up, shared by the session that runs a command and the one that gives a prompt.
 
 # The root has no cache, because this tree and its build results change while a VM runs. Programs and libraries do not, and starting one
-# takes several times as long without a cache.
+# takes several times as long without a cache. They must not be upgraded meanwhile.
 cache_programs() {
 	[[ -e $1/programs ]] || return 0
-	mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose programs /usr ||
+	mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose,access=any programs /usr ||
 		printf 'the guest cannot mount /usr with a cache: programs start slowly\n' >/dev/console
 }
 
-# A host without a kernel of its own has no /lib/modules, and its tree is read-only here: put a writable layer over /usr/lib.
+# A host without a kernel of its own has no /lib/modules, one with another kernel lacks the modules of this one, and one with the headers
+# alone has a directory without modules. The tree is read-only here: put a writable layer over /usr/lib.
 # vm/run left the directory's path in a file, if the kernel has modules.
 provide_modules() {
 	local run=$1 release
 	read -r release </proc/sys/kernel/osrelease
-	[[ -e /lib/modules/$release || ! -e $run/modules ]] && return
+	[[ -e /lib/modules/$release/modules.dep || ! -e $run/modules ]] && return
 	mkdir -p /run/sluice/lib/modules /run/sluice/work
 	ln -s "$(<"$run/modules")" "/run/sluice/lib/modules/$release"
 	mount -t overlay -o lowerdir=/usr/lib,upperdir=/run/sluice/lib,workdir=/run/sluice/work overlay /usr/lib

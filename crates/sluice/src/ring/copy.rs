@@ -54,29 +54,18 @@ unsafe fn copy_pieces(from: *const u8, into: *mut u8, length: usize) {
     }
 }
 
-/// As copy_in(), but whole lines are written to memory and not to the caches, where the processor can do so.
+/// Whether copy_past_caches() differs from copy_in().
+pub(super) const CAN_BYPASS: bool = cfg!(all(target_arch = "x86_64", not(miri)));
+
+/// As copy_in(), but whole lines are written to memory and not to the caches.
 ///
 /// # Safety
 /// As for copy_in(), and `length` is at least that of a line.
-pub(super) unsafe fn copy_past_caches(from: *const u8, into: *mut u8, length: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: as the caller guarantees.
-    unsafe {
-        stream(from, into, length);
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    // SAFETY: as the caller guarantees.
-    unsafe {
-        copy_in(from, into, length);
-    }
-}
-
-/// # Safety
-/// As for copy_past_caches().
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-unsafe fn stream(from: *const u8, into: *mut u8, length: usize) {
+pub(super) unsafe fn copy_past_caches(from: *const u8, into: *mut u8, length: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
 
+    debug_assert!(length >= LINE);
     let first = into.align_offset(LINE);
     let end = first + (length - first) / LINE * LINE;
     // SAFETY: as the caller guarantees, all is within the length; the lines are aligned.
@@ -91,6 +80,9 @@ unsafe fn stream(from: *const u8, into: *mut u8, length: usize) {
         _mm_sfence();
     }
 }
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+pub(super) use copy_in as copy_past_caches;
 
 #[cfg(test)]
 mod tests {
