@@ -197,9 +197,10 @@ impl Backoff {
     }
 }
 
-/// The least of recent times: an interruption of either side is part of some epochs, and is not to count.
+/// The least of recent times: an interruption of either side is part of some epochs, and is not to count. After one, the next
+/// trial is compared with this multiple of the least. Times WORTH, that is still less than the least.
 fn nearly_least(known: f64, each: f64) -> f64 {
-    each.min(1.1 * known)
+    each.min(1.05 * known)
 }
 
 #[cfg(all(test, not(sluice_loom)))]

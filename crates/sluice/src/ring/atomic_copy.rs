@@ -14,9 +14,9 @@ mod imp {
     use std::arch::x86_64::__m128i;
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    type Line = [__m128i; 4];
+    use super::super::copy::LINE;
 
-    const LINE: usize = size_of::<Line>();
+    type Line = [__m128i; LINE / size_of::<__m128i>()];
 
     /// Copies `len` bytes.
     ///
