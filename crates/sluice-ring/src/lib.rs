@@ -54,7 +54,7 @@ mod waker;
 
 pub use backoff::Backoff;
 pub use consumer::Consumer;
-pub use layout::{Capacity, HEADER, InvalidCapacity, record_stride};
+pub use layout::{Capacity, HEADER, InvalidCapacity, LINE, record_stride};
 pub use memory::{Ctrl, End, Memory};
 pub use parking::{Notifier, Parker, WakeMethod};
 pub use peer::{PeerState, peer_state, stored_peer_state};

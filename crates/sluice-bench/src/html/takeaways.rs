@@ -11,6 +11,7 @@ use crate::harness::pinning::Placement;
 use crate::harness::rows::{BYTES, INSTRUCTIONS, Row};
 use crate::harness::samples::Change;
 use crate::harness::waiting::Waiting;
+use crate::reports::load::HALF;
 
 /// The size of a short message.
 const SHORT: usize = 64;
@@ -41,7 +42,7 @@ pub fn takeaways(rows: &[Row]) -> Vec<Takeaway<'_>> {
     chosen.filter_map(|row| Takeaway::of(row, rows)).collect()
 }
 
-/// Short messages and the last conditions, on two processors where these were measured. Each mechanism in its first variant
+/// Short messages and the last conditions, or half load, on two processors where these were measured. Each mechanism in its first variant
 /// that waits like the reference, if there is one.
 fn of_kind<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let on_two = |row: &Row| row.placement == Some(Placement::TwoCpus);
@@ -52,7 +53,12 @@ fn of_kind<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let kept = rows.iter().copied().filter(|row| !replaced(row));
     let rows: Vec<&Row> = kept.collect();
     let short = rows.iter().find(|row| row.size == Some(SHORT));
-    let ends = [short.or(rows.first()), rows.last()];
+    // Beyond saturation, a ratio grows with the time of the run.
+    let half = rows.iter().find(|row| row.load_percent == Some(HALF));
+    let ends = match half {
+        Some(_) => [half, None],
+        None => [short.or(rows.first()), rows.last()],
+    };
     let titles = distinct(ends.into_iter().flatten().map(|row| &row.title));
     let mut chosen = Vec::new();
     for title in titles {
@@ -382,5 +388,22 @@ mod tests {
         let rows = rows.concat();
         let sizes: Vec<_> = takeaways(&rows).iter().map(|one| one.row.size).collect();
         assert_eq!(sizes, [Some(64), Some(4000)]);
+    }
+
+    #[test]
+    fn of_several_loads_half_is_chosen() {
+        let loaded = |mechanism, percent: u32| Row {
+            suite: "load".into(),
+            load_percent: Some(percent),
+            title: format!("64 B {percent} % two-cpus"),
+            ..row(mechanism, "ns", 10.0)
+        };
+        let rows = [10, HALF, 90].map(|load| [loaded("pipe", load), loaded("sluice-pipe", load)]);
+        let rows = rows.concat();
+        let loads: Vec<_> = takeaways(&rows)
+            .iter()
+            .map(|one| one.row.load_percent)
+            .collect();
+        assert_eq!(loads, [Some(HALF)]);
     }
 }

@@ -10,7 +10,7 @@ use crate::harness::rows::{Percentiles, Row};
 
 pub const SUITE: &str = "load";
 /// The load of the criterion.
-const HALF: u32 = 50;
+pub const HALF: u32 = 50;
 /// It carries no messages, but is a lower bound.
 const BOUND: &str = "cacheline";
 

@@ -4,7 +4,7 @@
 use std::ptr;
 
 /// The length of a cache line.
-pub(super) const LINE: usize = 64;
+pub(super) const LINE: usize = sluice_ring::LINE as usize;
 
 /// Libraries use `rep movsb` from 4 KiB on, or earlier if the processor reports it as fast for short copies. On some
 /// processors it is many times slower for certain offsets of source and destination within their pages. Pieces stay below
