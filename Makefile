@@ -2,7 +2,7 @@
 # Each target runs a script; this file only names them.
 
 KERNEL ?= 6.12
-# QUICK=1 measures little, FULL=1 everything.
+# QUICK=1 measures little, FULL=1 all sizes and most suites.
 BENCH := $(if $(QUICK),--quick)$(if $(FULL),--full)
 export KERNELS TESTS STRESS
 

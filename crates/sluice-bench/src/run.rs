@@ -53,8 +53,8 @@ pub struct Options {
     sluiced: Option<PathBuf>,
 
     /// Suites to measure [default: all but sizes, load, memory, pairs, feed and instructions; with --quick also without calibration,
-    /// names and reports; with --peers calibration, rtt, throughput, sizes, load, connect, memory and pairs; with --full also memory
-    /// and pairs]
+    /// names and reports; with --peers calibration, rtt, throughput, sizes, load, connect, memory and pairs; with --full all but
+    /// feed and instructions]
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
 

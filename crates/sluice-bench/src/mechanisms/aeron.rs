@@ -36,7 +36,7 @@ use rusteron_media_driver::{
 use sluice_testkit::process::{self, Fork};
 
 use super::link::{Read, Write, ensure_fits};
-use super::mechanism::{memory_directory, never_sleeping, no_file};
+use super::mechanism::{bytes_in_flight, memory_directory, never_sleeping, no_file};
 use super::temp_paths::TempPaths;
 use super::{Batching, Link, Mechanism, Receiver, Sender, Workload, own_program};
 use crate::harness::waiting::Waiting;
@@ -88,8 +88,7 @@ pub fn mechanism(idle: Idle) -> Mechanism {
         }),
         // The backoff spins before it sleeps, as the default of Sluice's ring does.
         // There are three terms, which three times of one use.
-        capacity: TERM_LENGTH,
-        overhead: 32,
+        in_flight: bytes_in_flight(TERM_LENGTH, 32),
         ..Mechanism::new("aeron", Waiting::Spin, move |size| {
             let stream = directories.stream(size, idle)?;
             Ok(Link::new(stream, Stream::sender, Stream::receiver))

@@ -10,13 +10,13 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::Mechanism;
 use super::mechanism::no_file;
-use super::shared_ring::{CAPACITY, Ring};
+use super::shared_ring::{self, Ring};
 use super::sleeping::{Sleeping, Waker};
 use crate::harness::waiting::Waiting;
 
 pub fn mechanism() -> Mechanism {
     Mechanism {
-        capacity: CAPACITY,
+        in_flight: Box::new(shared_ring::slots),
         unsupported_reason: Box::new(no_file),
         ..Mechanism::new("eventfd-shm", Waiting::Sleep, |size| {
             Ring::link(size, Event::new()?, Event::new()?)

@@ -8,14 +8,14 @@ use anyhow::{Context, Result};
 use nix::errno::Errno;
 
 use super::mechanism::no_file;
-use super::shared_ring::{CAPACITY, Ring};
+use super::shared_ring::{self, Ring};
 use super::sleeping::{Sleeping, WAITING, Waker};
 use super::{Link, Mechanism};
 use crate::harness::waiting::Waiting;
 
 pub fn mechanism() -> Mechanism {
     Mechanism {
-        capacity: CAPACITY,
+        in_flight: Box::new(shared_ring::slots),
         unsupported_reason: Box::new(no_file),
         ..Mechanism::new("futex-shm", Waiting::Sleep, link)
     }

@@ -66,6 +66,7 @@ pub fn mechanism(mode: Mode) -> Mechanism {
             Mode::Events => "iceoryx2 (events)".into(),
         },
         batching: Some(Batching::OneByOne),
+        in_flight: Box::new(buffered_samples),
         in_place: true,
         unsupported_reason: Box::new(match mode {
             Mode::Polling => never_sleeping,
@@ -76,6 +77,11 @@ pub fn mechanism(mode: Mode) -> Mechanism {
             Ok(Link::new(topic, Topic::sender, Topic::receiver))
         })
     }
+}
+
+/// The length of a subscriber's buffer, for samples of this size.
+fn buffered_samples(size: usize) -> usize {
+    (CAPACITY / size).clamp(MIN_SAMPLES, MAX_SAMPLES)
 }
 
 /// The root of its files.
@@ -167,7 +173,7 @@ impl Topic {
             .max_subscribers(1)
             .max_nodes(2)
             .history_size(0)
-            .subscriber_max_buffer_size((CAPACITY / self.size).clamp(MIN_SAMPLES, MAX_SAMPLES))
+            .subscriber_max_buffer_size(buffered_samples(self.size))
             .enable_safe_overflow(false)
             .open_or_create()
             .context("cannot open an iceoryx2 service")?;

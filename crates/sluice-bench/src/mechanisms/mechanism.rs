@@ -57,10 +57,8 @@ pub struct Mechanism {
     /// The name in tables.
     pub label: String,
     pub waiting: Waiting,
-    /// The most bytes in flight, so that a check can use each place of a buffer several times.
-    pub capacity: usize,
-    /// Bytes of these that each message needs beside its own.
-    pub overhead: usize,
+    /// The most messages of this size in flight, so that a check can use each place of a buffer several times.
+    pub in_flight: InFlight,
     /// Each link has a cgroup, which is made with it.
     pub own_cgroups: bool,
     /// How batches are sent; None for mechanisms whose batches are not measured.
@@ -87,6 +85,7 @@ pub struct Mechanism {
 const LARGEST_CAPACITY: usize = 1 << 20;
 const SMALLEST_OVERHEAD: usize = 64;
 
+pub type InFlight = Box<dyn Fn(usize) -> usize>;
 pub type UnsupportedReason = Box<dyn Fn(&Task) -> Option<String>>;
 pub type Links = Box<dyn Fn(usize) -> Result<Vec<Link>>>;
 
@@ -104,8 +103,7 @@ impl Mechanism {
                 Waiting::Spin => format!("{name} (spins)"),
             },
             waiting,
-            capacity: LARGEST_CAPACITY,
-            overhead: SMALLEST_OVERHEAD,
+            in_flight: bytes_in_flight(LARGEST_CAPACITY, SMALLEST_OVERHEAD),
             own_cgroups: false,
             batching: None,
             in_place: false,
@@ -128,6 +126,11 @@ impl Mechanism {
         }
         (self.unsupported_reason)(task)
     }
+}
+
+/// Of a buffer of this many bytes, in which each message needs so many beside its own.
+pub fn bytes_in_flight(capacity: usize, overhead: usize) -> InFlight {
+    Box::new(move |size| capacity.div_ceil(size + overhead))
 }
 
 /// The reason of mechanisms without a file.

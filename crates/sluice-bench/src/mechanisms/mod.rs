@@ -48,5 +48,5 @@ mod zeromq;
 pub mod zmq_library;
 
 pub use link::{Link, Receiver, Sender};
-pub use mechanism::{Batching, Mechanism, Task, Workload};
+pub use mechanism::{Batching, Mechanism, Task, Workload, bytes_in_flight};
 pub use registry::Registry;

@@ -16,7 +16,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 
 use super::Mechanism;
 use super::mechanism::no_file;
-use super::shared_ring::{CAPACITY, Ring};
+use super::shared_ring::{self, Ring};
 use super::sleeping::{Sleeping, Waker};
 use crate::harness::waiting::Waiting;
 
@@ -25,7 +25,7 @@ const ENTRIES: u32 = 2;
 
 pub fn mechanism() -> Mechanism {
     Mechanism {
-        capacity: CAPACITY,
+        in_flight: Box::new(shared_ring::slots),
         unsupported_reason: Box::new(|task| {
             no_file(task).or_else(|| new_ring().err().map(|error| format!("{error:#}")))
         }),

@@ -17,8 +17,7 @@ use crate::harness::waiting::Waiting;
 
 pub fn mechanism() -> Mechanism {
     Mechanism {
-        // One message.
-        capacity: 1024,
+        in_flight: Box::new(|_| 1),
         unsupported_reason: Box::new(unsupported_reason),
         ..Mechanism::new("process-vm", Waiting::Sleep, |_| {
             let endpoint = Endpoint {

@@ -14,7 +14,7 @@ use super::link::ensure_fits;
 use super::{Link, Receiver, Sender};
 
 /// The total size of messages in flight, as the default of Sluice's ring.
-pub const CAPACITY: usize = 4 << 20;
+const CAPACITY: usize = 4 << 20;
 const MIN_SLOTS: usize = 4;
 
 /// The position of one side. Two cache lines, because processors prefetch lines in pairs.
@@ -65,6 +65,16 @@ const SLOTS: usize = 2 * size_of::<Position>();
 
 type Length = u32;
 
+fn stride(size: usize) -> usize {
+    (size_of::<Length>() + size).next_multiple_of(align_of::<u64>())
+}
+
+/// The number of slots for messages of this size.
+pub fn slots(size: usize) -> usize {
+    let fit = CAPACITY / stride(size);
+    fit.next_power_of_two().max(MIN_SLOTS)
+}
+
 impl<R: WaitStrategy + 'static> Ring<R> {
     pub fn link(size: usize, for_messages: R, for_space: R) -> Result<Link> {
         let ring = Self::new(size, for_messages, for_space)?;
@@ -107,8 +117,7 @@ impl<R: WaitStrategy> Ring<R> {
             )
         };
         Length::try_from(size).with_context(too_large)?;
-        let stride = (size_of::<Length>() + size).next_multiple_of(align_of::<u64>());
-        let slots = (CAPACITY / stride).next_power_of_two().max(MIN_SLOTS);
+        let (stride, slots) = (stride(size), slots(size));
         let len = NonZeroUsize::new(SLOTS + slots * stride).context("a ring is never empty")?;
         Ok(Self {
             memory: Rc::new(SharedMemory::anonymous(len)?),

@@ -8,12 +8,12 @@ use anyhow::Result;
 
 use super::Mechanism;
 use super::mechanism::never_sleeping;
-use super::shared_ring::{CAPACITY, Position, Ring, WaitStrategy};
+use super::shared_ring::{self, Position, Ring, WaitStrategy};
 use crate::harness::waiting::Waiting;
 
 pub fn mechanism() -> Mechanism {
     Mechanism {
-        capacity: CAPACITY,
+        in_flight: Box::new(shared_ring::slots),
         unsupported_reason: Box::new(never_sleeping),
         ..Mechanism::new("shm-spin", Waiting::Spin, |size| {
             Ring::link(size, Spinning, Spinning)

@@ -7,7 +7,7 @@ use anyhow::Result;
 use sluice::ring::{Consumer, Options, Producer};
 
 use super::link::{Read, Write};
-use super::mechanism::{never_sleeping, no_file};
+use super::mechanism::{bytes_in_flight, never_sleeping, no_file};
 use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Workload};
 use crate::harness::waiting::Waiting;
 
@@ -43,14 +43,13 @@ impl Variant {
                 Self::Unsealed => format!("{name} (always spins, unsealed)"),
             },
             batching: Some(Batching::Together),
-            capacity: CAPACITY,
             in_place: true,
             unsupported_reason: Box::new(match self {
                 Self::AlwaysSpins | Self::Unsealed => always_spinning,
                 Self::Default | Self::NeverSpins => no_file,
             }),
-            // The header of a record.
-            overhead: 8,
+            // The overhead is the header of a record.
+            in_flight: bytes_in_flight(CAPACITY, 8),
             ..Mechanism::new(name, waiting, link)
         }
     }

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use tachyon_ipc::{Bus, RxGuard, TachyonError, TxGuard};
 
 use super::link::{Read, Write, ensure_fits};
-use super::mechanism::{never_sleeping, no_file};
+use super::mechanism::{bytes_in_flight, never_sleeping, no_file};
 use super::temp_paths::TempPaths;
 use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Workload, own_program};
 use crate::harness::waiting::Waiting;
@@ -98,7 +98,9 @@ pub fn mechanism(mode: Mode, capacity: usize) -> Mechanism {
             Mode::Futex => "tachyon (futex)".into(),
         },
         batching: Some(Batching::Together),
-        capacity,
+        in_flight: Box::new(move |size| {
+            bytes_in_flight(least_capacity(size).max(capacity), HEADER)(size)
+        }),
         in_place: true,
         unsupported_reason: Box::new(match mode {
             Mode::Polling if is_large => long_streams_only,

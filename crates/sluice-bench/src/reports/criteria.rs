@@ -51,10 +51,12 @@ impl Limit {
         let met = match self {
             Self::AtLeast(limit) => median >= limit,
             Self::AtMost(limit) => median <= limit,
-            Self::NotBelow if median < 1.0 && ratio.max >= 1.0 => return "a tie",
-            Self::NotBelow => median >= 1.0,
-            Self::NotAbove if median > 1.0 && ratio.min <= 1.0 => return "a tie",
-            Self::NotAbove => median <= 1.0,
+            // As in the tables: a verdict holds in all rounds.
+            Self::NotBelow | Self::NotAbove if ratio.min <= 1.0 && ratio.max >= 1.0 => {
+                return "a tie";
+            }
+            Self::NotBelow => median > 1.0,
+            Self::NotAbove => median < 1.0,
             Self::None => return "",
         };
         if met { "met" } else { "not met" }
@@ -95,10 +97,12 @@ mod tests {
             |limit: Limit, [min, median, max]: [f64; 3]| limit.verdict(Spread { median, min, max });
         assert_eq!(verdict(Limit::NotBelow, [0.8, 0.9, 1.1]), "a tie");
         assert_eq!(verdict(Limit::NotBelow, [0.8, 0.9, 0.95]), "not met");
-        assert_eq!(verdict(Limit::NotBelow, [0.8, 1.1, 1.2]), "met");
+        assert_eq!(verdict(Limit::NotBelow, [0.8, 1.1, 1.2]), "a tie");
+        assert_eq!(verdict(Limit::NotBelow, [1.05, 1.1, 1.2]), "met");
         assert_eq!(verdict(Limit::NotAbove, [0.8, 1.1, 1.2]), "a tie");
         assert_eq!(verdict(Limit::NotAbove, [1.05, 1.1, 1.2]), "not met");
-        assert_eq!(verdict(Limit::NotAbove, [0.8, 0.9, 1.2]), "met");
+        assert_eq!(verdict(Limit::NotAbove, [0.8, 0.9, 1.2]), "a tie");
+        assert_eq!(verdict(Limit::NotAbove, [0.8, 0.9, 0.95]), "met");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::harness::rounds::{Case, Job, Measurement, Metric};
 use crate::mechanisms::{Link, Task, Workload};
 
 const SIZE: usize = 64;
+const MESSAGE: [u8; SIZE] = [0x5a; SIZE];
 /// Of a round. All of them exist before the two processes.
 const CONNECTIONS: usize = 16;
 
@@ -74,16 +75,16 @@ impl Connect {
 
 /// Opens each end, passes one message, and closes it. Returns the time that this took.
 fn use_each(side: Side, links: Vec<Link>, start: &mut Start) -> Result<Vec<u64>> {
-    let mut message = [0x5a; SIZE];
     start.wait()?;
     let begin = clock::now_ns();
     for link in links {
         match side {
-            Side::First => link.sender()?.send(&message)?,
+            Side::First => link.sender()?.send(&MESSAGE)?,
             Side::Second => {
-                let mut receiver = link.receiver()?;
+                let (mut receiver, mut message) = (link.receiver()?, [0; SIZE]);
                 let arrived = receiver.receive(&mut message)?;
                 ensure!(arrived == SIZE, "{arrived} of {SIZE} bytes arrived");
+                ensure!(message == MESSAGE, "the message arrived damaged");
                 ensure!(
                     receiver.receive(&mut message)? == 0,
                     "the end did not follow the message"

@@ -91,7 +91,7 @@ impl Suite {
             suites.extend([Self::Calibration, Self::Names, Self::Reports]);
         }
         if scale == Scale::Full {
-            suites.extend([Self::Memory, Self::Pairs]);
+            suites.extend([Self::Sizes, Self::Load, Self::Memory, Self::Pairs]);
         }
         suites
     }

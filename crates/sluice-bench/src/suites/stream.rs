@@ -310,10 +310,7 @@ fn sum(bytes: &[u8]) -> u64 {
 
 /// Messages of this size that pass each place of a buffer three times.
 fn checked_messages(mechanism: &Mechanism, size: usize) -> usize {
-    let bytes = size + mechanism.overhead;
-    (3 * mechanism.capacity)
-        .div_ceil(bytes)
-        .max(LEAST_CHECKED_MESSAGES)
+    (3 * (mechanism.in_flight)(size)).max(LEAST_CHECKED_MESSAGES)
 }
 
 /// Writes the numbers of consecutive messages into those that have the space.
@@ -360,7 +357,7 @@ mod tests {
     use crate::harness::waiting::Waiting;
     use crate::mechanisms::sluice_ring::Variant;
     use crate::mechanisms::stream::{StreamReceiver, StreamSender};
-    use crate::mechanisms::{Link, Mechanism, pipe, sluice_ring_memfd};
+    use crate::mechanisms::{Link, Mechanism, bytes_in_flight, pipe, sluice_ring_memfd};
     use crate::suites::setup::tests::setup;
     use sluice_testkit::workers::serial;
 
@@ -422,8 +419,7 @@ mod tests {
     #[test]
     fn a_check_uses_each_place_of_a_buffer_three_times() {
         let mechanism = Mechanism {
-            capacity: 1 << 20,
-            overhead: 8,
+            in_flight: bytes_in_flight(1 << 20, 8),
             ..pipe::mechanism()
         };
         for size in [1, 8, 64, 1024, 65_536, 1 << 20] {

@@ -183,8 +183,22 @@ pub fn annotate(rows: &mut [Row]) {
                 }
         };
         let found = calibrated.iter().find(same);
-        row.calibration = found.map(|(_, calibration)| calibration.clone());
+        row.calibration = found.map(|(other, calibration)| beside(row, other, calibration));
     }
+}
+
+/// The calibration of one row, for another one: it says if it was measured at another distance.
+fn beside(row: &Row, calibrated: &Row, calibration: &Calibration) -> Calibration {
+    let mut calibration = calibration.clone();
+    let class = calibrated
+        .probe_class
+        .filter(|class| row.probe_class.is_some_and(|other| other != *class));
+    if let Some(class) = class {
+        let measured = format!("measured at the distance {}", class.name());
+        let parts = [Some(measured), calibration.reason.take()];
+        calibration.reason = Some(parts.into_iter().flatten().collect::<Vec<_>>().join("; "));
+    }
+    calibration
 }
 
 /// The speed of an adapter divided by that of its library's own program, from a row of this suite.
@@ -232,6 +246,7 @@ fn reason(mechanism: &str, is_round_trip: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::class::Class;
     use crate::harness::pinning::Placement;
     use crate::harness::rows::Ratio;
     use crate::mechanisms::Registry;
@@ -294,6 +309,22 @@ mod tests {
             ratio,
             ..Row::default()
         }
+    }
+
+    #[test]
+    fn a_calibration_at_another_distance_says_so() {
+        let at = |class, one: Row| Row {
+            probe_class: Some(class),
+            ..one
+        };
+        let mut rows = [
+            at(Class::Remote, row(SUITE, "tachyon", "ns", Some(2.0))),
+            at(Class::SharedCache, row("rtt", "tachyon", "ns", None)),
+        ];
+        annotate(&mut rows);
+        let reason = |row: &Row| row.calibration.clone().and_then(|one| one.reason);
+        let (alike, other) = (reason(&rows[0]).unwrap(), reason(&rows[1]).unwrap());
+        assert_eq!(other, format!("measured at the distance far; {alike}"));
     }
 
     #[test]
