@@ -28,6 +28,7 @@ use iceoryx2::sample_mut::SampleMut;
 use iceoryx2::sample_mut_uninit::SampleMutUninit;
 use iceoryx2::service::port_factory::event;
 use iceoryx2::service::port_factory::publish_subscribe::PortFactory;
+use sluice_testkit::shared::SharedWords;
 
 use super::link::{Read, Write, ensure_fits};
 use super::mechanism::{memory_directory, never_sleeping, no_file};
@@ -97,6 +98,7 @@ impl Files {
             service: service.context("the path has no file name")?.into(),
             size,
             mode,
+            connected: Rc::new(SharedWords::new(1)?),
         })
     }
 }
@@ -154,6 +156,8 @@ pub struct Topic {
     service: String,
     size: usize,
     mode: Mode,
+    /// Whether the receiver has found the sender. One that looks for it only after it has gone gets none of its messages.
+    connected: Rc<SharedWords>,
 }
 
 impl Topic {
@@ -232,12 +236,19 @@ impl Topic {
             _node: node,
         };
         let deadline = Instant::now() + TIMEOUT;
-        while publishing.publish(EMPTY)? == 0 {
+        let in_time = || {
+            yield_now();
             ensure!(
                 Instant::now() < deadline,
                 "the receiver did not connect in time"
             );
-            yield_now();
+            Ok(())
+        };
+        while publishing.publish(EMPTY)? == 0 {
+            in_time()?;
+        }
+        while self.connected.get(0) == 0 {
+            in_time()?;
         }
         Ok(publishing)
     }
@@ -261,6 +272,7 @@ impl Topic {
             );
             yield_now();
         }
+        self.connected.set(0, 1);
         Ok(Subscribing {
             subscriber,
             listener,
@@ -411,6 +423,7 @@ mod tests {
             service: "one".into(),
             size: 8,
             mode: Mode::Polling,
+            connected: Rc::new(SharedWords::new(1).unwrap()),
         };
         let left = || {
             let names = fs::read_dir(memory_directory()).unwrap();
