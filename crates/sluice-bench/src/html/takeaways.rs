@@ -42,8 +42,8 @@ pub fn takeaways(rows: &[Row]) -> Vec<Takeaway<'_>> {
     chosen.filter_map(|row| Takeaway::of(row, rows)).collect()
 }
 
-/// Short messages and the last conditions, or half load, on two processors where these were measured. Each mechanism in its first variant
-/// that waits like the reference, if there is one.
+/// Short messages and the last conditions, or half load, on two processors where these were measured. Each mechanism in its first
+/// variant that waits like the reference, if there is one.
 fn of_kind<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let on_two = |row: &Row| row.placement == Some(Placement::TwoCpus);
     let replaced = |row: &Row| {
@@ -55,10 +55,7 @@ fn of_kind<'a>(rows: &[&'a Row]) -> Vec<&'a Row> {
     let short = rows.iter().find(|row| row.size == Some(SHORT));
     // Beyond saturation, a ratio grows with the time of the run.
     let half = rows.iter().find(|row| row.load_percent == Some(HALF));
-    let ends = match half {
-        Some(_) => [half, None],
-        None => [short.or(rows.first()), rows.last()],
-    };
+    let ends = [half.or(short).or(rows.first()), half.or(rows.last())];
     let titles = distinct(ends.into_iter().flatten().map(|row| &row.title));
     let mut chosen = Vec::new();
     for title in titles {

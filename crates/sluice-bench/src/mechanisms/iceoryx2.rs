@@ -236,20 +236,8 @@ impl Topic {
             _node: node,
         };
         let deadline = Instant::now() + TIMEOUT;
-        let in_time = || {
-            yield_now();
-            ensure!(
-                Instant::now() < deadline,
-                "the receiver did not connect in time"
-            );
-            Ok(())
-        };
-        while publishing.publish(EMPTY)? == 0 {
-            in_time()?;
-        }
-        while self.connected.get(0) == 0 {
-            in_time()?;
-        }
+        await_peer("receiver", deadline, || Ok(publishing.publish(EMPTY)? > 0))?;
+        await_peer("receiver", deadline, || Ok(self.connected.get(0) != 0))?;
         Ok(publishing)
     }
 
@@ -265,13 +253,7 @@ impl Topic {
             .create()
             .context("cannot create an iceoryx2 subscriber")?;
         let deadline = Instant::now() + TIMEOUT;
-        while subscriber.receive()?.is_none() {
-            ensure!(
-                Instant::now() < deadline,
-                "the sender did not connect in time"
-            );
-            yield_now();
-        }
+        await_peer("sender", deadline, || Ok(subscriber.receive()?.is_some()))?;
         self.connected.set(0, 1);
         Ok(Subscribing {
             subscriber,
@@ -280,6 +262,21 @@ impl Topic {
             _node: node,
         })
     }
+}
+
+fn await_peer(
+    peer: &str,
+    deadline: Instant,
+    mut is_connected: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    while !is_connected()? {
+        ensure!(
+            Instant::now() < deadline,
+            "the {peer} did not connect in time"
+        );
+        yield_now();
+    }
+    Ok(())
 }
 
 struct Publishing {

@@ -83,6 +83,7 @@ pub fn mechanism(mode: Mode, capacity: usize) -> Mechanism {
         Mode::Polling | Mode::Hybrid => Waiting::Spin,
         Mode::Futex => Waiting::Sleep,
     };
+    let capacity = move |size| least_capacity(size).max(capacity);
     // The sockets over which the memory is passed.
     let paths = Rc::new(TempPaths::in_directory(std::env::temp_dir()));
     let own_program = match mode {
@@ -98,9 +99,7 @@ pub fn mechanism(mode: Mode, capacity: usize) -> Mechanism {
             Mode::Futex => "tachyon (futex)".into(),
         },
         batching: Some(Batching::Together),
-        in_flight: Box::new(move |size| {
-            bytes_in_flight(least_capacity(size).max(capacity), HEADER)(size)
-        }),
+        in_flight: Box::new(move |size| bytes_in_flight(capacity(size), HEADER)(size)),
         in_place: true,
         unsupported_reason: Box::new(match mode {
             Mode::Polling if is_large => long_streams_only,
@@ -110,7 +109,7 @@ pub fn mechanism(mode: Mode, capacity: usize) -> Mechanism {
         ..Mechanism::new("tachyon", waiting, move |size| {
             let connection = Connection {
                 path: paths.next_path()?,
-                capacity: least_capacity(size).max(capacity),
+                capacity: capacity(size),
                 mode,
             };
             Ok(Link::new(

@@ -189,16 +189,20 @@ pub fn annotate(rows: &mut [Row]) {
 
 /// The calibration of one row, for another one: it says if it was measured at another distance.
 fn beside(row: &Row, calibrated: &Row, calibration: &Calibration) -> Calibration {
-    let mut calibration = calibration.clone();
-    let class = calibrated
-        .probe_class
-        .filter(|class| row.probe_class.is_some_and(|other| other != *class));
-    if let Some(class) = class {
-        let measured = format!("measured at the distance {}", class.name());
-        let parts = [Some(measured), calibration.reason.take()];
-        calibration.reason = Some(parts.into_iter().flatten().collect::<Vec<_>>().join("; "));
+    let measured = match (row.probe_class, calibrated.probe_class) {
+        (Some(here), Some(there)) if here != there => {
+            format!("measured at the distance {}", there.name())
+        }
+        _ => return calibration.clone(),
+    };
+    let reason = match &calibration.reason {
+        Some(reason) => format!("{measured}; {reason}"),
+        None => measured,
+    };
+    Calibration {
+        reason: Some(reason),
+        ..calibration.clone()
     }
-    calibration
 }
 
 /// The speed of an adapter divided by that of its library's own program, from a row of this suite.
