@@ -45,6 +45,11 @@
 
 #define LENGTH_MAX 8192u
 #define BATCH 16u			/* packets per interrupt of all processors */
+/*
+ * How many packets a thread publishes for each NMI that is sent to it. Without a limit it would
+ * fill the feed where NMIs are slow, and the packets of all further ones would be lost.
+ */
+#define PACKETS_PER_NMI 1000u
 #define TIMER_IDLE_NS 200000
 
 enum context { TASK, IRQ, NMI, CONTEXTS };
@@ -209,16 +214,17 @@ struct publisher {
 	struct task_struct *task;
 	struct ticker ticker;
 	struct completion done;
-	unsigned int packets;
+	unsigned int packets;		/* grows with each NMI that is sent to it */
 	unsigned int nmi_id;		/* UINT_MAX until it runs */
 	bool ticks;
+	bool gets_nmis;			/* it runs until it is stopped */
 	bool stop;
 };
 
 static int publisher_run(void *argument)
 {
 	struct publisher *publisher = argument;
-	unsigned int left = publisher->packets;
+	unsigned int published = 0;
 
 	WRITE_ONCE(publisher->nmi_id, nmi_own_id());
 	if (publisher->ticks) {
@@ -226,8 +232,13 @@ static int publisher_run(void *argument)
 		ticker_start(&publisher->ticker);
 		preempt_enable();
 	}
-	while (left-- && !READ_ONCE(publisher->stop)) {
-		publish_one();
+	while (!READ_ONCE(publisher->stop)) {
+		if (published < READ_ONCE(publisher->packets)) {
+			publish_one();
+			published++;
+		} else if (!publisher->gets_nmis) {
+			break;
+		}
 		cond_resched();
 	}
 	complete(&publisher->done);
@@ -293,6 +304,7 @@ static int send_nmis(struct publisher *publisher, unsigned int packets)
 		unsigned int id = READ_ONCE(publisher->nmi_id);
 
 		if (id != UINT_MAX) {
+			WRITE_ONCE(publisher->packets, publisher->packets + PACKETS_PER_NMI);
 			err = nmi_call(id);
 			packets--;
 		}
@@ -312,11 +324,12 @@ static int publish_in_nmi(unsigned int packets)
 	if (other >= nr_cpu_ids)
 		return -EOPNOTSUPP;
 	publisher.nmi_id = UINT_MAX;
+	publisher.gets_nmis = true;
 	publisher.stop = false;
 	err = nmi_init(publish_one);
 	if (err)
 		return err;
-	err = publisher_start(&publisher, other, UINT_MAX, false);
+	err = publisher_start(&publisher, other, 0, false);
 	if (!err) {
 		err = send_nmis(&publisher, packets);
 		WRITE_ONCE(publisher.stop, true);

@@ -125,18 +125,25 @@ fn account_by(
     Ok(summary)
 }
 
-/// Waits until the consumer has received all packets, and returns it. Fails with its error if it has ended.
+/// Waits until the consumer has received all packets, and returns it. Fails with its error if it has ended, and if it
+/// receives nothing for long: how long all of them take depends on their number.
 fn wait_until_empty<T: DeserializeOwned>(consumer: Child<T>) -> Result<Child<T>> {
-    let has_ended = eventually("the consumer has received everything", || {
-        let has_ended = consumer.has_ended()?;
-        let is_empty = info_by_name(NAME)?.0.bytes == 0;
-        Ok((has_ended || is_empty).then_some(has_ended))
-    });
-    if !has_ended.with_context(|| proc::describe(consumer.pid()))? {
-        return Ok(consumer);
+    let mut unread = u64::MAX;
+    while unread > 0 {
+        let look = || {
+            let has_ended = consumer.has_ended()?;
+            let left = info_by_name(NAME)?.0.bytes;
+            Ok((has_ended || left < unread).then_some((has_ended, left)))
+        };
+        let state = eventually("the consumer receives what is left", look);
+        let (has_ended, left) = state.with_context(|| proc::describe(consumer.pid()))?;
+        if has_ended {
+            consumer.finish()?;
+            bail!("the consumer has ended before the feed");
+        }
+        unread = left;
     }
-    consumer.finish()?;
-    bail!("the consumer has ended before the feed")
+    Ok(consumer)
 }
 
 fn packets_from_hard_interrupts(context: &Context) -> Result<()> {
