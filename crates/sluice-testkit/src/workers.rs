@@ -19,7 +19,7 @@ use nix::unistd::pipe2;
 
 use crate::process::{self, Fork, Process};
 use crate::time::Deadline;
-use crate::{interrupt, poll, proc};
+use crate::{clock, interrupt, poll, proc};
 
 const READY: u8 = b'r';
 const DONE: u8 = b'd';
@@ -157,6 +157,10 @@ impl Worker {
     fn context_switches(&self) -> Result<u64> {
         let switches = proc::context_switches(self.process.pid())?;
         Ok(switches.voluntary + switches.involuntary)
+    }
+
+    fn cpu_ns(&self) -> Result<u64> {
+        clock::cpu_ns_of(self.process.pid())
     }
 
     /// Whether it sleeps in the kernel, as opposed to running or being runnable.
@@ -339,6 +343,11 @@ impl Group {
     /// Context switches of all processes, voluntary or not.
     pub fn context_switches(&self) -> Result<u64> {
         self.workers.iter().map(Worker::context_switches).sum()
+    }
+
+    /// Processor time of all processes.
+    pub fn cpu_ns(&self) -> Result<u64> {
+        self.workers.iter().map(Worker::cpu_ns).sum()
     }
 }
 

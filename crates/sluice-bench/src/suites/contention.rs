@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several processes share one channel: writers with one reader, as in logging, one writer with several readers, and
 //! many of both. The results are the bytes that the readers receive, the messages of each writer, and the context
-//! switches of all.
+//! switches and the processor time of all.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -140,11 +140,11 @@ impl Job for Contention {
         })?;
         group.go()?;
         interruptible_sleep(self.duration / WARM_UP)?;
-        let switches = group.context_switches()?;
+        let (switches, cpu) = (group.context_switches()?, group.cpu_ns()?);
         let (before, begin) = (self.snapshot(&counts), clock::now_ns());
         interruptible_sleep(self.duration)?;
         let (after, end) = (self.snapshot(&counts), clock::now_ns());
-        let switches = group.context_switches()? - switches;
+        let (switches, cpu) = (group.context_switches()? - switches, group.cpu_ns()? - cpu);
         group.expect_alive()?;
         let moved: Vec<u64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
         let (written, read) = moved.split_at(self.sharing.writers);
@@ -153,6 +153,7 @@ impl Job for Contention {
             messages: bytes / self.setup.size as u64,
             bytes,
             elapsed_ns: end - begin,
+            cpu_ns: cpu,
             imbalance: imbalance(written),
             context_switches: Some(switches),
             ..Measurement::default()
@@ -318,6 +319,7 @@ mod tests {
             assert!(measurement.bytes > 0, "{sharing:?}");
             assert_eq!(measurement.imbalance.is_some(), sharing.writers > 1);
             assert!(measurement.context_switches.is_some());
+            assert!(measurement.cpu_ns > 0, "{sharing:?}");
         }
     }
 

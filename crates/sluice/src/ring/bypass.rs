@@ -150,8 +150,8 @@ impl Trial {
         (self.copies == 2 * SAMPLES).then(|| self.is_worth_it())
     }
 
-    /// Compares the medians. Of the two in the middle the one that is worse for bypassing: one way may have got more of the records
-    /// that take longer for each byte.
+    /// Compares the medians: the lower one of the cached copies, the upper one of the bypassing copies, against different mixes of
+    /// records.
     fn is_worth_it(mut self) -> bool {
         self.cached.sort_unstable_by(f64::total_cmp);
         self.bypassing.sort_unstable_by(f64::total_cmp);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rate of several writers and readers of one channel by message size, and a table of context switches and
-//! imbalance.
+//! The rate of several writers and readers of one channel by message size, and a table of what they
+//! cost.
 
 use sluice_testkit::units;
 
 use super::super::groups::distinct;
 use super::super::series_style::SeriesStyles;
-use super::super::tables::{self, Column, Entry, Table};
+use super::super::tables::{self, Cell, Column, Entry, Table};
 use super::{Figure, figures_by, throughput};
 use crate::harness::rows::Row;
 
@@ -42,8 +42,9 @@ fn table(caption: &str, rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Ta
         Column::new(["rate", "its rounds"], tables::median_cell),
         Column::new(tables::ratio_head(rows.iter().copied()), tables::ratio_cell),
         Column::new(["rounds", "class"], tables::rounds_cell),
-        Column::new("context switches per message", |row| {
-            row.context_switches_per_msg.map(units::figures).into()
+        Column::new(["CPU per message", "context switches"], |row| {
+            Cell::from(row.cpu_ns_per_msg.map(units::nanoseconds))
+                .with_small(row.context_switches_per_msg.map(units::figures))
         }),
         Column::notes(all),
     ];
