@@ -17,7 +17,7 @@ use sluice_testkit::module::{HFT, MYIPC, Module, SHARED_MAP, SLUICE};
 use crate::harness::pinning::Placement;
 use crate::harness::progress::Progress;
 use crate::harness::report;
-use crate::harness::rounds::{Outcome, Skipped};
+use crate::harness::rounds::{Case, Outcome, Skipped};
 use crate::harness::rows::{Results, Row};
 use crate::harness::turns::run_together;
 use crate::html;
@@ -52,8 +52,8 @@ pub struct Options {
     #[arg(long, value_name = "PROGRAM")]
     sluiced: Option<PathBuf>,
 
-    /// Suites to measure [default: all but sizes, load, memory, pairs, feed and instructions; with --quick also without calibration,
-    /// names and reports; with --peers calibration, rtt, throughput, sizes, load, connect, memory and pairs; with --full all but
+    /// Suites to measure [default: all but sizes, load, memory, pairs, feed and instructions; with --quick rtt, throughput, fanout, map
+    /// and durable; with --peers calibration, rtt, throughput, sizes, load, connect, memory and pairs; with --full all but
     /// feed and instructions]
     #[arg(long, value_name = "SUITE", value_delimiter = ',')]
     suite: Vec<Suite>,
@@ -67,11 +67,11 @@ pub struct Options {
     #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = positive)]
     size: Vec<usize>,
 
-    /// Placement of the two processes [default: same-cpu,two-cpus; with --peers two-cpus]
+    /// Placement of the two processes [default: same-cpu,two-cpus; with --quick and with --peers two-cpus]
     #[arg(long, value_delimiter = ',')]
     placement: Vec<Placement>,
 
-    /// Number of rounds of each mechanism [default: 5; 3 with --quick, 9 with --full and with --peers]
+    /// Number of rounds of each mechanism [default: 5, and 3 in the suite reports; 3 with --quick, 9 with --full and with --peers]
     #[arg(long, value_name = "N", value_parser = positive)]
     rounds: Option<usize>,
 
@@ -162,10 +162,10 @@ impl Options {
     }
 
     fn placements(&self) -> Vec<Placement> {
-        match (self.placement.is_empty(), self.peers) {
+        match (self.placement.is_empty(), self.scale()) {
             (false, _) => self.placement.clone(),
-            (true, true) => vec![Placement::TwoCpus],
-            (true, false) => vec![Placement::SameCpu, Placement::TwoCpus],
+            (true, Scale::Quick | Scale::ThirdParty) => vec![Placement::TwoCpus],
+            (true, Scale::Standard | Scale::Full) => vec![Placement::SameCpu, Placement::TwoCpus],
         }
     }
 
@@ -192,6 +192,14 @@ impl Options {
             // changes within one.
             Scale::Full | Scale::ThirdParty => 9,
         })
+    }
+
+    /// In this suite. A standard run repeats less often what takes seconds each time.
+    fn rounds_in(&self, suite: &str) -> usize {
+        match (self.rounds, self.scale(), suite) {
+            (None, Scale::Standard, reports::SUITE) => 3,
+            _ => self.rounds(),
+        }
     }
 
     fn duration(&self) -> Duration {
@@ -240,6 +248,7 @@ fn measure(options: &Options) -> Result<()> {
     let mut results = Results::new(host, &outcomes);
     suites::calibration::annotate(&mut results.rows);
     results.rows.extend(included);
+    results.versions = suites::versions(&results.rows);
     print!("{}", report::text(&results));
     for suite in [
         reports::rings::ROUND_TRIPS,
@@ -394,16 +403,18 @@ fn available(placements: &[Placement]) -> Result<Vec<Placement>> {
 }
 
 fn run_cases(plan: &Plan, options: &Options) -> Result<Vec<Outcome>> {
-    let rounds = options.rounds();
+    let rounds = |case: &Case| options.rounds_in(case.suite);
     let groups = suites::cases(&options.suites(), plan).context("cannot set up the suites")?;
     let probe = CachelineProbe::new(plan)?;
     let cases = groups.iter().flatten();
-    let mut progress = Progress::new(cases.map(|case| case.steps(rounds)).sum());
+    let mut progress = Progress::new(cases.map(|case| case.steps(rounds(case))).sum());
     let mut outcomes = Vec::new();
     for cases in groups {
-        if let Some(case) = cases.first() {
-            progress.begin_suite(case.suite);
-        }
+        let Some(first) = cases.first() else {
+            continue;
+        };
+        progress.begin_suite(first.suite);
+        let rounds = rounds(first);
         outcomes.extend(run_together(cases, rounds, &probe, &mut progress)?);
     }
     progress.finish();
@@ -412,6 +423,8 @@ fn run_cases(plan: &Plan, options: &Options) -> Result<Vec<Outcome>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use clap::Parser;
 
     use super::*;
@@ -437,6 +450,8 @@ mod tests {
         assert!(standard.suites().contains(&Suite::Reports));
         let quick = parse(&["--quick"]).unwrap();
         assert!(!quick.suites().contains(&Suite::Reports));
+        assert_eq!(quick.placements(), [Placement::TwoCpus]);
+        assert!(standard.rounds_in(reports::SUITE) < standard.rounds_in("rtt"));
         let full = parse(&["--full"]).unwrap();
         assert!(quick.duration() < standard.duration() && standard.duration() < full.duration());
         assert!(quick.rounds() < standard.rounds() && standard.rounds() < full.rounds());
@@ -464,7 +479,9 @@ mod tests {
             "--quick", "--rounds", "7", "--size", "1,2", "--suite", "names",
         ]);
         let options = options.unwrap();
-        assert_eq!(options.rounds(), 7);
+        assert_eq!(options.rounds_in("rtt"), 7);
+        let reports_only = parse(&["--rounds", "7", "--suite", "reports"]).unwrap();
+        assert_eq!(reports_only.rounds_in(reports::SUITE), 7);
         assert_eq!(options.size, [1, 2]);
         assert_eq!(options.suites(), [Suite::Names]);
     }
@@ -475,6 +492,7 @@ mod tests {
         let other = Results {
             host: Host::probe(),
             clock_ns: 40,
+            versions: BTreeMap::new(),
             rows,
         };
         let path = std::env::temp_dir().join(format!("sluice-include-{}", std::process::id()));

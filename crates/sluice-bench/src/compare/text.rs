@@ -91,6 +91,8 @@ fn list(heading: &str, lines: impl Iterator<Item = String>) -> Option<String> {
 
 #[cfg(test)]
 pub mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::compare::compare;
     use crate::harness::rows::{Results, Row};
@@ -123,6 +125,7 @@ pub mod tests {
         Results {
             host,
             clock_ns: 40,
+            versions: BTreeMap::new(),
             rows,
         }
     }

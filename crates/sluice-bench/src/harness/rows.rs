@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Results in machine-readable rows, the source of tables, plots and comparisons.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -33,6 +34,9 @@ pub struct Results {
     /// What reading the clock costs, which each sample contains once.
     #[serde(default)]
     pub clock_ns: u64,
+    /// The versions of what is compared, by name.
+    #[serde(default)]
+    pub versions: BTreeMap<String, String>,
     pub rows: Vec<Row>,
 }
 
@@ -163,6 +167,7 @@ impl Results {
         Self {
             host,
             clock_ns: clock::reading_cost_ns(),
+            versions: BTreeMap::new(),
             rows,
         }
     }

@@ -24,9 +24,16 @@ pub fn entries(results: &Results) -> Vec<(&'static str, String)> {
         ("Kernel", format!("Linux {kernel}")),
         ("Processors", format!("{cpus} × {cpu}")),
         ("Clock", clock),
+        ("Versions", versions(results)),
         ("Rounds", rounds(&results.rows)),
         ("Rows", counts(&results.rows)),
     ]
+}
+
+fn versions(results: &Results) -> String {
+    let versions = results.versions.iter();
+    let versions = versions.map(|(name, version)| format!("{name} {version}"));
+    versions.collect::<Vec<_>>().join(", ")
 }
 
 /// The machine in a few words, and whether its times are native.

@@ -29,6 +29,8 @@ pub fn picture(results: &Results) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::harness::rounds::Metric;
     use crate::harness::rounds::tests::outcome;
@@ -39,6 +41,7 @@ mod tests {
         Results {
             host: Host::probe(),
             clock_ns: 40,
+            versions: BTreeMap::new(),
             rows,
         }
     }

@@ -151,6 +151,8 @@ fn is_reference(row: &Row, rows: &[Row]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::harness::rounds::Neighbours;
     use crate::harness::rows::Ratio;
@@ -209,6 +211,7 @@ mod tests {
         let styles = SeriesStyles::of(&Results {
             host,
             clock_ns: 40,
+            versions: BTreeMap::new(),
             rows: rows.clone(),
         });
         let roles = rows.iter().map(|row| styles.get(row).role);

@@ -44,7 +44,7 @@ mod unix_dgram;
 mod unix_seqpacket;
 pub mod unix_stream;
 mod vsock;
-mod zeromq;
+pub mod zeromq;
 pub mod zmq_library;
 
 pub use link::{Link, Receiver, Sender};

@@ -25,6 +25,10 @@ use super::{Link, Mechanism, Receiver, Sender, own_program};
 use crate::harness::waiting::Waiting;
 use program::Guide;
 
+pub fn version() -> Option<String> {
+    Zmq::load().ok().map(|zmq| zmq.version())
+}
+
 pub fn mechanism() -> Mechanism {
     // Or the reason why it is not available.
     let zmq = Zmq::load().map(Rc::new);

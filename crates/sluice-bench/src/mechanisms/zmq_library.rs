@@ -58,6 +58,7 @@ pub struct Zmq {
     recv: unsafe extern "C" fn(*mut c_void, *mut c_void, usize, c_int) -> c_int,
     errno: unsafe extern "C" fn() -> c_int,
     strerror: unsafe extern "C" fn(c_int) -> *const c_char,
+    version: unsafe extern "C" fn(*mut c_int, *mut c_int, *mut c_int),
     /// Of the process with this id; a child needs its own.
     context: RefCell<(u32, Weak<ZmqContext>)>,
     /// Must be dropped last, because the functions are part of it.
@@ -86,9 +87,17 @@ impl Zmq {
             recv: function!(b"zmq_recv\0"),
             errno: function!(b"zmq_errno\0"),
             strerror: function!(b"zmq_strerror\0"),
+            version: function!(b"zmq_version\0"),
             context: RefCell::default(),
             _library: library,
         })
+    }
+
+    pub fn version(&self) -> String {
+        let [mut major, mut minor, mut patch] = [0; 3];
+        // SAFETY: it writes a number to each of the three.
+        unsafe { (self.version)(&mut major, &mut minor, &mut patch) };
+        format!("{major}.{minor}.{patch}")
     }
 
     fn errno(&self) -> c_int {

@@ -17,7 +17,7 @@ use crate::mechanisms::{Link, Task, Workload};
 const SIZE: usize = 64;
 const MESSAGE: [u8; SIZE] = [0x5a; SIZE];
 /// Of a round. All of them exist before the two processes.
-const CONNECTIONS: usize = 16;
+const CONNECTIONS: usize = 4;
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     let placement = plan.one_placement();

@@ -26,6 +26,7 @@ mod sizes;
 mod stream;
 mod tar;
 mod throughput;
+mod versions;
 mod wakeup;
 
 use anyhow::Result;
@@ -35,6 +36,7 @@ use crate::harness::rounds::Case;
 
 pub use plan::{Plan, Scale};
 pub use probe::CachelineProbe;
+pub use versions::versions;
 pub use wakeup::wakeup_cost;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -75,6 +77,15 @@ impl Suite {
                 Self::Pairs,
             ];
         }
+        if scale == Scale::Quick {
+            return vec![
+                Self::Rtt,
+                Self::Throughput,
+                Self::Fanout,
+                Self::Map,
+                Self::Durable,
+            ];
+        }
         let mut suites = vec![
             Self::Rtt,
             Self::Throughput,
@@ -86,10 +97,10 @@ impl Suite {
             Self::Fanout,
             Self::Map,
             Self::Durable,
+            Self::Calibration,
+            Self::Names,
+            Self::Reports,
         ];
-        if scale != Scale::Quick {
-            suites.extend([Self::Calibration, Self::Names, Self::Reports]);
-        }
         if scale == Scale::Full {
             suites.extend([Self::Sizes, Self::Load, Self::Memory, Self::Pairs]);
         }

@@ -101,14 +101,16 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
 
 fn processes(scale: Scale) -> &'static [usize] {
     match scale {
-        Scale::Quick | Scale::Standard | Scale::ThirdParty => &[1, 8, 10],
+        Scale::Quick => &[8],
+        Scale::Standard | Scale::ThirdParty => &[1, 8, 10],
         Scale::Full => &PROCESSES,
     }
 }
 
 fn entries(scale: Scale) -> u64 {
     match scale {
-        Scale::Quick | Scale::Standard | Scale::ThirdParty => 20_000,
+        Scale::Quick => 2_000,
+        Scale::Standard | Scale::ThirdParty => 20_000,
         Scale::Full => 1_000_000,
     }
 }

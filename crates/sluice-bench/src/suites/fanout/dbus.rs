@@ -4,7 +4,7 @@
 //! measured.
 
 use std::ffi::CString;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -30,14 +30,21 @@ pub fn unavailable() -> Option<String> {
     if let Err(error) = Dbus::load() {
         return Some(format!("{error:#}; install libdbus-1-3"));
     }
-    let version = Command::new(DAEMON)
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status();
-    match version {
+    match about() {
         Ok(_) => None,
         Err(error) => Some(format!("cannot start {DAEMON}: {error}; install it")),
     }
+}
+
+/// What the daemon prints about itself: first "D-Bus Message Bus Daemon 1.14.10".
+fn about() -> io::Result<String> {
+    let output = Command::new(DAEMON).arg("--version").output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+pub fn version() -> Option<String> {
+    let about = about().ok()?;
+    Some(about.lines().next()?.split(' ').next_back()?.to_owned())
 }
 
 pub fn create(shape: &Shape, resources: &Resources) -> Result<Box<dyn Channel>> {

@@ -46,6 +46,14 @@ pub fn missing() -> Option<Skipped> {
     Some(Skipped::unavailable("redis", reason))
 }
 
+/// From the line "Redis server v=7.0.15 sha=00000000:0 ...".
+pub fn version() -> Option<String> {
+    let output = server().arg("--version").output().ok()?;
+    let line = String::from_utf8_lossy(&output.stdout);
+    let version = line.split(' ').find_map(|word| word.strip_prefix("v="));
+    version.map(str::to_owned)
+}
+
 pub fn create(_: u64, resources: &Resources) -> Result<Box<dyn Store>> {
     Ok(Box::new(server_for(resources)?))
 }
