@@ -283,9 +283,11 @@ fn read_through(ring: &mut IoUring, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Res
 mod tests {
     use super::*;
     use crate::suites::setup::tests::setup;
+    use sluice_testkit::workers::serial;
 
     #[test]
     fn a_pipe_wakes_every_kind_of_sleeper() {
+        let _serial = serial();
         for method in WaitMethod::ALL
             .into_iter()
             .filter(|method| method.is_allowed())

@@ -175,6 +175,7 @@ impl Job for OwnBenchmark {
 mod tests {
     use super::*;
     use crate::suites::plan::tests::plan;
+    use sluice_testkit::workers::serial;
 
     #[test]
     fn the_rate_is_the_second_column() {
@@ -186,6 +187,7 @@ mod tests {
 
     #[test]
     fn both_clients_measure_the_same_server() {
+        let _serial = serial();
         if missing().is_some() || Placement::TwoCpus.cpus().unwrap().is_none() {
             return;
         }
