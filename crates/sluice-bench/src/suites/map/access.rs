@@ -5,6 +5,7 @@
 //! the last one is done. Where one process is measured, it is on the first processor, and a writer beside it on the second
 //! one; its time is that of the calls alone.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::thread::yield_now;
@@ -28,6 +29,8 @@ const KEYS: u64 = 1000;
 const KEYS_OF_DUMP: u64 = 10_000;
 /// Sets and gets of a check by each process.
 const CHECKED: u64 = 100;
+/// Operations of each process before the first one that counts.
+const WARM_UP: u64 = 64;
 /// The slowest operation that does not exceed the time limit.
 const LONGEST_OPERATION: Duration = Duration::from_millis(1);
 
@@ -35,8 +38,8 @@ pub struct Access {
     pub way: Way,
     pub resources: Rc<Resources>,
     pub measured: Measured,
-    /// Of each process, except for a writer beside it.
-    pub operations: u64,
+    /// Of each process in a run, except for a writer beside it; at least so many, and as many as a round has time for.
+    pub operations: Cell<u64>,
     pub duration: Duration,
 }
 
@@ -122,22 +125,20 @@ impl Job for Access {
             sets == expected,
             "{expected} keys were set, and {sets} have a new value"
         );
-        match self.measured {
-            Measured::Dump => self.dump(&mut *client, &mut Stopwatch::default()).map(drop),
-            _ => Ok(()),
+        if matches!(self.measured, Measured::Dump) {
+            self.dump(&mut *client, &mut Stopwatch::default())?;
         }
+        self.fill_round(&*store)
     }
 
-    /// Repeated for the duration of a round.
+    /// Repeated for the duration of a round, if there is time left.
     fn measure(&self) -> Result<Measurement> {
         let store = self.filled_store()?;
         let mut total = Measurement::default();
         while u128::from(total.elapsed_ns) < self.duration.as_nanos() {
             let helper = store.helper_ns()?;
             let done = self.run(&*store)?;
-            let begin = done.iter().map(|one| one.begin).min();
-            let end = done.iter().map(|one| one.end).max();
-            total.elapsed_ns += end.unwrap_or(0) - begin.unwrap_or(0);
+            total.elapsed_ns += elapsed(&done);
             total.cpu_ns += done.iter().map(|one| one.cpu).sum::<u64>();
             total.cpu_ns += store.helper_ns()? - helper;
             total.messages += done.iter().map(|one| one.messages).sum::<u64>();
@@ -222,6 +223,16 @@ impl Access {
         Ok(sets)
     }
 
+    /// Chooses so many operations that one run takes about a round: starting processes takes longer than a few operations.
+    fn fill_round(&self, store: &dyn Store) -> Result<()> {
+        let round = self.duration.as_nanos() as f64;
+        let runs = round / elapsed(&self.run(store)?) as f64;
+        let operations = self.operations.get();
+        self.operations
+            .set((operations as f64 * runs.max(1.0)) as u64);
+        Ok(())
+    }
+
     fn run(&self, store: &dyn Store) -> Result<Vec<Done>> {
         let progress = Progress::new(self.users())?;
         let mut group = Group::start(self.users(), (), PROCESS_TIMEOUT, |number, (), start| {
@@ -233,7 +244,7 @@ impl Access {
             }
         })?;
         group.go()?;
-        let numbers = group.finish(self.limit(self.operations))?.into_iter();
+        let numbers = group.finish(self.limit(self.operations.get()))?.into_iter();
         let done = numbers.take(self.processes()).map(|one| {
             let [begin, end, cpu, messages] = one[..].try_into()?;
             Ok(Done {
@@ -255,21 +266,37 @@ impl Access {
         progress: &Progress,
     ) -> Result<Vec<u64>> {
         let mut keys = Keys::new(number, self.keys());
+        self.warm_up(client, &mut keys)?;
         let mut watch = Stopwatch::default();
         start.wait()?;
         progress.await_all();
         let begin = clock::now_ns();
         let messages = match self.measured {
             Measured::Rate { operation, .. } => {
-                watch.time(|| self.operate(client, operation, &mut keys))?
+                let operations = self.operations.get();
+                watch.time(|| operate(client, operation, &mut keys, operations))?
             }
             Measured::Dump => self.dump(client, &mut watch)?,
             Measured::Get | Measured::ReaderCost { .. } | Measured::Batch => {
-                self.get_groups(client, &mut keys, &mut watch)?
+                let groups = self.operations.get().div_ceil(BATCH as u64);
+                self.get_groups(client, &mut keys, &mut watch, groups)?
             }
         };
         progress.set_done();
         Ok(vec![begin, begin + watch.elapsed, watch.cpu, messages])
+    }
+
+    fn warm_up(&self, client: &mut dyn Client, keys: &mut Keys) -> Result<()> {
+        let mut watch = Stopwatch::default();
+        match self.measured {
+            Measured::Rate { operation, .. } => operate(client, operation, keys, WARM_UP)?,
+            Measured::Dump => return Ok(()),
+            Measured::Get | Measured::ReaderCost { .. } | Measured::Batch => {
+                let groups = WARM_UP.div_ceil(BATCH as u64);
+                self.get_groups(client, keys, &mut watch, groups)?
+            }
+        };
+        Ok(())
     }
 
     /// Sets values until the reader beside this process is done.
@@ -289,39 +316,17 @@ impl Access {
         Ok(Vec::new())
     }
 
-    fn operate(
-        &self,
-        client: &mut dyn Client,
-        operation: Operation,
-        keys: &mut Keys,
-    ) -> Result<u64> {
-        for _ in 0..self.operations {
-            match operation {
-                Operation::Get => keys.get_next(client)?,
-                Operation::Set => keys.set_next(client)?,
-                Operation::GetAndSet => {
-                    keys.get_next(client)?;
-                    keys.set_next(client)?;
-                }
-            }
-        }
-        Ok(match operation {
-            Operation::Get | Operation::Set => self.operations,
-            Operation::GetAndSet => 2 * self.operations,
-        })
-    }
-
     /// Gets of as many keys as a batch has, in a batch or one by one.
     fn get_groups(
         &self,
         client: &mut dyn Client,
         keys: &mut Keys,
         watch: &mut Stopwatch,
+        groups: u64,
     ) -> Result<u64> {
         let mut numbers = [0; BATCH];
         let mut group = [key(0); BATCH];
         let mut values = [[0; VALUE_SIZE]; BATCH];
-        let groups = self.operations.div_ceil(BATCH as u64);
         for _ in 0..groups {
             for (number, key) in numbers.iter_mut().zip(&mut group) {
                 (*number, *key) = keys.next();
@@ -343,7 +348,7 @@ impl Access {
     /// As often as is needed for as many keys as there are operations. Each must have every key once.
     fn dump(&self, client: &mut dyn Client, watch: &mut Stopwatch) -> Result<u64> {
         let mut messages = 0;
-        while messages < self.operations {
+        while messages < self.operations.get() {
             let mut seen = vec![false; self.keys() as usize];
             let mut restart = true;
             while watch.time(|| client.dump_part(restart))? {
@@ -366,6 +371,36 @@ impl Access {
         }
         Ok(messages)
     }
+}
+
+/// From the first process that began to the last one that was done.
+fn elapsed(done: &[Done]) -> u64 {
+    let begin = done.iter().map(|one| one.begin).min();
+    let end = done.iter().map(|one| one.end).max();
+    (end.unwrap_or(0) - begin.unwrap_or(0)).max(1)
+}
+
+/// Returns the number of gets and sets.
+fn operate(
+    client: &mut dyn Client,
+    operation: Operation,
+    keys: &mut Keys,
+    operations: u64,
+) -> Result<u64> {
+    for _ in 0..operations {
+        match operation {
+            Operation::Get => keys.get_next(client)?,
+            Operation::Set => keys.set_next(client)?,
+            Operation::GetAndSet => {
+                keys.get_next(client)?;
+                keys.set_next(client)?;
+            }
+        }
+    }
+    Ok(match operation {
+        Operation::Get | Operation::Set => operations,
+        Operation::GetAndSet => 2 * operations,
+    })
 }
 
 fn get(client: &mut dyn Client, number: u64) -> Result<u64> {
