@@ -480,10 +480,10 @@ mod tests {
         ]);
         let options = options.unwrap();
         assert_eq!(options.rounds_in("rtt"), 7);
-        let reports_only = parse(&["--rounds", "7", "--suite", "reports"]).unwrap();
-        assert_eq!(reports_only.rounds_in(reports::SUITE), 7);
         assert_eq!(options.size, [1, 2]);
         assert_eq!(options.suites(), [Suite::Names]);
+        let reports_only = parse(&["--rounds", "7", "--suite", "reports"]).unwrap();
+        assert_eq!(reports_only.rounds_in(reports::SUITE), 7);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::harness::rounds::{Job, Skipped};
 use crate::mechanisms::{Link, Mechanism, Registry, Task, Workload};
 
 const DURATION: Duration = Duration::from_millis(10);
-/// The placement changes who waits, the size what a message is made of: not each of one with each of the other.
+/// Every placement and every size, not all combinations.
 const CONDITIONS: [(Placement, usize); 3] = [
     (Placement::SameCpu, 1000),
     (Placement::TwoCpus, 1),

@@ -65,28 +65,7 @@ pub enum Suite {
 impl Suite {
     /// The suites of a run that does not select any.
     pub fn of(scale: Scale) -> Vec<Self> {
-        if scale == Scale::ThirdParty {
-            return vec![
-                Self::Calibration,
-                Self::Rtt,
-                Self::Throughput,
-                Self::Sizes,
-                Self::Load,
-                Self::Connect,
-                Self::Memory,
-                Self::Pairs,
-            ];
-        }
-        if scale == Scale::Quick {
-            return vec![
-                Self::Rtt,
-                Self::Throughput,
-                Self::Fanout,
-                Self::Map,
-                Self::Durable,
-            ];
-        }
-        let mut suites = vec![
+        let standard = [
             Self::Rtt,
             Self::Throughput,
             Self::Wakeup,
@@ -101,10 +80,30 @@ impl Suite {
             Self::Names,
             Self::Reports,
         ];
-        if scale == Scale::Full {
-            suites.extend([Self::Sizes, Self::Load, Self::Memory, Self::Pairs]);
+        match scale {
+            Scale::Quick => vec![
+                Self::Rtt,
+                Self::Throughput,
+                Self::Fanout,
+                Self::Map,
+                Self::Durable,
+            ],
+            Scale::Standard => standard.to_vec(),
+            Scale::Full => {
+                let others = [Self::Sizes, Self::Load, Self::Memory, Self::Pairs];
+                standard.into_iter().chain(others).collect()
+            }
+            Scale::ThirdParty => vec![
+                Self::Calibration,
+                Self::Rtt,
+                Self::Throughput,
+                Self::Sizes,
+                Self::Load,
+                Self::Connect,
+                Self::Memory,
+                Self::Pairs,
+            ],
         }
-        suites
     }
 
     fn cases(self, plan: &Plan) -> Result<Vec<Case>> {

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{fanout, map};
+use super::fanout::dbus;
+use super::map::redis;
 use crate::harness::rows::Row;
 use crate::mechanisms::zeromq;
 
@@ -21,9 +22,9 @@ struct Other {
 #[rustfmt::skip]
 const OTHERS: [Other; 7] = [
     Other { name: "Aeron (rusteron-media-driver)", prefix: "aeron", version: || locked("rusteron-media-driver") },
-    Other { name: "D-Bus", prefix: "dbus-daemon", version: fanout::dbus_version },
+    Other { name: "D-Bus", prefix: "dbus-daemon", version: dbus::version },
     Other { name: "iceoryx2", prefix: "iceoryx2", version: || locked("iceoryx2") },
-    Other { name: "Redis", prefix: "redis", version: map::redis_version },
+    Other { name: "Redis", prefix: "redis", version: redis::version },
     Other { name: "SQLite", prefix: "sqlite", version: || Some(rusqlite::version().to_owned()) },
     Other { name: "Tachyon", prefix: "tachyon", version: || locked("tachyon-ipc") },
     Other { name: "ZeroMQ", prefix: "zeromq", version: zeromq::version },
@@ -86,7 +87,7 @@ mod tests {
     #[test]
     fn what_is_installed_tells_its_version() {
         let is_version = |text: String| text.split('.').all(|part| part.parse::<u32>().is_ok());
-        for version in [zeromq::version, fanout::dbus_version, map::redis_version] {
+        for version in [zeromq::version, dbus::version, redis::version] {
             assert!(version().is_none_or(is_version));
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rate of several writers and readers of one channel by message size, and a table of what they
-//! cost.
+//! The rate of several writers and readers of one channel by message size, and a table of costs and
+//! imbalance.
 
 use sluice_testkit::units;
 

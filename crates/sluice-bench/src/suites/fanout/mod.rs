@@ -6,7 +6,7 @@ mod bus;
 mod bus_mapped;
 mod bus_uring;
 mod channel;
-mod dbus;
+pub(super) mod dbus;
 mod dbus_library;
 mod eventfd_shm;
 mod exchange;
@@ -91,8 +91,6 @@ const STANDARD: [Comparison; 7] = [
 fn unavailable(name: &'static str, reason: Option<String>) -> Option<Skipped> {
     reason.map(|reason| Skipped::unavailable(name, reason))
 }
-
-pub use dbus::version as dbus_version;
 
 pub fn mechanisms() -> Vec<&'static str> {
     WAYS.iter().map(|way| way.name).collect()

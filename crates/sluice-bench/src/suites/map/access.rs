@@ -125,9 +125,6 @@ impl Job for Access {
             sets == expected,
             "{expected} keys were set, and {sets} have a new value"
         );
-        if matches!(self.measured, Measured::Dump) {
-            self.dump(&mut *client, &mut Stopwatch::default())?;
-        }
         self.fill_round(&*store)
     }
 
@@ -266,37 +263,36 @@ impl Access {
         progress: &Progress,
     ) -> Result<Vec<u64>> {
         let mut keys = Keys::new(number, self.keys());
-        self.warm_up(client, &mut keys)?;
+        // A dump is long enough without.
+        if !matches!(self.measured, Measured::Dump) {
+            self.perform(client, &mut keys, &mut Stopwatch::default(), WARM_UP)?;
+        }
         let mut watch = Stopwatch::default();
         start.wait()?;
         progress.await_all();
         let begin = clock::now_ns();
-        let messages = match self.measured {
-            Measured::Rate { operation, .. } => {
-                let operations = self.operations.get();
-                watch.time(|| operate(client, operation, &mut keys, operations))?
-            }
-            Measured::Dump => self.dump(client, &mut watch)?,
-            Measured::Get | Measured::ReaderCost { .. } | Measured::Batch => {
-                let groups = self.operations.get().div_ceil(BATCH as u64);
-                self.get_groups(client, &mut keys, &mut watch, groups)?
-            }
-        };
+        let messages = self.perform(client, &mut keys, &mut watch, self.operations.get())?;
         progress.set_done();
         Ok(vec![begin, begin + watch.elapsed, watch.cpu, messages])
     }
 
-    fn warm_up(&self, client: &mut dyn Client, keys: &mut Keys) -> Result<()> {
-        let mut watch = Stopwatch::default();
+    /// Returns the number of gets and sets.
+    fn perform(
+        &self,
+        client: &mut dyn Client,
+        keys: &mut Keys,
+        watch: &mut Stopwatch,
+        operations: u64,
+    ) -> Result<u64> {
         match self.measured {
-            Measured::Rate { operation, .. } => operate(client, operation, keys, WARM_UP)?,
-            Measured::Dump => return Ok(()),
-            Measured::Get | Measured::ReaderCost { .. } | Measured::Batch => {
-                let groups = WARM_UP.div_ceil(BATCH as u64);
-                self.get_groups(client, keys, &mut watch, groups)?
+            Measured::Rate { operation, .. } => {
+                watch.time(|| operate(client, operation, keys, operations))
             }
-        };
-        Ok(())
+            Measured::Dump => self.dump(client, watch, operations),
+            Measured::Get | Measured::ReaderCost { .. } | Measured::Batch => {
+                self.get_groups(client, keys, watch, operations)
+            }
+        }
     }
 
     /// Sets values until the reader beside this process is done.
@@ -322,11 +318,12 @@ impl Access {
         client: &mut dyn Client,
         keys: &mut Keys,
         watch: &mut Stopwatch,
-        groups: u64,
+        operations: u64,
     ) -> Result<u64> {
         let mut numbers = [0; BATCH];
         let mut group = [key(0); BATCH];
         let mut values = [[0; VALUE_SIZE]; BATCH];
+        let groups = operations.div_ceil(BATCH as u64);
         for _ in 0..groups {
             for (number, key) in numbers.iter_mut().zip(&mut group) {
                 (*number, *key) = keys.next();
@@ -346,9 +343,9 @@ impl Access {
     }
 
     /// As often as is needed for as many keys as there are operations. Each must have every key once.
-    fn dump(&self, client: &mut dyn Client, watch: &mut Stopwatch) -> Result<u64> {
+    fn dump(&self, client: &mut dyn Client, watch: &mut Stopwatch, operations: u64) -> Result<u64> {
         let mut messages = 0;
-        while messages < self.operations.get() {
+        while messages < operations {
             let mut seen = vec![false; self.keys() as usize];
             let mut restart = true;
             while watch.time(|| client.dump_part(restart))? {

@@ -40,8 +40,6 @@ const ENDS: [usize; 2] = [2, 10];
 /// Fewer operations of stores that take much longer than the others.
 const SLOW_SHARE: u64 = 10;
 
-pub use redis::version as redis_version;
-
 pub fn mechanisms() -> Vec<&'static str> {
     WAYS.iter().map(|way| way.name).collect()
 }

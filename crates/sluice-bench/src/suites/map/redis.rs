@@ -6,11 +6,11 @@
 //! The packages of Debian have one program for all purposes, redis-check-rdb, which is the server under its name. The
 //! package redis-server also starts a service of the system, so it is not used.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -37,19 +37,22 @@ pub fn unavailable(_: &Resources) -> Option<Skipped> {
 
 /// The reason why it cannot be started.
 pub fn missing() -> Option<Skipped> {
-    let version = server().arg("--version").stdout(Stdio::null()).status();
-    let reason = match version {
-        Ok(status) if status.success() => return None,
-        Ok(status) => format!("{NAME} --version failed: {status}"),
+    let reason = match about() {
+        Ok(output) if output.status.success() => return None,
+        Ok(output) => format!("{NAME} --version failed: {}", output.status),
         Err(error) => format!("cannot start {PROGRAM}: {error}; install redis-tools"),
     };
     Some(Skipped::unavailable("redis", reason))
 }
 
-/// From the line "Redis server v=7.0.15 sha=00000000:0 ...".
+/// What the server prints about itself: "Redis server v=7.0.15 sha=00000000:0 ...".
+fn about() -> io::Result<Output> {
+    server().arg("--version").output()
+}
+
 pub fn version() -> Option<String> {
-    let output = server().arg("--version").output().ok()?;
-    let line = String::from_utf8_lossy(&output.stdout);
+    let line = about().ok()?.stdout;
+    let line = String::from_utf8_lossy(&line);
     let version = line.split(' ').find_map(|word| word.strip_prefix("v="));
     version.map(str::to_owned)
 }
