@@ -216,8 +216,7 @@ struct publisher {
 	struct completion done;
 	unsigned int packets;		/* grows with each NMI that is sent to it */
 	unsigned int nmi_id;		/* UINT_MAX until it runs */
-	bool ticks;
-	bool gets_nmis;			/* it runs until it is stopped */
+	bool ticks;			/* else NMIs interrupt it, until it is stopped */
 	bool stop;
 };
 
@@ -236,7 +235,7 @@ static int publisher_run(void *argument)
 		if (published < READ_ONCE(publisher->packets)) {
 			publish_one();
 			published++;
-		} else if (!publisher->gets_nmis) {
+		} else if (publisher->ticks) {
 			break;
 		}
 		cond_resched();
@@ -324,7 +323,6 @@ static int publish_in_nmi(unsigned int packets)
 	if (other >= nr_cpu_ids)
 		return -EOPNOTSUPP;
 	publisher.nmi_id = UINT_MAX;
-	publisher.gets_nmis = true;
 	publisher.stop = false;
 	err = nmi_init(publish_one);
 	if (err)

@@ -20,7 +20,12 @@ pub struct Lock {
     pub address: String,
 }
 
-pub struct LockTrace(TraceBuffer);
+/// The locks with some names. Processes are chosen by the filter of the event, not by `set_event_pid`, which would have the
+/// kernel patch probes into the scheduler: an emulated processor now and then runs an instruction patched away, and dies.
+pub struct LockTrace {
+    buffer: TraceBuffer,
+    names: String,
+}
 
 impl LockTrace {
     /// Traces the locks with these names. Skips the test without lockdep; with lockdep the tracepoint is required.
@@ -38,13 +43,10 @@ impl LockTrace {
                 "this kernel does not trace its locks (CONFIG_PROVE_LOCKING)",
             ));
         }
-        let buffer = TraceBuffer::new()?;
-        let filter: Vec<String> = names
-            .iter()
-            .map(|name| format!("name == \"{name}\""))
-            .collect();
-        buffer.set(&format!("events/{EVENT}/filter"), &filter.join(" || "))?;
-        Ok(LockTrace(buffer))
+        Ok(LockTrace {
+            buffer: TraceBuffer::new()?,
+            names: one_of("name", names.iter().map(|name| format!("\"{name}\""))),
+        })
     }
 
     /// The locks that each of these processes takes while `body` runs.
@@ -53,14 +55,22 @@ impl LockTrace {
         pids: &[Pid],
         body: impl FnOnce() -> Result<()>,
     ) -> Result<Vec<BTreeSet<Lock>>> {
-        let list: Vec<String> = pids.iter().map(Pid::to_string).collect();
-        self.0.set("set_event_pid", &list.join(" "))?;
-        let trace = self.0.during(&[EVENT], body)?;
+        let takers = one_of("common_pid", pids.iter().map(Pid::to_string));
+        let filter = format!("({}) && ({takers})", self.names);
+        self.buffer
+            .set(&format!("events/{EVENT}/filter"), &filter)?;
+        let trace = self.buffer.during(&[EVENT], body)?;
         Ok(pids
             .iter()
             .map(|pid| locks_taken_by(*pid, &trace))
             .collect())
     }
+}
+
+/// A condition of a filter: the field has one of the values.
+fn one_of(field: &str, values: impl Iterator<Item = String>) -> String {
+    let conditions: Vec<String> = values.map(|value| format!("{field} == {value}")).collect();
+    conditions.join(" || ")
 }
 
 fn locks_taken_by(pid: Pid, trace: &str) -> BTreeSet<Lock> {

@@ -79,7 +79,8 @@ pub enum Measured {
         operation: Operation,
         processes: usize,
     },
-    /// Processor time of a get, while a process on another processor sets values or does not.
+    /// Processor time of a get, while a process on another processor sets values, or does what does not concern the store: on
+    /// many machines, and in an emulator, a busy processor slows another one down.
     ReaderCost { beside_writer: bool },
     /// Elapsed time of a get by one process.
     Get,
@@ -102,7 +103,7 @@ impl Measured {
             } => format!("{} by {processes} processes", operation.name()),
             Self::ReaderCost {
                 beside_writer: false,
-            } => "processor time of a get, alone".into(),
+            } => "processor time of a get, beside other work".into(),
             Self::ReaderCost {
                 beside_writer: true,
             } => "processor time of a get, beside a writer".into(),
@@ -284,7 +285,8 @@ fn list(rows: &Rows) -> Vec<Criterion> {
         ratio(text, (ten, of), (ten, to), limit)
     };
     let beside_writer = |mechanism, limit| {
-        let text = format!("{mechanism}, processor time of a get beside a writer ÷ alone");
+        let text =
+            format!("{mechanism}, processor time of a get, beside a writer ÷ beside other work");
         let cost = |beside_writer| (Measured::ReaderCost { beside_writer }, mechanism);
         ratio(text, cost(true), cost(false), limit)
     };

@@ -4,10 +4,10 @@
 use anyhow::Result;
 use sluice_testkit::units;
 
-use super::Plan;
 use super::plan::Sizes;
 use super::setup::Setup;
 use super::stream::{Length, Stream};
+use super::{Plan, Scale};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Metric};
 use crate::mechanisms::{Batching, Task, Workload};
@@ -29,11 +29,21 @@ const BATCHED: Sizes = Sizes {
 const BATCH: usize = 32;
 
 pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
-    let single = plan.conditions(&SIZES);
+    let wanted = |&(size, placement): &(usize, Placement)| !is_left_out(plan, size, placement);
+    let single = plan.conditions(&SIZES).filter(wanted);
     let single = single.map(|(size, placement)| case(plan, size, placement));
     let batched = plan.conditions(&BATCHED);
     let batched = batched.map(|(size, placement)| batched_case(plan, size, placement));
     single.chain(batched).collect()
+}
+
+/// A standard run has long messages on two processors only: where two processes take turns, the suite instructions counts
+/// exactly what a copy costs.
+fn is_left_out(plan: &Plan, size: usize, placement: Placement) -> bool {
+    plan.scale == Scale::Standard
+        && plan.sizes.is_empty()
+        && placement == Placement::SameCpu
+        && size > SIZES.standard[0]
 }
 
 fn case(plan: &Plan, size: usize, placement: Placement) -> Result<Case> {
@@ -92,6 +102,25 @@ mod tests {
     use crate::mechanisms::sluice_ring::Variant;
     use crate::mechanisms::sluice_ring_memfd;
     use crate::suites::plan::tests::plan;
+
+    #[test]
+    fn a_standard_run_has_long_messages_on_two_processors() {
+        let mut plan = plan();
+        plan.placements = vec![Placement::SameCpu, Placement::TwoCpus];
+        let titles = |plan: &Plan| -> Vec<_> {
+            let conditions = plan.conditions(&SIZES);
+            conditions
+                .filter(|&(size, placement)| !is_left_out(plan, size, placement))
+                .map(|(size, placement)| format!("{size} {}", placement.name()))
+                .collect()
+        };
+        assert_eq!(
+            titles(&plan),
+            ["64 same-cpu", "64 two-cpus", "65536 two-cpus"]
+        );
+        plan.sizes = vec![65536];
+        assert_eq!(titles(&plan), ["65536 same-cpu", "65536 two-cpus"]);
+    }
 
     #[test]
     fn batches_are_measured_with_a_batch_interface_and_the_reference() {

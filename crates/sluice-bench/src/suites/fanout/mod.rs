@@ -70,11 +70,14 @@ struct Comparison {
     mechanisms: &'static [&'static str],
 }
 
-/// What a standard run measures: all mechanisms with the shortest and the longest message to one receiver and to the most, and
-/// elsewhere those that a criterion of the report needs. Starting 17 emulated processes takes longer than a round.
+/// What a standard run measures: all mechanisms with the shortest message to one receiver and to the most, and elsewhere those
+/// that a criterion of the report or a table needs. Starting 17 emulated processes takes longer than a round.
 #[rustfmt::skip]
-const STANDARD: [Comparison; 7] = [
-    Comparison { state: ReceiverState::Busy, cost: Cost::Sender, receivers: &[1, MOST_RECEIVERS], sizes: &EXTREMES, mechanisms: &[] },
+const STANDARD: [Comparison; 8] = [
+    Comparison { state: ReceiverState::Busy, cost: Cost::Sender, receivers: &[1, MOST_RECEIVERS], sizes: &[64], mechanisms: &[] },
+    Comparison { state: ReceiverState::Busy, cost: Cost::Sender, receivers: &[1, MOST_RECEIVERS], sizes: &[32768],
+        mechanisms: &["pipe-tee", "unix-stream", "eventfd-shm", "eventfd-shm-shared", "zeromq", "dbus-daemon", "sluice-bus", "sluice-bus-uring",
+            "sluice-bus-multicast"] },
     Comparison { state: ReceiverState::Busy, cost: Cost::Sender, receivers: &[1], sizes: &[4096], mechanisms: &["sluice-bus-multicast"] },
     Comparison { state: ReceiverState::Busy, cost: Cost::Sender, receivers: &[MOST_RECEIVERS], sizes: &[256, 1024, 4096],
         mechanisms: &["eventfd-shm", "eventfd-shm-shared", "sluice-bus", "sluice-bus-multicast"] },

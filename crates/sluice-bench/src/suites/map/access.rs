@@ -2,10 +2,12 @@
 //! Processes that use one store. Every value that they get is checked.
 //!
 //! Rates are those of processes that the scheduler places on two processors, with the choice of keys and the checks, until
-//! the last one is done. Where one process is measured, it is on the first processor, and a writer beside it on the second
+//! the last one is done. Where one process is measured, it is on the first processor, and one beside it on the second
 //! one; its time is that of the calls alone.
 
 use std::cell::Cell;
+use std::fs::File;
+use std::io::Write;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::thread::yield_now;
@@ -38,7 +40,7 @@ pub struct Access {
     pub way: Way,
     pub resources: Rc<Resources>,
     pub measured: Measured,
-    /// Of each process in a run, except for a writer beside it; at least so many, and as many as a round has time for.
+    /// Of each process in a run, except for one beside it; at least so many, and as many as a round has time for.
     pub operations: Cell<u64>,
     pub duration: Duration,
 }
@@ -165,9 +167,10 @@ impl Access {
         }
     }
 
-    /// With the writer beside them.
+    /// With the one beside them.
     fn users(&self) -> usize {
-        self.processes() + usize::from(self.has_writer())
+        let has_neighbour = matches!(self.measured, Measured::ReaderCost { .. });
+        self.processes() + usize::from(has_neighbour)
     }
 
     fn has_writer(&self) -> bool {
@@ -237,7 +240,7 @@ impl Access {
             self.enter(number)?;
             match number < self.processes() {
                 true => self.work(&mut *client, number, start, &progress),
-                false => self.write(&mut *client, number, start, &progress),
+                false => self.accompany(&mut *client, number, start, &progress),
             }
         })?;
         group.go()?;
@@ -295,8 +298,8 @@ impl Access {
         }
     }
 
-    /// Sets values until the reader beside this process is done.
-    fn write(
+    /// Sets values until the reader beside this process is done, or writes them to /dev/null.
+    fn accompany(
         &self,
         client: &mut dyn Client,
         number: usize,
@@ -304,10 +307,14 @@ impl Access {
         progress: &Progress,
     ) -> Result<Vec<u64>> {
         let mut keys = Keys::new(number, self.keys());
+        let mut nothing = File::options().write(true).open("/dev/null")?;
         start.wait()?;
         progress.await_all();
         while !progress.is_done() {
-            keys.set_next(client)?;
+            match self.has_writer() {
+                true => keys.set_next(client)?,
+                false => nothing.write_all(&value(0, 0))?,
+            }
         }
         Ok(Vec::new())
     }
