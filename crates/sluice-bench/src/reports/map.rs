@@ -342,6 +342,10 @@ fn list(rows: &Rows) -> Vec<Criterion> {
     list.extend(
         Operation::ALL.map(|operation| rates(STORE_WITH_RWSEM, STORE, operation, Limit::None)),
     );
+    // What more processes cost by themselves: this map has no lock that all of them need, either.
+    let separate = [Operation::Get, Operation::Set];
+    list.extend(separate.map(|operation| grows(BPF, operation, Limit::None)));
+    list.extend(separate.map(|operation| rates(BY_FD, BPF, operation, Limit::None)));
     list.extend(
         [BY_NETLINK, STORE, STORE_WITH_RWSEM].map(|store| beside_writer(store, Limit::None)),
     );

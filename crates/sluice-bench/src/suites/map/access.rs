@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes that use one store. Every value that they get is checked.
 //!
-//! Rates are those of processes that the scheduler places on two processors, with the choice of keys and the checks, until
-//! the last one is done. Where one process is measured, it is on the first processor, and one beside it on the second
-//! one; its time is that of the calls alone.
+//! Rates are those of processes that the scheduler places on two processors, with the choice of keys and the checks, until the
+//! end of the round, so that all of them compete all the time. Where one process is measured, it is on the first processor,
+//! and one beside it on the second one; its time is that of the calls alone.
 
-use std::cell::Cell;
 use std::fs::File;
 use std::io::Write;
 use std::rc::Rc;
@@ -33,15 +32,13 @@ const KEYS_OF_DUMP: u64 = 10_000;
 const CHECKED: u64 = 100;
 /// Operations of each process before the first one that counts.
 const WARM_UP: u64 = 64;
-/// The slowest operation that does not exceed the time limit.
-const LONGEST_OPERATION: Duration = Duration::from_millis(1);
+/// Operations of a process that is one of several, between two looks at the time.
+const CHUNK: u64 = 16;
 
 pub struct Access {
     pub way: Way,
     pub resources: Rc<Resources>,
     pub measured: Measured,
-    /// Of each process in a run, except for one beside it; at least so many, and as many as a round has time for.
-    pub operations: Cell<u64>,
     pub duration: Duration,
 }
 
@@ -98,10 +95,11 @@ impl Stopwatch {
     }
 }
 
-/// What a process has done.
+/// What a process has done, and the time of its calls.
 struct Done {
     begin: u64,
     end: u64,
+    elapsed: u64,
     cpu: u64,
     messages: u64,
 }
@@ -119,7 +117,7 @@ impl Job for Access {
             Ok(Vec::new())
         })?;
         group.go()?;
-        group.finish(self.limit(CHECKED))?;
+        group.finish(self.limit())?;
         let mut client = store.client()?;
         let sets = self.expect_all(&mut *client)?;
         let expected = CHECKED.min(self.keys() / users as u64) * users as u64;
@@ -127,27 +125,26 @@ impl Job for Access {
             sets == expected,
             "{expected} keys were set, and {sets} have a new value"
         );
-        self.fill_round(&*store)
+        Ok(())
     }
 
-    /// Repeated for the duration of a round, if there is time left.
     fn measure(&self) -> Result<Measurement> {
         let store = self.filled_store()?;
-        let mut total = Measurement::default();
-        while u128::from(total.elapsed_ns) < self.duration.as_nanos() {
-            let helper = store.helper_ns()?;
-            let done = self.run(&*store)?;
-            total.elapsed_ns += elapsed(&done);
-            total.cpu_ns += done.iter().map(|one| one.cpu).sum::<u64>();
-            total.cpu_ns += store.helper_ns()? - helper;
-            total.messages += done.iter().map(|one| one.messages).sum::<u64>();
-        }
+        let helper = store.helper_ns()?;
+        let done = self.run(&*store)?;
+        let sum = |of: fn(&Done) -> u64| done.iter().map(of).sum::<u64>();
+        let measured = Measurement {
+            elapsed_ns: self.elapsed(&done),
+            cpu_ns: sum(|one| one.cpu) + store.helper_ns()? - helper,
+            messages: sum(|one| one.messages),
+            ..Measurement::default()
+        };
         let sets = self.expect_all(&mut *store.client()?)?;
         ensure!(
             sets > 0 || !self.changes_values(),
             "no set has changed a value"
         );
-        Ok(total)
+        Ok(measured)
     }
 }
 
@@ -189,9 +186,22 @@ impl Access {
         }
     }
 
-    fn limit(&self, operations: u64) -> Duration {
-        let all = operations * self.users() as u64;
-        PROCESS_TIMEOUT + LONGEST_OPERATION.mul_f64(all as f64)
+    fn limit(&self) -> Duration {
+        PROCESS_TIMEOUT + self.duration
+    }
+
+    /// Of several processes, from the first one that began to the first one that saw the end of the round; of one, that of
+    /// its calls.
+    fn elapsed(&self, done: &[Done]) -> u64 {
+        let all = match (self.measured, done) {
+            (Measured::Rate { .. }, _) => {
+                let begin = done.iter().map(|one| one.begin).min();
+                let end = done.iter().map(|one| one.end).min();
+                end.unwrap_or(0) - begin.unwrap_or(0)
+            }
+            (_, done) => done.iter().map(|one| one.elapsed).sum(),
+        };
+        all.max(1)
     }
 
     fn enter(&self, number: usize) -> Result<()> {
@@ -223,16 +233,6 @@ impl Access {
         Ok(sets)
     }
 
-    /// Chooses so many operations that one run takes about a round: starting processes takes longer than a few operations.
-    fn fill_round(&self, store: &dyn Store) -> Result<()> {
-        let round = self.duration.as_nanos() as f64;
-        let runs = round / elapsed(&self.run(store)?) as f64;
-        let operations = self.operations.get();
-        self.operations
-            .set((operations as f64 * runs.max(1.0)) as u64);
-        Ok(())
-    }
-
     fn run(&self, store: &dyn Store) -> Result<Vec<Done>> {
         let progress = Progress::new(self.users())?;
         let mut group = Group::start(self.users(), (), PROCESS_TIMEOUT, |number, (), start| {
@@ -244,12 +244,13 @@ impl Access {
             }
         })?;
         group.go()?;
-        let numbers = group.finish(self.limit(self.operations.get()))?.into_iter();
+        let numbers = group.finish(self.limit())?.into_iter();
         let done = numbers.take(self.processes()).map(|one| {
-            let [begin, end, cpu, messages] = one[..].try_into()?;
+            let [begin, end, elapsed, cpu, messages] = one[..].try_into()?;
             Ok(Done {
                 begin,
                 end,
+                elapsed,
                 cpu,
                 messages,
             })
@@ -257,7 +258,7 @@ impl Access {
         done.collect()
     }
 
-    /// Returns the beginning and the end of the measured time, the processor time, and the number of gets and sets.
+    /// Until the end of the round, which the first process that sees it tells the others. Returns the fields of [`Done`].
     fn work(
         &self,
         client: &mut dyn Client,
@@ -267,16 +268,30 @@ impl Access {
     ) -> Result<Vec<u64>> {
         let mut keys = Keys::new(number, self.keys());
         // A dump is long enough without.
-        if !matches!(self.measured, Measured::Dump) {
-            self.perform(client, &mut keys, &mut Stopwatch::default(), WARM_UP)?;
+        if self.measured != Measured::Dump {
+            self.warm_up(client, &mut keys)?;
         }
         let mut watch = Stopwatch::default();
         start.wait()?;
         progress.await_all();
         let begin = clock::now_ns();
-        let messages = self.perform(client, &mut keys, &mut watch, self.operations.get())?;
-        progress.set_done();
-        Ok(vec![begin, begin + watch.elapsed, watch.cpu, messages])
+        let mut messages = 0;
+        while !progress.is_done() {
+            messages += self.perform(client, &mut keys, &mut watch)?;
+            if u128::from(clock::now_ns() - begin) >= self.duration.as_nanos() {
+                progress.set_done();
+            }
+        }
+        let end = clock::now_ns();
+        Ok(vec![begin, end, watch.elapsed, watch.cpu, messages])
+    }
+
+    fn warm_up(&self, client: &mut dyn Client, keys: &mut Keys) -> Result<()> {
+        let mut done = 0;
+        while done < WARM_UP {
+            done += self.perform(client, keys, &mut Stopwatch::default())?;
+        }
+        Ok(())
     }
 
     /// Returns the number of gets and sets.
@@ -285,15 +300,12 @@ impl Access {
         client: &mut dyn Client,
         keys: &mut Keys,
         watch: &mut Stopwatch,
-        operations: u64,
     ) -> Result<u64> {
         match self.measured {
-            Measured::Rate { operation, .. } => {
-                watch.time(|| operate(client, operation, keys, operations))
-            }
-            Measured::Dump => self.dump(client, watch, operations),
+            Measured::Rate { operation, .. } => watch.time(|| operate(client, operation, keys)),
+            Measured::Dump => self.dump(client, watch),
             Measured::Get | Measured::ReaderCost { .. } | Measured::Batch => {
-                self.get_groups(client, keys, watch, operations)
+                self.get_group(client, keys, watch)
             }
         }
     }
@@ -320,78 +332,58 @@ impl Access {
     }
 
     /// Gets of as many keys as a batch has, in a batch or one by one.
-    fn get_groups(
+    fn get_group(
         &self,
         client: &mut dyn Client,
         keys: &mut Keys,
         watch: &mut Stopwatch,
-        operations: u64,
     ) -> Result<u64> {
         let mut numbers = [0; BATCH];
         let mut group = [key(0); BATCH];
         let mut values = [[0; VALUE_SIZE]; BATCH];
-        let groups = operations.div_ceil(BATCH as u64);
-        for _ in 0..groups {
-            for (number, key) in numbers.iter_mut().zip(&mut group) {
-                (*number, *key) = keys.next();
+        for (number, key) in numbers.iter_mut().zip(&mut group) {
+            (*number, *key) = keys.next();
+        }
+        watch.time(|| match self.measured {
+            Measured::Batch => client.get_batch(&group, &mut values),
+            _ => {
+                let mut pairs = group.iter().zip(&mut values);
+                pairs.try_for_each(|(key, value)| client.get(key, value))
             }
-            watch.time(|| match self.measured {
-                Measured::Batch => client.get_batch(&group, &mut values),
-                _ => {
-                    let mut pairs = group.iter().zip(&mut values);
-                    pairs.try_for_each(|(key, value)| client.get(key, value))
-                }
+        })?;
+        for (number, value) in numbers.iter().zip(&values) {
+            stamp_of(value, *number)?;
+        }
+        Ok(BATCH as u64)
+    }
+
+    /// Each dump must have every key once.
+    fn dump(&self, client: &mut dyn Client, watch: &mut Stopwatch) -> Result<u64> {
+        let mut seen = vec![false; self.keys() as usize];
+        let mut restart = true;
+        while watch.time(|| client.dump_part(restart))? {
+            restart = false;
+            client.visit_part(&mut |key: &[u8], value: &Value| {
+                let number = number_of(key)?;
+                stamp_of(value, number)?;
+                let again = seen
+                    .get_mut(number as usize)
+                    .is_none_or(|seen| std::mem::replace(seen, true));
+                ensure!(!again, "key {number} was listed twice, or never set");
+                Ok(())
             })?;
-            for (number, value) in numbers.iter().zip(&values) {
-                stamp_of(value, *number)?;
-            }
         }
-        Ok(groups * BATCH as u64)
+        ensure!(
+            seen.iter().all(|seen| *seen),
+            "a key is missing in the list"
+        );
+        Ok(self.keys())
     }
-
-    /// As often as is needed for as many keys as there are operations. Each must have every key once.
-    fn dump(&self, client: &mut dyn Client, watch: &mut Stopwatch, operations: u64) -> Result<u64> {
-        let mut messages = 0;
-        while messages < operations {
-            let mut seen = vec![false; self.keys() as usize];
-            let mut restart = true;
-            while watch.time(|| client.dump_part(restart))? {
-                restart = false;
-                client.visit_part(&mut |key: &[u8], value: &Value| {
-                    let number = number_of(key)?;
-                    stamp_of(value, number)?;
-                    let again = seen
-                        .get_mut(number as usize)
-                        .is_none_or(|seen| std::mem::replace(seen, true));
-                    ensure!(!again, "key {number} was listed twice, or never set");
-                    messages += 1;
-                    Ok(())
-                })?;
-            }
-            ensure!(
-                seen.iter().all(|seen| *seen),
-                "a key is missing in the list"
-            );
-        }
-        Ok(messages)
-    }
-}
-
-/// From the first process that began to the last one that was done.
-fn elapsed(done: &[Done]) -> u64 {
-    let begin = done.iter().map(|one| one.begin).min();
-    let end = done.iter().map(|one| one.end).max();
-    (end.unwrap_or(0) - begin.unwrap_or(0)).max(1)
 }
 
 /// Returns the number of gets and sets.
-fn operate(
-    client: &mut dyn Client,
-    operation: Operation,
-    keys: &mut Keys,
-    operations: u64,
-) -> Result<u64> {
-    for _ in 0..operations {
+fn operate(client: &mut dyn Client, operation: Operation, keys: &mut Keys) -> Result<u64> {
+    for _ in 0..CHUNK {
         match operation {
             Operation::Get => keys.get_next(client)?,
             Operation::Set => keys.set_next(client)?,
@@ -402,8 +394,8 @@ fn operate(
         }
     }
     Ok(match operation {
-        Operation::Get | Operation::Set => operations,
-        Operation::GetAndSet => 2 * operations,
+        Operation::Get | Operation::Set => CHUNK,
+        Operation::GetAndSet => 2 * CHUNK,
     })
 }
 

@@ -10,7 +10,6 @@ mod shared_map;
 pub(super) mod sluice_map;
 pub(super) mod store;
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use anyhow::Result;
@@ -37,8 +36,6 @@ const WAYS: [Way; 7] = [
 
 /// Whose growth with the number of processes the report is about.
 const ENDS: [usize; 2] = [2, 10];
-/// Fewer operations of stores that take much longer than the others.
-const SLOW_SHARE: u64 = 10;
 
 pub fn mechanisms() -> Vec<&'static str> {
     WAYS.iter().map(|way| way.name).collect()
@@ -80,22 +77,13 @@ fn measured(scale: Scale) -> Vec<Measured> {
     rates.chain(others).collect()
 }
 
-/// The least gets or sets of each process.
-fn operations(plan: &Plan) -> u64 {
-    match plan.scale {
-        Scale::Full => 100_000,
-        Scale::Standard if !plan.emulated => 20_000,
-        Scale::Quick | Scale::Standard | Scale::ThirdParty => 500,
-    }
-}
-
 fn case(plan: &Plan, resources: &Rc<Resources>, measured: Measured) -> Case {
     let metric = match measured {
         Measured::Rate { .. } => Metric::Operations,
         Measured::ReaderCost { .. } => Metric::Cost,
         Measured::Get | Measured::Batch | Measured::Dump => Metric::Time,
     };
-    let ways = || WAYS.iter().filter(|way| applies(way, measured));
+    let ways = || WAYS.iter().filter(|way| applies(way, measured, plan.scale));
     let reference = ways().next().map(|way| way.name);
     let mut case = Case {
         size: Some(VALUE_SIZE),
@@ -108,24 +96,32 @@ fn case(plan: &Plan, resources: &Rc<Resources>, measured: Measured) -> Case {
             case.skipped.push(skip.of(way.name));
             continue;
         }
-        let operations = operations(plan);
         case.subjects.push(subject(Access {
             way: *way,
             resources: Rc::clone(resources),
             measured,
-            operations: Cell::new(match way.name {
-                "shared-map-files" | "redis" => operations / SLOW_SHARE,
-                _ => operations,
-            }),
             duration: plan.duration,
         }));
     }
     case
 }
 
+/// The variants of the naive store are in one case each.
+fn is_left_out_of_quick(way: &Way, measured: Measured) -> bool {
+    let only = match way.name {
+        "shared-map-rwsem" => Operation::GetAndSet,
+        "shared-map-files" => Operation::Set,
+        _ => return false,
+    };
+    !matches!(measured, Measured::Rate { operation, .. } if operation == only)
+}
+
 /// The gets of the naive store do not use its files. Its semaphore is compared where the report compares, and elsewhere
 /// only the stores of the criteria.
-fn applies(way: &Way, measured: Measured) -> bool {
+fn applies(way: &Way, measured: Measured, scale: Scale) -> bool {
+    if scale == Scale::Quick && is_left_out_of_quick(way, measured) {
+        return false;
+    }
     match (way.name, measured) {
         ("sluice-map-fd", _) => true,
         ("sluice-map-netlink", _) => measured != Measured::Dump,
@@ -133,6 +129,14 @@ fn applies(way: &Way, measured: Measured) -> bool {
         ("shared-map-rwsem", Measured::Rate { processes, .. }) => ENDS.contains(&processes),
         ("shared-map-rwsem", Measured::ReaderCost { .. }) => true,
         ("shared-map-files", Measured::Rate { operation, .. }) => operation != Operation::Get,
+        // Its readers may miss a key that is being updated.
+        (
+            "bpf-map",
+            Measured::Rate {
+                operation: Operation::Get | Operation::Set,
+                processes,
+            },
+        ) => ENDS.contains(&processes),
         ("bpf-map", Measured::Get | Measured::Batch | Measured::Dump) => true,
         ("redis", Measured::Get | Measured::Batch) => true,
         _ => false,
@@ -194,21 +198,20 @@ mod tests {
             if (way.unavailable)(&resources).is_some() {
                 continue;
             }
-            for measured in measured(Scale::Quick) {
-                if !applies(&way, measured) {
+            for measured in measured(Scale::Standard) {
+                if !applies(&way, measured, Scale::Standard) {
                     continue;
                 }
                 let access = Access {
                     way,
                     resources: Rc::clone(&resources),
                     measured,
-                    operations: Cell::new(100),
                     duration: Duration::from_millis(1),
                 };
                 let context = format!("{} {}", way.name, measured.title());
                 access.check().expect(&context);
                 let done = access.measure().expect(&context);
-                assert!(done.messages >= 100 && done.elapsed_ns > 0, "{context}");
+                assert!(done.messages > 0 && done.elapsed_ns > 0, "{context}");
                 assert!(done.cpu_ns > 0, "{context}");
             }
         }
@@ -246,14 +249,20 @@ mod tests {
         };
         for scale in [Scale::Quick, Scale::Standard, Scale::Full] {
             let rows = measured(scale).into_iter().flat_map(|measured| {
-                let ways = WAYS.iter().filter(move |way| applies(way, measured));
+                let ways = WAYS.iter().filter(move |way| applies(way, measured, scale));
                 ways.map(move |way| row(measured, way))
             });
             let text = text(&rows.collect::<Vec<_>>()).unwrap();
-            assert!(
-                text.contains(" met") && !text.contains("not measured"),
-                "{text}"
-            );
+            assert!(text.contains(" met"), "{text}");
+            let missing: Vec<_> = text
+                .lines()
+                .filter(|line| line.contains("not measured"))
+                .collect();
+            match scale {
+                // All that have a limit.
+                Scale::Quick => assert!(!missing.concat().contains(['≥', '≤']), "{missing:?}"),
+                _ => assert!(missing.is_empty(), "{missing:?}"),
+            }
         }
     }
 
