@@ -190,13 +190,13 @@ impl Access {
         PROCESS_TIMEOUT + self.duration
     }
 
-    /// Of several processes, from the first one that began to the first one that saw the end of the round; of one, that of
+    /// Of several processes, from the first one that began to the last one that saw the end of the round; of one, that of
     /// its calls.
     fn elapsed(&self, done: &[Done]) -> u64 {
         let all = match (self.measured, done) {
             (Measured::Rate { .. }, _) => {
                 let begin = done.iter().map(|one| one.begin).min();
-                let end = done.iter().map(|one| one.end).min();
+                let end = done.iter().map(|one| one.end).max();
                 end.unwrap_or(0) - begin.unwrap_or(0)
             }
             (_, done) => done.iter().map(|one| one.elapsed).sum(),
