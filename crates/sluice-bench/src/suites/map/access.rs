@@ -32,8 +32,6 @@ const KEYS_OF_DUMP: u64 = 10_000;
 const CHECKED: u64 = 100;
 /// Operations of each process before the first one that counts.
 const WARM_UP: u64 = 64;
-/// Operations of a process that is one of several, between two looks at the time.
-const CHUNK: u64 = 16;
 
 pub struct Access {
     pub way: Way,
@@ -190,13 +188,13 @@ impl Access {
         PROCESS_TIMEOUT + self.duration
     }
 
-    /// Of several processes, from the first one that began to the last one that saw the end of the round; of one, that of
-    /// its calls.
+    /// Of several processes, from the first one that began to the end of the round, which is that of the first one that
+    /// saw it; of one, that of its calls.
     fn elapsed(&self, done: &[Done]) -> u64 {
         let all = match (self.measured, done) {
             (Measured::Rate { .. }, _) => {
                 let begin = done.iter().map(|one| one.begin).min();
-                let end = done.iter().map(|one| one.end).max();
+                let end = done.iter().map(|one| one.end).min();
                 end.unwrap_or(0) - begin.unwrap_or(0)
             }
             (_, done) => done.iter().map(|one| one.elapsed).sum(),
@@ -275,15 +273,31 @@ impl Access {
         start.wait()?;
         progress.await_all();
         let begin = clock::now_ns();
-        let mut messages = 0;
-        while !progress.is_done() {
-            messages += self.perform(client, &mut keys, &mut watch)?;
-            if u128::from(clock::now_ns() - begin) >= self.duration.as_nanos() {
-                progress.set_done();
+        let messages = match self.measured {
+            Measured::Rate { operation, .. } => {
+                watch.time(|| self.repeat(progress, || operate(client, operation, &mut keys)))?
             }
-        }
+            _ => self.repeat(progress, || self.perform(client, &mut keys, &mut watch))?,
+        };
         let end = clock::now_ns();
         Ok(vec![begin, end, watch.elapsed, watch.cpu, messages])
+    }
+
+    /// Until the end of the round. What was done later does not count. Returns the number of gets and sets.
+    fn repeat(&self, progress: &Progress, mut step: impl FnMut() -> Result<u64>) -> Result<u64> {
+        let begin = clock::now_ns();
+        let mut messages = 0;
+        loop {
+            let done = step()?;
+            if progress.is_done() {
+                return Ok(messages);
+            }
+            messages += done;
+            if u128::from(clock::now_ns() - begin) >= self.duration.as_nanos() {
+                progress.set_done();
+                return Ok(messages);
+            }
+        }
     }
 
     fn warm_up(&self, client: &mut dyn Client, keys: &mut Keys) -> Result<()> {
@@ -302,7 +316,7 @@ impl Access {
         watch: &mut Stopwatch,
     ) -> Result<u64> {
         match self.measured {
-            Measured::Rate { operation, .. } => watch.time(|| operate(client, operation, keys)),
+            Measured::Rate { operation, .. } => operate(client, operation, keys),
             Measured::Dump => self.dump(client, watch),
             Measured::Get | Measured::ReaderCost { .. } | Measured::Batch => {
                 self.get_group(client, keys, watch)
@@ -383,20 +397,14 @@ impl Access {
 
 /// Returns the number of gets and sets.
 fn operate(client: &mut dyn Client, operation: Operation, keys: &mut Keys) -> Result<u64> {
-    for _ in 0..CHUNK {
-        match operation {
-            Operation::Get => keys.get_next(client)?,
-            Operation::Set => keys.set_next(client)?,
-            Operation::GetAndSet => {
-                keys.get_next(client)?;
-                keys.set_next(client)?;
-            }
+    match operation {
+        Operation::Get => keys.get_next(client).map(|()| 1),
+        Operation::Set => keys.set_next(client).map(|()| 1),
+        Operation::GetAndSet => {
+            keys.get_next(client)?;
+            keys.set_next(client).map(|()| 2)
         }
     }
-    Ok(match operation {
-        Operation::Get | Operation::Set => CHUNK,
-        Operation::GetAndSet => 2 * CHUNK,
-    })
 }
 
 fn get(client: &mut dyn Client, number: u64) -> Result<u64> {
