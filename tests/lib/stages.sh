@@ -12,12 +12,19 @@ summary=()          # one line per stage
 passed=0 failed=0 skipped=0
 parallel=           # the process that runs stages in parallel
 
+# lost_lines LOG: how many lines belong to attempts of vm/run whose VM died.
+lost_lines() {
+	local line
+	line=$(grep -anF 'trying again (its console is in' "$1" | tail -n 1) || true
+	printf '%d\n' "${line%%:*}"
+}
+
 # Adds the counts of the test programs in a stage's log; fails if any of them counted a failure.
 count_tests() {
 	local log=$1 sums p f s
-	sums=$(sed -nE \
+	sums=$(tail -n +$(($(lost_lines "$log") + 1)) "$log" | sed -nE \
 		-e 's/^([0-9]+) passed, ([0-9]+) failed(, ([0-9]+) skipped)?$/\1 \2 0\4/p' \
-		-e 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored;.*$/\1 \2 \3/p' "$log")
+		-e 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; ([0-9]+) ignored;.*$/\1 \2 \3/p')
 	local any=1
 	while read -r p f s; do
 		[[ $p ]] || continue
@@ -39,6 +46,10 @@ stage() {
 	exec {out}>&-
 	await_tee "$tee"
 	took=$((SECONDS - started))
+	# A test that failed before the VM died has failed.
+	if head -n "$(lost_lines "$log")" "$log" | grep -qaE '^(not ok|FAIL)|FAILED'; then
+		status=1
+	fi
 	if ((status == 124)); then
 		verdict='failed: too slow'
 	elif ((status != 0)); then

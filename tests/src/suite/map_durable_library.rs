@@ -309,7 +309,7 @@ fn a_batch_that_is_refused_waits_once(_: &Context) -> Result<()> {
     }
     let outcomes = batch.get("key").run();
     let waits = began.elapsed().as_millis() / SHORT.as_millis();
-    ensure!(waits < 100, "{waits} waits");
+    ensure!(waits < 10, "{waits} waits");
     expect("outcomes", outcomes.len(), keys.len() + 1)?;
     let (last, changes) = outcomes.split_last().context("no outcome")?;
     let is_refused = |outcome: &Outcome| matches!(outcome, Outcome::Set(Err(WriteError::Refused)));
@@ -528,7 +528,7 @@ fn the_command_creates_changes_and_syncs(context: &Context) -> Result<()> {
 
 fn the_command_tells_a_refused_change_from_one_that_is_made(context: &Context) -> Result<()> {
     let words = ["the store of durable maps does not answer", "sluiced"];
-    let create = "map create jobs --durable --deadline 100";
+    let create = "map create jobs --durable --deadline 500";
     sluice(context, create)?.expect_failure(NOT_SET_UP, &words)?;
     let store = Store::new()?;
     sluice(context, create)?.stdout()?;

@@ -359,7 +359,8 @@ fn a_full_stream_is_eagain_after_the_deadline(_: &Context) -> Result<()> {
     let begun = Instant::now();
     expect("a set", set_with(&map.end, KEY, b"", 0), EAGAIN)?;
     let waited = begun.elapsed().as_millis();
-    ensure!(waited >= u128::from(SHORT_MS / 2), "after {waited} ms");
+    // The kernel counts ticks; a virtual machine may get several of them late, at once.
+    ensure!(waited + 100 >= SHORT_MS.into(), "after {waited} ms");
     expect("changes", state(&map.end)?.sequence, last)
 }
 
@@ -516,7 +517,8 @@ fn without_a_keeper_changes_are_refused_after_the_deadline(_: &Context) -> Resul
     let begun = Instant::now();
     expect("a set", set_with(&map.end, KEY, b"", 0), EAGAIN)?;
     let waited = begun.elapsed().as_millis();
-    ensure!(waited >= u128::from(SHORT_MS / 2), "after {waited} ms");
+    // The kernel counts ticks; a virtual machine may get several of them late, at once.
+    ensure!(waited + 100 >= SHORT_MS.into(), "after {waited} ms");
     expect("changes", state(&map.end)?.sequence, last)?;
     map.keeper.start()?;
     expect("with a keeper", put(&map.end, KEY, b"")?, last + 1)

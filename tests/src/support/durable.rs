@@ -22,8 +22,8 @@ use super::time;
 
 pub use sluice_abi::map::{DURABLE, INTERVAL, NOWAIT, REFUSE, SYNC};
 
-/// A deadline that passes during the test.
-pub const SHORT_MS: u32 = 100;
+/// A deadline that passes during the test, and not while a map is opened.
+pub const SHORT_MS: u32 = 500;
 /// Bytes of records that are not acknowledged before changes wait.
 pub const STREAM_MAX: u64 = 4 << 20;
 

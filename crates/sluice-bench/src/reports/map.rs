@@ -160,7 +160,7 @@ pub fn text(rows: &[Row]) -> Option<String> {
     });
     Some(format!(
         "{}{FOOTNOTE}\n\
-         Report 5, plots: operations per second of 10 processes ÷ those of 2\n\n{}\n\
+         Report 5, plots: operations per second of 10 processes ÷ those of 2\n\n{}{CONTROL}\n\
          Criteria: ratios within rounds of one probe class\n\n{}",
         tables.join("\n"),
         growth(&rows),
@@ -172,9 +172,13 @@ const FOOTNOTE: &str = "\
 The milliseconds of the report are implausible: 0.926 ms for 100,000 reads are 9 ns for a message over netlink and its\n\
 answer, 3.082 ms for 100,000 writes are 31 ns for a file, and a system call alone takes longer. Seconds would be 9 µs and\n\
 31 µs. Ratios of its figures do not depend on the unit.\n\
-Times here are those of fewer operations, scaled. Read/write: as many reads and as many writes.\n\
+Times here follow from the rate of all processes in a round; in the report each performs its 100,000, until the last one is\n\
+done. Read/write: as many reads and as many writes.\n\
 The report writes each value to a file, as shared-map-files does, here in the directory for temporary files. All other\n\
 stores are volatile: their values are lost with the module.\n";
+
+const CONTROL: &str = "\
+bpf-map shows what more processes cost by themselves: it has no lock that all of them need, either.\n";
 
 pub fn ms(value: Option<f64>) -> String {
     value.map_or_else(|| "–".into(), units::figures)
@@ -243,6 +247,7 @@ fn growth(rows: &Rows) -> Table {
         (STORE_WITH_RWSEM, "memory"),
         (BY_FD, "memory"),
         (BY_NETLINK, "memory"),
+        (BPF, "memory"),
     ] {
         let here = Operation::ALL.map(|operation| {
             let [two, ten] = [2, 10].map(|count| rows.rate(operation, count, mechanism));
@@ -342,7 +347,6 @@ fn list(rows: &Rows) -> Vec<Criterion> {
     list.extend(
         Operation::ALL.map(|operation| rates(STORE_WITH_RWSEM, STORE, operation, Limit::None)),
     );
-    // What more processes cost by themselves: this map has no lock that all of them need, either.
     let separate = [Operation::Get, Operation::Set];
     list.extend(separate.map(|operation| grows(BPF, operation, Limit::None)));
     list.extend(separate.map(|operation| rates(BY_FD, BPF, operation, Limit::None)));

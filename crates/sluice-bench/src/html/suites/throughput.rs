@@ -4,22 +4,29 @@
 use sluice_testkit::units;
 
 use super::super::drawing::Axis;
-use super::super::groups::groups;
+use super::super::groups::{distinct, groups};
 use super::super::lines::{MAX_TICKS_Y, Plot};
 use super::super::scale::Scale;
 use super::super::series_style::SeriesStyles;
 use super::super::takeaways::bare_title;
 use super::curves::{self, Curve, YValue};
-use super::{Figure, figures_by};
+use super::{Figure, medians};
 use crate::harness::rows::Row;
 
 pub fn figures(rows: &[&Row], all: &[Row], styles: &SeriesStyles) -> Vec<Figure> {
-    let conditions = |row: &Row| (row.placement, other_conditions(row));
-    figures_by(rows, conditions, |(placement, others), rows| {
+    let (mut figures, mut others) = (Vec::new(), Vec::new());
+    for ((placement, other), rows) in groups(rows, |row| (row.placement, other_conditions(row))) {
+        // One size makes no line.
+        if distinct(rows.iter().map(|row| row.size)).len() < 2 {
+            others.extend(rows);
+            continue;
+        }
         let place = placement.map_or("", |placement| placement.name());
-        let heading = format!("Throughput by message size, {others}{place}");
-        by_size(heading, rows, all, styles)
-    })
+        let heading = format!("Throughput by message size, {other}{place}");
+        figures.extend(by_size(heading, &rows, all, styles));
+    }
+    figures.extend(medians::figures(&others, all, styles));
+    figures
 }
 
 /// What the title says besides size and placement, such as whether the data is touched.

@@ -40,6 +40,9 @@ pub fn cases(plan: &Plan) -> Result<Vec<Case>> {
     ];
     for (sizes, workload) in shapes {
         for (size, placement) in plan.conditions(&sizes) {
+            if workload == Workload::Stream && throughput::is_left_out(plan, size, placement) {
+                continue;
+            }
             let task = Task {
                 size,
                 placement,

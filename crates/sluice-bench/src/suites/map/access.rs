@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes that use one store. Every value that they get is checked.
 //!
-//! Rates are those of processes that the scheduler places on two processors, with the choice of keys and the checks, until the
-//! end of the round, so that all of them compete all the time. Where one process is measured, it is on the first processor,
+//! Rates are those of processes that the scheduler places on two processors, with the choice of keys, the checks and a reading
+//! of the clock for each operation, until the end of the round, so that all of them compete all the time. Where one process is measured, it is on the first processor,
 //! and one beside it on the second one; its time is that of the calls alone.
 
 use std::fs::File;
@@ -117,7 +117,7 @@ impl Job for Access {
         group.go()?;
         group.finish(self.limit())?;
         let mut client = store.client()?;
-        let sets = self.expect_all(&mut *client)?;
+        let sets = self.expect_all(&mut *client, |stamp| stamp != 0)?;
         let expected = CHECKED.min(self.keys() / users as u64) * users as u64;
         ensure!(
             sets == expected,
@@ -128,16 +128,10 @@ impl Job for Access {
 
     fn measure(&self) -> Result<Measurement> {
         let store = self.filled_store()?;
-        let helper = store.helper_ns()?;
-        let done = self.run(&*store)?;
-        let sum = |of: fn(&Done) -> u64| done.iter().map(of).sum::<u64>();
-        let measured = Measurement {
-            elapsed_ns: self.elapsed(&done),
-            cpu_ns: sum(|one| one.cpu) + store.helper_ns()? - helper,
-            messages: sum(|one| one.messages),
-            ..Measurement::default()
-        };
-        let sets = self.expect_all(&mut *store.client()?)?;
+        let measured = self.run(&*store)?;
+        // The warm-up also sets values.
+        let measured_set = |stamp| stamp & COUNTS > WARM_UP;
+        let sets = self.expect_all(&mut *store.client()?, measured_set)?;
         ensure!(
             sets > 0 || !self.changes_values(),
             "no set has changed a value"
@@ -191,13 +185,13 @@ impl Access {
     /// Of several processes, from the first one that began to the end of the round, which is that of the first one that
     /// saw it; of one, that of its calls.
     fn elapsed(&self, done: &[Done]) -> u64 {
-        let all = match (self.measured, done) {
-            (Measured::Rate { .. }, _) => {
+        let all = match self.measured {
+            Measured::Rate { .. } => {
                 let begin = done.iter().map(|one| one.begin).min();
                 let end = done.iter().map(|one| one.end).min();
                 end.unwrap_or(0) - begin.unwrap_or(0)
             }
-            (_, done) => done.iter().map(|one| one.elapsed).sum(),
+            _ => done.iter().map(|one| one.elapsed).sum(),
         };
         all.max(1)
     }
@@ -222,16 +216,16 @@ impl Access {
         Ok(store)
     }
 
-    /// The number of values that were set after the store was filled.
-    fn expect_all(&self, client: &mut dyn Client) -> Result<u64> {
+    /// The number of values with such a stamp. Those with which the store was filled have the stamp 0.
+    fn expect_all(&self, client: &mut dyn Client, wanted: impl Fn(u64) -> bool) -> Result<u64> {
         let mut sets = 0;
         for number in 0..self.keys() {
-            sets += u64::from(get(client, number)? != 0);
+            sets += u64::from(wanted(get(client, number)?));
         }
         Ok(sets)
     }
 
-    fn run(&self, store: &dyn Store) -> Result<Vec<Done>> {
+    fn run(&self, store: &dyn Store) -> Result<Measurement> {
         let progress = Progress::new(self.users())?;
         let mut group = Group::start(self.users(), (), PROCESS_TIMEOUT, |number, (), start| {
             let mut client = store.client()?;
@@ -241,8 +235,11 @@ impl Access {
                 false => self.accompany(&mut *client, number, start, &progress),
             }
         })?;
+        // After the warm-up.
+        let helper = store.helper_ns()?;
         group.go()?;
         let numbers = group.finish(self.limit())?.into_iter();
+        let helper = store.helper_ns()? - helper;
         let done = numbers.take(self.processes()).map(|one| {
             let [begin, end, elapsed, cpu, messages] = one[..].try_into()?;
             Ok(Done {
@@ -253,7 +250,14 @@ impl Access {
                 messages,
             })
         });
-        done.collect()
+        let done = done.collect::<Result<Vec<_>>>()?;
+        let sum = |of: fn(&Done) -> u64| done.iter().map(of).sum::<u64>();
+        Ok(Measurement {
+            elapsed_ns: self.elapsed(&done),
+            cpu_ns: sum(|one| one.cpu) + helper,
+            messages: sum(|one| one.messages),
+            ..Measurement::default()
+        })
     }
 
     /// Until the end of the round, which the first process that sees it tells the others. Returns the fields of [`Done`].
@@ -305,6 +309,8 @@ impl Access {
         while done < WARM_UP {
             done += self.perform(client, keys, &mut Stopwatch::default())?;
         }
+        // What is set from now on can be told from what was set before.
+        keys.sets = WARM_UP;
         Ok(())
     }
 
@@ -426,6 +432,9 @@ fn set_and_get_own(client: &mut dyn Client, process: u64, processes: u64) -> Res
     }
     Ok(())
 }
+
+/// The part of a stamp that is the count.
+const COUNTS: u64 = u32::MAX as u64;
 
 /// Never 0.
 fn stamp(process: u64, count: u64) -> u64 {
