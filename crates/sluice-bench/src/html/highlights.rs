@@ -86,7 +86,7 @@ pub fn first(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Figure> {
     })
 }
 
-/// The first mechanism of each of the conditions, named beside them, because there is no table. None without one.
+/// The first mechanism of each of the conditions, named beside them with its reference, because there is no table. None without one.
 pub fn brief(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Drawing> {
     let mut gains: Vec<Gain> = Vec::new();
     for gain in self::gains(takeaways) {
@@ -95,7 +95,14 @@ pub fn brief(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Drawing> {
             gains.push(gain);
         }
     }
-    let label = |gain: &Gain| format!("{}: {}", gain.conditions(), gain.row.label);
+    let has_one_reference = references(&gains).len() == 1;
+    let label = |gain: &Gain| {
+        let mechanism = format!("{}: {}", gain.conditions(), gain.row.label);
+        match has_one_reference {
+            true => mechanism,
+            false => format!("{mechanism} against {}", gain.rival.label),
+        }
+    };
     plot("Sluice", &gains, label, |index, _| index, styles)
 }
 
@@ -151,10 +158,14 @@ pub fn all(rows: &[Row], styles: &SeriesStyles) -> Option<Figure> {
 
 /// The name of the rivals.
 fn name<'a>(gains: &[Gain<'a>]) -> &'a str {
-    match distinct(gains.iter().map(|gain| gain.rival.mechanism.as_str()))[..] {
+    match references(gains)[..] {
         [one] => one,
         _ => "the reference",
     }
+}
+
+fn references<'a>(gains: &[Gain<'a>]) -> Vec<&'a str> {
+    distinct(gains.iter().map(|gain| gain.rival.mechanism.as_str()))
 }
 
 fn hint(gains: &[Gain]) -> String {

@@ -58,6 +58,24 @@ mod tests {
     }
 
     #[test]
+    fn rows_name_their_references_if_these_differ() {
+        let pipes = rows(&outcome(Metric::Latency, &[2.0], &[1.0]));
+        let mut stores = outcome(Metric::Operations, &[1.0], &[2.0]);
+        (stores.suite, stores.reference) = ("map", Some("naive-store".into()));
+        let [store, map] = &mut stores.series[..] else {
+            panic!("two series");
+        };
+        (store.subject.mechanism, store.subject.label) = ("naive-store", "naive-store".into());
+        (map.subject.mechanism, map.subject.label) = ("sluice-map", "sluice-map".into());
+        let alone = picture(&results(pipes.clone())).unwrap();
+        assert!(!alone.contains("against"), "{alone}");
+        let both = picture(&results([pipes, rows(&stores)].concat())).unwrap();
+        for expected in ["sluice-pipe against pipe", "sluice-map against naive-store"] {
+            assert!(both.contains(expected), "{both}");
+        }
+    }
+
+    #[test]
     fn without_a_comparison_there_is_no_picture() {
         assert!(picture(&results(Vec::new())).is_none());
     }

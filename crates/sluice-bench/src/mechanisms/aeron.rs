@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Aeron over its IPC channel, with its C client and its media driver in a process of its own: exclusive publications,
-//! messages written in place where one fits into a fragment, terms that are neither sparse nor checked, and mapped memory
-//! touched before. Both sides spin, or use its backoff idle strategy with the default parameters. The scheduler places
+//! Aeron over its IPC channel, with its C client and its media driver in a process of its own: exclusive publications, to
+//! which messages are offered, because that takes less time than to claim space for them, except where they are written in
+//! place; terms that are neither sparse nor checked, and mapped memory touched before. Both sides spin, or use its backoff idle strategy with the default parameters. The scheduler places
 //! the driver and the threads of the clients; the driver spins only if there is a processor for it.
 
 mod program;
@@ -43,7 +43,7 @@ use crate::harness::waiting::Waiting;
 use program::Samples;
 
 const TERM_LENGTH: usize = 16 << 20;
-/// The maximum: messages up to it are written in place, longer ones in few fragments.
+/// The maximum, so that messages have few fragments.
 const MTU: usize = 65504;
 /// Of a fragment, without its header.
 const MAX_PAYLOAD: usize = MTU - 32;
@@ -245,7 +245,6 @@ impl Stream {
             Ok(publication.is_connected().then_some(()))
         })?;
         Ok(Publishing {
-            max_claim: publication.max_payload_length()?,
             idle: Idling::new(self.idle)?,
             open: ManuallyDrop::new((client, publication)),
         })
@@ -336,7 +335,6 @@ const END: &[u8] = b"";
 
 /// Nothing is closed: closing waits for the driver, which may have ended with the peer.
 struct Publishing {
-    max_claim: usize,
     idle: Idling,
     open: ManuallyDrop<(Aeron, AeronExclusivePublication)>,
 }
@@ -344,9 +342,6 @@ struct Publishing {
 impl Publishing {
     fn publish(&self, message: &[u8]) -> Result<()> {
         let (_, publication) = &*self.open;
-        if message.len() <= self.max_claim {
-            return self.claim(message.len(), &mut |data| data.copy_from_slice(message));
-        }
         self.retry(|| publication.offer(message).map(Ok))
     }
 

@@ -13,7 +13,7 @@ use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tachyon_ipc::{Bus, RxGuard, TachyonError, TxGuard};
+use tachyon_ipc::{Bus, RxGuard, TachyonError};
 
 use super::link::{Read, Write, ensure_fits};
 use super::mechanism::{bytes_in_flight, never_sleeping, no_file};
@@ -181,33 +181,38 @@ struct Sending {
 }
 
 impl Sending {
-    /// Acquires space for a message. Unflushed messages are flushed while waiting for space.
-    fn acquire(&self, length: usize) -> Result<TxGuard<'_>> {
+    /// Repeats an attempt while the ring is full. Measured: if a sender is a few nanoseconds slower than the receiver, so that the
+    /// ring is always empty, a stream of short messages has a third of the rate. Therefore nothing here costs a call.
+    #[inline(always)]
+    fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T, TachyonError>) -> Result<T> {
         loop {
-            match self.bus.acquire_tx(length) {
-                Err(TachyonError::BufferFull) => {
-                    self.bus.flush();
-                    match self.mode {
-                        Mode::Polling => spin_loop(),
-                        Mode::Hybrid | Mode::Futex => yield_now(),
-                    }
-                }
-                other => return other.context("cannot send a message"),
+            match attempt() {
+                Ok(done) => return Ok(done),
+                Err(TachyonError::BufferFull) => self.wait_for_space(),
+                Err(error) => return Err(error).context("cannot send a message"),
             }
+        }
+    }
+
+    /// Unflushed messages are flushed before.
+    #[cold]
+    fn wait_for_space(&self) {
+        self.bus.flush();
+        match self.mode {
+            Mode::Polling => spin_loop(),
+            Mode::Hybrid | Mode::Futex => yield_now(),
         }
     }
 }
 
 impl Sender for Sending {
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        let slot = self.acquire(message.len())?;
-        slot.write(message);
-        Ok(slot.commit(message.len(), MESSAGE)?)
+        self.retry(|| self.bus.send(message, MESSAGE))
     }
 
     fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
         for message in messages.chunks_exact(size) {
-            let slot = self.acquire(size)?;
+            let slot = self.retry(|| self.bus.acquire_tx(size))?;
             slot.write(message);
             slot.commit_unflushed(size, MESSAGE)?;
         }
@@ -216,7 +221,7 @@ impl Sender for Sending {
     }
 
     fn send_in_place(&mut self, len: usize, write: Write<'_>) -> Result<()> {
-        let mut slot = self.acquire(len)?;
+        let mut slot = self.retry(|| self.bus.acquire_tx(len))?;
         // SAFETY: as many bytes are reserved, nobody else accesses them before the commit, and any bytes are valid.
         write(&mut unsafe { slot.as_mut_slice() }[..len]);
         Ok(slot.commit(len, MESSAGE)?)
@@ -226,9 +231,7 @@ impl Sender for Sending {
 impl Drop for Sending {
     /// If the receiver misses the end, the harness kills it.
     fn drop(&mut self) {
-        if let Ok(slot) = self.acquire(0) {
-            let _ = slot.commit(0, END);
-        }
+        let _ = self.retry(|| self.bus.send(&[], END));
     }
 }
 

@@ -31,6 +31,7 @@ mod imp {
                 17..=32 => copy_ends::<__m128i>(from, into, len),
                 33..=LINE => copy_ends::<[__m128i; 2]>(from, into, len),
                 ..8 => copy_bytes(from, into, len),
+                _ if loads_whole_lines() => copy_whole_lines(from, into, len),
                 _ => copy_lines(from, into, len),
             }
         }
@@ -102,7 +103,46 @@ mod imp {
         }
     }
 
-    /// Measured: in a ring, a third faster than memcpy(3) between processors without a common cache, and a tenth between others.
+    /// Whether the processor has registers of the length of a line, and does not become slower when they are used, as earlier ones
+    /// with such registers do.
+    #[inline]
+    fn loads_whole_lines() -> bool {
+        is_x86_feature_detected!("avx512vbmi2")
+    }
+
+    /// Measured on an Intel Xeon: in a ring, a quarter to a half faster than copy_lines() for records of 4 KiB and more.
+    ///
+    /// # Safety
+    /// As for copy_out(), `len` is at least that of a line, and the processor is one that loads_whole_lines() accepts.
+    #[inline(never)]
+    unsafe fn copy_whole_lines(from: *const u8, into: *mut u8, len: usize) {
+        let last = len - LINE;
+        // The last line may overlap the one before. Registers from 16 on need no vzeroupper afterwards. The compiler may not know
+        // them, in which case it does not use them; else they are among those that a call changes.
+        // SAFETY: as the caller guarantees, all lines are within the length.
+        unsafe {
+            asm!(
+                "2:",
+                "vmovdqu64 zmm16, [rsi + rax]",
+                "vmovdqu64 [rdi + rax], zmm16",
+                "add rax, {line}",
+                "cmp rax, rdx",
+                "jb 2b",
+                "vmovdqu64 zmm16, [rsi + rdx]",
+                "vmovdqu64 [rdi + rdx], zmm16",
+                line = const LINE,
+                in("rsi") from,
+                in("rdi") into,
+                in("rdx") last,
+                inout("rax") 0_usize => _,
+                clobber_abi("C"),
+                options(nostack),
+            );
+        }
+    }
+
+    /// Measured on an AMD EPYC: in a ring, a third faster than memcpy(3) between processors without a common cache, and a tenth
+    /// between others.
     ///
     /// # Safety
     /// As for copy_out(), and `len` is at least that of a line.
