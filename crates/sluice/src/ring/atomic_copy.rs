@@ -157,7 +157,7 @@ mod imp {
     /// # Safety
     /// As for copy_out(), and `len` is at least that of a line.
     #[inline(never)]
-    unsafe fn copy_lines(from: *const u8, into: *mut u8, len: usize) {
+    pub(super) unsafe fn copy_lines(from: *const u8, into: *mut u8, len: usize) {
         let last = len - LINE;
         for at in (0..last).step_by(LINE) {
             // SAFETY: as the caller guarantees, the line is within the length.
@@ -215,6 +215,17 @@ mod tests {
 
     #[test]
     fn every_length_is_copied_from_every_place_and_no_byte_more() {
+        assert_copies(copy_out, 0);
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[test]
+    fn lines_are_copied_without_long_registers() {
+        assert_copies(imp::copy_lines, super::super::copy::LINE);
+    }
+
+    /// Of `shortest` bytes and more.
+    fn assert_copies(copy: unsafe fn(*const u8, *mut u8, usize), shortest: usize) {
         let words: Vec<AtomicU64> = (0..640_u64)
             .map(|n| AtomicU64::new(n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 0x0101_0101_0101_0101))
             .collect();
@@ -223,13 +234,13 @@ mod tests {
             .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
             .collect();
         // All lengths would take too long in Miri.
-        let short = (0..200).step_by(if cfg!(miri) { 7 } else { 1 });
+        let short = (shortest..200).step_by(if cfg!(miri) { 7 } else { 1 });
         for len in short.chain([255, 256, 257, 319, 320, 321, 1024, 4999]) {
             for start in [0, 1, 3, 7, 8, 12] {
                 let mut into = vec![0; len + 1];
                 let from = ptr::from_ref(&words[..]).cast::<u8>();
                 // SAFETY: both are at least that long.
-                unsafe { copy_out(from.add(start), into.as_mut_ptr(), len) };
+                unsafe { copy(from.add(start), into.as_mut_ptr(), len) };
                 assert_eq!(into[..len], plain[start..start + len]);
                 assert_eq!(into[len], 0);
             }
