@@ -4,12 +4,14 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
+use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use io_uring::{IoUring, opcode, types};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use sluice_testkit::clock;
+use sluice_testkit::shared::SharedWords;
 use sluice_testkit::workers::Start;
 
 use super::setup::{self, PROCESS_TIMEOUT, Setup};
@@ -140,9 +142,10 @@ impl Job for WakeUp {
 
 impl WakeUp {
     fn run(&self, max: u64, duration: Duration) -> Result<Measurement> {
+        let taken = Taken::new()?;
         let pair = self.setup.pair(
-            |sender, start| send(sender, start, max, duration),
-            |receiver, start| self.receive(receiver, start),
+            |sender, start| send(sender, start, &taken, max, duration),
+            |receiver, start| self.receive(receiver, start, &taken),
         )?;
         let [sent, mut samples] = setup::run(pair, duration + PROCESS_TIMEOUT)?;
         ensure!(
@@ -162,7 +165,12 @@ impl WakeUp {
     }
 
     /// Returns the latency of each message.
-    fn receive(&self, mut receiver: Box<dyn Receiver>, start: &mut Start) -> Result<Vec<u64>> {
+    fn receive(
+        &self,
+        mut receiver: Box<dyn Receiver>,
+        start: &mut Start,
+        taken: &Taken,
+    ) -> Result<Vec<u64>> {
         let mut sleeper = Sleeper::new(self.method, receiver.as_ref())?;
         start.wait()?;
         let mut samples = Vec::new();
@@ -173,8 +181,33 @@ impl WakeUp {
                 samples.len()
             );
             samples.push(woken - sent);
+            taken.set(samples.len() as u64);
         }
         Ok(samples)
+    }
+}
+
+/// How many messages the receiver has taken.
+struct Taken(SharedWords);
+
+impl Taken {
+    fn new() -> Result<Self> {
+        Ok(Self(SharedWords::new(1)?))
+    }
+
+    fn set(&self, messages: u64) {
+        self.0.set(0, messages);
+    }
+
+    /// Pauses until this many messages were taken, and the receiver sleeps again: at most one is in flight.
+    fn pause_until(&self, messages: u64) {
+        sleep(PAUSE);
+        if self.0.get(0) < messages {
+            while self.0.get(0) < messages {
+                sleep(PAUSE);
+            }
+            sleep(PAUSE);
+        }
     }
 }
 
@@ -182,6 +215,7 @@ impl WakeUp {
 fn send(
     mut sender: Box<dyn Sender>,
     start: &mut Start,
+    taken: &Taken,
     max: u64,
     duration: Duration,
 ) -> Result<Vec<u64>> {
@@ -189,15 +223,13 @@ fn send(
     let begin = clock::now_ns();
     let end = begin + duration.as_nanos() as u64;
     let mut number = 0;
+    taken.pause_until(number);
     while number < max && (clock::now_ns() < end || number <= WARM_UP as u64) {
-        std::thread::sleep(PAUSE);
         sender.send(&message(clock::now_ns(), number))?;
         number += 1;
+        taken.pause_until(number);
     }
-    let elapsed = clock::now_ns() - begin;
-    // The end of a mechanism that holds one message takes the place of the last one.
-    std::thread::sleep(PAUSE);
-    Ok(vec![number, elapsed])
+    Ok(vec![number, clock::now_ns() - begin])
 }
 
 fn message(sent: u64, number: u64) -> [u8; SIZE] {
@@ -284,9 +316,27 @@ fn read_through(ring: &mut IoUring, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Res
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+    use std::time::Instant;
+
     use super::*;
     use crate::suites::setup::tests::setup;
     use sluice_testkit::workers::serial;
+
+    #[test]
+    fn the_next_message_waits_until_a_late_receiver_sleeps_again() {
+        let taken = Taken::new().unwrap();
+        let (word, late) = (&taken.0.words()[0], 5 * PAUSE);
+        let begin = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                sleep(late);
+                word.store(1, Ordering::SeqCst);
+            });
+            taken.pause_until(1);
+        });
+        assert!(begin.elapsed() >= late + PAUSE);
+    }
 
     #[test]
     fn a_pipe_wakes_every_kind_of_sleeper() {
