@@ -97,10 +97,14 @@ pub fn brief(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Drawing> {
     }
     let has_one_reference = references(&gains).len() == 1;
     let label = |gain: &Gain| {
-        let mechanism = format!("{}: {}", gain.conditions(), gain.row.label);
+        let (conditions, mechanism) = (gain.conditions(), &gain.row.label);
         match has_one_reference {
-            true => mechanism,
-            false => format!("{mechanism} against {}", gain.rival.label),
+            true => format!("{conditions}: {mechanism}"),
+            // There is no room for the placement, which nearly all have.
+            false => {
+                let conditions = conditions.replace(", two processors", "");
+                format!("{conditions}: {mechanism} vs {}", gain.rival.mechanism)
+            }
         }
     };
     plot("Sluice", &gains, label, |index, _| index, styles)

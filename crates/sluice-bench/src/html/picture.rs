@@ -68,9 +68,9 @@ mod tests {
         (store.subject.mechanism, store.subject.label) = ("naive-store", "naive-store".into());
         (map.subject.mechanism, map.subject.label) = ("sluice-map", "sluice-map".into());
         let alone = picture(&results(pipes.clone())).unwrap();
-        assert!(!alone.contains("against"), "{alone}");
+        assert!(!alone.contains(" vs "), "{alone}");
         let both = picture(&results([pipes, rows(&stores)].concat())).unwrap();
-        for expected in ["sluice-pipe against pipe", "sluice-map against naive-store"] {
+        for expected in ["sluice-pipe vs pipe", "sluice-map vs naive-store"] {
             assert!(both.contains(expected), "{both}");
         }
     }
