@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Aeron over its IPC channel, with its C client and its media driver in a process of its own: exclusive publications, to
 //! which messages are offered, because that takes less time than to claim space for them, except where they are written in
-//! place; terms that are neither sparse nor checked, and mapped memory touched before. Both sides spin, or use its backoff idle strategy with the default parameters. The scheduler places
-//! the driver and the threads of the clients; the driver spins only if there is a processor for it.
+//! place; terms that are neither sparse nor checked, and mapped memory touched before. Both sides spin, or use its backoff
+//! idle strategy with the default parameters. The scheduler places the driver and the threads of the clients; the driver
+//! spins only if there is a processor for it.
 
 mod program;
 

@@ -5,7 +5,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use io_uring::{IoUring, opcode, types};
@@ -26,6 +26,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Not counted: caches warm up first.
 const WARM_UP: usize = 10;
 const CHECKED: u64 = 50;
+/// The time limit for a message to arrive.
+const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The send time and the number of the message.
 const SIZE: usize = 16;
 
@@ -187,27 +189,37 @@ impl WakeUp {
     }
 }
 
-/// How many messages the receiver has taken.
+/// How many messages the receiver has taken, and when the last one.
 struct Taken(SharedWords);
 
 impl Taken {
+    const TIME: usize = 0;
+    const MESSAGES: usize = 1;
+
     fn new() -> Result<Self> {
-        Ok(Self(SharedWords::new(1)?))
+        Ok(Self(SharedWords::new(Self::MESSAGES + 1)?))
     }
 
     fn set(&self, messages: u64) {
-        self.0.set(0, messages);
+        self.0.set(Self::TIME, clock::now_ns());
+        self.0.set(Self::MESSAGES, messages);
     }
 
-    /// Pauses until this many messages were taken, and the receiver sleeps again: at most one is in flight.
-    fn pause_until(&self, messages: u64) {
+    /// Returns a pause after this many messages were taken, so that at most one is in flight, and the receiver sleeps again.
+    fn pause_until(&self, messages: u64) -> Result<()> {
+        let begin = Instant::now();
         sleep(PAUSE);
-        if self.0.get(0) < messages {
-            while self.0.get(0) < messages {
-                sleep(PAUSE);
-            }
+        while self.0.get(Self::MESSAGES) < messages {
+            ensure!(
+                begin.elapsed() < TAKE_TIMEOUT,
+                "message {} did not arrive in time",
+                messages - 1
+            );
             sleep(PAUSE);
         }
+        let asleep = self.0.get(Self::TIME) + PAUSE.as_nanos() as u64;
+        sleep(Duration::from_nanos(asleep.saturating_sub(clock::now_ns())));
+        Ok(())
     }
 }
 
@@ -223,11 +235,11 @@ fn send(
     let begin = clock::now_ns();
     let end = begin + duration.as_nanos() as u64;
     let mut number = 0;
-    taken.pause_until(number);
+    taken.pause_until(number)?;
     while number < max && (clock::now_ns() < end || number <= WARM_UP as u64) {
         sender.send(&message(clock::now_ns(), number))?;
         number += 1;
-        taken.pause_until(number);
+        taken.pause_until(number)?;
     }
     Ok(vec![number, clock::now_ns() - begin])
 }
@@ -317,7 +329,6 @@ fn read_through(ring: &mut IoUring, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Res
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
-    use std::time::Instant;
 
     use super::*;
     use crate::suites::setup::tests::setup;
@@ -326,14 +337,16 @@ mod tests {
     #[test]
     fn the_next_message_waits_until_a_late_receiver_sleeps_again() {
         let taken = Taken::new().unwrap();
-        let (word, late) = (&taken.0.words()[0], 5 * PAUSE);
+        let words = taken.0.words();
+        let late = 5 * PAUSE;
         let begin = Instant::now();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 sleep(late);
-                word.store(1, Ordering::SeqCst);
+                words[Taken::TIME].store(clock::now_ns(), Ordering::SeqCst);
+                words[Taken::MESSAGES].store(1, Ordering::SeqCst);
             });
-            taken.pause_until(1);
+            taken.pause_until(1).unwrap();
         });
         assert!(begin.elapsed() >= late + PAUSE);
     }

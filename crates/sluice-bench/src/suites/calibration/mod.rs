@@ -239,7 +239,7 @@ fn reason(mechanism: &str, is_round_trip: bool) -> &'static str {
             "the library's benchmark copies a message once on each way; the adapter copies it out as well"
         }
         ("tachyon", false) => {
-            "the library's introduction does not look at the bytes of a message; the adapter copies them out"
+            "the library's introduction does not look at the bytes of a message; the adapter copies them out, and its ring has 4 MiB instead of 16"
         }
         ("aeron", true) => "the library's sample does not copy the reply; the adapter does",
         ("aeron", false) => {
