@@ -97,14 +97,14 @@ pub fn brief(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Drawing> {
     }
     let has_one_reference = references(&gains).len() == 1;
     let label = |gain: &Gain| {
-        let (conditions, mechanism) = (gain.conditions(), &gain.row.label);
+        let (row, rival) = (gain.row, &gain.rival.mechanism);
         match has_one_reference {
-            true => format!("{conditions}: {mechanism}"),
-            // There is no room for the placement, which nearly all have.
-            false => {
-                let conditions = conditions.replace(", two processors", "");
-                format!("{conditions}: {mechanism} vs {}", gain.rival.mechanism)
-            }
+            true => format!("{}: {}", gain.conditions(), row.label),
+            false => format!(
+                "{}: {} vs {rival}",
+                takeaways::short_conditions(row),
+                row.label
+            ),
         }
     };
     plot("Sluice", &gains, label, |index, _| index, styles)

@@ -181,13 +181,25 @@ fn compared(row: &Row, ratio: f64, to: &str) -> String {
 
 /// The conditions of a row in words.
 pub fn conditions(row: &Row) -> String {
-    let title = bare_title(row);
     let place = match row.placement {
-        Some(Placement::SameCpu) if title != row.title => ", one processor",
-        Some(Placement::TwoCpus) if title != row.title => ", two processors",
+        Some(Placement::SameCpu) if bare_title(row) != row.title => ", one processor",
+        Some(Placement::TwoCpus) if bare_title(row) != row.title => ", two processors",
         _ => "",
     };
-    let what = match row.suite.as_str() {
+    operation(row) + place
+}
+
+/// As conditions(), where there is no room for the placement that nearly all rows have: two processors.
+pub fn short_conditions(row: &Row) -> String {
+    match row.placement {
+        Some(Placement::TwoCpus) => operation(row),
+        _ => conditions(row),
+    }
+}
+
+fn operation(row: &Row) -> String {
+    let title = bare_title(row);
+    match row.suite.as_str() {
         "rtt" => format!("Round trip of {title}"),
         "throughput" => format!("Stream of {title}"),
         "load" => format!("Latency under load, {title}"),
@@ -201,8 +213,7 @@ pub fn conditions(row: &Row) -> String {
         "tar" => format!("tar of {title}"),
         "fanout" => format!("Fan-out, {title}"),
         _ => capitalized(title),
-    };
-    what + place
+    }
 }
 
 fn capitalized(text: &str) -> String {

@@ -153,17 +153,17 @@ impl Connection {
     }
 
     fn listen(&self) -> Result<Bus> {
-        Bus::listen(self.path()?, self.capacity)
-            .with_context(|| format!("cannot listen at {}", self.path.display()))
-    }
-
-    fn receiver(self) -> Result<Receiving> {
-        let bus = self.listen()?;
+        let bus = Bus::listen(self.path()?, self.capacity)
+            .with_context(|| format!("cannot listen at {}", self.path.display()))?;
         if self.mode == Mode::Polling {
             bus.set_polling_mode(1);
         }
+        Ok(bus)
+    }
+
+    fn receiver(self) -> Result<Receiving> {
         Ok(Receiving {
-            bus,
+            bus: self.listen()?,
             spins: self.mode.spins(),
             ended: false,
         })

@@ -26,20 +26,21 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    fn connection(&self, number: usize) -> Connection {
+    fn connection(&self, number: usize, mode: Mode) -> Connection {
         Connection {
             path: self.paths[number].clone(),
             capacity: CAPACITY,
-            mode: Mode::Futex,
+            mode,
         }
     }
 
     fn connect(&self, number: usize) -> Result<Bus> {
-        self.connection(number).connect()
+        self.connection(number, Mode::Futex).connect()
     }
 
-    fn listen(&self, number: usize) -> Result<Bus> {
-        self.connection(number).listen()
+    /// With Mode::Polling the receiver announces that it never sleeps.
+    fn listen(&self, number: usize, mode: Mode) -> Result<Bus> {
+        self.connection(number, mode).listen()
     }
 }
 
@@ -77,7 +78,10 @@ impl Program for BenchIpc {
     }
 
     fn replier(sockets: Sockets) -> Result<(Bus, Bus)> {
-        Ok((sockets.listen(0)?, sockets.listen(1)?))
+        Ok((
+            sockets.listen(0, Mode::Futex)?,
+            sockets.listen(1, Mode::Futex)?,
+        ))
     }
 
     fn request(requester: &mut Requester) -> Result<()> {
@@ -103,9 +107,7 @@ impl Program for BenchIpc {
     }
 
     fn sink(sockets: Sockets) -> Result<Bus> {
-        let bus = sockets.listen(0)?;
-        bus.set_polling_mode(1);
-        Ok(bus)
+        sockets.listen(0, Mode::Polling)
     }
 
     fn put(source: &mut Source) -> Result<()> {

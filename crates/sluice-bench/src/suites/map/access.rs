@@ -2,8 +2,8 @@
 //! Processes that use one store. Every value that they get is checked.
 //!
 //! Rates are those of processes that the scheduler places on two processors, with the choice of keys, the checks and a reading
-//! of the clock for each operation, until the end of the round, so that all of them compete all the time. Where one process is measured, it is on the first processor,
-//! and one beside it on the second one; its time is that of the calls alone.
+//! of the clock for each operation, until the end of the round, so that all of them compete all the time. Where one process
+//! is measured, it is on the first processor, and one beside it on the second one; its time is that of the calls alone.
 
 use std::fs::File;
 use std::io::Write;
