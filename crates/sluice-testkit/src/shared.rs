@@ -13,6 +13,9 @@ pub struct SharedWords {
     count: usize,
 }
 
+// SAFETY: threads access the words as the atomics that they are, as processes do.
+unsafe impl Sync for SharedWords {}
+
 impl SharedWords {
     /// Words per cache line.
     pub const PER_LINE: usize = 8;

@@ -328,8 +328,6 @@ fn read_through(ring: &mut IoUring, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Res
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
-
     use super::*;
     use crate::suites::setup::tests::setup;
     use sluice_testkit::workers::serial;
@@ -337,14 +335,12 @@ mod tests {
     #[test]
     fn the_next_message_waits_until_a_late_receiver_sleeps_again() {
         let taken = Taken::new().unwrap();
-        let words = taken.0.words();
         let late = 5 * PAUSE;
         let begin = Instant::now();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 sleep(late);
-                words[Taken::TIME].store(clock::now_ns(), Ordering::SeqCst);
-                words[Taken::MESSAGES].store(1, Ordering::SeqCst);
+                taken.set(1);
             });
             taken.pause_until(1).unwrap();
         });

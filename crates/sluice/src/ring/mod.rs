@@ -12,6 +12,9 @@
 //! Each side can write only to its own memory, and reads each value of the other side once and validates it: a malicious peer
 //! can cause a [`ProtocolViolation`] and nothing else.
 //!
+//! A record has a header of 8 bytes. Records of 56, 120 or any other 64 n − 8 bytes share no cache line with each other and are
+//! the fastest for their size.
+//!
 //! One side, over a socket:
 //!
 //! ```no_run
