@@ -77,7 +77,7 @@ fn introduction(text: &str) -> Option<(String, Vec<Fact>)> {
     Some((name.to_owned(), facts))
 }
 
-/// The sizes and offsets of the structures of a page. A table of fields belongs to the structure that the text before it introduces.
+/// The sizes and offsets of the structures of a page. The text before a table of fields introduces its structure.
 fn layouts(page: &str) -> Vec<Fact> {
     let (mut facts, mut structure) = (Vec::new(), None);
     for block in page.split("\n\n") {

@@ -208,7 +208,8 @@ struct sluice_features {
  * ---- Rings: records through shared memory ----
  *
  * The memory is that of two memfds, without the module, or of a channel of the kind
- * SLUICE_KIND_RING. docs/abi/ring.md is normative: it defines the stores of each side and their order.
+ * SLUICE_KIND_RING. docs/abi/ring.md is normative: it defines the stores of each side and their
+ * order.
  *
  * Over memfd:
  *
