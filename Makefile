@@ -4,40 +4,38 @@
 KERNEL ?= 6.12
 # QUICK=1 measures little and counts no instructions, FULL=1 all sizes and most suites.
 BENCH := $(if $(QUICK),--quick)$(if $(FULL),--full)
-export KERNELS TESTS STRESS
+export KERNELS TESTS STRESS FRESH DEMO STEP
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help demo check check-long check-crash shell bench bench-feed bench-peers format lint test-unit test-vm clean
+.PHONY: help demo check check-all shell bench bench-feed bench-peers format lint test-unit test-vm clean
 
 help: ## list the targets
 	@echo 'make TARGET, where TARGET is one of'
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 15
 	@echo
-	@echo 'KERNELS="NAME ..." chooses the kernels for check, check-long and test-vm, TESTS="filter ..." the tests, STRESS=60 the'
-	@echo 'seconds that stress and races last (without it 60 where it counts most, else 10), KERNEL=6.12 the kernel for demo,'
-	@echo "shell and bench. The kernels are $$(. vm/lib.sh && kernel_list)."
+	@echo 'Times are for 2 processors that emulate the VM: the first time, with downloads, and later.'
+	@echo 'DEMO=long shows the details of the demo, STEP=NAME repeats one step. FRESH=1 repeats checks that have passed,'
+	@echo 'KERNELS="NAME ..." chooses their kernels, TESTS="FILTER ..." the tests in the VM, STRESS=60 the seconds of stress'
+	@echo "and races. KERNEL=6.12 is the kernel for demo, shell and bench. The kernels: $$(. vm/lib.sh && kernel_list)."
 
-demo: ## two containers send real files through one device node, isolated; 16 subscribers receive one; a map survives a crash
+demo: ## two containers, one device node, two files: nothing crosses; then each kind of channel; 5 and 2 minutes
 	@vm/demo $(KERNEL)
 
-check: ## build and pass every test
+check: ## lint, unit tests, the suite on 6.12, a selection on 6.1, one seeded bug of each subject; 20 and 8 minutes
 	@tests/check
 
-check-long: ## check, and what takes longer: the whole suite on every kernel, data races, coverage, Miri
-	@tests/check --long
-
-check-crash: ## durable maps after power cuts, on failing disks, and when the daemon or the VM is killed; about 40 minutes
-	@KERNEL=$(KERNEL) tests/crash/all
+check-all: ## everything: all kernels, all seeded bugs, data races, crashes, sanitizers, the benchmark; hours, resumed
+	@tests/check --all
 
 shell: ## a prompt in the VM with the module loaded
 	@vm/shell $(KERNEL)
 
-bench: ## measure against what people use today, in the VM; a report with plots is build/bench/report.html; QUICK=1, FULL=1
-	@vm/run-tool $(if $(QUICK),,--count) $(KERNEL) sluice-bench $(BENCH) --json build/bench/results.json --html build/bench/report.html --svg build/bench/plot.svg
+bench: ## measure against what people use today, in the VM; build/bench/report.html; QUICK=1, FULL=1
+	@vm/bench $(if $(QUICK),,--count) $(KERNEL) $(BENCH) --json build/bench/results.json --html build/bench/report.html --svg build/bench/plot.svg
 
 bench-feed: ## measure packets from the kernel, in a VM with an isolated processor; build/bench/feed.html; QUICK=1, FULL=1
-	@vm/run-tool --isolate $(KERNEL) sluice-bench $(BENCH) --suite feed --json build/bench/feed.json --html build/bench/feed.html
+	@vm/bench --isolate $(KERNEL) $(BENCH) --suite feed --json build/bench/feed.json --html build/bench/feed.html
 
 bench-peers: ## measure the ring against iceoryx2, Tachyon and Aeron, on this machine; build/bench/peers.html
 	@crates/sluice-bench/peers/run
@@ -45,7 +43,7 @@ bench-peers: ## measure the ring against iceoryx2, Tachyon and Aeron, on this ma
 format: ## layout of Rust and shell sources
 	@tests/check format
 
-lint: ## clippy, sparse, checkpatch, licence lines
+lint: ## clippy, sparse, checkpatch, licence lines, links
 	@tests/check lint
 
 test-unit: ## the tests that need no VM

@@ -23,11 +23,29 @@ die() {
 [[ $TREE$SLUICE_CACHE =~ ^[a-zA-Z0-9_+/.-]+$ ]] ||
 	die "the VM supports only letters, digits and _ + . - in the paths of this tree, '$TREE', and of the cache, '$SLUICE_CACHE'; move it"
 
-# The command, the demo and the benchmark, and before that the packages that building needs.
-build_tools() {
-	"$TREE/vm/install-packages"
-	say "building the tools"
-	(cd "$TREE" && cargo build --release --locked --quiet)
+# Where cargo puts the programs of build_programs.
+# shellcheck disable=SC2034 # used by the scripts that source this file
+PROGRAMS=$BUILD/cargo/debug
+
+# build_programs PACKAGE...: builds what the demo, the shell and the tests run, which is one profile.
+build_programs() {
+	(cd "$TREE" && cargo build --locked --quiet "${@/#/--package=}")
+}
+
+# slowness: how many times slower than a quiet one this machine starts programs, a whole number from 1 to 20. What ends a command that
+# hangs takes so much longer on a busy machine. It is measured once; scripts that are called inherit it.
+slowness() {
+	local begin=$EPOCHREALTIME number micros ordinary=250000
+	if [[ ! ${SLUICE_SLOWNESS:-} ]]; then
+		for ((number = 0; number < 100; number++)); do
+			/bin/true
+		done
+		micros=$((${EPOCHREALTIME/./} - ${begin/./}))
+		SLUICE_SLOWNESS=$(((micros + ordinary - 1) / ordinary))
+		((SLUICE_SLOWNESS <= 20)) || SLUICE_SLOWNESS=20
+		export SLUICE_SLOWNESS
+	fi
+	printf '%d\n' "$SLUICE_SLOWNESS"
 }
 
 # hold_lock FILE: only one script at a time goes on from here, until this one exits.

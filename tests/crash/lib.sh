@@ -14,11 +14,11 @@ bug= # of the daemon, if it is built with its feature seeded
 # replace it meanwhile.
 build_programs() {
 	local program
-	(cd "$TREE" && cargo build --profile suite --locked --quiet -p sluice-crash -p sluiced "${@:2}")
+	(cd "$TREE" && cargo build --locked --quiet -p sluice-crash -p sluiced "${@:2}")
 	mkdir -p "$1"
 	for program in sluice-crash sluiced; do
 		# The guest reads it over 9P.
-		strip --strip-debug -o "$1/$program.$$" "${CARGO_TARGET_DIR:-$BUILD/cargo}/suite/$program"
+		strip --strip-debug -o "$1/$program.$$" "${CARGO_TARGET_DIR:-$BUILD/cargo}/debug/$program"
 		mv "$1/$program.$$" "$1/$program"
 	done
 }

@@ -34,7 +34,7 @@ struct Arguments {
     on: Target,
 
     /// Time limit of one test in seconds, in addition to --stress or --races
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = positive)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = positive)]
     timeout: f64,
 
     /// Duration of the byte stress test in seconds; that of records takes at most 10
@@ -45,7 +45,7 @@ struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = positive)]
     races: f64,
 
-    /// How many times slower than usual this machine is: scales every time limit [env: SLUICE_TEST_SLOWNESS]
+    /// Multiplies every time limit, in addition to how slow this machine is, which is measured [env: SLUICE_TEST_SLOWNESS]
     #[arg(long, value_name = "FACTOR", value_parser = positive)]
     slowness: Option<f64>,
 
@@ -139,7 +139,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         list(&tests).context("printing the list")?;
         return Ok(true);
     }
-    time::set_slowness(arguments.slowness()?);
+    time::set_slowness(arguments.slowness()? * time::measure_slowness());
     let width = tests
         .iter()
         .map(|named| named.name.len())

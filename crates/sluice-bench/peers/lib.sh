@@ -10,7 +10,7 @@ cmake_package=cmake==3.31.6
 peers=$TREE/crates/sluice-bench/peers
 output=$BUILD/peers
 libraries=(aeron iceoryx2 tachyon)
-profile=release
+profile=measure
 mkdir -p "$output" "$BUILD/bench"
 
 # Puts a cmake that is new enough first in the path.

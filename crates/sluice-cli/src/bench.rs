@@ -26,7 +26,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .args(&arguments.arguments)
         .exec();
     Err(anyhow!(
-        "cannot run {PROGRAM}: {error}; install it beside sluice or in PATH ('cargo build --release' builds it)"
+        "cannot run {PROGRAM}: {error}; install it beside sluice or in PATH (it is built by: cargo build --profile measure -p sluice-bench)"
     ))
 }
 

@@ -22,6 +22,7 @@ use crate::process::{Process, wait_until};
 use crate::rootfs::{RECEIVED, SCOPE};
 use crate::rounds::Transfer;
 use crate::staging::Staged;
+use crate::story::detail;
 use crate::verify;
 
 const NAME: &str = "stream";
@@ -48,8 +49,8 @@ fn stopped_script(policy: &str) -> String {
     )
 }
 
-pub fn show(containers: &Containers, file: &Staged) -> Result<()> {
-    eprintln!(
+pub fn show(containers: &Containers, file: &Staged) -> Result<String> {
+    detail!(
         "Connected by a bus: the host creates the bus '{NAME}' in the cgroup above all containers, readable for every user. Four\n\
          more containers have the directory of that cgroup, and open the bus by its name:"
     );
@@ -64,21 +65,21 @@ pub fn show(containers: &Containers, file: &Staged) -> Result<()> {
     let (reports, bus) = transfer(&more, &channel, &sender, file)?;
     bus_counts::check(&reports, messages(file), &bus)?;
     for line in bus_counts::table(&reports).to_string().lines() {
-        eprintln!("  {line}");
+        detail!("  {line}");
     }
-    eprintln!(
+    detail!(
         "\n  {} subscribers received SHA-256 {}, as computed by sha256sum.\n  \
          Each message that the stopped one received is that of its number, and each gap is as long as the losses reported with it.\n",
         SUBSCRIBERS - 1,
         file.sha256
     );
-    Ok(())
+    Ok(bus_counts::proof(&reports, CONTAINERS.len()))
 }
 
 fn print_set_up(file: &Staged) {
     let [a, b] = NAMES;
     let [c, d, e, f] = CONTAINERS;
-    eprintln!(
+    detail!(
         "  'sluice bus info {NAME}' finds no such channel in {a} and {b}, which do not have the directory\n  \
          {c}, {d}, {e} and {f} have 3 subscribers with --policy drop each, and 1 with block:\n    \
          '{}'\n  \
@@ -128,7 +129,7 @@ fn transfer(
 
     let reports = running.into_iter().map(|one| one.finish(file));
     let mut reports: Vec<Report> = reports.collect::<Result<_>>()?;
-    eprintln!(
+    detail!(
         "  No send had to wait, and the other subscribers have received all messages. The stopped one continues (SIGCONT),\n  \
          and the bus is destroyed:\n"
     );
@@ -138,7 +139,7 @@ fn transfer(
 }
 
 fn print_rate(what: &str, rate: f64) {
-    eprintln!("  {what:<51} {:>9}", bytes_per_second(rate));
+    detail!("  {what:<51} {:>9}", bytes_per_second(rate));
 }
 
 /// Fails if one of the processes ends.

@@ -170,6 +170,20 @@ fn parse_header(line: &str) -> Option<Header> {
     })
 }
 
+/// That nothing is lost silently, in a sentence.
+pub fn proof(reports: &[Report], containers: usize) -> String {
+    let stopped: Counts = reports
+        .iter()
+        .find(|report| report.was_stopped)
+        .map_or_else(Counts::default, |report| report.counts);
+    format!(
+        "{} messages to {} subscribers in {containers} containers: all arrive; only one stopped by SIGSTOP misses {}, and is told so",
+        stopped.sum(),
+        reports.len(),
+        stopped.lost
+    )
+}
+
 /// A line for successive reports that are equal.
 pub fn table(reports: &[Report]) -> Table {
     let mut table = Table::new(&[

@@ -8,12 +8,14 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use sluice::ring::Options;
 use sluice::{Channel, Scope};
+use sluice_testkit::units::megabytes;
 
 use crate::containers::Containers;
 use crate::named;
 use crate::process::Output;
 use crate::ring::{receive_script, send_script};
 use crate::staging::Staged;
+use crate::story::detail;
 use crate::verify;
 
 const NAME: &str = "records";
@@ -25,16 +27,20 @@ const KILL_SCRIPT: &str = "
         { dd bs=65536 count=1 of=/dev/null status=none; kill -KILL $(cat /output/pid); }";
 
 /// Container a sends its file to container b, twice; the second receiver is killed.
-pub fn show(containers: &Containers, file: &Staged) -> Result<()> {
-    eprintln!(
+pub fn show(containers: &Containers, file: &Staged) -> Result<String> {
+    detail!(
         "Connected by a device ring: the host opens the ring '{NAME}' in the cgroup above both, and passes an endpoint to\n\
          each, as file descriptor 3:"
     );
     transfer(containers, file)?;
-    eprintln!("Again, with a receiver that is killed after the first records:");
+    detail!("Again, with a receiver that is killed after the first records:");
     let message = kill_receiver(containers)?;
-    eprintln!("  the sender in a fails: '{message}'\n");
-    Ok(())
+    detail!("  the sender in a fails: '{message}'\n");
+    Ok(format!(
+        "a sends {} as records, b receives them intact; b is killed: a is told '{}'",
+        megabytes(file.bytes),
+        what_happened(&message)
+    ))
 }
 
 fn transfer(containers: &Containers, file: &Staged) -> Result<()> {
@@ -44,7 +50,7 @@ fn transfer(containers: &Containers, file: &Staged) -> Result<()> {
         named::check_not_found(container, "ring", NAME)?;
     }
     let (send, receive) = (send_script(ENDPOINT), receive_script(ENDPOINT));
-    eprintln!(
+    detail!(
         "  'sluice ring info {NAME}' finds no such channel in either container\n  b runs '{receive}'\n  a runs '{send}'"
     );
     let receiver = b.exec_with_fd(consumer, &["sh", "-c", &receive])?;
@@ -60,6 +66,12 @@ fn kill_receiver(containers: &Containers) -> Result<String> {
     let sender = a.exec_with_fd(producer, &["sh", "-c", &send_script(ENDPOINT)])?;
     receiver.wait_success()?;
     death_message(&sender.wait()?)
+}
+
+/// The message without the name of the command and without the advice.
+fn what_happened(message: &str) -> &str {
+    let text = message.trim_start_matches("sluice: ");
+    text.split_once(',').map_or(text, |(happened, _)| happened)
 }
 
 /// Fails unless the sender has seen the death.
@@ -99,6 +111,10 @@ mod tests {
             })
         };
         let message = "sluice: the receiver died after 7 records";
+        assert_eq!(
+            what_happened(&format!("{message}, some perhaps unwritten")),
+            "the receiver died after 7 records"
+        );
         assert_eq!(ended(1, &format!("{message}\n")).unwrap(), message);
         assert!(ended(0, "").is_err());
         assert!(ended(0, message).is_err());

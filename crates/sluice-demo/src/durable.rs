@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shows a durable map: an entry is there again after the module was unloaded and loaded, because the daemon sluiced has it.
+//! Shows a durable map: the daemon sluiced stores it, the kernel drops its copy (detach), the module is unloaded and loaded
+//! again, and the daemon gives the kernel the entry back.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,13 +14,14 @@ use sluice_testkit::module::{Module, SLUICE};
 use crate::isolation::secret;
 use crate::process::{Process, wait_until};
 use crate::rootfs;
+use crate::story::detail;
 
 const NAME: &str = "orders";
 const KEY: &str = "4711";
 
-/// Returns the module, which was loaded anew from this file.
-pub fn show(module: Module, file: &Path) -> Result<Module> {
-    eprintln!(
+/// Returns the proof, and the module, which was loaded anew from this file.
+pub fn show(module: Module, file: &Path) -> Result<(String, Module)> {
+    detail!(
         "A durable map: 'sluice map set' returns once the daemon sluiced has stored the entry in its database:"
     );
     let host = Host::new()?;
@@ -27,24 +29,30 @@ pub fn show(module: Module, file: &Path) -> Result<Module> {
     let daemon = host.start_daemon()?;
     host.sluice(&["map", "create", "--durable", NAME])?;
     host.sluice(&["map", "set", NAME, KEY, &value])?;
-    eprintln!("  'sluice map set {NAME} {KEY} {value}' has returned");
+    detail!("  'sluice map set {NAME} {KEY} {value}' has returned");
+    // The kernel keeps a durable map after the end of the daemon, and a module with a map is not unloaded.
+    host.call_daemon("detach")?;
     daemon.stop()?;
     module.unload()?;
-    eprintln!("  sluiced has ended, and the module is unloaded: the kernel has no maps any more");
+    detail!(
+        "  'sluice map detach {NAME}' has dropped the kernel's copy, sluiced has ended, and the module is unloaded"
+    );
     let module = Module::load(&SLUICE, file)?;
     let daemon = host.start_daemon()?;
-    host.await_map()?;
+    // A map that was detached is not restored before somebody asks for it.
+    host.call_daemon("attach")?;
     let seen = host.sluice(&["map", "get", NAME, KEY])?;
     ensure!(
         seen == value,
         "the entry was {value} before the module was loaded anew, and then '{seen}'; report this as a bug"
     );
-    eprintln!(
-        "  the module is loaded again, and sluiced runs: 'sluice map get {NAME} {KEY}' prints {seen}\n"
+    detail!(
+        "  the module is loaded again, sluiced runs, 'sluice map attach {NAME}' has restored the map: 'sluice map get {NAME} {KEY}' prints {seen}\n"
     );
     host.sluice(&["map", "rm", NAME])?;
     daemon.stop()?;
-    Ok(module)
+    let proof = "detached, module unloaded and loaded again, attached: the entry is back".into();
+    Ok((proof, module))
 }
 
 /// The programs, and a folder for the store.
@@ -72,7 +80,7 @@ impl Host {
             .arg("--store")
             .arg(self.folder.join("store"))
             .arg("--socket")
-            .arg(self.folder.join("socket"))
+            .arg(self.socket())
             .stdin(Stdio::null())
             .stderr(fs::File::create(self.folder.join("log"))?);
         let process = command
@@ -81,14 +89,22 @@ impl Host {
         Ok(Daemon(process))
     }
 
-    /// The daemon makes the kernel's copies after its start.
-    fn await_map(&self) -> Result<()> {
-        wait_until("the map is attached", || {
+    /// The daemon listens soon after its start.
+    fn call_daemon(&self, verb: &str) -> Result<()> {
+        let socket = self.socket();
+        wait_until("sluiced answers", || {
             let mut command = Command::new(&self.sluice);
-            command.args(["map", "info", NAME]);
-            let output = Process::start("sluice map info", &mut command)?.wait()?;
+            command.args(["map", "status", "--socket"]).arg(&socket);
+            let output = Process::start("sluice map status", &mut command)?.wait()?;
             Ok(output.status.success())
-        })
+        })?;
+        let socket = socket.to_string_lossy();
+        self.sluice(&["map", verb, "--socket", &socket, NAME])?;
+        Ok(())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("socket")
     }
 
     /// Returns what the command prints.

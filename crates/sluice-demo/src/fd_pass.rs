@@ -8,16 +8,19 @@ use anyhow::{Context, Result};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use sluice::{Channel, Scope};
 
+use sluice_testkit::units::megabytes;
+
 use crate::containers::Containers;
 use crate::named;
 use crate::staging::Staged;
+use crate::story::detail;
 use crate::verify;
 
 const NAME: &str = "between";
 
 /// Container a sends its file to container b.
-pub fn show(containers: &Containers, file: &Staged, size: usize) -> Result<()> {
-    eprintln!(
+pub fn show(containers: &Containers, file: &Staged, size: usize) -> Result<String> {
+    detail!(
         "Connected by the host: it opens the pipe '{NAME}' in the cgroup above both, and passes an end to each, as file\n\
          descriptor 3 (crun exec --preserve-fds 1):"
     );
@@ -26,13 +29,17 @@ pub fn show(containers: &Containers, file: &Staged, size: usize) -> Result<()> {
     for container in [a, b] {
         named::check_not_found(container, "pipe", NAME)?;
     }
-    eprintln!("  'sluice pipe info {NAME}' finds no such channel in either container");
+    detail!("  'sluice pipe info {NAME}' finds no such channel in either container");
     let size = size.to_string();
     let receive = "exec dd of=/output/received bs=$1 status=none <&3";
     let receiver = b.exec_with_fd(reader, &["sh", "-c", receive, "sh", &size])?;
     let send = "exec dd if=/input bs=$1 status=none >&3";
     let sender = a.exec_with_fd(writer, &["sh", "-c", send, "sh", &size])?;
-    verify::await_transfer("the passed descriptors", b, file, &mut [sender, receiver])
+    verify::await_transfer("the passed descriptors", b, file, &mut [sender, receiver])?;
+    Ok(format!(
+        "the host passes an end to each container: a sends {}, b receives it intact",
+        megabytes(file.bytes)
+    ))
 }
 
 /// The reader and the writer.

@@ -9,6 +9,7 @@ use serde_json::Value;
 use sluice_testkit::units::nanoseconds;
 
 use crate::process::Process;
+use crate::story::detail;
 
 const PACKETS: u64 = 2000;
 /// The mapped ring is polled without sleep, the read blocks.
@@ -18,17 +19,21 @@ const WAYS: [(&str, [&str; 3]); 2] = [
 ];
 
 /// The host receives, because the node of the simulator is not for containers.
-pub fn show(sluice: &Path) -> Result<()> {
-    eprintln!(
+pub fn show(sluice: &Path) -> Result<String> {
+    detail!(
         "A timer of the kernel publishes a packet per millisecond in /dev/sluice/feed, and the host receives {PACKETS} in either way:"
     );
+    let mut medians = Vec::new();
     for (way, options) in WAYS {
         let report = measure(sluice, &options)?;
         let [median, tail, max] = ["p50", "p99", "max"].map(|rank| latency(&report, rank));
+        let median = median?;
         let lost = report["lost"].as_u64().context("no number of losses")?;
-        eprintln!(
+        detail!(
             "  {way:<12} P50 {:>8}, P99 {:>8}, maximum {:>8}, {lost} lost",
-            median?, tail?, max?
+            median,
+            tail?,
+            max?
         );
         let received = report["received"]
             .as_u64()
@@ -37,8 +42,12 @@ pub fn show(sluice: &Path) -> Result<()> {
             received + lost == PACKETS,
             "{received} of {PACKETS} packets were received, and {lost} lost"
         );
+        medians.push(format!("{median} by {way}"));
     }
-    Ok(())
+    Ok(format!(
+        "{PACKETS} packets of a kernel timer arrive; median delay {}",
+        medians.join(", ")
+    ))
 }
 
 fn measure(sluice: &Path, options: &[&str]) -> Result<Value> {

@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use sluice_testkit::units::megabytes;
 
-const SMALLEST: u64 = 50 << 20;
+const SMALLEST: u64 = 16 << 20;
 
 /// Prints paths of compiler libraries and kernels, and patterns without a match.
 const SEARCH_SCRIPT: &str = r#"

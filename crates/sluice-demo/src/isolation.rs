@@ -7,6 +7,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 
 use crate::container::Container;
+use crate::story::detail;
 
 /// Files of /proc/PID/ns.
 const NAMESPACES: [&str; 6] = ["cgroup", "ipc", "mnt", "net", "pid", "uts"];
@@ -27,7 +28,7 @@ struct View {
 pub fn show_views(containers: &[Container; 2]) -> Result<()> {
     let views = [view(&containers[0])?, view(&containers[1])?];
     for (container, view) in containers.iter().zip(&views) {
-        eprintln!(
+        detail!(
             "  container {}: cgroup {} inside, {} on the host; nodes /dev/sluice/{}",
             container.name,
             view.inside,
@@ -124,7 +125,7 @@ pub fn show_pipes(containers: &[Container; 2]) -> Result<()> {
                 holder.name, other.name
             )
         })?;
-        eprintln!(
+        detail!(
             "  container {} has written {} bytes to its pipe: container {} reads 0 bytes; then {} reads all of them back",
             holder.name,
             secret.len(),

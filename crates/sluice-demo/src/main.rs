@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two containers send two files at the same time through one device node, and each receives its own; pipe(2) moves the same
-//! files in the same containers, for comparison. Neither container finds a named pipe of the other. The host then connects
-//! them by passing each an end of a pipe, and then of a ring; another ring connects them without the module. The host sends
-//! a file over a bus to 16 subscribers in four more containers, changes a map that another one watches, and receives packets
-//! of the kernel. A durable map is there again after the module was loaded anew; vm/demo also shows that it survives a crash.
+//! Two containers send two files at the same time through one device node, and each receives its own. Then every other kind
+//! of channel has a step, which ends with a line that says what it has proved: named pipes, of which a container finds only its
+//! own; ends of a pipe and of a ring that the host passes to containers; a ring that needs no module; a bus with 16 subscribers
+//! in four more containers; maps; packets of the kernel; a durable map, which is there again after the module was loaded anew.
+//! vm/demo also shows that it survives a crash.
 //!
 //! All of this but the sending on the bus is done by crun, the command `sluice` and programs such as dd; the demo starts them
 //! and checks the results.
@@ -28,25 +28,26 @@ mod ring;
 mod rootfs;
 mod rounds;
 mod staging;
+mod step;
+mod story;
 mod verify;
 mod workspace;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
 use nix::unistd::Uid;
-use sluice_testkit::host::Host;
-use sluice_testkit::interrupt;
 use sluice_testkit::kernel_log::KernelLog;
 use sluice_testkit::module::{Module, SLUICE};
-use sluice_testkit::units::{megabytes, minutes};
+use sluice_testkit::units::megabytes;
+use sluice_testkit::{interrupt, time};
 
 use crate::containers::Containers;
-use crate::rounds::Results;
 use crate::staging::Staged;
+use crate::step::Step;
+use crate::story::{detail, tell};
 use crate::workspace::Workspace;
 
 #[derive(Parser)]
@@ -59,93 +60,140 @@ struct Options {
     #[arg(long, value_name = "SLUICE.KO")]
     module: Option<PathBuf>,
 
-    /// The files to send, given twice [default: two compiler libraries or kernels of this machine]
+    /// Run this step only; may be repeated
+    #[arg(long = "step", value_enum)]
+    steps: Vec<Step>,
+
+    /// Print the details of each step, and compare the device with pipe(2) in 3 rounds
+    #[arg(long)]
+    long: bool,
+
+    /// Keep the details in this file
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+
+    /// The files to send, given twice [default: two compilers, libraries of compilers, or kernels of this machine]
     #[arg(long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
-
-    /// The number of transfers of each file over pipe(2) and over the device
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
-    rounds: u8,
 
     /// Bytes per write and read, at most 16 MiB
     #[arg(long, value_name = "BYTES", default_value_t = 65536, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     write_size: u32,
 }
 
+impl Options {
+    fn wants(&self, step: Step) -> bool {
+        self.steps.is_empty() || self.steps.contains(&step)
+    }
+}
+
 fn main() -> ExitCode {
     match demo(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("\nsluice-demo: FAILED: {error:#}");
+            tell(&format!("\nsluice-demo: {error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
 fn demo(options: &Options) -> Result<()> {
-    let begin = Instant::now();
     ensure!(
         Uid::effective().is_root(),
         "containers and modules need root; run 'make demo', which runs all of this in a virtual machine"
     );
+    story::begin(options.long, options.log.as_deref())?;
     interrupt::install()?;
+    time::set_slowness(time::measure_slowness());
     let log = KernelLog::from_now()?;
     let module = options.module.as_deref();
-    let module = module.map(|file| Module::load(&SLUICE, file)).transpose()?;
-    let (files, results) = show(options)?;
-    let unloaded = module.is_some();
-    let module = module.zip(options.module.as_deref());
-    let module = module
-        .map(|(module, file)| durable::show(module, file))
-        .transpose()?;
-    module.map_or(Ok(()), Module::unload)?;
-    log.check()?;
-    print!("{}", summary(options, &files, &results, unloaded));
-    println!("\nDone in {}.", minutes(begin.elapsed()));
-    Ok(())
+    let mut module = module.map(|file| Module::load(&SLUICE, file)).transpose()?;
+    show_with_containers(options)?;
+    if options.wants(Step::Durable)
+        && let (Some(loaded), Some(file)) = (module.take(), options.module.as_deref())
+    {
+        module = Some(step::run(Step::Durable, || durable::show(loaded, file))?);
+    }
+    if let Some(module) = module {
+        module.unload()?;
+        detail!("The module is unloaded, and the kernel has reported no error.");
+    }
+    log.check()
 }
 
-/// All that needs the module. Undoes its setup.
-fn show(options: &Options) -> Result<([Staged; 2], Results)> {
-    let sources = files::choose(&options.files)?;
-    eprintln!("Two files of this machine, copied into memory so that only the pipes are measured:");
-    for source in &sources {
-        eprintln!("  {} ({})", source.path.display(), megabytes(source.bytes));
+/// All steps but that which unloads the module. Undoes its setup.
+fn show_with_containers(options: &Options) -> Result<()> {
+    if !Step::WITH_CONTAINERS
+        .iter()
+        .any(|step| options.wants(*step))
+    {
+        return Ok(());
     }
+    let sources = files::choose(&options.files)?;
     let workspace = Workspace::create(&sources)?;
     let files = staging::stage(&sources, workspace.path())?;
+    detail!("Two files of this machine, copied into memory so that only the pipes are measured:");
+    for source in &sources {
+        detail!("  {} ({})", source.path.display(), megabytes(source.bytes));
+    }
 
-    eprintln!("Two containers of crun, with private namespaces and the same device nodes:");
     let rootfs = workspace.path().join("rootfs");
     rootfs::build(&rootfs)?;
     let containers = Containers::start(&files, &rootfs, workspace.path())?;
+    detail!("Two containers of crun, with private namespaces and the same device nodes:");
     isolation::show_views(&containers.both)?;
-    isolation::show_pipes(&containers.both)?;
-
-    eprintln!(
-        "Both send their file at the same time with dd, in turns over pipe(2) and the device:"
-    );
-    let size = options.write_size as usize;
-    let results = rounds::run(&containers.both, &files, options.rounds.into(), size)?;
-    named::show(&containers.both)?;
-    fd_pass::show(&containers, &files[0], size)?;
-    device_ring::show(&containers, &files[0])?;
-    ring::show(&containers.both, &files[0])?;
-    bus::show(&containers, &files[0])?;
-    map::show(&containers)?;
-    feed::show(&rootfs::sluice_command()?)?;
-    Ok((files, results))
+    for step in Step::WITH_CONTAINERS {
+        if options.wants(step) {
+            step::run(step, || Ok((show(step, options, &containers, &files)?, ())))?;
+        }
+    }
+    Ok(())
 }
 
-fn summary(options: &Options, files: &[Staged; 2], results: &Results, unloaded: bool) -> String {
-    let rates = report::text(&Host::probe(), files, results, options.write_size as usize);
-    let digests = report::digests(files, results);
-    let mut text = format!("\n{rates}\nReceived over /dev/sluice/pipe:\n\n{digests}\n");
-    text += "Every SHA-256 is right, and neither container could reach the bytes or channels of the other.\n";
-    if unloaded {
-        text += "The module is unloaded, and the kernel has reported no error.\n";
+/// Returns what the step has proved.
+fn show(
+    step: Step,
+    options: &Options,
+    containers: &Containers,
+    files: &[Staged; 2],
+) -> Result<String> {
+    let size = options.write_size as usize;
+    match step {
+        Step::Files => show_files(options, containers, files),
+        Step::Named => named::show(&containers.both),
+        Step::Passed => fd_pass::show(containers, &files[0], size),
+        Step::DeviceRing => device_ring::show(containers, &files[0]),
+        Step::Ring => ring::show(&containers.both, &files[0]),
+        Step::Bus => bus::show(containers, &files[0]),
+        Step::Map => map::show(containers),
+        Step::Feed => feed::show(&rootfs::sluice_command()?),
+        Step::Durable => unreachable!("it has no containers"),
     }
-    text
+}
+
+/// What Sluice is for: the same node is another pipe in each container.
+fn show_files(options: &Options, containers: &Containers, files: &[Staged; 2]) -> Result<String> {
+    const ROUNDS: usize = 3;
+    let size = options.write_size as usize;
+    let [a, b] = files.each_ref().map(|file| file.name.as_str());
+    tell(&format!(
+        "Two containers send {a} and {b} at the same time, through the same device node:\n"
+    ));
+    isolation::show_pipes(&containers.both)?;
+    detail!("Both send their file at the same time with dd:");
+    let rounds = if options.long { ROUNDS } else { 1 };
+    let results = rounds::run(&containers.both, files, rounds, options.long, size)?;
+    if options.long {
+        detail!("\n{}", report::text(files, &results, size));
+    }
+    for line in report::files(files).to_string().lines() {
+        tell(&format!("  {line}"));
+    }
+    tell("");
+    Ok(
+        "both opened /dev/sluice/pipe; each received its own file, and 0 bytes of the other's"
+            .into(),
+    )
 }
 
 #[cfg(test)]
@@ -157,8 +205,16 @@ mod tests {
     #[test]
     fn the_options_are_consistent_and_refuse_what_makes_no_sense() {
         Options::command().debug_assert();
-        assert!(Options::try_parse_from(["sluice-demo", "--rounds", "0"]).is_err());
         assert!(Options::try_parse_from(["sluice-demo", "--write-size", "0"]).is_err());
         assert!(Options::try_parse_from(["sluice-demo", "--write-size", "16777217"]).is_err());
+        assert!(Options::try_parse_from(["sluice-demo", "--step", "none"]).is_err());
+    }
+
+    #[test]
+    fn a_named_step_is_the_only_one() {
+        let options = Options::try_parse_from(["sluice-demo", "--step", "device-ring"]).unwrap();
+        assert!(options.wants(Step::DeviceRing) && !options.wants(Step::Ring));
+        let options = Options::try_parse_from(["sluice-demo"]).unwrap();
+        assert!(options.wants(Step::Ring) && options.wants(Step::Durable));
     }
 }

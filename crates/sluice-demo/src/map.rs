@@ -14,6 +14,7 @@ use crate::isolation::secret;
 use crate::named;
 use crate::process::{Process, wait_until};
 use crate::rootfs::SCOPE;
+use crate::story::detail;
 
 /// Each container has a map of this name, and the host another one.
 const NAME: &str = "settings";
@@ -22,17 +23,22 @@ const WATCHER: &str = "g";
 const NOT_FOUND: i32 = 3;
 const TIME_TO_LIVE: Duration = Duration::from_millis(200);
 
-pub fn show(containers: &Containers) -> Result<()> {
-    eprintln!(
+pub fn show(containers: &Containers) -> Result<String> {
+    detail!(
         "Maps: each container creates a map '{NAME}' and sets an entry of its own, whose value is a secret:"
     );
     show_isolation(&containers.both)?;
-    eprintln!(
+    detail!(
         "Connected by a map: the host creates another '{NAME}' in the cgroup above all containers. Container {WATCHER} has the directory\n\
          of that cgroup, and watches the map; {} and {} do not find it there:",
-        containers.both[0].name, containers.both[1].name
+        containers.both[0].name,
+        containers.both[1].name
     );
-    show_watch(containers)
+    show_watch(containers)?;
+    Ok(format!(
+        "'{NAME}' is another map in each container; one of the host is watched in a third: all {} changes, in order",
+        expected_changes().len()
+    ))
 }
 
 fn key_of(container: &Container) -> String {
@@ -50,11 +56,11 @@ fn show_isolation(containers: &[Container; 2]) -> Result<()> {
             "container {} set {key} to {value} and then got '{seen}'; report this as a bug",
             container.name
         );
-        eprintln!("  container {} sets {key} to {value}", container.name);
+        detail!("  container {} sets {key} to {value}", container.name);
     }
     for (container, other) in [(0, 1), (1, 0)].map(|(a, b)| (&containers[a], &containers[b])) {
         expect_no_entry(container, &key_of(other))?;
-        eprintln!(
+        detail!(
             "  'sluice map get {NAME} {}' in container {}: not found",
             key_of(other),
             container.name
@@ -63,7 +69,7 @@ fn show_isolation(containers: &[Container; 2]) -> Result<()> {
     for container in containers {
         container.run_success(&["sluice", "map", "rm", NAME])?;
     }
-    eprintln!();
+    detail!("");
     Ok(())
 }
 
@@ -92,18 +98,18 @@ fn show_watch(containers: &Containers) -> Result<()> {
         "sluice", "map", "watch", "--scope", SCOPE, "--count", &count, NAME,
     ];
     let mut watcher = container.exec(&arguments)?;
-    eprintln!("  container {WATCHER}: '{}'", arguments.join(" "));
+    detail!("  container {WATCHER}: '{}'", arguments.join(" "));
     await_watcher(&map, &mut watcher)?;
     change(&map)?;
     let seen = watcher.wait_success()?.stdout;
     for line in seen.lines() {
-        eprintln!("    {line}");
+        detail!("    {line}");
     }
     ensure!(
         seen.lines().eq(expected),
         "container {WATCHER} should have seen the changes {expected:?}; report this as a bug"
     );
-    eprintln!("  as the host made them: sequence, change, changes missed before it, and key.\n");
+    detail!("  as the host made them: sequence, change, changes missed before it, and key.\n");
     Ok(())
 }
 

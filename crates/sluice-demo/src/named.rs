@@ -12,6 +12,7 @@ use crate::container::Container;
 use crate::isolation::secret;
 use crate::process::{Process, wait_until};
 use crate::rootfs::CGROUPS;
+use crate::story::detail;
 
 /// Both containers have a pipe of this name.
 const COMMON: &str = "frames";
@@ -60,8 +61,8 @@ impl Finding {
     }
 }
 
-pub fn show(containers: &[Container; 2]) -> Result<()> {
-    eprintln!(
+pub fn show(containers: &[Container; 2]) -> Result<String> {
+    detail!(
         "Named pipes: each container creates '{COMMON}' and a pipe that the other does not have, and sends a secret to both:"
     );
     let secrets = [secret()?, secret()?];
@@ -69,7 +70,7 @@ pub fn show(containers: &[Container; 2]) -> Result<()> {
     for (index, container) in containers.iter().enumerate() {
         senders.extend(start_senders(container, OWN[index], &secrets[index])?);
     }
-    eprintln!("Then each looks for the pipes of the other:\n");
+    detail!("Then each looks for the pipes of the other:\n");
     let mut findings = [
         search(containers, 0, &secrets)?,
         search(containers, 1, &secrets)?,
@@ -91,10 +92,13 @@ pub fn show(containers: &[Container; 2]) -> Result<()> {
         sender.wait_success()?;
     }
     for line in table(findings).to_string().lines() {
-        eprintln!("  {line}");
+        detail!("  {line}");
     }
-    eprintln!();
-    Ok(())
+    detail!("");
+    Ok(format!(
+        "'{COMMON}' is another pipe in each container; '{}' is found only in a, '{}' only in b",
+        OWN[0], OWN[1]
+    ))
 }
 
 /// Fails unless the container has no channel of this kind and name.
@@ -130,7 +134,7 @@ fn start_senders(container: &Container, own: &str, secret: &str) -> Result<[Proc
                 && channels.iter().all(|channel| channel.writers > 0))
         },
     )?;
-    eprintln!(
+    detail!(
         "  container {} sends {secret} to '{COMMON}' and '{own}'",
         container.name
     );

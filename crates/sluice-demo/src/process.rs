@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use sluice_testkit::interrupt;
+use sluice_testkit::{interrupt, time};
 
-/// Long enough for each command on an emulated processor and a debug kernel.
+/// For each command, on a machine of ordinary speed.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The line on standard error after which a script waits for a line on its standard input.
@@ -156,12 +156,13 @@ pub fn wait_until(title: &str, mut condition: impl FnMut() -> Result<bool>) -> R
 }
 
 fn poll_until(title: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + TIMEOUT;
+    let timeout = time::scaled(TIMEOUT);
+    let deadline = Instant::now() + timeout;
     while !condition()? {
         ensure!(
             Instant::now() < deadline,
             "{title} took more than {} s; 'dmesg | tail' may give the reason",
-            TIMEOUT.as_secs()
+            timeout.as_secs()
         );
         sleep(POLL_INTERVAL);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shows how files grow: a bar for each on a terminal, lines elsewhere.
+//! Waits for files to grow, for as long as they do.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,12 +7,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use sluice_testkit::{interrupt, terminal};
+use sluice_testkit::{interrupt, time};
 
 use crate::process::Process;
+use crate::story::detail;
 
-/// The maximum time without growth.
+/// The maximum time without growth, on a machine of ordinary speed.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Percent between two lines.
@@ -26,98 +26,67 @@ pub struct Growing {
     pub bytes: u64,
 }
 
-/// Shows the lengths of the files until all processes have succeeded. The failure of one is an error.
+impl Growing {
+    fn length(&self) -> u64 {
+        fs::metadata(&self.path).map_or(0, |metadata| metadata.len())
+    }
+}
+
+/// Waits until all processes have succeeded. The failure of one is an error.
 pub fn watch(title: &str, files: &[Growing], processes: &mut [Process]) -> Result<()> {
-    let target = terminal::draw_target();
-    let mut lines = target.is_none().then(|| Lines::new(title));
-    let bars = bars(
-        title,
-        files,
-        target.unwrap_or_else(ProgressDrawTarget::hidden),
-    );
+    let timeout = time::scaled(TIMEOUT);
+    let mut lengths = vec![0; files.len()];
     let mut last_growth = Instant::now();
+    let mut last_percent = 0;
     loop {
         let mut is_done = true;
         for process in processes.iter_mut() {
             is_done &= process.succeeded()?;
         }
-        for (bar, file) in bars.iter().zip(files) {
-            let length = fs::metadata(&file.path).map_or(0, |metadata| metadata.len());
-            if length != bar.position() {
-                bar.set_position(length);
-                last_growth = Instant::now();
-            }
+        let now: Vec<u64> = files.iter().map(Growing::length).collect();
+        if now != lengths {
+            lengths = now;
+            last_growth = Instant::now();
         }
-        if let Some(line) = lines.as_mut().and_then(|lines| lines.next(&bars)) {
-            eprintln!("{line}");
+        if let Some(line) = next_line(title, files, &lengths, &mut last_percent) {
+            detail!("{line}");
         }
         if is_done {
-            bars.iter().for_each(ProgressBar::finish_and_clear);
             return Ok(());
         }
         interrupt::check()?;
         ensure!(
-            last_growth.elapsed() < TIMEOUT,
+            last_growth.elapsed() < timeout,
             "{title}: no byte has arrived for {} s; 'dmesg | tail' may give the reason",
-            TIMEOUT.as_secs()
+            timeout.as_secs()
         );
         sleep(POLL_INTERVAL);
     }
 }
 
-fn bars(title: &str, files: &[Growing], target: ProgressDrawTarget) -> Vec<ProgressBar> {
-    let screen = MultiProgress::with_draw_target(target);
-    let style = ProgressStyle::with_template(
-        "  {msg}, {prefix} {bar:30} {percent:>3} % of {decimal_total_bytes}",
-    )
-    .expect("the template is a constant");
-    let width = files
-        .iter()
-        .map(|file| file.label.chars().count())
-        .max()
-        .unwrap_or(0);
-    let bar = |file: &Growing| {
-        let bar = screen.add(ProgressBar::new(file.bytes).with_style(style.clone()));
-        bar.with_message(title.to_string())
-            .with_prefix(format!("{:<width$}", file.label))
-    };
-    files.iter().map(bar).collect()
-}
-
-/// Makes a line each time that the slowest file has reached the next step.
-struct Lines {
-    title: String,
-    last_percent: u64,
-}
-
-impl Lines {
-    fn new(title: &str) -> Self {
-        Self {
-            title: title.into(),
-            last_percent: 0,
-        }
+/// A line each time that the slowest file has reached the next step.
+fn next_line(
+    title: &str,
+    files: &[Growing],
+    lengths: &[u64],
+    last_percent: &mut u64,
+) -> Option<String> {
+    let percents = || files.iter().zip(lengths).map(percent);
+    let slowest = percents().min()?;
+    if slowest < *last_percent + STEP {
+        return None;
     }
-
-    fn next(&mut self, bars: &[ProgressBar]) -> Option<String> {
-        let slowest = bars.iter().map(percent).min()?;
-        if slowest < self.last_percent + STEP {
-            return None;
-        }
-        self.last_percent = slowest - slowest % STEP;
-        let parts = bars
-            .iter()
-            .map(|bar| format!("{} {:3} %", bar.prefix(), percent(bar)));
-        Some(format!(
-            "  {}: {}",
-            self.title,
-            parts.collect::<Vec<_>>().join(", ")
-        ))
-    }
+    *last_percent = slowest - slowest % STEP;
+    let parts = files.iter().zip(percents());
+    let parts = parts.map(|(file, percent)| format!("{} {percent:3} %", file.label));
+    Some(format!(
+        "  {title}: {}",
+        parts.collect::<Vec<_>>().join(", ")
+    ))
 }
 
-fn percent(bar: &ProgressBar) -> u64 {
-    let total = bar.length().unwrap_or(0);
-    (bar.position() * 100).checked_div(total).unwrap_or(100)
+fn percent((file, length): (&Growing, &u64)) -> u64 {
+    (length * 100).checked_div(file.bytes).unwrap_or(100)
 }
 
 #[cfg(test)]
@@ -135,23 +104,20 @@ mod tests {
     }
 
     #[test]
-    fn lines_follow_the_slower_of_the_two_in_columns() {
-        let files = [growing("a", 100), growing("bcd", 200)];
-        let bars = bars("copying", &files, ProgressDrawTarget::hidden());
-        let mut lines = Lines::new("copying");
-        bars[0].set_position(100);
-        assert_eq!(lines.next(&bars), None);
-        bars[1].set_position(110);
+    fn lines_follow_the_slower_of_the_two() {
+        let files = [growing("a", 100), growing("b", 200)];
+        let mut last = 0;
+        assert_eq!(next_line("copying", &files, &[100, 0], &mut last), None);
         assert_eq!(
-            lines.next(&bars).unwrap(),
-            "  copying: a   100 %, bcd  55 %"
+            next_line("copying", &files, &[100, 110], &mut last).unwrap(),
+            "  copying: a 100 %, b  55 %"
         );
-        assert_eq!(lines.next(&bars), None);
+        assert_eq!(next_line("copying", &files, &[100, 110], &mut last), None);
     }
 
     #[test]
     fn an_empty_file_is_complete() {
-        assert_eq!(percent(&ProgressBar::new(0)), 100);
+        assert_eq!(percent((&growing("a", 0), &0)), 100);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The summary: the files, and the throughput of the device beside that of pipe(2).
+//! Tables: the files, and the throughput of the device beside that of pipe(2).
 
 use sluice_testkit::host::Host;
 use sluice_testkit::spread::Spread;
@@ -10,7 +10,7 @@ use crate::containers::NAMES;
 use crate::rounds::{Results, Round, total_rate};
 use crate::staging::Staged;
 
-pub fn text(host: &Host, staged: &[Staged; 2], results: &Results, write_size: usize) -> String {
+pub fn text(staged: &[Staged; 2], results: &Results, write_size: usize) -> String {
     let mut table = Table::new(&[
         ("container", Align::Left),
         ("file", Align::Left),
@@ -37,23 +37,27 @@ pub fn text(host: &Host, staged: &[Staged; 2], results: &Results, write_size: us
         "Throughput: medians of {} interleaved rounds; reads and writes of {}; {}\n\n{table}",
         results.sluice.len(),
         size(write_size),
-        host.line()
+        Host::probe().line()
     )
 }
 
-/// What was received over the device.
-pub fn digests(staged: &[Staged; 2], results: &Results) -> String {
+/// What each container has sent and received. verify has compared the digests.
+pub fn files(staged: &[Staged; 2]) -> Table {
     let mut table = Table::new(&[
         ("container", Align::Left),
-        ("received", Align::Right),
-        ("SHA-256", Align::Left),
+        ("sends", Align::Left),
+        ("size", Align::Right),
+        ("SHA-256 of what it receives, as sent", Align::Left),
     ]);
     for (name, file) in NAMES.iter().zip(staged) {
-        let times = format!("{} × {} bytes", results.sluice.len(), file.bytes);
-        let digest = format!("{}, as computed by sha256sum", file.sha256);
-        table.row([name.to_string(), times, digest]);
+        table.row([
+            name.to_string(),
+            file.name.clone(),
+            megabytes(file.bytes),
+            file.sha256.clone(),
+        ]);
     }
-    table.to_string()
+    table
 }
 
 struct Figures {

@@ -2,9 +2,11 @@
 //! Shows a ring between the containers, which needs neither the module nor the host, only a directory that both have.
 
 use anyhow::Result;
+use sluice_testkit::units::megabytes;
 
 use crate::container::Container;
 use crate::staging::Staged;
+use crate::story::detail;
 use crate::verify;
 
 /// The socket over which the two sides connect.
@@ -20,13 +22,17 @@ pub fn receive_script(place: &str) -> String {
 }
 
 /// Container a sends its file to container b.
-pub fn show([a, b]: &[Container; 2], file: &Staged) -> Result<()> {
+pub fn show([a, b]: &[Container; 2], file: &Staged) -> Result<String> {
     let (send, receive) = (send_script(SOCKET), receive_script(SOCKET));
-    eprintln!(
+    detail!(
         "Connected by a ring, without the module: b listens on a socket in a directory that both have, and a connects:\n  \
          b runs '{receive}'\n  a runs '{send}'"
     );
     let receiver = b.exec(&["sh", "-c", &receive])?;
     let sender = a.exec(&["sh", "-c", &send])?;
-    verify::await_transfer("the ring", b, file, &mut [sender, receiver])
+    verify::await_transfer("the ring", b, file, &mut [sender, receiver])?;
+    Ok(format!(
+        "without the module, over a socket: a sends {}, b receives it intact",
+        megabytes(file.bytes)
+    ))
 }

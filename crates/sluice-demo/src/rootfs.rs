@@ -47,7 +47,7 @@ pub fn sluice_command() -> Result<PathBuf> {
     let command = demo.with_file_name("sluice");
     fs::metadata(&command).with_context(|| {
         format!(
-            "cannot read {}; build it with 'cargo build --release'",
+            "cannot read {}; build it with 'cargo build -p sluice-cli'",
             command.display()
         )
     })?;

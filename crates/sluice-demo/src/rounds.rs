@@ -15,6 +15,7 @@ use crate::containers::NAMES;
 use crate::process::Process;
 use crate::progress;
 use crate::staging::Staged;
+use crate::story::detail;
 use crate::verify;
 
 /// In both scripts the receiver starts before the sender, which waits for a line. $1 is the size of reads and writes.
@@ -35,8 +36,6 @@ enum Mechanism {
 }
 
 impl Mechanism {
-    const ALL: [Self; 2] = [Self::Pipe, Self::Sluice];
-
     fn label(self) -> &'static str {
         match self {
             Self::Pipe => "pipe(2)",
@@ -78,19 +77,25 @@ pub struct Results {
     pub sluice: Vec<Round>,
 }
 
+/// One mechanism in turn with the other, for comparison, or the device alone.
 pub fn run(
     containers: &[Container; 2],
     files: &[Staged; 2],
     rounds: usize,
+    compare: bool,
     size: usize,
 ) -> Result<Results> {
     let mut results = Results::default();
+    let mechanisms: &[_] = match compare {
+        true => &[Mechanism::Pipe, Mechanism::Sluice],
+        false => &[Mechanism::Sluice],
+    };
     for number in 1..=rounds {
-        for mechanism in Mechanism::ALL {
+        for &mechanism in mechanisms {
             let title = format!("round {number} of {rounds}, {}", mechanism.label());
             let round = transfer(containers, files, mechanism, size, &title)?;
             verify::check_received(containers, files, mechanism.label())?;
-            eprintln!("  {title}: {}", rates(&round));
+            detail!("  {title}: {}", rates(&round));
             match mechanism {
                 Mechanism::Pipe => results.pipe.push(round),
                 Mechanism::Sluice => results.sluice.push(round),

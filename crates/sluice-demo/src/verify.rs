@@ -12,6 +12,7 @@ use crate::container::Container;
 use crate::process::Process;
 use crate::progress::{self, Growing};
 use crate::staging::Staged;
+use crate::story::detail;
 
 /// Waits for the end of a transfer from container a to b, and verifies it; `by` is the mechanism.
 pub fn await_transfer(
@@ -23,7 +24,7 @@ pub fn await_transfer(
     progress::watch(by, &[growing(b, file)], processes)?;
     check_received(slice::from_ref(b), slice::from_ref(file), by)?;
     let Staged { name, sha256, .. } = file;
-    eprintln!(
+    detail!(
         "  a sends {name}, {}; b receives SHA-256 {sha256}, as computed by sha256sum\n",
         megabytes(file.bytes)
     );

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Deadlines. They turn a hang into a failure; nothing relies on a delay being long enough.
 
+use std::process::Command;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,11 @@ use anyhow::{Result, bail};
 static SLOWNESS: OnceLock<f64> = OnceLock::new();
 
 /// The time within which an expected event must happen on a machine of ordinary speed.
-const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long an emulated machine of two processors without other load takes to start a program and to wait for its end. Most of what
+/// tests and the demo wait for are such starts.
+const ORDINARY_START: Duration = Duration::from_millis(30);
 
 /// The time for which a test watches that something does not happen. If it is too short the test may miss a fault; it
 /// never reports a wrong one.
@@ -20,6 +25,22 @@ pub fn set_slowness(factor: f64) {
     SLOWNESS
         .set(factor)
         .expect("the slowness is set once, by main");
+}
+
+/// Measures how many times slower than an ordinary machine this one is; at least 1.
+pub fn measure_slowness() -> f64 {
+    const STARTS: u32 = 16;
+    // The first start reads the program from a disk.
+    start_program();
+    let begin = Instant::now();
+    (0..STARTS).for_each(|_| start_program());
+    let ordinary = (ORDINARY_START * STARTS).as_secs_f64();
+    (begin.elapsed().as_secs_f64() / ordinary).max(1.0)
+}
+
+/// One that cannot be started leaves the machine an ordinary one.
+fn start_program() {
+    let _ = Command::new("/bin/true").status();
 }
 
 pub fn scaled(span: Duration) -> Duration {
