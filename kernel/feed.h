@@ -14,8 +14,8 @@
  * the endpoint's wait queue through the feed, under the feed's lock or RCU.
  *
  * The kernel is the producer of the ring. If the consumer maps it, the kernel follows the protocol
- * of docs/abi.md, and ends a session whose consumer stores an invalid position. If the consumer
- * reads, the same ring is not mapped, and read(2) copies out of it.
+ * of docs/abi/feed.md, and ends a session whose consumer stores an invalid position. If the
+ * consumer reads, the same ring is not mapped, and read(2) copies out of it.
  *
  * Publishing (feed_publish.c) takes only the feed's raw lock with interrupts off, for the copy of
  * one packet. It wakes the consumer by irq_work, because the publisher may hold locks of the

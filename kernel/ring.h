@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The kind ring: records through mapped memory, from one producer to one consumer. The two
- * processes exchange records without the kernel, by the protocol of docs/abi.md. The kernel
+ * processes exchange records without the kernel, by the protocol of docs/abi/ring.md. The kernel
  * provides the memory (ring_memory.h), wakes a side that sleeps, and tells each side when the other
  * one ends.
  *

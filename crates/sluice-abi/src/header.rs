@@ -10,7 +10,7 @@ use std::process::Command;
 use super::*;
 
 /// A C expression and its expected value.
-type Fact = (String, u64);
+pub(super) type Fact = (String, u64);
 
 /// The size of a structure and the offset of each of its fields, by their C names.
 macro_rules! layout {
@@ -39,7 +39,7 @@ fn wide_constants() -> Vec<Fact> {
     .to_vec()
 }
 
-fn number(name: &str) -> String {
+pub(super) fn number(name: &str) -> String {
     format!("(unsigned long long)(unsigned int)({name})")
 }
 
@@ -687,7 +687,7 @@ fn netlink_constants() -> Vec<Fact> {
     facts
 }
 
-fn facts() -> Vec<Fact> {
+pub(super) fn facts() -> Vec<Fact> {
     [
         structures(),
         ring_structures(),
@@ -756,62 +756,5 @@ fn the_structures_and_numbers_are_those_of_the_header() {
     assert_eq!(values.len(), facts.len());
     for ((expression, ours), theirs) in facts.iter().zip(values) {
         assert_eq!(*ours, theirs, "{expression}");
-    }
-}
-
-/// The values and offsets in the table of commands of docs/abi.md.
-fn table_of_commands() -> Vec<Fact> {
-    let page = include_str!("../../../docs/abi.md");
-    let (_, table) = page.split_once("**Commands**\n\n").unwrap();
-    let (table, _) = table.split_once("\n\n").unwrap();
-    table.lines().skip(2).flat_map(row_facts).collect()
-}
-
-/// Of a row such as `| SLUICE_RING_WAIT | 0x4018C721 | sluice_ring_wait: size 0, flags 4 (u32), timeout_ns 16 (u64) |`.
-fn row_facts(row: &str) -> Vec<Fact> {
-    let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-    let (commands, values) = (cells[0].split(", "), cells[1].split(", "));
-    let mut facts = Vec::new();
-    for (command, value) in commands.zip(values) {
-        if let Some(hex) = value.strip_prefix("0x") {
-            let value = u64::from_str_radix(hex, 16).unwrap();
-            facts.push((number(command), value));
-        }
-    }
-    let Some((structure, fields)) = cells[2].split_once(": ") else {
-        return facts;
-    };
-    // Types are in parentheses, and have no number of their own.
-    for field in fields.split([',', '(']) {
-        if let Some((name, Ok(offset))) = field
-            .trim()
-            .split_once(' ')
-            .map(|(name, offset)| (name, offset.parse()))
-        {
-            facts.push((format!("offsetof(struct {structure}, {name})"), offset));
-        }
-    }
-    facts
-}
-
-/// The structure of an offset.
-fn structure(fact: &Fact) -> Option<&str> {
-    let (structure, _) = fact.0.strip_prefix("offsetof(struct ")?.split_once(',')?;
-    Some(structure)
-}
-
-#[test]
-fn the_table_of_commands_in_the_documentation_is_complete() {
-    let (facts, table) = (facts(), table_of_commands());
-    for fact in &table {
-        assert!(facts.contains(fact), "docs/abi.md has {fact:x?}");
-    }
-    let is_command = |fact: &Fact| fact.1 >> 8 & 0xFF == 0xC7;
-    let described: Vec<_> = table.iter().filter_map(structure).collect();
-    for fact in &facts {
-        let is_described = structure(fact).is_some_and(|name| described.contains(&name));
-        if is_command(fact) || is_described {
-            assert!(table.contains(fact), "docs/abi.md lacks {fact:x?}");
-        }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The structures and numbers of include/uapi/linux/sluice.h in Rust, without calls. A test compiles that header and
-//! compares. docs/abi.md defines each field. `new` and `default` initialise a structure for the common case.
+//! compares. docs/abi/ defines each field. `new` and `default` initialise a structure for the common case.
 
 use libc::Ioctl;
 
@@ -11,6 +11,8 @@ mod header;
 pub mod keeper;
 pub mod map;
 pub mod netlink;
+#[cfg(test)]
+mod pages;
 pub mod ring;
 
 const TYPE: u32 = 0xC7;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Malicious peers of a ring. They implement the protocol over a bare socket and bare memfds, and over bare ioctls of a device ring,
-//! from docs/abi.md alone and without code of the library, and can write any value to their own memory.
+//! from docs/abi/ alone and without code of the library, and can write any value to their own memory.
 //!
 //! A malicious peer is set up before the library's side: over memfd it sends its hello and its reply, on a device ring it opens
 //! its role. So setting up a ring needs no second thread, and the sequence of events in a test is deterministic.

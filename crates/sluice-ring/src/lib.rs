@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The algorithm of a ring, which docs/abi.md defines: the memory that each side may write, the validation of the peer's
+//! The algorithm of a ring, which docs/abi/ring.md defines: the memory that each side may write, the validation of the peer's
 //! values, and sleep without lost wake-ups. The caller provides the memory and the system calls, as a [`Memory`] and a
 //! [`Waker`].
 //!

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings over memfd with a malicious peer, which is written from docs/abi.md alone (crates/sluice-hostile). The tests show that each
+//! Rings over memfd with a malicious peer, which is written from docs/abi/ alone (crates/sluice-hostile). The tests show that each
 //! call of the library returns a documented result or an error that identifies the violation. device.rs runs the topics that both
 //! carriers have on device rings.
 

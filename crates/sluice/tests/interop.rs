@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The library and tests/interop/python/, which was written from docs/abi.md alone, as the two sides of a ring over memfd: that they
-//! interoperate shows that the page describes the library. device.rs does the same with device rings.
+//! The library and tests/interop/python/, which was written from docs/abi/ alone, as the two sides of a ring over memfd: that they
+//! interoperate shows that the pages describe the library. device.rs does the same with device rings.
 
 #[path = "interop"]
 mod memfd {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the daemon needs of the kernel module, as a trait, so that its rules are tested without one. docs/abi.md defines the
-//! messages and the calls.
+//! What the daemon needs of the kernel module, as a trait, so that its rules are tested without one. docs/abi/map-keeper.md
+//! defines the messages and the calls.
 
 use nix::errno::Errno;
 use sluice::Scope;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
- * The ABI of Sluice: the C form of the structures and numbers of docs/abi.md, which is normative
+ * The ABI of Sluice: the C form of the structures and numbers of docs/abi/, which is normative
  * and defines the meaning of each field and each error.
  *
  * The structure of a call begins with its own size in bytes, filled in by the caller, so that it
@@ -208,7 +208,8 @@ struct sluice_features {
  * ---- Rings: records through shared memory ----
  *
  * The memory is that of two memfds, without the module, or of a channel of the kind
- * SLUICE_KIND_RING. docs/abi.md is normative: it defines the stores of each side and their order.
+ * SLUICE_KIND_RING. docs/abi/ring.md is normative: it defines the stores of each side and their
+ * order.
  *
  * Over memfd:
  *
@@ -296,7 +297,7 @@ struct sluice_ring_hello {
 /* The second message: the result of validating the peer's hello. The same in every version. */
 struct sluice_ring_reply {
 	__u32 magic;
-	__u32 error;			/* 0, or an errno, see docs/abi.md */
+	__u32 error;			/* 0, or an errno, see docs/abi/ring-memfd.md */
 };
 
 /*
@@ -824,8 +825,8 @@ struct sluice_map_info {
  * ---- The keeper of durable maps ----
  *
  * One process of the host stores the changes of all durable maps, and restores the maps. It has a
- * descriptor of its own: read(2) returns messages, and calls answer them. docs/abi.md defines the
- * order of both.
+ * descriptor of its own: read(2) returns messages, and calls answer them. docs/abi/map-keeper.md
+ * defines the order of both.
  *
  * A durable map has a stream, which has a number that is not used again until the module is loaded
  * anew. A keeper that begins is told of each stream again (SLUICE_KEEP_RESUME), and each change

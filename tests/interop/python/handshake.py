@@ -105,7 +105,7 @@ class Handshake:
             raise Refused(error, ours=True)
 
     def validate(self, message, files, truncated):
-        """Checks in the order of docs/abi.md: the fields common to all versions come first."""
+        """Checks in the order of docs/abi/ring-memfd.md: the fields common to all versions come first."""
         if len(message) < COMMON.size:
             return errno.EPROTO
         magic, size, version = COMMON.unpack_from(message)

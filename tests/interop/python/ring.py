@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""An independent implementation of rings, written from docs/abi.md alone, to show that the page is complete.
+"""An independent implementation of rings, written from docs/abi/ alone, to show that the pages are complete.
 
 This file has what both carriers have in common. memfd.py sets up rings over memfd, device.py device rings.
 """

@@ -69,7 +69,7 @@
 //! poll(2). A wait ends when the peer closes the ring (end of stream), when it dies ([`RecvError::PeerDied`],
 //! [`SendError::PeerDied`]), and when the channel is destroyed ([`RecvError::Destroyed`], [`SendError::Destroyed`]). With the feature `tokio` there are `AsyncProducer` and `AsyncConsumer`.
 //!
-//! docs/abi.md defines the protocol. A side belongs to the process that set it up: a forked child must not use its copy, and
+//! docs/abi/ring.md defines the protocol. A side belongs to the process that set it up: a forked child must not use its copy, and
 //! dropping the copy has no effect.
 
 mod atomic_copy;

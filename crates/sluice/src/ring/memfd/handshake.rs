@@ -184,7 +184,7 @@ fn parse(bytes: &[u8; Hello::SIZE], received: &Received) -> Result<Hello, SetupE
     Ok(hello)
 }
 
-/// Validates in the order of docs/abi.md.
+/// Validates in the order of docs/abi/ring-memfd.md.
 fn validate(
     local: &LocalHello,
     hello: &Hello,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's side of docs/abi.md, as far as the engine can tell. It checks that nothing is acknowledged before it is stored.
+//! The kernel's side of docs/abi/map-keeper.md, as far as the engine can tell. It checks that nothing is acknowledged before it is stored.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
