@@ -85,3 +85,8 @@ pub use list::{List, list};
 pub use name::Name;
 pub use pipe::Pipe;
 pub use scope::Scope;
+
+/// The example of README.md, compiled by `cargo test`.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -82,6 +82,7 @@ mod page_reuse;
 mod pipe_ioctls;
 mod poll;
 mod read_write;
+mod readme;
 mod ring_cli;
 mod ring_destroy;
 mod ring_limits;
@@ -195,6 +196,7 @@ pub const TOPICS: &[Topic] = &[
     map_durable_library::TOPIC,
     feed_library::TOPIC,
     feed_cli::TOPIC,
+    readme::TOPIC,
     myipc::TOPIC,
     hft::TOPIC,
     shared_map::TOPIC,
