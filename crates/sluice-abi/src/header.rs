@@ -759,6 +759,56 @@ fn the_structures_and_numbers_are_those_of_the_header() {
     }
 }
 
+/// The value of `#define NAME VALUE`, where the value is a number or a size such as SZ_4M.
+fn defined(source: &str, name: &str) -> Option<u64> {
+    let prefix = format!("#define {name} ");
+    let value = source.lines().find_map(|line| line.strip_prefix(&prefix))?;
+    let size = value.strip_prefix("SZ_").unwrap_or(value);
+    let (digits, shift) = match size.as_bytes().last()? {
+        b'K' => (&size[..size.len() - 1], 10),
+        b'M' => (&size[..size.len() - 1], 20),
+        _ => (size, 0),
+    };
+    Some(digits.parse::<u64>().ok()? << shift)
+}
+
+/// They are not in the header, because a program passes 0 for them.
+#[test]
+fn the_defaults_are_those_of_the_module() {
+    macro_rules! kernel {
+        ($file:literal) => {
+            include_str!(concat!("../../../kernel/", $file))
+        };
+    }
+    for (source, name, ours) in [
+        (kernel!("pipe.c"), "DEFAULT_SLOTS", PIPE_DEFAULT_PAGES),
+        (
+            kernel!("ring.c"),
+            "DEFAULT_CAPACITY",
+            ring::DEFAULT_CAPACITY,
+        ),
+        (kernel!("bus.c"), "DEFAULT_CAPACITY", bus::DEFAULT_CAPACITY),
+        (kernel!("map.c"), "DEFAULT_CAPACITY", map::DEFAULT_CAPACITY),
+        (
+            kernel!("map.c"),
+            "DEFAULT_EVENTS",
+            map::DEFAULT_EVENTS.into(),
+        ),
+        (
+            kernel!("stream.c"),
+            "DEFAULT_DEADLINE_MS",
+            map::DEFAULT_DEADLINE_MS.into(),
+        ),
+        (
+            kernel!("stream.c"),
+            "DEFAULT_INTERVAL_MS",
+            map::DEFAULT_INTERVAL_MS.into(),
+        ),
+    ] {
+        assert_eq!(defined(source, name), Some(ours), "{name}: {ours}");
+    }
+}
+
 /// The values and offsets in the table of commands of docs/abi.md.
 fn table_of_commands() -> Vec<Fact> {
     let page = include_str!("../../../docs/abi.md");
