@@ -7,6 +7,8 @@ use super::{Setting, TYPE, size_of};
 
 pub const CAPACITY_MIN: u64 = 0x1000;
 pub const CAPACITY_MAX: u64 = 0x1000_0000;
+/// The module's, if `Open::capacity` is 0.
+pub const DEFAULT_CAPACITY: u64 = 1 << 20;
 pub const MESSAGE_MAX: u64 = 0x10_0000;
 
 /// Values of `mode`.

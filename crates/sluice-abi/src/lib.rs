@@ -18,6 +18,8 @@ pub mod ring;
 const TYPE: u32 = 0xC7;
 
 pub const NAME_SIZE: usize = 64;
+/// The module's capacity of a pipe in pages, if `Open::capacity` is 0.
+pub const PIPE_DEFAULT_PAGES: u64 = 16;
 pub const KIND_PIPE: u32 = 1;
 pub const KIND_RING: u32 = 2;
 pub const KIND_FEED: u32 = 3;

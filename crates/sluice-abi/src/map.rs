@@ -9,6 +9,11 @@ pub const KEY_MAX: usize = 4096;
 pub const VALUE_MAX: usize = 0x10_0000;
 pub const EVENTS_MAX: u32 = 0x1_0000;
 pub const CAPACITY_MAX: u64 = 0x10_0000_0000;
+/// The module's, for what is 0 in `Open` and `Params`.
+pub const DEFAULT_CAPACITY: u64 = 4 << 20;
+pub const DEFAULT_EVENTS: u32 = 1024;
+pub const DEFAULT_DEADLINE_MS: u32 = 30_000;
+pub const DEFAULT_INTERVAL_MS: u32 = 1000;
 
 /// Bits of the `flags` of a map. The two others require `DURABLE`.
 pub const DURABLE: u32 = 0x01;

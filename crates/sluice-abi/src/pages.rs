@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::header::{Fact, facts, number};
+use crate::{PIPE_DEFAULT_PAGES, bus, map, ring};
 
 fn source(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -259,5 +260,29 @@ fn the_limits_in_the_pages_are_those_of_the_sources() {
             Some(constant(file, name_of_constant)),
             "docs/abi/{name}.md has '{cell}' for '{label}'; {file} defines {name_of_constant}"
         );
+    }
+}
+
+/// They are not in the header, because a program passes 0 for them.
+#[test]
+fn the_defaults_are_those_of_the_module() {
+    for (file, name, ours) in [
+        ("kernel/pipe.c", "DEFAULT_SLOTS", PIPE_DEFAULT_PAGES),
+        ("kernel/ring.c", "DEFAULT_CAPACITY", ring::DEFAULT_CAPACITY),
+        ("kernel/bus.c", "DEFAULT_CAPACITY", bus::DEFAULT_CAPACITY),
+        ("kernel/map.c", "DEFAULT_CAPACITY", map::DEFAULT_CAPACITY),
+        ("kernel/map.c", "DEFAULT_EVENTS", map::DEFAULT_EVENTS.into()),
+        (
+            "kernel/stream.c",
+            "DEFAULT_DEADLINE_MS",
+            map::DEFAULT_DEADLINE_MS.into(),
+        ),
+        (
+            "kernel/stream.c",
+            "DEFAULT_INTERVAL_MS",
+            map::DEFAULT_INTERVAL_MS.into(),
+        ),
+    ] {
+        assert_eq!(constant(file, name), ours, "{name} of {file}");
     }
 }

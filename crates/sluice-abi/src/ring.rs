@@ -5,6 +5,8 @@ pub const VERSION: u32 = 1;
 
 pub const CAPACITY_MIN: u64 = 1 << 12;
 pub const CAPACITY_MAX: u64 = 1 << 28;
+/// The module's, if `Open::capacity` is 0, and the library's.
+pub const DEFAULT_CAPACITY: u64 = 4 << 20;
 
 pub const RECORD_READY: u32 = 1;
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use sluice::{Channel, Name, OpenOptions, Scope};
 
 /// Nanoseconds.
@@ -13,7 +13,9 @@ const SECOND: u64 = 1_000_000_000;
 #[derive(Args)]
 pub struct ScopeArgs {
     /// The directory of the cgroup to look in [default: the cgroup of this process]
-    #[arg(long, value_name = "DIR")]
+    ///
+    /// For example /sys/fs/cgroup/system.slice/example.service.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     scope: Option<PathBuf>,
 }
 
@@ -66,6 +68,8 @@ pub struct InfoArgs {
     pub channel: ChannelArgs,
 
     /// Print user and group IDs instead of names
+    ///
+    /// IDs without a name are always printed as numbers, and so are all IDs in JSON.
     #[arg(short, long)]
     pub numeric: bool,
 
@@ -78,15 +82,27 @@ pub fn name(text: &str) -> sluice::Result<Name> {
     Name::new(text)
 }
 
+/// The arguments of `create`.
 #[derive(Args)]
 pub struct NewChannelArgs {
-    /// Permission bits, in octal
-    #[arg(long, visible_alias = "mode", value_name = "OCTAL", default_value = "600", value_parser = permissions)]
-    pub permissions: u32,
+    /// Permission bits of a new channel, in octal [default: {PERMISSIONS}]
+    ///
+    /// Receiving, getting and watching need the permission to read; sending and changing need the one to write.
+    #[arg(long, visible_alias = "mode", value_name = "OCTAL", value_parser = permissions)]
+    permissions: Option<u32>,
+}
 
-    /// Capacity, such as 65536, 64K or 1M [default: 64K of a pipe, 1M of a ring]
-    #[arg(long, value_name = "BYTES", value_parser = size)]
-    pub size: Option<u64>,
+impl NewChannelArgs {
+    pub fn options<'a>(&self, channel: &'a Channel) -> OpenOptions<'a> {
+        with_permissions(channel.options(), self.permissions)
+    }
+}
+
+fn with_permissions(options: OpenOptions, permissions: Option<u32>) -> OpenOptions {
+    match permissions {
+        Some(bits) => options.mode(bits),
+        None => options,
+    }
 }
 
 /// How `send` and `recv` open a channel. The argument with its name has the ID `channel`.
@@ -94,14 +110,20 @@ pub struct NewChannelArgs {
 #[group(id = "channel_options")]
 pub struct OpenChannelArgs {
     /// The directory of the cgroup to look in [default: the cgroup of this process]
-    #[arg(long, value_name = "DIR", requires = "channel")]
+    ///
+    /// For example /sys/fs/cgroup/system.slice/example.service.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, requires = "channel")]
     scope: Option<PathBuf>,
 
     /// Create the channel if it does not exist
+    ///
+    /// It is removed when the last process closes it.
     #[arg(long, requires = "channel")]
     create: bool,
 
-    /// Permission bits of a new channel, in octal [default: 600]
+    /// Permission bits of a new channel, in octal [default: {PERMISSIONS}]
+    ///
+    /// Receiving, getting and watching need the permission to read; sending and changing need the one to write.
     #[arg(long, visible_alias = "mode", value_name = "OCTAL", requires = "create", value_parser = permissions)]
     permissions: Option<u32>,
 
@@ -120,10 +142,7 @@ impl OpenChannelArgs {
             .options()
             .create(self.create)
             .persistent(self.persist);
-        match self.permissions {
-            Some(bits) => options.mode(bits),
-            None => options,
-        }
+        with_permissions(options, self.permissions)
     }
 }
 

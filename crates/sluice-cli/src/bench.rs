@@ -16,7 +16,11 @@ const PROGRAM: &str = "sluice-bench";
 #[command(disable_help_flag = true)]
 pub struct Arguments {
     /// Arguments of sluice-bench, such as --quick, compare, or --help
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "ARGUMENT",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     arguments: Vec<OsString>,
 }
 

@@ -20,6 +20,8 @@ pub struct Arguments {
 #[derive(Args)]
 pub struct Format {
     /// Print user and group IDs instead of names
+    ///
+    /// IDs without a name are always printed as numbers, and so are all IDs in JSON.
     #[arg(short, long)]
     numeric: bool,
 

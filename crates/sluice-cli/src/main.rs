@@ -7,10 +7,13 @@ mod bus;
 mod channel_row;
 mod completion;
 mod copy;
+mod defaults;
 mod doctor;
 mod exit;
 mod feed;
 mod ls;
+#[cfg(test)]
+mod manual;
 mod map;
 mod output;
 mod pipe;
@@ -24,7 +27,7 @@ mod wait_notice;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Move data between processes through named pipes, shared-memory rings, message buses or maps
 #[derive(Parser)]
@@ -61,8 +64,20 @@ enum Noun {
     Completion(completion::Arguments),
 }
 
+/// Columns of a help text, which is wrapped at the width of the terminal. A longer line is hard to read.
+const HELP_WIDTH_MAX: usize = 100;
+
+/// The command line with all of its help texts.
+fn command() -> Command {
+    defaults::insert(Cli::command()).max_term_width(HELP_WIDTH_MAX)
+}
+
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
+    if completion::answer() {
+        return ExitCode::SUCCESS;
+    }
+    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    match run(&cli) {
         Ok(code) => code,
         Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -101,8 +116,6 @@ fn run(cli: &Cli) -> Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use std::io;
-
-    use clap::CommandFactory;
 
     use super::*;
 
@@ -145,7 +158,34 @@ mod tests {
 
     #[test]
     fn the_options_are_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn help_fits_into_narrow_terminals() {
+        fn check(command: &Command, path: &[&str]) {
+            let path = [path, &[command.get_name()]].concat();
+            for (width, option) in [(60, "-h"), (60, "--help"), (80, "-h"), (80, "--help")] {
+                let line = [&path[..], &[option]].concat();
+                let parsed = super::command()
+                    .term_width(width)
+                    .try_get_matches_from(&line);
+                let help = parsed.map(drop).unwrap_err().to_string();
+                assert!(help.contains("Usage: "), "{line:?}: {help}");
+                for text in help.lines() {
+                    assert!(text.chars().count() <= width, "{line:?}: {text}");
+                }
+            }
+            command
+                .get_subcommands()
+                .for_each(|verb| check(verb, &path));
+        }
+        let bench = "bench";
+        let root = command();
+        let others = root
+            .get_subcommands()
+            .filter(|noun| noun.get_name() != bench);
+        others.for_each(|noun| check(noun, &["sluice"]));
     }
 
     #[test]

@@ -10,7 +10,9 @@ pub struct Arguments {
     #[command(flatten)]
     channel: ChannelArgs,
 
-    /// End the channel for the processes that have it open, too; unread bytes of a pipe are discarded
+    /// End the channel for the processes that have it open, too
+    ///
+    /// Their calls then fail. Unread bytes of a pipe are discarded; the receiver of a ring first gets the records that were sent.
     #[arg(long)]
     destroy: bool,
 }

@@ -93,7 +93,7 @@ impl Channel {
         OpenOptions {
             channel: self,
             flags: 0,
-            mode: 0o600,
+            mode: OpenOptions::DEFAULT_MODE,
             capacity: 0,
         }
     }
@@ -299,6 +299,9 @@ pub struct OpenOptions<'a> {
 }
 
 impl OpenOptions<'_> {
+    /// The permission bits of a new channel by default: it is accessible by its owner only.
+    pub const DEFAULT_MODE: u32 = 0o600;
+
     /// Creates the channel if it does not exist.
     pub fn create(self, create: bool) -> Self {
         self.flag(abi::OPEN_CREATE, create)

@@ -34,6 +34,9 @@ topic!(
         missing_nodes_are_status_6_and_reported_by_doctor,
         a_usage_error_is_status_2,
         doctor_finds_no_problem,
+        a_shell_completes_names_of_the_kind,
+        a_shell_completes_keys,
+        a_completion_has_a_limit,
     ],
 );
 
@@ -286,4 +289,90 @@ fn doctor_finds_no_problem(context: &Context) -> Result<()> {
         "it reports problems: {report}"
     );
     Ok(())
+}
+
+/// Prints the candidates of bash for a line, whose last word is completed, in a line: `complete_line sluice pipe rm ""`.
+const COMPLETE: &str = r#"
+    source <(sluice completion bash)
+    complete_line() {
+        COMP_WORDS=("$@")
+        COMP_CWORD=$(($# - 1))
+        _clap_complete_sluice sluice "${@: -1}" "${@: -2:1}"
+        echo "${COMPREPLY[*]}"
+    }"#;
+
+/// Expects the candidates of each line; fails if a completion prints an error.
+fn expect_candidates(context: &Context, lines: &[(&str, &str)]) -> Result<()> {
+    let calls: Vec<_> = lines
+        .iter()
+        .map(|(line, _)| format!("complete_line {line}"))
+        .collect();
+    let run = shell(context, &format!("{COMPLETE}\n{}", calls.join("\n")))?;
+    let printed = run.stdout()?;
+    expect("standard error", run.stderr(), String::new())?;
+    let expected: Vec<_> = lines.iter().map(|(_, candidates)| *candidates).collect();
+    expect("candidates", printed.lines().collect(), expected)
+}
+
+fn a_shell_completes_names_of_the_kind(context: &Context) -> Result<()> {
+    let script = r#"
+        for kind in pipe ring bus map; do
+            sluice $kind create $kind-b
+            sluice $kind create $kind-a
+        done
+        sluice pipe create 'not plain'
+        mkdir "$SCOPE/below"
+        sluice pipe create below --scope "$SCOPE/below""#;
+    shell(context, script)?.stdout()?;
+    let all = [
+        (r#"sluice pipe rm """#, "pipe-a pipe-b"),
+        (r#"sluice pipe send """#, "pipe-a pipe-b"),
+        (r#"sluice pipe rm pipe-b"#, "pipe-b"),
+        (r#"sluice pipe rm n"#, ""),
+        (r#"sluice pipe create p"#, ""),
+        (r#"sluice ring info """#, "ring-a ring-b"),
+        (r#"sluice ring send --channel """#, "ring-a ring-b"),
+        (r#"sluice bus sub """#, "bus-a bus-b"),
+        (r#"sluice map ls """#, "map-a map-b"),
+        (r#"sluice map get """#, "map-a map-b"),
+        (r#"sluice map attach m"#, ""),
+        (r#"sluice pipe rm --scope "$SCOPE/below" """#, "below"),
+        (
+            r#"sluice pipe info --json --scope="$SCOPE/below" """#,
+            "below",
+        ),
+        (r#"sluice pipe rm --d"#, "--destroy"),
+    ];
+    expect_candidates(context, &all)
+}
+
+fn a_shell_completes_keys(context: &Context) -> Result<()> {
+    let script = r#"
+        sluice map create entries
+        for key in color code user:4711 'not plain' -n; do sluice map set entries -- "$key" value; done
+        mkdir "$SCOPE/below"
+        sluice map create entries --scope "$SCOPE/below"
+        sluice map set --scope "$SCOPE/below" entries other value"#;
+    shell(context, script)?.stdout()?;
+    let all = [
+        (r#"sluice map get entries """#, "code color user:4711"),
+        (r#"sluice map get entries col"#, "color"),
+        (r#"sluice map del -e entries co"#, "code color"),
+        (r#"sluice map set entries color bl"#, ""),
+        (
+            r#"sluice map cas --scope "$SCOPE/below" entries """#,
+            "other",
+        ),
+        (r#"sluice map get missing x"#, ""),
+    ];
+    expect_candidates(context, &all)
+}
+
+fn a_completion_has_a_limit(context: &Context) -> Result<()> {
+    let script = r#"
+        sluice map create entries
+        for number in $(seq 300); do echo "{\"key\":\"$number\",\"value\":\"\"}"; done | sluice map import entries
+        complete_line sluice map get entries "" | wc -w"#;
+    let count = shell(context, &format!("{COMPLETE}\n{script}"))?.stdout()?;
+    expect("the number of candidates", count.trim(), "256")
 }

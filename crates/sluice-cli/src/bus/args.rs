@@ -109,11 +109,13 @@ pub struct OpenBusArgs {
     #[command(flatten)]
     open: OpenChannelArgs,
 
-    /// Who receives a message of a new bus [default: broadcast]
+    /// Who receives a message of a new bus [default: {BUS_MODE}]
     #[arg(long, value_name = "MODE", requires = "create", value_parser = DeliveryModeParser)]
     mode: Option<DeliveryMode>,
 
-    /// Policies that subscribers of a new bus may have [default: drop,evict]
+    /// Policies that subscribers of a new bus may choose [default: drop,evict]
+    ///
+    /// By default no subscriber can delay senders. A unicast bus has no policies.
     #[arg(
         long,
         value_name = "POLICY,...",
@@ -123,10 +125,15 @@ pub struct OpenBusArgs {
     policies: Vec<PolicyName>,
 
     /// Let subscribers of a new bus map its memory
+    ///
+    /// Only of a broadcast bus with block among its policies.
     #[arg(long, requires = "create")]
     mappable: bool,
 
-    /// Capacity of a new bus, up to 256M [default: 1M]
+    /// Capacity of a new bus, up to {BUS_CAPACITY_MAX} [default: {BUS_CAPACITY}]
+    ///
+    /// Rounded up to a power of two of pages. The suffixes K, M and G are units of 1024. A message has at most half of it less 64 bytes, and
+    /// at most {BUS_MESSAGE_MAX}.
     #[arg(long, value_name = "BYTES", requires = "create", value_parser = args::size)]
     capacity: Option<u64>,
 }

@@ -4,31 +4,39 @@ use clap::Args;
 
 use super::args::{DeliveryMode, DeliveryModeParser, PolicyName, new_bus};
 use super::info::BusObject;
-use crate::args::{self, ChannelArgs};
+use crate::args::{self, ChannelArgs, NewChannelArgs};
 use crate::output;
 
+/// Here `--mode` is the delivery mode; for other kinds it is another name of `--permissions`.
 #[derive(Args)]
+#[command(mut_arg("permissions", |permissions| permissions.visible_alias(None)))]
 pub struct Arguments {
     #[command(flatten)]
     channel: ChannelArgs,
 
-    /// Permission bits, in octal
-    #[arg(long, value_name = "OCTAL", default_value = "600", value_parser = args::permissions)]
-    permissions: u32,
+    #[command(flatten)]
+    new: NewChannelArgs,
 
-    /// Who receives a message
-    #[arg(long, value_name = "MODE", default_value = "broadcast", value_parser = DeliveryModeParser)]
-    mode: DeliveryMode,
+    /// Who receives a message of a new bus [default: {BUS_MODE}]
+    #[arg(long, value_name = "MODE", value_parser = DeliveryModeParser)]
+    mode: Option<DeliveryMode>,
 
-    /// Policies that subscribers may have [default: drop,evict]
+    /// Policies that subscribers of a new bus may choose [default: drop,evict]
+    ///
+    /// By default no subscriber can delay senders. A unicast bus has no policies.
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
     policies: Vec<PolicyName>,
 
-    /// Let subscribers map the memory of the bus
+    /// Let subscribers of a new bus map its memory
+    ///
+    /// Only of a broadcast bus with block among its policies.
     #[arg(long)]
     mappable: bool,
 
-    /// Capacity, such as 65536, 64K or 1M [default: 1M]
+    /// Capacity of a new bus, up to {BUS_CAPACITY_MAX} [default: {BUS_CAPACITY}]
+    ///
+    /// Rounded up to a power of two of pages. The suffixes K, M and G are units of 1024. A message has at most half of it less 64 bytes, and
+    /// at most {BUS_MESSAGE_MAX}.
     #[arg(long, value_name = "BYTES", alias = "size", value_parser = args::size)]
     capacity: Option<u64>,
 
@@ -40,12 +48,12 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let channel = arguments.channel.bus()?;
     let options = new_bus(
-        Some(arguments.mode),
+        arguments.mode,
         &arguments.policies,
         arguments.mappable,
         arguments.capacity,
     );
-    options.create(&channel.options().mode(arguments.permissions))?;
+    options.create(&arguments.new.options(&channel))?;
     match arguments.json {
         true => output::print_json(&BusObject::query(&channel)?),
         false => Ok(()),

@@ -16,6 +16,8 @@ pub struct Arguments {
     info: InfoArgs,
 
     /// List its subscribers, too; needs the permission to send
+    ///
+    /// Of a unicast bus, only monitors are listed.
     #[arg(long)]
     subscribers: bool,
 }

@@ -19,10 +19,14 @@ pub struct Arguments {
     bus: OpenBusArgs,
 
     /// Send to the subscriber with this id only
+    ///
+    /// Not on a unicast bus, nor on one with --mappable. The options --subscribers of bus info and --framed of bus sub show ids.
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
     to: Option<u64>,
 
     /// Wait up to this time for the bus and a subscriber before sending
+    ///
+    /// Only for the bus if it is a unicast bus, which keeps messages.
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
 

@@ -21,7 +21,9 @@ pub struct Arguments {
     #[command(flatten)]
     bus: OpenBusArgs,
 
-    /// What happens when this subscriber does not keep up [default: drop, if the bus permits it]
+    /// What happens when this subscriber does not keep up [default: the first of them that the bus permits]
+    ///
+    /// A unicast bus has no policies.
     #[arg(long, value_name = "POLICY")]
     policy: Option<PolicyName>,
 
@@ -30,6 +32,8 @@ pub struct Arguments {
     limit: Option<u64>,
 
     /// Receive all messages, also those for others, without delaying a sender; needs CAP_SYS_ADMIN
+    ///
+    /// The capability is that of the initial user namespace. Not with --policy.
     #[arg(long, conflicts_with = "policy")]
     monitor: bool,
 
@@ -50,6 +54,10 @@ pub struct Arguments {
     raw: bool,
 
     /// Print a line with sequence, sender, losses and credentials before each message
+    ///
+    /// For example "sequence=7 sender=3 target=0 lost=0 pid=4711 uid=1000 gid=1000 length=5". The target is the id of the subscriber to
+    /// which the message is addressed, or 0; lost is the number of messages lost directly before it; pid, uid and gid are those of the
+    /// process that opened the endpoint of the sender, with a pid of 0 if it is not visible here.
     #[arg(long)]
     framed: bool,
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::Args;
 use sluice::feed::{Feed, FeedInfo, Simulation, SimulatorError};
+use sluice_abi::feed::PACKET_MAX;
 
 use super::receive::{Mode, Receiver};
 use super::report::{Report, Setting};
@@ -22,14 +23,16 @@ const LAST_PACKETS: Duration = Duration::from_secs(1);
 #[derive(Args)]
 pub struct Arguments {
     /// Time between two packets, such as 50us, 1ms or 1s
+    ///
+    /// From 10us to 10s.
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = interval)]
     interval: Duration,
 
-    /// Bytes of a packet
-    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=4096))]
+    /// Bytes of a packet after its header, up to {PACKET_MAX}
+    #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=i64::from(PACKET_MAX)))]
     size: u32,
 
-    /// The number of packets [default: until interrupted]
+    /// The number of packets to publish, lost ones included [default: until interrupted]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     count: u64,
 
@@ -37,7 +40,7 @@ pub struct Arguments {
     #[arg(long, value_name = "CPU")]
     cpu: Option<u32>,
 
-    /// Receive through mapped memory (default)
+    /// Receive through mapped memory, as by default
     #[arg(long, conflicts_with = "read")]
     map: bool,
 
@@ -45,7 +48,10 @@ pub struct Arguments {
     #[arg(long)]
     read: bool,
 
-    /// Spin for up to this time before blocking; 0 never spins
+    /// Spin for up to this time before blocking [default: {SPIN}, or 0 on one processor]
+    ///
+    /// To receive without sleep, choose more than the interval, with --map. With --read, the default and the limit is the parameter
+    /// spin_limit_us of the module.
     #[arg(long, value_name = "MICROSECONDS")]
     spin: Option<u32>,
 

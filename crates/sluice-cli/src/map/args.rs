@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use sluice::map::{Map, OpenError, Options, VALUE_MAX};
 use sluice::{Channel, Name, OpenOptions};
+use sluice_abi::map::EVENTS_MAX;
 
 use super::durable::DurableArgs;
 use super::escape::unescape;
@@ -34,7 +35,10 @@ pub struct OpenMapArgs {
     #[command(flatten)]
     open: OpenChannelArgs,
 
-    /// Capacity of a new map, such as 65536, 64K or 1M [default: 4M]
+    /// Capacity of a new map, up to {MAP_CAPACITY_MAX} [default: {MAP_CAPACITY}]
+    ///
+    /// The bytes that it may use: those of keys and values, about 200 per entry, and 32 per change that is kept. The suffixes K, M and G are
+    /// units of 1024.
     #[arg(long, value_name = "BYTES", alias = "size", requires = "create", value_parser = args::size)]
     capacity: Option<u64>,
 
@@ -42,11 +46,15 @@ pub struct OpenMapArgs {
     #[arg(long, value_name = "N", requires = "create", value_parser = clap::value_parser!(u64).range(1..))]
     entries: Option<u64>,
 
-    /// Changes that a new map keeps for watchers, up to 65536 [default: 1024]
-    #[arg(long, value_name = "N", requires = "create", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    /// Changes that a new map keeps for watchers, up to {MAP_EVENTS_MAX} [default: {MAP_EVENTS}]
+    ///
+    /// Rounded up to a power of two. A watcher that is further behind misses changes.
+    #[arg(long, value_name = "N", requires = "create", value_parser = clap::value_parser!(u32).range(1..=i64::from(EVENTS_MAX)))]
     events: Option<u32>,
 
     /// Restore the stored map of this name, or create a durable one; needs the daemon sluiced
+    ///
+    /// A stored map is restored with its own options. If there is a volatile map of this name, the command fails with the exit status 4.
     #[arg(long, requires = "create")]
     durable: bool,
 
@@ -90,7 +98,7 @@ pub fn open_reader(channel: &ChannelArgs) -> Result<Map> {
 
 #[derive(Args)]
 pub struct KeyArgs {
-    /// The key, 1 to 4096 bytes
+    /// The key, 1 to {KEY_MAX} bytes
     #[arg(allow_negative_numbers = true)]
     key: OsString,
 
@@ -114,13 +122,14 @@ impl KeyArgs {
 
 /// A value as an argument, in a file or in standard input.
 #[derive(Args)]
+#[group(multiple = false)]
 pub struct ValueArgs {
-    /// The value, up to 1M [default: all of standard input]
+    /// The value, up to {VALUE_MAX} [default: all of standard input]
     #[arg(allow_negative_numbers = true)]
     value: Option<OsString>,
 
     /// Read the value from this file; '-' is standard input
-    #[arg(short, long, conflicts_with = "value")]
+    #[arg(short, long)]
     file: Option<PathBuf>,
 }
 

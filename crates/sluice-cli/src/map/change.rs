@@ -28,6 +28,8 @@ pub struct SetArguments {
 }
 
 #[derive(Args)]
+#[command(override_usage = "sluice map cas [OPTIONS] <NAME> <KEY> <VERSION>
+                      [VALUE]")]
 pub struct CasArguments {
     #[command(flatten)]
     map: OpenMapArgs,
@@ -48,10 +50,14 @@ struct ChangeArgs {
     value: ValueArgs,
 
     /// Remove the entry after this time, such as 500ms, 30s, 5m or 1d [default: never]
+    ///
+    /// The units are ns, us, ms, s, m, h and d. The time in which the system is suspended counts. The next set or cas replaces the time.
     #[arg(long, value_name = "TIME", value_parser = args::time)]
     ttl: Option<Duration>,
 
     /// Of a durable map: do not wait until the change is stored, nor for room
+    ///
+    /// No effect on other maps.
     #[arg(long)]
     nowait: bool,
 
@@ -68,11 +74,13 @@ pub struct DelArguments {
     #[command(flatten)]
     key: KeyArgs,
 
-    /// Only if the entry has this version
+    /// Delete the entry only if it has this version
     #[arg(long, value_name = "VERSION", value_parser = clap::value_parser!(u64).range(1..))]
     if_version: Option<u64>,
 
     /// Of a durable map: do not wait until the change is stored, nor for room
+    ///
+    /// No effect on other maps.
     #[arg(long)]
     nowait: bool,
 

@@ -3,11 +3,12 @@ use anyhow::{Error, Result};
 use clap::Args;
 use sluice::Channel;
 use sluice::map::OpenError;
+use sluice_abi::map::EVENTS_MAX;
 
 use super::args::new_map;
 use super::durable::DurableArgs;
 use super::info::MapObject;
-use crate::args::{self, ChannelArgs};
+use crate::args::{self, ChannelArgs, NewChannelArgs};
 use crate::output;
 
 #[derive(Args)]
@@ -15,23 +16,27 @@ pub struct Arguments {
     #[command(flatten)]
     channel: ChannelArgs,
 
-    /// Permission bits, in octal
-    #[arg(long, visible_alias = "mode", value_name = "OCTAL", default_value = "600", value_parser = args::permissions)]
-    permissions: u32,
+    #[command(flatten)]
+    new: NewChannelArgs,
 
-    /// Capacity, such as 65536, 64K or 1M [default: 4M]
+    /// Capacity of a new map, up to {MAP_CAPACITY_MAX} [default: {MAP_CAPACITY}]
+    ///
+    /// The bytes that it may use: those of keys and values, about 200 per entry, and 32 per change that is kept. The suffixes K, M and G are
+    /// units of 1024.
     #[arg(long, value_name = "BYTES", alias = "size", value_parser = args::size)]
     capacity: Option<u64>,
 
-    /// The most entries [default: as many as fit into the capacity]
+    /// The most entries of a new map [default: as many as fit into the capacity]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     entries: Option<u64>,
 
-    /// Changes that are kept for watchers, up to 65536 [default: 1024]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    /// Changes that a new map keeps for watchers, up to {MAP_EVENTS_MAX} [default: {MAP_EVENTS}]
+    ///
+    /// Rounded up to a power of two. A watcher that is further behind misses changes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(EVENTS_MAX)))]
     events: Option<u32>,
 
-    /// Store the map, and restore it after a restart of the host; needs the daemon sluiced
+    /// Store the new map, and restore it after a restart of the host; needs the daemon sluiced
     #[arg(long)]
     durable: bool,
 
@@ -50,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         options = options.durable(arguments.durability.durability()?);
     }
     options
-        .create(&channel.options().mode(arguments.permissions))
+        .create(&arguments.new.options(&channel))
         .map_err(|error| explain(error, &channel))?;
     match arguments.json {
         true => output::print_json(&MapObject::query(&channel)?),

@@ -6,30 +6,36 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 use sluice::map::Durability;
+use sluice_abi::map::DEFAULT_INTERVAL_MS;
 
 use crate::args;
 
 /// The longest time that the module accepts.
 const TIME_MAX: Duration = Duration::from_secs(60 * 60);
-/// The default of the module.
-const INTERVAL: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_millis(DEFAULT_INTERVAL_MS as u64);
 
 /// The options of `--durable`, which the commands have beside them.
 #[derive(Args)]
 pub struct DurableArgs {
     /// When a change returns: once it is stored, or before [default: always; with --interval: interval]
+    ///
+    /// With --interval it cannot be always.
     #[arg(long, value_name = "WHEN", requires = "durable")]
     sync: Option<Sync>,
 
-    /// Time in which changes are stored with --sync interval, such as 200ms or 5s [default: 1s]
+    /// Time in which changes are stored with --sync interval, such as 200ms or 5s [default: {INTERVAL}]
+    ///
+    /// Up to an hour. A number without a unit is in milliseconds.
     #[arg(long, value_name = "TIME", requires = "durable", value_parser = time)]
     interval: Option<Duration>,
 
-    /// The limit of each wait for the store, such as 500ms or 30s [default: 30s]
+    /// The limit of each wait for the store, such as 500ms or 30s [default: {DEADLINE}]
+    ///
+    /// It applies to an open, a change, a sync and a removal. Up to an hour. A number without a unit is in milliseconds.
     #[arg(long, value_name = "TIME", requires = "durable", value_parser = time)]
     deadline: Option<Duration>,
 
-    /// Refuse changes while too many are not stored yet, instead of waiting
+    /// Refuse changes while too many are not stored yet, instead of waiting up to the deadline
     #[arg(long, requires = "durable")]
     refuse: bool,
 }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{ArgGroup, Args, ValueHint};
 use sluice::Name;
 use sluiced_protocol::{
     Bytes, Failure, FailureKind, MapName, MapStatus, Outcome, Request, Response, SOCKET, Selection,
@@ -31,19 +31,24 @@ struct DaemonArgs {
 #[derive(Args)]
 struct CgroupArgs {
     /// The cgroup of the map, from the root of the hierarchy [default: the cgroup of this process]
-    #[arg(long, value_name = "PATH")]
+    ///
+    /// Its path as "map status" prints it, or its directory below /sys/fs/cgroup.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     cgroup: Option<PathBuf>,
 }
 
 /// The arguments of `attach` and `detach`.
 #[derive(Args)]
+#[command(group(ArgGroup::new("selection").args(["name", "all"]).required(true)))]
 pub struct SelectionArgs {
     /// The name of the map
-    #[arg(value_parser = args::name, required_unless_present = "all")]
+    #[arg(value_parser = args::name)]
     name: Option<Name>,
 
-    /// All maps of all cgroups
-    #[arg(long, conflicts_with_all = ["name", "cgroup"])]
+    /// All maps of all cgroups instead of one
+    ///
+    /// To attach: all that are not attached and whose cgroup exists. To detach: all that are attached.
+    #[arg(long, conflicts_with = "cgroup")]
     all: bool,
 
     #[command(flatten)]

@@ -25,6 +25,8 @@ pub struct Arguments {
     map: OpenMapArgs,
 
     /// Begin after this sequence; 0: with the oldest change that is kept [default: with the next change]
+    ///
+    /// Fails if there is no such change yet.
     #[arg(long, value_name = "SEQUENCE")]
     after: Option<u64>,
 

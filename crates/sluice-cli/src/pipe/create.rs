@@ -2,7 +2,7 @@
 use anyhow::Result;
 use clap::Args;
 
-use crate::args::{ChannelArgs, NewChannelArgs};
+use crate::args::{self, ChannelArgs, NewChannelArgs};
 use crate::channel_row::ChannelRow;
 use crate::output;
 
@@ -14,6 +14,12 @@ pub struct Arguments {
     #[command(flatten)]
     new: NewChannelArgs,
 
+    /// Capacity of a new pipe, such as 65536, 64K or 1M [default: {PIPE_CAPACITY}]
+    ///
+    /// Rounded up to a power of two of pages. The suffixes K, M and G are units of 1024.
+    #[arg(long, value_name = "BYTES", value_parser = args::size)]
+    size: Option<u64>,
+
     /// Print the new pipe as a JSON object
     #[arg(long)]
     json: bool,
@@ -21,9 +27,9 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let channel = arguments.channel.pipe()?;
-    let options = channel.options().create(true).exclusive(true);
-    let NewChannelArgs { permissions, size } = arguments.new;
-    let options = options.mode(permissions).capacity(size.unwrap_or(0));
+    let options = arguments.new.options(&channel);
+    let options = options.create(true).exclusive(true);
+    let options = options.capacity(arguments.size.unwrap_or(0));
     // A nonblocking open for reading succeeds without the other side.
     drop(options.persistent(true).nonblocking(true).reader()?);
     match arguments.json {

@@ -9,14 +9,16 @@ use crate::wait_notice::with_wait_notice;
 
 #[derive(Args)]
 pub struct OpenArgs {
-    /// The name of the pipe [default: the unnamed pipe of the cgroup]
+    /// The name of the pipe [default: the unnamed pipe of the cgroup, /dev/sluice/pipe]
     #[arg(id = "channel", value_name = "NAME", value_parser = args::name)]
     name: Option<Name>,
 
     #[command(flatten)]
     open: OpenChannelArgs,
 
-    /// Capacity of a new pipe, such as 65536, 64K or 1M [default: 64K]
+    /// Capacity of a new pipe, such as 65536, 64K or 1M [default: {PIPE_CAPACITY}]
+    ///
+    /// Rounded up to a power of two of pages. The suffixes K, M and G are units of 1024.
     #[arg(long, value_name = "BYTES", requires = "create", value_parser = args::size)]
     size: Option<u64>,
 }

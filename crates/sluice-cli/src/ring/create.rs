@@ -4,7 +4,7 @@ use clap::Args;
 use sluice::ring::Options;
 
 use super::info::RingObject;
-use crate::args::{ChannelArgs, NewChannelArgs};
+use crate::args::{self, ChannelArgs, NewChannelArgs};
 use crate::output;
 
 #[derive(Args)]
@@ -15,7 +15,14 @@ pub struct Arguments {
     #[command(flatten)]
     new: NewChannelArgs,
 
-    /// Allocate the memory of the ring from this NUMA node
+    /// Capacity of a new ring, up to {RING_CAPACITY_MAX} [default: {RING_CAPACITY}]
+    ///
+    /// Rounded up to a power of two, of at least a page. The suffixes K, M and G are units of 1024. A record occupies its length plus 8
+    /// bytes, rounded up to a multiple of 8, and at most half of the capacity.
+    #[arg(long, value_name = "BYTES", value_parser = args::size)]
+    size: Option<u64>,
+
+    /// Allocate the memory of a new ring from this NUMA node
     #[arg(long, value_name = "N")]
     node: Option<u32>,
 
@@ -27,13 +34,13 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let channel = arguments.channel.ring()?;
     let mut options = Options::new();
-    if let Some(size) = arguments.new.size {
+    if let Some(size) = arguments.size {
         options = options.capacity(size);
     }
     if let Some(node) = arguments.node {
         options = options.numa_node(node);
     }
-    options.create(&channel.options().mode(arguments.new.permissions))?;
+    options.create(&arguments.new.options(&channel))?;
     match arguments.json {
         true => output::print_json(&RingObject::query(&channel)?),
         false => Ok(()),

@@ -19,15 +19,21 @@ use crate::progress::Progress;
 const CHUNK: usize = 128 << 10;
 
 #[derive(Args)]
+#[command(override_usage = "sluice ring recv [OPTIONS] <PATH>
+       sluice ring recv [OPTIONS] --channel <NAME>
+       sluice ring recv [OPTIONS] --endpoint <FD>")]
 pub struct Arguments {
     #[command(flatten)]
     setup: SetupArgs,
 
-    /// Capacity of a new ring in a channel, up to 256M [default: 1M]
+    /// Capacity of a new ring, up to {RING_CAPACITY_MAX} [default: {RING_CAPACITY}]
+    ///
+    /// Rounded up to a power of two, of at least a page. The suffixes K, M and G are units of 1024. A record occupies its length plus 8
+    /// bytes, rounded up to a multiple of 8, and at most half of the capacity. With --channel, only with --create.
     #[arg(long, value_name = "BYTES", requires = "create", conflicts_with = "path", value_parser = args::size)]
     capacity: Option<u64>,
 
-    /// Reject a sender, or a channel, whose ring is larger than this [default: 256M, the limit]
+    /// Reject a sender, or a channel, whose ring is larger than this [default: {RING_CAPACITY_MAX}, the limit]
     #[arg(long, value_name = "BYTES", value_parser = args::size)]
     max_capacity: Option<u64>,
 }

@@ -15,15 +15,23 @@ use crate::args;
 use crate::progress::Progress;
 
 #[derive(Args)]
+#[command(override_usage = "sluice ring send [OPTIONS] <PATH>
+       sluice ring send [OPTIONS] --channel <NAME>
+       sluice ring send [OPTIONS] --endpoint <FD>")]
 pub struct Arguments {
     #[command(flatten)]
     setup: SetupArgs,
 
-    /// Capacity of a new ring, up to 256M; a record takes at most half of it [default: 1M]
+    /// Capacity of a new ring, up to {RING_CAPACITY_MAX} [default: {RING_CAPACITY}]
+    ///
+    /// Rounded up to a power of two, of at least a page. The suffixes K, M and G are units of 1024. A record occupies its length plus 8
+    /// bytes, rounded up to a multiple of 8, and at most half of the capacity. With --channel, only with --create.
     #[arg(long, value_name = "BYTES", requires = "new_memory", value_parser = args::size)]
     capacity: Option<u64>,
 
     /// Allocate the ring from the pool of 2 MiB huge pages
+    ///
+    /// The capacity is then at least 2M. Only for a PATH.
     #[arg(long, conflicts_with_all = ["channel", "endpoint"])]
     huge_pages: bool,
 }

@@ -40,10 +40,14 @@ pub struct SetupArgs {
     wait: Option<u64>,
 
     /// The framing of records in standard input or output
+    ///
+    /// Each side has its own.
     #[arg(long, value_enum, default_value = "lines")]
     pub framing: Framing,
 
-    /// Spin for up to this time before blocking [default: 100, or 0 on one processor]
+    /// Spin for up to this time before blocking [default: {SPIN}, or 0 on one processor]
+    ///
+    /// Spins less while recent waits were longer; 0 never spins.
     #[arg(long, value_name = "MICROSECONDS")]
     spin: Option<u64>,
 
@@ -69,10 +73,14 @@ struct PlaceArgs {
     path: Option<PathBuf>,
 
     /// Use the device ring with this name
+    ///
+    /// The options --scope, --create, --persist and --permissions are for this one.
     #[arg(long, value_name = "NAME", value_parser = args::name, conflicts_with = "socket_options")]
     channel: Option<Name>,
 
     /// Use the endpoint of a device ring that is this file descriptor
+    ///
+    /// Another process has opened it, and passed it to this one.
     #[arg(
         long,
         value_name = "FD",

@@ -27,10 +27,15 @@ pub struct SocketArgs {
     connect: bool,
 
     /// Allow the other side to run as this user, in addition to the user of this process and root; repeatable
+    ///
+    /// With this option a listening side gives its socket mode 666, and rejects other users after they connect; restrict access by the
+    /// directory instead.
     #[arg(long, value_name = "UID", conflicts_with = "allow_everyone")]
     allow_user: Vec<u32>,
 
     /// Allow the other side to run as any user
+    ///
+    /// With this option a listening side gives its socket mode 666; restrict access by the directory.
     #[arg(long)]
     allow_everyone: bool,
 }

@@ -4,28 +4,22 @@ use std::num::NonZeroUsize;
 use std::thread;
 use std::time::Duration;
 
+use sluice_abi::ring;
 use sluice_ring::Capacity;
 
 use super::error::SetupError;
 use super::memfd::file::{Pages, SealPolicy};
 use super::region::{Access, Region};
 
-/// The default capacity in bytes, beyond the private caches of both processors (decision 31).
-const CAPACITY: u64 = 4 << 20;
-
 /// Up to this capacity all memory is prefaulted, so that no record waits for a page fault.
 const RESIDENT: u64 = 16 << 20;
-
-/// Covers a wake-up and a reply, also in a virtual machine, where a wake-up takes about 60 µs. With less, two sides that
-/// sleep in a request-reply exchange would never spin again.
-const SPIN: Duration = Duration::from_micros(100);
 
 /// The default limit of Options::spin().
 pub(crate) fn default_spin() -> Duration {
     match thread::available_parallelism().map(NonZeroUsize::get) {
         // While this side spins, the peer cannot run.
         Ok(1) => Duration::ZERO,
-        _ => SPIN,
+        _ => Options::DEFAULT_SPIN,
     }
 }
 
@@ -80,7 +74,7 @@ pub(super) enum Users {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            capacity: CAPACITY,
+            capacity: ring::DEFAULT_CAPACITY,
             spin: default_spin(),
             pages: Pages::Normal,
             seals: SealPolicy::Sealed,
@@ -95,6 +89,10 @@ impl Default for Options {
 }
 
 impl Options {
+    /// The default limit of [`spin`](Self::spin) on several processors. Covers a wake-up and a reply, also in a virtual machine, where a
+    /// wake-up takes about 60 µs. With less, two sides that sleep in a request-reply exchange would never spin again.
+    pub const DEFAULT_SPIN: Duration = Duration::from_micros(100);
+
     pub fn new() -> Self {
         Self::default()
     }
