@@ -69,9 +69,32 @@ pub fn reading_cost_ns() -> u64 {
     (now_ns() - start) / READINGS
 }
 
+/// The date in UTC, as "2026-11-28".
+pub fn today() -> String {
+    let now = clock_gettime(ClockId::CLOCK_REALTIME).expect("Linux always has CLOCK_REALTIME");
+    // SAFETY: zeros are a valid tm, which gmtime_r() fills from a valid time.
+    let day = unsafe {
+        let mut day = std::mem::zeroed();
+        libc::gmtime_r(&now.tv_sec(), &raw mut day);
+        day
+    };
+    let (year, month) = (day.tm_year + 1900, day.tm_mon + 1);
+    format!("{year}-{month:02}-{:02}", day.tm_mday)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
+
+    #[test]
+    fn the_date_is_that_of_the_system() {
+        let before = today();
+        let date = Command::new("date").args(["-u", "+%F"]).output().unwrap();
+        let date = String::from_utf8(date.stdout).unwrap();
+        assert!([before, today()].iter().any(|day| day == date.trim_end()));
+    }
 
     #[test]
     fn the_clock_does_not_run_backwards() {

@@ -127,6 +127,7 @@ pub mod tests {
             clock_ns: 40,
             versions: BTreeMap::new(),
             rows,
+            date: String::new(),
         }
     }
 

@@ -10,5 +10,6 @@ pub mod report;
 pub mod rounds;
 pub mod rows;
 pub mod samples;
+pub mod server;
 pub mod turns;
 pub mod waiting;

@@ -38,6 +38,9 @@ pub struct Results {
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
     pub rows: Vec<Row>,
+    /// The day of the measurement in UTC.
+    #[serde(default)]
+    pub date: String,
 }
 
 /// One subject under one set of conditions. Fields that do not apply are absent.
@@ -169,6 +172,7 @@ impl Results {
             clock_ns: clock::reading_cost_ns(),
             versions: BTreeMap::new(),
             rows,
+            date: clock::today(),
         }
     }
 
@@ -186,6 +190,12 @@ impl Results {
         })?;
         serde_json::from_str(&text)
             .with_context(|| format!("{} is not a results file of sluice-bench", path.display()))
+    }
+}
+
+impl Row {
+    pub fn is_sluice(&self) -> bool {
+        self.mechanism.starts_with("sluice")
     }
 }
 

@@ -36,9 +36,9 @@ fn versions(results: &Results) -> String {
     versions.collect::<Vec<_>>().join(", ")
 }
 
-/// The machine in a few words, and whether its times are native.
-pub fn summary(host: &Host) -> String {
-    format!("{}, Linux {}", machine(host), host.kernel)
+/// The machine, its kernel and the day, for the title.
+pub fn summary(Results { host, date, .. }: &Results) -> String {
+    format!("{}, Linux {}, {date}", machine(host), host.kernel)
 }
 
 fn machine(host: &Host) -> &str {

@@ -68,13 +68,7 @@ pub fn first(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Figure> {
         ],
     };
     Some(Figure {
-        plot: plot(
-            &heading,
-            &gains,
-            |gain| gain.conditions(),
-            |index, _| index,
-            styles,
-        )?,
+        plot: plot(&heading, &gains, names(&gains), |index, _| index, styles)?,
         hint: hint(&gains),
         table: Table {
             caption: heading.clone(),
@@ -86,7 +80,7 @@ pub fn first(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Figure> {
     })
 }
 
-/// The first mechanism of each of the conditions, named beside them with its reference, because there is no table. None without one.
+/// The first mechanism of each of the conditions. None without one.
 pub fn brief(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Drawing> {
     let mut gains: Vec<Gain> = Vec::new();
     for gain in self::gains(takeaways) {
@@ -95,8 +89,13 @@ pub fn brief(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Drawing> {
             gains.push(gain);
         }
     }
-    let has_one_reference = references(&gains).len() == 1;
-    let label = |gain: &Gain| {
+    plot("Sluice", &gains, names(&gains), |index, _| index, styles)
+}
+
+/// The conditions and the mechanism of each mark, with its reference where these differ.
+fn names(gains: &[Gain]) -> impl Fn(&Gain) -> String {
+    let has_one_reference = references(gains).len() == 1;
+    move |gain| {
         let (row, rival) = (gain.row, &gain.rival.mechanism);
         match has_one_reference {
             true => format!("{}: {}", gain.conditions(), row.label),
@@ -106,8 +105,7 @@ pub fn brief(takeaways: &[Takeaway], styles: &SeriesStyles) -> Option<Drawing> {
                 row.label
             ),
         }
-    };
-    plot("Sluice", &gains, label, |index, _| index, styles)
+    }
 }
 
 /// All results of Sluice relative to a rival. None without one.

@@ -9,7 +9,7 @@ use super::environment;
 use super::highlights;
 use super::series_style::SeriesStyles;
 use super::suites::{Figure, Suite, suites};
-use super::takeaways::{self, Takeaway};
+use super::takeaways;
 use crate::harness::rows::Results;
 
 pub const STYLE: &str = include_str!("style.css");
@@ -19,14 +19,11 @@ const TEMPLATE: &str = include_str!("page.html");
 struct Page<'a> {
     style: &'a str,
     script: &'a str,
-    /// The machine on which the results were measured.
-    machine: String,
+    /// The machine, its kernel and the day.
+    conditions: String,
     emulated: bool,
     environment: Vec<(&'a str, String)>,
-    /// What a reader should take away first; None without a result of Sluice relative to a rival.
-    title: Option<String>,
-    /// The spread of the title.
-    spread: Option<String>,
+    /// None without a result of Sluice relative to a rival.
     takeaways: Option<Figure>,
     summary: Option<Figure>,
     suites: Vec<Suite<'a>>,
@@ -35,15 +32,12 @@ struct Page<'a> {
 pub fn page(results: &Results) -> String {
     let styles = SeriesStyles::of(results);
     let takeaways = takeaways::takeaways(&results.rows);
-    let first = takeaways::first(&takeaways);
     render(&Page {
         style: STYLE,
         script: include_str!("highlight.js"),
-        machine: environment::summary(&results.host),
+        conditions: environment::summary(results),
         emulated: results.host.is_emulated(),
         environment: environment::entries(results),
-        title: first.map(Takeaway::headline),
-        spread: first.map(Takeaway::spread),
         takeaways: highlights::first(&takeaways, &styles),
         summary: highlights::all(&results.rows, &styles),
         suites: suites(results, &styles),
@@ -84,11 +78,9 @@ pub mod tests {
         let page = render(&Page {
             style: "",
             script: "",
-            machine: String::new(),
+            conditions: String::new(),
             emulated: false,
             environment: Vec::new(),
-            title: None,
-            spread: None,
             takeaways: Some(figure),
             summary: None,
             suites: Vec::new(),

@@ -43,6 +43,7 @@ mod tests {
             clock_ns: 40,
             versions: BTreeMap::new(),
             rows,
+            date: String::new(),
         }
     }
 

@@ -5,18 +5,14 @@ use super::groups::distinct;
 use crate::harness::rows::Row;
 use crate::reports::durable;
 
-pub fn is_sluice(row: &Row) -> bool {
-    row.mechanism.starts_with("sluice")
-}
-
 /// It does not wait for the disk, as the reference of its suite does: a ratio of the two shows no advantage.
 const WITHOUT_RIVAL: &str = durable::INTERVAL;
 
 /// The rival that a row of Sluice is compared with. None if the reference is Sluice itself, for example with fewer names.
 pub fn rival<'a>(row: &Row, rows: &'a [Row]) -> Option<&'a Row> {
     let reference = row.reference(rows)?;
-    let has_rival = is_sluice(row) && row.mechanism != WITHOUT_RIVAL;
-    (has_rival && !is_sluice(reference)).then_some(reference)
+    let has_rival = row.is_sluice() && row.mechanism != WITHOUT_RIVAL;
+    (has_rival && !reference.is_sluice()).then_some(reference)
 }
 
 /// The name of the references of these rows.

@@ -5,7 +5,6 @@
 use serde::Serialize;
 
 use super::drawing::Path;
-use super::reference;
 use crate::harness::rows::{Results, Row};
 use crate::harness::waiting::Waiting;
 
@@ -101,7 +100,7 @@ impl SeriesStyles {
             .collect();
         for row in rows {
             let name = name(row);
-            let role = match reference::is_sluice(row) {
+            let role = match row.is_sluice() {
                 true => SeriesRole::Sluice,
                 false if references.contains(&name) => SeriesRole::Reference,
                 false => SeriesRole::Other,
@@ -213,6 +212,7 @@ mod tests {
             clock_ns: 40,
             versions: BTreeMap::new(),
             rows: rows.clone(),
+            date: String::new(),
         });
         let roles = rows.iter().map(|row| styles.get(row).role);
         assert_eq!(

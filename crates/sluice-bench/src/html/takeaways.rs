@@ -76,12 +76,6 @@ fn waits_differently(row: &Row) -> bool {
     row.ratio.as_ref().is_some_and(|ratio| ratio.across_waiting)
 }
 
-/// The one for the title of the page: the first one, and rather one of mechanisms that wait alike.
-pub fn first<'b, 'a>(takeaways: &'b [Takeaway<'a>]) -> Option<&'b Takeaway<'a>> {
-    let mut fair = takeaways.iter().filter(|one| !waits_differently(one.row));
-    fair.next().or(takeaways.first())
-}
-
 impl<'a> Takeaway<'a> {
     fn of(row: &'a Row, rows: &'a [Row]) -> Option<Self> {
         Some(Self {

@@ -40,6 +40,7 @@ use super::link::{Read, Write, ensure_fits};
 use super::mechanism::{bytes_in_flight, memory_directory, never_sleeping, no_file};
 use super::temp_paths::TempPaths;
 use super::{Batching, Link, Mechanism, Receiver, Sender, Workload, own_program};
+use crate::harness::server::START_TIMEOUT;
 use crate::harness::waiting::Waiting;
 use program::Samples;
 
@@ -53,7 +54,7 @@ const FRAGMENT_LIMIT: usize = 10;
 /// Longer messages are polled one by one, so that none is copied twice.
 const SHORT: usize = 1024;
 /// The time limit for the driver to start and for the peer to connect.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = START_TIMEOUT;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Idle {

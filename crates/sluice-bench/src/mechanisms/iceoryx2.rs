@@ -34,6 +34,7 @@ use super::link::{Read, Write, ensure_fits};
 use super::mechanism::{memory_directory, never_sleeping, no_file};
 use super::temp_paths::TempPaths;
 use super::{Batching, Link, Mechanism, Receiver, Sender, own_program};
+use crate::harness::server::START_TIMEOUT;
 use crate::harness::waiting::Waiting;
 use program::PublishSubscribe;
 
@@ -42,7 +43,7 @@ const CAPACITY: usize = 4 << 20;
 const MIN_SAMPLES: usize = 8;
 const MAX_SAMPLES: usize = 1024;
 /// The time limit for the peer to connect.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = START_TIMEOUT;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mode {

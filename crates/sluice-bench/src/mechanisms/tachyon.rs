@@ -19,6 +19,7 @@ use super::link::{Read, Write, ensure_fits};
 use super::mechanism::{bytes_in_flight, never_sleeping, no_file};
 use super::temp_paths::TempPaths;
 use super::{Batching, Link, Mechanism, Receiver, Sender, Task, Workload, own_program};
+use crate::harness::server::START_TIMEOUT;
 use crate::harness::waiting::Waiting;
 use program::BenchIpc;
 
@@ -33,7 +34,7 @@ const RELEASE_BATCH: usize = 32;
 /// The header of each message.
 const HEADER: usize = 64;
 /// The time limit for the receiver to listen.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = START_TIMEOUT;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Mode {

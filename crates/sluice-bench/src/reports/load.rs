@@ -63,7 +63,7 @@ fn line(row: &Row) -> [String; 9] {
 
 fn list(rows: &[&Row]) -> Vec<Criterion> {
     let half = rows.iter().filter(|row| row.load_percent == Some(HALF));
-    let is_ours = |row: &&&Row| row.mechanism.starts_with("sluice");
+    let is_ours = |row: &&&Row| row.is_sluice();
     let (ours, rivals): (Vec<&Row>, Vec<&Row>) = half.partition(is_ours);
     ours.into_iter()
         .map(|row| {

@@ -11,10 +11,11 @@ use sluice_testkit::interrupt;
 use sluice_testkit::workers::{Pair, Side, Start};
 
 use crate::harness::pinning;
+use crate::harness::server::START_TIMEOUT;
 use crate::mechanisms::{Link, Mechanism, Receiver, Sender};
 
-/// The time limit for setting up processes, and for their exit after the measured time.
-pub const PROCESS_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time limit for setting up processes, which may start a server, and for their exit after the measured time.
+pub const PROCESS_TIMEOUT: Duration = START_TIMEOUT.saturating_add(Duration::from_secs(30));
 
 /// The code of one process of a pair. It calls Start::wait() once it is set up, and returns its numbers.
 pub trait Role<End: ?Sized>: Fn(Box<End>, &mut Start) -> Result<Vec<u64>> {}

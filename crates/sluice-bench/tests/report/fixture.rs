@@ -85,6 +85,7 @@ pub fn results() -> Results {
         clock_ns: 40,
         versions: std::collections::BTreeMap::from([("ZeroMQ".into(), "4.3.4".into())]),
         rows,
+        date: "2026-11-28".into(),
     }
 }
 

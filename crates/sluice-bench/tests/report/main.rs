@@ -130,15 +130,19 @@ fn durable_sets_of_all_stores_are_drawn_in_one_plot() {
 }
 
 #[test]
-fn the_title_says_what_to_take_away_and_the_first_figure_shows_it() {
+fn the_title_says_what_is_measured_and_the_first_figure_names_each_mark() {
     let page = page(&fixture::results());
-    let title = "Round trip of 1 B, two processors: sluice-pipe takes";
+    let title = "Sluice and other IPC mechanisms on an emulated machine (QEMU TCG), Linux 6.12.48, 2026-11-28</";
     assert!(page.contains(&format!("<h1>{title}")) && page.contains(&format!("<title>{title}")));
     let (_, first) = page.split_once("<svg class=\"plot\"").unwrap();
     assert!(first.contains("times better than the reference"));
-    let (_, table) = first.split_once("<tbody>").unwrap();
+    let (plot, table) = first.split_once("<tbody>").unwrap();
+    let count = |text| plot.matches(text).count();
+    assert_eq!(count("class=\"name\""), count("<g class=\"series"));
+    assert!(plot.contains(">tar of 4.68 MB in 763 files: sluice-pipe vs pipe<"));
     let table = table.split_once("</tbody>").unwrap().0;
     for sentence in [
+        "Round trip of 1 B, two processors: sluice-pipe takes",
         "tar of 4.68 MB in 763 files, two processors: sluice-pipe takes",
         "Gets by 10 processes: sluice-map-fd has",
         "Ratios within rounds:",

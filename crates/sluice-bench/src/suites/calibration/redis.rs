@@ -13,9 +13,10 @@ use sluice_testkit::workers::{Group, Side, Start};
 use super::{OWN, SUITE};
 use crate::harness::pinning::Placement;
 use crate::harness::rounds::{Case, Job, Measurement, Metric, Skipped, Subject};
+use crate::harness::server::is_installed;
 use crate::harness::waiting::Waiting;
 use crate::suites::Plan;
-use crate::suites::map::redis::{self, Server};
+use crate::suites::map::redis::{self, Redis};
 use crate::suites::map::store::{Client, Resources, Store, VALUE_SIZE, key, value};
 use crate::suites::setup::PROCESS_TIMEOUT;
 
@@ -60,13 +61,8 @@ pub fn case(plan: &Plan) -> Result<Option<Case>> {
 
 fn missing() -> Option<Skipped> {
     redis::missing().or_else(|| {
-        let version = Command::new(PROGRAM)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .status();
-        let error = version.err()?;
-        let reason = format!("cannot start {PROGRAM}: {error}; install redis-tools");
-        Some(Skipped::unavailable(NAME, reason))
+        let reason = format!("{PROGRAM} is not in PATH; install redis-tools");
+        (!is_installed(PROGRAM)).then(|| Skipped::unavailable(NAME, reason))
     })
 }
 
@@ -80,7 +76,7 @@ struct Gets {
 
 impl Gets {
     /// A server with the key.
-    fn server(&self) -> Result<Server> {
+    fn server(&self) -> Result<Redis> {
         let server = redis::server_for(&self.resources)?;
         server.client()?.set(&key(NUMBER), &value(NUMBER, 0))?;
         Ok(server)

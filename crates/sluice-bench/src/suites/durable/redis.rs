@@ -10,7 +10,7 @@ use anyhow::Result;
 use super::no_disk;
 use super::resources::{DurableStore, Resources};
 use crate::harness::rounds::Skipped;
-use crate::suites::map::redis::{self, Server};
+use crate::suites::map::redis::{self, Redis};
 use crate::suites::map::store::{Client, Store, key, value};
 
 /// The folder of the append-only files, by default.
@@ -31,7 +31,7 @@ pub fn create_everysec(keys: u64, resources: &Resources) -> Result<Box<dyn Durab
 fn create(keys: u64, resources: &Resources, fsync: &str) -> Result<Box<dyn DurableStore>> {
     let folder = resources.environment()?.folder(&format!("redis-{fsync}"))?;
     let confinement = &resources.confinement;
-    let server = Server::start_with_file(&folder, fsync, confinement)?;
+    let server = Redis::start_with_file(&folder, fsync, confinement)?;
     let mut client = server.client()?;
     let numbers = 0..keys;
     let values: Vec<_> = numbers.clone().map(|number| value(number, 0)).collect();
@@ -40,7 +40,7 @@ fn create(keys: u64, resources: &Resources, fsync: &str) -> Result<Box<dyn Durab
 }
 
 struct Durable {
-    server: Server,
+    server: Redis,
     folder: PathBuf,
 }
 

@@ -6,30 +6,22 @@
 //! The packages of Debian have one program for all purposes, redis-check-rdb, which is the server under its name. The
 //! package redis-server also starts a service of the system, so it is not used.
 
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
-use nix::unistd::Pid;
 use sluice_testkit::clock;
-use sluice_testkit::time::Deadline;
 
 use super::store::{Client, KEY_SIZE, Key, Resources, Store, VALUE_SIZE, Value};
 use crate::harness::rounds::Skipped;
+use crate::harness::server::{Server, is_installed};
 use crate::suites::setup::Confinement;
 
 const PROGRAM: &str = "redis-check-rdb";
 const NAME: &str = "redis-server";
-const START_TIMEOUT: Duration = Duration::from_secs(10);
-const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 pub fn unavailable(_: &Resources) -> Option<Skipped> {
     missing()
@@ -37,22 +29,14 @@ pub fn unavailable(_: &Resources) -> Option<Skipped> {
 
 /// The reason why it cannot be started.
 pub fn missing() -> Option<Skipped> {
-    let reason = match about() {
-        Ok(output) if output.status.success() => return None,
-        Ok(output) => format!("{NAME} --version failed: {}", output.status),
-        Err(error) => format!("cannot start {PROGRAM}: {error}; install redis-tools"),
-    };
-    Some(Skipped::unavailable("redis", reason))
+    let reason = format!("{PROGRAM} is not in PATH; install redis-tools");
+    (!is_installed(PROGRAM)).then(|| Skipped::unavailable("redis", reason))
 }
 
-/// What the server prints about itself: "Redis server v=7.0.15 sha=00000000:0 ...".
-fn about() -> io::Result<Output> {
-    server().arg("--version").output()
-}
-
+/// From what the server prints about itself: "Redis server v=7.0.15 sha=00000000:0 ...".
 pub fn version() -> Option<String> {
-    let line = about().ok()?.stdout;
-    let line = String::from_utf8_lossy(&line);
+    let output = server().arg("--version").output().ok()?;
+    let line = String::from_utf8_lossy(&output.stdout);
     let version = line.split(' ').find_map(|word| word.strip_prefix("v="));
     version.map(str::to_owned)
 }
@@ -61,11 +45,11 @@ pub fn create(_: u64, resources: &Resources) -> Result<Box<dyn Store>> {
     Ok(Box::new(server_for(resources)?))
 }
 
-pub fn server_for(resources: &Resources) -> Result<Server> {
+pub fn server_for(resources: &Resources) -> Result<Redis> {
     let path = resources.paths.next_path()?;
     let [_, second] = resources.confinement.cpus;
     let arguments = ["--appendonly", "no"];
-    Server::start(&path, &arguments, &resources.confinement, &[second])
+    Redis::start(&path, &arguments, &resources.confinement, &[second])
 }
 
 fn server() -> Command {
@@ -74,25 +58,12 @@ fn server() -> Command {
     program
 }
 
-/// Connects as soon as the server accepts.
-fn connect(path: &Path) -> Result<UnixStream> {
-    let deadline = Deadline::after(START_TIMEOUT);
-    loop {
-        match UnixStream::connect(path) {
-            Ok(stream) => return Ok(stream),
-            Err(error) if deadline.passed() => return Err(error.into()),
-            Err(_) => sleep(RETRY_INTERVAL),
-        }
-    }
-}
-
-/// Killed when dropped, and when this process ends.
-pub struct Server {
-    process: Child,
+pub struct Redis {
+    server: Server,
     path: PathBuf,
 }
 
-impl Server {
+impl Redis {
     /// With an append-only file in this folder, on the processors of the clients.
     pub fn start_with_file(folder: &Path, fsync: &str, confinement: &Confinement) -> Result<Self> {
         let folder_text = folder
@@ -116,63 +87,33 @@ impl Server {
             .args(["--port", "0", "--save", ""])
             .args(arguments)
             .args(["--daemonize", "no", "--unixsocket"])
-            .arg(path)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        // SAFETY: the closure makes a single system call between fork and exec.
-        unsafe { program.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
-        let process = program
-            .spawn()
-            .with_context(|| format!("cannot start {PROGRAM}"))?;
-        let server = Self {
-            process,
-            path: path.into(),
-        };
-        server.confine(confinement, cpus)?;
-        connect(path).with_context(|| format!("{NAME} did not start"))?;
-        Ok(server)
+            .arg(path);
+        let mut server = Server::spawn(&mut program)?;
+        server.confine(confinement.cgroup.as_ref(), cpus)?;
+        server
+            .await_start(|| Ok(UnixStream::connect(path)?))
+            .with_context(|| format!("{NAME} did not start"))?;
+        let path = path.into();
+        Ok(Self { server, path })
     }
 
     /// Of its socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
-
-    fn pid(&self) -> Pid {
-        Pid::from_raw(self.process.id() as i32)
-    }
-
-    /// Its only thread that executes requests.
-    fn confine(&self, confinement: &Confinement, cpus: &[usize]) -> Result<()> {
-        let pid = self.pid();
-        if let Some(cgroup) = &confinement.cgroup {
-            cgroup.adopt(pid)?;
-        }
-        let mut set = CpuSet::new();
-        cpus.iter().try_for_each(|cpu| set.set(*cpu))?;
-        sched_setaffinity(pid, &set).context("cannot pin the server to a processor")
-    }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It has ended if it cannot be killed.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Store for Server {
+impl Store for Redis {
     fn client(&self) -> Result<Box<dyn Client>> {
         Ok(Box::new(Connection {
-            stream: connect(&self.path)?,
+            stream: UnixStream::connect(&self.path)?,
             request: Vec::new(),
             answer: Vec::new(),
         }))
     }
 
     fn helper_ns(&self) -> Result<u64> {
-        clock::cpu_ns_of(self.pid())
+        clock::cpu_ns_of(self.server.pid())
     }
 }
 
