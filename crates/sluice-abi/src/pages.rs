@@ -159,7 +159,6 @@ const LIMITS: &[Limit] = &[
     Limit("pipe", "`capacity`", MAXIMUM, "kernel/pipe.c", "CAPACITY_MAX"),
     Limit("ring", "`capacity`", MINIMUM, HEADER, "SLUICE_RING_CAPACITY_MIN"),
     Limit("ring", "`capacity`", DEFAULT, "kernel/ring.c", "DEFAULT_CAPACITY"),
-    Limit("ring", "`capacity`", DEFAULT, "crates/sluice/src/ring/options.rs", "CAPACITY: u64"),
     Limit("ring", "`capacity`", MAXIMUM, HEADER, "SLUICE_RING_CAPACITY_MAX"),
     Limit("feed", "`capacity`", MINIMUM, "kernel/feed.c", "CAPACITY_MIN"),
     Limit("feed", "`capacity`", DEFAULT, "kernel/feed.c", "DEFAULT_CAPACITY"),
