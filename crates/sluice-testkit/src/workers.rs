@@ -27,7 +27,7 @@ const FAILED: u8 = b'f';
 /// A wait looks for an interrupt this often.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(200);
 /// For a process after the failure of its peer.
-const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
