@@ -72,11 +72,19 @@ fn command() -> Command {
     defaults::insert(Cli::command()).max_term_width(HELP_WIDTH_MAX)
 }
 
+/// Completes the help texts only if one may be printed, because that takes longer than to parse without them.
+fn parse() -> Cli {
+    Cli::try_parse().unwrap_or_else(|_| {
+        let matches = command().get_matches();
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    })
+}
+
 fn main() -> ExitCode {
     if completion::answer() {
         return ExitCode::SUCCESS;
     }
-    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit());
+    let cli = parse();
     match run(&cli) {
         Ok(code) => code,
         Err(error) if output::is_closed(&error) => ExitCode::SUCCESS,
