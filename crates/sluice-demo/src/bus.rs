@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shows a bus: the host sends a file to 16 subscribers in four more containers. One of them is stopped during most of the
+//! Shows a bus: the host sends a file to 8 subscribers in two more containers. One of them is stopped during most of the
 //! stream. It loses messages, all of which are counted, and neither the sender nor the others wait for it.
 
 use std::fs::File;
@@ -14,6 +14,7 @@ use sluice::{Channel, Scope};
 use sluice_testkit::proc::stat;
 use sluice_testkit::units::{bytes_per_second, megabytes, size};
 
+use crate::at_once::at_once;
 use crate::bus_counts::{self, MESSAGE, Report};
 use crate::container::Container;
 use crate::containers::{Containers, NAMES};
@@ -26,7 +27,7 @@ use crate::story::detail;
 use crate::verify;
 
 const NAME: &str = "stream";
-const CONTAINERS: [&str; 4] = ["c", "d", "e", "f"];
+const CONTAINERS: [&str; 2] = ["c", "d"];
 /// Of the subscribers in each container. The one that is stopped has the first.
 const POLICIES: [&str; 4] = ["drop", "drop", "drop", "block"];
 const SUBSCRIBERS: usize = CONTAINERS.len() * POLICIES.len();
@@ -51,7 +52,7 @@ fn stopped_script(policy: &str) -> String {
 
 pub fn show(containers: &Containers, file: &Staged) -> Result<String> {
     detail!(
-        "Connected by a bus: the host creates the bus '{NAME}' in the cgroup above all containers, readable for every user. Four\n\
+        "Connected by a bus: the host creates the bus '{NAME}' in the cgroup above all containers, readable for every user. Two\n\
          more containers have the directory of that cgroup, and open the bus by its name:"
     );
     let channel = Channel::bus(NAME)?.in_scope(Scope::at(containers.parent_cgroup())?);
@@ -60,8 +61,7 @@ pub fn show(containers: &Containers, file: &Staged) -> Result<String> {
         named::check_not_found(container, "bus", NAME)?;
     }
     print_set_up(file);
-    let more = CONTAINERS.map(|name| containers.start_in_scope(name));
-    let more: Vec<Container> = more.into_iter().collect::<Result<_>>()?;
+    let more = at_once(CONTAINERS, |name| containers.start_in_scope(name))?;
     let (reports, bus) = transfer(&more, &channel, &sender, file)?;
     bus_counts::check(&reports, messages(file), &bus)?;
     for line in bus_counts::table(&reports).to_string().lines() {
@@ -78,10 +78,10 @@ pub fn show(containers: &Containers, file: &Staged) -> Result<String> {
 
 fn print_set_up(file: &Staged) {
     let [a, b] = NAMES;
-    let [c, d, e, f] = CONTAINERS;
+    let [c, d] = CONTAINERS;
     detail!(
         "  'sluice bus info {NAME}' finds no such channel in {a} and {b}, which do not have the directory\n  \
-         {c}, {d}, {e} and {f} have 3 subscribers with --policy drop each, and 1 with block:\n    \
+         {c} and {d} have 3 subscribers with --policy drop each, and 1 with block:\n    \
          '{}'\n  \
          the host sends {}, {}, in messages of {}, no faster than all running subscribers receive:",
         receive_script(POLICIES[0], messages(file)),

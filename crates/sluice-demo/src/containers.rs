@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use sluice_testkit::cgroup::Cgroup;
 
+use crate::at_once::at_once;
 use crate::bundle::{Bind, Bundle, USER};
 use crate::container::Container;
-use crate::rootfs::{INPUT, SCOPE, SHARED};
-use crate::staging::Staged;
+use crate::rootfs::{INPUT, INPUT_PART, SCOPE, SHARED};
+use crate::staging::Files;
 
 pub const NAMES: [&str; 2] = ["a", "b"];
 
@@ -22,7 +23,7 @@ pub struct Containers {
 }
 
 impl Containers {
-    pub fn start(files: &[Staged; 2], rootfs: &Path, workspace: &Path) -> Result<Self> {
+    pub fn start(files: &Files, rootfs: &Path, workspace: &Path) -> Result<Self> {
         let starter = Starter {
             rootfs: rootfs.to_path_buf(),
             workspace: workspace.to_path_buf(),
@@ -32,13 +33,18 @@ impl Containers {
         create_for_user(&shared)?;
         let start = |index: usize| {
             let binds = [
-                Bind::read_only(&files[index].path, INPUT),
+                Bind::read_only(&files.whole[index].path, INPUT),
+                Bind::read_only(&files.part.path, INPUT_PART),
                 Bind::writable(&shared, SHARED),
             ];
             starter.start(NAMES[index], &binds)
         };
+        let both = at_once([0, 1], start)?;
         Ok(Self {
-            both: [start(0)?, start(1)?],
+            both: both
+                .try_into()
+                .ok()
+                .context("two containers were started")?,
             starter,
         })
     }

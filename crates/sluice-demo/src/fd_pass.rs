@@ -33,7 +33,7 @@ pub fn show(containers: &Containers, file: &Staged, size: usize) -> Result<Strin
     let size = size.to_string();
     let receive = "exec dd of=/output/received bs=$1 status=none <&3";
     let receiver = b.exec_with_fd(reader, &["sh", "-c", receive, "sh", &size])?;
-    let send = "exec dd if=/input bs=$1 status=none >&3";
+    let send = "exec dd if=/input-part bs=$1 status=none >&3";
     let sender = a.exec_with_fd(writer, &["sh", "-c", send, "sh", &size])?;
     verify::await_transfer("the passed descriptors", b, file, &mut [sender, receiver])?;
     Ok(format!(

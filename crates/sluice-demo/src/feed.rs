@@ -11,7 +11,7 @@ use sluice_testkit::units::nanoseconds;
 use crate::process::Process;
 use crate::story::detail;
 
-const PACKETS: u64 = 2000;
+const PACKETS: u64 = 1000;
 /// The mapped ring is polled without sleep, the read blocks.
 const WAYS: [(&str, [&str; 3]); 2] = [
     ("mapped ring", ["--map", "--spin", "2000"]),

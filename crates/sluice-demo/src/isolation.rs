@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
+use crate::at_once::at_once;
 use crate::container::Container;
 use crate::story::detail;
 
@@ -26,7 +27,7 @@ struct View {
 }
 
 pub fn show_views(containers: &[Container; 2]) -> Result<()> {
-    let views = [view(&containers[0])?, view(&containers[1])?];
+    let views = at_once(containers, view)?;
     for (container, view) in containers.iter().zip(&views) {
         detail!(
             "  container {}: cgroup {} inside, {} on the host; nodes /dev/sluice/{}",
@@ -72,7 +73,10 @@ fn namespaces(pid: &str) -> Result<BTreeMap<&'static str, String>> {
     NAMESPACES.into_iter().map(identity).collect()
 }
 
-fn check_views([a, b]: &[View; 2], host: &BTreeMap<&'static str, String>) -> Result<()> {
+fn check_views(views: &[View], host: &BTreeMap<&'static str, String>) -> Result<()> {
+    let [a, b] = views else {
+        bail!("two containers have {} views", views.len());
+    };
     for view in [a, b] {
         ensure!(
             view.inside == "/",

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two containers send two files at the same time through one device node, and each receives its own. Then every other kind
 //! of channel has a step, which ends with a line that says what it has proved: named pipes, of which a container finds only its
-//! own; ends of a pipe and of a ring that the host passes to containers; a ring that needs no module; a bus with 16 subscribers
-//! in four more containers; maps; packets of the kernel; a durable map, which is there again after the module was loaded anew.
+//! own; ends of a pipe and of a ring that the host passes to containers; a ring that needs no module; a bus with 8 subscribers
+//! in two more containers; maps; packets of the kernel; a durable map, which is there again after the module was loaded anew.
 //! vm/demo also shows that it survives a crash.
 //!
 //! All of this but the sending on the bus is done by crun, the command `sluice` and programs such as dd; the demo starts them
 //! and checks the results.
 
+mod at_once;
 mod bundle;
 mod bus;
 mod bus_counts;
@@ -33,8 +34,11 @@ mod story;
 mod verify;
 mod workspace;
 
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
@@ -45,7 +49,8 @@ use sluice_testkit::units::megabytes;
 use sluice_testkit::{interrupt, time};
 
 use crate::containers::Containers;
-use crate::staging::Staged;
+use crate::files::Source;
+use crate::staging::Files;
 use crate::step::Step;
 use crate::story::{detail, tell};
 use crate::workspace::Workspace;
@@ -129,19 +134,31 @@ fn show_with_containers(options: &Options) -> Result<()> {
     {
         return Ok(());
     }
+    let begin = Instant::now();
     let sources = files::choose(&options.files)?;
+    if options.wants(Step::Files) {
+        let [a, b] = sources.each_ref().map(Source::name);
+        tell(&format!(
+            "Two containers send {a} and {b} at the same time, through the same device node:\n"
+        ));
+    }
     let workspace = Workspace::create(&sources)?;
-    let files = staging::stage(&sources, workspace.path())?;
+    let rootfs = workspace.path().join("rootfs");
+    let files = thread::scope(|scope| {
+        let rootfs = scope.spawn(|| rootfs::build(&rootfs));
+        let files = staging::stage(&sources, workspace.path());
+        rootfs.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        files
+    })?;
     detail!("Two files of this machine, copied into memory so that only the pipes are measured:");
     for source in &sources {
         detail!("  {} ({})", source.path.display(), megabytes(source.bytes));
     }
 
-    let rootfs = workspace.path().join("rootfs");
-    rootfs::build(&rootfs)?;
     let containers = Containers::start(&files, &rootfs, workspace.path())?;
     detail!("Two containers of crun, with private namespaces and the same device nodes:");
     isolation::show_views(&containers.both)?;
+    detail!("  prepared in {:.1} s\n", begin.elapsed().as_secs_f64());
     for step in Step::WITH_CONTAINERS {
         if options.wants(step) {
             step::run(step, || Ok((show(step, options, &containers, &files)?, ())))?;
@@ -151,20 +168,15 @@ fn show_with_containers(options: &Options) -> Result<()> {
 }
 
 /// Returns what the step has proved.
-fn show(
-    step: Step,
-    options: &Options,
-    containers: &Containers,
-    files: &[Staged; 2],
-) -> Result<String> {
+fn show(step: Step, options: &Options, containers: &Containers, files: &Files) -> Result<String> {
     let size = options.write_size as usize;
     match step {
         Step::Files => show_files(options, containers, files),
         Step::Named => named::show(&containers.both),
-        Step::Passed => fd_pass::show(containers, &files[0], size),
-        Step::DeviceRing => device_ring::show(containers, &files[0]),
-        Step::Ring => ring::show(&containers.both, &files[0]),
-        Step::Bus => bus::show(containers, &files[0]),
+        Step::Passed => fd_pass::show(containers, &files.part, size),
+        Step::DeviceRing => device_ring::show(containers, &files.part),
+        Step::Ring => ring::show(&containers.both, &files.part),
+        Step::Bus => bus::show(containers, &files.part),
         Step::Map => map::show(containers),
         Step::Feed => feed::show(&rootfs::sluice_command()?),
         Step::Durable => unreachable!("it has no containers"),
@@ -172,21 +184,18 @@ fn show(
 }
 
 /// What Sluice is for: the same node is another pipe in each container.
-fn show_files(options: &Options, containers: &Containers, files: &[Staged; 2]) -> Result<String> {
+fn show_files(options: &Options, containers: &Containers, files: &Files) -> Result<String> {
     const ROUNDS: usize = 3;
     let size = options.write_size as usize;
-    let [a, b] = files.each_ref().map(|file| file.name.as_str());
-    tell(&format!(
-        "Two containers send {a} and {b} at the same time, through the same device node:\n"
-    ));
+    let whole = &files.whole;
     isolation::show_pipes(&containers.both)?;
     detail!("Both send their file at the same time with dd:");
     let rounds = if options.long { ROUNDS } else { 1 };
-    let results = rounds::run(&containers.both, files, rounds, options.long, size)?;
+    let results = rounds::run(&containers.both, whole, rounds, options.long, size)?;
     if options.long {
-        detail!("\n{}", report::text(files, &results, size));
+        detail!("\n{}", report::text(whole, &results, size));
     }
-    for line in report::files(files).to_string().lines() {
+    for line in report::files(whole).to_string().lines() {
         tell(&format!("  {line}"));
     }
     tell("");

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use sluice::map::{Map, Options, SetOptions};
 use sluice::{Channel, Scope};
 
+use crate::at_once::at_once;
 use crate::container::Container;
 use crate::containers::Containers;
 use crate::isolation::secret;
@@ -46,7 +47,7 @@ fn key_of(container: &Container) -> String {
 }
 
 fn show_isolation(containers: &[Container; 2]) -> Result<()> {
-    for container in containers {
+    at_once(containers, |container| {
         let (key, value) = (key_of(container), secret()?);
         container.run_success(&["sluice", "map", "create", NAME])?;
         container.run_success(&["sluice", "map", "set", NAME, &key, &value])?;
@@ -57,18 +58,21 @@ fn show_isolation(containers: &[Container; 2]) -> Result<()> {
             container.name
         );
         detail!("  container {} sets {key} to {value}", container.name);
-    }
-    for (container, other) in [(0, 1), (1, 0)].map(|(a, b)| (&containers[a], &containers[b])) {
+        Ok(())
+    })?;
+    at_once([(0, 1), (1, 0)], |(a, b)| {
+        let (container, other) = (&containers[a], &containers[b]);
         expect_no_entry(container, &key_of(other))?;
         detail!(
             "  'sluice map get {NAME} {}' in container {}: not found",
             key_of(other),
             container.name
         );
-    }
-    for container in containers {
-        container.run_success(&["sluice", "map", "rm", NAME])?;
-    }
+        Ok(())
+    })?;
+    at_once(containers, |container| {
+        container.run_success(&["sluice", "map", "rm", NAME])
+    })?;
     detail!("");
     Ok(())
 }

@@ -2,12 +2,11 @@
 //! Shows that names are isolated: each container has a pipe of a common name and one of its own, and looks for the pipes
 //! of the other with every command that takes a name.
 
-use std::path::Path;
-
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use sluice_testkit::table::{Align, Table};
 
+use crate::at_once::at_once;
 use crate::container::Container;
 use crate::isolation::secret;
 use crate::process::{Process, wait_until};
@@ -19,6 +18,14 @@ const COMMON: &str = "frames";
 /// Each of these is in one container only.
 const OWN: [&str; 2] = ["for-a-only", "for-b-only"];
 const SEND_SCRIPT: &str = "printf %s \"$1\" | sluice pipe send \"$2\"";
+/// A line for each directory that could be a cgroup, of the mounted hierarchy and above it: the exit status, and what was printed.
+const LIST_SCRIPT: &str = "
+    for scope in $(find $1 -type d) $1/.. /sys/fs /sys /; do
+        list=$(sluice ls --json --scope $scope); echo $? $list
+    done";
+/// A line for each command on the pipe $1: the exit status, and what was printed.
+const FIND_SCRIPT: &str =
+    "for verb in info recv rm; do found=$(sluice pipe $verb $1); echo $? $found; done";
 /// Stands for exit status 3, see sluice(1).
 const NOT_FOUND: &str = "no such channel";
 
@@ -66,15 +73,11 @@ pub fn show(containers: &[Container; 2]) -> Result<String> {
         "Named pipes: each container creates '{COMMON}' and a pipe that the other does not have, and sends a secret to both:"
     );
     let secrets = [secret()?, secret()?];
-    let mut senders = Vec::new();
-    for (index, container) in containers.iter().enumerate() {
-        senders.extend(start_senders(container, OWN[index], &secrets[index])?);
-    }
+    let senders = at_once([0, 1], |index| {
+        start_senders(&containers[index], OWN[index], &secrets[index])
+    })?;
     detail!("Then each looks for the pipes of the other:\n");
-    let mut findings = [
-        search(containers, 0, &secrets)?,
-        search(containers, 1, &secrets)?,
-    ];
+    let mut findings = at_once([0, 1], |index| search(containers, index, &secrets))?;
     for (index, findings) in findings.iter_mut().enumerate() {
         let container = &containers[index];
         let found = sluice(container, &["pipe", "recv", OWN[index]])?;
@@ -88,7 +91,7 @@ pub fn show(containers: &[Container; 2]) -> Result<String> {
             .try_for_each(Finding::check)
             .with_context(|| not_isolated(container))?;
     }
-    for sender in senders {
+    for sender in senders.into_iter().flatten() {
         sender.wait_success()?;
     }
     for line in table(findings).to_string().lines() {
@@ -147,28 +150,28 @@ fn search(
     secrets: &[String; 2],
 ) -> Result<Vec<Finding>> {
     let container = &containers[index];
-    let names = format!("{}, {COMMON}", OWN[index]);
-    let directories = directories(container)?;
-    let in_scopes = format!("sluice ls --scope, in {} directories", directories.len());
+    let own = format!("{}, {COMMON}", OWN[index]);
+    let (directories, in_scopes) = list_scopes(container)?;
+    let in_all = format!("sluice ls --scope, in {directories} directories");
     let received = sluice(container, &["pipe", "recv", COMMON])?;
     let mut findings = vec![
-        Finding::new("sluice ls", list(container)?, &names),
-        Finding::new(in_scopes, list_scopes(container, &directories)?, &names),
+        Finding::new("sluice ls", list(container)?, &own),
+        Finding::new(in_all, in_scopes, &own),
         Finding::new(
             format!("sluice pipe recv {COMMON}"),
             received,
             &secrets[index],
         ),
     ];
-    for verb in ["info", "recv", "rm"] {
-        let found = sluice(container, &["pipe", verb, OWN[1 - index]])?;
-        findings.push(Finding::new(
-            format!("sluice pipe {verb} of the other's"),
-            found,
-            NOT_FOUND,
-        ));
-    }
-    let found = sluice(container, &["pipe", "rm", COMMON])? + &list(container)?;
+    let found = container.run_success(&["sh", "-c", FIND_SCRIPT, "sh", OWN[1 - index]])?;
+    let none = ["3"; 3].join(", ");
+    findings.push(Finding::new(
+        "sluice pipe info, recv, rm of the other's: exit statuses",
+        found.lines().map(str::trim).collect::<Vec<_>>().join(", "),
+        &none,
+    ));
+    let script = "sluice pipe rm $1 && sluice ls --json";
+    let found = names(&container.run_success(&["sh", "-c", script, "sh", COMMON])?)?;
     findings.push(Finding::new(
         format!("sluice pipe rm {COMMON}; sluice ls"),
         found,
@@ -177,39 +180,23 @@ fn search(
     Ok(findings)
 }
 
-/// All that could be cgroups: the mounted hierarchy, and what is above it.
-fn directories(container: &Container) -> Result<Vec<String>> {
-    let below = container.run_success(&["find", CGROUPS, "-type", "d"])?;
-    let above = Path::new(CGROUPS)
-        .ancestors()
-        .skip(1)
-        .map(|path| path.display().to_string());
-    let parent = format!("{CGROUPS}/..");
-    Ok(below
-        .lines()
-        .map(str::to_string)
-        .chain(above)
-        .chain([parent])
-        .collect())
-}
-
-/// The different lists in those directories that are cgroups.
-fn list_scopes(container: &Container, directories: &[String]) -> Result<String> {
+/// How many directories could be cgroups, and the different lists in those that are.
+fn list_scopes(container: &Container) -> Result<(usize, String)> {
+    let output = container.run_success(&["sh", "-c", LIST_SCRIPT, "sh", CGROUPS])?;
     let mut lists = Vec::new();
-    for directory in directories {
-        let output = container.run(&["sluice", "ls", "--json", "--scope", directory])?;
-        match output.status.code() {
-            Some(0) => lists.push(names(&output.stdout)?),
-            Some(NO_CGROUP | NO_PERMISSION) => {}
+    for line in output.lines() {
+        let (status, json) = line.split_once(' ').unwrap_or((line, ""));
+        match status.parse() {
+            Ok(0) => lists.push(names(json)?),
+            Ok(NO_CGROUP | NO_PERMISSION) => {}
             _ => bail!(
-                "'sluice ls --scope {directory}' failed in container {}: {}",
-                container.name,
-                output.stderr.trim()
+                "'sluice ls --scope' failed in container {} with exit status {status}",
+                container.name
             ),
         }
     }
     lists.dedup();
-    Ok(lists.join("; "))
+    Ok((output.lines().count(), lists.join("; ")))
 }
 
 fn list(container: &Container) -> Result<String> {
@@ -240,13 +227,15 @@ fn sluice(container: &Container, arguments: &[&str]) -> Result<String> {
     })
 }
 
-fn table([a, b]: [Vec<Finding>; 2]) -> Table {
+fn table(findings: Vec<Vec<Finding>>) -> Table {
     let mut table = Table::new(&[
         ("command", Align::Left),
         ("in container a", Align::Left),
         ("in container b", Align::Left),
     ]);
-    for (a, b) in a.into_iter().zip(b) {
+    let mut of_each = findings.into_iter();
+    let (a, b) = (of_each.next(), of_each.next());
+    for (a, b) in a.into_iter().flatten().zip(b.into_iter().flatten()) {
         table.row([a.command, a.found, b.found]);
     }
     table

@@ -14,7 +14,7 @@ const SOCKET: &str = "/shared/ring";
 
 /// Sends the input as lines, which are the records of a ring. `place` is the argument of `sluice ring` for the ring.
 pub fn send_script(place: &str) -> String {
-    format!("base64 --wrap=65536 /input | sluice ring send {place}")
+    format!("base64 --wrap=65536 /input-part | sluice ring send {place}")
 }
 
 pub fn receive_script(place: &str) -> String {

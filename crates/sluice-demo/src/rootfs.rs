@@ -10,6 +10,8 @@ use anyhow::{Context, Result};
 
 /// The file to send.
 pub const INPUT: &str = "/input";
+/// A part of the file of the first container.
+pub const INPUT_PART: &str = "/input-part";
 pub const OUTPUT: &str = "/output";
 /// The file that was received.
 pub const RECEIVED: &str = "/output/received";
@@ -26,7 +28,9 @@ pub fn build(root: &Path) -> Result<()> {
     for directory in ["/proc", "/dev", "/bin", CGROUPS, OUTPUT, SHARED, SCOPE] {
         fs::create_dir_all(inside(root, Path::new(directory)))?;
     }
-    fs::write(inside(root, Path::new(INPUT)), "")?;
+    for file in [INPUT, INPUT_PART] {
+        fs::write(inside(root, Path::new(file)), "")?;
+    }
     let mut programs = vec![sluice_command()?];
     for name in PROGRAMS {
         programs.push(find_program(name)?);
