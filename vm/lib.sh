@@ -23,13 +23,25 @@ die() {
 [[ $TREE$SLUICE_CACHE =~ ^[a-zA-Z0-9_+/.-]+$ ]] ||
 	die "the VM supports only letters, digits and _ + . - in the paths of this tree, '$TREE', and of the cache, '$SLUICE_CACHE'; move it"
 
-# Where cargo puts the programs of build_programs.
-# shellcheck disable=SC2034 # used by the scripts that source this file
-PROGRAMS=$BUILD/cargo/debug
+# What the guest runs: without debugging information, because it reads files of this machine slowly.
+PROGRAMS=$BUILD/programs
 
-# build_programs PACKAGE...: builds what the demo, the shell and the tests run, which is one profile.
+# build_programs PACKAGE...: builds what the demo, the shell and the tests run, which is one profile, and puts it there.
 build_programs() {
+	local program
 	(cd "$TREE" && cargo build --locked --quiet "${@/#/--package=}")
+	mkdir -p "$PROGRAMS"
+	for program in "$BUILD"/cargo/debug/sluice{,d,-demo,-tests,-crash}; do
+		provide_program "$program"
+	done
+}
+
+# provide_program FILE: copies it to PROGRAMS, if it exists and has changed.
+provide_program() {
+	local copy=$PROGRAMS/${1##*/}
+	[[ -e $1 && ! $copy -nt $1 ]] || return 0
+	strip --strip-debug -o "$copy.$$" "$1"
+	mv "$copy.$$" "$copy"
 }
 
 # slowness: how many times slower than a quiet one this machine starts programs, a whole number from 1 to 20. What ends a command that

@@ -10,9 +10,9 @@ work=$BUILD/crash
 programs=$work/programs
 bug= # of the daemon, if it is built with its feature seeded
 
-# build_programs FOLDER [CARGO-ARGUMENT...]: builds what the guest runs, and copies it to this folder, so that another build does not
+# build_crash_programs FOLDER [CARGO-ARGUMENT...]: builds what the guest runs, and copies it to this folder, so that another build does not
 # replace it meanwhile.
-build_programs() {
+build_crash_programs() {
 	local program
 	(cd "$TREE" && cargo build --locked --quiet -p sluice-crash -p sluiced "${@:2}")
 	mkdir -p "$1"
@@ -26,7 +26,7 @@ build_programs() {
 # prepare NAME: builds everything, and sets folder to an empty one of this name.
 prepare() {
 	module=$("$TREE/vm/build-module" "$kernel")
-	build_programs "$programs"
+	build_crash_programs "$programs"
 	new_folder "$1"
 }
 
