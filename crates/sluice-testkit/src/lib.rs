@@ -12,6 +12,7 @@ pub mod module;
 pub mod poll;
 pub mod proc;
 pub mod process;
+pub mod random;
 pub mod shared;
 pub mod shared_map;
 pub mod shared_memory;

@@ -26,7 +26,6 @@ pub mod memory;
 pub mod netlink;
 pub mod parameter;
 pub mod poll;
-pub mod random;
 pub mod requests;
 pub mod ring;
 pub mod sched;
@@ -39,4 +38,4 @@ pub mod uring;
 pub mod userfault;
 pub mod vfs_pipe;
 
-pub use sluice_testkit::{cgroup, child, hft, proc, process, shared, shared_map, time};
+pub use sluice_testkit::{cgroup, child, hft, proc, process, random, shared, shared_map, time};
