@@ -63,7 +63,7 @@ fn endpoints_passed_over_sockets_connect_two_containers_both_ways(context: &Cont
             let there = fd_passing::receive_fd(&left_socket)?;
             let back = fd_passing::receive_fd(&left_socket)?;
             write_all(&there, &stream_bytes(1, 0, TOTAL))?;
-            read_all(&back, TOTAL)
+            expect_stream("and back", &read_all(&back, TOTAL)?, 2)
         },
     )?;
     let right = spawn_in_container(
@@ -74,9 +74,8 @@ fn endpoints_passed_over_sockets_connect_two_containers_both_ways(context: &Cont
         || {
             let there = fd_passing::receive_fd(&right_socket)?;
             let back = fd_passing::receive_fd(&right_socket)?;
-            let bytes = read_all(&there, TOTAL)?;
-            write_all(&back, &stream_bytes(2, 0, TOTAL))?;
-            Ok(bytes)
+            expect_stream("there", &read_all(&there, TOTAL)?, 1)?;
+            write_all(&back, &stream_bytes(2, 0, TOTAL))
         },
     )?;
     let (there_reader, there_writer) = ends("there")?;
@@ -85,8 +84,13 @@ fn endpoints_passed_over_sockets_connect_two_containers_both_ways(context: &Cont
     fd_passing::send_fd(&to_left, back_reader.as_fd())?;
     fd_passing::send_fd(&to_right, there_reader.as_fd())?;
     fd_passing::send_fd(&to_right, back_writer.as_fd())?;
-    expect_bytes("there", &right.finish()?, &stream_bytes(1, 0, TOTAL))?;
-    expect_bytes("and back", &left.finish()?, &stream_bytes(2, 0, TOTAL))
+    right.finish()?;
+    left.finish()
+}
+
+/// In the process that has received them: it takes long to pass so many bytes to the parent.
+fn expect_stream(what: &str, seen: &[u8], stream: u64) -> Result<()> {
+    expect_bytes(what, seen, &stream_bytes(stream, 0, TOTAL))
 }
 
 /// A container runtime; its process is in a sibling of the containers' cgroups, below one without processes.
@@ -143,7 +147,10 @@ fn transfer_after_sender_exit(context: &Context, then: fn(&Cgroup) -> Result<()>
         User::NamespaceRoot,
         "the reader",
         &[reader_socket.as_fd()],
-        || read_to_end(&fd_passing::receive_fd(&reader_socket)?),
+        || {
+            let bytes = read_to_end(&fd_passing::receive_fd(&reader_socket)?)?;
+            expect_stream("bytes received", &bytes, 5)
+        },
     )?;
     let [go_reader, _] = go.fds();
     let writer = spawn_in_container(
@@ -161,11 +168,7 @@ fn transfer_after_sender_exit(context: &Context, then: fn(&Cgroup) -> Result<()>
     then(&scope)?;
     go.notify()?;
     writer.finish()?;
-    expect_bytes(
-        "bytes received",
-        &reader.finish()?,
-        &stream_bytes(5, 0, TOTAL),
-    )
+    reader.finish()
 }
 
 fn send_ends(scope: &Cgroup, to_reader: &OwnedFd, to_writer: &OwnedFd) -> Result<Child<()>> {
