@@ -29,30 +29,29 @@ PROGRAMS=$BUILD/programs
 # build_programs PACKAGE...: builds what the demo, the shell and the tests run, which is one profile, and puts it there.
 build_programs() {
 	local program
-	(cd "$TREE" && cargo build --locked --quiet "${@/#/--package=}")
-	mkdir -p "$PROGRAMS"
-	for program in "$BUILD"/cargo/debug/sluice{,d,-demo,-tests,-crash}; do
-		provide_program "$program"
+	(cd "$TREE" && cargo build --locked --quiet "${@/#/--package=}") || return
+	for program in "${@/#sluice-cli/sluice}"; do
+		provide_program "$BUILD/cargo/debug/$program" || return
 	done
 }
 
-# provide_program FILE: copies it to PROGRAMS, if it exists and has changed.
+# provide_program FILE: copies it to PROGRAMS, if it has changed.
 provide_program() {
 	local copy=$PROGRAMS/${1##*/}
-	[[ -e $1 && ! $copy -nt $1 ]] || return 0
-	strip --strip-debug -o "$copy.$$" "$1"
-	mv "$copy.$$" "$copy"
+	[[ ! $copy -nt $1 ]] || return 0
+	mkdir -p "$PROGRAMS"
+	strip --strip-debug -o "$copy.$$" "$1" && mv "$copy.$$" "$copy"
 }
 
 # slowness: how many times slower than a quiet one this machine starts programs, a whole number from 1 to 20. What ends a command that
-# hangs takes so much longer on a busy machine. It is measured once; scripts that are called inherit it.
+# hangs takes so much longer on a busy machine. A call outside of $( ) measures it once, also for the scripts that are called afterwards.
 slowness() {
-	local begin=$EPOCHREALTIME number micros ordinary=250000
+	local begin=${EPOCHREALTIME/[.,]/} number micros ordinary=250000
 	if [[ ! ${SLUICE_SLOWNESS:-} ]]; then
 		for ((number = 0; number < 100; number++)); do
 			/bin/true
 		done
-		micros=$((${EPOCHREALTIME/./} - ${begin/./}))
+		micros=$((${EPOCHREALTIME/[.,]/} - begin))
 		SLUICE_SLOWNESS=$(((micros + ordinary - 1) / ordinary))
 		((SLUICE_SLOWNESS <= 20)) || SLUICE_SLOWNESS=20
 		export SLUICE_SLOWNESS

@@ -6,8 +6,11 @@
 # shellcheck source=tests/lib/limit.sh
 . "$TREE/tests/lib/limit.sh"
 grace=15
+# Measured once, for all stages and what they call.
+slowness >/dev/null
 
 declare -A result   # of each stage so far: ok or failed
+declare -A kept=()  # 1 for each stage that was not repeated
 summary=()          # one line per stage
 passed=0 failed=0 skipped=0
 parallel=           # the process that runs stages in parallel
@@ -34,8 +37,8 @@ count_tests() {
 	return "$any"
 }
 
-# stage NAME BUDGET COMMAND...: runs the command and shows its output. It fails if it takes longer than BUDGET seconds, on a busy machine some times
-# as many, and is ended then.
+# stage NAME BUDGET COMMAND...: runs the command and shows its output. It fails if it takes longer than BUDGET seconds, multiplied by the
+# slowness of this machine, and is ended then.
 stage() {
 	local name=$1 budget started=$SECONDS took status=0 verdict=ok out tee
 	budget=$(($2 * $(slowness)))
@@ -49,7 +52,7 @@ stage() {
 	await_tee "$tee"
 	took=$((SECONDS - started))
 	# A test that failed before the VM died has failed.
-	if head -n "$(lost_lines "$log")" "$log" | grep -qaE '^(not ok|FAIL)|FAILED'; then
+	if head -n "$(lost_lines "$log")" "$log" | grep -aE '^(not ok|FAIL)|FAILED' >/dev/null; then
 		status=1
 	fi
 	if ((status == 124)); then
@@ -69,7 +72,7 @@ stage() {
 # kept_stage NAME BUDGET INPUT... -- COMMAND...: as stage; but once it has passed, it is not repeated until an input, which is a file or
 # folder of the sources, the compiler, or the variable `kept_for` changes. The variable `again` prevents that.
 kept_stage() {
-	local name=$1 budget=$2 inputs=() before=$passed skipped_before=$skipped sum kept p s
+	local name=$1 budget=$2 inputs=() before=$passed skipped_before=$skipped sum file p s
 	shift 2
 	while [[ $1 != -- ]]; do
 		inputs+=("$1")
@@ -81,20 +84,21 @@ kept_stage() {
 		find "${inputs[@]}" -type f -print0 | sort -z | xargs -0 sha256sum
 		rustc --version
 	} | sha256sum | cut -c 1-32)
-	kept=$SLUICE_CACHE/stages/$sum
-	if [[ -s $kept && ! ${again:-} ]]; then
-		read -r p s <"$kept"
+	file=$SLUICE_CACHE/stages/$sum
+	if [[ -s $file && ! ${again:-} ]]; then
+		read -r p s <"$file"
 		passed=$((passed + p)) skipped=$((skipped + s))
 		result[$name]=ok
+		kept[$name]=1
 		summary+=("$(printf '%-28s %s' "$name" "ok (kept)")")
 		printf '\n== %s … ok (kept): its inputs are those of a run that passed\n' "$name"
 		return
 	fi
 	stage "$name" "$budget" "$@"
 	[[ ${result[$name]} == ok ]] || return 0
-	mkdir -p "${kept%/*}"
-	printf '%d %d\n' $((passed - before)) $((skipped - skipped_before)) >"$kept.$$"
-	mv "$kept.$$" "$kept"
+	mkdir -p "${file%/*}"
+	printf '%d %d\n' $((passed - before)) $((skipped - skipped_before)) >"$file.$$"
+	mv "$file.$$" "$file"
 }
 
 # Does not wait for a process outside the stage's group that still holds the pipe.

@@ -77,10 +77,6 @@ struct Arguments {
     #[arg(long)]
     json: bool,
 
-    /// Run one part of the chosen tests, such as 1/2: every second one, beginning with the first
-    #[arg(long, value_name = "PART/PARTS", value_parser = part)]
-    part: Option<(usize, usize)>,
-
     /// Skip tests whose name contains this; may be repeated
     #[arg(long, value_name = "FILTER")]
     except: Vec<String>,
@@ -95,15 +91,6 @@ fn positive(text: &str) -> Result<f64> {
         bail!("it must be a number above 0, such as 2.5");
     }
     Ok(number)
-}
-
-fn part(text: &str) -> Result<(usize, usize)> {
-    let numbers = text.split_once('/').context("it must be such as 1/2")?;
-    let (part, parts) = (numbers.0.parse()?, numbers.1.parse()?);
-    if !(1..=parts).contains(&part) {
-        bail!("it must be from 1/{parts} to {parts}/{parts}");
-    }
-    Ok((part, parts))
 }
 
 impl Arguments {
@@ -141,13 +128,6 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let mut tests = runner::select(suite::TOPICS, arguments.on, &arguments.filters);
     let excluded = |name: &str| arguments.except.iter().any(|filter| name.contains(filter));
     tests.retain(|named| !excluded(&named.name));
-    if let Some((part, parts)) = arguments.part {
-        let mut number = 0;
-        tests.retain(|_| {
-            number += 1;
-            number % parts == part % parts
-        });
-    }
     if tests.is_empty() {
         bail!(
             "no test on {:?} matches {:?}; --list shows all names",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Does the same for several containers at once: most of it is starting programs, for which an emulated processor takes long.
+//! Runs a function for several containers in parallel, because starting programs is slow on an emulated processor.
 
 use std::panic::resume_unwind;
 use std::thread;

@@ -177,7 +177,7 @@ pub fn proof(reports: &[Report], containers: usize) -> String {
         .find(|report| report.was_stopped)
         .map_or_else(Counts::default, |report| report.counts);
     format!(
-        "{} messages to {} subscribers in {containers} containers: all arrive; only one stopped by SIGSTOP misses {}, and is told so",
+        "{} messages to {} subscribers in {containers} containers: one, stopped by SIGSTOP, is told that it lost {}; no other lost any",
         stopped.sum(),
         reports.len(),
         stopped.lost

@@ -37,7 +37,7 @@ pub fn show(containers: &Containers, file: &Staged) -> Result<String> {
     let message = kill_receiver(containers)?;
     detail!("  the sender in a fails: '{message}'\n");
     Ok(format!(
-        "a sends {} as records, b receives them intact; b is killed: a is told '{}'",
+        "a sends {} as records, b receives them intact; b is killed: a reports '{}'",
         megabytes(file.bytes),
         what_happened(&message)
     ))

@@ -107,6 +107,10 @@ fn demo(options: &Options) -> Result<()> {
         Uid::effective().is_root(),
         "containers and modules need root; run 'make demo', which runs all of this in a virtual machine"
     );
+    ensure!(
+        options.module.is_some() || !options.steps.contains(&Step::Durable),
+        "the step 'durable' loads the module again; name it with --module"
+    );
     story::begin(options.long, options.log.as_deref())?;
     interrupt::install()?;
     time::set_slowness(time::measure_slowness());
@@ -126,7 +130,7 @@ fn demo(options: &Options) -> Result<()> {
     log.check()
 }
 
-/// All steps but that which unloads the module. Undoes its setup.
+/// All steps except durable, which unloads the module. Undoes its setup.
 fn show_with_containers(options: &Options) -> Result<()> {
     if !Step::WITH_CONTAINERS
         .iter()

@@ -30,13 +30,13 @@ pub fn shows_details() -> bool {
     STORY.get().is_some_and(|story| story.shows_details)
 }
 
-/// Prints a line for everyone.
+/// Prints a line.
 pub fn tell(line: &str) {
     println!("{line}");
     keep(line);
 }
 
-/// Prints a line for those who want the details; `detail!` formats it.
+/// Prints a line with --long; always writes it to the log. `detail!` formats it.
 pub fn tell_detail(line: &str) {
     if shows_details() {
         println!("{line}");

@@ -23,7 +23,7 @@ const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/interop/map_netlink.
 fn the_library_of_the_kernel_tree_does_every_operation(context: &Context) -> Result<()> {
     let Some(library) = context.modules.ynl.as_deref() else {
         return Err(skip(
-            "no netlink library was given; fetch it with tests/interop/get-ynl and name it with --ynl",
+            "no netlink library was given; name the directory ynl of what tests/lib/kernel-tools prints with --ynl",
         ));
     };
     let output = Command::new("python3")

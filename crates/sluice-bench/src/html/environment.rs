@@ -38,7 +38,12 @@ fn versions(results: &Results) -> String {
 
 /// The machine, its kernel and the day, for the title.
 pub fn summary(Results { host, date, .. }: &Results) -> String {
-    format!("{}, Linux {}, {date}", machine(host), host.kernel)
+    let what = format!("{}, Linux {}", machine(host), host.kernel);
+    match date.as_str() {
+        // Results of older versions have none.
+        "" => what,
+        date => format!("{what}, {date}"),
+    }
 }
 
 fn machine(host: &Host) -> &str {
