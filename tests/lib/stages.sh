@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# shellcheck disable=SC2030,SC2031,SC2154 # parallel stages pass their variables in a file
+# shellcheck disable=SC2030,SC2031,SC2034,SC2154 # parallel stages pass their variables in a file; tests/check reads some
 # To be sourced, with $logs as the folder of the logs: stages, which are commands with a time budget, and their summary.
 
 # shellcheck source=tests/lib/limit.sh
