@@ -352,7 +352,10 @@ fn never_in_part(lengths: &[usize]) -> Result<()> {
                 })
             })
             .collect();
-        let read = (0..1500).try_for_each(|_| {
+        // Long enough that a get meets a writer on the other processor many times.
+        let until = Instant::now() + Duration::from_secs(3);
+        let reads = (0..).take_while(|read| *read < 1500 || Instant::now() < until);
+        let read = reads.into_iter().try_for_each(|_: u32| {
             let seen = get(&end, b"key").context("getting")?;
             expect_bytes(
                 "a value",
