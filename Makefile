@@ -14,7 +14,7 @@ help: ## list the targets
 	@echo 'make TARGET, where TARGET is one of'
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 15
 	@echo
-	@echo 'Times are for 2 processors that emulate the VM: the first time, with downloads, and later.'
+	@echo 'Times are for 2 processors that emulate the VM; those of the demo: the first time, with downloads, and later.'
 	@echo 'DEMO=long shows the details of the demo, STEP=NAME repeats one step. FRESH=1 repeats checks that have passed,'
 	@echo 'KERNELS="NAME ..." chooses their kernels, TESTS="FILTER ..." the tests in the VM, STRESS=60 the seconds of stress'
 	@echo "and races. KERNEL=6.12 is the kernel for demo, shell and bench. The kernels: $$(. vm/lib.sh && kernel_list)."
@@ -22,7 +22,7 @@ help: ## list the targets
 demo: ## two containers, one device node, two files: nothing crosses; then each kind of channel; 5 and 2 minutes
 	@vm/demo $(KERNEL)
 
-check: ## lint, unit tests, the suite on 6.12, a selection on 6.1, one seeded bug of each subject; 20 and 8 minutes
+check: ## lint, unit tests, the suite on 6.12, a selection on 6.1, one seeded bug of each subject; 30 minutes at first
 	@tests/check
 
 check-all: ## everything: all kernels, all seeded bugs, data races, crashes, sanitizers, the benchmark; hours, resumed
