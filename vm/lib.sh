@@ -23,12 +23,14 @@ die() {
 [[ $TREE$SLUICE_CACHE =~ ^[a-zA-Z0-9_+/.-]+$ ]] ||
 	die "the VM supports only letters, digits and _ + . - in the paths of this tree, '$TREE', and of the cache, '$SLUICE_CACHE'; move it"
 
-# What the guest runs: without debugging information, because it reads files of this machine slowly.
+# What the guest runs: without symbols, and on a disk, because it reads files of this machine slowly.
 PROGRAMS=$BUILD/programs
 
-# build_programs PACKAGE...: builds what the demo, the shell and the tests run, which is one profile, and puts it there.
+# build_programs PACKAGE...: builds what the demo, the shell and the tests run, which is one profile, and puts it there; nothing in
+# tests/check, which has built all.
 build_programs() {
 	local program
+	[[ ! ${SLUICE_PROGRAMS_ARE_BUILT:-} ]] || return 0
 	(cd "$TREE" && cargo build --locked --quiet "${@/#/--package=}") || return
 	for program in "${@/#sluice-cli/sluice}"; do
 		provide_program "$BUILD/cargo/debug/$program" || return
@@ -40,7 +42,7 @@ provide_program() {
 	local copy=$PROGRAMS/${1##*/}
 	[[ ! $copy -nt $1 ]] || return 0
 	mkdir -p "$PROGRAMS"
-	strip --strip-debug -o "$copy.$$" "$1" && mv "$copy.$$" "$copy"
+	strip -o "$copy.$$" "$1" && mv "$copy.$$" "$copy"
 }
 
 # slowness: how many times slower than a quiet one this machine starts programs, a whole number from 1 to 20. What ends a command that

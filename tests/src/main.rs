@@ -2,10 +2,7 @@
 //! The end-to-end tests of the module. Tests of fifo(7) also run on a FIFO, which is the reference for what they
 //! expect.
 
-mod registry;
-mod runner;
 mod suite;
-mod support;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -14,6 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
+
+use sluice_tests::{registry, runner, support};
 
 use registry::{Durations, Modules, Target};
 use runner::NamedTest;
@@ -139,7 +138,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
         list(&tests).context("printing the list")?;
         return Ok(true);
     }
-    time::set_slowness(arguments.slowness()? * time::measure_slowness());
+    let measured = time::measure_slowness();
+    time::set_slowness(arguments.slowness()? * measured);
+    eprintln!("sluice-tests: this machine is {measured:.1} times slower than a quiet one; limits are that much longer");
     let width = tests
         .iter()
         .map(|named| named.name.len())

@@ -103,6 +103,7 @@ pub struct Topic {
 }
 
 /// Lists the functions of one file as tests: those of fifo(7), then those for the pipe only.
+#[macro_export]
 macro_rules! topic {
     ($name:literal, fifo: [$($fifo:ident),* $(,)?], pipe_only: [$($pipe:ident),* $(,)?] $(,)?) => {
         pub const TOPIC: $crate::registry::Topic = $crate::registry::Topic {
@@ -122,4 +123,4 @@ macro_rules! topic {
         };
     };
 }
-pub(crate) use topic;
+pub use topic;

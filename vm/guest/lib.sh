@@ -4,9 +4,9 @@
 
 # The root has no cache, because this tree and its build results change while a VM runs. Programs and libraries do not, and starting one
 # takes several times as long without a cache. They must not be upgraded meanwhile.
-cache_programs() {
-	[[ -e $1/programs ]] || return 0
-	mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose,access=any programs /usr ||
+cache_usr() {
+	[[ -e $1/usr ]] || return 0
+	mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose,access=any usr /usr ||
 		printf 'the guest cannot mount /usr with a cache: programs start slowly\n' >/dev/console
 }
 
@@ -40,12 +40,22 @@ name_disks() {
 	done <"$1/disks"
 }
 
+# The programs of this project come on a disk, and are in memory where they are on this machine.
+provide_programs() {
+	local disk=/dev/disk/by-id/virtio-programs place
+	[[ -e $disk ]] || return 0
+	place=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)/build/programs
+	mount -t tmpfs programs "$place"
+	tar -xf "$disk" -b 512 -C "$place" || printf 'the guest cannot read the programs from %s\n' "$disk" >/dev/console
+}
+
 set_up_guest() {
 	export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 	# Init passes on what the kernel did not understand of its command line.
 	unset nr_open nohz_full rcu_nocbs SHLVL
-	cache_programs "$1"
+	cache_usr "$1"
 	provide_modules "$1"
 	name_disks "$1"
+	provide_programs
 	echo '+cpu +memory +pids' >/sys/fs/cgroup/cgroup.subtree_control
 }

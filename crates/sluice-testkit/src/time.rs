@@ -14,7 +14,7 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long an emulated machine of two processors without other load takes to start a program and to wait for its end. Most of what
 /// tests and the demo wait for are such starts.
-const ORDINARY_START: Duration = Duration::from_millis(30);
+const ORDINARY_START: Duration = Duration::from_millis(60);
 
 /// The time for which a test watches that something does not happen. If it is too short the test may miss a fault; it
 /// never reports a wrong one.

@@ -22,11 +22,12 @@ impl Features {
         number < u64::BITS && self.kinds & (1 << number) != 0
     }
 
-    /// Whether the module supports every feature that this library can use.
+    /// Whether the module supports every feature that this library can use. One with a later `abi` does not: something was
+    /// removed or has another meaning.
     pub fn has_all(&self) -> bool {
         let flags = u64::from(abi::OPEN_FLAGS);
         let kinds = [Kind::Pipe, Kind::Ring, Kind::Feed, Kind::Bus, Kind::Map];
-        self.abi >= abi::ABI
+        self.abi == abi::ABI
             && kinds.into_iter().all(|kind| self.has_kind(kind))
             && self.open_flags & flags == flags
     }
@@ -75,6 +76,7 @@ mod tests {
         };
         for less in [
             Features { abi: 0, ..all },
+            Features { abi: 2, ..all },
             without(Kind::Pipe),
             without(Kind::Ring),
             without(Kind::Feed),

@@ -15,7 +15,7 @@ use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn_keeping};
 use crate::support::ctl::{BOTH, CREATE, Ctl, Open};
 use crate::support::event::Event;
-use crate::support::lock_trace::{Lock, LockTrace};
+use crate::support::lock_trace::{LOCKS_FOR_ALL, Lock, LockTrace, locks_of_pipes};
 use crate::support::poll;
 use crate::support::proc::{Call, wait_asleep_in};
 
@@ -26,18 +26,6 @@ topic!(
         moving_data_takes_no_lock_of_another_scope,
     ],
 );
-
-/// Global locks: taken to open, and never to move data.
-const FOR_ALL: [&str; 2] = ["table_lock", "users_lock"];
-const OF_A_SCOPE: [&str; 1] = ["&scope->lock"];
-const OF_A_PIPE: [&str; 6] = [
-    "&pipe->lock",
-    "&pipe->read_mutex",
-    "&pipe->write_mutex",
-    "&pipe->open_wait",
-    "&pipe->readable",
-    "&pipe->writable",
-];
 
 const ROUNDS: usize = 8;
 const MESSAGE: &[u8] = b"there and back";
@@ -210,11 +198,6 @@ impl Pairs {
     }
 }
 
-/// The names of all locks of the module that pipes take; those of the scheduler, the allocator and so on are shared anyway.
-fn names() -> Vec<&'static str> {
-    [&FOR_ALL[..], &OF_A_SCOPE, &OF_A_PIPE].concat()
-}
-
 fn count(locks: &BTreeSet<Lock>, name: &str) -> usize {
     locks.iter().filter(|lock| lock.name == name).count()
 }
@@ -229,7 +212,7 @@ fn observe(pairs: &Pairs) -> Result<()> {
     expect(
         "locks that both pairs took to open",
         shared(&opening),
-        BTreeSet::from(FOR_ALL),
+        BTreeSet::from(LOCKS_FOR_ALL),
     )?;
     pairs.run(&pairs.stages.warm_up)?;
     let moving = pairs.locks_of(&pairs.stages.moving)?;
@@ -239,7 +222,7 @@ fn observe(pairs: &Pairs) -> Result<()> {
         BTreeSet::new(),
     )?;
     for locks in &moving {
-        for name in FOR_ALL {
+        for name in LOCKS_FOR_ALL {
             expect(&format!("{name} while data moves"), count(locks, name), 0)?;
         }
         for (name, pipes) in [
@@ -261,7 +244,7 @@ fn observe(pairs: &Pairs) -> Result<()> {
 /// The open stage shows that the trace would reveal a shared lock. The mutexes and wait queues of each pair's two pipes
 /// show that it reveals what moving data takes.
 fn moving_data_takes_no_lock_of_another_scope(context: &Context) -> Result<()> {
-    let trace = LockTrace::for_locks(&names())?;
+    let trace = LockTrace::for_locks(&locks_of_pipes())?;
     let home = context.cgroup()?;
     let stages = Stages::new()?;
     let pair = |name| Pair::spawn(&stages, &home.create_child(name)?, &context.channel);
@@ -274,56 +257,4 @@ fn moving_data_takes_no_lock_of_another_scope(context: &Context) -> Result<()> {
 
     let observed = observe(&pairs);
     pairs.end(observed)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::path::Path;
-
-    use super::*;
-
-    /// Lockdep names a lock after the expression that initialises it.
-    fn locks_of_source(text: &str) -> Vec<String> {
-        const INITIALIZERS: [&str; 6] = [
-            "spin_lock_init(",
-            "mutex_init(",
-            "sluice_wait_queue_init(",
-            "DEFINE_SPINLOCK(",
-            "DEFINE_RAW_SPINLOCK(",
-            "DEFINE_MUTEX(",
-        ];
-        let named = |initializer| {
-            let occurrences = text.split(initializer).skip(1);
-            occurrences.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()))
-        };
-        INITIALIZERS.into_iter().flat_map(named).collect()
-    }
-
-    /// The first words of the names of sources that a pipe does not run. The wait module initialises queues for others and has no
-    /// lock of its own.
-    const NOT_FOR_PIPES: [&str; 8] = [
-        "ring", "feed", "bus", "map", "stream", "keeper", "netlink", "wait",
-    ];
-
-    fn concerns_pipes(source: &Path) -> bool {
-        let stem = source.file_stem().and_then(|stem| stem.to_str());
-        let first = stem.and_then(|stem| stem.split('_').next());
-        first.is_some_and(|first| !NOT_FOR_PIPES.contains(&first))
-    }
-
-    #[test]
-    fn every_lock_of_the_module_is_looked_for() {
-        let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernel");
-        let mut found = BTreeSet::new();
-        for entry in fs::read_dir(kernel).expect("the module's sources") {
-            let path = entry.expect("an entry").path();
-            if concerns_pipes(&path) && path.extension().is_some_and(|end| end == "c" || end == "h")
-            {
-                let text = fs::read_to_string(path).expect("a source");
-                found.extend(locks_of_source(&text));
-            }
-        }
-        assert_eq!(found, names().into_iter().map(str::to_owned).collect());
-    }
 }

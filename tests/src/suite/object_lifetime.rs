@@ -26,7 +26,7 @@ topic!(
         an_endpoint_of_a_removed_cgroup_is_freed_on_close,
         a_removed_cgroup_is_released_with_its_last_endpoint,
         a_hundred_cgroups_leak_no_object,
-        a_thousand_cgroups_leak_neither_objects_nor_pages,
+        many_cgroups_leak_neither_objects_nor_pages,
         an_open_endpoint_keeps_the_module_loaded,
         a_blocked_open_keeps_the_module_loaded,
     ],
@@ -130,8 +130,8 @@ fn a_hundred_cgroups_leak_no_object(context: &Context) -> Result<()> {
     expect_nothing_left_of_cgroups(context, 100)
 }
 
-fn a_thousand_cgroups_leak_neither_objects_nor_pages(context: &Context) -> Result<()> {
-    expect_no_page_leak(1000, |count| expect_nothing_left_of_cgroups(context, count))
+fn many_cgroups_leak_neither_objects_nor_pages(context: &Context) -> Result<()> {
+    expect_no_page_leak(500, |count| expect_nothing_left_of_cgroups(context, count))
 }
 
 fn an_open_endpoint_keeps_the_module_loaded(context: &Context) -> Result<()> {

@@ -40,6 +40,7 @@ topic!(
         both_sides_print_a_summary,
         passed_endpoints_carry_records,
         another_descriptor_is_rejected_as_an_endpoint,
+        a_ring_over_a_path_carries_records_in_huge_pages,
     ],
 );
 
@@ -466,4 +467,20 @@ fn another_descriptor_is_rejected_as_an_endpoint(context: &Context) -> Result<()
         run.expect_failure(1, &[word])?;
     }
     Ok(())
+}
+
+/// In the VM, where huge pages can be reserved: one for the control region and one for the data.
+fn a_ring_over_a_path_carries_records_in_huge_pages(context: &Context) -> Result<()> {
+    let path = context.scratch.join("ring");
+    let path = path.display();
+    let text = format!(
+        "echo 4 > /proc/sys/vm/nr_hugepages
+         echo sent | sluice ring send --huge-pages --capacity 2M {path} &
+         sluice ring recv {path}
+         wait $!
+         echo $? of the sender
+         echo 0 > /proc/sys/vm/nr_hugepages"
+    );
+    let printed = shell(context, &text)?.stdout()?;
+    expect("the output", printed, "sent\n0 of the sender\n".to_owned())
 }

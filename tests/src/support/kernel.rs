@@ -95,7 +95,7 @@ fn free_pages() -> Result<u64> {
 }
 
 /// Fails if `body` leaks a page per round when it runs for `rounds` rounds. Free pages vary by less than a hundred by
-/// themselves, so a thousand rounds show such a leak. Skips the test with KASAN.
+/// themselves, so 500 rounds show such a leak. Skips the test with KASAN.
 pub fn expect_no_page_leak(rounds: usize, mut body: impl FnMut(usize) -> Result<()>) -> Result<()> {
     let tolerance = rounds as u64 / 4;
     if has_kasan()? {

@@ -12,6 +12,23 @@ use super::trace_buffer::{TRACING, TraceBuffer};
 
 const EVENT: &str = "lock/lock_acquire";
 
+/// Global locks: taken to open, and never to move data.
+pub const LOCKS_FOR_ALL: [&str; 2] = ["table_lock", "users_lock"];
+const OF_A_SCOPE: [&str; 1] = ["&scope->lock"];
+const OF_A_PIPE: [&str; 6] = [
+    "&pipe->lock",
+    "&pipe->read_mutex",
+    "&pipe->write_mutex",
+    "&pipe->open_wait",
+    "&pipe->readable",
+    "&pipe->writable",
+];
+
+/// The names of all locks of the module that pipes take; those of the scheduler, the allocator and so on are shared anyway.
+pub fn locks_of_pipes() -> Vec<&'static str> {
+    [&LOCKS_FOR_ALL[..], &OF_A_SCOPE, &OF_A_PIPE].concat()
+}
+
 /// A lock as printed in the trace: `00000000bd6414c3 &pipe->read_mutex`. The address of its lockdep_map is hashed (%p)
 /// with a per-boot secret, so it is the same each time. The name is the expression that initialised it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,6 +117,8 @@ fn parse(line: &str) -> Option<(Pid, Lock)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const TRACE: &str = "\
@@ -128,6 +147,53 @@ mod tests {
         assert_eq!(
             second,
             BTreeSet::from([lock("00000000f5e17d86", "&mm->mmap_lock")])
+        );
+    }
+
+    /// Lockdep names a lock after the expression that initialises it.
+    fn locks_of_source(text: &str) -> Vec<String> {
+        const INITIALIZERS: [&str; 6] = [
+            "spin_lock_init(",
+            "mutex_init(",
+            "sluice_wait_queue_init(",
+            "DEFINE_SPINLOCK(",
+            "DEFINE_RAW_SPINLOCK(",
+            "DEFINE_MUTEX(",
+        ];
+        let named = |initializer| {
+            let occurrences = text.split(initializer).skip(1);
+            occurrences.filter_map(|rest| Some(rest.split_once(')')?.0.to_owned()))
+        };
+        INITIALIZERS.into_iter().flat_map(named).collect()
+    }
+
+    /// The first words of the names of sources that a pipe does not run. The wait module initialises queues for others and has no
+    /// lock of its own.
+    const NOT_FOR_PIPES: [&str; 8] = [
+        "ring", "feed", "bus", "map", "stream", "keeper", "netlink", "wait",
+    ];
+
+    fn concerns_pipes(source: &Path) -> bool {
+        let stem = source.file_stem().and_then(|stem| stem.to_str());
+        let first = stem.and_then(|stem| stem.split('_').next());
+        first.is_some_and(|first| !NOT_FOR_PIPES.contains(&first))
+    }
+
+    #[test]
+    fn every_lock_of_the_module_is_looked_for() {
+        let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernel");
+        let mut found = BTreeSet::new();
+        for entry in fs::read_dir(kernel).expect("the module's sources") {
+            let path = entry.expect("an entry").path();
+            if concerns_pipes(&path) && path.extension().is_some_and(|end| end == "c" || end == "h")
+            {
+                let text = fs::read_to_string(path).expect("a source");
+                found.extend(locks_of_source(&text));
+            }
+        }
+        assert_eq!(
+            found,
+            locks_of_pipes().into_iter().map(str::to_owned).collect()
         );
     }
 }

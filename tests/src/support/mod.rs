@@ -24,6 +24,7 @@ pub mod map;
 pub mod memcg;
 pub mod memory;
 pub mod netlink;
+pub mod numbered_bytes;
 pub mod parameter;
 pub mod poll;
 pub mod requests;

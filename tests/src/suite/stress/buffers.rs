@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
 
-use super::bytes::{Byte, MOST};
+use super::bytes::MOST;
 use crate::support::check::Skip;
 use crate::support::memory::{Mapping, PAGE};
+use crate::support::numbered_bytes::Byte;
 use crate::support::time::Deadline;
 use crate::support::userfault::UserFault;
 

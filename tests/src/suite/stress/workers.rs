@@ -14,7 +14,7 @@ use crate::support::shared::SharedWords;
 use crate::support::time::Deadline;
 
 /// The number of concurrent writers, and of readers.
-pub const SLOTS: usize = 8;
+pub use crate::support::numbered_bytes::SLOTS;
 
 /// Identifies a process: a slot has one process at a time, and numbers are unique among writers and among readers.
 #[derive(Clone, Copy)]

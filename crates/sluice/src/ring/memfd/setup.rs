@@ -196,7 +196,7 @@ fn map_producer(
     let align = usize::try_from(geometry.data).map_err(|_| Errno::OVERFLOW)?;
     let bytes = usize::try_from(geometry.capacity.bytes()).map_err(|_| Errno::OVERFLOW)?;
     Ok(ProducerMemory {
-        ctrl: Region::map(file, 0, align, access)?,
+        ctrl: Region::map_aligned(file, 0, align, align, access)?,
         data: Region::map_mirrored(file, geometry.data, bytes, align, access)?,
         capacity: geometry.capacity,
     })
