@@ -140,7 +140,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     let measured = time::measure_slowness();
     time::set_slowness(arguments.slowness()? * measured);
-    eprintln!("sluice-tests: this machine is {measured:.1} times slower than a quiet one; limits are that much longer");
+    eprintln!(
+        "sluice-tests: this machine is {measured:.1} times slower than a quiet one; limits are that much longer"
+    );
     let width = tests
         .iter()
         .map(|named| named.name.len())

@@ -208,7 +208,7 @@ fn each_dropping_subscriber_gets_or_counts_all_messages(_: &Context) -> Result<(
 /// The receiver spends most of its time in copies, while the sender overwrites what was not received.
 fn a_message_is_not_overwritten_while_it_is_received(_: &Context) -> Result<()> {
     const LENGTH: usize = 60_000;
-    const COUNT: u64 = 3000;
+    const COUNT: u64 = 1500;
     let buses = Buses::new()?;
     let sender = buses.create_sized(broadcast(), 1 << 18)?;
     let end = buses.subscribe(framed(DROP))?;
@@ -469,7 +469,7 @@ fn expect_prompt(
     disturb: impl Fn() -> Result<()>,
     keep: &OwnedFd,
 ) -> Result<()> {
-    const ROUNDS: u64 = 2000;
+    const ROUNDS: u64 = 1000;
     for end in [sender, end] {
         set_blocking(end)?;
     }

@@ -156,7 +156,7 @@ fn keys_of_the_log_are_freed_when_the_map_is_full(_: &Context) -> Result<()> {
         delete(&small, key).context("deleting")?;
     }
     let default = Maps::new()?.create()?;
-    for number in 0..600 {
+    for number in 0..300 {
         put(&default, &long_key(number), b"").with_context(|| format!("long key {number}"))?;
         delete(&default, &long_key(number)).context("deleting")?;
     }
