@@ -53,7 +53,8 @@ static bool is_for(const struct sluice_bus_slot *slot,
  * With the cursor claimed: moves @sequence to the next message of the subscriber, and returns its
  * slot. NULL: there is none before @head, which was read earlier; or it is not known yet (@more),
  * because more than PASSED_MAX others precede it, or one whose copy is in progress, after which
- * nobody may be woken. Messages from @head on wake their receivers after that.
+ * nobody may be woken. Messages from @head on wake their receivers after that. A copy whose sender
+ * the kernel has killed stays in progress: the callers can be killed, too.
  */
 static const struct sluice_bus_slot *next_slot(const struct sluice_bus *bus,
 					       const struct sluice_bus_subscriber *subscriber,
@@ -151,7 +152,7 @@ int sluice_bus_next_length(struct sluice_bus_endpoint *end)
 			WRITE_ONCE(subscriber->handed_out, sequence);
 		/* What was handed out is not released. */
 		finish(end, from, first == from ? sequence : from);
-	} while (more);
+	} while (more && !fatal_signal_pending(current));
 	return ret;
 }
 
@@ -295,7 +296,7 @@ static int try_receive(struct receipt *receipt)
 			finish(end, from, sequence);
 		else
 			finish_received(end, slot, from, sequence);
-	} while (more);
+	} while (more && !fatal_signal_pending(current));
 	return err;
 }
 

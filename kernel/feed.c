@@ -256,6 +256,9 @@ static int feed_mmap(struct file *file, struct vm_area_struct *vma)
 
 	if (err)
 		return err;
+	/* Who maps a part must be able to map its control page. */
+	if (!(file->f_mode & FMODE_WRITE))
+		return -EINVAL;
 	session = claim(end, true);
 	if (IS_ERR(session))
 		return PTR_ERR(session);

@@ -168,29 +168,32 @@ int sluice_map_netlink_close(struct sk_buff *skb, struct genl_info *info)
 
 /* ---- get ---- */
 
+int sluice_map_netlink_put_version(struct sk_buff *skb, const struct sluice_map_copy *copy)
+{
+	return sluice_netlink_put_u64(skb, SLUICE_NL_A_VERSION, copy->version) ?:
+	       (copy->ttl_ns ? sluice_netlink_put_u64(skb, SLUICE_NL_A_TTL_NS, copy->ttl_ns) : 0);
+}
+
 /* The value is copied to its place in the message; then the attribute is made around it. */
 int sluice_map_netlink_put_value(struct sk_buff *skb, struct sluice_map *map,
-				 const struct nlattr *key, u32 room, u32 *length)
+				 const struct nlattr *key, u32 room, struct sluice_map_copy *copy)
 {
-	struct sluice_map_copy copy __uninitialized;
 	struct sluice_map_key sought;
 
-	*length = 0;
+	copy->length = 0;
+	copy->version = 0;
+	copy->ttl_ns = 0;
 	if (skb_tailroom(skb) < nla_total_size(room))
 		return -EMSGSIZE;
-	copy.value = skb_tail_pointer(skb) + NLA_HDRLEN;
-	copy.room = room;
+	copy->value = skb_tail_pointer(skb) + NLA_HDRLEN;
+	copy->room = room;
 	sluice_map_key_init(map, &sought, nla_data(key), nla_len(key));
-	if (!sluice_map_copy_value(map, &sought, &copy))
+	if (!sluice_map_copy_value(map, &sought, copy))
 		return -ENOENT;
-	*length = copy.length;
-	if (copy.length > room)
+	if (copy->length > room)
 		return -EMSGSIZE;
-	sluice_netlink_append(skb, SLUICE_NL_A_VALUE, copy.length);
-	if (sluice_netlink_put_u64(skb, SLUICE_NL_A_VERSION, copy.version) ||
-	    (copy.ttl_ns && sluice_netlink_put_u64(skb, SLUICE_NL_A_TTL_NS, copy.ttl_ns)))
-		return -EMSGSIZE;
-	return 0;
+	sluice_netlink_append(skb, SLUICE_NL_A_VALUE, copy->length);
+	return sluice_map_netlink_put_version(skb, copy);
 }
 
 /* As sluice_map_netlink_put_value(), with a message of its own. */
@@ -198,11 +201,13 @@ static int reply_value(struct sluice_map *map, struct genl_info *info, u32 room,
 {
 	size_t size = nla_total_size(room) + 2 * SLUICE_NETLINK_SIZE_U64;
 	struct sk_buff *reply = sluice_netlink_reply_begin(size, info);
+	struct sluice_map_copy copy __uninitialized;
 	int err;
 
 	if (!reply)
 		return -ENOMEM;
-	err = sluice_map_netlink_put_value(reply, map, info->attrs[SLUICE_NL_A_KEY], room, length);
+	err = sluice_map_netlink_put_value(reply, map, info->attrs[SLUICE_NL_A_KEY], room, &copy);
+	*length = copy.length;
 	if (err)
 		nlmsg_free(reply);
 	else
@@ -210,15 +215,20 @@ static int reply_value(struct sluice_map *map, struct genl_info *info, u32 room,
 	return err;
 }
 
-/* The value may change between two attempts, so that the second has room for any. */
+/*
+ * The value may change between two attempts: the second has room for any that is not longer, and
+ * the last one for any. Most values need one, and few allocate more than they need.
+ */
 static int execute_get(struct sluice_map *map, struct genl_info *info)
 {
 	u32 length;
 	int err = reply_value(map, info, SHORT_VALUE, &length);
 
-	if (err != -EMSGSIZE || length > SLUICE_NL_VALUE_MAX)
-		return err;
-	return reply_value(map, info, SLUICE_NL_VALUE_MAX, &length);
+	if (err == -EMSGSIZE && length <= SLUICE_NL_VALUE_MAX)
+		err = reply_value(map, info, length, &length);
+	if (err == -EMSGSIZE && length <= SLUICE_NL_VALUE_MAX)
+		err = reply_value(map, info, SLUICE_NL_VALUE_MAX, &length);
+	return err;
 }
 
 /* ---- set and delete ---- */

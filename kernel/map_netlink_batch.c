@@ -43,19 +43,22 @@ static int expand(struct batch *batch)
 static int get(struct batch *batch, struct nlattr **attrs)
 {
 	const struct nlattr *key = attrs[SLUICE_NL_A_KEY];
-	u32 size = batch->reply->len + skb_tailroom(batch->reply), length;
+	u32 size = batch->reply->len + skb_tailroom(batch->reply);
 	u32 room = room_for_value(batch, min_t(u32, size, REPLY_MAX));
-	int err = sluice_map_netlink_put_value(batch->reply, batch->target.map, key, room, &length);
+	struct sluice_map_copy copy __uninitialized;
+	int err = sluice_map_netlink_put_value(batch->reply, batch->target.map, key, room, &copy);
 
-	if (err == -EMSGSIZE && length <= room_for_value(batch, REPLY_MAX)) {
+	if (err == -EMSGSIZE && copy.length <= room_for_value(batch, REPLY_MAX)) {
 		if (expand(batch))
 			return -ENOMEM;
 		room = room_for_value(batch, REPLY_MAX);
 		err = sluice_map_netlink_put_value(batch->reply, batch->target.map, key, room,
-						   &length);
+						   &copy);
 	}
-	if (err == -EMSGSIZE)
-		sluice_netlink_put_u32(batch->reply, SLUICE_NL_A_VALUE_LENGTH, length);
+	if (err == -EMSGSIZE) {
+		sluice_netlink_put_u32(batch->reply, SLUICE_NL_A_VALUE_LENGTH, copy.length);
+		sluice_map_netlink_put_version(batch->reply, &copy);
+	}
 	return err;
 }
 

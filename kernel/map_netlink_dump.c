@@ -62,10 +62,8 @@ static int put_content(struct sk_buff *skb, const struct dump *dump)
 {
 	const struct sluice_map_copy *copy = &dump->copy;
 	int err = nla_put(skb, SLUICE_NL_A_KEY, copy->key_length, copy->key) ?:
-		  sluice_netlink_put_u64(skb, SLUICE_NL_A_VERSION, copy->version);
+		  sluice_map_netlink_put_version(skb, copy);
 
-	if (!err && copy->ttl_ns)
-		err = sluice_netlink_put_u64(skb, SLUICE_NL_A_TTL_NS, copy->ttl_ns);
 	if (err)
 		return err;
 	if (dump->keys_only || copy->length > copy->room)

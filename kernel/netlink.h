@@ -144,10 +144,12 @@ static __always_inline int sluice_netlink_put_u64(struct sk_buff *skb, int attri
 
 /*
  * Copies the value of a key into the message, with version and time to live. 0, -ENOENT;
- * -EMSGSIZE: it exceeds @room. @length: of the value.
+ * -EMSGSIZE: it exceeds @room. @copy: out, of the entry; its length is 0 if there is none.
  */
 int sluice_map_netlink_put_value(struct sk_buff *skb, struct sluice_map *map,
-				 const struct nlattr *key, u32 room, u32 *length);
+				 const struct nlattr *key, u32 room, struct sluice_map_copy *copy);
+/* The version of an entry, and its time to live if it has one. 0 or -EMSGSIZE. */
+int sluice_map_netlink_put_version(struct sk_buff *skb, const struct sluice_map_copy *copy);
 
 /* The operation of a request, or of a step, that changes an entry; @attrs: its attributes. */
 struct sluice_map_request;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <linux/capability.h>
+#include <linux/cred.h>
 #include <linux/err.h>
 #include <linux/fs.h>
 #include <linux/init.h>
@@ -181,6 +182,11 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 			if (ret < 0)
 				break;
 			written += ret;
+			/* A long write beside a quick reader need not wait for room. */
+			if (iov_iter_count(from) && signal_pending(current)) {
+				ret = -ERESTARTSYS;
+				break;
+			}
 			continue;
 		}
 		if (nonblocking) {
@@ -245,11 +251,22 @@ static long slots_for(u64 bytes, u64 bytes_now)
 	return bytes >> PAGE_SHIFT;
 }
 
+/* The pages that fill the capacity are charged to the creator, whoever writes. */
+static bool may_grow(const struct sluice_pipe *pipe)
+{
+	return uid_eq(current_fsuid(), pipe->channel.uid) || capable(CAP_SYS_RESOURCE);
+}
+
 static long set_capacity(struct sluice_pipe *pipe, u64 bytes)
 {
-	long slots = slots_for(bytes, sluice_pipe_capacity(pipe));
+	unsigned long now = sluice_pipe_capacity(pipe);
+	long slots = slots_for(bytes, now);
 
-	return slots < 0 ? slots : sluice_pipe_resize(pipe, slots);
+	if (slots < 0)
+		return slots;
+	if ((unsigned long)slots << PAGE_SHIFT > now && !may_grow(pipe))
+		return -EPERM;
+	return sluice_pipe_resize(pipe, slots);
 }
 
 static long change_setting(struct sluice_pipe_endpoint *end, unsigned int number,

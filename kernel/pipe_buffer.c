@@ -31,16 +31,33 @@ static void publish_head(struct sluice_pipe *pipe, unsigned long head)
 }
 
 /*
+ * Whether the pipe has become writable by the move of its tail to @tail from @before; under
+ * read_mutex. A single load of `head`, after the store of `tail` and a barrier: a writer whose
+ * `head` it misses sees that `tail`.
+ */
+static bool has_become_writable(const struct sluice_pipe *pipe, unsigned long before,
+				unsigned long tail)
+{
+	unsigned long full = sluice_pipe_capacity(pipe) - PIPE_BUF;
+	unsigned long head = READ_ONCE(pipe->head);
+
+	return head - before > full && head - tail <= full;
+}
+
+/*
  * Writers that sleep are woken at PIPE_BUF bytes of room, enough for any short write, as with
- * pipe(2), which frees whole pages. Checking that loads `head`, a cache line of the writers, and is
- * therefore done only if there is a writer to wake.
+ * pipe(2), which frees whole pages; and as there, only when the pipe was full before, so that a
+ * read of a pipe that is not full is no edge for epoll. Checking that loads `head`, a cache line of
+ * the writers, and is therefore done only if there is a writer to wake.
  */
 static void publish_tail(struct sluice_pipe *pipe, unsigned long tail)
 {
+	unsigned long before = pipe->tail;
+
 	smp_store_release(&pipe->tail, tail);	/* (B) */
 	if (!sluice_wait_wakes_one(&pipe->writable) && !READ_ONCE(pipe->writers_async))
 		return;
-	if (!sluice_pipe_is_writable(pipe))
+	if (!has_become_writable(pipe, before, tail))
 		return;
 	sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
 	kill_fasync(&pipe->writers_async, SIGIO, POLL_OUT);
@@ -135,12 +152,12 @@ static void resched_after(size_t bytes, size_t last)
 /* Releases room page by page, so that a writer can run concurrently. */
 ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to)
 {
+	size_t left = min(iov_iter_count(to), sluice_pipe_capacity(pipe));
 	ssize_t drained = 0;
 
-	while (iov_iter_count(to)) {
+	while (left) {
 		unsigned long tail = pipe->tail;
-		size_t chunk = min3(bytes_from(pipe, tail), left_in_page(tail),
-				    iov_iter_count(to));
+		size_t chunk = min3(bytes_from(pipe, tail), left_in_page(tail), left);
 		size_t copied;
 
 		if (!chunk)
@@ -150,6 +167,7 @@ ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to)
 		if (copied)
 			release_bytes(pipe, tail, copied);
 		drained += copied;
+		left -= copied;
 		if (copied < chunk)
 			return drained ?: -EFAULT;
 		resched_after(drained, copied);
@@ -160,15 +178,15 @@ ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to)
 /* Publishes bytes beyond @whole page by page, so that a reader can run concurrently. */
 ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t whole)
 {
+	size_t left = min(iov_iter_count(from), sluice_pipe_capacity(pipe));
 	unsigned long head = pipe->head;
 	size_t filled = 0;
 
 	if (room_from(pipe, head, whole) < whole)
 		return 0;
 
-	while (iov_iter_count(from)) {
-		size_t chunk = min3(room_from(pipe, head, 1), left_in_page(head),
-				    iov_iter_count(from));
+	while (left) {
+		size_t chunk = min3(room_from(pipe, head, 1), left_in_page(head), left);
 		struct page *page;
 		size_t copied;
 
@@ -180,6 +198,7 @@ ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t
 		copied = copy_page_from_iter(page, offset_in_page(head), chunk, from);
 		head += copied;
 		filled += copied;
+		left -= copied;
 		if (filled >= whole && copied)
 			publish_head(pipe, head);
 		if (copied < chunk)

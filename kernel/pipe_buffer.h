@@ -192,14 +192,15 @@ static inline bool sluice_pipe_unlock(struct sluice_pipe *pipe, struct mutex *mu
 }
 
 /*
- * Reads the available bytes, up to the size of @to; under read_mutex. Number of bytes, 0: there are
- * none, -EFAULT: not even the first could be copied.
+ * Reads the available bytes, up to the size of @to and to the capacity: beside a quick writer the
+ * mutex would be held without end. Under read_mutex. Number of bytes, 0: there are none, -EFAULT:
+ * not even the first could be copied.
  */
 ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to);
 
 /*
- * Writes the bytes that fit, at least @whole or none; under write_mutex. Number of bytes, 0: there
- * is no room for @whole, or an error if none were published.
+ * Writes the bytes that fit, at least @whole or none, and at most as many as the capacity; under
+ * write_mutex. Number of bytes, 0: there is no room for @whole, or an error if none were published.
  */
 ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t whole);
 

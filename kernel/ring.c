@@ -79,15 +79,19 @@ static bool is_attached(const struct sluice_ring_endpoint *end)
 
 /*
  * Under the ring's lock: ends the role for this reason (SLUICE_RING_CLOSED and so on), unless its
- * process has stored a reason itself, which the peer may have seen.
+ * process has stored a reason itself, which the peer may have seen. Not by compare-and-exchange: on
+ * processors that repeat it in a loop, the process could prolong that for ever by its own stores. A
+ * reason that the process stores between the two accesses is overwritten.
  */
 static void set_ended(const struct sluice_ring *ring, struct sluice_ring_session *session,
 		      enum sluice_ring_role role, u32 reason)
 {
 	struct sluice_ring_ctrl *ctrl = sluice_ring_memory_ctrl(session->memory, role);
-	u32 stored = cmpxchg(&ctrl->closed, 0, reason);
+	u32 stored = READ_ONCE(ctrl->closed);
 
-	if (stored && reason == SLUICE_RING_DIED)
+	if (!stored)
+		smp_store_release(&ctrl->closed, reason);
+	else if (reason == SLUICE_RING_DIED)
 		reason = SLUICE_RING_CLOSED;
 	trace_sluice_ring_end(&ring->channel, abi_role(role), reason);
 	/* (E): pairs with state_of(). The states of ended roles follow the reasons by one. */

@@ -11,7 +11,7 @@
 #include "compat.h"
 #include "wait.h"
 
-#define WINDOW_FLOOR_NS 2000	/* the smallest window that halving leaves; then 0 */
+#define WINDOW_FLOOR_NS 2000u	/* the smallest window that halving leaves; then 0 */
 #define ITERATIONS_PER_CLOCK_READ 16	/* iterations per read of the clock */
 
 static unsigned int spin_limit_us = 200;
@@ -180,7 +180,7 @@ static void adapt_window(struct sluice_spin *spin, u64 waited)
 	if (waited <= window)
 		return;
 	if (waited <= limit)
-		window = clamp_t(u32, window * 2, WINDOW_FLOOR_NS, limit);
+		window = min(max(window * 2, WINDOW_FLOOR_NS), limit);
 	else
 		window = window / 2 < WINDOW_FLOOR_NS ? 0 : window / 2;
 	WRITE_ONCE(spin->window_ns, window);

@@ -85,7 +85,7 @@ pub enum Error {
     NoReader { what: String },
 
     #[error(
-        "capacity {bytes} exceeds the limit; ask for less, or raise /sys/module/sluice/parameters/pipe_max_size as root"
+        "capacity {bytes} exceeds the limit, or the pipe belongs to another user; ask for less, let its owner set it, or raise /sys/module/sluice/parameters/pipe_max_size as root"
     )]
     CapacityLimit { bytes: u64 },
 

@@ -1133,5 +1133,7 @@ fn a_longer_value_has_only_its_length(_: &Context) -> Result<()> {
     let steps = socket.must(command::BATCH, &batch)?.steps()?;
     let seen = (steps[0].result()?, steps[0].u32(attr::VALUE_LENGTH)?);
     expect("of a batch", seen, (Err(Errno::EMSGSIZE), length as u32))?;
+    let versions = (steps[0].u64(attr::VERSION)?, entry.u64(attr::VERSION)?);
+    expect("the version of a batch", versions.0, versions.1)?;
     fixture.finish()
 }

@@ -35,6 +35,7 @@ topic!(
         a_capacity_is_rounded_up_to_a_power_of_two_of_pages,
         a_capacity_of_zero_or_more_than_a_gibibyte_is_einval,
         an_unprivileged_capacity_above_the_modules_limit_is_eperm,
+        only_the_owner_grows_a_pipe,
         a_one_page_pipe_keeps_short_writes_atomic,
         info_reports_the_state,
         the_spin_limit_is_per_endpoint_and_capped_by_the_module,
@@ -277,10 +278,9 @@ fn a_capacity_of_zero_or_more_than_a_gibibyte_is_einval(context: &Context) -> Re
 
 fn an_unprivileged_capacity_above_the_modules_limit_is_eperm(context: &Context) -> Result<()> {
     let limit = Parameter::get("pipe_max_size")?;
-    let both = context.channel.open_read_write()?;
     let as_nobody = spawn("an unprivileged process", || {
-        let fd = context.channel.open_read_write()?;
         seteuid(Uid::from_raw(65534)).context("seteuid")?;
+        let fd = context.channel.open_read_write()?;
         Ok([limit, limit + 1]
             .map(|value| ioctl::set(&fd, SET_CAPACITY, value).map_err(|error| error as i32)))
     })?;
@@ -289,10 +289,33 @@ fn an_unprivileged_capacity_above_the_modules_limit_is_eperm(context: &Context) 
         as_nobody.finish()?,
         [Ok(limit), Err(Errno::EPERM as i32)],
     )?;
+    let both = context.channel.open_read_write()?;
     expect(
         "above it with privilege",
         ioctl::set(&both, SET_CAPACITY, 2 * limit),
         Ok(2 * limit),
+    )
+}
+
+/// Its pages are charged to the creator, whoever writes.
+fn only_the_owner_grows_a_pipe(context: &Context) -> Result<()> {
+    let both = context.channel.open_read_write()?;
+    let capacity = CAPACITY as u64;
+    let by_another = spawn("another user", || {
+        seteuid(Uid::from_raw(65534)).context("seteuid")?;
+        let fd = context.channel.open_reader_nonblocking()?;
+        Ok([2 * capacity, capacity, capacity / 2]
+            .map(|value| ioctl::set(&fd, SET_CAPACITY, value).map_err(|error| error as i32)))
+    })?;
+    expect(
+        "growing, the same, and shrinking by another user",
+        by_another.finish()?,
+        [Err(Errno::EPERM as i32), Ok(capacity), Ok(capacity / 2)],
+    )?;
+    expect(
+        "growing by the owner",
+        ioctl::set(&both, SET_CAPACITY, capacity),
+        Ok(capacity),
     )
 }
 

@@ -52,6 +52,7 @@ topic!(
         edge_triggered_epoll_reports_each_write_once,
         edge_triggered_epoll_reports_each_write_before_a_woken_reader_runs,
         edge_triggered_epoll_reports_new_room_to_a_writer,
+        a_read_of_a_pipe_that_is_not_full_is_no_edge_for_a_writer,
         epoll_reports_the_hang_up,
         one_write_wakes_every_poll,
     ],
@@ -429,6 +430,26 @@ fn edge_triggered_epoll_reports_new_room_to_a_writer(context: &Context) -> Resul
         reported(&epoll, EpollFlags::EPOLLOUT)?,
         true,
     )
+}
+
+fn a_read_of_a_pipe_that_is_not_full_is_no_edge_for_a_writer(context: &Context) -> Result<()> {
+    let (reader, writer) = context.channel.open_ends_nonblocking()?;
+    write_all(&writer, &[b'.'; 5])?;
+    let epoll = epoll_on(&writer, EpollFlags::EPOLLOUT | EDGE)?;
+    expect(
+        "reported at first",
+        reported(&epoll, EpollFlags::EPOLLOUT)?,
+        true,
+    )?;
+    for number in 1..=5 {
+        read_all(&reader, 1)?;
+        expect(
+            &format!("read {number} reported"),
+            reported(&epoll, EpollFlags::EPOLLOUT)?,
+            false,
+        )?;
+    }
+    Ok(())
 }
 
 fn epoll_reports_the_hang_up(context: &Context) -> Result<()> {

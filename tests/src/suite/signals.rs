@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signals that interrupt a blocked read, write or poll, and the signal that reports data (SIGIO).
 
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::libc;
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::uio::writev;
 use nix::unistd::{Pid, read, write};
 
 use crate::registry::{Context, topic};
 use crate::support::channel::{CAPACITY, fill, read_all, read_some, set_blocking, write_all};
 use crate::support::check::{expect, expect_bytes};
-use crate::support::child::Child;
+use crate::support::child::{Child, spawn, spawn_keeping};
 use crate::support::event::Event;
 use crate::support::poll;
 use crate::support::proc::Call;
-use crate::support::signals::{interrupt, spawn_blocked_with_handler};
+use crate::support::signals::{interrupt, interrupt_on_usr1, spawn_blocked_with_handler};
 use crate::support::time::event_timeout;
 
 topic!(
@@ -30,6 +32,7 @@ topic!(
         a_signal_ends_a_blocked_write_with_eintr,
         a_write_restarts_with_sa_restart,
         a_signal_during_a_write_returns_the_bytes_written,
+        a_signal_ends_a_long_write_beside_a_quick_reader,
         a_signal_ends_a_blocked_poll_with_eintr,
         sigio_reports_data_to_a_reader,
         sigio_reports_the_closed_last_writer_to_a_reader,
@@ -130,6 +133,34 @@ fn a_signal_during_a_write_returns_the_bytes_written(context: &Context) -> Resul
         CAPACITY,
     )?;
     expect("a read after them", read(&reader, &mut [0]), Ok(0))
+}
+
+/// The writer may never find the pipe full.
+fn a_signal_ends_a_long_write_beside_a_quick_reader(context: &Context) -> Result<()> {
+    const PIECE: usize = 16 << 20;
+    const PIECES: usize = 64;
+    let reader = spawn("a reader", || {
+        let fd = context.channel.open_reader()?;
+        while !read_some(&fd, CAPACITY)?.is_empty() {}
+        Ok(())
+    })?;
+    let ready = Event::new()?;
+    let writer = spawn_keeping("a writer", &ready.fds(), || {
+        interrupt_on_usr1()?;
+        let fd = context.channel.open_writer()?;
+        ready.notify()?;
+        let piece = vec![b'.'; PIECE];
+        let pieces = [IoSlice::new(&piece); PIECES];
+        writev(&fd, &pieces).context("writing")
+    })?;
+    ready.wait("the writer begins")?;
+    while !writer.has_ended()? {
+        std::thread::sleep(Duration::from_millis(20));
+        writer.signal(Signal::SIGUSR1)?;
+    }
+    let written = writer.finish()?;
+    ensure!(written < PIECES * PIECE, "{written} bytes were written");
+    reader.finish()
 }
 
 fn a_signal_ends_a_blocked_poll_with_eintr(context: &Context) -> Result<()> {
