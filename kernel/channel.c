@@ -2,7 +2,6 @@
 #include <linux/capability.h>
 #include <linux/cred.h>
 #include <linux/err.h>
-#include <linux/llist.h>
 #include <linux/memcontrol.h>
 #include <linux/module.h>
 #include <linux/nsproxy.h>
@@ -171,6 +170,8 @@ static struct mem_cgroup *get_memcg(const struct sluice_channel_request *request
 	return get_mem_cgroup_from_mm(current->mm);
 }
 
+static void free_deferred(struct work_struct *work);
+
 int sluice_channel_init(struct sluice_channel *channel,
 			const struct sluice_channel_request *request, u64 bytes)
 {
@@ -192,6 +193,7 @@ int sluice_channel_init(struct sluice_channel *channel,
 	channel->persists = request->flags & SLUICE_OPEN_PERSIST;
 	RB_CLEAR_NODE(&channel->node);
 	INIT_LIST_HEAD(&channel->persistence);
+	INIT_WORK(&channel->freeing, free_deferred);
 	return 0;
 }
 
@@ -267,24 +269,18 @@ void sluice_channel_put(struct sluice_channel *channel)
 
 /* ---- puts that must not wait ---- */
 
-static LLIST_HEAD(deferred);
+/* Unbound, with a work for each channel: a large one delays neither another one nor a processor. */
+static struct workqueue_struct *workers;
 
-static void free_all_deferred(struct work_struct *work)
+static void free_deferred(struct work_struct *work)
 {
-	struct sluice_channel *channel, *next;
-
-	llist_for_each_entry_safe(channel, next, llist_del_all(&deferred), deferred)
-		channel_free(channel);
+	channel_free(container_of(work, struct sluice_channel, freeing));
 }
-
-static DECLARE_WORK(deferred_work, free_all_deferred);
 
 static void put_deferred(struct sluice_channel *channel, unsigned int opens)
 {
-	if (!put(channel, opens))
-		return;
-	llist_add(&channel->deferred, &deferred);
-	schedule_work(&deferred_work);
+	if (put(channel, opens))
+		queue_work(workers, &channel->freeing);
 }
 
 void sluice_channel_put_deferred(struct sluice_channel *channel)
@@ -299,7 +295,18 @@ void sluice_channel_close_deferred(struct sluice_channel *channel)
 
 void sluice_channel_flush_deferred(void)
 {
-	flush_work(&deferred_work);
+	flush_workqueue(workers);
+}
+
+int __init sluice_channel_workers_init(void)
+{
+	workers = alloc_workqueue("sluice_channel", WQ_UNBOUND, 0);
+	return workers ? 0 : -ENOMEM;
+}
+
+void sluice_channel_workers_exit(void)
+{
+	destroy_workqueue(workers);
 }
 
 void sluice_channel_close(struct sluice_channel *channel)

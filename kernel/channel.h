@@ -27,11 +27,11 @@
 #define SLUICE_CHANNEL_H
 
 #include <linux/list.h>
-#include <linux/llist.h>
 #include <linux/rbtree.h>
 #include <linux/refcount.h>
 #include <linux/types.h>
 #include <linux/uidgid.h>
+#include <linux/workqueue.h>
 
 #include <uapi/linux/sluice.h>
 
@@ -64,7 +64,7 @@ struct sluice_channel {
 	bool persists;			/* is persistent when it gets its name, by its kind */
 	struct list_head persistence;	/* in the scope's list, while persistent (+) */
 	/* (+) under the scope's lock */
-	struct llist_node deferred;	/* for sluice_channel_put_deferred() */
+	struct work_struct freeing;	/* for sluice_channel_put_deferred() */
 
 	const struct sluice_kind *kind;
 	struct sluice_scope *scope;
@@ -157,6 +157,8 @@ void sluice_channel_put(struct sluice_channel *channel);
 void sluice_channel_put_deferred(struct sluice_channel *channel);
 void sluice_channel_close_deferred(struct sluice_channel *channel);
 void sluice_channel_flush_deferred(void);
+int sluice_channel_workers_init(void);
+void sluice_channel_workers_exit(void);
 
 /* Whether the mode permits an open with SLUICE_OPEN_READ, _WRITE to the current credentials. */
 bool sluice_channel_permits(const struct sluice_channel *channel, u32 flags);

@@ -7,6 +7,7 @@
 #include <linux/module.h>
 
 #include "cgroup_release.h"
+#include "channel.h"
 #include "chrdev.h"
 #include "kind.h"
 #include "netlink.h"
@@ -21,9 +22,12 @@ static int __init sluice_init(void)
 	err = sluice_scope_init();
 	if (err)
 		return err;
-	err = sluice_kind_init();
+	err = sluice_channel_workers_init();
 	if (err)
 		goto exit_scope;
+	err = sluice_kind_init();
+	if (err)
+		goto exit_channel_workers;
 	err = sluice_cgroup_release_init();
 	if (err)
 		goto exit_kind;
@@ -41,6 +45,8 @@ exit_cgroup_release:
 	sluice_cgroup_release_exit();
 exit_kind:
 	sluice_kind_exit();
+exit_channel_workers:
+	sluice_channel_workers_exit();
 exit_scope:
 	sluice_scope_exit();
 	return err;
@@ -52,6 +58,7 @@ static void __exit sluice_exit(void)
 	sluice_netlink_exit();
 	sluice_cgroup_release_exit();
 	sluice_kind_exit();
+	sluice_channel_workers_exit();
 	sluice_scope_exit();
 }
 

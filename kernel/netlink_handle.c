@@ -8,11 +8,13 @@
  * room. Without room the worker tries again, more and more rarely; what the log has overwritten
  * until then is counted in the next event, as for every watcher.
  */
+#include <linux/atomic.h>
 #include <linux/file.h>
-#include <linux/hash.h>
+#include <linux/jhash.h>
 #include <linux/list.h>
 #include <linux/minmax.h>
 #include <linux/notifier.h>
+#include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/wait.h>
@@ -31,7 +33,7 @@
 #define WORKERS 2
 
 struct handle {
-	struct hlist_node node;		/* in `handles`, under its lock */
+	struct hlist_node node;		/* in its bucket, under the bucket's lock */
 	struct sock *sk;		/* with a reference */
 	u32 portid;			/* of the socket */
 	u32 number;
@@ -46,49 +48,69 @@ struct handle {
 
 #define BUCKETS 1024
 
-static DEFINE_SPINLOCK(handles_lock);	/* protects the following */
-static struct hlist_head handles[BUCKETS];
-static u32 last_number;
+/* A lock each: a container delays another one only by handles of the same bucket. */
+struct bucket {
+	spinlock_t lock;		/* protects the handles */
+	struct hlist_head handles;
+};
+
+static struct bucket table[BUCKETS];
+static atomic_t last_number;
 
 static struct workqueue_struct *workers;
 
-static struct hlist_head *bucket(u32 portid)
+/* A process chooses the port numbers of its sockets, so the hash has a secret. */
+static u32 secret;
+
+static struct bucket *bucket_of(u32 portid)
 {
-	return &handles[hash_32(portid, ilog2(BUCKETS))];
+	return &table[jhash_1word(portid, secret) % BUCKETS];
 }
 
-/* Under the lock. */
-static struct handle *find(struct sk_buff *request, u32 number)
+static struct bucket *lock_bucket(u32 portid)
+{
+	struct bucket *bucket = bucket_of(portid);
+
+	spin_lock(&bucket->lock);
+	return bucket;
+}
+
+static struct bucket *lock_bucket_for(struct sk_buff *request)
+{
+	return lock_bucket(NETLINK_CB(request).portid);
+}
+
+/* Under the bucket's lock. */
+static struct handle *find(const struct bucket *bucket, struct sk_buff *request, u32 number)
 {
 	struct handle *handle;
 
-	hlist_for_each_entry(handle, bucket(NETLINK_CB(request).portid), node)
+	hlist_for_each_entry(handle, &bucket->handles, node)
 		if (handle->sk == NETLINK_CB(request).sk && handle->number == number)
 			return handle;
 	return NULL;
 }
 
-/* Under the lock. */
-static unsigned int count(struct sk_buff *request)
+/* Under the bucket's lock. */
+static unsigned int count(const struct bucket *bucket, struct sk_buff *request)
 {
 	struct handle *handle;
 	unsigned int number = 0;
 
-	hlist_for_each_entry(handle, bucket(NETLINK_CB(request).portid), node)
+	hlist_for_each_entry(handle, &bucket->handles, node)
 		number += handle->sk == NETLINK_CB(request).sk;
 	return number;
 }
 
 struct file *sluice_netlink_handle_file(struct sk_buff *request, u32 number)
 {
-	struct handle *handle;
+	struct bucket *bucket = lock_bucket_for(request);
+	struct handle *handle = find(bucket, request, number);
 	struct file *file = NULL;
 
-	spin_lock(&handles_lock);
-	handle = find(request, number);
 	if (handle && handle->file)
 		file = get_file(handle->file);
-	spin_unlock(&handles_lock);
+	spin_unlock(&bucket->lock);
 	return file;
 }
 
@@ -132,6 +154,12 @@ static struct sk_buff *event_message(const struct handle *handle,
 	return skb;
 }
 
+/* Events use a quarter of the buffer. */
+static bool has_room(const struct sock *sk)
+{
+	return atomic_read(&sk->sk_rmem_alloc) < READ_ONCE(sk->sk_rcvbuf) / 4;
+}
+
 /* As event_message(). 0, -ENOBUFS: there is no room or no memory. */
 static int send_message(struct handle *handle, const struct sluice_map_taken *taken)
 {
@@ -139,7 +167,7 @@ static int send_message(struct handle *handle, const struct sluice_map_taken *ta
 	struct sk_buff *skb;
 	int err;
 
-	if (atomic_read(&sk->sk_rmem_alloc) >= READ_ONCE(sk->sk_rcvbuf) / 4)
+	if (!has_room(sk))
 		return -ENOBUFS;
 	skb = event_message(handle, taken);
 	if (!skb)
@@ -201,27 +229,30 @@ static void send_events(struct work_struct *work)
 	queue_delayed_work(workers, &handle->sending, handle->delay);
 }
 
+/* A socket that had no room, and whose reader has made some, does not wait for its next attempt. */
 static int start_sending(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
 {
 	struct handle *handle = container_of(entry, struct handle, entry);
 
-	queue_delayed_work(workers, &handle->sending, 0);
+	if (has_room(handle->sk))
+		mod_delayed_work(workers, &handle->sending, 0);
+	else
+		queue_delayed_work(workers, &handle->sending, 0);
 	return 0;
 }
 
 int sluice_netlink_handle_watch(struct sk_buff *request, u32 number)
 {
-	struct handle *handle;
+	struct bucket *bucket = lock_bucket_for(request);
+	struct handle *handle = find(bucket, request, number);
 
-	spin_lock(&handles_lock);
-	handle = find(request, number);
 	if (handle && !handle->watches) {
 		handle->watches = true;
 		sluice_wait_add_shared(&endpoint_of(handle)->map->changed, &handle->entry);
 	}
 	if (handle)
 		queue_delayed_work(workers, &handle->sending, 0);
-	spin_unlock(&handles_lock);
+	spin_unlock(&bucket->lock);
 	return handle ? 0 : -ENOENT;
 }
 
@@ -253,29 +284,32 @@ static void handle_free(struct handle *handle)
 	kfree(handle);
 }
 
-/* A number that the socket does not use. Under the lock. */
-static u32 next_number(struct sk_buff *request)
+/* A number that the socket, which has at most SLUICE_NL_HANDLES_MAX, does not use. Under the lock. */
+static u32 next_number(const struct bucket *bucket, struct sk_buff *request)
 {
+	u32 number;
+
 	do {
-		last_number = last_number == INT_MAX ? 1 : last_number + 1;
-	} while (find(request, last_number));
-	return last_number;
+		number = atomic_inc_return(&last_number) & INT_MAX;
+	} while (!number || find(bucket, request, number));
+	return number;
 }
 
 int sluice_netlink_handle_reserve(struct sk_buff *request)
 {
 	struct handle *handle = handle_create(request);
+	struct bucket *bucket;
 	int ret = -EMFILE;
 
 	if (!handle)
 		return -ENOMEM;
-	spin_lock(&handles_lock);
-	if (count(request) < SLUICE_NL_HANDLES_MAX) {
-		ret = next_number(request);
+	bucket = lock_bucket_for(request);
+	if (count(bucket, request) < SLUICE_NL_HANDLES_MAX) {
+		ret = next_number(bucket, request);
 		handle->number = ret;
-		hlist_add_head(&handle->node, bucket(handle->portid));
+		hlist_add_head(&handle->node, &bucket->handles);
 	}
-	spin_unlock(&handles_lock);
+	spin_unlock(&bucket->lock);
 	if (ret < 0)
 		handle_free(handle);
 	return ret;
@@ -283,13 +317,12 @@ int sluice_netlink_handle_reserve(struct sk_buff *request)
 
 void sluice_netlink_handle_set_file(struct sk_buff *request, u32 number, struct file *file)
 {
-	struct handle *handle;
+	struct bucket *bucket = lock_bucket_for(request);
+	struct handle *handle = find(bucket, request, number);
 
-	spin_lock(&handles_lock);
-	handle = find(request, number);
 	if (handle)
 		handle->file = file;
-	spin_unlock(&handles_lock);
+	spin_unlock(&bucket->lock);
 	/* Another thread that uses this socket has guessed its number and closed it. */
 	if (!handle)
 		fput(file);
@@ -297,13 +330,12 @@ void sluice_netlink_handle_set_file(struct sk_buff *request, u32 number, struct 
 
 int sluice_netlink_handle_close(struct sk_buff *request, u32 number)
 {
-	struct handle *handle;
+	struct bucket *bucket = lock_bucket_for(request);
+	struct handle *handle = find(bucket, request, number);
 
-	spin_lock(&handles_lock);
-	handle = find(request, number);
 	if (handle)
 		hlist_del(&handle->node);
-	spin_unlock(&handles_lock);
+	spin_unlock(&bucket->lock);
 	if (!handle)
 		return -ENOENT;
 	handle_free(handle);
@@ -313,16 +345,16 @@ int sluice_netlink_handle_close(struct sk_buff *request, u32 number)
 /* Takes one handle of a closed socket with this port number out of the table. */
 static struct handle *take_dead(u32 portid, const struct net *net)
 {
+	struct bucket *bucket = lock_bucket(portid);
 	struct handle *handle;
 
-	spin_lock(&handles_lock);
-	hlist_for_each_entry(handle, bucket(portid), node)
+	hlist_for_each_entry(handle, &bucket->handles, node)
 		if (handle->portid == portid && sock_net(handle->sk) == net &&
 		    sock_flag(handle->sk, SOCK_DEAD))
 			break;
 	if (handle)
 		hlist_del(&handle->node);
-	spin_unlock(&handles_lock);
+	spin_unlock(&bucket->lock);
 	return handle;
 }
 
@@ -343,8 +375,12 @@ static struct notifier_block release_block = { .notifier_call = release };
 
 int __init sluice_netlink_handle_init(void)
 {
+	unsigned int i;
 	int err;
 
+	secret = get_random_u32();
+	for (i = 0; i < BUCKETS; i++)
+		spin_lock_init(&table[i].lock);
 	workers = alloc_workqueue("sluice_netlink", WQ_UNBOUND, WORKERS);
 	if (!workers)
 		return -ENOMEM;

@@ -374,6 +374,7 @@ static struct sluice_channel *pipe_create(const struct sluice_channel_request *r
 	if (err)
 		goto exit_channel;
 	pipe->destroyed = false;
+	pipe->moves = 0;
 	pipe->readers = 0;
 	pipe->writers = 0;
 	pipe->reader_opens = 0;
@@ -428,7 +429,7 @@ static void wake_all(struct sluice_pipe *pipe)
  */
 static void leave(struct sluice_pipe *pipe, u32 flags)
 {
-	bool alone;
+	bool alone, unused;
 
 	spin_lock(&pipe->lock);
 	if (pipe->destroyed) {
@@ -440,9 +441,12 @@ static void leave(struct sluice_pipe *pipe, u32 flags)
 	if (flags & SLUICE_OPEN_WRITE)
 		smp_store_release(&pipe->writers, pipe->writers - 1);	/* (C) */
 	alone = !pipe->readers != !pipe->writers;
+	unused = !pipe->readers && !pipe->writers;
 	spin_unlock(&pipe->lock);
 	if (alone)
 		wake_all(pipe);
+	if (unused)
+		sluice_pipe_trim(pipe);
 }
 
 /*

@@ -15,6 +15,7 @@
 #ifndef SLUICE_PIPE_H
 #define SLUICE_PIPE_H
 
+#include <linux/bits.h>
 #include <linux/cache.h>
 #include <linux/container_of.h>
 #include <linux/fs.h>
@@ -28,6 +29,10 @@
 struct fasync_struct;
 struct sluice_slot;
 
+/* Whole pages that splice moved in, and out, count as the capacity of the pipe each. */
+#define SLUICE_PIPE_MOVES_IN	BIT(0)
+#define SLUICE_PIPE_MOVES_OUT	BIT(1)
+
 /*
  * While no side waits, the fields that each side writes are on separate cache lines, and each mutex
  * is on another line than the count that the other side reads.
@@ -38,7 +43,8 @@ struct sluice_pipe {
 	unsigned long slot_count;	/* a power of two; changed under both mutexes */
 	bool destroyed;			/* set under `lock`, for ever */
 
-	spinlock_t lock;		/* protects stores to `destroyed` and the four counts */
+	spinlock_t lock;		/* protects stores to `destroyed` and the next three lines */
+	unsigned int moves;		/* SLUICE_PIPE_MOVES_*: for what it is counted */
 	unsigned int readers, writers;	/* current endpoints */
 	unsigned int reader_opens, writer_opens; /* opens ever; a blocked open waits for a change */
 	struct sluice_wait_queue open_wait;	/* blocked opens */

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
+#include <linux/bitops.h>
 #include <linux/fs.h>
 #include <linux/gfp.h>
 #include <linux/highmem.h>
@@ -208,12 +209,45 @@ ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t
 	return filled;
 }
 
+/* How often the capacity is counted. */
+static unsigned int times_counted(unsigned int moves)
+{
+	return 1 + hweight32(moves);
+}
+
+/* Under the pipe's lock, with slots that do not change: counts it as one that moves these pages. */
+static int count_moves(struct sluice_pipe *pipe, unsigned long slot_count, unsigned int moves)
+{
+	u64 bytes = (u64)slot_count << PAGE_SHIFT;
+	int err = sluice_quota_change_as_prepared(pipe->channel.charge,
+						  bytes * times_counted(moves));
+
+	if (!err)
+		WRITE_ONCE(pipe->moves, moves);
+	return err;
+}
+
+/* Under the mutex of one side. False: a limit does not permit to keep pages that are moved so. */
+static bool may_move(struct sluice_pipe *pipe, unsigned int direction)
+{
+	int err = 0;
+
+	if (likely(READ_ONCE(pipe->moves) & direction))
+		return true;
+	spin_lock(&pipe->lock);
+	if (!(pipe->moves & direction))
+		err = count_moves(pipe, pipe->slot_count, pipe->moves | direction);
+	spin_unlock(&pipe->lock);
+	return !err;
+}
+
 /*
  * Returns the whole page of a slot that the reader has as a whole, with a reference for the caller:
  * of a spliced page the slot's reference, of an own page a new one, and the page is lent. NULL if
- * the slot's lent page is still in use, so that a pipe never has more lent pages than slots.
+ * the slot's lent page is still in use, so that a pipe never has more lent pages than slots, or if
+ * a limit does not permit to lend pages.
  */
-static struct page *move_page_out(struct sluice_slot *slot)
+static struct page *move_page_out(struct sluice_pipe *pipe, struct sluice_slot *slot)
 {
 	struct page *page = slot->spliced, *reclaimed;
 
@@ -221,6 +255,8 @@ static struct page *move_page_out(struct sluice_slot *slot)
 		slot->spliced = NULL;
 		return page;
 	}
+	if (!may_move(pipe, SLUICE_PIPE_MOVES_OUT))
+		return NULL;
 	reclaimed = reclaim_lent_page(slot);
 	if (slot->lent)
 		return NULL;
@@ -251,7 +287,7 @@ ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct pa
 	bytes = min3(pipe->cached_head - tail, left_in_page(tail), most);
 	if (!bytes)
 		return 0;
-	*page = bytes == PAGE_SIZE ? move_page_out(slot) : NULL;
+	*page = bytes == PAGE_SIZE ? move_page_out(pipe, slot) : NULL;
 	if (*page)
 		WRITE_ONCE(pipe->pages_spliced_out, pipe->pages_spliced_out + 1);
 	else
@@ -268,7 +304,7 @@ bool sluice_pipe_attach_page(struct sluice_pipe *pipe, struct page *page)
 
 	if (offset_in_page(head) || room_from(pipe, head, PAGE_SIZE) < PAGE_SIZE)
 		return false;
-	if (!page_to_fill(pipe, head))
+	if (!may_move(pipe, SLUICE_PIPE_MOVES_IN) || !page_to_fill(pipe, head))
 		return false;
 	slot_at(pipe, head)->spliced = page;
 	WRITE_ONCE(pipe->pages_spliced_in, pipe->pages_spliced_in + 1);
@@ -394,7 +430,10 @@ static int swap_slots(struct sluice_pipe *pipe, struct sluice_slot **slots,
 		return 0;
 	if (live_pages(pipe) > *count || lent_pages(pipe) > *count)
 		return -EBUSY;
-	err = sluice_quota_change(pipe->channel.charge, (u64)*count << PAGE_SHIFT);
+	spin_lock(&pipe->lock);
+	err = sluice_quota_change(pipe->channel.charge,
+				  ((u64)*count << PAGE_SHIFT) * times_counted(pipe->moves));
+	spin_unlock(&pipe->lock);
 	if (err)
 		return err;
 	move_live_pages(pipe, *slots, *count, spare);
@@ -485,6 +524,48 @@ bool sluice_pipe_discard(struct sluice_pipe *pipe)
 	mutex_unlock(&pipe->write_mutex);
 	mutex_unlock(&pipe->read_mutex);
 	return true;
+}
+
+/* Whether the slot of this index has bytes. Under both mutexes. */
+static bool is_live(const struct sluice_pipe *pipe, unsigned long index)
+{
+	unsigned long from_tail = index - (pipe->tail >> PAGE_SHIFT);
+
+	return (from_tail & (pipe->slot_count - 1)) < live_pages(pipe);
+}
+
+/* Under both mutexes. Fewer bytes are counted afterwards, which does not fail. */
+static void trim(struct sluice_pipe *pipe)
+{
+	unsigned int moves = 0;
+	unsigned long i;
+
+	for (i = 0; i < pipe->slot_count; i++) {
+		struct sluice_slot *slot = &pipe->slots[i];
+
+		if (!is_live(pipe, i)) {
+			page_put(slot->page);
+			slot->page = NULL;
+		}
+		page_put(reclaim_lent_page(slot));
+		moves |= (slot->spliced ? SLUICE_PIPE_MOVES_IN : 0) |
+			 (slot->lent ? SLUICE_PIPE_MOVES_OUT : 0);
+		cond_resched();
+	}
+	spin_lock(&pipe->lock);
+	count_moves(pipe, pipe->slot_count, moves);
+	spin_unlock(&pipe->lock);
+}
+
+void sluice_pipe_trim(struct sluice_pipe *pipe)
+{
+	if (!mutex_trylock(&pipe->read_mutex))
+		return;
+	if (mutex_trylock(&pipe->write_mutex)) {
+		trim(pipe);
+		mutex_unlock(&pipe->write_mutex);
+	}
+	sluice_pipe_unlock(pipe, &pipe->read_mutex);
 }
 
 int sluice_pipe_buffer_init(struct sluice_pipe *pipe, unsigned long slot_count)

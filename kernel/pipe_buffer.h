@@ -14,7 +14,12 @@
  *
  * Life: the buffer exists as long as its pipe. The first write that reaches a slot allocates its
  * page, which is reused until the capacity changes or splice moves it out: the steady state of read
- * and write allocates nothing.
+ * and write allocates nothing. A pipe without endpoints, which a persistent one may be for ever,
+ * keeps only the pages that hold bytes, and those that are lent and in use.
+ *
+ * Limits: the capacity of the pipe is counted once from its creation on, for `page` of each slot;
+ * once more from the first page that is moved in, for `spliced`; and once more from the first page
+ * that is moved out, for `lent`. If a limit does not permit that, splice copies.
  *
  * Ownership:
  * - `head` and the bytes from it to `tail` + capacity belong to the holder of write_mutex;
@@ -177,6 +182,9 @@ void sluice_pipe_buffer_free(struct sluice_pipe *pipe);
  * mutex, and will try when it has unlocked it (E). Pages that splice moved out remain valid.
  */
 bool sluice_pipe_discard(struct sluice_pipe *pipe);
+
+/* After the last endpoint has left: frees the pages that hold nothing, unless the pipe is in use. */
+void sluice_pipe_trim(struct sluice_pipe *pipe);
 
 /*
  * Unlocks the mutex of one side. Returns whether the pipe is destroyed; then the bytes that the

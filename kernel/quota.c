@@ -35,14 +35,20 @@ MODULE_PARM_DESC(user_max_channels,
 static unsigned long long user_max_bytes;
 module_param(user_max_bytes, ullong, 0644);
 MODULE_PARM_DESC(user_max_bytes,
-		 "Maximum total capacity in bytes per user and cgroup namespace, without CAP_SYS_RESOURCE (0 at load: a quarter of the size of the memory)");
+		 "Maximum total capacity in bytes per user and cgroup namespace, without CAP_SYS_RESOURCE (0 at load: a sixteenth of the size of the memory)");
 
-/* A user with charges. */
+/* Whom a charge counts for: a user, or all users of a user namespace. */
+struct sluice_quota_key {
+	struct user_namespace *ns;	/* NULL: a user */
+	kuid_t uid;			/* of a user */
+	u64 root;			/* id of the root of its cgroup namespace; an owner: of all */
+};
+
+/* A user, or a user namespace, with charges. */
 struct sluice_quota_user {
 	struct rb_node node;
-	kuid_t uid;
-	u64 root;		/* id of the root of its cgroup namespace; an owner: of all */
-	refcount_t refs;	/* charges; the last put is under users_lock */
+	struct sluice_quota_key key;	/* with a reference to the namespace */
+	refcount_t refs;		/* charges; the last put is under users_lock */
 	struct sluice_quota_usage usage;
 };
 
@@ -158,8 +164,10 @@ static void uncharge_all(const struct sluice_quota_charge *charge, s64 channels,
 
 /* ---- users ---- */
 
-static bool goes_before(const struct sluice_quota_user *a, const struct sluice_quota_user *b)
+static bool goes_before(const struct sluice_quota_key *a, const struct sluice_quota_key *b)
 {
+	if (a->ns != b->ns)
+		return a->ns < b->ns;
 	return a->root != b->root ? a->root < b->root : uid_lt(a->uid, b->uid);
 }
 
@@ -172,9 +180,9 @@ static struct sluice_quota_user *find_or_insert(struct sluice_quota_user *new)
 		struct sluice_quota_user *user = rb_entry(*link, struct sluice_quota_user, node);
 
 		parent = *link;
-		if (goes_before(new, user)) {
+		if (goes_before(&new->key, &user->key)) {
 			link = &parent->rb_left;
-		} else if (goes_before(user, new)) {
+		} else if (goes_before(&user->key, &new->key)) {
 			link = &parent->rb_right;
 		} else {
 			refcount_inc(&user->refs);
@@ -186,20 +194,28 @@ static struct sluice_quota_user *find_or_insert(struct sluice_quota_user *new)
 	return new;
 }
 
-static struct sluice_quota_user *user_get(kuid_t uid, u64 root)
+static void user_free(struct sluice_quota_user *user)
+{
+	if (user->key.ns)
+		put_user_ns(user->key.ns);
+	kfree(user);
+}
+
+static struct sluice_quota_user *user_get(const struct sluice_quota_key *key)
 {
 	struct sluice_quota_user *user, *new = kzalloc(sizeof(*new), SLUICE_QUOTA_GFP);
 
 	if (!new)
 		return NULL;
-	new->uid = uid;
-	new->root = root;
+	new->key = *key;
+	if (key->ns)
+		get_user_ns(key->ns);
 	refcount_set(&new->refs, 1);
 	spin_lock(&users_lock);
 	user = find_or_insert(new);
 	spin_unlock(&users_lock);
 	if (user != new)
-		kfree(new);
+		user_free(new);
 	return user;
 }
 
@@ -213,15 +229,15 @@ static void user_put(struct sluice_quota_user *user)
 		rb_erase(&user->node, &users);
 	spin_unlock(&users_lock);
 	if (last)
-		kfree(user);
+		user_free(user);
 }
 
 /* ---- charges ---- */
 
-/* A user that is in the charge already is counted once. 0 or -ENOMEM. */
-static int add_user(struct sluice_quota_charge *charge, kuid_t uid, u64 root)
+/* What is in the charge already is counted once. 0 or -ENOMEM. */
+static int add_key(struct sluice_quota_charge *charge, const struct sluice_quota_key *key)
 {
-	struct sluice_quota_user *user = user_get(uid, root);
+	struct sluice_quota_user *user = user_get(key);
 	unsigned int i;
 
 	if (!user)
@@ -236,22 +252,38 @@ static int add_user(struct sluice_quota_charge *charge, kuid_t uid, u64 root)
 	return 0;
 }
 
-/* Adds the caller and the owners of its user namespaces, except the initial one. */
+static int add_user(struct sluice_quota_charge *charge, kuid_t uid, u64 root)
+{
+	struct sluice_quota_key key = { .uid = uid, .root = root };
+
+	return add_key(charge, &key);
+}
+
+static int add_namespace(struct sluice_quota_charge *charge, struct user_namespace *ns)
+{
+	struct sluice_quota_key key = { .ns = ns };
+
+	return add_key(charge, &key);
+}
+
+/* Adds the caller, the owners of its user namespaces except the initial one, and the outermost. */
 static int add_users(struct sluice_quota_charge *charge, const struct cgroup *root)
 {
 	u64 top = cgroup_id(&cgrp_dfl_root.cgrp);
-	struct user_namespace *ns;
+	struct user_namespace *ns, *outermost = NULL;
 	int err = add_user(charge, current_fsuid(), cgroup_id(root));
 
-	for (ns = current_user_ns(); !err && ns != &init_user_ns; ns = ns->parent)
+	for (ns = current_user_ns(); !err && ns != &init_user_ns; ns = ns->parent) {
+		outermost = ns;
 		if (!uid_eq(ns->owner, GLOBAL_ROOT_UID))
 			err = add_user(charge, ns->owner, top);
-	return err;
+	}
+	return err || !outermost ? err : add_namespace(charge, outermost);
 }
 
 static unsigned int most_users(void)
 {
-	return 1 + current_user_ns()->level;
+	return 2 + current_user_ns()->level;
 }
 
 /* The parent of @root's scope, if @scope is @root's or below it; otherwise NULL. */
@@ -369,5 +401,5 @@ void __init sluice_quota_init(void)
 	u64 memory = (u64)totalram_pages() << PAGE_SHIFT;
 
 	scope_max_bytes = scope_max_bytes ?: memory;
-	user_max_bytes = user_max_bytes ?: memory / 4;
+	user_max_bytes = user_max_bytes ?: memory / 16;
 }

@@ -3,7 +3,7 @@
  * Limits of channels, and of bytes of their capacity.
  *
  * Life: a charge is created with its channel and ends when the memory of the channel is freed. It
- * is counted twice, that of a kernel module's channel only for cgroups:
+ * is counted for the following, that of a kernel module's channel only for cgroups:
  *
  * - For cgroups: in the channel's scope and its ancestors, up to the root of the creator's cgroup
  *   namespace. A container therefore gains nothing by creating child cgroups, and a container at
@@ -14,8 +14,10 @@
  *   containers have separate limits. Any user can create such a namespace in a user namespace.
  *   Therefore the owners of the creator's user namespaces are counted, too, from the innermost up,
  *   each as a user of the host. The host's uid 0 is not counted as an owner, because all containers
- *   that it creates would share one limit: root of such a container, if it can create cgroups and
- *   cgroup namespaces, has these limits in each of them, and in total that of its memory cgroup.
+ *   that it creates would share one limit.
+ *
+ * - For the outermost user namespace of the creator that is not the initial one, as for a user: a
+ *   container, whoever owns its user namespace, gains nothing by more namespaces in it.
  *
  * Each counter has a limit, a module parameter. The memory of the bytes is charged to the creator's
  * memory cgroup in addition (channel.h).

@@ -135,6 +135,12 @@ static struct sluice_ring_session *session_get(struct sluice_ring_session *sessi
 	return session;
 }
 
+/* Under the ring's lock: counts the memory of so many sessions, at least that of one. */
+static int count_sessions(struct sluice_ring *ring, unsigned int count)
+{
+	return sluice_quota_change(ring->channel.charge, ring->capacity * max(count, 1u));
+}
+
 static void session_put(struct sluice_ring_session *session)
 {
 	struct sluice_ring *ring;
@@ -145,7 +151,7 @@ static void session_put(struct sluice_ring_session *session)
 	ring = session->ring;
 	if (ring) {
 		spin_lock(&ring->lock);
-		ring->session_count--;
+		count_sessions(ring, --ring->session_count);
 		spin_unlock(&ring->lock);
 	}
 	kvfree(session);
@@ -193,6 +199,8 @@ static struct sluice_ring_session *remove_session(struct sluice_ring *ring)
 static struct sluice_ring_session *current_session(struct sluice_ring *ring,
 						   struct sluice_ring_session *new)
 {
+	int err;
+
 	if (ring->destroyed)
 		return ERR_PTR(-EPIPE);
 	if (ring->session)
@@ -201,6 +209,9 @@ static struct sluice_ring_session *current_session(struct sluice_ring *ring,
 		return ERR_PTR(-EBUSY);
 	if (!new)
 		return ERR_PTR(-ENODATA);
+	err = count_sessions(ring, ring->session_count + 1);
+	if (err)
+		return ERR_PTR(err);
 	new->ring = ring;
 	ring->session = session_get(new);
 	ring->session_count++;
@@ -210,7 +221,8 @@ static struct sluice_ring_session *current_session(struct sluice_ring *ring,
 /*
  * Takes the endpoint's role in the current session, or in @new if there is none. -ENODATA: neither
  * exists. -EBUSY: the role is not vacant, or too many ended sessions have endpoints. -EPIPE: the
- * channel was destroyed after it was found.
+ * channel was destroyed after it was found. -ENOSPC, -EDQUOT: a limit does not permit the memory of
+ * another session beside one that has ended.
  */
 static int take_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end,
 		     struct sluice_ring_session *new)

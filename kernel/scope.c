@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The table of scopes: a red-black tree by cgroup pointer, under one lock that is held during a
- * look-up or an insertion, and never while data moves.
+ * The table of scopes: a hash table by cgroup pointer. A look-up reads it under RCU, without a lock
+ * that other cgroups use: a scope that it finds has a reference, or is passed. The first object of a
+ * cgroup and the end of the last one change the table, under a lock.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -11,6 +12,7 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/fs_struct.h>
+#include <linux/hashtable.h>
 #include <linux/limits.h>
 #include <linux/magic.h>
 #include <linux/memcontrol.h>
@@ -25,13 +27,11 @@
 
 #include "scope.h"
 
-/*
- * Protects the table and the last put of a scope. A raw lock with interrupts off, because the
- * tracepoint of a cgroup's removal takes it: with preemption off, and under locks of the kernel
- * that are also taken in interrupt context.
- */
-static DEFINE_RAW_SPINLOCK(table_lock);
-static struct rb_root table = RB_ROOT;
+#define TABLE_BITS 12
+
+/* Protects changes of the table, and the last put of a scope. */
+static DEFINE_SPINLOCK(table_lock);
+static DEFINE_HASHTABLE(table, TABLE_BITS);
 static struct kmem_cache *scope_cache;
 
 static bool is_cgroup2(const struct path *root, const char *name)
@@ -83,26 +83,31 @@ static struct cgroup *own_cgroup_get(void)
 	return cgroup;
 }
 
-/* Under the table's lock: returns the scope of @cgroup with a reference; or inserts @new. */
-static struct sluice_scope *find_or_insert(struct cgroup *cgroup, struct sluice_scope *new)
+/* Under RCU or the table's lock: the scope of @cgroup with a reference, or NULL. */
+static struct sluice_scope *find(struct cgroup *cgroup)
 {
-	struct rb_node **link = &table.rb_node, *parent = NULL;
+	struct sluice_scope *scope;
 
-	while (*link) {
-		struct sluice_scope *scope = rb_entry(*link, struct sluice_scope, node);
-
-		if (scope->cgroup == cgroup) {
-			refcount_inc(&scope->refs);
+	hash_for_each_possible_rcu(table, scope, node, (unsigned long)cgroup,
+				   lockdep_is_held(&table_lock))
+		if (scope->cgroup == cgroup && refcount_inc_not_zero(&scope->refs))
 			return scope;
-		}
-		parent = *link;
-		link = cgroup < scope->cgroup ? &parent->rb_left : &parent->rb_right;
+	return NULL;
+}
+
+/* Returns the scope of the cgroup of @new with a reference; or inserts @new. */
+static struct sluice_scope *find_or_insert(struct sluice_scope *new)
+{
+	struct sluice_scope *scope;
+
+	spin_lock(&table_lock);
+	scope = find(new->cgroup);
+	if (!scope) {
+		scope = new;
+		hash_add_rcu(table, &new->node, (unsigned long)new->cgroup);
 	}
-	if (new) {
-		rb_link_node(&new->node, parent, link);
-		rb_insert_color(&new->node, &table);
-	}
-	return new;
+	spin_unlock(&table_lock);
+	return scope;
 }
 
 /* The new scope takes over the caller's reference to @parent. */
@@ -129,11 +134,15 @@ static void scope_free(struct sluice_scope *scope)
 	kmem_cache_free(scope_cache, scope);
 }
 
+static void scope_free_rcu(struct rcu_head *rcu)
+{
+	scope_free(container_of(rcu, struct sluice_scope, rcu));
+}
+
 /* Takes over the caller's reference to @parent. */
 static struct sluice_scope *find_or_create(struct cgroup *cgroup, struct sluice_scope *parent)
 {
 	struct sluice_scope *scope = sluice_scope_find(cgroup), *new;
-	unsigned long flags;
 
 	if (scope)
 		goto put_parent;
@@ -142,9 +151,7 @@ static struct sluice_scope *find_or_create(struct cgroup *cgroup, struct sluice_
 		scope = ERR_PTR(-ENOMEM);
 		goto put_parent;
 	}
-	raw_spin_lock_irqsave(&table_lock, flags);
-	scope = find_or_insert(cgroup, new);
-	raw_spin_unlock_irqrestore(&table_lock, flags);
+	scope = find_or_insert(new);
 	if (scope == new)
 		return scope;
 	scope_free(new);
@@ -168,11 +175,10 @@ static struct sluice_scope *scope_of(struct cgroup *cgroup)
 struct sluice_scope *sluice_scope_find(struct cgroup *cgroup)
 {
 	struct sluice_scope *scope;
-	unsigned long flags;
 
-	raw_spin_lock_irqsave(&table_lock, flags);
-	scope = find_or_insert(cgroup, NULL);
-	raw_spin_unlock_irqrestore(&table_lock, flags);
+	rcu_read_lock();
+	scope = find(cgroup);
+	rcu_read_unlock();
 	return scope;
 }
 
@@ -294,14 +300,15 @@ struct sluice_scope *sluice_scope_get(struct sluice_scope *scope)
 
 static bool put_one(struct sluice_scope *scope)
 {
-	unsigned long flags;
 	bool last;
 
-	raw_spin_lock_irqsave(&table_lock, flags);
+	if (refcount_dec_not_one(&scope->refs))
+		return false;
+	spin_lock(&table_lock);
 	last = refcount_dec_and_test(&scope->refs);
 	if (last)
-		rb_erase(&scope->node, &table);
-	raw_spin_unlock_irqrestore(&table_lock, flags);
+		hash_del_rcu(&scope->node);
+	spin_unlock(&table_lock);
 	return last;
 }
 
@@ -311,7 +318,7 @@ void sluice_scope_put(struct sluice_scope *scope)
 	while (scope && put_one(scope)) {
 		struct sluice_scope *parent = scope->parent;
 
-		scope_free(scope);
+		call_rcu(&scope->rcu, scope_free_rcu);
 		scope = parent;
 	}
 }
@@ -337,5 +344,6 @@ int __init sluice_scope_init(void)
 
 void sluice_scope_exit(void)
 {
+	rcu_barrier();	/* scopes that are being freed */
 	kmem_cache_destroy(scope_cache);
 }

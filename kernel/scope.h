@@ -4,7 +4,7 @@
  *
  * Life: the first object of a cgroup creates its scope and those of the cgroups above. Every object
  * and every child scope holds one reference; the last put removes the scope from the table and
- * frees it. A cgroup without objects has no scope, so its removal needs no cleanup.
+ * frees it after a grace period of RCU. A cgroup without objects has no scope, so its removal needs no cleanup.
  *
  * Identity: a scope holds a reference to its cgroup. The pointer is therefore a key that is never
  * reused while the scope exists, even if the cgroup is removed and another gets its name.
@@ -17,6 +17,7 @@
 #include <linux/rbtree.h>
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
+#include <linux/types.h>
 
 #include "quota.h"
 
@@ -28,7 +29,8 @@ struct sluice_scope {
 	struct sluice_scope *parent;	/* of the cgroup's parent, with a reference; or NULL */
 	struct sluice_quota_usage usage; /* of this scope and all below it */
 	refcount_t refs;		/* the last put is under the table's lock */
-	struct rb_node node;		/* in the table, under its lock */
+	struct hlist_node node;		/* in the table */
+	struct rcu_head rcu;		/* to be freed */
 	struct llist_node release;	/* for the removed cgroup, see cgroup_release.h */
 
 	spinlock_t lock;		/* protects the following fields */

@@ -26,6 +26,7 @@ use crate::support::memory::PAGE;
 use crate::support::parameter::Parameter;
 use crate::support::random::stream_bytes;
 use crate::support::time::eventually;
+use crate::support::vfs_pipe::{move_all, pipe};
 
 topic!(
     "ctl_quota",
@@ -37,7 +38,7 @@ topic!(
         shrinking_uncharges_bytes,
         a_rejected_grow_changes_nothing,
         growing_charges_no_channel,
-        growth_by_others_is_charged_to_the_creator,
+        growth_is_charged_to_the_creator,
         another_user_is_not_affected,
         an_administrator_is_exempt_but_charged,
         root_without_the_capability_is_not_exempt,
@@ -48,6 +49,9 @@ topic!(
         creating_namespaces_does_not_raise_the_byte_limit,
         nested_user_namespaces_of_one_owner_are_charged_once,
         host_root_is_not_charged_as_namespace_owner,
+        a_container_does_not_renew_its_account_by_cgroup_namespaces,
+        moved_pages_are_charged_as_another_capacity,
+        pages_are_copied_where_a_limit_does_not_permit_to_move_them,
         the_default_pipe_is_charged,
         a_rejected_user_charge_leaves_the_scope_unchanged,
     ],
@@ -87,8 +91,8 @@ fn no_limit_is_zero_by_default(_: &Context) -> Result<()> {
     // The kernel's own memory changed little since the module was loaded.
     let part = memory.abs_diff(total) * 20 / total;
     expect("difference to all memory, in twentieths", part, 0)?;
-    let quarter = Parameter::get("user_max_bytes")?;
-    expect("a quarter of the memory", quarter, memory / 4)
+    let part = Parameter::get("user_max_bytes")?;
+    expect("a sixteenth of the memory", part, memory / 16)
 }
 
 fn total_memory() -> Result<u64> {
@@ -181,7 +185,7 @@ fn growing_charges_no_channel(_: &Context) -> Result<()> {
     })
 }
 
-fn growth_by_others_is_charged_to_the_creator(_: &Context) -> Result<()> {
+fn growth_is_charged_to_the_creator(_: &Context) -> Result<()> {
     let _limit = Parameter::set("user_max_bytes", 2 * CAPACITY as u64)?;
     as_user(USER, |ctl| {
         let request = Open::new("shared", BOTH | CREATE | EXCL | PERSIST);
@@ -191,12 +195,14 @@ fn growth_by_others_is_charged_to_the_creator(_: &Context) -> Result<()> {
         });
         made.map(drop).context("creating the channel")
     })?;
-    as_user(OTHER, |ctl| {
+    as_user(USER, |ctl| {
         let shared = ctl.attach(OWN, "shared").context("attaching")?;
         let grown = ioctl::set(&shared, SET_CAPACITY, 4 * CAPACITY as u64);
         expect("beyond the creator's limit", grown, Err(Errno::EDQUOT))?;
         let grown = ioctl::set(&shared, SET_CAPACITY, 2 * CAPACITY as u64);
-        expect("up to the creator's limit", grown, Ok(2 * CAPACITY as u64))?;
+        expect("up to the creator's limit", grown, Ok(2 * CAPACITY as u64))
+    })?;
+    as_user(OTHER, |ctl| {
         let own = with_capacity(ctl, "own", 2 * CAPACITY).map(drop);
         expect("a channel of the other user", own, Ok(()))
     })?;
@@ -415,6 +421,62 @@ fn host_root_is_not_charged_as_namespace_owner(context: &Context) -> Result<()> 
         container.finish()?;
     }
     Ok(())
+}
+
+/// Its user namespace is owned by host root, and its cgroup delegated to it.
+fn a_container_does_not_renew_its_account_by_cgroup_namespaces(context: &Context) -> Result<()> {
+    const FIRST: u32 = 100_000;
+    let _limit = Parameter::set("user_max_channels", 1)?;
+    let root = context.cgroup()?.create_child("container")?;
+    let inner = root.create_child("inner")?;
+    for cgroup in [&root, &inner] {
+        let procs = cgroup.path().join("cgroup.procs");
+        std::os::unix::fs::chown(procs, Some(FIRST), Some(FIRST)).context("delegating")?;
+    }
+    let container = spawn_in_user_namespace(&root, FIRST, "container", &[], || {
+        Ctl::new()?.persist(OWN, "one").context("the first")?;
+        inner.enter()?;
+        enter_cgroup_namespace()?;
+        let another = Ctl::new()?.create("two").map(drop);
+        expect("another in a new cgroup namespace", another, FULL)
+    })?;
+    container.finish()
+}
+
+/// The pipe holds them beside those of its capacity.
+fn moved_pages_are_charged_as_another_capacity(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_bytes", 3 * CAPACITY as u64)?;
+    as_user(USER, |ctl| {
+        let one = ctl.create("one").context("the pipe")?;
+        let (from, into) = pipe()?;
+        write_all(&one, &[b'.'; PAGE])?;
+        move_all(&one, &into, PAGE)?;
+        expect("moved out", ioctl::info(&one)?.pages_spliced_out, 1)?;
+        let two = ctl.create("two").context("a second one")?;
+        expect("a third", ctl.create("three").map(drop), FULL)?;
+        drop(two);
+        move_all(&from, &one, PAGE)?;
+        expect("moved in", ioctl::info(&one)?.pages_spliced_in, 1)?;
+        expect("a second one", ctl.create("two").map(drop), FULL)?;
+        drop(one);
+        ctl.create("two").map(drop).context("once it is closed")
+    })
+}
+
+fn pages_are_copied_where_a_limit_does_not_permit_to_move_them(_: &Context) -> Result<()> {
+    let _limit = Parameter::set("user_max_bytes", CAPACITY as u64)?;
+    as_user(USER, |ctl| {
+        let one = ctl.create("one").context("the pipe")?;
+        let content = stream_bytes(1, 0, PAGE);
+        let (from, into) = pipe()?;
+        write_all(&one, &content)?;
+        move_all(&one, &into, PAGE)?;
+        move_all(&from, &one, PAGE)?;
+        let info = ioctl::info(&one)?;
+        let moved = (info.pages_spliced_out, info.pages_spliced_in);
+        expect("moved out and in", moved, (0, 0))?;
+        expect_bytes("the bytes", &read_all(&one, PAGE)?, &content)
+    })
 }
 
 fn the_default_pipe_is_charged(context: &Context) -> Result<()> {

@@ -3,12 +3,13 @@
 
 use std::os::fd::OwnedFd;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use nix::unistd::{read, write};
 
 use crate::registry::{Context, topic};
 use crate::support::channel::{CAPACITY, read_all, set_nonblocking, write_all};
 use crate::support::check::{expect, expect_bytes};
+use crate::support::ctl::{Ctl, OWN};
 use crate::support::ioctl;
 use crate::support::memory::PAGE;
 use crate::support::random::stream_bytes;
@@ -23,6 +24,7 @@ topic!(
         a_million_messages_allocate_no_page,
         repeated_splices_out_allocate_no_page,
         repeated_splices_in_allocate_no_page,
+        a_drained_persistent_pipe_without_endpoints_has_no_pages,
     ],
 );
 
@@ -101,4 +103,28 @@ fn repeated_splices_in_allocate_no_page(context: &Context) -> Result<()> {
     let both = context.channel.open_read_write()?;
     let (out, into) = pipe()?;
     expect_no_page_after_the_first_lap(&both, &into, [&out, &both], &both)
+}
+
+fn a_drained_persistent_pipe_without_endpoints_has_no_pages(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    ctl.persist(OWN, "kept").context("creating")?;
+    let content = stream_bytes(1, 0, CAPACITY);
+    let pages = (CAPACITY / PAGE) as u64;
+    for round in 1..=3 {
+        let both = ctl.attach(OWN, "kept").context("opening")?;
+        write_all(&both, &content)?;
+        expect("pages", ioctl::info(&both)?.pages_allocated, round * pages)?;
+        read_all(&both, CAPACITY)?;
+    }
+    // Bytes that nobody has read stay.
+    let both = ctl.attach(OWN, "kept").context("opening")?;
+    write_all(&both, &content[..PAGE + 1])?;
+    drop(both);
+    let both = ctl.attach(OWN, "kept").context("opening")?;
+    expect_bytes(
+        "what stayed",
+        &read_all(&both, PAGE + 1)?,
+        &content[..PAGE + 1],
+    )?;
+    ctl.unlink(OWN, "kept").context("unlinking")
 }

@@ -27,6 +27,7 @@ topic!(
         rings_and_pipes_share_the_limit_of_channels,
         a_mapping_is_charged_until_it_is_unmapped,
         a_session_is_ebusy_while_two_earlier_ones_are_held,
+        a_session_beside_an_ended_one_is_charged,
         pages_are_charged_to_the_creator_and_uncharged_with_the_session,
         a_create_beyond_the_memory_limit_is_enomem_without_oom_kill,
         an_open_by_others_beyond_the_creators_memory_limit_is_enomem,
@@ -191,6 +192,29 @@ fn unlink(accounts: &Accounts) -> Result<()> {
     let directory = accounts.creator.directory()?;
     let unlinked = Rings::new()?.unlink_in(directory.as_raw_fd(), NAME);
     unlinked.context("unlinking")
+}
+
+fn a_session_beside_an_ended_one_is_charged(_: &Context) -> Result<()> {
+    let capacity = 4 * PAGE as u64;
+    let _limit = Parameter::set("user_max_bytes", 2 * capacity - 1)?;
+    let child = spawn("a user", || {
+        become_user(1001)?;
+        let rings = Rings::new()?;
+        let persist = Open {
+            capacity,
+            ..request(NAME, WRITE | CREATE | PERSIST)
+        };
+        rings.open(persist).map(drop).context("creating the ring")?;
+        let (producer, consumer) = rings.sides(NAME)?;
+        detach(&consumer.end).context("detaching")?;
+        drop(producer);
+        let next = rings.role(NAME, Role::Producer).map(drop);
+        expect("another session", next, Err(Errno::EDQUOT))?;
+        drop(consumer);
+        rings.sides(NAME).map(drop).context("once it has ended")?;
+        rings.unlink(NAME).context("unlinking")
+    })?;
+    child.finish()
 }
 
 fn pages_are_charged_to_the_creator_and_uncharged_with_the_session(

@@ -159,11 +159,12 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         };
         let wanted = self.catalogue.iter().filter(is_wanted);
         let maps: Vec<_> = wanted
-            .map(|entry| (entry.map.id, self.cgroups.scope(&entry.map.path)))
+            .map(|entry| (entry.map.id, entry.map.path.clone()))
             .collect();
-        for (map, scope) in maps {
-            match scope {
-                Ok(_) => self.begin(map, super::tasks::Target::Cgroup, false),
+        for (map, path) in maps {
+            // Not all at once: there may be more cgroups than this process may have files.
+            match self.cgroups.scope(&path).map(drop) {
+                Ok(()) => self.begin(map, super::tasks::Target::Cgroup, false),
                 Err(CgroupError::Gone) => {}
                 Err(CgroupError::Unknown(text)) => self.set_error(map, text),
             }
