@@ -67,17 +67,9 @@ static struct bucket *bucket_of(u32 portid)
 	return &table[jhash_1word(portid, secret) % BUCKETS];
 }
 
-static struct bucket *lock_bucket(u32 portid)
+static struct bucket *bucket_for(struct sk_buff *request)
 {
-	struct bucket *bucket = bucket_of(portid);
-
-	spin_lock(&bucket->lock);
-	return bucket;
-}
-
-static struct bucket *lock_bucket_for(struct sk_buff *request)
-{
-	return lock_bucket(NETLINK_CB(request).portid);
+	return bucket_of(NETLINK_CB(request).portid);
 }
 
 /* Under the bucket's lock. */
@@ -104,10 +96,12 @@ static unsigned int count(const struct bucket *bucket, struct sk_buff *request)
 
 struct file *sluice_netlink_handle_file(struct sk_buff *request, u32 number)
 {
-	struct bucket *bucket = lock_bucket_for(request);
-	struct handle *handle = find(bucket, request, number);
+	struct bucket *bucket = bucket_for(request);
+	struct handle *handle;
 	struct file *file = NULL;
 
+	spin_lock(&bucket->lock);
+	handle = find(bucket, request, number);
 	if (handle && handle->file)
 		file = get_file(handle->file);
 	spin_unlock(&bucket->lock);
@@ -243,9 +237,11 @@ static int start_sending(struct wait_queue_entry *entry, unsigned int mode, int 
 
 int sluice_netlink_handle_watch(struct sk_buff *request, u32 number)
 {
-	struct bucket *bucket = lock_bucket_for(request);
-	struct handle *handle = find(bucket, request, number);
+	struct bucket *bucket = bucket_for(request);
+	struct handle *handle;
 
+	spin_lock(&bucket->lock);
+	handle = find(bucket, request, number);
 	if (handle && !handle->watches) {
 		handle->watches = true;
 		sluice_wait_add_shared(&endpoint_of(handle)->map->changed, &handle->entry);
@@ -284,7 +280,7 @@ static void handle_free(struct handle *handle)
 	kfree(handle);
 }
 
-/* A number that the socket, which has at most SLUICE_NL_HANDLES_MAX, does not use. Under the lock. */
+/* A number that the socket does not use. Under the bucket's lock. */
 static u32 next_number(const struct bucket *bucket, struct sk_buff *request)
 {
 	u32 number;
@@ -303,7 +299,8 @@ int sluice_netlink_handle_reserve(struct sk_buff *request)
 
 	if (!handle)
 		return -ENOMEM;
-	bucket = lock_bucket_for(request);
+	bucket = bucket_for(request);
+	spin_lock(&bucket->lock);
 	if (count(bucket, request) < SLUICE_NL_HANDLES_MAX) {
 		ret = next_number(bucket, request);
 		handle->number = ret;
@@ -317,9 +314,11 @@ int sluice_netlink_handle_reserve(struct sk_buff *request)
 
 void sluice_netlink_handle_set_file(struct sk_buff *request, u32 number, struct file *file)
 {
-	struct bucket *bucket = lock_bucket_for(request);
-	struct handle *handle = find(bucket, request, number);
+	struct bucket *bucket = bucket_for(request);
+	struct handle *handle;
 
+	spin_lock(&bucket->lock);
+	handle = find(bucket, request, number);
 	if (handle)
 		handle->file = file;
 	spin_unlock(&bucket->lock);
@@ -330,9 +329,11 @@ void sluice_netlink_handle_set_file(struct sk_buff *request, u32 number, struct 
 
 int sluice_netlink_handle_close(struct sk_buff *request, u32 number)
 {
-	struct bucket *bucket = lock_bucket_for(request);
-	struct handle *handle = find(bucket, request, number);
+	struct bucket *bucket = bucket_for(request);
+	struct handle *handle;
 
+	spin_lock(&bucket->lock);
+	handle = find(bucket, request, number);
 	if (handle)
 		hlist_del(&handle->node);
 	spin_unlock(&bucket->lock);
@@ -345,9 +346,10 @@ int sluice_netlink_handle_close(struct sk_buff *request, u32 number)
 /* Takes one handle of a closed socket with this port number out of the table. */
 static struct handle *take_dead(u32 portid, const struct net *net)
 {
-	struct bucket *bucket = lock_bucket(portid);
+	struct bucket *bucket = bucket_of(portid);
 	struct handle *handle;
 
+	spin_lock(&bucket->lock);
 	hlist_for_each_entry(handle, &bucket->handles, node)
 		if (handle->portid == portid && sock_net(handle->sk) == net &&
 		    sock_flag(handle->sk, SOCK_DEAD))

@@ -43,7 +43,7 @@ struct sluice_pipe {
 	unsigned long slot_count;	/* a power of two; changed under both mutexes */
 	bool destroyed;			/* set under `lock`, for ever */
 
-	spinlock_t lock;		/* protects stores to `destroyed` and the next three lines */
+	spinlock_t lock;		/* protects stores to `destroyed` and the next fields */
 	unsigned int moves;		/* SLUICE_PIPE_MOVES_*: for what it is counted */
 	unsigned int readers, writers;	/* current endpoints */
 	unsigned int reader_opens, writer_opens; /* opens ever; a blocked open waits for a change */

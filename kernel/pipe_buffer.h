@@ -183,7 +183,7 @@ void sluice_pipe_buffer_free(struct sluice_pipe *pipe);
  */
 bool sluice_pipe_discard(struct sluice_pipe *pipe);
 
-/* After the last endpoint has left: frees the pages that hold nothing, unless the pipe is in use. */
+/* After the last endpoint has left: frees pages that hold nothing, unless the pipe is in use. */
 void sluice_pipe_trim(struct sluice_pipe *pipe);
 
 /*

@@ -41,7 +41,7 @@ MODULE_PARM_DESC(user_max_bytes,
 struct sluice_quota_key {
 	struct user_namespace *ns;	/* NULL: a user */
 	kuid_t uid;			/* of a user */
-	u64 root;			/* id of the root of its cgroup namespace; an owner: of all */
+	u64 root;			/* id of its cgroup namespace's root; an owner: of all */
 };
 
 /* A user, or a user namespace, with charges. */

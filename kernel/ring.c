@@ -90,7 +90,7 @@ static void set_ended(const struct sluice_ring *ring, struct sluice_ring_session
 	u32 stored = READ_ONCE(ctrl->closed);
 
 	if (!stored)
-		smp_store_release(&ctrl->closed, reason);
+		smp_store_release(&ctrl->closed, reason);	/* for the peer */
 	else if (reason == SLUICE_RING_DIED)
 		reason = SLUICE_RING_CLOSED;
 	trace_sluice_ring_end(&ring->channel, abi_role(role), reason);

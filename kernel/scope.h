@@ -4,7 +4,8 @@
  *
  * Life: the first object of a cgroup creates its scope and those of the cgroups above. Every object
  * and every child scope holds one reference; the last put removes the scope from the table and
- * frees it after a grace period of RCU. A cgroup without objects has no scope, so its removal needs no cleanup.
+ * frees it after a grace period of RCU. A cgroup without objects has no scope, so its removal needs
+ * no cleanup.
  *
  * Identity: a scope holds a reference to its cgroup. The pointer is therefore a key that is never
  * reused while the scope exists, even if the cgroup is removed and another gets its name.

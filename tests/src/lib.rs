@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the end-to-end tests in `suite` are made of: their list, their environment, and what they share.
 
+#![expect(
+    clippy::len_without_is_empty,
+    reason = "only the suite uses them, which needs lengths"
+)]
+#![expect(
+    clippy::not_unsafe_ptr_arg_deref,
+    reason = "the kernel checks the addresses that tests give it"
+)]
+
 pub mod registry;
 pub mod runner;
 pub mod support;
