@@ -28,8 +28,10 @@ static DECLARE_WORK(release_work, drop_channels);
 /* The cgroup is marked offline by now: an open that adds a channel later sees that (channel.c). */
 static void note_rmdir(void *unused, struct cgroup *cgroup, const char *path)
 {
-	struct sluice_scope *scope = sluice_scope_find(cgroup);
+	struct sluice_scope *scope;
 
+	smp_mb();	/* (O): between the mark and the look-up; pairs with check_online() */
+	scope = sluice_scope_find(cgroup);
 	if (!scope)
 		return;
 	/* A cgroup is removed only once, so the scope is not in the list yet. */

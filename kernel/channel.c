@@ -269,7 +269,9 @@ void sluice_channel_put(struct sluice_channel *channel)
 
 /* ---- puts that must not wait ---- */
 
-/* Unbound, with a work for each channel: a large one delays neither another one nor a processor. */
+/* A large channel delays no small one of another container, and many do not fill all processors. */
+#define WORKERS 4
+
 static struct workqueue_struct *workers;
 
 static void free_deferred(struct work_struct *work)
@@ -300,7 +302,7 @@ void sluice_channel_flush_deferred(void)
 
 int __init sluice_channel_workers_init(void)
 {
-	workers = alloc_workqueue("sluice_channel", WQ_UNBOUND, 0);
+	workers = alloc_workqueue("sluice_channel", WQ_UNBOUND, WORKERS);
 	return workers ? 0 : -ENOMEM;
 }
 
@@ -371,12 +373,13 @@ static struct sluice_channel *add(struct sluice_channel *new)
 }
 
 /*
- * The removal of a cgroup first marks it offline and then takes the scope's lock to find persistent
- * channels. This channel became persistent under that lock, and the mark is read afterwards:
- * at least one of the two sees the other.
+ * The removal of a cgroup first marks it offline, then looks up its scope, and takes the scope's
+ * lock to find persistent channels. This channel became persistent under that lock, in a scope that
+ * was in the table, and the mark is read afterwards: at least one of the two sees the other.
  */
 static struct sluice_channel *check_online(struct sluice_channel *channel)
 {
+	smp_mb();	/* (O): between the table of scopes and the mark; pairs with note_rmdir() */
 	if (sluice_scope_is_online(channel->scope))
 		return channel;
 	sluice_channel_drop_persistent(channel->scope);

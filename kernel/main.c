@@ -57,6 +57,7 @@ static void __exit sluice_exit(void)
 	sluice_chrdev_exit();
 	sluice_netlink_exit();
 	sluice_cgroup_release_exit();
+	sluice_channel_flush_deferred();
 	sluice_kind_exit();
 	sluice_channel_workers_exit();
 	sluice_scope_exit();

@@ -19,6 +19,7 @@
 #include <linux/spinlock.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
+#include <net/netns/hash.h>
 #include <net/sock.h>
 
 #include "map.h"
@@ -59,17 +60,20 @@ static atomic_t last_number;
 
 static struct workqueue_struct *workers;
 
-/* A process chooses the port numbers of its sockets, so the hash has a secret. */
+/*
+ * A process chooses the port numbers of its sockets, in any number of network namespaces, so the
+ * hash has a secret.
+ */
 static u32 secret;
 
-static struct bucket *bucket_of(u32 portid)
+static struct bucket *bucket_of(u32 portid, const struct net *net)
 {
-	return &table[jhash_1word(portid, secret) % BUCKETS];
+	return &table[jhash_2words(portid, net_hash_mix(net), secret) % BUCKETS];
 }
 
 static struct bucket *bucket_for(struct sk_buff *request)
 {
-	return bucket_of(NETLINK_CB(request).portid);
+	return bucket_of(NETLINK_CB(request).portid, sock_net(NETLINK_CB(request).sk));
 }
 
 /* Under the bucket's lock. */
@@ -215,11 +219,11 @@ static void send_events(struct work_struct *work)
 	} while (!err && --left);
 	/* A reader that takes events is not slow. */
 	if (left < EVENTS_AT_ONCE)
-		handle->delay = 0;
+		WRITE_ONCE(handle->delay, 0);
 	if (err == -EAGAIN)
 		return;
 	if (err)
-		handle->delay = clamp(2 * handle->delay, 1U, RETRY_DELAY_MAX);
+		WRITE_ONCE(handle->delay, clamp(2 * handle->delay, 1U, RETRY_DELAY_MAX));
 	queue_delayed_work(workers, &handle->sending, handle->delay);
 }
 
@@ -228,7 +232,7 @@ static int start_sending(struct wait_queue_entry *entry, unsigned int mode, int 
 {
 	struct handle *handle = container_of(entry, struct handle, entry);
 
-	if (has_room(handle->sk))
+	if (READ_ONCE(handle->delay) && has_room(handle->sk))
 		mod_delayed_work(workers, &handle->sending, 0);
 	else
 		queue_delayed_work(workers, &handle->sending, 0);
@@ -346,7 +350,7 @@ int sluice_netlink_handle_close(struct sk_buff *request, u32 number)
 /* Takes one handle of a closed socket with this port number out of the table. */
 static struct handle *take_dead(u32 portid, const struct net *net)
 {
-	struct bucket *bucket = bucket_of(portid);
+	struct bucket *bucket = bucket_of(portid, net);
 	struct handle *handle;
 
 	spin_lock(&bucket->lock);

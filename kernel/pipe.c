@@ -182,8 +182,11 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 			if (ret < 0)
 				break;
 			written += ret;
-			/* A long write beside a quick reader need not wait for room. */
-			if (iov_iter_count(from) && signal_pending(current)) {
+			/*
+			 * A long write beside a quick reader need not wait for room. A nonblocking
+			 * one ends only where there is none, as its poller expects.
+			 */
+			if (iov_iter_count(from) && !nonblocking && signal_pending(current)) {
 				ret = -ERESTARTSYS;
 				break;
 			}
@@ -259,14 +262,9 @@ static bool may_grow(const struct sluice_pipe *pipe)
 
 static long set_capacity(struct sluice_pipe *pipe, u64 bytes)
 {
-	unsigned long now = sluice_pipe_capacity(pipe);
-	long slots = slots_for(bytes, now);
+	long slots = slots_for(bytes, sluice_pipe_capacity(pipe));
 
-	if (slots < 0)
-		return slots;
-	if ((unsigned long)slots << PAGE_SHIFT > now && !may_grow(pipe))
-		return -EPERM;
-	return sluice_pipe_resize(pipe, slots);
+	return slots < 0 ? slots : sluice_pipe_resize(pipe, slots, may_grow(pipe));
 }
 
 static long change_setting(struct sluice_pipe_endpoint *end, unsigned int number,

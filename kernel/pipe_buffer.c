@@ -47,9 +47,10 @@ static bool has_become_writable(const struct sluice_pipe *pipe, unsigned long be
 
 /*
  * Writers that sleep are woken at PIPE_BUF bytes of room, enough for any short write, as with
- * pipe(2), which frees whole pages; and as there, only when the pipe was full before, so that a
- * read of a pipe that is not full is no edge for epoll. Checking that loads `head`, a cache line of
- * the writers, and is therefore done only if there is a writer to wake.
+ * pipe(2), which frees whole pages. As there, a read of a pipe that is not full is no edge for
+ * epoll; but while a writer sleeps, each read is one, because an exclusive poller may have taken the
+ * wake-up for itself. Checking that loads `head`, a cache line of the writers, and is therefore done
+ * only if there is a writer to wake.
  */
 static void publish_tail(struct sluice_pipe *pipe, unsigned long tail)
 {
@@ -58,7 +59,8 @@ static void publish_tail(struct sluice_pipe *pipe, unsigned long tail)
 	smp_store_release(&pipe->tail, tail);	/* (B) */
 	if (!sluice_wait_wakes_one(&pipe->writable) && !READ_ONCE(pipe->writers_async))
 		return;
-	if (!has_become_writable(pipe, before, tail))
+	if (!has_become_writable(pipe, before, tail) &&
+	    !(sluice_wait_has_sleepers(&pipe->writable) && sluice_pipe_is_writable(pipe)))
 		return;
 	sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
 	kill_fasync(&pipe->writers_async, SIGIO, POLL_OUT);
@@ -463,18 +465,21 @@ static int lock_both(struct sluice_pipe *pipe)
 }
 
 static int swap_slots_locked(struct sluice_pipe *pipe, struct sluice_slot **slots,
-			     unsigned long *count, struct page **spare)
+			     unsigned long *count, struct page **spare, bool may_grow)
 {
 	int err = lock_both(pipe);
 
 	if (err)
 		return err;
-	err = swap_slots(pipe, slots, count, spare);
+	if (*count > pipe->slot_count && !may_grow)
+		err = -EPERM;
+	else
+		err = swap_slots(pipe, slots, count, spare);
 	mutex_unlock(&pipe->write_mutex);
 	return sluice_pipe_unlock(pipe, &pipe->read_mutex) ? -EPIPE : err;
 }
 
-long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
+long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count, bool may_grow)
 {
 	unsigned long count = slot_count;
 	struct sluice_slot *slots;
@@ -489,7 +494,7 @@ long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count)
 	slots = slots_alloc(pipe, slot_count);
 	spare = sluice_channel_page_alloc(&pipe->channel, __GFP_HIGHMEM, NUMA_NO_NODE);
 	if (slots && spare)
-		err = swap_slots_locked(pipe, &slots, &count, &spare);
+		err = swap_slots_locked(pipe, &slots, &count, &spare, may_grow);
 	if (!err && sluice_pipe_is_writable(pipe)) {
 		sluice_wait_wake_one(&pipe->writable, EPOLLOUT | EPOLLWRNORM);
 		kill_fasync(&pipe->writers_async, SIGIO, POLL_OUT);

@@ -15,7 +15,7 @@
  * Life: the buffer exists as long as its pipe. The first write that reaches a slot allocates its
  * page, which is reused until the capacity changes or splice moves it out: the steady state of read
  * and write allocates nothing. A pipe without endpoints, which a persistent one may be for ever,
- * keeps only the pages that hold bytes, and those that are lent and in use.
+ * keeps only the pages that hold bytes, those behind them, and those that are lent and in use.
  *
  * Limits: the capacity of the pipe is counted once from its creation on, for `page` of each slot;
  * once more from the first page that is moved in, for `spliced`; and once more from the first page
@@ -227,9 +227,10 @@ ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct pa
 bool sluice_pipe_attach_page(struct sluice_pipe *pipe, struct page *page);
 
 /*
- * Changes the capacity; takes both mutexes. The new capacity in bytes; -EPIPE: destroyed; -EBUSY:
- * more slots than @slot_count hold bytes or have lent pages; or another error.
+ * Changes the capacity; takes both mutexes. The new capacity in bytes; -EPERM: it would grow, and
+ * not @may_grow; -EPIPE: destroyed; -EBUSY: more slots than @slot_count hold bytes or have lent
+ * pages; or another error.
  */
-long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count);
+long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count, bool may_grow);
 
 #endif

@@ -138,7 +138,8 @@ static struct sluice_ring_session *session_get(struct sluice_ring_session *sessi
 /* Under the ring's lock: counts the memory of so many sessions, at least that of one. */
 static int count_sessions(struct sluice_ring *ring, unsigned int count)
 {
-	return sluice_quota_change(ring->channel.charge, ring->capacity * max(count, 1u));
+	return sluice_quota_change_as_prepared(ring->channel.charge,
+					       ring->capacity * max(count, 1u));
 }
 
 static void session_put(struct sluice_ring_session *session)

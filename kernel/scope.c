@@ -25,6 +25,7 @@
 #include <linux/slab.h>
 #include <linux/string.h>
 
+#include "compat.h"
 #include "scope.h"
 
 #define TABLE_BITS 12
@@ -318,7 +319,7 @@ void sluice_scope_put(struct sluice_scope *scope)
 	while (scope && put_one(scope)) {
 		struct sluice_scope *parent = scope->parent;
 
-		call_rcu(&scope->rcu, scope_free_rcu);
+		call_rcu_hurry(&scope->rcu, scope_free_rcu);
 		scope = parent;
 	}
 }
