@@ -48,9 +48,9 @@ static bool has_become_writable(const struct sluice_pipe *pipe, unsigned long be
 /*
  * Writers that sleep are woken at PIPE_BUF bytes of room, enough for any short write, as with
  * pipe(2), which frees whole pages. As there, a read of a pipe that is not full is no edge for
- * epoll; but while a writer sleeps, each read is one, because an exclusive poller may have taken the
- * wake-up for itself. Checking that loads `head`, a cache line of the writers, and is therefore done
- * only if there is a writer to wake.
+ * epoll; but while a writer sleeps, each read is one, because an exclusive poller may have taken
+ * the wake-up for itself. Checking that loads `head`, a cache line of the writers, and is therefore
+ * done only if there is a writer to wake.
  */
 static void publish_tail(struct sluice_pipe *pipe, unsigned long tail)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The table of scopes: a hash table by cgroup pointer. A look-up reads it under RCU, without a lock
- * that other cgroups use; it passes a scope that has no reference left. The first object of a cgroup
- * and the end of the last one change the table, under a lock.
+ * The table of scopes: a hash table by cgroup pointer. A look-up reads it under RCU, without a
+ * lock that other cgroups use; it passes a scope that has no reference left. The first object of a
+ * cgroup and the end of the last one change the table, under a lock.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 

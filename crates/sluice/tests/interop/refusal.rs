@@ -106,6 +106,7 @@ fn the_library_gets_the_reason_of_the_other_side() {
         ("EPROTO", "protocol mismatch"),
         ("ERANGE", "capacity not allowed"),
         ("ECANCELED", "its setup failed"),
+        ("ETIMEDOUT", "its time for the handshake was over"),
     ] {
         refuses("receive", reply, reason);
     }

@@ -124,6 +124,7 @@ impl<'a> Handshake<'a> {
             SetupError::InvalidMemfd(_) => Errno::ACCESS,
             SetupError::ProtocolMismatch(_) => Errno::PROTO,
             SetupError::PeerCapacity(_) | SetupError::CapacityTooLarge { .. } => Errno::RANGE,
+            SetupError::HandshakeTimeout(_) => Errno::TIMEDOUT,
             _ => Errno::CANCELED,
         };
         let _ = self.send(&reply(errno.raw_os_error() as u32), None);
@@ -289,6 +290,7 @@ fn reason(error: u32) -> String {
         libc::EACCES => "invalid memory of this side".into(),
         libc::EPROTO => "protocol mismatch".into(),
         libc::ERANGE => "capacity not allowed".into(),
+        libc::ETIMEDOUT => "its time for the handshake was over, perhaps because it was stopped; try again".into(),
         _ => "its setup failed; check its error message".into(),
     }
 }
