@@ -290,7 +290,9 @@ fn reason(error: u32) -> String {
         libc::EACCES => "invalid memory of this side".into(),
         libc::EPROTO => "protocol mismatch".into(),
         libc::ERANGE => "capacity not allowed".into(),
-        libc::ETIMEDOUT => "its time for the handshake was over, perhaps because it was stopped; try again".into(),
+        libc::ETIMEDOUT => {
+            "its time for the handshake was over, perhaps because it was stopped; try again".into()
+        }
         _ => "its setup failed; check its error message".into(),
     }
 }
