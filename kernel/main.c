@@ -44,6 +44,7 @@ exit_netlink:
 exit_cgroup_release:
 	sluice_cgroup_release_exit();
 exit_kind:
+	sluice_channel_flush_deferred();
 	sluice_kind_exit();
 exit_channel_workers:
 	sluice_channel_workers_exit();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <linux/module.h>
 
-#include "channel.h"
 #include "netlink.h"
 
 /*
@@ -225,5 +224,4 @@ void sluice_netlink_exit(void)
 {
 	genl_unregister_family(&sluice_netlink_family);
 	sluice_netlink_handle_exit();
-	sluice_channel_flush_deferred();
 }

@@ -234,7 +234,7 @@ static void user_put(struct sluice_quota_user *user)
 
 /* ---- charges ---- */
 
-/* What is in the charge already is counted once. 0 or -ENOMEM. */
+/* An account that the charge has already is counted once. 0 or -ENOMEM. */
 static int add_key(struct sluice_quota_charge *charge, const struct sluice_quota_key *key)
 {
 	struct sluice_quota_user *user = user_get(key);

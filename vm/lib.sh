@@ -19,6 +19,11 @@ die() {
 	exit 1
 }
 
+# What the build of a module for a kernel without symbols, to which gdb does not attach, is given: without debugging information it is compiled,
+# and read by the guest, much sooner. With other flags all of it would be compiled again.
+# shellcheck disable=SC2034 # used by the scripts that source this file
+WITHOUT_SYMBOLS=("KCFLAGS=-Werror -g0" CONFIG_DEBUG_INFO_BTF_MODULES=)
+
 # The kernel's build system splits paths at blanks, and virtme-ng takes only such paths for a directory that the guest may write to.
 [[ $TREE$SLUICE_CACHE =~ ^[a-zA-Z0-9_+/.-]+$ ]] ||
 	die "the VM supports only letters, digits and _ + . - in the paths of this tree, '$TREE', and of the cache, '$SLUICE_CACHE'; move it"
