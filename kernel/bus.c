@@ -320,15 +320,19 @@ static u32 list_subscribers(struct sluice_bus *bus, u64 after, u32 count,
 	const struct sluice_bus_subscriber *subscriber;
 	u32 filled;
 
-	spin_lock(&bus->lock);
 	for (filled = 0; filled < count; filled++) {
+		/* For each of them, because the search looks at all. */
+		spin_lock(&bus->lock);
 		subscriber = subscriber_after(bus, after);
+		if (subscriber) {
+			fill_subscriber(bus, subscriber, &infos[filled]);
+			after = subscriber->id;
+		}
+		spin_unlock(&bus->lock);
 		if (!subscriber)
 			break;
-		fill_subscriber(bus, subscriber, &infos[filled]);
-		after = subscriber->id;
+		cond_resched();
 	}
-	spin_unlock(&bus->lock);
 	return filled;
 }
 
@@ -417,7 +421,7 @@ static long bus_ioctl(struct file *file, unsigned int command, unsigned long arg
 	case _IOC_NR(SLUICE_BUS_SUBSCRIBERS):
 		return get_subscribers(end->bus, user);
 	default:
-		return -ENOTTY;
+		return sluice_endpoint_ioctl(file, command, user);
 	}
 }
 
@@ -476,7 +480,7 @@ static struct sluice_channel *bus_create(const struct sluice_channel_request *re
 
 	if (!capacity || !may_create(params))
 		return ERR_PTR(-EINVAL);
-	bus = kzalloc(sizeof(*bus), SLUICE_QUOTA_GFP);
+	bus = kzalloc(sizeof(*bus), request->gfp);
 	if (!bus)
 		return ERR_PTR(-ENOMEM);
 	err = sluice_channel_init(&bus->channel, request, capacity);

@@ -30,13 +30,14 @@
  * held across a page fault, a sleep or a throttling of the CPU, and whoever meets one waits for no
  * more than the copy of one message. A copy that would fault is cancelled, and made from or to a
  * buffer of the kernel; so are long copies, so that the time without preemption is that of copying
- * SLUICE_BUS_MESSAGE_MAX in memory that is present.
+ * the longest message (SLUICE_BUS_COPY_MAX) in memory that is present.
  */
 #ifndef SLUICE_BUS_H
 #define SLUICE_BUS_H
 
 #include <linux/atomic.h>
 #include <linux/cache.h>
+#include <linux/kconfig.h>
 #include <linux/poll.h>
 #include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
@@ -60,6 +61,8 @@ struct sluice_ring_memory;
 /* Positions in the ring of bytes are counted in units of this many bytes. */
 #define SLUICE_BUS_UNIT_SHIFT 6
 
+/* The longest message, which is copied without preemption: too long a time for PREEMPT_RT. */
+#define SLUICE_BUS_COPY_MAX (IS_ENABLED(CONFIG_PREEMPT_RT) ? SZ_64K : SLUICE_BUS_MESSAGE_MAX)
 /* Longer copies between the ring and user space go through a buffer of the kernel. */
 #define SLUICE_BUS_DIRECT_MAX SZ_64K
 /* Copies that may find pages not present; the second one after they were faulted in. */
@@ -200,7 +203,7 @@ static inline void sluice_bus_wake_senders(struct sluice_bus *bus)
 /* The largest message of the bus, in bytes. */
 static inline u64 sluice_bus_message_max(const struct sluice_bus *bus)
 {
-	return min_t(u64, SLUICE_BUS_MESSAGE_MAX,
+	return min_t(u64, SLUICE_BUS_COPY_MAX,
 		     bus->capacity / 2 - sizeof(struct sluice_bus_frame));
 }
 

@@ -31,7 +31,7 @@
 #define UNIT BIT(SLUICE_BUS_UNIT_SHIFT)
 #define SLOT_BYTES 256		/* of the capacity per slot */
 #define STEP_PARTS 16		/* this part of the ring is freed when messages are lost */
-#define STEP_MAX 4096		/* slots that the tail passes under the lock at a time */
+#define STEP_MAX 4096		/* slots that a look or a move passes under the lock at a time */
 #define ATTEMPTS_MAX 1000	/* to move cursors that are claimed, under the lock at a time */
 
 /* ---- head and tail ---- */
@@ -166,51 +166,60 @@ static bool is_others(const struct sluice_bus_slot *slot, u64 id)
 }
 
 /*
+ * A look at the cursors. In the mode multicast it passes the messages of others, for all
+ * subscribers together at most STEP_MAX: cursors that it has moved are nearer at the next look.
+ */
+struct look {
+	u64 head;			/* read before */
+	unsigned int left;		/* slots that it may still pass */
+	bool unsure;			/* subscribers may hold less than was found */
+};
+
+/*
  * In the mode multicast: the first message of the subscriber from @sequence on, as far as it is
- * known, at most @head.
+ * known, at most the head.
  */
 static u64 first_own(const struct sluice_bus *bus, const struct sluice_bus_subscriber *subscriber,
-		     u64 sequence, u64 head)
+		     u64 sequence, struct look *look)
 {
-	u64 end = min(head, sequence + STEP_MAX);
-
 	if (!atomic64_read_acquire(&subscriber->unread))	/* (U) */
-		return head;
-	for (; sequence < end; sequence++) {
+		return look->head;
+	for (; sequence < look->head; sequence++) {
 		const struct sluice_bus_slot *slot = sluice_bus_slot(bus, sequence);
 
 		if (!slot || !is_others(slot, subscriber->id))
 			break;
+		if (!look->left) {
+			look->unsure = true;
+			break;
+		}
+		look->left--;
 	}
 	return sequence;
 }
 
 /*
- * The oldest sequence that the subscriber holds, at most @head, which was read before. In the mode
- * multicast its cursor is first moved past the messages of others. Sets @unsure if that takes
- * further steps, or the end of a claim.
+ * The oldest sequence that the subscriber holds, at most the head. In the mode multicast its cursor
+ * is first moved past the messages of others. Unsure: also if that takes the end of a claim.
  */
-static u64 held_by(const struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber, u64 head,
-		   bool *unsure)
+static u64 held_by(const struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber,
+		   struct look *look)
 {
 	s64 word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
 
 	if (bus->mode != SLUICE_BUS_MULTICAST || sluice_bus_is_monitor(subscriber))
 		return cursor_of(word);
-	while (cursor_of(word) < head) {
-		u64 before = cursor_of(word), own = first_own(bus, subscriber, before, head);
+	while (cursor_of(word) < look->head) {
+		u64 before = cursor_of(word), own = first_own(bus, subscriber, before, look);
 
 		if (own == before)
 			break;
 		if (is_claimed(word)) {
-			*unsure = true;
+			look->unsure = true;
 			break;
 		}
-		if (!atomic64_try_cmpxchg(&subscriber->cursor, &word, own << 1))
-			continue;
-		if (own == before + STEP_MAX && own < head)
-			*unsure = true;
-		return own;
+		if (atomic64_try_cmpxchg(&subscriber->cursor, &word, own << 1))
+			return own;
 	}
 	return cursor_of(word);
 }
@@ -221,15 +230,17 @@ static u64 held_by(const struct sluice_bus *bus, struct sluice_bus_subscriber *s
  */
 static u64 oldest_held(struct sluice_bus *bus, u32 policies, u64 head, bool *unsure)
 {
+	struct look look = { .head = head, .left = STEP_MAX };
 	struct sluice_bus_subscriber *subscriber;
 	u64 oldest = head;
 	unsigned int i;
 
 	sluice_bus_for_each_subscriber(bus, subscriber, i)
 		if (subscriber->policy & policies)
-			oldest = min(oldest, held_by(bus, subscriber, head, unsure));
+			oldest = min(oldest, held_by(bus, subscriber, &look));
 	if (bus->queue)
-		oldest = min(oldest, held_by(bus, bus->queue, head, unsure));
+		oldest = min(oldest, held_by(bus, bus->queue, &look));
+	*unsure = look.unsure;
 	return oldest;
 }
 
@@ -392,7 +403,7 @@ static bool would_fit(const struct sluice_bus *bus, u64 sequence, u32 slots, u32
  */
 static bool lose(struct sluice_bus *bus, u32 units)
 {
-	bool unsure = false;
+	bool unsure;
 	u64 most = oldest_held(bus, SLUICE_BUS_BLOCK, sluice_bus_head_sequence(bus), &unsure);
 	u64 to = end_for(bus, units, most), end;
 
@@ -422,7 +433,7 @@ static void take_departed(struct sluice_bus *bus, struct list_head *gone)
 /* Under the lock. False: a subscriber that blocks holds the room. */
 static bool make_room(struct sluice_bus *bus, u32 units)
 {
-	bool unsure = false;
+	bool unsure;
 	u64 held = oldest_held(bus, ~0u, sluice_bus_head_sequence(bus), &unsure);
 	u64 step = bus->tail_sequence + STEP_MAX;
 
@@ -454,7 +465,7 @@ bool sluice_bus_make_room(struct sluice_bus *bus, size_t length)
 
 u64 sluice_bus_bytes(struct sluice_bus *bus)
 {
-	bool unsure = false;
+	bool unsure;
 	u64 held = oldest_held(bus, ~0u, sluice_bus_head_sequence(bus), &unsure);
 	const struct sluice_bus_slot *slot = sluice_bus_slot(bus, held);
 	u32 unit = unit_of(atomic64_read(&bus->head));
@@ -477,7 +488,7 @@ bool sluice_bus_has_room(struct sluice_bus *bus, size_t length)
 	u64 sequence = READ_ONCE(bus->tail_sequence);
 	u64 head = atomic64_read_acquire(&bus->head);
 	u32 slots = bus->slot_count / 4, units = units_for(length);
-	bool room, unsure = false;
+	bool room, unsure;
 
 	if (fits(bus, head, atomic64_read(&bus->tail), slots, units))
 		return true;

@@ -33,9 +33,10 @@ static struct sluice_channel *channel_of(struct rb_node *node)
 
 /* ---- permissions ---- */
 
+/* Not capable(): it would audit each caller without the capability. */
 static bool is_administrator(void)
 {
-	return capable(CAP_SYS_ADMIN);
+	return ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN);
 }
 
 static bool may_lookup(const struct sluice_scope_access *access)
@@ -79,6 +80,20 @@ static int may_manage(const struct sluice_channel *channel,
 	if ((owns && access->may_create) || is_administrator())
 		return 0;
 	return access->may_create ? -EPERM : -EACCES;
+}
+
+/*
+ * Whether an open that would create the channel may have this one: not if any other user may have
+ * taken its name. The default channel is for all who may open its node.
+ */
+static bool is_expected(const struct sluice_channel *channel,
+			const struct sluice_channel_request *request)
+{
+	kuid_t root = make_kuid(current_user_ns(), 0);
+
+	return request->flags & SLUICE_OPEN_ANY_OWNER || !channel->key.name[0] ||
+	       uid_eq(channel->uid, current_fsuid()) || uid_eq(channel->uid, GLOBAL_ROOT_UID) ||
+	       uid_eq(channel->uid, root) || uid_eq(channel->uid, request->access.owner);
 }
 
 /* ---- the scope's tree ---- */
@@ -156,8 +171,8 @@ static struct sluice_quota_charge *prepare_charge(const struct sluice_channel_re
 	struct sluice_scope *scope = request->access.scope;
 
 	if (request->owner)
-		return sluice_quota_prepare_for(scope, bytes, request->owner->uid);
-	return sluice_quota_prepare(scope, bytes, !request->kind->is_kernels);
+		return sluice_quota_prepare_for(scope, bytes, request->owner->uid, request->gfp);
+	return sluice_quota_prepare(scope, bytes, !request->kind->is_kernels, request->gfp);
 }
 
 /* A kernel module's channel outlives the session that loaded the module. */
@@ -204,16 +219,30 @@ void sluice_channel_exit(struct sluice_channel *channel)
 	sluice_scope_put(channel->scope);
 }
 
+static struct page *alloc_on_node(gfp_t gfp, unsigned int order, int node)
+{
+	if (node == NUMA_NO_NODE)
+		return alloc_pages(gfp, order);
+	return alloc_pages_node(node, gfp | __GFP_THISNODE, order);
+}
+
 struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node)
 {
 	struct mem_cgroup *old = set_active_memcg(channel ? channel->memcg : NULL);
-	gfp_t gfp = SLUICE_QUOTA_GFP | GFP_USER | flags;
-	struct page *page;
+	struct page *page = alloc_on_node(SLUICE_QUOTA_GFP | GFP_USER | flags, 0, node);
 
-	if (node == NUMA_NO_NODE)
-		page = alloc_page(gfp);
-	else
-		page = alloc_pages_node(node, gfp | __GFP_THISNODE, 0);
+	set_active_memcg(old);
+	return page;
+}
+
+struct page *sluice_channel_pages_alloc(const struct sluice_channel *channel, gfp_t flags, int node,
+					unsigned int order)
+{
+	struct mem_cgroup *old = set_active_memcg(channel ? channel->memcg : NULL);
+	struct page *page = alloc_on_node(SLUICE_QUOTA_GFP_BRIEF | GFP_USER | flags, order, node);
+
+	if (page)
+		split_page(page, order);
 	set_active_memcg(old);
 	return page;
 }
@@ -295,8 +324,14 @@ void sluice_channel_close_deferred(struct sluice_channel *channel)
 	put_deferred(channel, 1);
 }
 
+void sluice_channel_queue_rcu_work(struct rcu_work *work)
+{
+	queue_rcu_work(workers, work);
+}
+
 void sluice_channel_flush_deferred(void)
 {
+	rcu_barrier();
 	flush_workqueue(workers);
 }
 
@@ -419,6 +454,8 @@ static int may_attach(const struct sluice_channel *channel,
 		return -EACCES;
 	if (request->flags & SLUICE_OPEN_EXCL)
 		return -EEXIST;
+	if (request->flags & SLUICE_OPEN_CREATE && !is_expected(channel, request))
+		return -EACCES;
 	if (!sluice_channel_permits(channel, request->flags))
 		return -EACCES;
 	if (request->flags & SLUICE_OPEN_PERSIST && !sluice_channel_is_persistent(channel))
@@ -605,8 +642,8 @@ void sluice_channel_drop_persistent(struct sluice_scope *scope)
 
 /* ---- information ---- */
 
-/* Under the scope's lock. */
-static void fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
+/* Under the scope's lock: without what the kind fills in, which may take longer. */
+static void fill_common_info(const struct sluice_channel *channel, struct sluice_channel_info *info)
 {
 	*info = (struct sluice_channel_info) {
 		.size = sizeof(*info),
@@ -617,14 +654,14 @@ static void fill_info(struct sluice_channel *channel, struct sluice_channel_info
 		.gid = from_kgid_munged(current_user_ns(), channel->gid),
 	};
 	memcpy(info->name, channel->key.name, sizeof(info->name));
-	channel->kind->fill_info(channel, info);
 }
 
 void sluice_channel_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info)
 {
 	spin_lock(&channel->scope->lock);
-	fill_info(channel, info);
+	fill_common_info(channel, info);
 	spin_unlock(&channel->scope->lock);
+	channel->kind->fill_info(channel, info);
 }
 
 /* Under the scope's lock: the first channel after @key. */
@@ -647,16 +684,26 @@ int sluice_channel_list(const struct sluice_scope_access *access,
 			const struct sluice_channel_key *key, struct sluice_channel_info *infos,
 			unsigned int most)
 {
+	struct sluice_channel *channels[SLUICE_LIST_MAX], *channel;
 	struct sluice_scope *scope = access->scope;
+	unsigned int count = 0, i;
 	struct rb_node *node;
-	unsigned int count = 0;
 
 	if (!may_lookup(access))
 		return -EACCES;
 	spin_lock(&scope->lock);
-	for (node = first_after(scope, key); node && count < most; node = rb_next(node))
-		if (channel_of(node)->key.name[0])
-			fill_info(channel_of(node), &infos[count++]);
+	for (node = first_after(scope, key); node && count < most; node = rb_next(node)) {
+		channel = channel_of(node);
+		if (!channel->key.name[0])
+			continue;
+		refcount_inc(&channel->refs);
+		fill_common_info(channel, &infos[count]);
+		channels[count++] = channel;
+	}
 	spin_unlock(&scope->lock);
+	for (i = 0; i < count; i++) {
+		channels[i]->kind->fill_info(channels[i], &infos[i]);
+		sluice_channel_put(channels[i]);
+	}
 	return count;
 }

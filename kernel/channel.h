@@ -15,10 +15,11 @@
  *
  * Permissions: to look up a name, a caller must be in the scope's cgroup or below it. To open a
  * channel, the mode must permit it, with the meaning that it has for a file; the creator gets the
- * requested endpoint whatever the mode is. To unlink or destroy a channel, or to make it persistent
- * after its creation, the caller must be able to create in the scope, and own the channel or have
- * CAP_FOWNER over it. Host administrators (CAP_SYS_ADMIN) need none of these. Every call is checked
- * against its caller.
+ * requested endpoint whatever the mode is. An open with CREATE gets a channel of another user only
+ * if that is root or owns the scope's directory, unless it says ANY_OWNER. To unlink or destroy a
+ * channel, or to make it persistent after its creation, the caller must be able to create in the
+ * scope, and own the channel or have CAP_FOWNER over it. Host administrators (CAP_SYS_ADMIN) need
+ * none of these. Every call is checked against its caller.
  *
  * Memory: quotas are charged to scope and users (quota.h), pages and arrays to the memory cgroup of
  * the creator, whichever task allocates them.
@@ -86,6 +87,7 @@ struct sluice_channel_request {
 	u32 flags;			/* SLUICE_OPEN_* */
 	umode_t mode;
 	u64 capacity;			/* bytes, 0: default */
+	gfp_t gfp;			/* SLUICE_QUOTA_GFP*: for memory of the channel */
 	const void *params;		/* of the kind, params_size bytes; or NULL */
 	/* Who owns and is charged for it; the memory is charged to the scope. NULL: the caller. */
 	const struct sluice_channel_owner *owner;
@@ -106,10 +108,13 @@ void sluice_channel_exit(struct sluice_channel *channel);
  * @node only unless that is NUMA_NO_NODE.
  */
 struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node);
+/* The same for 2^@order pages in a row, each with its own reference; NULL also without a row. */
+struct page *sluice_channel_pages_alloc(const struct sluice_channel *channel, gfp_t flags, int node,
+					unsigned int order);
 void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size);
 /*
  * Not zeroed; @by_pages: of whole pages that need not be contiguous. kvfree() frees both. @gfp:
- * SLUICE_QUOTA_GFP or SLUICE_QUOTA_GFP_BRIEF.
+ * SLUICE_QUOTA_GFP*.
  */
 void *sluice_channel_alloc(const struct sluice_channel *channel, size_t size, bool by_pages,
 			   gfp_t gfp);
@@ -156,6 +161,8 @@ void sluice_channel_put(struct sluice_channel *channel);
 /* As sluice_channel_put() and sluice_channel_close(), but a worker frees the channel. */
 void sluice_channel_put_deferred(struct sluice_channel *channel);
 void sluice_channel_close_deferred(struct sluice_channel *channel);
+/* For what a kind frees after an RCU grace period; its work runs before kinds end. */
+void sluice_channel_queue_rcu_work(struct rcu_work *work);
 void sluice_channel_flush_deferred(void);
 int sluice_channel_workers_init(void);
 void sluice_channel_workers_exit(void);
@@ -165,7 +172,10 @@ bool sluice_channel_permits(const struct sluice_channel *channel, u32 flags);
 bool sluice_channel_is_persistent(const struct sluice_channel *channel);
 void sluice_channel_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info);
 
-/* Lists up to @most channels after @key, in order. Their number, or -EACCES outside the scope. */
+/*
+ * Lists up to @most channels after @key, in order; at most SLUICE_LIST_MAX. Their number, or
+ * -EACCES outside the scope.
+ */
 int sluice_channel_list(const struct sluice_scope_access *access,
 			const struct sluice_channel_key *key, struct sluice_channel_info *infos,
 			unsigned int most);

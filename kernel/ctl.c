@@ -19,7 +19,9 @@
 #include "user_struct.h"
 
 #define OPEN_FLAGS (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE | \
-		    SLUICE_OPEN_EXCL | SLUICE_OPEN_PERSIST | SLUICE_OPEN_NONBLOCK)
+		    SLUICE_OPEN_EXCL | SLUICE_OPEN_PERSIST | SLUICE_OPEN_NONBLOCK | \
+		    SLUICE_OPEN_ANY_OWNER)
+#define CREATE_FLAGS (SLUICE_OPEN_EXCL | SLUICE_OPEN_PERSIST | SLUICE_OPEN_ANY_OWNER)
 
 /* Storage for a structure of any kind. */
 union kind_struct {
@@ -77,7 +79,7 @@ bool sluice_ctl_are_open_flags(const struct sluice_kind *kind, u32 flags)
 		return false;
 	if (!access || (kind->has_roles && access == (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE)))
 		return false;
-	return creates || !(flags & (SLUICE_OPEN_EXCL | SLUICE_OPEN_PERSIST));
+	return creates || !(flags & CREATE_FLAGS);
 }
 
 static bool is_valid_open(const struct sluice_open *open, const struct sluice_kind *kind)
@@ -135,6 +137,7 @@ static long ctl_open(struct sluice_open __user *user)
 	request.flags = open.flags;
 	request.mode = open.mode;
 	request.capacity = open.capacity;
+	request.gfp = SLUICE_QUOTA_GFP;
 	ret = read_params(&request, &params, open.params);
 	if (ret)
 		return ret;
@@ -171,7 +174,7 @@ static long ctl_unlink(struct sluice_unlink __user *user, bool destroy)
 
 /* ---- info ---- */
 
-static int write_info(struct sluice_channel *channel, struct sluice_channel_info __user *user)
+int sluice_ctl_write_info(struct sluice_channel *channel, struct sluice_channel_info __user *user)
 {
 	struct sluice_channel_info info;
 	u32 user_size;
@@ -204,7 +207,7 @@ static long write_all_info(struct sluice_channel *channel, const struct sluice_i
 	long ret = 0;
 
 	if (info->info)
-		ret = write_info(channel, u64_to_user_ptr(info->info));
+		ret = sluice_ctl_write_info(channel, u64_to_user_ptr(info->info));
 	if (!ret && info->state)
 		ret = write_state(channel, u64_to_user_ptr(info->state));
 	return ret;

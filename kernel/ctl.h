@@ -10,6 +10,8 @@
 
 #include <linux/fs.h>
 
+struct sluice_channel;
+struct sluice_channel_info;
 struct sluice_channel_key;
 struct sluice_kind;
 struct sluice_scope_access;
@@ -20,6 +22,8 @@ extern const struct file_operations sluice_ctl_fops;
 int sluice_ctl_parse_name(struct sluice_channel_key *key, u32 kind, const u8 *name);
 /* The scope of a scope_fd, see scope.h. */
 int sluice_ctl_access_scope(struct sluice_scope_access *access, int fd);
+/* Writes the state of a channel. 0, -EFAULT, -EINVAL, -E2BIG. */
+int sluice_ctl_write_info(struct sluice_channel *channel, struct sluice_channel_info __user *user);
 /* Whether an open of this kind may have these SLUICE_OPEN_*. */
 bool sluice_ctl_are_open_flags(const struct sluice_kind *kind, u32 flags);
 

@@ -2,9 +2,13 @@
 #include <linux/anon_inodes.h>
 #include <linux/err.h>
 #include <linux/fcntl.h>
+#include <linux/rcupdate.h>
 #include <linux/slab.h>
 
+#include <uapi/linux/sluice.h>
+
 #include "channel.h"
+#include "ctl.h"
 #include "endpoint.h"
 #include "kind.h"
 #include "scope.h"
@@ -27,11 +31,11 @@ static int close_channel(struct sluice_channel *channel, u32 flags, bool created
 	return err == -ERESTARTSYS ? -EINTR : err;
 }
 
-static struct sluice_endpoint *endpoint_create(const struct sluice_channel_request *request,
+struct sluice_endpoint *sluice_endpoint_create(const struct sluice_channel_request *request,
 					       bool *created)
 {
 	const struct sluice_kind *kind = request->kind;
-	struct sluice_endpoint *endpoint = kzalloc(kind->endpoint_size, SLUICE_QUOTA_GFP);
+	struct sluice_endpoint *endpoint = kzalloc(kind->endpoint_size, request->gfp);
 	int err;
 
 	if (!endpoint)
@@ -49,6 +53,13 @@ static struct sluice_endpoint *endpoint_create(const struct sluice_channel_reque
 free_endpoint:
 	kfree(endpoint);
 	return ERR_PTR(err);
+}
+
+void sluice_endpoint_close_deferred(struct sluice_endpoint *endpoint)
+{
+	endpoint->channel->kind->detach(endpoint);
+	sluice_channel_close_deferred(endpoint->channel);
+	kfree_rcu(endpoint, rcu);
 }
 
 static int file_flags(const struct sluice_kind *kind, u32 flags)
@@ -77,7 +88,7 @@ struct file *sluice_endpoint_create_file(const struct sluice_channel_request *re
 	struct file *file;
 	bool created;
 
-	endpoint = endpoint_create(request, &created);
+	endpoint = sluice_endpoint_create(request, &created);
 	if (IS_ERR(endpoint))
 		return ERR_CAST(endpoint);
 	file = anon_inode_getfile(kind->file_name, kind->fops, endpoint,
@@ -85,7 +96,7 @@ struct file *sluice_endpoint_create_file(const struct sluice_channel_request *re
 	if (IS_ERR(file)) {
 		kind->detach(endpoint);
 		close_channel(endpoint->channel, request->flags, created, 0);
-		kfree(endpoint);
+		kfree_rcu(endpoint, rcu);
 		return file;
 	}
 	set_up_file(file, endpoint);
@@ -108,11 +119,12 @@ int sluice_endpoint_open_default(struct file *file, const struct sluice_kind *ki
 		.key.kind = kind->number,
 		.flags = open_flags(file) | flags,
 		.mode = kind->node_mode,
+		.gfp = SLUICE_QUOTA_GFP,
 	};
 	struct sluice_endpoint *endpoint;
 	bool created;
 
-	endpoint = endpoint_create(&request, &created);
+	endpoint = sluice_endpoint_create(&request, &created);
 	sluice_scope_put(access->scope);
 	return IS_ERR(endpoint) ? PTR_ERR(endpoint) : set_up_file(file, endpoint);
 }
@@ -138,6 +150,15 @@ int sluice_endpoint_release(struct inode *inode, struct file *file)
 
 	channel->kind->detach(endpoint);
 	sluice_channel_close(channel);
-	kfree(endpoint);
+	kfree_rcu(endpoint, rcu);
 	return 0;
+}
+
+long sluice_endpoint_ioctl(struct file *file, unsigned int command, void __user *user)
+{
+	struct sluice_endpoint *endpoint = file->private_data;
+
+	if (_IOC_NR(command) != _IOC_NR(SLUICE_ENDPOINT_INFO))
+		return -ENOTTY;
+	return sluice_ctl_write_info(endpoint->channel, user);
 }

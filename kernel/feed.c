@@ -8,7 +8,6 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/numa.h>
-#include <linux/rcupdate.h>
 #include <linux/poll.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
@@ -63,6 +62,11 @@ static void session_free(struct sluice_feed_session *session)
 	kfree(session);
 }
 
+static void free_deferred(struct work_struct *work)
+{
+	session_free(container_of(to_rcu_work(work), struct sluice_feed_session, freeing));
+}
+
 static struct sluice_feed_session *session_create(struct sluice_feed_endpoint *end, bool maps)
 {
 	struct sluice_feed_session *session = kzalloc(sizeof(*session), SLUICE_QUOTA_GFP);
@@ -80,6 +84,7 @@ static struct sluice_feed_session *session_create(struct sluice_feed_endpoint *e
 	session->maps = maps;
 	session->wait = &end->wait;
 	mutex_init(&session->read_mutex);
+	INIT_RCU_WORK(&session->freeing, free_deferred);
 	return session;
 }
 
@@ -90,6 +95,7 @@ static void set_session(struct sluice_feed *feed, struct sluice_feed_session *se
 	if (session)
 		atomic_set(&feed->contended, 0);
 	smp_store_release(&feed->session, session);	/* (P) */
+	WRITE_ONCE(feed->active, session);
 	raw_spin_unlock_irq(&feed->lock);
 }
 
@@ -138,13 +144,16 @@ static int claim_new(struct sluice_feed_endpoint *end, bool maps)
 	return err;
 }
 
-/* Returns the endpoint's session, after a claim if it has none. */
-static struct sluice_feed_session *claim(struct sluice_feed_endpoint *end, bool maps)
+/*
+ * Returns the endpoint's session, after a claim if it has none. @nowait: -EAGAIN instead of a
+ * claim, which allocates the ring.
+ */
+static struct sluice_feed_session *claim(struct sluice_feed_endpoint *end, bool maps, bool nowait)
 {
 	int err = claimed(end) ? 0 : try_claim(end, NULL);
 
 	if (err == -ENODATA)
-		err = claim_new(end, maps);
+		err = nowait ? -EAGAIN : claim_new(end, maps);
 	if (err)
 		return ERR_PTR(err);
 	return claimed(end)->maps == maps ? claimed(end) : ERR_PTR(-EBUSY);
@@ -226,7 +235,7 @@ static ssize_t feed_read_iter(struct kiocb *iocb, struct iov_iter *to)
 
 	if (!iov_iter_count(to))
 		return 0;
-	session = claim(end, false);
+	session = claim(end, false, iocb->ki_flags & IOCB_NOWAIT);
 	if (session == ERR_PTR(-EPIPE))
 		return 0;
 	if (IS_ERR(session))
@@ -259,7 +268,7 @@ static int feed_mmap(struct file *file, struct vm_area_struct *vma)
 	/* Who maps a part must be able to map its control page. */
 	if (!(file->f_mode & FMODE_WRITE))
 		return -EINVAL;
-	session = claim(end, true);
+	session = claim(end, true, false);
 	if (IS_ERR(session))
 		return PTR_ERR(session);
 	return sluice_ring_memory_mmap(session->memory, vma, SLUICE_RING_SIDE_CONSUMER);
@@ -362,6 +371,22 @@ static long set_spin(struct sluice_feed_endpoint *end, struct sluice_setting __u
 	return put_user((u64)sluice_spin_set_limit(&end->spin, value), &user->value);
 }
 
+/* Before a mapping or a read, which then allocate nothing. */
+static long feed_claim(struct file *file, struct sluice_setting __user *user)
+{
+	u64 consumer;
+	int err = sluice_user_setting_read(&consumer, user);
+
+	if (err)
+		return err;
+	if (consumer != SLUICE_FEED_CONSUMER_READS && consumer != SLUICE_FEED_CONSUMER_MAPS)
+		return -EINVAL;
+	if (consumer == SLUICE_FEED_CONSUMER_MAPS && !(file->f_mode & FMODE_WRITE))
+		return -EINVAL;
+	return PTR_ERR_OR_ZERO(claim(feed_endpoint(file), consumer == SLUICE_FEED_CONSUMER_MAPS,
+				     false));
+}
+
 static long feed_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	struct sluice_feed_endpoint *end = feed_endpoint(file);
@@ -383,8 +408,10 @@ static long feed_ioctl(struct file *file, unsigned int command, unsigned long ar
 		return get_info(end, user);
 	case _IOC_NR(SLUICE_FEED_SET_SPIN):
 		return set_spin(end, user);
+	case _IOC_NR(SLUICE_FEED_CLAIM):
+		return feed_claim(file, user);
 	default:
-		return -ENOTTY;
+		return sluice_endpoint_ioctl(file, command, user);
 	}
 }
 
@@ -413,8 +440,8 @@ static void feed_detach(struct sluice_endpoint *endpoint)
 	spin_lock(&feed->session_lock);
 	set_session(feed, NULL);
 	spin_unlock(&feed->session_lock);
-	synchronize_rcu();	/* publishers that are about to wake this endpoint */
-	session_free(end->session);
+	/* After publishers that are about to wake this endpoint. */
+	sluice_channel_queue_rcu_work(&end->session->freeing);
 }
 
 /* The node is the default feed of the root scope, that of the simulator. */
@@ -488,6 +515,7 @@ struct sluice_feed *sluice_feed_create_as(const char *name, umode_t mode, u64 ca
 		.kind = &sluice_feed_kind,
 		.mode = mode & 0777,
 		.capacity = capacity_for(capacity),
+		.gfp = SLUICE_QUOTA_GFP,
 	};
 	struct sluice_feed *feed;
 	int err;
@@ -517,7 +545,7 @@ static void end_session(struct sluice_feed *feed)
 {
 	raw_spin_lock_irq(&feed->lock);
 	if (!feed->session->ended)
-		sluice_feed_session_end(feed->session, SLUICE_RING_CLOSED);
+		sluice_feed_session_end(feed, SLUICE_RING_CLOSED);
 	raw_spin_unlock_irq(&feed->lock);
 	sluice_wait_wake_all(feed->session->wait, 0);
 }

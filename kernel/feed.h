@@ -10,8 +10,8 @@
  * A session is one consumer and the ring that it receives from. The first mmap(2) or read(2) of an
  * endpoint claims the feed: it allocates the session with fresh pages, charged to the caller, so
  * that a consumer never sees what another one left, and starts with the next packet. The session
- * belongs to the endpoint and is freed with it, after an RCU grace period: publishers reach it and
- * the endpoint's wait queue through the feed, under the feed's lock or RCU.
+ * belongs to the endpoint and is freed with it, by a worker after an RCU grace period: publishers
+ * reach it and the endpoint's wait queue through the feed, under the feed's lock or RCU.
  *
  * The kernel is the producer of the ring. If the consumer maps it, the kernel follows the protocol
  * of docs/abi/feed.md, and ends a session whose consumer stores an invalid position. If the
@@ -29,6 +29,7 @@
 #include <linux/mutex.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
+#include <linux/workqueue.h>
 
 #include <linux/sluice_feed.h>
 
@@ -41,6 +42,7 @@ struct sluice_feed_session {
 	bool maps;			/* the consumer maps the ring; otherwise it reads */
 	struct sluice_ring_memory *memory;
 	struct sluice_wait_queue *wait;	/* the endpoint's */
+	struct rcu_work freeing;
 
 	/* stored under feed.lock */
 	u64 head;			/* end of the published records (H) */
@@ -69,6 +71,7 @@ struct sluice_feed {
 	bool destroyed;
 
 	raw_spinlock_t lock;		/* protects what follows, and sessions; in any context */
+	bool active;			/* there is a session that has not ended */
 	u64 sequence, published, lost, violations; /* as in sluice_feed_info */
 };
 
@@ -89,7 +92,7 @@ struct sluice_feed *sluice_feed_create_as(const char *name, umode_t mode, u64 ca
 int sluice_feed_publish_and_wake(struct sluice_feed *feed, const void *data, size_t length);
 
 /* Under feed.lock: ends the session for this reason (SLUICE_RING_*). */
-void sluice_feed_session_end(struct sluice_feed_session *session, u32 reason);
+void sluice_feed_session_end(struct sluice_feed *feed, u32 reason);
 
 void sluice_feed_publish_init(struct sluice_feed *feed);
 

@@ -37,13 +37,15 @@ static u64 cycles(void)
 #endif
 }
 
-void sluice_feed_session_end(struct sluice_feed_session *session, u32 reason)
+void sluice_feed_session_end(struct sluice_feed *feed, u32 reason)
 {
+	struct sluice_feed_session *session = feed->session;
 	struct sluice_ring_ctrl *own = sluice_ring_memory_ctrl(session->memory,
 							       SLUICE_RING_SIDE_PRODUCER);
 
 	smp_store_release(&own->closed, reason);	/* pairs with the consumer's load */
 	smp_store_release(&session->ended, reason);	/* (G) */
+	WRITE_ONCE(feed->active, false);
 }
 
 /* Updates `released`. False: the consumer has stored an invalid position. */
@@ -145,7 +147,7 @@ static int put_packet(struct sluice_feed *feed, struct sluice_feed_session *sess
 		count_lost(feed, session, atomic_xchg(&feed->contended, 0));
 	if (!fits(feed, session, end) && !refresh_released(session)) {
 		WRITE_ONCE(feed->violations, feed->violations + 1);
-		sluice_feed_session_end(session, SLUICE_RING_REJECTED);
+		sluice_feed_session_end(feed, SLUICE_RING_REJECTED);
 		return -EPROTO;
 	}
 	if (!fits(feed, session, end)) {
@@ -159,16 +161,27 @@ static int put_packet(struct sluice_feed *feed, struct sluice_feed_session *sess
 }
 
 /*
- * Under the feed's lock, after a change: whether the consumer sleeps. The barrier pairs with the
- * one between its store of wait_flags, or its queueing, and its last check.
+ * Whether a reader may sleep, or wait by poll(2), for the record at @at: only if it has read all
+ * before. Otherwise it finds the record, because it looks for one after its last read.
  */
-static bool consumer_sleeps(struct sluice_feed_session *session)
+static bool reader_sleeps(const struct sluice_feed_session *session, u64 at)
+{
+	return wq_has_sleeper(&session->wait->head) &&
+	       (session->ended || READ_ONCE(session->tail) == at);	/* after the barrier */
+}
+
+/*
+ * Under the feed's lock, after a change: whether the consumer sleeps. @at: the position of the
+ * record. The barrier, or that of wq_has_sleeper(), pairs with the one between its store of
+ * wait_flags, or of `tail`, or its queueing, and its last check.
+ */
+static bool consumer_sleeps(struct sluice_feed_session *session, u64 at)
 {
 	struct sluice_ring_ctrl *own, *peer;
 	u32 flags;
 
 	if (!session->maps)
-		return wq_has_sleeper(&session->wait->head);
+		return reader_sleeps(session, at);
 	smp_mb();	/* after the store of the record; see above */
 	own = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_PRODUCER);
 	peer = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_CONSUMER);
@@ -211,11 +224,12 @@ static int publish(struct sluice_feed *feed, const void *data, size_t length, bo
 	struct sluice_feed_session *session;
 	bool sleeps = false;
 	unsigned long flags;
+	u64 before;
 	int err = 0;
 
 	if (length > SLUICE_FEED_PACKET_MAX)
 		return -EMSGSIZE;
-	if (!READ_ONCE(feed->session))
+	if (!READ_ONCE(feed->active))
 		return 0;
 	if (!raw_spin_trylock_irqsave(&feed->lock, flags)) {
 		/* What an NMI has interrupted may hold the lock. */
@@ -225,10 +239,11 @@ static int publish(struct sluice_feed *feed, const void *data, size_t length, bo
 		}
 		raw_spin_lock_irqsave(&feed->lock, flags);
 	}
-	session = feed->session;
-	if (session && !session->ended) {
+	if (feed->active) {
+		session = feed->session;
+		before = session->head;
 		err = put_packet(feed, session, data, length);
-		sleeps = consumer_sleeps(session);
+		sleeps = consumer_sleeps(session, before);
 	}
 	raw_spin_unlock_irqrestore(&feed->lock, flags);
 	if (sleeps && may_wake)

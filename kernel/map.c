@@ -78,7 +78,7 @@ static int set_once(struct sluice_map *map, struct sluice_map_request *request,
 	struct sluice_map_value *value;
 	int ret;
 
-	value = sluice_map_value_create(map, op->value_length, op->ttl_ns);
+	value = sluice_map_value_create(map, op->value_length, op->ttl_ns, request->gfp);
 	if (IS_ERR(value))
 		return PTR_ERR(value);
 	if (copy_from_user(value->bytes, u64_to_user_ptr(op->value), op->value_length))
@@ -123,6 +123,7 @@ static int change(struct sluice_map *map, u32 command, const struct sluice_map_k
 		.key = *key,
 		.flags = op->flags,
 		.version = op->version,
+		.gfp = SLUICE_QUOTA_GFP,
 	};
 	int ret;
 
@@ -420,7 +421,7 @@ static long map_ioctl(struct file *file, unsigned int command, unsigned long arg
 	case _IOC_NR(SLUICE_MAP_WATCH):
 		break;
 	default:
-		return -ENOTTY;
+		return sluice_endpoint_ioctl(file, command, user);
 	}
 	if (!(file->f_mode & FMODE_READ))
 		return -EBADF;
@@ -522,19 +523,14 @@ static u64 counted(const struct sluice_map_params *params, u64 capacity)
 	return capacity + (params->flags & SLUICE_MAP_DURABLE ? SLUICE_STREAM_BYTES : 0);
 }
 
-static int allocate_stream(struct sluice_map *map, const struct sluice_map_params *params)
+static int allocate_stream(struct sluice_map *map, const struct sluice_map_params *params,
+			   gfp_t gfp)
 {
 	if (!(params->flags & SLUICE_MAP_DURABLE))
 		return 0;
 	map->channel.persists = true;
-	map->stream = sluice_stream_create(map, params);
+	map->stream = sluice_stream_create(map, params, gfp);
 	return map->stream ? 0 : -ENOMEM;
-}
-
-/* The keeper makes the maps of all cgroups: none of them may delay it for long. */
-static gfp_t gfp_of(const struct sluice_channel_request *request)
-{
-	return request->owner ? SLUICE_QUOTA_GFP_BRIEF : SLUICE_QUOTA_GFP;
 }
 
 static int allocate(struct sluice_map *map, const struct sluice_map_params *params, gfp_t gfp)
@@ -546,7 +542,7 @@ static int allocate(struct sluice_map *map, const struct sluice_map_params *para
 	err = sluice_map_log_init(map, events_of(params), gfp);
 	if (err)
 		goto exit_table;
-	err = allocate_stream(map, params);
+	err = allocate_stream(map, params, gfp);
 	if (!err)
 		return 0;
 	sluice_map_log_exit(map);
@@ -576,7 +572,7 @@ struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request
 
 	if (!log)
 		return ERR_PTR(-EINVAL);
-	map = kzalloc(sizeof(*map), gfp_of(request));
+	map = kzalloc(sizeof(*map), request->gfp);
 	if (!map)
 		return ERR_PTR(-ENOMEM);
 	err = sluice_channel_init(&map->channel, request, counted(params, capacity));
@@ -589,7 +585,7 @@ struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request
 	init_shards(map);
 	sluice_wait_queue_init(&map->changed);
 	sluice_map_expiry_init(map);
-	err = allocate(map, params, gfp_of(request));
+	err = allocate(map, params, request->gfp);
 	if (!err)
 		return map;
 	sluice_channel_exit(&map->channel);

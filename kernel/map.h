@@ -179,6 +179,7 @@ struct sluice_map_request {
 	u32 flags;			/* SLUICE_MAP_IF_VERSION */
 	u64 version;			/* in: required. Out: of the entry, 0: unknown */
 	struct sluice_stream_record *record;	/* of a set, for the stream; taken with the value */
+	gfp_t gfp;			/* SLUICE_QUOTA_GFP*: for memory of an entry */
 };
 
 static inline struct sluice_map *sluice_map_of(const struct sluice_channel *channel)
@@ -238,11 +239,12 @@ void sluice_map_table_remove(struct sluice_map *map, struct sluice_map_entry *en
 /*
  * An entry with one reference, or a value of @length bytes that the caller fills in; their memory
  * is charged to the map. -ENOSPC: the map is full. -EAGAIN: it is full until entries whose time has
- * passed are removed, or memory that is no longer used is freed. -ENOMEM.
+ * passed are removed, or memory that is no longer used is freed. -ENOMEM. @gfp: SLUICE_QUOTA_GFP*.
  */
 struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
-						 const struct sluice_map_key *key);
-struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 length, u64 ttl_ns);
+						 const struct sluice_map_key *key, gfp_t gfp);
+struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 length, u64 ttl_ns,
+						 gfp_t gfp);
 /* When a value expires whose time to live begins now. */
 u64 sluice_map_time_of_expiry(u64 ttl_ns);
 
@@ -256,7 +258,7 @@ int sluice_map_count_entry(struct sluice_map *map);
 
 /*
  * After -EAGAIN: waits for what it names, in order to have @bytes, for a while. 0: try again;
- * -ENOSPC: after @deadline; -EINTR: the process is killed.
+ * -ENOSPC: after @deadline; -ERESTARTSYS: a signal.
  */
 int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes, unsigned long deadline);
 
@@ -408,7 +410,7 @@ long sluice_map_dump(struct sluice_map *map, struct sluice_map_dump __user *user
  */
 void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 version,
 		    struct sluice_map_entry *entry);
-/* @gfp: SLUICE_QUOTA_GFP or SLUICE_QUOTA_GFP_BRIEF. */
+/* @gfp: SLUICE_QUOTA_GFP*. */
 int sluice_map_log_init(struct sluice_map *map, u32 events, gfp_t gfp);
 /*
  * Drops the oldest events of removed entries, until @bytes more will be free; watchers have missed

@@ -43,7 +43,7 @@ static int set_once(struct sluice_map *map, struct sluice_map_request *request, 
 	struct sluice_map_value *value;
 	int ret;
 
-	value = sluice_map_value_create(map, length, ttl_ns);
+	value = sluice_map_value_create(map, length, ttl_ns, request->gfp);
 	if (IS_ERR(value))
 		return PTR_ERR(value);
 	memcpy(value->bytes, sluice_stream_record_value(request->record), length);
@@ -96,7 +96,7 @@ int sluice_map_durable_set(struct sluice_map *map, struct sluice_map_request *re
 
 	if (op->value_length > SLUICE_MAP_VALUE_MAX)
 		return -EINVAL;
-	record = sluice_stream_record_create(&request->key, op->value_length);
+	record = sluice_stream_record_create(&request->key, op->value_length, request->gfp);
 	if (!record)
 		return -ENOMEM;
 	if (copy_from_user(sluice_stream_record_value(record), u64_to_user_ptr(op->value),
@@ -112,7 +112,7 @@ int sluice_map_durable_set_bytes(struct sluice_map *map, struct sluice_map_reque
 				 const void *bytes, u32 length, u64 ttl_ns)
 {
 	struct sluice_stream_record *record =
-		sluice_stream_record_create(&request->key, length);
+		sluice_stream_record_create(&request->key, length, request->gfp);
 
 	if (!record)
 		return -ENOMEM;
@@ -342,6 +342,8 @@ static int begin_alone(struct sluice_keep_create *create, const struct sluice_ke
 		.capacity = keep->capacity,
 		.params = &params,
 		.owner = owner,
+		/* The keeper makes the maps of all cgroups: none may delay it for long. */
+		.gfp = SLUICE_QUOTA_GFP_BRIEF,
 	};
 	int err = sluice_ctl_parse_name(&request.key, SLUICE_KIND_MAP, keep->name);
 
@@ -383,7 +385,7 @@ static int restore_once(struct sluice_map *map, const struct sluice_map_key *key
 			const struct sluice_keep_entry *entry, u64 ttl_ns)
 {
 	struct sluice_map_value *value =
-		sluice_map_value_create(map, entry->value_length, ttl_ns);
+		sluice_map_value_create(map, entry->value_length, ttl_ns, SLUICE_QUOTA_GFP_BRIEF);
 	int err;
 
 	if (IS_ERR(value))

@@ -144,11 +144,11 @@ int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes, unsigned lo
 	sluice_map_expiry_flush(map);
 	/* The worker that enlarges the table tells nobody. */
 	if (!atomic64_read(&map->waiting))
-		schedule_timeout_killable(1);
-	wait_event_killable_timeout(map->freed,
-				    atomic64_read(&map->bytes) + bytes <= map->capacity ||
-				    !atomic64_read(&map->waiting), LOOK_INTERVAL);
-	return fatal_signal_pending(current) ? -EINTR : 0;
+		schedule_timeout_interruptible(1);
+	wait_event_interruptible_timeout(map->freed,
+					 atomic64_read(&map->bytes) + bytes <= map->capacity ||
+					 !atomic64_read(&map->waiting), LOOK_INTERVAL);
+	return sluice_wait_check_signal();
 }
 
 /* ---- memory ---- */
@@ -159,24 +159,20 @@ static size_t allocated_size(size_t size)
 	return size > SLUICE_MAP_CONTIGUOUS_MAX ? PAGE_ALIGN(size) : kmalloc_size_roundup(size);
 }
 
-/* The keeper restores the maps of all cgroups: none of them may delay it for long. */
-static void *allocate(struct sluice_map *map, size_t size)
+static void *allocate(struct sluice_map *map, size_t size, gfp_t gfp)
 {
-	bool brief = map->stream && sluice_stream_is_restoring(map->stream);
-
-	return sluice_channel_alloc(&map->channel, size, size > SLUICE_MAP_CONTIGUOUS_MAX,
-				    brief ? SLUICE_QUOTA_GFP_BRIEF : SLUICE_QUOTA_GFP);
+	return sluice_channel_alloc(&map->channel, size, size > SLUICE_MAP_CONTIGUOUS_MAX, gfp);
 }
 
 /* Memory charged to the map and to the creator's memory cgroup, or an error. */
-static void *allocate_charged(struct sluice_map *map, size_t size, size_t charged)
+static void *allocate_charged(struct sluice_map *map, size_t size, size_t charged, gfp_t gfp)
 {
 	int err = charge(map, charged);
 	void *memory;
 
 	if (err)
 		return ERR_PTR(err);
-	memory = allocate(map, size);
+	memory = allocate(map, size, gfp);
 	if (memory)
 		return memory;
 	atomic64_sub(charged, &map->bytes);
@@ -190,21 +186,21 @@ static void free_charged(struct sluice_map *map, void *memory, size_t charged)
 }
 
 /* The record of its removal. */
-static bool add_removal(struct sluice_map_entry *entry)
+static bool add_removal(struct sluice_map_entry *entry, gfp_t gfp)
 {
-	entry->removal = allocate(entry->map, sizeof(*entry->removal));
+	entry->removal = allocate(entry->map, sizeof(*entry->removal), gfp);
 	return entry->removal;
 }
 
 struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
-						 const struct sluice_map_key *key)
+						 const struct sluice_map_key *key, gfp_t gfp)
 {
 	struct sluice_map_entry *entry;
 	size_t size = struct_size(entry, key, key->length);
 	size_t removal = map->stream ? allocated_size(sizeof(*entry->removal)) : 0;
 	size_t charged = allocated_size(size) + removal + SLUICE_MAP_TABLE_BYTES;
 
-	entry = allocate_charged(map, size, charged);
+	entry = allocate_charged(map, size, charged, gfp);
 	if (IS_ERR(entry))
 		return entry;
 	memset(entry, 0, sizeof(*entry));
@@ -214,7 +210,7 @@ struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
 	refcount_set(&entry->refs, 1);
 	entry->map = map;
 	memcpy(entry->key, key->bytes, key->length);
-	if (map->stream && !add_removal(entry)) {
+	if (map->stream && !add_removal(entry, gfp)) {
 		free_charged(map, entry, charged);
 		return ERR_PTR(-ENOMEM);
 	}
@@ -244,12 +240,13 @@ static int room_of(size_t allocated)
 	return min_t(int, allocated - sizeof(struct sluice_map_value), SLUICE_SHORT_COPY);
 }
 
-struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 length, u64 ttl_ns)
+struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 length, u64 ttl_ns,
+						 gfp_t gfp)
 {
 	struct sluice_map_value *value;
 	size_t charged = allocated_size(struct_size(value, bytes, length));
 
-	value = allocate_charged(map, charged, charged);
+	value = allocate_charged(map, charged, charged, gfp);
 	if (IS_ERR(value))
 		return value;
 	value->version = 0;

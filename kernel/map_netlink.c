@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Requests about maps over generic netlink, but for batches and dumps. */
 #include <linux/err.h>
-#include <linux/file.h>
 #include <linux/minmax.h>
 #include <linux/module.h>
 
@@ -58,41 +57,42 @@ static int parse_open(struct nlattr **attrs, struct sluice_channel_request *requ
 
 /*
  * What the sender creates belongs to the sender; so the socket must be the sender's, and its opener
- * needs not be judged again. An open that creates nothing has no effect but the file.
+ * needs not be judged again. An open that creates nothing has no effect but the endpoint.
  */
-static struct file *open_file(struct sk_buff *skb, const struct sluice_channel_request *request)
+static struct sluice_endpoint *open_endpoint(struct sk_buff *skb,
+					     const struct sluice_channel_request *request)
 {
 	u32 wanted = request->flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE);
-	const struct sluice_map_endpoint *end;
-	struct file *file;
+	struct sluice_endpoint *endpoint;
+	bool created;
 
 	if (request->flags & SLUICE_OPEN_CREATE && !sluice_netlink_is_own_socket(skb))
 		return ERR_PTR(-EPERM);
-	file = sluice_endpoint_create_file(request);
-	if (IS_ERR(file) || request->flags & SLUICE_OPEN_CREATE)
-		return file;
-	end = file->private_data;
-	if (!(wanted & ~sluice_netlink_permitted(skb, end->endpoint.channel)))
-		return file;
-	fput(file);
+	endpoint = sluice_endpoint_create(request, &created);
+	if (IS_ERR(endpoint) || request->flags & SLUICE_OPEN_CREATE)
+		return endpoint;
+	if (!(wanted & ~sluice_netlink_permitted(skb, endpoint->channel)))
+		return endpoint;
+	sluice_endpoint_close_deferred(endpoint);
 	return ERR_PTR(-EACCES);
 }
 
 /* The number of a new handle, or an error. */
 static int open_handle(struct sk_buff *skb, const struct sluice_channel_request *request)
 {
-	struct file *file;
+	struct sluice_endpoint *endpoint;
 	int number;
 
 	number = sluice_netlink_handle_reserve(skb);
 	if (number < 0)
 		return number;
-	file = open_file(skb, request);
-	if (IS_ERR(file)) {
+	endpoint = open_endpoint(skb, request);
+	if (IS_ERR(endpoint)) {
 		sluice_netlink_handle_close(skb, number);
-		return PTR_ERR(file);
+		return PTR_ERR(endpoint);
 	}
-	sluice_netlink_handle_set_file(skb, number, file);
+	sluice_netlink_handle_set(skb, number,
+				  container_of(endpoint, struct sluice_map_endpoint, endpoint));
 	return number;
 }
 
@@ -111,7 +111,7 @@ static int open_alive(struct sk_buff *skb, const struct sluice_channel_request *
 static int open_map(struct sk_buff *skb, struct genl_info *info)
 {
 	struct sluice_map_params params = { .size = sizeof(params) };
-	struct sluice_channel_request request = {};
+	struct sluice_channel_request request = { .gfp = SLUICE_QUOTA_GFP_NOWAIT };
 	int ret = parse_open(info->attrs, &request, &params);
 
 	if (ret) {
@@ -121,7 +121,7 @@ static int open_map(struct sk_buff *skb, struct genl_info *info)
 	ret = sluice_netlink_access_scope(skb, info->attrs, &request.access, info->extack);
 	if (ret)
 		return ret;
-	ret = open_alive(skb, &request);
+	ret = sluice_netlink_memory(open_alive(skb, &request), NULL);
 	sluice_scope_put(request.access.scope);
 	if (ret == -EINVAL)
 		GENL_SET_ERR_MSG(info, "the capacity, or the number of events, is invalid");
@@ -249,7 +249,7 @@ static int set_value(struct sluice_map *map, struct nlattr **attrs,
 	ret = sluice_map_overwrite(map, request, nla_data(given), nla_len(given), ttl);
 	if (ret != -ENODATA)
 		return ret;
-	value = sluice_map_value_create(map, nla_len(given), ttl);
+	value = sluice_map_value_create(map, nla_len(given), ttl, request->gfp);
 	if (IS_ERR(value))
 		return PTR_ERR(value);
 	memcpy(value->bytes, nla_data(given), nla_len(given));
@@ -259,14 +259,15 @@ static int set_value(struct sluice_map *map, struct nlattr **attrs,
 	return ret;
 }
 
-int sluice_map_netlink_change(struct sluice_map *map, u32 command, struct nlattr **attrs,
-			      struct sluice_map_request *request)
+static int execute_change(struct sluice_map *map, u32 command, struct nlattr **attrs,
+			  struct sluice_map_request *request)
 {
 	const struct nlattr *key = attrs[SLUICE_NL_A_KEY];
 
 	sluice_map_key_init(map, &request->key, nla_data(key), nla_len(key));
 	request->flags = 0;
 	request->version = 0;
+	request->gfp = SLUICE_QUOTA_GFP_NOWAIT;
 	if (attrs[SLUICE_NL_A_IF_VERSION]) {
 		request->flags = SLUICE_MAP_IF_VERSION;
 		request->version = nla_get_u64(attrs[SLUICE_NL_A_IF_VERSION]);
@@ -276,6 +277,14 @@ int sluice_map_netlink_change(struct sluice_map *map, u32 command, struct nlattr
 	if (map->stream)
 		return sluice_map_durable_delete(map, request, true);
 	return sluice_map_delete(map, request);
+}
+
+int sluice_map_netlink_change(struct sluice_map *map, u32 command, struct nlattr **attrs,
+			      struct sluice_map_request *request)
+{
+	int ret = execute_change(map, command, attrs, request);
+
+	return sluice_netlink_memory(ret, map->channel.memcg);
 }
 
 static int change(struct sluice_map *map, struct genl_info *info, u32 command)
@@ -442,7 +451,7 @@ int sluice_map_netlink_watch(struct sk_buff *skb, struct genl_info *info)
 		return -EINVAL;
 	err = sluice_netlink_target_get(skb, info->attrs, SLUICE_OPEN_READ, &target, info->extack);
 	if (!err) {
-		err = watch(skb, info, target.file->private_data);
+		err = watch(skb, info, sluice_netlink_handle_endpoint(target.handle));
 		sluice_netlink_target_put(&target);
 	}
 	return sluice_netlink_explain(info->extack, err);

@@ -5,7 +5,7 @@
  */
 #include <linux/sched/signal.h>
 #include <linux/sizes.h>
-#include <linux/slab.h>
+#include <linux/vmalloc.h>
 
 #include "compat.h"
 #include "map.h"
@@ -28,7 +28,7 @@ static struct dump **dump_of(struct netlink_callback *cb)
 
 static struct dump *dump_create(bool keys_only)
 {
-	struct dump *dump = kvzalloc(sizeof(*dump), SLUICE_QUOTA_GFP);
+	struct dump *dump = __vmalloc(sizeof(*dump), SLUICE_QUOTA_GFP_NOWAIT | __GFP_ZERO);
 
 	if (!dump)
 		return NULL;
@@ -46,11 +46,11 @@ int sluice_map_netlink_dump_start(struct netlink_callback *cb)
 	int err;
 
 	if (!dump)
-		return sluice_netlink_explain(cb->extack, -ENOMEM);
+		return sluice_netlink_explain(cb->extack, sluice_netlink_memory(-ENOMEM, NULL));
 	err = sluice_netlink_target_get(cb->skb, attrs, SLUICE_OPEN_READ, &dump->target,
 					cb->extack);
 	if (err) {
-		kvfree(dump);
+		vfree(dump);
 		return sluice_netlink_explain(cb->extack, err);
 	}
 	cb->min_dump_alloc = SLUICE_MAP_KEY_MAX + SLUICE_NL_VALUE_MAX + SZ_1K;
@@ -116,6 +116,6 @@ int sluice_map_netlink_dump_done(struct netlink_callback *cb)
 	if (!dump)
 		return 0;
 	sluice_netlink_target_put(&dump->target);
-	kvfree(dump);
+	vfree(dump);
 	return 0;
 }

@@ -279,7 +279,8 @@ static void end_call(struct sluice_map *map, u64 sequence_before)
 static int set_new(struct sluice_map *map, struct sluice_map_request *request,
 		   struct sluice_map_value *value)
 {
-	struct sluice_map_entry *spare = sluice_map_entry_create(map, &request->key);
+	struct sluice_map_entry *spare =
+		sluice_map_entry_create(map, &request->key, request->gfp);
 	int ret;
 
 	if (IS_ERR(spare))
@@ -370,7 +371,7 @@ int sluice_map_insert_restored(struct sluice_map *map, const struct sluice_map_k
 	/* A dump takes entries with greater ids for later ones. */
 	if (map->restored >= atomic64_read(&map->sequence))
 		return -EINVAL;
-	entry = sluice_map_entry_create(map, key);
+	entry = sluice_map_entry_create(map, key, SLUICE_QUOTA_GFP_BRIEF);
 	if (IS_ERR(entry))
 		return PTR_ERR(entry);
 	value->version = version;

@@ -163,7 +163,7 @@ int sluice_netlink_explain(struct netlink_ext_ack *extack, int err)
 		NL_SET_ERR_MSG(extack, "the sender, or the opener of the socket, may not do this");
 		break;
 	case -EAGAIN:
-		NL_SET_ERR_MSG(extack, "memory of earlier values is not free yet; try again");
+		NL_SET_ERR_MSG(extack, "there is no memory at once; try again");
 		break;
 	case -EBADF:
 		NL_SET_ERR_MSG(extack, "the handle is not open for this");
@@ -210,13 +210,19 @@ int sluice_netlink_explain(struct netlink_ext_ack *extack, int err)
 
 int __init sluice_netlink_init(void)
 {
-	int err = sluice_netlink_handle_init();
+	int err = sluice_netlink_memory_init();
 
 	if (err)
 		return err;
-	err = genl_register_family(&sluice_netlink_family);
+	err = sluice_netlink_handle_init();
 	if (err)
-		sluice_netlink_handle_exit();
+		goto exit_memory;
+	err = genl_register_family(&sluice_netlink_family);
+	if (!err)
+		return 0;
+	sluice_netlink_handle_exit();
+exit_memory:
+	sluice_netlink_memory_exit();
 	return err;
 }
 
@@ -224,4 +230,5 @@ void sluice_netlink_exit(void)
 {
 	genl_unregister_family(&sluice_netlink_family);
 	sluice_netlink_handle_exit();
+	sluice_netlink_memory_exit();
 }

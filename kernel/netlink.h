@@ -3,12 +3,13 @@
  * The generic netlink family "sluice": requests about maps. spec/sluice.yaml describes the
  * messages.
  *
- * Life: the family exists while the module is loaded. A socket owns handles, each a file of a map;
- * they go with it. A handle holds the socket, so that its address identifies it as long as the
- * handle exists, and the file holds the module.
+ * Life: the family exists while the module is loaded. A socket owns handles, each an endpoint of a
+ * map; they go with it. A handle holds the module, and the socket, so that its address identifies
+ * the socket as long as the handle exists.
  *
  * Requests run in the system call of the sender, under a lock of generic netlink that is common to
- * the host. Therefore none waits, except for a lock that is held briefly and for memory.
+ * the host. Therefore none waits, except for a lock that is held briefly and for memory of the
+ * host: a memory cgroup without room at once is an error (netlink_memory.c).
  *
  * A reply is allocated before its request changes something. Afterwards nothing fails: a reply for
  * which the socket has no room is lost, and the socket reports that itself (ENOBUFS).
@@ -24,6 +25,9 @@
 
 struct sluice_map;
 struct sluice_map_copy;
+struct sluice_map_endpoint;
+struct sluice_netlink_handle;
+struct mem_cgroup;
 struct sluice_channel_key;
 struct sluice_scope_access;
 
@@ -37,10 +41,10 @@ int sluice_netlink_explain(struct netlink_ext_ack *extack, int err);
 
 /* ---- netlink_target.c: the map of a request, and what its sender may do ---- */
 
-/* One of file and channel is set, with a reference. */
+/* One of handle and channel is set, with a reference. */
 struct sluice_netlink_target {
 	struct sluice_map *map;
-	struct file *file;		/* of a handle */
+	struct sluice_netlink_handle *handle;
 	struct sluice_channel *channel;	/* of a name */
 	u32 flags;			/* SLUICE_OPEN_READ, _WRITE: permitted */
 };
@@ -60,16 +64,29 @@ u32 sluice_netlink_permitted(struct sk_buff *request, const struct sluice_channe
 /* Whether the socket was opened with the credentials of the sender. */
 bool sluice_netlink_is_own_socket(struct sk_buff *request);
 
-/* ---- netlink_handle.c: the files that sockets have opened, and what they watch ---- */
+/* ---- netlink_memory.c ---- */
 
 /*
- * Adds a handle without a file. Returns its number, greater than 0, or -EMFILE, -ENOMEM. Nobody
- * finds it before it has its file, a reference to which it takes over.
+ * The error of a request, or of a step, that may have found no memory at once in this memory
+ * cgroup, NULL: the sender's. Then it is -EAGAIN, and a worker makes room for the next attempt.
+ */
+int sluice_netlink_memory(int err, struct mem_cgroup *memcg);
+int sluice_netlink_memory_init(void);
+void sluice_netlink_memory_exit(void);
+
+/* ---- netlink_handle.c: the endpoints that sockets have opened, and what they watch ---- */
+
+/*
+ * Adds a handle without an endpoint, for a caller that holds the module. Returns its number,
+ * greater than 0, or -EMFILE, -ENOMEM. Nobody finds it before it has its endpoint, which it owns.
  */
 int sluice_netlink_handle_reserve(struct sk_buff *request);
-void sluice_netlink_handle_set_file(struct sk_buff *request, u32 number, struct file *file);
-/* The file of a handle with a reference, or NULL. */
-struct file *sluice_netlink_handle_file(struct sk_buff *request, u32 number);
+void sluice_netlink_handle_set(struct sk_buff *request, u32 number,
+			       struct sluice_map_endpoint *end);
+/* A handle of the socket with a reference, or NULL. */
+struct sluice_netlink_handle *sluice_netlink_handle_get(struct sk_buff *request, u32 number);
+void sluice_netlink_handle_put(struct sluice_netlink_handle *handle);
+struct sluice_map_endpoint *sluice_netlink_handle_endpoint(struct sluice_netlink_handle *handle);
 /* Sends the events of the handle's endpoint, which watches, to the socket. 0, -ENOENT. */
 int sluice_netlink_handle_watch(struct sk_buff *request, u32 number);
 /* 0, -ENOENT. */

@@ -9,12 +9,13 @@
  * until then is counted in the next event, as for every watcher.
  */
 #include <linux/atomic.h>
-#include <linux/file.h>
 #include <linux/jhash.h>
 #include <linux/list.h>
 #include <linux/minmax.h>
+#include <linux/module.h>
 #include <linux/notifier.h>
 #include <linux/random.h>
+#include <linux/refcount.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/wait.h>
@@ -22,6 +23,7 @@
 #include <net/netns/hash.h>
 #include <net/sock.h>
 
+#include "endpoint.h"
 #include "map.h"
 #include "netlink.h"
 #include "quota.h"
@@ -33,12 +35,13 @@
 /* Sockets to which events are sent at the same time. */
 #define WORKERS 2
 
-struct handle {
+struct sluice_netlink_handle {
 	struct hlist_node node;		/* in its bucket, under the bucket's lock */
+	refcount_t refs;		/* one until it is closed, and those of requests */
 	struct sock *sk;		/* with a reference */
 	u32 portid;			/* of the socket */
 	u32 number;
-	struct file *file;		/* set under the lock, once */
+	struct sluice_map_endpoint *end;	/* set under the lock, once */
 	bool watches;			/* under the lock */
 	struct wait_queue_entry entry;	/* while it watches */
 
@@ -77,9 +80,10 @@ static struct bucket *bucket_for(struct sk_buff *request)
 }
 
 /* Under the bucket's lock. */
-static struct handle *find(const struct bucket *bucket, struct sk_buff *request, u32 number)
+static struct sluice_netlink_handle *find(const struct bucket *bucket, struct sk_buff *request,
+					  u32 number)
 {
-	struct handle *handle;
+	struct sluice_netlink_handle *handle;
 
 	hlist_for_each_entry(handle, &bucket->handles, node)
 		if (handle->sk == NETLINK_CB(request).sk && handle->number == number)
@@ -90,7 +94,7 @@ static struct handle *find(const struct bucket *bucket, struct sk_buff *request,
 /* Under the bucket's lock. */
 static unsigned int count(const struct bucket *bucket, struct sk_buff *request)
 {
-	struct handle *handle;
+	struct sluice_netlink_handle *handle;
 	unsigned int number = 0;
 
 	hlist_for_each_entry(handle, &bucket->handles, node)
@@ -98,26 +102,27 @@ static unsigned int count(const struct bucket *bucket, struct sk_buff *request)
 	return number;
 }
 
-struct file *sluice_netlink_handle_file(struct sk_buff *request, u32 number)
+struct sluice_netlink_handle *sluice_netlink_handle_get(struct sk_buff *request, u32 number)
 {
 	struct bucket *bucket = bucket_for(request);
-	struct handle *handle;
-	struct file *file = NULL;
+	struct sluice_netlink_handle *handle;
 
 	spin_lock(&bucket->lock);
 	handle = find(bucket, request, number);
-	if (handle && handle->file)
-		file = get_file(handle->file);
+	if (handle && handle->end)
+		refcount_inc(&handle->refs);
+	else
+		handle = NULL;
 	spin_unlock(&bucket->lock);
-	return file;
+	return handle;
+}
+
+struct sluice_map_endpoint *sluice_netlink_handle_endpoint(struct sluice_netlink_handle *handle)
+{
+	return handle->end;
 }
 
 /* ---- watches ---- */
-
-static struct sluice_map_endpoint *endpoint_of(const struct handle *handle)
-{
-	return handle->file->private_data;
-}
 
 static int put_event(struct sk_buff *skb, const struct sluice_map_taken *taken)
 {
@@ -131,7 +136,7 @@ static int put_event(struct sk_buff *skb, const struct sluice_map_taken *taken)
 }
 
 /* @taken: NULL: the map is destroyed. NULL: there is no memory. */
-static struct sk_buff *event_message(const struct handle *handle,
+static struct sk_buff *event_message(const struct sluice_netlink_handle *handle,
 				     const struct sluice_map_taken *taken)
 {
 	size_t size = taken ? nla_total_size(sizeof(u32)) + 3 * SLUICE_NETLINK_SIZE_U64 +
@@ -159,7 +164,7 @@ static bool has_room(const struct sock *sk)
 }
 
 /* As event_message(). 0, -ENOBUFS: there is no room or no memory. */
-static int send_message(struct handle *handle, const struct sluice_map_taken *taken)
+static int send_message(struct sluice_netlink_handle *handle, const struct sluice_map_taken *taken)
 {
 	struct sock *sk = handle->sk;
 	struct sk_buff *skb;
@@ -178,11 +183,11 @@ static int send_message(struct handle *handle, const struct sluice_map_taken *ta
 }
 
 /* As send_event(), when there is no event. */
-static int send_end(struct handle *handle)
+static int send_end(struct sluice_netlink_handle *handle)
 {
 	int err;
 
-	if (!READ_ONCE(endpoint_of(handle)->map->destroyed))
+	if (!READ_ONCE(handle->end->map->destroyed))
 		return -EAGAIN;
 	err = send_message(handle, NULL);
 	handle->ended = !err;
@@ -190,9 +195,9 @@ static int send_end(struct handle *handle)
 }
 
 /* 0, -EAGAIN: there is nothing to send, -ENOBUFS. */
-static int send_event(struct handle *handle)
+static int send_event(struct sluice_netlink_handle *handle)
 {
-	struct sluice_map_endpoint *end = endpoint_of(handle);
+	struct sluice_map_endpoint *end = handle->end;
 	struct sluice_map_taken taken;
 	int err;
 
@@ -208,7 +213,8 @@ static int send_event(struct handle *handle)
 
 static void send_events(struct work_struct *work)
 {
-	struct handle *handle = container_of(to_delayed_work(work), struct handle, sending);
+	struct sluice_netlink_handle *handle =
+		container_of(to_delayed_work(work), struct sluice_netlink_handle, sending);
 	unsigned int left = EVENTS_AT_ONCE;
 	int err;
 
@@ -230,7 +236,8 @@ static void send_events(struct work_struct *work)
 /* A socket that had no room, and whose reader has made some, does not wait for its next attempt. */
 static int start_sending(struct wait_queue_entry *entry, unsigned int mode, int flags, void *key)
 {
-	struct handle *handle = container_of(entry, struct handle, entry);
+	struct sluice_netlink_handle *handle =
+		container_of(entry, struct sluice_netlink_handle, entry);
 
 	if (READ_ONCE(handle->delay) && has_room(handle->sk))
 		mod_delayed_work(workers, &handle->sending, 0);
@@ -242,13 +249,13 @@ static int start_sending(struct wait_queue_entry *entry, unsigned int mode, int 
 int sluice_netlink_handle_watch(struct sk_buff *request, u32 number)
 {
 	struct bucket *bucket = bucket_for(request);
-	struct handle *handle;
+	struct sluice_netlink_handle *handle;
 
 	spin_lock(&bucket->lock);
 	handle = find(bucket, request, number);
 	if (handle && !handle->watches) {
 		handle->watches = true;
-		sluice_wait_add_shared(&endpoint_of(handle)->map->changed, &handle->entry);
+		sluice_wait_add_shared(&handle->end->map->changed, &handle->entry);
 	}
 	if (handle)
 		queue_delayed_work(workers, &handle->sending, 0);
@@ -258,30 +265,44 @@ int sluice_netlink_handle_watch(struct sk_buff *request, u32 number)
 
 /* ---- life ---- */
 
-static struct handle *handle_create(struct sk_buff *request)
+static struct sluice_netlink_handle *handle_create(struct sk_buff *request)
 {
-	struct handle *handle = kzalloc(sizeof(*handle), SLUICE_QUOTA_GFP);
+	struct sluice_netlink_handle *handle = kzalloc(sizeof(*handle), SLUICE_QUOTA_GFP_NOWAIT);
 
 	if (!handle)
 		return NULL;
+	refcount_set(&handle->refs, 1);
 	handle->sk = NETLINK_CB(request).sk;
 	handle->portid = NETLINK_CB(request).portid;
 	init_waitqueue_func_entry(&handle->entry, start_sending);
 	INIT_DELAYED_WORK(&handle->sending, send_events);
 	sock_hold(handle->sk);
+	__module_get(THIS_MODULE);
 	return handle;
 }
 
-/* A handle that is not in the table. May sleep, but does not wait for long. */
-static void handle_free(struct handle *handle)
+/*
+ * Callers run under a lock of generic netlink or in its notifier, which the exit of the module
+ * waits for.
+ */
+void sluice_netlink_handle_put(struct sluice_netlink_handle *handle)
 {
-	if (handle->watches)
-		remove_wait_queue(&endpoint_of(handle)->map->changed.head, &handle->entry);
-	cancel_delayed_work_sync(&handle->sending);
-	if (handle->file)
-		fput(handle->file);
+	if (!refcount_dec_and_test(&handle->refs))
+		return;
+	if (handle->end)
+		sluice_endpoint_close_deferred(&handle->end->endpoint);
 	sock_put(handle->sk);
 	kfree(handle);
+	module_put(THIS_MODULE);
+}
+
+/* A handle that is not in the table. May sleep, but does not wait for long. */
+static void handle_close(struct sluice_netlink_handle *handle)
+{
+	if (handle->watches)
+		remove_wait_queue(&handle->end->map->changed.head, &handle->entry);
+	cancel_delayed_work_sync(&handle->sending);
+	sluice_netlink_handle_put(handle);
 }
 
 /* A number that the socket does not use. Under the bucket's lock. */
@@ -297,7 +318,7 @@ static u32 next_number(const struct bucket *bucket, struct sk_buff *request)
 
 int sluice_netlink_handle_reserve(struct sk_buff *request)
 {
-	struct handle *handle = handle_create(request);
+	struct sluice_netlink_handle *handle = handle_create(request);
 	struct bucket *bucket;
 	int ret = -EMFILE;
 
@@ -312,29 +333,30 @@ int sluice_netlink_handle_reserve(struct sk_buff *request)
 	}
 	spin_unlock(&bucket->lock);
 	if (ret < 0)
-		handle_free(handle);
+		handle_close(handle);
 	return ret;
 }
 
-void sluice_netlink_handle_set_file(struct sk_buff *request, u32 number, struct file *file)
+void sluice_netlink_handle_set(struct sk_buff *request, u32 number,
+			       struct sluice_map_endpoint *end)
 {
 	struct bucket *bucket = bucket_for(request);
-	struct handle *handle;
+	struct sluice_netlink_handle *handle;
 
 	spin_lock(&bucket->lock);
 	handle = find(bucket, request, number);
 	if (handle)
-		handle->file = file;
+		handle->end = end;
 	spin_unlock(&bucket->lock);
 	/* Another thread that uses this socket has guessed its number and closed it. */
 	if (!handle)
-		fput(file);
+		sluice_endpoint_close_deferred(&end->endpoint);
 }
 
 int sluice_netlink_handle_close(struct sk_buff *request, u32 number)
 {
 	struct bucket *bucket = bucket_for(request);
-	struct handle *handle;
+	struct sluice_netlink_handle *handle;
 
 	spin_lock(&bucket->lock);
 	handle = find(bucket, request, number);
@@ -343,15 +365,15 @@ int sluice_netlink_handle_close(struct sk_buff *request, u32 number)
 	spin_unlock(&bucket->lock);
 	if (!handle)
 		return -ENOENT;
-	handle_free(handle);
+	handle_close(handle);
 	return 0;
 }
 
 /* Takes one handle of a closed socket with this port number out of the table. */
-static struct handle *take_dead(u32 portid, const struct net *net)
+static struct sluice_netlink_handle *take_dead(u32 portid, const struct net *net)
 {
 	struct bucket *bucket = bucket_of(portid, net);
-	struct handle *handle;
+	struct sluice_netlink_handle *handle;
 
 	spin_lock(&bucket->lock);
 	hlist_for_each_entry(handle, &bucket->handles, node)
@@ -368,12 +390,12 @@ static struct handle *take_dead(u32 portid, const struct net *net)
 static int release(struct notifier_block *block, unsigned long event, void *data)
 {
 	const struct netlink_notify *notify = data;
-	struct handle *handle;
+	struct sluice_netlink_handle *handle;
 
 	if (event != NETLINK_URELEASE || notify->protocol != NETLINK_GENERIC)
 		return NOTIFY_DONE;
 	while ((handle = take_dead(notify->portid, notify->net)))
-		handle_free(handle);
+		handle_close(handle);
 	return NOTIFY_DONE;
 }
 

@@ -2,10 +2,10 @@
 /*
  * The map of a request, and what may be done with it.
  *
- * A request names a map, or a handle. A handle is a file that its socket has opened, and permits
- * what the file does. A name is judged twice, with the credentials and the cgroup of the sender and
- * with those of the socket's opener: a program with more rights that is made to write to a foreign
- * socket lends it nothing. A dump judges once, when it begins.
+ * A request names a map, or a handle. A handle is an endpoint that its socket has opened, and
+ * permits what that does. A name is judged twice, with the credentials and the cgroup of the sender
+ * and with those of the socket's opener: a program with more rights that is made to write to a
+ * foreign socket lends it nothing. A dump judges once, when it begins.
  */
 #include <linux/cgroup.h>
 #include <linux/cred.h>
@@ -145,12 +145,12 @@ static int find_handle(struct sk_buff *request, u32 number, struct sluice_netlin
 {
 	struct sluice_map_endpoint *end;
 
-	target->file = sluice_netlink_handle_file(request, number);
-	if (!target->file) {
+	target->handle = sluice_netlink_handle_get(request, number);
+	if (!target->handle) {
 		NL_SET_ERR_MSG(extack, "this socket has no such handle");
 		return -ENOENT;
 	}
-	end = target->file->private_data;
+	end = sluice_netlink_handle_endpoint(target->handle);
 	target->map = end->map;
 	target->flags = end->endpoint.flags;
 	return 0;
@@ -160,8 +160,8 @@ static int find_handle(struct sk_buff *request, u32 number, struct sluice_netlin
 
 void sluice_netlink_target_put(struct sluice_netlink_target *target)
 {
-	if (target->file)
-		fput(target->file);
+	if (target->handle)
+		sluice_netlink_handle_put(target->handle);
 	if (target->channel)
 		sluice_channel_put_deferred(target->channel);
 }
@@ -171,7 +171,7 @@ static int check(const struct sluice_netlink_target *target, u32 flags)
 	u32 permitted = target->flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE);
 
 	if (!permitted || flags & ~permitted)
-		return target->file ? -EBADF : -EACCES;
+		return target->handle ? -EBADF : -EACCES;
 	return READ_ONCE(target->map->destroyed) ? -EPIPE : 0;
 }
 
@@ -182,7 +182,7 @@ int sluice_netlink_target_get(struct sk_buff *request, struct nlattr **attrs, u3
 	const struct nlattr *handle = attrs[SLUICE_NL_A_HANDLE];
 	int err;
 
-	target->file = NULL;
+	target->handle = NULL;
 	target->channel = NULL;
 	if (!handle == !attrs[SLUICE_NL_A_NAME] || (handle && attrs[SLUICE_NL_A_SCOPE_FD])) {
 		NL_SET_ERR_MSG(extack, "either a name or a handle is required");

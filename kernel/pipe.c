@@ -328,7 +328,7 @@ static long pipe_ioctl(struct file *file, unsigned int command, unsigned long ar
 	case _IOC_NR(SLUICE_PIPE_INFO):
 		return get_info(end, user);
 	default:
-		return -ENOTTY;
+		return sluice_endpoint_ioctl(file, command, user);
 	}
 }
 
@@ -362,7 +362,7 @@ static struct sluice_channel *pipe_create(const struct sluice_channel_request *r
 
 	if (slots < 0)
 		return ERR_PTR(slots);
-	pipe = kmem_cache_alloc(pipe_cache, SLUICE_QUOTA_GFP);
+	pipe = kmem_cache_alloc(pipe_cache, request->gfp);
 	if (!pipe)
 		return ERR_PTR(-ENOMEM);
 	err = sluice_channel_init(&pipe->channel, request, (u64)slots << PAGE_SHIFT);

@@ -201,9 +201,9 @@ static void user_free(struct sluice_quota_user *user)
 	kfree(user);
 }
 
-static struct sluice_quota_user *user_get(const struct sluice_quota_key *key)
+static struct sluice_quota_user *user_get(const struct sluice_quota_key *key, gfp_t gfp)
 {
-	struct sluice_quota_user *user, *new = kzalloc(sizeof(*new), SLUICE_QUOTA_GFP);
+	struct sluice_quota_user *user, *new = kzalloc(sizeof(*new), gfp);
 
 	if (!new)
 		return NULL;
@@ -235,9 +235,10 @@ static void user_put(struct sluice_quota_user *user)
 /* ---- charges ---- */
 
 /* An account that the charge has already is counted once. 0 or -ENOMEM. */
-static int add_key(struct sluice_quota_charge *charge, const struct sluice_quota_key *key)
+static int add_key(struct sluice_quota_charge *charge, const struct sluice_quota_key *key,
+		   gfp_t gfp)
 {
-	struct sluice_quota_user *user = user_get(key);
+	struct sluice_quota_user *user = user_get(key, gfp);
 	unsigned int i;
 
 	if (!user)
@@ -252,33 +253,34 @@ static int add_key(struct sluice_quota_charge *charge, const struct sluice_quota
 	return 0;
 }
 
-static int add_user(struct sluice_quota_charge *charge, kuid_t uid, u64 root)
+static int add_user(struct sluice_quota_charge *charge, kuid_t uid, u64 root, gfp_t gfp)
 {
 	struct sluice_quota_key key = { .uid = uid, .root = root };
 
-	return add_key(charge, &key);
+	return add_key(charge, &key, gfp);
 }
 
-static int add_namespace(struct sluice_quota_charge *charge, struct user_namespace *ns)
+static int add_namespace(struct sluice_quota_charge *charge, struct user_namespace *ns,
+			 gfp_t gfp)
 {
 	struct sluice_quota_key key = { .ns = ns };
 
-	return add_key(charge, &key);
+	return add_key(charge, &key, gfp);
 }
 
 /* Adds the caller, the owners of its user namespaces except the initial one, and the outermost. */
-static int add_users(struct sluice_quota_charge *charge, const struct cgroup *root)
+static int add_users(struct sluice_quota_charge *charge, const struct cgroup *root, gfp_t gfp)
 {
 	u64 top = cgroup_id(&cgrp_dfl_root.cgrp);
 	struct user_namespace *ns, *outermost = NULL;
-	int err = add_user(charge, current_fsuid(), cgroup_id(root));
+	int err = add_user(charge, current_fsuid(), cgroup_id(root), gfp);
 
 	for (ns = current_user_ns(); !err && ns != &init_user_ns; ns = ns->parent) {
 		outermost = ns;
 		if (!uid_eq(ns->owner, GLOBAL_ROOT_UID))
-			err = add_user(charge, ns->owner, top);
+			err = add_user(charge, ns->owner, top, gfp);
 	}
-	return err || !outermost ? err : add_namespace(charge, outermost);
+	return err || !outermost ? err : add_namespace(charge, outermost, gfp);
 }
 
 static unsigned int most_users(void)
@@ -309,10 +311,10 @@ static void charge_free(struct sluice_quota_charge *charge)
 
 /* A charge without users, or NULL. @root: of the cgroup namespace that it counts in. */
 static struct sluice_quota_charge *charge_create(struct sluice_scope *scope, u64 bytes,
-						 const struct cgroup *root, unsigned int users)
+						 const struct cgroup *root, unsigned int users,
+						 gfp_t gfp)
 {
-	struct sluice_quota_charge *charge =
-		kzalloc(struct_size(charge, users, users), SLUICE_QUOTA_GFP);
+	struct sluice_quota_charge *charge = kzalloc(struct_size(charge, users, users), gfp);
 
 	if (!charge)
 		return NULL;
@@ -332,27 +334,27 @@ static struct sluice_quota_charge *charge_or_error(struct sluice_quota_charge *c
 }
 
 struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64 bytes,
-						 bool to_users)
+						 bool to_users, gfp_t gfp)
 {
 	struct cgroup *root = current->nsproxy->cgroup_ns->root_cset->dfl_cgrp;
-	struct sluice_quota_charge *charge = charge_create(scope, bytes, root, most_users());
+	struct sluice_quota_charge *charge = charge_create(scope, bytes, root, most_users(), gfp);
 
 	if (!charge)
 		return ERR_PTR(-ENOMEM);
 	charge->unlimited = may_exceed();
-	return charge_or_error(charge, to_users ? add_users(charge, root) : 0);
+	return charge_or_error(charge, to_users ? add_users(charge, root, gfp) : 0);
 }
 
 struct sluice_quota_charge *sluice_quota_prepare_for(struct sluice_scope *scope, u64 bytes,
-						     kuid_t uid)
+						     kuid_t uid, gfp_t gfp)
 {
 	struct cgroup *root = &cgrp_dfl_root.cgrp;
-	struct sluice_quota_charge *charge = charge_create(scope, bytes, root, 1);
+	struct sluice_quota_charge *charge = charge_create(scope, bytes, root, 1, gfp);
 
 	if (!charge)
 		return ERR_PTR(-ENOMEM);
 	charge->unlimited = uid_eq(uid, GLOBAL_ROOT_UID);
-	return charge_or_error(charge, add_user(charge, uid, cgroup_id(root)));
+	return charge_or_error(charge, add_user(charge, uid, cgroup_id(root), gfp));
 }
 
 int sluice_quota_commit(struct sluice_quota_charge *charge)

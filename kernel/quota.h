@@ -40,6 +40,8 @@
 #define SLUICE_QUOTA_GFP (GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
 /* The same, with one attempt to reclaim memory, which others wait for. */
 #define SLUICE_QUOTA_GFP_BRIEF (GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN)
+/* The same, without one: for a request under a lock of the host. It is not slowed down, either. */
+#define SLUICE_QUOTA_GFP_NOWAIT (GFP_NOWAIT | __GFP_ACCOUNT | __GFP_NOWARN)
 
 struct sluice_quota_user;
 struct sluice_scope;
@@ -62,16 +64,16 @@ struct sluice_quota_charge {
 
 /*
  * Returns an uncommitted charge of one channel, or -ENOMEM. @to_users: of the caller; otherwise the
- * channel is the kernel's, and counted in its scope only.
+ * channel is the kernel's, and counted in its scope only. @gfp: SLUICE_QUOTA_GFP*.
  */
 struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64 bytes,
-						 bool to_users);
+						 bool to_users, gfp_t gfp);
 /*
  * As sluice_quota_prepare(), of a user that is not the caller, in the host's cgroup namespace. The
  * limits of users do not apply to the host's uid 0.
  */
 struct sluice_quota_charge *sluice_quota_prepare_for(struct sluice_scope *scope, u64 bytes,
-						     kuid_t uid);
+						     kuid_t uid, gfp_t gfp);
 /*
  * Commits it, unless it is committed. Does not sleep. 0, -ENOSPC: limit of a scope, -EDQUOT: limit
  * of a user.

@@ -463,7 +463,7 @@ static long ring_ioctl(struct file *file, unsigned int command, unsigned long ar
 	case _IOC_NR(SLUICE_RING_INFO):
 		return get_info(end, user);
 	default:
-		return -ENOTTY;
+		return sluice_endpoint_ioctl(file, command, user);
 	}
 }
 
@@ -500,7 +500,7 @@ static struct sluice_channel *ring_create(const struct sluice_channel_request *r
 	err = parse_node(request->params, &node);
 	if (err || !capacity)
 		return ERR_PTR(-EINVAL);
-	ring = kzalloc(sizeof(*ring), SLUICE_QUOTA_GFP);
+	ring = kzalloc(sizeof(*ring), request->gfp);
 	if (!ring)
 		return ERR_PTR(-ENOMEM);
 	err = sluice_channel_init(&ring->channel, request, capacity);

@@ -14,6 +14,7 @@
 
 #define CTRL_PAGES 2
 #define PAGES_PER_CHECK 256	/* pages between two checks for a signal and for other tasks */
+#define ROW_ORDER 3		/* of pages that are allocated in a row, which takes less time */
 
 /* The regions of the file, in pages. */
 #define PRODUCER_PGOFF	(SLUICE_RING_MMAP_PRODUCER >> PAGE_SHIFT)
@@ -35,10 +36,28 @@ static void free_pages_before(struct sluice_ring_memory *memory, unsigned long e
 	kvfree(memory);
 }
 
+/* Allocates pages from the one with number @at on. Their number, 0: there is no memory. */
+static unsigned long alloc_row(struct sluice_ring_memory *memory, unsigned long at,
+			       const struct sluice_channel *channel, int node)
+{
+	struct page *row = NULL;
+	unsigned long i;
+
+	if (pages_of(memory) - at >= BIT(ROW_ORDER))
+		row = sluice_channel_pages_alloc(channel, __GFP_ZERO, node, ROW_ORDER);
+	if (!row) {
+		memory->pages[at] = sluice_channel_page_alloc(channel, __GFP_ZERO, node);
+		return memory->pages[at] ? 1 : 0;
+	}
+	for (i = 0; i < BIT(ROW_ORDER); i++)
+		memory->pages[at + i] = row + i;
+	return BIT(ROW_ORDER);
+}
+
 struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel *channel,
 						     u64 capacity, int node)
 {
-	unsigned long data_pages = capacity >> PAGE_SHIFT, i;
+	unsigned long data_pages = capacity >> PAGE_SHIFT, i, added;
 	struct sluice_ring_memory *memory;
 
 	memory = sluice_channel_kvcalloc(channel, 1,
@@ -46,18 +65,16 @@ struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel
 	if (!memory)
 		return ERR_PTR(-ENOMEM);
 	memory->data_pages = data_pages;
-	for (i = 0; i < pages_of(memory); i++) {
-		bool killed = i % PAGES_PER_CHECK == 0 && fatal_signal_pending(current);
+	/* The kernel accesses control pages and records by their addresses: no high memory. */
+	for (i = 0; i < pages_of(memory); i += added) {
+		bool killed = fatal_signal_pending(current);
 
-		/* The kernel accesses control pages and records by their kernel addresses. */
-		memory->pages[i] = killed ? NULL :
-			sluice_channel_page_alloc(channel, __GFP_ZERO, node);
-		if (!memory->pages[i]) {
+		added = killed ? 0 : alloc_row(memory, i, channel, node);
+		if (!added) {
 			free_pages_before(memory, i);
 			return ERR_PTR(killed ? -EINTR : -ENOMEM);
 		}
-		if (i % PAGES_PER_CHECK == 0)
-			cond_resched();
+		cond_resched();
 	}
 	return memory;
 }
@@ -109,7 +126,7 @@ static struct page *page_at(const struct sluice_ring_memory *memory, pgoff_t off
 	return memory->pages[CTRL_PAGES + (offset - DATA_PGOFF) % memory->data_pages];
 }
 
-/* A user who maps a page often enough could make its count overflow, hence try_get_page(). */
+/* Only of a page that madvise(2) has taken out of the mapping. */
 static vm_fault_t ring_fault(struct vm_fault *vmf)
 {
 	struct page *page = page_at(vmf->vma->vm_private_data, vmf->pgoff);
@@ -157,6 +174,43 @@ int sluice_ring_memory_check_mmap(struct vm_area_struct *vma, u64 capacity,
 	return vma->vm_flags & VM_WRITE && !may_write(vma->vm_pgoff, role) ? -EACCES : 0;
 }
 
+/* Maps the pages of an array, from the start of @vma plus @offset on. 0, -ENOMEM, -EINTR. */
+static int insert_pages(struct vm_area_struct *vma, unsigned long offset, struct page **pages,
+			unsigned long count)
+{
+	unsigned long address = vma->vm_start + offset, part;
+	int err = 0;
+
+	for (; count && !err; count -= part, pages += part, address += part << PAGE_SHIFT) {
+		unsigned long left = min_t(unsigned long, count, PAGES_PER_CHECK);
+
+		part = left;
+		err = fatal_signal_pending(current) ? -EINTR :
+		      vm_insert_pages(vma, address, pages, &left);
+		cond_resched();
+	}
+	return err;
+}
+
+/*
+ * At once, since a fault for each page would delay whoever moves data. A user who maps a page often
+ * enough could make its count overflow: the pages of a region are mapped equally often.
+ */
+static int insert_region(struct sluice_ring_memory *memory, struct vm_area_struct *vma)
+{
+	unsigned long size = memory->data_pages << PAGE_SHIFT;
+	struct page **data = &memory->pages[CTRL_PAGES];
+
+	if (page_ref_count(page_at(memory, vma->vm_pgoff)) > INT_MAX / 2)
+		return -ENOMEM;
+	if (vma->vm_pgoff != DATA_PGOFF)
+		return insert_pages(vma, 0, &memory->pages[vma->vm_pgoff == CONSUMER_PGOFF ?
+							SLUICE_RING_SIDE_CONSUMER :
+							SLUICE_RING_SIDE_PRODUCER], 1);
+	return insert_pages(vma, 0, data, memory->data_pages) ?:
+	       insert_pages(vma, size, data, memory->data_pages);
+}
+
 int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_struct *vma,
 			    enum sluice_ring_role role)
 {
@@ -171,5 +225,5 @@ int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_st
 	vm_flags_set(vma, VM_DONTEXPAND);
 	vma->vm_ops = &ring_vm_ops;
 	vma->vm_private_data = memory;
-	return 0;
+	return insert_region(memory, vma);
 }

@@ -7,10 +7,11 @@
  *   1        consumer's control structure  SLUICE_RING_MMAP_CONSUMER
  *   2 ...    data                          SLUICE_RING_MMAP_DATA, mapped twice in a row
  *
- * Life: created zeroed for one session, that is one producer and one consumer, and freed with it. A
- * mapping holds its file, whose endpoint holds the session, so the pages outlive every mapping.
- * They are never used again: each goes back to the kernel when its last user (a page table, a
- * pinning driver, a pipe(2)) puts it.
+ * Life: created zeroed for one session, that is one producer and one consumer, and freed with it.
+ * mmap(2) maps all pages of a region, so that their first accesses do not fault. A mapping holds
+ * its file, whose endpoint holds the session, so the pages outlive every mapping. They are never
+ * used again: each goes back to the kernel when its last user (a page table, a pinning driver, a
+ * pipe(2)) puts it.
  *
  * Access: each role can write to its own control page, and the producer to the data. A mapping
  * covers a whole region; mprotect(2) cannot make a foreign region writable or any executable.

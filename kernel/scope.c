@@ -111,10 +111,13 @@ static struct sluice_scope *find_or_insert(struct sluice_scope *new)
 	return scope;
 }
 
-/* The new scope takes over the caller's reference to @parent. */
+/*
+ * The new scope takes over the caller's reference to @parent. Its memory is not charged, because a
+ * request over netlink must not wait for its memory cgroup; it is less than that of the cgroup.
+ */
 static struct sluice_scope *scope_create(struct cgroup *cgroup, struct sluice_scope *parent)
 {
-	struct sluice_scope *scope = kmem_cache_alloc(scope_cache, SLUICE_QUOTA_GFP);
+	struct sluice_scope *scope = kmem_cache_alloc(scope_cache, GFP_KERNEL | __GFP_NOWARN);
 
 	if (!scope)
 		return NULL;
@@ -206,6 +209,7 @@ int sluice_scope_access_self(struct sluice_scope_access *access)
 	}
 	access->visible = true;
 	access->may_create = true;
+	access->owner = INVALID_UID;
 	return access_cgroup(access, cgroup);
 }
 
@@ -218,6 +222,7 @@ int sluice_scope_access_root(struct sluice_scope_access *access)
 	err = access_cgroup(access, cgroup);
 	access->visible = access->at_or_below_root;
 	access->may_create = false;
+	access->owner = INVALID_UID;
 	return err;
 }
 
@@ -266,6 +271,7 @@ int sluice_scope_access_fd(struct sluice_scope_access *access, int fd)
 	}
 	access->visible = caller_is_descendant(cgroup);
 	access->may_create = is_writable(file);
+	access->owner = file_inode(file)->i_uid;
 	fput(file);
 	return access_cgroup(access, cgroup);
 }
@@ -280,7 +286,7 @@ struct mem_cgroup *sluice_scope_get_memcg(const struct sluice_scope *scope)
 	return mem_cgroup_from_css(cgroup_get_e_css(scope->cgroup, &memory_cgrp_subsys));
 }
 
-char *sluice_scope_path(const struct sluice_scope *scope)
+char *sluice_scope_path(const struct sluice_scope *scope, gfp_t gfp)
 {
 	char *buffer = kmalloc(PATH_MAX, GFP_KERNEL), *path = NULL;
 
@@ -288,7 +294,7 @@ char *sluice_scope_path(const struct sluice_scope *scope)
 
 	/* Older kernels return the length of a path that they have cut off. */
 	if (length > 0 && length < PATH_MAX)
-		path = kstrdup(buffer, SLUICE_QUOTA_GFP);
+		path = kstrdup(buffer, gfp);
 	kfree(buffer);
 	return path;
 }
@@ -334,8 +340,8 @@ static void scope_construct(void *memory)
 
 int __init sluice_scope_init(void)
 {
-	scope_cache = kmem_cache_create("sluice_scope", sizeof(struct sluice_scope), 0,
-					SLAB_ACCOUNT, scope_construct);
+	scope_cache = kmem_cache_create("sluice_scope", sizeof(struct sluice_scope), 0, 0,
+					scope_construct);
 	if (!scope_cache)
 		return -ENOMEM;
 	if (!host_uses_unified_hierarchy())

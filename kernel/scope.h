@@ -19,6 +19,7 @@
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
 #include <linux/types.h>
+#include <linux/uidgid.h>
 
 #include "quota.h"
 
@@ -45,6 +46,7 @@ struct sluice_scope_access {
 	bool visible;			/* the caller is in the cgroup or below it */
 	bool may_create;		/* the caller may create in it */
 	bool at_or_below_root;		/* of the caller's cgroup namespace */
+	kuid_t owner;			/* of the directory that designates it; else invalid */
 };
 
 /*
@@ -81,7 +83,7 @@ bool sluice_scope_is_online(const struct sluice_scope *scope);
  */
 struct mem_cgroup *sluice_scope_get_memcg(const struct sluice_scope *scope);
 /* The path of the cgroup from the root, to be freed; or NULL: no memory, or too long. */
-char *sluice_scope_path(const struct sluice_scope *scope);
+char *sluice_scope_path(const struct sluice_scope *scope, gfp_t gfp);
 
 int sluice_scope_init(void);
 void sluice_scope_exit(void);

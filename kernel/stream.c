@@ -26,13 +26,13 @@ unsigned long sluice_stream_deadline(const struct sluice_stream *stream)
 }
 
 struct sluice_stream *sluice_stream_create(struct sluice_map *map,
-					   const struct sluice_map_params *params)
+					   const struct sluice_map_params *params, gfp_t gfp)
 {
-	struct sluice_stream *stream = kzalloc(sizeof(*stream), SLUICE_QUOTA_GFP);
+	struct sluice_stream *stream = kzalloc(sizeof(*stream), gfp);
 
 	if (!stream)
 		return NULL;
-	stream->path = sluice_scope_path(map->channel.scope);
+	stream->path = sluice_scope_path(map->channel.scope, gfp);
 	if (!stream->path) {
 		kfree(stream);
 		return NULL;

@@ -125,7 +125,7 @@ struct sluice_stream {
 
 /* A stream for a new map with these parameters. NULL: no memory. */
 struct sluice_stream *sluice_stream_create(struct sluice_map *map,
-					   const struct sluice_map_params *params);
+					   const struct sluice_map_params *params, gfp_t gfp);
 /* Frees it, and the records that are left, when nobody uses the map. */
 void sluice_stream_free(struct sluice_stream *stream);
 
@@ -182,7 +182,7 @@ unsigned long sluice_stream_deadline(const struct sluice_stream *stream);
  * caller, because a change that waits for room has one that nothing else limits.
  */
 struct sluice_stream_record *sluice_stream_record_create(const struct sluice_map_key *key,
-							 u32 value_length);
+							 u32 value_length, gfp_t gfp);
 /* The time to live begins now. */
 void sluice_stream_record_set_ttl(struct sluice_stream_record *record, u64 ttl_ns);
 /* The bytes of the value. */

@@ -35,15 +35,15 @@ static u64 real_time_of_expiry(u64 ttl_ns)
 }
 
 struct sluice_stream_record *sluice_stream_record_create(const struct sluice_map_key *key,
-							 u32 value_length)
+							 u32 value_length, gfp_t gfp)
 {
 	struct sluice_stream_record *record;
 	size_t size = struct_size(record, bytes, (size_t)key->length + value_length);
 
 	if (size > SLUICE_MAP_CONTIGUOUS_MAX)
-		record = __vmalloc(size, SLUICE_QUOTA_GFP);
+		record = __vmalloc(size, gfp);
 	else
-		record = kmalloc(size, SLUICE_QUOTA_GFP);
+		record = kmalloc(size, gfp);
 	if (!record)
 		return NULL;
 	record->type = SLUICE_KEEP_SET;

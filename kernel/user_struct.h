@@ -15,12 +15,14 @@
 
 #include "short_copy.h"
 
-/* Reads the size only. 0, -EFAULT, or -EINVAL: smaller than @ver0 or larger than a page. */
+/* Reads the size only. 0, -EFAULT, -EINVAL: smaller than @ver0, or -E2BIG: larger than a page. */
 static inline int sluice_user_struct_size(const void __user *user, size_t ver0, u32 *user_size)
 {
 	if (get_user(*user_size, (const u32 __user *)user))
 		return -EFAULT;
-	return *user_size < ver0 || *user_size > PAGE_SIZE ? -EINVAL : 0;
+	if (*user_size < ver0)
+		return -EINVAL;
+	return *user_size > PAGE_SIZE ? -E2BIG : 0;
 }
 
 /* Reads a structure of @size bytes in the kernel. 0, -EFAULT, -EINVAL, -E2BIG. */

@@ -31,12 +31,22 @@ WITHOUT_SYMBOLS=("KCFLAGS=-Werror -g0" CONFIG_DEBUG_INFO_BTF_MODULES=)
 # What the guest runs: without symbols, and on a disk, because it reads files of this machine slowly.
 PROGRAMS=$BUILD/programs
 
+# compile ARGUMENT...: cargo, for all that the demo and the checks run. Each crate is compiled as a whole, which takes less time than parts that
+# only a later build could use again; and by clippy, if it is there, whose complaints cargo repeats when lint asks for them.
+compile() {
+	local settings=(CARGO_INCREMENTAL=0)
+	if clippy-driver --version &>/dev/null; then
+		settings+=(RUSTC_WORKSPACE_WRAPPER=clippy-driver)
+	fi
+	env "${settings[@]}" cargo "$@"
+}
+
 # build_programs PACKAGE...: builds what the demo, the shell and the tests run, which is one profile, and puts it there; nothing in
 # tests/check, which has built all.
 build_programs() {
 	local program
 	[[ ! ${SLUICE_PROGRAMS_ARE_BUILT:-} ]] || return 0
-	(cd "$TREE" && cargo build --locked --quiet "${@/#/--package=}") || return
+	(cd "$TREE" && compile build --locked --quiet "${@/#/--package=}") || return
 	for program in "${@/#sluice-cli/sluice}"; do
 		provide_program "$BUILD/cargo/debug/$program" || return
 	done

@@ -2,13 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # The guest's set-up, shared by the session that runs a command and the one that gives a prompt.
 
-# The root has no cache, because this tree and its build results change while a VM runs. Programs and libraries do not, and starting one
-# takes several times as long without a cache. They must not be upgraded meanwhile.
-cache_usr() {
-	[[ -e $1/usr ]] || return 0
-	mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=524288,cache=loose,access=any usr /usr ||
-		printf 'the guest cannot mount /usr with a cache: programs start slowly\n' >/dev/console
-}
+# shellcheck source=vm/guest/cache-usr
+. "$(dirname "${BASH_SOURCE[0]}")/cache-usr"
 
 # A host without a kernel of its own has no /lib/modules, one with another kernel lacks the modules of this one, and one with the headers
 # alone has a directory without modules. The tree is read-only here: put a writable layer over /usr/lib.

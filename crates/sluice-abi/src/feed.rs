@@ -23,6 +23,7 @@ pub const START: Ioctl = libc::_IOW::<Start>(TYPE, 0x30);
 pub const STOP: Ioctl = libc::_IO(TYPE, 0x31);
 pub const INFO: Ioctl = libc::_IOWR::<Info>(TYPE, 0x32);
 pub const SET_SPIN: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x33);
+pub const CLAIM: Ioctl = libc::_IOW::<Setting>(TYPE, 0x34);
 
 /// Precedes the bytes of each packet, in a record and in the result of read(2).
 #[repr(C)]

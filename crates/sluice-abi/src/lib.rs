@@ -35,9 +35,15 @@ pub const OPEN_CREATE: u32 = 0x04;
 pub const OPEN_EXCL: u32 = 0x08;
 pub const OPEN_PERSIST: u32 = 0x10;
 pub const OPEN_NONBLOCK: u32 = 0x20;
+pub const OPEN_ANY_OWNER: u32 = 0x40;
 /// All flags of this version.
-pub const OPEN_FLAGS: u32 =
-    OPEN_READ | OPEN_WRITE | OPEN_CREATE | OPEN_EXCL | OPEN_PERSIST | OPEN_NONBLOCK;
+pub const OPEN_FLAGS: u32 = OPEN_READ
+    | OPEN_WRITE
+    | OPEN_CREATE
+    | OPEN_EXCL
+    | OPEN_PERSIST
+    | OPEN_NONBLOCK
+    | OPEN_ANY_OWNER;
 
 pub const CHANNEL_PERSISTENT: u32 = 0x01;
 pub const LIST_MAX: usize = 64;
@@ -64,6 +70,7 @@ pub const CTL_INFO: Ioctl = libc::_IOW::<Info>(TYPE, 0x12);
 pub const CTL_LIST: Ioctl = libc::_IOWR::<List>(TYPE, 0x13);
 pub const CTL_FEATURES: Ioctl = libc::_IOWR::<Features>(TYPE, 0x14);
 pub const CTL_DESTROY: Ioctl = libc::_IOW::<Unlink>(TYPE, 0x15);
+pub const ENDPOINT_INFO: Ioctl = libc::_IOWR::<ChannelInfo>(TYPE, 0x17);
 pub const CTL_KEEP: Ioctl = libc::_IOW::<keeper::Keep>(TYPE, 0x16);
 pub const RING_WAKE: Ioctl = libc::_IO(TYPE, 0x20);
 pub const RING_WAIT: Ioctl = libc::_IOW::<RingWait>(TYPE, 0x21);

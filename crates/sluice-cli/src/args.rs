@@ -117,9 +117,14 @@ pub struct OpenChannelArgs {
 
     /// Create the channel if it does not exist
     ///
-    /// It is removed when the last process closes it.
+    /// It is removed when the last process closes it. If another user has created it, this fails, unless that is root or owns the
+    /// directory of the cgroup.
     #[arg(long, requires = "channel")]
     create: bool,
+
+    /// With --create: use the channel also if another user has created it
+    #[arg(long, requires = "create")]
+    any_owner: bool,
 
     /// Permission bits of a new channel, in octal [default: {PERMISSIONS}]
     ///
@@ -141,6 +146,7 @@ impl OpenChannelArgs {
         let options = channel
             .options()
             .create(self.create)
+            .any_owner(self.any_owner)
             .persistent(self.persist);
         with_permissions(options, self.permissions)
     }

@@ -98,6 +98,7 @@ fn of_module_error(error: &Error) -> u8 {
         Error::NotFound { .. } => NOT_FOUND,
         Error::AlreadyExists { .. } => ALREADY_EXISTS,
         Error::PermissionDenied { .. }
+        | Error::OtherOwner { .. }
         | Error::OutsideScope { .. }
         | Error::NotOwner { .. }
         | Error::CapacityLimit { .. } => PERMISSION_DENIED,

@@ -302,9 +302,15 @@ impl OpenOptions<'_> {
     /// The permission bits of a new channel by default: it is accessible by its owner only.
     pub const DEFAULT_MODE: u32 = 0o600;
 
-    /// Creates the channel if it does not exist.
+    /// Creates the channel if it does not exist. An existing channel of another user fails with [`Error::OtherOwner`], because any
+    /// user may have taken its name; except a channel of root, or of the owner of the directory of the scope.
     pub fn create(self, create: bool) -> Self {
         self.flag(abi::OPEN_CREATE, create)
+    }
+
+    /// With `create`: opens the channel also if another user has created it.
+    pub fn any_owner(self, any_owner: bool) -> Self {
+        self.flag(abi::OPEN_ANY_OWNER, any_owner)
     }
 
     /// With `create`: fails with [`Error::AlreadyExists`] if the channel exists.
@@ -441,6 +447,26 @@ impl OpenOptions<'_> {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
+    /// Why the kernel has answered EACCES.
+    fn refused(&self) -> Error {
+        let (name, scope) = (
+            self.channel.name.to_string(),
+            self.channel.scope.to_string(),
+        );
+        let requires_owner =
+            self.flags & (abi::OPEN_CREATE | abi::OPEN_ANY_OWNER) == abi::OPEN_CREATE;
+        // SAFETY: it has no preconditions.
+        let own = unsafe { libc::geteuid() };
+        match self.channel.info() {
+            Ok(info) if requires_owner && ![own, 0].contains(&info.uid) => Error::OtherOwner {
+                name,
+                scope,
+                uid: info.uid,
+            },
+            _ => Error::PermissionDenied { name, scope },
+        }
+    }
+
     fn error(&self, error: io::Error) -> Error {
         let (name, scope) = (&self.channel.name, &self.channel.scope);
         match error.raw_os_error() {
@@ -456,6 +482,7 @@ impl OpenOptions<'_> {
             Some(libc::ENXIO) => Error::NoReader {
                 what: format!("'{name}' in {scope}"),
             },
+            Some(libc::EACCES) => self.refused(),
             Some(libc::EPERM) if self.capacity > 0 => Error::CapacityLimit {
                 bytes: self.capacity,
             },

@@ -25,6 +25,7 @@ impl Argument for abi::Setting {
         abi::PIPE_SET_CAPACITY,
         abi::PIPE_SET_SPIN,
         abi::feed::SET_SPIN,
+        abi::feed::CLAIM,
         abi::bus::SET_FORMAT,
         abi::bus::SET_SPIN,
         abi::map::WATCH,

@@ -65,6 +65,17 @@ pub enum Error {
     )]
     PermissionDenied { name: String, scope: String },
 
+    /// [`OpenOptions::create`](crate::OpenOptions::create) found a channel that another user had created.
+    #[error(
+        "'{name}' in {scope} was created by the user with the ID {uid}; if that user may create it, open it without creating it or \
+         permit any owner"
+    )]
+    OtherOwner {
+        name: String,
+        scope: String,
+        uid: u32,
+    },
+
     /// The caller may not look up names in the scope.
     #[error(
         "permission denied for {scope}: this process is outside of it; join the cgroup or run as root"
@@ -152,6 +163,7 @@ impl Error {
             | Self::CapacityRange { .. } => ErrorKind::InvalidInput,
             Self::AlreadyExists { .. } => ErrorKind::AlreadyExists,
             Self::PermissionDenied { .. }
+            | Self::OtherOwner { .. }
             | Self::OutsideScope { .. }
             | Self::NotOwner { .. }
             | Self::CapacityLimit { .. } => ErrorKind::PermissionDenied,

@@ -95,12 +95,17 @@ struct sluice_pipe_info {
 #define SLUICE_OPEN_EXCL	0x08	/* with CREATE: fail with EEXIST if it exists */
 #define SLUICE_OPEN_PERSIST	0x10	/* with CREATE: keep the channel without endpoints */
 #define SLUICE_OPEN_NONBLOCK	0x20	/* as O_NONBLOCK in open(2) */
+#define SLUICE_OPEN_ANY_OWNER	0x40	/* with CREATE: also if another user has created it */
 
 /*
  * Opens a channel and returns an endpoint: a new file descriptor, closed on exec. In: all fields.
  * mode (permission bits, 0 to 0777), capacity (bytes, 0: default) and params apply to a channel
  * that this call creates. A call that fails removes the channel that it created, unless another
  * call has it open or has made it persistent.
+ *
+ * EACCES: CREATE is set without ANY_OWNER, and the channel exists but belongs neither to the
+ * caller, nor to root of the host or of the caller's user namespace, nor to the owner of the
+ * directory scope_fd: who takes a name first shall not pass for who was expected to create it.
  */
 struct sluice_open {
 	__u32 size;
@@ -149,6 +154,9 @@ struct sluice_channel_info {
 };
 
 #define SLUICE_CHANNEL_INFO_SIZE_VER0 112
+
+/* Of an endpoint of any kind: the state of its channel, which may have lost its name. */
+#define SLUICE_ENDPOINT_INFO _IOWR(SLUICE_IOCTL_TYPE, 0x17, struct sluice_channel_info)
 
 /* The state of one channel. In: all fields. Out: the structures at info and state. */
 struct sluice_info {
@@ -380,8 +388,9 @@ struct sluice_ring_wait {
  * packets. /dev/sluice/feed is the feed of the packet simulator. One consumer at a time receives
  * packets, either through mapped memory, as the consumer of a ring (the regions are those of
  * SLUICE_KIND_RING, all records begin with struct sluice_feed_packet), or with read(2), which
- * returns one packet per call. An endpoint claims the feed by its first mmap(2) or read(2): EBUSY
- * if another endpoint has it, or if this one has claimed it in the other way.
+ * returns one packet per call. An endpoint claims the feed by SLUICE_FEED_CLAIM, or by its first
+ * mmap(2) or read(2): EBUSY if another endpoint has it, or if this one has claimed it in the other
+ * way. A claim allocates the ring; so a read that must not block (RWF_NOWAIT) makes none: EAGAIN.
  */
 
 /* Precedes the bytes of each packet, in a record and in the result of read(2). */
@@ -447,6 +456,12 @@ struct sluice_feed_info {
 
 /* As SLUICE_PIPE_SET_SPIN, for read(2). */
 #define SLUICE_FEED_SET_SPIN _IOWR(SLUICE_IOCTL_TYPE, 0x33, struct sluice_setting)
+
+/*
+ * Claims the feed, and allocates its ring. In: value, SLUICE_FEED_CONSUMER_READS or _MAPS. 0 also
+ * if this endpoint has claimed it in this way. EBUSY. EPIPE: the feed is destroyed.
+ */
+#define SLUICE_FEED_CLAIM _IOW(SLUICE_IOCTL_TYPE, 0x34, struct sluice_setting)
 
 /*
  * ---- Buses: SLUICE_KIND_BUS ----

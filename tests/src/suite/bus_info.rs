@@ -20,7 +20,7 @@ use crate::support::child::spawn_keeping;
 use crate::support::container::{User, spawn_in_container};
 use crate::support::credentials::become_user;
 use crate::support::ctl::{BOTH, CREATE, OWN, Open, READ};
-use crate::support::ioctl::raw;
+use crate::support::ioctl::{raw, size_error};
 use crate::support::memory::{Mapping, PAGE};
 use crate::support::parameter::Parameter;
 use crate::support::requests::bytes_of;
@@ -162,7 +162,7 @@ fn invalid_infos_are_refused(_: &Context) -> Result<()> {
             ..Info::default()
         };
         let seen = raw(&end, INFO, &mut info);
-        expect(&format!("{size} bytes"), seen, Err(Errno::EINVAL))?;
+        expect(&format!("{size} bytes"), seen, Err(size_error(size)))?;
     }
     let mapping = Mapping::new(2)?;
     mapping.unmap_from(PAGE)?;
@@ -403,7 +403,7 @@ fn invalid_lists_are_refused(_: &Context) -> Result<()> {
     let first = SUBSCRIBERS_SIZE_VER0;
     for size in [0, first - 1, PAGE as u32 + 1] {
         let seen = raw(&sender, SUBSCRIBERS, page_with(size).as_mut_ptr());
-        expect(&format!("{size} bytes"), seen, Err(Errno::EINVAL))?;
+        expect(&format!("{size} bytes"), seen, Err(size_error(size)))?;
     }
     let mut page = page_with(first + 8);
     page[first as usize] = 1;

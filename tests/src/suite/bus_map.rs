@@ -20,7 +20,7 @@ use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{spawn, spawn_keeping};
 use crate::support::ctl::{BOTH, READ};
 use crate::support::event::Event;
-use crate::support::ioctl::raw;
+use crate::support::ioctl::{raw, size_error};
 use crate::support::memory::{GuardedBuffer, Mapping, PAGE, write_at};
 use crate::support::poll;
 use crate::support::proc::Call;
@@ -630,7 +630,7 @@ fn invalid_calls_are_refused(_: &Context) -> Result<()> {
     for size in [0, first - 1, PAGE as u32 + 1] {
         let mut page = call_page(Receive { size, ..valid });
         let seen = raw(&mapped.end, RECEIVE, page.as_mut_ptr());
-        expect(&format!("{size} bytes"), seen, Err(Errno::EINVAL))?;
+        expect(&format!("{size} bytes"), seen, Err(size_error(size)))?;
     }
     let size = first + 8;
     let mut page = call_page(Receive { size, ..valid });

@@ -21,7 +21,7 @@ use crate::support::credentials::become_user;
 use crate::support::ctl::{
     BOTH, CREATE, EXCL, Open, PERSIST, PERSISTENT, READ, WRITE, expect_no_channel,
 };
-use crate::support::ioctl::raw;
+use crate::support::ioctl::{raw, size_error};
 use crate::support::memory::{Mapping, PAGE};
 use crate::support::parameter::Parameter;
 use crate::support::poll;
@@ -172,7 +172,7 @@ fn parameters_of_invalid_size_are_refused(_: &Context) -> Result<()> {
             ..broadcast()
         });
         let seen = create_with_page(&buses, &page).map(drop);
-        expect(&format!("{size} bytes"), seen, Err(Errno::EINVAL))?;
+        expect(&format!("{size} bytes"), seen, Err(size_error(size)))?;
     }
     for at in [first as usize, first as usize + 7] {
         let mut page = page_with(Params {

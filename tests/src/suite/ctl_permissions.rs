@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Permissions to open and to unlink a channel: the caller is checked against its mode, as for a file.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use anyhow::{Context as _, Result};
 use nix::errno::Errno;
-use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
+use nix::unistd::{Gid, Uid, chown, setfsgid, setfsuid};
 
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
-use crate::support::child::spawn;
+use crate::support::child::{spawn, spawn_keeping};
 use crate::support::credentials::{
     NOBODY, become_namespaces_root, become_user, become_user_namespace_root,
     become_user_with_groups,
 };
-use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST, READ, WRITE};
+use crate::support::ctl::{
+    ANY_OWNER, BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST, READ, WRITE, endpoint_info,
+};
 
 topic!(
     "ctl_permissions",
@@ -26,6 +28,9 @@ topic!(
         the_user_and_group_for_files_count,
         the_creator_gets_an_endpoint_whatever_the_mode,
         an_administrator_may_open_whatever_the_mode,
+        a_create_gets_no_channel_of_another_user,
+        a_create_gets_a_channel_of_root_or_of_the_owner_of_the_directory,
+        an_endpoint_tells_who_owns_its_channel,
         a_denied_open_changes_nothing,
         the_owner_may_unlink,
         others_may_not_unlink,
@@ -151,6 +156,86 @@ fn an_administrator_may_open_whatever_the_mode(_: &Context) -> Result<()> {
     let opened = Ctl::new()?.attach(OWN, "channel").map(drop);
     expect("an open as root", opened, Ok(()))?;
     unlink_channel()
+}
+
+/// Whoever has taken the name first does not get what is sent to it.
+fn a_create_gets_no_channel_of_another_user(_: &Context) -> Result<()> {
+    create_channel(0o666)?;
+    let create = |uid: u32, flags: u32| -> Result<Result<(), i32>> {
+        let opener = spawn("an opener", || {
+            become_user_with_groups(uid, GROUP, &[])?;
+            let opened = Ctl::new()?.open(Open::new("channel", BOTH | flags));
+            Ok(opened.map(drop).map_err(|errno| errno as i32))
+        })?;
+        opener.finish()
+    };
+    let refused = Err(Errno::EACCES as i32);
+    for uid in [OTHER_USER, 0] {
+        expect("a create", create(uid, CREATE)?, refused)?;
+        expect("with PERSIST", create(uid, CREATE | PERSIST)?, refused)?;
+        expect("an open", create(uid, 0)?, Ok(()))?;
+        expect("of any owner", create(uid, CREATE | ANY_OWNER)?, Ok(()))?;
+    }
+    expect("by the owner", create(OWNER, CREATE)?, Ok(()))?;
+    let without = create(OWNER, ANY_OWNER)?;
+    expect(
+        "ANY_OWNER without CREATE",
+        without,
+        Err(Errno::EINVAL as i32),
+    )?;
+    unlink_channel()
+}
+
+fn a_create_gets_a_channel_of_root_or_of_the_owner_of_the_directory(
+    context: &Context,
+) -> Result<()> {
+    let request = Open {
+        mode: 0o666,
+        ..Open::new("of root", BOTH | CREATE)
+    };
+    let _root = Ctl::new()?.open(request).context("creating it as root")?;
+    create_channel(0o666)?;
+    let cgroup = context.cgroup()?;
+    let scope = cgroup.directory()?;
+    let opener = spawn("an opener", || {
+        become_user_with_groups(OTHER_USER, GROUP, &[])?;
+        let ctl = Ctl::new()?;
+        ctl.open(Open::new("of root", BOTH | CREATE))
+            .context("that of root")?;
+        let seen = ctl.open(Open::new("channel", BOTH | CREATE)).map(drop);
+        expect("of another user", seen, Err(Errno::EACCES))
+    })?;
+    opener.finish()?;
+    chown(cgroup.path(), Some(Uid::from_raw(OWNER)), None).context("giving the cgroup away")?;
+    let opener = spawn_keeping("an opener by the directory", &[scope.as_fd()], || {
+        become_user_with_groups(OTHER_USER, GROUP, &[])?;
+        let request = Open::new("channel", BOTH | CREATE);
+        let scope_fd = scope.as_raw_fd();
+        Ctl::new()?
+            .open(Open {
+                scope_fd,
+                ..request
+            })
+            .map(drop)
+            .context("that of the owner of the directory")
+    });
+    let finished = opener?.finish();
+    chown(cgroup.path(), Some(Uid::from_raw(0)), None).context("taking the cgroup back")?;
+    finished?;
+    unlink_channel()
+}
+
+fn an_endpoint_tells_who_owns_its_channel(_: &Context) -> Result<()> {
+    create_channel(0o666)?;
+    let ctl = Ctl::new()?;
+    let end = ctl.open(Open::new("channel", BOTH)).context("opening it")?;
+    let by_name = ctl.info(OWN, "channel").context("info")?;
+    let by_endpoint = endpoint_info(&end).context("info of the endpoint")?;
+    expect("the state", by_endpoint, by_name)?;
+    expect("owner", (by_endpoint.uid, by_endpoint.gid), (OWNER, GROUP))?;
+    unlink_channel()?;
+    let unlinked = endpoint_info(&end).context("after the unlink")?;
+    expect("its owner", unlinked.uid, OWNER)
 }
 
 fn a_denied_open_changes_nothing(_: &Context) -> Result<()> {

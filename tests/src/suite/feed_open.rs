@@ -29,7 +29,7 @@ use crate::support::feed::{
     Publisher, Start, claim_by_read, info, info_by_name, open, open_node, open_node_with,
     read_packet, request,
 };
-use crate::support::ioctl::raw;
+use crate::support::ioctl::{raw, size_error};
 use crate::support::kernel::LoadedModule;
 use crate::support::memory::PAGE;
 use crate::support::parameter::Parameter;
@@ -396,7 +396,7 @@ fn an_info_of_any_size_up_to_a_page_is_filled_as_far_as_known(_: &Context) -> Re
     for size in [0, KNOWN - 8, PAGE as u32 + 1] {
         let mut bytes = vec![0; 2 * PAGE];
         let result = feed::info_of_size(&end, &mut bytes, size);
-        expect(&format!("size {size}"), result, Err(Errno::EINVAL))?;
+        expect(&format!("size {size}"), result, Err(size_error(size)))?;
     }
     Ok(())
 }

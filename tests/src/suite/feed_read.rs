@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nix::sys::epoll::{EpollFlags, EpollTimeout};
 use nix::sys::uio::readv;
 use nix::unistd::read;
 
@@ -17,8 +18,9 @@ use crate::support::child::{Child, spawn_keeping};
 use crate::support::event::Event;
 use crate::support::fault_blocked::spawn_fault_blocked_keeping;
 use crate::support::feed::{
-    Account, CONSUMER_NONE, Header, LARGEST, NAME, PACKET_MAX, Packet, Publisher, Results, TASK,
-    claim_by_read, info, info_by_name, open, read_packet, read_present, wait_reading,
+    Account, CONSUMER_MAPS, CONSUMER_NONE, CONSUMER_READS, Header, LARGEST, NAME, PACKET_MAX,
+    Packet, Publisher, Results, TASK, claim_as, claim_by_read, info, info_by_name, open,
+    read_packet, read_present, wait_reading,
 };
 use crate::support::memory::{GuardedBuffer, read_at};
 use crate::support::poll;
@@ -37,6 +39,8 @@ topic!(
         a_read_into_several_buffers_returns_one_packet,
         a_short_buffer_is_emsgsize_and_keeps_the_packet,
         a_read_of_nothing_returns_at_once_and_claims_nothing,
+        a_read_that_must_not_block_claims_nothing,
+        a_claim_is_for_reading_or_for_mapping,
         packets_arrive_unchanged_across_the_end_of_the_ring,
         sequence_time_and_cycles_increase,
         lost_packets_are_counted_in_the_next_one,
@@ -50,6 +54,7 @@ topic!(
         a_reader_killed_in_a_page_fault_loses_no_packet,
         poll_reports_a_packet,
         poll_before_the_claim_reports_a_packet,
+        packets_after_an_unread_one_are_no_event,
         a_read_of_uring_completes_with_a_packet,
         a_poll_of_uring_completes_with_a_packet,
         a_pending_read_of_uring_can_be_cancelled,
@@ -125,6 +130,56 @@ fn a_read_into_several_buffers_returns_one_packet(context: &Context) -> Result<(
     let packet = Packet::parse(&[&header[..], &bytes[..100]].concat())?;
     expect("its number", packet.origin()?.number, 0)?;
     expect("the next", read_present(&end)?.origin()?.number, 1)
+}
+
+fn a_read_that_must_not_block_claims_nothing(context: &Context) -> Result<()> {
+    let _publisher = Publisher::small(context)?;
+    let end = open(NAME)?;
+    let seen = read_nowait(&end, LARGEST);
+    expect("a read before the claim", seen, Err(Errno::EAGAIN))?;
+    expect("consumer", info(&end)?.consumer, CONSUMER_NONE)
+}
+
+fn a_claim_is_for_reading_or_for_mapping(context: &Context) -> Result<()> {
+    let _publisher = Publisher::small(context)?;
+    let (end, other) = (open(NAME)?, open(NAME)?);
+    for value in [CONSUMER_NONE, 3, u32::MAX] {
+        let seen = claim_as(&end, value).map(drop);
+        expect("another value", seen, Err(Errno::EINVAL))?;
+    }
+    claim_by_read(&end)?;
+    expect("consumer", info(&end)?.consumer, CONSUMER_READS)?;
+    claim_by_read(&end).context("again")?;
+    for (who, claimed) in [
+        ("in the other way", claim_as(&end, CONSUMER_MAPS)),
+        ("by another endpoint", claim_as(&other, CONSUMER_READS)),
+    ] {
+        expect(who, claimed.map(drop), Err(Errno::EBUSY))?;
+    }
+    Ok(())
+}
+
+fn packets_after_an_unread_one_are_no_event(context: &Context) -> Result<()> {
+    let (publisher, end) = small(context)?;
+    let epoll = poll::epoll_on(&end, EpollFlags::EPOLLIN | EpollFlags::EPOLLET)?;
+    let count = |packets: usize| -> Result<usize> {
+        let mut events = 0;
+        for _ in 0..packets {
+            publisher.publish("task", 1, 16)?;
+            while poll::epoll_event(&epoll, EpollTimeout::ZERO)?.is_some() {
+                events += 1;
+            }
+        }
+        Ok(events)
+    };
+    // The endpoint had none before the first packet.
+    expect("events of unread packets", count(5)?, 1)?;
+    for _ in 0..4 {
+        read_present(&end)?;
+    }
+    expect("with one left", count(1)?, 0)?;
+    while read_nowait(&end, LARGEST).is_ok() {}
+    expect("after all were read", count(3)?, 1)
 }
 
 fn a_short_buffer_is_emsgsize_and_keeps_the_packet(context: &Context) -> Result<()> {

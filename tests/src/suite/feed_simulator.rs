@@ -23,7 +23,7 @@ use crate::support::feed::{
     CPU_ANY, Consumer, Header, Info, LARGEST, PACKET_MAX, START, START_SIZE_VER0, Sleep, Start,
     claim_by_read, info, open_node, read_packet, start, stop,
 };
-use crate::support::ioctl::raw;
+use crate::support::ioctl::{raw, size_error};
 use crate::support::kernel::expect_module_in_use;
 use crate::support::time::{eventually, wait_grace_period};
 use crate::support::timer_trace::expiries_during;
@@ -169,7 +169,11 @@ fn a_start_of_any_size_up_to_a_page_is_accepted(_: &Context) -> Result<()> {
     let unknown = send(START_SIZE_VER0 + 8, 1);
     expect("an unknown field", unknown, Err(Errno::E2BIG))?;
     for size in [0, START_SIZE_VER0 - 8, 4097] {
-        expect(&format!("size {size}"), send(size, 0), Err(Errno::EINVAL))?;
+        expect(
+            &format!("size {size}"),
+            send(size, 0),
+            Err(size_error(size)),
+        )?;
     }
     Ok(())
 }

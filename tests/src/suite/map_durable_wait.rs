@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use serde::de::DeserializeOwned;
 
 use crate::registry::{Context, topic};
 use crate::support::check::{expect, expect_bytes};
@@ -19,6 +21,7 @@ use crate::support::durable::{
     blocked_set, delete_with, durable, failed, interrupted, kill, limit_for, open_result, post,
     set_with, short, sync, sync_result,
 };
+use crate::support::event::Event;
 use crate::support::keeper::{
     Ack, CLOSED, Keeper, LIMIT, OPEN, RESUME, SET, SYNC, UNLINK, answering,
 };
@@ -27,6 +30,7 @@ use crate::support::map::{
 };
 use crate::support::poll;
 use crate::support::proc::Call;
+use crate::support::signals;
 use crate::support::time::{eventually, wait_grace_period};
 
 topic!(
@@ -51,6 +55,7 @@ topic!(
         a_full_stream_of_a_refusing_map_is_eagain,
         a_full_stream_is_eagain_after_the_deadline,
         a_change_waits_for_memory_of_removals_that_are_not_stored,
+        a_signal_ends_the_wait_for_memory,
         a_change_that_may_not_wait_is_eagain_in_a_full_map,
         a_change_waits_for_a_reserved_number,
         a_step_of_a_batch_waits_for_a_reserved_number,
@@ -395,6 +400,29 @@ fn long_key(number: u64) -> [u8; KEY_MAX] {
     key
 }
 
+/// How many changes a writer of `PAIRS` has made when it waits for memory. That wait looks again and again, so that it is no
+/// sleep to the test; it lasts for up to 5 s. Runs `look` at times.
+fn changes_until_it_waits<T: DeserializeOwned>(
+    child: &Child<T>,
+    end: &OwnedFd,
+    mut look: impl FnMut() -> Result<()>,
+) -> Result<u64> {
+    let last = eventually("the writer waits", || {
+        look()?;
+        let last = state(end)?.sequence;
+        wait_grace_period();
+        wait_grace_period();
+        ensure!(
+            !child.has_ended()?,
+            "the writer has ended after {last} changes"
+        );
+        let waits = last >= 100 && state(end)?.sequence == last;
+        Ok(waits.then_some(last))
+    })?;
+    ensure!(last < 2 * PAIRS, "after all {last} changes");
+    Ok(last)
+}
+
 fn a_change_waits_for_memory_of_removals_that_are_not_stored(_: &Context) -> Result<()> {
     let (keeper, maps) = (Keeper::new()?, Maps::new()?);
     let end = small_map(&keeper, &maps)?;
@@ -409,27 +437,47 @@ fn a_change_waits_for_memory_of_removals_that_are_not_stored(_: &Context) -> Res
         Ok(())
     })?;
     let mut told = 0;
-    // Only SIGKILL interrupts this wait, so that it is no sleep to the test; it lasts for up to 5 s.
-    let last = eventually("the writer waits", || {
+    let last = changes_until_it_waits(&child, &end, || {
         for event in events(&watcher)? {
             expect("events that are lost", event.missed, 0)?;
             told += 1;
         }
-        let last = state(&end)?.sequence;
-        wait_grace_period();
-        wait_grace_period();
-        ensure!(
-            !child.has_ended()?,
-            "the writer has ended after {last} changes"
-        );
-        let waits = last >= 100 && state(&end)?.sequence == last;
-        Ok(waits.then_some(last))
+        Ok(())
     })?;
-    ensure!(last < 2 * PAIRS, "after all {last} changes");
     expect("events", told, last)?;
     expect("entries", state(&end)?.entries, 0)?;
     let (finished, _) = keeper.serve(|| child.finish())?;
     finished
+}
+
+fn a_signal_ends_the_wait_for_memory(_: &Context) -> Result<()> {
+    let (keeper, maps) = (Keeper::new()?, Maps::new()?);
+    let end = small_map(&keeper, &maps)?;
+    let (handled, ready) = (Event::new()?, Event::new()?);
+    let keep = [&[end.as_fd()][..], &handled.fds(), &ready.fds()].concat();
+    let child = spawn_keeping("a writer", &keep, || {
+        signals::handle_usr1(&handled, false)?;
+        ready.notify()?;
+        let failed = (0..PAIRS).find_map(|number| {
+            let key = long_key(number);
+            set_with(&end, &key, b"", 0)
+                .0
+                .err()
+                .or_else(|| delete_with(&end, &key, 0).0.err())
+        });
+        failed.context("no change failed")
+    })?;
+    ready.wait("the handler is installed")?;
+    changes_until_it_waits(&child, &end, || Ok(()))?;
+    let begin = Instant::now();
+    child.signal(Signal::SIGUSR1)?;
+    expect("the error", child.finish()?, Errno::EINTR as i32)?;
+    ensure!(
+        begin.elapsed() < Duration::from_secs(2),
+        "it ended {:?} after the signal",
+        begin.elapsed()
+    );
+    Ok(())
 }
 
 fn a_change_that_may_not_wait_is_eagain_in_a_full_map(_: &Context) -> Result<()> {

@@ -69,6 +69,7 @@ mod map_netlink;
 mod map_netlink_access;
 mod map_netlink_lifetime;
 mod map_netlink_malformed;
+mod map_netlink_memory;
 mod map_netlink_watch;
 mod map_operations;
 mod map_races;
@@ -176,6 +177,7 @@ pub const TOPICS: &[Topic] = &[
     map_netlink_access::TOPIC,
     map_netlink_watch::TOPIC,
     map_netlink_lifetime::TOPIC,
+    map_netlink_memory::TOPIC,
     map_durable::TOPIC,
     map_durable_wait::TOPIC,
     map_durable_stream::TOPIC,

@@ -10,10 +10,11 @@ use sluice_abi::SCOPE_SELF;
 pub use sluice_abi::{
     ABI, CHANNEL_INFO_SIZE_VER0, CHANNEL_PERSISTENT as PERSISTENT, CTL_DESTROY as DESTROY,
     CTL_FEATURES as FEATURES, CTL_INFO as INFO, CTL_LIST as LIST, CTL_OPEN as OPEN,
-    CTL_UNLINK as UNLINK, ChannelInfo, FEATURES_SIZE_VER0, Features, Info, KIND_BUS, KIND_FEED,
-    KIND_MAP, KIND_PIPE, KIND_RING, LIST_MAX, List, NAME_SIZE, OPEN_CREATE as CREATE,
-    OPEN_EXCL as EXCL, OPEN_FLAGS as ALL_FLAGS, OPEN_NONBLOCK as NONBLOCK, OPEN_PERSIST as PERSIST,
-    OPEN_READ as READ, OPEN_SIZE_VER0, OPEN_WRITE as WRITE, Open, Unlink, padded,
+    CTL_UNLINK as UNLINK, ChannelInfo, ENDPOINT_INFO, FEATURES_SIZE_VER0, Features, Info, KIND_BUS,
+    KIND_FEED, KIND_MAP, KIND_PIPE, KIND_RING, LIST_MAX, List, NAME_SIZE,
+    OPEN_ANY_OWNER as ANY_OWNER, OPEN_CREATE as CREATE, OPEN_EXCL as EXCL, OPEN_FLAGS as ALL_FLAGS,
+    OPEN_NONBLOCK as NONBLOCK, OPEN_PERSIST as PERSIST, OPEN_READ as READ, OPEN_SIZE_VER0,
+    OPEN_WRITE as WRITE, Open, Unlink, padded,
 };
 
 /// The kinds of the module, as features report them.
@@ -161,4 +162,11 @@ pub fn persist_inside_as(cgroup: &Cgroup, uid: u32, gid: u32, name: &str) -> Res
         created.context("creating a channel")
     })?;
     creator.finish()
+}
+
+/// The state of the channel of an endpoint of any kind.
+pub fn endpoint_info(end: &impl AsFd) -> nix::Result<ChannelInfo> {
+    let mut info = ChannelInfo::EMPTY;
+    raw(end, ENDPOINT_INFO, &mut info)?;
+    Ok(info)
 }

@@ -16,11 +16,11 @@ use nix::fcntl::{OFlag, open as open_path};
 use nix::sys::stat::Mode;
 use sluice_abi::{CTL_INFO, Info as InfoRequest, KIND_FEED, SCOPE_ROOT};
 
+use sluice_abi::feed::{CLAIM, INFO, SET_SPIN};
 pub use sluice_abi::feed::{
     CONSUMER_MAPS, CONSUMER_NONE, CONSUMER_READS, CPU_ANY, Info, PACKET_MAX, Packet as Header,
     START, START_SIZE_VER0, STOP, Start,
 };
-use sluice_abi::feed::{INFO, SET_SPIN};
 use sluice_abi::ring;
 
 use super::channel::{read_nowait, read_some};
@@ -179,10 +179,16 @@ fn parse_read(bytes: &[u8]) -> Result<Option<Packet>> {
         .transpose()
 }
 
+/// Makes this endpoint a consumer of this kind (`CONSUMER_READS`, `CONSUMER_MAPS`).
+pub fn claim_as(end: &impl AsFd, consumer: u32) -> nix::Result<u64> {
+    set(end, CLAIM, consumer.into())
+}
+
 /// Makes this endpoint the consumer that reads.
 pub fn claim_by_read(end: &impl AsFd) -> Result<()> {
-    let seen = read_nowait(end, LARGEST);
-    expect("a read of a feed without packets", seen, Err(Errno::EAGAIN))
+    claim_as(end, CONSUMER_READS)
+        .map(drop)
+        .context("claiming the feed")
 }
 
 /// Checks that every sequence number is received or counted as lost, and the packets of each origin are in order.

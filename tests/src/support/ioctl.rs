@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use nix::errno::Errno;
 
+use super::memory::PAGE;
+
 pub use sluice_abi::{
     PIPE_INFO as INFO, PIPE_INFO_SIZE_VER0 as INFO_SIZE_VER0, PIPE_SET_CAPACITY as SET_CAPACITY,
     PIPE_SET_SPIN as SET_SPIN, PipeInfo as Info, Setting,
@@ -44,4 +46,13 @@ pub fn bytes_waiting(fd: &impl AsFd) -> nix::Result<usize> {
     let mut count: libc::c_int = 0;
     raw(fd, libc::FIONREAD, &mut count)?;
     Ok(count as usize)
+}
+
+/// The error of a structure whose size is invalid: below its first size, or above a page.
+pub fn size_error(size: u32) -> Errno {
+    if size > PAGE as u32 {
+        Errno::E2BIG
+    } else {
+        Errno::EINVAL
+    }
 }

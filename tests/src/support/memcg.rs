@@ -110,6 +110,10 @@ pub fn set_memory_max(cgroup: &Cgroup, bytes: u64) -> Result<()> {
     write(cgroup.path(), "memory.max", &bytes.to_string())
 }
 
+pub fn set_memory_high(cgroup: &Cgroup, bytes: u64) -> Result<()> {
+    write(cgroup.path(), "memory.high", &bytes.to_string())
+}
+
 /// The bytes charged to it now. Each CPU may hold some of them in reserve.
 pub fn memory_current(cgroup: &Cgroup) -> Result<u64> {
     let text = read(cgroup.path(), "memory.current")?;

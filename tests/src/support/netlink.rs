@@ -469,6 +469,23 @@ impl Socket {
         Ok(self.sequence.get())
     }
 
+    /// Sends requests in one call, without waiting for their answers.
+    pub fn send_together(&self, requests: &[Request]) -> Result<()> {
+        let mut messages = Vec::new();
+        for request in requests {
+            self.sequence.set(self.sequence.get() + 1);
+            messages.extend(request.message(self.family, self.sequence.get()));
+            messages.resize(messages.len().next_multiple_of(ALIGN), 0);
+        }
+        let room = i32::try_from(messages.len()).context("too many requests")?;
+        set_option(&self.fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &room)?;
+        let kernel = NetlinkAddr::new(0, 0);
+        let sent = sendto(self.fd.as_raw_fd(), &messages, &kernel, MsgFlags::empty());
+        let sent = sent.context("sending requests")?;
+        ensure!(sent == messages.len(), "{sent} bytes were sent");
+        Ok(())
+    }
+
     /// The messages of one recv(2), without events, which are kept.
     fn receive(&self, deadline: &Deadline) -> Result<Vec<Message>> {
         ensure!(

@@ -24,7 +24,7 @@ extern "C" fn notify(_: libc::c_int) {
 }
 
 /// Installs a handler for SIGUSR1 that notifies `handled`, with SA_RESTART if `restart`.
-fn handle_usr1(handled: &Event, restart: bool) -> Result<()> {
+pub fn handle_usr1(handled: &Event, restart: bool) -> Result<()> {
     NOTIFY_FD.store(handled.write_end().as_raw_fd(), Ordering::Relaxed);
     install(Signal::SIGUSR1, SigHandler::Handler(notify), restart)
 }

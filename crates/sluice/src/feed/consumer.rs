@@ -8,10 +8,11 @@ use std::process;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use sluice_abi::ring;
+use sluice_abi::{feed, ring};
 use sluice_ring::sync::{AtomicU32, Ordering, spin_loop};
 use sluice_ring::{AdaptiveSpin, Capacity, Memory, Parker, WakeMethod, Waker};
 
+use super::claim;
 use super::error::RecvError;
 use super::info;
 use super::packet::Header;
@@ -38,6 +39,7 @@ impl Consumer {
     pub(super) fn new(endpoint: OwnedFd) -> Result<Self, RecvError> {
         let info = info::query(endpoint.as_fd()).map_err(RecvError::of_query)?;
         let capacity = Capacity::exactly(info.capacity, page_size())?;
+        claim(endpoint.as_fd(), feed::CONSUMER_MAPS).map_err(map_error)?;
         Ok(Self {
             core: sluice_ring::Consumer::new(map(&endpoint, capacity)?),
             device: Device::new(endpoint),

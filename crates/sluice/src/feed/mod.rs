@@ -50,6 +50,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use sluice_abi::{self as abi, feed};
 
 use crate::channel::Channel;
@@ -176,6 +177,14 @@ impl Feed {
             .try_clone()
             .map_err(|error| SystemError::new("duplicating the descriptor of the feed", error))
     }
+}
+
+/// Makes the endpoint the consumer of its feed.
+fn claim(endpoint: BorrowedFd<'_>, consumer: u32) -> std::result::Result<(), Errno> {
+    let mut setting = abi::Setting::new(u64::from(consumer));
+    ioctl(endpoint, feed::CLAIM, &mut setting)
+        .map(drop)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 impl AsFd for Feed {

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ReadWriteFlags, preadv2, read};
 use sluice_abi::feed;
 
+use super::claim;
 use super::error::RecvError;
 use super::info;
 use super::packet::Header;
@@ -37,11 +38,11 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Claims the feed by a read that receives no packet, because it has room for none.
+    /// A feed that has been destroyed is one without packets.
     fn claim(&self) -> Result<(), RecvError> {
-        match read_now(&self.endpoint, &mut [0]) {
-            Ok(_) | Err(Errno::AGAIN | Errno::MSGSIZE) => Ok(()),
-            Err(errno) => Err(read_error(errno)),
+        match claim(self.as_fd(), feed::CONSUMER_READS) {
+            Err(errno) if errno != Errno::PIPE => Err(read_error(errno)),
+            _ => Ok(()),
         }
     }
 
