@@ -60,6 +60,15 @@ provide_program() {
 	strip -o "$copy.$$" "$1" && mv "$copy.$$" "$copy"
 }
 
+# quick_arguments KERNEL: the arguments of vm/run that make an emulated VM quicker: each process of a program is at the same addresses, and is
+# translated once; indirect calls are not protected against speculation, which no emulator does; ciphers are not tested at the boot. One kernel
+# keeps all three, and so do benchmarks.
+quick_arguments() {
+	if [[ $1 != 6.1 && ${SLUICE_ACCEL:-$("$TREE/vm/detect-accelerator")} == tcg ]]; then
+		printf '%s\n' --append norandmaps --append mitigations=off --append cryptomgr.notests
+	fi
+}
+
 # slowness: how many times slower than a quiet one this machine starts programs, a whole number from 1 to 20. What ends a command that
 # hangs takes so much longer on a busy machine. A call outside of $( ) measures it once, also for the scripts that are called afterwards.
 slowness() {
