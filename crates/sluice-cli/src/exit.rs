@@ -86,7 +86,7 @@ fn of_entry_error(error: &anyhow::Error) -> Option<u8> {
 
 fn of_daemon_error(error: &DaemonError) -> u8 {
     match (error, failure_kind(error)) {
-        (DaemonError::NotRunning(_), _) => NOT_SET_UP,
+        (DaemonError::NotRunning(_) | DaemonError::Silent, _) => NOT_SET_UP,
         (DaemonError::NotPermitted(_), _) => PERMISSION_DENIED,
         (_, Some(FailureKind::NotFound)) => NOT_FOUND,
         _ => FAILURE,

@@ -8,7 +8,7 @@ mod client;
 mod messages;
 
 pub use bytes::Bytes;
-pub use client::{call, call_within};
+pub use client::{SILENCE, call, call_within};
 pub use messages::{
     Failure, FailureKind, MapName, MapState, MapStatus, Outcome, Request, Response, Selection,
     Status, SyncMode,

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail};
 use clap::{ArgGroup, Args, ValueHint};
 use sluice::Name;
 use sluiced_protocol::{
-    Bytes, Failure, FailureKind, MapName, MapStatus, Outcome, Request, Response, SOCKET, Selection,
-    Status, SyncMode,
+    Bytes, Failure, FailureKind, MapName, MapStatus, Outcome, Request, Response, SILENCE, SOCKET,
+    Selection, Status, SyncMode,
 };
 
 use crate::args;
@@ -90,6 +90,7 @@ pub struct StatusArgs {
 pub enum DaemonError {
     NotRunning(PathBuf),
     NotPermitted(PathBuf),
+    Silent,
     Failed(Failure),
 }
 
@@ -105,6 +106,11 @@ impl fmt::Display for DaemonError {
                 f,
                 "only root and the user of sluiced may use {}; run it with sudo",
                 socket.display()
+            ),
+            Self::Silent => write!(
+                f,
+                "sluiced has not answered for {} s: it is stopped, or waits for its disk; see 'systemctl status sluiced'",
+                SILENCE.as_secs()
             ),
             Self::Failed(failure) => f.write_str(&failure.text),
         }
@@ -254,6 +260,7 @@ impl DaemonArgs {
                 DaemonError::NotRunning(socket).into()
             }
             ErrorKind::PermissionDenied => DaemonError::NotPermitted(socket).into(),
+            ErrorKind::WouldBlock => DaemonError::Silent.into(),
             _ => anyhow::Error::new(error).context(format!(
                 "no response from sluiced at {}; see its log",
                 socket.display()
@@ -302,7 +309,7 @@ fn own_cgroup() -> Result<Bytes> {
 pub fn failure_kind(error: &DaemonError) -> Option<FailureKind> {
     match error {
         DaemonError::Failed(failure) => Some(failure.kind),
-        DaemonError::NotRunning(_) | DaemonError::NotPermitted(_) => None,
+        DaemonError::NotRunning(_) | DaemonError::NotPermitted(_) | DaemonError::Silent => None,
     }
 }
 
