@@ -9,17 +9,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use sluiced_protocol::{Failure, FailureKind, REQUEST_MAX, Request, Response};
 
 /// Clients at a time; the next ones wait for these.
 const CLIENTS: usize = 32;
+/// After this time without a byte a client is closed, unless its request is being executed.
+const IDLE: Duration = Duration::from_secs(10);
 
 pub struct Control {
     listener: UnixListener,
     path: PathBuf,
     clients: BTreeMap<u64, Client>,
     last_client: u64,
+    idle: Duration,
 }
 
 struct Client {
@@ -29,6 +33,8 @@ struct Client {
     /// A request of it is being executed; the next one is read after the response.
     is_waiting: bool,
     has_ended: bool,
+    /// When it has sent or received something.
+    active: Instant,
 }
 
 impl Control {
@@ -46,6 +52,7 @@ impl Control {
             path: path.to_owned(),
             clients: BTreeMap::new(),
             last_client: 0,
+            idle: IDLE,
         })
     }
 
@@ -62,6 +69,13 @@ impl Control {
         }
         let writers = writing.map(|client| client.stream.as_fd()).collect();
         (readers, writers)
+    }
+
+    /// How long until a client is closed because it is idle, if none of them does anything.
+    pub fn next_close(&self) -> Option<Duration> {
+        let clients = self.clients.values();
+        let idle = clients.filter_map(Client::idle_time).max()?;
+        Some(self.idle.saturating_sub(idle))
     }
 
     pub fn has_clients(&self) -> bool {
@@ -112,7 +126,9 @@ impl Control {
     }
 
     fn clean(&mut self) {
-        self.clients.retain(|_, client| !client.is_over());
+        let is_idle = |client: &Client| client.idle_time().is_some_and(|time| time >= self.idle);
+        self.clients
+            .retain(|_, client| !client.is_over() && !is_idle(client));
     }
 }
 
@@ -140,6 +156,7 @@ impl Client {
             output: Vec::new(),
             is_waiting: false,
             has_ended: false,
+            active: Instant::now(),
         }
     }
 
@@ -148,7 +165,10 @@ impl Client {
         while !self.is_waiting && !self.has_ended && self.input.len() <= REQUEST_MAX {
             match self.stream.read(&mut buffer) {
                 Ok(0) => self.has_ended = true,
-                Ok(len) => self.input.extend_from_slice(&buffer[..len]),
+                Ok(len) => {
+                    self.active = Instant::now();
+                    self.input.extend_from_slice(&buffer[..len]);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => self.fail(),
@@ -197,7 +217,10 @@ impl Client {
     fn write(&mut self) {
         while !self.output.is_empty() {
             match self.stream.write(&self.output) {
-                Ok(len) => drop(self.output.drain(..len)),
+                Ok(len) => {
+                    self.active = Instant::now();
+                    self.output.drain(..len);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return self.fail(),
@@ -209,6 +232,11 @@ impl Client {
         self.has_ended = true;
         self.is_waiting = false;
         self.output.clear();
+    }
+
+    /// For how long nothing has happened; none: its request is being executed.
+    fn idle_time(&self) -> Option<Duration> {
+        (!self.is_waiting).then(|| self.active.elapsed())
     }
 
     fn is_over(&self) -> bool {
@@ -334,6 +362,33 @@ mod tests {
         );
         control.respond(2, &empty());
         assert!(line(&mut other).starts_with("{\"status\""));
+    }
+
+    #[test]
+    fn idle_clients_make_room_for_others() {
+        let directory = TestDirectory::new();
+        let mut control = listen(&directory);
+        assert_eq!(control.next_close(), None);
+        let busy = connect(&control);
+        send(&busy, "{\"verb\":\"status\"}\n");
+        let _idle: Vec<_> = (1..CLIENTS).map(|_| connect(&control)).collect();
+        assert_eq!(control.requests().len(), 1);
+        let mut last = connect(&control);
+        send(&last, "{\"verb\":\"status\"}\n");
+        assert!(control.requests().is_empty());
+        assert!(control.next_close().is_some_and(|time| time <= IDLE));
+        control.idle = Duration::ZERO;
+        control.requests();
+        control.idle = IDLE;
+        let requests = control.requests();
+        assert!(
+            matches!(requests[..], [(_, Request::Status)]),
+            "{requests:?}"
+        );
+        control.respond(requests[0].0, &empty());
+        assert!(line(&mut last).starts_with("{\"status\""));
+        // A request that is being executed keeps its connection.
+        assert!(control.clients.contains_key(&1));
     }
 
     #[test]

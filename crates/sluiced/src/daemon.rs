@@ -109,6 +109,7 @@ impl Daemon {
             Wake::AtOnce => Duration::ZERO,
             Wake::At(time) => time.saturating_sub(now()?.monotonic),
         };
+        let timeout = timeout.min(self.control.next_close().unwrap_or(timeout));
         let (readers, writers) = self.control.interests();
         let input = [self.engine.kernel().as_fd(), self.signals.as_fd()];
         let mut fds: Vec<PollFd<'_>> = input
