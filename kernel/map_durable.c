@@ -47,7 +47,7 @@ static int set_once(struct sluice_map *map, struct sluice_map_request *request, 
 	if (IS_ERR(value))
 		return PTR_ERR(value);
 	memcpy(value->bytes, sluice_stream_record_value(request->record), length);
-	sluice_stream_record_set_ttl(request->record, ttl_ns);
+	sluice_stream_record_set_expiry(request->record, value->expires);
 	ret = sluice_map_set(map, request, value);
 	if (ret < 0)
 		sluice_map_value_free(value);
@@ -375,7 +375,7 @@ int sluice_map_begin_restoring(struct sluice_keep_create *create,
 /* The time to live that is left. False: its time has passed. */
 static bool time_to_live(u64 expires_ns, u64 *ttl_ns)
 {
-	u64 now = ktime_get_real_ns();
+	u64 now = ktime_get_boottime_ns();
 
 	*ttl_ns = expires_ns ? expires_ns - now : 0;
 	return !expires_ns || expires_ns > now;

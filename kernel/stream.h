@@ -56,7 +56,7 @@ struct sluice_map_key;
 struct sluice_stream_record {
 	struct list_head link;		/* in the stream, in the order of the numbers */
 	u64 sequence;
-	u64 expires_ns;			/* CLOCK_REALTIME, 0: never */
+	u64 expires_ns;			/* CLOCK_BOOTTIME, 0: never */
 	u32 type;			/* SLUICE_KEEP_SET, _DELETE, _EXPIRE */
 	u32 key_length;
 	u32 value_length;
@@ -183,8 +183,8 @@ unsigned long sluice_stream_deadline(const struct sluice_stream *stream);
  */
 struct sluice_stream_record *sluice_stream_record_create(const struct sluice_map_key *key,
 							 u32 value_length, gfp_t gfp);
-/* The time to live begins now. */
-void sluice_stream_record_set_ttl(struct sluice_stream_record *record, u64 ttl_ns);
+/* @expires: of the value. */
+void sluice_stream_record_set_expiry(struct sluice_stream_record *record, u64 expires);
 /* The bytes of the value. */
 u8 *sluice_stream_record_value(struct sluice_stream_record *record);
 /* One that has not become part of a stream. */

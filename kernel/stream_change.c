@@ -23,17 +23,6 @@
 
 /* ---- records ---- */
 
-/* When a time to live ends that begins now. 0: never. */
-static u64 real_time_of_expiry(u64 ttl_ns)
-{
-	u64 now;
-
-	if (!ttl_ns)
-		return 0;
-	now = ktime_get_real_ns();
-	return ttl_ns > KTIME_MAX - now ? 0 : now + ttl_ns;
-}
-
 struct sluice_stream_record *sluice_stream_record_create(const struct sluice_map_key *key,
 							 u32 value_length, gfp_t gfp)
 {
@@ -61,9 +50,9 @@ u8 *sluice_stream_record_value(struct sluice_stream_record *record)
 	return record->bytes + record->key_length;
 }
 
-void sluice_stream_record_set_ttl(struct sluice_stream_record *record, u64 ttl_ns)
+void sluice_stream_record_set_expiry(struct sluice_stream_record *record, u64 expires)
 {
-	record->expires_ns = real_time_of_expiry(ttl_ns);
+	record->expires_ns = expires == SLUICE_MAP_FOREVER ? 0 : expires;
 }
 
 void sluice_stream_record_free(struct sluice_stream_record *record)

@@ -2,12 +2,15 @@
 //! Start, main loop and end. One thread does everything: while a commit waits for the disk, the next changes collect, and the
 //! next commit stores them together.
 
+use std::fs;
+use std::mem;
 use std::os::fd::AsFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use nix::errno::Errno;
+use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::sched_yield;
 use nix::sys::signal::{SigSet, Signal};
@@ -29,11 +32,16 @@ use crate::store_sqlite::SqliteStore;
 /// that of the module for its own waits.
 const SPIN_LIMIT: Duration = Duration::from_micros(200);
 
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// How often the kernel is asked whether its clock is synchronised.
+const ASK: Duration = Duration::from_secs(1);
+
 struct Daemon {
     engine: Engine<DeviceKernel, SqliteStore, CgroupRoot>,
     control: Control,
     signals: SignalFd,
     spin: AdaptiveSpin,
+    clocks: Clocks,
 }
 
 pub fn run(options: &Options) -> Result<()> {
@@ -79,12 +87,23 @@ impl Daemon {
                 socket.display()
             )
         })?;
-        let engine = Engine::new(kernel, store, cgroups, options.orphan_limits(), now()?)?;
+        let boot = fs::read_to_string(BOOT_ID)
+            .with_context(|| format!("cannot read {BOOT_ID}; mount /proc"))?;
+        let mut clocks = Clocks::default();
+        let engine = Engine::new(
+            kernel,
+            store,
+            cgroups,
+            options.orphan_limits(),
+            boot.trim_end().to_owned(),
+            clocks.now()?,
+        )?;
         Ok(Self {
             engine,
             control,
             signals,
             spin: AdaptiveSpin::new(spin_limit()),
+            clocks,
         })
     }
 
@@ -95,7 +114,7 @@ impl Daemon {
             }
         }
         self.engine
-            .turn(now()?)
+            .turn(self.clocks.now()?)
             .map_err(|text| anyhow!("{text}; restart the daemon"))?;
         for (id, response) in self.engine.take_responses() {
             self.control.respond(id, &response);
@@ -107,7 +126,7 @@ impl Daemon {
     fn wait(&mut self) -> Result<Ready> {
         let timeout = match self.engine.wake() {
             Wake::AtOnce => Duration::ZERO,
-            Wake::At(time) => time.saturating_sub(now()?.monotonic),
+            Wake::At(time) => time.saturating_sub(read(ClockId::CLOCK_MONOTONIC)?),
         };
         let timeout = timeout.min(self.control.next_close().unwrap_or(timeout));
         let (readers, writers) = self.control.interests();
@@ -145,7 +164,7 @@ impl Daemon {
     /// What was read is stored, also that of interval maps.
     fn end(mut self) -> Result<()> {
         self.turn(&Ready::default())?;
-        self.engine.finish(now()?);
+        self.engine.finish(self.clocks.now()?);
         match self.engine.is_stored() {
             true => log::line(format_args!(
                 "terminated; all changes that were read are stored"
@@ -190,12 +209,42 @@ fn block_signals() -> nix::Result<SignalFd> {
     SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
 }
 
-fn now() -> Result<Now> {
-    let time = |clock| clock_gettime(clock).map(Duration::from);
-    Ok(Now {
-        monotonic: time(ClockId::CLOCK_MONOTONIC).context("cannot read the clock")?,
-        realtime: time(ClockId::CLOCK_REALTIME).context("cannot read the clock")?,
-    })
+#[derive(Default)]
+struct Clocks {
+    is_synchronised: bool,
+    /// When that was asked.
+    asked: Option<Duration>,
+}
+
+impl Clocks {
+    fn now(&mut self) -> Result<Now> {
+        let monotonic = read(ClockId::CLOCK_MONOTONIC)?;
+        if self.asked.is_none_or(|asked| monotonic > asked + ASK) {
+            self.asked = Some(monotonic);
+            self.is_synchronised = is_synchronised();
+        }
+        Ok(Now {
+            monotonic,
+            boottime: read(ClockId::CLOCK_BOOTTIME)?,
+            realtime: read(ClockId::CLOCK_REALTIME)?,
+            synchronised: self.is_synchronised,
+        })
+    }
+}
+
+fn read(clock: ClockId) -> Result<Duration> {
+    let time = clock_gettime(clock).context("cannot read the clock")?;
+    Ok(time.into())
+}
+
+/// Whether a program such as chronyd has synchronised the clock of the day. Not, if the system call is not permitted.
+fn is_synchronised() -> bool {
+    // SAFETY: zeros are a valid value of it, and the call changes nothing else.
+    let (state, time) = unsafe {
+        let mut time: libc::timex = mem::zeroed();
+        (libc::adjtimex(&mut time), time)
+    };
+    state >= 0 && time.status & libc::STA_UNSYNC == 0
 }
 
 /// In milliseconds. Rounded down, the loop would spin for the rest of one.

@@ -63,7 +63,7 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     pub bytes: Vec<u8>,
-    /// CLOCK_REALTIME; 0: never.
+    /// CLOCK_BOOTTIME; 0: never.
     pub expires_ns: u64,
 }
 
@@ -85,6 +85,7 @@ pub trait Kernel {
     /// Begins a map that nobody opens, and returns its stream.
     fn attach(&mut self, scope: &Scope, map: &StoredMap) -> Result<u64, Errno>;
 
+    /// Times are those of CLOCK_BOOTTIME.
     fn restore(&mut self, stream: u64, entries: &[StoredEntry]) -> Result<(), Errno>;
 
     /// The map is complete.

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT OR Apache-2.0
--- The store of sluiced(8): PRAGMA user_version is 1. To read it, also while the daemon runs:
+-- The store of sluiced(8): PRAGMA user_version is 2. schema_clock.sql has its last table. To read it, also while the daemon runs:
 --     sqlite3 -readonly /var/lib/sluice/maps.db "SELECT path, name, applied FROM maps"
 -- It must not be changed by others. Numbers of 64 bits without a sign that exceed 2^63 - 1 are stored as negative ones.
 
@@ -20,8 +20,8 @@ CREATE TABLE maps (
     applied INTEGER NOT NULL,           -- all changes up to this number are stored
     reserved INTEGER NOT NULL,          -- no change has a greater number
     detached INTEGER NOT NULL,          -- 1: not attached when the daemon starts
-    created INTEGER NOT NULL,           -- seconds since 1970
-    orphaned INTEGER,                   -- since when its cgroup is gone, in seconds since 1970; NULL: it exists
+    created INTEGER NOT NULL,           -- seconds since 1970, by the clock of the day
+    orphaned INTEGER,                   -- since when its cgroup is gone, in seconds of the time of the store; NULL: it exists
     stored_entries INTEGER NOT NULL,    -- rows of the next table
     stored_bytes INTEGER NOT NULL,      -- of their keys and values
     UNIQUE (path, name)
@@ -35,7 +35,7 @@ CREATE TABLE entries (
     key BLOB NOT NULL,
     value BLOB NOT NULL,
     version INTEGER NOT NULL,           -- number of the change
-    expires_ns INTEGER NOT NULL,        -- CLOCK_REALTIME; 0: never
+    expires_ns INTEGER NOT NULL,        -- by the time of the store, see clock; 0: never
     PRIMARY KEY (map, key)
 ) STRICT, WITHOUT ROWID;
 

@@ -103,8 +103,25 @@ pub struct StoredEntry {
     pub key: Vec<u8>,
     pub value: Vec<u8>,
     pub version: u64,
-    /// CLOCK_REALTIME; 0: never.
+    /// By the time of the store; 0: never.
     pub expires_ns: u64,
+}
+
+/// The time of the store, which is that of `offset` after CLOCK_BOOTTIME, and both clocks at a commit. In nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredClock {
+    /// /proc/sys/kernel/random/boot_id.
+    pub boot: String,
+    pub boottime: i64,
+    /// The clock of the day.
+    pub realtime: i64,
+    /// Whether that was synchronised.
+    pub synchronised: bool,
+    pub offset: i64,
+    /// The offset if no time had passed between the last commit of the boot before and this boot. That of a settled clock.
+    pub offset_min: i64,
+    /// The clock of the day after CLOCK_BOOTTIME, when `offset` was chosen.
+    pub realtime_offset: i64,
 }
 
 impl StoredEntry {
@@ -152,6 +169,7 @@ pub enum Write<'a> {
         map: MapId,
         since: Option<u64>,
     },
+    Clock(&'a StoredClock),
     /// The map is gone at once; its entries go by `Purge`.
     Remove(MapId),
     /// Deletes up to this number of entries of a removed map.
@@ -179,6 +197,9 @@ pub trait Store {
         after: Option<&[u8]>,
         limit: PageLimit,
     ) -> Result<Vec<StoredEntry>, StoreError>;
+
+    /// None: no commit has stored one.
+    fn clock(&mut self) -> Result<Option<StoredClock>, StoreError>;
 
     /// A removed map that may still have entries.
     fn removed(&mut self) -> Result<Option<MapId>, StoreError>;

@@ -2,7 +2,7 @@
 //! What every store must do; each implementation runs it.
 
 use crate::store::{
-    MapId, PageLimit, Params, Store, StoredEntry, StoredMap, Usage, UsageChange, Write,
+    MapId, PageLimit, Params, Store, StoredClock, StoredEntry, StoredMap, Usage, UsageChange, Write,
 };
 
 const PAGE: PageLimit = PageLimit {
@@ -86,6 +86,7 @@ pub fn check<S: Store>(mut new: impl FnMut() -> S) {
     a_removed_map_is_gone_and_its_entries_go_later(&mut new());
     writes_of_an_unknown_map_change_nothing(&mut new());
     ids_are_not_used_again(&mut new());
+    the_last_clock_is_stored(&mut new());
     it_is_the_same_after_reopening(&mut new());
 }
 
@@ -334,6 +335,24 @@ fn ids_are_not_used_again(store: &mut impl Store) {
     assert_eq!(store.last_id().unwrap(), 3);
     store.commit(&[Write::Remove(MapId(3))]).unwrap();
     assert_eq!(store.last_id().unwrap(), 3);
+}
+
+fn the_last_clock_is_stored(store: &mut impl Store) {
+    assert_eq!(store.clock().unwrap(), None);
+    for boot in ["first", "second"] {
+        let clock = StoredClock {
+            boot: boot.to_owned(),
+            boottime: 1,
+            realtime: i64::MAX,
+            synchronised: true,
+            offset: -2,
+            offset_min: i64::MIN,
+            realtime_offset: 3,
+        };
+        store.commit(&[Write::Clock(&clock)]).unwrap();
+        store.reopen().unwrap();
+        assert_eq!(store.clock().unwrap(), Some(clock));
+    }
 }
 
 fn it_is_the_same_after_reopening(store: &mut impl Store) {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::store::{
-    MapId, PageLimit, Store, StoreError, StoreErrorKind, StoredEntry, StoredMap, Usage,
-    UsageChanges, Write,
+    MapId, PageLimit, Store, StoreError, StoreErrorKind, StoredClock, StoredEntry, StoredMap,
+    Usage, UsageChanges, Write,
 };
 
 #[derive(Clone, Default)]
@@ -15,6 +15,7 @@ struct Content {
     entries: BTreeMap<(MapId, Vec<u8>), StoredEntry>,
     removed: BTreeSet<MapId>,
     last_id: i64,
+    clock: Option<StoredClock>,
     /// Of the last transaction.
     changes: UsageChanges,
 }
@@ -88,6 +89,10 @@ impl Store for MemoryStore {
         Ok(page)
     }
 
+    fn clock(&mut self) -> Result<Option<StoredClock>, StoreError> {
+        Ok(self.content.clock.clone())
+    }
+
     fn removed(&mut self) -> Result<Option<MapId>, StoreError> {
         Ok(self.content.removed.first().copied())
     }
@@ -159,6 +164,7 @@ impl Content {
             }),
             Write::Detached { map, detached } => self.change(map, |map| map.detached = detached),
             Write::Orphaned { map, since } => self.change(map, |map| map.orphaned = since),
+            Write::Clock(clock) => self.clock = Some(clock.clone()),
             Write::Remove(map) => {
                 if self.maps.remove(&map).is_some() {
                     self.removed.insert(map);

@@ -15,13 +15,15 @@ use rusqlite::{
 use crate::read_ahead::{ReadAhead, Wanted};
 use crate::seeded::{self, Bug};
 use crate::store::{
-    MapId, PageLimit, Params, Store, StoreError, StoreErrorKind, StoredEntry, StoredMap, Usage,
-    UsageChange, UsageChanges, Write,
+    MapId, PageLimit, Params, Store, StoreError, StoreErrorKind, StoredClock, StoredEntry,
+    StoredMap, Usage, UsageChange, UsageChanges, Write,
 };
 use crate::store_directory::{StoreDirectory, io_error};
 
 const SCHEMA: &str = include_str!("schema.sql");
-const SCHEMA_VERSION: i64 = 1;
+/// What the second version of the schema has beside the first one.
+const SCHEMA_CLOCK: &str = include_str!("schema_clock.sql");
+const SCHEMA_VERSION: i64 = 2;
 /// "SLUC", which file(1) shows.
 const APPLICATION_ID: i64 = 0x534C_5543;
 /// Older ones can damage a database whose log is reset while another process reads it.
@@ -212,6 +214,13 @@ impl Store for SqliteStore {
         Ok(page)
     }
 
+    fn clock(&mut self) -> Result<Option<StoredClock>, StoreError> {
+        self.read(|connection| {
+            let sql = "SELECT * FROM clock";
+            connection.query_row(sql, [], stored_clock).optional()
+        })
+    }
+
     fn removed(&mut self) -> Result<Option<MapId>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached("SELECT map FROM removed LIMIT 1")?;
@@ -278,7 +287,8 @@ const NO_LOG: i64 = -2;
 fn prepare(connection: &mut Connection) -> rusqlite::Result<i64> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     let version = match schema_version(connection)? {
-        0 => create_schema(connection)?,
+        0 => create_schema(connection, &[SCHEMA, SCHEMA_CLOCK])?,
+        1 => create_schema(connection, &[SCHEMA_CLOCK])?,
         version => version,
     };
     if version != SCHEMA_VERSION {
@@ -325,11 +335,14 @@ fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
     })
 }
 
-fn create_schema(connection: &mut Connection) -> rusqlite::Result<i64> {
+/// Of an empty database, or what an older one lacks.
+fn create_schema(connection: &mut Connection, tables: &[&str]) -> rusqlite::Result<i64> {
     begin_log(connection)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    transaction.execute_batch(SCHEMA)?;
+    for sql in tables {
+        transaction.execute_batch(sql)?;
+    }
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     transaction.commit()?;
@@ -365,6 +378,18 @@ fn stored_map(row: &Row<'_>) -> rusqlite::Result<StoredMap> {
             entries: number("stored_entries")?,
             bytes: number("stored_bytes")?,
         },
+    })
+}
+
+fn stored_clock(row: &Row<'_>) -> rusqlite::Result<StoredClock> {
+    Ok(StoredClock {
+        boot: row.get("boot")?,
+        boottime: row.get("boottime_ns")?,
+        realtime: row.get("realtime_ns")?,
+        synchronised: row.get("synchronised")?,
+        offset: row.get("offset_ns")?,
+        offset_min: row.get("offset_min_ns")?,
+        realtime_offset: row.get("realtime_offset_ns")?,
     })
 }
 
@@ -493,6 +518,21 @@ fn apply(
         Write::Orphaned { map, since } => {
             let sql = "UPDATE maps SET orphaned = ? WHERE id = ?";
             execute(sql, params![since.map(|time| time as i64), map.0])?;
+        }
+        Write::Clock(clock) => {
+            let sql = "INSERT OR REPLACE INTO clock VALUES (1, ?, ?, ?, ?, ?, ?, ?)";
+            execute(
+                sql,
+                params![
+                    clock.boot,
+                    clock.boottime,
+                    clock.realtime,
+                    clock.synchronised,
+                    clock.offset,
+                    clock.offset_min,
+                    clock.realtime_offset
+                ],
+            )?;
         }
         Write::Remove(map) => {
             if execute("DELETE FROM maps WHERE id = ?", params![map.0])? > 0 {
@@ -642,10 +682,28 @@ mod tests {
         let directory = TestDirectory::new();
         let mut store = SqliteStore::open(directory.path()).unwrap();
         let connection = store.connection().unwrap();
-        connection.pragma_update(None, "user_version", 2).unwrap();
+        let newer = SCHEMA_VERSION + 1;
+        connection
+            .pragma_update(None, "user_version", newer)
+            .unwrap();
         drop(store);
         let error = SqliteStore::open(directory.path()).err().unwrap();
         assert!(error.text.contains("install the newer sluiced"), "{error}");
+    }
+
+    #[test]
+    fn a_store_of_the_first_version_keeps_its_maps() {
+        let directory = TestDirectory::new();
+        let mut store = SqliteStore::open(directory.path()).unwrap();
+        conformance::fill(&mut store);
+        let before = conformance::content(&mut store);
+        let connection = store.connection().unwrap();
+        connection.execute_batch("DROP TABLE clock").unwrap();
+        connection.pragma_update(None, "user_version", 1).unwrap();
+        drop(store);
+        let mut store = SqliteStore::open(directory.path()).unwrap();
+        assert_eq!(conformance::content(&mut store), before);
+        assert_eq!(store.clock().unwrap(), None);
     }
 
     #[test]

@@ -877,7 +877,7 @@ struct sluice_keep_message {
 	__u32 type;			/* SLUICE_KEEP_OPEN, … */
 	__u64 stream;
 	__u64 sequence;			/* number of the change; _RESUME: the last acknowledged */
-	__u64 expires_ns;		/* _SET: CLOCK_REALTIME; 0: never */
+	__u64 expires_ns;		/* _SET: CLOCK_BOOTTIME; 0: never */
 	__u32 key_length;		/* bytes */
 	__u32 value_length;		/* bytes */
 	__u32 header;			/* bytes before the key */
@@ -928,7 +928,7 @@ struct sluice_keep_entry {
 	__u32 key_length;
 	__u32 value_length;
 	__u64 version;			/* at most sequence */
-	__u64 expires_ns;		/* CLOCK_REALTIME; 0: never */
+	__u64 expires_ns;		/* CLOCK_BOOTTIME; 0: never */
 };
 
 #define SLUICE_KEEP_RESTORE_MAX 256

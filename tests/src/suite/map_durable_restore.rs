@@ -2,10 +2,11 @@
 //! The restoration of stored maps, for an open and by the keeper itself.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
+use nix::time::{ClockId, clock_gettime};
 use sluice_testkit::time::eventually;
 
 use crate::registry::{Context, topic};
@@ -253,10 +254,10 @@ fn the_longest_keys_and_values_are_restored(_: &Context) -> Result<()> {
     Ok(())
 }
 
-/// The real time after this span.
+/// The time of CLOCK_BOOTTIME after this span.
 fn after(span: Duration) -> Result<u64> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    Ok((now.context("the clock is before 1970")? + span).as_nanos() as u64)
+    let now = Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME)?);
+    Ok((now + span).as_nanos() as u64)
 }
 
 fn timed(key: &[u8], expires_ns: u64) -> Stored {

@@ -83,7 +83,7 @@ pub struct Set<'a> {
     pub number: u64,
     pub key: &'a [u8],
     pub value: &'a [u8],
-    /// The time at which the entry expires, in nanoseconds of CLOCK_REALTIME; 0: never.
+    /// The time at which the entry expires, in nanoseconds of CLOCK_BOOTTIME; 0: never.
     pub expires_ns: u64,
 }
 

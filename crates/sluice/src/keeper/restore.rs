@@ -17,7 +17,7 @@ pub struct Entry<'a> {
     pub value: &'a [u8],
     /// The number of the change that created or last updated it.
     pub version: u64,
-    /// The time at which the entry expires, in nanoseconds of CLOCK_REALTIME; 0: never.
+    /// The time at which the entry expires, in nanoseconds of CLOCK_BOOTTIME; 0: never.
     pub expires_ns: u64,
 }
 

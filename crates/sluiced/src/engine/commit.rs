@@ -7,7 +7,7 @@ use super::{EXPIRED_MAX, Engine, RESERVATION};
 use crate::cgroup::Cgroups;
 use crate::kernel::Kernel;
 use crate::seeded::{self, Bug};
-use crate::store::{MapId, Store, StoreError, UsageChanges, Write};
+use crate::store::{MapId, Store, StoreError, StoredClock, UsageChanges, Write};
 
 /// What a transaction stores of a stream beside its changes.
 struct Progress {
@@ -27,10 +27,8 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             let due = stream.and_then(|stream| stream.due);
             due.is_some_and(|due| due <= self.now.monotonic)
         };
-        let expired = match self.restorations.is_empty() {
-            true => !self.expired.is_empty(),
-            false => self.expired.len() >= EXPIRED_MAX,
-        };
+        let is_enough = self.restorations.is_empty() || self.expired.len() >= EXPIRED_MAX;
+        let expired = self.has_expired() && is_enough;
         expired || !self.tasks.is_empty() || self.dirty.iter().any(is_due)
     }
 
@@ -41,11 +39,15 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             return;
         }
         let progress = self.progress();
+        let clock = self.clock.to_store(self.now);
         if seeded::is_on(Bug::EarlyAck) {
             self.acknowledge(&progress);
         }
-        match self.store_all(&progress) {
+        match self.store_all(&progress, clock.as_ref()) {
             Ok(usage) => {
+                if clock.is_some() {
+                    self.clock.set_stored(self.now);
+                }
                 self.recovered();
                 // First, because processes wait for it.
                 self.acknowledge(&progress);
@@ -56,8 +58,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         }
     }
 
-    /// Of the streams with changes; after a failure of all, so that there is something to write, and each is told that the store
-    /// works again.
+    /// Of the streams with changes; after a failure of all, so that each is told that the store works again.
     fn progress(&self) -> Vec<Progress> {
         let of = |id: &u64| {
             let stream = self.streams.get(id)?;
@@ -69,8 +70,12 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         }
     }
 
-    fn store_all(&mut self, progress: &[Progress]) -> Result<UsageChanges, StoreError> {
-        let mut writes = Vec::new();
+    fn store_all(
+        &mut self,
+        progress: &[Progress],
+        clock: Option<&StoredClock>,
+    ) -> Result<UsageChanges, StoreError> {
+        let mut writes: Vec<_> = clock.map(Write::Clock).into_iter().collect();
         for stored in progress {
             let stream = self.streams.get(&stored.stream);
             writes.extend(
@@ -84,7 +89,8 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
                 reserved: stored.reserved,
             });
         }
-        writes.extend(self.expired.iter().map(|entry| Write::Expire {
+        let expired = self.expired.iter().filter(|_| self.clock.is_settled());
+        writes.extend(expired.map(|entry| Write::Expire {
             map: entry.map,
             key: &entry.key,
             version: entry.version,
@@ -96,7 +102,9 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
     }
 
     fn stored(&mut self, progress: &[Progress]) {
-        self.expired.clear();
+        if self.clock.is_settled() {
+            self.expired.clear();
+        }
         for stored in progress {
             if let Some(entry) = self.catalogue.get_mut(stored.map) {
                 entry.map.applied = stored.applied;

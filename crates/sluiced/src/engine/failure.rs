@@ -43,6 +43,7 @@ impl Failure {
 impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
     pub(super) fn commit_failed(&mut self, error: &StoreError) {
         self.set_failure(error);
+        self.clock.set_unstored();
         let reopened = self.reload();
         let tasks = std::mem::take(&mut self.tasks);
         self.tasks_failed(tasks, error, reopened);

@@ -89,7 +89,10 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         self.expect("resuming", id, result);
     }
 
-    fn change(&mut self, id: u64, change: Change) {
+    fn change(&mut self, id: u64, mut change: Change) {
+        if let Some(value) = &mut change.value {
+            value.expires_ns = self.clock.stored_expiry(value.expires_ns);
+        }
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };

@@ -13,6 +13,7 @@
 //! After a commit that failed (`failure.rs`) all of this is refused, and changes are kept, until the store works again.
 
 mod catalogue;
+mod clock;
 mod commit;
 mod detach;
 mod failure;
@@ -34,6 +35,7 @@ use nix::errno::Errno;
 use sluiced_protocol::Response;
 
 use self::catalogue::Catalogue;
+use self::clock::Clock;
 use self::detach::Detach;
 use self::failure::Failure;
 use self::jobs::Job;
@@ -43,6 +45,7 @@ use self::stream::Stream;
 use self::tasks::Task;
 use crate::cgroup::Cgroups;
 use crate::kernel::{Kernel, Message, Open, Received};
+use crate::log;
 use crate::store::{MapId, PageLimit, Store, StoreError};
 
 pub use self::jobs::JobId;
@@ -67,13 +70,19 @@ const PURGED: usize = 256;
 const PENDING_MAX: usize = 1 << 20;
 /// Expired entries that are not deleted yet.
 const EXPIRED_MAX: usize = 4096;
+/// Of those, while the clock is not settled. Further ones stay stored until the next restoration.
+const EXPIRED_KEPT: usize = 65_536;
 
 /// The time of a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
     pub monotonic: Duration,
-    /// Since 1970.
+    /// As the kernel counts times to live.
+    pub boottime: Duration,
+    /// The clock of the day, since 1970.
     pub realtime: Duration,
+    /// Whether that is synchronised with others.
+    pub synchronised: bool,
 }
 
 /// When the next turn is due, if no message comes before.
@@ -89,6 +98,7 @@ struct Expired {
     map: MapId,
     key: Vec<u8>,
     version: u64,
+    expires_ns: u64,
 }
 
 pub struct Engine<K, S, C> {
@@ -96,6 +106,7 @@ pub struct Engine<K, S, C> {
     store: S,
     cgroups: C,
     now: Now,
+    clock: Clock,
     inbox: Vec<Message>,
     /// Whether all messages were read once: until then an open may overtake an older stream of its map.
     drained: bool,
@@ -126,14 +137,17 @@ pub struct Engine<K, S, C> {
 }
 
 impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
+    /// `boot`: the identity of the boot.
     pub fn new(
         kernel: K,
         mut store: S,
         cgroups: C,
         limits: OrphanLimits,
+        boot: String,
         now: Now,
     ) -> Result<Self, StoreError> {
         Ok(Self {
+            clock: Clock::new(store.clock()?, boot, now),
             catalogue: Catalogue::new(store.maps()?),
             last_id: store.last_id()?,
             kernel,
@@ -176,6 +190,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         self.progressed = false;
         self.has_ended_waits = false;
         self.receive()?;
+        self.settle_clock();
         if self.drained {
             self.attach_stored();
             self.advance_jobs();
@@ -192,12 +207,10 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         Ok(())
     }
 
-    /// Commits everything that was read, also what is not due.
+    /// Commits everything that was read, also what is not due, and the time.
     pub fn finish(&mut self, now: Now) {
         self.now = now;
-        if !self.dirty.is_empty() || !self.tasks.is_empty() {
-            self.commit();
-        }
+        self.commit();
     }
 
     /// Whether everything that was read is stored.
@@ -227,6 +240,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             streams.filter_map(|stream| stream.due).min(),
             self.detach_retry(),
             Some(self.orphans.next_check()),
+            self.clock.next_check(self.now),
         ];
         let first = times.into_iter().flatten().min();
         Wake::At(first.unwrap_or_default())
@@ -234,7 +248,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
 
     fn has_more_to_do(&self) -> bool {
         let slow = !self.restorations.is_empty()
-            || !self.expired.is_empty()
+            || self.has_expired()
             || self.purge
             || self.attach_all;
         let waiting = !self.opens.is_empty()
@@ -243,6 +257,35 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             || !self.jobs.is_empty();
         let tasks = !self.tasks.is_empty() || self.orphans.is_check_due(self.now);
         slow || tasks || self.progressed && waiting
+    }
+
+    /// Whether there are entries to delete.
+    fn has_expired(&self) -> bool {
+        self.clock.is_settled() && !self.expired.is_empty()
+    }
+
+    /// From then on what has expired by the clock is deleted.
+    fn settle_clock(&mut self) {
+        if !self.clock.settle(self.now) || self.expired.is_empty() {
+            return;
+        }
+        let (time, found) = (self.clock.time(self.now), self.expired.len());
+        self.expired.retain(|entry| entry.expires_ns <= time);
+        let (deleted, cause) = (self.expired.len(), self.now.synchronised);
+        let cause = match cause {
+            true => "the clock of the day is synchronised",
+            false => "the clock of the day was not synchronised for an hour",
+        };
+        log::line(format_args!(
+            "{cause}: {deleted} entries that have expired are deleted"
+        ));
+        if found > deleted {
+            log::line(format_args!(
+                "{} entries that were not restored have not expired; they are restored when their map is: run 'sluice map detach' and \
+                 'sluice map attach'",
+                found - deleted
+            ));
+        }
     }
 
     fn receive(&mut self) -> Result<(), String> {
@@ -294,7 +337,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
     /// As above, of a call that fails only by a fault of the daemon or of the module.
     fn expect(&mut self, what: &str, stream: u64, result: Result<(), Errno>) {
         if let Some(errno) = self.called(stream, result) {
-            crate::log::line(format_args!(
+            log::line(format_args!(
                 "{what} of stream {stream} failed: {errno}; please report this with the version of the module"
             ));
         }

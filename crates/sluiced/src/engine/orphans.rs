@@ -99,7 +99,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         };
         // A cgroup that is there again does not end it: who may create cgroups could otherwise fill the store through one path.
         if is_gone && entry.map.orphaned.is_none() {
-            let since = Some(self.now.realtime.as_secs());
+            let since = Some(self.time().as_secs());
             self.catalogue.set_busy(map, true);
             self.tasks.push(Task::Orphaned { map, since });
         }
@@ -124,6 +124,11 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         }
     }
 
+    /// Of the store.
+    fn time(&self) -> Duration {
+        Duration::from_nanos(self.clock.time(self.now))
+    }
+
     fn is_orphan(&self, entry: &Entry) -> bool {
         entry.map.orphaned.is_some() && entry.stream.is_none() && !entry.busy
     }
@@ -135,9 +140,11 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         bytes += orphans.iter().map(|(_, _, usage)| usage.bytes).sum::<u64>();
         let mut excess = Vec::new();
         for (since, map, usage) in orphans {
-            let age = self.now.realtime.as_secs().saturating_sub(*since);
+            let age = self.time().as_secs().saturating_sub(*since);
             let reason = match () {
-                () if age > limits.age.as_secs() => "it is older than --orphan-max-age",
+                () if self.clock.is_settled() && age > limits.age.as_secs() => {
+                    "it is older than --orphan-max-age"
+                }
                 () if count > limits.count => "there are more than --orphan-max-count",
                 () if bytes > limits.bytes => "they have more than --orphan-max-bytes",
                 () => break,

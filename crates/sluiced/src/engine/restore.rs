@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use super::stream::Phase;
 use super::tasks::{Target, problem_of};
-use super::{Engine, Expired, PAGE, PAGES};
+use super::{EXPIRED_KEPT, Engine, Expired, PAGE, PAGES};
 use crate::cgroup::Cgroups;
 use crate::kernel::Kernel;
 use crate::log;
@@ -106,6 +106,13 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         };
         restoration.after = Some(last.key.clone());
         let valid = self.without_expired(map, page);
+        let valid: Vec<_> = valid
+            .into_iter()
+            .map(|entry| StoredEntry {
+                expires_ns: self.clock.kernel_expiry(entry.expires_ns),
+                ..entry
+            })
+            .collect();
         match self.kernel.restore(stream, &valid) {
             Ok(()) => Some(restoration),
             Err(errno) => {
@@ -115,18 +122,20 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         }
     }
 
-    /// The others are deleted with the next commit.
+    /// The others are deleted with the next commit after the clock is settled.
     fn without_expired(&mut self, map: MapId, page: Vec<StoredEntry>) -> Vec<StoredEntry> {
-        let now = self.now.realtime.as_nanos();
-        let is_valid =
-            |entry: &StoredEntry| entry.expires_ns == 0 || u128::from(entry.expires_ns) > now;
+        let now = self.clock.time(self.now);
+        let is_valid = |entry: &StoredEntry| entry.expires_ns == 0 || entry.expires_ns > now;
         let (valid, expired): (Vec<_>, Vec<_>) = page.into_iter().partition(is_valid);
-        let expired = expired.into_iter().map(|entry| Expired {
-            map,
-            key: entry.key,
-            version: entry.version,
-        });
-        self.expired.extend(expired);
+        if self.clock.is_settled() || self.expired.len() < EXPIRED_KEPT {
+            let expired = expired.into_iter().map(|entry| Expired {
+                map,
+                key: entry.key,
+                version: entry.version,
+                expires_ns: entry.expires_ns,
+            });
+            self.expired.extend(expired);
+        }
         valid
     }
 

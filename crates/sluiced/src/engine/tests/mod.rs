@@ -2,6 +2,7 @@
 //! The engine with a kernel and a store that are told when to fail.
 
 mod attach;
+mod clock;
 mod commits;
 mod failures;
 mod fake_kernel;
@@ -22,7 +23,7 @@ use self::fake_kernel::{FakeKernel, Opened};
 use super::{Engine, Now, OrphanLimits, Wake};
 use crate::cgroup::{CgroupError, Cgroups};
 use crate::store::{
-    MapId, PageLimit, Store, StoreError, StoredEntry, StoredMap, UsageChanges, Write,
+    MapId, PageLimit, Store, StoreError, StoredClock, StoredEntry, StoredMap, UsageChanges, Write,
 };
 use crate::store_memory::MemoryStore;
 
@@ -42,6 +43,10 @@ impl Store for SharedStore {
         limit: PageLimit,
     ) -> Result<Vec<StoredEntry>, StoreError> {
         self.0.borrow_mut().page(map, after, limit)
+    }
+
+    fn clock(&mut self) -> Result<Option<StoredClock>, StoreError> {
+        self.0.borrow_mut().clock()
     }
 
     fn removed(&mut self) -> Result<Option<MapId>, StoreError> {
@@ -81,6 +86,7 @@ struct World {
     store: SharedStore,
     gone: FakeCgroups,
     limits: OrphanLimits,
+    boot: u32,
     now: Now,
     last_job: u64,
     responses: Vec<(u64, Response)>,
@@ -102,16 +108,19 @@ impl World {
         let kernel = FakeKernel::new(store.clone());
         let now = Now {
             monotonic: Duration::from_secs(100),
+            boottime: Duration::from_secs(100),
             realtime: Duration::from_secs(1_700_000_000),
+            synchronised: true,
         };
         let gone = FakeCgroups::default();
-        let engine = engine(&kernel, &store, &gone, limits, now);
+        let engine = engine(&kernel, &store, &gone, limits, 0, now);
         Self {
             engine,
             kernel,
             store,
             gone,
             limits,
+            boot: 0,
             now,
             last_job: 0,
             responses: Vec::new(),
@@ -136,21 +145,35 @@ impl World {
     }
 
     fn pass(&mut self, time: Duration) {
-        self.now.monotonic += time;
-        self.now.realtime += time;
+        self.advance(time);
         self.run();
+    }
+
+    fn advance(&mut self, time: Duration) {
+        self.now.monotonic += time;
+        self.now.boottime += time;
+        self.now.realtime += time;
     }
 
     /// A crash of the daemon, and a new one.
     fn restart(&mut self) {
         self.kernel.restart();
         self.store.reopen().unwrap();
-        self.engine = engine(&self.kernel, &self.store, &self.gone, self.limits, self.now);
+        self.engine = engine(
+            &self.kernel,
+            &self.store,
+            &self.gone,
+            self.limits,
+            self.boot,
+            self.now,
+        );
     }
 
     /// The kernel has forgotten everything, too.
     fn reboot(&mut self) {
         self.kernel = FakeKernel::new(self.store.clone());
+        self.boot += 1;
+        self.now.boottime = Duration::from_secs(10);
         self.restart();
     }
 
@@ -221,9 +244,19 @@ fn engine(
     store: &SharedStore,
     gone: &FakeCgroups,
     limits: OrphanLimits,
+    boot: u32,
     now: Now,
 ) -> Engine<FakeKernel, SharedStore, FakeCgroups> {
-    Engine::new(kernel.clone(), store.clone(), gone.clone(), limits, now).unwrap()
+    let boot = boot.to_string();
+    Engine::new(
+        kernel.clone(),
+        store.clone(),
+        gone.clone(),
+        limits,
+        boot,
+        now,
+    )
+    .unwrap()
 }
 
 fn one(path: &str, name: &str) -> Selection {

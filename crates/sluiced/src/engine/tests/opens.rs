@@ -193,35 +193,6 @@ fn a_new_map_that_the_kernel_refuses_is_not_stored() {
 }
 
 #[test]
-fn expired_entries_are_not_restored_but_deleted() {
-    let mut world = World::new();
-    let stream = world.open("/a", "x");
-    let now = u64::try_from(world.now.realtime.as_nanos()).unwrap();
-    world
-        .kernel
-        .set_until(stream, "old", now + 1_000_000_000)
-        .unwrap();
-    world
-        .kernel
-        .set_until(stream, "new", now + 3_000_000_000_000)
-        .unwrap();
-    world.run();
-    world.now.realtime += Duration::from_secs(10);
-    world.reboot();
-    world.run();
-    let stream = world.kernel.named("/a", "x").unwrap();
-    let keys: Vec<_> = world.kernel.state.borrow().copies[&stream]
-        .entries
-        .keys()
-        .cloned()
-        .collect();
-    assert_eq!(keys, [b"new"]);
-    assert_eq!(world.value(1, "old"), None);
-    assert!(world.value(1, "new").is_some());
-    assert_eq!(world.status()[0].entries, 1);
-}
-
-#[test]
 fn an_unlinked_map_is_deleted_first() {
     let mut world = World::new();
     let stream = world.open("/a", "x");
