@@ -202,8 +202,10 @@ fn spin_and_poll(
     polled
 }
 
-/// SIGTERM and SIGINT end the daemon after the commit that is being made.
+/// SIGTERM and SIGINT end the daemon after the commit that is being made. A file that may not become larger is an error of the store
+/// (EFBIG); SIGXFSZ would end the daemon.
 fn block_signals() -> nix::Result<SignalFd> {
+    SigSet::from(Signal::SIGXFSZ).thread_block()?;
     let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
     signals.thread_block()?;
     SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)

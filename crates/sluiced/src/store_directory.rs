@@ -101,6 +101,10 @@ fn lock_error(path: &Path, errno: Errno) -> StoreError {
 pub fn io_error(what: &str, path: &Path, error: &io::Error) -> StoreError {
     let (kind, remedy) = match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ENOSPC | Errno::EDQUOT) => (StoreErrorKind::Full, "free space there"),
+        Some(Errno::EFBIG) => (
+            StoreErrorKind::Full,
+            "raise the limit of the size of files (ulimit -f, LimitFSIZE= of the unit), and start the daemon again",
+        ),
         Some(Errno::EROFS) => (
             StoreErrorKind::ReadOnly,
             "mount its file system for writing, and check the disk if the system made it read-only",
@@ -168,6 +172,8 @@ mod tests {
         let of = |errno: Errno| io_error("cannot open", Path::new("/x"), &errno.into());
         assert_eq!(of(Errno::ENOSPC).errno(), Errno::ENOSPC);
         assert_eq!(of(Errno::EROFS).errno(), Errno::EROFS);
+        assert_eq!(of(Errno::EFBIG).errno(), Errno::ENOSPC);
+        assert!(of(Errno::EFBIG).text.contains("ulimit -f"));
         assert_eq!(of(Errno::EIO).errno(), Errno::EIO);
         assert!(of(Errno::EACCES).text.contains("user of the daemon"));
     }
