@@ -337,18 +337,22 @@ fn ids_are_not_used_again(store: &mut impl Store) {
     assert_eq!(store.last_id().unwrap(), 3);
 }
 
+pub fn clock(boot: &str) -> StoredClock {
+    StoredClock {
+        boot: boot.to_owned(),
+        boottime: 1,
+        realtime: i64::MAX,
+        synchronised: true,
+        offset: -2,
+        offset_min: i64::MIN,
+        realtime_offset: 3,
+    }
+}
+
 fn the_last_clock_is_stored(store: &mut impl Store) {
     assert_eq!(store.clock().unwrap(), None);
     for boot in ["first", "second"] {
-        let clock = StoredClock {
-            boot: boot.to_owned(),
-            boottime: 1,
-            realtime: i64::MAX,
-            synchronised: true,
-            offset: -2,
-            offset_min: i64::MIN,
-            realtime_offset: 3,
-        };
+        let clock = clock(boot);
         store.commit(&[Write::Clock(&clock)]).unwrap();
         store.reopen().unwrap();
         assert_eq!(store.clock().unwrap(), Some(clock));

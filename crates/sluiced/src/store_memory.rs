@@ -9,7 +9,7 @@ use crate::store::{
     Usage, UsageChanges, Write,
 };
 
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq)]
 struct Content {
     maps: BTreeMap<MapId, StoredMap>,
     entries: BTreeMap<(MapId, Vec<u8>), StoredEntry>,
@@ -32,7 +32,8 @@ pub enum Failing {
 #[derive(Default)]
 pub struct MemoryStore {
     content: Content,
-    /// What each commit and each reopening does, until this is none.
+    /// What each commit does that changes something, until this is none. One that changes nothing succeeds, because SQLite does not
+    /// write a row that is as before.
     pub failing: Option<Failing>,
     /// Only `reopen` is permitted.
     broken: bool,
@@ -101,12 +102,14 @@ impl Store for MemoryStore {
         assert!(!self.broken, "commit() after a failed commit");
         let mut content = self.content.clone();
         content.changes = UsageChanges::default();
+        self.content.changes = UsageChanges::default();
         for write in writes {
             content.apply(write)?;
         }
         self.commits += 1;
-        self.broken = self.failing.is_some();
-        match self.failing {
+        let failing = self.failing.filter(|_| content != self.content);
+        self.broken = failing.is_some();
+        match failing {
             Some(Failing::Before(kind)) => return Err(error(kind)),
             Some(Failing::After(kind)) => {
                 self.content = content;

@@ -706,6 +706,31 @@ mod tests {
         assert_eq!(store.clock().unwrap(), None);
     }
 
+    /// What is written after a failure has to differ from what is stored.
+    #[test]
+    fn a_row_that_is_as_before_is_not_written() {
+        let directory = TestDirectory::new();
+        let mut store = SqliteStore::open(directory.path()).unwrap();
+        conformance::fill(&mut store);
+        let log = directory.path().join("maps.db-wal");
+        let mut written = |write: Write<'_>| {
+            let before = fs::metadata(&log).unwrap().len();
+            store.commit(&[write]).unwrap();
+            fs::metadata(&log).unwrap().len() > before
+        };
+        let progress = Write::Progress {
+            map: MapId(1),
+            applied: 7,
+            reserved: 9,
+        };
+        assert!(written(progress.clone()));
+        assert!(!written(progress));
+        let mut clock = conformance::clock("boot");
+        assert!(written(Write::Clock(&clock)));
+        clock.boottime += 1;
+        assert!(written(Write::Clock(&clock)));
+    }
+
     #[test]
     fn a_database_of_another_program_is_refused() {
         let directory = TestDirectory::new();

@@ -17,6 +17,8 @@ use crate::store::{Store, StoreError};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
+/// A store that fails again in this time has not recovered.
+const CALM: Duration = Duration::from_secs(60);
 
 pub struct Failure {
     error: StoreError,
@@ -24,6 +26,13 @@ pub struct Failure {
     reopened: bool,
     delay: Duration,
     retry_at: Duration,
+}
+
+/// The end of the last failure.
+#[derive(Clone, Copy)]
+pub struct Recovered {
+    at: Duration,
+    delay: Duration,
 }
 
 impl Failure {
@@ -108,10 +117,12 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
     }
 
     fn set_failure(&mut self, error: &StoreError) {
-        let delay = match &self.failure {
-            Some(failure) => (failure.delay * 2).min(LONGEST_DELAY),
-            None => FIRST_DELAY,
-        };
+        let failing = self.failure.as_ref().map(|failure| failure.delay);
+        let recovered = self
+            .recovered
+            .filter(|recovered| self.now.monotonic < recovered.at + CALM);
+        let last = failing.or(recovered.map(|recovered| recovered.delay));
+        let delay = last.map_or(FIRST_DELAY, |delay| (delay * 2).min(LONGEST_DELAY));
         let is_known = self.failure.as_ref().map(Failure::text) == Some(error.text.as_str());
         if !is_known {
             log::line(format_args!(
@@ -129,9 +140,13 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
 
     /// The store has committed everything that was read.
     pub(super) fn recovered(&mut self) {
-        if self.failure.take().is_none() {
+        let Some(failure) = self.failure.take() else {
             return;
-        }
+        };
+        self.recovered = Some(Recovered {
+            at: self.now.monotonic,
+            delay: failure.delay,
+        });
         log::line(format_args!(
             "the store works again; everything that was not stored is stored now"
         ));

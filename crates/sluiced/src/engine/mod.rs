@@ -37,7 +37,7 @@ use sluiced_protocol::Response;
 use self::catalogue::Catalogue;
 use self::clock::Clock;
 use self::detach::Detach;
-use self::failure::Failure;
+use self::failure::{Failure, Recovered};
 use self::jobs::Job;
 use self::orphans::Orphans;
 use self::restore::Restorations;
@@ -132,6 +132,7 @@ pub struct Engine<K, S, C> {
     purge: bool,
     orphans: Orphans,
     failure: Option<Failure>,
+    recovered: Option<Recovered>,
     jobs: Vec<Job>,
     responses: Vec<(JobId, Response)>,
 }
@@ -171,6 +172,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             purge: true,
             orphans: Orphans::new(limits, now),
             failure: None,
+            recovered: None,
             jobs: Vec::new(),
             responses: Vec::new(),
         })

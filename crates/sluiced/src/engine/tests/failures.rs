@@ -63,6 +63,48 @@ fn an_open_of_a_new_map_fails_with_the_error_of_the_store_and_leaves_nothing() {
 }
 
 #[test]
+fn a_store_works_again_only_if_something_was_written() {
+    let mut world = World::new();
+    let stream = world.open("/a", "x");
+    fail(&world, Some(Failing::Before(StoreErrorKind::Full)));
+    let new = world.kernel.open("/b", "y", 1000);
+    world.run();
+    assert_eq!(world.kernel.opened(new), Opened::Failed(Errno::ENOSPC));
+    // Nothing is left to store.
+    for _ in 0..100 {
+        world.pass(Duration::from_millis(100));
+        assert_eq!(world.kernel.set(stream, "k", "1"), Err(Errno::ENOSPC));
+    }
+}
+
+/// The store fails with a change, works for the next attempt, and so on. Returns how long changes were refused the last time.
+fn flap(world: &mut World, stream: u64, times: usize) -> Duration {
+    let mut refused = Duration::ZERO;
+    for _ in 0..times {
+        fail(world, Some(Failing::Before(StoreErrorKind::Full)));
+        world.kernel.set(stream, "k", "1").unwrap();
+        world.run();
+        fail(world, None);
+        let began = world.now.monotonic;
+        while world.kernel.state.borrow().copies[&stream].error.is_some() {
+            world.pass(Duration::from_millis(50));
+        }
+        refused = world.now.monotonic - began;
+    }
+    refused
+}
+
+#[test]
+fn a_store_that_fails_again_and_again_is_tried_less_often() {
+    let mut world = World::new();
+    let stream = world.open("/a", "x");
+    assert_eq!(flap(&mut world, stream, 1), Duration::from_millis(100));
+    assert_eq!(flap(&mut world, stream, 10), Duration::from_secs(5));
+    world.pass(Duration::from_secs(60));
+    assert_eq!(flap(&mut world, stream, 1), Duration::from_millis(100));
+}
+
+#[test]
 fn an_unlink_fails_if_the_map_is_still_stored() {
     let mut world = World::new();
     let stream = world.open("/a", "x");
@@ -101,6 +143,8 @@ fn a_store_that_lost_acknowledged_changes_takes_no_more() {
     world.run();
     fail(&world, Some(Failing::Before(StoreErrorKind::Other)));
     world.store.0.borrow_mut().forget_everything();
+    // The clock is stored again, which fails.
+    world.pass(Duration::from_secs(1));
     world.kernel.set(stream, "k", "2").unwrap();
     world.run();
     fail(&world, None);
