@@ -17,6 +17,8 @@ use sluice::Scope;
 pub enum CgroupError {
     /// There is no such cgroup.
     Gone,
+    /// It may exist. Another attempt may succeed.
+    Busy(String),
     /// It may exist.
     Unknown(String),
 }
@@ -66,7 +68,10 @@ impl Cgroups for CgroupRoot {
                 let path = self.path.join(OsStr::from_bytes(relative));
                 let error = io::Error::from(errno);
                 let text = format!("cannot open {}: {error}", path.display());
-                Err(CgroupError::Unknown(text))
+                Err(match errno {
+                    Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM => CgroupError::Busy(text),
+                    _ => CgroupError::Unknown(text),
+                })
             }
         }
     }

@@ -153,7 +153,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         for stream in self.streams.values_mut().filter(|stream| !stream.is_lost()) {
             stream.error = None;
         }
-        self.attach_all = true;
+        self.attach_at = Some(self.now.monotonic);
     }
 
     fn tell_all(&mut self) {

@@ -171,7 +171,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             Err(CgroupError::Gone) => State::Done(Some(
                 "its cgroup does not exist; create the cgroup first".to_owned(),
             )),
-            Err(CgroupError::Unknown(text)) => State::Done(Some(text)),
+            Err(CgroupError::Busy(text) | CgroupError::Unknown(text)) => State::Done(Some(text)),
         }
     }
 

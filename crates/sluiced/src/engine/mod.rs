@@ -126,8 +126,8 @@ pub struct Engine<K, S, C> {
     progressed: bool,
     /// Whether changes were acknowledged in this turn whose processes wait for it.
     has_ended_waits: bool,
-    /// Whether stored maps are to be attached.
-    attach_all: bool,
+    /// When stored maps are to be attached.
+    attach_at: Option<Duration>,
     /// Whether entries of removed maps may be left.
     purge: bool,
     orphans: Orphans,
@@ -168,7 +168,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             expired: Vec::new(),
             progressed: false,
             has_ended_waits: false,
-            attach_all: true,
+            attach_at: Some(now.monotonic),
             purge: true,
             orphans: Orphans::new(limits, now),
             failure: None,
@@ -243,6 +243,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             self.detach_retry(),
             Some(self.orphans.next_check()),
             self.clock.next_check(self.now),
+            self.attach_at,
         ];
         let first = times.into_iter().flatten().min();
         Wake::At(first.unwrap_or_default())
@@ -252,7 +253,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         let slow = !self.restorations.is_empty()
             || self.has_expired()
             || self.purge
-            || self.attach_all;
+            || self.is_attach_due();
         let waiting = !self.opens.is_empty()
             || !self.unlinking.is_empty()
             || !self.detaching.is_empty()

@@ -17,6 +17,8 @@ use crate::store::{MapId, Store, Usage};
 /// was one before.
 const GRACE: Duration = Duration::from_secs(3600);
 const PERIOD: Duration = Duration::from_secs(24 * 3600);
+/// Between attempts to attach maps for which there were no descriptors.
+const ATTACH_RETRY: Duration = Duration::from_secs(5);
 
 /// An orphan beyond any of these is removed.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +97,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         let is_gone = match self.cgroups.scope(&entry.map.path) {
             Ok(_) => false,
             Err(CgroupError::Gone) => true,
-            Err(CgroupError::Unknown(_)) => return,
+            Err(CgroupError::Busy(_) | CgroupError::Unknown(_)) => return,
         };
         // A cgroup that is there again does not end it: who may create cgroups could otherwise fill the store through one path.
         if is_gone && entry.map.orphaned.is_none() {
@@ -157,9 +159,10 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
     }
 
     pub(super) fn attach_stored(&mut self) {
-        if self.failure.is_some() || !std::mem::take(&mut self.attach_all) {
+        if self.failure.is_some() || !self.is_attach_due() {
             return;
         }
+        self.attach_at = None;
         let is_wanted = |entry: &&Entry| {
             let is_idle = entry.stream.is_none() && !entry.busy;
             is_idle && !entry.map.detached && entry.problem.is_none()
@@ -173,9 +176,25 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             match self.cgroups.scope(&path).map(drop) {
                 Ok(()) => self.begin(map, super::tasks::Target::Cgroup, false),
                 Err(CgroupError::Gone) => {}
+                Err(CgroupError::Busy(text)) => return self.attach_later(&text),
                 Err(CgroupError::Unknown(text)) => self.set_error(map, text),
             }
         }
+    }
+
+    pub(super) fn is_attach_due(&self) -> bool {
+        self.attach_at.is_some_and(|at| at <= self.now.monotonic)
+    }
+
+    /// Maps that are not attached yet are attached when there may be what is missing now.
+    pub(super) fn attach_later(&mut self, cause: &str) {
+        if self.attach_at.is_none() {
+            log::line(format_args!(
+                "{cause}; some maps are not attached yet, this is tried again every {} s",
+                ATTACH_RETRY.as_secs()
+            ));
+        }
+        self.attach_at = Some(self.now.monotonic + ATTACH_RETRY);
     }
 
     /// Deletes some entries of removed maps.

@@ -199,6 +199,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         }
         match (target, failed) {
             (_, Failed::Cgroup(CgroupError::Gone)) => self.orphans.check_map(map.id),
+            (_, Failed::Cgroup(CgroupError::Busy(text))) => self.attach_later(&text),
             (_, Failed::Cgroup(CgroupError::Unknown(text))) => self.set_error(map.id, text),
             (_, Failed::Call(errno)) => self.set_problem(map.id, problem_of(errno)),
         }
@@ -249,7 +250,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
                             self.catalogue.remove(map);
                             self.tasks.push(Task::Remove { map });
                         }
-                        false => self.attach_all = true,
+                        false => self.attach_at = Some(self.now.monotonic),
                     }
                 }
                 Task::Remove { .. } | Task::Detached { .. } | Task::Orphaned { .. } => {

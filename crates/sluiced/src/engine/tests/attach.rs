@@ -84,6 +84,31 @@ fn all_maps_are_detached_and_attached() {
 }
 
 #[test]
+fn maps_are_attached_when_there_are_files_again() {
+    use MapState::{Attached, Stored};
+    // The first is missing when maps are looked up, or when they are attached.
+    for files in 0..6 {
+        let mut world = World::new();
+        for path in ["/a", "/b", "/c"] {
+            world.open(path, "x");
+        }
+        world.gone.set_files(Some(files));
+        world.reboot();
+        world.run();
+        let states = world.states();
+        assert!(states.contains(&Stored), "{states:?}");
+        assert!(
+            states
+                .iter()
+                .all(|state| [Attached, Stored].contains(state))
+        );
+        world.gone.set_files(None);
+        world.pass(Duration::from_secs(5));
+        assert_eq!(world.states(), [Attached; 3]);
+    }
+}
+
+#[test]
 fn what_prevents_an_attach_is_in_the_status() {
     let mut world = World::new();
     world.open("/a", "x");

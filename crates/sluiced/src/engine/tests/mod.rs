@@ -11,7 +11,7 @@ mod orphans;
 mod random;
 mod restarts;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
@@ -68,10 +68,21 @@ impl Store for SharedStore {
 
 /// All cgroups exist but these.
 #[derive(Clone, Default)]
-struct FakeCgroups(Rc<RefCell<BTreeSet<Vec<u8>>>>);
+struct FakeCgroups(Rc<RefCell<BTreeSet<Vec<u8>>>>, Rc<Cell<Option<u32>>>);
+
+impl FakeCgroups {
+    /// So many are opened, then no more; none: all.
+    fn set_files(&self, files: Option<u32>) {
+        self.1.set(files);
+    }
+}
 
 impl Cgroups for FakeCgroups {
     fn scope(&self, path: &[u8]) -> Result<Scope, CgroupError> {
+        match self.1.get() {
+            Some(0) => return Err(CgroupError::Busy("too many open files".to_owned())),
+            files => self.1.set(files.map(|files| files - 1)),
+        }
         match self.0.borrow().contains(path) {
             true => Err(CgroupError::Gone),
             false => Ok(Scope::root()),
