@@ -84,6 +84,7 @@ struct sluice_channel_request {
 	const struct sluice_kind *kind;
 	struct sluice_scope_access access;
 	struct sluice_channel_key key;
+	unsigned long began;		/* jiffies; of SLUICE_CTL_OPEN */
 	u32 flags;			/* SLUICE_OPEN_* */
 	umode_t mode;
 	u64 capacity;			/* bytes, 0: default */

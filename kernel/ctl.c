@@ -4,6 +4,7 @@
 #include <linux/fcntl.h>
 #include <linux/file.h>
 #include <linux/fs.h>
+#include <linux/jiffies.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -123,7 +124,7 @@ static long install_file(const struct sluice_channel_request *request)
 
 static long ctl_open(struct sluice_open __user *user)
 {
-	struct sluice_channel_request request = {};
+	struct sluice_channel_request request = { .began = jiffies };
 	union kind_struct params;
 	struct sluice_open open;
 	long ret;

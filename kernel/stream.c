@@ -3,6 +3,7 @@
 #include <linux/capability.h>
 #include <linux/err.h>
 #include <linux/jiffies.h>
+#include <linux/minmax.h>
 #include <linux/module.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -237,6 +238,13 @@ static int give_up(struct sluice_stream *stream, long ret)
 	return ret ? interrupted(stream, told) : -ETIMEDOUT;
 }
 
+/* The jiffies that are left of the time of the open, however often it has asked. */
+static long time_left(const struct sluice_stream *stream,
+		      const struct sluice_channel_request *request)
+{
+	return max(0L, (long)(request->began + sluice_stream_deadline(stream) - jiffies));
+}
+
 int sluice_stream_ask(struct sluice_stream *stream, const struct sluice_channel_request *request)
 {
 	int err = sluice_quota_commit(stream->map->channel.charge);
@@ -260,7 +268,7 @@ int sluice_stream_ask(struct sluice_stream *stream, const struct sluice_channel_
 	spin_unlock(&stream->lock);
 	sluice_stream_wake_keeper();
 	ret = wait_event_interruptible_timeout(stream->changed, is_open_answered(stream),
-					       sluice_stream_deadline(stream));
+					       time_left(stream, request));
 	return ret > 0 ? answer_of(stream) : give_up(stream, ret);
 }
 

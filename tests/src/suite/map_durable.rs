@@ -2,6 +2,7 @@
 //! Durable maps: how one is opened, which changes wait for the store, and which the store refuses.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -32,7 +33,7 @@ use crate::support::map::{
 use crate::support::netlink::{Attrs, Socket, attr, command};
 use crate::support::proc::Call;
 use crate::support::signals;
-use crate::support::time::eventually;
+use crate::support::time::{Deadline, eventually};
 
 topic!(
     "map_durable",
@@ -46,6 +47,7 @@ topic!(
         the_keeper_decides_the_parameters_of_a_stored_map,
         an_error_of_the_keeper_fails_the_open,
         estale_makes_the_open_look_again,
+        an_open_that_looks_again_and_again_is_etimedout,
         a_map_in_the_kernel_is_opened_without_the_keeper,
         an_exclusive_open_asks_too,
         an_open_that_may_not_wait_is_eagain,
@@ -340,6 +342,34 @@ fn estale_makes_the_open_look_again(_: &Context) -> Result<()> {
     expect("the next number", put(&end, b"key", b"")?, 6)?;
     keeper.expect_next(SET, stream)?;
     keeper.expect_nothing()
+}
+
+fn an_open_that_looks_again_and_again_is_etimedout(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let ended = AtomicBool::new(false);
+    let (opened, asked) = answering(
+        || {
+            let opened = open(&maps, NEW, short(0)).map(drop);
+            ended.store(true, Ordering::Relaxed);
+            opened
+        },
+        || {
+            let deadline = Deadline::for_event();
+            let mut asked = 0;
+            while !ended.load(Ordering::Relaxed) {
+                ensure!(!deadline.passed(), "the open does not end");
+                for message in keeper.take()? {
+                    asked += 1;
+                    // It may have given up.
+                    let _ = keeper.refuse(message.stream, Errno::ESTALE);
+                }
+            }
+            Ok(asked)
+        },
+    )?;
+    expect("the open", opened, Err(Errno::ETIMEDOUT))?;
+    ensure!(asked > 1, "it has asked {asked} times");
+    expect_no_channel(&maps.0)
 }
 
 fn a_map_in_the_kernel_is_opened_without_the_keeper(_: &Context) -> Result<()> {

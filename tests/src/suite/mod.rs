@@ -57,6 +57,7 @@ mod locks;
 mod map_batch;
 mod map_cli;
 mod map_durable;
+mod map_durable_daemon;
 mod map_durable_keeper;
 mod map_durable_library;
 mod map_durable_malformed;
@@ -196,6 +197,7 @@ pub const TOPICS: &[Topic] = &[
     map_library::TOPIC,
     map_cli::TOPIC,
     map_durable_library::TOPIC,
+    map_durable_daemon::TOPIC,
     feed_library::TOPIC,
     feed_cli::TOPIC,
     readme::TOPIC,

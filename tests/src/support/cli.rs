@@ -41,7 +41,8 @@ pub fn shell(context: &Context, script: &str) -> Result<Run> {
     run(context, script, &mut command)
 }
 
-fn tools() -> Result<PathBuf> {
+/// The directory of the programs.
+pub fn tools() -> Result<PathBuf> {
     let own = env::current_exe().context("the path of the tests")?;
     let tools = own.parent().context("the directory of the tests")?;
     ensure!(

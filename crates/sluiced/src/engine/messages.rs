@@ -96,13 +96,13 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
-        let Some(map) = stream.map.and_then(|map| self.catalogue.get(map)) else {
-            return;
-        };
+        stream.delivered = stream.delivered.max(change.number);
         if stream.is_lost() {
             return;
         }
-        stream.delivered = stream.delivered.max(change.number);
+        let Some(map) = stream.map.and_then(|map| self.catalogue.get(map)) else {
+            return;
+        };
         self.dirty.insert(id);
         // Stored by an earlier daemon that could not acknowledge it any more.
         if change.number > map.map.applied {

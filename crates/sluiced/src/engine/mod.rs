@@ -18,6 +18,7 @@ mod commit;
 mod detach;
 mod failure;
 mod jobs;
+mod lost;
 mod messages;
 mod opens;
 mod orphans;
@@ -128,6 +129,8 @@ pub struct Engine<K, S, C> {
     has_ended_waits: bool,
     /// When stored maps are to be attached.
     attach_at: Option<Duration>,
+    /// When lost streams may have ended.
+    end_lost_at: Duration,
     /// Whether entries of removed maps may be left.
     purge: bool,
     orphans: Orphans,
@@ -169,6 +172,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             progressed: false,
             has_ended_waits: false,
             attach_at: Some(now.monotonic),
+            end_lost_at: now.monotonic,
             purge: true,
             orphans: Orphans::new(limits, now),
             failure: None,
@@ -194,6 +198,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         self.receive()?;
         self.settle_clock();
         if self.drained {
+            self.end_lost();
             self.attach_stored();
             self.advance_jobs();
             self.answer_opens();
@@ -244,6 +249,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             Some(self.orphans.next_check()),
             self.clock.next_check(self.now),
             self.attach_at,
+            self.next_end_lost(),
         ];
         let first = times.into_iter().flatten().min();
         Wake::At(first.unwrap_or_default())

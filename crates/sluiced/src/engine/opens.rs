@@ -64,7 +64,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
     /// The opener has to look again: the name is there by now, or the kernel is about to drop an older copy, as soon as all of its
     /// changes are stored.
     fn answer_live(&mut self, stream: u64, open: Open) -> Answer {
-        if self.restorations.prioritize(stream) {
+        if self.restorations.prioritize(stream) || self.end_if_lost(stream) {
             return Answer::Wait(open);
         }
         match self.streams.get_mut(&stream) {

@@ -153,6 +153,48 @@ fn a_store_that_lost_acknowledged_changes_takes_no_more() {
     assert_eq!(world.kernel.state.borrow().copies[&stream].acknowledged, 1);
 }
 
+/// A map with a change that is not acknowledged, of which the store has lost another one.
+fn lost(world: &mut World) -> u64 {
+    let stream = world.open("/a", "x");
+    world.kernel.set(stream, "k", "1").unwrap();
+    world.run();
+    let progress = Write::Progress {
+        map: MapId(1),
+        applied: 0,
+        reserved: 100_000,
+    };
+    world.store.commit(&[progress]).unwrap();
+    world.kernel.set(stream, "k", "2").unwrap();
+    world.restart();
+    world.run();
+    assert_eq!(world.states(), [MapState::Error]);
+    stream
+}
+
+#[test]
+fn a_map_of_which_changes_are_lost_ends_with_its_cgroup() {
+    let mut world = World::new();
+    let stream = lost(&mut world);
+    world.pass(Duration::from_secs(60));
+    assert_eq!(world.kernel.named("/a", "x"), Some(stream));
+    world.remove_cgroup("/a");
+    world.pass(Duration::from_secs(10));
+    assert!(world.kernel.state.borrow().copies.is_empty());
+    assert_eq!(world.states(), [MapState::Orphan]);
+}
+
+#[test]
+fn a_map_of_which_changes_are_lost_is_opened_in_a_new_cgroup() {
+    let mut world = World::new();
+    let stream = lost(&mut world);
+    world.kernel.remove_cgroup("/a");
+    let open = world.kernel.open("/a", "x", 1000);
+    world.run();
+    assert_eq!(world.kernel.opened(open), Opened::Ready);
+    assert!(!world.kernel.state.borrow().copies.contains_key(&stream));
+    assert_eq!(world.kernel.set(open, "k", "3"), Ok(100_001));
+}
+
 #[test]
 fn requests_fail_with_the_error_of_the_store() {
     let mut world = World::new();

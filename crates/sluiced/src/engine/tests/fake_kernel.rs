@@ -430,7 +430,7 @@ impl Kernel for FakeKernel {
     fn detach(&mut self, stream: u64) -> Result<(), Errno> {
         let mut state = self.state.borrow_mut();
         let copy = state.copies.get(&stream).ok_or(Errno::ENOENT)?;
-        if !copy.records.is_empty() {
+        if !copy.records.is_empty() && !copy.removed {
             return Err(Errno::EBUSY);
         }
         state.copies.remove(&stream);

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The daemon sluiced with the module: what its own tests cannot show, because it needs the kernel, its limits or its clocks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::time::{ClockId, clock_gettime, clock_settime};
+use serde_json::Value;
+use sluice::map::{Durability, Map, Options, SetOptions, StoreError, WriteError};
+use sluice::{Channel, Scope};
+
+use crate::registry::{Context, topic};
+use crate::support::check::expect;
+use crate::support::cli::{self, sluice};
+use crate::support::parameter::Parameter;
+use crate::support::shell::bash;
+use crate::support::time::{event_timeout, eventually};
+
+topic!(
+    "map_durable_daemon",
+    fifo: [],
+    pipe_only: [
+        times_to_live_do_not_follow_the_clock_of_the_day,
+        a_limit_of_the_size_of_files_refuses_changes,
+        many_maps_need_few_descriptors,
+        a_map_whose_changes_are_lost_ends_with_its_cgroup,
+    ],
+);
+
+/// A daemon with its store in the directory of the test.
+struct Daemon<'a> {
+    context: &'a Context,
+    child: Child,
+}
+
+impl<'a> Daemon<'a> {
+    fn start(context: &'a Context) -> Result<Self> {
+        Self::start_with(context, ":")
+    }
+
+    /// After this command of the shell, which sets limits.
+    fn start_with(context: &'a Context, limits: &str) -> Result<Self> {
+        let script = format!(
+            "{limits}; exec {} --store store --socket ./socket",
+            cli::tools()?.join("sluiced").display()
+        );
+        let mut command: Command = bash(&script);
+        command.current_dir(&context.scratch).stdin(Stdio::null());
+        let child = command.spawn().context("starting sluiced")?;
+        let mut daemon = Daemon { context, child };
+        eventually("sluiced listens", || {
+            ensure!(daemon.is_running()?, "it has ended");
+            Ok(context.scratch.join("socket").exists().then_some(()))
+        })?;
+        Ok(daemon)
+    }
+
+    fn is_running(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    fn run(&self, arguments: &str) -> Result<String> {
+        sluice(self.context, &format!("map {arguments} --socket socket"))?.stdout()
+    }
+
+    /// The states of all maps.
+    fn states(&self) -> Result<Vec<String>> {
+        let status: Value = serde_json::from_str(&self.run("status --json")?)?;
+        let maps = status["maps"].as_array().context("no maps")?;
+        let state = |map: &Value| map["state"].as_str().map(str::to_owned);
+        maps.iter()
+            .map(|map| state(map).context("no state"))
+            .collect()
+    }
+
+    /// No map is left in the kernel, and nothing is lost.
+    fn finish(self) -> Result<()> {
+        self.run("detach --all").map(drop)
+    }
+
+    fn store(&self) -> PathBuf {
+        self.context.scratch.join("store")
+    }
+}
+
+impl Drop for Daemon<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(self.context.scratch.join("socket"));
+    }
+}
+
+/// With a deadline that does not pass in a test that succeeds.
+fn open_in(directory: &Path) -> Result<Map> {
+    let channel = Channel::map("jobs")?.in_scope(Scope::at(directory)?);
+    let durability = Durability::always().deadline(event_timeout());
+    let options = Options::new().durable(durability);
+    Ok(options.open(&channel.options().create(true))?)
+}
+
+fn open(context: &Context) -> Result<Map> {
+    open_in(context.cgroup()?.path())
+}
+
+/// The clock of the day at another time, until this is dropped.
+struct WrongClock {
+    right: Duration,
+    since: Instant,
+}
+
+impl WrongClock {
+    fn set(seconds: u64) -> Result<Self> {
+        let right = Duration::from(clock_gettime(ClockId::CLOCK_REALTIME)?);
+        let since = Instant::now();
+        clock_settime(ClockId::CLOCK_REALTIME, Duration::from_secs(seconds).into())?;
+        Ok(Self { right, since })
+    }
+}
+
+impl Drop for WrongClock {
+    fn drop(&mut self) {
+        let now = self.right + self.since.elapsed();
+        let _ = clock_settime(ClockId::CLOCK_REALTIME, now.into());
+    }
+}
+
+fn times_to_live_do_not_follow_the_clock_of_the_day(context: &Context) -> Result<()> {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let daemon = Daemon::start(context)?;
+    let map = open(context)?;
+    map.set_with("key", "value", SetOptions::new().time_to_live(HOUR))?;
+    drop(map);
+    for seconds in [1000, 4_000_000_000] {
+        let _clock = WrongClock::set(seconds)?;
+        daemon.run("detach --all")?;
+        daemon.run("attach --all")?;
+        let entry = open(context)?.get("key")?.context("the entry is gone")?;
+        let left = entry.time_to_live.context("it lives for ever")?;
+        ensure!(
+            left <= HOUR && left > HOUR - event_timeout(),
+            "it lives for {left:?}"
+        );
+    }
+    daemon.finish()
+}
+
+fn a_limit_of_the_size_of_files_refuses_changes(context: &Context) -> Result<()> {
+    const MIB: usize = 1 << 20;
+    let mut daemon = Daemon::start_with(context, "ulimit -f 2048")?;
+    let map = open(context)?;
+    let value = vec![7; MIB / 8];
+    let mut stored = 0_u32;
+    let error = loop {
+        match map.set(stored.to_string(), &value) {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+        ensure!(stored < 32, "the store has {stored} values");
+    };
+    // The change that reaches the limit is made; the next ones are refused.
+    ensure!(daemon.is_running()?, "sluiced has ended");
+    let refused = match error {
+        WriteError::Unacknowledged { .. } => map.set("next", "").err(),
+        error => Some(error),
+    };
+    ensure!(
+        matches!(refused, Some(WriteError::Store(StoreError::Full))),
+        "{refused:?}"
+    );
+    let status = daemon.run("status")?;
+    ensure!(status.contains("ulimit -f"), "{status}");
+    drop(daemon);
+    let daemon = Daemon::start(context)?;
+    map.sync()?;
+    for number in 0..stored {
+        let entry = map.get(number.to_string())?.context("it is not there")?;
+        ensure!(entry.value == value, "another value");
+    }
+    daemon.finish()
+}
+
+/// The daemon opens a cgroup to restore its map, and closes it again.
+fn many_maps_need_few_descriptors(context: &Context) -> Result<()> {
+    // Each needs a cgroup, which takes some milliseconds in the VM.
+    const MAPS: usize = 200;
+    const FILES: usize = 64;
+    // More than the memory of the VM, which they do not use.
+    let _bytes = Parameter::set("scope_max_bytes", 1 << 40)?;
+    let limits = format!("ulimit -n {FILES}");
+    let mut daemon = Daemon::start_with(context, &limits)?;
+    let cgroup = context.cgroup()?;
+    for number in 0..MAPS {
+        let child = cgroup.create_child(&format!("map{number}"))?;
+        drop(open_in(child.path())?);
+    }
+    daemon.run("detach --all")?;
+    daemon.run("attach --all")?;
+    expect(
+        "states",
+        daemon.states()?,
+        vec!["attached".to_owned(); MAPS],
+    )?;
+    ensure!(daemon.is_running()?, "sluiced has ended");
+    let files = fs::read_dir(format!("/proc/{}/fd", daemon.child.id()))?.count();
+    ensure!(files < FILES / 2, "it has {files} descriptors");
+    daemon.finish()
+}
+
+fn a_map_whose_changes_are_lost_ends_with_its_cgroup(context: &Context) -> Result<()> {
+    let daemon = Daemon::start(context)?;
+    let cgroup = context.cgroup()?.create_child("lost")?;
+    let map = open_in(cgroup.path())?;
+    map.set("key", "kept")?;
+    let store = daemon.store();
+    drop(daemon);
+    fs::copy(store.join("maps.db"), store.join("older"))?;
+    fs::copy(store.join("maps.db-wal"), store.join("older-wal"))?;
+    let daemon = Daemon::start(context)?;
+    map.set("key", "lost")?;
+    drop(daemon);
+    let _ = fs::remove_file(store.join("maps.db-shm"));
+    fs::rename(store.join("older"), store.join("maps.db"))?;
+    fs::rename(store.join("older-wal"), store.join("maps.db-wal"))?;
+    map.set_with("key", "never stored", SetOptions::new().nowait(true))?;
+    drop(map);
+    let daemon = Daemon::start(context)?;
+    eventually("the loss is found", || {
+        Ok((daemon.states()? == ["error"]).then_some(()))
+    })?;
+    cgroup.remove()?;
+    eventually("the map has ended", || {
+        Ok((daemon.states()? == ["orphan"]).then_some(()))
+    })?;
+    let cgroup = context.cgroup()?.create_child("lost")?;
+    let map = open_in(cgroup.path())?;
+    let entry = map.get("key")?.context("it is gone")?;
+    expect("the value", entry.value.as_slice(), &b"kept"[..])?;
+    map.set("key", "next")?;
+    daemon.finish()
+}
