@@ -12,6 +12,7 @@ use crate::support::check::expect;
 use crate::support::cli::{
     NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, Run, expect_table, shell, sluice,
 };
+use crate::support::memcg::{MemoryController, set_memory_max};
 use crate::support::ring::{Rings, Role};
 
 topic!(
@@ -41,6 +42,7 @@ topic!(
         passed_endpoints_carry_records,
         another_descriptor_is_rejected_as_an_endpoint,
         a_ring_over_a_path_carries_records_in_huge_pages,
+        a_ring_over_a_path_that_does_not_fit_in_the_cgroup_is_refused,
     ],
 );
 
@@ -483,4 +485,31 @@ fn a_ring_over_a_path_carries_records_in_huge_pages(context: &Context) -> Result
     );
     let printed = shell(context, &text)?.stdout()?;
     expect("the output", printed, "sent\n0 of the sender\n".to_owned())
+}
+
+/// The kernel would kill it, and another process of the cgroup, when the ring has more pages than that may have.
+fn a_ring_over_a_path_that_does_not_fit_in_the_cgroup_is_refused(context: &Context) -> Result<()> {
+    let _controller = MemoryController::enable_for_children(context.cgroup()?)?;
+    let small = context.cgroup()?.create_child("small")?;
+    set_memory_max(&small, 8 << 20)?;
+    let path = context.scratch.join("ring");
+    let path = path.display();
+    let records = "head -c 48M /dev/zero | tr '\\0' x | fold -w 1000000";
+    let text = format!(
+        "sluice ring recv {path} > /dev/null 2>&1 &
+         receiver=$!
+         inside() {{ echo $BASHPID > {}/cgroup.procs; exec \"$@\"; }}
+         inside sleep 100 &
+         other=$!
+         status=0
+         {records} | (inside sluice ring send --capacity 64M {path}) 2> error || status=$?
+         echo $status
+         grep -c 'memory.max of the cgroup .*/small' error || true
+         kill $other
+         wait $other || echo $?
+         kill $receiver",
+        small.path().display()
+    );
+    let printed = shell(context, &text)?.stdout()?;
+    expect("the output", printed, "1\n1\n143\n".to_owned())
 }

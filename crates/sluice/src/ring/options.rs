@@ -100,6 +100,9 @@ impl Options {
     /// The capacity in bytes for unreleased records, rounded up to a power of two from 4 KiB (or a page, if that is larger) to
     /// 256 MiB; 4 MiB by default. A record occupies its length plus 8 bytes, rounded up to a multiple of 8, and at most half of
     /// the capacity. Up to 16 MiB are prefaulted, larger rings on use. The producer decides; in a channel, the side that creates it.
+    ///
+    /// A ring for which the memory limit of a cgroup leaves too little is refused, because the kernel would kill a process of the
+    /// cgroup later. Other processes may still use that memory first.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self

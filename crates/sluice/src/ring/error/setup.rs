@@ -68,6 +68,16 @@ pub enum SetupError {
     NoHugePages(Capacity),
 
     #[error(
+        "a ring of {capacity} bytes does not fit: memory.max of the cgroup {} leaves {room}; use a smaller capacity, or raise it",
+        cgroup.display()
+    )]
+    MemoryLimit {
+        capacity: Capacity,
+        cgroup: PathBuf,
+        room: u64,
+    },
+
+    #[error(
         "the ring has a {role} already, or did until now; wait for both sides to end, or use another name"
     )]
     RoleTaken { role: &'static str },
@@ -127,6 +137,7 @@ impl SetupError {
             | Self::Connect { .. }
             | Self::System(_)
             | Self::NoHugePages(_)
+            | Self::MemoryLimit { .. }
             | Self::RoleTaken { .. }
             | Self::NotAnEndpoint
             | Self::WrongRole { .. }
@@ -159,7 +170,7 @@ impl SetupError {
             Self::HandshakeTimeout(_) => ErrorKind::TimedOut,
             Self::HandshakeAborted => ErrorKind::ConnectionAborted,
             Self::Refused(_) => ErrorKind::ConnectionRefused,
-            Self::NoHugePages(_) => ErrorKind::OutOfMemory,
+            Self::NoHugePages(_) | Self::MemoryLimit { .. } => ErrorKind::OutOfMemory,
             _ => ErrorKind::InvalidData,
         }
     }

@@ -4,6 +4,7 @@
 pub(super) mod file;
 mod handshake;
 mod hang_up;
+mod memory_limit;
 mod setup;
 mod socket;
 

@@ -9,6 +9,7 @@ use sluice_ring::{Capacity, Ctrl, Notifier, Parker};
 use super::Memfd;
 use super::file::{self, Pages, SealPolicy};
 use super::handshake::{Geometry, Handshake, LocalHello, PeerHello};
+use super::memory_limit;
 use super::socket::{Socket, peer_user};
 use crate::ring::carrier::Carrier;
 use crate::ring::connection::Connection;
@@ -25,6 +26,7 @@ impl Options {
     /// Sets up the sending side, when the peer has set up the receiving side.
     pub fn producer(&self, socket: Socket) -> Result<Producer, SetupError> {
         let geometry = self.geometry()?;
+        self.check_memory_limit(geometry)?;
         let file = file::create(geometry.bytes(), self.pages)?;
         let data = map_producer(&file, geometry, Access::ReadWrite)
             .map_err(|errno| self.no_memory(geometry, errno))?;
@@ -73,6 +75,21 @@ impl Options {
         Ok(Geometry {
             data,
             capacity: Capacity::at_least(self.capacity, data)?,
+        })
+    }
+
+    /// Huge pages have a pool of their own.
+    fn check_memory_limit(&self, geometry: Geometry) -> Result<(), SetupError> {
+        let limit = match self.pages {
+            Pages::Huge => None,
+            Pages::Normal => memory_limit::find_below(geometry.bytes()),
+        };
+        limit.map_or(Ok(()), |limit| {
+            Err(SetupError::MemoryLimit {
+                capacity: geometry.capacity,
+                cgroup: limit.cgroup,
+                room: limit.room,
+            })
         })
     }
 
