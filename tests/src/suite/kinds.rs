@@ -24,7 +24,7 @@ use crate::support::ctl::{
     KINDS, LIST, List, OWN, Open, PERSIST, PERSISTENT, READ, UNLINK, Unlink, WRITE,
     expect_no_channel, padded,
 };
-use crate::support::ioctl::raw;
+use crate::support::ioctl::{raw, size_error};
 use crate::support::kernel::expect_no_objects;
 use crate::support::memory::PAGE;
 use crate::support::parameter::Parameter;
@@ -244,7 +244,7 @@ fn parameters_of_any_known_size_are_accepted(_: &Context) -> Result<()> {
     }
     for size in [0, 4, PARAMS_SIZE_VER0 - 1, PAGE as u32 + 1, u32::MAX] {
         let refused = create_with(&ctl, &params(size)).map(drop);
-        expect(&format!("size {size}"), refused, Err(Errno::EINVAL))?;
+        expect(&format!("size {size}"), refused, Err(size_error(size)))?;
     }
     let mut longer = params(PAGE as u32);
     longer[PAGE - 1] = 1;
@@ -335,7 +335,7 @@ fn a_state_of_any_known_size_is_filled(_: &Context) -> Result<()> {
     for size in [0, STATE_SIZE_VER0 - 1, PAGE as u32 + 1] {
         let mut state = empty_state(size);
         let refused = ask(&ctl, ptr::null_mut(), &mut state);
-        expect(&format!("size {size}"), refused, Err(Errno::EINVAL))?;
+        expect(&format!("size {size}"), refused, Err(size_error(size)))?;
     }
     Ok(())
 }

@@ -20,7 +20,7 @@ use crate::registry::{Context, topic};
 use crate::support::check::{expect, expect_bytes, note};
 use crate::support::ctl::{Ctl, OWN, Open, expect_no_channel};
 use crate::support::durable::{DURABLE, Durable, NEW, SYNC, durable, sync};
-use crate::support::ioctl::raw;
+use crate::support::ioctl::{raw, size_error};
 use crate::support::keeper::{
     ACK, Ack, CREATE, Create, END, End, Entry, Keep, Keeper, LIMIT, Map, READY, RESTORE, Ready,
     Restore, SET, Stored,
@@ -33,7 +33,7 @@ topic!(
     "map_durable_malformed",
     fifo: [],
     pipe_only: [
-        sizes_below_the_first_version_and_above_a_page_are_einval,
+        sizes_below_the_first_version_and_above_a_page_are_refused,
         later_versions_with_zeros_are_accepted,
         later_versions_with_anything_else_are_e2big,
         inaccessible_structures_are_efault,
@@ -158,7 +158,7 @@ fn page_with(bytes: &[u8]) -> Vec<u8> {
 
 // ---- sizes ----
 
-fn sizes_below_the_first_version_and_above_a_page_are_einval(_: &Context) -> Result<()> {
+fn sizes_below_the_first_version_and_above_a_page_are_refused(_: &Context) -> Result<()> {
     let fixture = Fixture::new()?;
     fixture.each(|call, send| {
         let below = 0..call.ver0 as u32;
@@ -166,7 +166,7 @@ fn sizes_below_the_first_version_and_above_a_page_are_einval(_: &Context) -> Res
             let mut page = page_with(&call.with_size(size));
             let before = page.clone();
             let what = format!("{} of {size} bytes", call.what);
-            expect(&what, send(page.as_mut_ptr()), Err(Errno::EINVAL))?;
+            expect(&what, send(page.as_mut_ptr()), Err(size_error(size)))?;
             expect_bytes(&what, &page, &before)?;
         }
         Ok(())
@@ -271,7 +271,11 @@ fn reserved_fields_and_unknown_flags_are_einval(_: &Context) -> Result<()> {
     for size in (0..SETTING_SIZE_VER0).chain([PAGE as u32 + 1, u32::MAX]) {
         let mut page = page_with(&size.to_ne_bytes());
         let seen = raw(&end, SYNC, page.as_mut_ptr());
-        expect(&format!("SYNC of {size} bytes"), seen, Err(Errno::EINVAL))?;
+        expect(
+            &format!("SYNC of {size} bytes"),
+            seen,
+            Err(size_error(size)),
+        )?;
     }
     Ok(())
 }
@@ -292,7 +296,7 @@ fn the_description_of_a_map_is_checked_as_any_structure(_: &Context) -> Result<(
     };
     for size in (0..MAP_SIZE_VER0).chain([PAGE as u32 + 1, 1 << 31, u32::MAX]) {
         let seen = create(with_size(size).as_ptr());
-        expect(&format!("of {size} bytes"), seen, Err(Errno::EINVAL))?;
+        expect(&format!("of {size} bytes"), seen, Err(size_error(size)))?;
     }
     for size in [MAP_SIZE_VER0, MAP_SIZE_VER0 + 8, PAGE as u32] {
         let seen = create(with_size(size).as_ptr());
@@ -327,7 +331,7 @@ fn parameters_of_any_size_up_to_a_page_are_accepted(_: &Context) -> Result<()> {
     };
     for size in (0..PARAMS_SIZE_VER0).chain([PAGE as u32 + 1, u32::MAX]) {
         let seen = open(&with_size(size));
-        expect(&format!("of {size} bytes"), seen, Err(Errno::EINVAL))?;
+        expect(&format!("of {size} bytes"), seen, Err(size_error(size)))?;
     }
     for size in [
         PARAMS_SIZE_VER0 as usize,
