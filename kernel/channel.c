@@ -239,7 +239,8 @@ struct page *sluice_channel_pages_alloc(const struct sluice_channel *channel, gf
 					unsigned int order)
 {
 	struct mem_cgroup *old = set_active_memcg(channel ? channel->memcg : NULL);
-	struct page *page = alloc_on_node(SLUICE_QUOTA_GFP_BRIEF | GFP_USER | flags, order, node);
+	gfp_t gfp = (SLUICE_QUOTA_GFP_BRIEF | GFP_USER | flags) & ~__GFP_DIRECT_RECLAIM;
+	struct page *page = alloc_on_node(gfp, order, node);
 
 	if (page)
 		split_page(page, order);
@@ -365,7 +366,7 @@ bool sluice_channel_abandon(struct sluice_channel *channel)
 	spin_unlock(&channel->scope->lock);
 	if (was_persistent)
 		put_persistent(channel);
-	sluice_channel_close(channel);
+	sluice_channel_close_deferred(channel);
 	return shared;
 }
 
@@ -501,6 +502,11 @@ static struct sluice_channel *create(const struct sluice_channel_request *reques
 	new = request->kind->create(request);
 	if (IS_ERR(new))
 		return new;
+	/* One that was restored belongs to whoever created it first. */
+	if (!is_expected(new, request)) {
+		discard(new);
+		return ERR_PTR(-EACCES);
+	}
 	channel = add(new);
 	if (channel != new)
 		discard(new);
@@ -703,7 +709,7 @@ int sluice_channel_list(const struct sluice_scope_access *access,
 	spin_unlock(&scope->lock);
 	for (i = 0; i < count; i++) {
 		channels[i]->kind->fill_info(channels[i], &infos[i]);
-		sluice_channel_put(channels[i]);
+		sluice_channel_put_deferred(channels[i]);
 	}
 	return count;
 }

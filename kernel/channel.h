@@ -109,7 +109,10 @@ void sluice_channel_exit(struct sluice_channel *channel);
  * @node only unless that is NUMA_NO_NODE.
  */
 struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node);
-/* The same for 2^@order pages in a row, each with its own reference; NULL also without a row. */
+/*
+ * The same for 2^@order pages in a row, each with its own reference. Does not wait for one: NULL
+ * also if there is no row at once.
+ */
 struct page *sluice_channel_pages_alloc(const struct sluice_channel *channel, gfp_t flags, int node,
 					unsigned int order);
 void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size);

@@ -136,6 +136,11 @@ static int claim_new(struct sluice_feed_endpoint *end, bool maps)
 	struct sluice_feed_session *new = session_create(end, maps);
 	int err;
 
+	if (new == ERR_PTR(-ENOMEM)) {
+		/* The memory may be that of the consumer before, who has just closed. */
+		sluice_channel_flush_deferred();
+		new = session_create(end, maps);
+	}
 	if (IS_ERR(new))
 		return PTR_ERR(new);
 	err = try_claim(end, new);
@@ -207,6 +212,7 @@ static ssize_t read_packet(struct sluice_feed_session *session, struct iov_iter 
 		return -EFAULT;
 	/* (T) */
 	smp_store_release(&session->tail, at + round_up(sizeof(*header) + length, sizeof(*header)));
+	smp_mb();	/* before the next look for a packet; pairs with reader_sleeps() */
 	return length;
 }
 

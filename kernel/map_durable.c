@@ -9,6 +9,7 @@
 
 #include "ctl.h"
 #include "map.h"
+#include "netlink.h"
 #include "quota.h"
 #include "scope.h"
 #include "stream.h"
@@ -114,8 +115,9 @@ int sluice_map_durable_set_bytes(struct sluice_map *map, struct sluice_map_reque
 	struct sluice_stream_record *record =
 		sluice_stream_record_create(&request->key, length, request->gfp);
 
+	/* Charged to the sender, and not to the creator of the map. */
 	if (!record)
-		return -ENOMEM;
+		return sluice_netlink_memory(-ENOMEM, NULL);
 	memcpy(sluice_stream_record_value(record), bytes, length);
 	request->record = record;
 	return admit_and_set(map, request, ttl_ns, true);

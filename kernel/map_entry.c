@@ -169,6 +169,7 @@ static void *allocate_charged(struct sluice_map *map, size_t size, size_t charge
 {
 	int err = charge(map, charged);
 	void *memory;
+	bool waits;
 
 	if (err)
 		return ERR_PTR(err);
@@ -176,7 +177,9 @@ static void *allocate_charged(struct sluice_map *map, size_t size, size_t charge
 	if (memory)
 		return memory;
 	atomic64_sub(charged, &map->bytes);
-	return ERR_PTR(atomic64_read(&map->waiting) ? -EAGAIN : -ENOMEM);
+	/* A request that may not wait has memory reclaimed instead. */
+	waits = gfpflags_allow_blocking(gfp) && atomic64_read(&map->waiting);
+	return ERR_PTR(waits ? -EAGAIN : -ENOMEM);
 }
 
 static void free_charged(struct sluice_map *map, void *memory, size_t charged)

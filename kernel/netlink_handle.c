@@ -38,7 +38,7 @@
 struct sluice_netlink_handle {
 	struct hlist_node node;		/* in its bucket, under the bucket's lock */
 	refcount_t refs;		/* one until it is closed, and those of requests */
-	struct sock *sk;		/* with a reference */
+	struct sock *sk;		/* with a reference, until it is closed */
 	u32 portid;			/* of the socket */
 	u32 number;
 	struct sluice_map_endpoint *end;	/* set under the lock, once */
@@ -253,6 +253,8 @@ int sluice_netlink_handle_watch(struct sk_buff *request, u32 number)
 
 	spin_lock(&bucket->lock);
 	handle = find(bucket, request, number);
+	if (handle && !handle->end)
+		handle = NULL;
 	if (handle && !handle->watches) {
 		handle->watches = true;
 		sluice_wait_add_shared(&handle->end->map->changed, &handle->entry);
@@ -283,7 +285,7 @@ static struct sluice_netlink_handle *handle_create(struct sk_buff *request)
 
 /*
  * Callers run under a lock of generic netlink or in its notifier, which the exit of the module
- * waits for.
+ * waits for, or end a dump, for which netlink holds the module.
  */
 void sluice_netlink_handle_put(struct sluice_netlink_handle *handle)
 {
@@ -291,7 +293,6 @@ void sluice_netlink_handle_put(struct sluice_netlink_handle *handle)
 		return;
 	if (handle->end)
 		sluice_endpoint_close_deferred(&handle->end->endpoint);
-	sock_put(handle->sk);
 	kfree(handle);
 	module_put(THIS_MODULE);
 }
@@ -302,6 +303,8 @@ static void handle_close(struct sluice_netlink_handle *handle)
 	if (handle->watches)
 		remove_wait_queue(&handle->end->map->changed.head, &handle->entry);
 	cancel_delayed_work_sync(&handle->sending);
+	/* Not with the last reference, which a dump may have, which ends with the socket. */
+	sock_put(handle->sk);
 	sluice_netlink_handle_put(handle);
 }
 

@@ -4,56 +4,82 @@
  * with EAGAIN. Nothing might ever change that, since a cgroup at its limit is usually full of the
  * page cache; so a worker reclaims some, and the next attempt finds it.
  */
-#include <linux/bitops.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
-#include <linux/sizes.h>
+#include <linux/spinlock.h>
 #include <linux/vmalloc.h>
 #include <linux/workqueue.h>
 
+#include "map.h"
 #include "netlink.h"
 #include "quota.h"
 
-/* Memory cgroups in which memory is reclaimed at the same time; others have another attempt. */
-#define RECLAIMS 4
-/* More than any request needs, in bytes. */
-#define RECLAIMED SZ_128K
+/* Memory cgroups that wait for their reclaim; a request in another one has another attempt. */
+#define RECLAIMS 16
+/* Of them, those in which memory is reclaimed at the same time. */
+#define WORKERS 4
+/*
+ * More than any request needs, which is the log of a new map, and more than the kernel keeps back
+ * for the processor of the worker, where the sender would not find it.
+ */
+#define RECLAIMED (2 * SLUICE_MAP_EVENTS_MAX * sizeof(struct sluice_map_slot))
 
 struct reclaim {
 	struct work_struct work;
-	struct mem_cgroup *memcg;	/* with a reference, while it is busy */
+	struct mem_cgroup *memcg;	/* with a reference, until it is done; under the lock */
 };
 
+static DEFINE_SPINLOCK(reclaims_lock);
 static struct reclaim reclaims[RECLAIMS];
-static unsigned long busy;		/* a bit for each of them */
 static struct workqueue_struct *workers;
 
 /* Room is made by using it; afterwards it is free. */
 static void run(struct work_struct *work)
 {
 	struct reclaim *reclaim = container_of(work, struct reclaim, work);
-	struct mem_cgroup *old = set_active_memcg(reclaim->memcg);
+	struct mem_cgroup *memcg = READ_ONCE(reclaim->memcg);
+	struct mem_cgroup *old = set_active_memcg(memcg);
 
 	vfree(__vmalloc(RECLAIMED, SLUICE_QUOTA_GFP_BRIEF));
 	set_active_memcg(old);
-	mem_cgroup_put(reclaim->memcg);
-	clear_bit_unlock(reclaim - reclaims, &busy);
+	spin_lock(&reclaims_lock);
+	WRITE_ONCE(reclaim->memcg, NULL);
+	spin_unlock(&reclaims_lock);
+	mem_cgroup_put(memcg);
+}
+
+/* Under the lock: the one for a memory cgroup, or an unused one, or NULL. */
+static struct reclaim *find(const struct mem_cgroup *memcg)
+{
+	struct reclaim *unused = NULL;
+	unsigned int i;
+
+	for (i = 0; i < RECLAIMS; i++) {
+		if (reclaims[i].memcg == memcg)
+			return &reclaims[i];
+		if (!reclaims[i].memcg)
+			unused = &reclaims[i];
+	}
+	return unused;
 }
 
 /* Takes over a reference to @memcg. */
 static void begin(struct mem_cgroup *memcg)
 {
-	unsigned int i;
+	struct reclaim *reclaim;
+	bool begins;
 
-	for (i = 0; i < RECLAIMS; i++) {
-		if (!test_and_set_bit_lock(i, &busy)) {
-			reclaims[i].memcg = memcg;
-			queue_work(workers, &reclaims[i].work);
-			return;
-		}
-	}
-	mem_cgroup_put(memcg);
+	spin_lock(&reclaims_lock);
+	reclaim = find(memcg);
+	begins = reclaim && !reclaim->memcg;
+	if (begins)
+		WRITE_ONCE(reclaim->memcg, memcg);
+	spin_unlock(&reclaims_lock);
+	if (begins)
+		queue_work(workers, &reclaim->work);
+	else
+		mem_cgroup_put(memcg);
 }
 
 int sluice_netlink_memory(int err, struct mem_cgroup *memcg)
@@ -62,7 +88,10 @@ int sluice_netlink_memory(int err, struct mem_cgroup *memcg)
 		return err;
 	if (memcg)
 		css_get(&memcg->css);
-	begin(memcg ?: get_mem_cgroup_from_mm(current->mm));
+	else
+		memcg = get_mem_cgroup_from_mm(current->mm);
+	if (memcg)	/* there is none without the controller */
+		begin(memcg);
 	return -EAGAIN;
 }
 
@@ -72,7 +101,7 @@ int __init sluice_netlink_memory_init(void)
 
 	for (i = 0; i < RECLAIMS; i++)
 		INIT_WORK(&reclaims[i].work, run);
-	workers = alloc_workqueue("sluice_reclaim", WQ_UNBOUND, RECLAIMS);
+	workers = alloc_workqueue("sluice_reclaim", WQ_UNBOUND, WORKERS);
 	return workers ? 0 : -ENOMEM;
 }
 

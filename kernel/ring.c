@@ -398,17 +398,18 @@ static int ring_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct sluice_ring_endpoint *end = ring_endpoint(file);
 	struct sluice_ring *ring = ring_of(end->endpoint.channel);
-	int err = sluice_ring_memory_mmap(end->session->memory, vma, end->role);
+	int err = sluice_ring_memory_check_mmap(vma, ring->capacity, end->role);
 
 	if (err)
 		return err;
+	/* First: other threads can use pages as soon as they are mapped. */
 	spin_lock(&ring->lock);
 	if (is_attached(end))
 		end->mapped = true;
 	else
 		err = -EPIPE;
 	spin_unlock(&ring->lock);
-	return err;
+	return err ?: sluice_ring_memory_mmap(end->session->memory, vma, end->role);
 }
 
 /* Under the ring's lock. */

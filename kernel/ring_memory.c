@@ -36,15 +36,19 @@ static void free_pages_before(struct sluice_ring_memory *memory, unsigned long e
 	kvfree(memory);
 }
 
-/* Allocates pages from the one with number @at on. Their number, 0: there is no memory. */
+/*
+ * Allocates pages from the one with number @at on. Their number, 0: there is no memory. @rows:
+ * whether there are rows of pages.
+ */
 static unsigned long alloc_row(struct sluice_ring_memory *memory, unsigned long at,
-			       const struct sluice_channel *channel, int node)
+			       const struct sluice_channel *channel, int node, bool *rows)
 {
 	struct page *row = NULL;
 	unsigned long i;
 
-	if (pages_of(memory) - at >= BIT(ROW_ORDER))
+	if (*rows && pages_of(memory) - at >= BIT(ROW_ORDER))
 		row = sluice_channel_pages_alloc(channel, __GFP_ZERO, node, ROW_ORDER);
+	*rows = row;
 	if (!row) {
 		memory->pages[at] = sluice_channel_page_alloc(channel, __GFP_ZERO, node);
 		return memory->pages[at] ? 1 : 0;
@@ -59,6 +63,7 @@ struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel
 {
 	unsigned long data_pages = capacity >> PAGE_SHIFT, i, added;
 	struct sluice_ring_memory *memory;
+	bool rows = true;
 
 	memory = sluice_channel_kvcalloc(channel, 1,
 					 struct_size(memory, pages, CTRL_PAGES + data_pages));
@@ -69,7 +74,7 @@ struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel
 	for (i = 0; i < pages_of(memory); i += added) {
 		bool killed = fatal_signal_pending(current);
 
-		added = killed ? 0 : alloc_row(memory, i, channel, node);
+		added = killed ? 0 : alloc_row(memory, i, channel, node, &rows);
 		if (!added) {
 			free_pages_before(memory, i);
 			return ERR_PTR(killed ? -EINTR : -ENOMEM);
@@ -193,8 +198,8 @@ static int insert_pages(struct vm_area_struct *vma, unsigned long offset, struct
 }
 
 /*
- * At once, since a fault for each page would delay whoever moves data. A user who maps a page often
- * enough could make its count overflow: the pages of a region are mapped equally often.
+ * At once, since a fault for each page would delay whoever moves data. A user who maps a region
+ * often enough could make the counts of its pages overflow, of which the first one has the most.
  */
 static int insert_region(struct sluice_ring_memory *memory, struct vm_area_struct *vma)
 {

@@ -65,7 +65,7 @@ mod tests {
         let all = Features {
             abi: 1,
             kinds: 0b111110,
-            open_flags: 0x3f,
+            open_flags: 0x7f,
         };
         assert!(all.has_all());
         assert!(!all.has_kind(Kind::Other(6)));
@@ -83,7 +83,7 @@ mod tests {
             without(Kind::Bus),
             without(Kind::Map),
             Features {
-                open_flags: 0x1f,
+                open_flags: 0x3f,
                 ..all
             },
         ] {

@@ -15,7 +15,7 @@ use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{spawn, spawn_keeping};
 use crate::support::credentials::become_user_with_groups;
 use crate::support::ctl::{
-    BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE,
+    ANY_OWNER, BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE,
     expect_no_channel,
 };
 use crate::support::durable::{
@@ -44,6 +44,7 @@ topic!(
         the_keeper_is_told_the_defaults,
         the_path_is_that_of_the_scope,
         a_stored_map_is_restored_for_the_open,
+        a_create_gets_no_stored_map_of_another_user,
         the_keeper_decides_the_parameters_of_a_stored_map,
         an_error_of_the_keeper_fails_the_open,
         estale_makes_the_open_look_again,
@@ -241,10 +242,30 @@ fn a_stored_map_is_restored_for_the_open(_: &Context) -> Result<()> {
     expect("the next number", put(&end, b"a", b"")?, 11)
 }
 
+fn a_create_gets_no_stored_map_of_another_user(_: &Context) -> Result<()> {
+    let (keeper, maps) = both()?;
+    let (opened, ()) = answering(
+        || open(&maps, NEW, durable(0)).map(drop),
+        || {
+            let asked = keeper.next_of(OPEN)?;
+            let stored = keeper::Map {
+                mode: 0o666,
+                uid: 1001,
+                ..asked.map()?
+            };
+            let created = keeper.create_at(asked.stream, -1, &stored, 0, LIMIT);
+            expect("CREATE", created, Ok(asked.stream))?;
+            keeper.ready(asked.stream).context("READY")
+        },
+    )?;
+    expect("an open", opened, Err(Errno::EACCES))?;
+    expect_no_channel(&maps.0)
+}
+
 fn the_keeper_decides_the_parameters_of_a_stored_map(_: &Context) -> Result<()> {
     let (keeper, maps) = both()?;
     let (opened, ()) = answering(
-        || open(&maps, NEW, durable(0)),
+        || open(&maps, NEW | ANY_OWNER, durable(0)),
         || {
             let asked = keeper.next_of(OPEN)?;
             let stored = keeper::Map {
