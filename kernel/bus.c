@@ -50,7 +50,7 @@ static struct sluice_bus_endpoint *bus_endpoint_of(struct sluice_endpoint *endpo
 static const struct sluice_bus_params no_params;
 
 /* Those that any bus refuses. */
-static bool are_valid(const struct sluice_bus_params *params)
+static bool bus_are_valid(const struct sluice_bus_params *params)
 {
 	return !(params->flags & ~FLAGS) && params->mode <= SLUICE_BUS_UNICAST &&
 	       !(params->policies & ~POLICIES) && !(params->policy & ~POLICIES) &&
@@ -70,7 +70,7 @@ static u32 default_policy(const struct sluice_bus *bus, const struct sluice_bus_
  * Completes the parameters of a subscriber. -EINVAL: they contradict each other or the bus. -EPERM:
  * the bus does not permit the policy, or the caller no monitor.
  */
-static int resolve(const struct sluice_bus *bus, struct sluice_bus_params *params)
+static int bus_resolve(const struct sluice_bus *bus, struct sluice_bus_params *params)
 {
 	bool maps = params->flags & SLUICE_BUS_MAPPED;
 
@@ -94,7 +94,7 @@ static int subscribe(struct sluice_bus_endpoint *end, const struct sluice_bus_pa
 {
 	struct sluice_bus_params params = *given;
 	struct sluice_bus *bus = end->bus;
-	int err = resolve(bus, &params);
+	int err = bus_resolve(bus, &params);
 
 	if (err)
 		return err;
@@ -111,7 +111,7 @@ static int subscribe(struct sluice_bus_endpoint *end, const struct sluice_bus_pa
 	return err;
 }
 
-static void count(struct sluice_bus_endpoint *end, int number)
+static void bus_count(struct sluice_bus_endpoint *end, int number)
 {
 	struct sluice_bus *bus = end->bus;
 
@@ -130,7 +130,7 @@ static int bus_attach(struct sluice_endpoint *endpoint, const void *given)
 	int err = 0;
 
 	end->bus = bus_of(endpoint->channel);
-	if (!are_valid(params))
+	if (!bus_are_valid(params))
 		return -EINVAL;
 	if (READ_ONCE(end->bus->destroyed))
 		return -EPIPE;
@@ -146,7 +146,7 @@ static int bus_attach(struct sluice_endpoint *endpoint, const void *given)
 	if (err)
 		sluice_bus_opener_depart(end->bus, end->opener);
 	else
-		count(end, 1);
+		bus_count(end, 1);
 	return err;
 }
 
@@ -154,7 +154,7 @@ static void bus_detach(struct sluice_endpoint *endpoint)
 {
 	struct sluice_bus_endpoint *end = bus_endpoint_of(endpoint);
 
-	count(end, -1);
+	bus_count(end, -1);
 	if (end->subscriber && end->subscriber != end->bus->queue)
 		sluice_bus_subscriber_remove(end->bus, end->subscriber);
 	sluice_bus_opener_depart(end->bus, end->opener);
@@ -272,7 +272,7 @@ static void fill_own_info(struct sluice_bus_endpoint *end, struct sluice_bus_inf
 	spin_unlock(&end->bus->lock);
 }
 
-static long get_info(struct sluice_bus_endpoint *end, struct sluice_bus_info __user *user)
+static long bus_get_info(struct sluice_bus_endpoint *end, struct sluice_bus_info __user *user)
 {
 	struct sluice_bus_info info;
 	u32 user_size;
@@ -373,8 +373,8 @@ static long set_format(struct sluice_bus_endpoint *end, u64 format)
 	return format;
 }
 
-static long change_setting(struct sluice_bus_endpoint *end, unsigned int number,
-			   struct sluice_setting __user *user)
+static long bus_change_setting(struct sluice_bus_endpoint *end, unsigned int number,
+			       struct sluice_setting __user *user)
 {
 	u64 value;
 	long ret = sluice_user_setting_read(&value, user);
@@ -413,9 +413,9 @@ static long bus_ioctl(struct file *file, unsigned int command, unsigned long arg
 	switch (_IOC_NR(command)) {
 	case _IOC_NR(SLUICE_BUS_SET_FORMAT):
 	case _IOC_NR(SLUICE_BUS_SET_SPIN):
-		return change_setting(end, _IOC_NR(command), user);
+		return bus_change_setting(end, _IOC_NR(command), user);
 	case _IOC_NR(SLUICE_BUS_INFO):
-		return get_info(end, user);
+		return bus_get_info(end, user);
 	case _IOC_NR(SLUICE_BUS_RECEIVE):
 		return sluice_bus_receive_mapped(file, user);
 	case _IOC_NR(SLUICE_BUS_SUBSCRIBERS):
@@ -428,7 +428,7 @@ static long bus_ioctl(struct file *file, unsigned int command, unsigned long arg
 /* ---- lifetime of the channel ---- */
 
 /* The capacity for a request, or 0. */
-static u64 capacity_for(u64 bytes)
+static u64 bus_capacity_for(u64 bytes)
 {
 	if (bytes > SLUICE_BUS_CAPACITY_MAX)
 		return 0;
@@ -438,7 +438,7 @@ static u64 capacity_for(u64 bytes)
 /* Mapped subscribers need the policy BLOCK and messages that all may see. */
 static bool may_create(const struct sluice_bus_params *params)
 {
-	if (!are_valid(params))
+	if (!bus_are_valid(params))
 		return false;
 	if (params->mode == SLUICE_BUS_UNICAST && params->policies)
 		return false;
@@ -446,7 +446,7 @@ static bool may_create(const struct sluice_bus_params *params)
 	       (params->mode == SLUICE_BUS_BROADCAST && params->policies & SLUICE_BUS_BLOCK);
 }
 
-static int allocate(struct sluice_bus *bus)
+static int bus_allocate(struct sluice_bus *bus)
 {
 	int err = sluice_bus_ring_init(bus);
 
@@ -462,7 +462,7 @@ static int allocate(struct sluice_bus *bus)
 	return bus->queue ? 0 : -ENOMEM;
 }
 
-static void release(struct sluice_bus *bus)
+static void bus_release_parts(struct sluice_bus *bus)
 {
 	sluice_bus_openers_free(&bus->departed);
 	kfree(bus->queue);
@@ -474,7 +474,7 @@ static void release(struct sluice_bus *bus)
 static struct sluice_channel *bus_create(const struct sluice_channel_request *request)
 {
 	const struct sluice_bus_params *params = request->params ?: &no_params;
-	u64 capacity = capacity_for(request->capacity);
+	u64 capacity = bus_capacity_for(request->capacity);
 	struct sluice_bus *bus;
 	int err;
 
@@ -496,10 +496,10 @@ static struct sluice_channel *bus_create(const struct sluice_channel_request *re
 	INIT_LIST_HEAD(&bus->departed);
 	sluice_wait_queue_init(&bus->readable);
 	sluice_wait_queue_init(&bus->writable);
-	err = allocate(bus);
+	err = bus_allocate(bus);
 	if (!err)
 		return &bus->channel;
-	release(bus);
+	bus_release_parts(bus);
 	sluice_channel_exit(&bus->channel);
 free_bus:
 	kfree(bus);
@@ -510,7 +510,7 @@ static void bus_free(struct sluice_channel *channel)
 {
 	struct sluice_bus *bus = bus_of(channel);
 
-	release(bus);
+	bus_release_parts(bus);
 	kfree(bus);
 }
 

@@ -93,7 +93,7 @@ struct sluice_bus_slot {
 	bool discarded;			/* the copy failed: not a message */
 	u64 target;			/* id of the subscriber, or 0 */
 	u32 messages_before;		/* in the current move of `tail` (L) */
-	u32 to_all_before;		/* messages to all subscribers, likewise (L) */
+	u32 to_all_before;		/* messages to all subscribers, in that move (L) */
 	const struct sluice_bus_opener *sender;
 } ____cacheline_aligned;
 
@@ -109,7 +109,7 @@ struct sluice_bus_subscriber {
 	/* The sequence of the next message << 1 | whether it is claimed (C) */
 	atomic64_t cursor ____cacheline_aligned_in_smp;
 	u64 expected;			/* at the last release; used while claimed */
-	u64 handed_out;			/* mapped: follows the last one returned; likewise */
+	u64 handed_out;			/* mapped: follows the last returned; used while claimed */
 	atomic64_t untold;		/* lost messages that were not reported yet */
 	u64 lost;			/* messages lost since its open (L) */
 

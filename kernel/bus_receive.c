@@ -77,7 +77,7 @@ static const struct sluice_bus_slot *next_slot(const struct sluice_bus *bus,
  * Disables preemption and claims the cursor of the endpoint. After the cursor was moved, waits for
  * bus.lock first: what was lost is counted then. -ESHUTDOWN, with preemption enabled: evicted.
  */
-static int begin(struct sluice_bus_endpoint *end, u64 *sequence)
+static int bus_receive_begin(struct sluice_bus_endpoint *end, u64 *sequence)
 {
 	struct sluice_bus_subscriber *subscriber = end->subscriber;
 	u64 counted = SLUICE_BUS_EVICTED;
@@ -141,7 +141,7 @@ int sluice_bus_next_length(struct sluice_bus_endpoint *end)
 		return -EAGAIN;
 	do {
 		cond_resched();
-		ret = begin(end, &from);
+		ret = bus_receive_begin(end, &from);
 		if (ret)
 			return ret;
 		first = maps ? subscriber->handed_out : from;
@@ -158,7 +158,7 @@ int sluice_bus_next_length(struct sluice_bus_endpoint *end)
 
 /* ---- receivers that wait for a message ---- */
 
-static bool ends_wait(struct sluice_bus_endpoint *end)
+static bool bus_receive_ends_wait(struct sluice_bus_endpoint *end)
 {
 	return READ_ONCE(end->bus->destroyed) || sluice_bus_next_length(end) != -EAGAIN;
 }
@@ -171,7 +171,7 @@ static void wake_next_receiver(struct sluice_bus_endpoint *end)
 	if (end->subscriber != end->bus->queue)
 		return;
 	sluice_wait_done(queue);
-	if (ends_wait(end))
+	if (bus_receive_ends_wait(end))
 		sluice_wait_wake_one(queue, EPOLLIN | EPOLLRDNORM);
 }
 
@@ -206,14 +206,15 @@ static bool copy_out(struct receipt *receipt, size_t at, const void *from, size_
 }
 
 /* The frame with the number of losses does not arrive. */
-static void forget(struct receipt *receipt)
+static void bus_receive_forget(struct receipt *receipt)
 {
 	atomic64_add(receipt->lost, &receipt->end->subscriber->untold);
 	receipt->lost = 0;
 }
 
 /* Without page faults. False: some page is not present; nothing was received. */
-static bool copy_message(struct receipt *receipt, const struct sluice_bus_slot *slot, u64 sequence)
+static bool bus_receive_copy_message(struct receipt *receipt, const struct sluice_bus_slot *slot,
+				     u64 sequence)
 {
 	struct sluice_bus_endpoint *end = receipt->end;
 	size_t before = iov_iter_count(receipt->to), head = 0;
@@ -231,7 +232,7 @@ static bool copy_message(struct receipt *receipt, const struct sluice_bus_slot *
 	pagefault_enable();
 	if (copied)
 		return true;
-	forget(receipt);
+	bus_receive_forget(receipt);
 	iov_iter_revert(receipt->to, before - iov_iter_count(receipt->to));
 	return false;
 }
@@ -239,7 +240,8 @@ static bool copy_message(struct receipt *receipt, const struct sluice_bus_slot *
 /* ---- one message ---- */
 
 /* With the cursor claimed: 0 and the bytes in @receipt, -EMSGSIZE, -EFAULT: not without faults. */
-static int take(struct receipt *receipt, const struct sluice_bus_slot *slot, u64 sequence)
+static int bus_receive_take(struct receipt *receipt, const struct sluice_bus_slot *slot,
+			    u64 sequence)
 {
 	receipt->needed = slot->length + (receipt->framed ? sizeof(struct sluice_bus_frame) : 0);
 	if (receipt->needed > iov_iter_count(receipt->to))
@@ -247,7 +249,7 @@ static int take(struct receipt *receipt, const struct sluice_bus_slot *slot, u64
 	if (receipt->buffer ? receipt->needed > receipt->room :
 			      slot->length > SLUICE_BUS_DIRECT_MAX)
 		return -EFAULT;
-	if (!copy_message(receipt, slot, sequence))
+	if (!bus_receive_copy_message(receipt, slot, sequence))
 		return -EFAULT;
 	receipt->received = receipt->needed;
 	receipt->sequence = sequence;
@@ -286,12 +288,12 @@ static int try_receive(struct receipt *receipt)
 
 	do {
 		cond_resched();
-		err = begin(end, &from);
+		err = bus_receive_begin(end, &from);
 		if (err)
 			return err;
 		sequence = from;
 		slot = next_slot(bus, end->subscriber, head, &sequence, &more);
-		err = slot ? take(receipt, slot, sequence) : -EAGAIN;
+		err = slot ? bus_receive_take(receipt, slot, sequence) : -EAGAIN;
 		if (err || receipt->buffer)
 			finish(end, from, sequence);
 		else
@@ -301,7 +303,7 @@ static int try_receive(struct receipt *receipt)
 }
 
 /* A buffer for a message of this size. */
-static int get_buffer(struct receipt *receipt)
+static int bus_receive_get_buffer(struct receipt *receipt)
 {
 	kvfree(receipt->buffer);
 	receipt->buffer = kvmalloc(receipt->needed, SLUICE_QUOTA_GFP);
@@ -313,7 +315,7 @@ static int get_buffer(struct receipt *receipt)
  * Copies the message in the buffer, and receives it then. -ESTALE: it was lost meanwhile, or
  * another call received it.
  */
-static int copy_buffer(struct receipt *receipt)
+static int bus_receive_copy_buffer(struct receipt *receipt)
 {
 	struct sluice_bus_endpoint *end = receipt->end;
 	size_t copied = copy_to_iter(receipt->buffer, receipt->received, receipt->to);
@@ -321,7 +323,7 @@ static int copy_buffer(struct receipt *receipt)
 	u64 from;
 
 	if (!err)
-		err = begin(end, &from);
+		err = bus_receive_begin(end, &from);
 	if (!err && from == receipt->sequence) {
 		finish_received(end, sluice_bus_slot(end->bus, from), from, from);
 		return 0;
@@ -330,7 +332,7 @@ static int copy_buffer(struct receipt *receipt)
 		finish(end, from, from);
 		err = -ESTALE;
 	}
-	forget(receipt);
+	bus_receive_forget(receipt);
 	iov_iter_revert(receipt->to, copied);
 	return err;
 }
@@ -345,7 +347,7 @@ static int receive_one(struct receipt *receipt)
 		receipt->received = 0;
 		err = try_receive(receipt);
 		if (!err && receipt->buffer)
-			err = copy_buffer(receipt);
+			err = bus_receive_copy_buffer(receipt);
 		if (err == -ESTALE && !sluice_bus_check_killed())
 			continue;
 		if (err != -EFAULT || receipt->received)
@@ -358,7 +360,7 @@ static int receive_one(struct receipt *receipt)
 			break;
 		if (receipt->buffer || receipt->needed > SLUICE_BUS_DIRECT_MAX ||
 		    attempts == SLUICE_BUS_DIRECT_ATTEMPTS)
-			err = get_buffer(receipt);
+			err = bus_receive_get_buffer(receipt);
 		else
 			err = 0;
 		if (err)
@@ -423,8 +425,8 @@ static int wait_for_message(struct sluice_bus_endpoint *end)
 	struct sluice_wait_queue *queue = sluice_bus_readable(end->bus, end->subscriber);
 
 	if (end->subscriber == end->bus->queue)
-		return sluice_wait_until(*queue, ends_wait(end), &end->spin);
-	return sluice_wait_until_shared(*queue, ends_wait(end), &end->spin);
+		return sluice_wait_until(*queue, bus_receive_ends_wait(end), &end->spin);
+	return sluice_wait_until_shared(*queue, bus_receive_ends_wait(end), &end->spin);
 }
 
 ssize_t sluice_bus_read_iter(struct kiocb *iocb, struct iov_iter *to)
@@ -492,7 +494,7 @@ static int exchange(struct sluice_bus_endpoint *end, u64 released, u32 count,
 	u64 from, to;
 	int ret;
 
-	ret = begin(end, &from);
+	ret = bus_receive_begin(end, &from);
 	if (ret)
 		return ret;
 	to = max(from, released);
@@ -513,7 +515,7 @@ static void take_back(struct sluice_bus_endpoint *end)
 {
 	u64 sequence;
 
-	if (begin(end, &sequence))
+	if (bus_receive_begin(end, &sequence))
 		return;
 	WRITE_ONCE(end->subscriber->handed_out, sequence);
 	finish(end, sequence, sequence);

@@ -56,13 +56,13 @@ static u32 units_for(size_t length)
 	return DIV_ROUND_UP(length, UNIT);
 }
 
-static struct sluice_bus_slot *slot_at(const struct sluice_bus *bus, u64 sequence)
+static struct sluice_bus_slot *bus_slot_at(const struct sluice_bus *bus, u64 sequence)
 {
 	return &bus->slots[sequence & (bus->slot_count - 1)];
 }
 
 /* Whether @slots messages of @units altogether fit between @head and @tail. */
-static bool fits(const struct sluice_bus *bus, u64 head, u64 tail, u32 slots, u32 units)
+static bool bus_fits(const struct sluice_bus *bus, u64 head, u64 tail, u32 slots, u32 units)
 {
 	return sequence_of(head) - sequence_of(tail) + slots <= bus->slot_count &&
 	       unit_of(head) - unit_of(tail) + units <= bus->units;
@@ -75,11 +75,11 @@ struct sluice_bus_slot *sluice_bus_reserve(struct sluice_bus *bus, size_t length
 	struct sluice_bus_slot *slot;
 
 	do {
-		if (!fits(bus, head, atomic64_read_acquire(&bus->tail), 1, units))	/* (T) */
+		if (!bus_fits(bus, head, atomic64_read_acquire(&bus->tail), 1, units))	/* (T) */
 			return NULL;
 	} while (!atomic64_try_cmpxchg(&bus->head, &head,
 				       pack(sequence_of(head) + 1, unit_of(head) + units)));
-	slot = slot_at(bus, sequence_of(head));
+	slot = bus_slot_at(bus, sequence_of(head));
 	slot->start = unit_of(head);
 	slot->end = unit_of(head) + units;
 	slot->length = length;
@@ -95,7 +95,7 @@ void sluice_bus_commit(struct sluice_bus *bus, struct sluice_bus_slot *slot)
 
 struct sluice_bus_slot *sluice_bus_slot(const struct sluice_bus *bus, u64 sequence)
 {
-	struct sluice_bus_slot *slot = slot_at(bus, sequence);
+	struct sluice_bus_slot *slot = bus_slot_at(bus, sequence);
 
 	return smp_load_acquire(&slot->stamp) == sequence ? slot : NULL;	/* (S) */
 }
@@ -308,7 +308,8 @@ static u64 move_cursors(struct sluice_bus *bus, u64 to)
 	return max(end, bus->tail_sequence);
 }
 
-static void count_lost(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber, u64 count)
+static void bus_count_lost(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber,
+			   u64 count)
 {
 	if (!count)
 		return;
@@ -328,7 +329,7 @@ static void count_addressed(struct sluice_bus *bus, const struct sluice_bus_slot
 	if (!target || target->moved_from > sequence)
 		return;
 	sluice_bus_unread_sub(target, slot->length);
-	count_lost(bus, target, 1);
+	bus_count_lost(bus, target, 1);
 }
 
 /*
@@ -343,7 +344,7 @@ static void count_losses(struct sluice_bus *bus, u64 to)
 	u64 sequence;
 
 	for (sequence = bus->tail_sequence; sequence < to; sequence++) {
-		struct sluice_bus_slot *slot = slot_at(bus, sequence);
+		struct sluice_bus_slot *slot = bus_slot_at(bus, sequence);
 
 		slot->to_all_before = to_all;
 		slot->messages_before = messages;
@@ -356,14 +357,14 @@ static void count_losses(struct sluice_bus *bus, u64 to)
 			to_all++;
 	}
 	sluice_bus_for_each_subscriber(bus, subscriber, i) {
-		struct sluice_bus_slot *slot = slot_at(bus, subscriber->moved_from);
+		struct sluice_bus_slot *slot = bus_slot_at(bus, subscriber->moved_from);
 
 		if (subscriber->moved_from == to)
 			continue;
 		if (sluice_bus_is_monitor(subscriber))
-			count_lost(bus, subscriber, messages - slot->messages_before);
+			bus_count_lost(bus, subscriber, messages - slot->messages_before);
 		else
-			count_lost(bus, subscriber, to_all - slot->to_all_before);
+			bus_count_lost(bus, subscriber, to_all - slot->to_all_before);
 	}
 }
 
@@ -387,14 +388,14 @@ static u64 end_for(const struct sluice_bus *bus, u32 units, u64 most)
 	return sequence;
 }
 
-/* As fits(), if the tail were at @sequence. */
+/* As bus_fits(), if the tail were at @sequence. */
 static bool would_fit(const struct sluice_bus *bus, u64 sequence, u32 slots, u32 units)
 {
 	const struct sluice_bus_slot *slot = sluice_bus_slot(bus, sequence);
 
 	/* Without a slot it is the head, or its sender commits it soon. */
-	return !slot || fits(bus, atomic64_read(&bus->head),
-			     pack(sequence, READ_ONCE(slot->start)), slots, units);
+	return !slot || bus_fits(bus, atomic64_read(&bus->head),
+				 pack(sequence, READ_ONCE(slot->start)), slots, units);
 }
 
 /*
@@ -439,7 +440,7 @@ static bool make_room(struct sluice_bus *bus, u32 units)
 
 	move_tail(bus, min(held, step));
 	if (unsure || held > step ||
-	    fits(bus, atomic64_read(&bus->head), atomic64_read(&bus->tail), 1, units))
+	    bus_fits(bus, atomic64_read(&bus->head), atomic64_read(&bus->tail), 1, units))
 		return true;
 	return lose(bus, units);
 }
@@ -490,7 +491,7 @@ bool sluice_bus_has_room(struct sluice_bus *bus, size_t length)
 	u32 slots = bus->slot_count / 4, units = units_for(length);
 	bool room, unsure;
 
-	if (fits(bus, head, atomic64_read(&bus->tail), slots, units))
+	if (bus_fits(bus, head, atomic64_read(&bus->tail), slots, units))
 		return true;
 	rcu_read_lock();
 	sequence = oldest_held(bus, SLUICE_BUS_BLOCK, extend(sequence, head), &unsure);

@@ -109,8 +109,8 @@ static void set_end(struct sluice_bus_opener *sender, u64 end)
 }
 
 /* One attempt: 0, -ENOSPC: no room before the tail, -EFAULT: some page is not present. */
-static int put(struct sluice_bus *bus, const struct message *message,
-	       const struct sluice_bus_subscriber *target)
+static int bus_put_message(struct sluice_bus *bus, const struct message *message,
+			   const struct sluice_bus_subscriber *target)
 {
 	struct sluice_bus_slot *slot;
 	bool discarded;
@@ -216,7 +216,7 @@ static int try_send(struct sluice_bus *bus, struct message *message)
 	}
 	if (target)
 		sluice_bus_unread_add(target, message->length);
-	err = put(bus, message, target);
+	err = bus_put_message(bus, message, target);
 	/* Meanwhile it may have held room that other senders need. */
 	if (err && target && sluice_bus_unread_sub(target, message->length))
 		sluice_bus_wake_senders(bus);
@@ -289,7 +289,8 @@ static bool is_hopeless(struct sluice_bus *bus, const struct message *message, i
 }
 
 /* Sends the message, and waits for room unless @nonblocking. */
-static int send_message(struct sluice_bus_endpoint *end, struct message *message, bool nonblocking)
+static int bus_send_message(struct sluice_bus_endpoint *end, struct message *message,
+			    bool nonblocking)
 {
 	struct sluice_bus *bus = end->bus;
 	unsigned int attempts = 0;
@@ -343,7 +344,7 @@ ssize_t sluice_bus_write_iter(struct kiocb *iocb, struct iov_iter *from)
 		return -EMSGSIZE;
 	if (message.target && (end->bus->mode == SLUICE_BUS_UNICAST || end->bus->mappable))
 		return -EOPNOTSUPP;
-	err = send_message(end, &message, sluice_bus_is_nonblocking(iocb));
+	err = bus_send_message(end, &message, sluice_bus_is_nonblocking(iocb));
 	return_turns(end->bus, &message, err);
 	kvfree(message.buffer);
 	return err ?: count;

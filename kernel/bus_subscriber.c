@@ -90,7 +90,7 @@ static struct part part_for(struct sluice_bus *bus, const struct sluice_bus_subs
 }
 
 /* Under the lock, so that the tail does not move between the look at the head and the addition. */
-static int add(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber)
+static int bus_subscriber_add(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber)
 {
 	struct part part = part_for(bus, subscriber);
 	u64 head = sluice_bus_head_sequence(bus);
@@ -117,7 +117,7 @@ int sluice_bus_subscriber_add(struct sluice_bus *bus, struct sluice_bus_subscrib
 	if (err)
 		return err;
 	spin_lock(&bus->lock);
-	err = add(bus, subscriber);
+	err = bus_subscriber_add(bus, subscriber);
 	spin_unlock(&bus->lock);
 	if (err) {
 		xa_release(&bus->subscribers, subscriber->id);

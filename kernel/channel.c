@@ -19,7 +19,7 @@
 #include "kind.h"
 #include "scope.h"
 
-static int compare(const struct sluice_channel_key *a, const struct sluice_channel_key *b)
+static int channel_compare(const struct sluice_channel_key *a, const struct sluice_channel_key *b)
 {
 	if (a->kind != b->kind)
 		return a->kind < b->kind ? -1 : 1;
@@ -99,15 +99,15 @@ static bool is_expected(const struct sluice_channel *channel,
 /* ---- the scope's tree ---- */
 
 /* Under the scope's lock: returns the channel of this key; if there is none, inserts @new. */
-static struct sluice_channel *find_or_insert(struct sluice_scope *scope,
-					     const struct sluice_channel_key *key,
-					     struct sluice_channel *new)
+static struct sluice_channel *channel_find_or_insert(struct sluice_scope *scope,
+						     const struct sluice_channel_key *key,
+						     struct sluice_channel *new)
 {
 	struct rb_node **link = &scope->channels.rb_node, *parent = NULL;
 
 	while (*link) {
 		struct sluice_channel *channel = channel_of(*link);
-		int order = compare(key, &channel->key);
+		int order = channel_compare(key, &channel->key);
 
 		if (!order)
 			return channel;
@@ -185,7 +185,7 @@ static struct mem_cgroup *get_memcg(const struct sluice_channel_request *request
 	return get_mem_cgroup_from_mm(current->mm);
 }
 
-static void free_deferred(struct work_struct *work);
+static void channel_free_deferred(struct work_struct *work);
 
 int sluice_channel_init(struct sluice_channel *channel,
 			const struct sluice_channel_request *request, u64 bytes)
@@ -208,7 +208,7 @@ int sluice_channel_init(struct sluice_channel *channel,
 	channel->persists = request->flags & SLUICE_OPEN_PERSIST;
 	RB_CLEAR_NODE(&channel->node);
 	INIT_LIST_HEAD(&channel->persistence);
-	INIT_WORK(&channel->freeing, free_deferred);
+	INIT_WORK(&channel->freeing, channel_free_deferred);
 	return 0;
 }
 
@@ -277,7 +277,7 @@ static void channel_free(struct sluice_channel *channel)
 }
 
 /* Puts a reference and subtracts @opens from the opens. True: the caller must free the channel. */
-static bool put(struct sluice_channel *channel, unsigned int opens)
+static bool channel_put(struct sluice_channel *channel, unsigned int opens)
 {
 	struct sluice_scope *scope = channel->scope;
 	bool last;
@@ -293,7 +293,7 @@ static bool put(struct sluice_channel *channel, unsigned int opens)
 
 void sluice_channel_put(struct sluice_channel *channel)
 {
-	if (put(channel, 0))
+	if (channel_put(channel, 0))
 		channel_free(channel);
 }
 
@@ -304,14 +304,14 @@ void sluice_channel_put(struct sluice_channel *channel)
 
 static struct workqueue_struct *workers;
 
-static void free_deferred(struct work_struct *work)
+static void channel_free_deferred(struct work_struct *work)
 {
 	channel_free(container_of(work, struct sluice_channel, freeing));
 }
 
 static void put_deferred(struct sluice_channel *channel, unsigned int opens)
 {
-	if (put(channel, opens))
+	if (channel_put(channel, opens))
 		queue_work(workers, &channel->freeing);
 }
 
@@ -349,7 +349,7 @@ void sluice_channel_workers_exit(void)
 
 void sluice_channel_close(struct sluice_channel *channel)
 {
-	if (put(channel, 1))
+	if (channel_put(channel, 1))
 		channel_free(channel);
 }
 
@@ -366,16 +366,17 @@ bool sluice_channel_abandon(struct sluice_channel *channel)
 	spin_unlock(&channel->scope->lock);
 	if (was_persistent)
 		put_persistent(channel);
-	sluice_channel_close_deferred(channel);
+	sluice_channel_close(channel);
 	return shared;
 }
 
-static struct sluice_channel *find(struct sluice_scope *scope, const struct sluice_channel_key *key)
+static struct sluice_channel *channel_find(struct sluice_scope *scope,
+					   const struct sluice_channel_key *key)
 {
 	struct sluice_channel *channel;
 
 	spin_lock(&scope->lock);
-	channel = find_or_insert(scope, key, NULL);
+	channel = channel_find_or_insert(scope, key, NULL);
 	if (channel)
 		refcount_inc(&channel->refs);
 	spin_unlock(&scope->lock);
@@ -387,20 +388,20 @@ static struct sluice_channel *find(struct sluice_scope *scope, const struct slui
  * with a reference; or an error of the limits. The charge is committed in the same critical
  * section, so that no other create fails because of a channel that cannot be found yet.
  */
-static struct sluice_channel *add(struct sluice_channel *new)
+static struct sluice_channel *channel_add(struct sluice_channel *new)
 {
 	struct sluice_scope *scope = new->scope;
 	struct sluice_channel *channel;
 	int err = 0;
 
 	spin_lock(&scope->lock);
-	channel = find_or_insert(scope, &new->key, NULL);
+	channel = channel_find_or_insert(scope, &new->key, NULL);
 	if (channel)
 		refcount_inc(&channel->refs);
 	else
 		err = sluice_quota_commit(new->charge);
 	if (!channel && !err) {
-		channel = find_or_insert(scope, &new->key, new);
+		channel = channel_find_or_insert(scope, &new->key, new);
 		if (new->persists)
 			begin_persistence(new);
 	}
@@ -470,8 +471,8 @@ static int may_attach(const struct sluice_channel *channel,
  * Takes over the caller's reference. -ESTALE: the channel has lost its name meanwhile. PERSIST has
  * no effect on a channel that is already persistent, if the caller may not manage it.
  */
-static struct sluice_channel *attach(struct sluice_channel *channel,
-				     const struct sluice_channel_request *request)
+static struct sluice_channel *channel_attach(struct sluice_channel *channel,
+					     const struct sluice_channel_request *request)
 {
 	bool persist = request->flags & SLUICE_OPEN_PERSIST &&
 		       !may_manage(channel, &request->access);
@@ -487,13 +488,14 @@ static struct sluice_channel *attach(struct sluice_channel *channel,
 }
 
 /* A new channel does not get its name. */
-static void discard(struct sluice_channel *new)
+static void channel_discard(struct sluice_channel *new)
 {
 	tell_unnamed(new);
 	sluice_channel_put(new);
 }
 
-static struct sluice_channel *create(const struct sluice_channel_request *request, bool *created)
+static struct sluice_channel *channel_create(const struct sluice_channel_request *request,
+					     bool *created)
 {
 	struct sluice_channel *channel, *new;
 
@@ -504,29 +506,29 @@ static struct sluice_channel *create(const struct sluice_channel_request *reques
 		return new;
 	/* One that was restored belongs to whoever created it first. */
 	if (!is_expected(new, request)) {
-		discard(new);
+		channel_discard(new);
 		return ERR_PTR(-EACCES);
 	}
-	channel = add(new);
+	channel = channel_add(new);
 	if (channel != new)
-		discard(new);
+		channel_discard(new);
 	if (IS_ERR(channel))
 		return channel;
 	if (channel != new)
-		return attach(channel, request);
+		return channel_attach(channel, request);
 	*created = true;
 	return channel->persists ? check_online(channel) : channel;
 }
 
-static struct sluice_channel *find_or_create(const struct sluice_channel_request *request,
-					     bool *created)
+static struct sluice_channel *channel_find_or_create(const struct sluice_channel_request *request,
+						     bool *created)
 {
-	struct sluice_channel *channel = find(request->access.scope, &request->key);
+	struct sluice_channel *channel = channel_find(request->access.scope, &request->key);
 
 	if (channel)
-		return attach(channel, request);
+		return channel_attach(channel, request);
 	if (request->flags & SLUICE_OPEN_CREATE)
-		return create(request, created);
+		return channel_create(request, created);
 	return ERR_PTR(may_lookup(&request->access) ? -ENOENT : -EACCES);
 }
 
@@ -537,18 +539,18 @@ struct sluice_channel *sluice_channel_open(const struct sluice_channel_request *
 
 	*created = false;
 	do {
-		channel = find_or_create(request, created);
+		channel = channel_find_or_create(request, created);
 	} while (channel == ERR_PTR(-ESTALE));
 	return channel;
 }
 
 int sluice_channel_register(struct sluice_channel *new)
 {
-	struct sluice_channel *channel = add(new);
+	struct sluice_channel *channel = channel_add(new);
 
 	if (channel == new)
 		return new->persists ? PTR_ERR_OR_ZERO(check_online(new)) : 0;
-	discard(new);
+	channel_discard(new);
 	if (IS_ERR(channel))
 		return PTR_ERR(channel);
 	sluice_channel_put_deferred(channel);
@@ -582,12 +584,13 @@ struct sluice_channel *sluice_channel_lookup(const struct sluice_scope_access *a
 
 	if (!may_lookup(access))
 		return ERR_PTR(-EACCES);
-	channel = find(access->scope, key);
+	channel = channel_find(access->scope, key);
 	return channel ?: ERR_PTR(-ENOENT);
 }
 
-static int unlink(const struct sluice_scope_access *access, const struct sluice_channel_key *key,
-		  bool destroy)
+static int channel_unlink(const struct sluice_scope_access *access,
+			  const struct sluice_channel_key *key,
+			  bool destroy)
 {
 	struct sluice_channel *channel = sluice_channel_lookup(access, key);
 	struct sluice_scope *scope = access->scope;
@@ -618,13 +621,13 @@ static int unlink(const struct sluice_scope_access *access, const struct sluice_
 int sluice_channel_unlink(const struct sluice_scope_access *access,
 			  const struct sluice_channel_key *key)
 {
-	return unlink(access, key, false);
+	return channel_unlink(access, key, false);
 }
 
 int sluice_channel_destroy(const struct sluice_scope_access *access,
 			   const struct sluice_channel_key *key)
 {
-	return unlink(access, key, true);
+	return channel_unlink(access, key, true);
 }
 
 void sluice_channel_drop_persistent(struct sluice_scope *scope)
@@ -671,12 +674,13 @@ void sluice_channel_fill_info(struct sluice_channel *channel, struct sluice_chan
 }
 
 /* Under the scope's lock: the first channel after @key. */
-static struct rb_node *first_after(struct sluice_scope *scope, const struct sluice_channel_key *key)
+static struct rb_node *channel_first_after(struct sluice_scope *scope,
+					   const struct sluice_channel_key *key)
 {
 	struct rb_node *node = scope->channels.rb_node, *found = NULL;
 
 	while (node) {
-		if (compare(key, &channel_of(node)->key) < 0) {
+		if (channel_compare(key, &channel_of(node)->key) < 0) {
 			found = node;
 			node = node->rb_left;
 		} else {
@@ -698,7 +702,7 @@ int sluice_channel_list(const struct sluice_scope_access *access,
 	if (!may_lookup(access))
 		return -EACCES;
 	spin_lock(&scope->lock);
-	for (node = first_after(scope, key); node && count < most; node = rb_next(node)) {
+	for (node = channel_first_after(scope, key); node && count < most; node = rb_next(node)) {
 		channel = channel_of(node);
 		if (!channel->key.name[0])
 			continue;

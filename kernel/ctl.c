@@ -61,8 +61,9 @@ int sluice_ctl_access_scope(struct sluice_scope_access *access, int fd)
 	return sluice_scope_access_fd(access, fd);
 }
 
-static int resolve(struct sluice_scope_access *access, struct sluice_channel_key *key, int scope_fd,
-		   u32 kind, const u8 *name)
+static int ctl_resolve(struct sluice_scope_access *access, struct sluice_channel_key *key,
+		       int scope_fd,
+		       u32 kind, const u8 *name)
 {
 	int err = sluice_ctl_parse_name(key, kind, name);
 
@@ -142,7 +143,7 @@ static long ctl_open(struct sluice_open __user *user)
 	ret = read_params(&request, &params, open.params);
 	if (ret)
 		return ret;
-	ret = resolve(&request.access, &request.key, open.scope_fd, open.kind, open.name);
+	ret = ctl_resolve(&request.access, &request.key, open.scope_fd, open.kind, open.name);
 	if (ret)
 		return ret;
 	ret = install_file(&request);
@@ -164,7 +165,7 @@ static long ctl_unlink(struct sluice_unlink __user *user, bool destroy)
 		return ret;
 	if (unlink.flags)
 		return -EINVAL;
-	ret = resolve(&access, &key, unlink.scope_fd, unlink.kind, unlink.name);
+	ret = ctl_resolve(&access, &key, unlink.scope_fd, unlink.kind, unlink.name);
 	if (ret)
 		return ret;
 	ret = destroy ? sluice_channel_destroy(&access, &key) :
@@ -227,7 +228,7 @@ static long ctl_info(struct sluice_info __user *user)
 		return ret;
 	if (info.flags)
 		return -EINVAL;
-	ret = resolve(&access, &key, info.scope_fd, info.kind, info.name);
+	ret = ctl_resolve(&access, &key, info.scope_fd, info.kind, info.name);
 	if (ret)
 		return ret;
 	channel = sluice_channel_lookup(&access, &key);

@@ -62,12 +62,12 @@ static void session_free(struct sluice_feed_session *session)
 	kfree(session);
 }
 
-static void free_deferred(struct work_struct *work)
+static void feed_free_deferred(struct work_struct *work)
 {
 	session_free(container_of(to_rcu_work(work), struct sluice_feed_session, freeing));
 }
 
-static struct sluice_feed_session *session_create(struct sluice_feed_endpoint *end, bool maps)
+static struct sluice_feed_session *feed_session_create(struct sluice_feed_endpoint *end, bool maps)
 {
 	struct sluice_feed_session *session = kzalloc(sizeof(*session), SLUICE_QUOTA_GFP);
 	int err;
@@ -84,7 +84,7 @@ static struct sluice_feed_session *session_create(struct sluice_feed_endpoint *e
 	session->maps = maps;
 	session->wait = &end->wait;
 	mutex_init(&session->read_mutex);
-	INIT_RCU_WORK(&session->freeing, free_deferred);
+	INIT_RCU_WORK(&session->freeing, feed_free_deferred);
 	return session;
 }
 
@@ -133,13 +133,13 @@ static int try_claim(struct sluice_feed_endpoint *end, struct sluice_feed_sessio
 
 static int claim_new(struct sluice_feed_endpoint *end, bool maps)
 {
-	struct sluice_feed_session *new = session_create(end, maps);
+	struct sluice_feed_session *new = feed_session_create(end, maps);
 	int err;
 
 	if (new == ERR_PTR(-ENOMEM)) {
 		/* The memory may be that of the consumer before, who has just closed. */
 		sluice_channel_flush_deferred();
-		new = session_create(end, maps);
+		new = feed_session_create(end, maps);
 	}
 	if (IS_ERR(new))
 		return PTR_ERR(new);
@@ -153,7 +153,8 @@ static int claim_new(struct sluice_feed_endpoint *end, bool maps)
  * Returns the endpoint's session, after a claim if it has none. @nowait: -EAGAIN instead of a
  * claim, which allocates the ring.
  */
-static struct sluice_feed_session *claim(struct sluice_feed_endpoint *end, bool maps, bool nowait)
+static struct sluice_feed_session *feed_claim_session(struct sluice_feed_endpoint *end, bool maps,
+						      bool nowait)
 {
 	int err = claimed(end) ? 0 : try_claim(end, NULL);
 
@@ -165,7 +166,7 @@ static struct sluice_feed_session *claim(struct sluice_feed_endpoint *end, bool 
 }
 
 /* Why it has ended, or 0. */
-static u32 ended(const struct sluice_feed_session *session)
+static u32 feed_session_ended(const struct sluice_feed_session *session)
 {
 	return smp_load_acquire(&session->ended);	/* (G) */
 }
@@ -241,19 +242,20 @@ static ssize_t feed_read_iter(struct kiocb *iocb, struct iov_iter *to)
 
 	if (!iov_iter_count(to))
 		return 0;
-	session = claim(end, false, iocb->ki_flags & IOCB_NOWAIT);
+	session = feed_claim_session(end, false, iocb->ki_flags & IOCB_NOWAIT);
 	if (session == ERR_PTR(-EPIPE))
 		return 0;
 	if (IS_ERR(session))
 		return PTR_ERR(session);
 	for (;;) {
-		has_ended = ended(session);
+		has_ended = feed_session_ended(session);
 		ret = lock_and_read(session, iocb, to);
 		if (ret || has_ended)
 			return ret;
 		if ((iocb->ki_flags & IOCB_NOWAIT) || (iocb->ki_filp->f_flags & O_NONBLOCK))
 			return -EAGAIN;
-		ret = sluice_wait_until_shared(end->wait, is_readable(session) || ended(session),
+		ret = sluice_wait_until_shared(end->wait,
+					       is_readable(session) || feed_session_ended(session),
 					       &end->spin);
 		if (ret)
 			return ret;
@@ -274,7 +276,7 @@ static int feed_mmap(struct file *file, struct vm_area_struct *vma)
 	/* Who maps a part must be able to map its control page. */
 	if (!(file->f_mode & FMODE_WRITE))
 		return -EINVAL;
-	session = claim(end, true, false);
+	session = feed_claim_session(end, true, false);
 	if (IS_ERR(session))
 		return PTR_ERR(session);
 	return sluice_ring_memory_mmap(session->memory, vma, SLUICE_RING_SIDE_CONSUMER);
@@ -286,9 +288,9 @@ static u32 wake_seq(const struct sluice_feed_session *session)
 						 SLUICE_RING_SIDE_PRODUCER)->wake_seq);
 }
 
-static bool ends_wait(const void *side, u32 seq)
+static bool feed_ends_wait(const void *side, u32 seq)
 {
-	return wake_seq(side) != seq || ended(side);
+	return wake_seq(side) != seq || feed_session_ended(side);
 }
 
 static long feed_wait(struct sluice_feed_endpoint *end, struct sluice_ring_wait __user *user)
@@ -298,8 +300,8 @@ static long feed_wait(struct sluice_feed_endpoint *end, struct sluice_ring_wait 
 
 	if (!session || !session->maps)
 		return -EINVAL;
-	ret = sluice_ring_wait(&end->wait.head, ends_wait, session, user);
-	return ended(session) == SLUICE_RING_REJECTED ? -EPROTO : ret;
+	ret = sluice_ring_wait(&end->wait.head, feed_ends_wait, session, user);
+	return feed_session_ended(session) == SLUICE_RING_REJECTED ? -EPROTO : ret;
 }
 
 /* Before the claim it reports a packet, so that the caller claims the feed by reading. */
@@ -313,7 +315,7 @@ static __poll_t feed_poll(struct file *file, poll_table *table)
 	session = claimed(end);
 	if (!session)
 		return POLL_READABLE;
-	switch (ended(session)) {
+	switch (feed_session_ended(session)) {
 	case SLUICE_RING_CLOSED:
 		return POLL_READABLE | EPOLLRDHUP;
 	case SLUICE_RING_REJECTED:
@@ -354,7 +356,7 @@ static void fill_feed_info(struct sluice_feed *feed, struct sluice_feed_info *in
 		sluice_feed_simulator_fill_info(info);
 }
 
-static long get_info(struct sluice_feed_endpoint *end, struct sluice_feed_info __user *user)
+static long feed_get_info(struct sluice_feed_endpoint *end, struct sluice_feed_info __user *user)
 {
 	struct sluice_feed_info info;
 	u32 user_size;
@@ -389,8 +391,9 @@ static long feed_claim(struct file *file, struct sluice_setting __user *user)
 		return -EINVAL;
 	if (consumer == SLUICE_FEED_CONSUMER_MAPS && !(file->f_mode & FMODE_WRITE))
 		return -EINVAL;
-	return PTR_ERR_OR_ZERO(claim(feed_endpoint(file), consumer == SLUICE_FEED_CONSUMER_MAPS,
-				     false));
+	return PTR_ERR_OR_ZERO(feed_claim_session(feed_endpoint(file),
+						  consumer == SLUICE_FEED_CONSUMER_MAPS,
+						  false));
 }
 
 static long feed_ioctl(struct file *file, unsigned int command, unsigned long argument)
@@ -411,7 +414,7 @@ static long feed_ioctl(struct file *file, unsigned int command, unsigned long ar
 	case _IOC_NR(SLUICE_FEED_STOP):
 		return simulated ? sluice_feed_simulator_stop(end) : -ENOTTY;
 	case _IOC_NR(SLUICE_FEED_INFO):
-		return get_info(end, user);
+		return feed_get_info(end, user);
 	case _IOC_NR(SLUICE_FEED_SET_SPIN):
 		return set_spin(end, user);
 	case _IOC_NR(SLUICE_FEED_CLAIM):
@@ -494,7 +497,7 @@ static struct sluice_feed *feed_alloc(const struct sluice_channel_request *reque
 }
 
 /* The capacity for a request, or 0. */
-static u64 capacity_for(u64 bytes)
+static u64 feed_capacity_for(u64 bytes)
 {
 	u64 most = clamp_t(u64, READ_ONCE(feed_max_bytes), CAPACITY_MIN, SLUICE_RING_CAPACITY_MAX);
 
@@ -520,7 +523,7 @@ struct sluice_feed *sluice_feed_create_as(const char *name, umode_t mode, u64 ca
 	struct sluice_channel_request request = {
 		.kind = &sluice_feed_kind,
 		.mode = mode & 0777,
-		.capacity = capacity_for(capacity),
+		.capacity = feed_capacity_for(capacity),
 		.gfp = SLUICE_QUOTA_GFP,
 	};
 	struct sluice_feed *feed;

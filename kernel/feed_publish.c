@@ -67,7 +67,8 @@ static bool refresh_released(struct sluice_feed_session *session)
 }
 
 /* Whether the record from `head` to @end fits, with the state of the record after it. */
-static bool fits(const struct sluice_feed *feed, const struct sluice_feed_session *session, u64 end)
+static bool feed_fits(const struct sluice_feed *feed, const struct sluice_feed_session *session,
+		      u64 end)
 {
 	return end + HEADER <= session->released + feed->capacity;
 }
@@ -129,7 +130,8 @@ static void write_record(struct sluice_feed *feed, struct sluice_feed_session *s
 	session->lost = 0;
 }
 
-static void count_lost(struct sluice_feed *feed, struct sluice_feed_session *session, u64 count)
+static void feed_count_lost(struct sluice_feed *feed, struct sluice_feed_session *session,
+			    u64 count)
 {
 	WRITE_ONCE(feed->sequence, feed->sequence + count);
 	WRITE_ONCE(feed->lost, feed->lost + count);
@@ -144,14 +146,14 @@ static int put_packet(struct sluice_feed *feed, struct sluice_feed_session *sess
 		  round_up(HEADER + sizeof(struct sluice_feed_packet) + length, HEADER);
 
 	if (atomic_read(&feed->contended))
-		count_lost(feed, session, atomic_xchg(&feed->contended, 0));
-	if (!fits(feed, session, end) && !refresh_released(session)) {
+		feed_count_lost(feed, session, atomic_xchg(&feed->contended, 0));
+	if (!feed_fits(feed, session, end) && !refresh_released(session)) {
 		WRITE_ONCE(feed->violations, feed->violations + 1);
 		sluice_feed_session_end(feed, SLUICE_RING_REJECTED);
 		return -EPROTO;
 	}
-	if (!fits(feed, session, end)) {
-		count_lost(feed, session, 1);
+	if (!feed_fits(feed, session, end)) {
+		feed_count_lost(feed, session, 1);
 		return -ENOBUFS;
 	}
 	write_record(feed, session, data, length, end);
@@ -219,7 +221,7 @@ static void wake_consumer(struct irq_work *work)
 	rcu_read_unlock();
 }
 
-static int publish(struct sluice_feed *feed, const void *data, size_t length, bool may_wake)
+static int feed_publish(struct sluice_feed *feed, const void *data, size_t length, bool may_wake)
 {
 	struct sluice_feed_session *session;
 	bool sleeps = false;
@@ -256,14 +258,14 @@ static int publish(struct sluice_feed *feed, const void *data, size_t length, bo
 
 int sluice_feed_publish(struct sluice_feed *feed, const void *data, size_t length)
 {
-	return publish(feed, data, length, false);
+	return feed_publish(feed, data, length, false);
 }
 EXPORT_SYMBOL_GPL(sluice_feed_publish);
 
 /* The locks of wait queues sleep on PREEMPT_RT. */
 int sluice_feed_publish_and_wake(struct sluice_feed *feed, const void *data, size_t length)
 {
-	return publish(feed, data, length, !IS_ENABLED(CONFIG_PREEMPT_RT));
+	return feed_publish(feed, data, length, !IS_ENABLED(CONFIG_PREEMPT_RT));
 }
 
 void sluice_feed_publish_init(struct sluice_feed *feed)

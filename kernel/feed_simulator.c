@@ -61,7 +61,7 @@ static enum hrtimer_restart publish_next(struct hrtimer *timer)
 	return HRTIMER_RESTART;
 }
 
-static bool are_valid(const struct sluice_feed_start *start)
+static bool simulator_are_valid(const struct sluice_feed_start *start)
 {
 	if (start->flags || start->length > SLUICE_FEED_PACKET_MAX)
 		return false;
@@ -117,7 +117,7 @@ long sluice_feed_simulator_start(struct sluice_feed_endpoint *end,
 
 	if (ret)
 		return ret;
-	if (!are_valid(&wanted))
+	if (!simulator_are_valid(&wanted))
 		return -EINVAL;
 	if (!capable(CAP_SYS_NICE))
 		return -EPERM;

@@ -35,7 +35,7 @@ bool sluice_keeper_is_absent(unsigned long deadline)
 /* ---- read ---- */
 
 /* 0, -EMSGSIZE: it does not fit, -EFAULT. */
-static int copy_message(const struct sluice_stream_message *message, struct iov_iter *to)
+static int keeper_copy_message(const struct sluice_stream_message *message, struct iov_iter *to)
 {
 	const struct sluice_keep_message *header = &message->header;
 	size_t length = sizeof(*header) + header->key_length + header->value_length;
@@ -61,7 +61,7 @@ static ssize_t read_message(struct iov_iter *to)
 
 	if (!sluice_stream_next_message(&message))
 		return -EAGAIN;
-	err = copy_message(&message, to);
+	err = keeper_copy_message(&message, to);
 	size = message.header.size;
 	sluice_stream_end_message(&message, !err);
 	if (!err)
@@ -321,7 +321,7 @@ static const struct file_operations keeper_fops = {
 };
 
 /* Under begin_mutex. */
-static struct file *begin(void)
+static struct file *keeper_begin(void)
 {
 	struct file *file;
 
@@ -345,7 +345,7 @@ struct file *sluice_keeper_open(void)
 		return ERR_PTR(-EPERM);
 	if (mutex_lock_interruptible(&begin_mutex))
 		return ERR_PTR(-ERESTARTSYS);
-	file = begin();
+	file = keeper_begin();
 	mutex_unlock(&begin_mutex);
 	return file;
 }

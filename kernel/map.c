@@ -59,8 +59,8 @@ int sluice_map_copy_key(const struct sluice_map *map, u64 address, u32 length,
 }
 
 /* As sluice_map_overwrite(), with the user's value. */
-static int overwrite(struct sluice_map *map, struct sluice_map_request *request,
-		     const struct sluice_map_op *op)
+static int map_overwrite(struct sluice_map *map, struct sluice_map_request *request,
+			 const struct sluice_map_op *op)
 {
 	u64 bytes[SLUICE_SHORT_COPY / sizeof(u64)] __uninitialized;
 
@@ -72,8 +72,8 @@ static int overwrite(struct sluice_map *map, struct sluice_map_request *request,
 }
 
 /* As sluice_map_set(), with the user's value. */
-static int set_once(struct sluice_map *map, struct sluice_map_request *request,
-		    const struct sluice_map_op *op)
+static int map_set_once(struct sluice_map *map, struct sluice_map_request *request,
+			const struct sluice_map_op *op)
 {
 	struct sluice_map_value *value;
 	int ret;
@@ -100,12 +100,12 @@ static int set(struct sluice_map *map, struct sluice_map_request *request, struc
 		return sluice_map_durable_set(map, request, op);
 	if (op->value_length > SLUICE_MAP_VALUE_MAX)
 		return -EINVAL;
-	ret = overwrite(map, request, op);
+	ret = map_overwrite(map, request, op);
 	if (ret != -ENODATA)
 		return ret;
 	for (;;) {
 		request->version = op->version;
-		ret = set_once(map, request, op);
+		ret = map_set_once(map, request, op);
 		if (ret != -EAGAIN)
 			return ret;
 		ret = sluice_map_wait_for_memory(map, bytes, deadline);
@@ -116,8 +116,8 @@ static int set(struct sluice_map *map, struct sluice_map_request *request, struc
 
 /* ---- operations ---- */
 
-static int change(struct sluice_map *map, u32 command, const struct sluice_map_key *key,
-		  struct sluice_map_op *op)
+static int map_change(struct sluice_map *map, u32 command, const struct sluice_map_key *key,
+		      struct sluice_map_op *op)
 {
 	struct sluice_map_request request = {
 		.key = *key,
@@ -139,7 +139,7 @@ static int change(struct sluice_map *map, u32 command, const struct sluice_map_k
 }
 
 /* Whether the endpoint permits the operation, and its fields do. 0, -EBADF, -EINVAL. */
-static int check(const struct file *file, u32 command, const struct sluice_map_op *op)
+static int map_check(const struct file *file, u32 command, const struct sluice_map_op *op)
 {
 	u32 flags = command == SLUICE_MAP_STEP_GET ? 0 : SLUICE_MAP_IF_VERSION | SLUICE_MAP_NOWAIT;
 
@@ -167,7 +167,7 @@ static int execute(struct file *file, u32 command, struct sluice_map_op *op)
 	struct sluice_map *map = end->map;
 	struct sluice_map_key key;
 	struct sluice_map_key_copy copy __uninitialized;
-	int ret = check(file, command, op);
+	int ret = map_check(file, command, op);
 
 	if (ret)
 		return ret;
@@ -179,7 +179,7 @@ static int execute(struct file *file, u32 command, struct sluice_map_op *op)
 	if (command == SLUICE_MAP_STEP_GET)
 		ret = sluice_map_get(map, &key, op);
 	else
-		ret = change(map, command, &key, op);
+		ret = map_change(map, command, &key, op);
 	sluice_map_free_key(&copy);
 	if (map->stream && ret >= 0 && command != SLUICE_MAP_STEP_GET)
 		sluice_map_note_change(end, op->version);
@@ -309,7 +309,7 @@ static int execute_step(struct file *file, struct sluice_map_step __user *user, 
 }
 
 /* Those executed; or, if there are none, the error of the first. @last: as of execute_step(). */
-static int execute_steps(struct file *file, const struct sluice_map_batch *batch, u64 *last)
+static int map_execute_steps(struct file *file, const struct sluice_map_batch *batch, u64 *last)
 {
 	u32 count = min_t(u32, batch->count, SLUICE_MAP_BATCH_MAX), done;
 	u8 __user *user = u64_to_user_ptr(batch->steps);
@@ -341,7 +341,7 @@ static long execute_batch(struct file *file, struct sluice_map_batch __user *use
 		return -EINVAL;
 	if (READ_ONCE(end->map->destroyed))
 		return -EPIPE;
-	ret = execute_steps(file, &batch, &last);
+	ret = map_execute_steps(file, &batch, &last);
 	if (ret < 0)
 		return ret;
 	err = last ? sluice_map_wait_stored(end, last) : 0;
@@ -380,7 +380,7 @@ static void map_fill_info(struct sluice_channel *channel, struct sluice_channel_
 	info->bytes = atomic64_read(&map->bytes);
 }
 
-static long get_info(struct sluice_map_endpoint *end, struct sluice_map_info __user *user)
+static long map_get_info(struct sluice_map_endpoint *end, struct sluice_map_info __user *user)
 {
 	struct sluice_map_info info;
 	u32 user_size;
@@ -414,7 +414,7 @@ static long map_ioctl(struct file *file, unsigned int command, unsigned long arg
 	case _IOC_NR(SLUICE_MAP_BATCH):
 		return execute_batch(file, user);
 	case _IOC_NR(SLUICE_MAP_INFO):
-		return get_info(end, user);
+		return map_get_info(end, user);
 	case _IOC_NR(SLUICE_MAP_SYNC):
 		return sluice_map_sync(end->map, user);
 	case _IOC_NR(SLUICE_MAP_DUMP):
@@ -465,7 +465,7 @@ static int map_may_attach(const struct sluice_channel *channel, const void *para
 	return required->flags & SLUICE_MAP_DURABLE && !map->stream ? -EEXIST : 0;
 }
 
-static void count(struct sluice_map_endpoint *end, int number)
+static void map_count(struct sluice_map_endpoint *end, int number)
 {
 	if (end->endpoint.flags & SLUICE_OPEN_READ)
 		atomic_add(number, &end->map->readers);
@@ -482,7 +482,7 @@ static int map_attach(struct sluice_endpoint *endpoint, const void *params)
 	if (READ_ONCE(end->map->destroyed))
 		return -EPIPE;
 	sluice_spin_init(&end->spin);
-	count(end, 1);
+	map_count(end, 1);
 	return 0;
 }
 
@@ -493,7 +493,7 @@ static void map_detach(struct sluice_endpoint *endpoint)
 
 	if (end->watches)
 		atomic_dec(&end->map->watchers);
-	count(end, -1);
+	map_count(end, -1);
 }
 
 /* ---- lifetime of the channel ---- */
@@ -533,7 +533,7 @@ static int allocate_stream(struct sluice_map *map, const struct sluice_map_param
 	return map->stream ? 0 : -ENOMEM;
 }
 
-static int allocate(struct sluice_map *map, const struct sluice_map_params *params, gfp_t gfp)
+static int map_allocate(struct sluice_map *map, const struct sluice_map_params *params, gfp_t gfp)
 {
 	int err = sluice_map_table_init(map);
 
@@ -585,7 +585,7 @@ struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request
 	init_shards(map);
 	sluice_wait_queue_init(&map->changed);
 	sluice_map_expiry_init(map);
-	err = allocate(map, params, request->gfp);
+	err = map_allocate(map, params, request->gfp);
 	if (!err)
 		return map;
 	sluice_channel_exit(&map->channel);

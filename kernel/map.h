@@ -101,7 +101,7 @@ struct sluice_map_entry {
 	bool expires;			/* in the index of times; under the shard's lock */
 	u64 id;				/* number of the change that created it */
 	struct rb_node by_id;		/* in the shard's index, under its lock */
-	struct rb_node by_time;		/* as above */
+	struct rb_node by_time;		/* in that of times, under its lock, while it expires */
 	struct sluice_map *map;
 	union {
 		struct sluice_stream_record *removal;	/* durable: until it is removed */
@@ -248,7 +248,7 @@ struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 len
 /* When a value expires whose time to live begins now. */
 u64 sluice_map_time_of_expiry(u64 ttl_ns);
 
-/* Counts one entry more. 0, -ENOSPC, -EAGAIN: as above. */
+/* Counts one entry more. 0, or -ENOSPC, -EAGAIN as sluice_map_entry_create(). */
 int sluice_map_count_entry(struct sluice_map *map);
 
 /* How long a set that finds the map full waits for memory that is no longer used, in jiffies. */
@@ -282,7 +282,7 @@ void sluice_map_value_free(struct sluice_map_value *value);
 
 /*
  * Sets @value, which then belongs to the map if the result is not negative. 1: created, 0:
- * replaced, or -EEXIST, -ESTALE, -ENOENT; -ENOSPC, -EAGAIN, -ENOMEM as above.
+ * replaced, or -EEXIST, -ESTALE, -ENOENT, or an error of sluice_map_entry_create().
  */
 int sluice_map_set(struct sluice_map *map, struct sluice_map_request *request,
 		   struct sluice_map_value *value);
@@ -321,7 +321,7 @@ bool sluice_map_are_durable_params(const struct sluice_map_params *params);
  */
 int sluice_map_durable_set(struct sluice_map *map, struct sluice_map_request *request,
 			   const struct sluice_map_op *op);
-/* As above, with a value in the kernel, never waiting. */
+/* As sluice_map_durable_set(), with a value in the kernel, never waiting. */
 int sluice_map_durable_set_bytes(struct sluice_map *map, struct sluice_map_request *request,
 				 const void *bytes, u32 length, u64 ttl_ns);
 int sluice_map_durable_delete(struct sluice_map *map, struct sluice_map_request *request,

@@ -38,7 +38,8 @@ bool sluice_map_are_durable_params(const struct sluice_map_params *params)
  * As sluice_map_set(), with a copy of the record's value. The record then belongs to the stream,
  * which may free it at any time, if the result is not negative.
  */
-static int set_once(struct sluice_map *map, struct sluice_map_request *request, u64 ttl_ns)
+static int map_durable_set_once(struct sluice_map *map, struct sluice_map_request *request,
+				u64 ttl_ns)
 {
 	u32 length = request->record->value_length;
 	struct sluice_map_value *value;
@@ -55,7 +56,7 @@ static int set_once(struct sluice_map *map, struct sluice_map_request *request, 
 	return ret;
 }
 
-/* As set_once(), and waits for memory of the map, which the keeper may have to free. */
+/* As map_durable_set_once(), and waits for memory of the map, which the keeper may have to free. */
 static int set_or_wait(struct sluice_map *map, struct sluice_map_request *request, u64 ttl_ns)
 {
 	size_t bytes = request->record->charged;
@@ -65,7 +66,7 @@ static int set_or_wait(struct sluice_map *map, struct sluice_map_request *reques
 
 	for (;;) {
 		request->version = required;
-		ret = set_once(map, request, ttl_ns);
+		ret = map_durable_set_once(map, request, ttl_ns);
 		if (ret != -EAGAIN)
 			return ret;
 		ret = sluice_map_wait_for_memory(map, bytes, deadline);
@@ -82,7 +83,8 @@ static int admit_and_set(struct sluice_map *map, struct sluice_map_request *requ
 	int ret = sluice_stream_admit(map->stream, size, nowait);
 
 	if (!ret) {
-		ret = nowait ? set_once(map, request, ttl_ns) : set_or_wait(map, request, ttl_ns);
+		ret = nowait ? map_durable_set_once(map, request, ttl_ns) :
+			       set_or_wait(map, request, ttl_ns);
 		sluice_stream_end_change(map->stream, ret < 0 ? size : 0);
 	}
 	if (ret < 0)

@@ -33,7 +33,7 @@ static u32 hash_entry(const void *data, u32 length, u32 seed)
 }
 
 /* 0: equal. */
-static int compare(struct rhashtable_compare_arg *argument, const void *object)
+static int map_entry_compare(struct rhashtable_compare_arg *argument, const void *object)
 {
 	const struct sluice_map_key *key = argument->key;
 	const struct sluice_map_entry *entry = object;
@@ -47,7 +47,7 @@ static const struct rhashtable_params table_params = {
 	.head_offset		= offsetof(struct sluice_map_entry, node),
 	.hashfn			= hash_key,
 	.obj_hashfn		= hash_entry,
-	.obj_cmpfn		= compare,
+	.obj_cmpfn		= map_entry_compare,
 	.max_size		= SLUICE_MAP_ENTRIES_MAX,
 	.automatic_shrinking	= true,
 };
@@ -159,7 +159,7 @@ static size_t allocated_size(size_t size)
 	return size > SLUICE_MAP_CONTIGUOUS_MAX ? PAGE_ALIGN(size) : kmalloc_size_roundup(size);
 }
 
-static void *allocate(struct sluice_map *map, size_t size, gfp_t gfp)
+static void *map_entry_allocate(struct sluice_map *map, size_t size, gfp_t gfp)
 {
 	return sluice_channel_alloc(&map->channel, size, size > SLUICE_MAP_CONTIGUOUS_MAX, gfp);
 }
@@ -173,7 +173,7 @@ static void *allocate_charged(struct sluice_map *map, size_t size, size_t charge
 
 	if (err)
 		return ERR_PTR(err);
-	memory = allocate(map, size, gfp);
+	memory = map_entry_allocate(map, size, gfp);
 	if (memory)
 		return memory;
 	atomic64_sub(charged, &map->bytes);
@@ -191,7 +191,7 @@ static void free_charged(struct sluice_map *map, void *memory, size_t charged)
 /* The record of its removal. */
 static bool add_removal(struct sluice_map_entry *entry, gfp_t gfp)
 {
-	entry->removal = allocate(entry->map, sizeof(*entry->removal), gfp);
+	entry->removal = map_entry_allocate(entry->map, sizeof(*entry->removal), gfp);
 	return entry->removal;
 }
 

@@ -287,7 +287,7 @@ int sluice_map_netlink_change(struct sluice_map *map, u32 command, struct nlattr
 	return sluice_netlink_memory(ret, map->channel.memcg);
 }
 
-static int change(struct sluice_map *map, struct genl_info *info, u32 command)
+static int map_netlink_change(struct sluice_map *map, struct genl_info *info, u32 command)
 {
 	size_t size = SLUICE_NETLINK_SIZE_U64 + nla_total_size(0);
 	struct sk_buff *reply = sluice_netlink_reply_begin(size, info);
@@ -310,12 +310,12 @@ static int change(struct sluice_map *map, struct genl_info *info, u32 command)
 
 static int execute_set(struct sluice_map *map, struct genl_info *info)
 {
-	return change(map, info, SLUICE_MAP_STEP_SET);
+	return map_netlink_change(map, info, SLUICE_MAP_STEP_SET);
 }
 
 static int execute_delete(struct sluice_map *map, struct genl_info *info)
 {
-	return change(map, info, SLUICE_MAP_STEP_DELETE);
+	return map_netlink_change(map, info, SLUICE_MAP_STEP_DELETE);
 }
 
 /* ---- requests for one map ---- */

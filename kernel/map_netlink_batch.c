@@ -152,7 +152,7 @@ static unsigned int count_steps(const struct genl_info *info)
 	return count;
 }
 
-static void execute_steps(struct batch *batch, struct genl_info *info)
+static void map_netlink_execute_steps(struct batch *batch, struct genl_info *info)
 {
 	const struct nlattr *attribute;
 	int left;
@@ -179,7 +179,7 @@ int sluice_map_netlink_batch(struct sk_buff *skb, struct genl_info *info)
 		return sluice_netlink_explain(info->extack, err);
 	batch.reply = sluice_netlink_reply_begin(REPLY_ROOM, info);
 	if (batch.reply) {
-		execute_steps(&batch, info);
+		map_netlink_execute_steps(&batch, info);
 		sluice_netlink_reply_send(batch.reply, info);
 	} else {
 		err = -ENOMEM;

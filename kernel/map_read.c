@@ -241,7 +241,7 @@ static struct sluice_map_record header_of(const struct dump *dump, const struct 
 }
 
 /* Under the shard's lock: the entry with the smallest id that is greater than @id, or NULL. */
-static struct rb_node *first_after(const struct sluice_map_shard *shard, u64 id)
+static struct rb_node *map_read_first_after(const struct sluice_map_shard *shard, u64 id)
 {
 	struct rb_node *node = shard->by_id.rb_node, *first = NULL;
 
@@ -276,7 +276,8 @@ static unsigned int find_next(struct sluice_map *map, const struct sluice_map_cu
 	unsigned int count = 0;
 
 	spin_lock(&shard->lock);
-	for (node = first_after(shard, cursor->id); node && count < most; node = rb_next(node)) {
+	for (node = map_read_first_after(shard, cursor->id); node && count < most;
+	     node = rb_next(node)) {
 		entry = rb_entry(node, struct sluice_map_entry, by_id);
 		if (entry->id > cursor->since)
 			break;
@@ -287,7 +288,7 @@ static unsigned int find_next(struct sluice_map *map, const struct sluice_map_cu
 	return count;
 }
 
-static void begin(const struct sluice_map *map, struct sluice_map_cursor *cursor)
+static void map_read_begin(const struct sluice_map *map, struct sluice_map_cursor *cursor)
 {
 	if (!cursor->since)
 		cursor->since = atomic64_read(&map->sequence);
@@ -330,7 +331,7 @@ bool sluice_map_copy_next(struct sluice_map *map, struct sluice_map_cursor *curs
 {
 	bool copied = false;
 
-	begin(map, cursor);
+	map_read_begin(map, cursor);
 	while (!copied && cursor->shard < SLUICE_MAP_SHARDS && !fatal_signal_pending(current)) {
 		rcu_read_lock();
 		copied = copy_or_pass(map, cursor, copy);
@@ -424,7 +425,7 @@ static bool append_next(struct dump *dump)
 	return !fits;
 }
 
-static int get_buffer(struct dump *dump, u32 size)
+static int map_read_get_buffer(struct dump *dump, u32 size)
 {
 	kvfree(dump->buffer);
 	dump->size = size;
@@ -457,16 +458,16 @@ static int make_space(struct dump *dump)
 		return err;
 	if (dump->needed > dump->room)
 		return -EMSGSIZE;
-	return dump->needed > dump->size ? get_buffer(dump, dump->needed) : 0;
+	return dump->needed > dump->size ? map_read_get_buffer(dump, dump->needed) : 0;
 }
 
 /* Copies records to the user while there is room. 0 or an error of the call. */
-static int fill(struct dump *dump)
+static int dump_fill(struct dump *dump)
 {
 	struct sluice_map_cursor *cursor = &dump->call->cursor;
 	int err;
 
-	begin(dump->map, cursor);
+	map_read_begin(dump->map, cursor);
 	while (cursor->shard < SLUICE_MAP_SHARDS) {
 		err = append_next(dump) ? make_space(dump) : 0;
 		if (err == -EMSGSIZE && dump->written)
@@ -497,11 +498,11 @@ long sluice_map_dump(struct sluice_map *map, struct sluice_map_dump __user *user
 	if (!is_valid(&call))
 		return -EINVAL;
 	dump.room = call.length;
-	err = get_buffer(&dump, min_t(u32, call.length, DUMP_BYTES));
+	err = map_read_get_buffer(&dump, min_t(u32, call.length, DUMP_BYTES));
 	if (err)
 		return err;
 	call.count = 0;
-	err = fill(&dump);
+	err = dump_fill(&dump);
 	kvfree(dump.buffer);
 	call.length = err == -EMSGSIZE ? dump.needed : dump.written;
 	if (!err || err == -EMSGSIZE)

@@ -98,8 +98,8 @@ static struct sluice_stream_record *take_removal(struct sluice_map_entry *entry,
 }
 
 /* Puts the reference of the table. The number of the change. */
-static u64 remove(struct sluice_map *map, struct sluice_map_shard *shard,
-		  struct sluice_map_entry *entry, u32 change)
+static u64 map_update_remove(struct sluice_map *map, struct sluice_map_shard *shard,
+			     struct sluice_map_entry *entry, u32 change)
 {
 	struct sluice_map_value *value = value_of(shard, entry);
 	u64 sequence;
@@ -132,8 +132,9 @@ static void replace(struct sluice_map *map, struct sluice_map_shard *shard,
 }
 
 /* 0, or -ENODATA: the value has no room for @length bytes. */
-static int overwrite(struct sluice_map *map, struct sluice_map_shard *shard,
-		     struct sluice_map_entry *entry, const void *bytes, u32 length, u64 expires)
+static int map_update_overwrite(struct sluice_map *map, struct sluice_map_shard *shard,
+				struct sluice_map_entry *entry, const void *bytes, u32 length,
+				u64 expires)
 {
 	struct sluice_map_value *value = value_of(shard, entry);
 
@@ -152,7 +153,7 @@ static int overwrite(struct sluice_map *map, struct sluice_map_shard *shard,
 }
 
 /* Readers find the entry, without a value. 0, or -ENOSPC, -EAGAIN: nothing has changed. */
-static int add(struct sluice_map *map, struct sluice_map_entry *entry)
+static int map_update_add(struct sluice_map *map, struct sluice_map_entry *entry)
 {
 	int err = sluice_map_count_entry(map);
 
@@ -175,11 +176,11 @@ static void make_visible(struct sluice_map *map, struct sluice_map_shard *shard,
 }
 
 /* 0, or -ENOSPC, -EAGAIN: nothing has changed. */
-static int insert(struct sluice_map *map, struct sluice_map_shard *shard,
-		  struct sluice_map_entry *entry, struct sluice_map_value *value,
-		  struct sluice_stream_record *record)
+static int map_update_insert(struct sluice_map *map, struct sluice_map_shard *shard,
+			     struct sluice_map_entry *entry, struct sluice_map_value *value,
+			     struct sluice_stream_record *record)
 {
-	int err = add(map, entry);
+	int err = map_update_add(map, entry);
 
 	if (err)
 		return err;
@@ -193,7 +194,7 @@ static int insert(struct sluice_map *map, struct sluice_map_shard *shard,
 static void expire(struct sluice_map *map, struct sluice_map_shard *shard,
 		   struct sluice_map_entry *entry)
 {
-	remove(map, shard, entry, SLUICE_MAP_EXPIRED);
+	map_update_remove(map, shard, entry, SLUICE_MAP_EXPIRED);
 	atomic64_inc(&map->expired);
 }
 
@@ -209,8 +210,9 @@ static struct sluice_map_entry *find_any(struct sluice_map *map, const struct sl
 }
 
 /* The entry of a key, or NULL; one whose time has passed is removed. */
-static struct sluice_map_entry *find(struct sluice_map *map, struct sluice_map_shard *shard,
-				     const struct sluice_map_key *key)
+static struct sluice_map_entry *map_update_find(struct sluice_map *map,
+						struct sluice_map_shard *shard,
+						const struct sluice_map_key *key)
 {
 	struct sluice_map_entry *entry = find_any(map, key);
 
@@ -245,14 +247,15 @@ static int try_set(struct sluice_map *map, struct sluice_map_request *request,
 	int ret;
 
 	spin_lock(&shard->lock);
-	entry = find(map, shard, &request->key);
+	entry = map_update_find(map, shard, &request->key);
 	ret = check_version(shard, entry, request);
 	if (ret)
 		goto unlock;
 	if (entry) {
 		replace(map, shard, entry, value, request->record);
 	} else {
-		ret = spare ? insert(map, shard, spare, value, request->record) : -ENODATA;
+		ret = spare ? map_update_insert(map, shard, spare, value, request->record) :
+			      -ENODATA;
 		if (ret)
 			goto unlock;
 		ret = 1;
@@ -318,10 +321,11 @@ int sluice_map_overwrite(struct sluice_map *map, struct sluice_map_request *requ
 	if (map->stream)
 		return -ENODATA;
 	spin_lock(&shard->lock);
-	entry = find(map, shard, &request->key);
+	entry = map_update_find(map, shard, &request->key);
 	ret = check_version(shard, entry, request);
 	if (!ret)
-		ret = entry ? overwrite(map, shard, entry, bytes, length, expires) : -ENODATA;
+		ret = entry ? map_update_overwrite(map, shard, entry, bytes, length, expires) :
+			      -ENODATA;
 	if (!ret)
 		request->version = value_of(shard, entry)->version;
 	else if (ret == -ENODATA)
@@ -339,10 +343,10 @@ int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request
 	int ret;
 
 	spin_lock(&shard->lock);
-	entry = find(map, shard, &request->key);
+	entry = map_update_find(map, shard, &request->key);
 	ret = entry ? check_version(shard, entry, request) : -ENOENT;
 	if (!ret)
-		request->version = remove(map, shard, entry, SLUICE_MAP_DELETED);
+		request->version = map_update_remove(map, shard, entry, SLUICE_MAP_DELETED);
 	spin_unlock(&shard->lock);
 	end_call(map, before);
 	return ret;
@@ -352,7 +356,7 @@ int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request
 static int insert_restored(struct sluice_map *map, struct sluice_map_shard *shard,
 			   struct sluice_map_entry *entry, struct sluice_map_value *value)
 {
-	int err = add(map, entry);
+	int err = map_update_add(map, entry);
 
 	if (err)
 		return err;

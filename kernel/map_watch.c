@@ -24,7 +24,7 @@ static struct sluice_map_slot *slot_of(struct sluice_map *map, u64 sequence)
 }
 
 /* The first change after @sequence that may be in the log. */
-static u64 first_after(struct sluice_map *map, u64 sequence)
+static u64 map_watch_first_after(struct sluice_map *map, u64 sequence)
 {
 	u64 last = atomic64_read(&map->sequence);
 	u64 kept = last < map->slot_count ? 1 : last - map->slot_count + 1;
@@ -97,7 +97,7 @@ static struct sluice_map_entry *take_removed(struct sluice_map *map, u64 sequenc
 }
 
 /* Puts the entry of an event. The bytes that this frees. */
-static size_t drop(struct sluice_map_entry *entry)
+static size_t map_watch_drop(struct sluice_map_entry *entry)
 {
 	size_t bytes = entry->charged;
 
@@ -110,11 +110,12 @@ bool sluice_map_log_trim(struct sluice_map *map, size_t bytes)
 	size_t trimmed = 0;
 
 	/* The last event remains, so that every watcher learns what it has missed. */
-	for (sequence = first_after(map, 0); sequence < last && trimmed < bytes; sequence++) {
+	for (sequence = map_watch_first_after(map, 0); sequence < last && trimmed < bytes;
+	     sequence++) {
 		struct sluice_map_entry *entry = take_removed(map, sequence);
 
 		if (entry)
-			trimmed += drop(entry);
+			trimmed += map_watch_drop(entry);
 		cond_resched();
 	}
 	return trimmed;
@@ -167,11 +168,11 @@ static int get_event(struct sluice_map *map, u64 sequence, struct sluice_map_tak
 /* The first event after @watched. 0 or -EAGAIN. */
 static int next_event(struct sluice_map *map, u64 watched, struct sluice_map_taken *event)
 {
-	u64 sequence = first_after(map, watched);
+	u64 sequence = map_watch_first_after(map, watched);
 	int err;
 
 	while ((err = get_event(map, sequence, event)) == -ENODATA)
-		sequence = first_after(map, sequence);
+		sequence = map_watch_first_after(map, sequence);
 	if (!err)
 		event->event.missed = sequence - watched - 1;
 	return err;
@@ -179,7 +180,7 @@ static int next_event(struct sluice_map *map, u64 watched, struct sluice_map_tak
 
 bool sluice_map_has_event(struct sluice_map_endpoint *end)
 {
-	u64 sequence = first_after(end->map, atomic64_read(&end->watched));
+	u64 sequence = map_watch_first_after(end->map, atomic64_read(&end->watched));
 	struct sluice_map_slot *slot = slot_of(end->map, sequence);
 
 	return READ_ONCE(slot->sequence) >= sequence;

@@ -80,8 +80,9 @@ static struct bucket *bucket_for(struct sk_buff *request)
 }
 
 /* Under the bucket's lock. */
-static struct sluice_netlink_handle *find(const struct bucket *bucket, struct sk_buff *request,
-					  u32 number)
+static struct sluice_netlink_handle *handle_find(const struct bucket *bucket,
+						 struct sk_buff *request,
+						 u32 number)
 {
 	struct sluice_netlink_handle *handle;
 
@@ -92,7 +93,7 @@ static struct sluice_netlink_handle *find(const struct bucket *bucket, struct sk
 }
 
 /* Under the bucket's lock. */
-static unsigned int count(const struct bucket *bucket, struct sk_buff *request)
+static unsigned int handle_count(const struct bucket *bucket, struct sk_buff *request)
 {
 	struct sluice_netlink_handle *handle;
 	unsigned int number = 0;
@@ -108,7 +109,7 @@ struct sluice_netlink_handle *sluice_netlink_handle_get(struct sk_buff *request,
 	struct sluice_netlink_handle *handle;
 
 	spin_lock(&bucket->lock);
-	handle = find(bucket, request, number);
+	handle = handle_find(bucket, request, number);
 	if (handle && handle->end)
 		refcount_inc(&handle->refs);
 	else
@@ -164,7 +165,8 @@ static bool has_room(const struct sock *sk)
 }
 
 /* As event_message(). 0, -ENOBUFS: there is no room or no memory. */
-static int send_message(struct sluice_netlink_handle *handle, const struct sluice_map_taken *taken)
+static int handle_send_message(struct sluice_netlink_handle *handle,
+			       const struct sluice_map_taken *taken)
 {
 	struct sock *sk = handle->sk;
 	struct sk_buff *skb;
@@ -189,7 +191,7 @@ static int send_end(struct sluice_netlink_handle *handle)
 
 	if (!READ_ONCE(handle->end->map->destroyed))
 		return -EAGAIN;
-	err = send_message(handle, NULL);
+	err = handle_send_message(handle, NULL);
 	handle->ended = !err;
 	return err;
 }
@@ -206,7 +208,7 @@ static int send_event(struct sluice_netlink_handle *handle)
 	err = sluice_map_event_get(end, &taken);
 	if (err)
 		return send_end(handle);
-	err = send_message(handle, &taken);
+	err = handle_send_message(handle, &taken);
 	sluice_map_event_put(end, &taken, !err);
 	return err;
 }
@@ -252,7 +254,7 @@ int sluice_netlink_handle_watch(struct sk_buff *request, u32 number)
 	struct sluice_netlink_handle *handle;
 
 	spin_lock(&bucket->lock);
-	handle = find(bucket, request, number);
+	handle = handle_find(bucket, request, number);
 	if (handle && !handle->end)
 		handle = NULL;
 	if (handle && !handle->watches) {
@@ -315,7 +317,7 @@ static u32 next_number(const struct bucket *bucket, struct sk_buff *request)
 
 	do {
 		number = atomic_inc_return(&last_number) & INT_MAX;
-	} while (!number || find(bucket, request, number));
+	} while (!number || handle_find(bucket, request, number));
 	return number;
 }
 
@@ -329,7 +331,7 @@ int sluice_netlink_handle_reserve(struct sk_buff *request)
 		return -ENOMEM;
 	bucket = bucket_for(request);
 	spin_lock(&bucket->lock);
-	if (count(bucket, request) < SLUICE_NL_HANDLES_MAX) {
+	if (handle_count(bucket, request) < SLUICE_NL_HANDLES_MAX) {
 		ret = next_number(bucket, request);
 		handle->number = ret;
 		hlist_add_head(&handle->node, &bucket->handles);
@@ -347,7 +349,7 @@ void sluice_netlink_handle_set(struct sk_buff *request, u32 number,
 	struct sluice_netlink_handle *handle;
 
 	spin_lock(&bucket->lock);
-	handle = find(bucket, request, number);
+	handle = handle_find(bucket, request, number);
 	if (handle)
 		handle->end = end;
 	spin_unlock(&bucket->lock);
@@ -362,7 +364,7 @@ int sluice_netlink_handle_close(struct sk_buff *request, u32 number)
 	struct sluice_netlink_handle *handle;
 
 	spin_lock(&bucket->lock);
-	handle = find(bucket, request, number);
+	handle = handle_find(bucket, request, number);
 	if (handle)
 		hlist_del(&handle->node);
 	spin_unlock(&bucket->lock);
@@ -390,7 +392,7 @@ static struct sluice_netlink_handle *take_dead(u32 portid, const struct net *net
 }
 
 /* A socket is closed, and marked as dead; its port number may have a new owner already. */
-static int release(struct notifier_block *block, unsigned long event, void *data)
+static int handle_socket_released(struct notifier_block *block, unsigned long event, void *data)
 {
 	const struct netlink_notify *notify = data;
 	struct sluice_netlink_handle *handle;
@@ -402,7 +404,7 @@ static int release(struct notifier_block *block, unsigned long event, void *data
 	return NOTIFY_DONE;
 }
 
-static struct notifier_block release_block = { .notifier_call = release };
+static struct notifier_block release_block = { .notifier_call = handle_socket_released };
 
 int __init sluice_netlink_handle_init(void)
 {

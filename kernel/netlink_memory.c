@@ -35,7 +35,7 @@ static struct reclaim reclaims[RECLAIMS];
 static struct workqueue_struct *workers;
 
 /* Room is made by using it; afterwards it is free. */
-static void run(struct work_struct *work)
+static void reclaim_run(struct work_struct *work)
 {
 	struct reclaim *reclaim = container_of(work, struct reclaim, work);
 	struct mem_cgroup *memcg = READ_ONCE(reclaim->memcg);
@@ -50,7 +50,7 @@ static void run(struct work_struct *work)
 }
 
 /* Under the lock: the one for a memory cgroup, or an unused one, or NULL. */
-static struct reclaim *find(const struct mem_cgroup *memcg)
+static struct reclaim *reclaim_find(const struct mem_cgroup *memcg)
 {
 	struct reclaim *unused = NULL;
 	unsigned int i;
@@ -65,13 +65,13 @@ static struct reclaim *find(const struct mem_cgroup *memcg)
 }
 
 /* Takes over a reference to @memcg. */
-static void begin(struct mem_cgroup *memcg)
+static void reclaim_begin(struct mem_cgroup *memcg)
 {
 	struct reclaim *reclaim;
 	bool begins;
 
 	spin_lock(&reclaims_lock);
-	reclaim = find(memcg);
+	reclaim = reclaim_find(memcg);
 	begins = reclaim && !reclaim->memcg;
 	if (begins)
 		WRITE_ONCE(reclaim->memcg, memcg);
@@ -91,7 +91,7 @@ int sluice_netlink_memory(int err, struct mem_cgroup *memcg)
 	else
 		memcg = get_mem_cgroup_from_mm(current->mm);
 	if (memcg)	/* there is none without the controller */
-		begin(memcg);
+		reclaim_begin(memcg);
 	return -EAGAIN;
 }
 
@@ -100,7 +100,7 @@ int __init sluice_netlink_memory_init(void)
 	unsigned int i;
 
 	for (i = 0; i < RECLAIMS; i++)
-		INIT_WORK(&reclaims[i].work, run);
+		INIT_WORK(&reclaims[i].work, reclaim_run);
 	workers = alloc_workqueue("sluice_reclaim", WQ_UNBOUND, WORKERS);
 	return workers ? 0 : -ENOMEM;
 }

@@ -166,7 +166,7 @@ void sluice_netlink_target_put(struct sluice_netlink_target *target)
 		sluice_channel_put_deferred(target->channel);
 }
 
-static int check(const struct sluice_netlink_target *target, u32 flags)
+static int netlink_target_check(const struct sluice_netlink_target *target, u32 flags)
 {
 	u32 permitted = target->flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE);
 
@@ -194,7 +194,7 @@ int sluice_netlink_target_get(struct sk_buff *request, struct nlattr **attrs, u3
 		err = find_named(request, attrs, target, extack);
 	if (err)
 		return err;
-	err = check(target, flags);
+	err = netlink_target_check(target, flags);
 	if (err)
 		sluice_netlink_target_put(target);
 	return err;

@@ -40,7 +40,7 @@ MODULE_PARM_DESC(pipe_max_size, "Maximum capacity of a pipe in bytes without CAP
 
 static struct kmem_cache *pipe_cache;
 
-static bool is_nonblocking(const struct kiocb *iocb)
+static bool pipe_is_nonblocking(const struct kiocb *iocb)
 {
 	return (iocb->ki_flags & IOCB_NOWAIT) || (iocb->ki_filp->f_flags & O_NONBLOCK);
 }
@@ -100,7 +100,7 @@ static ssize_t pipe_read_iter(struct kiocb *iocb, struct iov_iter *to)
 			ret = READ_ONCE(pipe->destroyed) ? -EPIPE : 0;
 			break;
 		}
-		if (is_nonblocking(iocb)) {
+		if (pipe_is_nonblocking(iocb)) {
 			ret = -EAGAIN;
 			break;
 		}
@@ -170,7 +170,7 @@ static ssize_t pipe_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	size_t count = iov_iter_count(from);
 	size_t whole = count <= PIPE_BUF ? count : 1;	/* the minimum of one step */
 	ssize_t written = 0, ret = 0;
-	bool nonblocking = is_nonblocking(iocb), waited = false;
+	bool nonblocking = pipe_is_nonblocking(iocb), waited = false;
 
 	while (iov_iter_count(from)) {
 		if (!READ_ONCE(pipe->readers)) {
@@ -267,8 +267,8 @@ static long set_capacity(struct sluice_pipe *pipe, u64 bytes)
 	return slots < 0 ? slots : sluice_pipe_resize(pipe, slots, may_grow(pipe));
 }
 
-static long change_setting(struct sluice_pipe_endpoint *end, unsigned int number,
-			   struct sluice_setting __user *user)
+static long pipe_change_setting(struct sluice_pipe_endpoint *end, unsigned int number,
+				struct sluice_setting __user *user)
 {
 	u64 value;
 	long ret = sluice_user_setting_read(&value, user);
@@ -297,7 +297,7 @@ static void fill_pipe_info(const struct sluice_pipe *pipe, struct sluice_pipe_in
 	};
 }
 
-static long get_info(struct sluice_pipe_endpoint *end, struct sluice_pipe_info __user *user)
+static long pipe_get_info(struct sluice_pipe_endpoint *end, struct sluice_pipe_info __user *user)
 {
 	struct sluice_pipe_info info;
 	u32 user_size;
@@ -324,9 +324,9 @@ static long pipe_ioctl(struct file *file, unsigned int command, unsigned long ar
 	switch (_IOC_NR(command)) {
 	case _IOC_NR(SLUICE_PIPE_SET_CAPACITY):
 	case _IOC_NR(SLUICE_PIPE_SET_SPIN):
-		return change_setting(end, _IOC_NR(command), user);
+		return pipe_change_setting(end, _IOC_NR(command), user);
 	case _IOC_NR(SLUICE_PIPE_INFO):
-		return get_info(end, user);
+		return pipe_get_info(end, user);
 	default:
 		return sluice_endpoint_ioctl(file, command, user);
 	}

@@ -14,7 +14,7 @@
 
 #define RESCHED_BYTES SZ_256K
 
-static struct sluice_slot *slot_at(const struct sluice_pipe *pipe, unsigned long position)
+static struct sluice_slot *pipe_slot_at(const struct sluice_pipe *pipe, unsigned long position)
 {
 	return &pipe->slots[(position >> PAGE_SHIFT) & (pipe->slot_count - 1)];
 }
@@ -113,7 +113,7 @@ static struct page *reclaim_lent_page(struct sluice_slot *slot)
 /* Returns the slot's own page. If there is none, uses the lent page if it is free, or a new one. */
 static struct page *page_to_fill(struct sluice_pipe *pipe, unsigned long head)
 {
-	struct sluice_slot *slot = slot_at(pipe, head);
+	struct sluice_slot *slot = pipe_slot_at(pipe, head);
 
 	if (likely(slot->page))
 		return slot->page;
@@ -133,7 +133,7 @@ static struct page *page_to_read(const struct sluice_slot *slot)
 /* Releases @bytes from @tail on. Puts a spliced page when `tail` leaves its slot. */
 static void release_bytes(struct sluice_pipe *pipe, unsigned long tail, size_t bytes)
 {
-	struct sluice_slot *slot = slot_at(pipe, tail);
+	struct sluice_slot *slot = pipe_slot_at(pipe, tail);
 
 	if (unlikely(slot->spliced) && bytes == left_in_page(tail)) {
 		put_page(slot->spliced);
@@ -165,8 +165,8 @@ ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to)
 
 		if (!chunk)
 			break;
-		copied = copy_page_to_iter(page_to_read(slot_at(pipe, tail)), offset_in_page(tail),
-					   chunk, to);
+		copied = copy_page_to_iter(page_to_read(pipe_slot_at(pipe, tail)),
+					   offset_in_page(tail), chunk, to);
 		if (copied)
 			release_bytes(pipe, tail, copied);
 		drained += copied;
@@ -282,7 +282,7 @@ static struct page *copy_page_part(struct page *from, size_t offset, size_t byte
 ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct page **page)
 {
 	unsigned long tail = pipe->tail;
-	struct sluice_slot *slot = slot_at(pipe, tail);
+	struct sluice_slot *slot = pipe_slot_at(pipe, tail);
 	size_t bytes;
 
 	WRITE_ONCE(pipe->cached_head, smp_load_acquire(&pipe->head));	/* (A) */
@@ -308,7 +308,7 @@ bool sluice_pipe_attach_page(struct sluice_pipe *pipe, struct page *page)
 		return false;
 	if (!may_move(pipe, SLUICE_PIPE_MOVES_IN) || !page_to_fill(pipe, head))
 		return false;
-	slot_at(pipe, head)->spliced = page;
+	pipe_slot_at(pipe, head)->spliced = page;
 	WRITE_ONCE(pipe->pages_spliced_in, pipe->pages_spliced_in + 1);
 	publish_head(pipe, head + PAGE_SIZE);
 	return true;
@@ -392,7 +392,7 @@ static void move_live_pages(struct sluice_pipe *pipe, struct sluice_slot *new,
 	unsigned long pages = live_pages(pipe), first = pipe->tail >> PAGE_SHIFT, i;
 
 	if (pages > pipe->slot_count)
-		split_slot(slot_at(pipe, pipe->head), &new[(first + --pages) & (count - 1)],
+		split_slot(pipe_slot_at(pipe, pipe->head), &new[(first + --pages) & (count - 1)],
 			   offset_in_page(pipe->head), spare);
 	for (i = 0; i < pages; i++) {
 		struct sluice_slot *from = &pipe->slots[(first + i) & (pipe->slot_count - 1)];
@@ -506,7 +506,7 @@ long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count, bool
 }
 
 /* Under both mutexes. The slots remain, because a write that has begun may yet use them. */
-static void discard(struct sluice_pipe *pipe)
+static void pipe_buffer_discard(struct sluice_pipe *pipe)
 {
 	slots_clear(pipe->slots, pipe->slot_count);
 	WRITE_ONCE(pipe->cached_head, pipe->head);
@@ -525,7 +525,7 @@ bool sluice_pipe_discard(struct sluice_pipe *pipe)
 			break;
 		mutex_unlock(&pipe->read_mutex);
 	}
-	discard(pipe);
+	pipe_buffer_discard(pipe);
 	mutex_unlock(&pipe->write_mutex);
 	mutex_unlock(&pipe->read_mutex);
 	return true;

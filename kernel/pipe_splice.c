@@ -22,7 +22,7 @@
 #include "pipe_buffer.h"
 #include "wait.h"
 
-static bool is_nonblocking(const struct file *file, unsigned int flags)
+static bool pipe_splice_is_nonblocking(const struct file *file, unsigned int flags)
 {
 	return (flags & SPLICE_F_NONBLOCK) || (file->f_flags & O_NONBLOCK);
 }
@@ -149,11 +149,11 @@ ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position,
 				unsigned int flags)
 {
 	return splice_out_wait(sluice_pipe_endpoint(in), other_pipe, length,
-			       is_nonblocking(in, flags));
+			       pipe_splice_is_nonblocking(in, flags));
 }
 
-static ssize_t copy_buffer(struct sluice_pipe *pipe, const struct pipe_buffer *buffer,
-			   size_t length)
+static ssize_t pipe_splice_copy_buffer(struct sluice_pipe *pipe, const struct pipe_buffer *buffer,
+				       size_t length)
 {
 	struct bio_vec vector;
 	struct iov_iter from;
@@ -203,7 +203,7 @@ static int splice_in(struct pipe_inode_info *other_pipe, struct pipe_buffer *buf
 		if (splice_page_in(pipe, other_pipe, buffer, length))
 			ret = length;
 		else
-			ret = copy_buffer(pipe, buffer, length);
+			ret = pipe_splice_copy_buffer(pipe, buffer, length);
 		sluice_pipe_unlock(pipe, &pipe->write_mutex);
 	}
 	if (!ret)
@@ -232,7 +232,10 @@ ssize_t sluice_pipe_splice_write(struct pipe_inode_info *other_pipe, struct file
 {
 	struct sluice_pipe_endpoint *end = sluice_pipe_endpoint(out);
 	struct sluice_pipe *pipe = end->pipe;
-	struct transfer transfer = { .pipe = pipe, .nonblocking = is_nonblocking(out, flags) };
+	struct transfer transfer = {
+		.pipe = pipe,
+		.nonblocking = pipe_splice_is_nonblocking(out, flags),
+	};
 	struct splice_desc sd = {
 		.total_len = length,
 		.flags = flags,

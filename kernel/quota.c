@@ -58,7 +58,7 @@ static struct rb_root users = RB_ROOT;
 /* ---- counters ---- */
 
 /* A charge of 0 always fits, even if a limit was lowered below the usage. */
-static bool fits(s64 charged, u64 now, u64 most)
+static bool quota_fits(s64 charged, u64 now, u64 most)
 {
 	return !charged || now <= most;
 }
@@ -75,7 +75,8 @@ static bool try_charge(struct sluice_quota_usage *usage, s64 channels, s64 bytes
 	u64 channels_now = atomic64_add_return(channels, &usage->channels);
 	u64 bytes_now = atomic64_add_return(bytes, &usage->bytes);
 
-	if (fits(channels, channels_now, most_channels) && fits(bytes, bytes_now, most_bytes))
+	if (quota_fits(channels, channels_now, most_channels) &&
+	    quota_fits(bytes, bytes_now, most_bytes))
 		return true;
 	uncharge(usage, channels, bytes);
 	return false;
@@ -172,7 +173,7 @@ static bool goes_before(const struct sluice_quota_key *a, const struct sluice_qu
 }
 
 /* Under users_lock: returns the user equal to @new, with a reference; or inserts @new. */
-static struct sluice_quota_user *find_or_insert(struct sluice_quota_user *new)
+static struct sluice_quota_user *quota_find_or_insert(struct sluice_quota_user *new)
 {
 	struct rb_node **link = &users.rb_node, *parent = NULL;
 
@@ -212,7 +213,7 @@ static struct sluice_quota_user *user_get(const struct sluice_quota_key *key, gf
 		get_user_ns(key->ns);
 	refcount_set(&new->refs, 1);
 	spin_lock(&users_lock);
-	user = find_or_insert(new);
+	user = quota_find_or_insert(new);
 	spin_unlock(&users_lock);
 	if (user != new)
 		user_free(new);
@@ -375,7 +376,7 @@ void sluice_quota_uncharge(struct sluice_quota_charge *charge)
 	charge_free(charge);
 }
 
-static int change(struct sluice_quota_charge *charge, u64 bytes, bool unlimited)
+static int quota_change(struct sluice_quota_charge *charge, u64 bytes, bool unlimited)
 {
 	int err = 0;
 
@@ -390,12 +391,12 @@ static int change(struct sluice_quota_charge *charge, u64 bytes, bool unlimited)
 
 int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes)
 {
-	return change(charge, bytes, may_exceed());
+	return quota_change(charge, bytes, may_exceed());
 }
 
 int sluice_quota_change_as_prepared(struct sluice_quota_charge *charge, u64 bytes)
 {
-	return change(charge, bytes, charge->unlimited);
+	return quota_change(charge, bytes, charge->unlimited);
 }
 
 void __init sluice_quota_init(void)

@@ -109,7 +109,7 @@ static void give_back(const struct sluice_ring *ring, struct sluice_ring_session
 /* ---- sessions ---- */
 
 /* -ENOMEM, -EINTR. */
-static struct sluice_ring_session *session_create(const struct sluice_ring *ring)
+static struct sluice_ring_session *ring_session_create(const struct sluice_ring *ring)
 {
 	struct sluice_ring_session *session;
 	int err;
@@ -280,7 +280,7 @@ static int end_role(struct sluice_ring *ring, struct sluice_ring_endpoint *end, 
 /* Under begin_mutex. */
 static int begin_session(struct sluice_ring *ring, struct sluice_ring_endpoint *end)
 {
-	struct sluice_ring_session *new = session_create(ring);
+	struct sluice_ring_session *new = ring_session_create(ring);
 	int err;
 
 	if (IS_ERR(new))
@@ -351,7 +351,7 @@ static bool peer_has_ended(const struct sluice_ring_endpoint *end)
 	return has_ended(state_of(end->session, peer_of(end->role)));
 }
 
-static bool ends_wait(const void *side, u32 seq)
+static bool ring_ends_wait(const void *side, u32 seq)
 {
 	const struct sluice_ring_endpoint *end = side;
 
@@ -361,7 +361,7 @@ static bool ends_wait(const void *side, u32 seq)
 static long ring_wait(struct sluice_ring_endpoint *end, struct sluice_ring_wait __user *user)
 {
 	wait_queue_head_t *queue = &end->session->sides[end->role].wait.head;
-	long ret = sluice_ring_wait(queue, ends_wait, end, user);
+	long ret = sluice_ring_wait(queue, ring_ends_wait, end, user);
 
 	return is_attached(end) ? ret : -EPIPE;
 }
@@ -429,7 +429,7 @@ static void fill_session_info(const struct sluice_ring *ring,
 	info->released = position(session, SLUICE_RING_SIDE_CONSUMER);
 }
 
-static long get_info(struct sluice_ring_endpoint *end, struct sluice_ring_info __user *user)
+static long ring_get_info(struct sluice_ring_endpoint *end, struct sluice_ring_info __user *user)
 {
 	struct sluice_ring *ring = ring_of(end->endpoint.channel);
 	struct sluice_ring_info info;
@@ -462,7 +462,7 @@ static long ring_ioctl(struct file *file, unsigned int command, unsigned long ar
 	case _IOC_NR(SLUICE_RING_DETACH):
 		return end_role(ring_of(end->endpoint.channel), end, SLUICE_RING_CLOSED);
 	case _IOC_NR(SLUICE_RING_INFO):
-		return get_info(end, user);
+		return ring_get_info(end, user);
 	default:
 		return sluice_endpoint_ioctl(file, command, user);
 	}
@@ -471,7 +471,7 @@ static long ring_ioctl(struct file *file, unsigned int command, unsigned long ar
 /* ---- lifetime of the channel ---- */
 
 /* The capacity for a request, or 0. */
-static u64 capacity_for(u64 bytes)
+static u64 ring_capacity_for(u64 bytes)
 {
 	if (bytes > SLUICE_RING_CAPACITY_MAX)
 		return 0;
@@ -494,7 +494,7 @@ static int parse_node(const struct sluice_ring_params *params, int *node)
 
 static struct sluice_channel *ring_create(const struct sluice_channel_request *request)
 {
-	u64 capacity = capacity_for(request->capacity);
+	u64 capacity = ring_capacity_for(request->capacity);
 	struct sluice_ring *ring;
 	int node, err;
 

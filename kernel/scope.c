@@ -85,7 +85,7 @@ static struct cgroup *own_cgroup_get(void)
 }
 
 /* Under RCU or the table's lock: the scope of @cgroup with a reference, or NULL. */
-static struct sluice_scope *find(struct cgroup *cgroup)
+static struct sluice_scope *scope_find(struct cgroup *cgroup)
 {
 	struct sluice_scope *scope;
 
@@ -97,12 +97,12 @@ static struct sluice_scope *find(struct cgroup *cgroup)
 }
 
 /* Returns the scope of the cgroup of @new with a reference; or inserts @new. */
-static struct sluice_scope *find_or_insert(struct sluice_scope *new)
+static struct sluice_scope *scope_find_or_insert(struct sluice_scope *new)
 {
 	struct sluice_scope *scope;
 
 	spin_lock(&table_lock);
-	scope = find(new->cgroup);
+	scope = scope_find(new->cgroup);
 	if (!scope) {
 		scope = new;
 		hash_add_rcu(table, &new->node, (unsigned long)new->cgroup);
@@ -144,7 +144,7 @@ static void scope_free_rcu(struct rcu_head *rcu)
 }
 
 /* Takes over the caller's reference to @parent. */
-static struct sluice_scope *find_or_create(struct cgroup *cgroup, struct sluice_scope *parent)
+static struct sluice_scope *scope_find_or_create(struct cgroup *cgroup, struct sluice_scope *parent)
 {
 	struct sluice_scope *scope = sluice_scope_find(cgroup), *new;
 
@@ -155,7 +155,7 @@ static struct sluice_scope *find_or_create(struct cgroup *cgroup, struct sluice_
 		scope = ERR_PTR(-ENOMEM);
 		goto put_parent;
 	}
-	scope = find_or_insert(new);
+	scope = scope_find_or_insert(new);
 	if (scope == new)
 		return scope;
 	scope_free(new);
@@ -172,7 +172,7 @@ static struct sluice_scope *scope_of(struct cgroup *cgroup)
 	int level;
 
 	for (level = 0; !IS_ERR(scope) && (!scope || scope->cgroup != cgroup); level++)
-		scope = find_or_create(cgroup_ancestor(cgroup, level), scope);
+		scope = scope_find_or_create(cgroup_ancestor(cgroup, level), scope);
 	return scope;
 }
 
@@ -181,7 +181,7 @@ struct sluice_scope *sluice_scope_find(struct cgroup *cgroup)
 	struct sluice_scope *scope;
 
 	rcu_read_lock();
-	scope = find(cgroup);
+	scope = scope_find(cgroup);
 	rcu_read_unlock();
 	return scope;
 }

@@ -331,7 +331,7 @@ static int check_ready(const struct sluice_stream *stream, int error)
 }
 
 /* Ends what the keeper has failed to restore, or did not want to. */
-static void drop(struct sluice_stream *stream)
+static void stream_drop(struct sluice_stream *stream)
 {
 	sluice_stream_unregister(stream);
 	if (!stream->has_opener)
@@ -339,7 +339,7 @@ static void drop(struct sluice_stream *stream)
 }
 
 /* The keeper has ended it, or learns of its end by the result of a call. */
-static void forget(struct sluice_stream *stream)
+static void stream_forget(struct sluice_stream *stream)
 {
 	bool over;
 
@@ -351,12 +351,12 @@ static void forget(struct sluice_stream *stream)
 }
 
 /* A map without an opener gets its name. */
-static int publish(struct sluice_stream *stream)
+static int stream_publish(struct sluice_stream *stream)
 {
 	int err = sluice_channel_register(&stream->map->channel);
 
 	if (err)
-		forget(stream);
+		stream_forget(stream);
 	else
 		sluice_channel_close(&stream->map->channel);
 	return err;
@@ -375,9 +375,9 @@ int sluice_stream_ready(struct sluice_stream *stream, int error)
 		return err;
 	wake_up_all(&stream->changed);
 	if (error)
-		drop(stream);
+		stream_drop(stream);
 	else if (!stream->has_opener)
-		return publish(stream);
+		return stream_publish(stream);
 	return 0;
 }
 
@@ -427,7 +427,7 @@ int sluice_stream_detach(struct sluice_stream *stream)
 	int err;
 
 	if (sluice_stream_has_ended(stream)) {
-		forget(stream);
+		stream_forget(stream);
 		return 0;
 	}
 	/* Its open is about to give it its name. */
@@ -444,7 +444,7 @@ int sluice_stream_detach(struct sluice_stream *stream)
 	if (err)
 		return err;
 	sluice_channel_unname(&stream->map->channel);
-	forget(stream);
+	stream_forget(stream);
 	return 0;
 }
 
@@ -486,7 +486,7 @@ static void forget_keeper(struct sluice_stream *stream)
 	spin_unlock(&stream->lock);
 	wake_up_all(&stream->changed);
 	if (ends && is_asking)
-		drop(stream);
+		stream_drop(stream);
 	else if (ends)
 		sluice_stream_unregister(stream);
 }

@@ -149,7 +149,7 @@ static void fill_record(struct sluice_stream_message *message)
 }
 
 /* Under the stream's lock: its next message. False: it has none. */
-static bool fill(struct sluice_stream_message *message, struct sluice_stream *stream)
+static bool stream_keeper_fill(struct sluice_stream_message *message, struct sluice_stream *stream)
 {
 	struct sluice_keep_message *header = &message->header;
 
@@ -182,7 +182,7 @@ static bool next_of(struct sluice_stream_message *message, struct sluice_stream 
 
 	spin_lock(&stream->lock);
 	/* It may have ended since it was found; the keeper is not told of that. */
-	has = !stream->forgotten && fill(message, stream);
+	has = !stream->forgotten && stream_keeper_fill(message, stream);
 	if (!has)
 		sluice_stream_unqueue(stream);
 	over = !has && sluice_stream_is_over(stream);
@@ -207,7 +207,8 @@ bool sluice_stream_next_message(struct sluice_stream_message *message)
 /* ---- delivered ---- */
 
 /* Under the stream's lock. */
-static void take(struct sluice_stream *stream, const struct sluice_stream_message *message)
+static void stream_keeper_take(struct sluice_stream *stream,
+			       const struct sluice_stream_message *message)
 {
 	/* Somebody may wait for a later change by now. */
 	if (message->news != SLUICE_NEWS_SYNC || message->header.sequence == stream->synced)
@@ -226,7 +227,7 @@ void sluice_stream_end_message(struct sluice_stream_message *message, bool taken
 
 	spin_lock(&stream->lock);
 	if (taken) {
-		take(stream, message);
+		stream_keeper_take(stream, message);
 		/* Another stream is next. */
 		sluice_stream_unqueue(stream);
 		sluice_stream_queue(stream);

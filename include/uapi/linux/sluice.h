@@ -1029,7 +1029,7 @@ enum {
 	SLUICE_NL_CMD_MAP_EVENT,	/* from the kernel */
 
 	__SLUICE_NL_CMD_AFTER_LAST,
-	SLUICE_NL_CMD_MAX = __SLUICE_NL_CMD_AFTER_LAST - 1,
+	SLUICE_NL_CMD_MAX = __SLUICE_NL_CMD_AFTER_LAST - 1
 };
 
 enum {
@@ -1067,7 +1067,7 @@ enum {
 	SLUICE_NL_A_PENDING,		/* u64: MAP_INFO, of a durable map, bytes */
 
 	__SLUICE_NL_A_AFTER_LAST,
-	SLUICE_NL_A_MAX = __SLUICE_NL_A_AFTER_LAST - 1,
+	SLUICE_NL_A_MAX = __SLUICE_NL_A_AFTER_LAST - 1
 };
 
 #endif

@@ -109,8 +109,10 @@ fn every_subscriber_receives_a_message_with_its_header(_: &Context) -> Result<()
     for (mut subscriber, addressed) in [(first, false), (second, true)] {
         let message = subscriber.next()?;
         expect_bytes("the first", message.bytes(), b"to all")?;
-        let seen = (message.sender, message.target, message.sequence);
-        expect("its header", seen, (sender.id(), None, 0))?;
+        let seen = (message.sender, message.target);
+        expect("its header", seen, (sender.id(), None))?;
+        // A message that was in memory that is not present has taken a number more.
+        let number = message.sequence;
         expect("its sender's process", message.pid, Some(process::id()))?;
         expect("its sender's user", (message.uid, message.gid), (0, 0))?;
         let id = subscriber.id();
@@ -120,7 +122,8 @@ fn every_subscriber_receives_a_message_with_its_header(_: &Context) -> Result<()
             expect("its target", message.target, Some(id))?;
         }
         let message = subscriber.next()?;
-        expect("the last", (message.len, message.sequence), (0, 2))?;
+        let seen = (message.len, message.sequence - number);
+        expect("the last", seen, (0, 2))?;
         expect("losses", message.lost, 0)?;
     }
     Ok(())

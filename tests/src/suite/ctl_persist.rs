@@ -17,7 +17,8 @@ use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{spawn, spawn_keeping};
 use crate::support::credentials::become_user;
 use crate::support::ctl::{
-    BOTH, CREATE, Ctl, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE, expect_no_channel,
+    ANY_OWNER, BOTH, CREATE, Ctl, NONBLOCK, OWN, Open, PERSIST, PERSISTENT, READ, WRITE,
+    expect_no_channel,
 };
 use crate::support::fd_passing;
 use crate::support::kernel::{expect_module_in_use, expect_no_objects, expect_no_page_leak};
@@ -116,7 +117,7 @@ fn persist_as(user: u32, scope_fd: RawFd, keep: &[BorrowedFd]) -> Result<Result<
         become_user(user)?;
         let opened = Ctl::new()?.open(Open {
             scope_fd,
-            ..Open::new("channel", BOTH | CREATE | PERSIST)
+            ..Open::new("channel", BOTH | CREATE | ANY_OWNER | PERSIST)
         });
         Ok(opened.map(drop).map_err(|errno| errno as i32))
     })?;
@@ -161,7 +162,8 @@ fn others_may_not_set_persistence_later(_: &Context) -> Result<()> {
     expect_flags(&ctl, OWN, 0)?;
     let info = ctl.info(OWN, "channel").context("info")?;
     expect("endpoints", (info.readers, info.writers), (1, 1))?;
-    let administrator = ctl.open(Open::new("channel", BOTH | CREATE | PERSIST));
+    let flags = BOTH | CREATE | ANY_OWNER | PERSIST;
+    let administrator = ctl.open(Open::new("channel", flags));
     administrator.map(drop).context("as administrator")?;
     expect_flags(&ctl, OWN, PERSISTENT)?;
     ctl.unlink(OWN, "channel").context("unlinking")?;

@@ -259,6 +259,8 @@ fn a_create_gets_no_stored_map_of_another_user(_: &Context) -> Result<()> {
         },
     )?;
     expect("an open", opened, Err(Errno::EACCES))?;
+    // It has not read that the stream has ended.
+    drop(keeper);
     expect_no_channel(&maps.0)
 }
 
