@@ -321,7 +321,7 @@ static u32 list_subscribers(struct sluice_bus *bus, u64 after, u32 count,
 	u32 filled;
 
 	for (filled = 0; filled < count; filled++) {
-		/* For each of them, because the search looks at all. */
+		/* Once per entry: each search looks at all subscribers. */
 		spin_lock(&bus->lock);
 		subscriber = subscriber_after(bus, after);
 		if (subscriber) {

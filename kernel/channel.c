@@ -83,8 +83,8 @@ static int may_manage(const struct sluice_channel *channel,
 }
 
 /*
- * Whether an open that would create the channel may have this one: not if any other user may have
- * taken its name. The default channel is for all who may open its node.
+ * Whether an open with CREATE may have this channel: its owner must be one who is trusted (see
+ * sluice_open), so that nobody takes a name first. The default channel has no name.
  */
 static bool is_expected(const struct sluice_channel *channel,
 			const struct sluice_channel_request *request)

@@ -137,7 +137,7 @@ static int claim_new(struct sluice_feed_endpoint *end, bool maps)
 	int err;
 
 	if (new == ERR_PTR(-ENOMEM)) {
-		/* The memory may be that of the consumer before, who has just closed. */
+		/* The ring of the consumer before may wait for its grace period. */
 		sluice_channel_flush_deferred();
 		new = feed_session_create(end, maps);
 	}
@@ -213,7 +213,7 @@ static ssize_t read_packet(struct sluice_feed_session *session, struct iov_iter 
 		return -EFAULT;
 	/* (T) */
 	smp_store_release(&session->tail, at + round_up(sizeof(*header) + length, sizeof(*header)));
-	smp_mb();	/* before the next look for a packet; pairs with reader_sleeps() */
+	smp_mb();	/* (feed-W) */
 	return length;
 }
 

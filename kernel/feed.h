@@ -7,11 +7,12 @@
  * removes its name and its reference; endpoints that are left keep it until they are closed. Users
  * can neither create nor unlink a feed.
  *
- * A session is one consumer and the ring that it receives from. The first mmap(2) or read(2) of an
- * endpoint claims the feed: it allocates the session with fresh pages, charged to the caller, so
- * that a consumer never sees what another one left, and starts with the next packet. The session
- * belongs to the endpoint and is freed with it, by a worker after an RCU grace period: publishers
- * reach it and the endpoint's wait queue through the feed, under the feed's lock or RCU.
+ * A session is one consumer and the ring that it receives from. SLUICE_FEED_CLAIM, or the first
+ * mmap(2) or read(2), of an endpoint claims the feed: it allocates the session with fresh pages,
+ * charged to the caller, so that a consumer never sees what another one left, and starts with the
+ * next packet. The session belongs to the endpoint and is freed with it, by a worker after an RCU
+ * grace period: publishers reach it and the endpoint's wait queue through the feed, under the
+ * feed's lock or RCU.
  *
  * The kernel is the producer of the ring. If the consumer maps it, the kernel follows the protocol
  * of docs/abi/feed.md, and ends a session whose consumer stores an invalid position. If the

@@ -163,19 +163,20 @@ static int put_packet(struct sluice_feed *feed, struct sluice_feed_session *sess
 }
 
 /*
- * Whether a reader may sleep, or wait by poll(2), for the record at @at: only if it has read all
- * before. Otherwise it finds the record, because it looks for one after its last read.
+ * Whether a reader may wait for the record at @at: only if it has read all records before. A reader
+ * that is behind looks again after each read.
  */
 static bool reader_sleeps(const struct sluice_feed_session *session, u64 at)
 {
-	return wq_has_sleeper(&session->wait->head) &&
-	       (session->ended || READ_ONCE(session->tail) == at);	/* after the barrier */
+	return wq_has_sleeper(&session->wait->head) &&	/* (feed-W) */
+	       (session->ended || READ_ONCE(session->tail) == at);
 }
 
 /*
  * Under the feed's lock, after a change: whether the consumer sleeps. @at: the position of the
- * record. The barrier, or that of wq_has_sleeper(), pairs with the one between its store of
- * wait_flags, or of `tail`, or its queueing, and its last check.
+ * record. (feed-W) is a full barrier between the store of the record and the look at the consumer.
+ * It pairs with that of the consumer before its last look for a record: after its store of
+ * wait_flags if it maps, after its store of `tail` or its queueing if it reads.
  */
 static bool consumer_sleeps(struct sluice_feed_session *session, u64 at)
 {
@@ -184,7 +185,7 @@ static bool consumer_sleeps(struct sluice_feed_session *session, u64 at)
 
 	if (!session->maps)
 		return reader_sleeps(session, at);
-	smp_mb();	/* after the store of the record; see above */
+	smp_mb();	/* (feed-W) */
 	own = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_PRODUCER);
 	peer = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_CONSUMER);
 	flags = READ_ONCE(peer->wait_flags);

@@ -101,7 +101,7 @@ struct sluice_map_entry {
 	bool expires;			/* in the index of times; under the shard's lock */
 	u64 id;				/* number of the change that created it */
 	struct rb_node by_id;		/* in the shard's index, under its lock */
-	struct rb_node by_time;		/* in that of times, under its lock, while it expires */
+	struct rb_node by_time;		/* in its index of times, likewise, if it expires */
 	struct sluice_map *map;
 	union {
 		struct sluice_stream_record *removal;	/* durable: until it is removed */

@@ -416,7 +416,8 @@ static int restore_or_wait(struct sluice_map *map, const struct sluice_map_key *
 		if (err)
 			break;
 	}
-	return err;
+	/* A call of the keeper is never restarted. */
+	return err == -ERESTARTSYS ? -EINTR : err;
 }
 
 int sluice_map_restore(struct sluice_map *map, const struct sluice_keep_entry *entry)

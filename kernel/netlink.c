@@ -163,7 +163,7 @@ int sluice_netlink_explain(struct netlink_ext_ack *extack, int err)
 		NL_SET_ERR_MSG(extack, "the sender, or the opener of the socket, may not do this");
 		break;
 	case -EAGAIN:
-		NL_SET_ERR_MSG(extack, "there is no memory at once; try again");
+		NL_SET_ERR_MSG(extack, "no memory, or no room in the store, at once; try again");
 		break;
 	case -EBADF:
 		NL_SET_ERR_MSG(extack, "the handle is not open for this");
@@ -186,9 +186,8 @@ int sluice_netlink_explain(struct netlink_ext_ack *extack, int err)
 	case -ENOMEM:
 		NL_SET_ERR_MSG(extack, "there is not enough memory");
 		break;
-	case -ENFILE:
 	case -ENOSPC:
-		NL_SET_ERR_MSG(extack, "a limit of the scope or of open files is reached");
+		NL_SET_ERR_MSG(extack, "the map is full, or a limit of the scope is reached");
 		break;
 	case -EOPNOTSUPP:
 		NL_SET_ERR_MSG(extack, "not ready, or no cgroup2 at /sys/fs/cgroup");

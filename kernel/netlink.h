@@ -67,8 +67,8 @@ bool sluice_netlink_is_own_socket(struct sk_buff *request);
 /* ---- netlink_memory.c ---- */
 
 /*
- * The error of a request, or of a step, that may have found no memory at once in this memory
- * cgroup, NULL: the sender's. Then it is -EAGAIN, and a worker makes room for the next attempt.
+ * Turns -ENOMEM into -EAGAIN, and starts a reclaim in @memcg, NULL: the sender's, for the next
+ * attempt. Returns other results as they are.
  */
 int sluice_netlink_memory(int err, struct mem_cgroup *memcg);
 int sluice_netlink_memory_init(void);

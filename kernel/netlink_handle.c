@@ -286,8 +286,8 @@ static struct sluice_netlink_handle *handle_create(struct sk_buff *request)
 }
 
 /*
- * Callers run under a lock of generic netlink or in its notifier, which the exit of the module
- * waits for, or end a dump, for which netlink holds the module.
+ * The module cannot be unloaded before this returns: its exit waits for requests and for the
+ * notifier, and netlink holds the module during a dump.
  */
 void sluice_netlink_handle_put(struct sluice_netlink_handle *handle)
 {
@@ -305,7 +305,7 @@ static void handle_close(struct sluice_netlink_handle *handle)
 	if (handle->watches)
 		remove_wait_queue(&handle->end->map->changed.head, &handle->entry);
 	cancel_delayed_work_sync(&handle->sending);
-	/* Not with the last reference, which a dump may have, which ends with the socket. */
+	/* Not with the last reference: a dump may have that, and it ends with the socket. */
 	sock_put(handle->sk);
 	sluice_netlink_handle_put(handle);
 }

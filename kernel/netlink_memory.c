@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Memory for requests. A request never waits for its memory cgroup: without memory at once it fails
- * with EAGAIN. Nothing might ever change that, since a cgroup at its limit is usually full of the
- * page cache; so a worker reclaims some, and the next attempt finds it.
+ * with EAGAIN. A cgroup at its limit is usually full of the page cache, which only a charge that
+ * waits reclaims. A worker makes such a charge, so that the next attempt finds memory.
  */
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
@@ -15,7 +15,7 @@
 #include "netlink.h"
 #include "quota.h"
 
-/* Memory cgroups that wait for their reclaim; a request in another one has another attempt. */
+/* Memory cgroups that wait for their reclaim. Without a place it starts with a later attempt. */
 #define RECLAIMS 16
 /* Of them, those in which memory is reclaimed at the same time. */
 #define WORKERS 4
@@ -34,7 +34,7 @@ static DEFINE_SPINLOCK(reclaims_lock);
 static struct reclaim reclaims[RECLAIMS];
 static struct workqueue_struct *workers;
 
-/* Room is made by using it; afterwards it is free. */
+/* The allocation reclaims the page cache; its end leaves the room. */
 static void reclaim_run(struct work_struct *work)
 {
 	struct reclaim *reclaim = container_of(work, struct reclaim, work);

@@ -40,7 +40,7 @@
 #define SLUICE_QUOTA_GFP (GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
 /* The same, with one attempt to reclaim memory, which others wait for. */
 #define SLUICE_QUOTA_GFP_BRIEF (GFP_KERNEL_ACCOUNT | __GFP_NORETRY | __GFP_NOWARN)
-/* The same, without one: for a request under a lock of the host. It is not slowed down, either. */
+/* Never reclaims, and is not slowed down by memory.high: under a lock of the whole host. */
 #define SLUICE_QUOTA_GFP_NOWAIT (GFP_NOWAIT | __GFP_ACCOUNT | __GFP_NOWARN)
 
 struct sluice_quota_user;

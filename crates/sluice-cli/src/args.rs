@@ -117,8 +117,8 @@ pub struct OpenChannelArgs {
 
     /// Create the channel if it does not exist
     ///
-    /// It is removed when the last process closes it. If another user has created it, this fails, unless that is root or owns the
-    /// directory of the cgroup.
+    /// It is removed when the last process closes it. It fails if the channel belongs to a user other than this one, root or the
+    /// owner of the directory of --scope: see --any-owner.
     #[arg(long, requires = "channel")]
     create: bool,
 

@@ -67,8 +67,7 @@ pub enum Error {
 
     /// [`OpenOptions::create`](crate::OpenOptions::create) found a channel that another user had created.
     #[error(
-        "'{name}' in {scope} was created by the user with the ID {uid}; if that user may create it, open it without creating it or \
-         permit any owner"
+        "'{name}' in {scope} belongs to user {uid}; if you trust that user, open it without 'create', or with any_owner (--any-owner)"
     )]
     OtherOwner {
         name: String,

@@ -17,8 +17,8 @@ use sluice::Scope;
 pub enum CgroupError {
     /// There is no such cgroup.
     Gone,
-    /// It may exist. Another attempt may succeed.
-    Busy(String),
+    /// There is no descriptor or no memory for it. It may exist.
+    NoResources(String),
     /// It may exist.
     Unknown(String),
 }
@@ -69,7 +69,7 @@ impl Cgroups for CgroupRoot {
                 let error = io::Error::from(errno);
                 let text = format!("cannot open {}: {error}", path.display());
                 Err(match errno {
-                    Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM => CgroupError::Busy(text),
+                    Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM => CgroupError::NoResources(text),
                     _ => CgroupError::Unknown(text),
                 })
             }

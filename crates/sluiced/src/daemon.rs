@@ -239,7 +239,7 @@ fn read(clock: ClockId) -> Result<Duration> {
     Ok(time.into())
 }
 
-/// Whether a program such as chronyd has synchronised the clock of the day. Not, if the system call is not permitted.
+/// Whether a program such as chronyd has synchronised the system clock. Not, if the system call is not permitted.
 fn is_synchronised() -> bool {
     // SAFETY: zeros are a valid value of it, and the call changes nothing else.
     let (state, time) = unsafe {

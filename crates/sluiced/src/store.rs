@@ -113,14 +113,14 @@ pub struct StoredClock {
     /// /proc/sys/kernel/random/boot_id.
     pub boot: String,
     pub boottime: i64,
-    /// The clock of the day.
+    /// The system clock.
     pub realtime: i64,
     /// Whether that was synchronised.
     pub synchronised: bool,
     pub offset: i64,
     /// The offset if no time had passed between the last commit of the boot before and this boot. That of a settled clock.
     pub offset_min: i64,
-    /// The clock of the day after CLOCK_BOOTTIME, when `offset` was chosen.
+    /// The system clock after CLOCK_BOOTTIME, when `offset` was chosen.
     pub realtime_offset: i64,
 }
 

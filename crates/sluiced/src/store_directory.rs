@@ -103,7 +103,7 @@ pub fn io_error(what: &str, path: &Path, error: &io::Error) -> StoreError {
         Some(Errno::ENOSPC | Errno::EDQUOT) => (StoreErrorKind::Full, "free space there"),
         Some(Errno::EFBIG) => (
             StoreErrorKind::Full,
-            "raise the limit of the size of files (ulimit -f, LimitFSIZE= of the unit), and start the daemon again",
+            "raise the limit of the size of files (ulimit -f; LimitFSIZE= in the unit), and restart sluiced",
         ),
         Some(Errno::EROFS) => (
             StoreErrorKind::ReadOnly,

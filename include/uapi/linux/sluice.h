@@ -4,12 +4,12 @@
  * and defines the meaning of each field and each error.
  *
  * The structure of a call begins with its own size in bytes, filled in by the caller, so that it
- * can grow. The kernel accepts sizes from that of the first version (*_SIZE_VER0) to a page,
- * otherwise EINVAL. In: fields beyond the caller's size are zero; bytes beyond the kernel's size
- * must be zero (E2BIG); reserved fields and unknown flags must be zero (EINVAL). Out: the kernel
- * reads only size, fills in the smaller of both sizes and stores that number in size. The entries
- * of a bus have the entry_size of the call instead; packets and the memory of a ring do not grow.
- * Fields have the same layout for 32 and 64 bit.
+ * can grow. The kernel accepts sizes from that of the first version (*_SIZE_VER0; EINVAL below it)
+ * to a page (E2BIG above it). In: fields beyond the caller's size are zero; bytes beyond the
+ * kernel's size must be zero (E2BIG); reserved fields and unknown flags must be zero (EINVAL). Out:
+ * the kernel reads only size, fills in the smaller of both sizes and stores that number in size.
+ * The entries of a bus have the entry_size of the call instead; packets and the memory of a ring do
+ * not grow. Fields have the same layout for 32 and 64 bit.
  *
  * The structures of /dev/sluice/ctl are common to all kinds. Parameters and state of one kind are a
  * structure of that kind, with its own size; a pointer field contains its address, and a null
@@ -105,7 +105,7 @@ struct sluice_pipe_info {
  *
  * EACCES: CREATE is set without ANY_OWNER, and the channel exists but belongs neither to the
  * caller, nor to root of the host or of the caller's user namespace, nor to the owner of the
- * directory scope_fd: who takes a name first shall not pass for who was expected to create it.
+ * directory scope_fd. This prevents that another user takes the name first.
  */
 struct sluice_open {
 	__u32 size;
@@ -472,7 +472,7 @@ struct sluice_feed_info {
  */
 #define SLUICE_BUS_CAPACITY_MIN 0x1000		/* 4 KiB */
 #define SLUICE_BUS_CAPACITY_MAX 0x10000000	/* 256 MiB */
-#define SLUICE_BUS_MESSAGE_MAX 0x100000		/* 1 MiB; at most capacity / 2 - 64 */
+#define SLUICE_BUS_MESSAGE_MAX 0x100000		/* 1 MiB; see message_max for less */
 
 /* Values of mode. */
 #define SLUICE_BUS_BROADCAST	0	/* to every subscriber */

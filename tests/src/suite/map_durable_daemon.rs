@@ -110,7 +110,7 @@ fn open(context: &Context) -> Result<Map> {
     open_in(context.cgroup()?.path())
 }
 
-/// The clock of the day at another time, until this is dropped.
+/// The system clock at another time, until this is dropped.
 struct WrongClock {
     right: Duration,
     since: Instant,

@@ -63,7 +63,7 @@ impl Options {
     }
 
     /// The capacity in bytes, rounded up to a power of two from a page to 256 MiB; 1 MiB by default. A message has at most half of
-    /// it less 64 bytes, and at most 1 MiB. The open that creates the bus decides.
+    /// it less 64 bytes, and at most 1 MiB, or 64 KiB on a PREEMPT_RT kernel. The open that creates the bus decides.
     pub fn capacity(mut self, bytes: u64) -> Self {
         self.capacity = bytes;
         self

@@ -236,14 +236,11 @@ impl Consumer {
     }
 }
 
-/// Maps all regions and faults them in. The first mapping claims the feed.
+/// Maps all regions.
 fn map(endpoint: &OwnedFd, capacity: Capacity) -> Result<Mapping, RecvError> {
     let map = |offset, bytes, access| {
         let bytes = usize::try_from(bytes).map_err(|_| map_error(Errno::OVERFLOW))?;
-        let region = Region::map(endpoint, offset, bytes, access).map_err(map_error)?;
-        // Without it the first accesses fault.
-        let _ = region.populate(access);
-        Ok::<_, RecvError>(region)
+        Region::map(endpoint, offset, bytes, access).map_err(map_error)
     };
     let producer = ProducerMemory {
         ctrl: map(ring::MMAP_PRODUCER, page_size(), Access::ReadOnly)?,

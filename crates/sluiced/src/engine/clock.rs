@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The time of the store, in which the ends of times to live are stored. Within a boot it advances with CLOCK_BOOTTIME, as the kernel
-//! counts them, so that setting the clock of the day changes none. From one boot to the next it advances by what the clock of the
+//! counts them, so that setting the system clock changes none. From one boot to the next it advances by what the clock of the
 //! day says, as far as that is plausible. Without a clock to rely on it stands still, because an entry that lives too long is better
 //! than one that is lost.
 //!
-//! It may be ahead until it is *settled*, when the clock of the day is synchronised, or after an hour. Until then what has expired by
+//! It may be ahead until it is *settled*, when the system clock is synchronised, or after an hour. Until then what has expired by
 //! it stays stored.
 
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::Now;
 use crate::log;
 use crate::store::StoredClock;
 
-/// The longest time between two boots that is believed of a clock of the day that was not synchronised in both.
+/// The longest time between two boots that is believed of a system clock that was not synchronised in both.
 const PLAUSIBLE: i64 = 30 * 24 * 3600 * SECOND;
 const GRACE: Duration = Duration::from_secs(3600);
-/// How often it is asked whether the clock of the day is synchronised.
+/// How often it is asked whether the system clock is synchronised.
 const CHECK: Duration = Duration::from_secs(10);
 /// For how long a stored clock is not stored again.
 const FRESH: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ impl Clock {
         (!self.is_settled()).then(|| self.settles_at.min(now.monotonic + CHECK))
     }
 
-    /// Corrects it by what the clock of the day was set back since it was relied on. Returns whether it is settled only now.
+    /// Corrects it by what the system clock was set back since it was relied on. Returns whether it is settled only now.
     pub fn settle(&mut self, now: Now) -> bool {
         let may = now.synchronised || now.monotonic >= self.settles_at;
         if self.is_settled() || !may {
@@ -121,11 +121,11 @@ fn continued(last: &StoredClock, boot: String, now: Now) -> StoredClock {
     let seconds = step / SECOND;
     match is_plausible {
         true => log::line(format_args!(
-            "times to live go on after {seconds} s, by the clock of the day"
+            "times to live go on after {seconds} s, by the system clock"
         )),
         false => log::line(format_args!(
-            "the clock of the day says that {seconds} s have passed since the last commit, which is not plausible: times to live go on \
-             as if no time had passed; check the clock"
+            "the system clock has moved by {seconds} s since the last commit, which is not plausible: times to live go on as if no \
+             time had passed; check the clock"
         )),
     }
     StoredClock {

@@ -171,7 +171,9 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             Err(CgroupError::Gone) => State::Done(Some(
                 "its cgroup does not exist; create the cgroup first".to_owned(),
             )),
-            Err(CgroupError::Busy(text) | CgroupError::Unknown(text)) => State::Done(Some(text)),
+            Err(CgroupError::NoResources(text) | CgroupError::Unknown(text)) => {
+                State::Done(Some(text))
+            }
         }
     }
 

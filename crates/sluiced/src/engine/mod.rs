@@ -80,7 +80,7 @@ pub struct Now {
     pub monotonic: Duration,
     /// As the kernel counts times to live.
     pub boottime: Duration,
-    /// The clock of the day, since 1970.
+    /// The system clock, since 1970.
     pub realtime: Duration,
     /// Whether that is synchronised with others.
     pub synchronised: bool,
@@ -282,16 +282,15 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         self.expired.retain(|entry| entry.expires_ns <= time);
         let (deleted, cause) = (self.expired.len(), self.now.synchronised);
         let cause = match cause {
-            true => "the clock of the day is synchronised",
-            false => "the clock of the day was not synchronised for an hour",
+            true => "the system clock is synchronised",
+            false => "the system clock was not synchronised for an hour",
         };
         log::line(format_args!(
             "{cause}: {deleted} entries that have expired are deleted"
         ));
         if found > deleted {
             log::line(format_args!(
-                "{} entries that were not restored have not expired; they are restored when their map is: run 'sluice map detach' and \
-                 'sluice map attach'",
+                "{} entries that were not restored have not expired; to restore them, run 'sluice map detach' and 'sluice map attach'",
                 found - deleted
             ));
         }

@@ -17,7 +17,7 @@ use crate::store::{MapId, Store, Usage};
 /// was one before.
 const GRACE: Duration = Duration::from_secs(3600);
 const PERIOD: Duration = Duration::from_secs(24 * 3600);
-/// Between attempts to attach maps for which there were no descriptors.
+/// Between attempts to attach maps for which there were no descriptors or no memory.
 const ATTACH_RETRY: Duration = Duration::from_secs(5);
 
 /// An orphan beyond any of these is removed.
@@ -97,7 +97,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         let is_gone = match self.cgroups.scope(&entry.map.path) {
             Ok(_) => false,
             Err(CgroupError::Gone) => true,
-            Err(CgroupError::Busy(_) | CgroupError::Unknown(_)) => return,
+            Err(CgroupError::NoResources(_) | CgroupError::Unknown(_)) => return,
         };
         // A cgroup that is there again does not end it: who may create cgroups could otherwise fill the store through one path.
         if is_gone && entry.map.orphaned.is_none() {
@@ -176,7 +176,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
             match self.cgroups.scope(&path).map(drop) {
                 Ok(()) => self.begin(map, super::tasks::Target::Cgroup, false),
                 Err(CgroupError::Gone) => {}
-                Err(CgroupError::Busy(text)) => return self.attach_later(&text),
+                Err(CgroupError::NoResources(text)) => return self.attach_later(&text),
                 Err(CgroupError::Unknown(text)) => self.set_error(map, text),
             }
         }
@@ -186,11 +186,11 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         self.attach_at.is_some_and(|at| at <= self.now.monotonic)
     }
 
-    /// Maps that are not attached yet are attached when there may be what is missing now.
+    /// Tries again later to attach the maps that are left.
     pub(super) fn attach_later(&mut self, cause: &str) {
         if self.attach_at.is_none() {
             log::line(format_args!(
-                "{cause}; some maps are not attached yet, this is tried again every {} s",
+                "{cause}; some maps are not attached; trying again every {} s; if this repeats, raise LimitNOFILE= or fs.file-max",
                 ATTACH_RETRY.as_secs()
             ));
         }

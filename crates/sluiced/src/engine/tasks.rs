@@ -199,7 +199,7 @@ impl<K: Kernel, S: Store, C: Cgroups> Engine<K, S, C> {
         }
         match (target, failed) {
             (_, Failed::Cgroup(CgroupError::Gone)) => self.orphans.check_map(map.id),
-            (_, Failed::Cgroup(CgroupError::Busy(text))) => self.attach_later(&text),
+            (_, Failed::Cgroup(CgroupError::NoResources(text))) => self.attach_later(&text),
             (_, Failed::Cgroup(CgroupError::Unknown(text))) => self.set_error(map.id, text),
             (_, Failed::Call(errno)) => self.set_problem(map.id, problem_of(errno)),
         }

@@ -68,7 +68,7 @@ pub enum SetupError {
     NoHugePages(Capacity),
 
     #[error(
-        "a ring of {capacity} bytes does not fit: memory.max of the cgroup {} leaves {room}; use a smaller capacity, or raise it",
+        "a ring of {capacity} bytes exceeds the {room} bytes that {}/memory.max leaves; use a smaller capacity, or raise memory.max",
         cgroup.display()
     )]
     MemoryLimit {

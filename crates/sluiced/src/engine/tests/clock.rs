@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Times to live across restarts and steps of the clock of the day.
+//! Times to live across restarts and steps of the system clock.
 
 use super::*;
 

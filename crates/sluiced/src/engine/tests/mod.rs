@@ -80,7 +80,7 @@ impl FakeCgroups {
 impl Cgroups for FakeCgroups {
     fn scope(&self, path: &[u8]) -> Result<Scope, CgroupError> {
         match self.1.get() {
-            Some(0) => return Err(CgroupError::Busy("too many open files".to_owned())),
+            Some(0) => return Err(CgroupError::NoResources("too many open files".to_owned())),
             files => self.1.set(files.map(|files| files - 1)),
         }
         match self.0.borrow().contains(path) {
