@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The time of the store, in which the ends of times to live are stored. Within a boot it advances with CLOCK_BOOTTIME, as the kernel
-//! counts them, so that setting the system clock changes none. From one boot to the next it advances by what the clock of the
-//! day says, as far as that is plausible. Without a clock to rely on it stands still, because an entry that lives too long is better
+//! counts them, so that setting the system clock changes none. From one boot to the next it advances by what the system
+//! clock says, as far as that is plausible. Without a clock to rely on it stands still, because an entry that lives too long is better
 //! than one that is lost.
 //!
 //! It may be ahead until it is *settled*, when the system clock is synchronised, or after an hour. Until then what has expired by
