@@ -219,32 +219,33 @@ void sluice_channel_exit(struct sluice_channel *channel)
 	sluice_scope_put(channel->scope);
 }
 
-static struct page *alloc_on_node(gfp_t gfp, unsigned int order, int node)
+static struct page *alloc_on_node(const struct sluice_channel *channel, gfp_t gfp,
+				  unsigned int order, int node)
 {
+	struct mem_cgroup *old = set_active_memcg(channel ? channel->memcg : NULL);
+	struct page *page;
+
 	if (node == NUMA_NO_NODE)
-		return alloc_pages(gfp, order);
-	return alloc_pages_node(node, gfp | __GFP_THISNODE, order);
+		page = alloc_pages(gfp, order);
+	else
+		page = alloc_pages_node(node, gfp | __GFP_THISNODE, order);
+	set_active_memcg(old);
+	return page;
 }
 
 struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node)
 {
-	struct mem_cgroup *old = set_active_memcg(channel ? channel->memcg : NULL);
-	struct page *page = alloc_on_node(SLUICE_QUOTA_GFP | GFP_USER | flags, 0, node);
-
-	set_active_memcg(old);
-	return page;
+	return alloc_on_node(channel, SLUICE_QUOTA_GFP | GFP_USER | flags, 0, node);
 }
 
 struct page *sluice_channel_pages_alloc(const struct sluice_channel *channel, gfp_t flags, int node,
 					unsigned int order)
 {
-	struct mem_cgroup *old = set_active_memcg(channel ? channel->memcg : NULL);
 	gfp_t gfp = (SLUICE_QUOTA_GFP_BRIEF | GFP_USER | flags) & ~__GFP_DIRECT_RECLAIM;
-	struct page *page = alloc_on_node(gfp, order, node);
+	struct page *page = alloc_on_node(channel, gfp, order, node);
 
 	if (page)
 		split_page(page, order);
-	set_active_memcg(old);
 	return page;
 }
 

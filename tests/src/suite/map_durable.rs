@@ -244,18 +244,13 @@ fn a_stored_map_is_restored_for_the_open(_: &Context) -> Result<()> {
 
 fn a_create_gets_no_stored_map_of_another_user(_: &Context) -> Result<()> {
     let (keeper, maps) = both()?;
-    let (opened, ()) = answering(
+    let (opened, _) = answering(
         || open(&maps, NEW, durable(0)).map(drop),
         || {
-            let asked = keeper.next_of(OPEN)?;
-            let stored = keeper::Map {
-                mode: 0o666,
-                uid: 1001,
-                ..asked.map()?
-            };
-            let created = keeper.create_at(asked.stream, -1, &stored, 0, LIMIT);
-            expect("CREATE", created, Ok(asked.stream))?;
-            keeper.ready(asked.stream).context("READY")
+            keeper.answer_open_with(LIMIT, |map| {
+                map.mode = 0o666;
+                map.uid = 1001;
+            })
         },
     )?;
     expect("an open", opened, Err(Errno::EACCES))?;

@@ -461,12 +461,16 @@ impl Socket {
     /// Sends a request; its number.
     pub fn send(&self, request: &Request) -> Result<u32> {
         self.sequence.set(self.sequence.get() + 1);
-        let message = request.message(self.family, self.sequence.get());
-        let kernel = NetlinkAddr::new(0, 0);
-        let sent = sendto(self.fd.as_raw_fd(), &message, &kernel, MsgFlags::empty());
-        let sent = sent.context("sending a request")?;
-        ensure!(sent == message.len(), "{sent} bytes were sent");
+        self.send_bytes(&request.message(self.family, self.sequence.get()))?;
         Ok(self.sequence.get())
+    }
+
+    fn send_bytes(&self, messages: &[u8]) -> Result<()> {
+        let kernel = NetlinkAddr::new(0, 0);
+        let sent = sendto(self.fd.as_raw_fd(), messages, &kernel, MsgFlags::empty());
+        let sent = sent.context("sending requests")?;
+        ensure!(sent == messages.len(), "{sent} bytes were sent");
+        Ok(())
     }
 
     /// Sends requests in one call, without waiting for their answers.
@@ -479,11 +483,7 @@ impl Socket {
         }
         let room = i32::try_from(messages.len()).context("too many requests")?;
         set_option(&self.fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &room)?;
-        let kernel = NetlinkAddr::new(0, 0);
-        let sent = sendto(self.fd.as_raw_fd(), &messages, &kernel, MsgFlags::empty());
-        let sent = sent.context("sending requests")?;
-        ensure!(sent == messages.len(), "{sent} bytes were sent");
-        Ok(())
+        self.send_bytes(&messages)
     }
 
     /// The messages of one recv(2), without events, which are kept.

@@ -207,17 +207,14 @@ fn failure(error: io::Error) -> RecvError {
     }
 }
 
-/// Maps the data twice in a row, and faults it in.
+/// Maps the data twice in a row.
 fn map(endpoint: &Endpoint, capacity: u64) -> Result<Region, OpenError> {
     let failed = |errno| SystemError::new("mapping the bus", errno);
     let bytes = capacity.checked_mul(2).map(usize::try_from);
     let Some(Ok(bytes)) = bytes else {
         return Err(failed(Errno::OVERFLOW).into());
     };
-    let region = Region::map(endpoint, bus::MMAP_DATA, bytes, Access::ReadOnly).map_err(failed)?;
-    // Without it the first accesses fault.
-    let _ = region.populate(Access::ReadOnly);
-    Ok(region)
+    Ok(Region::map(endpoint, bus::MMAP_DATA, bytes, Access::ReadOnly).map_err(failed)?)
 }
 
 impl fmt::Debug for MappedSubscriber {

@@ -99,7 +99,7 @@ impl Options {
 
     /// The capacity in bytes for unreleased records, rounded up to a power of two from 4 KiB (or a page, if that is larger) to
     /// 256 MiB; 4 MiB by default. A record occupies its length plus 8 bytes, rounded up to a multiple of 8, and at most half of
-    /// the capacity. Up to 16 MiB are prefaulted, larger rings on use. The producer decides; in a channel, the side that creates it.
+    /// the capacity. Over a path up to 16 MiB are prefaulted, larger rings on use. The producer decides; in a channel, the side that creates it.
     ///
     /// A ring for which the memory limit of a cgroup leaves too little is refused, because the kernel would kill a process of the
     /// cgroup later. Other processes may still use that memory first.
@@ -157,7 +157,7 @@ impl Options {
     }
 
     /// Rejects a producer whose ring is larger than this; unlimited by default. The consumer decides; in a channel, each side. It
-    /// maps the whole ring, and prefaults one of up to 16 MiB.
+    /// maps the whole ring, and over a path prefaults one of up to 16 MiB.
     pub fn max_capacity(mut self, bytes: u64) -> Self {
         self.max_capacity = bytes;
         self
@@ -202,7 +202,7 @@ impl Options {
         self
     }
 
-    /// Prefaults the memory of a ring that is not too large. A failure is harmless: the pages are faulted in on use. Kernels
+    /// Prefaults the memory of a ring over a path that is not too large. A failure is harmless: the pages are faulted in on use. Kernels
     /// before 5.14 lack MADV_POPULATE_WRITE.
     pub(super) fn prefault(&self, region: &Region, capacity: Capacity, access: Access) {
         if capacity.bytes() <= RESIDENT {

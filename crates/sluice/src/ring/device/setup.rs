@@ -123,7 +123,7 @@ impl Options {
         ))
     }
 
-    /// Maps all regions, prefaults and locks them.
+    /// Maps all regions, of which the module maps all pages, and locks them.
     fn map(
         &self,
         endpoint: &OwnedFd,
@@ -137,7 +137,6 @@ impl Options {
         let map = |offset, bytes, access| {
             let bytes = usize::try_from(bytes).map_err(|_| unmappable(Errno::OVERFLOW))?;
             let region = Region::map(endpoint, offset, bytes, access).map_err(unmappable)?;
-            self.prefault(&region, capacity, access);
             self.lock(&region, capacity)?;
             Ok::<_, SetupError>(region)
         };
