@@ -13,7 +13,8 @@ declare -A result   # of each stage so far: ok or failed
 declare -A kept=()  # 1 for each stage that was not repeated
 summary=()          # one line per stage
 passed=0 failed=0 skipped=0
-parallel=           # the process that runs stages in parallel
+lanes=()            # the processes that run stages in parallel, and
+lane_names=()       # the name of each
 
 # lost_lines LOG: how many lines belong to attempts of vm/run whose VM died.
 lost_lines() {
@@ -130,21 +131,24 @@ needs() {
 	printf '\n== %s … not run: %s failed\n' "$2" "${missing[*]}"
 }
 
-# begin_parallel COMMAND...: runs it, with its stages, in parallel to what follows. join_parallel shows and counts its output.
+# begin_parallel COMMAND...: runs it, with its stages, in parallel to what follows, in a lane that has the name of the command. join_parallel
+# shows and counts the output of all lanes.
 begin_parallel() {
-	rm -f "$logs/parallel.results"
-	printf '\n== in parallel: %s, with its output in %s\n' "$1" "$logs/parallel.log"
+	local log=$logs/lane-$1.log results=$logs/lane-$1.results
+	rm -f "$results"
+	printf '\n== in parallel: %s, with its output in %s\n' "$1" "$log"
 	# In its own process group, so that all of it can be ended.
 	set -m
 	(
 		set +m
 		# A subshell does not inherit traps. What is known is reported also when this shell dies.
-		trap 'end_group; print_results >"$logs/parallel.results"' EXIT
+		trap 'end_group; print_results >"$results"' EXIT
 		trap 'exit 143' TERM
 		summary=() passed=0 failed=0 skipped=0
 		"$@"
-	) </dev/null >"$logs/parallel.log" 2>&1 &
-	parallel=$!
+	) </dev/null >"$log" 2>&1 &
+	lanes+=($!)
+	lane_names+=("$1")
 	set +m
 }
 
@@ -158,22 +162,27 @@ print_results() {
 }
 
 join_parallel() {
-	local status=0
-	wait "$parallel" || status=$?
-	parallel=
-	cat "$logs/parallel.log"
-	# shellcheck source=/dev/null # made by print_results
-	[[ ! -e $logs/parallel.results ]] || . "$logs/parallel.results"
-	if ((status)); then
-		failed=$((failed + 1))
-		summary+=("in parallel: ended with status $status; the end of its output is in $logs/parallel.log")
-	fi
+	local lane log status
+	for lane in "${!lanes[@]}"; do
+		log=$logs/lane-${lane_names[lane]}.log
+		status=0
+		wait "${lanes[lane]}" || status=$?
+		cat "$log"
+		# shellcheck source=/dev/null # made by print_results
+		[[ ! -e ${log%.log}.results ]] || . "${log%.log}.results"
+		if ((status)); then
+			failed=$((failed + 1))
+			summary+=("in parallel: ended with status $status; the end of its output is in $log")
+		fi
+	done
+	lanes=() lane_names=()
 }
 
 end_all() {
-	[[ ! $parallel ]] || kill -TERM -- "-$parallel" 2>/dev/null || true
+	local lane
+	for lane in "${lanes[@]}"; do kill -TERM -- "-$lane" 2>/dev/null || true; done
 	end_group
-	[[ ! $parallel ]] || wait "$parallel" 2>/dev/null || true
+	for lane in "${lanes[@]}"; do wait "$lane" 2>/dev/null || true; done
 }
 trap end_all EXIT
 
