@@ -525,6 +525,7 @@ static void bus_destroy(struct sluice_channel *channel)
 static const struct file_operations bus_fops = {
 	.owner		= THIS_MODULE,
 	.release	= sluice_endpoint_release,
+	.show_fdinfo	= sluice_endpoint_show_fdinfo,
 	.read_iter	= sluice_bus_read_iter,
 	.write_iter	= sluice_bus_write_iter,
 	.poll		= bus_poll,

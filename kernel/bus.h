@@ -15,16 +15,16 @@
  *   | free           | free soon   | messages, and holes    | free          |
  *   +----------------+-------------+------------------------+---------------+
  *
- * - A sender reserves a slot and its bytes by one compare-and-swap of `head`, copies the bytes,
- *   and commits the slot: (S) stores its sequence in `stamp` with release. A receiver loads `stamp`
+ * - A sender reserves a slot and its bytes by one compare-and-swap of `head`, copies the bytes, and
+ *   commits the slot: (bus-S) stores its sequence in `stamp` with release. A receiver loads `stamp`
  *   with acquire, so it sees the bytes. Receivers stop at a slot that is not committed.
  * - A cursor is the sequence of the next message of a subscriber. It also protects the messages
- *   from there on: (C) a receiver marks its cursor as claimed, copies, and stores the next sequence
- *   with release; `tail` never passes a cursor, and a cursor is moved past messages (the policy
- *   DROP) only while it is not claimed. So no message changes while it is copied.
+ *   from there on: (bus-C) a receiver marks its cursor as claimed, copies, and stores the next
+ *   sequence with release; `tail` never passes a cursor, and a cursor is moved past messages (the
+ *   policy DROP) only while it is not claimed. So no message changes while it is copied.
  * - `tail` follows the cursors lazily: a sender that finds no room moves it as far as they permit
- *   (bus_ring.c), under `lock`. (T) It is stored with release, and loaded with acquire by senders
- *   before they overwrite what it has passed.
+ *   (bus_ring.c), under `lock`. (bus-T) It is stored with release, and loaded with acquire by
+ *   senders before they overwrite what it has passed.
  *
  * A reservation and a claim last only while preemption and page faults are disabled. So none is
  * held across a page fault, a sleep or a throttling of the CPU, and whoever meets one waits for no
@@ -86,7 +86,7 @@ struct sluice_bus_opener {
 
 /* One message. Written by its sender between the reservation and the commit. */
 struct sluice_bus_slot {
-	u64 stamp;			/* the sequence of the message, when committed (S) */
+	u64 stamp;			/* the sequence of the message, when committed (bus-S) */
 	u32 start;			/* units; modulo 2^32 */
 	u32 end;			/* units; modulo 2^32 */
 	u32 length;			/* bytes */
@@ -106,7 +106,7 @@ struct sluice_bus_subscriber {
 	u64 limit;			/* unread bytes that are addressed to it */
 	u64 moved_from;			/* the cursor before the current move of `tail` (L) */
 
-	/* The sequence of the next message << 1 | whether it is claimed (C) */
+	/* The sequence of the next message << 1 | whether it is claimed (bus-C) */
 	atomic64_t cursor ____cacheline_aligned_in_smp;
 	u64 expected;			/* at the last release; used while claimed */
 	u64 handed_out;			/* mapped: follows the last returned; used while claimed */
@@ -137,7 +137,7 @@ struct sluice_bus {
 	/* Sequence and unit of the next reservation: each modulo 2^32, in one word */
 	atomic64_t head ____cacheline_aligned_in_smp;
 
-	/* As head, of the oldest message that must be kept (T) */
+	/* As head, of the oldest message that must be kept (bus-T) */
 	atomic64_t tail ____cacheline_aligned_in_smp;
 	unsigned int subscriber_count;		/* without monitors (L) */
 	unsigned int monitor_count;		/* (L) */
@@ -174,18 +174,36 @@ struct sluice_bus_endpoint {
 	struct sluice_spin spin;
 };
 
+/**
+ * sluice_bus_endpoint() - returns the bus endpoint of a file
+ * @file: the open file of a bus
+ *
+ * Return: the bus endpoint.
+ */
 static inline struct sluice_bus_endpoint *sluice_bus_endpoint(const struct file *file)
 {
 	return container_of((struct sluice_endpoint *)file->private_data,
 			    struct sluice_bus_endpoint, endpoint);
 }
 
+/**
+ * sluice_bus_is_monitor() - tests whether a subscriber is a monitor
+ * @subscriber: the subscriber
+ *
+ * Return: true if it is.
+ */
 static inline bool sluice_bus_is_monitor(const struct sluice_bus_subscriber *subscriber)
 {
 	return subscriber->flags & SLUICE_BUS_MONITOR;
 }
 
-/* The queue in which receivers of this subscriber sleep. */
+/**
+ * sluice_bus_readable() - returns the queue in which receivers of a subscriber sleep
+ * @bus: the bus
+ * @subscriber: the subscriber
+ *
+ * Return: the wait queue.
+ */
 static inline struct sluice_wait_queue *
 sluice_bus_readable(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber)
 {
@@ -194,28 +212,45 @@ sluice_bus_readable(struct sluice_bus *bus, struct sluice_bus_subscriber *subscr
 	return own ? &subscriber->readable : &bus->readable;
 }
 
-/* After a change that senders may wait for. */
+/**
+ * sluice_bus_wake_senders() - wakes all senders, after a change that they may wait for
+ * @bus: the bus
+ */
 static inline void sluice_bus_wake_senders(struct sluice_bus *bus)
 {
 	sluice_wait_wake_all(&bus->writable, EPOLLOUT | EPOLLWRNORM);
 }
 
-/* The largest message of the bus, in bytes. */
+/**
+ * sluice_bus_message_max() - returns the length of the largest message of a bus
+ * @bus: the bus
+ *
+ * Return: the length in bytes.
+ */
 static inline u64 sluice_bus_message_max(const struct sluice_bus *bus)
 {
 	return min_t(u64, SLUICE_BUS_COPY_MAX,
 		     bus->capacity / 2 - sizeof(struct sluice_bus_frame));
 }
 
+/**
+ * sluice_bus_is_nonblocking() - tests whether a read or write must not block
+ * @iocb: of the read or write
+ *
+ * Return: true if it must not.
+ */
 static inline bool sluice_bus_is_nonblocking(const struct kiocb *iocb)
 {
 	return iocb->ki_flags & IOCB_NOWAIT || iocb->ki_filp->f_flags & O_NONBLOCK;
 }
 
-/*
- * Before an attempt is repeated without sleep, -ERESTARTSYS to a process that is killed. Other
- * signals do not interrupt it: io_uring also sends and receives while it has work of its own
- * pending, which looks like a signal.
+/**
+ * sluice_bus_check_killed() - checks for a fatal signal before an attempt without sleep
+ *
+ * Other signals do not interrupt the call: io_uring also sends and receives while it has work of
+ * its own pending, which looks like a signal.
+ *
+ * Return: 0; -ERESTARTSYS: the process is killed.
  */
 static inline int sluice_bus_check_killed(void)
 {
@@ -224,29 +259,73 @@ static inline int sluice_bus_check_killed(void)
 
 /* ---- bus_ring.c ---- */
 
-/* Allocates slots and bytes for a bus whose capacity is set. -ENOMEM, -EINTR. */
+/**
+ * sluice_bus_ring_init() - allocates slots and bytes
+ * @bus: the bus, whose capacity is set
+ *
+ * After a failure the caller calls sluice_bus_ring_exit().
+ *
+ * Return: 0; -ENOMEM; -EINTR: the process is killed.
+ */
 int sluice_bus_ring_init(struct sluice_bus *bus);
+
+/**
+ * sluice_bus_ring_exit() - frees slots and bytes
+ * @bus: the bus, which nobody uses
+ */
 void sluice_bus_ring_exit(struct sluice_bus *bus);
 
-/*
- * With preemption disabled: reserves a slot for @length bytes, or NULL: there is no room before the
- * tail. The caller sets the slot's fields, copies, and commits it before it enables preemption.
+/**
+ * sluice_bus_reserve() - reserves a slot for a message
+ * @bus: the bus
+ * @length: of the message, in bytes
+ *
+ * The caller sets `target`, `sender` and `discarded`, copies, and commits the slot before it
+ * enables preemption.
+ *
+ * Context: preemption is disabled.
+ * Return: the slot, or NULL: there is no room before the tail.
  */
 struct sluice_bus_slot *sluice_bus_reserve(struct sluice_bus *bus, size_t length);
+
+/**
+ * sluice_bus_commit() - makes a reserved slot visible to receivers
+ * @bus: the bus
+ * @slot: the slot
+ *
+ * Context: preemption has been disabled since the reservation.
+ */
 void sluice_bus_commit(struct sluice_bus *bus, struct sluice_bus_slot *slot);
 
-/*
- * Moves the tail so that @length bytes can be reserved, as far as the policies of the subscribers
- * permit. True: try again. False: subscribers that block senders hold the room.
+/**
+ * sluice_bus_make_room() - moves the tail so that a message can be reserved
+ * @bus: the bus
+ * @length: of the message, in bytes
+ *
+ * Moves the tail as far as the policies of the subscribers permit.
+ *
+ * Return: true: try again; false: subscribers that block senders, or the queue of a unicast bus,
+ * hold the room.
  */
 bool sluice_bus_make_room(struct sluice_bus *bus, size_t length);
 
-/* Under the lock: the bytes between the oldest message that is held and the head. */
+/**
+ * sluice_bus_bytes() - returns the bytes between the oldest message that is held and the head
+ * @bus: the bus
+ *
+ * Context: under bus->lock.
+ * Return: the number of bytes, in whole units; 0 also if the oldest message is not committed yet.
+ */
 u64 sluice_bus_bytes(struct sluice_bus *bus);
 
-/*
- * Whether the subscribers that block senders leave room for @length bytes, and for a quarter of the
- * messages that the bus can have; may be outdated.
+/**
+ * sluice_bus_has_room() - tests whether there is room for several messages
+ * @bus: the bus
+ * @length: of all of them, in bytes
+ *
+ * Return: true if the subscribers that block senders, and the queue of a unicast bus, leave room
+ * for @length bytes, and for a quarter of the messages that the bus can have; also if this cannot
+ * be told at once. May be outdated.
  */
 bool sluice_bus_has_room(struct sluice_bus *bus, size_t length);
 
@@ -256,34 +335,99 @@ struct sluice_bus_passed {
 	u32 start, end;
 };
 
-/*
- * After that: whether sluice_bus_has_room() may have become true, as far as this cursor is
- * concerned, for a quarter of the capacity or for the largest message.
+/**
+ * sluice_bus_frees_room() - tests whether a move of a cursor gives senders room
+ * @bus: the bus
+ * @passed: what the cursor has passed
+ *
+ * Return: true if sluice_bus_has_room() may have become true, as far as this cursor is concerned,
+ * for a quarter of the capacity or of the slots, or for the largest message.
  */
 bool sluice_bus_frees_room(const struct sluice_bus *bus, const struct sluice_bus_passed *passed);
 
-/* Ends a subscription, unless a receiver has claimed its cursor. */
+/**
+ * sluice_bus_evict() - ends a subscription
+ * @bus: the bus
+ * @subscriber: the subscriber
+ *
+ * Has no effect if a receiver has claimed the cursor and does not end the claim during a bounded
+ * number of attempts.
+ *
+ * Context: under RCU. Takes bus->lock.
+ */
 void sluice_bus_evict(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber);
 
-/* The slot of a sequence that a cursor protects, or NULL: it is not committed yet. */
+/**
+ * sluice_bus_slot() - returns the slot of a message
+ * @bus: the bus
+ * @sequence: of the message, which a cursor protects
+ *
+ * Without such a cursor the slot may be used again at any time.
+ *
+ * Return: the slot, or NULL: the message is not committed yet.
+ */
 struct sluice_bus_slot *sluice_bus_slot(const struct sluice_bus *bus, u64 sequence);
 
-/* The bytes of the message, contiguous. */
+/**
+ * sluice_bus_data() - returns the bytes of a message
+ * @bus: the bus
+ * @slot: of the message
+ *
+ * Return: the bytes, contiguous.
+ */
 static inline void *sluice_bus_data(const struct sluice_bus *bus,
 				    const struct sluice_bus_slot *slot)
 {
 	return bus->data + ((u64)(slot->start & (bus->units - 1)) << SLUICE_BUS_UNIT_SHIFT);
 }
 
-/* With preemption disabled: claims the cursor at @sequence. False: it is claimed already. */
+/**
+ * sluice_bus_claim() - claims the cursor of a subscriber
+ * @subscriber: the subscriber
+ * @sequence: out: of the next message, or SLUICE_BUS_EVICTED
+ *
+ * Context: preemption is disabled, until the claim ends.
+ * Return: true if it is claimed now; false: it was claimed already.
+ */
 bool sluice_bus_claim(struct sluice_bus_subscriber *subscriber, u64 *sequence);
+
+/**
+ * sluice_bus_release() - moves a claimed cursor and ends the claim
+ * @subscriber: the subscriber
+ * @sequence: of the message that is now the next
+ */
 void sluice_bus_release(struct sluice_bus_subscriber *subscriber, u64 sequence);
-/* As if it had not been claimed. */
+
+/**
+ * sluice_bus_unclaim() - ends a claim as if there had been none
+ * @subscriber: the subscriber
+ * @sequence: at which the cursor was claimed
+ */
 void sluice_bus_unclaim(struct sluice_bus_subscriber *subscriber, u64 sequence);
+
+/**
+ * sluice_bus_cursor() - returns the cursor of a subscriber
+ * @subscriber: the subscriber
+ *
+ * Return: the sequence of the next message, or SLUICE_BUS_EVICTED.
+ */
 u64 sluice_bus_cursor(const struct sluice_bus_subscriber *subscriber);
 
-/* The sequence that is reserved next: whole, and under the lock; or modulo 2^32. */
+/**
+ * sluice_bus_head_sequence() - returns the sequence that is reserved next
+ * @bus: the bus
+ *
+ * Context: under bus->lock.
+ * Return: the whole sequence.
+ */
 u64 sluice_bus_head_sequence(const struct sluice_bus *bus);
+
+/**
+ * sluice_bus_head() - returns the sequence that is reserved next, modulo 2^32
+ * @bus: the bus
+ *
+ * Return: the sequence modulo 2^32.
+ */
 u32 sluice_bus_head(const struct sluice_bus *bus);
 
 /* ---- bus_subscriber.c ---- */
@@ -291,7 +435,14 @@ u32 sluice_bus_head(const struct sluice_bus *bus);
 /* Monitors use up no subscription; this bounds the time of a look at all cursors. */
 #define SLUICE_BUS_MONITORS_MAX 16
 
-/* The subscribers and monitors, by numbers from 0. Under RCU some may be missing. */
+/**
+ * sluice_bus_nth() - returns a subscriber or a monitor by its number
+ * @bus: the bus
+ * @n: the number, from 0; the monitors follow the subscribers
+ *
+ * Context: under bus->lock, or under RCU, where some may be missing.
+ * Return: the subscriber, or NULL: there are no more.
+ */
 static inline struct sluice_bus_subscriber *sluice_bus_nth(struct sluice_bus *bus, unsigned int n)
 {
 	unsigned int count = READ_ONCE(bus->subscriber_count);
@@ -306,47 +457,133 @@ static inline struct sluice_bus_subscriber *sluice_bus_nth(struct sluice_bus *bu
 #define sluice_bus_for_each_subscriber(bus, subscriber, n) \
 	for (n = 0; ((subscriber) = sluice_bus_nth(bus, n)); n++)
 
+/**
+ * sluice_bus_opener_create() - makes the caller the opener of a new endpoint
+ * @bus: the bus
+ *
+ * Return: the opener, with a new id; or NULL: no memory.
+ */
 struct sluice_bus_opener *sluice_bus_opener_create(struct sluice_bus *bus);
-/* After the close of its endpoint. */
+
+/**
+ * sluice_bus_opener_depart() - ends the use of an opener, after the close of its endpoint
+ * @bus: the bus
+ * @opener: the opener, which is freed once no slot refers to it
+ */
 void sluice_bus_opener_depart(struct sluice_bus *bus, struct sluice_bus_opener *opener);
+
+/**
+ * sluice_bus_openers_free() - frees openers that no slot refers to
+ * @openers: the list of them
+ */
 void sluice_bus_openers_free(struct list_head *openers);
 
+/**
+ * sluice_bus_subscriber_create() - creates a subscriber, which is not added yet
+ * @bus: the bus
+ * @opener: of its endpoint; NULL: it is the queue of a unicast bus
+ * @params: its policy, flags and limit
+ *
+ * Return: the subscriber, or NULL: no memory.
+ */
 struct sluice_bus_subscriber *sluice_bus_subscriber_create(struct sluice_bus *bus,
 							   const struct sluice_bus_opener *opener,
 							   const struct sluice_bus_params *params);
-/* Adds it at the head of the bus. -EUSERS: there are as many as permitted. */
+/**
+ * sluice_bus_subscriber_add() - adds a subscriber at the head of the bus
+ * @bus: the bus
+ * @subscriber: the subscriber; after a failure the caller frees it
+ *
+ * Return: 0; -EUSERS: there are as many as permitted; -ENOMEM.
+ */
 int sluice_bus_subscriber_add(struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber);
-/* Removes it, unless it was evicted, and frees it after a grace period. */
+
+/**
+ * sluice_bus_subscriber_remove() - removes a subscriber, unless it was evicted, and frees it
+ * @bus: the bus
+ * @subscriber: the subscriber, which is freed after a grace period of RCU
+ */
 void sluice_bus_subscriber_remove(struct sluice_bus *bus,
 				  struct sluice_bus_subscriber *subscriber);
-/* Under the lock: removes the subscribers whose cursors are SLUICE_BUS_EVICTED. */
+
+/**
+ * sluice_bus_remove_evicted() - removes the subscribers whose cursors are SLUICE_BUS_EVICTED
+ * @bus: the bus
+ *
+ * Context: under bus->lock.
+ */
 void sluice_bus_remove_evicted(struct sluice_bus *bus);
-/* Under RCU or the lock: the subscriber of this id that is no monitor, or NULL. */
+
+/**
+ * sluice_bus_subscriber_find() - returns the subscriber with an id
+ * @bus: the bus
+ * @id: the id
+ *
+ * Context: under RCU or bus->lock.
+ * Return: the subscriber, or NULL: there is none, or it is a monitor.
+ */
 struct sluice_bus_subscriber *sluice_bus_subscriber_find(struct sluice_bus *bus, u64 id);
-/*
- * Under RCU: the next subscriber in turn, in the mode multicast. 0. -EAGAIN: @found is full, and
- * not skipped because of its policy; or all are full (NULL). -ENOTCONN: there is none.
+
+/**
+ * sluice_bus_subscriber_next() - takes a turn: finds the next subscriber in the mode multicast
+ * @bus: the bus
+ * @found: out: the subscriber, or NULL
+ *
+ * Context: under RCU.
+ * Return: 0; -EAGAIN: @found is full, and not skipped because of its policy, or all are full and
+ * @found is NULL; -ENOTCONN: there is no subscriber.
  */
 int sluice_bus_subscriber_next(struct sluice_bus *bus, struct sluice_bus_subscriber **found);
-/* Under RCU: whether all are full, and none of them would be evicted. */
+
+/**
+ * sluice_bus_subscribers_are_full() - tests whether no subscriber can take a message
+ * @bus: the bus, in the mode multicast
+ *
+ * Context: under RCU.
+ * Return: true if there are subscribers, all are full, and none of them would be evicted.
+ */
 bool sluice_bus_subscribers_are_full(struct sluice_bus *bus);
-/* Wakes all receivers and senders. */
+
+/**
+ * sluice_bus_wake_all() - wakes all receivers and senders
+ * @bus: the bus
+ */
 void sluice_bus_wake_all(struct sluice_bus *bus);
 
-/* Whether it holds more unread bytes than its limit. */
+/**
+ * sluice_bus_is_full() - tests whether a subscriber has more unread bytes than its limit
+ * @subscriber: the subscriber
+ *
+ * Return: true if it has.
+ */
 static inline bool sluice_bus_is_full(const struct sluice_bus_subscriber *subscriber)
 {
 	return atomic64_read(&subscriber->unread_bytes) > subscriber->limit;
 }
 
-/* (U) A message addressed to it: before the reservation, and after the copy or the loss. */
+/**
+ * sluice_bus_unread_add() - counts a message that is addressed to a subscriber (bus-U)
+ * @subscriber: the subscriber
+ * @length: of the message, in bytes
+ *
+ * Called before the reservation of the message.
+ */
 static inline void sluice_bus_unread_add(struct sluice_bus_subscriber *subscriber, u32 length)
 {
 	atomic64_add(length, &subscriber->unread_bytes);
 	atomic64_inc_return(&subscriber->unread);
 }
 
-/* Returns whether senders may wait for that: it is not full any more, or has no other message. */
+/**
+ * sluice_bus_unread_sub() - uncounts a message that is addressed to a subscriber (bus-U)
+ * @subscriber: the subscriber
+ * @length: of the message, in bytes
+ *
+ * Called after the copy or the loss of the message, or after an attempt to send it that failed.
+ *
+ * Return: true if senders may wait for that: the subscriber is not full any more, or has no other
+ * message.
+ */
 static inline bool sluice_bus_unread_sub(struct sluice_bus_subscriber *subscriber, u32 length)
 {
 	u64 bytes = atomic64_sub_return(length, &subscriber->unread_bytes);
@@ -357,15 +594,62 @@ static inline bool sluice_bus_unread_sub(struct sluice_bus_subscriber *subscribe
 
 /* ---- bus_send.c ---- */
 
+/**
+ * sluice_bus_write_iter() - sends a message
+ * @iocb: of the write
+ * @from: the message, with its frame unless the format is SLUICE_BUS_RAW
+ *
+ * Return: the bytes of @from; -EAGAIN: the call is nonblocking, and there is no room or the
+ * subscriber is full; -EPIPE: the bus is destroyed; -ENOTCONN: a multicast bus has no subscriber;
+ * -ENOENT: the target does not exist; -EOPNOTSUPP: the bus permits no target; -EMSGSIZE: the
+ * message is too long; -EINVAL, -E2BIG: the frame is invalid; -EFAULT; -ENOMEM; -ERESTARTSYS: a
+ * signal is pending.
+ */
 ssize_t sluice_bus_write_iter(struct kiocb *iocb, struct iov_iter *from);
-/* Whether a message of any length can be sent, and several short ones. */
+
+/**
+ * sluice_bus_is_writable() - tests whether senders need not wait
+ * @bus: the bus
+ *
+ * Return: true if a message of any length can be sent, and several short ones, or if the bus is
+ * destroyed; may be outdated.
+ */
 bool sluice_bus_is_writable(struct sluice_bus *bus);
 
 /* ---- bus_receive.c ---- */
 
+/**
+ * sluice_bus_read_iter() - receives a message, or several in the format SLUICE_BUS_BATCHED
+ * @iocb: of the read
+ * @to: where the messages go, with their frames unless the format is SLUICE_BUS_RAW
+ *
+ * Return: the number of bytes; -EINVAL: the subscriber is mapped; -EPIPE: the bus is destroyed;
+ * -EAGAIN: the call is nonblocking and there is no message; -ESHUTDOWN: the subscriber was evicted;
+ * -EMSGSIZE: the first message does not fit; -EFAULT; -ENOMEM; -ERESTARTSYS: a signal is pending.
+ */
 ssize_t sluice_bus_read_iter(struct kiocb *iocb, struct iov_iter *to);
+
+/**
+ * sluice_bus_receive_mapped() - executes SLUICE_BUS_RECEIVE
+ * @file: the open file of a bus
+ * @user: the parameters
+ *
+ * Return: 0; -EINVAL: the subscriber is not mapped, or the parameters are invalid; -E2BIG: the
+ * parameters have unknown fields; -EPIPE: the bus is destroyed; -EAGAIN: the file is nonblocking
+ * and there is no message; -ESHUTDOWN: the subscriber was evicted; -EFAULT; -EINTR.
+ */
 long sluice_bus_receive_mapped(struct file *file, struct sluice_bus_receive __user *user);
-/* The length of the next message; mapped: not handed out. -EAGAIN: there is none, -ESHUTDOWN. */
+
+/**
+ * sluice_bus_next_length() - returns the length of the next message
+ * @end: an endpoint with a subscriber
+ *
+ * Of a mapped subscriber it is the next message that was not handed out. Messages for other
+ * subscribers are passed.
+ *
+ * Return: the length in bytes; -EAGAIN: there is no message; -ESHUTDOWN: the subscriber was
+ * evicted.
+ */
 int sluice_bus_next_length(struct sluice_bus_endpoint *end);
 
 #endif

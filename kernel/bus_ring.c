@@ -2,7 +2,7 @@
 /*
  * The slots and bytes of a bus: reservation, commit, claims, and the tail.
  *
- * (S), (C), (T): see bus.h.
+ * (bus-S), (bus-C), (bus-T): see bus.h.
  *
  * The tail is moved in two steps. First as far as all cursors are: nothing is lost by that. If this
  * is not enough, past messages that subscribers with the policy DROP or EVICT have not received.
@@ -11,7 +11,7 @@
  * and at the cursor of a subscriber with the policy BLOCK.
  *
  * A subscriber in the mode multicast does not hold the messages of others: if it has no unread
- * message, its cursor is moved without a loss. (U) A sender increments `unread` of its target
+ * message, its cursor is moved without a loss. (bus-U) A sender increments `unread` of its target
  * before it reserves. So if `unread` is 0 after `head` was read, no slot before that head has a
  * message for the subscriber.
  */
@@ -75,7 +75,8 @@ struct sluice_bus_slot *sluice_bus_reserve(struct sluice_bus *bus, size_t length
 	struct sluice_bus_slot *slot;
 
 	do {
-		if (!bus_fits(bus, head, atomic64_read_acquire(&bus->tail), 1, units))	/* (T) */
+		/* (bus-T) */
+		if (!bus_fits(bus, head, atomic64_read_acquire(&bus->tail), 1, units))
 			return NULL;
 	} while (!atomic64_try_cmpxchg(&bus->head, &head,
 				       pack(sequence_of(head) + 1, unit_of(head) + units)));
@@ -90,14 +91,14 @@ struct sluice_bus_slot *sluice_bus_reserve(struct sluice_bus *bus, size_t length
 /* A slot is used again by the message that is slot_count later. */
 void sluice_bus_commit(struct sluice_bus *bus, struct sluice_bus_slot *slot)
 {
-	smp_store_release(&slot->stamp, slot->stamp + bus->slot_count);	/* (S) */
+	smp_store_release(&slot->stamp, slot->stamp + bus->slot_count);	/* (bus-S) */
 }
 
 struct sluice_bus_slot *sluice_bus_slot(const struct sluice_bus *bus, u64 sequence)
 {
 	struct sluice_bus_slot *slot = bus_slot_at(bus, sequence);
 
-	return smp_load_acquire(&slot->stamp) == sequence ? slot : NULL;	/* (S) */
+	return smp_load_acquire(&slot->stamp) == sequence ? slot : NULL;	/* (bus-S) */
 }
 
 u32 sluice_bus_head(const struct sluice_bus *bus)
@@ -113,7 +114,7 @@ static u64 extend(u64 sequence, u64 head)
 
 u64 sluice_bus_head_sequence(const struct sluice_bus *bus)
 {
-	return extend(bus->tail_sequence, atomic64_read_acquire(&bus->head));	/* (U) */
+	return extend(bus->tail_sequence, atomic64_read_acquire(&bus->head));	/* (bus-U) */
 }
 
 /* ---- cursors ---- */
@@ -142,7 +143,7 @@ bool sluice_bus_claim(struct sluice_bus_subscriber *subscriber, u64 *sequence)
 
 void sluice_bus_unclaim(struct sluice_bus_subscriber *subscriber, u64 sequence)
 {
-	atomic64_set_release(&subscriber->cursor, sequence << 1);	/* (C) */
+	atomic64_set_release(&subscriber->cursor, sequence << 1);	/* (bus-C) */
 }
 
 void sluice_bus_release(struct sluice_bus_subscriber *subscriber, u64 sequence)
@@ -182,7 +183,7 @@ struct look {
 static u64 first_own(const struct sluice_bus *bus, const struct sluice_bus_subscriber *subscriber,
 		     u64 sequence, struct look *look)
 {
-	if (!atomic64_read_acquire(&subscriber->unread))	/* (U) */
+	if (!atomic64_read_acquire(&subscriber->unread))	/* (bus-U) */
 		return look->head;
 	for (; sequence < look->head; sequence++) {
 		const struct sluice_bus_slot *slot = sluice_bus_slot(bus, sequence);
@@ -205,7 +206,7 @@ static u64 first_own(const struct sluice_bus *bus, const struct sluice_bus_subsc
 static u64 held_by(const struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber,
 		   struct look *look)
 {
-	s64 word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
+	s64 word = atomic64_read_acquire(&subscriber->cursor);	/* (bus-C) */
 
 	if (bus->mode != SLUICE_BUS_MULTICAST || sluice_bus_is_monitor(subscriber))
 		return cursor_of(word);
@@ -264,7 +265,7 @@ static void move_tail(struct sluice_bus *bus, u64 end)
 
 	end = committed_until(bus, bus->tail_sequence, end, &unit);
 	WRITE_ONCE(bus->tail_sequence, end);
-	atomic64_set_release(&bus->tail, pack(end, unit));	/* (T) */
+	atomic64_set_release(&bus->tail, pack(end, unit));	/* (bus-T) */
 }
 
 /* ---- the second step: messages are lost ---- */
@@ -277,7 +278,7 @@ static void move_tail(struct sluice_bus *bus, u64 end)
 static bool move_cursor(struct sluice_bus_subscriber *subscriber, u64 to, unsigned int *attempts)
 {
 	u64 moved = subscriber->policy == SLUICE_BUS_EVICT ? SLUICE_BUS_EVICTED : to;
-	s64 word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
+	s64 word = atomic64_read_acquire(&subscriber->cursor);	/* (bus-C) */
 
 	subscriber->moved_from = to;
 	while (*attempts) {
@@ -286,7 +287,7 @@ static bool move_cursor(struct sluice_bus_subscriber *subscriber, u64 to, unsign
 		if (is_claimed(word)) {
 			--*attempts;
 			cpu_relax();
-			word = atomic64_read_acquire(&subscriber->cursor);	/* (C) */
+			word = atomic64_read_acquire(&subscriber->cursor);	/* (bus-C) */
 		} else if (atomic64_try_cmpxchg(&subscriber->cursor, &word, moved << 1)) {
 			subscriber->moved_from = cursor_of(word);
 			return true;
@@ -558,3 +559,7 @@ void sluice_bus_ring_exit(struct sluice_bus *bus)
 		sluice_ring_memory_free(bus->memory);
 	kvfree(bus->slots);
 }
+
+#ifdef CONFIG_SLUICE_KUNIT_TEST
+#include "bus_ring_test.h"
+#endif

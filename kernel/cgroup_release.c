@@ -30,7 +30,7 @@ static void note_rmdir(void *unused, struct cgroup *cgroup, const char *path)
 {
 	struct sluice_scope *scope;
 
-	smp_mb();	/* (O): between the mark and the look-up; pairs with check_online() */
+	smp_mb();	/* (scope-O): between the mark and the look-up; pairs with check_online() */
 	scope = sluice_scope_find(cgroup);
 	if (!scope)
 		return;

@@ -10,7 +10,18 @@
 #ifndef SLUICE_CGROUP_RELEASE_H
 #define SLUICE_CGROUP_RELEASE_H
 
+/**
+ * sluice_cgroup_release_init() - registers the probe, when the module is loaded
+ *
+ * Return: 0; -EOPNOTSUPP: the kernel has no tracepoint cgroup_rmdir; an error of
+ * tracepoint_probe_register().
+ */
 int sluice_cgroup_release_init(void);
+/**
+ * sluice_cgroup_release_exit() - unregisters the probe, when the module is unloaded
+ *
+ * Waits for probes that run, and for the work item.
+ */
 void sluice_cgroup_release_exit(void);
 
 #endif

@@ -417,7 +417,8 @@ static struct sluice_channel *channel_add(struct sluice_channel *new)
  */
 static struct sluice_channel *check_online(struct sluice_channel *channel)
 {
-	smp_mb();	/* (O): between the table of scopes and the mark; pairs with note_rmdir() */
+	/* (scope-O): between the table of scopes and the mark; pairs with note_rmdir(). */
+	smp_mb();
 	if (sluice_scope_is_online(channel->scope))
 		return channel;
 	sluice_channel_drop_persistent(channel->scope);
@@ -469,11 +470,12 @@ static int may_attach(const struct sluice_channel *channel,
 }
 
 /*
- * Takes over the caller's reference. -ESTALE: the channel has lost its name meanwhile. PERSIST has
- * no effect on a channel that is already persistent, if the caller may not manage it.
+ * An open of a channel, of which the caller has a reference: it becomes that of the endpoint, or is
+ * put with an error. -ESTALE: the channel has lost its name meanwhile. PERSIST has no effect on a
+ * channel that is already persistent, if the caller may not manage it.
  */
-static struct sluice_channel *channel_attach(struct sluice_channel *channel,
-					     const struct sluice_channel_request *request)
+static struct sluice_channel *
+channel_attach_or_put(struct sluice_channel *channel, const struct sluice_channel_request *request)
 {
 	bool persist = request->flags & SLUICE_OPEN_PERSIST &&
 		       !may_manage(channel, &request->access);
@@ -516,7 +518,7 @@ static struct sluice_channel *channel_create(const struct sluice_channel_request
 	if (IS_ERR(channel))
 		return channel;
 	if (channel != new)
-		return channel_attach(channel, request);
+		return channel_attach_or_put(channel, request);
 	*created = true;
 	return channel->persists ? check_online(channel) : channel;
 }
@@ -527,7 +529,7 @@ static struct sluice_channel *channel_find_or_create(const struct sluice_channel
 	struct sluice_channel *channel = channel_find(request->access.scope, &request->key);
 
 	if (channel)
-		return channel_attach(channel, request);
+		return channel_attach_or_put(channel, request);
 	if (request->flags & SLUICE_OPEN_CREATE)
 		return channel_create(request, created);
 	return ERR_PTR(may_lookup(&request->access) ? -ENOENT : -EACCES);
@@ -545,7 +547,7 @@ struct sluice_channel *sluice_channel_open(const struct sluice_channel_request *
 	return channel;
 }
 
-int sluice_channel_register(struct sluice_channel *new)
+int sluice_channel_register_or_put(struct sluice_channel *new)
 {
 	struct sluice_channel *channel = channel_add(new);
 

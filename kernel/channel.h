@@ -4,25 +4,40 @@
  * scope and kind has no name. The kind embeds this structure in its own (kind.h).
  *
  * Life: the first open that requests a channel creates it. Every endpoint holds one reference, and
- * so does a look-up; the last put removes the name from the scope and frees the channel. A
- * persistent channel holds one reference more, and one to the module, until it is unlinked or its
- * cgroup is removed; a kind can make a channel persistent whose open does not request it. Unlinking
- * removes the name: the name is free for another channel, endpoints remain connected. Destruction
- * unlinks it, too, and the kind ends it under its endpoints, which still hold it until they are
- * closed. An open that fails removes the channel that it created, unless another open has it open
- * or has made it persistent. The channel holds its scope; the scope's tree has no reference to the
- * channel.
+ * so does a look-up.
+ *
+ *     create()       channel_add()            PERSIST
+ *    ----------> new -------------> transient --------> persistent
+ *                 |                     |                   |
+ *                 | another was         | last close,       | unlink, destruction,
+ *                 | quicker, limits     | unlink,           | the cgroup is removed
+ *                 |                     | destruction       |
+ *                 |                     v                   |
+ *                 |                  unnamed <--------------+
+ *                 v                     |
+ *               freed <-----------------+
+ *                          last put
+ *
+ * - The name of a transient or persistent channel is in the tree of its scope, which has no
+ *   reference to the channel. An unnamed channel keeps its endpoints connected, and its name is
+ *   free for another channel. The kind ends a destroyed channel under its endpoints.
+ * - A persistent channel holds one reference more, and one to the module. So does the stream of a
+ *   durable map (stream.h). A kind can make a channel persistent whose open does not request it.
+ * - An open that fails removes the channel that it created, unless another open has it open or has
+ *   made it persistent.
+ * - The channel holds its scope.
  *
  * Permissions: to look up a name, a caller must be in the scope's cgroup or below it. To open a
  * channel, the mode must permit it, with the meaning that it has for a file; the creator gets the
  * requested endpoint whatever the mode is. An open with CREATE gets a channel of another user only
- * if that is root or owns the scope's directory, unless it says ANY_OWNER. To unlink or destroy a
- * channel, or to make it persistent after its creation, the caller must be able to create in the
- * scope, and own the channel or have CAP_FOWNER over it. Host administrators (CAP_SYS_ADMIN) need
- * none of these. Every call is checked against its caller.
+ * if that is root or owns the scope's directory, unless it says ANY_OWNER, or means the default
+ * channel. To unlink or destroy a channel, or to make it persistent after its creation, the caller
+ * must be able to create in the scope, and own the channel or have CAP_FOWNER over it. Host
+ * administrators (CAP_SYS_ADMIN) need neither the mode nor ownership. Channels of kernel modules
+ * are theirs alone. Every call is checked against its caller.
  *
  * Memory: quotas are charged to scope and users (quota.h), pages and arrays to the memory cgroup of
- * the creator, whichever task allocates them.
+ * the creator, whichever task allocates them; those of a restored map to the scope's.
  */
 #ifndef SLUICE_CHANNEL_H
 #define SLUICE_CHANNEL_H
@@ -94,97 +109,268 @@ struct sluice_channel_request {
 	const struct sluice_channel_owner *owner;
 };
 
-/*
- * For a kind's create(): takes a reference to the scope and prepares the charge of one channel of
- * @bytes, which is committed when the channel gets its name. 0 or -ENOMEM. A create() that fails
- * later calls sluice_channel_exit().
+/**
+ * sluice_channel_init() - initialises the common part of a new channel
+ * @channel: the channel
+ * @request: of the open
+ * @bytes: what to charge, in addition to one channel
+ *
+ * For a kind's create(). Takes references to the scope and to the creator's memory cgroup, and
+ * prepares the charge, which is committed at the latest when the channel gets its name. The channel
+ * has one reference and one open. A create() that fails later calls sluice_channel_exit().
+ *
+ * Return: 0 or -ENOMEM.
  */
 int sluice_channel_init(struct sluice_channel *channel,
 			const struct sluice_channel_request *request, u64 bytes);
+
+/**
+ * sluice_channel_exit() - ends the charge and puts what sluice_channel_init() took
+ * @channel: the channel
+ */
 void sluice_channel_exit(struct sluice_channel *channel);
 
-/*
- * Memory charged to the creator, or to the caller if @channel is NULL. NULL if there is none; it
- * never invokes the OOM killer. A page is allocated for user space with these additional flags, on
- * @node only unless that is NUMA_NO_NODE.
+/**
+ * sluice_channel_page_alloc() - allocates a page for user space
+ * @channel: whose creator is charged; NULL, or of a kernel module: the caller is
+ * @flags: additional GFP flags
+ * @node: the only node to use, or NUMA_NO_NODE
+ *
+ * Never invokes the OOM killer.
+ *
+ * Return: the page or NULL.
  */
 struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp_t flags, int node);
-/*
- * The same for 2^@order pages in a row, each with its own reference. Does not wait for one: NULL
- * also if there is no row at once.
+
+/**
+ * sluice_channel_pages_alloc() - allocates contiguous pages for user space, without reclaim
+ * @channel: whose creator is charged; NULL, or of a kernel module: the caller is
+ * @flags: additional GFP flags
+ * @node: the only node to use, or NUMA_NO_NODE
+ * @order: 2^@order pages
+ *
+ * Each page has its own reference. Never invokes the OOM killer.
+ *
+ * Return: the first page; NULL: there is no such row at once, or no memory.
  */
 struct page *sluice_channel_pages_alloc(const struct sluice_channel *channel, gfp_t flags, int node,
 					unsigned int order);
+
+/**
+ * sluice_channel_kvcalloc() - allocates a zeroed array, which kvfree() frees
+ * @channel: whose creator is charged; NULL, or of a kernel module: the caller is
+ * @count: the number of elements
+ * @size: of an element, in bytes
+ *
+ * Never invokes the OOM killer.
+ *
+ * Return: the array or NULL.
+ */
 void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size);
-/*
- * Not zeroed; @by_pages: of whole pages that need not be contiguous. kvfree() frees both. @gfp:
- * SLUICE_QUOTA_GFP*.
+
+/**
+ * sluice_channel_alloc() - allocates memory that is not zeroed, which kvfree() frees
+ * @channel: whose creator is charged; not NULL
+ * @size: bytes
+ * @by_pages: whole pages, which need not be contiguous
+ * @gfp: SLUICE_QUOTA_GFP*
+ *
+ * Never invokes the OOM killer.
+ *
+ * Return: the memory or NULL.
  */
 void *sluice_channel_alloc(const struct sluice_channel *channel, size_t size, bool by_pages,
 			   gfp_t gfp);
 
-/*
- * Returns the requested channel with a reference, and creates it if necessary (@created). -ENOENT:
- * it does not exist and CREATE is not set, or the cgroup is removed. -EEXIST: it exists and EXCL is
- * set. -EACCES. -EPERM: PERSIST is set for a channel of another owner. Or the error of create().
+/**
+ * sluice_channel_open() - finds the requested channel, or creates it, and counts an open
+ * @request: the open
+ * @created: out, with a channel: whether this open created it
+ *
+ * Return: the channel with a reference; -ENOENT: it does not exist and CREATE is not set, or it is
+ * to persist and the cgroup is removed; -EEXIST: it exists and EXCL is set; -EACCES: the caller is
+ * outside the scope or may not create there, the mode does not permit the open, or CREATE is set
+ * without ANY_OWNER and the channel has an untrusted owner; -EPERM: PERSIST is set for a channel of
+ * another owner or of a kernel module; -ENOSPC, -EDQUOT: the limit of a scope or of a user; or the
+ * error of the kind's create() or may_attach().
  */
 struct sluice_channel *sluice_channel_open(const struct sluice_channel_request *request,
 					   bool *created);
-/*
- * Gives its name to a channel that the module itself has created. The caller keeps its reference.
- * 0; or -EEXIST, -ENOENT: the cgroup is removed, or an error of the limits: then the reference is
- * put.
+
+/**
+ * sluice_channel_register_or_put() - gives its name to a channel that the module itself created
+ * @new: the channel; the caller keeps its reference, except with an error
+ *
+ * Return: 0. With an error the reference is put: -EEXIST: the name is taken; -ENOENT: the channel
+ * is to persist and the cgroup is removed; -ENOSPC, -EDQUOT: the limit of a scope or of a user.
  */
-int sluice_channel_register(struct sluice_channel *new);
-/* Removes the name and puts the reference of its creator. */
+int sluice_channel_register_or_put(struct sluice_channel *new);
+
+/**
+ * sluice_channel_unregister() - removes the name and puts the creator's reference
+ * @channel: the channel
+ */
 void sluice_channel_unregister(struct sluice_channel *channel);
-/* Removes the name and ends the persistence, if it has them. The caller has a reference. */
+
+/**
+ * sluice_channel_unname() - removes the name and ends the persistence, if there are any
+ * @channel: the channel, of which the caller has a reference
+ *
+ * Calls the kind's unnamed() if the channel was persistent.
+ *
+ * Context: may sleep.
+ */
 void sluice_channel_unname(struct sluice_channel *channel);
 
-/* Reverses sluice_channel_open(). */
+/**
+ * sluice_channel_close() - reverses sluice_channel_open()
+ * @channel: the channel
+ *
+ * Context: may sleep: the last put frees the channel.
+ */
 void sluice_channel_close(struct sluice_channel *channel);
 
-/*
- * As sluice_channel_close(), for an open that created the channel and failed later. The channel
- * loses its name and its persistence, unless another open uses it or has made it persistent: then
- * returns true.
+/**
+ * sluice_channel_abandon() - reverses a sluice_channel_open() that created the channel
+ * @channel: the channel
+ *
+ * For an open that fails later. The channel loses its name and its persistence, unless another open
+ * uses it or has made it persistent.
+ *
+ * Context: may sleep.
+ * Return: true if another open uses the channel or has made it persistent.
  */
 bool sluice_channel_abandon(struct sluice_channel *channel);
 
-/* 0, -ENOENT, -EACCES: outside the scope, or the caller may not create there, -EPERM. */
+/**
+ * sluice_channel_unlink() - removes the name of a channel and ends its persistence
+ * @access: of the caller to the scope
+ * @key: the name and kind
+ *
+ * Context: may sleep, interruptibly, in the kind's begin_unlink().
+ * Return: 0; -ENOENT: there is no such channel; -EACCES: the caller is outside the scope or may not
+ * create there; -EPERM: the channel has another owner or is of a kernel module; or the error of the
+ * kind's begin_unlink().
+ */
 int sluice_channel_unlink(const struct sluice_scope_access *access,
 			  const struct sluice_channel_key *key);
-/* As sluice_channel_unlink(), and ends the channel under its users. */
+
+/**
+ * sluice_channel_destroy() - unlinks a channel and ends it under its users
+ * @access: of the caller to the scope
+ * @key: the name and kind
+ *
+ * Context: may sleep, interruptibly, in the kind's begin_unlink().
+ * Return: 0, or an error of sluice_channel_unlink(): the channel is not ended.
+ */
 int sluice_channel_destroy(const struct sluice_scope_access *access,
 			   const struct sluice_channel_key *key);
 
-/* Returns the channel of this name with a reference, but no open. -ENOENT, -EACCES. */
+/**
+ * sluice_channel_lookup() - finds the channel of a name, with a reference but no open
+ * @access: of the caller to the scope
+ * @key: the name and kind
+ *
+ * Return: the channel, -ENOENT, or -EACCES outside the scope.
+ */
 struct sluice_channel *sluice_channel_lookup(const struct sluice_scope_access *access,
 					     const struct sluice_channel_key *key);
+
+/**
+ * sluice_channel_put() - puts a reference
+ * @channel: the channel
+ *
+ * The last put removes the name.
+ *
+ * Context: may sleep: the last put frees the channel.
+ */
 void sluice_channel_put(struct sluice_channel *channel);
-/* As sluice_channel_put() and sluice_channel_close(), but a worker frees the channel. */
+
+/**
+ * sluice_channel_put_deferred() - puts a reference; a worker frees the channel
+ * @channel: the channel
+ *
+ * Context: process context; takes the scope's lock, and does not sleep.
+ */
 void sluice_channel_put_deferred(struct sluice_channel *channel);
+
+/**
+ * sluice_channel_close_deferred() - reverses sluice_channel_open(); a worker frees the channel
+ * @channel: the channel
+ *
+ * Context: process context; takes the scope's lock, and does not sleep.
+ */
 void sluice_channel_close_deferred(struct sluice_channel *channel);
-/* For what a kind frees after an RCU grace period; its work runs before kinds end. */
+
+/**
+ * sluice_channel_queue_rcu_work() - queues what a kind frees after an RCU grace period
+ * @work: the work, which runs before kinds end
+ */
 void sluice_channel_queue_rcu_work(struct rcu_work *work);
+
+/**
+ * sluice_channel_flush_deferred() - waits for the deferred puts and RCU work queued before
+ */
 void sluice_channel_flush_deferred(void);
+
+/**
+ * sluice_channel_workers_init() - creates the workqueue of deferred puts
+ *
+ * Return: 0 or -ENOMEM.
+ */
 int sluice_channel_workers_init(void);
+
+/**
+ * sluice_channel_workers_exit() - destroys the workqueue of deferred puts
+ */
 void sluice_channel_workers_exit(void);
 
-/* Whether the mode permits an open with SLUICE_OPEN_READ, _WRITE to the current credentials. */
+/**
+ * sluice_channel_permits() - tests whether the mode permits an open to the current credentials
+ * @channel: the channel
+ * @flags: SLUICE_OPEN_READ, _WRITE
+ *
+ * Return: true if it does; always true for host administrators.
+ */
 bool sluice_channel_permits(const struct sluice_channel *channel, u32 flags);
+
+/**
+ * sluice_channel_is_persistent() - tests whether a channel is persistent
+ * @channel: the channel
+ *
+ * Context: without a lock.
+ * Return: true if it is; may be outdated.
+ */
 bool sluice_channel_is_persistent(const struct sluice_channel *channel);
+
+/**
+ * sluice_channel_fill_info() - describes a channel, for the caller's user namespace
+ * @channel: the channel, of which the caller has a reference
+ * @info: out: the description
+ */
 void sluice_channel_fill_info(struct sluice_channel *channel, struct sluice_channel_info *info);
 
-/*
- * Lists up to @most channels after @key, in order; at most SLUICE_LIST_MAX. Their number, or
- * -EACCES outside the scope.
+/**
+ * sluice_channel_list() - describes the channels that have a name, in the order of their keys
+ * @access: of the caller to the scope
+ * @key: the list begins after this key
+ * @infos: out: the descriptions
+ * @most: the most channels; up to SLUICE_LIST_MAX
+ *
+ * Return: the number of channels, or -EACCES outside the scope.
  */
 int sluice_channel_list(const struct sluice_scope_access *access,
 			const struct sluice_channel_key *key, struct sluice_channel_info *infos,
 			unsigned int most);
 
-/* For a removed cgroup: persistent channels lose their names and references. */
+/**
+ * sluice_channel_drop_persistent() - ends the persistence of all channels of a removed cgroup
+ * @scope: of the cgroup
+ *
+ * The channels lose their names and the references of their persistence.
+ *
+ * Context: may sleep.
+ */
 void sluice_channel_drop_persistent(struct sluice_scope *scope);
 
 #endif

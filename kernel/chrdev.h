@@ -12,7 +12,17 @@
 #ifndef SLUICE_CHRDEV_H
 #define SLUICE_CHRDEV_H
 
+/**
+ * sluice_chrdev_init() - creates the nodes, when the module is loaded
+ *
+ * Its last step permits opens; until then an open of a node fails with ENXIO.
+ *
+ * Return: 0, or a negative error; then there are no nodes.
+ */
 int sluice_chrdev_init(void);
+/**
+ * sluice_chrdev_exit() - removes the nodes, when no endpoint is open
+ */
 void sluice_chrdev_exit(void);
 
 #endif

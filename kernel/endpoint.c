@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <linux/anon_inodes.h>
+#include <linux/cgroup.h>
 #include <linux/err.h>
 #include <linux/fcntl.h>
 #include <linux/rcupdate.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 
 #include <uapi/linux/sluice.h>
 
 #include "channel.h"
+#include "compat.h"
 #include "ctl.h"
 #include "endpoint.h"
 #include "kind.h"
@@ -91,8 +94,12 @@ struct file *sluice_endpoint_create_file(const struct sluice_channel_request *re
 	endpoint = sluice_endpoint_create(request, &created);
 	if (IS_ERR(endpoint))
 		return ERR_CAST(endpoint);
-	file = anon_inode_getfile(kind->file_name, kind->fops, endpoint,
-				  file_flags(kind, request->flags));
+	/*
+	 * Security modules see an inode of its own; and mappings of one ring are not in a tree, and
+	 * behind a lock, with those of all anonymous files.
+	 */
+	file = anon_inode_create_getfile(kind->file_name, kind->fops, endpoint,
+					 file_flags(kind, request->flags), NULL);
 	if (IS_ERR(file)) {
 		kind->detach(endpoint);
 		close_channel(endpoint->channel, request->flags, created, 0);
@@ -125,7 +132,6 @@ int sluice_endpoint_open_default(struct file *file, const struct sluice_kind *ki
 	bool created;
 
 	endpoint = sluice_endpoint_create(&request, &created);
-	sluice_scope_put(access->scope);
 	return IS_ERR(endpoint) ? PTR_ERR(endpoint) : set_up_file(file, endpoint);
 }
 
@@ -139,8 +145,10 @@ int sluice_endpoint_open(struct inode *inode, struct file *file)
 	err = sluice_scope_access_self(&access);
 	if (err)
 		return err;
-	return sluice_endpoint_open_default(file, sluice_kind_find(iminor(inode)), &access,
-					    SLUICE_OPEN_CREATE);
+	err = sluice_endpoint_open_default(file, sluice_kind_find(iminor(inode)), &access,
+					   SLUICE_OPEN_CREATE);
+	sluice_scope_put(access.scope);
+	return err;
 }
 
 int sluice_endpoint_release(struct inode *inode, struct file *file)
@@ -161,4 +169,20 @@ long sluice_endpoint_ioctl(struct file *file, unsigned int command, void __user 
 	if (_IOC_NR(command) != _IOC_NR(SLUICE_ENDPOINT_INFO))
 		return -ENOTTY;
 	return sluice_ctl_write_info(endpoint->channel, user);
+}
+
+void sluice_endpoint_show_fdinfo(struct seq_file *seq, struct file *file)
+{
+	struct sluice_endpoint *endpoint = file->private_data;
+	struct sluice_channel *channel = endpoint->channel;
+	struct sluice_channel_info info = {};
+
+	channel->kind->fill_info(channel, &info);
+	seq_printf(seq, "sluice-kind:\t%s\nsluice-name:\t", channel->kind->name);
+	seq_escape(seq, (const char *)channel->key.name, "\n\\");
+	seq_printf(seq, "\nsluice-cgroup:\t%llu\nsluice-uid:\t%u\n",
+		   cgroup_id(channel->scope->cgroup),
+		   from_kuid_munged(seq_user_ns(seq), channel->uid));
+	seq_printf(seq, "sluice-readers:\t%u\nsluice-writers:\t%u\n", info.readers, info.writers);
+	seq_printf(seq, "sluice-capacity:\t%llu\nsluice-bytes:\t%llu\n", info.capacity, info.bytes);
 }

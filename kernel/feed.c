@@ -94,7 +94,7 @@ static void set_session(struct sluice_feed *feed, struct sluice_feed_session *se
 	raw_spin_lock_irq(&feed->lock);
 	if (session)
 		atomic_set(&feed->contended, 0);
-	smp_store_release(&feed->session, session);	/* (P) */
+	smp_store_release(&feed->session, session);	/* (feed-P) */
 	WRITE_ONCE(feed->active, session);
 	raw_spin_unlock_irq(&feed->lock);
 }
@@ -168,14 +168,14 @@ static struct sluice_feed_session *feed_claim_session(struct sluice_feed_endpoin
 /* Why it has ended, or 0. */
 static u32 feed_session_ended(const struct sluice_feed_session *session)
 {
-	return smp_load_acquire(&session->ended);	/* (G) */
+	return smp_load_acquire(&session->ended);	/* (feed-G) */
 }
 
 /* ---- read ---- */
 
 static bool is_readable(const struct sluice_feed_session *session)
 {
-	return smp_load_acquire(&session->head) != READ_ONCE(session->tail);	/* (H) */
+	return smp_load_acquire(&session->head) != READ_ONCE(session->tail);	/* (feed-H) */
 }
 
 /* Copies @length bytes from a position. False after a fault. */
@@ -211,7 +211,7 @@ static ssize_t read_packet(struct sluice_feed_session *session, struct iov_iter 
 		return -EMSGSIZE;
 	if (!copy_from_ring(session->memory, at + sizeof(*header), length, to))
 		return -EFAULT;
-	/* (T) */
+	/* (feed-T) */
 	smp_store_release(&session->tail, at + round_up(sizeof(*header) + length, sizeof(*header)));
 	smp_mb();	/* (feed-W) */
 	return length;
@@ -459,7 +459,11 @@ static int feed_open(struct inode *inode, struct file *file)
 	struct sluice_scope_access access;
 	int err = sluice_scope_access_root(&access);
 
-	return err ?: sluice_endpoint_open_default(file, &sluice_feed_kind, &access, 0);
+	if (err)
+		return err;
+	err = sluice_endpoint_open_default(file, &sluice_feed_kind, &access, 0);
+	sluice_scope_put(access.scope);
+	return err;
 }
 
 /* ---- lifetime of the channel ---- */
@@ -539,7 +543,7 @@ struct sluice_feed *sluice_feed_create_as(const char *name, umode_t mode, u64 ca
 	if (IS_ERR(feed))
 		return feed;
 	feed->simulated = simulated;
-	err = sluice_channel_register(&feed->channel);
+	err = sluice_channel_register_or_put(&feed->channel);
 	return err ? ERR_PTR(err) : feed;
 }
 
@@ -606,6 +610,7 @@ static const struct file_operations feed_fops = {
 	.owner		= THIS_MODULE,
 	.open		= feed_open,
 	.release	= sluice_endpoint_release,
+	.show_fdinfo	= sluice_endpoint_show_fdinfo,
 	.read_iter	= feed_read_iter,
 	.mmap		= feed_mmap,
 	.poll		= feed_poll,

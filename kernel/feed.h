@@ -46,14 +46,14 @@ struct sluice_feed_session {
 	struct rcu_work freeing;
 
 	/* stored under feed.lock */
-	u64 head;			/* end of the published records (H) */
+	u64 head;			/* end of the published records (feed-H) */
 	u64 released;			/* a past position of the consumer */
 	u64 lost;			/* packets since the last published one */
 	u32 answered;			/* wait_flags of the consumer at its last wake-up */
-	u32 ended;			/* SLUICE_RING_CLOSED or _REJECTED (G) */
+	u32 ended;			/* SLUICE_RING_CLOSED or _REJECTED (feed-G) */
 
 	struct mutex read_mutex;	/* protects `tail` */
-	u64 tail;			/* end of the records that were read (T) */
+	u64 tail;			/* end of the records that were read (feed-T) */
 };
 
 struct sluice_feed {
@@ -85,16 +85,48 @@ struct sluice_feed_endpoint {
 
 extern const struct sluice_kind sluice_feed_kind;
 
-/* With @name "": the default channel. */
+/**
+ * sluice_feed_create_as() - creates a feed, for sluice_feed_create() and the simulator
+ * @name: the name; "": the default channel
+ * @mode: permission bits
+ * @capacity: bytes of the ring, or 0; see sluice_feed_create()
+ * @simulated: whether the simulator publishes
+ *
+ * Context: may sleep.
+ * Return: the feed, or an error pointer: -EINVAL, -EEXIST, -ENOMEM.
+ */
 struct sluice_feed *sluice_feed_create_as(const char *name, umode_t mode, u64 capacity,
 					  bool simulated);
 
-/* As sluice_feed_publish(), from a context that may wake a process. */
+/**
+ * sluice_feed_publish_and_wake() - publishes a packet and wakes the consumer directly
+ * @feed: the feed
+ * @data: the bytes of the packet
+ * @length: the number of bytes
+ *
+ * On PREEMPT_RT it wakes the consumer by irq_work, because the locks of wait queues sleep.
+ *
+ * Context: any context that may wake a process.
+ * Return: 0: delivered, or there is no consumer; -ENOBUFS: the packet is lost, because the ring is
+ * full or, in NMI, because the feed is in use; -EMSGSIZE: longer than SLUICE_FEED_PACKET_MAX.
+ */
 int sluice_feed_publish_and_wake(struct sluice_feed *feed, const void *data, size_t length);
 
-/* Under feed.lock: ends the session for this reason (SLUICE_RING_*). */
+/**
+ * sluice_feed_session_end() - ends the session of a feed
+ * @feed: the feed, which has a session
+ * @reason: SLUICE_RING_CLOSED or SLUICE_RING_REJECTED
+ *
+ * The caller wakes the consumer.
+ *
+ * Context: under feed.lock.
+ */
 void sluice_feed_session_end(struct sluice_feed *feed, u32 reason);
 
+/**
+ * sluice_feed_publish_init() - prepares the wake-up of the consumer of a new feed
+ * @feed: the feed
+ */
 void sluice_feed_publish_init(struct sluice_feed *feed);
 
 #endif

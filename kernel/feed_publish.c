@@ -2,13 +2,13 @@
 /*
  * Publishing of packets, in any context.
  *
- * (H) publish stores `head` and the state of the record with release, after the bytes; the consumer
- *     loads one of them with acquire.
- * (T) the consumer stores its position (`tail`, or `pos` in its page) with release, after it has
- *     read the bytes; publish loads it with acquire before it overwrites them.
- * (P) a claim stores `session` with release, after its fields; the deferred wake-up, which takes no
- *     lock, loads it with acquire.
- * (G) `ended` is stored with release after the reason in the producer's page.
+ * (feed-H) publish stores `head` and the state of the record with release, after the bytes; the
+ *     consumer loads one of them with acquire.
+ * (feed-T) the consumer stores its position (`tail`, or `pos` in its page) with release, after it
+ *     has read the bytes; publish loads it with acquire before it overwrites them.
+ * (feed-P) a claim stores `session` with release, after its fields; the deferred wake-up, which
+ *     takes no lock, loads it with acquire.
+ * (feed-G) `ended` is stored with release after the reason in the producer's page.
  */
 #include <linux/export.h>
 #include <linux/hardirq.h>
@@ -44,7 +44,7 @@ void sluice_feed_session_end(struct sluice_feed *feed, u32 reason)
 							       SLUICE_RING_SIDE_PRODUCER);
 
 	smp_store_release(&own->closed, reason);	/* pairs with the consumer's load */
-	smp_store_release(&session->ended, reason);	/* (G) */
+	smp_store_release(&session->ended, reason);	/* (feed-G) */
 	WRITE_ONCE(feed->active, false);
 }
 
@@ -55,11 +55,11 @@ static bool refresh_released(struct sluice_feed_session *session)
 	u64 pos;
 
 	if (!session->maps) {
-		session->released = smp_load_acquire(&session->tail);	/* (T) */
+		session->released = smp_load_acquire(&session->tail);	/* (feed-T) */
 		return true;
 	}
 	peer = sluice_ring_memory_ctrl(session->memory, SLUICE_RING_SIDE_CONSUMER);
-	pos = smp_load_acquire(&peer->pos);	/* (T) */
+	pos = smp_load_acquire(&peer->pos);	/* (feed-T) */
 	if (pos < session->released || pos > session->head || pos % HEADER)
 		return false;
 	session->released = pos;
@@ -124,9 +124,10 @@ static void write_record(struct sluice_feed *feed, struct sluice_feed_session *s
 	header_at(memory, at)->length = sizeof(packet) + length;
 	put_header(memory, at + HEADER, &packet);
 	copy_to_ring(memory, at + HEADER + sizeof(packet), data, length);
-	smp_store_release(&header_at(memory, at)->state, SLUICE_RING_RECORD_READY);	/* (H) */
+	/* (feed-H) */
+	smp_store_release(&header_at(memory, at)->state, SLUICE_RING_RECORD_READY);
 	WRITE_ONCE(sluice_ring_memory_ctrl(memory, SLUICE_RING_SIDE_PRODUCER)->pos, end);
-	smp_store_release(&session->head, end);	/* (H) */
+	smp_store_release(&session->head, end);	/* (feed-H) */
 	session->lost = 0;
 }
 
@@ -216,7 +217,7 @@ static void wake_consumer(struct irq_work *work)
 	struct sluice_feed_session *session;
 
 	rcu_read_lock();
-	session = smp_load_acquire(&feed->session);	/* (P) */
+	session = smp_load_acquire(&feed->session);	/* (feed-P) */
 	if (session)
 		sluice_wait_wake_all(session->wait, 0);
 	rcu_read_unlock();

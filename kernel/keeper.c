@@ -155,7 +155,7 @@ static int restore_entry(struct sluice_map *map, const struct sluice_keep_restor
 /* 0, or why no further entry is restored. */
 static int may_restore(struct sluice_stream *stream)
 {
-	if (sluice_stream_is_restoring(stream))
+	if (sluice_stream_state(stream) == SLUICE_STREAM_RESTORING)
 		return signal_pending(current) ? -EINTR : 0;
 	return sluice_stream_has_ended(stream) ? -ENOENT : -EINVAL;
 }

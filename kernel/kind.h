@@ -88,14 +88,32 @@ struct sluice_kind {
 	void (*fill_state)(struct sluice_channel *channel, void *state);
 };
 
-/* Returns the kind of this number, or NULL. */
+/**
+ * sluice_kind_find() - the kind of a number
+ * @number: SLUICE_KIND_*, or any other number
+ *
+ * Return: the kind, or NULL if the module has no kind of this number.
+ */
 const struct sluice_kind *sluice_kind_find(u32 number);
 
-/* Iterates over the kinds: returns the first for NULL, and NULL after the last. */
+/**
+ * sluice_kind_next() - iterates over the kinds
+ * @kind: the current kind, or NULL
+ *
+ * Return: the next kind, the first one if @kind is NULL, NULL after the last one.
+ */
 const struct sluice_kind *sluice_kind_next(const struct sluice_kind *kind);
 
-/* 0, or the error of the kind that failed; then no kind is initialised. */
+/**
+ * sluice_kind_init() - calls init() of every kind, when the module is loaded
+ *
+ * Return: 0, or the error of the kind that failed; then no kind is initialised. -EINVAL: a
+ * structure of the kind is larger than SLUICE_KIND_STRUCT_MAX.
+ */
 int sluice_kind_init(void);
+/**
+ * sluice_kind_exit() - calls exit() of every kind, when no channel exists
+ */
 void sluice_kind_exit(void);
 
 #endif

@@ -41,13 +41,13 @@ void sluice_map_free_key(struct sluice_map_key_copy *copy)
 }
 
 int sluice_map_copy_key(const struct sluice_map *map, u64 address, u32 length,
-			struct sluice_map_key_copy *copy, struct sluice_map_key *key)
+			struct sluice_map_key_copy *copy, struct sluice_map_key *key, gfp_t gfp)
 {
 	if (!length || length > SLUICE_MAP_KEY_MAX)
 		return -EINVAL;
 	copy->bytes = copy->on_stack;
 	if (length > sizeof(copy->on_stack))
-		copy->bytes = kmalloc(length, SLUICE_QUOTA_GFP);
+		copy->bytes = kmalloc(length, gfp);
 	if (!copy->bytes)
 		return -ENOMEM;
 	if (!sluice_copy_from_user(copy->bytes, u64_to_user_ptr(address), length)) {
@@ -173,7 +173,7 @@ static int execute(struct file *file, u32 command, struct sluice_map_op *op)
 		return ret;
 	if (READ_ONCE(map->destroyed))
 		return -EPIPE;
-	ret = sluice_map_copy_key(map, op->key, op->key_length, &copy, &key);
+	ret = sluice_map_copy_key(map, op->key, op->key_length, &copy, &key, SLUICE_QUOTA_GFP);
 	if (ret)
 		return ret;
 	if (command == SLUICE_MAP_STEP_GET)
@@ -657,6 +657,7 @@ static void map_exit(void)
 static const struct file_operations map_fops = {
 	.owner		= THIS_MODULE,
 	.release	= sluice_endpoint_release,
+	.show_fdinfo	= sluice_endpoint_show_fdinfo,
 	.read_iter	= sluice_map_read_iter,
 	.poll		= map_poll,
 	.unlocked_ioctl	= map_ioctl,

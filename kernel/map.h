@@ -29,16 +29,16 @@
  * not; a change of the key removes it first.
  *
  * Barriers:
- * (V) rcu_assign_pointer() of a value, after its bytes; rcu_dereference() by readers.
- * (O) write_seqcount_begin() and _end() around the change of a value in place; readers repeat what
- *     they have read between read_seqcount_begin() and _retry().
- * (N) a change takes its number before it stores the value, both under the lock of the shard. Who
- *     begins to watch after a number therefore takes every such lock once (sluice_map_settle()):
- *     what it then reads is at least as new as that number.
- * (L) the change counter is incremented before a slot of the log is filled, and a watcher is woken
- *     after that (wait.h): who reads the counter and then finds the slot empty waits.
- * (S) an endpoint gets its first number before it watches (xchg()), and is asked whether it watches
- *     (smp_load_acquire()) before that number is used.
+ * (map-V) rcu_assign_pointer() of a value, after its bytes; rcu_dereference() by readers.
+ * (map-O) write_seqcount_begin() and _end() around the change of a value in place; readers repeat
+ *     what they have read between read_seqcount_begin() and _retry().
+ * (map-N) a change takes its number before it stores the value, both under the lock of the shard.
+ *     Who begins to watch after a number therefore takes every such lock once
+ *     (sluice_map_settle()): what it then reads is at least as new as that number.
+ * (map-L) the change counter is incremented before a slot of the log is filled, and a watcher is
+ *     woken after that (wait.h): who reads the counter and then finds the slot empty waits.
+ * (map-S) an endpoint gets its first number before it watches (xchg()), and is asked whether it
+ *     watches (smp_load_acquire()) before that number is used.
  */
 #ifndef SLUICE_MAP_H
 #define SLUICE_MAP_H
@@ -77,7 +77,7 @@ struct sluice_map_key {
 };
 
 struct sluice_map_value {
-	seqcount_spinlock_t changes;	/* in place, of the next three and the bytes (O) */
+	seqcount_spinlock_t changes;	/* in place, of the next three and the bytes (map-O) */
 	u32 length;
 	u64 version;
 	u64 expires;			/* CLOCK_BOOTTIME in ns, or SLUICE_MAP_FOREVER */
@@ -149,7 +149,7 @@ struct sluice_map {
 	atomic64_t trimmed;		/* events up to this one are lost */
 	struct sluice_wait_queue changed;
 
-	atomic64_t sequence ____cacheline_aligned_in_smp;	/* of the last change (L) */
+	atomic64_t sequence ____cacheline_aligned_in_smp;	/* of the last change (map-L) */
 	atomic64_t bytes ____cacheline_aligned_in_smp;	/* of the log, entries and values */
 	atomic64_t waiting;		/* of them those not used, waiting for RCU or the keeper */
 	wait_queue_head_t freed;	/* memory */
@@ -166,9 +166,15 @@ struct sluice_map_endpoint {
 	struct sluice_spin spin;
 };
 
+/**
+ * sluice_map_watches() - tests whether an endpoint watches
+ * @end: the endpoint
+ *
+ * Return: true after SLUICE_MAP_WATCH.
+ */
 static inline bool sluice_map_watches(const struct sluice_map_endpoint *end)
 {
-	return smp_load_acquire(&end->watches);	/* (S) */
+	return smp_load_acquire(&end->watches);	/* (map-S) */
 }
 
 extern const struct sluice_kind sluice_map_kind;
@@ -182,16 +188,35 @@ struct sluice_map_request {
 	gfp_t gfp;			/* SLUICE_QUOTA_GFP*: for memory of an entry */
 };
 
+/**
+ * sluice_map_of() - returns the map of a channel
+ * @channel: the channel, a map
+ *
+ * Return: the map.
+ */
 static inline struct sluice_map *sluice_map_of(const struct sluice_channel *channel)
 {
 	return container_of(channel, struct sluice_map, channel);
 }
 
+/**
+ * sluice_map_shard() - returns the shard of a key
+ * @map: the map
+ * @hash: of the key
+ *
+ * Return: the shard.
+ */
 static inline struct sluice_map_shard *sluice_map_shard(struct sluice_map *map, u32 hash)
 {
 	return &map->shards[hash / (U32_MAX / SLUICE_MAP_SHARDS + 1)];
 }
 
+/**
+ * sluice_map_is_expired() - tests whether the time of a value has passed
+ * @value: the value
+ *
+ * Return: true if it has.
+ */
 static inline bool sluice_map_is_expired(const struct sluice_map_value *value)
 {
 	u64 expires = READ_ONCE(value->expires);
@@ -199,7 +224,12 @@ static inline bool sluice_map_is_expired(const struct sluice_map_value *value)
 	return expires != SLUICE_MAP_FOREVER && expires <= ktime_get_boottime_ns();
 }
 
-/* Nanoseconds until the time @expires, 0: it never comes. */
+/**
+ * sluice_map_time_to_live() - returns the time that is left until an expiry
+ * @expires: CLOCK_BOOTTIME in ns, or SLUICE_MAP_FOREVER
+ *
+ * Return: nanoseconds; 1: the time has passed; 0: it never comes.
+ */
 static inline u64 sluice_map_time_to_live(u64 expires)
 {
 	u64 now;
@@ -217,11 +247,29 @@ static inline u64 sluice_map_time_to_live(u64 expires)
 /* Entries that the table of the kernel can hold. */
 #define SLUICE_MAP_ENTRIES_MAX BIT(27)
 
+/**
+ * sluice_map_table_init() - initialises the table of a new map
+ * @map: the map
+ *
+ * Return: 0, or an error of rhashtable_init().
+ */
 int sluice_map_table_init(struct sluice_map *map);
-/* Frees all entries and values, when nobody uses the map. May sleep. */
+
+/**
+ * sluice_map_table_exit() - frees the table with all entries and values
+ * @map: the map, which nobody uses
+ *
+ * Waits for the RCU callbacks of memory that is no longer used.
+ */
 void sluice_map_table_exit(struct sluice_map *map);
 
-/* A key for this map; its bytes belong to the caller. */
+/**
+ * sluice_map_key_init() - initialises a key for a map
+ * @map: the map
+ * @key: out: the key
+ * @bytes: its bytes, which belong to the caller
+ * @length: the number of bytes
+ */
 static inline void sluice_map_key_init(const struct sluice_map *map, struct sluice_map_key *key,
 				       const u8 *bytes, u32 length)
 {
@@ -230,25 +278,79 @@ static inline void sluice_map_key_init(const struct sluice_map *map, struct slui
 	key->hash = hsiphash(bytes, length, &map->hash_key);
 }
 
-/* Under RCU: the entry, with or without a value; or NULL. */
+/**
+ * sluice_map_find() - looks up an entry in the table
+ * @map: the map
+ * @key: the key
+ *
+ * Context: under RCU.
+ * Return: the entry, with or without a value; or NULL.
+ */
 struct sluice_map_entry *sluice_map_find(struct sluice_map *map, const struct sluice_map_key *key);
-/* Under the shard's lock. 0; -EAGAIN: not now; -ENOSPC. */
+
+/**
+ * sluice_map_table_insert() - inserts an entry into the table
+ * @map: the map
+ * @entry: the entry
+ *
+ * Context: under the shard's lock.
+ * Return: 0; -EAGAIN: not before a worker has enlarged the table; -ENOSPC: the table is full.
+ */
 int sluice_map_table_insert(struct sluice_map *map, struct sluice_map_entry *entry);
+
+/**
+ * sluice_map_table_remove() - removes an entry from the table
+ * @map: the map
+ * @entry: the entry
+ *
+ * Context: under the shard's lock.
+ */
 void sluice_map_table_remove(struct sluice_map *map, struct sluice_map_entry *entry);
 
-/*
- * An entry with one reference, or a value of @length bytes that the caller fills in; their memory
- * is charged to the map. -ENOSPC: the map is full. -EAGAIN: it is full until entries whose time has
- * passed are removed, or memory that is no longer used is freed. -ENOMEM. @gfp: SLUICE_QUOTA_GFP*.
+/**
+ * sluice_map_entry_create() - creates an entry with one reference
+ * @map: the map
+ * @key: the key, which is copied
+ * @gfp: SLUICE_QUOTA_GFP*
+ *
+ * The memory is charged to the map, and to the memory cgroup of its creator.
+ *
+ * Return: the entry; -ENOSPC: the map is full; -EAGAIN: there is no memory until entries whose time
+ * has passed are removed, or memory of the map that is no longer used is freed; -ENOMEM.
  */
 struct sluice_map_entry *sluice_map_entry_create(struct sluice_map *map,
 						 const struct sluice_map_key *key, gfp_t gfp);
+
+/**
+ * sluice_map_value_create() - creates a value whose bytes the caller fills in
+ * @map: the map
+ * @length: the number of bytes
+ * @ttl_ns: the time to live; 0: for ever
+ * @gfp: SLUICE_QUOTA_GFP*
+ *
+ * The memory is charged to the map, and to the memory cgroup of its creator.
+ *
+ * Return: the value; -ENOSPC: the map is full; -EAGAIN: there is no memory until entries whose time
+ * has passed are removed, or memory of the map that is no longer used is freed; -ENOMEM.
+ */
 struct sluice_map_value *sluice_map_value_create(struct sluice_map *map, u32 length, u64 ttl_ns,
 						 gfp_t gfp);
-/* When a value expires whose time to live begins now. */
+
+/**
+ * sluice_map_time_of_expiry() - returns when a value expires whose time to live begins now
+ * @ttl_ns: the time to live; 0: for ever
+ *
+ * Return: CLOCK_BOOTTIME in ns, or SLUICE_MAP_FOREVER.
+ */
 u64 sluice_map_time_of_expiry(u64 ttl_ns);
 
-/* Counts one entry more. 0, or -ENOSPC, -EAGAIN as sluice_map_entry_create(). */
+/**
+ * sluice_map_count_entry() - counts one entry more
+ * @map: the map
+ *
+ * Return: 0; -ENOSPC: the map has as many entries as permitted; -EAGAIN: it has, until entries
+ * whose time has passed are removed.
+ */
 int sluice_map_count_entry(struct sluice_map *map);
 
 /* How long a set that finds the map full waits for memory that is no longer used, in jiffies. */
@@ -256,91 +358,264 @@ int sluice_map_count_entry(struct sluice_map *map);
 /* Above this, pages that need not be contiguous are used, as many as are needed. */
 #define SLUICE_MAP_CONTIGUOUS_MAX (2 * PAGE_SIZE)
 
-/*
- * After -EAGAIN: waits for what it names, in order to have @bytes, for a while. 0: try again;
- * -ENOSPC: after @deadline; -ERESTARTSYS: a signal.
+/**
+ * sluice_map_wait_for_memory() - waits for memory of a map, after -EAGAIN
+ * @map: the map
+ * @bytes: how many the caller needs
+ * @deadline: jiffies
+ *
+ * Waits until entries whose time has passed are removed, and for a short time until memory that is
+ * no longer used is freed.
+ *
+ * Return: 0: try again; -ENOSPC: the deadline has passed; -ERESTARTSYS: a signal is pending.
  */
 int sluice_map_wait_for_memory(struct sluice_map *map, size_t bytes, unsigned long deadline);
 
-/* Whether it was the last reference. */
+/**
+ * sluice_map_entry_put() - puts a reference to an entry
+ * @entry: the entry, which the last put frees after a grace period of RCU
+ *
+ * Return: true if it was the last reference.
+ */
 bool sluice_map_entry_put(struct sluice_map_entry *entry);
-/*
- * A removed entry whose key a record of the stream needs: its memory counts as waiting, because it
- * becomes free without anything that the map could do. The entry with a reference.
+
+/**
+ * sluice_map_pin_removed() - takes a reference to a removed entry for a record of the stream
+ * @entry: the entry, whose key the record needs
+ *
+ * Its memory counts as waiting, because it becomes free without anything that the map could do.
+ *
+ * Return: the entry.
  */
 struct sluice_map_entry *sluice_map_pin_removed(struct sluice_map_entry *entry);
+
+/**
+ * sluice_map_unpin_removed() - puts the reference of sluice_map_pin_removed()
+ * @entry: the entry, whose memory does not count as waiting for the record any more
+ */
 void sluice_map_unpin_removed(struct sluice_map_entry *entry);
-/* Puts a reference when nobody uses the map: the last one frees the entry at once. */
+
+/**
+ * sluice_map_entry_release() - puts a reference when nobody uses the map
+ * @entry: the entry, which the last put frees at once
+ */
 void sluice_map_entry_release(struct sluice_map_entry *entry);
-/* A value that was replaced or removed. */
+
+/**
+ * sluice_map_value_retire() - frees a value that was replaced or removed
+ * @value: the value, which is freed after a grace period of RCU
+ */
 void sluice_map_value_retire(struct sluice_map_value *value);
-/* For those that nobody can see. */
+
+/**
+ * sluice_map_entry_free() - frees an entry that nobody can see
+ * @entry: the entry
+ */
 void sluice_map_entry_free(struct sluice_map_entry *entry);
+
+/**
+ * sluice_map_value_free() - frees a value that nobody can see
+ * @value: the value
+ */
 void sluice_map_value_free(struct sluice_map_value *value);
 
 /* ---- map_update.c ---- */
 
-/*
- * Sets @value, which then belongs to the map if the result is not negative. 1: created, 0:
- * replaced, or -EEXIST, -ESTALE, -ENOENT, or an error of sluice_map_entry_create().
+/**
+ * sluice_map_set() - sets the value of a key
+ * @map: the map
+ * @request: the key and its required version; out: the version
+ * @value: the value, which belongs to the map if the result is not negative
+ *
+ * Return: 1: the entry was created; 0: the value was replaced; -EEXIST: no entry is required, and
+ * there is one; -ESTALE: the entry has another version; -ENOENT: a version is required, and there
+ * is no entry; or an error of sluice_map_entry_create().
  */
 int sluice_map_set(struct sluice_map *map, struct sluice_map_request *request,
 		   struct sluice_map_value *value);
-/*
- * As sluice_map_set(), with a copy of @bytes in the memory of the value that the entry has.
- * -ENODATA: there is no entry, or it has no room for @length bytes.
+
+/**
+ * sluice_map_overwrite() - sets the value of a key in the memory of its present value
+ * @map: the map
+ * @request: the key and its required version; out: the version
+ * @bytes: the value, which is copied
+ * @length: the number of bytes
+ * @ttl_ns: the time to live; 0: for ever
+ *
+ * Return: 0: the value was overwritten; -ENODATA: the map is durable, there is no entry, or its
+ * value has no room for @length bytes; -EEXIST: no entry is required, and there is one; -ESTALE:
+ * the entry has another version; -ENOENT: a version is required, and there is no entry.
  */
 int sluice_map_overwrite(struct sluice_map *map, struct sluice_map_request *request,
 			 const void *bytes, u32 length, u64 ttl_ns);
-/* 0, -ENOENT, -ESTALE, -EEXIST. The version is the number of the change. */
+
+/**
+ * sluice_map_delete() - removes an entry
+ * @map: the map
+ * @request: the key and its required version; out: the number of the change, or, after -ESTALE and
+ *	-EEXIST, the version of the entry
+ *
+ * Return: 0; -ENOENT: there is no entry; -ESTALE: the entry has another version; -EEXIST: no entry
+ * is required, and there is one.
+ */
 int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request);
-/*
- * Inserts an entry that was stored, with its version, before the map has its name; the value then
- * belongs to the map. 0, -EEXIST, -EINVAL: more entries than changes; -ENOSPC, -EAGAIN, -ENOMEM.
+
+/**
+ * sluice_map_insert_restored() - inserts an entry that was stored, before the map has its name
+ * @map: the map
+ * @key: the key
+ * @value: the value, which belongs to the map if the result is 0
+ * @version: of the entry
+ *
+ * Return: 0; -EEXIST: the key has an entry; -EINVAL: there are more entries than changes; -ENOSPC:
+ * the map is full; -EAGAIN: try again after sluice_map_wait_for_memory(); -ENOMEM.
  */
 int sluice_map_insert_restored(struct sluice_map *map, const struct sluice_map_key *key,
 			       struct sluice_map_value *value, u64 version);
 
-/*
- * Removes entries whose time has passed from a shard, a bounded number of them. Returns when the
- * next one expires; a time that has passed: there are more.
+/**
+ * sluice_map_expire() - removes a bounded number of entries whose time has passed from a shard
+ * @map: the map
+ * @shard: the shard
+ * @now: CLOCK_BOOTTIME in ns
+ *
+ * Return: when the next entry expires, in ns; a time that has passed: there are more;
+ * SLUICE_MAP_FOREVER: none expires, or the stream of the map has ended; a second after @now: the
+ * stream permits no expiry now.
  */
 u64 sluice_map_expire(struct sluice_map *map, struct sluice_map_shard *shard, u64 now);
 
-/* Changes whose numbers were taken before are visible afterwards (N). */
+/**
+ * sluice_map_settle() - waits for changes whose numbers were taken before (map-N)
+ * @map: the map
+ *
+ * These changes are visible afterwards.
+ *
+ * Context: takes the lock of every shard.
+ */
 void sluice_map_settle(struct sluice_map *map);
 
 /* ---- map_durable.c: maps whose changes the keeper stores ---- */
 
-/* Whether the parameters of a durable map, or of one that is not, are valid. */
+/**
+ * sluice_map_are_durable_params() - tests whether parameters about durability are valid
+ * @params: the parameters of a map, durable or not
+ *
+ * Return: true if they are.
+ */
 bool sluice_map_are_durable_params(const struct sluice_map_params *params);
 
-/*
- * A set or a delete of the user on a durable map, which is admitted and made. As the ones of a map
- * that is not; or an error of the admission.
+/**
+ * sluice_map_durable_set() - admits and makes a set of the user on a durable map
+ * @map: the map
+ * @request: the key and its required version; out: the version
+ * @op: the value at the user, its time to live, and SLUICE_MAP_NOWAIT
+ *
+ * Return: 1: the entry was created; 0: the value was replaced; -EINVAL: the value is too long;
+ * -EFAULT; -ENOMEM; or an error of sluice_stream_admit(), sluice_map_set() or
+ * sluice_map_wait_for_memory().
  */
 int sluice_map_durable_set(struct sluice_map *map, struct sluice_map_request *request,
 			   const struct sluice_map_op *op);
-/* As sluice_map_durable_set(), with a value in the kernel, never waiting. */
+
+/**
+ * sluice_map_durable_set_bytes() - admits and makes a set on a durable map without waiting
+ * @map: the map
+ * @request: the key and its required version; out: the version
+ * @bytes: the value, which is copied
+ * @length: the number of bytes
+ * @ttl_ns: the time to live; 0: for ever
+ *
+ * The record of the stream is charged to the caller, not to the creator of the map.
+ *
+ * Return: 1: the entry was created; 0: the value was replaced; -EAGAIN: there is no memory for the
+ * record; or an error of sluice_stream_admit() or sluice_map_set().
+ */
 int sluice_map_durable_set_bytes(struct sluice_map *map, struct sluice_map_request *request,
 				 const void *bytes, u32 length, u64 ttl_ns);
+
+/**
+ * sluice_map_durable_delete() - admits and makes a deletion on a durable map
+ * @map: the map
+ * @request: the key and its required version; out: the number of the change
+ * @nowait: do not wait for the admission
+ *
+ * Return: 0, or an error of sluice_stream_admit() or sluice_map_delete().
+ */
 int sluice_map_durable_delete(struct sluice_map *map, struct sluice_map_request *request,
 			      bool nowait);
-/* After a change through @end: waits as the map requires. 0, -ETIMEDOUT, -EINTR. */
+
+/**
+ * sluice_map_wait_stored() - waits until a change is stored, if the map requires it
+ * @end: the endpoint through which the change was made
+ * @sequence: the number of the change
+ *
+ * Return: 0, also if the map was unlinked meanwhile; -ETIMEDOUT; -EINTR: a signal is pending.
+ */
 int sluice_map_wait_stored(struct sluice_map_endpoint *end, u64 sequence);
-/* Notes the number of a change through @end, for poll(2). */
+
+/**
+ * sluice_map_note_change() - notes the number of a change, for poll(2)
+ * @end: the endpoint through which the change was made
+ * @sequence: the number of the change
+ */
 void sluice_map_note_change(struct sluice_map_endpoint *end, u64 sequence);
 
+/**
+ * sluice_map_sync() - executes SLUICE_MAP_SYNC
+ * @map: the map
+ * @user: the number of a change, or SLUICE_MAP_NOW; out: the number up to which all are stored
+ *
+ * Return: 0; -EOPNOTSUPP: the map is not durable; -EINVAL: there is no such change yet, or the
+ * setting is invalid; -E2BIG: the setting has unknown fields; -EFAULT; -ETIMEDOUT; -EINTR: a signal
+ * is pending; -EIDRM: the map was unlinked.
+ */
 long sluice_map_sync(struct sluice_map *map, struct sluice_setting __user *user);
+
+/**
+ * sluice_map_fill_durable_info() - fills in the information about durability
+ * @map: the map, which is durable
+ * @info: the information
+ */
 void sluice_map_fill_durable_info(struct sluice_map *map, struct sluice_map_info *info);
 
-/* Of the channel, see kind.h. */
+/**
+ * sluice_map_begin_unlink() - deletes what is stored, before an unlink removes the name (kind.h)
+ * @channel: the channel, a map
+ *
+ * Context: may sleep, interruptibly.
+ * Return: 0, also of a map that is not durable; -ENOENT: the stream has ended; -ETIMEDOUT; -EINTR:
+ * a signal is pending; or the error of the keeper.
+ */
 int sluice_map_begin_unlink(struct sluice_channel *channel);
+
+/**
+ * sluice_map_unnamed() - ends the stream of a durable map that has no name (kind.h)
+ * @channel: the channel, a map
+ */
 void sluice_map_unnamed(struct sluice_channel *channel);
 
-/* Calls of the keeper: SLUICE_KEEP_CREATE, and one entry of SLUICE_KEEP_RESTORE. */
+/**
+ * sluice_map_begin_restoring() - executes SLUICE_KEEP_CREATE
+ * @create: the stream of an open, or 0: a new map; out: the stream of the new map
+ * @keep: what was stored of the map
+ *
+ * Return: 0; -EINVAL: the parameters are invalid, or the stream does not wait for them; -ENOENT:
+ * there is no such stream, or it has ended; -EEXIST: a channel has the name of the new map;
+ * -ENOSPC, -EDQUOT: a limit of a scope, or of a user; -ENOMEM; or an error of
+ * sluice_ctl_access_scope() or sluice_channel_lookup().
+ */
 int sluice_map_begin_restoring(struct sluice_keep_create *create,
 			       const struct sluice_keep_map *keep);
+
+/**
+ * sluice_map_restore() - restores one entry of SLUICE_KEEP_RESTORE
+ * @map: the map, before it has its name
+ * @entry: the entry, with its key and value at the user
+ *
+ * Return: 0, also if the time of the entry has passed; -EINVAL: the entry is invalid; -EFAULT;
+ * -EINTR: a signal is pending; -EEXIST: the key has an entry; -ENOSPC: the map is full; -ENOMEM.
+ */
 int sluice_map_restore(struct sluice_map *map, const struct sluice_keep_entry *entry);
 
 /* ---- map.c ---- */
@@ -351,40 +626,104 @@ struct sluice_map_key_copy {
 	u8 on_stack[128];
 };
 
-/* 0, -EINVAL, -ENOMEM, -EFAULT. Unless it fails, the caller frees @copy. */
+/**
+ * sluice_map_copy_key() - copies a key from the user
+ * @map: the map
+ * @address: of the key at the user
+ * @length: the number of bytes
+ * @copy: out: the copy, which the caller frees unless the call fails
+ * @key: out: the key, with the bytes of @copy
+ * @gfp: SLUICE_QUOTA_GFP*
+ *
+ * Return: 0; -EINVAL: the length is not permitted; -ENOMEM; -EFAULT.
+ */
 int sluice_map_copy_key(const struct sluice_map *map, u64 address, u32 length,
-			struct sluice_map_key_copy *copy, struct sluice_map_key *key);
+			struct sluice_map_key_copy *copy, struct sluice_map_key *key, gfp_t gfp);
+
+/**
+ * sluice_map_free_key() - frees a copy of a key
+ * @copy: the copy
+ */
 void sluice_map_free_key(struct sluice_map_key_copy *copy);
 
-/* An empty map without a name, or an error. */
+/**
+ * sluice_map_alloc() - creates an empty map without a name
+ * @request: the parameters of the open
+ * @params: the parameters of the map
+ *
+ * Return: the map; -EINVAL: the parameters are invalid; -ENOMEM.
+ */
 struct sluice_map *sluice_map_alloc(const struct sluice_channel_request *request,
 				    const struct sluice_map_params *params);
-/* For the keeper, before it has entries or a name: 0, -EINVAL, -ENOMEM, -ENOSPC, -EDQUOT. */
+
+/**
+ * sluice_map_resize() - changes the capacity and the log for the keeper
+ * @map: the map, before it has entries or a name
+ * @capacity: the new capacity in bytes
+ * @params: the parameters that were stored
+ *
+ * Return: 0; -EINVAL: the capacity or the parameters are invalid; -ENOMEM; -ENOSPC: a limit of a
+ * scope; -EDQUOT: a limit of a user.
+ */
 int sluice_map_resize(struct sluice_map *map, u64 capacity, const struct sluice_map_params *params);
 
 /* ---- map_expiry.c ---- */
 
+/**
+ * sluice_map_expiry_init() - initialises the timer and the worker of a new map
+ * @map: the map
+ */
 void sluice_map_expiry_init(struct sluice_map *map);
-/* Cancels the timer and the worker. May sleep. */
+
+/**
+ * sluice_map_expiry_exit() - cancels the timer and the worker
+ * @map: the map
+ *
+ * Context: may sleep.
+ */
 void sluice_map_expiry_exit(struct sluice_map *map);
-/* The worker must run at @expires or before. Under a shard's lock. */
+
+/**
+ * sluice_map_expiry_arm() - makes the worker run at a time or before
+ * @map: the map
+ * @expires: CLOCK_BOOTTIME in ns; the timer may be a millisecond late
+ *
+ * Context: under a shard's lock, or in the worker without it.
+ */
 void sluice_map_expiry_arm(struct sluice_map *map, u64 expires);
-/* Whether entries whose time has passed are about to be removed; and waits until they are. */
+
+/**
+ * sluice_map_expiry_is_due() - tests whether entries are about to be removed
+ * @map: the map
+ *
+ * Return: true if the worker is about to remove entries whose time has passed.
+ */
 bool sluice_map_expiry_is_due(struct sluice_map *map);
+
+/**
+ * sluice_map_expiry_flush() - waits until entries that are about to be removed are removed
+ * @map: the map
+ *
+ * Context: may sleep.
+ */
 void sluice_map_expiry_flush(struct sluice_map *map);
 
 /* ---- map_read.c ---- */
 
-/*
- * Copies the value of a key to the user. @op: room and address in; length, version and time to live
- * out. 0, -ENOENT, -EMSGSIZE, -EFAULT, -ENOMEM.
+/**
+ * sluice_map_get() - copies the value of a key to the user
+ * @map: the map
+ * @key: the key
+ * @op: the room and its address; out: length, version and time to live
+ *
+ * Return: 0; -ENOENT: there is no entry; -EMSGSIZE: the value does not fit; -EFAULT; -ENOMEM.
  */
 int sluice_map_get(struct sluice_map *map, const struct sluice_map_key *key,
 		   struct sluice_map_op *op);
 
 /* A copy of an entry; the caller provides the memory. */
 struct sluice_map_copy {
-	u8 *key;			/* with room for any; NULL: not wanted */
+	u8 *key;			/* with room for any */
 	u8 *value;
 	u32 room;			/* bytes for the value */
 	u32 key_length;
@@ -393,30 +732,82 @@ struct sluice_map_copy {
 	u64 ttl_ns;
 };
 
-/* Copies the value of a key. False: there is no entry. */
+/**
+ * sluice_map_copy_value() - copies the value of a key
+ * @map: the map
+ * @key: the key
+ * @copy: the memory and its room; out: all but the key
+ *
+ * Return: true, also if the value does not fit; false: there is no entry.
+ */
 bool sluice_map_copy_value(struct sluice_map *map, const struct sluice_map_key *key,
 			   struct sluice_map_copy *copy);
-/* Copies the next entry of a dump. False: there are no more, or the process is killed. */
+
+/**
+ * sluice_map_copy_next() - copies the next entry of a dump
+ * @map: the map
+ * @cursor: the place of the dump; at first all zeros
+ * @copy: the memory, with room for any key; out: the entry
+ *
+ * Return: true, also if the value does not fit; false: there are no more entries, or the process is
+ * killed.
+ */
 bool sluice_map_copy_next(struct sluice_map *map, struct sluice_map_cursor *cursor,
 			  struct sluice_map_copy *copy);
 
+/**
+ * sluice_map_dump() - executes SLUICE_MAP_DUMP
+ * @map: the map
+ * @user: the parameters
+ *
+ * Return: 0; -EMSGSIZE: the first record does not fit; -EINVAL: the parameters are invalid; -E2BIG:
+ * they have unknown fields; -EFAULT; -ENOMEM; -EINTR: the process is killed.
+ */
 long sluice_map_dump(struct sluice_map *map, struct sluice_map_dump __user *user);
 
 /* ---- map_watch.c ---- */
 
-/*
- * The change with the number @sequence becomes an event. Under the shard's lock, after which the
- * caller wakes `changed`.
+/**
+ * sluice_map_log() - makes a change an event of the log
+ * @map: the map
+ * @sequence: the number of the change
+ * @change: SLUICE_MAP_CREATED, and so on
+ * @version: of the entry
+ * @entry: the entry, to which the event takes a reference
+ *
+ * The event is lost if a later change has taken its place.
+ *
+ * Context: under the shard's lock, after which the caller wakes `changed`.
  */
 void sluice_map_log(struct sluice_map *map, u64 sequence, u32 change, u64 version,
 		    struct sluice_map_entry *entry);
-/* @gfp: SLUICE_QUOTA_GFP*. */
+
+/**
+ * sluice_map_log_init() - allocates the log of a map
+ * @map: the map
+ * @events: how many the log keeps, a power of two
+ * @gfp: SLUICE_QUOTA_GFP*
+ *
+ * Return: 0 or -ENOMEM.
+ */
 int sluice_map_log_init(struct sluice_map *map, u32 events, gfp_t gfp);
-/*
- * Drops the oldest events of removed entries, until @bytes more will be free; watchers have missed
- * them. False: it frees nothing.
+
+/**
+ * sluice_map_log_trim() - drops the oldest events of removed entries
+ * @map: the map
+ * @bytes: how many more will be free afterwards, if there are enough such events
+ *
+ * Watchers have missed these events. The last event remains.
+ *
+ * Context: may sleep.
+ * Return: true if memory will be free; false: it frees nothing.
  */
 bool sluice_map_log_trim(struct sluice_map *map, size_t bytes);
+
+/**
+ * sluice_map_log_exit() - frees the log and puts its entries
+ * @map: the map, which nobody uses
+ */
 void sluice_map_log_exit(struct sluice_map *map);
 
 /* An event, with a reference to its entry. */
@@ -425,16 +816,62 @@ struct sluice_map_taken {
 	struct sluice_map_entry *entry;
 };
 
-/* The next event of a watcher. 0, -EAGAIN: there is none. */
+/**
+ * sluice_map_event_get() - returns the next event of a watcher
+ * @end: the endpoint, which watches
+ * @taken: out: the event, which sluice_map_event_put() ends
+ *
+ * Return: 0; -EAGAIN: there is none.
+ */
 int sluice_map_event_get(struct sluice_map_endpoint *end, struct sluice_map_taken *taken);
-/* @take: the event was delivered. False: not taken; another thread was faster. */
+
+/**
+ * sluice_map_event_put() - puts the reference of an event, and takes the event if it was delivered
+ * @end: the endpoint
+ * @taken: the event
+ * @take: the event was delivered
+ *
+ * Return: true if the event was taken; false: it was not delivered, or another thread was faster.
+ */
 bool sluice_map_event_put(struct sluice_map_endpoint *end, struct sluice_map_taken *taken,
 			  bool take);
 
-/* SLUICE_MAP_WATCH. 0, -EINVAL: there is no such change yet. */
+/**
+ * sluice_map_watch_after() - makes an endpoint watch
+ * @end: the endpoint
+ * @sequence: the number of the change after which it watches, or SLUICE_MAP_NOW; out: the number
+ *
+ * Return: 0; -EINVAL: there is no such change yet.
+ */
 int sluice_map_watch_after(struct sluice_map_endpoint *end, u64 *sequence);
+
+/**
+ * sluice_map_watch() - executes SLUICE_MAP_WATCH
+ * @end: the endpoint
+ * @user: the number of a change, or SLUICE_MAP_NOW; out: the number
+ *
+ * Return: 0; -EINVAL: there is no such change yet, or the setting is invalid; -E2BIG: the setting
+ * has unknown fields; -EFAULT.
+ */
 long sluice_map_watch(struct sluice_map_endpoint *end, struct sluice_setting __user *user);
+
+/**
+ * sluice_map_has_event() - tests whether a watcher has an event
+ * @end: the endpoint, which watches
+ *
+ * Return: true if it has; may be outdated.
+ */
 bool sluice_map_has_event(struct sluice_map_endpoint *end);
+
+/**
+ * sluice_map_read_iter() - reads events
+ * @iocb: of the read
+ * @to: where the events go
+ *
+ * Return: the number of bytes; -EINVAL: the endpoint does not watch; -EPIPE: the map is destroyed;
+ * -EAGAIN: the call is nonblocking and there is no event; -EMSGSIZE: the first event does not fit;
+ * -EFAULT; -ERESTARTSYS: a signal is pending.
+ */
 ssize_t sluice_map_read_iter(struct kiocb *iocb, struct iov_iter *to);
 
 #endif

@@ -258,7 +258,7 @@ static int restore_for_open(struct sluice_map *map, const struct sluice_keep_cre
 	if (sluice_stream_has_ended(map->stream))
 		return -ENOENT;
 	if (memcmp(map->channel.key.name, keep->name, sizeof(keep->name)) ||
-	    !sluice_stream_is_asking(map->stream))
+	    sluice_stream_state(map->stream) != SLUICE_STREAM_ASKED)
 		return -EINVAL;
 	err = sluice_map_resize(map, keep->capacity, &params);
 	if (err)
@@ -327,7 +327,7 @@ static int create_restored(struct sluice_keep_create *create,
 	err = sluice_quota_commit(map->channel.charge);
 	if (!err) {
 		set_stored(map, create, request->params);
-		err = sluice_stream_register_restored(map->stream);
+		err = sluice_stream_register_restored(map->stream, request->gfp);
 	}
 	if (err)
 		sluice_channel_put(&map->channel);
@@ -430,7 +430,8 @@ int sluice_map_restore(struct sluice_map *map, const struct sluice_keep_entry *e
 	if (entry->value_length > SLUICE_MAP_VALUE_MAX || !entry->version ||
 	    entry->version > atomic64_read(&map->sequence))
 		return -EINVAL;
-	err = sluice_map_copy_key(map, entry->key, entry->key_length, &copy, &key);
+	err = sluice_map_copy_key(map, entry->key, entry->key_length, &copy, &key,
+				  SLUICE_QUOTA_GFP_BRIEF);
 	if (err)
 		return err;
 	if (time_to_live(entry->expires_ns, &ttl_ns))

@@ -45,7 +45,8 @@ static __always_inline struct sluice_map_value *find_value(struct sluice_map *ma
 							   const struct sluice_map_key *key)
 {
 	struct sluice_map_entry *entry = sluice_map_find(map, key);
-	struct sluice_map_value *value = entry ? rcu_dereference(entry->value) : NULL;	/* (V) */
+	/* (map-V) */
+	struct sluice_map_value *value = entry ? rcu_dereference(entry->value) : NULL;
 
 	if (!value || !sluice_map_is_expired(value))
 		return value;
@@ -72,7 +73,7 @@ static bool try_copy(const struct sluice_map_value *value, struct sluice_map_cop
 	unsigned int attempts, changes;
 
 	for (attempts = 0; attempts < ATTEMPTS; attempts++) {
-		changes = read_seqcount_begin(&value->changes);	/* (O) */
+		changes = read_seqcount_begin(&value->changes);	/* (map-O) */
 		*expires = copy_once(value, copy);
 		if (!read_seqcount_retry(&value->changes, changes))
 			return true;
@@ -139,7 +140,7 @@ static int try_copy_to_op(const struct sluice_map_value *value, struct sluice_ma
 	int err;
 
 	for (attempts = 0; attempts < ATTEMPTS; attempts++) {
-		changes = read_seqcount_begin(&value->changes);	/* (O) */
+		changes = read_seqcount_begin(&value->changes);	/* (map-O) */
 		err = copy_to_op(value, op, room, &expires);
 		if (err == -EAGAIN)
 			return err;
@@ -372,7 +373,7 @@ static bool try_write_value(const struct dump *dump, const struct found *found,
 	unsigned int attempts, changes;
 
 	for (attempts = 0; attempts < ATTEMPTS; attempts++) {
-		changes = read_seqcount_begin(&found->value->changes);	/* (O) */
+		changes = read_seqcount_begin(&found->value->changes);	/* (map-O) */
 		write_value(dump, found, header);
 		if (!read_seqcount_retry(&found->value->changes, changes))
 			return true;

@@ -76,7 +76,7 @@ static u64 next_sequence(struct sluice_map *map, struct sluice_stream_record *re
 {
 	if (map->stream)
 		return sluice_stream_append(map->stream, record);
-	return atomic64_inc_return(&map->sequence);	/* (L), (N) */
+	return atomic64_inc_return(&map->sequence);	/* (map-L), (map-N) */
 }
 
 /* The record of a removal, which then has a reference to the entry; NULL: it needs none. */
@@ -97,9 +97,9 @@ static struct sluice_stream_record *take_removal(struct sluice_map_entry *entry,
 	return record;
 }
 
-/* Puts the reference of the table. The number of the change. */
-static u64 map_update_remove(struct sluice_map *map, struct sluice_map_shard *shard,
-			     struct sluice_map_entry *entry, u32 change)
+/* The reference of the table. Returns the number of the change. */
+static u64 map_update_remove_and_put(struct sluice_map *map, struct sluice_map_shard *shard,
+				     struct sluice_map_entry *entry, u32 change)
 {
 	struct sluice_map_value *value = value_of(shard, entry);
 	u64 sequence;
@@ -125,7 +125,7 @@ static void replace(struct sluice_map *map, struct sluice_map_shard *shard,
 	unindex_time(shard, entry);
 	seqcount_spinlock_init(&value->changes, &shard->lock);
 	value->version = next_sequence(map, record);
-	rcu_assign_pointer(entry->value, value);	/* (V) */
+	rcu_assign_pointer(entry->value, value);	/* (map-V) */
 	index_time(map, shard, entry, value->expires);
 	sluice_map_log(map, value->version, SLUICE_MAP_UPDATED, value->version, entry);
 	sluice_map_value_retire(old);
@@ -141,7 +141,7 @@ static int map_update_overwrite(struct sluice_map *map, struct sluice_map_shard 
 	if ((int)length > value->room)
 		return -ENODATA;
 	unindex_time(shard, entry);
-	write_seqcount_begin(&value->changes);	/* (O) */
+	write_seqcount_begin(&value->changes);	/* (map-O) */
 	value->version = next_sequence(map, NULL);
 	value->length = length;
 	WRITE_ONCE(value->expires, expires);
@@ -171,7 +171,7 @@ static void make_visible(struct sluice_map *map, struct sluice_map_shard *shard,
 {
 	entry->id = id;
 	index_id(shard, entry);
-	rcu_assign_pointer(entry->value, value);	/* (V) */
+	rcu_assign_pointer(entry->value, value);	/* (map-V) */
 	index_time(map, shard, entry, value->expires);
 }
 
@@ -194,7 +194,7 @@ static int map_update_insert(struct sluice_map *map, struct sluice_map_shard *sh
 static void expire(struct sluice_map *map, struct sluice_map_shard *shard,
 		   struct sluice_map_entry *entry)
 {
-	map_update_remove(map, shard, entry, SLUICE_MAP_EXPIRED);
+	map_update_remove_and_put(map, shard, entry, SLUICE_MAP_EXPIRED);
 	atomic64_inc(&map->expired);
 }
 
@@ -346,7 +346,7 @@ int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request
 	entry = map_update_find(map, shard, &request->key);
 	ret = entry ? check_version(shard, entry, request) : -ENOENT;
 	if (!ret)
-		request->version = map_update_remove(map, shard, entry, SLUICE_MAP_DELETED);
+		request->version = map_update_remove_and_put(map, shard, entry, SLUICE_MAP_DELETED);
 	spin_unlock(&shard->lock);
 	end_call(map, before);
 	return ret;
@@ -436,7 +436,7 @@ void sluice_map_settle(struct sluice_map *map)
 	unsigned int i;
 
 	for (i = 0; i < SLUICE_MAP_SHARDS; i++) {
-		spin_lock(&map->shards[i].lock);	/* (N) */
+		spin_lock(&map->shards[i].lock);	/* (map-N) */
 		spin_unlock(&map->shards[i].lock);
 	}
 }

@@ -96,8 +96,8 @@ static struct sluice_map_entry *take_removed(struct sluice_map *map, u64 sequenc
 	return entry;
 }
 
-/* Puts the entry of an event. The bytes that this frees. */
-static size_t map_watch_drop(struct sluice_map_entry *entry)
+/* Of an event. The bytes that this frees. */
+static size_t map_watch_put_entry(struct sluice_map_entry *entry)
 {
 	size_t bytes = entry->charged;
 
@@ -115,7 +115,7 @@ bool sluice_map_log_trim(struct sluice_map *map, size_t bytes)
 		struct sluice_map_entry *entry = take_removed(map, sequence);
 
 		if (entry)
-			trimmed += map_watch_drop(entry);
+			trimmed += map_watch_put_entry(entry);
 		cond_resched();
 	}
 	return trimmed;
@@ -292,7 +292,7 @@ int sluice_map_watch_after(struct sluice_map_endpoint *end, u64 *sequence)
 	if (*sequence > last)
 		return -EINVAL;
 	atomic64_set(&end->watched, *sequence);
-	if (!xchg(&end->watches, 1))	/* (S) */
+	if (!xchg(&end->watches, 1))	/* (map-S) */
 		atomic_inc(&end->map->watchers);
 	trace_sluice_map_watch(&end->map->channel, *sequence);
 	sluice_map_settle(end->map);

@@ -33,10 +33,24 @@ struct sluice_scope_access;
 
 extern struct genl_family sluice_netlink_family;
 
+/**
+ * sluice_netlink_init() - registers the family, when the module is loaded
+ *
+ * Return: 0, or a negative error; then the family is not registered.
+ */
 int sluice_netlink_init(void);
+/**
+ * sluice_netlink_exit() - unregisters the family, when the module is unloaded
+ */
 void sluice_netlink_exit(void);
 
-/* Returns @err; if it is an error without a text, with one. */
+/**
+ * sluice_netlink_explain() - adds a text to an error that has none
+ * @extack: of the request, or NULL
+ * @err: the result of the request
+ *
+ * Return: @err.
+ */
 int sluice_netlink_explain(struct netlink_ext_ack *extack, int err);
 
 /* ---- netlink_target.c: the map of a request, and what its sender may do ---- */
@@ -49,76 +63,280 @@ struct sluice_netlink_target {
 	u32 flags;			/* SLUICE_OPEN_READ, _WRITE: permitted */
 };
 
-/* @request: its message, or the first one of a dump. @flags: needed; 0: any. */
+/**
+ * sluice_netlink_target_get() - finds the map of a request, by name or by handle
+ * @request: the message of the request, or the first message of a dump
+ * @attrs: the attributes of the request
+ * @flags: SLUICE_OPEN_READ, _WRITE: needed; 0: any of them
+ * @target: out: the target; to be put with sluice_netlink_target_put() if there is no error
+ * @extack: of the request
+ *
+ * Return: 0; -EINVAL: not exactly one of name and handle, a scope with a handle, an invalid name,
+ * or a name of a map that is not persistent; -ENOENT: there is no such map or handle; -EACCES: the
+ * sender or the opener of the socket may not do this with a named map; -EBADF: the handle is not
+ * open for this; -EPIPE: the map is destroyed; an error of sluice_netlink_access_scope().
+ */
 int sluice_netlink_target_get(struct sk_buff *request, struct nlattr **attrs, u32 flags,
 			      struct sluice_netlink_target *target,
 			      struct netlink_ext_ack *extack);
+/**
+ * sluice_netlink_target_put() - puts the reference of a target
+ * @target: the target
+ *
+ * A worker frees the channel, if this was its last reference.
+ */
 void sluice_netlink_target_put(struct sluice_netlink_target *target);
 
+/**
+ * sluice_netlink_parse_name() - makes a key of the name of a map
+ * @key: out: the key
+ * @attribute: the name
+ *
+ * Return: 0; -EINVAL: the name is invalid.
+ */
 int sluice_netlink_parse_name(struct sluice_channel_key *key, const struct nlattr *attribute);
-/* The scope of a request, unless the opener of the socket must not see it. */
+/**
+ * sluice_netlink_access_scope() - finds or creates the scope of a request
+ * @request: the message of the request
+ * @attrs: its attributes; without SLUICE_NL_A_SCOPE_FD the scope is the sender's
+ * @access: out: the scope with a reference, and the sender's permissions
+ * @extack: of the request
+ *
+ * Return: 0; -EACCES: the opener of the socket must not see the scope; an error of
+ * sluice_ctl_access_scope().
+ */
 int sluice_netlink_access_scope(struct sk_buff *request, struct nlattr **attrs,
 				struct sluice_scope_access *access, struct netlink_ext_ack *extack);
-/* SLUICE_OPEN_READ, _WRITE: what sender and opener of the socket may both do. */
+/**
+ * sluice_netlink_permitted() - what the mode of a channel permits to a request
+ * @request: the message of the request
+ * @channel: the channel
+ *
+ * Return: SLUICE_OPEN_READ, _WRITE: what sender and opener of the socket may both do.
+ */
 u32 sluice_netlink_permitted(struct sk_buff *request, const struct sluice_channel *channel);
-/* Whether the socket was opened with the credentials of the sender. */
+/**
+ * sluice_netlink_is_own_socket() - tests whether the socket is the sender's
+ * @request: the message of the request
+ *
+ * Return: true if the socket was opened with the sender's user, groups and user namespace, and at
+ * least the sender's capabilities.
+ */
 bool sluice_netlink_is_own_socket(struct sk_buff *request);
 
 /* ---- netlink_memory.c ---- */
 
-/*
- * Turns -ENOMEM into -EAGAIN, and starts a reclaim in @memcg, NULL: the sender's, for the next
- * attempt. Returns other results as they are.
+/**
+ * sluice_netlink_memory() - turns -ENOMEM into -EAGAIN, and starts a reclaim for the next attempt
+ * @err: the result of an operation
+ * @memcg: the memory cgroup without memory, whose reference the caller keeps; NULL: the sender's
+ *
+ * There is no reclaim if too many memory cgroups wait for theirs; a later attempt then starts it.
+ *
+ * Return: -EAGAIN for -ENOMEM; other results as they are.
  */
 int sluice_netlink_memory(int err, struct mem_cgroup *memcg);
+/**
+ * sluice_netlink_memory_init() - prepares reclaims, when the module is loaded
+ *
+ * Return: 0 or -ENOMEM.
+ */
 int sluice_netlink_memory_init(void);
+/**
+ * sluice_netlink_memory_exit() - waits for reclaims, when the module is unloaded
+ */
 void sluice_netlink_memory_exit(void);
 
 /* ---- netlink_handle.c: the endpoints that sockets have opened, and what they watch ---- */
 
-/*
- * Adds a handle without an endpoint, for a caller that holds the module. Returns its number,
- * greater than 0, or -EMFILE, -ENOMEM. Nobody finds it before it has its endpoint, which it owns.
+/**
+ * sluice_netlink_handle_reserve() - adds a handle without an endpoint
+ * @request: the message of the request, whose socket owns the handle
+ *
+ * The caller holds the module. Until the handle has its endpoint, only
+ * sluice_netlink_handle_set() and sluice_netlink_handle_close() find it.
+ *
+ * Return: the number of the handle, greater than 0; -EMFILE: the socket has
+ * SLUICE_NL_HANDLES_MAX handles; -ENOMEM.
  */
 int sluice_netlink_handle_reserve(struct sk_buff *request);
+/**
+ * sluice_netlink_handle_set() - gives a reserved handle its endpoint
+ * @request: the message of the request
+ * @number: the number of the handle
+ * @end: the endpoint, which the handle owns from now on; closed if the handle was closed meanwhile
+ */
 void sluice_netlink_handle_set(struct sk_buff *request, u32 number,
 			       struct sluice_map_endpoint *end);
-/* A handle of the socket with a reference, or NULL. */
+/**
+ * sluice_netlink_handle_get() - a handle of the socket, with a reference
+ * @request: the message of the request
+ * @number: the number of the handle
+ *
+ * Return: the handle, or NULL if the socket has no such handle with an endpoint.
+ */
 struct sluice_netlink_handle *sluice_netlink_handle_get(struct sk_buff *request, u32 number);
+/**
+ * sluice_netlink_handle_put() - puts a reference to a handle
+ * @handle: the handle
+ *
+ * The last put closes the endpoint and puts the module.
+ */
 void sluice_netlink_handle_put(struct sluice_netlink_handle *handle);
+/**
+ * sluice_netlink_handle_endpoint() - the endpoint of a handle
+ * @handle: the handle, to which the caller has a reference
+ *
+ * Return: the endpoint.
+ */
 struct sluice_map_endpoint *sluice_netlink_handle_endpoint(struct sluice_netlink_handle *handle);
-/* Sends the events of the handle's endpoint, which watches, to the socket. 0, -ENOENT. */
+/**
+ * sluice_netlink_handle_watch() - sends the events of a handle's endpoint to the socket
+ * @request: the message of the request
+ * @number: the number of the handle, whose endpoint watches
+ *
+ * Return: 0; -ENOENT: the socket has no such handle.
+ */
 int sluice_netlink_handle_watch(struct sk_buff *request, u32 number);
-/* 0, -ENOENT. */
+/**
+ * sluice_netlink_handle_close() - closes a handle
+ * @request: the message of the request
+ * @number: the number of the handle
+ *
+ * Context: may sleep, but not for long.
+ * Return: 0; -ENOENT: the socket has no such handle.
+ */
 int sluice_netlink_handle_close(struct sk_buff *request, u32 number);
 
+/**
+ * sluice_netlink_handle_init() - prepares the table of handles, when the module is loaded
+ *
+ * Return: 0, -ENOMEM, or an error of netlink_register_notifier().
+ */
 int sluice_netlink_handle_init(void);
+/**
+ * sluice_netlink_handle_exit() - ends the work on handles, of which none exists any more
+ */
 void sluice_netlink_handle_exit(void);
 
 /* ---- map_netlink.c, map_netlink_batch.c, map_netlink_dump.c: the commands ---- */
 
+/**
+ * sluice_map_netlink_open() - opens a map as a handle of the socket, for SLUICE_NL_CMD_MAP_OPEN
+ * @skb: the message of the request
+ * @info: the request
+ *
+ * Return: 0, or the error for the sender.
+ */
 int sluice_map_netlink_open(struct sk_buff *skb, struct genl_info *info);
+/**
+ * sluice_map_netlink_close() - closes a handle, for SLUICE_NL_CMD_MAP_CLOSE
+ * @skb: the message of the request
+ * @info: the request
+ *
+ * Return: 0, or the error for the sender.
+ */
 int sluice_map_netlink_close(struct sk_buff *skb, struct genl_info *info);
+/**
+ * sluice_map_netlink_get() - replies with the value of a key, for SLUICE_NL_CMD_MAP_GET
+ * @skb: the message of the request
+ * @info: the request
+ *
+ * Return: 0, or the error for the sender.
+ */
 int sluice_map_netlink_get(struct sk_buff *skb, struct genl_info *info);
+/**
+ * sluice_map_netlink_set() - sets the value of a key, for SLUICE_NL_CMD_MAP_SET
+ * @skb: the message of the request
+ * @info: the request
+ *
+ * Return: 0, or the error for the sender.
+ */
 int sluice_map_netlink_set(struct sk_buff *skb, struct genl_info *info);
+/**
+ * sluice_map_netlink_delete() - deletes an entry, for SLUICE_NL_CMD_MAP_DELETE
+ * @skb: the message of the request
+ * @info: the request
+ *
+ * Return: 0, or the error for the sender.
+ */
 int sluice_map_netlink_delete(struct sk_buff *skb, struct genl_info *info);
+/**
+ * sluice_map_netlink_watch() - begins to send events of a handle, for SLUICE_NL_CMD_MAP_WATCH
+ * @skb: the message of the request
+ * @info: the request
+ *
+ * Return: 0, or the error for the sender.
+ */
 int sluice_map_netlink_watch(struct sk_buff *skb, struct genl_info *info);
+/**
+ * sluice_map_netlink_info() - replies with the state of a map, for SLUICE_NL_CMD_MAP_INFO
+ * @skb: the message of the request
+ * @info: the request
+ *
+ * Return: 0, or the error for the sender.
+ */
 int sluice_map_netlink_info(struct sk_buff *skb, struct genl_info *info);
+/**
+ * sluice_map_netlink_batch() - executes the steps of a batch, for SLUICE_NL_CMD_MAP_BATCH
+ * @skb: the message of the request
+ * @info: the request
+ *
+ * Return: 0, or the error for the sender.
+ */
 int sluice_map_netlink_batch(struct sk_buff *skb, struct genl_info *info);
+/**
+ * sluice_map_netlink_dump_start() - begins a dump, for SLUICE_NL_CMD_MAP_DUMP
+ * @cb: the dump, which keeps the map until sluice_map_netlink_dump_done()
+ *
+ * Return: 0, or the error for the sender; then the dump keeps nothing.
+ */
 int sluice_map_netlink_dump_start(struct netlink_callback *cb);
+/**
+ * sluice_map_netlink_dump() - fills one message of a dump with entries
+ * @skb: the message
+ * @cb: the dump
+ *
+ * Return: the bytes in the message, 0 after the last entry; -EPIPE: the map is destroyed; -EINTR:
+ * a fatal signal is pending; -EMSGSIZE: an entry does not fit into an empty message.
+ */
 int sluice_map_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb);
+/**
+ * sluice_map_netlink_dump_done() - ends a dump
+ * @cb: the dump
+ *
+ * Return: 0.
+ */
 int sluice_map_netlink_dump_done(struct netlink_callback *cb);
 
-/* A reply with room for attributes of @size bytes, or NULL: there is no memory. */
+/**
+ * sluice_netlink_reply_begin() - begins the reply to a request
+ * @size: bytes of its attributes
+ * @info: the request
+ *
+ * Context: may sleep.
+ * Return: a reply with room for the attributes, or NULL: there is no memory.
+ */
 struct sk_buff *sluice_netlink_reply_begin(size_t size, struct genl_info *info);
+/**
+ * sluice_netlink_reply_send() - sends a reply
+ * @reply: the reply, which is consumed; it is lost if the socket has no room
+ * @info: the request
+ */
 void sluice_netlink_reply_send(struct sk_buff *reply, struct genl_info *info);
 
 #define SLUICE_NETLINK_SIZE_U64 nla_total_size_64bit(sizeof(u64))
 
-/*
- * The payload of a new attribute, or NULL: there is no room. As nla_reserve(), but inline: a step
- * of a batch has five attributes, and the calls would take longer than the operation. Bytes that
- * are in the place of the payload remain.
+/**
+ * sluice_netlink_append() - appends an attribute, inline
+ * @skb: the message
+ * @type: the attribute
+ * @length: bytes of its payload
+ *
+ * Does what nla_reserve() does, but inline: a step of a batch has five attributes, and the calls
+ * would take longer than the operation. Bytes that are in the place of the payload remain.
+ *
+ * Return: the payload, or NULL: there is no room.
  */
 static __always_inline void *sluice_netlink_append(struct sk_buff *skb, int type, u32 length)
 {
@@ -136,6 +354,14 @@ static __always_inline void *sluice_netlink_append(struct sk_buff *skb, int type
 	return payload;
 }
 
+/**
+ * sluice_netlink_put_u32() - appends an attribute of 32 bits
+ * @skb: the message
+ * @attribute: the attribute
+ * @value: its value
+ *
+ * Return: 0; -EMSGSIZE: there is no room.
+ */
 static __always_inline int sluice_netlink_put_u32(struct sk_buff *skb, int attribute, u32 value)
 {
 	u32 *payload = sluice_netlink_append(skb, attribute, sizeof(value));
@@ -146,6 +372,14 @@ static __always_inline int sluice_netlink_put_u32(struct sk_buff *skb, int attri
 	return 0;
 }
 
+/**
+ * sluice_netlink_put_u64() - appends an attribute of 64 bits, aligned
+ * @skb: the message
+ * @attribute: the attribute
+ * @value: its value
+ *
+ * Return: 0; -EMSGSIZE: there is no room.
+ */
 static __always_inline int sluice_netlink_put_u64(struct sk_buff *skb, int attribute, u64 value)
 {
 	void *payload;
@@ -159,17 +393,40 @@ static __always_inline int sluice_netlink_put_u64(struct sk_buff *skb, int attri
 	return 0;
 }
 
-/*
- * Copies the value of a key into the message, with version and time to live. 0, -ENOENT;
- * -EMSGSIZE: it exceeds @room. @copy: out, of the entry; its length is 0 if there is none.
+/**
+ * sluice_map_netlink_put_value() - appends the value of a key, with version and time to live
+ * @skb: the message
+ * @map: the map
+ * @key: the attribute with the key
+ * @room: bytes for the value
+ * @copy: out: length, version and time to live of the entry; 0 if the entry was not read
+ *
+ * Return: 0; -ENOENT: there is no entry; -EMSGSIZE: the value exceeds @room, with its length in
+ * @copy, or the message lacks room.
  */
 int sluice_map_netlink_put_value(struct sk_buff *skb, struct sluice_map *map,
 				 const struct nlattr *key, u32 room, struct sluice_map_copy *copy);
-/* The version of an entry, and its time to live if it has one. 0 or -EMSGSIZE. */
+/**
+ * sluice_map_netlink_put_version() - appends the version of an entry, and its time to live if any
+ * @skb: the message
+ * @copy: the version and the time to live
+ *
+ * Return: 0; -EMSGSIZE: there is no room.
+ */
 int sluice_map_netlink_put_version(struct sk_buff *skb, const struct sluice_map_copy *copy);
 
-/* The operation of a request, or of a step, that changes an entry; @attrs: its attributes. */
 struct sluice_map_request;
+/**
+ * sluice_map_netlink_change() - changes an entry, for a request or a step
+ * @map: the map
+ * @command: SLUICE_MAP_STEP_SET or SLUICE_MAP_STEP_DELETE
+ * @attrs: the attributes of the request or the step
+ * @request: out: the version of the entry, 0: unknown
+ *
+ * Return: 1: a set created the entry; 0; -EMSGSIZE: the value is longer than SLUICE_NL_VALUE_MAX;
+ * -EAGAIN instead of -ENOMEM; another error of sluice_map_set(), sluice_map_overwrite() or
+ * sluice_map_delete(), or of the corresponding sluice_map_durable_*().
+ */
 int sluice_map_netlink_change(struct sluice_map *map, u32 command, struct nlattr **attrs,
 			      struct sluice_map_request *request);
 

@@ -64,8 +64,7 @@ static struct reclaim *reclaim_find(const struct mem_cgroup *memcg)
 	return unused;
 }
 
-/* Takes over a reference to @memcg. */
-static void reclaim_begin(struct mem_cgroup *memcg)
+static void reclaim_begin_and_put(struct mem_cgroup *memcg)
 {
 	struct reclaim *reclaim;
 	bool begins;
@@ -91,7 +90,7 @@ int sluice_netlink_memory(int err, struct mem_cgroup *memcg)
 	else
 		memcg = get_mem_cgroup_from_mm(current->mm);
 	if (memcg)	/* there is none without the controller */
-		reclaim_begin(memcg);
+		reclaim_begin_and_put(memcg);
 	return -EAGAIN;
 }
 

@@ -94,7 +94,7 @@ static ssize_t pipe_read_iter(struct kiocb *iocb, struct iov_iter *to)
 				break;
 			continue;
 		}
-		if (!smp_load_acquire(&pipe->writers)) {	/* (C) */
+		if (!smp_load_acquire(&pipe->writers)) {	/* (pipe-C) */
 			if (sluice_pipe_is_readable(pipe))
 				continue;
 			ret = READ_ONCE(pipe->destroyed) ? -EPIPE : 0;
@@ -226,7 +226,7 @@ static __poll_t pipe_poll(struct file *file, poll_table *wait)
 
 	if (file->f_mode & FMODE_READ) {
 		/* Before the check for bytes: a hang-up without POLLIN says that there are none. */
-		if (!smp_load_acquire(&pipe->writers) &&	/* (C) */
+		if (!smp_load_acquire(&pipe->writers) &&	/* (pipe-C) */
 		    READ_ONCE(pipe->writer_opens) != end->writer_opens_before)
 			events |= EPOLLHUP;
 		if (sluice_pipe_is_readable(pipe))
@@ -437,7 +437,7 @@ static void leave(struct sluice_pipe *pipe, u32 flags)
 	if (flags & SLUICE_OPEN_READ)
 		WRITE_ONCE(pipe->readers, pipe->readers - 1);
 	if (flags & SLUICE_OPEN_WRITE)
-		smp_store_release(&pipe->writers, pipe->writers - 1);	/* (C) */
+		smp_store_release(&pipe->writers, pipe->writers - 1);	/* (pipe-C) */
 	alone = !pipe->readers != !pipe->writers;
 	unused = !pipe->readers && !pipe->writers;
 	spin_unlock(&pipe->lock);
@@ -517,13 +517,13 @@ static void pipe_destroy(struct sluice_channel *channel)
 	spin_lock(&pipe->lock);
 	WRITE_ONCE(pipe->destroyed, true);
 	WRITE_ONCE(pipe->readers, 0);
-	smp_store_release(&pipe->writers, 0);	/* (C) */
+	smp_store_release(&pipe->writers, 0);	/* (pipe-C) */
 	spin_unlock(&pipe->lock);
 	sluice_wait_wake_all(&pipe->open_wait, 0);
 	wake_all(pipe);
 	if (sluice_pipe_discard(pipe))
 		return;
-	synchronize_rcu();	/* (E) */
+	synchronize_rcu();	/* (pipe-E) */
 	sluice_pipe_discard(pipe);
 }
 
@@ -531,6 +531,7 @@ static const struct file_operations pipe_fops = {
 	.owner		= THIS_MODULE,
 	.open		= sluice_endpoint_open,
 	.release	= sluice_endpoint_release,
+	.show_fdinfo	= sluice_endpoint_show_fdinfo,
 	.read_iter	= pipe_read_iter,
 	.write_iter	= pipe_write_iter,
 	.splice_read	= sluice_pipe_splice_read,

@@ -79,24 +79,81 @@ struct sluice_pipe_endpoint {
 
 extern const struct sluice_kind sluice_pipe_kind;
 
+/**
+ * sluice_pipe_endpoint_of() - returns the pipe endpoint that contains an endpoint
+ * @endpoint: the endpoint, of a pipe
+ *
+ * Return: the pipe endpoint.
+ */
 static inline struct sluice_pipe_endpoint *sluice_pipe_endpoint_of(struct sluice_endpoint *endpoint)
 {
 	return container_of(endpoint, struct sluice_pipe_endpoint, endpoint);
 }
 
+/**
+ * sluice_pipe_endpoint() - returns the pipe endpoint of a file
+ * @file: the open file of a pipe
+ *
+ * Return: the pipe endpoint.
+ */
 static inline struct sluice_pipe_endpoint *sluice_pipe_endpoint(struct file *file)
 {
 	return sluice_pipe_endpoint_of(file->private_data);
 }
 
-/* The result of a write without readers, or to a destroyed pipe: -EPIPE, and SIGPIPE if @signal. */
+/**
+ * sluice_pipe_epipe() - fails a write to a pipe that has no readers or is destroyed
+ * @signal: send SIGPIPE to the caller
+ *
+ * Return: -EPIPE.
+ */
 int sluice_pipe_epipe(bool signal);
-/* Whether a write of at least @whole bytes may use the room that there is now (pipe.c). */
+
+/**
+ * sluice_pipe_may_fill() - tests whether a write may use the room that there is now
+ * @pipe: the pipe
+ * @whole: the fewest bytes that the write accepts
+ * @nonblocking: the write does not wait for room
+ *
+ * While other writers sleep for room, a write that can block uses the last PIPE_BUF bytes only to
+ * complete a page (pipe.c).
+ *
+ * Context: without a lock.
+ * Return: true if the write may use the room; may be outdated.
+ */
 bool sluice_pipe_may_fill(struct sluice_pipe *pipe, size_t whole, bool nonblocking);
 
+/**
+ * sluice_pipe_splice_read() - moves bytes from a pipe to a pipe(2)
+ * @in: the open file of the pipe
+ * @position: not used
+ * @other_pipe: the pipe(2)
+ * @length: the most bytes
+ * @flags: SPLICE_F_*
+ *
+ * Context: under the mutex of @other_pipe, which is released during waits.
+ * Return: the number of bytes; 0: end of file; -EAGAIN: the call is nonblocking and there are no
+ * bytes, or no space in @other_pipe; -EPIPE: the pipe is destroyed, or, with SIGPIPE, @other_pipe
+ * has no readers; -ENOMEM; -ERESTARTSYS: a signal is pending.
+ */
 ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position,
 				struct pipe_inode_info *other_pipe, size_t length,
 				unsigned int flags);
+
+/**
+ * sluice_pipe_splice_write() - moves bytes from a pipe(2) to a pipe
+ * @other_pipe: the pipe(2)
+ * @out: the open file of the pipe
+ * @position: not used
+ * @length: the most bytes
+ * @flags: SPLICE_F_*
+ *
+ * Context: takes the mutex of @other_pipe.
+ * Return: the number of bytes; 0: @other_pipe has neither bytes nor writers; -EAGAIN: the call is
+ * nonblocking and there is no room, or there are no bytes in @other_pipe; -EPIPE, with SIGPIPE: the
+ * pipe has no readers or is destroyed; -ENOMEM; -ERESTARTSYS: a signal is pending; or an error of a
+ * buffer of @other_pipe.
+ */
 ssize_t sluice_pipe_splice_write(struct pipe_inode_info *other_pipe, struct file *out,
 				 loff_t *position, size_t length, unsigned int flags);
 

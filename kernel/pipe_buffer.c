@@ -26,7 +26,7 @@ static size_t left_in_page(unsigned long position)
 
 static void publish_head(struct sluice_pipe *pipe, unsigned long head)
 {
-	smp_store_release(&pipe->head, head);	/* (A) */
+	smp_store_release(&pipe->head, head);	/* (pipe-A) */
 	sluice_wait_wake_one(&pipe->readable, EPOLLIN | EPOLLRDNORM);
 	kill_fasync(&pipe->readers_async, SIGIO, POLL_IN);
 }
@@ -56,7 +56,7 @@ static void publish_tail(struct sluice_pipe *pipe, unsigned long tail)
 {
 	unsigned long before = pipe->tail;
 
-	smp_store_release(&pipe->tail, tail);	/* (B) */
+	smp_store_release(&pipe->tail, tail);	/* (pipe-B) */
 	if (!sluice_wait_wakes_one(&pipe->writable) && !READ_ONCE(pipe->writers_async))
 		return;
 	if (!has_become_writable(pipe, before, tail) &&
@@ -84,7 +84,7 @@ void sluice_pipe_wake_next_writer(struct sluice_pipe *pipe)
 static size_t bytes_from(struct sluice_pipe *pipe, unsigned long tail)
 {
 	if (pipe->cached_head == tail)
-		WRITE_ONCE(pipe->cached_head, smp_load_acquire(&pipe->head));	/* (A) */
+		WRITE_ONCE(pipe->cached_head, smp_load_acquire(&pipe->head));	/* (pipe-A) */
 	return pipe->cached_head - tail;
 }
 
@@ -94,7 +94,7 @@ static size_t room_from(struct sluice_pipe *pipe, unsigned long head, size_t wan
 	unsigned long capacity = sluice_pipe_capacity(pipe);
 
 	if (capacity - (head - pipe->cached_tail) < wanted)
-		WRITE_ONCE(pipe->cached_tail, smp_load_acquire(&pipe->tail));	/* (B) */
+		WRITE_ONCE(pipe->cached_tail, smp_load_acquire(&pipe->tail));	/* (pipe-B) */
 	return capacity - (head - pipe->cached_tail);
 }
 
@@ -105,7 +105,7 @@ static struct page *reclaim_lent_page(struct sluice_slot *slot)
 
 	if (!page || page_count(page) != 1)
 		return NULL;
-	smp_acquire__after_ctrl_dep();	/* (D) */
+	smp_acquire__after_ctrl_dep();	/* (pipe-D) */
 	slot->lent = NULL;
 	return page;
 }
@@ -285,7 +285,7 @@ ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct pa
 	struct sluice_slot *slot = pipe_slot_at(pipe, tail);
 	size_t bytes;
 
-	WRITE_ONCE(pipe->cached_head, smp_load_acquire(&pipe->head));	/* (A) */
+	WRITE_ONCE(pipe->cached_head, smp_load_acquire(&pipe->head));	/* (pipe-A) */
 	bytes = min3(pipe->cached_head - tail, left_in_page(tail), most);
 	if (!bytes)
 		return 0;
@@ -300,7 +300,7 @@ ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct pa
 	return bytes;
 }
 
-bool sluice_pipe_attach_page(struct sluice_pipe *pipe, struct page *page)
+bool sluice_pipe_give_page(struct sluice_pipe *pipe, struct page *page)
 {
 	unsigned long head = pipe->head;
 
@@ -517,7 +517,7 @@ static void pipe_buffer_discard(struct sluice_pipe *pipe)
 bool sluice_pipe_discard(struct sluice_pipe *pipe)
 {
 	for (;;) {
-		/* (F): after the caller's unlocking of a mutex, or that of the previous attempt. */
+		/* (pipe-F): after the caller's unlocking of a mutex, or the previous attempt's. */
 		smp_mb();
 		if (mutex_is_locked(&pipe->write_mutex) || !mutex_trylock(&pipe->read_mutex))
 			return false;

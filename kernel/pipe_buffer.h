@@ -45,25 +45,25 @@
  *   slot holds no bytes), by the reader when it moves the page out. In a shared slot both only use
  *   it: the reader the bytes from `tail` on, the writer those up to `head`.
  * - `spliced` is set by the writer in a slot that it has as a whole. From the `head` that publishes
- *   it (A) to the `tail` that leaves the slot (B) it belongs to the reader, which clears it before
- *   that `tail`. In a shared slot the writer does not read it and fills `page`.
+ *   it (pipe-A) to the `tail` that leaves the slot (pipe-B) it belongs to the reader, which clears
+ *   it before that `tail`. In a shared slot the writer does not read it and fills `page`.
  * - `lent` is changed only together with `page`, by the same side.
  * - A resize holds both mutexes and so owns all fields. In a shared slot the bytes of the older lap
  *   are in `spliced`, if it is set, and those of the newer lap always in `page`.
  *
  * Barrier pairs:
- * - (A) The writer stores `head` with release after it has filled the bytes; the reader loads it
- *   with acquire before it reads them.
- * - (B) The reader stores `tail` with release after it has read the bytes; the writer loads it with
- *   acquire before it overwrites them.
- * - (C) The last writer to leave stores `writers` = 0 with release after its last `head`, the
+ * - (pipe-A) The writer stores `head` with release after it has filled the bytes; the reader loads
+ *   it with acquire before it reads them.
+ * - (pipe-B) The reader stores `tail` with release after it has read the bytes; the writer loads it
+ *   with acquire before it overwrites them.
+ * - (pipe-C) The last writer to leave stores `writers` = 0 with release after its last `head`, the
  *   destruction after `destroyed`; a reader or poller loads it with acquire before it checks for
  *   bytes once more and, without bytes, reports end of file or a hang-up, or loads `destroyed`.
- * - (D) Any other holder of a lent page finishes with its bytes before put_page(), which decrements
- *   the page count fully ordered; the slot's side loads a count of 1 with acquire before the page
- *   is written to. Only holders of a reference read the bytes. Temporary references that the
- *   kernel takes by page frame number only delay the reuse.
- * - (E), (F): see below.
+ * - (pipe-D) Any other holder of a lent page finishes with its bytes before put_page(), which
+ *   decrements the page count fully ordered; the slot's side loads a count of 1 with acquire before
+ *   the page is written to. Only holders of a reference read the bytes. Temporary references that
+ *   the kernel takes by page frame number only delay the reuse.
+ * - (pipe-E), (pipe-F): see below.
  * - Sleep and wake-up: see wait.h. Conditions read `head` and `tail` without a lock. A stale value
  *   only causes another check, because the side that changed it checks the queue afterwards.
  *
@@ -72,16 +72,16 @@
  * tries both. Whoever unlocks one of them then loads `destroyed` and, if it is set, calls
  * sluice_pipe_discard() too. Each failed attempt therefore relies on a holder that makes a later
  * one:
- * - (E) The destruction stores `destroyed` and tries the mutexes; a holder unlocks its mutex and
- *   loads `destroyed`. At least one must see the other's store. The holder has no barrier between
- *   its two steps: the destruction has it for both, by a grace period of RCU, in which every CPU
- *   executes a full barrier. After a failed attempt it waits for a grace period and tries again. A
- *   mutex that is then still taken is unlocked after that barrier, and `destroyed` is loaded later
- *   still. A mutex that was unlocked before it, by a holder that loaded `destroyed` too early, is
- *   free in the second attempt.
- * - (F) An attempt that locked the first mutex and not the second unlocks the first, has a full
- *   barrier and looks at the second again; the holder of the second unlocks it, has a full barrier
- *   and tries the first. At least one finds the other's mutex free.
+ * - (pipe-E) The destruction stores `destroyed` and tries the mutexes; a holder unlocks its mutex
+ *   and loads `destroyed`. At least one must see the other's store. The holder has no barrier
+ *   between its two steps: the destruction has it for both, by a grace period of RCU, in which
+ *   every CPU executes a full barrier. After a failed attempt it waits for a grace period and tries
+ *   again. A mutex that is then still taken is unlocked after that barrier, and `destroyed` is
+ *   loaded later still. A mutex that was unlocked before it, by a holder that loaded `destroyed`
+ *   too early, is free in the second attempt.
+ * - (pipe-F) An attempt that locked the first mutex and not the second unlocks the first, has a
+ *   full barrier and looks at the second again; the holder of the second unlocks it, has a full
+ *   barrier and tries the first. At least one finds the other's mutex free.
  * - A mutex that is locked after the discarding is locked after the `destroyed` that caused it, so
  *   its holder discards what it wrote. No call locks one for bytes or room any more once it has
  *   seen `destroyed` or the counts of 0, so the attempts end.
@@ -103,28 +103,45 @@ struct sluice_slot {
 	struct page *lent;	/* own, moved out, possibly still in use */
 };
 
+/**
+ * sluice_pipe_capacity() - returns the capacity of a pipe
+ * @pipe: the pipe
+ *
+ * Return: the capacity in bytes.
+ */
 static inline unsigned long sluice_pipe_capacity(const struct sluice_pipe *pipe)
 {
 	return READ_ONCE(pipe->slot_count) << PAGE_SHIFT;
 }
 
-/*
- * Without a lock. `tail` is loaded first, so the difference is never negative. If `tail` moves
- * between the loads, the result is too large; it is limited to the capacity. The bytes of a
- * destroyed pipe that its last call has yet to discard do not count.
+/**
+ * sluice_pipe_bytes() - returns how many bytes a pipe holds
+ * @pipe: the pipe
+ *
+ * `tail` is loaded first, so the difference is never negative. If `tail` moves between the loads,
+ * the result is too large; it is limited to the capacity. The bytes of a destroyed pipe that its
+ * last call has yet to discard do not count.
+ *
+ * Context: without a lock.
+ * Return: the number of bytes.
  */
 static inline size_t sluice_pipe_bytes(const struct sluice_pipe *pipe)
 {
-	unsigned long tail = smp_load_acquire(&pipe->tail);	/* (B), before `head` */
+	unsigned long tail = smp_load_acquire(&pipe->tail);	/* (pipe-B), before `head` */
 	unsigned long head = READ_ONCE(pipe->head);
 
 	return READ_ONCE(pipe->destroyed) ? 0 : min(head - tail, sluice_pipe_capacity(pipe));
 }
 
-/*
- * Without a lock. If `tail` moved between the loads, the result would be too small, and a
- * nonblocking call would fail for no reason: hence the loop. The capacity may change between two
- * loads: hence one load.
+/**
+ * sluice_pipe_room() - returns how many bytes fit into a pipe
+ * @pipe: the pipe
+ *
+ * If `tail` moved between the loads, the result would be too small, and a nonblocking call would
+ * fail for no reason: hence the loop. The capacity may change between two loads: hence one load.
+ *
+ * Context: without a lock.
+ * Return: the number of bytes.
  */
 static inline size_t sluice_pipe_room(const struct sluice_pipe *pipe)
 {
@@ -132,24 +149,35 @@ static inline size_t sluice_pipe_room(const struct sluice_pipe *pipe)
 	unsigned long tail, held;
 
 	do {
-		tail = smp_load_acquire(&pipe->tail);	/* (B), before `head` */
+		tail = smp_load_acquire(&pipe->tail);	/* (pipe-B), before `head` */
 		held = smp_load_acquire(&pipe->head) - tail;	/* before `tail` again */
 	} while (READ_ONCE(pipe->tail) != tail);
 	return held < capacity ? capacity - held : 0;
 }
 
+/**
+ * sluice_pipe_is_readable() - tests whether a pipe holds bytes
+ * @pipe: the pipe
+ *
+ * Context: without a lock.
+ * Return: true if it does.
+ */
 static inline bool sluice_pipe_is_readable(const struct sluice_pipe *pipe)
 {
-	unsigned long tail = smp_load_acquire(&pipe->tail);	/* (B), before `head` */
+	unsigned long tail = smp_load_acquire(&pipe->tail);	/* (pipe-B), before `head` */
 
 	return READ_ONCE(pipe->head) != tail;
 }
 
-/*
- * Before a call takes the mutex of its side: checks the cached position of the other side first,
- * and loads the other side's cache line only when the cached position is used up. While neither
- * side has to wait, neither accesses a line that the other writes. Without a lock: true may be
- * outdated, false is not.
+/**
+ * sluice_pipe_maybe_readable() - tests whether a read needs to take read_mutex
+ * @pipe: the pipe
+ *
+ * Checks the cached head first, and loads the cache line of the writers only when the cached head
+ * is used up. While neither side has to wait, neither accesses a line that the other writes.
+ *
+ * Context: without a lock.
+ * Return: true if the pipe holds bytes. True may be outdated, false is not.
  */
 static inline bool sluice_pipe_maybe_readable(const struct sluice_pipe *pipe)
 {
@@ -157,6 +185,17 @@ static inline bool sluice_pipe_maybe_readable(const struct sluice_pipe *pipe)
 	       sluice_pipe_is_readable(pipe);
 }
 
+/**
+ * sluice_pipe_maybe_writable() - tests whether a write needs to take write_mutex
+ * @pipe: the pipe
+ * @wanted: bytes of room that the write needs
+ *
+ * Checks the cached tail first, and loads the cache line of the readers only when the cached tail
+ * leaves less room. While neither side has to wait, neither accesses a line that the other writes.
+ *
+ * Context: without a lock.
+ * Return: true if there is room for @wanted bytes. True may be outdated, false is not.
+ */
 static inline bool sluice_pipe_maybe_writable(const struct sluice_pipe *pipe, size_t wanted)
 {
 	unsigned long held = READ_ONCE(pipe->head) - READ_ONCE(pipe->cached_tail);
@@ -164,72 +203,155 @@ static inline bool sluice_pipe_maybe_writable(const struct sluice_pipe *pipe, si
 	return held + wanted <= sluice_pipe_capacity(pipe) || sluice_pipe_room(pipe) >= wanted;
 }
 
-/* The condition of POLLOUT: a write of up to PIPE_BUF bytes would not block. */
+/**
+ * sluice_pipe_is_writable() - tests whether a write of up to PIPE_BUF bytes would not block
+ * @pipe: the pipe
+ *
+ * This is the condition of POLLOUT.
+ *
+ * Context: without a lock.
+ * Return: true if it would not.
+ */
 static inline bool sluice_pipe_is_writable(const struct sluice_pipe *pipe)
 {
 	return sluice_pipe_room(pipe) >= PIPE_BUF;
 }
 
-/* After a wait and its operation: wakes the next waiter if bytes or room are left (wait.h). */
+/**
+ * sluice_pipe_wake_next_reader() - ends a wait for bytes and wakes the next reader
+ * @pipe: the pipe
+ *
+ * Wakes the next reader if bytes are left (wait.h). A read calls it after its operation, splice
+ * before it.
+ */
 void sluice_pipe_wake_next_reader(struct sluice_pipe *pipe);
+
+/**
+ * sluice_pipe_wake_next_writer() - ends a wait for room and wakes the next writer
+ * @pipe: the pipe
+ *
+ * Wakes the next writer if room for PIPE_BUF bytes is left (wait.h). A write calls it after its
+ * operation, splice before it.
+ */
 void sluice_pipe_wake_next_writer(struct sluice_pipe *pipe);
 
+/**
+ * sluice_pipe_buffer_init() - initialises the buffer of a new pipe, without pages
+ * @pipe: the pipe, whose channel is initialised
+ * @slot_count: the number of slots, a power of two
+ *
+ * Return: 0 or -ENOMEM.
+ */
 int sluice_pipe_buffer_init(struct sluice_pipe *pipe, unsigned long slot_count);
+
+/**
+ * sluice_pipe_buffer_free() - frees the slots and puts their pages
+ * @pipe: the pipe, which nobody uses
+ */
 void sluice_pipe_buffer_free(struct sluice_pipe *pipe);
 
-/*
- * Tries to discard the bytes of a destroyed pipe and to free its pages. False: another call holds a
- * mutex, and will try when it has unlocked it (E). Pages that splice moved out remain valid.
+/**
+ * sluice_pipe_discard() - tries to discard the bytes of a destroyed pipe and to free its pages
+ * @pipe: the pipe
+ *
+ * Pages that splice moved out remain valid.
+ *
+ * Context: without the mutexes, both of which it only tries. May sleep.
+ * Return: true if they are discarded; false: another call holds a mutex, and will try when it has
+ * unlocked it (pipe-E).
  */
 bool sluice_pipe_discard(struct sluice_pipe *pipe);
 
-/* After the last endpoint has left: frees pages that hold nothing, unless the pipe is in use. */
+/**
+ * sluice_pipe_trim() - frees the pages of a pipe that hold no bytes
+ * @pipe: the pipe, whose last endpoint has left
+ *
+ * Does nothing if another call holds a mutex. Lent pages that are in use remain. The capacity is
+ * then counted only for the kinds of pages that are left.
+ */
 void sluice_pipe_trim(struct sluice_pipe *pipe);
 
-/*
- * Unlocks the mutex of one side. Returns whether the pipe is destroyed; then the bytes that the
- * caller moved under the mutex are discarded.
+/**
+ * sluice_pipe_unlock() - unlocks the mutex of one side
+ * @pipe: the pipe
+ * @mutex: its read_mutex or write_mutex
+ *
+ * Return: true if the pipe is destroyed; the bytes that the caller moved under the mutex are then
+ * discarded.
  */
 static inline bool sluice_pipe_unlock(struct sluice_pipe *pipe, struct mutex *mutex)
 {
 	mutex_unlock(mutex);
-	if (likely(!READ_ONCE(pipe->destroyed)))	/* (E) */
+	if (likely(!READ_ONCE(pipe->destroyed)))	/* (pipe-E) */
 		return false;
 	sluice_pipe_discard(pipe);
 	return true;
 }
 
-/*
- * Reads the available bytes, up to the size of @to and to the capacity: beside a quick writer the
- * mutex would be held without end. Under read_mutex. Number of bytes, 0: there are none, -EFAULT:
- * not even the first could be copied.
+/**
+ * sluice_pipe_drain() - moves the available bytes from a pipe to a caller
+ * @pipe: the pipe
+ * @to: where the bytes go
+ *
+ * Moves at most as many bytes as the capacity: beside a quick writer the mutex would be held
+ * without end.
+ *
+ * Context: under read_mutex. May sleep.
+ * Return: the number of bytes; 0: there are none; -EFAULT: not even the first could be copied.
  */
 ssize_t sluice_pipe_drain(struct sluice_pipe *pipe, struct iov_iter *to);
 
-/*
- * Writes the bytes that fit, at least @whole or none, and at most as many as the capacity; under
- * write_mutex. Number of bytes, 0: there is no room for @whole, or an error if none were published.
+/**
+ * sluice_pipe_fill() - moves the bytes of a caller that fit into a pipe
+ * @pipe: the pipe
+ * @from: the bytes
+ * @whole: the fewest bytes to move
+ *
+ * Moves at least @whole bytes or none, and at most as many as the capacity.
+ *
+ * Context: under write_mutex. May sleep.
+ * Return: the number of bytes; 0: there is no room for @whole; if no bytes were published, -ENOMEM
+ * or -EFAULT.
  */
 ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t whole);
 
-/*
- * Detaches up to @most bytes, at the start of a page to which the caller gets a reference and must
- * not write; under read_mutex. A whole page is moved, unless its slot has a lent page that is still
- * in use; all else is copied. Number of bytes, 0: there are none, -ENOMEM.
+/**
+ * sluice_pipe_detach_page() - takes bytes of at most one page from a pipe
+ * @pipe: the pipe
+ * @most: the most bytes
+ * @page: out: a page with the bytes at its start
+ *
+ * The caller gets a reference to the page and must not write to it. A whole page is moved. An own
+ * page is copied instead if its slot has a lent page that is still in use, or if a limit does not
+ * permit to lend pages. All else is copied, too. A copy is charged to the caller.
+ *
+ * Context: under read_mutex. May sleep.
+ * Return: the number of bytes; 0: there are none; -ENOMEM.
  */
 ssize_t sluice_pipe_detach_page(struct sluice_pipe *pipe, size_t most, struct page **page);
 
-/*
- * Attaches @page with all of its bytes and takes over the caller's reference; under write_mutex.
- * Returns false, and leaves the reference to the caller, if `head` is not at the start of a slot,
- * if there is no room, or no memory for the page behind it.
+/**
+ * sluice_pipe_give_page() - moves a page with all of its bytes into a pipe
+ * @pipe: the pipe
+ * @page: the page, with a reference of the caller
+ *
+ * Context: under write_mutex. May sleep.
+ * Return: true if the page was moved, with the reference; false: the caller keeps the reference,
+ * because `head` is not at the start of a slot, there is no room, a limit does not permit it, or
+ * there is no memory for the page behind it.
  */
-bool sluice_pipe_attach_page(struct sluice_pipe *pipe, struct page *page);
+bool sluice_pipe_give_page(struct sluice_pipe *pipe, struct page *page);
 
-/*
- * Changes the capacity; takes both mutexes. The new capacity in bytes; -EPERM: it would grow, and
- * not @may_grow; -EPIPE: destroyed; -EBUSY: more slots than @slot_count hold bytes or have lent
- * pages; or another error.
+/**
+ * sluice_pipe_resize() - changes the capacity of a pipe
+ * @pipe: the pipe
+ * @slot_count: the new number of slots, a power of two
+ * @may_grow: the caller may enlarge the pipe
+ *
+ * Context: takes both mutexes.
+ * Return: the new capacity in bytes; -EPERM: it would grow, and @may_grow is false; -EPIPE: the
+ * pipe is destroyed; -EBUSY: more pages than @slot_count hold bytes, or are lent and in use;
+ * -ENOSPC, -EDQUOT: a limit of a scope, or of a user; -ENOMEM; -ERESTARTSYS: a signal is pending.
  */
 long sluice_pipe_resize(struct sluice_pipe *pipe, unsigned long slot_count, bool may_grow);
 

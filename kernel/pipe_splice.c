@@ -125,7 +125,7 @@ static ssize_t splice_out_wait(struct sluice_pipe_endpoint *end, struct pipe_ino
 			if (ret)
 				return ret;
 		}
-		if (!smp_load_acquire(&pipe->writers) &&	/* (C) */
+		if (!smp_load_acquire(&pipe->writers) &&	/* (pipe-C) */
 		    !sluice_pipe_is_readable(pipe))
 			return READ_ONCE(pipe->destroyed) ? -EPIPE : 0;
 		/* O_NONBLOCK applies to bytes and space, not to the mutex. */
@@ -175,7 +175,7 @@ static bool splice_page_in(struct sluice_pipe *pipe, struct pipe_inode_info *oth
 		return false;
 	if (!pipe_buf_get(other_pipe, buffer))
 		return false;
-	if (sluice_pipe_attach_page(pipe, buffer->page))
+	if (sluice_pipe_give_page(pipe, buffer->page))
 		return true;
 	put_page(buffer->page);
 	return false;

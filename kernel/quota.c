@@ -406,3 +406,7 @@ void __init sluice_quota_init(void)
 	scope_max_bytes = scope_max_bytes ?: memory;
 	user_max_bytes = user_max_bytes ?: memory / 16;
 }
+
+#ifdef CONFIG_SLUICE_KUNIT_TEST
+#include "quota_test.h"
+#endif

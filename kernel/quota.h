@@ -62,31 +62,73 @@ struct sluice_quota_charge {
 	struct sluice_quota_user *users[];
 };
 
-/*
- * Returns an uncommitted charge of one channel, or -ENOMEM. @to_users: of the caller; otherwise the
- * channel is the kernel's, and counted in its scope only. @gfp: SLUICE_QUOTA_GFP*.
+/**
+ * sluice_quota_prepare() - creates an uncommitted charge of one channel
+ * @scope: the scope of the channel, which must outlive the charge
+ * @bytes: the capacity that is charged
+ * @to_users: whether to charge users, beginning with the caller; false: the channel is the
+ *	kernel's, and counted for cgroups only
+ * @gfp: SLUICE_QUOTA_GFP*
+ *
+ * The limits of users do not apply to a caller with CAP_SYS_RESOURCE.
+ *
+ * Return: the charge, or an error pointer: -ENOMEM.
  */
 struct sluice_quota_charge *sluice_quota_prepare(struct sluice_scope *scope, u64 bytes,
 						 bool to_users, gfp_t gfp);
-/*
- * As sluice_quota_prepare(), of a user that is not the caller, in the host's cgroup namespace. The
- * limits of users do not apply to the host's uid 0.
+/**
+ * sluice_quota_prepare_for() - creates an uncommitted charge for a user that is not the caller
+ * @scope: the scope of the channel, which must outlive the charge
+ * @bytes: the capacity that is charged
+ * @uid: the user, who is charged in the host's cgroup namespace
+ * @gfp: SLUICE_QUOTA_GFP*
+ *
+ * The limits of users do not apply to the host's uid 0.
+ *
+ * Return: the charge, or an error pointer: -ENOMEM.
  */
 struct sluice_quota_charge *sluice_quota_prepare_for(struct sluice_scope *scope, u64 bytes,
 						     kuid_t uid, gfp_t gfp);
-/*
- * Commits it, unless it is committed. Does not sleep. 0, -ENOSPC: limit of a scope, -EDQUOT: limit
- * of a user.
+/**
+ * sluice_quota_commit() - commits a charge, unless it is committed
+ * @charge: the charge
+ *
+ * Context: does not sleep.
+ * Return: 0; -ENOSPC: the limit of a scope is reached; -EDQUOT: the limit of a user is reached.
  */
 int sluice_quota_commit(struct sluice_quota_charge *charge);
-/* Ends the charge, committed or not, and frees it. */
+/**
+ * sluice_quota_uncharge() - ends a charge, committed or not, and frees it
+ * @charge: the charge
+ */
 void sluice_quota_uncharge(struct sluice_quota_charge *charge);
 
-/* Changes a committed charge to @bytes. The caller serialises changes. 0, -ENOSPC, -EDQUOT. */
+/**
+ * sluice_quota_change() - changes the bytes of a committed charge, by the caller's privilege
+ * @charge: the charge, whose changes the caller serialises
+ * @bytes: the new number of bytes; a decrease never fails
+ *
+ * The limits of users do not apply to a caller with CAP_SYS_RESOURCE.
+ *
+ * Context: does not sleep.
+ * Return: 0; -ENOSPC: the limit of a scope is reached; -EDQUOT: the limit of a user is reached.
+ */
 int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes);
-/* As sluice_quota_change(), with the privilege of who prepared the charge. */
+/**
+ * sluice_quota_change_as_prepared() - changes the bytes of a charge, by its creator's privilege
+ * @charge: the committed charge, whose changes the caller serialises
+ * @bytes: the new number of bytes; a decrease never fails
+ *
+ * The limits of users apply unless they did not apply when the charge was prepared.
+ *
+ * Context: does not sleep.
+ * Return: 0; -ENOSPC: the limit of a scope is reached; -EDQUOT: the limit of a user is reached.
+ */
 int sluice_quota_change_as_prepared(struct sluice_quota_charge *charge, u64 bytes);
 
+/**
+ * sluice_quota_init() - derives limits in bytes that are 0 at load from the size of the memory
+ */
 void sluice_quota_init(void);
 
 #endif

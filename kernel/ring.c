@@ -62,7 +62,7 @@ static enum sluice_ring_role peer_of(enum sluice_ring_role role)
 /* If it has ended, the reason in its control page is visible afterwards. */
 static u32 state_of(const struct sluice_ring_session *session, enum sluice_ring_role role)
 {
-	return smp_load_acquire(&session->sides[role].state);	/* (E) */
+	return smp_load_acquire(&session->sides[role].state);	/* (ring-E) */
 }
 
 static bool has_ended(u32 state)
@@ -94,7 +94,7 @@ static void set_ended(const struct sluice_ring *ring, struct sluice_ring_session
 	else if (reason == SLUICE_RING_DIED)
 		reason = SLUICE_RING_CLOSED;
 	trace_sluice_ring_end(&ring->channel, abi_role(role), reason);
-	/* (E): pairs with state_of(). The states of ended roles follow the reasons by one. */
+	/* (ring-E): pairs with state_of(). The states of ended roles follow the reasons by one. */
 	smp_store_release(&session->sides[role].state, reason + 1);
 }
 
@@ -549,6 +549,7 @@ static void ring_fill_info(struct sluice_channel *channel, struct sluice_channel
 static const struct file_operations ring_fops = {
 	.owner		= THIS_MODULE,
 	.release	= sluice_endpoint_release,
+	.show_fdinfo	= sluice_endpoint_show_fdinfo,
 	.mmap		= ring_mmap,
 	.poll		= ring_poll,
 	.unlocked_ioctl	= ring_ioctl,

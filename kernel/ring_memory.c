@@ -232,3 +232,7 @@ int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_st
 	vma->vm_private_data = memory;
 	return insert_region(memory, vma);
 }
+
+#ifdef CONFIG_SLUICE_KUNIT_TEST
+#include "ring_memory_test.h"
+#endif

@@ -38,30 +38,77 @@ struct sluice_ring_memory {
 	struct page *pages[];
 };
 
-/*
- * Charged to the creator of @channel, or, with NULL, to the caller. @node: the memory node of the
- * pages, or NUMA_NO_NODE. -ENOMEM, or -EINTR: a fatal signal is pending.
+/**
+ * sluice_ring_memory_create() - allocates the pages of a ring, zeroed
+ * @channel: the channel, whose creator is charged; NULL: the caller is charged
+ * @capacity: bytes of the data: a power of two, at least a page
+ * @node: the memory node of the pages, or NUMA_NO_NODE
+ *
+ * Context: may sleep.
+ * Return: the memory, or an error pointer: -ENOMEM, or -EINTR: a fatal signal is pending.
  */
 struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel *channel,
 						     u64 capacity, int node);
+/**
+ * sluice_ring_memory_free() - frees the memory of a ring, which is not mapped
+ * @memory: the memory
+ *
+ * A page that has other users, such as a pipe(2), is freed when the last of them puts it.
+ *
+ * Context: may sleep.
+ */
 void sluice_ring_memory_free(struct sluice_ring_memory *memory);
 
+/**
+ * sluice_ring_memory_ctrl() - the control structure of a role
+ * @memory: the memory
+ * @role: the role
+ *
+ * Return: its address in the kernel. User space can write to it at any time.
+ */
 struct sluice_ring_ctrl *sluice_ring_memory_ctrl(const struct sluice_ring_memory *memory,
 						 enum sluice_ring_role role);
 
-/* Maps the data for the kernel, twice in a row; vunmap() ends it. NULL: no memory. */
+/**
+ * sluice_ring_memory_vmap() - maps the data for the kernel, twice in a row
+ * @memory: the memory
+ *
+ * Context: may sleep.
+ * Return: the address, to be unmapped with vunmap(); NULL: there is no memory.
+ */
 void *sluice_ring_memory_vmap(const struct sluice_ring_memory *memory);
 
-/* The address of the data at a position; contiguous up to the end of the page. */
+/**
+ * sluice_ring_memory_data() - the data at a position
+ * @memory: the memory
+ * @pos: the position
+ *
+ * Return: the address in the kernel; contiguous up to the end of the page.
+ */
 void *sluice_ring_memory_data(const struct sluice_ring_memory *memory, u64 pos);
 
-/* The errors of sluice_ring_memory_mmap() for a ring of this capacity. */
+/**
+ * sluice_ring_memory_check_mmap() - tests whether sluice_ring_memory_mmap() permits a mapping
+ * @vma: the mapping
+ * @capacity: the capacity of the ring
+ * @role: the role of the endpoint
+ *
+ * Return: 0; -EINVAL: not a whole region, or private; -EACCES: a foreign region for writing, or
+ * executable.
+ */
 int sluice_ring_memory_check_mmap(struct vm_area_struct *vma, u64 capacity,
 				  enum sluice_ring_role role);
 
-/*
- * Maps the region that @vma designates for a side with @role. The caller's file keeps @memory. 0,
- * -EINVAL: not a whole region, or private, -EACCES: a foreign region for writing, or executable.
+/**
+ * sluice_ring_memory_mmap() - maps all pages of a region into user space
+ * @memory: the memory, which the caller's file keeps
+ * @vma: the mapping, whose offset designates the region
+ * @role: the role of the endpoint
+ *
+ * Context: may sleep; under mmap_lock, in mmap(2).
+ * Return: 0; -EINVAL: not a whole region, or private; -EACCES: a foreign region for writing, or
+ * executable; -ENOMEM: there is no memory, or a page has too many users; -EINTR: a fatal signal is
+ * pending.
  */
 int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_struct *vma,
 			    enum sluice_ring_role role);

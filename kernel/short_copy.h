@@ -25,7 +25,15 @@ static inline bool sluice_is_short_copy(size_t length)
 	return IS_ENABLED(CONFIG_HAVE_EFFICIENT_UNALIGNED_ACCESS) && length <= SLUICE_SHORT_COPY;
 }
 
-/* False: a page fault. */
+/**
+ * sluice_copy_from_user() - copies from the user, word by word if that is short
+ * @to: the memory of the kernel
+ * @from: the memory of the user
+ * @length: the number of bytes
+ *
+ * Context: may sleep, unless page faults are disabled.
+ * Return: true if all bytes were copied; false: a page fault, or @from is not in the user's range.
+ */
 static inline bool sluice_copy_from_user(void *to, const void __user *from, size_t length)
 {
 	if (!sluice_is_short_copy(length))
@@ -56,6 +64,15 @@ fault:
 	return false;
 }
 
+/**
+ * sluice_copy_to_user() - copies to the user, word by word if that is short
+ * @to: the memory of the user
+ * @from: the memory of the kernel
+ * @length: the number of bytes
+ *
+ * Context: may sleep, unless page faults are disabled.
+ * Return: true if all bytes were copied; false: a page fault, or @to is not in the user's range.
+ */
 static inline bool sluice_copy_to_user(void __user *to, const void *from, size_t length)
 {
 	if (!sluice_is_short_copy(length))
@@ -86,6 +103,12 @@ fault:
 	return false;
 }
 
+/**
+ * sluice_copy() - memcpy(), word by word if that is short
+ * @to: the destination
+ * @from: the source
+ * @length: the number of bytes
+ */
 static inline void sluice_copy(void *to, const void *from, size_t length)
 {
 	if (!sluice_is_short_copy(length)) {
@@ -109,7 +132,14 @@ static inline void sluice_copy(void *to, const void *from, size_t length)
 		*(u8 *)to++ = *(const u8 *)from++;
 }
 
-/* memcmp(3) without the order. */
+/**
+ * sluice_is_equal() - compares bytes, word by word if that is short: memcmp(3) without the order
+ * @a: one value
+ * @b: the other value
+ * @length: the number of bytes of each
+ *
+ * Return: true if all bytes are equal.
+ */
 static inline bool sluice_is_equal(const void *a, const void *b, size_t length)
 {
 	if (!sluice_is_short_copy(length))

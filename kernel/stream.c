@@ -70,7 +70,7 @@ void sluice_stream_free(struct sluice_stream *stream)
 
 /* ---- the table ---- */
 
-static int register_stream(struct sluice_stream *stream)
+static int register_stream(struct sluice_stream *stream, gfp_t gfp)
 {
 	struct sluice_channel *channel = &stream->map->channel;
 	int err;
@@ -79,7 +79,7 @@ static int register_stream(struct sluice_stream *stream)
 	stream->registered = true;
 	refcount_inc(&channel->refs);
 	__module_get(THIS_MODULE);
-	err = xa_insert(&streams, stream->number, stream, GFP_KERNEL);
+	err = xa_insert(&streams, stream->number, stream, gfp);
 	if (!err)
 		return 0;
 	stream->registered = false;
@@ -147,29 +147,43 @@ static struct sluice_stream *next_stream(struct sluice_stream *before)
 	return next_after(number);
 }
 
-/* ---- the end ---- */
+/* ---- states ---- */
 
-bool sluice_stream_is_asked_to_unlink(const struct sluice_stream *stream)
+void sluice_stream_set_state(struct sluice_stream *stream, enum sluice_stream_state state)
 {
-	return stream->unlinking && !stream->deleted;
+	lockdep_assert_held(&stream->lock);
+	/* (stream-A): after `answer`, and after the map was filled in. */
+	smp_store_release(&stream->state, state);
 }
 
-bool sluice_stream_is_over(struct sluice_stream *stream)
+enum sluice_stream_state sluice_stream_state(const struct sluice_stream *stream)
 {
-	bool drained = list_empty(&stream->records) && !stream->promised;
+	return smp_load_acquire(&stream->state);	/* (stream-A) */
+}
 
+bool sluice_stream_has_ended(const struct sluice_stream *stream)
+{
+	return sluice_stream_state(stream) >= SLUICE_STREAM_ABANDONED;
+}
+
+/* ---- the end ---- */
+
+bool sluice_stream_is_over(const struct sluice_stream *stream)
+{
 	lockdep_assert_held(&stream->lock);
 	if (stream->state != SLUICE_STREAM_ENDED)
-		return false;
-	return stream->forgotten || (drained && !(stream->news & SLUICE_NEWS_CLOSED) &&
-				     !sluice_stream_is_asked_to_unlink(stream));
+		return stream->state >= SLUICE_STREAM_DELETED;
+	return list_empty(&stream->records) && !stream->promised &&
+	       !(stream->news & SLUICE_NEWS_CLOSED);
 }
 
 /* Under the stream's lock: no more changes are made. Returns whether nothing is left to be told. */
 static bool end(struct sluice_stream *stream)
 {
-	stream->state = SLUICE_STREAM_ENDED;
-	if (!stream->forgotten && !sluice_keeper_is_absent(0))
+	if (stream->state < SLUICE_STREAM_ABANDONED)
+		sluice_stream_set_state(stream, stream->state == SLUICE_STREAM_UNLINKING ?
+						SLUICE_STREAM_ABANDONED : SLUICE_STREAM_ENDED);
+	if (!sluice_keeper_is_absent(0))
 		stream->news |= SLUICE_NEWS_CLOSED;
 	sluice_stream_ask_for_rest(stream);
 	if (sluice_stream_is_over(stream))
@@ -178,7 +192,7 @@ static bool end(struct sluice_stream *stream)
 	return false;
 }
 
-/* After end(), without the lock. */
+/* After end() or stream_drop(), without the lock. */
 static void tell_end(struct sluice_stream *stream, bool over)
 {
 	wake_up_all(&stream->changed);
@@ -197,12 +211,21 @@ void sluice_stream_unnamed(struct sluice_stream *stream)
 	tell_end(stream, over);
 }
 
+/* The keeper has ended it, or learns of its end by the result of a call. */
+static void stream_drop(struct sluice_stream *stream)
+{
+	spin_lock(&stream->lock);
+	if (stream->state != SLUICE_STREAM_DELETED)
+		sluice_stream_set_state(stream, SLUICE_STREAM_DROPPED);
+	spin_unlock(&stream->lock);
+	tell_end(stream, true);
+}
+
 /* ---- opens ---- */
 
 static bool is_open_answered(const struct sluice_stream *stream)
 {
-	/* With the releases in answer(). */
-	return smp_load_acquire(&stream->answered);
+	return sluice_stream_state(stream) >= SLUICE_STREAM_LIVE;
 }
 
 /* The error of an open that a signal ends. @told: the keeper knows of it. */
@@ -226,12 +249,13 @@ static int give_up(struct sluice_stream *stream, long ret)
 	bool told, over;
 
 	spin_lock(&stream->lock);
-	if (stream->answered) {
+	if (is_open_answered(stream)) {
 		spin_unlock(&stream->lock);
 		return answer_of(stream);
 	}
-	told = stream->telling || !(stream->news & SLUICE_NEWS_OPEN);
-	stream->forgotten = !told;
+	told = stream->state != SLUICE_STREAM_QUEUED;
+	if (!told)
+		sluice_stream_set_state(stream, SLUICE_STREAM_DROPPED);
 	over = end(stream);
 	spin_unlock(&stream->lock);
 	tell_end(stream, over);
@@ -258,9 +282,7 @@ int sluice_stream_ask(struct sluice_stream *stream, const struct sluice_channel_
 	/* Not capable(): it would audit each caller without the capability. */
 	stream->administrator = ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN);
 	stream->has_opener = true;
-	stream->state = SLUICE_STREAM_ASKING;
-	stream->news = SLUICE_NEWS_OPEN;
-	err = register_stream(stream);
+	err = register_stream(stream, request->gfp);
 	if (err)
 		return err;
 	spin_lock(&stream->lock);
@@ -276,10 +298,7 @@ int sluice_stream_ask(struct sluice_stream *stream, const struct sluice_channel_
 static void answer(struct sluice_stream *stream, int error)
 {
 	stream->answer = error;
-	stream->forgotten = error;
-	stream->state = error ? SLUICE_STREAM_ENDED : SLUICE_STREAM_LIVE;
-	/* After that, and after the map was filled in. */
-	smp_store_release(&stream->answered, true);
+	sluice_stream_set_state(stream, error ? SLUICE_STREAM_DROPPED : SLUICE_STREAM_LIVE);
 }
 
 /* ---- calls of the keeper ---- */
@@ -289,74 +308,45 @@ int sluice_stream_begin_restoring(struct sluice_stream *stream)
 	int err = 0;
 
 	spin_lock(&stream->lock);
-	if (stream->state == SLUICE_STREAM_ASKING && !(stream->news & SLUICE_NEWS_OPEN))
-		stream->state = SLUICE_STREAM_RESTORING;
+	if (stream->state == SLUICE_STREAM_ASKED)
+		sluice_stream_set_state(stream, SLUICE_STREAM_RESTORING);
 	else
-		err = stream->state == SLUICE_STREAM_ENDED ? -ENOENT : -EINVAL;
+		err = sluice_stream_has_ended(stream) ? -ENOENT : -EINVAL;
 	spin_unlock(&stream->lock);
 	return err;
 }
 
-int sluice_stream_register_restored(struct sluice_stream *stream)
+int sluice_stream_register_restored(struct sluice_stream *stream, gfp_t gfp)
 {
 	stream->state = SLUICE_STREAM_RESTORING;
-	return register_stream(stream);
-}
-
-bool sluice_stream_is_asking(struct sluice_stream *stream)
-{
-	return READ_ONCE(stream->state) == SLUICE_STREAM_ASKING;
-}
-
-bool sluice_stream_has_ended(struct sluice_stream *stream)
-{
-	return READ_ONCE(stream->state) == SLUICE_STREAM_ENDED;
-}
-
-bool sluice_stream_is_restoring(struct sluice_stream *stream)
-{
-	return READ_ONCE(stream->state) == SLUICE_STREAM_RESTORING;
+	return register_stream(stream, gfp);
 }
 
 /* Under the stream's lock: an error of READY, or 0. */
 static int check_ready(const struct sluice_stream *stream, int error)
 {
-	if (stream->state == SLUICE_STREAM_ENDED)
+	if (sluice_stream_has_ended(stream))
 		return -ENOENT;
-	if (stream->answered || stream->news & SLUICE_NEWS_OPEN)
-		return -EINVAL;
 	if (stream->state == SLUICE_STREAM_RESTORING)
 		return 0;
-	return stream->state == SLUICE_STREAM_ASKING && error ? 0 : -EINVAL;
+	return stream->state == SLUICE_STREAM_ASKED && error ? 0 : -EINVAL;
 }
 
 /* Ends what the keeper has failed to restore, or did not want to. */
-static void stream_drop(struct sluice_stream *stream)
+static void stream_fail(struct sluice_stream *stream)
 {
 	sluice_stream_unregister(stream);
 	if (!stream->has_opener)
 		sluice_channel_close(&stream->map->channel);
 }
 
-/* The keeper has ended it, or learns of its end by the result of a call. */
-static void stream_forget(struct sluice_stream *stream)
-{
-	bool over;
-
-	spin_lock(&stream->lock);
-	stream->forgotten = true;
-	over = end(stream);
-	spin_unlock(&stream->lock);
-	tell_end(stream, over);
-}
-
 /* A map without an opener gets its name. */
 static int stream_publish(struct sluice_stream *stream)
 {
-	int err = sluice_channel_register(&stream->map->channel);
+	int err = sluice_channel_register_or_put(&stream->map->channel);
 
 	if (err)
-		stream_forget(stream);
+		stream_drop(stream);
 	else
 		sluice_channel_close(&stream->map->channel);
 	return err;
@@ -375,10 +365,25 @@ int sluice_stream_ready(struct sluice_stream *stream, int error)
 		return err;
 	wake_up_all(&stream->changed);
 	if (error)
-		stream_drop(stream);
+		stream_fail(stream);
 	else if (!stream->has_opener)
 		return stream_publish(stream);
 	return 0;
+}
+
+/* Under the stream's lock. */
+static bool is_asked_to_unlink(const struct sluice_stream *stream)
+{
+	return stream->state == SLUICE_STREAM_UNLINKING ||
+	       stream->state == SLUICE_STREAM_ABANDONED;
+}
+
+/* Under the stream's lock: the state after the keeper's answer to an UNLINK, which it has read. */
+static enum sluice_stream_state unlinked_state(const struct sluice_stream *stream, int error)
+{
+	if (!error)
+		return SLUICE_STREAM_DELETED;
+	return stream->state == SLUICE_STREAM_UNLINKING ? SLUICE_STREAM_LIVE : SLUICE_STREAM_ENDED;
 }
 
 int sluice_stream_unlinked(struct sluice_stream *stream, int error)
@@ -386,40 +391,32 @@ int sluice_stream_unlinked(struct sluice_stream *stream, int error)
 	bool unname, over;
 
 	spin_lock(&stream->lock);
-	if (!stream->unlinking || stream->news & SLUICE_NEWS_UNLINK) {
+	if (!is_asked_to_unlink(stream) || stream->news & SLUICE_NEWS_UNLINK) {
 		spin_unlock(&stream->lock);
 		return -EINVAL;
 	}
-	stream->unlinking = !error;
+	sluice_stream_set_state(stream, unlinked_state(stream, error));
 	stream->unlink_error = error;
-	stream->deleted = !error;
-	if (!error)
-		stream->forgotten = true;
 	unname = !error && !stream->unlinkers;
-	/* It may have lost its name before. */
 	over = sluice_stream_is_over(stream);
+	/* The end of the stream may have waited for this answer. */
 	if (!over)
 		sluice_stream_queue(stream);
 	spin_unlock(&stream->lock);
-	wake_up_all(&stream->changed);
-	/* The end of the stream may have waited for this answer. */
-	if (!over)
-		sluice_stream_wake_keeper();
+	tell_end(stream, over);
 	if (unname)
 		sluice_channel_unname(&stream->map->channel);
-	if (over)
-		sluice_stream_unregister(stream);
 	return 0;
 }
 
 /* Under the stream's lock. */
 static int check_detach(const struct sluice_stream *stream)
 {
+	if (stream->state == SLUICE_STREAM_UNLINKING)
+		return -EBUSY;
 	if (stream->state != SLUICE_STREAM_LIVE)
 		return -EINVAL;
-	if (stream->unlinking || stream->promised || !list_empty(&stream->records))
-		return -EBUSY;
-	return 0;
+	return stream->promised || !list_empty(&stream->records) ? -EBUSY : 0;
 }
 
 int sluice_stream_detach(struct sluice_stream *stream)
@@ -427,24 +424,22 @@ int sluice_stream_detach(struct sluice_stream *stream)
 	int err;
 
 	if (sluice_stream_has_ended(stream)) {
-		stream_forget(stream);
+		stream_drop(stream);
 		return 0;
 	}
 	/* Its open is about to give it its name. */
-	if (READ_ONCE(stream->state) == SLUICE_STREAM_LIVE &&
+	if (sluice_stream_state(stream) == SLUICE_STREAM_LIVE &&
 	    !sluice_channel_is_persistent(&stream->map->channel))
 		return -EBUSY;
 	spin_lock(&stream->lock);
 	err = check_detach(stream);
-	if (!err) {
-		stream->state = SLUICE_STREAM_ENDED;
-		stream->forgotten = true;
-	}
+	if (!err)
+		sluice_stream_set_state(stream, SLUICE_STREAM_DROPPED);
 	spin_unlock(&stream->lock);
 	if (err)
 		return err;
 	sluice_channel_unname(&stream->map->channel);
-	stream_forget(stream);
+	tell_end(stream, true);
 	return 0;
 }
 
@@ -453,14 +448,11 @@ int sluice_stream_detach(struct sluice_stream *stream)
 /* Under the stream's lock: the next keeper is told everything again. */
 static void tell_again(struct sluice_stream *stream)
 {
-	/* Who waits for its deletion is about to remove its name. */
-	if (stream->deleted)
-		return;
 	stream->unread = list_first_entry_or_null(&stream->records, struct sluice_stream_record,
 						  link);
 	stream->delivered = stream->stored;
 	stream->news |= SLUICE_NEWS_RESUME;
-	if (sluice_stream_is_asked_to_unlink(stream))
+	if (is_asked_to_unlink(stream))
 		stream->news |= SLUICE_NEWS_UNLINK;
 	if (stream->synced > stream->stored)
 		stream->news |= SLUICE_NEWS_SYNC;
@@ -469,25 +461,23 @@ static void tell_again(struct sluice_stream *stream)
 
 static void forget_keeper(struct sluice_stream *stream)
 {
-	bool is_asking, ends;
+	bool fails, over = false;
 
 	spin_lock(&stream->lock);
-	is_asking = stream->state == SLUICE_STREAM_ASKING ||
-		    stream->state == SLUICE_STREAM_RESTORING;
-	ends = is_asking && !(stream->news & SLUICE_NEWS_OPEN);
-	if (ends) {
+	fails = stream->state == SLUICE_STREAM_ASKED || stream->state == SLUICE_STREAM_RESTORING;
+	if (fails) {
 		answer(stream, -ESTALE);
-	} else if (!is_asking) {
+	} else if (stream->state >= SLUICE_STREAM_LIVE) {
 		stream->news &= ~(SLUICE_NEWS_CLOSED | SLUICE_NEWS_SYNC);
-		ends = sluice_stream_is_over(stream);
-		if (!ends)
+		over = sluice_stream_is_over(stream);
+		if (!over)
 			tell_again(stream);
 	}
 	spin_unlock(&stream->lock);
 	wake_up_all(&stream->changed);
-	if (ends && is_asking)
-		stream_drop(stream);
-	else if (ends)
+	if (fails)
+		stream_fail(stream);
+	else if (over)
 		sluice_stream_unregister(stream);
 }
 
@@ -502,7 +492,7 @@ void sluice_streams_forget_keeper(void)
 static void begin_keeper(struct sluice_stream *stream)
 {
 	spin_lock(&stream->lock);
-	if (stream->state == SLUICE_STREAM_ENDED)
+	if (sluice_stream_has_ended(stream))
 		stream->news |= SLUICE_NEWS_CLOSED;
 	spin_unlock(&stream->lock);
 	wake_up_all(&stream->changed);
@@ -518,30 +508,26 @@ void sluice_streams_begin_keeper(void)
 
 /* ---- unlink ---- */
 
-/* Whether the wait of an unlink is over. */
-static bool is_answered(const struct sluice_stream *stream)
-{
-	return READ_ONCE(stream->deleted) || !READ_ONCE(stream->unlinking) ||
-	       READ_ONCE(stream->state) == SLUICE_STREAM_ENDED;
-}
-
 /*
  * Under the stream's lock, after a wait that has @left this time. False: another unlink has begun
  * meanwhile. The keeper's error may be any, so none of them means that.
  */
 static bool is_unlink_over(const struct sluice_stream *stream, long left, int *err)
 {
-	if (stream->deleted)
+	switch (stream->state) {
+	case SLUICE_STREAM_DELETED:
 		*err = 0;
-	else if (stream->state == SLUICE_STREAM_ENDED)
-		*err = -ENOENT;	/* it is losing its name, but stays stored */
-	else if (!stream->unlinking)
+		return true;
+	case SLUICE_STREAM_LIVE:
 		*err = stream->unlink_error;
-	else if (left <= 0)
+		return true;
+	case SLUICE_STREAM_UNLINKING:
 		*err = left ? -EINTR : -ETIMEDOUT;
-	else
-		return false;
-	return true;
+		return left <= 0;
+	default:
+		*err = -ENOENT;	/* it is losing its name, but stays stored */
+		return true;
+	}
 }
 
 static int wait_unlinked(struct sluice_stream *stream)
@@ -551,7 +537,9 @@ static int wait_unlinked(struct sluice_stream *stream)
 	int err;
 
 	do {
-		left = wait_event_interruptible_timeout(stream->changed, is_answered(stream), left);
+		left = wait_event_interruptible_timeout(stream->changed,
+							sluice_stream_state(stream) !=
+							SLUICE_STREAM_UNLINKING, left);
 		spin_lock(&stream->lock);
 		over = is_unlink_over(stream, left, &err);
 		if (over)
@@ -564,8 +552,8 @@ static int wait_unlinked(struct sluice_stream *stream)
 int sluice_stream_unlink(struct sluice_stream *stream)
 {
 	spin_lock(&stream->lock);
-	if (stream->state == SLUICE_STREAM_LIVE && !stream->unlinking) {
-		stream->unlinking = true;
+	if (stream->state == SLUICE_STREAM_LIVE) {
+		sluice_stream_set_state(stream, SLUICE_STREAM_UNLINKING);
 		stream->unlink_error = 0;
 		stream->news |= SLUICE_NEWS_UNLINK;
 		sluice_stream_queue(stream);

@@ -4,35 +4,61 @@
  *
  * Life of a stream: it is allocated with its map and freed with it. While it is registered the
  * keeper can find it by its number, and it holds a reference to the map and to the module. An open
- * that asks the keeper registers it; so does a map that the keeper restores on its own account.
- * Then:
+ * that asks the keeper registers it, as QUEUED; so does a map that the keeper restores on its own
+ * account, as RESTORING. Then:
  *
- *   ASKING      the keeper has not answered the open
- *   RESTORING   the keeper fills in the map, which has no name yet
+ *   QUEUED      the keeper is to be told of the open
+ *   TELLING     it is being told: the message is being copied
+ *   ASKED       it has not answered
+ *   RESTORING   it fills in the map, which has no name yet
  *   LIVE        changes are made
- *   ENDED       no more changes are made: the open has failed, or the map has lost its name
+ *   UNLINKING   no more changes are admitted; the keeper is asked to delete what is stored
+ *   ABANDONED   the map has lost its name meanwhile, and the keeper has not answered that
+ *   ENDED       the open has given up, or the map has lost its name; the keeper is to be told
+ *   DELETED     the keeper has deleted what was stored
+ *   DROPPED     the keeper needs not be told of the end
  *
- * An ended stream stays registered until the keeper has acknowledged what is left and knows that it
- * has ended; if it needs not know, because it has ended it itself, or there is no keeper and
- * nothing is left, it is unregistered at once. A stream whose keeper dies before the answer to the
- * open is ended, and the open asks the next keeper with a new map.
+ *   event           state  QUEUED   TELLING  ASKED      RESTORING  LIVE       UNLINKING  ABANDONED
+ *   OPEN is taken                   ASKED
+ *   OPEN is not taken               QUEUED
+ *   the open gives up      DROPPED  ENDED(1) ENDED
+ *   CREATE                                   RESTORING
+ *   READY, 0                                            LIVE(2)
+ *   READY, an error                          DROPPED    DROPPED
+ *   unlink                                                         UNLINKING
+ *   END, UNLINKED, 0 (3)                                                      DELETED    DELETED
+ *   END, UNLINKED, error (3)                                                  LIVE       ENDED
+ *   END, 0                                                         DROPPED(4)            DROPPED
+ *   the name is lost                                               ENDED      ABANDONED
+ *   the keeper dies                          DROPPED    DROPPED    (5)        (5)        (5)
+ *
+ *   (1) DROPPED, if OPEN is then not taken. An open also gives up while its map is RESTORING.
+ *   (2) DROPPED, if the name of a map without an open is taken, or its cgroup is removed.
+ *   (3) Only after UNLINK was taken. (4) Only if nothing is left, and the map has its name.
+ *   (5) The next keeper is told again.
+ *
+ * An open whose stream the death of a keeper has dropped looks for the name again, with a new map.
+ * END drops an ENDED stream, too. A stream that is DELETED or DROPPED is unregistered at once; one
+ * that has ENDED, when the keeper has acknowledged what is left and knows of the end, or, without a
+ * keeper, when nothing is left.
  *
  * Life of a record: that of a set is allocated before the set, with a copy of the key and the
  * value; that of a removal, with its entry, so that an expiry needs no memory. It becomes part of
  * the stream when its change is made, under the lock under which the change takes its number: the
- * order of the records is that of the numbers. It is freed when it is acknowledged.
+ * order of the records is that of the numbers. It is freed when it is acknowledged, or with a
+ * stream that is DELETED or DROPPED.
  *
  * Admission: before a change is made, sluice_stream_admit() reserves the bytes of its record, and
- * numbers: for the change, and for the expiry of an entry in its way. Every refusal is there. An
- * expiry of the worker takes a number only if one is left beside those.
+ * numbers: for the change, and for the expiry of an entry in its way. Every refusal by the stream
+ * is there. An expiry of the worker takes a number only if some more are left beside those.
  *
  * Unlinking: sluice_stream_unlink() stops admissions, asks the keeper to delete what is stored, and
  * waits. If it does not wait until the answer, the answer removes the name.
  *
- * Messages of a stream, in this order: OPEN or RESUME, its records, UNLINK when no change can come
- * any more, CLOSED after the last acknowledgment. A stream that has something to tell is in the
- * list `ready`. Only calls of the keeper take records and messages away, under the keeper's mutex:
- * one that is being copied stays.
+ * Messages of a stream, in this order: OPEN or RESUME, its records, SYNC, UNLINK when no change can
+ * come any more, CLOSED after the last acknowledgment. A stream that has something to tell is in
+ * the list `ready`. Only calls of the keeper take records away, under the keeper's mutex: one that
+ * is being copied stays.
  *
  * Locks: a stream's lock is taken under that of a shard, and ready_lock under it.
  */
@@ -65,14 +91,21 @@ struct sluice_stream_record {
 	u8 bytes[];			/* of a set: key and value */
 };
 
+/* In the order of life: an open is answered from LIVE on, a stream has ended from ABANDONED on. */
 enum sluice_stream_state {
-	SLUICE_STREAM_ASKING,
+	SLUICE_STREAM_QUEUED,
+	SLUICE_STREAM_TELLING,
+	SLUICE_STREAM_ASKED,
 	SLUICE_STREAM_RESTORING,
 	SLUICE_STREAM_LIVE,
+	SLUICE_STREAM_UNLINKING,
+	SLUICE_STREAM_ABANDONED,
 	SLUICE_STREAM_ENDED,
+	SLUICE_STREAM_DELETED,
+	SLUICE_STREAM_DROPPED,
 };
 
-/* What the keeper is to be told, apart from records: bits of `news`. */
+/* What the keeper is to be told, apart from records: bits of `news`, and OPEN of a message only. */
 #define SLUICE_NEWS_OPEN	0x01
 #define SLUICE_NEWS_RESUME	0x02
 #define SLUICE_NEWS_SYNC	0x04
@@ -93,15 +126,10 @@ struct sluice_stream {
 	wait_queue_head_t changed;	/* room, stored, an answer, the end */
 
 	spinlock_t lock;		/* protects the following fields */
-	enum sluice_stream_state state;
+	enum sluice_stream_state state;	/* read without the lock, too */
 	bool registered;
-	bool answered;			/* the open: with `answer`, 0 or an error */
-	bool unlinking;			/* admits no change */
-	bool telling;			/* the message of the open is being copied */
-	bool forgotten;			/* the keeper needs not be told of the end */
-	bool deleted;			/* what was stored is deleted */
-	int answer;
-	int unlink_error;
+	int answer;			/* to the open, from LIVE on: 0 or an error */
+	int unlink_error;		/* of the last unlink that the keeper has refused */
 	unsigned int unlinkers;		/* calls that wait */
 	u32 news;			/* SLUICE_NEWS_* */
 	int error;			/* of the store: 0, -ENOSPC, -EIO, -EROFS */
@@ -112,7 +140,7 @@ struct sluice_stream {
 	u64 limit;			/* the greatest number that may be given */
 	u64 promised;			/* numbers of admitted changes */
 	u64 bytes;			/* of records, and of admitted changes */
-	u64 synced;			/* number of the last change that somebody waits for */
+	u64 synced;			/* the last change that the keeper is asked to commit */
 	/* (+) under ready_lock and this lock */
 };
 
@@ -123,127 +151,385 @@ struct sluice_stream {
 
 /* ---- stream.c ---- */
 
-/* A stream for a new map with these parameters. NULL: no memory. */
+/**
+ * sluice_stream_create() - creates the stream of a new map, not registered
+ * @map: the map, whose channel is initialised
+ * @params: the parameters of the map
+ * @gfp: SLUICE_QUOTA_GFP*
+ *
+ * Return: the stream; NULL: no memory, or the path of the cgroup is too long.
+ */
 struct sluice_stream *sluice_stream_create(struct sluice_map *map,
 					   const struct sluice_map_params *params, gfp_t gfp);
-/* Frees it, and the records that are left, when nobody uses the map. */
+
+/**
+ * sluice_stream_free() - frees a stream, and the records that are left
+ * @stream: the stream of a map that nobody uses
+ *
+ * Context: may sleep.
+ */
 void sluice_stream_free(struct sluice_stream *stream);
 
-/*
- * Asks the keeper for the map of an open, and waits for the answer. 0: the map is complete.
- * -ESTALE: the open looks again. -EAGAIN: it must not wait. -ETIMEDOUT, -ERESTARTSYS, -ENOMEM, or
- * the error that the keeper has answered.
+/**
+ * sluice_stream_ask() - asks the keeper for the map of an open, and waits for the answer
+ * @stream: the stream, not registered yet
+ * @request: the open
+ *
+ * Commits the charge of the channel. The deadline counts from the beginning of the open, however
+ * often it has asked.
+ *
+ * Return: 0: the map is complete; -ESTALE: the open looks the name up again; -EAGAIN: the open must
+ * not wait; -ETIMEDOUT; -ERESTARTSYS, or -EINTR if the open has EXCL and the keeper may know of it:
+ * a signal is pending; -ENOMEM; -ENOSPC, -EDQUOT: the limit of a scope or of a user; or the error
+ * that the keeper has answered.
  */
 int sluice_stream_ask(struct sluice_stream *stream, const struct sluice_channel_request *request);
 
-/* For the keeper. Registers a stream whose map it restores on its own account. 0, -ENOMEM. */
-int sluice_stream_register_restored(struct sluice_stream *stream);
-/* The registered stream of this number with a reference to its map, or NULL. */
+/**
+ * sluice_stream_register_restored() - registers a stream whose map the keeper restores unasked
+ * @stream: the stream, which becomes RESTORING
+ * @gfp: SLUICE_QUOTA_GFP*
+ *
+ * Context: a call of the keeper.
+ * Return: 0 or -ENOMEM.
+ */
+int sluice_stream_register_restored(struct sluice_stream *stream, gfp_t gfp);
+
+/**
+ * sluice_stream_get() - finds a registered stream and takes a reference to its map
+ * @number: the number of the stream
+ *
+ * Return: the stream or NULL.
+ */
 struct sluice_stream *sluice_stream_get(u64 number);
+
+/**
+ * sluice_stream_put() - puts a reference to the map of a stream; a worker frees the map
+ * @stream: the stream
+ */
 void sluice_stream_put(struct sluice_stream *stream);
-bool sluice_stream_is_asking(struct sluice_stream *stream);
-bool sluice_stream_has_ended(struct sluice_stream *stream);
-/* Before it is live: parameters that were stored. */
+
+/**
+ * sluice_stream_state() - reads the state of a stream, with acquire (stream-A)
+ * @stream: the stream
+ *
+ * Context: any; without the stream's lock the result may be outdated.
+ * Return: the state.
+ */
+enum sluice_stream_state sluice_stream_state(const struct sluice_stream *stream);
+
+/**
+ * sluice_stream_has_ended() - tests whether a stream has ended: ABANDONED or later
+ * @stream: the stream
+ *
+ * Context: any; without the stream's lock false may be outdated.
+ * Return: true if it has.
+ */
+bool sluice_stream_has_ended(const struct sluice_stream *stream);
+
+/**
+ * sluice_stream_set_params() - sets flags, deadline and interval of a stream that is not live yet
+ * @stream: the stream
+ * @params: the parameters of the open, or those that were stored
+ */
 void sluice_stream_set_params(struct sluice_stream *stream, const struct sluice_map_params *params);
-/* 0; -EINVAL: it does not wait for a restoration; -ENOENT: it has ended. */
+
+/**
+ * sluice_stream_begin_restoring() - begins the restoration that an open has asked for
+ * @stream: the stream, which becomes RESTORING
+ *
+ * Context: a call of the keeper.
+ * Return: 0; -EINVAL: the stream is not ASKED; -ENOENT: the stream has ended.
+ */
 int sluice_stream_begin_restoring(struct sluice_stream *stream);
-bool sluice_stream_is_restoring(struct sluice_stream *stream);
-/* @error: 0 or a negative errno. 0, -EINVAL, -ENOENT, -EEXIST, or an error of the limits. */
+
+/**
+ * sluice_stream_ready() - answers an open, or gives its name to a map that the keeper has restored
+ * @stream: the stream
+ * @error: 0, or a negative errno, which ends the stream
+ *
+ * Context: a call of the keeper; may sleep.
+ * Return: 0; -EINVAL: the stream is neither ASKED nor RESTORING, or it is ASKED and @error is 0;
+ * -ENOENT: the stream has ended, or the map has no opener and its cgroup is removed; -EEXIST: the
+ * map has no opener and another channel has its name. A map without an opener that does not get its
+ * name ends with its stream.
+ */
 int sluice_stream_ready(struct sluice_stream *stream, int error);
-/* The answer to an UNLINK. @error: 0 or a negative errno. 0, -EINVAL. */
+
+/**
+ * sluice_stream_unlinked() - answers an UNLINK that the keeper has read
+ * @stream: the stream
+ * @error: 0: what was stored is deleted; or a negative errno: it is not
+ *
+ * With 0 the map loses its name, unless a sluice_stream_unlink() waits, whose caller removes it.
+ *
+ * Context: a call of the keeper; may sleep.
+ * Return: 0; -EINVAL: no UNLINK was read, or it is answered.
+ */
 int sluice_stream_unlinked(struct sluice_stream *stream, int error);
-/*
- * 0, -EINVAL: not live; -EBUSY: changes are not acknowledged. What is left of one that has ended
- * is dropped.
+
+/**
+ * sluice_stream_detach() - ends a stream whose changes are stored, and removes the name of its map
+ * @stream: the stream
+ *
+ * A stream that has ended is dropped, with what is left of its records.
+ *
+ * Context: a call of the keeper; may sleep.
+ * Return: 0; -EINVAL: the stream is not live yet; -EBUSY: a change is in progress or not
+ * acknowledged, an UNLINK is not answered, or the open is about to give the map its name.
  */
 int sluice_stream_detach(struct sluice_stream *stream);
-/* Every stream is told again to the next keeper; opens that this one has not answered ask anew. */
+
+/**
+ * sluice_streams_forget_keeper() - ends what depends on a keeper that has ended
+ *
+ * Live streams, and ended ones that have something left, are told to the next keeper again. Ended
+ * ones that have nothing left are unregistered. Opens that the keeper has read and not answered ask
+ * anew. Maps that it was restoring on its own account are dropped.
+ *
+ * Context: under begin_mutex (keeper.c); may sleep.
+ */
 void sluice_streams_forget_keeper(void);
-/* There is a keeper: it is told of every stream, and waiting changes look again. */
+
+/**
+ * sluice_streams_begin_keeper() - tells the streams that there is a keeper
+ *
+ * Streams that have ended tell that to the keeper. Changes that wait try again.
+ *
+ * Context: under begin_mutex (keeper.c); may sleep.
+ */
 void sluice_streams_begin_keeper(void);
 
-/* Of the map's channel, see kind.h. */
+/**
+ * sluice_stream_unlink() - asks the keeper to delete what is stored, and waits; see begin_unlink()
+ * @stream: the stream, which admits no changes meanwhile
+ *
+ * Return: 0: what was stored is deleted; -ENOENT: the map loses its name, but stays stored;
+ * -ETIMEDOUT; -EINTR; or the error that the keeper has answered.
+ */
 int sluice_stream_unlink(struct sluice_stream *stream);
+
+/**
+ * sluice_stream_unnamed() - ends the stream of a map that has lost its name; see unnamed()
+ * @stream: the stream
+ */
 void sluice_stream_unnamed(struct sluice_stream *stream);
 
-/* Under the stream's lock: whether the keeper has not answered an UNLINK yet. */
-bool sluice_stream_is_asked_to_unlink(const struct sluice_stream *stream);
-/* Under the stream's lock: whether it has ended and nothing is left to be told. */
-bool sluice_stream_is_over(struct sluice_stream *stream);
+/**
+ * sluice_stream_set_state() - changes the state of a stream, with release (stream-A)
+ * @stream: the stream
+ * @state: the new state
+ *
+ * Context: under the stream's lock.
+ */
+void sluice_stream_set_state(struct sluice_stream *stream, enum sluice_stream_state state);
+
+/**
+ * sluice_stream_is_over() - tests whether a stream has ended and has nothing left to tell
+ * @stream: the stream
+ *
+ * Records that are not acknowledged and changes in progress are left, too.
+ *
+ * Context: under the stream's lock.
+ * Return: true if it is over; the caller then unregisters it after it has unlocked it.
+ */
+bool sluice_stream_is_over(const struct sluice_stream *stream);
+
+/**
+ * sluice_stream_unregister() - unregisters a stream, if it is registered
+ * @stream: the stream
+ *
+ * Puts the references to the map, which a worker frees, and to the module.
+ *
+ * Context: without the stream's lock.
+ */
 void sluice_stream_unregister(struct sluice_stream *stream);
 
-/* How long a wait for the store may last, in jiffies. */
+/**
+ * sluice_stream_deadline() - returns how long a wait for the store may last
+ * @stream: the stream
+ *
+ * Return: the time in jiffies, at least 1.
+ */
 unsigned long sluice_stream_deadline(const struct sluice_stream *stream);
 
 /* ---- stream_change.c ---- */
 
-/*
- * A record of a set, without the bytes of its value; or NULL. Charged to the memory cgroup of the
- * caller, because a change that waits for room has one that nothing else limits.
+/**
+ * sluice_stream_record_create() - allocates the record of a set
+ * @key: the key, which is copied
+ * @value_length: bytes of the value, which the caller fills in
+ * @gfp: SLUICE_QUOTA_GFP*
+ *
+ * The memory is charged to the caller's memory cgroup, because nothing else limits the records of
+ * changes that wait for room.
+ *
+ * Return: the record or NULL.
  */
 struct sluice_stream_record *sluice_stream_record_create(const struct sluice_map_key *key,
 							 u32 value_length, gfp_t gfp);
-/* @expires: of the value. */
+
+/**
+ * sluice_stream_record_set_expiry() - sets when the value of a record expires
+ * @record: the record
+ * @expires: of the value: CLOCK_BOOTTIME in ns, or SLUICE_MAP_FOREVER
+ */
 void sluice_stream_record_set_expiry(struct sluice_stream_record *record, u64 expires);
-/* The bytes of the value. */
+
+/**
+ * sluice_stream_record_value() - returns where the value of a record is
+ * @record: the record
+ *
+ * Return: the bytes of the value.
+ */
 u8 *sluice_stream_record_value(struct sluice_stream_record *record);
-/* One that has not become part of a stream. */
+
+/**
+ * sluice_stream_record_free() - frees a record, and puts its entry
+ * @record: the record, not or no longer part of a stream
+ */
 void sluice_stream_record_free(struct sluice_stream_record *record);
 
-/* Bytes that the record of a removal counts. */
+/**
+ * sluice_stream_removal_size() - returns what the record of a deletion counts
+ * @key_length: bytes of the key
+ *
+ * Return: the number of bytes.
+ */
 size_t sluice_stream_removal_size(u32 key_length);
 
-/*
- * Admits one change of @bytes. 0; -EAGAIN: there is no room, no number, or no keeper for longer
- * than the deadline, and the change may not wait, or has waited until the deadline; -EIDRM: no
- * change is made any more; an error of the store; -ERESTARTSYS.
+/**
+ * sluice_stream_admit() - admits one change, and waits for room, a number or a keeper if it must
+ * @stream: the stream
+ * @bytes: of the record
+ * @nowait: do not wait; nor does a change of a map with SLUICE_MAP_REFUSE
+ *
+ * After 0 the caller tries the change, and calls sluice_stream_end_change() whatever the result is.
+ *
+ * Return: 0; -EAGAIN: there is no room, no number, or no keeper for longer than the deadline, and
+ * the change does not wait, or has waited until the deadline; -EIDRM: no change is made any more;
+ * -ENOSPC, -EIO, -EROFS: the error of the store; -ERESTARTSYS: a signal is pending.
  */
 int sluice_stream_admit(struct sluice_stream *stream, size_t bytes, bool nowait);
-/*
- * Under the stream's lock: the keeper of a map that it stores at intervals is told, when no more
- * changes are made, that it needs not wait with what is left.
+
+/**
+ * sluice_stream_ask_for_rest() - asks the keeper to store the records of an ended stream at once
+ * @stream: the stream
+ *
+ * For a map that the keeper stores at intervals; otherwise without effect. The caller queues the
+ * stream.
+ *
+ * Context: under the stream's lock.
  */
 void sluice_stream_ask_for_rest(struct sluice_stream *stream);
-/* After the change, which was made or (@bytes) not: gives back what it has not used. */
+
+/**
+ * sluice_stream_end_change() - ends an admitted change, and gives back what it has not used
+ * @stream: the stream
+ * @bytes: 0: the change was made; otherwise the bytes that were admitted
+ *
+ * Wakes the keeper, and changes that wait for what is given back.
+ *
+ * Context: without the locks of shard and stream.
+ */
 void sluice_stream_end_change(struct sluice_stream *stream, size_t bytes);
 
-/*
- * Under the shard's lock: the change that is being made gets its number, which is returned, and its
- * record becomes part of the stream.
+/**
+ * sluice_stream_append() - gives a change that is being made its number
+ * @stream: the stream
+ * @record: of the change; belongs to the stream afterwards, which may free it at any time
+ *
+ * The caller calls sluice_stream_wake_keeper() or sluice_stream_end_change() afterwards.
+ *
+ * Context: under the shard's lock.
+ * Return: the number of the change.
  */
 u64 sluice_stream_append(struct sluice_stream *stream, struct sluice_stream_record *record);
-/*
- * Under the shard's lock: whether the worker may remove an entry now, for which a number is then
- * promised until sluice_stream_end_expiry().
+
+/**
+ * sluice_stream_begin_expiry() - tests whether the worker may remove an entry now
+ * @stream: the stream
+ *
+ * Context: under the shard's lock.
+ * Return: true: a number is promised until sluice_stream_end_expiry(); false: no change is made any
+ * more, or too few numbers are left.
  */
 bool sluice_stream_begin_expiry(struct sluice_stream *stream);
+
+/**
+ * sluice_stream_end_expiry() - ends the promise of a number to the worker
+ * @stream: the stream
+ *
+ * The caller calls sluice_stream_wake_keeper() afterwards.
+ *
+ * Context: under the shard's lock.
+ */
 void sluice_stream_end_expiry(struct sluice_stream *stream);
-/* After the lock of the shard: tells the keeper. */
+
+/**
+ * sluice_stream_wake_keeper() - wakes the keeper if it waits for a message
+ *
+ * Has a full barrier before it tests that.
+ *
+ * Context: without the locks of shard and stream.
+ */
 void sluice_stream_wake_keeper(void);
 
-/*
- * Waits until change @sequence is stored. 0; -ETIMEDOUT, also if the keeper has dropped it; -EINTR;
- * -EIDRM: the map was unlinked.
+/**
+ * sluice_stream_wait_stored() - waits until a change is stored
+ * @stream: the stream
+ * @sequence: the number of the change
+ *
+ * The keeper of a map that it stores at intervals is asked to store the change at once.
+ *
+ * Return: 0; -ETIMEDOUT, also if the change was dropped; -EINTR; -EIDRM: the map was unlinked.
  */
 int sluice_stream_wait_stored(struct sluice_stream *stream, u64 sequence);
 
-/*
- * For the keeper: changes up to @sequence (0: as before) are stored, numbers up to @limit (0: as
- * before) reserved. 0, -EINVAL.
+/**
+ * sluice_stream_acknowledge() - notes what the keeper has stored and reserved
+ * @stream: the stream
+ * @sequence: changes up to this one are stored; 0: as before
+ * @limit: numbers up to this one are reserved; 0: as before
+ * @error: of the store, for new changes: 0, -ENOSPC, -EIO, -EROFS
+ *
+ * Frees the records of the stored changes.
+ *
+ * Context: a call of the keeper; may sleep.
+ * Return: 0; -EINVAL: the stream is not live yet, @error is another, @sequence is below the last
+ * one or above the last record that was delivered, or @limit is below the last one or above
+ * S64_MAX.
  */
 int sluice_stream_acknowledge(struct sluice_stream *stream, u64 sequence, u64 limit, int error);
 
-/*
- * EPOLLOUT: a change of any size would be admitted; EPOLLPRI: sluice_stream_wait_stored() of @last
- * would not wait.
+/**
+ * sluice_stream_poll() - tests which calls of a poller would not wait
+ * @stream: the stream, whose queue `changed` the poller is in
+ * @last: the number of the last change of the poller, or 0
+ *
+ * Return: EPOLLOUT | EPOLLWRNORM: a change of any size would be admitted, or fail, at once;
+ * EPOLLPRI: @last is not 0, and sluice_stream_wait_stored() of it would not wait.
  */
 __poll_t sluice_stream_poll(struct sluice_stream *stream, u64 last);
 
 /* ---- stream_keeper.c: what is told to the keeper ---- */
 
-/* Under the stream's lock: it has something to tell. */
+/**
+ * sluice_stream_queue() - notes that a stream has something to tell, if it is registered
+ * @stream: the stream
+ *
+ * The caller calls sluice_stream_wake_keeper() afterwards.
+ *
+ * Context: under the stream's lock.
+ */
 void sluice_stream_queue(struct sluice_stream *stream);
-/* Under the stream's lock. */
+
+/**
+ * sluice_stream_unqueue() - removes a stream from those that have something to tell
+ * @stream: the stream
+ *
+ * Context: under the stream's lock.
+ */
 void sluice_stream_unqueue(struct sluice_stream *stream);
 
 /* A message, for which its stream has a reference. */
@@ -257,19 +543,51 @@ struct sluice_stream_message {
 	const void *value;
 };
 
-/* Under the keeper's mutex. The next message. False: there is none. */
+/**
+ * sluice_stream_next_message() - finds the next message for the keeper
+ * @message: out: the message, which has a reference until sluice_stream_end_message()
+ *
+ * Context: under the keeper's mutex.
+ * Return: true, or false if there is none.
+ */
 bool sluice_stream_next_message(struct sluice_stream_message *message);
-/* Ends the use of a message. @taken: it was delivered. */
+
+/**
+ * sluice_stream_end_message() - ends the use of a message and puts its reference
+ * @message: the message
+ * @taken: the message was delivered; otherwise it stays
+ *
+ * Context: under the keeper's mutex.
+ */
 void sluice_stream_end_message(struct sluice_stream_message *message, bool taken);
+
+/**
+ * sluice_streams_have_message() - tests whether a stream may have a message for the keeper
+ *
+ * Context: without a lock.
+ * Return: false if no stream has one.
+ */
 bool sluice_streams_have_message(void);
 
 extern wait_queue_head_t sluice_stream_ready_wait;
 
 /* ---- keeper.c ---- */
 
-/* Whether there is no keeper, since @jiffies or longer. */
+/**
+ * sluice_keeper_is_absent() - tests whether there has been no keeper for a time
+ * @jiffies: the time
+ *
+ * Context: without a lock.
+ * Return: true if there is no keeper, since @jiffies or longer.
+ */
 bool sluice_keeper_is_absent(unsigned long jiffies);
-/* As open_keeper() of a kind. */
+
+/**
+ * sluice_keeper_open() - begins to be the keeper; the open_keeper() of maps
+ *
+ * Return: a new file; -EPERM: the caller lacks CAP_SYS_ADMIN; -EBUSY: there is a keeper;
+ * -ERESTARTSYS: a signal is pending; or the error of the creation of the file.
+ */
 struct file *sluice_keeper_open(void);
 
 #endif

@@ -79,7 +79,7 @@ static s64 numbers_left(const struct sluice_stream *stream)
 /* Under the stream's lock. As sluice_stream_admit(), at once and without effect. */
 static int may_admit(const struct sluice_stream *stream, size_t bytes)
 {
-	if (stream->state != SLUICE_STREAM_LIVE || stream->unlinking)
+	if (stream->state != SLUICE_STREAM_LIVE)
 		return -EIDRM;
 	if (stream->error)
 		return stream->error;
@@ -129,7 +129,7 @@ void sluice_stream_ask_for_rest(struct sluice_stream *stream)
 	struct sluice_stream_record *last;
 
 	lockdep_assert_held(&stream->lock);
-	if (stream->state != SLUICE_STREAM_ENDED || !(stream->flags & SLUICE_MAP_INTERVAL) ||
+	if (!sluice_stream_has_ended(stream) || !(stream->flags & SLUICE_MAP_INTERVAL) ||
 	    list_empty(&stream->records))
 		return;
 	last = list_last_entry(&stream->records, struct sluice_stream_record, link);
@@ -150,7 +150,7 @@ void sluice_stream_end_change(struct sluice_stream *stream, size_t bytes)
 	scarce = numbers_left(stream) < NUMBERS_FOR_CHANGES;
 	sluice_stream_ask_for_rest(stream);
 	/* The end of the stream, or its unlink, may have waited for this change. */
-	if (stream->state == SLUICE_STREAM_ENDED || stream->unlinking)
+	if (stream->state != SLUICE_STREAM_LIVE)
 		sluice_stream_queue(stream);
 	over = sluice_stream_is_over(stream);
 	spin_unlock(&stream->lock);
@@ -168,7 +168,7 @@ u64 sluice_stream_append(struct sluice_stream *stream, struct sluice_stream_reco
 	u64 sequence;
 
 	spin_lock(&stream->lock);
-	sequence = atomic64_inc_return(&stream->map->sequence);	/* (L), (N) in map.h */
+	sequence = atomic64_inc_return(&stream->map->sequence);	/* (map-L), (map-N) in map.h */
 	record->sequence = sequence;
 	list_add_tail(&record->link, &stream->records);
 	if (!stream->unread)
@@ -183,8 +183,7 @@ bool sluice_stream_begin_expiry(struct sluice_stream *stream)
 	bool may;
 
 	spin_lock(&stream->lock);
-	may = stream->state == SLUICE_STREAM_LIVE && !stream->unlinking &&
-	      numbers_left(stream) > NUMBERS_FOR_CHANGES;
+	may = stream->state == SLUICE_STREAM_LIVE && numbers_left(stream) > NUMBERS_FOR_CHANGES;
 	if (may)
 		stream->promised++;
 	spin_unlock(&stream->lock);
@@ -212,8 +211,7 @@ static bool is_store_error(int error)
 static int check_acknowledgment(const struct sluice_stream *stream, u64 sequence, u64 limit,
 				int error)
 {
-	if (!is_store_error(error) || stream->state == SLUICE_STREAM_ASKING ||
-	    stream->state == SLUICE_STREAM_RESTORING)
+	if (!is_store_error(error) || stream->state < SLUICE_STREAM_LIVE)
 		return -EINVAL;
 	if (sequence && (sequence > stream->delivered || sequence < stream->stored))
 		return -EINVAL;
@@ -235,7 +233,7 @@ static bool take_stored(struct sluice_stream *stream, u64 sequence, struct list_
 	}
 	if (count <= ACKNOWLEDGE_BATCH)
 		WRITE_ONCE(stream->stored, sequence);
-	if (stream->state == SLUICE_STREAM_ENDED)
+	if (sluice_stream_has_ended(stream))
 		sluice_stream_queue(stream);
 	spin_unlock(&stream->lock);
 	return count > ACKNOWLEDGE_BATCH;
@@ -293,7 +291,7 @@ int sluice_stream_acknowledge(struct sluice_stream *stream, u64 sequence, u64 li
 static void ask_for_commit(struct sluice_stream *stream, u64 sequence)
 {
 	spin_lock(&stream->lock);
-	if (sequence > stream->synced && !stream->deleted) {
+	if (sequence > stream->synced && stream->state < SLUICE_STREAM_DELETED) {
 		stream->synced = sequence;
 		stream->news |= SLUICE_NEWS_SYNC;
 		sluice_stream_queue(stream);
@@ -307,10 +305,10 @@ static bool is_stored(const struct sluice_stream *stream, u64 sequence)
 	return READ_ONCE(stream->stored) >= sequence;
 }
 
-/* Whether a wait for it is over: what the keeper forgets, it does not store any more. */
+/* Whether a wait for it is over: what is deleted or dropped is not stored any more. */
 static bool is_settled(const struct sluice_stream *stream, u64 sequence)
 {
-	return is_stored(stream, sequence) || READ_ONCE(stream->forgotten);
+	return is_stored(stream, sequence) || sluice_stream_state(stream) >= SLUICE_STREAM_DELETED;
 }
 
 int sluice_stream_wait_stored(struct sluice_stream *stream, u64 sequence)
@@ -326,7 +324,7 @@ int sluice_stream_wait_stored(struct sluice_stream *stream, u64 sequence)
 					       sluice_stream_deadline(stream));
 	if (is_stored(stream, sequence))
 		return 0;
-	if (READ_ONCE(stream->deleted))
+	if (sluice_stream_state(stream) == SLUICE_STREAM_DELETED)
 		return -EIDRM;
 	return ret < 0 ? -EINTR : -ETIMEDOUT;
 }

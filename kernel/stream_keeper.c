@@ -61,7 +61,9 @@ static struct sluice_stream *first_ready(void)
 /* Under the stream's lock: what it has to tell before records, else 0. */
 static u32 first_news(const struct sluice_stream *stream)
 {
-	return stream->news & SLUICE_NEWS_OPEN ?: stream->news & SLUICE_NEWS_RESUME;
+	if (stream->state == SLUICE_STREAM_QUEUED)
+		return SLUICE_NEWS_OPEN;
+	return stream->news & SLUICE_NEWS_RESUME;
 }
 
 /* Under the stream's lock, when no record is left to deliver: else 0. */
@@ -73,7 +75,7 @@ static u32 last_news(const struct sluice_stream *stream)
 		return 0;
 	if (stream->news & SLUICE_NEWS_UNLINK)
 		return SLUICE_NEWS_UNLINK;
-	if (!list_empty(&stream->records) || sluice_stream_is_asked_to_unlink(stream))
+	if (!list_empty(&stream->records) || stream->state != SLUICE_STREAM_ENDED)
 		return 0;
 	return stream->news & SLUICE_NEWS_CLOSED;
 }
@@ -97,7 +99,7 @@ static u32 type_of(u32 news)
 static void fill_map(struct sluice_keep_map *keep, const struct sluice_stream *stream)
 {
 	const struct sluice_map *map = stream->map;
-	bool asks = stream->state == SLUICE_STREAM_ASKING;
+	bool asks = stream->state == SLUICE_STREAM_QUEUED;
 
 	*keep = (struct sluice_keep_map) {
 		.size = sizeof(*keep),
@@ -169,7 +171,8 @@ static bool stream_keeper_fill(struct sluice_stream_message *message, struct slu
 		fill_news(message, stream);
 	else
 		return false;
-	stream->telling = message->news == SLUICE_NEWS_OPEN;
+	if (message->news == SLUICE_NEWS_OPEN)
+		sluice_stream_set_state(stream, SLUICE_STREAM_TELLING);
 	header->size = ALIGN(sizeof(*header) + header->key_length + header->value_length,
 			     sizeof(u64));
 	return true;
@@ -182,7 +185,7 @@ static bool next_of(struct sluice_stream_message *message, struct sluice_stream 
 
 	spin_lock(&stream->lock);
 	/* It may have ended since it was found; the keeper is not told of that. */
-	has = !stream->forgotten && stream_keeper_fill(message, stream);
+	has = stream->state < SLUICE_STREAM_DELETED && stream_keeper_fill(message, stream);
 	if (!has)
 		sluice_stream_unqueue(stream);
 	over = !has && sluice_stream_is_over(stream);
@@ -206,6 +209,16 @@ bool sluice_stream_next_message(struct sluice_stream_message *message)
 
 /* ---- delivered ---- */
 
+/* Under the stream's lock, after the copy of the message of the open. */
+static void stream_keeper_end_telling(struct sluice_stream *stream, bool taken)
+{
+	if (stream->state == SLUICE_STREAM_TELLING)
+		sluice_stream_set_state(stream, taken ? SLUICE_STREAM_ASKED : SLUICE_STREAM_QUEUED);
+	else if (!taken)
+		/* The open has given up meanwhile, and the keeper does not know of it. */
+		sluice_stream_set_state(stream, SLUICE_STREAM_DROPPED);
+}
+
 /* Under the stream's lock. */
 static void stream_keeper_take(struct sluice_stream *stream,
 			       const struct sluice_stream_message *message)
@@ -226,16 +239,14 @@ void sluice_stream_end_message(struct sluice_stream_message *message, bool taken
 	bool over;
 
 	spin_lock(&stream->lock);
+	if (message->news == SLUICE_NEWS_OPEN)
+		stream_keeper_end_telling(stream, taken);
 	if (taken) {
 		stream_keeper_take(stream, message);
 		/* Another stream is next. */
 		sluice_stream_unqueue(stream);
 		sluice_stream_queue(stream);
-	} else if (stream->state == SLUICE_STREAM_ENDED && stream->telling) {
-		/* The open has given up meanwhile, and the keeper does not know of it. */
-		stream->forgotten = true;
 	}
-	stream->telling = false;
 	over = sluice_stream_is_over(stream);
 	spin_unlock(&stream->lock);
 	if (taken)

@@ -15,7 +15,14 @@
 
 #include "short_copy.h"
 
-/* Reads the size only. 0, -EFAULT, -EINVAL: smaller than @ver0, or -E2BIG: larger than a page. */
+/**
+ * sluice_user_struct_size() - reads only the size of a user's structure
+ * @user: the user's structure
+ * @ver0: the size of its first version
+ * @user_size: out: the size
+ *
+ * Return: 0, -EFAULT; -EINVAL: smaller than @ver0; -E2BIG: larger than a page.
+ */
 static inline int sluice_user_struct_size(const void __user *user, size_t ver0, u32 *user_size)
 {
 	if (get_user(*user_size, (const u32 __user *)user))
@@ -25,7 +32,18 @@ static inline int sluice_user_struct_size(const void __user *user, size_t ver0, 
 	return *user_size > PAGE_SIZE ? -E2BIG : 0;
 }
 
-/* Reads a structure of @size bytes in the kernel. 0, -EFAULT, -EINVAL, -E2BIG. */
+/**
+ * sluice_user_struct_read() - reads a user's structure
+ * @value: out: the structure in the kernel; its first word becomes the user's size
+ * @size: the size of the structure in the kernel
+ * @ver0: the size of its first version
+ * @user: the user's structure
+ *
+ * The fields that a smaller structure of the user lacks become 0.
+ *
+ * Return: 0, -EFAULT; -EINVAL: smaller than @ver0; -E2BIG: larger than a page, or the bytes
+ * beyond @size are not 0.
+ */
 static inline int sluice_user_struct_read(void *value, size_t size, size_t ver0,
 					  const void __user *user)
 {
@@ -42,7 +60,15 @@ static inline int sluice_user_struct_read(void *value, size_t size, size_t ver0,
 	return err;
 }
 
-/* Writes the smaller of both sizes of a structure. 0 or -EFAULT. */
+/**
+ * sluice_user_struct_write() - writes the smaller of both sizes of a structure to the user
+ * @user: the user's structure
+ * @value: the structure in the kernel; its first word becomes the size that is written
+ * @size: the size of the structure in the kernel
+ * @user_size: the size of the user's structure
+ *
+ * Return: 0 or -EFAULT.
+ */
 static inline int sluice_user_struct_write(void __user *user, void *value, size_t size,
 					   u32 user_size)
 {
@@ -50,7 +76,13 @@ static inline int sluice_user_struct_write(void __user *user, void *value, size_
 	return sluice_copy_to_user(user, value, *(u32 *)value) ? 0 : -EFAULT;
 }
 
-/* Reads the value of a setting. 0, -EFAULT, -EINVAL, -E2BIG. */
+/**
+ * sluice_user_setting_read() - reads the value of a setting
+ * @value: out: the value
+ * @user: the user's setting
+ *
+ * Return: 0, or an error of sluice_user_struct_read(); -EINVAL also: flags are set.
+ */
 static inline int sluice_user_setting_read(u64 *value, const struct sluice_setting __user *user)
 {
 	struct sluice_setting setting;
@@ -63,15 +95,27 @@ static inline int sluice_user_setting_read(u64 *value, const struct sluice_setti
 	return setting.flags ? -EINVAL : 0;
 }
 
-/* Whether the entries of an array may have this size. */
+/**
+ * sluice_user_is_entry_size() - tests the size of the entries of a user's array
+ * @user_size: the size
+ * @ver0: the size of the first version of an entry
+ *
+ * Return: true if the size is valid: at least @ver0, at most a page, and a multiple of 8.
+ */
 static inline bool sluice_user_is_entry_size(u32 user_size, size_t ver0)
 {
 	return user_size >= ver0 && user_size <= PAGE_SIZE && user_size % sizeof(u64) == 0;
 }
 
-/*
- * Writes the smaller of both sizes of each of @count entries, which have no size of their own. 0 or
- * -EFAULT.
+/**
+ * sluice_user_array_write() - writes the smaller of both sizes of each entry to a user's array
+ * @user: the user's array
+ * @user_size: the size of an entry there
+ * @entries: the entries in the kernel, which have no size of their own
+ * @size: the size of an entry there
+ * @count: the number of entries
+ *
+ * Return: 0 or -EFAULT.
  */
 static inline int sluice_user_array_write(void __user *user, u32 user_size, const void *entries,
 					  size_t size, size_t count)

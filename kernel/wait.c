@@ -143,13 +143,13 @@ static void prepare(struct sluice_wait *wait)
 
 	spin_lock_irqsave(&queue->head.lock, flags);
 	if (wait->entry.flags & WQ_FLAG_EXCLUSIVE)
-		WRITE_ONCE(queue->woken, false);	/* (W) */
+		WRITE_ONCE(queue->woken, false);	/* (wait-W) */
 	if (!end_on_signal(wait)) {
 		join_queue(wait);
 		__set_current_state(TASK_INTERRUPTIBLE);
 	}
 	spin_unlock_irqrestore(&queue->head.lock, flags);
-	smp_mb();	/* (W); pairs with wq_has_sleeper() */
+	smp_mb();	/* (wait-W); pairs with wq_has_sleeper() */
 	wait->slept = true;
 	wait->prepared = true;
 }
@@ -212,9 +212,9 @@ void sluice_wait_done(struct sluice_wait_queue *queue)
 	if (!READ_ONCE(queue->woken))
 		return;
 	spin_lock_irqsave(&queue->head.lock, flags);
-	WRITE_ONCE(queue->woken, false);	/* (W) */
+	WRITE_ONCE(queue->woken, false);	/* (wait-W) */
 	spin_unlock_irqrestore(&queue->head.lock, flags);
-	smp_mb();	/* (W) */
+	smp_mb();	/* (wait-W) */
 }
 
 void sluice_wait_poll(struct file *file, struct sluice_wait_queue *queue, poll_table *table)
@@ -235,7 +235,7 @@ void sluice_wait_add_shared(struct sluice_wait_queue *queue, struct wait_queue_e
 bool sluice_wait_wakes_one(struct sluice_wait_queue *queue)
 {
 	return wq_has_sleeper(&queue->head) &&
-	       (!READ_ONCE(queue->woken) || READ_ONCE(queue->shared));	/* (W) */
+	       (!READ_ONCE(queue->woken) || READ_ONCE(queue->shared));	/* (wait-W) */
 }
 
 /*

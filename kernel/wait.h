@@ -18,10 +18,10 @@
  * woken, and cleared when that waiter has finished the operation for which it was woken, or sleeps
  * again. While it is set, sluice_wait_wake_one() wakes no other waiter, so many changes cost one
  * wake-up. No event is lost:
- * - (W) A waker changes the condition, has a full barrier (wq_has_sleeper()) and reads `woken`; the
- *   woken waiter clears `woken`, has a full barrier (prepare(), sluice_wait_done()) and reads the
- *   condition. A waker that read `woken` as set precedes that clearing, so the woken waiter sees
- *   its change.
+ * - (wait-W) A waker changes the condition, has a full barrier (wq_has_sleeper()) and reads
+ *   `woken`; the woken waiter clears `woken`, has a full barrier (prepare(), sluice_wait_done())
+ *   and reads the condition. A waker that read `woken` as set precedes that clearing, so the woken
+ *   waiter sees its change.
  * - `woken` is set and cleared under the queue's lock. It is set only after the waiter was made
  *   runnable, and cleared only by exclusive waiters: the one for which it was set, or another one
  *   that goes to sleep or finishes its operation. A waiter that clears it checks the condition
@@ -88,25 +88,49 @@ struct sluice_wait {
 	int interrupted;		/* -ERESTARTSYS after a signal */
 };
 
-/*
- * -ERESTARTSYS if a signal is pending; signal delivery converts it to EINTR or restarts the system
- * call. The only other source in this module is wait_event_interruptible() in pipe_splice.c.
+/**
+ * sluice_wait_check_signal() - tests whether a signal interrupts the caller
+ *
+ * Signal delivery converts -ERESTARTSYS to EINTR or restarts the system call.
+ *
+ * Return: 0, or -ERESTARTSYS if a signal is pending.
  */
 static inline int sluice_wait_check_signal(void)
 {
 	return signal_pending(current) ? -ERESTARTSYS : 0;
 }
 
-/* Locks @mutex: 0, or -ERESTARTSYS if a signal came first. */
+/**
+ * sluice_wait_for_mutex() - locks a mutex; a signal interrupts the wait for it
+ * @mutex: the mutex
+ *
+ * Return: 0 with the mutex locked, or -ERESTARTSYS if a signal came first.
+ */
 static inline int sluice_wait_for_mutex(struct mutex *mutex)
 {
 	return mutex_lock_interruptible(mutex) ? -ERESTARTSYS : 0;
 }
 
+/**
+ * sluice_spin_init() - sets limit and window of a new endpoint to the module's limit
+ * @spin: the spin window of the endpoint
+ */
 void sluice_spin_init(struct sluice_spin *spin);
-/* Sets the limit, at most that of the module, and returns it. */
+/**
+ * sluice_spin_set_limit() - sets limit and window of an endpoint
+ * @spin: the spin window of the endpoint
+ * @limit_ns: the limit in nanoseconds; 0: no spinning
+ *
+ * Return: the new limit, which is at most the module's limit.
+ */
 u32 sluice_spin_set_limit(struct sluice_spin *spin, u64 limit_ns);
 
+/**
+ * __sluice_wait_queue_init() - initialises a queue, for sluice_wait_queue_init()
+ * @queue: the queue
+ * @name: the name of its lock for lockdep
+ * @key: the class of its lock for lockdep
+ */
 void __sluice_wait_queue_init(struct sluice_wait_queue *queue, const char *name,
 			      struct lock_class_key *key);
 
@@ -118,23 +142,45 @@ do {									\
 	__sluice_wait_queue_init(queue, #queue, &__key);		\
 } while (0)
 
-/* Whether exclusive waiters sleep; may be outdated. */
+/**
+ * sluice_wait_has_sleepers() - tests whether exclusive waiters sleep
+ * @queue: the queue
+ *
+ * Return: true if exclusive waiters sleep; the answer may be outdated.
+ */
 static inline bool sluice_wait_has_sleepers(const struct sluice_wait_queue *queue)
 {
 	return READ_ONCE(queue->sleepers);
 }
 
-/* @flags: WQ_FLAG_EXCLUSIVE, or 0: every event wakes the waiter. */
+/**
+ * sluice_wait_begin() - begins a wait, for the macros sluice_wait_until*()
+ * @wait: the wait
+ * @queue: the queue whose events end the wait
+ * @spin: the spin window of the endpoint; NULL: do not spin
+ * @flags: WQ_FLAG_EXCLUSIVE, or 0: every event wakes the waiter
+ */
 void sluice_wait_begin(struct sluice_wait *wait, struct sluice_wait_queue *queue,
 		       struct sluice_spin *spin, unsigned int flags);
-/*
- * After a check of the condition, which was false: spins once, queues, or sleeps. 0: check the
- * condition again, -ERESTARTSYS: a signal is pending.
+/**
+ * sluice_wait_iterate() - spins once, queues, or sleeps, after the condition was false
+ * @wait: the wait
+ *
+ * Return: 0: check the condition again, -ERESTARTSYS: a signal is pending.
  */
 int sluice_wait_iterate(struct sluice_wait *wait);
-/* Ends the wait, whatever its result. */
+/**
+ * sluice_wait_end() - ends a wait, whatever its result
+ * @wait: the wait
+ */
 void sluice_wait_end(struct sluice_wait *wait);
-/* Ends the wake-up in progress, after an exclusive wait and its operation. */
+/**
+ * sluice_wait_done() - ends the wake-up in progress, after an exclusive wait and its operation
+ * @queue: the queue
+ *
+ * The caller then checks the condition, and calls sluice_wait_wake_one() if it still holds. This
+ * function has a full barrier before that check if it ends a wake-up.
+ */
 void sluice_wait_done(struct sluice_wait_queue *queue);
 
 #define __sluice_wait_until(queue, condition, spin, flags)		\
@@ -164,24 +210,53 @@ void sluice_wait_done(struct sluice_wait_queue *queue);
 #define sluice_wait_until_shared(queue, condition, spin)		\
 	__sluice_wait_until(queue, condition, spin, 0)
 
-/* poll_wait(), and the barrier between queueing and the check of the condition. */
+/**
+ * sluice_wait_poll() - queues a poller
+ * @file: the polled file
+ * @queue: the queue
+ * @table: the poll table of the caller
+ *
+ * Calls poll_wait(). Has a full barrier between the queueing and the caller's check of its
+ * condition.
+ */
 void sluice_wait_poll(struct file *file, struct sluice_wait_queue *queue, poll_table *table);
 
-/*
- * Queues an entry with a function of its own, which every event calls, until remove_wait_queue().
- * The caller then checks its condition.
+/**
+ * sluice_wait_add_shared() - queues an entry with a function of its own
+ * @queue: the queue
+ * @entry: the entry; every event calls its function, until remove_wait_queue()
+ *
+ * Has a full barrier after the queueing. The caller then checks its condition.
  */
 void sluice_wait_add_shared(struct sluice_wait_queue *queue, struct wait_queue_entry *entry);
 
-/* After a change: whether sluice_wait_wake_one() would wake a waiter. A full barrier. */
+/**
+ * sluice_wait_wakes_one() - tests, after a change, whether to call sluice_wait_wake_one()
+ * @queue: the queue
+ *
+ * Has a full barrier before it looks at the queue.
+ *
+ * Return: true if sluice_wait_wake_one() would wake a waiter.
+ */
 bool sluice_wait_wakes_one(struct sluice_wait_queue *queue);
 
-/* After a change: wakes one exclusive waiter and every poller. Pollers filter by @events. */
+/**
+ * sluice_wait_wake_one() - wakes, after a change, one exclusive waiter and every poller
+ * @queue: the queue
+ * @events: the events, by which pollers filter
+ *
+ * Also wakes every waiter that is not exclusive. Wakes nobody if a wake-up is in progress and the
+ * queue has had neither pollers nor such waiters. Has a full barrier before it looks at the queue.
+ */
 void sluice_wait_wake_one(struct sluice_wait_queue *queue, __poll_t events);
 
-/*
- * After a change that concerns all waiters: end of file, no reader left. Pollers filter by @events;
- * 0 wakes all of them.
+/**
+ * sluice_wait_wake_all() - wakes all waiters, after a change that concerns all of them
+ * @queue: the queue
+ * @events: the events, by which pollers filter; 0 wakes all pollers
+ *
+ * Such a change is the end of file, or that no reader is left. Has a full barrier before it looks
+ * at the queue.
  */
 void sluice_wait_wake_all(struct sluice_wait_queue *queue, __poll_t events);
 

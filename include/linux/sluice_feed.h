@@ -14,27 +14,66 @@
 
 struct sluice_feed;
 
-/*
- * Creates the feed @name (1 to 63 bytes, without '/') in the root scope, owned by the caller's user
- * and group. @mode: permission bits, of which only those for reading matter. @capacity: bytes of
- * the ring, rounded up to a power of two, at least 16 KiB and a page, at most the module parameter
- * feed_max_bytes, rounded down to a power of two; 0: 1 MiB, or that limit if it is less. The pages
- * are allocated when a consumer claims the feed. May sleep. Otherwise an error pointer: -EINVAL,
- * -EEXIST, -ENOMEM.
+/**
+ * sluice_feed_create() - creates a feed
+ * @name: the name: 1 to 63 bytes, without '/', neither "." nor ".."
+ * @mode: permission bits, of which only the bits for reading matter
+ * @capacity: bytes of the ring; 0: 1 MiB, or the limit if that is less
+ *
+ * The feed is in the root scope, where its name is unique among feeds. It is owned by the caller's
+ * filesystem user and group.
+ *
+ * The capacity is rounded up to a power of two, and is at least 16 KiB and a page. Its limit is the
+ * module parameter feed_max_bytes, rounded down to a power of two. The pages are allocated when a
+ * consumer claims the feed, and charged to the consumer.
+ *
+ * Context: Process context. May sleep.
+ *
+ * Return: The feed, to be destroyed with sluice_feed_destroy(), or an error pointer:
+ *
+ * * -EINVAL: the name is invalid, or the capacity is above the limit.
+ * * -EEXIST: a feed of this name exists.
+ * * -ENOMEM: there is no memory.
  */
 struct sluice_feed *sluice_feed_create(const char *name, umode_t mode, size_t capacity);
 
-/*
- * Publishes a packet of @length bytes. In any context, also in hard interrupts and NMI, and on
- * several processors at once. 0: delivered, or there is no consumer. -ENOBUFS: the packet is lost,
- * because the ring is full or, in NMI, because the feed is in use; the consumer learns the number
- * of lost packets with the next one. -EMSGSIZE: longer than SLUICE_FEED_PACKET_MAX. Not from code
- * that publishing itself runs, such as a probe of memcpy() or of lock events: it would wait for its
- * own lock.
+/**
+ * sluice_feed_publish() - publishes a packet
+ * @feed: the feed
+ * @data: the bytes of the packet, which can be read without a page fault
+ * @length: the number of bytes, at most SLUICE_FEED_PACKET_MAX
+ *
+ * Copies the bytes to the ring, and wakes the consumer by irq_work if it sleeps. Waits neither for
+ * the consumer nor for memory.
+ *
+ * The bytes reach user space unchanged, so all of them must be initialised, padding included.
+ *
+ * Code that publishing itself runs, such as a probe of memcpy() or of lock events, must not call
+ * this function: it would wait for its own lock.
+ *
+ * Context: Any context in which RCU is watching, also hard interrupts and NMI, and on several
+ * processors at once.
+ *
+ * Return:
+ *
+ * * 0: the packet is delivered, or there is no consumer, or the consumer is ended because it has
+ *   stored an invalid position.
+ * * -ENOBUFS: the packet is lost, because the ring is full or, in NMI, because the feed is in use.
+ *   The consumer learns the number of lost packets with the next packet.
+ * * -EMSGSIZE: the packet is longer than SLUICE_FEED_PACKET_MAX.
  */
 int sluice_feed_publish(struct sluice_feed *feed, const void *data, size_t length);
 
-/* Ends the feed. May sleep. */
+/**
+ * sluice_feed_destroy() - ends a feed
+ * @feed: the feed, which is invalid afterwards
+ *
+ * Removes the name. A consumer that is left sees the end of the stream after the remaining packets;
+ * this function does not wait for it. Every call of sluice_feed_publish() must have returned
+ * before.
+ *
+ * Context: Process context. May sleep.
+ */
 void sluice_feed_destroy(struct sluice_feed *feed);
 
 #endif

@@ -13,8 +13,7 @@ declare -A result   # of each stage so far: ok or failed
 declare -A kept=()  # 1 for each stage that was not repeated
 summary=()          # one line per stage
 passed=0 failed=0 skipped=0
-lanes=()            # the processes that run stages in parallel, and
-lane_names=()       # the name of each
+parallel=           # the process that runs stages in parallel
 
 # lost_lines LOG: how many lines belong to attempts of vm/run whose VM died.
 lost_lines() {
@@ -131,24 +130,21 @@ needs() {
 	printf '\n== %s … not run: %s failed\n' "$2" "${missing[*]}"
 }
 
-# begin_parallel COMMAND...: runs it, with its stages, in parallel to what follows, in a lane that has the name of the command. join_parallel
-# shows and counts the output of all lanes.
+# begin_parallel COMMAND...: runs it, with its stages, in parallel to what follows. join_parallel shows and counts its output.
 begin_parallel() {
-	local log=$logs/lane-$1.log results=$logs/lane-$1.results
-	rm -f "$results"
-	printf '\n== in parallel: %s, with its output in %s\n' "$1" "$log"
+	rm -f "$logs/parallel.results"
+	printf '\n== in parallel: %s, with its output in %s\n' "$1" "$logs/parallel.log"
 	# In its own process group, so that all of it can be ended.
 	set -m
 	(
 		set +m
 		# A subshell does not inherit traps. What is known is reported also when this shell dies.
-		trap 'end_group; print_results >"$results"' EXIT
+		trap 'end_group; print_results >"$logs/parallel.results"' EXIT
 		trap 'exit 143' TERM
 		summary=() passed=0 failed=0 skipped=0
 		"$@"
-	) </dev/null >"$log" 2>&1 &
-	lanes+=($!)
-	lane_names+=("$1")
+	) </dev/null >"$logs/parallel.log" 2>&1 &
+	parallel=$!
 	set +m
 }
 
@@ -162,27 +158,22 @@ print_results() {
 }
 
 join_parallel() {
-	local lane log status
-	for lane in "${!lanes[@]}"; do
-		log=$logs/lane-${lane_names[lane]}.log
-		status=0
-		wait "${lanes[lane]}" || status=$?
-		cat "$log"
-		# shellcheck source=/dev/null # made by print_results
-		[[ ! -e ${log%.log}.results ]] || . "${log%.log}.results"
-		if ((status)); then
-			failed=$((failed + 1))
-			summary+=("in parallel: ended with status $status; the end of its output is in $log")
-		fi
-	done
-	lanes=() lane_names=()
+	local status=0
+	wait "$parallel" || status=$?
+	parallel=
+	cat "$logs/parallel.log"
+	# shellcheck source=/dev/null # made by print_results
+	[[ ! -e $logs/parallel.results ]] || . "$logs/parallel.results"
+	if ((status)); then
+		failed=$((failed + 1))
+		summary+=("in parallel: ended with status $status; the end of its output is in $logs/parallel.log")
+	fi
 }
 
 end_all() {
-	local lane
-	for lane in "${lanes[@]}"; do kill -TERM -- "-$lane" 2>/dev/null || true; done
+	[[ ! $parallel ]] || kill -TERM -- "-$parallel" 2>/dev/null || true
 	end_group
-	for lane in "${lanes[@]}"; do wait "$lane" 2>/dev/null || true; done
+	[[ ! $parallel ]] || wait "$parallel" 2>/dev/null || true
 }
 trap end_all EXIT
 

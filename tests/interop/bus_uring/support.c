@@ -324,6 +324,8 @@ int result(struct io_uring *ring, __u64 name)
 	struct completion last = completion(ring);
 
 	expect("which request completed", last.name, name);
+	if (last.flags & IORING_CQE_F_MORE)
+		fail("a request that should end with %d goes on", last.result);
 	return last.result;
 }
 

@@ -39,6 +39,7 @@ topic!(
         an_eviction_of_the_last_subscriber_is_enotconn,
         an_idle_subscriber_holds_no_room,
         an_idle_subscriber_loses_nothing,
+        many_messages_of_others_before_an_unread_one_hold_no_room,
         an_unread_message_of_a_blocking_subscriber_holds_the_ring,
         a_subscriber_holds_the_ring_from_its_oldest_unread_message_on,
         an_unread_message_of_a_dropping_subscriber_is_lost,
@@ -354,6 +355,38 @@ fn an_idle_subscriber_holds_no_room(_: &Context) -> Result<()> {
         expect("its loss", message.frame.lost, 0)?;
         let seen = state(&sender)?;
         expect("lost and evicted", (seen.lost, seen.evicted), (0, 0))?;
+    }
+    Ok(())
+}
+
+/// A sender that finds no room passes only some of the messages of others at a time, for all subscribers together.
+fn many_messages_of_others_before_an_unread_one_hold_no_room(_: &Context) -> Result<()> {
+    const SIZE: usize = 2 << 20;
+    const SLOTS: usize = SIZE / 256;
+    let buses = Buses::new()?;
+    let _sender = buses.create_sized(multicast(), SIZE)?;
+    let framer = buses.framed_sender()?;
+    let late: Vec<OwnedFd> = (0..3)
+        .map(|_| buses.subscribe(framed(BLOCK)))
+        .collect::<Result<_>>()?;
+    let busy = buses.subscribe(framed(BLOCK))?;
+    let to = id(&busy)?;
+    let send_many = |count: usize| -> Result<()> {
+        for number in 0..count {
+            send_to(&framer, to, b"x").with_context(|| format!("message {number} of {count}"))?;
+            receive_present(&busy)?;
+        }
+        Ok(())
+    };
+    send_many(SLOTS - 500)?;
+    for subscriber in &late {
+        send_to(&framer, id(subscriber)?, b"late").context("sending")?;
+    }
+    send_many(1000)?;
+    for subscriber in &late {
+        let message = receive_present(subscriber)?;
+        expect_bytes("its message", &message.bytes, b"late")?;
+        expect("its loss", message.frame.lost, 0)?;
     }
     Ok(())
 }

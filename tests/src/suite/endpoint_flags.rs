@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Properties of one endpoint: its direction, its flags, its duplicates.
+//! Properties of one endpoint: its direction, its flags, its duplicates, its file.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::fstat;
@@ -13,6 +15,8 @@ use crate::registry::{Context, topic};
 use crate::support::channel::{read_some, set_blocking, set_nonblocking, write_all};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::{Child, spawn_keeping};
+use crate::support::ctl::{BOTH, CREATE, Ctl, Open};
+use crate::support::kernel::is_6_1;
 use crate::support::proc::Call;
 use crate::support::time::wait_grace_period;
 
@@ -31,6 +35,8 @@ topic!(
         packet_mode_is_einval,
         f_getpipe_sz_and_f_setpipe_sz_are_ebadf,
         reading_and_writing_do_not_change_timestamps,
+        fdinfo_tells_the_channel,
+        each_endpoint_of_a_name_has_its_own_inode,
     ],
 );
 
@@ -179,4 +185,54 @@ fn reading_and_writing_do_not_change_timestamps(context: &Context) -> Result<()>
     write_all(&both, b"x")?;
     read_some(&both, 1).context("read")?;
     expect("the times after a write and a read", times()?, before)
+}
+
+/// The inode of the directory of this process's cgroup, by which find(1) finds it.
+fn own_cgroup_inode() -> Result<u64> {
+    let cgroups = fs::read_to_string("/proc/self/cgroup").context("the cgroup")?;
+    let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"));
+    let folder = format!("/sys/fs/cgroup{}", path.context("no cgroup of version 2")?);
+    let metadata = fs::metadata(&folder).with_context(|| folder.clone())?;
+    Ok(metadata.ino())
+}
+
+/// A name may hold a line break, which must not make a line of its own.
+fn fdinfo_tells_the_channel(_: &Context) -> Result<()> {
+    let end = Ctl::new()?.open(Open::new("two\nlines", BOTH | CREATE))?;
+    write_all(&end, b"five!")?;
+    let path = format!("/proc/self/fdinfo/{}", end.as_raw_fd());
+    let lines = fs::read_to_string(&path).context(path)?;
+    let cgroup = own_cgroup_inode()?;
+    for line in [
+        "sluice-kind:\tpipe",
+        r"sluice-name:	two\012lines",
+        &format!("sluice-cgroup:\t{cgroup}"),
+        "sluice-uid:\t0",
+        "sluice-readers:\t1",
+        "sluice-writers:\t1",
+        "sluice-capacity:\t65536",
+        "sluice-bytes:\t5",
+    ] {
+        ensure!(
+            lines.lines().any(|one| one == line),
+            "no line {line:?} in:\n{lines}"
+        );
+    }
+    Ok(())
+}
+
+/// So security modules can tell them apart, and no lock of the inode is shared with other anonymous files.
+fn each_endpoint_of_a_name_has_its_own_inode(_: &Context) -> Result<()> {
+    let ctl = Ctl::new()?;
+    let inode = || -> Result<u64> {
+        let end = ctl
+            .open(Open::new("channel", BOTH | CREATE))
+            .context("an open")?;
+        Ok(fstat(&end).context("fstat")?.st_ino)
+    };
+    let kept = ctl
+        .open(Open::new("channel", BOTH | CREATE))
+        .context("an open")?;
+    let differ = fstat(&kept).context("fstat")?.st_ino != inode()?;
+    expect("whether the inodes differ", differ, !is_6_1()?)
 }

@@ -4,17 +4,25 @@
 use std::ffi::CStr;
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 use nix::kmod::{DeleteModuleFlags, ModuleInitFlags, delete_module, finit_module};
+use nix::sys::utsname::uname;
 use sluice_testkit::kernel_log::LOG;
 
 use super::check::{expect, skip};
 use super::time;
 
 pub use sluice_testkit::kernel_log::KernelLog;
+
+/// Whether this is Linux 6.1, which lacks some of what later kernels offer a module.
+pub fn is_6_1() -> Result<bool> {
+    let name = uname().context("the release of the kernel")?;
+    Ok(name.release().as_bytes().starts_with(b"6.1."))
+}
 
 /// Writes a mark to the kernel log, at a level that is not shown on consoles, so that a kernel report can be attributed
 /// to a test. Without access to the log there is nothing to attribute either.

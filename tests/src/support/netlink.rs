@@ -5,16 +5,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
 };
-use nix::sys::utsname::uname;
 use sluice_abi::netlink::{FAMILY, VERSION};
 
+use super::kernel;
 use super::map::{Change, Dumped};
 use super::poll;
 use super::time::{Deadline, wait_grace_period};
@@ -272,9 +271,7 @@ impl Refusal {
 
 /// Whether the kernel passes on what the module says about an error of this command: Linux 6.1 does not if a dump cannot begin.
 pub fn explains(command: u8) -> Result<bool> {
-    let name = uname().context("the release of the kernel")?;
-    let is_6_1 = name.release().as_bytes().starts_with(b"6.1.");
-    Ok(command != command::DUMP || !is_6_1)
+    Ok(command != command::DUMP || !kernel::is_6_1()?)
 }
 
 /// The replies to a request.

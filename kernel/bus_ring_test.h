@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* KUnit: positions of a bus, whose 32-bit halves wrap around. At the end of bus_ring.c. */
+#include <kunit/test.h>
+
+static void a_position_keeps_its_halves(struct kunit *test)
+{
+	u64 word = pack(U32_MAX, 7);
+
+	KUNIT_EXPECT_EQ(test, sequence_of(word), U32_MAX);
+	KUNIT_EXPECT_EQ(test, unit_of(word), 7);
+}
+
+static void a_length_takes_whole_units(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, units_for(0), 0);
+	KUNIT_EXPECT_EQ(test, units_for(1), 1);
+	KUNIT_EXPECT_EQ(test, units_for(UNIT), 1);
+	KUNIT_EXPECT_EQ(test, units_for(UNIT + 1), 2);
+}
+
+/* With @before slots and units already past 0 when the head wraps around. */
+static void expect_fit(struct kunit *test, u32 before)
+{
+	const struct sluice_bus bus = { .slot_count = 16, .units = 64 };
+	u64 tail = pack(-before, -before), head = pack(10 - before, 60 - before);
+
+	KUNIT_EXPECT_TRUE(test, bus_fits(&bus, head, tail, 6, 4));
+	KUNIT_EXPECT_FALSE(test, bus_fits(&bus, head, tail, 7, 4));
+	KUNIT_EXPECT_FALSE(test, bus_fits(&bus, head, tail, 6, 5));
+}
+
+static void room_is_the_same_at_every_position(struct kunit *test)
+{
+	u32 before;
+
+	for (before = 0; before <= 64; before++)
+		expect_fit(test, before);
+}
+
+static void a_sequence_is_extended_across_the_wrap(struct kunit *test)
+{
+	KUNIT_EXPECT_EQ(test, extend(5, pack(9, 0)), 9);
+	KUNIT_EXPECT_EQ(test, extend(U32_MAX, pack(3, 0)), (u64)U32_MAX + 4);
+	KUNIT_EXPECT_EQ(test, extend((u64)U32_MAX + 1, pack(0, 0)), (u64)U32_MAX + 1);
+}
+
+static void a_threshold_is_crossed_once(struct kunit *test)
+{
+	KUNIT_EXPECT_TRUE(test, crosses(9, 8, 8));
+	KUNIT_EXPECT_FALSE(test, crosses(8, 7, 8));
+	KUNIT_EXPECT_FALSE(test, crosses(10, 9, 8));
+}
+
+static struct kunit_case bus_ring_cases[] = {
+	KUNIT_CASE(a_position_keeps_its_halves),
+	KUNIT_CASE(a_length_takes_whole_units),
+	KUNIT_CASE(room_is_the_same_at_every_position),
+	KUNIT_CASE(a_sequence_is_extended_across_the_wrap),
+	KUNIT_CASE(a_threshold_is_crossed_once),
+	{}
+};
+
+static struct kunit_suite bus_ring_suite = {
+	.name = "sluice_bus_ring",
+	.test_cases = bus_ring_cases,
+};
+
+kunit_test_suite(bus_ring_suite);

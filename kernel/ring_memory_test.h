@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* KUnit: which pages an offset of the file designates. At the end of ring_memory.c. */
+#include <kunit/test.h>
+
+#define TEST_PAGES 4
+
+/* Pages that are only compared. */
+static struct sluice_ring_memory *test_memory(struct kunit *test)
+{
+	struct sluice_ring_memory *memory;
+	unsigned long i;
+
+	memory = kunit_kzalloc(test, struct_size(memory, pages, CTRL_PAGES + TEST_PAGES),
+			       GFP_KERNEL);
+	KUNIT_ASSERT_NOT_NULL(test, memory);
+	memory->data_pages = TEST_PAGES;
+	for (i = 0; i < CTRL_PAGES + TEST_PAGES; i++)
+		memory->pages[i] = (struct page *)(i + 1);
+	return memory;
+}
+
+static void the_data_is_mapped_twice_in_a_row(struct kunit *test)
+{
+	const struct sluice_ring_memory *memory = test_memory(test);
+	unsigned long i;
+
+	for (i = 0; i < TEST_PAGES; i++) {
+		struct page *page = memory->pages[CTRL_PAGES + i];
+
+		KUNIT_EXPECT_PTR_EQ(test, page_at(memory, DATA_PGOFF + i), page);
+		KUNIT_EXPECT_PTR_EQ(test, page_at(memory, DATA_PGOFF + TEST_PAGES + i), page);
+	}
+}
+
+static void no_page_is_outside_of_the_regions(struct kunit *test)
+{
+	const struct sluice_ring_memory *memory = test_memory(test);
+
+	KUNIT_EXPECT_NULL(test, page_at(memory, DATA_PGOFF - 1));
+	KUNIT_EXPECT_NULL(test, page_at(memory, DATA_PGOFF + 2 * TEST_PAGES));
+	KUNIT_EXPECT_NULL(test, page_at(memory, ULONG_MAX));
+}
+
+static void a_region_has_one_size(struct kunit *test)
+{
+	u64 capacity = TEST_PAGES * PAGE_SIZE;
+
+	KUNIT_EXPECT_EQ(test, region_pages(capacity, PRODUCER_PGOFF), 1);
+	KUNIT_EXPECT_EQ(test, region_pages(capacity, CONSUMER_PGOFF), 1);
+	KUNIT_EXPECT_EQ(test, region_pages(capacity, DATA_PGOFF), 2 * TEST_PAGES);
+	KUNIT_EXPECT_EQ(test, region_pages(capacity, DATA_PGOFF + 1), 0);
+}
+
+static void a_role_writes_only_to_its_regions(struct kunit *test)
+{
+	KUNIT_EXPECT_TRUE(test, may_write(PRODUCER_PGOFF, SLUICE_RING_SIDE_PRODUCER));
+	KUNIT_EXPECT_TRUE(test, may_write(DATA_PGOFF, SLUICE_RING_SIDE_PRODUCER));
+	KUNIT_EXPECT_FALSE(test, may_write(CONSUMER_PGOFF, SLUICE_RING_SIDE_PRODUCER));
+	KUNIT_EXPECT_TRUE(test, may_write(CONSUMER_PGOFF, SLUICE_RING_SIDE_CONSUMER));
+	KUNIT_EXPECT_FALSE(test, may_write(PRODUCER_PGOFF, SLUICE_RING_SIDE_CONSUMER));
+	KUNIT_EXPECT_FALSE(test, may_write(DATA_PGOFF, SLUICE_RING_SIDE_CONSUMER));
+}
+
+static struct kunit_case ring_memory_cases[] = {
+	KUNIT_CASE(the_data_is_mapped_twice_in_a_row),
+	KUNIT_CASE(no_page_is_outside_of_the_regions),
+	KUNIT_CASE(a_region_has_one_size),
+	KUNIT_CASE(a_role_writes_only_to_its_regions),
+	{}
+};
+
+static struct kunit_suite ring_memory_suite = {
+	.name = "sluice_ring_memory",
+	.test_cases = ring_memory_cases,
+};
+
+kunit_test_suite(ring_memory_suite);
