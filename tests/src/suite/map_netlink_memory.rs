@@ -69,26 +69,20 @@ fn requests_are_not_slowed_down_under_the_lock_of_generic_netlink(context: &Cont
         let handle = create(&socket)?;
         let end = Maps::new()?.attach()?;
         let requests: Vec<_> = (0..VALUES).map(|number| set(handle, number)).collect();
+        let messages = socket.join(&requests)?;
         lock_memory()?;
+        // Only the requests take more than the room.
         set_memory_high(&accounts.creator, memory_current(&accounts.creator)? + ROOM)?;
-        socket.send_together(&requests)?;
+        socket.send_bytes(&messages)?;
         Ok(state(&end)?.entries)
     })?;
-    let (mut outside, mut inside) = (0, 0);
-    while !child.has_ended()? {
-        match sleeps_for_memory(child.pid()) {
-            Some(true) => inside += 1,
-            Some(false) if outside == 0 => {
-                outside += 1;
-                // It would be slowed down for many seconds.
-                set_memory_high(&accounts.creator, 1 << 30)?;
-            }
-            _ => {}
-        }
-    }
-    expect("entries", child.finish()?, VALUES.into())?;
-    ensure!(outside > 0, "the sender was never slowed down");
-    expect("times that it was in a request", inside, 0)
+    let slowed_down = eventually("the sender is slowed down", || {
+        Ok(sleeps_for_memory(child.pid()))
+    });
+    // It would be slowed down for many seconds.
+    set_memory_high(&accounts.creator, 1 << 30)?;
+    expect("whether it was in a request", slowed_down?, false)?;
+    expect("entries", child.finish()?, VALUES.into())
 }
 
 /// Sets values until one is refused: how many were set, and the error.

@@ -462,7 +462,7 @@ impl Socket {
         Ok(self.sequence.get())
     }
 
-    fn send_bytes(&self, messages: &[u8]) -> Result<()> {
+    pub fn send_bytes(&self, messages: &[u8]) -> Result<()> {
         let kernel = NetlinkAddr::new(0, 0);
         let sent = sendto(self.fd.as_raw_fd(), messages, &kernel, MsgFlags::empty());
         let sent = sent.context("sending requests")?;
@@ -470,8 +470,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends requests in one call, without waiting for their answers.
-    pub fn send_together(&self, requests: &[Request]) -> Result<()> {
+    /// The bytes of requests that `send_bytes` sends in one call.
+    pub fn join(&self, requests: &[Request]) -> Result<Vec<u8>> {
         let mut messages = Vec::new();
         for request in requests {
             self.sequence.set(self.sequence.get() + 1);
@@ -480,7 +480,7 @@ impl Socket {
         }
         let room = i32::try_from(messages.len()).context("too many requests")?;
         set_option(&self.fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &room)?;
-        self.send_bytes(&messages)
+        Ok(messages)
     }
 
     /// The messages of one recv(2), without events, which are kept.
