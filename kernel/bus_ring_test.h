@@ -21,7 +21,7 @@ static void a_length_takes_whole_units(struct kunit *test)
 /* With @before slots and units already past 0 when the head wraps around. */
 static void expect_fit(struct kunit *test, u32 before)
 {
-	const struct sluice_bus bus = { .slot_count = 16, .units = 64 };
+	static const struct sluice_bus bus = { .slot_count = 16, .units = 64 };
 	u64 tail = pack(-before, -before), head = pack(10 - before, 60 - before);
 
 	KUNIT_EXPECT_TRUE(test, bus_fits(&bus, head, tail, 6, 4));

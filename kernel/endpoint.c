@@ -3,9 +3,11 @@
 #include <linux/cgroup.h>
 #include <linux/err.h>
 #include <linux/fcntl.h>
+#include <linux/file.h>
 #include <linux/rcupdate.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
+#include <linux/string_helpers.h>
 
 #include <uapi/linux/sluice.h>
 
@@ -91,20 +93,19 @@ struct file *sluice_endpoint_create_file(const struct sluice_channel_request *re
 	struct file *file;
 	bool created;
 
-	endpoint = sluice_endpoint_create(request, &created);
-	if (IS_ERR(endpoint))
-		return ERR_CAST(endpoint);
 	/*
 	 * Security modules see an inode of its own; and mappings of one ring are not in a tree, and
-	 * behind a lock, with those of all anonymous files.
+	 * behind a lock, with those of all anonymous files. Before the endpoint: who is refused the
+	 * file must not have had an effect on the channel.
 	 */
-	file = anon_inode_create_getfile(kind->file_name, kind->fops, endpoint,
+	file = anon_inode_create_getfile(kind->file_name, kind->fops, NULL,
 					 file_flags(kind, request->flags), NULL);
-	if (IS_ERR(file)) {
-		kind->detach(endpoint);
-		close_channel(endpoint->channel, request->flags, created, 0);
-		kfree_rcu(endpoint, rcu);
+	if (IS_ERR(file))
 		return file;
+	endpoint = sluice_endpoint_create(request, &created);
+	if (IS_ERR(endpoint)) {
+		fput(file);
+		return ERR_CAST(endpoint);
 	}
 	set_up_file(file, endpoint);
 	return file;
@@ -154,8 +155,11 @@ int sluice_endpoint_open(struct inode *inode, struct file *file)
 int sluice_endpoint_release(struct inode *inode, struct file *file)
 {
 	struct sluice_endpoint *endpoint = file->private_data;
-	struct sluice_channel *channel = endpoint->channel;
+	struct sluice_channel *channel;
 
+	if (!endpoint)	/* the open has failed */
+		return 0;
+	channel = endpoint->channel;
 	channel->kind->detach(endpoint);
 	sluice_channel_close(channel);
 	kfree_rcu(endpoint, rcu);
@@ -179,7 +183,7 @@ void sluice_endpoint_show_fdinfo(struct seq_file *seq, struct file *file)
 
 	channel->kind->fill_info(channel, &info);
 	seq_printf(seq, "sluice-kind:\t%s\nsluice-name:\t", channel->kind->name);
-	seq_escape(seq, (const char *)channel->key.name, "\n\\");
+	seq_escape_str(seq, channel->key.name, ESCAPE_OCTAL | ESCAPE_NAP | ESCAPE_APPEND, "\\");
 	seq_printf(seq, "\nsluice-cgroup:\t%llu\nsluice-uid:\t%u\n",
 		   cgroup_id(channel->scope->cgroup),
 		   from_kuid_munged(seq_user_ns(seq), channel->uid));

@@ -16,6 +16,7 @@
 #include <linux/poll.h>
 #include <linux/uio.h>
 
+#include "compat.h"
 #include "map.h"
 #include "stream.h"
 #include "user_struct.h"
@@ -327,7 +328,7 @@ static struct file *keeper_begin(void)
 
 	if (attached)
 		return ERR_PTR(-EBUSY);
-	file = anon_inode_getfile("[sluice-keeper]", &keeper_fops, NULL, O_RDONLY);
+	file = anon_inode_create_getfile("[sluice-keeper]", &keeper_fops, NULL, O_RDONLY, NULL);
 	if (IS_ERR(file))
 		return file;
 	file->f_mode |= FMODE_NOWAIT;

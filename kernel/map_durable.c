@@ -253,12 +253,14 @@ static int restore_for_open(struct sluice_map *map, const struct sluice_keep_cre
 			    const struct sluice_channel_owner *owner)
 {
 	struct sluice_map_params params = params_of(keep);
+	enum sluice_stream_state state;
 	int err;
 
-	if (sluice_stream_has_ended(map->stream))
+	state = sluice_stream_state(map->stream);
+	if (state >= SLUICE_STREAM_ABANDONED)
 		return -ENOENT;
-	if (memcmp(map->channel.key.name, keep->name, sizeof(keep->name)) ||
-	    sluice_stream_state(map->stream) != SLUICE_STREAM_ASKED)
+	if (state != SLUICE_STREAM_ASKED ||
+	    memcmp(map->channel.key.name, keep->name, sizeof(keep->name)))
 		return -EINVAL;
 	err = sluice_map_resize(map, keep->capacity, &params);
 	if (err)

@@ -409,31 +409,27 @@ int sluice_stream_unlinked(struct sluice_stream *stream, int error)
 	return 0;
 }
 
-/* Under the stream's lock. */
+/* Under the stream's lock: 0, or why it is not detached. */
 static int check_detach(const struct sluice_stream *stream)
 {
-	if (stream->state == SLUICE_STREAM_UNLINKING)
-		return -EBUSY;
-	if (stream->state != SLUICE_STREAM_LIVE)
+	if (sluice_stream_has_ended(stream))
+		return 0;
+	if (stream->state < SLUICE_STREAM_LIVE)
 		return -EINVAL;
-	return stream->promised || !list_empty(&stream->records) ? -EBUSY : 0;
+	/* Without a name: its open is about to give it. */
+	if (stream->state == SLUICE_STREAM_UNLINKING || stream->promised ||
+	    !list_empty(&stream->records) || !sluice_channel_is_persistent(&stream->map->channel))
+		return -EBUSY;
+	return 0;
 }
 
 int sluice_stream_detach(struct sluice_stream *stream)
 {
 	int err;
 
-	if (sluice_stream_has_ended(stream)) {
-		stream_drop(stream);
-		return 0;
-	}
-	/* Its open is about to give it its name. */
-	if (sluice_stream_state(stream) == SLUICE_STREAM_LIVE &&
-	    !sluice_channel_is_persistent(&stream->map->channel))
-		return -EBUSY;
 	spin_lock(&stream->lock);
 	err = check_detach(stream);
-	if (!err)
+	if (!err && stream->state != SLUICE_STREAM_DELETED)
 		sluice_stream_set_state(stream, SLUICE_STREAM_DROPPED);
 	spin_unlock(&stream->lock);
 	if (err)

@@ -196,16 +196,16 @@ fn own_cgroup_inode() -> Result<u64> {
     Ok(metadata.ino())
 }
 
-/// A name may hold a line break, which must not make a line of its own.
+/// A name may hold line breaks, which must not make a line of their own.
 fn fdinfo_tells_the_channel(_: &Context) -> Result<()> {
-    let end = Ctl::new()?.open(Open::new("two\nlines", BOTH | CREATE))?;
+    let end = Ctl::new()?.open(Open::new("two\r\nlines", BOTH | CREATE))?;
     write_all(&end, b"five!")?;
     let path = format!("/proc/self/fdinfo/{}", end.as_raw_fd());
     let lines = fs::read_to_string(&path).context(path)?;
     let cgroup = own_cgroup_inode()?;
     for line in [
         "sluice-kind:\tpipe",
-        r"sluice-name:	two\012lines",
+        r"sluice-name:	two\015\012lines",
         &format!("sluice-cgroup:\t{cgroup}"),
         "sluice-uid:\t0",
         "sluice-readers:\t1",
