@@ -50,7 +50,7 @@ static struct sluice_bus_endpoint *bus_endpoint_of(struct sluice_endpoint *endpo
 static const struct sluice_bus_params no_params;
 
 /* Those that any bus refuses. */
-static bool bus_are_valid(const struct sluice_bus_params *params)
+static bool bus_params_are_valid(const struct sluice_bus_params *params)
 {
 	return !(params->flags & ~FLAGS) && params->mode <= SLUICE_BUS_UNICAST &&
 	       !(params->policies & ~POLICIES) && !(params->policy & ~POLICIES) &&
@@ -111,7 +111,7 @@ static int subscribe(struct sluice_bus_endpoint *end, const struct sluice_bus_pa
 	return err;
 }
 
-static void bus_count(struct sluice_bus_endpoint *end, int number)
+static void bus_count_endpoint(struct sluice_bus_endpoint *end, int number)
 {
 	struct sluice_bus *bus = end->bus;
 
@@ -130,7 +130,7 @@ static int bus_attach(struct sluice_endpoint *endpoint, const void *given)
 	int err = 0;
 
 	end->bus = bus_of(endpoint->channel);
-	if (!bus_are_valid(params))
+	if (!bus_params_are_valid(params))
 		return -EINVAL;
 	if (READ_ONCE(end->bus->destroyed))
 		return -EPIPE;
@@ -146,7 +146,7 @@ static int bus_attach(struct sluice_endpoint *endpoint, const void *given)
 	if (err)
 		sluice_bus_opener_depart(end->bus, end->opener);
 	else
-		bus_count(end, 1);
+		bus_count_endpoint(end, 1);
 	return err;
 }
 
@@ -154,7 +154,7 @@ static void bus_detach(struct sluice_endpoint *endpoint)
 {
 	struct sluice_bus_endpoint *end = bus_endpoint_of(endpoint);
 
-	bus_count(end, -1);
+	bus_count_endpoint(end, -1);
 	if (end->subscriber && end->subscriber != end->bus->queue)
 		sluice_bus_subscriber_remove(end->bus, end->subscriber);
 	sluice_bus_opener_depart(end->bus, end->opener);
@@ -438,7 +438,7 @@ static u64 bus_capacity_for(u64 bytes)
 /* Mapped subscribers need the policy BLOCK and messages that all may see. */
 static bool may_create(const struct sluice_bus_params *params)
 {
-	if (!bus_are_valid(params))
+	if (!bus_params_are_valid(params))
 		return false;
 	if (params->mode == SLUICE_BUS_UNICAST && params->policies)
 		return false;

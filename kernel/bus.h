@@ -321,11 +321,11 @@ u64 sluice_bus_bytes(struct sluice_bus *bus);
 /**
  * sluice_bus_has_room() - tests whether there is room for several messages
  * @bus: the bus
- * @length: of all of them, in bytes
+ * @length: total length of the messages, in bytes
  *
  * Return: true if the subscribers that block senders, and the queue of a unicast bus, leave room
- * for @length bytes, and for a quarter of the messages that the bus can have; also if this cannot
- * be told at once. May be outdated.
+ * for @length bytes, and for a quarter of the messages that the bus can have; also if the bounded
+ * scan of the cursors did not find this out. May be outdated.
  */
 bool sluice_bus_has_room(struct sluice_bus *bus, size_t length);
 
@@ -530,8 +530,8 @@ struct sluice_bus_subscriber *sluice_bus_subscriber_find(struct sluice_bus *bus,
  * @found: out: the subscriber, or NULL
  *
  * Context: under RCU.
- * Return: 0; -EAGAIN: @found is full, and not skipped because of its policy, or all are full and
- * @found is NULL; -ENOTCONN: there is no subscriber.
+ * Return: 0; -EAGAIN: @found is full and its policy is not DROP; or @found is NULL, because all
+ * subscribers are full; -ENOTCONN: there is no subscriber.
  */
 int sluice_bus_subscriber_next(struct sluice_bus *bus, struct sluice_bus_subscriber **found);
 
@@ -575,14 +575,14 @@ static inline void sluice_bus_unread_add(struct sluice_bus_subscriber *subscribe
 }
 
 /**
- * sluice_bus_unread_sub() - uncounts a message that is addressed to a subscriber (bus-U)
+ * sluice_bus_unread_sub() - ends the count of a message for a subscriber (bus-U)
  * @subscriber: the subscriber
  * @length: of the message, in bytes
  *
  * Called after the copy or the loss of the message, or after an attempt to send it that failed.
  *
- * Return: true if senders may wait for that: the subscriber is not full any more, or has no other
- * message.
+ * Return: true if senders may wait for this change: the subscriber is not full any more, or has no
+ * other message.
  */
 static inline bool sluice_bus_unread_sub(struct sluice_bus_subscriber *subscriber, u32 length)
 {

@@ -31,7 +31,7 @@
 #define UNIT BIT(SLUICE_BUS_UNIT_SHIFT)
 #define SLOT_BYTES 256		/* of the capacity per slot */
 #define STEP_PARTS 16		/* this part of the ring is freed when messages are lost */
-#define STEP_MAX 4096		/* slots that a look or a move passes under the lock at a time */
+#define STEP_MAX 4096		/* slots that a scan or a move passes under the lock at a time */
 #define ATTEMPTS_MAX 1000	/* to move cursors that are claimed, under the lock at a time */
 
 /* ---- head and tail ---- */
@@ -167,10 +167,10 @@ static bool is_others(const struct sluice_bus_slot *slot, u64 id)
 }
 
 /*
- * A look at the cursors. In the mode multicast it passes the messages of others, for all
- * subscribers together at most STEP_MAX: cursors that it has moved are nearer at the next look.
+ * A scan of the cursors. In the mode multicast it passes the messages of others, for all
+ * subscribers together at most STEP_MAX: cursors that it has moved are nearer at the next scan.
  */
-struct look {
+struct scan {
 	u64 head;			/* read before */
 	unsigned int left;		/* slots that it may still pass */
 	bool unsure;			/* subscribers may hold less than was found */
@@ -181,20 +181,20 @@ struct look {
  * known, at most the head.
  */
 static u64 first_own(const struct sluice_bus *bus, const struct sluice_bus_subscriber *subscriber,
-		     u64 sequence, struct look *look)
+		     u64 sequence, struct scan *scan)
 {
 	if (!atomic64_read_acquire(&subscriber->unread))	/* (bus-U) */
-		return look->head;
-	for (; sequence < look->head; sequence++) {
+		return scan->head;
+	for (; sequence < scan->head; sequence++) {
 		const struct sluice_bus_slot *slot = sluice_bus_slot(bus, sequence);
 
 		if (!slot || !is_others(slot, subscriber->id))
 			break;
-		if (!look->left) {
-			look->unsure = true;
+		if (!scan->left) {
+			scan->unsure = true;
 			break;
 		}
-		look->left--;
+		scan->left--;
 	}
 	return sequence;
 }
@@ -204,19 +204,19 @@ static u64 first_own(const struct sluice_bus *bus, const struct sluice_bus_subsc
  * is first moved past the messages of others. Unsure: also if that takes the end of a claim.
  */
 static u64 held_by(const struct sluice_bus *bus, struct sluice_bus_subscriber *subscriber,
-		   struct look *look)
+		   struct scan *scan)
 {
 	s64 word = atomic64_read_acquire(&subscriber->cursor);	/* (bus-C) */
 
 	if (bus->mode != SLUICE_BUS_MULTICAST || sluice_bus_is_monitor(subscriber))
 		return cursor_of(word);
-	while (cursor_of(word) < look->head) {
-		u64 before = cursor_of(word), own = first_own(bus, subscriber, before, look);
+	while (cursor_of(word) < scan->head) {
+		u64 before = cursor_of(word), own = first_own(bus, subscriber, before, scan);
 
 		if (own == before)
 			break;
 		if (is_claimed(word)) {
-			look->unsure = true;
+			scan->unsure = true;
 			break;
 		}
 		if (atomic64_try_cmpxchg(&subscriber->cursor, &word, own << 1))
@@ -231,17 +231,17 @@ static u64 held_by(const struct sluice_bus *bus, struct sluice_bus_subscriber *s
  */
 static u64 oldest_held(struct sluice_bus *bus, u32 policies, u64 head, bool *unsure)
 {
-	struct look look = { .head = head, .left = STEP_MAX };
+	struct scan scan = { .head = head, .left = STEP_MAX };
 	struct sluice_bus_subscriber *subscriber;
 	u64 oldest = head;
 	unsigned int i;
 
 	sluice_bus_for_each_subscriber(bus, subscriber, i)
 		if (subscriber->policy & policies)
-			oldest = min(oldest, held_by(bus, subscriber, &look));
+			oldest = min(oldest, held_by(bus, subscriber, &scan));
 	if (bus->queue)
-		oldest = min(oldest, held_by(bus, bus->queue, &look));
-	*unsure = look.unsure;
+		oldest = min(oldest, held_by(bus, bus->queue, &scan));
+	*unsure = scan.unsure;
 	return oldest;
 }
 

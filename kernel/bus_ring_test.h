@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* KUnit: positions of a bus, whose 32-bit halves wrap around. At the end of bus_ring.c. */
+/* KUnit: positions of a bus, whose 32-bit halves wrap around. Included at the end of bus_ring.c. */
 #include <kunit/test.h>
 
 static void a_position_keeps_its_halves(struct kunit *test)
@@ -18,7 +18,7 @@ static void a_length_takes_whole_units(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, units_for(UNIT + 1), 2);
 }
 
-/* With @before slots and units already past 0 when the head wraps around. */
+/* The tail is @before slots and units before the wrap to 0. */
 static void expect_fit(struct kunit *test, u32 before)
 {
 	static const struct sluice_bus bus = { .slot_count = 16, .units = 64 };

@@ -470,9 +470,9 @@ static int may_attach(const struct sluice_channel *channel,
 }
 
 /*
- * An open of a channel, of which the caller has a reference: it becomes that of the endpoint, or is
- * put with an error. -ESTALE: the channel has lost its name meanwhile. PERSIST has no effect on a
- * channel that is already persistent, if the caller may not manage it.
+ * Opens a channel. The caller's reference becomes the endpoint's reference; with an error it is
+ * put. -ESTALE: the channel has lost its name meanwhile. PERSIST has no effect on a channel that is
+ * already persistent, if the caller may not manage it.
  */
 static struct sluice_channel *
 channel_attach_or_put(struct sluice_channel *channel, const struct sluice_channel_request *request)

@@ -9,8 +9,8 @@
  *     create()       channel_add()            PERSIST
  *    ----------> new -------------> transient --------> persistent
  *                 |                     |                   |
- *                 | another was         | last close,       | unlink, destruction,
- *                 | quicker, limits     | unlink,           | the cgroup is removed
+ *                 | the name is taken,  | last close,       | unlink, destruction,
+ *                 | a limit             | unlink,           | the cgroup is removed
  *                 |                     | destruction       |
  *                 |                     v                   |
  *                 |                  unnamed <--------------+
@@ -30,14 +30,16 @@
  * Permissions: to look up a name, a caller must be in the scope's cgroup or below it. To open a
  * channel, the mode must permit it, with the meaning that it has for a file; the creator gets the
  * requested endpoint whatever the mode is. An open with CREATE gets a channel of another user only
- * if that is root or owns the scope's directory, unless it says ANY_OWNER, or means the default
- * channel. To unlink or destroy a channel, or to make it persistent after its creation, the caller
- * must be able to create in the scope, and own the channel or have CAP_FOWNER over it. Host
- * administrators (CAP_SYS_ADMIN) need neither the mode nor ownership. Channels of kernel modules
- * are theirs alone. Every call is checked against its caller.
+ * if that user is root or owns the scope's directory, or the open has ANY_OWNER, or the channel is
+ * the default channel. To unlink or destroy a channel, or to make it persistent after its creation,
+ * the caller must be able to create in the scope, and own the channel or have CAP_FOWNER over it.
+ * Host administrators (CAP_SYS_ADMIN) need neither the mode nor ownership. Nobody can unlink,
+ * destroy or make persistent a channel of a kernel module. Every call is checked against its
+ * caller.
  *
  * Memory: quotas are charged to scope and users (quota.h), pages and arrays to the memory cgroup of
- * the creator, whichever task allocates them; those of a restored map to the scope's.
+ * the creator, whichever task allocates them; of a restored map, to the memory
+ * cgroup of its scope.
  */
 #ifndef SLUICE_CHANNEL_H
 #define SLUICE_CHANNEL_H
@@ -132,7 +134,8 @@ void sluice_channel_exit(struct sluice_channel *channel);
 
 /**
  * sluice_channel_page_alloc() - allocates a page for user space
- * @channel: whose creator is charged; NULL, or of a kernel module: the caller is
+ * @channel: its creator is charged; if it is NULL or belongs to a kernel module, the caller is
+ * charged
  * @flags: additional GFP flags
  * @node: the only node to use, or NUMA_NO_NODE
  *
@@ -144,21 +147,23 @@ struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp
 
 /**
  * sluice_channel_pages_alloc() - allocates contiguous pages for user space, without reclaim
- * @channel: whose creator is charged; NULL, or of a kernel module: the caller is
+ * @channel: its creator is charged; if it is NULL or belongs to a kernel module, the caller is
+ * charged
  * @flags: additional GFP flags
  * @node: the only node to use, or NUMA_NO_NODE
  * @order: 2^@order pages
  *
  * Each page has its own reference. Never invokes the OOM killer.
  *
- * Return: the first page; NULL: there is no such row at once, or no memory.
+ * Return: the first page; NULL: no contiguous pages are free, or there is no memory.
  */
 struct page *sluice_channel_pages_alloc(const struct sluice_channel *channel, gfp_t flags, int node,
 					unsigned int order);
 
 /**
  * sluice_channel_kvcalloc() - allocates a zeroed array, which kvfree() frees
- * @channel: whose creator is charged; NULL, or of a kernel module: the caller is
+ * @channel: its creator is charged; if it is NULL or belongs to a kernel module, the caller is
+ * charged
  * @count: the number of elements
  * @size: of an element, in bytes
  *
@@ -355,7 +360,7 @@ void sluice_channel_fill_info(struct sluice_channel *channel, struct sluice_chan
  * @access: of the caller to the scope
  * @key: the list begins after this key
  * @infos: out: the descriptions
- * @most: the most channels; up to SLUICE_LIST_MAX
+ * @most: maximum number of channels, up to SLUICE_LIST_MAX
  *
  * Return: the number of channels, or -EACCES outside the scope.
  */

@@ -94,9 +94,9 @@ struct file *sluice_endpoint_create_file(const struct sluice_channel_request *re
 	bool created;
 
 	/*
-	 * Security modules see an inode of its own; and mappings of one ring are not in a tree, and
-	 * behind a lock, with those of all anonymous files. Before the endpoint: who is refused the
-	 * file must not have had an effect on the channel.
+	 * With an inode of its own a security module can label the endpoint, and its mappings do
+	 * not share the tree and the lock of all anonymous files. The file is created before the
+	 * endpoint, so that an open that a security module refuses has no effect on the channel.
 	 */
 	file = anon_inode_create_getfile(kind->file_name, kind->fops, NULL,
 					 file_flags(kind, request->flags), NULL);

@@ -107,8 +107,9 @@ struct sluice_feed *sluice_feed_create_as(const char *name, umode_t mode, u64 ca
  * On PREEMPT_RT it wakes the consumer by irq_work, because the locks of wait queues sleep.
  *
  * Context: any context that may wake a process.
- * Return: 0: delivered, or there is no consumer; -ENOBUFS: the packet is lost, because the ring is
- * full or, in NMI, because the feed is in use; -EMSGSIZE: longer than SLUICE_FEED_PACKET_MAX.
+ * Return: 0: the packet is delivered, there is no consumer, or the call has ended the consumer
+ * because of an invalid position; -ENOBUFS: the packet is lost, because the ring is full or, in
+ * NMI, because the feed is in use; -EMSGSIZE: longer than SLUICE_FEED_PACKET_MAX.
  */
 int sluice_feed_publish_and_wake(struct sluice_feed *feed, const void *data, size_t length);
 

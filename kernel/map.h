@@ -294,7 +294,7 @@ struct sluice_map_entry *sluice_map_find(struct sluice_map *map, const struct sl
  * @entry: the entry
  *
  * Context: under the shard's lock.
- * Return: 0; -EAGAIN: not before a worker has enlarged the table; -ENOSPC: the table is full.
+ * Return: 0; -EAGAIN: try again after a worker has enlarged the table; -ENOSPC: the table is full.
  */
 int sluice_map_table_insert(struct sluice_map *map, struct sluice_map_entry *entry);
 
@@ -383,7 +383,8 @@ bool sluice_map_entry_put(struct sluice_map_entry *entry);
  * sluice_map_pin_removed() - takes a reference to a removed entry for a record of the stream
  * @entry: the entry, whose key the record needs
  *
- * Its memory counts as waiting, because it becomes free without anything that the map could do.
+ * Its memory counts as waiting, because it is freed by the keeper's acknowledgment, not by the
+ * map.
  *
  * Return: the entry.
  */
@@ -427,9 +428,9 @@ void sluice_map_value_free(struct sluice_map_value *value);
  * @request: the key and its required version; out: the version
  * @value: the value, which belongs to the map if the result is not negative
  *
- * Return: 1: the entry was created; 0: the value was replaced; -EEXIST: no entry is required, and
- * there is one; -ESTALE: the entry has another version; -ENOENT: a version is required, and there
- * is no entry; or an error of sluice_map_entry_create().
+ * Return: 1: the entry was created; 0: the value was replaced; -EEXIST: the request requires that
+ * the key has no entry, and it has one; -ESTALE: the entry has another version; -ENOENT: a version
+ * is required, and there is no entry; or an error of sluice_map_entry_create().
  */
 int sluice_map_set(struct sluice_map *map, struct sluice_map_request *request,
 		   struct sluice_map_value *value);
@@ -443,8 +444,9 @@ int sluice_map_set(struct sluice_map *map, struct sluice_map_request *request,
  * @ttl_ns: the time to live; 0: for ever
  *
  * Return: 0: the value was overwritten; -ENODATA: the map is durable, there is no entry, or its
- * value has no room for @length bytes; -EEXIST: no entry is required, and there is one; -ESTALE:
- * the entry has another version; -ENOENT: a version is required, and there is no entry.
+ * value has no room for @length bytes; -EEXIST: the request requires that the key has no entry, and
+ * it has one; -ESTALE: the entry has another version; -ENOENT: a version is required, and there is
+ * no entry.
  */
 int sluice_map_overwrite(struct sluice_map *map, struct sluice_map_request *request,
 			 const void *bytes, u32 length, u64 ttl_ns);
@@ -455,8 +457,8 @@ int sluice_map_overwrite(struct sluice_map *map, struct sluice_map_request *requ
  * @request: the key and its required version; out: the number of the change, or, after -ESTALE and
  *	-EEXIST, the version of the entry
  *
- * Return: 0; -ENOENT: there is no entry; -ESTALE: the entry has another version; -EEXIST: no entry
- * is required, and there is one.
+ * Return: 0; -ENOENT: there is no entry; -ESTALE: the entry has another version; -EEXIST: the
+ * request requires that the key has no entry, and it has one.
  */
 int sluice_map_delete(struct sluice_map *map, struct sluice_map_request *request);
 
@@ -474,7 +476,7 @@ int sluice_map_insert_restored(struct sluice_map *map, const struct sluice_map_k
 			       struct sluice_map_value *value, u64 version);
 
 /**
- * sluice_map_expire() - removes a bounded number of entries whose time has passed from a shard
+ * sluice_map_expire() - removes from a shard a bounded number of entries whose time has passed
  * @map: the map
  * @shard: the shard
  * @now: CLOCK_BOOTTIME in ns
@@ -768,7 +770,7 @@ long sluice_map_dump(struct sluice_map *map, struct sluice_map_dump __user *user
 /* ---- map_watch.c ---- */
 
 /**
- * sluice_map_log() - makes a change an event of the log
+ * sluice_map_log() - adds the event of a change to the log
  * @map: the map
  * @sequence: the number of the change
  * @change: SLUICE_MAP_CREATED, and so on

@@ -97,7 +97,7 @@ static struct sluice_stream_record *take_removal(struct sluice_map_entry *entry,
 	return record;
 }
 
-/* The reference of the table. Returns the number of the change. */
+/* Removes an entry and puts the table's reference to it. Returns the number of the change. */
 static u64 map_update_remove_and_put(struct sluice_map *map, struct sluice_map_shard *shard,
 				     struct sluice_map_entry *entry, u32 change)
 {

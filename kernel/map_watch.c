@@ -96,7 +96,7 @@ static struct sluice_map_entry *take_removed(struct sluice_map *map, u64 sequenc
 	return entry;
 }
 
-/* Of an event. The bytes that this frees. */
+/* Puts an event's reference to its entry. Returns the number of bytes that this frees. */
 static size_t map_watch_put_entry(struct sluice_map_entry *entry)
 {
 	size_t bytes = entry->charged;

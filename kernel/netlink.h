@@ -215,7 +215,7 @@ int sluice_netlink_handle_close(struct sk_buff *request, u32 number);
  */
 int sluice_netlink_handle_init(void);
 /**
- * sluice_netlink_handle_exit() - ends the work on handles, of which none exists any more
+ * sluice_netlink_handle_exit() - destroys the workqueue of handles; all handles are closed
  */
 void sluice_netlink_handle_exit(void);
 

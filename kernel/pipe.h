@@ -128,7 +128,7 @@ bool sluice_pipe_may_fill(struct sluice_pipe *pipe, size_t whole, bool nonblocki
  * @in: the open file of the pipe
  * @position: not used
  * @other_pipe: the pipe(2)
- * @length: the most bytes
+ * @length: maximum number of bytes
  * @flags: SPLICE_F_*
  *
  * Context: under the mutex of @other_pipe, which is released during waits.
@@ -145,7 +145,7 @@ ssize_t sluice_pipe_splice_read(struct file *in, loff_t *position,
  * @other_pipe: the pipe(2)
  * @out: the open file of the pipe
  * @position: not used
- * @length: the most bytes
+ * @length: maximum number of bytes
  * @flags: SPLICE_F_*
  *
  * Context: takes the mutex of @other_pipe.

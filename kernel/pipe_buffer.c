@@ -517,7 +517,7 @@ static void pipe_buffer_discard(struct sluice_pipe *pipe)
 bool sluice_pipe_discard(struct sluice_pipe *pipe)
 {
 	for (;;) {
-		/* (pipe-F): after the caller's unlocking of a mutex, or the previous attempt's. */
+		/* (pipe-F): after the caller, or the previous attempt, has unlocked a mutex. */
 		smp_mb();
 		if (mutex_is_locked(&pipe->write_mutex) || !mutex_trylock(&pipe->read_mutex))
 			return false;

@@ -256,7 +256,7 @@ void sluice_pipe_buffer_free(struct sluice_pipe *pipe);
  *
  * Pages that splice moved out remain valid.
  *
- * Context: without the mutexes, both of which it only tries. May sleep.
+ * Context: the caller holds neither mutex; the function uses mutex_trylock() on both. May sleep.
  * Return: true if they are discarded; false: another call holds a mutex, and will try when it has
  * unlocked it (pipe-E).
  */
@@ -266,8 +266,8 @@ bool sluice_pipe_discard(struct sluice_pipe *pipe);
  * sluice_pipe_trim() - frees the pages of a pipe that hold no bytes
  * @pipe: the pipe, whose last endpoint has left
  *
- * Does nothing if another call holds a mutex. Lent pages that are in use remain. The capacity is
- * then counted only for the kinds of pages that are left.
+ * Does nothing if another call holds a mutex. Lent pages that are in use remain. Afterwards a quota
+ * counts lent and spliced-in pages only if such pages are left.
  */
 void sluice_pipe_trim(struct sluice_pipe *pipe);
 
@@ -293,8 +293,8 @@ static inline bool sluice_pipe_unlock(struct sluice_pipe *pipe, struct mutex *mu
  * @pipe: the pipe
  * @to: where the bytes go
  *
- * Moves at most as many bytes as the capacity: beside a quick writer the mutex would be held
- * without end.
+ * Moves at most as many bytes as the capacity: with a fast writer an unbounded call would hold the
+ * mutex forever.
  *
  * Context: under read_mutex. May sleep.
  * Return: the number of bytes; 0: there are none; -EFAULT: not even the first could be copied.
@@ -318,7 +318,7 @@ ssize_t sluice_pipe_fill(struct sluice_pipe *pipe, struct iov_iter *from, size_t
 /**
  * sluice_pipe_detach_page() - takes bytes of at most one page from a pipe
  * @pipe: the pipe
- * @most: the most bytes
+ * @most: maximum number of bytes
  * @page: out: a page with the bytes at its start
  *
  * The caller gets a reference to the page and must not write to it. A whole page is moved. An own

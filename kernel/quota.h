@@ -127,7 +127,8 @@ int sluice_quota_change(struct sluice_quota_charge *charge, u64 bytes);
 int sluice_quota_change_as_prepared(struct sluice_quota_charge *charge, u64 bytes);
 
 /**
- * sluice_quota_init() - derives limits in bytes that are 0 at load from the size of the memory
+ * sluice_quota_init() - sets the byte limits that are 0 at load, in proportion to the size of the
+ * memory
  */
 void sluice_quota_init(void);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* KUnit: the arithmetic of limits. At the end of quota.c. */
+/* KUnit: the arithmetic of limits. Included at the end of quota.c. */
 #include <kunit/test.h>
 
 static void expect_usage(struct kunit *test, const struct sluice_quota_usage *usage, s64 channels,
@@ -28,7 +28,7 @@ static void a_charge_that_fails_leaves_nothing(struct kunit *test)
 	expect_usage(test, &usage, 1, 4096);
 }
 
-static void what_is_not_charged_fits_above_a_lowered_limit(struct kunit *test)
+static void an_amount_that_does_not_grow_ignores_a_lowered_limit(struct kunit *test)
 {
 	struct sluice_quota_usage usage = {};
 
@@ -50,7 +50,7 @@ static void the_greatest_capacity_does_not_wrap_around(struct kunit *test)
 static struct kunit_case quota_cases[] = {
 	KUNIT_CASE(a_charge_up_to_the_limit_fits),
 	KUNIT_CASE(a_charge_that_fails_leaves_nothing),
-	KUNIT_CASE(what_is_not_charged_fits_above_a_lowered_limit),
+	KUNIT_CASE(an_amount_that_does_not_grow_ignores_a_lowered_limit),
 	KUNIT_CASE(the_greatest_capacity_does_not_wrap_around),
 	{}
 };

@@ -14,7 +14,7 @@
 
 #define CTRL_PAGES 2
 #define PAGES_PER_CHECK 256	/* pages between two checks for a signal and for other tasks */
-#define ROW_ORDER 3		/* of pages that are allocated in a row, which takes less time */
+#define BATCH_ORDER 3		/* contiguous pages that are allocated together, which is quicker */
 
 /* The regions of the file, in pages. */
 #define PRODUCER_PGOFF	(SLUICE_RING_MMAP_PRODUCER >> PAGE_SHIFT)
@@ -37,25 +37,25 @@ static void free_pages_before(struct sluice_ring_memory *memory, unsigned long e
 }
 
 /*
- * Allocates pages from the one with number @at on. Their number, 0: there is no memory. @rows:
- * whether there are rows of pages.
+ * Allocates pages from the one with number @at on. Their number, 0: there is no memory. @batches:
+ * whether contiguous pages are to be had.
  */
-static unsigned long alloc_row(struct sluice_ring_memory *memory, unsigned long at,
-			       const struct sluice_channel *channel, int node, bool *rows)
+static unsigned long alloc_batch(struct sluice_ring_memory *memory, unsigned long at,
+				 const struct sluice_channel *channel, int node, bool *batches)
 {
-	struct page *row = NULL;
+	struct page *first = NULL;
 	unsigned long i;
 
-	if (*rows && pages_of(memory) - at >= BIT(ROW_ORDER))
-		row = sluice_channel_pages_alloc(channel, __GFP_ZERO, node, ROW_ORDER);
-	*rows = row;
-	if (!row) {
+	if (*batches && pages_of(memory) - at >= BIT(BATCH_ORDER))
+		first = sluice_channel_pages_alloc(channel, __GFP_ZERO, node, BATCH_ORDER);
+	*batches = first;
+	if (!first) {
 		memory->pages[at] = sluice_channel_page_alloc(channel, __GFP_ZERO, node);
 		return memory->pages[at] ? 1 : 0;
 	}
-	for (i = 0; i < BIT(ROW_ORDER); i++)
-		memory->pages[at + i] = row + i;
-	return BIT(ROW_ORDER);
+	for (i = 0; i < BIT(BATCH_ORDER); i++)
+		memory->pages[at + i] = first + i;
+	return BIT(BATCH_ORDER);
 }
 
 struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel *channel,
@@ -63,7 +63,7 @@ struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel
 {
 	unsigned long data_pages = capacity >> PAGE_SHIFT, i, added;
 	struct sluice_ring_memory *memory;
-	bool rows = true;
+	bool batches = true;
 
 	memory = sluice_channel_kvcalloc(channel, 1,
 					 struct_size(memory, pages, CTRL_PAGES + data_pages));
@@ -74,7 +74,7 @@ struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel
 	for (i = 0; i < pages_of(memory); i += added) {
 		bool killed = fatal_signal_pending(current);
 
-		added = killed ? 0 : alloc_row(memory, i, channel, node, &rows);
+		added = killed ? 0 : alloc_batch(memory, i, channel, node, &batches);
 		if (!added) {
 			free_pages_before(memory, i);
 			return ERR_PTR(killed ? -EINTR : -ENOMEM);

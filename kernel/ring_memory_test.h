@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* KUnit: which pages an offset of the file designates. At the end of ring_memory.c. */
+/* KUnit: which pages an offset of the file designates. Included at the end of ring_memory.c. */
 #include <kunit/test.h>
 
 #define TEST_PAGES 4
 
-/* Pages that are only compared. */
+/* The page pointers are compared, never dereferenced. */
 static struct sluice_ring_memory *test_memory(struct kunit *test)
 {
 	struct sluice_ring_memory *memory;

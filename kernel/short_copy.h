@@ -26,7 +26,7 @@ static inline bool sluice_is_short_copy(size_t length)
 }
 
 /**
- * sluice_copy_from_user() - copies from the user, word by word if that is short
+ * sluice_copy_from_user() - copies from the user, word by word if @length is small
  * @to: the memory of the kernel
  * @from: the memory of the user
  * @length: the number of bytes
@@ -65,7 +65,7 @@ fault:
 }
 
 /**
- * sluice_copy_to_user() - copies to the user, word by word if that is short
+ * sluice_copy_to_user() - copies to the user, word by word if @length is small
  * @to: the memory of the user
  * @from: the memory of the kernel
  * @length: the number of bytes
@@ -104,7 +104,7 @@ fault:
 }
 
 /**
- * sluice_copy() - memcpy(), word by word if that is short
+ * sluice_copy() - memcpy(), word by word if @length is small
  * @to: the destination
  * @from: the source
  * @length: the number of bytes
@@ -133,7 +133,7 @@ static inline void sluice_copy(void *to, const void *from, size_t length)
 }
 
 /**
- * sluice_is_equal() - compares bytes, word by word if that is short: memcmp(3) without the order
+ * sluice_is_equal() - compares bytes, word by word if @length is small: memcmp(3) without the order
  * @a: one value
  * @b: the other value
  * @length: the number of bytes of each

@@ -171,7 +171,7 @@ bool sluice_stream_has_ended(const struct sluice_stream *stream)
 bool sluice_stream_is_over(const struct sluice_stream *stream)
 {
 	lockdep_assert_held(&stream->lock);
-	if (stream->state != SLUICE_STREAM_ENDED)
+	if (stream->state != SLUICE_STREAM_CLOSING)
 		return stream->state >= SLUICE_STREAM_DELETED;
 	return list_empty(&stream->records) && !stream->promised &&
 	       !(stream->news & SLUICE_NEWS_CLOSED);
@@ -182,7 +182,7 @@ static bool end(struct sluice_stream *stream)
 {
 	if (stream->state < SLUICE_STREAM_ABANDONED)
 		sluice_stream_set_state(stream, stream->state == SLUICE_STREAM_UNLINKING ?
-						SLUICE_STREAM_ABANDONED : SLUICE_STREAM_ENDED);
+						SLUICE_STREAM_ABANDONED : SLUICE_STREAM_CLOSING);
 	if (!sluice_keeper_is_absent(0))
 		stream->news |= SLUICE_NEWS_CLOSED;
 	sluice_stream_ask_for_rest(stream);
@@ -192,7 +192,10 @@ static bool end(struct sluice_stream *stream)
 	return false;
 }
 
-/* After end() or stream_drop(), without the lock. */
+/*
+ * After a change of the state, without the lock: wakes waiters and the keeper, and unregisters the
+ * stream if it is @over.
+ */
 static void tell_end(struct sluice_stream *stream, bool over)
 {
 	wake_up_all(&stream->changed);
@@ -383,7 +386,8 @@ static enum sluice_stream_state unlinked_state(const struct sluice_stream *strea
 {
 	if (!error)
 		return SLUICE_STREAM_DELETED;
-	return stream->state == SLUICE_STREAM_UNLINKING ? SLUICE_STREAM_LIVE : SLUICE_STREAM_ENDED;
+	return stream->state == SLUICE_STREAM_UNLINKING ? SLUICE_STREAM_LIVE :
+							 SLUICE_STREAM_CLOSING;
 }
 
 int sluice_stream_unlinked(struct sluice_stream *stream, int error)

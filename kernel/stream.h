@@ -7,40 +7,39 @@
  * that asks the keeper registers it, as QUEUED; so does a map that the keeper restores on its own
  * account, as RESTORING. Then:
  *
- *   QUEUED      the keeper is to be told of the open
- *   TELLING     it is being told: the message is being copied
- *   ASKED       it has not answered
- *   RESTORING   it fills in the map, which has no name yet
+ *   QUEUED      OPEN waits until the keeper reads it
+ *   TELLING     a read(2) of the keeper copies OPEN
+ *   ASKED       the keeper has read OPEN and not answered it
+ *   RESTORING   the keeper fills in the map, which has no name yet
  *   LIVE        changes are made
  *   UNLINKING   no more changes are admitted; the keeper is asked to delete what is stored
- *   ABANDONED   the map has lost its name meanwhile, and the keeper has not answered that
- *   ENDED       the open has given up, or the map has lost its name; the keeper is to be told
+ *   ABANDONED   the map has lost its name while UNLINKING; the keeper has not answered UNLINK
+ *   CLOSING     the open has given up, or the map has lost its name; the keeper must read CLOSED
  *   DELETED     the keeper has deleted what was stored
- *   DROPPED     the keeper needs not be told of the end
+ *   DROPPED     the keeper need not read CLOSED
  *
  *   event           state  QUEUED   TELLING  ASKED      RESTORING  LIVE       UNLINKING  ABANDONED
  *   OPEN is taken                   ASKED
  *   OPEN is not taken               QUEUED
- *   the open gives up      DROPPED  ENDED(1) ENDED
+ *   the open gives up      DROPPED  (1)      CLOSING    CLOSING
  *   CREATE                                   RESTORING
  *   READY, 0                                            LIVE(2)
  *   READY, an error                          DROPPED    DROPPED
  *   unlink                                                         UNLINKING
  *   END, UNLINKED, 0 (3)                                                      DELETED    DELETED
- *   END, UNLINKED, error (3)                                                  LIVE       ENDED
+ *   END, UNLINKED, error (3)                                                  LIVE       CLOSING
  *   END, 0                                                         DROPPED(4)            DROPPED
- *   the name is lost                                               ENDED      ABANDONED
+ *   the name is lost                                               CLOSING    ABANDONED
  *   the keeper dies                          DROPPED    DROPPED    (5)        (5)        (5)
  *
- *   (1) DROPPED, if OPEN is then not taken. An open also gives up while its map is RESTORING.
- *   (2) DROPPED, if the name of a map without an open is taken, or its cgroup is removed.
- *   (3) Only after UNLINK was taken. (4) Only if nothing is left, and the map has its name.
- *   (5) The next keeper is told again.
+ *   (1) CLOSING; DROPPED if OPEN is then not taken. (2) DROPPED if the name of a map without an
+ *   open is taken, or its cgroup is removed. (3) Only after UNLINK was taken. (4) Only if nothing
+ *   is left, and the map has its name. (5) The next keeper is told again.
  *
- * An open whose stream the death of a keeper has dropped looks for the name again, with a new map.
- * END drops an ENDED stream, too. A stream that is DELETED or DROPPED is unregistered at once; one
- * that has ENDED, when the keeper has acknowledged what is left and knows of the end, or, without a
- * keeper, when nothing is left.
+ * When the death of a keeper drops a stream, its open looks the name up again, with a new map. END
+ * also drops a CLOSING stream. A DELETED or DROPPED stream is unregistered at once; a CLOSING one
+ * when the keeper has acknowledged all records and has read CLOSED, or, without a keeper, when no
+ * record is left.
  *
  * Life of a record: that of a set is allocated before the set, with a copy of the key and the
  * value; that of a removal, with its entry, so that an expiry needs no memory. It becomes part of
@@ -49,8 +48,8 @@
  * stream that is DELETED or DROPPED.
  *
  * Admission: before a change is made, sluice_stream_admit() reserves the bytes of its record, and
- * numbers: for the change, and for the expiry of an entry in its way. Every refusal by the stream
- * is there. An expiry of the worker takes a number only if some more are left beside those.
+ * numbers: for the change, and for the expiry of an entry in its way. The stream refuses changes
+ * only there. The expiry worker takes a number only if more than NUMBERS_FOR_CHANGES are left.
  *
  * Unlinking: sluice_stream_unlink() stops admissions, asks the keeper to delete what is stored, and
  * waits. If it does not wait until the answer, the answer removes the name.
@@ -100,12 +99,12 @@ enum sluice_stream_state {
 	SLUICE_STREAM_LIVE,
 	SLUICE_STREAM_UNLINKING,
 	SLUICE_STREAM_ABANDONED,
-	SLUICE_STREAM_ENDED,
+	SLUICE_STREAM_CLOSING,
 	SLUICE_STREAM_DELETED,
 	SLUICE_STREAM_DROPPED,
 };
 
-/* What the keeper is to be told, apart from records: bits of `news`, and OPEN of a message only. */
+/* Messages other than records: bits of `news`. OPEN is only in sluice_stream_message.news. */
 #define SLUICE_NEWS_OPEN	0x01
 #define SLUICE_NEWS_RESUME	0x02
 #define SLUICE_NEWS_SYNC	0x04
@@ -281,20 +280,21 @@ int sluice_stream_unlinked(struct sluice_stream *stream, int error);
 int sluice_stream_detach(struct sluice_stream *stream);
 
 /**
- * sluice_streams_forget_keeper() - ends what depends on a keeper that has ended
+ * sluice_streams_forget_keeper() - detaches all streams from a keeper that has ended
  *
- * Live streams, and ended ones that have something left, are told to the next keeper again. Ended
- * ones that have nothing left are unregistered. Opens that the keeper has read and not answered ask
- * anew. Maps that it was restoring on its own account are dropped.
+ * Queues RESUME for the next keeper, for live streams and for ended streams with records left.
+ * Unregisters ended streams with nothing left. Makes opens that the keeper has read and not
+ * answered ask again. Drops maps that the keeper was restoring on its own account.
  *
  * Context: under begin_mutex (keeper.c); may sleep.
  */
 void sluice_streams_forget_keeper(void);
 
 /**
- * sluice_streams_begin_keeper() - tells the streams that there is a keeper
+ * sluice_streams_begin_keeper() - prepares all streams for a new keeper
  *
- * Streams that have ended tell that to the keeper. Changes that wait try again.
+ * Marks CLOSED for the keeper in every stream that has ended, and wakes changes that wait for a
+ * keeper.
  *
  * Context: under begin_mutex (keeper.c); may sleep.
  */
@@ -496,9 +496,9 @@ int sluice_stream_wait_stored(struct sluice_stream *stream, u64 sequence);
  * Frees the records of the stored changes.
  *
  * Context: a call of the keeper; may sleep.
- * Return: 0; -EINVAL: the stream is not live yet, @error is another, @sequence is below the last
- * one or above the last record that was delivered, or @limit is below the last one or above
- * S64_MAX.
+ * Return: 0; -EINVAL: the stream is not live yet, @error has another value, @sequence is below the
+ * previous one or above the last record that was delivered, or @limit is below the previous one or
+ * above S64_MAX.
  */
 int sluice_stream_acknowledge(struct sluice_stream *stream, u64 sequence, u64 limit, int error);
 

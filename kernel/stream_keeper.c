@@ -75,7 +75,7 @@ static u32 last_news(const struct sluice_stream *stream)
 		return 0;
 	if (stream->news & SLUICE_NEWS_UNLINK)
 		return SLUICE_NEWS_UNLINK;
-	if (!list_empty(&stream->records) || stream->state != SLUICE_STREAM_ENDED)
+	if (!list_empty(&stream->records) || stream->state != SLUICE_STREAM_CLOSING)
 		return 0;
 	return stream->news & SLUICE_NEWS_CLOSED;
 }

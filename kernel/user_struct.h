@@ -110,9 +110,9 @@ static inline bool sluice_user_is_entry_size(u32 user_size, size_t ver0)
 /**
  * sluice_user_array_write() - writes the smaller of both sizes of each entry to a user's array
  * @user: the user's array
- * @user_size: the size of an entry there
+ * @user_size: the size of an entry in the user's array
  * @entries: the entries in the kernel, which have no size of their own
- * @size: the size of an entry there
+ * @size: the size of an entry in @entries
  * @count: the number of entries
  *
  * Return: 0 or -EFAULT.

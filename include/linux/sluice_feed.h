@@ -24,8 +24,8 @@ struct sluice_feed;
  * filesystem user and group.
  *
  * The capacity is rounded up to a power of two, and is at least 16 KiB and a page. Its limit is the
- * module parameter feed_max_bytes, rounded down to a power of two. The pages are allocated when a
- * consumer claims the feed, and charged to the consumer.
+ * module parameter feed_max_bytes, rounded down to a power of two. The pages are allocated when an
+ * endpoint becomes the consumer, and charged to its process.
  *
  * Context: Process context. May sleep.
  *
@@ -56,11 +56,10 @@ struct sluice_feed *sluice_feed_create(const char *name, umode_t mode, size_t ca
  *
  * Return:
  *
- * * 0: the packet is delivered, or there is no consumer, or the consumer is ended because it has
- *   stored an invalid position.
- * * -ENOBUFS: the packet is lost, because the ring is full or, in NMI, because the feed is in use.
- *   The consumer learns the number of lost packets with the next packet.
- * * -EMSGSIZE: the packet is longer than SLUICE_FEED_PACKET_MAX.
+ * * 0: the packet is delivered, or there is no consumer, or this call has ended the consumer, which
+ * had stored an invalid position. * -ENOBUFS: the packet is lost, because the ring is full or, in
+ * NMI, because the feed is in use. The consumer learns the number of lost packets with the next
+ * packet. * -EMSGSIZE: the packet is longer than SLUICE_FEED_PACKET_MAX.
  */
 int sluice_feed_publish(struct sluice_feed *feed, const void *data, size_t length);
 

@@ -729,7 +729,7 @@ fn ask_the_compiler(facts: &[Fact], directory: &Path) -> Option<Vec<u64>> {
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include/uapi/linux/sluice.h");
     fs::create_dir_all(directory.join("include/linux")).unwrap();
     fs::copy(header, directory.join("include/linux/sluice.h")).unwrap();
-    // So the header has no extension of a compiler.
+    // These options reject compiler extensions in the header.
     let compiled = Command::new("cc")
         .args(["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-I"])
         .arg(directory.join("include"))

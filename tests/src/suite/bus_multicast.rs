@@ -359,7 +359,8 @@ fn an_idle_subscriber_holds_no_room(_: &Context) -> Result<()> {
     Ok(())
 }
 
-/// A sender that finds no room passes only some of the messages of others at a time, for all subscribers together.
+/// A sender that finds no room scans only a bounded number of messages of other subscribers per attempt, counted over all
+/// cursors; later attempts continue.
 fn many_messages_of_others_before_an_unread_one_hold_no_room(_: &Context) -> Result<()> {
     const SIZE: usize = 2 << 20;
     const SLOTS: usize = SIZE / 256;

@@ -35,8 +35,8 @@ topic!(
         packet_mode_is_einval,
         f_getpipe_sz_and_f_setpipe_sz_are_ebadf,
         reading_and_writing_do_not_change_timestamps,
-        fdinfo_tells_the_channel,
-        each_endpoint_of_a_name_has_its_own_inode,
+        fdinfo_shows_the_channel,
+        each_endpoint_opened_by_name_has_its_own_inode,
     ],
 );
 
@@ -196,8 +196,8 @@ fn own_cgroup_inode() -> Result<u64> {
     Ok(metadata.ino())
 }
 
-/// A name may hold line breaks, which must not make a line of their own.
-fn fdinfo_tells_the_channel(_: &Context) -> Result<()> {
+/// A name may contain line breaks; fdinfo escapes them, so that they begin no new line.
+fn fdinfo_shows_the_channel(_: &Context) -> Result<()> {
     let end = Ctl::new()?.open(Open::new("two\r\nlines", BOTH | CREATE))?;
     write_all(&end, b"five!")?;
     let path = format!("/proc/self/fdinfo/{}", end.as_raw_fd());
@@ -222,7 +222,7 @@ fn fdinfo_tells_the_channel(_: &Context) -> Result<()> {
 }
 
 /// So security modules can tell them apart, and no lock of the inode is shared with other anonymous files.
-fn each_endpoint_of_a_name_has_its_own_inode(_: &Context) -> Result<()> {
+fn each_endpoint_opened_by_name_has_its_own_inode(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
     let inode = || -> Result<u64> {
         let end = ctl

@@ -138,7 +138,7 @@ fn times_to_live_do_not_follow_the_clock_of_the_day(context: &Context) -> Result
     let map = open(context)?;
     map.set_with("key", "value", SetOptions::new().time_to_live(HOUR))?;
     drop(map);
-    // Not before the boot, which no clock can be set to.
+    // The kernel refuses a time that is less than the uptime.
     for seconds in [1_000_000, 4_000_000_000] {
         let _clock = WrongClock::set(seconds)?;
         daemon.run("detach --all")?;

@@ -71,7 +71,7 @@ fn requests_are_not_slowed_down_under_the_lock_of_generic_netlink(context: &Cont
         let requests: Vec<_> = (0..VALUES).map(|number| set(handle, number)).collect();
         let messages = socket.join(&requests)?;
         lock_memory()?;
-        // Only the requests take more than the room.
+        // The requests alone exceed ROOM.
         set_memory_high(&accounts.creator, memory_current(&accounts.creator)? + ROOM)?;
         socket.send_bytes(&messages)?;
         Ok(state(&end)?.entries)

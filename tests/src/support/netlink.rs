@@ -470,7 +470,7 @@ impl Socket {
         Ok(())
     }
 
-    /// The bytes of requests that `send_bytes` sends in one call.
+    /// Encodes requests for one call of `send_bytes`, and enlarges the send buffer to hold them.
     pub fn join(&self, requests: &[Request]) -> Result<Vec<u8>> {
         let mut messages = Vec::new();
         for request in requests {
