@@ -53,7 +53,9 @@ impl InCgroup {
     fn open<T>(&self, side: impl Fn(&Options, &OpenOptions) -> Result<T, SetupError>) -> Result<T> {
         self.cgroup.enter()?;
         let channel = Channel::ring(CHANNEL)?;
-        side(&self.options, &channel.options().create(true)).context(
+        // A producer may close its side before the consumer opens the ring, which must not end with it then.
+        let options = channel.options().create(true).persistent(true);
+        side(&self.options, &options).context(
             "cannot open a ring; check that the module is loaded and cgroup v2 is mounted; see 'dmesg | tail'",
         )
     }
