@@ -22,7 +22,7 @@ help: ## list the targets
 demo: ## two containers, one device node, two files: nothing crosses; then each kind of channel; 5 and 2 minutes
 	@vm/demo $(KERNEL)
 
-check: ## lint, unit tests, the suite on 6.12, a selection on 6.1, one seeded bug of each subject; 16 minutes at first
+check: ## lint, unit tests, the suite on 6.12, a selection on 6.1, one seeded bug of each subject; 14 minutes at first
 	@tests/check
 
 check-all: ## everything: all kernels, all seeded bugs, data races, crashes, sanitizers, the benchmark; hours, resumed
