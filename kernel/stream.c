@@ -218,8 +218,7 @@ void sluice_stream_unnamed(struct sluice_stream *stream)
 static void stream_drop(struct sluice_stream *stream)
 {
 	spin_lock(&stream->lock);
-	if (stream->state != SLUICE_STREAM_DELETED)
-		sluice_stream_set_state(stream, SLUICE_STREAM_DROPPED);
+	sluice_stream_set_state(stream, SLUICE_STREAM_DROPPED);
 	spin_unlock(&stream->lock);
 	tell_end(stream, true);
 }
@@ -433,7 +432,7 @@ int sluice_stream_detach(struct sluice_stream *stream)
 
 	spin_lock(&stream->lock);
 	err = check_detach(stream);
-	if (!err && stream->state != SLUICE_STREAM_DELETED)
+	if (!err)
 		sluice_stream_set_state(stream, SLUICE_STREAM_DROPPED);
 	spin_unlock(&stream->lock);
 	if (err)

@@ -367,9 +367,7 @@ fn many_messages_of_others_before_an_unread_one_hold_no_room(_: &Context) -> Res
     let buses = Buses::new()?;
     let _sender = buses.create_sized(multicast(), SIZE)?;
     let framer = buses.framed_sender()?;
-    let late: Vec<OwnedFd> = (0..3)
-        .map(|_| buses.subscribe(framed(BLOCK)))
-        .collect::<Result<_>>()?;
+    let late = subscribers(&buses, framed(BLOCK), 3)?;
     let busy = buses.subscribe(framed(BLOCK))?;
     let to = id(&busy)?;
     let send_many = |count: usize| -> Result<()> {

@@ -187,22 +187,15 @@ fn reading_and_writing_do_not_change_timestamps(context: &Context) -> Result<()>
     expect("the times after a write and a read", times()?, before)
 }
 
-/// The inode of the directory of this process's cgroup, by which find(1) finds it.
-fn own_cgroup_inode() -> Result<u64> {
-    let cgroups = fs::read_to_string("/proc/self/cgroup").context("the cgroup")?;
-    let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"));
-    let folder = format!("/sys/fs/cgroup{}", path.context("no cgroup of version 2")?);
-    let metadata = fs::metadata(&folder).with_context(|| folder.clone())?;
-    Ok(metadata.ino())
-}
-
 /// A name may contain line breaks; fdinfo escapes them, so that they begin no new line.
-fn fdinfo_shows_the_channel(_: &Context) -> Result<()> {
+fn fdinfo_shows_the_channel(context: &Context) -> Result<()> {
     let end = Ctl::new()?.open(Open::new("two\r\nlines", BOTH | CREATE))?;
     write_all(&end, b"five!")?;
     let path = format!("/proc/self/fdinfo/{}", end.as_raw_fd());
     let lines = fs::read_to_string(&path).context(path)?;
-    let cgroup = own_cgroup_inode()?;
+    let cgroup = fs::metadata(context.cgroup()?.path())
+        .context("the cgroup")?
+        .ino();
     for line in [
         "sluice-kind:\tpipe",
         r"sluice-name:	two\015\012lines",
@@ -224,15 +217,12 @@ fn fdinfo_shows_the_channel(_: &Context) -> Result<()> {
 /// So security modules can tell them apart, and no lock of the inode is shared with other anonymous files.
 fn each_endpoint_opened_by_name_has_its_own_inode(_: &Context) -> Result<()> {
     let ctl = Ctl::new()?;
-    let inode = || -> Result<u64> {
-        let end = ctl
-            .open(Open::new("channel", BOTH | CREATE))
-            .context("an open")?;
-        Ok(fstat(&end).context("fstat")?.st_ino)
-    };
-    let kept = ctl
-        .open(Open::new("channel", BOTH | CREATE))
-        .context("an open")?;
-    let differ = fstat(&kept).context("fstat")?.st_ino != inode()?;
-    expect("whether the inodes differ", differ, !is_6_1()?)
+    let open = || ctl.open(Open::new("channel", BOTH | CREATE));
+    let (one, other) = (open().context("an open")?, open().context("another")?);
+    let inode = |end: &OwnedFd| fstat(end).map(|stat| stat.st_ino).context("fstat");
+    expect(
+        "whether they differ",
+        inode(&one)? != inode(&other)?,
+        !is_6_1()?,
+    )
 }
