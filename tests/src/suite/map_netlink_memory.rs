@@ -15,9 +15,7 @@ use crate::registry::{Context, topic};
 use crate::support::check::{expect, skip};
 use crate::support::ctl::{BOTH, CREATE};
 use crate::support::map::{Maps, NAME, state};
-use crate::support::memcg::{
-    Accounts, lock_memory, memory_current, set_memory_high, set_memory_max,
-};
+use crate::support::memcg::{Accounts, MemoryMax, lock_memory, memory_current, set_memory_high};
 use crate::support::netlink::{Attrs, Request, Socket, VALUE_MAX, attr, command};
 use crate::support::time::eventually;
 
@@ -99,27 +97,28 @@ fn set_until_refused(socket: &Socket, handle: u32) -> Result<(u32, Errno)> {
 fn with_room(
     context: &Context,
     room: u64,
-    body: impl FnOnce(&Accounts, &Socket, u32) -> Result<()>,
+    body: impl FnOnce(&MemoryMax, &Socket, u32) -> Result<()>,
 ) -> Result<()> {
     let accounts = Accounts::new(context)?;
     let child = accounts.creator.spawn("the sender", || {
         let socket = Socket::new()?;
         let handle = create(&socket)?;
+        let max = MemoryMax::open(&accounts.creator)?;
         lock_memory()?;
         // The process has the memory for a request.
         expect("a set", socket.request(&set(handle, 0))?.is_ok(), true)?;
-        set_memory_max(&accounts.creator, memory_current(&accounts.creator)? + room)?;
-        body(&accounts, &socket, handle)
+        max.set(memory_current(&accounts.creator)? + room)?;
+        body(&max, &socket, handle)
     })?;
     child.finish()?;
     accounts.expect_no_kill()
 }
 
 fn a_request_without_memory_at_once_is_eagain(context: &Context) -> Result<()> {
-    with_room(context, ROOM, |accounts, socket, handle| {
+    with_room(context, ROOM, |max, socket, handle| {
         let (count, errno) = set_until_refused(socket, handle)?;
         expect("a set at the limit", errno, Errno::EAGAIN)?;
-        set_memory_max(&accounts.creator, 1 << 30)?;
+        max.set(1 << 30)?;
         let set = socket.request(&set(handle, count))?;
         expect("without it", set.is_ok(), true)
     })

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Cgroups with memory accounting.
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -103,6 +104,25 @@ impl<'a> Accounts<'a> {
             expect("processes killed for memory", oom_kills(cgroup)?, 0)?;
         }
         Ok(())
+    }
+}
+
+/// The open file of a cgroup's limit. A process at the limit may have no memory left to open it, and would be killed.
+pub struct MemoryMax(File);
+
+impl MemoryMax {
+    pub fn open(cgroup: &Cgroup) -> Result<Self> {
+        let path = cgroup.path().join("memory.max");
+        let opened = File::options().write(true).open(&path);
+        opened
+            .map(MemoryMax)
+            .with_context(|| format!("opening {}", path.display()))
+    }
+
+    pub fn set(&self, bytes: u64) -> Result<()> {
+        let text = bytes.to_string();
+        let written = self.0.write_all_at(text.as_bytes(), 0);
+        written.with_context(|| format!("writing {text} to memory.max"))
     }
 }
 
