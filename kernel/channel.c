@@ -241,12 +241,9 @@ struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp
 struct page *sluice_channel_pages_alloc(const struct sluice_channel *channel, gfp_t flags, int node,
 					unsigned int order)
 {
-	gfp_t gfp = (SLUICE_QUOTA_GFP_BRIEF | GFP_USER | flags) & ~__GFP_DIRECT_RECLAIM;
-	struct page *page = alloc_on_node(channel, gfp, order, node);
+	gfp_t gfp = SLUICE_QUOTA_GFP_BRIEF | GFP_USER | __GFP_COMP | flags;
 
-	if (page)
-		split_page(page, order);
-	return page;
+	return alloc_on_node(channel, gfp & ~__GFP_DIRECT_RECLAIM, order, node);
 }
 
 void *sluice_channel_kvcalloc(const struct sluice_channel *channel, size_t count, size_t size)

@@ -153,7 +153,7 @@ struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp
  * @node: the only node to use, or NUMA_NO_NODE
  * @order: 2^@order pages
  *
- * Each page has its own reference. Never invokes the OOM killer.
+ * They are one compound page, whose reference put_page() puts. Never invokes the OOM killer.
  *
  * Return: the first page; NULL: no contiguous pages are free, or there is no memory.
  */

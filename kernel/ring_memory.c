@@ -13,8 +13,9 @@
 #include "ring_memory.h"
 
 #define CTRL_PAGES 2
-#define PAGES_PER_CHECK 256	/* pages between two checks for a signal and for other tasks */
-#define BATCH_ORDER 3		/* contiguous pages that are allocated together, which is quicker */
+#define PAGES_PER_CHECK 256	/* pages that are freed between two checks for other tasks */
+#define BATCH_ORDER 3		/* contiguous pages that are one compound page, which is quicker */
+#define BLOCK_PAGES 128		/* mapped by one fault; a region begins with a block */
 
 /* The regions of the file, in pages. */
 #define PRODUCER_PGOFF	(SLUICE_RING_MMAP_PRODUCER >> PAGE_SHIFT)
@@ -29,7 +30,8 @@ static unsigned long pages_of(const struct sluice_ring_memory *memory)
 static void free_pages_before(struct sluice_ring_memory *memory, unsigned long end)
 {
 	while (end--) {
-		put_page(memory->pages[end]);
+		if (!PageTail(memory->pages[end]))
+			put_page(memory->pages[end]);
 		if (end % PAGES_PER_CHECK == 0)
 			cond_resched();
 	}
@@ -119,27 +121,56 @@ void *sluice_ring_memory_vmap(const struct sluice_ring_memory *memory)
 
 /* ---- mappings ---- */
 
-/* The page at an offset of the file, or NULL. */
-static struct page *page_at(const struct sluice_ring_memory *memory, pgoff_t offset)
+/*
+ * The pages from an offset of the file on, and how many of them follow each other in the file and
+ * in the array; NULL: none is there.
+ */
+static struct page **pages_at(struct sluice_ring_memory *memory, pgoff_t offset,
+			      unsigned long *count)
 {
+	unsigned long at = offset - DATA_PGOFF;
+
+	*count = 1;
 	if (offset == PRODUCER_PGOFF)
-		return memory->pages[SLUICE_RING_SIDE_PRODUCER];
+		return &memory->pages[SLUICE_RING_SIDE_PRODUCER];
 	if (offset == CONSUMER_PGOFF)
-		return memory->pages[SLUICE_RING_SIDE_CONSUMER];
-	if (offset < DATA_PGOFF || offset - DATA_PGOFF >= 2 * memory->data_pages)
+		return &memory->pages[SLUICE_RING_SIDE_CONSUMER];
+	if (offset < DATA_PGOFF || at >= 2 * memory->data_pages)
 		return NULL;
-	return memory->pages[CTRL_PAGES + (offset - DATA_PGOFF) % memory->data_pages];
+	at %= memory->data_pages;
+	*count = memory->data_pages - at;
+	return &memory->pages[CTRL_PAGES + at];
 }
 
-/* Only of a page that madvise(2) has taken out of the mapping. */
+/* A user who maps a page often enough could make the count of its references overflow. */
+static bool has_too_many_users(struct page *page)
+{
+	return page_count(page) > INT_MAX / 2;
+}
+
+/*
+ * Maps pages from @address on, up to the end of the block or to one that is mapped, since a fault
+ * for each page would delay whoever moves data, and a short-lived ring uses few of its pages.
+ * 0; -EBUSY: another thread has mapped some of them; -ENOMEM.
+ */
+static int insert_block(struct vm_area_struct *vma, unsigned long address, pgoff_t offset,
+			struct page **pages, unsigned long count)
+{
+	count = min3(count, (vma->vm_end - address) >> PAGE_SHIFT,
+		     BLOCK_PAGES - offset % BLOCK_PAGES);
+	return vm_insert_pages(vma, address, pages, &count);
+}
+
 static vm_fault_t ring_fault(struct vm_fault *vmf)
 {
-	struct page *page = page_at(vmf->vma->vm_private_data, vmf->pgoff);
+	unsigned long count;
+	struct page **pages = pages_at(vmf->vma->vm_private_data, vmf->pgoff, &count);
+	int err;
 
-	if (!page || !try_get_page(page))
+	if (!pages || has_too_many_users(*pages))
 		return VM_FAULT_SIGBUS;
-	vmf->page = page;
-	return 0;
+	err = insert_block(vmf->vma, vmf->address & PAGE_MASK, vmf->pgoff, pages, count);
+	return err && err != -EBUSY ? vmf_error(err) : VM_FAULT_NOPAGE;
 }
 
 static const struct vm_operations_struct ring_vm_ops = {
@@ -179,58 +210,27 @@ int sluice_ring_memory_check_mmap(struct vm_area_struct *vma, u64 capacity,
 	return vma->vm_flags & VM_WRITE && !may_write(vma->vm_pgoff, role) ? -EACCES : 0;
 }
 
-/* Maps the pages of an array, from the start of @vma plus @offset on. 0, -ENOMEM, -EINTR. */
-static int insert_pages(struct vm_area_struct *vma, unsigned long offset, struct page **pages,
-			unsigned long count)
-{
-	unsigned long address = vma->vm_start + offset, part;
-	int err = 0;
-
-	for (; count && !err; count -= part, pages += part, address += part << PAGE_SHIFT) {
-		unsigned long left = min_t(unsigned long, count, PAGES_PER_CHECK);
-
-		part = left;
-		err = fatal_signal_pending(current) ? -EINTR :
-		      vm_insert_pages(vma, address, pages, &left);
-		cond_resched();
-	}
-	return err;
-}
-
-/*
- * At once, since a fault for each page would delay whoever moves data. A user who maps a region
- * often enough could make the counts of its pages overflow, of which the first one has the most.
- */
-static int insert_region(struct sluice_ring_memory *memory, struct vm_area_struct *vma)
-{
-	unsigned long size = memory->data_pages << PAGE_SHIFT;
-	struct page **data = &memory->pages[CTRL_PAGES];
-
-	if (page_ref_count(page_at(memory, vma->vm_pgoff)) > INT_MAX / 2)
-		return -ENOMEM;
-	if (vma->vm_pgoff != DATA_PGOFF)
-		return insert_pages(vma, 0, &memory->pages[vma->vm_pgoff == CONSUMER_PGOFF ?
-							SLUICE_RING_SIDE_CONSUMER :
-							SLUICE_RING_SIDE_PRODUCER], 1);
-	return insert_pages(vma, 0, data, memory->data_pages) ?:
-	       insert_pages(vma, size, data, memory->data_pages);
-}
-
 int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_struct *vma,
 			    enum sluice_ring_role role)
 {
 	u64 capacity = (u64)memory->data_pages << PAGE_SHIFT;
 	int err = sluice_ring_memory_check_mmap(vma, capacity, role);
+	struct page **pages;
+	unsigned long count;
 
 	if (err)
 		return err;
+	pages = pages_at(memory, vma->vm_pgoff, &count);
+	if (has_too_many_users(*pages))
+		return -ENOMEM;
 	if (!may_write(vma->vm_pgoff, role))
 		vm_flags_clear(vma, VM_MAYWRITE);
 	vm_flags_clear(vma, VM_MAYEXEC);
-	vm_flags_set(vma, VM_DONTEXPAND);
+	/* VM_MIXEDMAP: a fault inserts pages, too, and may not change the flags. */
+	vm_flags_set(vma, VM_DONTEXPAND | VM_MIXEDMAP);
 	vma->vm_ops = &ring_vm_ops;
 	vma->vm_private_data = memory;
-	return insert_region(memory, vma);
+	return insert_block(vma, vma->vm_start, vma->vm_pgoff, pages, count);
 }
 
 #ifdef CONFIG_SLUICE_KUNIT_TEST

@@ -8,10 +8,10 @@
  *   2 ...    data                          SLUICE_RING_MMAP_DATA, mapped twice in a row
  *
  * Life: created zeroed for one session, that is one producer and one consumer, and freed with it.
- * mmap(2) maps all pages of a region, so that their first accesses do not fault. A mapping holds
- * its file, whose endpoint holds the session, so the pages outlive every mapping. They are never
- * used again: each goes back to the kernel when its last user (a page table, a pinning driver, a
- * pipe(2)) puts it.
+ * Most of them are in compound pages of a few. mmap(2) maps the first pages of a region, and a
+ * fault maps a block of them. A mapping holds its file, whose endpoint holds the session, so the
+ * pages outlive every mapping. They are never used again: a compound page goes back to the kernel
+ * when its last user (a page table, a pinning driver, a pipe(2)) puts it.
  *
  * Access: each role can write to its own control page, and the producer to the data. A mapping
  * covers a whole region; mprotect(2) cannot make a foreign region writable or any executable.
@@ -53,7 +53,8 @@ struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel
  * sluice_ring_memory_free() - frees the memory of a ring, which is not mapped
  * @memory: the memory
  *
- * A page that has other users, such as a pipe(2), is freed when the last of them puts it.
+ * A page that has other users, such as a pipe(2), is freed when the last of them puts it, with the
+ * others of its compound page.
  *
  * Context: may sleep.
  */
@@ -100,15 +101,14 @@ int sluice_ring_memory_check_mmap(struct vm_area_struct *vma, u64 capacity,
 				  enum sluice_ring_role role);
 
 /**
- * sluice_ring_memory_mmap() - maps all pages of a region into user space
+ * sluice_ring_memory_mmap() - maps a region into user space: its first pages, and others on use
  * @memory: the memory, which the caller's file keeps
  * @vma: the mapping, whose offset designates the region
  * @role: the role of the endpoint
  *
  * Context: may sleep; under mmap_lock, in mmap(2).
  * Return: 0; -EINVAL: not a whole region, or private; -EACCES: a foreign region for writing, or
- * executable; -ENOMEM: there is no memory, or a page has too many users; -EINTR: a fatal signal is
- * pending.
+ * executable; -ENOMEM: there is no memory, or a page has too many users.
  */
 int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_struct *vma,
 			    enum sluice_ring_role role);

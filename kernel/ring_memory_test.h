@@ -21,24 +21,35 @@ static struct sluice_ring_memory *test_memory(struct kunit *test)
 
 static void the_data_is_mapped_twice_in_a_row(struct kunit *test)
 {
-	const struct sluice_ring_memory *memory = test_memory(test);
-	unsigned long i;
+	struct sluice_ring_memory *memory = test_memory(test);
+	unsigned long i, count;
 
-	for (i = 0; i < TEST_PAGES; i++) {
-		struct page *page = memory->pages[CTRL_PAGES + i];
+	for (i = 0; i < 2 * TEST_PAGES; i++) {
+		struct page **pages = pages_at(memory, DATA_PGOFF + i, &count);
 
-		KUNIT_EXPECT_PTR_EQ(test, page_at(memory, DATA_PGOFF + i), page);
-		KUNIT_EXPECT_PTR_EQ(test, page_at(memory, DATA_PGOFF + TEST_PAGES + i), page);
+		KUNIT_EXPECT_PTR_EQ(test, pages, &memory->pages[CTRL_PAGES + i % TEST_PAGES]);
+		KUNIT_EXPECT_EQ(test, count, TEST_PAGES - i % TEST_PAGES);
 	}
+}
+
+static void a_control_page_is_one(struct kunit *test)
+{
+	struct sluice_ring_memory *memory = test_memory(test);
+	unsigned long count;
+
+	KUNIT_EXPECT_PTR_EQ(test, pages_at(memory, CONSUMER_PGOFF, &count),
+			    &memory->pages[SLUICE_RING_SIDE_CONSUMER]);
+	KUNIT_EXPECT_EQ(test, count, 1);
 }
 
 static void no_page_is_outside_of_the_regions(struct kunit *test)
 {
-	const struct sluice_ring_memory *memory = test_memory(test);
+	struct sluice_ring_memory *memory = test_memory(test);
+	unsigned long count;
 
-	KUNIT_EXPECT_NULL(test, page_at(memory, DATA_PGOFF - 1));
-	KUNIT_EXPECT_NULL(test, page_at(memory, DATA_PGOFF + 2 * TEST_PAGES));
-	KUNIT_EXPECT_NULL(test, page_at(memory, ULONG_MAX));
+	KUNIT_EXPECT_NULL(test, pages_at(memory, DATA_PGOFF - 1, &count));
+	KUNIT_EXPECT_NULL(test, pages_at(memory, DATA_PGOFF + 2 * TEST_PAGES, &count));
+	KUNIT_EXPECT_NULL(test, pages_at(memory, ULONG_MAX, &count));
 }
 
 static void a_region_has_one_size(struct kunit *test)
@@ -63,6 +74,7 @@ static void a_role_writes_only_to_its_regions(struct kunit *test)
 
 static struct kunit_case ring_memory_cases[] = {
 	KUNIT_CASE(the_data_is_mapped_twice_in_a_row),
+	KUNIT_CASE(a_control_page_is_one),
 	KUNIT_CASE(no_page_is_outside_of_the_regions),
 	KUNIT_CASE(a_region_has_one_size),
 	KUNIT_CASE(a_role_writes_only_to_its_regions),

@@ -7,12 +7,13 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::ptr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use io_uring::opcode;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, SpliceFFlags, vmsplice};
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, raise};
 use nix::sys::uio::{RemoteIoVec, process_vm_readv, process_vm_writev};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -21,13 +22,14 @@ use nix::unistd::{Pid, pipe2, read, write};
 use crate::registry::{Context, topic};
 use crate::support::check::{expect, expect_bytes, skip};
 use crate::support::child::{spawn, spawn_keeping};
+use crate::support::ctl::{CREATE, Open};
 use crate::support::event::Event;
 use crate::support::kernel::{expect_module_in_use, expect_no_objects};
 use crate::support::memory::{Mapping, PAGE, read_at};
 use crate::support::random::stream_bytes;
 use crate::support::ring::{
     CAPACITY, DIED, MMAP_CONSUMER, MMAP_DATA, MMAP_PRODUCER, READ_ONLY, READ_WRITE, ROLE_TAKEN,
-    Region, Rings, Role, Side, detach, expect_not_executable, info, smaps_flags,
+    Region, Rings, Role, Side, detach, expect_not_executable, info, request, smaps_flags,
 };
 use crate::support::uring::{REQUEST, Ring as Uring, number};
 use crate::support::userfault::UserFault;
@@ -48,6 +50,8 @@ topic!(
         mremap_neither_grows_nor_duplicates_a_mapping,
         a_moved_mapping_has_the_same_protection,
         dropped_page_tables_are_filled_with_the_same_pages,
+        pages_are_mapped_on_first_use_in_any_order,
+        a_fault_maps_a_block_of_pages,
         advice_cannot_free_or_replace_pages,
         the_flags_of_a_mapping_forbid_expansion_and_foreign_writes,
         a_store_to_a_foreign_region_is_sigsegv,
@@ -318,6 +322,82 @@ fn dropped_page_tables_are_filled_with_the_same_pages(_: &Context) -> Result<()>
         let published = consumer.peer.pos().load(Ordering::Relaxed);
         expect("published", published, CAPACITY as u64)?;
     }
+    Ok(())
+}
+
+/// Pages of the data of a ring that is mapped in many blocks.
+const LARGE: usize = 1024;
+
+/// Both sides of a new ring of `LARGE` pages.
+fn large_sides() -> Result<(Side, Side)> {
+    let rings = Rings::new()?;
+    let side = |role: Role| {
+        let end = rings.open(Open {
+            capacity: (LARGE * PAGE) as u64,
+            ..request(NAME, role.flag() | CREATE)
+        });
+        Side::of(end.context("opening a large ring")?)
+    };
+    Ok((side(Role::Producer)?, side(Role::Consumer)?))
+}
+
+/// The word of each page, in an order in which no page follows its neighbour, from both ends of the mapping at once.
+fn visit_pages(
+    region: &Region,
+    visit: impl Fn(usize, &AtomicU32) -> Result<()> + Sync,
+) -> Result<()> {
+    const STEP: usize = 389;
+    let pages = region.len() / PAGE;
+    let visit_in_order = |order: fn(usize, usize) -> usize| {
+        for at in 0..pages {
+            let page = order(at * STEP % pages, pages);
+            visit(page, region.word(page * PAGE))?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let backwards = scope.spawn(|| visit_in_order(|page, pages| pages - 1 - page));
+        let forwards = visit_in_order(|page, _| page);
+        let joined = backwards.join();
+        forwards.and(joined.unwrap_or_else(|_| bail!("a thread panicked")))
+    })
+}
+
+fn pages_are_mapped_on_first_use_in_any_order(_: &Context) -> Result<()> {
+    let (producer, consumer) = large_sides()?;
+    visit_pages(&producer.data, |page, word| {
+        word.store((page % LARGE) as u32, Ordering::Relaxed);
+        Ok(())
+    })?;
+    let expect_numbers = |region: &Region| {
+        visit_pages(region, |page, word| {
+            let number = word.load(Ordering::Relaxed);
+            expect(&format!("page {page}"), number, (page % LARGE) as u32)
+        })
+    };
+    expect_numbers(&consumer.data)?;
+    expect_numbers(&producer.data)?;
+    // A page in the middle of a block that is mapped.
+    let page = consumer.data.at(5 * PAGE);
+    // SAFETY: a page of our own mapping, which the module maps again.
+    let dropped = unsafe { libc::madvise(page.cast(), PAGE, libc::MADV_DONTNEED) };
+    Errno::result(dropped).context("dropping a page")?;
+    expect_numbers(&consumer.data)
+}
+
+fn a_fault_maps_a_block_of_pages(_: &Context) -> Result<()> {
+    const BLOCK: usize = 128;
+    let (_producer, consumer) = large_sides()?;
+    let faults = || getrusage(UsageWho::RUSAGE_THREAD).map(|usage| usage.minor_page_faults());
+    let before = faults().context("getrusage")?;
+    ensure!(consumer.data.is_zero(), "a new ring has content");
+    let taken = faults().context("getrusage")? - before;
+    let blocks = (2 * LARGE / BLOCK) as i64;
+    // The first block is mapped by mmap(2); some faults are those of the program.
+    ensure!(
+        (blocks - 1..blocks + 8).contains(&taken),
+        "{blocks} blocks took {taken} faults"
+    );
     Ok(())
 }
 

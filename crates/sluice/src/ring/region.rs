@@ -97,7 +97,9 @@ impl Region {
 
     /// Reserves unused addresses.
     fn reserve(bytes: usize, align: usize) -> Result<Self, Errno> {
-        let all = bytes.checked_add(align).ok_or(Errno::NOMEM)?;
+        // Addresses are multiples of the page size in any case.
+        let more = align.saturating_sub(page_size() as usize);
+        let all = bytes.checked_add(more).ok_or(Errno::NOMEM)?;
         // SAFETY: the kernel chooses unused addresses.
         let start =
             unsafe { mmap_anonymous(ptr::null_mut(), all, ProtFlags::empty(), MapFlags::PRIVATE)? };
