@@ -434,25 +434,39 @@ impl Socket {
 
     /// From a result of `open_socket`, of any process.
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
-        let mut socket = Socket {
+        let mut socket = Self::to_family(fd, libc::GENL_ID_CTRL as u16);
+        socket.family = match socket.get_family(FAMILY)? {
+            Ok(family) => family,
+            Err(refusal) => bail!("the family {FAMILY}: {refusal:?}"),
+        };
+        Ok(socket)
+    }
+
+    /// To the kernel's family that knows all others.
+    pub fn to_controller() -> Result<Self> {
+        Ok(Self::to_family(open_socket()?, libc::GENL_ID_CTRL as u16))
+    }
+
+    fn to_family(fd: OwnedFd, family: u16) -> Self {
+        Socket {
             fd,
-            family: libc::GENL_ID_CTRL as u16,
+            family,
             sequence: Cell::new(0),
             events: RefCell::default(),
-        };
-        let name = [FAMILY.as_bytes(), b"\0"].concat();
-        let request = Request::new(
-            libc::CTRL_CMD_GETFAMILY as u8,
-            Attrs::new().bytes(libc::CTRL_ATTR_FAMILY_NAME as u16, &name),
-        );
-        let replies = match socket.request(&request)? {
+        }
+    }
+
+    /// Asks the controller for the number of a family, whose module the kernel loads if it can.
+    pub fn get_family(&self, name: &str) -> Result<Result<u16, Refusal>> {
+        let name = [name.as_bytes(), b"\0"].concat();
+        let attrs = Attrs::new().bytes(libc::CTRL_ATTR_FAMILY_NAME as u16, &name);
+        let replies = match self.request(&Request::new(libc::CTRL_CMD_GETFAMILY as u8, attrs))? {
             Ok(replies) => replies,
-            Err(refusal) => bail!("the family {FAMILY}: {refusal:?}"),
+            Err(refusal) => return Ok(Err(refusal)),
         };
         let reply = replies.first().context("no reply about the family")?;
         let family = reply.number(libc::CTRL_ATTR_FAMILY_ID as u16)?;
-        socket.family = u16::from_ne_bytes(family);
-        Ok(socket)
+        Ok(Ok(u16::from_ne_bytes(family)))
     }
 
     /// Sends a request; its number.
