@@ -15,7 +15,8 @@
 #define CTRL_PAGES 2
 #define PAGES_PER_CHECK 256	/* pages that are freed between two checks for other tasks */
 #define BATCH_ORDER 3		/* contiguous pages that are one compound page, which is quicker */
-#define BLOCK_PAGES 128		/* mapped by one fault; a region begins with a block */
+#define BLOCK_PAGES 128		/* at most mapped by one fault; a region begins with a block */
+#define USERS_MAX (INT_MAX / 2)	/* references to a page with which it is mapped once more */
 
 /* The regions of the file, in pages. */
 #define PRODUCER_PGOFF	(SLUICE_RING_MMAP_PRODUCER >> PAGE_SHIFT)
@@ -40,7 +41,7 @@ static void free_pages_before(struct sluice_ring_memory *memory, unsigned long e
 
 /*
  * Allocates pages from the one with number @at on. Their number, 0: there is no memory. @batches:
- * whether contiguous pages are to be had.
+ * whether contiguous pages are to be had. No control page shares a compound page with data.
  */
 static unsigned long alloc_batch(struct sluice_ring_memory *memory, unsigned long at,
 				 const struct sluice_channel *channel, int node, bool *batches)
@@ -48,9 +49,10 @@ static unsigned long alloc_batch(struct sluice_ring_memory *memory, unsigned lon
 	struct page *first = NULL;
 	unsigned long i;
 
-	if (*batches && pages_of(memory) - at >= BIT(BATCH_ORDER))
+	if (*batches && at >= CTRL_PAGES && pages_of(memory) - at >= BIT(BATCH_ORDER)) {
 		first = sluice_channel_pages_alloc(channel, __GFP_ZERO, node, BATCH_ORDER);
-	*batches = first;
+		*batches = first;
+	}
 	if (!first) {
 		memory->pages[at] = sluice_channel_page_alloc(channel, __GFP_ZERO, node);
 		return memory->pages[at] ? 1 : 0;
@@ -142,35 +144,45 @@ static struct page **pages_at(struct sluice_ring_memory *memory, pgoff_t offset,
 	return &memory->pages[CTRL_PAGES + at];
 }
 
-/* A user who maps a page often enough could make the count of its references overflow. */
-static bool has_too_many_users(struct page *page)
-{
-	return page_count(page) > INT_MAX / 2;
-}
-
 /*
- * Maps pages from @address on, up to the end of the block or to one that is mapped, since a fault
- * for each page would delay whoever moves data, and a short-lived ring uses few of its pages.
- * 0; -EBUSY: another thread has mapped some of them; -ENOMEM.
+ * Maps pages from @address on, since a fault for each page would delay whoever moves data: at most
+ * the rest of a block and of a page table, up to a page that is mapped, or that has so many users
+ * that one more could make the count of its references overflow. Their number, or -EBUSY: the first
+ * one is mapped; -EFAULT: its page table has been freed meanwhile; -ENOMEM; -EINVAL: there is none.
  */
-static int insert_block(struct vm_area_struct *vma, unsigned long address, pgoff_t offset,
-			struct page **pages, unsigned long count)
+static long insert_block(struct vm_area_struct *vma, unsigned long address, pgoff_t offset)
 {
-	count = min3(count, (vma->vm_end - address) >> PAGE_SHIFT,
-		     BLOCK_PAGES - offset % BLOCK_PAGES);
-	return vm_insert_pages(vma, address, pages, &count);
+	unsigned long in_table = (pmd_addr_end(address, vma->vm_end) - address) >> PAGE_SHIFT;
+	unsigned long in_block = BLOCK_PAGES - (offset - DATA_PGOFF) % BLOCK_PAGES;
+	unsigned long in_array, count, left;
+	struct page **pages = pages_at(vma->vm_private_data, offset, &in_array);
+	int err;
+
+	if (!pages)
+		return -EINVAL;
+	in_array = min3(in_array, in_table, in_block);
+	for (count = 0; count < in_array && page_count(pages[count]) <= USERS_MAX; count++)
+		;
+	if (!count)
+		return -EINVAL;
+	left = count;
+	err = vm_insert_pages(vma, address, pages, &left);
+	return left < count ? count - left : err;
 }
 
 static vm_fault_t ring_fault(struct vm_fault *vmf)
 {
-	unsigned long count;
-	struct page **pages = pages_at(vmf->vma->vm_private_data, vmf->pgoff, &count);
-	int err;
-
-	if (!pages || has_too_many_users(*pages))
+	/* A marker of userfaultfd(2), which some kernels permit, would make it fault for ever. */
+	if (vmf->flags & FAULT_FLAG_ORIG_PTE_VALID && !pte_none(vmf->orig_pte))
 		return VM_FAULT_SIGBUS;
-	err = insert_block(vmf->vma, vmf->address & PAGE_MASK, vmf->pgoff, pages, count);
-	return err && err != -EBUSY ? vmf_error(err) : VM_FAULT_NOPAGE;
+	switch (insert_block(vmf->vma, vmf->address & PAGE_MASK, vmf->pgoff)) {
+	case -EINVAL:
+		return VM_FAULT_SIGBUS;
+	case -ENOMEM:
+		return VM_FAULT_OOM;
+	default:	/* what another thread has done meanwhile is found by the next attempt */
+		return VM_FAULT_NOPAGE;
+	}
 }
 
 static const struct vm_operations_struct ring_vm_ops = {
@@ -215,14 +227,9 @@ int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_st
 {
 	u64 capacity = (u64)memory->data_pages << PAGE_SHIFT;
 	int err = sluice_ring_memory_check_mmap(vma, capacity, role);
-	struct page **pages;
-	unsigned long count;
 
 	if (err)
 		return err;
-	pages = pages_at(memory, vma->vm_pgoff, &count);
-	if (has_too_many_users(*pages))
-		return -ENOMEM;
 	if (!may_write(vma->vm_pgoff, role))
 		vm_flags_clear(vma, VM_MAYWRITE);
 	vm_flags_clear(vma, VM_MAYEXEC);
@@ -230,7 +237,7 @@ int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_st
 	vm_flags_set(vma, VM_DONTEXPAND | VM_MIXEDMAP);
 	vma->vm_ops = &ring_vm_ops;
 	vma->vm_private_data = memory;
-	return insert_block(vma, vma->vm_start, vma->vm_pgoff, pages, count);
+	return insert_block(vma, vma->vm_start, vma->vm_pgoff) < 0 ? -ENOMEM : 0;
 }
 
 #ifdef CONFIG_SLUICE_KUNIT_TEST

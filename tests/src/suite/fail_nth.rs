@@ -16,7 +16,7 @@ use crate::support::bus::{
     self, BATCHED, BLOCK, Buses, DROP, MAPPED, MONITOR, Params, framed, mappable, multicast,
     unicast, with_policy,
 };
-use crate::support::channel::{CAPACITY, read_nowait, read_some};
+use crate::support::channel::{CAPACITY, read_nowait, read_some, set_nonblocking};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::ctl::{
     BOTH, CREATE, ChannelInfo, Ctl, EXCL, FEATURES, Features, INFO, NONBLOCK, OWN, Open, PERSIST,
@@ -384,15 +384,26 @@ fn claiming_a_feed(context: &Context) -> Result<()> {
         let consumer = feed::info(end)?.consumer;
         expect("the consumer", consumer, CONSUMER_MAPS)
     })?;
-    let read = |end: &OwnedFd| match read_nowait(end, 1) {
+    let expect_reader = |end: &OwnedFd| {
+        let consumer = feed::info(end)?.consumer;
+        expect("the consumer", consumer, CONSUMER_READS)
+    };
+    // RWF_NOWAIT would claim nothing.
+    let open_nonblocking = || {
+        let end = open()?;
+        set_nonblocking(&end)?;
+        Ok(end)
+    };
+    let read = |end: &OwnedFd| match read_some(end, 1) {
         Err(Errno::EAGAIN) => Ok(()),
         Ok(_) => Err(Errno::EBADMSG),
         Err(error) => Err(error),
     };
-    all.sweep("claim by read", open, read, |end, ()| {
-        let consumer = feed::info(end)?.consumer;
-        expect("the consumer", consumer, CONSUMER_READS)
+    all.sweep("claim by read", open_nonblocking, read, |end, ()| {
+        expect_reader(end)
     })?;
+    let claim = |end: &OwnedFd| feed::claim_as(end, CONSUMER_READS);
+    all.sweep("claim by ioctl", open, claim, |end, _| expect_reader(end))?;
     all.finish()
 }
 

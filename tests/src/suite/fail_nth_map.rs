@@ -216,7 +216,8 @@ fn socket_with_handle() -> Result<(Socket, u32)> {
 fn has_succeeded(socket: &Socket, sequence: u32) -> Result<bool> {
     match socket.finish(sequence) {
         Ok(Ok(_)) => Ok(true),
-        Ok(Err(refusal)) if refusal.errno == Errno::ENOMEM => Ok(false),
+        // EAGAIN: no memory without a wait.
+        Ok(Err(refusal)) if matches!(refusal.errno, Errno::ENOMEM | Errno::EAGAIN) => Ok(false),
         Ok(Err(refusal)) => bail!("{refusal:?}"),
         Err(error) if error.downcast_ref() == Some(&Errno::ENOBUFS) => Ok(false),
         Err(error) => Err(error),

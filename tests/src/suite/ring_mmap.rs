@@ -614,10 +614,16 @@ fn a_debugger_cannot_write_to_a_foreign_region(_: &Context) -> Result<()> {
 }
 
 fn userfaultfd_is_refused(_: &Context) -> Result<()> {
-    for_each_region(|_, region, _| {
-        let watched = UserFault::open()?.watch(region.start(), region.len());
+    let expect_refused = |watched: Result<()>| {
         let errno = watched.map_err(|error| error.downcast_ref::<Errno>().copied());
         expect("registering it", errno, Err(Some(Errno::EINVAL)))
+    };
+    for_each_region(|_, region, _| {
+        expect_refused(UserFault::open()?.watch(region.start(), region.len()))?;
+        match UserFault::for_writes()? {
+            Some(faults) => expect_refused(faults.watch_writes(region.start(), region.len())),
+            None => Ok(()),
+        }
     })
 }
 

@@ -15,7 +15,9 @@ use super::time::Deadline;
 
 // From linux/userfaultfd.h.
 const UFFD_API: u64 = 0xaa;
+const FEATURE_WP_ASYNC: u64 = 1 << 15;
 const REGISTER_MODE_MISSING: u64 = 1;
+const REGISTER_MODE_WP: u64 = 2;
 const EVENT_PAGEFAULT: u8 = 0x12;
 const MESSAGE_SIZE: usize = 32;
 /// The offset of the address in a page-fault message.
@@ -62,6 +64,16 @@ pub struct UserFault {
 impl UserFault {
     /// Skips the test if userfaultfd is not available.
     pub fn open() -> Result<Self> {
+        Self::with_features(0)?.context("negotiating the userfaultfd API")
+    }
+
+    /// To find writes afterwards instead of blocking them, which some kernels offer for more kinds of memory.
+    pub fn for_writes() -> Result<Option<Self>> {
+        Self::with_features(FEATURE_WP_ASYNC)
+    }
+
+    /// `None`: the kernel has not these features.
+    fn with_features(features: u64) -> Result<Option<Self>> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: takes flags only.
         let fd = match Errno::result(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) }) {
@@ -78,23 +90,34 @@ impl UserFault {
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         let mut api = UffdioApi {
             api: UFFD_API,
-            features: 0,
+            features,
             ioctls: 0,
         };
         // SAFETY: a valid structure.
-        unsafe { uffdio_api(fd.as_raw_fd(), &mut api) }
-            .context("negotiating the userfaultfd API")?;
-        Ok(UserFault { fd })
+        match unsafe { uffdio_api(fd.as_raw_fd(), &mut api) } {
+            Ok(_) => Ok(Some(UserFault { fd })),
+            Err(Errno::EINVAL) => Ok(None),
+            Err(error) => Err(error).context("negotiating the userfaultfd API"),
+        }
     }
 
     /// Makes accesses to missing pages of this range block until `fill`.
     pub fn watch(&self, start: *mut u8, len: usize) -> Result<()> {
+        self.register(start, len, REGISTER_MODE_MISSING)
+    }
+
+    /// Finds writes to this range.
+    pub fn watch_writes(&self, start: *mut u8, len: usize) -> Result<()> {
+        self.register(start, len, REGISTER_MODE_WP)
+    }
+
+    fn register(&self, start: *mut u8, len: usize, mode: u64) -> Result<()> {
         let mut register = UffdioRegister {
             range: UffdioRange {
                 start: start as u64,
                 len: len as u64,
             },
-            mode: REGISTER_MODE_MISSING,
+            mode,
             ioctls: 0,
         };
         // SAFETY: a valid structure; the kernel checks the range.
