@@ -206,7 +206,8 @@ fn concurrent_operations_leak_nothing(context: &Context) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     let mut random = Rng::with_seed(u64::MAX);
     let deadline = Deadline::after(context.durations.races);
-    while !deadline.passed() {
+    // On a busy machine they need longer.
+    while !deadline.passed() || steps.get(0) <= 100 {
         std::thread::sleep(Duration::from_micros(random.u64(..20_000)));
         let index = random.usize(..USERS);
         // A user ends by itself only if it failed.
@@ -223,7 +224,6 @@ fn concurrent_operations_leak_nothing(context: &Context) -> Result<()> {
     }
     users.into_iter().try_for_each(Child::kill)?;
     note(format!("{} steps", steps.get(0)));
-    ensure!(steps.get(0) > 100, "only {} steps", steps.get(0));
     for number in 0..CGROUPS {
         fs::remove_dir(cgroup_path(home, number)).context("removing the last cgroups")?;
     }
