@@ -14,8 +14,8 @@ use nix::sys::uio::{readv, writev};
 use crate::registry::{Context, topic};
 use crate::support::bus::{
     BLOCK, Buses, CAPACITY, DROP, EVICT, LARGEST, MESSAGES, Params, broadcast, content, drain,
-    drain_framed, fill, framed, id, next_length, receive, receive_framed, receive_present, send,
-    send_numbered, send_to, state, with_policy,
+    drain_framed, fill, framed, id, longest, next_length, receive, receive_framed, receive_present,
+    send, send_numbered, send_to, state, with_policy,
 };
 use crate::support::channel::read_some;
 use crate::support::check::{expect, expect_bytes};
@@ -193,7 +193,7 @@ fn the_largest_message_passes_and_one_byte_more_is_emsgsize(_: &Context) -> Resu
 }
 
 fn the_largest_message_of_a_large_bus_passes(_: &Context) -> Result<()> {
-    const LIMIT: usize = 1 << 20;
+    let limit = longest();
     let buses = Buses::new()?;
     let sender = buses.create_sized(broadcast(), 4 << 20)?;
     let subscribers = [
@@ -201,14 +201,14 @@ fn the_largest_message_of_a_large_bus_passes(_: &Context) -> Result<()> {
         buses.subscribe(with_policy(DROP))?,
     ];
     for round in 0..9 {
-        let bytes = content(round, LIMIT);
+        let bytes = content(round, limit);
         send(&sender, &bytes).context("sending")?;
         for end in &subscribers {
-            let seen = read_some(end, LIMIT).context("receiving")?;
+            let seen = read_some(end, limit).context("receiving")?;
             expect_bytes("the message", &seen, &bytes)?;
         }
     }
-    let more = send(&sender, &vec![0; LIMIT + 1]);
+    let more = send(&sender, &vec![0; limit + 1]);
     expect("one byte more", more, Err(Errno::EMSGSIZE))
 }
 

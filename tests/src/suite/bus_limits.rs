@@ -11,7 +11,7 @@ use sluice_abi::Unlink;
 use crate::registry::{Context, topic};
 use crate::support::bus::{
     BLOCK, Buses, CAPACITY, DROP, EVICT, KIND_BUS, NAME, Params, broadcast, content, request, send,
-    with_policy,
+    skip_without_long_messages, with_policy,
 };
 use crate::support::channel::read_some;
 use crate::support::check::{expect, expect_bytes};
@@ -219,6 +219,7 @@ fn at_the_memory_limit(
 }
 
 fn a_long_send_beyond_the_senders_memory_limit_is_enomem(context: &Context) -> Result<()> {
+    skip_without_long_messages()?;
     let accounts = Accounts::new(context)?;
     persist(&accounts, 4 * MIB)?;
     let sender = open_created(&accounts, WRITE, Params::default())?;
@@ -235,6 +236,7 @@ fn a_long_send_beyond_the_senders_memory_limit_is_enomem(context: &Context) -> R
 }
 
 fn a_long_receive_beyond_the_receivers_memory_limit_is_enomem(context: &Context) -> Result<()> {
+    skip_without_long_messages()?;
     let accounts = Accounts::new(context)?;
     persist(&accounts, 4 * MIB)?;
     let sender = open_created(&accounts, WRITE, Params::default())?;

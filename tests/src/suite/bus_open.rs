@@ -10,9 +10,9 @@ use nix::errno::Errno;
 use crate::registry::{Context, topic};
 use crate::support::bus::{
     ALL_POLICIES, BATCHED, BLOCK, BROADCAST, Buses, CAPACITY, CAPACITY_MAX, DROP, EVICT, FRAMED,
-    Info, KIND_BUS, LARGEST, MAPPABLE, MAPPED, MESSAGE_MAX, MMAP_DATA, MONITOR, MULTICAST,
-    PARAMS_SIZE_VER0, Params, RAW, UNICAST, broadcast, framed, id, info, mappable, multicast,
-    next_length, receive, request, send, set_format, state, unicast, with_policy,
+    Info, KIND_BUS, LARGEST, MAPPABLE, MAPPED, MMAP_DATA, MONITOR, MULTICAST, PARAMS_SIZE_VER0,
+    Params, RAW, UNICAST, broadcast, framed, id, info, longest, mappable, multicast, next_length,
+    receive, request, send, set_format, state, unicast, with_policy,
 };
 use crate::support::channel::set_blocking;
 use crate::support::check::expect;
@@ -80,7 +80,7 @@ fn a_bus_has_the_documented_defaults(_: &Context) -> Result<()> {
         mode: BROADCAST,
         policies: DROP | EVICT,
         capacity: 1 << 20,
-        message_max: (1 << 19) - 64,
+        message_max: ((1 << 19) - 64).min(longest() as u64),
         subscribers: 1,
         senders: 1,
         id: seen.id,
@@ -116,7 +116,7 @@ fn a_capacity_is_rounded_up_to_a_power_of_two(_: &Context) -> Result<()> {
         let end = buses.create_sized(broadcast(), requested)?;
         let seen = state(&end)?;
         expect(&format!("for {requested}"), seen.capacity, granted)?;
-        let largest = MESSAGE_MAX.min(granted / 2 - 64);
+        let largest = (longest() as u64).min(granted / 2 - 64);
         expect("the largest message", seen.message_max, largest)?;
     }
     Ok(())

@@ -13,7 +13,7 @@ use nix::sys::epoll::{EpollFlags, EpollTimeout};
 use crate::registry::{Context, topic};
 use crate::support::bus::{
     BLOCK, Buses, CAPACITY, DROP, EVICT, LARGEST, MESSAGE_MAX, MESSAGES, Params, UNICAST,
-    broadcast, content, drain, fill, framed, id, multicast, receive, receive_framed,
+    broadcast, content, drain, fill, framed, id, longest, multicast, receive, receive_framed,
     receive_present, send, send_numbered, send_to, state, unicast, with_policy,
 };
 use crate::support::channel::{read_nowait, read_some, set_blocking, write_nowait};
@@ -351,7 +351,6 @@ fn receive_until_writable(sender: &OwnedFd, subscriber: &OwnedFd) -> Result<()> 
 }
 
 fn a_sender_in_poll_is_woken_when_the_bus_is_writable(_: &Context) -> Result<()> {
-    const LONGEST: usize = MESSAGE_MAX as usize;
     let buses = Buses::new()?;
     for params in [broadcast(), unicast()] {
         let policy = if params.mode == UNICAST { 0 } else { BLOCK };
@@ -361,7 +360,7 @@ fn a_sender_in_poll_is_woken_when_the_bus_is_writable(_: &Context) -> Result<()>
             (CAPACITY, 1000),
             (CAPACITY, LARGEST),
             (8 << 20, 60_000),
-            (8 << 20, LONGEST),
+            (8 << 20, longest()),
         ] {
             let sender = buses.create_sized(params, capacity)?;
             let subscriber = buses.subscribe(with_policy(policy))?;

@@ -16,7 +16,9 @@ use crate::support::child::spawn_keeping;
 use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST};
 use crate::support::fd_passing;
 use crate::support::ioctl::{self, SET_CAPACITY};
-use crate::support::memcg::{Accounts, SLACK, lock_memory, memory_current, set_memory_max};
+use crate::support::memcg::{
+    Accounts, MemoryMax, SLACK, lock_memory, memory_current, set_memory_max,
+};
 use crate::support::memory::PAGE;
 use crate::support::parameter::Parameter;
 use crate::support::random::stream_bytes;
@@ -109,26 +111,30 @@ fn bytes_written_to_a_passed_endpoint_are_charged_to_the_creator(context: &Conte
     expect_charged_to_creator(&accounts, &pipe)
 }
 
-/// Creates and fills pipes until a write fails with ENOMEM; returns them.
-fn fill_memory(ctl: &Ctl) -> Result<Vec<OwnedFd>> {
+/// Fills a pipe; whether a write failed with ENOMEM.
+fn is_refused_memory(pipe: &OwnedFd) -> Result<bool> {
     let page = [b'x'; PIPE_BUF];
-    let mut pipes = Vec::with_capacity((SMALL_LIMIT / MIB) as usize);
-    for number in 0..SMALL_LIMIT / MIB {
-        let pipe = ctl
-            .open(large(&format!("number-{number}")))
-            .context("creating a channel")?;
-        let refused = loop {
-            match write(&pipe, &page) {
-                Ok(_) => {}
-                Err(Errno::EAGAIN) => break false,
-                Err(error) => {
-                    expect("errno of the failed write", error, Errno::ENOMEM)?;
-                    break true;
-                }
+    loop {
+        match write(pipe, &page) {
+            Ok(_) => {}
+            Err(Errno::EAGAIN) => return Ok(false),
+            Err(error) => {
+                expect("errno of the failed write", error, Errno::ENOMEM)?;
+                return Ok(true);
             }
-        };
-        pipes.push(pipe);
-        if refused {
+        }
+    }
+}
+
+/// Creates pipes and fills them until a write fails with ENOMEM; returns them. At the limit, an open could invoke the
+/// OOM killer.
+fn fill_memory(ctl: &Ctl) -> Result<Vec<OwnedFd>> {
+    let create = |number| ctl.open(large(&format!("number-{number}")));
+    let pipes = (0..SMALL_LIMIT / MIB).map(create);
+    let pipes = pipes.collect::<nix::Result<Vec<_>>>();
+    let pipes = pipes.context("creating channels")?;
+    for pipe in &pipes {
+        if is_refused_memory(pipe)? {
             return Ok(pipes);
         }
     }
@@ -139,12 +145,15 @@ fn a_write_beyond_the_creators_memory_limit_is_enomem_without_oom_kill(
     context: &Context,
 ) -> Result<()> {
     let accounts = Accounts::new(context)?;
-    set_memory_max(&accounts.creator, SMALL_LIMIT)?;
     let child = accounts.creator.spawn("the creator", || {
+        let max = MemoryMax::open(&accounts.creator)?;
+        max.set(SMALL_LIMIT)?;
         lock_memory()?;
         let ctl = Ctl::new()?;
         let mut pipes = fill_memory(&ctl)?;
         pipes.truncate(1);
+        // The kernel may free the memory of the others later.
+        max.set(2 * SMALL_LIMIT)?;
         let kept = read_all(&pipes[0], CAPACITY)?;
         expect("bytes written before", kept, vec![b'x'; CAPACITY])?;
         let again = ctl

@@ -6,10 +6,12 @@ use std::ptr;
 
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
+use nix::sys::utsname::uname;
 use nix::unistd::write;
 use sluice_abi::{CTL_DESTROY, CTL_INFO, CTL_UNLINK, Info as InfoRequest, Unlink};
 
 use super::channel::read_some;
+use super::check::skip;
 use super::ctl::{CREATE, ChannelInfo, Ctl, NONBLOCK, OWN, Open, READ, WRITE};
 use super::ioctl::{self, raw};
 use super::random::stream_bytes;
@@ -34,6 +36,27 @@ pub const LARGEST: usize = CAPACITY / 2 - Frame::SIZE;
 pub const MESSAGES: usize = CAPACITY / 256;
 /// Room for any message of a bus with `CAPACITY`, and for a batch of them.
 const BUFFER: usize = 2 * CAPACITY;
+
+/// The longest message of a large bus. A PREEMPT_RT kernel copies less without preemption.
+pub fn longest() -> usize {
+    let realtime =
+        uname().is_ok_and(|name| name.version().to_string_lossy().contains("PREEMPT_RT"));
+    if realtime {
+        1 << 16
+    } else {
+        MESSAGE_MAX as usize
+    }
+}
+
+/// For a test of messages above 64 KiB, which are copied in a way of their own.
+pub fn skip_without_long_messages() -> Result<()> {
+    if longest() > 1 << 16 {
+        return Ok(());
+    }
+    Err(skip(
+        "no message is longer than 64 KiB on a PREEMPT_RT kernel",
+    ))
+}
 
 /// A request for a bus of `CAPACITY`. It refers to the parameters.
 pub fn request(flags: u32, params: &Params) -> Open {
