@@ -153,7 +153,8 @@ struct page *sluice_channel_page_alloc(const struct sluice_channel *channel, gfp
  * @node: the only node to use, or NUMA_NO_NODE
  * @order: 2^@order pages
  *
- * They are one compound page, whose reference put_page() puts. Never invokes the OOM killer.
+ * The pages are one compound page: put_page() of the first one frees all. Never invokes the OOM
+ * killer.
  *
  * Return: the first page; NULL: no contiguous pages are free, or there is no memory.
  */

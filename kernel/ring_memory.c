@@ -14,9 +14,9 @@
 
 #define CTRL_PAGES 2
 #define PAGES_PER_CHECK 256	/* pages that are freed between two checks for other tasks */
-#define BATCH_ORDER 3		/* contiguous pages that are one compound page, which is quicker */
-#define BLOCK_PAGES 128		/* at most mapped by one fault; a region begins with a block */
-#define USERS_MAX (INT_MAX / 2)	/* references to a page with which it is mapped once more */
+#define COMPOUND_ORDER 3	/* fewer allocations and frees than single pages need */
+#define BLOCK_PAGES 128		/* mapped by one fault, at most; counted from the data */
+#define REFS_MAX (INT_MAX / 2)	/* a page with more references is not mapped again */
 
 /* The regions of the file, in pages. */
 #define PRODUCER_PGOFF	(SLUICE_RING_MMAP_PRODUCER >> PAGE_SHIFT)
@@ -40,26 +40,26 @@ static void free_pages_before(struct sluice_ring_memory *memory, unsigned long e
 }
 
 /*
- * Allocates pages from the one with number @at on. Their number, 0: there is no memory. @batches:
- * whether contiguous pages are to be had. No control page shares a compound page with data.
+ * Allocates the next pages, from number @at on: their number, or 0 without memory. @compound:
+ * whether to try a compound page. Control pages stay single, so that who pins one keeps no data.
  */
-static unsigned long alloc_batch(struct sluice_ring_memory *memory, unsigned long at,
-				 const struct sluice_channel *channel, int node, bool *batches)
+static unsigned long alloc_pages_at(struct sluice_ring_memory *memory, unsigned long at,
+				    const struct sluice_channel *channel, int node, bool *compound)
 {
 	struct page *first = NULL;
 	unsigned long i;
 
-	if (*batches && at >= CTRL_PAGES && pages_of(memory) - at >= BIT(BATCH_ORDER)) {
-		first = sluice_channel_pages_alloc(channel, __GFP_ZERO, node, BATCH_ORDER);
-		*batches = first;
+	if (*compound && at >= CTRL_PAGES && pages_of(memory) - at >= BIT(COMPOUND_ORDER)) {
+		first = sluice_channel_pages_alloc(channel, __GFP_ZERO, node, COMPOUND_ORDER);
+		*compound = first;
 	}
 	if (!first) {
 		memory->pages[at] = sluice_channel_page_alloc(channel, __GFP_ZERO, node);
 		return memory->pages[at] ? 1 : 0;
 	}
-	for (i = 0; i < BIT(BATCH_ORDER); i++)
+	for (i = 0; i < BIT(COMPOUND_ORDER); i++)
 		memory->pages[at + i] = first + i;
-	return BIT(BATCH_ORDER);
+	return BIT(COMPOUND_ORDER);
 }
 
 struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel *channel,
@@ -67,7 +67,7 @@ struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel
 {
 	unsigned long data_pages = capacity >> PAGE_SHIFT, i, added;
 	struct sluice_ring_memory *memory;
-	bool batches = true;
+	bool compound = true;
 
 	memory = sluice_channel_kvcalloc(channel, 1,
 					 struct_size(memory, pages, CTRL_PAGES + data_pages));
@@ -78,7 +78,7 @@ struct sluice_ring_memory *sluice_ring_memory_create(const struct sluice_channel
 	for (i = 0; i < pages_of(memory); i += added) {
 		bool killed = fatal_signal_pending(current);
 
-		added = killed ? 0 : alloc_batch(memory, i, channel, node, &batches);
+		added = killed ? 0 : alloc_pages_at(memory, i, channel, node, &compound);
 		if (!added) {
 			free_pages_before(memory, i);
 			return ERR_PTR(killed ? -EINTR : -ENOMEM);
@@ -145,10 +145,11 @@ static struct page **pages_at(struct sluice_ring_memory *memory, pgoff_t offset,
 }
 
 /*
- * Maps pages from @address on, since a fault for each page would delay whoever moves data: at most
- * the rest of a block and of a page table, up to a page that is mapped, or that has so many users
- * that one more could make the count of its references overflow. Their number, or -EBUSY: the first
- * one is mapped; -EFAULT: its page table has been freed meanwhile; -ENOMEM; -EINVAL: there is none.
+ * Maps up to BLOCK_PAGES pages from @address on, because a fault for each page would slow down both
+ * sides. Stops at the end of the block, of the page table and of the array, at a page that is
+ * mapped, and at one with too many references. Their number, or -EBUSY: the first one is mapped;
+ * -EFAULT: there is no page table: another thread has freed it, or there is no memory for one above
+ * it; -ENOMEM; -EINVAL: no page is at @offset, or the first one has too many references.
  */
 static long insert_block(struct vm_area_struct *vma, unsigned long address, pgoff_t offset)
 {
@@ -161,7 +162,7 @@ static long insert_block(struct vm_area_struct *vma, unsigned long address, pgof
 	if (!pages)
 		return -EINVAL;
 	in_array = min3(in_array, in_table, in_block);
-	for (count = 0; count < in_array && page_count(pages[count]) <= USERS_MAX; count++)
+	for (count = 0; count < in_array && page_count(pages[count]) <= REFS_MAX; count++)
 		;
 	if (!count)
 		return -EINVAL;
@@ -172,7 +173,7 @@ static long insert_block(struct vm_area_struct *vma, unsigned long address, pgof
 
 static vm_fault_t ring_fault(struct vm_fault *vmf)
 {
-	/* A marker of userfaultfd(2), which some kernels permit, would make it fault for ever. */
+	/* A marker of userfaultfd(2), which some kernels permit, would be -EBUSY for ever. */
 	if (vmf->flags & FAULT_FLAG_ORIG_PTE_VALID && !pte_none(vmf->orig_pte))
 		return VM_FAULT_SIGBUS;
 	switch (insert_block(vmf->vma, vmf->address & PAGE_MASK, vmf->pgoff)) {
@@ -180,7 +181,7 @@ static vm_fault_t ring_fault(struct vm_fault *vmf)
 		return VM_FAULT_SIGBUS;
 	case -ENOMEM:
 		return VM_FAULT_OOM;
-	default:	/* what another thread has done meanwhile is found by the next attempt */
+	default:	/* if another thread has mapped it or freed its table, it is repeated */
 		return VM_FAULT_NOPAGE;
 	}
 }
@@ -233,7 +234,7 @@ int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_st
 	if (!may_write(vma->vm_pgoff, role))
 		vm_flags_clear(vma, VM_MAYWRITE);
 	vm_flags_clear(vma, VM_MAYEXEC);
-	/* VM_MIXEDMAP: a fault inserts pages, too, and may not change the flags. */
+	/* VM_MIXEDMAP: vm_insert_pages() needs it, and a fault may not set it. */
 	vm_flags_set(vma, VM_DONTEXPAND | VM_MIXEDMAP);
 	vma->vm_ops = &ring_vm_ops;
 	vma->vm_private_data = memory;

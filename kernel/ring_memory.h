@@ -8,10 +8,10 @@
  *   2 ...    data                          SLUICE_RING_MMAP_DATA, mapped twice in a row
  *
  * Life: created zeroed for one session, that is one producer and one consumer, and freed with it.
- * Most of them are in compound pages of a few. mmap(2) maps the first pages of a region, and a
- * fault maps a block of them. A mapping holds its file, whose endpoint holds the session, so the
- * pages outlive every mapping. They are never used again: a compound page goes back to the kernel
- * when its last user (a page table, a pinning driver, a pipe(2)) puts it.
+ * Most data pages are in compound pages of 8. mmap(2) maps up to the first 128 pages of a region,
+ * a page fault up to 128 more. A mapping holds its file, whose endpoint holds the session, so the
+ * pages outlive every mapping. They are never used again: a page, or compound page, goes back to
+ * the kernel when its last user (a page table, a pinning driver, a pipe(2)) puts it.
  *
  * Access: each role can write to its own control page, and the producer to the data. A mapping
  * covers a whole region; mprotect(2) cannot make a foreign region writable or any executable.
@@ -101,14 +101,14 @@ int sluice_ring_memory_check_mmap(struct vm_area_struct *vma, u64 capacity,
 				  enum sluice_ring_role role);
 
 /**
- * sluice_ring_memory_mmap() - maps a region into user space: its first pages, and others on use
+ * sluice_ring_memory_mmap() - maps a region; a first access maps what is behind the first block
  * @memory: the memory, which the caller's file keeps
  * @vma: the mapping, whose offset designates the region
  * @role: the role of the endpoint
  *
  * Context: may sleep; under mmap_lock, in mmap(2).
  * Return: 0; -EINVAL: not a whole region, or private; -EACCES: a foreign region for writing, or
- * executable; -ENOMEM: there is no memory, or a page has too many users.
+ * executable; -ENOMEM: there is no memory, or a page has too many references.
  */
 int sluice_ring_memory_mmap(struct sluice_ring_memory *memory, struct vm_area_struct *vma,
 			    enum sluice_ring_role role);

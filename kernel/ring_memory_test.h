@@ -32,7 +32,7 @@ static void the_data_is_mapped_twice_in_a_row(struct kunit *test)
 	}
 }
 
-static void a_control_page_is_one(struct kunit *test)
+static void a_control_region_has_one_page(struct kunit *test)
 {
 	struct sluice_ring_memory *memory = test_memory(test);
 	unsigned long count;
@@ -74,7 +74,7 @@ static void a_role_writes_only_to_its_regions(struct kunit *test)
 
 static struct kunit_case ring_memory_cases[] = {
 	KUNIT_CASE(the_data_is_mapped_twice_in_a_row),
-	KUNIT_CASE(a_control_page_is_one),
+	KUNIT_CASE(a_control_region_has_one_page),
 	KUNIT_CASE(no_page_is_outside_of_the_regions),
 	KUNIT_CASE(a_region_has_one_size),
 	KUNIT_CASE(a_role_writes_only_to_its_regions),

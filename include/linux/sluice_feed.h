@@ -57,9 +57,10 @@ struct sluice_feed *sluice_feed_create(const char *name, umode_t mode, size_t ca
  * Return:
  *
  * * 0: the packet is delivered, or there is no consumer, or this call has ended the consumer, which
- * had stored an invalid position. * -ENOBUFS: the packet is lost, because the ring is full or, in
- * NMI, because the feed is in use. The consumer learns the number of lost packets with the next
- * packet. * -EMSGSIZE: the packet is longer than SLUICE_FEED_PACKET_MAX.
+ *   had stored an invalid position.
+ * * -ENOBUFS: the packet is lost, because the ring is full or, in NMI, because the feed is in use.
+ *   The consumer learns the number of lost packets with the next packet.
+ * * -EMSGSIZE: the packet is longer than SLUICE_FEED_PACKET_MAX.
  */
 int sluice_feed_publish(struct sluice_feed *feed, const void *data, size_t length);
 

@@ -187,7 +187,7 @@ quote_failures() {
 		{
 			grep -aE -e '^(not ok|FAIL|error)|FAILED|panicked' -f "$TREE/crates/sluice-testkit/kernel-complaints.txt" "$log" | tail -n 12 || true
 			tail -n 6 "$log"
-			# Last, where nobody overlooks it: each test of the suite with its error.
+			# Last, so that it is seen: each failed test of the suite with its error.
 			grep -aE --no-group-separator -A 3 '^[a-z0-9_:]+ failed:$' "$log" | head -n 16 || true
 		} | cut -c 1-200
 		printf '\n'

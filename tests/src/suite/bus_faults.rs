@@ -78,7 +78,7 @@ fn a_message_in_absent_memory_is_sent(_: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Beside the length above which messages are copied in another way.
+/// Around 64 KiB, above which a message is copied through a buffer, and 1 MiB.
 fn large_lengths() -> impl Iterator<Item = usize> {
     let lengths = [65535, 65536, 65537, 1 << 20];
     lengths.into_iter().filter(|length| *length <= longest())

@@ -23,7 +23,7 @@ use crate::support::ctl::{
 use crate::support::ioctl::raw;
 use crate::support::kernel::expect_no_page_leak;
 use crate::support::memcg::{Accounts, SLACK, lock_memory, memory_current, set_memory_max};
-use crate::support::parameter::Parameter;
+use crate::support::parameter::{Parameter, scope_limit};
 
 topic!(
     "bus_limits",
@@ -53,7 +53,7 @@ fn open(buses: &Buses, name: &str, capacity: u64) -> nix::Result<OwnedFd> {
 }
 
 fn a_scope_at_its_byte_limit_is_enospc(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_bytes", 4 * CAPACITY as u64)?;
+    let _limit = scope_limit("scope_max_bytes", 4 * CAPACITY as u64)?;
     let buses = Buses::new()?;
     let create = |name: &str, pages: usize| open(&buses, name, (pages * CAPACITY) as u64);
     let full = Err(Errno::ENOSPC);
@@ -84,7 +84,7 @@ fn a_user_at_the_byte_limit_is_edquot_until_a_bus_is_freed(_: &Context) -> Resul
 }
 
 fn buses_and_pipes_share_the_limit_of_channels(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_channels", 2)?;
+    let _limit = scope_limit("scope_max_channels", 2)?;
     let buses = Buses::new()?;
     let _pipe = buses.0.create("pipe").context("a pipe")?;
     let bus = buses.create(broadcast())?;
@@ -101,7 +101,7 @@ fn buses_and_pipes_share_the_limit_of_channels(_: &Context) -> Result<()> {
 }
 
 fn an_unlinked_bus_is_charged_until_its_last_endpoint(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_bytes", CAPACITY as u64)?;
+    let _limit = scope_limit("scope_max_bytes", CAPACITY as u64)?;
     let buses = Buses::new()?;
     let sender = buses.create(broadcast())?;
     let subscriber = buses.subscribe(Params::default())?;

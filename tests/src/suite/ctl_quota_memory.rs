@@ -111,8 +111,8 @@ fn bytes_written_to_a_passed_endpoint_are_charged_to_the_creator(context: &Conte
     expect_charged_to_creator(&accounts, &pipe)
 }
 
-/// Fills a pipe; whether a write failed with ENOMEM.
-fn is_refused_memory(pipe: &OwnedFd) -> Result<bool> {
+/// Fills a pipe until it is full, or a write fails with ENOMEM: then true.
+fn fill_until_refused(pipe: &OwnedFd) -> Result<bool> {
     let page = [b'x'; PIPE_BUF];
     loop {
         match write(pipe, &page) {
@@ -134,7 +134,7 @@ fn fill_memory(ctl: &Ctl) -> Result<Vec<OwnedFd>> {
     let pipes = pipes.collect::<nix::Result<Vec<_>>>();
     let pipes = pipes.context("creating channels")?;
     for pipe in &pipes {
-        if is_refused_memory(pipe)? {
+        if fill_until_refused(pipe)? {
             return Ok(pipes);
         }
     }

@@ -17,7 +17,7 @@ use crate::support::credentials::{become_user, enter_cgroup_namespace};
 use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST, READ, WRITE};
 use crate::support::ioctl::{self, SET_CAPACITY};
 use crate::support::memory::PAGE;
-use crate::support::parameter::Parameter;
+use crate::support::parameter::{Parameter, scope_limit};
 use crate::support::proc::Call;
 use crate::support::shared::SharedWords;
 use crate::support::time::{Deadline, eventually};
@@ -58,7 +58,7 @@ fn expect_room_for_one(what: &str) -> Result<()> {
 }
 
 fn a_scope_at_the_channel_limit_is_enospc_for_administrators_too(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_channels", 2)?;
+    let _limit = scope_limit("scope_max_channels", 2)?;
     let ctl = Ctl::new()?;
     let _one = ctl.create("one").context("the first")?;
     expect_room_for_one("with one")?;
@@ -70,7 +70,7 @@ fn a_scope_at_the_channel_limit_is_enospc_for_administrators_too(_: &Context) ->
 }
 
 fn a_scope_at_the_byte_limit_is_enospc_on_create_and_grow(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_bytes", 3 * CAPACITY as u64)?;
+    let _limit = scope_limit("scope_max_bytes", 3 * CAPACITY as u64)?;
     let ctl = Ctl::new()?;
     let sized = |name: &str, capacity: usize| {
         ctl.open(Open {
@@ -96,7 +96,7 @@ fn persist_in(cgroup: &Cgroup, name: &str) -> Result<nix::Result<()>> {
 }
 
 fn descendant_cgroups_share_the_limit_of_their_ancestor(context: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_channels", 3)?;
+    let _limit = scope_limit("scope_max_channels", 3)?;
     let outer = context.cgroup()?.create_child("outer")?;
     let left = outer.create_child("left")?;
     let right = outer.create_child("right")?.create_child("inner")?;
@@ -113,7 +113,7 @@ fn descendant_cgroups_share_the_limit_of_their_ancestor(context: &Context) -> Re
 
 /// Their parent is the root, which has no limit.
 fn a_cgroup_at_its_limit_does_not_affect_siblings(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_channels", 1)?;
+    let _limit = scope_limit("scope_max_channels", 1)?;
     let root = Cgroup::root()?;
     let name = |side: &str| format!("sluice-quota-{}-{side}", std::process::id());
     let left = root.create_child(&name("left"))?;
@@ -168,7 +168,7 @@ fn create_until_full_as(users: &[u32]) -> Result<Vec<(usize, i32)>> {
 /// Two containers below one parent, each with four users.
 fn a_container_at_its_limit_does_not_affect_siblings(context: &Context) -> Result<()> {
     const USERS: [u32; 4] = [1001, 1002, 1003, 1004];
-    let _scope = Parameter::set("scope_max_channels", 6)?;
+    let _scope = scope_limit("scope_max_channels", 6)?;
     let _user = Parameter::set("user_max_channels", 2)?;
     let slice = context.cgroup()?.create_child("slice")?;
     let (user_full, scope_full) = (Errno::EDQUOT as i32, Errno::ENOSPC as i32);
@@ -192,7 +192,7 @@ fn a_container_at_its_limit_does_not_affect_siblings(context: &Context) -> Resul
 }
 
 fn child_cgroups_do_not_raise_the_limit_of_a_container(context: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_channels", 3)?;
+    let _limit = scope_limit("scope_max_channels", 3)?;
     let root = context.cgroup()?.create_child("container")?;
     let parts = [root.create_child("left")?, root.create_child("right")?];
     let taken = contained(&root, &[], || {
@@ -209,7 +209,7 @@ fn child_cgroups_do_not_raise_the_limit_of_a_container(context: &Context) -> Res
 
 /// It has the limits of a separate container. Its users are charged in addition (ctl_quota).
 fn a_nested_container_is_charged_up_to_its_own_root(context: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_channels", 3)?;
+    let _limit = scope_limit("scope_max_channels", 3)?;
     let outer = context.cgroup()?.create_child("outer")?;
     let inner = outer.create_child("inner")?;
     contained(&outer, &[], || {
@@ -221,7 +221,7 @@ fn a_nested_container_is_charged_up_to_its_own_root(context: &Context) -> Result
 }
 
 fn channels_created_outside_a_container_are_charged_up_to_the_top(context: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_channels", 2)?;
+    let _limit = scope_limit("scope_max_channels", 2)?;
     let home = context.cgroup()?;
     let root = home.create_child("container")?;
     let outside = home.create_child("outside")?.directory()?;
@@ -239,7 +239,7 @@ fn channels_created_outside_a_container_are_charged_up_to_the_top(context: &Cont
 fn racing_creators_at_the_limit_all_get_the_channel(_: &Context) -> Result<()> {
     const RACERS: usize = 4;
     const ROUNDS: u64 = 200;
-    let _limit = Parameter::set("scope_max_channels", 1)?;
+    let _limit = scope_limit("scope_max_channels", 1)?;
     let arrived = SharedWords::new(2)?;
     // A barrier: all continue once all have arrived; `stage` counts the rounds.
     let meet = |at: usize, stage: u64| {
@@ -272,7 +272,7 @@ fn racing_creators_at_the_limit_all_get_the_channel(_: &Context) -> Result<()> {
 }
 
 fn closing_the_last_endpoint_uncharges(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_channels", 1)?;
+    let _limit = scope_limit("scope_max_channels", 1)?;
     let ctl = Ctl::new()?;
     for _ in 0..3 {
         let one = ctl.create("one").context("creating the channel")?;
@@ -286,7 +286,7 @@ fn closing_the_last_endpoint_uncharges(_: &Context) -> Result<()> {
 }
 
 fn unlinking_a_persistent_channel_uncharges(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_channels", 1)?;
+    let _limit = scope_limit("scope_max_channels", 1)?;
     let ctl = Ctl::new()?;
     for _ in 0..3 {
         ctl.persist(OWN, "one").context("creating the channel")?;
@@ -298,7 +298,7 @@ fn unlinking_a_persistent_channel_uncharges(_: &Context) -> Result<()> {
 }
 
 fn an_unlinked_channel_is_charged_until_its_endpoints_are_closed(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_channels", 1)?;
+    let _limit = scope_limit("scope_max_channels", 1)?;
     let ctl = Ctl::new()?;
     for persist in [0, PERSIST] {
         let one = ctl.open(Open::new("one", BOTH | CREATE | persist))?;
@@ -312,7 +312,7 @@ fn an_unlinked_channel_is_charged_until_its_endpoints_are_closed(_: &Context) ->
 
 fn removing_a_cgroup_uncharges_its_persistent_channels(context: &Context) -> Result<()> {
     const COUNT: u64 = 20;
-    let _limit = Parameter::set("scope_max_channels", COUNT)?;
+    let _limit = scope_limit("scope_max_channels", COUNT)?;
     let home = context.cgroup()?;
     let cgroup = home.create_child("removed")?;
     for number in 0..COUNT {
@@ -331,7 +331,7 @@ fn removing_a_cgroup_uncharges_its_persistent_channels(context: &Context) -> Res
 }
 
 fn killing_the_creator_uncharges(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_channels", 1)?;
+    let _limit = scope_limit("scope_max_channels", 1)?;
     let creator = spawn("a blocked reader", || {
         let opened = Ctl::new()?.open(Open::new("one", READ | CREATE));
         opened.map(drop).context("open")
@@ -344,7 +344,7 @@ fn killing_the_creator_uncharges(_: &Context) -> Result<()> {
 }
 
 fn a_failed_open_uncharges(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_channels", 1)?;
+    let _limit = scope_limit("scope_max_channels", 1)?;
     let ctl = Ctl::new()?;
     let writer = Open::new("one", WRITE | NONBLOCK | CREATE);
     let huge = Open {

@@ -60,10 +60,11 @@ fn sleeps_for_memory(pid: Pid) -> Option<bool> {
     sleeps.then(|| stack.contains("genl_rcv"))
 }
 
-/// A family of a module that is not loaded: loading it needs the lock of generic netlink for writing.
+/// A family of a module that is not loaded. Loading it takes the lock of generic netlink for writing, and so waits for a
+/// request that sleeps under that lock.
 const OTHER_FAMILY: &str = "team";
 
-/// Asks for the other family, which is an answer also where the kernel has no such module.
+/// Asks for the other family. ENOENT: this kernel has no such module.
 fn ask_for_other_family() -> Result<()> {
     match Socket::to_controller()?.get_family(OTHER_FAMILY)? {
         Ok(_) => Ok(()),
@@ -72,7 +73,7 @@ fn ask_for_other_family() -> Result<()> {
 }
 
 fn requests_are_not_slowed_down_under_the_lock_of_generic_netlink(context: &Context) -> Result<()> {
-    // An earlier run may have loaded it.
+    // An earlier run may have loaded the module.
     let _ = std::process::Command::new("modprobe")
         .args(["--remove", "--quiet", OTHER_FAMILY])
         .status();

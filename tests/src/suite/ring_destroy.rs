@@ -14,7 +14,7 @@ use crate::support::child::{Child, spawn, spawn_keeping};
 use crate::support::ctl::{CREATE, PERSIST, expect_no_channel};
 use crate::support::kernel::expect_no_objects;
 use crate::support::memory::PAGE;
-use crate::support::parameter::Parameter;
+use crate::support::parameter::scope_limit;
 use crate::support::poll;
 use crate::support::proc::Call;
 use crate::support::ring::{
@@ -198,7 +198,7 @@ fn mappings_outlive_the_destruction(_: &Context) -> Result<()> {
 }
 
 fn a_destroyed_ring_is_charged_until_its_mappings_are_gone(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_bytes", CAPACITY as u64)?;
+    let _limit = scope_limit("scope_max_bytes", CAPACITY as u64)?;
     let rings = Rings::new()?;
     let producer = rings.side(NAME, Role::Producer)?;
     destroy(&rings)?;

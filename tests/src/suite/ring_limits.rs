@@ -14,7 +14,7 @@ use crate::support::ctl::{CREATE, EXCL, OWN, Open, PERSIST, READ, WRITE, expect_
 use crate::support::fd_passing;
 use crate::support::memcg::{Accounts, SLACK, lock_memory, memory_current, set_memory_max};
 use crate::support::memory::PAGE;
-use crate::support::parameter::Parameter;
+use crate::support::parameter::{Parameter, scope_limit};
 use crate::support::ring::{CAPACITY, Rings, Role, Side, detach, request};
 use crate::support::time::eventually;
 
@@ -47,7 +47,7 @@ fn sized(name: &str, capacity: u64) -> Open {
 }
 
 fn a_scope_at_its_byte_limit_is_enospc(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_bytes", 4 * CAPACITY as u64)?;
+    let _limit = scope_limit("scope_max_bytes", 4 * CAPACITY as u64)?;
     let rings = Rings::new()?;
     let open = |name: &str, pages: usize| rings.open(sized(name, (pages * PAGE) as u64));
     let full = Err(Errno::ENOSPC);
@@ -93,7 +93,7 @@ fn a_user_at_the_byte_limit_is_edquot_until_a_ring_is_freed(_: &Context) -> Resu
 }
 
 fn rings_and_pipes_share_the_limit_of_channels(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_channels", 2)?;
+    let _limit = scope_limit("scope_max_channels", 2)?;
     let rings = Rings::new()?;
     let _pipe = rings.0.create("pipe").context("a pipe")?;
     let ring = rings.role(NAME, Role::Producer).context("a ring")?;
@@ -106,7 +106,7 @@ fn rings_and_pipes_share_the_limit_of_channels(_: &Context) -> Result<()> {
 }
 
 fn a_mapping_is_charged_until_it_is_unmapped(_: &Context) -> Result<()> {
-    let _limit = Parameter::set("scope_max_bytes", CAPACITY as u64)?;
+    let _limit = scope_limit("scope_max_bytes", CAPACITY as u64)?;
     let rings = Rings::new()?;
     let Side {
         end,

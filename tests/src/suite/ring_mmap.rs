@@ -341,7 +341,7 @@ fn large_sides() -> Result<(Side, Side)> {
     Ok((side(Role::Producer)?, side(Role::Consumer)?))
 }
 
-/// The word of each page, in an order in which no page follows its neighbour, from both ends of the mapping at once.
+/// Visits the first word of each page, in steps of 389 pages, and at the same time in a second thread from the other end.
 fn visit_pages(
     region: &Region,
     visit: impl Fn(usize, &AtomicU32) -> Result<()> + Sync,
@@ -620,7 +620,7 @@ fn userfaultfd_is_refused(_: &Context) -> Result<()> {
     };
     for_each_region(|_, region, _| {
         expect_refused(UserFault::open()?.watch(region.start(), region.len()))?;
-        match UserFault::for_writes()? {
+        match UserFault::for_recording_writes()? {
             Some(faults) => expect_refused(faults.watch_writes(region.start(), region.len())),
             None => Ok(()),
         }

@@ -206,7 +206,7 @@ fn concurrent_operations_leak_nothing(context: &Context) -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     let mut random = Rng::with_seed(u64::MAX);
     let deadline = Deadline::after(context.durations.races);
-    // On a busy machine they need longer.
+    // On a busy machine 100 steps take longer than the deadline.
     while !deadline.passed() || steps.get(0) <= 100 {
         std::thread::sleep(Duration::from_micros(random.u64(..20_000)));
         let index = random.usize(..USERS);

@@ -48,7 +48,7 @@ pub fn longest() -> usize {
     }
 }
 
-/// For a test of messages above 64 KiB, which are copied in a way of their own.
+/// Skips a test of messages above 64 KiB, which are copied through a buffer.
 pub fn skip_without_long_messages() -> Result<()> {
     if longest() > 1 << 16 {
         return Ok(());

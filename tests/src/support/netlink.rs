@@ -442,7 +442,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// To the kernel's family that knows all others.
+    /// To the controller ("nlctrl"), which finds families by name.
     pub fn to_controller() -> Result<Self> {
         Ok(Self::to_family(open_socket()?, libc::GENL_ID_CTRL as u16))
     }

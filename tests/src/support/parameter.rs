@@ -6,6 +6,15 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
+use super::kernel::expect_no_objects;
+
+/// Lowers a limit of scopes at the begin of a test. The channels of earlier tests count in the parent of all tests until
+/// the kernel has freed them.
+pub fn scope_limit(name: &str, value: u64) -> Result<Parameter> {
+    expect_no_objects()?;
+    Parameter::set(name, value)
+}
+
 /// A parameter that has another value until this is dropped.
 pub struct Parameter {
     path: PathBuf,

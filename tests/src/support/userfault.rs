@@ -67,12 +67,12 @@ impl UserFault {
         Self::with_features(0)?.context("negotiating the userfaultfd API")
     }
 
-    /// To find writes afterwards instead of blocking them, which some kernels offer for more kinds of memory.
-    pub fn for_writes() -> Result<Option<Self>> {
+    /// Records writes instead of blocking them, which some kernels permit for any mapping. `None`: it is not supported.
+    pub fn for_recording_writes() -> Result<Option<Self>> {
         Self::with_features(FEATURE_WP_ASYNC)
     }
 
-    /// `None`: the kernel has not these features.
+    /// `None`: the kernel does not support these features.
     fn with_features(features: u64) -> Result<Option<Self>> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         // SAFETY: takes flags only.
@@ -106,7 +106,7 @@ impl UserFault {
         self.register(start, len, REGISTER_MODE_MISSING)
     }
 
-    /// Finds writes to this range.
+    /// Registers this range for write protection.
     pub fn watch_writes(&self, start: *mut u8, len: usize) -> Result<()> {
         self.register(start, len, REGISTER_MODE_WP)
     }

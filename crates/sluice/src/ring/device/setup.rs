@@ -123,7 +123,7 @@ impl Options {
         ))
     }
 
-    /// Maps all regions, of which the module maps all pages, and locks them.
+    /// Maps all regions, and locks them.
     fn map(
         &self,
         endpoint: &OwnedFd,
