@@ -153,7 +153,7 @@ fn messages_of_all_sizes_arrive_one_by_one_and_in_batches(_: &Context) -> Result
     let (mut subscriber, sender) = (bus.subscriber()?, bus.sender()?);
     let max = usize::try_from(sender.message_max())?;
     expect("the largest message", max, longest())?;
-    let lengths = [0, 1, 63, 64, 4032, 4033, 5000, 65_535, 65_537.min(max), max];
+    let lengths = [0, 1, 63, 64, 4032, 4033, 5000, 65_536, 65_537.min(max), max];
     let message = |length| stream_bytes(0, length as u64, length);
     for length in lengths {
         sender.send(&message(length))?;

@@ -10,7 +10,7 @@ use nix::sys::sendfile::sendfile;
 use nix::unistd::{read, write};
 
 use crate::registry::{Context, topic};
-use crate::support::channel::{CAPACITY, PIPE_BUF, fill, read_all};
+use crate::support::channel::{CAPACITY, fill, read_all};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::child::spawn_keeping;
 use crate::support::ctl::{BOTH, CREATE, Ctl, EXCL, NONBLOCK, OWN, Open, PERSIST};
@@ -111,21 +111,6 @@ fn bytes_written_to_a_passed_endpoint_are_charged_to_the_creator(context: &Conte
     expect_charged_to_creator(&accounts, &pipe)
 }
 
-/// Fills a pipe until it is full, or a write fails with ENOMEM: then true.
-fn fill_until_refused(pipe: &OwnedFd) -> Result<bool> {
-    let page = [b'x'; PIPE_BUF];
-    loop {
-        match write(pipe, &page) {
-            Ok(_) => {}
-            Err(Errno::EAGAIN) => return Ok(false),
-            Err(error) => {
-                expect("errno of the failed write", error, Errno::ENOMEM)?;
-                return Ok(true);
-            }
-        }
-    }
-}
-
 /// Creates pipes and fills them until a write fails with ENOMEM; returns them. At the limit, an open could invoke the
 /// OOM killer.
 fn fill_memory(ctl: &Ctl) -> Result<Vec<OwnedFd>> {
@@ -134,7 +119,9 @@ fn fill_memory(ctl: &Ctl) -> Result<Vec<OwnedFd>> {
     let pipes = pipes.collect::<nix::Result<Vec<_>>>();
     let pipes = pipes.context("creating channels")?;
     for pipe in &pipes {
-        if fill_until_refused(pipe)? {
+        if let Err(error) = fill(pipe, b'x') {
+            let errno = error.downcast_ref::<Errno>().copied();
+            expect("errno of the failed write", errno, Some(Errno::ENOMEM))?;
             return Ok(pipes);
         }
     }

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::errno::Errno;
@@ -74,7 +75,7 @@ fn ask_for_other_family() -> Result<()> {
 
 fn requests_are_not_slowed_down_under_the_lock_of_generic_netlink(context: &Context) -> Result<()> {
     // An earlier run may have loaded the module.
-    let _ = std::process::Command::new("modprobe")
+    let _ = Command::new("modprobe")
         .args(["--remove", "--quiet", OTHER_FAMILY])
         .status();
     let accounts = Accounts::new(context)?;

@@ -127,7 +127,7 @@ impl MemoryMax {
 }
 
 pub fn set_memory_max(cgroup: &Cgroup, bytes: u64) -> Result<()> {
-    write(cgroup.path(), "memory.max", &bytes.to_string())
+    MemoryMax::open(cgroup)?.set(bytes)
 }
 
 pub fn set_memory_high(cgroup: &Cgroup, bytes: u64) -> Result<()> {

@@ -434,7 +434,7 @@ impl Socket {
 
     /// From a result of `open_socket`, of any process.
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
-        let mut socket = Self::to_family(fd, libc::GENL_ID_CTRL as u16);
+        let mut socket = Self::controller(fd);
         socket.family = match socket.get_family(FAMILY)? {
             Ok(family) => family,
             Err(refusal) => bail!("the family {FAMILY}: {refusal:?}"),
@@ -444,13 +444,13 @@ impl Socket {
 
     /// To the controller ("nlctrl"), which finds families by name.
     pub fn to_controller() -> Result<Self> {
-        Ok(Self::to_family(open_socket()?, libc::GENL_ID_CTRL as u16))
+        Ok(Self::controller(open_socket()?))
     }
 
-    fn to_family(fd: OwnedFd, family: u16) -> Self {
+    fn controller(fd: OwnedFd) -> Self {
         Socket {
             fd,
-            family,
+            family: libc::GENL_ID_CTRL as u16,
             sequence: Cell::new(0),
             events: RefCell::default(),
         }

@@ -123,7 +123,7 @@ impl Options {
         ))
     }
 
-    /// Maps all regions, and locks them.
+    /// Maps all regions, and locks them if the options say so.
     fn map(
         &self,
         endpoint: &OwnedFd,
