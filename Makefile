@@ -38,7 +38,7 @@ bench-feed: ## measure packets from the kernel, in a VM with an isolated process
 	@vm/bench --isolate $(KERNEL) $(BENCH) --suite feed --json build/bench/feed.json --html build/bench/feed.html
 
 bench-peers: ## measure the ring against iceoryx2, Tachyon and Aeron, on this machine; build/bench/peers.html
-	@crates/sluice-bench/peers/run
+	@bench/peers/run
 
 format: ## layout of Rust and shell sources
 	@tests/check format

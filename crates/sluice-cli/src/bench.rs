@@ -30,7 +30,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .args(&arguments.arguments)
         .exec();
     Err(anyhow!(
-        "cannot run {PROGRAM}: {error}; install it beside sluice or in PATH (it is built by: cargo build --profile measure -p sluice-bench -p sluiced)"
+        "cannot run {PROGRAM}: {error}; build it in the source tree (cd bench && cargo build --profile measure) and put it beside sluice or in PATH"
     ))
 }
 

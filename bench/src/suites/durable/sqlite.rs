@@ -15,7 +15,7 @@ use rusqlite::{Connection, TransactionBehavior, params};
 use super::resources::{DurableStore, Resources};
 use crate::suites::map::store::{Client, Key, Store, VALUE_SIZE, Value, key, value};
 
-const SCHEMA: &str = include_str!("../../../../sluiced/src/schema.sql");
+const SCHEMA: &str = include_str!("../../../../crates/sluiced/src/schema.sql");
 /// SQLite waits for other processes by sleeping, first 1 ms, and in the end 100 ms.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 const MAP: &str = "INSERT INTO maps VALUES (1, '/', 'bench', 0, 0, 384, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0)";

@@ -9,7 +9,7 @@ use crate::harness::rows::Row;
 use crate::mechanisms::zeromq;
 
 /// What this program is built from.
-const LOCK_FILE: &str = include_str!("../../../../Cargo.lock");
+const LOCK_FILE: &str = include_str!("../../Cargo.lock");
 
 /// A program or library of others.
 struct Other {

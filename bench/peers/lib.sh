@@ -2,12 +2,12 @@
 # Sourced by run, build and test: builds the benchmark with the third-party libraries of rings.
 # shellcheck shell=bash
 # shellcheck source=vm/lib.sh
-. "$(dirname "${BASH_SOURCE[0]}")/../../../vm/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/../../vm/lib.sh"
 
 # The version that Aeron's build requires, and one that is packaged for Python.
 cmake_needed=3.30
 cmake_package=cmake==3.31.6
-peers=$TREE/crates/sluice-bench/peers
+peers=$TREE/bench/peers
 output=$BUILD/peers
 libraries=(aeron iceoryx2 tachyon)
 profile=measure
@@ -34,8 +34,8 @@ provide_cmake() {
 cargo_with() {
 	local features=$1 command=$2
 	shift 2
-	(cd "$TREE" && CXX=clang++-19 LIBCLANG_PATH=/usr/lib/llvm-19/lib \
-		cargo "$command" --profile "$profile" --locked --quiet -p sluice-bench --features "${features// /,}" "$@")
+	(cd "$TREE/bench" && CXX=clang++-19 LIBCLANG_PATH=/usr/lib/llvm-19/lib \
+		cargo "$command" --profile "$profile" --locked --quiet --features "${features// /,}" "$@")
 }
 
 # build_with FEATURES: fails if a library cannot be built. An error of an adapter is no reason to skip its library.
