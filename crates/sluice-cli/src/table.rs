@@ -2,8 +2,10 @@
 //! Tables and JSON objects, which have the same columns.
 
 use std::collections::HashMap;
+use std::iter;
 use std::marker::PhantomData;
 
+use comfy_table::TableStyle;
 use nix::unistd::{Gid, Group, Uid, User};
 use serde::{Serialize, Serializer};
 
@@ -62,15 +64,24 @@ impl<T: Columns> Serialize for Row<T> {
 pub fn table<T: Columns>(rows: &[Row<T>], numeric: bool) -> String {
     let mut owners = OwnerNames::new(numeric);
     let headings = T::COLUMNS.iter().map(|column| column.heading.to_owned());
-    let mut lines = vec![headings.collect()];
-    lines.extend(rows.iter().map(|row| cells(row, &mut owners)));
-    let widths = widths(&lines);
-    lines.iter().map(|cells| line(cells, &widths)).collect()
+    let rows = rows.iter().map(|row| cells(row, &mut owners));
+    let mut padded = comfy_table::Table::new();
+    padded.load_style(TableStyle::new());
+    let mut last_cells = Vec::new();
+    for mut cells in iter::once(headings.collect()).chain(rows) {
+        last_cells.extend(cells.pop());
+        padded.add_row(cells);
+    }
+    for column in padded.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    // The last column needs no padding. It may contain the value of a map, up to 1 MiB; a column of comfy-table has at most 65,535
+    // characters.
+    let lines = padded.lines().zip(last_cells);
+    lines.map(|(line, last)| line + &last + "\n").collect()
 }
 
-type Cells = Vec<String>;
-
-fn cells<T>(row: &Row<T>, owners: &mut OwnerNames) -> Cells {
+fn cells<T>(row: &Row<T>, owners: &mut OwnerNames) -> Vec<String> {
     let cell = |value: &Value| match value {
         Value::Text(text) => text.clone(),
         Value::Number(number) => number.to_string(),
@@ -82,26 +93,6 @@ fn cells<T>(row: &Row<T>, owners: &mut OwnerNames) -> Cells {
         Value::Limit(limit) => limit.map_or("none".to_owned(), |limit| limit.to_string()),
     };
     row.values.iter().map(cell).collect()
-}
-
-/// Of all columns but the last, which needs no padding.
-fn widths(lines: &[Cells]) -> Vec<usize> {
-    let width = |column: usize| {
-        lines
-            .iter()
-            .map(|cells| cells[column].chars().count())
-            .max()
-    };
-    let padded = 0..lines[0].len() - 1;
-    padded.map(|column| width(column).unwrap_or(0)).collect()
-}
-
-fn line(cells: &Cells, widths: &[usize]) -> String {
-    let mut line = String::new();
-    for (cell, width) in cells.iter().zip(widths) {
-        line += &format!("{cell:width$}  ");
-    }
-    line + &cells[widths.len()] + "\n"
 }
 
 /// Maps user and group IDs to names, or to numbers where no name is known. Caches the names, since each lookup reads a file or asks
