@@ -51,179 +51,90 @@ pub const INFO: Ioctl = libc::_IOWR::<Info>(TYPE, 0x42);
 pub const RECEIVE: Ioctl = libc::_IOWR::<Receive>(TYPE, 0x43);
 pub const SUBSCRIBERS: Ioctl = libc::_IOWR::<Subscribers>(TYPE, 0x44);
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Params {
-    pub size: u32,
-    pub flags: u32,
-    pub mode: u32,
-    pub policies: u32,
-    pub policy: u32,
-    pub format: u32,
-    pub limit: u64,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            flags: 0,
-            mode: BROADCAST,
-            policies: 0,
-            policy: 0,
-            format: RAW,
-            limit: 0,
-        }
+structure! {
+    pub struct Params = "sluice_bus_params" {
+        pub size: u32,
+        pub flags: u32,
+        pub mode: u32,
+        pub policies: u32,
+        pub policy: u32,
+        pub format: u32,
+        pub limit: u64,
     }
 }
 
-/// Precedes the bytes of a message in the formats `FRAMED` and `BATCHED`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame {
-    pub size: u32,
-    pub length: u32,
-    pub target: u64,
-    pub sender: u64,
-    pub sequence: u64,
-    pub lost: u64,
-    pub pid: u32,
-    pub uid: u32,
-    pub gid: u32,
-    pub reserved: u32,
-    pub reserved1: u64,
+structure! {
+    /// Precedes the bytes of a message in the formats `FRAMED` and `BATCHED`.
+    pub struct Frame = "sluice_bus_frame" {
+        pub size: u32,
+        pub length: u32,
+        pub target: u64,
+        pub sender: u64,
+        pub sequence: u64,
+        pub lost: u64,
+        pub pid: u32,
+        pub uid: u32,
+        pub gid: u32,
+        pub reserved: u32,
+        pub reserved1: u64,
+    }
 }
 
 impl Frame {
-    pub const SIZE: usize = std::mem::size_of::<Self>();
-
     /// Of a message of `length` bytes to the subscriber with the id `target`; 0: to none in particular.
     pub const fn new(length: u32, target: u64) -> Self {
         Self {
-            size: size_of::<Self>(),
             length,
             target,
-            sender: 0,
-            sequence: 0,
-            lost: 0,
-            pid: 0,
-            uid: 0,
-            gid: 0,
-            reserved: 0,
-            reserved1: 0,
-        }
-    }
-
-    /// As write(2) takes it.
-    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
-        let words = [self.size, self.length].map(u32::to_ne_bytes);
-        let fields = [self.target, self.sender, self.sequence, self.lost].map(u64::to_ne_bytes);
-        let opener = [self.pid, self.uid, self.gid, self.reserved].map(u32::to_ne_bytes);
-        bytes[..8].copy_from_slice(words.as_flattened());
-        bytes[8..40].copy_from_slice(fields.as_flattened());
-        bytes[40..56].copy_from_slice(opener.as_flattened());
-        bytes[56..].copy_from_slice(&self.reserved1.to_ne_bytes());
-        bytes
-    }
-
-    /// From the result of read(2).
-    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
-        let word = |at: usize| {
-            let mut word = [0; 4];
-            word.copy_from_slice(&bytes[at..at + 4]);
-            u32::from_ne_bytes(word)
-        };
-        let field = |at: usize| {
-            let mut field = [0; 8];
-            field.copy_from_slice(&bytes[at..at + 8]);
-            u64::from_ne_bytes(field)
-        };
-        Self {
-            size: word(0),
-            length: word(4),
-            target: field(8),
-            sender: field(16),
-            sequence: field(24),
-            lost: field(32),
-            pid: word(40),
-            uid: word(44),
-            gid: word(48),
-            reserved: word(52),
-            reserved1: field(56),
+            ..Self::EMPTY
         }
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Info {
-    pub size: u32,
-    pub flags: u32,
-    pub mode: u32,
-    pub policies: u32,
-    pub capacity: u64,
-    pub message_max: u64,
-    pub subscribers: u32,
-    pub senders: u32,
-    pub sent: u64,
-    pub unsubscribed: u64,
-    pub lost: u64,
-    pub evicted: u64,
-    pub lag: u64,
-    pub id: u64,
-    pub policy: u32,
-    pub format: u32,
-    pub own_lost: u64,
-    pub own_lag: u64,
-    pub spin_limit_ns: u64,
-}
-
-impl Default for Info {
-    fn default() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            flags: 0,
-            mode: 0,
-            policies: 0,
-            capacity: 0,
-            message_max: 0,
-            subscribers: 0,
-            senders: 0,
-            sent: 0,
-            unsubscribed: 0,
-            lost: 0,
-            evicted: 0,
-            lag: 0,
-            id: 0,
-            policy: 0,
-            format: 0,
-            own_lost: 0,
-            own_lag: 0,
-            spin_limit_ns: 0,
-        }
+structure! {
+    pub struct Info = "sluice_bus_info" {
+        pub size: u32,
+        pub flags: u32,
+        pub mode: u32,
+        pub policies: u32,
+        pub capacity: u64,
+        pub message_max: u64,
+        pub subscribers: u32,
+        pub senders: u32,
+        pub sent: u64,
+        pub unsubscribed: u64,
+        pub lost: u64,
+        pub evicted: u64,
+        pub lag: u64,
+        pub id: u64,
+        pub policy: u32,
+        pub format: u32,
+        pub own_lost: u64,
+        pub own_lag: u64,
+        pub spin_limit_ns: u64,
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
-    pub offset: u64,
-    pub sequence: u64,
-    pub sender: u64,
-    pub length: u32,
-    pub reserved: u32,
+structure! {
+    #[derive(Default)]
+    pub struct Entry = "sluice_bus_entry" {
+        pub offset: u64,
+        pub sequence: u64,
+        pub sender: u64,
+        pub length: u32,
+        pub reserved: u32,
+    }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Receive {
-    pub size: u32,
-    pub count: u32,
-    pub entries: u64,
-    pub released: u64,
-    pub entry_size: u32,
-    pub reserved: u32,
+structure! {
+    pub struct Receive = "sluice_bus_receive" {
+        pub size: u32,
+        pub count: u32,
+        pub entries: u64,
+        pub released: u64,
+        pub entry_size: u32,
+        pub reserved: u32,
+    }
 }
 
 impl Receive {
@@ -240,27 +151,28 @@ impl Receive {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SubscriberInfo {
-    pub id: u64,
-    pub policy: u32,
-    pub flags: u32,
-    pub lag: u64,
-    pub lost: u64,
-    pub pid: u32,
-    pub uid: u32,
+structure! {
+    #[derive(Default)]
+    pub struct SubscriberInfo = "sluice_bus_subscriber_info" {
+        pub id: u64,
+        pub policy: u32,
+        pub flags: u32,
+        pub lag: u64,
+        pub lost: u64,
+        pub pid: u32,
+        pub uid: u32,
+    }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subscribers {
-    pub size: u32,
-    pub count: u32,
-    pub after: u64,
-    pub entries: u64,
-    pub entry_size: u32,
-    pub reserved: u32,
+structure! {
+    pub struct Subscribers = "sluice_bus_subscribers" {
+        pub size: u32,
+        pub count: u32,
+        pub after: u64,
+        pub entries: u64,
+        pub entry_size: u32,
+        pub reserved: u32,
+    }
 }
 
 impl Subscribers {
@@ -276,6 +188,8 @@ impl Subscribers {
         }
     }
 }
+
+sized!(Params, Frame, Info);
 
 #[cfg(test)]
 mod tests {

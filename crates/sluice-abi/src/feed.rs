@@ -25,44 +25,26 @@ pub const INFO: Ioctl = libc::_IOWR::<Info>(TYPE, 0x32);
 pub const SET_SPIN: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x33);
 pub const CLAIM: Ioctl = libc::_IOW::<Setting>(TYPE, 0x34);
 
-/// Precedes the bytes of each packet, in a record and in the result of read(2).
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Packet {
-    pub sequence: u64,
-    pub lost: u64,
-    pub time_ns: u64,
-    pub cycles: u64,
-}
-
-impl Packet {
-    pub const SIZE: usize = std::mem::size_of::<Self>();
-
-    /// The header of a record or of the result of read(2).
-    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
-        let field = |index: usize| {
-            let mut field = [0; 8];
-            field.copy_from_slice(&bytes[8 * index..8 * index + 8]);
-            u64::from_ne_bytes(field)
-        };
-        Self {
-            sequence: field(0),
-            lost: field(1),
-            time_ns: field(2),
-            cycles: field(3),
-        }
+structure! {
+    /// Precedes the bytes of each packet, in a record and in the result of read(2).
+    #[derive(Default)]
+    pub struct Packet = "sluice_feed_packet" {
+        pub sequence: u64,
+        pub lost: u64,
+        pub time_ns: u64,
+        pub cycles: u64,
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Start {
-    pub size: u32,
-    pub flags: u32,
-    pub interval_ns: u64,
-    pub count: u64,
-    pub length: u32,
-    pub cpu: i32,
+structure! {
+    pub struct Start = "sluice_feed_start" {
+        pub size: u32,
+        pub flags: u32,
+        pub interval_ns: u64,
+        pub count: u64,
+        pub length: u32,
+        pub cpu: i32,
+    }
 }
 
 impl Start {
@@ -79,45 +61,26 @@ impl Start {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Info {
-    pub size: u32,
-    pub consumer: u32,
-    pub capacity: u64,
-    pub sequence: u64,
-    pub published: u64,
-    pub lost: u64,
-    pub violations: u64,
-    pub spin_limit_ns: u64,
-    pub running: u32,
-    pub cpu: i32,
-    pub interval_ns: u64,
-    pub expired: u64,
-    pub missed: u64,
-    pub elapsed_ns: u64,
-}
-
-impl Default for Info {
-    fn default() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            consumer: 0,
-            capacity: 0,
-            sequence: 0,
-            published: 0,
-            lost: 0,
-            violations: 0,
-            spin_limit_ns: 0,
-            running: 0,
-            cpu: 0,
-            interval_ns: 0,
-            expired: 0,
-            missed: 0,
-            elapsed_ns: 0,
-        }
+structure! {
+    pub struct Info = "sluice_feed_info" {
+        pub size: u32,
+        pub consumer: u32,
+        pub capacity: u64,
+        pub sequence: u64,
+        pub published: u64,
+        pub lost: u64,
+        pub violations: u64,
+        pub spin_limit_ns: u64,
+        pub running: u32,
+        pub cpu: i32,
+        pub interval_ns: u64,
+        pub expired: u64,
+        pub missed: u64,
+        pub elapsed_ns: u64,
     }
 }
+
+sized!(Info);
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::mem::{offset_of, size_of};
+use std::iter;
 use std::path::Path;
 use std::process::Command;
 
@@ -13,14 +13,14 @@ use super::*;
 pub(super) type Fact = (String, u64);
 
 /// The size of a structure and the offset of each of its fields, by their C names.
-macro_rules! layout {
-    ($facts:ident, $rust:ty, $c:literal, [$($field:ident),*]) => {
-        $facts.push((format!("sizeof(struct {})", $c), size_of::<$rust>() as u64));
-        $($facts.push((
-            format!("offsetof(struct {}, {})", $c, stringify!($field).trim_start_matches("r#")),
-            offset_of!($rust, $field) as u64,
-        ));)*
-    };
+pub(super) fn layout(name: &str, size: usize, offsets: &[(&str, usize)]) -> Vec<Fact> {
+    let size = (format!("sizeof(struct {name})"), size as u64);
+    let offsets = offsets.iter().map(|(field, offset)| {
+        let field = field.trim_start_matches("r#");
+        let expression = format!("offsetof(struct {name}, {field})");
+        (expression, *offset as u64)
+    });
+    iter::once(size).chain(offsets).collect()
 }
 
 macro_rules! numbers {
@@ -44,408 +44,52 @@ pub(super) fn number(name: &str) -> String {
 }
 
 fn structures() -> Vec<Fact> {
-    let mut facts = Vec::new();
-    layout!(facts, Setting, "sluice_setting", [size, flags, value]);
-    layout!(
-        facts,
-        PipeInfo,
-        "sluice_pipe_info",
-        [
-            size,
-            readers,
-            writers,
-            reserved,
-            capacity,
-            bytes,
-            spin_limit_ns,
-            pages_allocated,
-            pages_spliced_in,
-            pages_spliced_out
-        ]
-    );
-    layout!(
-        facts,
-        Open,
-        "sluice_open",
-        [
-            size, kind, flags, scope_fd, name, mode, reserved, capacity, params
-        ]
-    );
-    layout!(
-        facts,
-        Unlink,
-        "sluice_unlink",
-        [size, kind, flags, scope_fd, name]
-    );
-    layout!(
-        facts,
-        ChannelInfo,
-        "sluice_channel_info",
-        [
-            size, kind, flags, mode, name, uid, gid, readers, writers, capacity, bytes
-        ]
-    );
-    layout!(
-        facts,
-        Info,
-        "sluice_info",
-        [size, kind, flags, scope_fd, name, info, state]
-    );
-    layout!(
-        facts,
-        List,
-        "sluice_list",
-        [
-            size, kind, flags, scope_fd, name, entries, count, entry_size
-        ]
-    );
-    layout!(
-        facts,
-        Features,
-        "sluice_features",
-        [size, abi, kinds, open_flags]
-    );
-    facts
-}
-
-fn ring_structures() -> Vec<Fact> {
-    let mut facts = Vec::new();
-    layout!(facts, ring::Header, "sluice_ring_header", [length, state]);
-    layout!(
-        facts,
-        ring::Ctrl,
-        "sluice_ring_ctrl",
-        [
-            pos, reserved0, wait_flags, wake_seq, closed, wake_ack, features, reserved1
-        ]
-    );
-    layout!(
-        facts,
-        ring::Hello,
-        "sluice_ring_hello",
-        [magic, size, version, role, flags, data, capacity]
-    );
-    layout!(facts, ring::Reply, "sluice_ring_reply", [magic, error]);
-    layout!(
-        facts,
-        RingParams,
-        "sluice_ring_params",
-        [size, flags, node, reserved]
-    );
-    layout!(
-        facts,
-        RingInfo,
-        "sluice_ring_info",
-        [
-            size, role, producer, consumer, node, reserved, capacity, published, released
-        ]
-    );
-    layout!(
-        facts,
-        RingWait,
-        "sluice_ring_wait",
-        [size, flags, seq, reserved, timeout_ns]
-    );
-    facts
-}
-
-fn feed_structures() -> Vec<Fact> {
-    let mut facts = Vec::new();
-    layout!(
-        facts,
-        feed::Packet,
-        "sluice_feed_packet",
-        [sequence, lost, time_ns, cycles]
-    );
-    layout!(
-        facts,
-        feed::Start,
-        "sluice_feed_start",
-        [size, flags, interval_ns, count, length, cpu]
-    );
-    layout!(
-        facts,
-        feed::Info,
-        "sluice_feed_info",
-        [
-            size,
-            consumer,
-            capacity,
-            sequence,
-            published,
-            lost,
-            violations,
-            spin_limit_ns,
-            running,
-            cpu,
-            interval_ns,
-            expired,
-            missed,
-            elapsed_ns
-        ]
-    );
-    facts
-}
-
-fn bus_structures() -> Vec<Fact> {
-    let mut facts = Vec::new();
-    layout!(
-        facts,
-        bus::Params,
-        "sluice_bus_params",
-        [size, flags, mode, policies, policy, format, limit]
-    );
-    layout!(
-        facts,
-        bus::Frame,
-        "sluice_bus_frame",
-        [
-            size, length, target, sender, sequence, lost, pid, uid, gid, reserved, reserved1
-        ]
-    );
-    layout!(
-        facts,
-        bus::Info,
-        "sluice_bus_info",
-        [
-            size,
-            flags,
-            mode,
-            policies,
-            capacity,
-            message_max,
-            subscribers,
-            senders,
-            sent,
-            unsubscribed,
-            lost,
-            evicted,
-            lag,
-            id,
-            policy,
-            format,
-            own_lost,
-            own_lag,
-            spin_limit_ns
-        ]
-    );
-    layout!(
-        facts,
-        bus::Entry,
-        "sluice_bus_entry",
-        [offset, sequence, sender, length, reserved]
-    );
-    layout!(
-        facts,
-        bus::Receive,
-        "sluice_bus_receive",
-        [size, count, entries, released, entry_size, reserved]
-    );
-    layout!(
-        facts,
-        bus::SubscriberInfo,
-        "sluice_bus_subscriber_info",
-        [id, policy, flags, lag, lost, pid, uid]
-    );
-    layout!(
-        facts,
-        bus::Subscribers,
-        "sluice_bus_subscribers",
-        [size, count, after, entries, entry_size, reserved]
-    );
-    facts
-}
-
-fn map_structures() -> Vec<Fact> {
-    let mut facts = Vec::new();
-    layout!(
-        facts,
-        map::Params,
-        "sluice_map_params",
-        [
-            size,
-            flags,
-            entries,
-            events,
-            deadline_ms,
-            interval_ms,
-            reserved
-        ]
-    );
-    layout!(
-        facts,
-        map::Op,
-        "sluice_map_op",
-        [
-            size,
-            flags,
-            key,
-            value,
-            key_length,
-            value_length,
-            version,
-            ttl_ns
-        ]
-    );
-    layout!(
-        facts,
-        map::Step,
-        "sluice_map_step",
-        [
-            command,
-            result,
-            flags,
-            reserved,
-            key,
-            value,
-            key_length,
-            value_length,
-            version,
-            ttl_ns
-        ]
-    );
-    layout!(
-        facts,
-        map::Batch,
-        "sluice_map_batch",
-        [size, count, steps, step_size, reserved]
-    );
-    layout!(
-        facts,
-        map::Cursor,
-        "sluice_map_cursor",
-        [since, id, shard, reserved]
-    );
-    layout!(
-        facts,
-        map::Record,
-        "sluice_map_record",
-        [
-            size,
-            value_length,
-            version,
-            ttl_ns,
-            key_length,
-            header,
-            reserved
-        ]
-    );
-    layout!(
-        facts,
-        map::Dump,
-        "sluice_map_dump",
-        [size, flags, records, length, count, cursor]
-    );
-    layout!(
-        facts,
-        map::Event,
-        "sluice_map_event",
-        [size, change, key_length, sequence, version, missed]
-    );
-    layout!(
-        facts,
-        map::Info,
-        "sluice_map_info",
-        [
-            size,
-            flags,
-            capacity,
-            bytes,
-            entries_max,
-            entries,
-            sequence,
-            expired,
-            missed,
-            events,
-            watchers,
-            watched,
-            stored,
-            pending,
-            deadline_ms,
-            interval_ms,
-            error,
-            reserved
-        ]
-    );
-    facts
-}
-
-fn keeper_structures() -> Vec<Fact> {
-    let mut facts = Vec::new();
-    layout!(facts, keeper::Keep, "sluice_keep", [size, flags]);
-    layout!(
-        facts,
-        keeper::Message,
-        "sluice_keep_message",
-        [
-            size,
-            r#type,
-            stream,
-            sequence,
-            expires_ns,
-            key_length,
-            value_length,
-            header,
-            reserved
-        ]
-    );
-    layout!(
-        facts,
-        keeper::Map,
-        "sluice_keep_map",
-        [
-            size,
-            flags,
-            open_flags,
-            administrator,
-            uid,
-            gid,
-            mode,
-            events,
-            name,
-            capacity,
-            entries,
-            deadline_ms,
-            interval_ms
-        ]
-    );
-    layout!(
-        facts,
-        keeper::Create,
-        "sluice_keep_create",
-        [size, scope_fd, stream, map, sequence, limit]
-    );
-    layout!(
-        facts,
-        keeper::Entry,
-        "sluice_keep_entry",
-        [key, value, key_length, value_length, version, expires_ns]
-    );
-    layout!(
-        facts,
-        keeper::Restore,
-        "sluice_keep_restore",
-        [size, count, stream, entries, entry_size, reserved]
-    );
-    layout!(
-        facts,
-        keeper::Ready,
-        "sluice_keep_ready",
-        [size, error, stream]
-    );
-    layout!(
-        facts,
-        keeper::Ack,
-        "sluice_keep_ack",
-        [size, error, stream, sequence, limit]
-    );
-    layout!(
-        facts,
-        keeper::End,
-        "sluice_keep_end",
-        [size, flags, stream, error, reserved]
-    );
-    facts
+    [
+        Setting::layout(),
+        PipeInfo::layout(),
+        Open::layout(),
+        Unlink::layout(),
+        ChannelInfo::layout(),
+        Info::layout(),
+        List::layout(),
+        Features::layout(),
+        ring::Header::layout(),
+        ring::Ctrl::layout(),
+        ring::Hello::layout(),
+        ring::Reply::layout(),
+        RingParams::layout(),
+        RingInfo::layout(),
+        RingWait::layout(),
+        feed::Packet::layout(),
+        feed::Start::layout(),
+        feed::Info::layout(),
+        bus::Params::layout(),
+        bus::Frame::layout(),
+        bus::Info::layout(),
+        bus::Entry::layout(),
+        bus::Receive::layout(),
+        bus::SubscriberInfo::layout(),
+        bus::Subscribers::layout(),
+        map::Params::layout(),
+        map::Op::layout(),
+        map::Step::layout(),
+        map::Batch::layout(),
+        map::Cursor::layout(),
+        map::Record::layout(),
+        map::Dump::layout(),
+        map::Event::layout(),
+        map::Info::layout(),
+        keeper::Keep::layout(),
+        keeper::Message::layout(),
+        keeper::Map::layout(),
+        keeper::Create::layout(),
+        keeper::Entry::layout(),
+        keeper::Restore::layout(),
+        keeper::Ready::layout(),
+        keeper::Ack::layout(),
+        keeper::End::layout(),
+    ]
+    .concat()
 }
 
 fn constants() -> Vec<Fact> {
@@ -693,11 +337,6 @@ fn netlink_constants() -> Vec<Fact> {
 pub(super) fn facts() -> Vec<Fact> {
     [
         structures(),
-        ring_structures(),
-        feed_structures(),
-        bus_structures(),
-        map_structures(),
-        keeper_structures(),
         constants(),
         keeper_constants(),
         netlink_constants(),

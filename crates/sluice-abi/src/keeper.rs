@@ -3,8 +3,8 @@
 
 use libc::Ioctl;
 
-use super::map::{length, part};
-use super::{NAME_SIZE, TYPE, padded, size_of};
+use super::map::length;
+use super::{NAME_SIZE, TYPE, padded, size_of, unpadded};
 
 /// Values of `type`.
 pub const OPEN: u32 = 1;
@@ -36,170 +36,72 @@ pub const READY: Ioctl = libc::_IOW::<Ready>(TYPE, 0x62);
 pub const ACK: Ioctl = libc::_IOW::<Ack>(TYPE, 0x63);
 pub const END: Ioctl = libc::_IOW::<End>(TYPE, 0x64);
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
-    pub size: u32,
-    pub flags: u32,
-}
-
-impl Default for Keep {
-    fn default() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            flags: 0,
-        }
+structure! {
+    pub struct Keep = "sluice_keep" {
+        pub size: u32,
+        pub flags: u32,
     }
 }
 
-/// Precedes the key and the value of a message in the result of read(2).
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Message {
-    pub size: u32,
-    pub r#type: u32,
-    pub stream: u64,
-    pub sequence: u64,
-    pub expires_ns: u64,
-    pub key_length: u32,
-    pub value_length: u32,
-    pub header: u32,
-    pub reserved: u32,
-}
-
-impl Message {
-    pub const SIZE: usize = std::mem::size_of::<Self>();
-
-    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
-        Self {
-            size: u32::from_ne_bytes(part(bytes, 0)),
-            r#type: u32::from_ne_bytes(part(bytes, 4)),
-            stream: u64::from_ne_bytes(part(bytes, 8)),
-            sequence: u64::from_ne_bytes(part(bytes, 16)),
-            expires_ns: u64::from_ne_bytes(part(bytes, 24)),
-            key_length: u32::from_ne_bytes(part(bytes, 32)),
-            value_length: u32::from_ne_bytes(part(bytes, 36)),
-            header: u32::from_ne_bytes(part(bytes, 40)),
-            reserved: u32::from_ne_bytes(part(bytes, 44)),
-        }
-    }
-
-    /// As read(2) returns it.
-    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
-        let words = [self.size, self.r#type].map(u32::to_ne_bytes);
-        let fields = [self.stream, self.sequence, self.expires_ns].map(u64::to_ne_bytes);
-        let lengths = [
-            self.key_length,
-            self.value_length,
-            self.header,
-            self.reserved,
-        ]
-        .map(u32::to_ne_bytes);
-        bytes[..8].copy_from_slice(words.as_flattened());
-        bytes[8..32].copy_from_slice(fields.as_flattened());
-        bytes[32..].copy_from_slice(lengths.as_flattened());
-        bytes
+structure! {
+    /// Precedes the key and the value of a message in the result of read(2).
+    #[derive(Default)]
+    pub struct Message = "sluice_keep_message" {
+        pub size: u32,
+        pub r#type: u32,
+        pub stream: u64,
+        pub sequence: u64,
+        pub expires_ns: u64,
+        pub key_length: u32,
+        pub value_length: u32,
+        pub header: u32,
+        pub reserved: u32,
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Map {
-    pub size: u32,
-    pub flags: u32,
-    pub open_flags: u32,
-    pub administrator: u32,
-    pub uid: u32,
-    pub gid: u32,
-    pub mode: u32,
-    pub events: u32,
-    pub name: [u8; NAME_SIZE],
-    pub capacity: u64,
-    pub entries: u64,
-    pub deadline_ms: u32,
-    pub interval_ms: u32,
+structure! {
+    pub struct Map = "sluice_keep_map" {
+        pub size: u32,
+        pub flags: u32,
+        pub open_flags: u32,
+        pub administrator: u32,
+        pub uid: u32,
+        pub gid: u32,
+        pub mode: u32,
+        pub events: u32,
+        pub name: [u8; NAME_SIZE],
+        pub capacity: u64,
+        pub entries: u64,
+        pub deadline_ms: u32,
+        pub interval_ms: u32,
+    }
 }
 
 impl Map {
-    pub const SIZE: usize = std::mem::size_of::<Self>();
-
     /// Of this name and with these flags; all other fields are 0.
     pub fn new(name: impl AsRef<[u8]>, flags: u32) -> Self {
         Self {
-            size: size_of::<Self>(),
             flags,
-            open_flags: 0,
-            administrator: 0,
-            uid: 0,
-            gid: 0,
-            mode: 0,
-            events: 0,
             name: padded(name),
-            capacity: 0,
-            entries: 0,
-            deadline_ms: 0,
-            interval_ms: 0,
+            ..Self::EMPTY
         }
     }
 
     /// The name without the padding.
     pub fn name(&self) -> &[u8] {
-        let end = self.name.iter().position(|byte| *byte == 0);
-        &self.name[..end.unwrap_or(NAME_SIZE)]
-    }
-
-    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
-        Self {
-            size: u32::from_ne_bytes(part(bytes, 0)),
-            flags: u32::from_ne_bytes(part(bytes, 4)),
-            open_flags: u32::from_ne_bytes(part(bytes, 8)),
-            administrator: u32::from_ne_bytes(part(bytes, 12)),
-            uid: u32::from_ne_bytes(part(bytes, 16)),
-            gid: u32::from_ne_bytes(part(bytes, 20)),
-            mode: u32::from_ne_bytes(part(bytes, 24)),
-            events: u32::from_ne_bytes(part(bytes, 28)),
-            name: part(bytes, 32),
-            capacity: u64::from_ne_bytes(part(bytes, 96)),
-            entries: u64::from_ne_bytes(part(bytes, 104)),
-            deadline_ms: u32::from_ne_bytes(part(bytes, 112)),
-            interval_ms: u32::from_ne_bytes(part(bytes, 116)),
-        }
-    }
-
-    /// As a message contains it.
-    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
-        let words = [
-            self.size,
-            self.flags,
-            self.open_flags,
-            self.administrator,
-            self.uid,
-            self.gid,
-            self.mode,
-            self.events,
-        ]
-        .map(u32::to_ne_bytes);
-        let limits = [self.capacity, self.entries].map(u64::to_ne_bytes);
-        let times = [self.deadline_ms, self.interval_ms].map(u32::to_ne_bytes);
-        bytes[..32].copy_from_slice(words.as_flattened());
-        bytes[32..96].copy_from_slice(&self.name);
-        bytes[96..112].copy_from_slice(limits.as_flattened());
-        bytes[112..].copy_from_slice(times.as_flattened());
-        bytes
+        unpadded(&self.name)
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Create {
-    pub size: u32,
-    pub scope_fd: i32,
-    pub stream: u64,
-    pub map: u64,
-    pub sequence: u64,
-    pub limit: u64,
+structure! {
+    pub struct Create = "sluice_keep_create" {
+        pub size: u32,
+        pub scope_fd: i32,
+        pub stream: u64,
+        pub map: u64,
+        pub sequence: u64,
+        pub limit: u64,
+    }
 }
 
 impl Create {
@@ -216,15 +118,16 @@ impl Create {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
-    pub key: u64,
-    pub value: u64,
-    pub key_length: u32,
-    pub value_length: u32,
-    pub version: u64,
-    pub expires_ns: u64,
+structure! {
+    #[derive(Default)]
+    pub struct Entry = "sluice_keep_entry" {
+        pub key: u64,
+        pub value: u64,
+        pub key_length: u32,
+        pub value_length: u32,
+        pub version: u64,
+        pub expires_ns: u64,
+    }
 }
 
 impl Entry {
@@ -241,15 +144,15 @@ impl Entry {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Restore {
-    pub size: u32,
-    pub count: u32,
-    pub stream: u64,
-    pub entries: u64,
-    pub entry_size: u32,
-    pub reserved: u32,
+structure! {
+    pub struct Restore = "sluice_keep_restore" {
+        pub size: u32,
+        pub count: u32,
+        pub stream: u64,
+        pub entries: u64,
+        pub entry_size: u32,
+        pub reserved: u32,
+    }
 }
 
 impl Restore {
@@ -266,12 +169,12 @@ impl Restore {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ready {
-    pub size: u32,
-    pub error: u32,
-    pub stream: u64,
+structure! {
+    pub struct Ready = "sluice_keep_ready" {
+        pub size: u32,
+        pub error: u32,
+        pub stream: u64,
+    }
 }
 
 impl Ready {
@@ -285,14 +188,14 @@ impl Ready {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ack {
-    pub size: u32,
-    pub error: u32,
-    pub stream: u64,
-    pub sequence: u64,
-    pub limit: u64,
+structure! {
+    pub struct Ack = "sluice_keep_ack" {
+        pub size: u32,
+        pub error: u32,
+        pub stream: u64,
+        pub sequence: u64,
+        pub limit: u64,
+    }
 }
 
 impl Ack {
@@ -308,14 +211,14 @@ impl Ack {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
-    pub size: u32,
-    pub flags: u32,
-    pub stream: u64,
-    pub error: u32,
-    pub reserved: u32,
+structure! {
+    pub struct End = "sluice_keep_end" {
+        pub size: u32,
+        pub flags: u32,
+        pub stream: u64,
+        pub error: u32,
+        pub reserved: u32,
+    }
 }
 
 impl End {
@@ -330,6 +233,8 @@ impl End {
         }
     }
 }
+
+sized!(Keep, Map);
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,9 @@
 
 use libc::Ioctl;
 
+#[macro_use]
+mod structure;
+
 pub mod bus;
 pub mod feed;
 #[cfg(test)]
@@ -77,12 +80,12 @@ pub const RING_WAIT: Ioctl = libc::_IOW::<RingWait>(TYPE, 0x21);
 pub const RING_DETACH: Ioctl = libc::_IO(TYPE, 0x22);
 pub const RING_INFO: Ioctl = libc::_IOWR::<RingInfo>(TYPE, 0x23);
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setting {
-    pub size: u32,
-    pub flags: u32,
-    pub value: u64,
+structure! {
+    pub struct Setting = "sluice_setting" {
+        pub size: u32,
+        pub flags: u32,
+        pub value: u64,
+    }
 }
 
 impl Setting {
@@ -95,77 +98,57 @@ impl Setting {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PipeInfo {
-    pub size: u32,
-    pub readers: u32,
-    pub writers: u32,
-    pub reserved: u32,
-    pub capacity: u64,
-    pub bytes: u64,
-    pub spin_limit_ns: u64,
-    pub pages_allocated: u64,
-    pub pages_spliced_in: u64,
-    pub pages_spliced_out: u64,
-}
-
-impl Default for PipeInfo {
-    fn default() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            readers: 0,
-            writers: 0,
-            reserved: 0,
-            capacity: 0,
-            bytes: 0,
-            spin_limit_ns: 0,
-            pages_allocated: 0,
-            pages_spliced_in: 0,
-            pages_spliced_out: 0,
-        }
+structure! {
+    pub struct PipeInfo = "sluice_pipe_info" {
+        pub size: u32,
+        pub readers: u32,
+        pub writers: u32,
+        pub reserved: u32,
+        pub capacity: u64,
+        pub bytes: u64,
+        pub spin_limit_ns: u64,
+        pub pages_allocated: u64,
+        pub pages_spliced_in: u64,
+        pub pages_spliced_out: u64,
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Open {
-    pub size: u32,
-    pub kind: u32,
-    pub flags: u32,
-    pub scope_fd: i32,
-    pub name: [u8; NAME_SIZE],
-    pub mode: u32,
-    pub reserved: u32,
-    pub capacity: u64,
-    pub params: u64,
+structure! {
+    pub struct Open = "sluice_open" {
+        pub size: u32,
+        pub kind: u32,
+        pub flags: u32,
+        pub scope_fd: i32,
+        pub name: [u8; NAME_SIZE],
+        pub mode: u32,
+        pub reserved: u32,
+        pub capacity: u64,
+        pub params: u64,
+    }
 }
 
 impl Open {
     /// A pipe in the caller's own cgroup, accessible by its owner only, with the default capacity.
     pub fn new(name: impl AsRef<[u8]>, flags: u32) -> Self {
         Self {
-            size: size_of::<Self>(),
             kind: KIND_PIPE,
             flags,
             scope_fd: SCOPE_SELF,
             name: padded(name),
             mode: 0o600,
-            reserved: 0,
-            capacity: 0,
-            params: 0,
+            ..Self::EMPTY
         }
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unlink {
-    pub size: u32,
-    pub kind: u32,
-    pub flags: u32,
-    pub scope_fd: i32,
-    pub name: [u8; NAME_SIZE],
+structure! {
+    pub struct Unlink = "sluice_unlink" {
+        pub size: u32,
+        pub kind: u32,
+        pub flags: u32,
+        pub scope_fd: i32,
+        pub name: [u8; NAME_SIZE],
+    }
 }
 
 impl Unlink {
@@ -180,54 +163,39 @@ impl Unlink {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChannelInfo {
-    pub size: u32,
-    pub kind: u32,
-    pub flags: u32,
-    pub mode: u32,
-    pub name: [u8; NAME_SIZE],
-    pub uid: u32,
-    pub gid: u32,
-    pub readers: u32,
-    pub writers: u32,
-    pub capacity: u64,
-    pub bytes: u64,
-}
-
-impl ChannelInfo {
-    pub const EMPTY: Self = Self {
-        size: size_of::<Self>(),
-        kind: 0,
-        flags: 0,
-        mode: 0,
-        name: [0; NAME_SIZE],
-        uid: 0,
-        gid: 0,
-        readers: 0,
-        writers: 0,
-        capacity: 0,
-        bytes: 0,
-    };
-
-    /// The name without the padding.
-    pub fn name(&self) -> &[u8] {
-        let end = self.name.iter().position(|byte| *byte == 0);
-        &self.name[..end.unwrap_or(NAME_SIZE)]
+structure! {
+    pub struct ChannelInfo = "sluice_channel_info" {
+        pub size: u32,
+        pub kind: u32,
+        pub flags: u32,
+        pub mode: u32,
+        pub name: [u8; NAME_SIZE],
+        pub uid: u32,
+        pub gid: u32,
+        pub readers: u32,
+        pub writers: u32,
+        pub capacity: u64,
+        pub bytes: u64,
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Info {
-    pub size: u32,
-    pub kind: u32,
-    pub flags: u32,
-    pub scope_fd: i32,
-    pub name: [u8; NAME_SIZE],
-    pub info: u64,
-    pub state: u64,
+impl ChannelInfo {
+    /// The name without the padding.
+    pub fn name(&self) -> &[u8] {
+        unpadded(&self.name)
+    }
+}
+
+structure! {
+    pub struct Info = "sluice_info" {
+        pub size: u32,
+        pub kind: u32,
+        pub flags: u32,
+        pub scope_fd: i32,
+        pub name: [u8; NAME_SIZE],
+        pub info: u64,
+        pub state: u64,
+    }
 }
 
 impl Info {
@@ -245,17 +213,17 @@ impl Info {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct List {
-    pub size: u32,
-    pub kind: u32,
-    pub flags: u32,
-    pub scope_fd: i32,
-    pub name: [u8; NAME_SIZE],
-    pub entries: u64,
-    pub count: u32,
-    pub entry_size: u32,
+structure! {
+    pub struct List = "sluice_list" {
+        pub size: u32,
+        pub kind: u32,
+        pub flags: u32,
+        pub scope_fd: i32,
+        pub name: [u8; NAME_SIZE],
+        pub entries: u64,
+        pub count: u32,
+        pub entry_size: u32,
+    }
 }
 
 impl List {
@@ -274,33 +242,22 @@ impl List {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Features {
-    pub size: u32,
-    pub abi: u32,
-    pub kinds: u64,
-    pub open_flags: u64,
-}
-
-impl Default for Features {
-    fn default() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            abi: 0,
-            kinds: 0,
-            open_flags: 0,
-        }
+structure! {
+    pub struct Features = "sluice_features" {
+        pub size: u32,
+        pub abi: u32,
+        pub kinds: u64,
+        pub open_flags: u64,
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingParams {
-    pub size: u32,
-    pub flags: u32,
-    pub node: i32,
-    pub reserved: u32,
+structure! {
+    pub struct RingParams = "sluice_ring_params" {
+        pub size: u32,
+        pub flags: u32,
+        pub node: i32,
+        pub reserved: u32,
+    }
 }
 
 impl RingParams {
@@ -314,44 +271,28 @@ impl RingParams {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingInfo {
-    pub size: u32,
-    pub role: u32,
-    pub producer: u32,
-    pub consumer: u32,
-    pub node: i32,
-    pub reserved: u32,
-    pub capacity: u64,
-    pub published: u64,
-    pub released: u64,
-}
-
-impl Default for RingInfo {
-    fn default() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            role: 0,
-            producer: 0,
-            consumer: 0,
-            node: 0,
-            reserved: 0,
-            capacity: 0,
-            published: 0,
-            released: 0,
-        }
+structure! {
+    pub struct RingInfo = "sluice_ring_info" {
+        pub size: u32,
+        pub role: u32,
+        pub producer: u32,
+        pub consumer: u32,
+        pub node: i32,
+        pub reserved: u32,
+        pub capacity: u64,
+        pub published: u64,
+        pub released: u64,
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RingWait {
-    pub size: u32,
-    pub flags: u32,
-    pub seq: u32,
-    pub reserved: u32,
-    pub timeout_ns: u64,
+structure! {
+    pub struct RingWait = "sluice_ring_wait" {
+        pub size: u32,
+        pub flags: u32,
+        pub seq: u32,
+        pub reserved: u32,
+        pub timeout_ns: u64,
+    }
 }
 
 impl RingWait {
@@ -366,6 +307,8 @@ impl RingWait {
     }
 }
 
+sized!(PipeInfo, Open, ChannelInfo, Features, RingInfo);
+
 /// A name, padded with zeros, and truncated to the array.
 pub fn padded(name: impl AsRef<[u8]>) -> [u8; NAME_SIZE] {
     let mut padded = [0; NAME_SIZE];
@@ -373,6 +316,11 @@ pub fn padded(name: impl AsRef<[u8]>) -> [u8; NAME_SIZE] {
         *to = *from;
     }
     padded
+}
+
+fn unpadded(name: &[u8; NAME_SIZE]) -> &[u8] {
+    let end = name.iter().position(|byte| *byte == 0);
+    &name[..end.unwrap_or(NAME_SIZE)]
 }
 
 /// The value of the first word of a structure.

@@ -59,43 +59,29 @@ pub const WATCH: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x55);
 pub const INFO: Ioctl = libc::_IOWR::<Info>(TYPE, 0x56);
 pub const SYNC: Ioctl = libc::_IOWR::<Setting>(TYPE, 0x57);
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Params {
-    pub size: u32,
-    pub flags: u32,
-    pub entries: u64,
-    pub events: u32,
-    pub deadline_ms: u32,
-    pub interval_ms: u32,
-    pub reserved: u32,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            flags: 0,
-            entries: 0,
-            events: 0,
-            deadline_ms: 0,
-            interval_ms: 0,
-            reserved: 0,
-        }
+structure! {
+    pub struct Params = "sluice_map_params" {
+        pub size: u32,
+        pub flags: u32,
+        pub entries: u64,
+        pub events: u32,
+        pub deadline_ms: u32,
+        pub interval_ms: u32,
+        pub reserved: u32,
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Op {
-    pub size: u32,
-    pub flags: u32,
-    pub key: u64,
-    pub value: u64,
-    pub key_length: u32,
-    pub value_length: u32,
-    pub version: u64,
-    pub ttl_ns: u64,
+structure! {
+    pub struct Op = "sluice_map_op" {
+        pub size: u32,
+        pub flags: u32,
+        pub key: u64,
+        pub value: u64,
+        pub key_length: u32,
+        pub value_length: u32,
+        pub version: u64,
+        pub ttl_ns: u64,
+    }
 }
 
 impl Op {
@@ -132,31 +118,27 @@ impl Op {
     /// A delete without conditions. Stores only the address.
     pub fn delete(key: &[u8]) -> Self {
         Self {
-            size: size_of::<Self>(),
-            flags: 0,
             key: key.as_ptr() as u64,
-            value: 0,
             key_length: length(key),
-            value_length: 0,
-            version: 0,
-            ttl_ns: 0,
+            ..Self::EMPTY
         }
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Step {
-    pub command: u32,
-    pub result: i32,
-    pub flags: u32,
-    pub reserved: u32,
-    pub key: u64,
-    pub value: u64,
-    pub key_length: u32,
-    pub value_length: u32,
-    pub version: u64,
-    pub ttl_ns: u64,
+structure! {
+    #[derive(Default)]
+    pub struct Step = "sluice_map_step" {
+        pub command: u32,
+        pub result: i32,
+        pub flags: u32,
+        pub reserved: u32,
+        pub key: u64,
+        pub value: u64,
+        pub key_length: u32,
+        pub value_length: u32,
+        pub version: u64,
+        pub ttl_ns: u64,
+    }
 }
 
 impl Step {
@@ -177,14 +159,14 @@ impl Step {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Batch {
-    pub size: u32,
-    pub count: u32,
-    pub steps: u64,
-    pub step_size: u32,
-    pub reserved: u32,
+structure! {
+    pub struct Batch = "sluice_map_batch" {
+        pub size: u32,
+        pub count: u32,
+        pub steps: u64,
+        pub step_size: u32,
+        pub reserved: u32,
+    }
 }
 
 impl Batch {
@@ -200,24 +182,25 @@ impl Batch {
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cursor {
-    pub since: u64,
-    pub id: u64,
-    pub shard: u32,
-    pub reserved: u32,
+structure! {
+    #[derive(Default)]
+    pub struct Cursor = "sluice_map_cursor" {
+        pub since: u64,
+        pub id: u64,
+        pub shard: u32,
+        pub reserved: u32,
+    }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dump {
-    pub size: u32,
-    pub flags: u32,
-    pub records: u64,
-    pub length: u32,
-    pub count: u32,
-    pub cursor: Cursor,
+structure! {
+    pub struct Dump = "sluice_map_dump" {
+        pub size: u32,
+        pub flags: u32,
+        pub records: u64,
+        pub length: u32,
+        pub count: u32,
+        pub cursor: Cursor,
+    }
 }
 
 impl Dump {
@@ -234,144 +217,59 @@ impl Dump {
     }
 }
 
-/// Precedes the key and the value of an entry in a dump.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
-    pub size: u32,
-    pub value_length: u32,
-    pub version: u64,
-    pub ttl_ns: u64,
-    pub key_length: u16,
-    pub header: u16,
-    pub reserved: u32,
-}
-
-impl Record {
-    pub const SIZE: usize = std::mem::size_of::<Self>();
-
-    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
-        Self {
-            size: u32::from_ne_bytes(part(bytes, 0)),
-            value_length: u32::from_ne_bytes(part(bytes, 4)),
-            version: u64::from_ne_bytes(part(bytes, 8)),
-            ttl_ns: u64::from_ne_bytes(part(bytes, 16)),
-            key_length: u16::from_ne_bytes(part(bytes, 24)),
-            header: u16::from_ne_bytes(part(bytes, 26)),
-            reserved: u32::from_ne_bytes(part(bytes, 28)),
-        }
-    }
-
-    /// As a dump returns it.
-    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
-        let words = [self.size, self.value_length].map(u32::to_ne_bytes);
-        let fields = [self.version, self.ttl_ns].map(u64::to_ne_bytes);
-        let lengths = [self.key_length, self.header].map(u16::to_ne_bytes);
-        bytes[..8].copy_from_slice(words.as_flattened());
-        bytes[8..24].copy_from_slice(fields.as_flattened());
-        bytes[24..28].copy_from_slice(lengths.as_flattened());
-        bytes[28..].copy_from_slice(&self.reserved.to_ne_bytes());
-        bytes
+structure! {
+    /// Precedes the key and the value of an entry in a dump.
+    pub struct Record = "sluice_map_record" {
+        pub size: u32,
+        pub value_length: u32,
+        pub version: u64,
+        pub ttl_ns: u64,
+        pub key_length: u16,
+        pub header: u16,
+        pub reserved: u32,
     }
 }
 
-/// Precedes the key of a change in the result of read(2).
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    pub size: u32,
-    pub change: u16,
-    pub key_length: u16,
-    pub sequence: u64,
-    pub version: u64,
-    pub missed: u64,
-}
-
-impl Event {
-    pub const SIZE: usize = std::mem::size_of::<Self>();
-
-    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
-        Self {
-            size: u32::from_ne_bytes(part(bytes, 0)),
-            change: u16::from_ne_bytes(part(bytes, 4)),
-            key_length: u16::from_ne_bytes(part(bytes, 6)),
-            sequence: u64::from_ne_bytes(part(bytes, 8)),
-            version: u64::from_ne_bytes(part(bytes, 16)),
-            missed: u64::from_ne_bytes(part(bytes, 24)),
-        }
-    }
-
-    /// As read(2) returns it.
-    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
-        let words = [self.change, self.key_length].map(u16::to_ne_bytes);
-        let fields = [self.sequence, self.version, self.missed].map(u64::to_ne_bytes);
-        bytes[..4].copy_from_slice(&self.size.to_ne_bytes());
-        bytes[4..8].copy_from_slice(words.as_flattened());
-        bytes[8..].copy_from_slice(fields.as_flattened());
-        bytes
+structure! {
+    /// Precedes the key of a change in the result of read(2).
+    pub struct Event = "sluice_map_event" {
+        pub size: u32,
+        pub change: u16,
+        pub key_length: u16,
+        pub sequence: u64,
+        pub version: u64,
+        pub missed: u64,
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Info {
-    pub size: u32,
-    pub flags: u32,
-    pub capacity: u64,
-    pub bytes: u64,
-    pub entries_max: u64,
-    pub entries: u64,
-    pub sequence: u64,
-    pub expired: u64,
-    pub missed: u64,
-    pub events: u32,
-    pub watchers: u32,
-    pub watched: u64,
-    pub stored: u64,
-    pub pending: u64,
-    pub deadline_ms: u32,
-    pub interval_ms: u32,
-    pub error: u32,
-    pub reserved: u32,
-}
-
-impl Default for Info {
-    fn default() -> Self {
-        Self {
-            size: size_of::<Self>(),
-            flags: 0,
-            capacity: 0,
-            bytes: 0,
-            entries_max: 0,
-            entries: 0,
-            sequence: 0,
-            expired: 0,
-            missed: 0,
-            events: 0,
-            watchers: 0,
-            watched: 0,
-            stored: 0,
-            pending: 0,
-            deadline_ms: 0,
-            interval_ms: 0,
-            error: 0,
-            reserved: 0,
-        }
+structure! {
+    pub struct Info = "sluice_map_info" {
+        pub size: u32,
+        pub flags: u32,
+        pub capacity: u64,
+        pub bytes: u64,
+        pub entries_max: u64,
+        pub entries: u64,
+        pub sequence: u64,
+        pub expired: u64,
+        pub missed: u64,
+        pub events: u32,
+        pub watchers: u32,
+        pub watched: u64,
+        pub stored: u64,
+        pub pending: u64,
+        pub deadline_ms: u32,
+        pub interval_ms: u32,
+        pub error: u32,
+        pub reserved: u32,
     }
 }
+
+sized!(Params, Op, Info);
 
 /// A length that a field cannot hold is invalid for the kernel.
 pub(crate) fn length(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX)
-}
-
-/// The bytes of a field.
-pub(crate) fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut part = [0; N];
-    part.copy_from_slice(&bytes[at..at + N]);
-    part
 }
 
 #[cfg(test)]

@@ -45,107 +45,43 @@ pub const ROLE_DESTROYED: u32 = 4;
 /// Value of `RingParams::node` and `RingInfo::node`: any memory node.
 pub const NODE_ANY: i32 = -1;
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    pub length: u32,
-    pub state: u32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ctrl {
-    pub pos: u64,
-    pub reserved0: [u64; 15],
-    pub wait_flags: u32,
-    pub wake_seq: u32,
-    pub closed: u32,
-    pub wake_ack: u32,
-    pub features: u32,
-    pub reserved1: [u32; 27],
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hello {
-    pub magic: u32,
-    pub size: u32,
-    pub version: u32,
-    pub role: u32,
-    pub flags: u32,
-    pub data: u32,
-    pub capacity: u64,
-}
-
-impl Hello {
-    pub const SIZE: usize = size_of::<Self>();
-
-    /// The message on the socket.
-    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
-        let words = [
-            self.magic,
-            self.size,
-            self.version,
-            self.role,
-            self.flags,
-            self.data,
-        ];
-        let mut bytes = [0; Self::SIZE];
-        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_ne_bytes());
-        }
-        bytes[24..].copy_from_slice(&self.capacity.to_ne_bytes());
-        bytes
-    }
-
-    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
-        let mut rest = &bytes[..];
-        Self {
-            magic: take(&mut rest, u32::from_ne_bytes),
-            size: take(&mut rest, u32::from_ne_bytes),
-            version: take(&mut rest, u32::from_ne_bytes),
-            role: take(&mut rest, u32::from_ne_bytes),
-            flags: take(&mut rest, u32::from_ne_bytes),
-            data: take(&mut rest, u32::from_ne_bytes),
-            capacity: take(&mut rest, u64::from_ne_bytes),
-        }
+structure! {
+    pub struct Header = "sluice_ring_header" {
+        pub length: u32,
+        pub state: u32,
     }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reply {
-    pub magic: u32,
-    pub error: u32,
-}
-
-impl Reply {
-    pub const SIZE: usize = size_of::<Self>();
-
-    /// The message on the socket.
-    pub fn to_bytes(&self) -> [u8; Self::SIZE] {
-        let mut bytes = [0; Self::SIZE];
-        bytes[..4].copy_from_slice(&self.magic.to_ne_bytes());
-        bytes[4..].copy_from_slice(&self.error.to_ne_bytes());
-        bytes
-    }
-
-    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
-        let mut rest = &bytes[..];
-        Self {
-            magic: take(&mut rest, u32::from_ne_bytes),
-            error: take(&mut rest, u32::from_ne_bytes),
-        }
+structure! {
+    pub struct Ctrl = "sluice_ring_ctrl" {
+        pub pos: u64,
+        pub reserved0: [u64; 15],
+        pub wait_flags: u32,
+        pub wake_seq: u32,
+        pub closed: u32,
+        pub wake_ack: u32,
+        pub features: u32,
+        pub reserved1: [u32; 27],
     }
 }
 
-/// Reads the next field of a structure without padding.
-fn take<const N: usize, T>(rest: &mut &[u8], number: fn([u8; N]) -> T) -> T {
-    let mut bytes = [0; N];
-    let (field, behind) = rest.split_at(N);
-    bytes.copy_from_slice(field);
-    *rest = behind;
-    number(bytes)
+structure! {
+    pub struct Hello = "sluice_ring_hello" {
+        pub magic: u32,
+        pub size: u32,
+        pub version: u32,
+        pub role: u32,
+        pub flags: u32,
+        pub data: u32,
+        pub capacity: u64,
+    }
+}
+
+structure! {
+    pub struct Reply = "sluice_ring_reply" {
+        pub magic: u32,
+        pub error: u32,
+    }
 }
 
 #[cfg(test)]
