@@ -5,6 +5,19 @@ use std::path::PathBuf;
 use crate::info::Kind;
 use crate::map::StoreError;
 
+/// Converts errors to that of the standard library of the same kind, which keeps their text.
+macro_rules! into_io {
+    ($($error:ident),*) => {$(
+        impl From<$error> for std::io::Error {
+            fn from(error: $error) -> Self {
+                Self::new(error.kind(), error)
+            }
+        }
+    )*};
+}
+
+pub(crate) use into_io;
+
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a call to the module failed. The message is one line: what failed, the cause, what to do.

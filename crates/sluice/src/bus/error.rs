@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::policy::{Mode, Policy};
-use crate::error::Error;
+use crate::error::{Error, into_io};
 use crate::ring::SystemError;
 
 const DESTROYED: &str = "the bus was destroyed; open it again if it is created again";
@@ -93,12 +93,6 @@ impl OpenError {
     }
 }
 
-impl From<OpenError> for io::Error {
-    fn from(error: OpenError) -> Self {
-        Self::new(error.kind(), error)
-    }
-}
-
 /// Why a message was not sent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -162,12 +156,6 @@ impl SendError {
     }
 }
 
-impl From<SendError> for io::Error {
-    fn from(error: SendError) -> Self {
-        Self::new(error.kind(), error)
-    }
-}
-
 /// Why no message was received.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -224,11 +212,7 @@ impl RecvError {
     }
 }
 
-impl From<RecvError> for io::Error {
-    fn from(error: RecvError) -> Self {
-        Self::new(error.kind(), error)
-    }
-}
+into_io!(OpenError, SendError, RecvError);
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sluice_ring::{InvalidCapacity, ProtocolViolation};
 
+use crate::error::into_io;
 use crate::ring::SystemError;
 
 /// Why a feed cannot be received, or no packet was received.
@@ -88,12 +89,6 @@ impl RecvError {
     }
 }
 
-impl From<RecvError> for io::Error {
-    fn from(error: RecvError) -> Self {
-        Self::new(error.kind(), error)
-    }
-}
-
 /// Why the packet simulator was not started or stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -152,11 +147,7 @@ impl SimulatorError {
     }
 }
 
-impl From<SimulatorError> for io::Error {
-    fn from(error: SimulatorError) -> Self {
-        Self::new(error.kind(), error)
-    }
-}
+into_io!(RecvError, SimulatorError);
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use rustix::io::Errno;
 
 use super::BUFFER;
-use crate::error::Error;
+use crate::error::{Error, into_io};
 use crate::ring::SystemError;
 
 /// Why this process did not become the keeper.
@@ -49,12 +49,6 @@ impl OpenError {
     }
 }
 
-impl From<OpenError> for io::Error {
-    fn from(error: OpenError) -> Self {
-        Self::new(error.kind(), error)
-    }
-}
-
 /// Why no message was read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -91,12 +85,6 @@ impl ReadError {
             Self::InvalidMessage { .. } => ErrorKind::InvalidData,
             Self::System(error) => error.kind(),
         }
-    }
-}
-
-impl From<ReadError> for io::Error {
-    fn from(error: ReadError) -> Self {
-        Self::new(error.kind(), error)
     }
 }
 
@@ -158,14 +146,13 @@ impl CallError {
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::NoStream { .. })
     }
-}
 
-impl From<CallError> for io::Error {
-    fn from(error: CallError) -> Self {
-        let kind = Self::from_raw_os_error(error.errno()).kind();
-        Self::new(kind, error)
+    fn kind(&self) -> ErrorKind {
+        io::Error::from_raw_os_error(self.errno()).kind()
     }
 }
+
+into_io!(OpenError, ReadError, CallError);
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::store::StoreError;
 use super::{KEY_MAX, VALUE_MAX};
-use crate::error::Error;
+use crate::error::{Error, into_io};
 use crate::ring::SystemError;
 
 const REFUSED: &str = "refused, nothing is changed";
@@ -85,12 +85,6 @@ impl OpenError {
     }
 }
 
-impl From<OpenError> for io::Error {
-    fn from(error: OpenError) -> Self {
-        Self::new(error.kind(), error)
-    }
-}
-
 /// Why entries were not read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -138,12 +132,6 @@ impl ReadError {
             Self::InvalidEntry { .. } => ErrorKind::InvalidData,
             Self::System(error) => error.kind(),
         }
-    }
-}
-
-impl From<ReadError> for io::Error {
-    fn from(error: ReadError) -> Self {
-        Self::new(error.kind(), error)
     }
 }
 
@@ -266,12 +254,6 @@ impl WriteError {
     }
 }
 
-impl From<WriteError> for io::Error {
-    fn from(error: WriteError) -> Self {
-        Self::new(error.kind(), error)
-    }
-}
-
 /// Why the changes of a durable map are not known to be stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -326,12 +308,6 @@ impl SyncError {
             Self::Removed | Self::Destroyed => ErrorKind::BrokenPipe,
             Self::System(error) => error.kind(),
         }
-    }
-}
-
-impl From<SyncError> for io::Error {
-    fn from(error: SyncError) -> Self {
-        Self::new(error.kind(), error)
     }
 }
 
@@ -390,15 +366,11 @@ impl WatchError {
     }
 }
 
-impl From<WatchError> for io::Error {
-    fn from(error: WatchError) -> Self {
-        Self::new(error.kind(), error)
-    }
-}
-
 fn is_valid(key: &[u8]) -> bool {
     (1..=KEY_MAX).contains(&key.len())
 }
+
+into_io!(OpenError, ReadError, WriteError, SyncError, WatchError);
 
 #[cfg(test)]
 mod tests {

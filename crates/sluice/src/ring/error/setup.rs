@@ -8,6 +8,7 @@ use sluice_ring::{Capacity, InvalidCapacity};
 
 use super::SystemError;
 use crate::Error;
+use crate::error::into_io;
 
 /// Why a ring could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -176,8 +177,4 @@ impl SetupError {
     }
 }
 
-impl From<SetupError> for io::Error {
-    fn from(error: SetupError) -> Self {
-        Self::new(error.kind(), error)
-    }
-}
+into_io!(SetupError);

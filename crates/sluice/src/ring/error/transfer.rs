@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The errors of sending and receiving.
 
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use sluice_ring::ProtocolViolation;
 
 use super::SystemError;
+use crate::error::into_io;
 
 const FORKED: &str =
     "a ring cannot be used in a child of the process that set it up; set up another one";
@@ -106,33 +107,26 @@ impl From<SystemError> for WaitError {
     }
 }
 
-impl From<WaitError> for SendError {
-    fn from(error: WaitError) -> Self {
-        match error {
-            WaitError::WouldBlock => Self::Full,
-            WaitError::TimedOut(time) => Self::TimedOut(time),
-            WaitError::PeerDied => Self::PeerDied,
-            WaitError::Destroyed => Self::Destroyed,
-            WaitError::ProtocolViolation(violation) => Self::ProtocolViolation(violation),
-            WaitError::Forked => Self::Forked,
-            WaitError::System(error) => Self::System(error),
+macro_rules! from_wait_error {
+    ($error:ident, $would_block:ident) => {
+        impl From<WaitError> for $error {
+            fn from(error: WaitError) -> Self {
+                match error {
+                    WaitError::WouldBlock => Self::$would_block,
+                    WaitError::TimedOut(time) => Self::TimedOut(time),
+                    WaitError::PeerDied => Self::PeerDied,
+                    WaitError::Destroyed => Self::Destroyed,
+                    WaitError::ProtocolViolation(violation) => Self::ProtocolViolation(violation),
+                    WaitError::Forked => Self::Forked,
+                    WaitError::System(error) => Self::System(error),
+                }
+            }
         }
-    }
+    };
 }
 
-impl From<WaitError> for RecvError {
-    fn from(error: WaitError) -> Self {
-        match error {
-            WaitError::WouldBlock => Self::Empty,
-            WaitError::TimedOut(time) => Self::TimedOut(time),
-            WaitError::PeerDied => Self::PeerDied,
-            WaitError::Destroyed => Self::Destroyed,
-            WaitError::ProtocolViolation(violation) => Self::ProtocolViolation(violation),
-            WaitError::Forked => Self::Forked,
-            WaitError::System(error) => Self::System(error),
-        }
-    }
-}
+from_wait_error!(SendError, Full);
+from_wait_error!(RecvError, Empty);
 
 impl SendError {
     fn kind(&self) -> ErrorKind {
@@ -162,14 +156,4 @@ impl RecvError {
     }
 }
 
-impl From<SendError> for io::Error {
-    fn from(error: SendError) -> Self {
-        Self::new(error.kind(), error)
-    }
-}
-
-impl From<RecvError> for io::Error {
-    fn from(error: RecvError) -> Self {
-        Self::new(error.kind(), error)
-    }
-}
+into_io!(SendError, RecvError);
