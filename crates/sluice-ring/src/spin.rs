@@ -73,9 +73,22 @@ impl AdaptiveSpin {
         }
     }
 
-    /// The number of iterations without any other check or the clock; most short waits end within these.
+    /// Polls a few times without any other check or the clock; most short waits end within these iterations. `poll` gets the number of
+    /// earlier polls.
     #[inline]
-    pub fn brief_iterations(&self) -> u32 {
+    pub fn poll_briefly(&mut self, poll: impl Fn(u32) -> bool) -> bool {
+        for iteration in 0..self.brief_iterations() {
+            if poll(iteration) {
+                self.note_brief_success();
+                return true;
+            }
+            spin_loop();
+        }
+        false
+    }
+
+    #[inline]
+    fn brief_iterations(&self) -> u32 {
         match self.window.is_zero() {
             true => 0,
             false => BRIEF_ITERATIONS,
@@ -84,7 +97,7 @@ impl AdaptiveSpin {
 
     /// Adapts to a wait that ended within the brief iterations.
     #[inline]
-    pub fn note_brief_success(&mut self) {
+    fn note_brief_success(&mut self) {
         self.note_peer_runs();
         self.on_trial = false;
         if self.window < BRIEF_WINDOW {

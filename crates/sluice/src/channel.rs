@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use sluice_abi as abi;
 
 use crate::bus::BusInfo;
-use crate::control::Control;
+use crate::control::{Control, State};
 use crate::endpoint::{Reader, Writer};
 use crate::error::{Error, Result};
 use crate::features::features;
@@ -166,42 +166,30 @@ impl Channel {
 
     /// The state of the ring, which is not opened for it.
     pub fn ring_info(&self) -> Result<RingInfo> {
-        self.expect_kind(Kind::Ring, "Channel::info()")?;
-        let mut state = abi::RingInfo::default();
-        Control::open()?
-            .ring_info(self.scope.raw(), self.name.as_bytes(), &mut state)
-            .map_err(|error| self.query_error(error))?;
-        Ok(state.into())
+        self.state::<abi::RingInfo>(Kind::Ring).map(RingInfo::from)
     }
 
     /// The state of the feed, which is not opened for it.
     pub fn feed_info(&self) -> Result<FeedInfo> {
-        self.expect_kind(Kind::Feed, "Channel::info()")?;
-        let mut state = abi::feed::Info::default();
-        Control::open()?
-            .feed_info(self.scope.raw(), self.name.as_bytes(), &mut state)
-            .map_err(|error| self.query_error(error))?;
-        Ok(state.into())
+        self.state::<abi::feed::Info>(Kind::Feed)
+            .map(FeedInfo::from)
     }
 
     /// The state of the bus, which is not opened for it.
     pub fn bus_info(&self) -> Result<BusInfo> {
-        self.expect_kind(Kind::Bus, "Channel::info()")?;
-        let mut state = abi::bus::Info::default();
-        Control::open()?
-            .bus_info(self.scope.raw(), self.name.as_bytes(), &mut state)
-            .map_err(|error| self.query_error(error))?;
-        Ok(state.into())
+        self.state::<abi::bus::Info>(Kind::Bus).map(BusInfo::from)
     }
 
     /// The state of the map, which is not opened for it.
     pub fn map_info(&self) -> Result<MapInfo> {
-        self.expect_kind(Kind::Map, "Channel::info()")?;
-        let mut state = abi::map::Info::default();
+        self.state::<abi::map::Info>(Kind::Map).map(MapInfo::from)
+    }
+
+    fn state<S: State>(&self, kind: Kind) -> Result<S> {
+        self.expect_kind(kind, "Channel::info()")?;
         Control::open()?
-            .map_info(self.scope.raw(), self.name.as_bytes(), &mut state)
-            .map_err(|error| self.query_error(error))?;
-        Ok(state.into())
+            .state(self.scope.raw(), self.name.as_bytes())
+            .map_err(|error| self.query_error(error))
     }
 
     fn expect_kind(&self, kind: Kind, instead: &'static str) -> Result<()> {

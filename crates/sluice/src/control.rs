@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
+use std::time::Duration;
 
 use sluice_abi as abi;
 
@@ -20,8 +21,16 @@ pub(crate) trait Argument {
     const COMMANDS: &'static [libc::Ioctl];
 }
 
-impl Argument for abi::Setting {
-    const COMMANDS: &'static [libc::Ioctl] = &[
+macro_rules! arguments {
+    ($($argument:ty: $($command:path),+;)*) => {$(
+        impl Argument for $argument {
+            const COMMANDS: &'static [libc::Ioctl] = &[$($command),+];
+        }
+    )*};
+}
+
+arguments! {
+    abi::Setting:
         abi::PIPE_SET_CAPACITY,
         abi::PIPE_SET_SPIN,
         abi::feed::SET_SPIN,
@@ -29,64 +38,47 @@ impl Argument for abi::Setting {
         abi::bus::SET_FORMAT,
         abi::bus::SET_SPIN,
         abi::map::WATCH,
-        abi::map::SYNC,
-    ];
+        abi::map::SYNC;
+    abi::PipeInfo: abi::PIPE_INFO;
+    abi::Open: abi::CTL_OPEN;
+    abi::RingInfo: abi::RING_INFO;
+    abi::RingWait: abi::RING_WAIT;
+    abi::feed::Start: abi::feed::START;
+    abi::feed::Info: abi::feed::INFO;
+    abi::bus::Info: abi::bus::INFO;
+    abi::map::Info: abi::map::INFO;
+    abi::keeper::Keep: abi::CTL_KEEP;
+    abi::keeper::Ready: abi::keeper::READY;
+    abi::keeper::Ack: abi::keeper::ACK;
+    abi::keeper::End: abi::keeper::END;
+    abi::Unlink: abi::CTL_UNLINK, abi::CTL_DESTROY;
+    abi::Features: abi::CTL_FEATURES;
 }
 
-impl Argument for abi::PipeInfo {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::PIPE_INFO];
+/// The state of channels of a kind.
+pub(crate) trait State: Argument + Default {
+    const KIND: u32;
+    const QUERY: libc::Ioctl;
 }
 
-impl Argument for abi::Open {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_OPEN];
+impl State for abi::RingInfo {
+    const KIND: u32 = abi::KIND_RING;
+    const QUERY: libc::Ioctl = abi::RING_INFO;
 }
 
-impl Argument for abi::RingInfo {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::RING_INFO];
+impl State for abi::feed::Info {
+    const KIND: u32 = abi::KIND_FEED;
+    const QUERY: libc::Ioctl = abi::feed::INFO;
 }
 
-impl Argument for abi::RingWait {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::RING_WAIT];
+impl State for abi::bus::Info {
+    const KIND: u32 = abi::KIND_BUS;
+    const QUERY: libc::Ioctl = abi::bus::INFO;
 }
 
-impl Argument for abi::feed::Start {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::feed::START];
-}
-
-impl Argument for abi::feed::Info {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::feed::INFO];
-}
-
-impl Argument for abi::bus::Info {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::bus::INFO];
-}
-
-impl Argument for abi::map::Info {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::map::INFO];
-}
-
-impl Argument for abi::keeper::Keep {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_KEEP];
-}
-
-impl Argument for abi::keeper::Ready {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::keeper::READY];
-}
-
-impl Argument for abi::keeper::Ack {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::keeper::ACK];
-}
-
-impl Argument for abi::keeper::End {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::keeper::END];
-}
-
-impl Argument for abi::Unlink {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_UNLINK, abi::CTL_DESTROY];
-}
-
-impl Argument for abi::Features {
-    const COMMANDS: &'static [libc::Ioctl] = &[abi::CTL_FEATURES];
+impl State for abi::map::Info {
+    const KIND: u32 = abi::KIND_MAP;
+    const QUERY: libc::Ioctl = abi::map::INFO;
 }
 
 /// Calls ioctl(2), and repeats it after a signal.
@@ -108,6 +100,32 @@ pub(crate) fn ioctl_once<A: Argument>(
     // SAFETY: the command takes a structure of this type, in which this crate leaves every address null, and the kernel
     // accesses no more of it than the size in its first word.
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), command, std::ptr::from_mut(argument)) })
+}
+
+/// The state of an endpoint and of its channel.
+pub(crate) fn query<S: State>(endpoint: BorrowedFd<'_>) -> io::Result<S> {
+    let mut state = S::default();
+    ioctl(endpoint, S::QUERY, &mut state)?;
+    Ok(state)
+}
+
+/// Sets a value of an endpoint, and returns the effective one.
+pub(crate) fn set(fd: BorrowedFd<'_>, command: libc::Ioctl, value: u64) -> io::Result<u64> {
+    let mut setting = abi::Setting::new(value);
+    ioctl(fd, command, &mut setting)?;
+    Ok(setting.value)
+}
+
+/// Sets the spin limit of an endpoint, and returns the effective one.
+pub(crate) fn set_spin_limit(
+    endpoint: BorrowedFd<'_>,
+    command: libc::Ioctl,
+    limit: Duration,
+) -> Result<Duration> {
+    let nanoseconds = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    set(endpoint, command, nanoseconds)
+        .map(Duration::from_nanos)
+        .map_err(|error| Error::io("setting the spin limit", error))
 }
 
 pub(crate) fn ioctl_without_argument(fd: BorrowedFd<'_>, command: libc::Ioctl) -> io::Result<i32> {
@@ -437,71 +455,18 @@ impl Control {
         Ok(())
     }
 
-    /// The state of a ring.
-    pub fn ring_info(
-        &self,
-        scope_fd: i32,
-        name: &[u8],
-        state: &mut abi::RingInfo,
-    ) -> io::Result<()> {
-        let state = std::ptr::from_mut(state) as u64;
-        // SAFETY: the address is that of the kind's structure.
-        unsafe { self.kind_info(abi::KIND_RING, scope_fd, name, state) }
-    }
-
-    /// The state of a feed.
-    pub fn feed_info(
-        &self,
-        scope_fd: i32,
-        name: &[u8],
-        state: &mut abi::feed::Info,
-    ) -> io::Result<()> {
-        let state = std::ptr::from_mut(state) as u64;
-        // SAFETY: the address is that of the kind's structure.
-        unsafe { self.kind_info(abi::KIND_FEED, scope_fd, name, state) }
-    }
-
-    /// The state of a bus.
-    pub fn bus_info(
-        &self,
-        scope_fd: i32,
-        name: &[u8],
-        state: &mut abi::bus::Info,
-    ) -> io::Result<()> {
-        let state = std::ptr::from_mut(state) as u64;
-        // SAFETY: the address is that of the kind's structure.
-        unsafe { self.kind_info(abi::KIND_BUS, scope_fd, name, state) }
-    }
-
-    /// The state of a map.
-    pub fn map_info(
-        &self,
-        scope_fd: i32,
-        name: &[u8],
-        state: &mut abi::map::Info,
-    ) -> io::Result<()> {
-        let state = std::ptr::from_mut(state) as u64;
-        // SAFETY: the address is that of the kind's structure.
-        unsafe { self.kind_info(abi::KIND_MAP, scope_fd, name, state) }
-    }
-
-    /// # Safety
-    /// `state` is the address of the kind's structure, whose first word is its size, accessed by nothing else until the call returns.
-    unsafe fn kind_info(
-        &self,
-        kind: u32,
-        scope_fd: i32,
-        name: &[u8],
-        state: u64,
-    ) -> io::Result<()> {
+    /// The state of a channel of the kind.
+    pub fn state<S: State>(&self, scope_fd: i32, name: &[u8]) -> io::Result<S> {
+        let mut state = S::default();
         let mut which = abi::Info {
-            kind,
-            state,
+            kind: S::KIND,
+            state: (&raw mut state) as u64,
             ..abi::Info::new(scope_fd, name, std::ptr::null_mut())
         };
-        // SAFETY: as the caller guarantees.
+        // SAFETY: the address is that of the kind's structure, whose first word is its size, accessed by nothing else until the call
+        // returns.
         retry(|| checked(unsafe { self.raw(abi::CTL_INFO, &raw mut which) }))?;
-        Ok(())
+        Ok(state)
     }
 
     /// The channels of a scope after {kind, name}, up to the length of `entries`.

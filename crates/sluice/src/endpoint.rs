@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sluice_abi as abi;
 
-use crate::control::ioctl;
+use crate::control::{ioctl, set, set_spin_limit};
 use crate::error::{Error, Result};
 use crate::info::PipeInfo;
 
@@ -44,7 +44,7 @@ macro_rules! endpoint {
             /// Sets how long a call on this endpoint spins at most before it blocks, and returns the effective limit: at most
             /// the module's limit. Zero disables spinning.
             pub fn set_spin_limit(&self, limit: Duration) -> Result<Duration> {
-                set_spin_limit(self.as_fd(), limit)
+                set_spin_limit(self.as_fd(), abi::PIPE_SET_SPIN, limit)
             }
 
             /// The state of the pipe.
@@ -133,12 +133,6 @@ impl Write for Writer {
     }
 }
 
-fn set(fd: BorrowedFd<'_>, command: libc::Ioctl, value: u64) -> io::Result<u64> {
-    let mut setting = abi::Setting::new(value);
-    ioctl(fd, command, &mut setting)?;
-    Ok(setting.value)
-}
-
 fn set_capacity(fd: BorrowedFd<'_>, bytes: u64) -> Result<u64> {
     set(fd, abi::PIPE_SET_CAPACITY, bytes).map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => Error::CapacityInUse { bytes },
@@ -146,13 +140,6 @@ fn set_capacity(fd: BorrowedFd<'_>, bytes: u64) -> Result<u64> {
         Some(libc::EINVAL) => Error::CapacityRange { bytes },
         _ => Error::io("setting the capacity", error),
     })
-}
-
-fn set_spin_limit(fd: BorrowedFd<'_>, limit: Duration) -> Result<Duration> {
-    let nanoseconds = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-    set(fd, abi::PIPE_SET_SPIN, nanoseconds)
-        .map(Duration::from_nanos)
-        .map_err(|error| Error::io("setting the spin limit", error))
 }
 
 fn info(fd: BorrowedFd<'_>) -> Result<PipeInfo> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -8,6 +8,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
 use crate::endpoint::{Reader, Writer};
+use crate::ring::SystemError;
 
 /// A [`Reader`] in a tokio runtime.
 ///
@@ -68,6 +69,19 @@ impl AsyncWriter {
     }
 }
 
+/// Registers a duplicate of a descriptor.
+pub(crate) fn register(
+    source: &impl AsFd,
+    interest: Interest,
+    doing: &'static str,
+) -> Result<AsyncFd<OwnedFd>, SystemError> {
+    let failed = |error: io::Error| SystemError::new(doing, error);
+    let descriptor = source.as_fd().try_clone_to_owned().map_err(failed)?;
+    // SAFETY: the registered value owns the descriptor, and closes it when it is dropped.
+    unsafe { AsyncFd::register_with_interest(descriptor, interest) }
+        .map_err(|error| failed(error.into()))
+}
+
 fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: neither command takes an address.
     let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
@@ -124,7 +138,6 @@ impl AsyncWrite for AsyncWriter {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -5,11 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_getfl};
-use sluice_abi::{self as abi, bus};
+use sluice_abi::bus;
 
 use super::error::OpenError;
 use super::info::{self, BusInfo, SubscriberInfo};
-use crate::control::ioctl;
+use crate::control::{self, query, set};
 use crate::error::{Error, Result};
 use crate::ring::SystemError;
 
@@ -48,7 +48,7 @@ pub(super) struct Endpoint {
 impl Endpoint {
     /// Returns the state too.
     pub fn new(fd: OwnedFd, role: Role) -> std::result::Result<(Self, bus::Info), OpenError> {
-        let info = info::query(fd.as_fd()).map_err(OpenError::of_query)?;
+        let info = query::<bus::Info>(fd.as_fd()).map_err(OpenError::of_query)?;
         let flags = fcntl_getfl(&fd)
             .map_err(|errno| SystemError::new("querying the flags of the bus", errno))?;
         if !role.is_of(flags) {
@@ -63,14 +63,13 @@ impl Endpoint {
     }
 
     pub fn set_format(&self, format: u32) -> std::result::Result<(), SystemError> {
-        let mut setting = abi::Setting::new(format.into());
-        ioctl(self.as_fd(), bus::SET_FORMAT, &mut setting)
+        set(self.as_fd(), bus::SET_FORMAT, format.into())
             .map(drop)
             .map_err(|error| SystemError::new("setting the format of the bus", error))
     }
 
     pub fn info(&self) -> Result<BusInfo> {
-        info::query(self.as_fd())
+        query::<bus::Info>(self.as_fd())
             .map(BusInfo::from)
             .map_err(|error| Error::io("querying the bus", error))
     }
@@ -81,11 +80,7 @@ impl Endpoint {
     }
 
     pub fn set_spin_limit(&self, limit: Duration) -> Result<Duration> {
-        let nanoseconds = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        let mut setting = abi::Setting::new(nanoseconds);
-        ioctl(self.as_fd(), bus::SET_SPIN, &mut setting)
-            .map_err(|error| Error::io("setting the spin limit", error))?;
-        Ok(Duration::from_nanos(setting.value))
+        control::set_spin_limit(self.as_fd(), bus::SET_SPIN, limit)
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sluice_abi::bus;
 
 use super::policy::{Mode, Policies, Policy};
-use crate::control::{bus_subscribers, ioctl};
+use crate::control::bus_subscribers;
 
 /// The state of a bus, and of the queried endpoint. The counts are totals since the bus was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,12 +125,6 @@ impl From<bus::SubscriberInfo> for SubscriberInfo {
             uid: info.uid,
         }
     }
-}
-
-pub(super) fn query(endpoint: BorrowedFd<'_>) -> io::Result<bus::Info> {
-    let mut info = bus::Info::default();
-    ioctl(endpoint, bus::INFO, &mut info)?;
-    Ok(info)
 }
 
 /// All subscribers, by id.

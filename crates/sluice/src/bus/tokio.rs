@@ -2,8 +2,7 @@
 //! Buses in a tokio runtime.
 
 use std::future::poll_fn;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -21,7 +20,9 @@ use super::sender::Sender;
 use super::subscriber::Subscriber;
 use crate::ring::SystemError;
 use crate::ring::connection::Wait;
+use crate::tokio::register;
 
+const REGISTERING: &str = "registering the bus in the runtime";
 const WAITING: &str = "waiting for the bus in the runtime";
 
 /// A [`Sender`] with asynchronous waits.
@@ -37,7 +38,7 @@ impl AsyncSender {
     /// Needs a runtime with I/O enabled.
     pub fn new(sender: Sender) -> Result<Self, OpenError> {
         Ok(Self {
-            ready: register(&sender, Interest::WRITABLE)?,
+            ready: register(&sender, Interest::WRITABLE, REGISTERING)?,
             sender,
         })
     }
@@ -110,7 +111,7 @@ impl AsyncSubscriber {
     /// Needs a runtime with I/O enabled.
     pub fn new(subscriber: Subscriber) -> Result<Self, OpenError> {
         Ok(Self {
-            ready: register(&subscriber, Interest::READABLE)?,
+            ready: register(&subscriber, Interest::READABLE, REGISTERING)?,
             subscriber,
         })
     }
@@ -199,7 +200,7 @@ impl AsyncMappedSubscriber {
     /// Needs a runtime with I/O enabled.
     pub fn new(subscriber: MappedSubscriber) -> Result<Self, OpenError> {
         Ok(Self {
-            ready: register(&subscriber, Interest::READABLE)?,
+            ready: register(&subscriber, Interest::READABLE, REGISTERING)?,
             subscriber,
         })
     }
@@ -245,12 +246,4 @@ fn poll_receive<T>(
             .map_err(|source| SystemError::new(WAITING, source))?;
         ready.clear_ready();
     }
-}
-
-fn register(source: &impl AsFd, interest: Interest) -> Result<AsyncFd<OwnedFd>, OpenError> {
-    let failed = |error: io::Error| SystemError::new("registering the bus in the runtime", error);
-    let descriptor = source.as_fd().try_clone_to_owned().map_err(failed)?;
-    // SAFETY: the registered value owns the descriptor, and closes it when it is dropped.
-    unsafe { AsyncFd::register_with_interest(descriptor, interest) }
-        .map_err(|error| failed(error.into()).into())
 }

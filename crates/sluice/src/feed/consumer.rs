@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use sluice_abi::{feed, ring};
-use sluice_ring::sync::{AtomicU32, Ordering, spin_loop};
+use sluice_ring::sync::{AtomicU32, Ordering};
 use sluice_ring::{AdaptiveSpin, Capacity, Memory, Parker, WakeMethod, Waker};
 
 use super::claim;
 use super::error::RecvError;
-use super::info;
 use super::packet::Header;
+use crate::control::query;
 use crate::ring::connection::Wait;
 use crate::ring::device::Device;
 use crate::ring::mapping::{Mapping, ProducerMemory};
@@ -37,7 +37,7 @@ pub struct Consumer {
 
 impl Consumer {
     pub(super) fn new(endpoint: OwnedFd) -> Result<Self, RecvError> {
-        let info = info::query(endpoint.as_fd()).map_err(RecvError::of_query)?;
+        let info = query::<feed::Info>(endpoint.as_fd()).map_err(RecvError::of_query)?;
         let capacity = Capacity::exactly(info.capacity, page_size())?;
         claim(endpoint.as_fd(), feed::CONSUMER_MAPS).map_err(map_error)?;
         Ok(Self {
@@ -110,25 +110,13 @@ impl Consumer {
     /// The length of the next record.
     #[inline]
     pub(super) fn find(&mut self, wait: Wait) -> Result<u32, RecvError> {
-        if self.core.has_record() || (wait.is_some() && self.spin_briefly()) {
-            if let Some(len) = self.core.peek()? {
+        let Self { core, spin, .. } = self;
+        if core.has_record() || (wait.is_some() && spin.poll_briefly(|polls| core.poll(polls))) {
+            if let Some(len) = core.peek()? {
                 return Ok(len);
             }
         }
         self.wait(wait)
-    }
-
-    /// Polls a few times without the clock, so that it does not delay an immediate result.
-    #[inline]
-    fn spin_briefly(&mut self) -> bool {
-        for iteration in 0..self.spin.brief_iterations() {
-            if self.core.poll(iteration) {
-                self.spin.note_brief_success();
-                return true;
-            }
-            spin_loop();
-        }
-        false
     }
 
     #[cold]

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use sluice_abi::feed;
-
-use crate::control::ioctl;
 
 /// The state of a feed. The counts are totals since the feed was created, those of the simulator since its last start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,12 +77,6 @@ impl From<feed::Info> for FeedInfo {
             elapsed: Duration::from_nanos(info.elapsed_ns),
         }
     }
-}
-
-pub(super) fn query(endpoint: BorrowedFd<'_>) -> io::Result<feed::Info> {
-    let mut info = feed::Info::default();
-    ioctl(endpoint, feed::INFO, &mut info)?;
-    Ok(info)
 }
 
 #[cfg(test)]

@@ -51,10 +51,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use sluice_abi::{self as abi, feed};
+use sluice_abi::feed;
 
 use crate::channel::Channel;
-use crate::control::{ioctl, ioctl_without_argument, node_error};
+use crate::control::{self, ioctl, ioctl_without_argument, node_error, query, set};
 use crate::error::{Error, Result};
 use crate::ring::SystemError;
 
@@ -156,7 +156,7 @@ impl Feed {
 
     /// The state of the feed.
     pub fn info(&self) -> Result<FeedInfo> {
-        info::query(self.as_fd())
+        query::<feed::Info>(self.as_fd())
             .map(FeedInfo::from)
             .map_err(|error| Error::io("querying the feed", error))
     }
@@ -164,11 +164,7 @@ impl Feed {
     /// Sets how long a read of this endpoint spins at most before it blocks, and returns the effective limit: at most the module's
     /// limit. Zero disables spinning.
     pub fn set_spin_limit(&self, limit: Duration) -> Result<Duration> {
-        let nanoseconds = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        let mut setting = abi::Setting::new(nanoseconds);
-        ioctl(self.as_fd(), feed::SET_SPIN, &mut setting)
-            .map_err(|error| Error::io("setting the spin limit", error))?;
-        Ok(Duration::from_nanos(setting.value))
+        control::set_spin_limit(self.as_fd(), feed::SET_SPIN, limit)
     }
 
     /// Another descriptor of the same endpoint.
@@ -181,8 +177,7 @@ impl Feed {
 
 /// Makes the endpoint the consumer of its feed.
 fn claim(endpoint: BorrowedFd<'_>, consumer: u32) -> std::result::Result<(), Errno> {
-    let mut setting = abi::Setting::new(u64::from(consumer));
-    ioctl(endpoint, feed::CLAIM, &mut setting)
+    set(endpoint, feed::CLAIM, consumer.into())
         .map(drop)
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }

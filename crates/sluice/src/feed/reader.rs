@@ -12,8 +12,8 @@ use sluice_abi::feed;
 
 use super::claim;
 use super::error::RecvError;
-use super::info;
 use super::packet::Header;
+use crate::control::query;
 use crate::ring::SystemError;
 
 const BUFFER: usize = Header::LEN + feed::PACKET_MAX as usize;
@@ -29,7 +29,7 @@ pub struct Reader {
 
 impl Reader {
     pub(super) fn new(endpoint: OwnedFd) -> Result<Self, RecvError> {
-        info::query(endpoint.as_fd()).map_err(RecvError::of_query)?;
+        query::<feed::Info>(endpoint.as_fd()).map_err(RecvError::of_query)?;
         let reader = Self {
             endpoint,
             buffer: Box::new([0; BUFFER]),

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop::poll_proceed;
 use tokio::time::timeout;
@@ -17,7 +18,7 @@ use super::error::RecvError;
 use super::packet::Header;
 use crate::ring::SystemError;
 use crate::ring::connection::Wait;
-use crate::ring::tokio::register;
+use crate::tokio::register;
 
 /// A [`Consumer`] with asynchronous waits, which do not spin. As a [`Stream`] it yields headers and copies of the packets, and ends
 /// with the feed.
@@ -45,8 +46,11 @@ pub struct AsyncConsumer {
 impl AsyncConsumer {
     /// Needs a runtime with I/O enabled.
     pub fn new(consumer: Consumer) -> Result<Self, RecvError> {
-        let ready = register(&consumer)
-            .map_err(|source| SystemError::new("registering the feed in the runtime", source))?;
+        let ready = register(
+            &consumer,
+            Interest::READABLE,
+            "registering the feed in the runtime",
+        )?;
         Ok(Self { consumer, ready })
     }
 

@@ -14,7 +14,7 @@ use super::error::{OpenError, ReadError, SyncError, WatchError, WriteError};
 use super::info::{self, MapInfo};
 use super::store::StoreError;
 use super::watcher::{WatchFrom, Watcher};
-use crate::control::{self, ioctl};
+use crate::control::{self, ioctl, query};
 use crate::error::{Error, Result};
 
 /// Values of up to this length need no second call.
@@ -34,7 +34,7 @@ pub struct Map {
 
 impl Map {
     pub(super) fn new(endpoint: OwnedFd) -> Self {
-        let info = info::query(endpoint.as_fd());
+        let info = query(endpoint.as_fd());
         Self {
             waits: info.is_ok_and(|info| info::waits(&info)),
             endpoint,
@@ -44,7 +44,7 @@ impl Map {
 
     /// Uses an endpoint that was inherited or received.
     pub fn attach(endpoint: OwnedFd) -> std::result::Result<Self, OpenError> {
-        info::query(endpoint.as_fd()).map_err(OpenError::of_query)?;
+        query::<abi::map::Info>(endpoint.as_fd()).map_err(OpenError::of_query)?;
         Ok(Self::new(endpoint))
     }
 
@@ -222,7 +222,7 @@ impl Map {
 
     /// The state of the map and of this endpoint.
     pub fn info(&self) -> Result<MapInfo> {
-        info::query(self.as_fd())
+        query::<abi::map::Info>(self.as_fd())
             .map(MapInfo::from)
             .map_err(|error| Error::io("querying the map", error))
     }

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use sluice_abi::map;
 
 use super::store::StoreError;
-use crate::control::ioctl;
 
 /// The state of a map, and of the queried endpoint. The counts are totals since the map was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,12 +87,6 @@ impl From<map::Info> for MapInfo {
 /// Whether it is a durable map whose changes wait until they are stored.
 pub(super) fn waits(info: &map::Info) -> bool {
     info.flags & (map::DURABLE | map::INTERVAL) == map::DURABLE
-}
-
-pub(super) fn query(endpoint: BorrowedFd<'_>) -> io::Result<map::Info> {
-    let mut info = map::Info::default();
-    ioctl(endpoint, map::INFO, &mut info)?;
-    Ok(info)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::task::coop::poll_proceed;
 use tokio::time::timeout;
@@ -16,7 +17,7 @@ use super::error::WatchError;
 use super::event::Event;
 use super::watcher::Watcher;
 use crate::ring::SystemError;
-use crate::ring::tokio::register;
+use crate::tokio::register;
 
 /// A [`Watcher`] with asynchronous waits. As a [`Stream`] it yields the events.
 ///
@@ -45,8 +46,11 @@ pub struct AsyncWatcher {
 impl AsyncWatcher {
     /// Needs a runtime with I/O enabled.
     pub fn new(watcher: Watcher) -> Result<Self, WatchError> {
-        let ready = register(&watcher)
-            .map_err(|source| SystemError::new("registering the map in the runtime", source))?;
+        let ready = register(
+            &watcher,
+            Interest::READABLE,
+            "registering the map in the runtime",
+        )?;
         Ok(Self { watcher, ready })
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::process;
 use std::time::{Duration, Instant};
 
-use sluice_ring::sync::{Ordering, spin_loop};
+use sluice_ring::sync::Ordering;
 use sluice_ring::{
     AdaptiveSpin, Backoff, End, Notifier, Parker, PeerState, ProtocolViolation, WakeMethod,
 };
@@ -214,16 +214,12 @@ impl Connection {
     #[inline]
     pub fn spin_briefly(&mut self, poll: impl Fn(u32) -> bool) -> bool {
         self.backoff.pause();
-        for iteration in 0..self.spin.brief_iterations() {
-            if poll(iteration) {
-                let (own, _) = self.role.ctrls(&self.mapping);
-                self.parker.note_spin_success(own);
-                self.spin.note_brief_success();
-                return true;
-            }
-            spin_loop();
+        let found = self.spin.poll_briefly(poll);
+        if found {
+            let (own, _) = self.role.ctrls(&self.mapping);
+            self.parker.note_spin_success(own);
         }
-        false
+        found
     }
 
     fn spin<T>(

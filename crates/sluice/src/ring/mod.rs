@@ -89,7 +89,7 @@ mod record;
 pub(crate) mod region;
 mod role;
 #[cfg(feature = "tokio")]
-pub(crate) mod tokio;
+mod tokio;
 
 #[cfg(feature = "tokio")]
 pub use self::tokio::{AsyncConsumer, AsyncListener, AsyncProducer, AsyncWriteBatch};

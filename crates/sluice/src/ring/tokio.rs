@@ -4,7 +4,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -24,7 +24,9 @@ use super::error::{RecvError, SendError, SetupError, SystemError};
 use super::memfd::{Listener, Socket};
 use super::options::Options;
 use super::producer::{Producer, Reservation};
+use crate::tokio::register;
 
+const REGISTERING: &str = "registering the ring in the runtime";
 const WAITING: &str = "waiting for the ring in the runtime";
 
 /// A [`Listener`] whose accept is asynchronous.
@@ -38,11 +40,12 @@ impl AsyncListener {
     /// As [`Listener::bind`]. Needs a runtime with I/O enabled.
     pub fn bind(path: impl AsRef<Path>) -> Result<Self, SetupError> {
         let listener = Listener::bind(path)?;
-        let failed =
-            |source| SystemError::new("registering the listening socket in the runtime", source);
-        listener.set_nonblocking().map_err(failed)?;
+        let doing = "registering the listening socket in the runtime";
+        listener
+            .set_nonblocking()
+            .map_err(|source| SystemError::new(doing, source))?;
         Ok(Self {
-            ready: register(&listener).map_err(failed)?,
+            ready: register(&listener, Interest::READABLE, doing)?,
             listener,
         })
     }
@@ -97,7 +100,7 @@ impl AsyncProducer {
     /// Needs a runtime with I/O enabled. One of a channel comes from [`Options::open_producer`], which does not wait.
     pub fn new(producer: Producer) -> Result<Self, SetupError> {
         Ok(Self {
-            ready: register(&producer).map_err(not_watched)?,
+            ready: register(&producer, Interest::READABLE, REGISTERING)?,
             producer,
         })
     }
@@ -258,7 +261,7 @@ impl AsyncConsumer {
     /// Needs a runtime with I/O enabled. One of a channel comes from [`Options::open_consumer`], which does not wait.
     pub fn new(consumer: Consumer) -> Result<Self, SetupError> {
         Ok(Self {
-            ready: register(&consumer).map_err(not_watched)?,
+            ready: register(&consumer, Interest::READABLE, REGISTERING)?,
             consumer,
         })
     }
@@ -361,17 +364,6 @@ impl Stream for AsyncConsumer {
         });
         Poll::Ready(record.transpose())
     }
-}
-
-pub(crate) fn register(source: &impl AsFd) -> io::Result<AsyncFd<OwnedFd>> {
-    let descriptor = source.as_fd().try_clone_to_owned()?;
-    // SAFETY: the registered value owns the descriptor, and closes it when it is dropped.
-    unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }
-        .map_err(io::Error::from)
-}
-
-fn not_watched(source: io::Error) -> SetupError {
-    SystemError::new("registering the ring in the runtime", source).into()
 }
 
 /// Ready when the peer may have woken this side.

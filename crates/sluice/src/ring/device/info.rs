@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fmt;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use sluice_abi::{self as abi, ring};
 
-use crate::control::ioctl;
+use crate::control;
 use crate::ring::error::{SetupError, SystemError};
 use crate::ring::role::Role;
 
@@ -89,9 +88,11 @@ pub(super) struct EndpointInfo {
 
 /// Fails if the descriptor is not an endpoint of a ring.
 pub(super) fn query(endpoint: &OwnedFd) -> Result<EndpointInfo, SetupError> {
-    let info = session(endpoint.as_fd()).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOTTY | libc::EINVAL | libc::EBADF) => SetupError::NotAnEndpoint,
-        _ => SystemError::new("querying the endpoint", error).into(),
+    let info = control::query::<abi::RingInfo>(endpoint.as_fd()).map_err(|error| {
+        match error.raw_os_error() {
+            Some(libc::ENOTTY | libc::EINVAL | libc::EBADF) => SetupError::NotAnEndpoint,
+            _ => SystemError::new("querying the endpoint", error).into(),
+        }
     })?;
     Ok(EndpointInfo {
         role: match info.role {
@@ -101,11 +102,4 @@ pub(super) fn query(endpoint: &OwnedFd) -> Result<EndpointInfo, SetupError> {
         },
         capacity: info.capacity,
     })
-}
-
-/// The state of the session of this endpoint.
-pub(super) fn session(endpoint: BorrowedFd<'_>) -> io::Result<abi::RingInfo> {
-    let mut info = abi::RingInfo::default();
-    ioctl(endpoint, abi::RING_INFO, &mut info)?;
-    Ok(info)
 }

@@ -19,7 +19,7 @@ use sluice_ring::{Ctrl, End, PeerState, stored_peer_state};
 
 use super::carrier::Slept;
 use super::role::Role;
-use crate::control::{ioctl_once, ioctl_without_argument};
+use crate::control::{ioctl_once, ioctl_without_argument, query};
 
 pub use info::{RingInfo, RoleState};
 
@@ -109,7 +109,7 @@ impl Device {
 
     /// Whether a process has opened the side of the peer in this session.
     pub(in crate::ring) fn has_peer(&self, role: Role) -> io::Result<bool> {
-        let session = info::session(self.fd())?;
+        let session: abi::RingInfo = query(self.fd())?;
         let peer = match role {
             Role::Producer => session.consumer,
             Role::Consumer => session.producer,
