@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use anyhow::Result;
 use clap::Args;
-use sluice::{ChannelInfo, Scope};
+use serde::Serialize;
+use sluice::{ChannelInfo, Kind, Name, Scope};
 
 use crate::args::ScopeArgs;
 use crate::channel_row::ChannelRow;
 use crate::output;
-use crate::table::table;
+use crate::table::{Columns, Row, table};
 
 #[derive(Args)]
 pub struct Arguments {
@@ -51,5 +52,34 @@ pub fn print(scope: &Scope, format: &Format, filter: impl Fn(&ChannelInfo) -> bo
     match format.json {
         true => output::print_json(&channels),
         false => output::print(&table(&channels, format.numeric)),
+    }
+}
+
+/// Prints the channels of this kind, of which `query` returns the row and the object for JSON.
+pub fn print_kind<T: Columns, O: Serialize>(
+    scope: &Scope,
+    kind: Kind,
+    json: bool,
+    query: impl Fn(Name) -> sluice::Result<(Row<T>, O)>,
+) -> Result<()> {
+    let (mut rows, mut objects) = (Vec::new(), Vec::new());
+    for listed in sluice::list(scope)? {
+        let listed = listed?;
+        if listed.kind != kind {
+            continue;
+        }
+        match query(listed.name) {
+            // Removed since.
+            Err(sluice::Error::NotFound { .. }) => {}
+            queried => {
+                let (row, object) = queried?;
+                rows.push(row);
+                objects.push(object);
+            }
+        }
+    }
+    match json {
+        true => output::print_json(&objects),
+        false => output::print(&table(&rows, true)),
     }
 }

@@ -21,6 +21,7 @@ mod progress;
 mod ring;
 mod rm;
 mod signals;
+mod stream;
 mod table;
 mod wait_notice;
 

@@ -15,9 +15,23 @@ pub trait Columns: Sized + 'static {
 }
 
 pub struct Column<T> {
-    pub heading: &'static str,
-    pub json_key: &'static str,
-    pub value: fn(&T) -> Value,
+    heading: &'static str,
+    json_key: &'static str,
+    value: fn(&T) -> Value,
+}
+
+impl<T> Column<T> {
+    pub const fn new(
+        heading: &'static str,
+        json_key: &'static str,
+        value: fn(&T) -> Value,
+    ) -> Self {
+        Self {
+            heading,
+            json_key,
+            value,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -154,31 +168,11 @@ mod tests {
 
     impl Columns for File {
         const COLUMNS: &'static [Column<Self>] = &[
-            Column {
-                heading: "USER",
-                json_key: "uid",
-                value: |file| Value::User(file.uid),
-            },
-            Column {
-                heading: "BYTES",
-                json_key: "bytes",
-                value: |file| Value::Number(file.bytes),
-            },
-            Column {
-                heading: "LARGE",
-                json_key: "large",
-                value: |file| Value::Flag(file.bytes > 10),
-            },
-            Column {
-                heading: "NODE",
-                json_key: "node",
-                value: |file| Value::Node(file.node),
-            },
-            Column {
-                heading: "NAME",
-                json_key: "name",
-                value: |file| Value::Text(file.name.to_owned()),
-            },
+            Column::new("USER", "uid", |file| Value::User(file.uid)),
+            Column::new("BYTES", "bytes", |file| Value::Number(file.bytes)),
+            Column::new("LARGE", "large", |file| Value::Flag(file.bytes > 10)),
+            Column::new("NODE", "node", |file| Value::Node(file.node)),
+            Column::new("NAME", "name", |file| Value::Text(file.name.to_owned())),
         ];
     }
 

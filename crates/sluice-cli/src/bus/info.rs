@@ -3,12 +3,12 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 use sluice::bus::{BusInfo, Options, SubscriberInfo};
-use sluice::{Channel, Error, Kind, Name};
+use sluice::{Channel, Kind, Name};
 
 use crate::args::{InfoArgs, ScopeArgs};
 use crate::channel_row::ChannelRow;
-use crate::output;
 use crate::table::{Column, Columns, Row, Value, table};
+use crate::{ls, output};
 
 #[derive(Args)]
 pub struct Arguments {
@@ -35,102 +35,44 @@ pub struct ListArguments {
 /// sluice-bus(1) describes them, for the table and for JSON, and `tests/src/suite/bus_cli.rs` compares them.
 impl Columns for BusInfo {
     const COLUMNS: &'static [Column<Self>] = &[
-        Column {
-            heading: "DELIVERY",
-            json_key: "delivery",
-            value: |bus| Value::Text(bus.mode.to_string()),
-        },
-        Column {
-            heading: "POLICIES",
-            json_key: "policies",
-            value: |bus| match bus.policies.is_empty() {
+        Column::new("DELIVERY", "delivery", |bus| {
+            Value::Text(bus.mode.to_string())
+        }),
+        Column::new("POLICIES", "policies", |bus| {
+            match bus.policies.is_empty() {
                 true => Value::Text("none".to_owned()),
                 false => Value::Text(bus.policies.to_string()),
-            },
-        },
-        Column {
-            heading: "MAPPABLE",
-            json_key: "mappable",
-            value: |bus| Value::Flag(bus.mappable),
-        },
-        Column {
-            heading: "LARGEST",
-            json_key: "message_max",
-            value: |bus| Value::Number(bus.message_max),
-        },
-        Column {
-            heading: "SENT",
-            json_key: "sent",
-            value: |bus| Value::Number(bus.sent),
-        },
-        Column {
-            heading: "UNSUBSCRIBED",
-            json_key: "unsubscribed",
-            value: |bus| Value::Number(bus.unsubscribed),
-        },
-        Column {
-            heading: "LAG",
-            json_key: "lag",
-            value: |bus| Value::Number(bus.lag),
-        },
-        Column {
-            heading: "LOST",
-            json_key: "lost",
-            value: |bus| Value::Number(bus.lost),
-        },
-        Column {
-            heading: "EVICTED",
-            json_key: "evicted",
-            value: |bus| Value::Number(bus.evicted),
-        },
+            }
+        }),
+        Column::new("MAPPABLE", "mappable", |bus| Value::Flag(bus.mappable)),
+        Column::new("LARGEST", "message_max", |bus| {
+            Value::Number(bus.message_max)
+        }),
+        Column::new("SENT", "sent", |bus| Value::Number(bus.sent)),
+        Column::new("UNSUBSCRIBED", "unsubscribed", |bus| {
+            Value::Number(bus.unsubscribed)
+        }),
+        Column::new("LAG", "lag", |bus| Value::Number(bus.lag)),
+        Column::new("LOST", "lost", |bus| Value::Number(bus.lost)),
+        Column::new("EVICTED", "evicted", |bus| Value::Number(bus.evicted)),
     ];
 }
 
 impl Columns for SubscriberInfo {
     const COLUMNS: &'static [Column<Self>] = &[
-        Column {
-            heading: "ID",
-            json_key: "id",
-            value: |one| Value::Number(one.id),
-        },
-        Column {
-            heading: "PID",
-            json_key: "pid",
-            value: |one| Value::Number(one.pid.unwrap_or_default().into()),
-        },
-        Column {
-            heading: "USER",
-            json_key: "uid",
-            value: |one| Value::User(one.uid),
-        },
-        Column {
-            heading: "POLICY",
-            json_key: "policy",
-            value: |one| {
-                let policy = one.policy.map(|policy| policy.to_string());
-                Value::Text(policy.unwrap_or_else(|| "none".to_owned()))
-            },
-        },
-        Column {
-            heading: "MAPPED",
-            json_key: "mapped",
-            value: |one| Value::Flag(one.mapped),
-        },
-        Column {
-            heading: "MONITOR",
-            json_key: "monitor",
-            value: |one| Value::Flag(one.monitor),
-        },
-        Column {
-            heading: "LAG",
-            json_key: "lag",
-            value: |one| Value::Number(one.lag),
-        },
-        Column {
-            heading: "LOST",
-            json_key: "lost",
-            value: |one| Value::Number(one.lost),
-        },
+        Column::new("ID", "id", |one| Value::Number(one.id)),
+        Column::new("PID", "pid", |one| {
+            Value::Number(one.pid.unwrap_or_default().into())
+        }),
+        Column::new("USER", "uid", |one| Value::User(one.uid)),
+        Column::new("POLICY", "policy", |one| {
+            let policy = one.policy.map(|policy| policy.to_string());
+            Value::Text(policy.unwrap_or_else(|| "none".to_owned()))
+        }),
+        Column::new("MAPPED", "mapped", |one| Value::Flag(one.mapped)),
+        Column::new("MONITOR", "monitor", |one| Value::Flag(one.monitor)),
+        Column::new("LAG", "lag", |one| Value::Number(one.lag)),
+        Column::new("LOST", "lost", |one| Value::Number(one.lost)),
     ];
 }
 
@@ -142,46 +84,20 @@ struct ListedBus {
 
 impl Columns for ListedBus {
     const COLUMNS: &'static [Column<Self>] = &[
-        Column {
-            heading: "DELIVERY",
-            json_key: "delivery",
-            value: |bus| Value::Text(bus.info.mode.to_string()),
-        },
-        Column {
-            heading: "SUBSCRIBERS",
-            json_key: "readers",
-            value: |bus| Value::Number(bus.info.subscribers.into()),
-        },
-        Column {
-            heading: "SENDERS",
-            json_key: "writers",
-            value: |bus| Value::Number(bus.info.senders.into()),
-        },
-        Column {
-            heading: "SENT",
-            json_key: "sent",
-            value: |bus| Value::Number(bus.info.sent),
-        },
-        Column {
-            heading: "LAG",
-            json_key: "lag",
-            value: |bus| Value::Number(bus.info.lag),
-        },
-        Column {
-            heading: "LOST",
-            json_key: "lost",
-            value: |bus| Value::Number(bus.info.lost),
-        },
-        Column {
-            heading: "EVICTED",
-            json_key: "evicted",
-            value: |bus| Value::Number(bus.info.evicted),
-        },
-        Column {
-            heading: "NAME",
-            json_key: "name",
-            value: |bus| Value::Text(bus.name.to_string()),
-        },
+        Column::new("DELIVERY", "delivery", |bus| {
+            Value::Text(bus.info.mode.to_string())
+        }),
+        Column::new("SUBSCRIBERS", "readers", |bus| {
+            Value::Number(bus.info.subscribers.into())
+        }),
+        Column::new("SENDERS", "writers", |bus| {
+            Value::Number(bus.info.senders.into())
+        }),
+        Column::new("SENT", "sent", |bus| Value::Number(bus.info.sent)),
+        Column::new("LAG", "lag", |bus| Value::Number(bus.info.lag)),
+        Column::new("LOST", "lost", |bus| Value::Number(bus.info.lost)),
+        Column::new("EVICTED", "evicted", |bus| Value::Number(bus.info.evicted)),
+        Column::new("NAME", "name", |bus| Value::Text(bus.name.to_string())),
     ];
 }
 
@@ -237,26 +153,10 @@ fn subscribers(channel: &Channel) -> Result<Vec<Row<SubscriberInfo>>> {
 
 pub fn list(arguments: &ListArguments) -> Result<()> {
     let scope = arguments.scope.scope()?;
-    let mut rows = Vec::new();
-    let mut objects = Vec::new();
-    for listed in sluice::list(&scope)? {
-        let name = match listed? {
-            listed if listed.kind == Kind::Bus => listed.name,
-            _ => continue,
-        };
+    ls::print_kind(&scope, Kind::Bus, arguments.json, |name| {
         let channel = Channel::bus(name.as_bytes())?.in_scope(scope.clone());
-        match (channel.bus_info(), BusObject::query(&channel)) {
-            // Removed since.
-            (Err(Error::NotFound { .. }), _) | (_, Err(Error::NotFound { .. })) => {}
-            (info, object) => {
-                let info = info?;
-                rows.push(Row::from(&ListedBus { name, info }));
-                objects.push(object?);
-            }
-        }
-    }
-    match arguments.json {
-        true => output::print_json(&objects),
-        false => output::print(&table(&rows, true)),
-    }
+        let info = channel.bus_info()?;
+        let object = BusObject::query(&channel)?;
+        Ok((Row::from(&ListedBus { name, info }), object))
+    })
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::fs::File;
-use std::io::{self, Read as _};
-use std::os::fd::AsFd;
+use std::io::Read as _;
 
 use anyhow::{Context, Error, Result};
 use clap::Args;
@@ -12,6 +11,7 @@ use super::args::OpenBusArgs;
 use super::summary::Stats;
 use crate::ring::codec::{Decoder, Framing};
 use crate::ring::wait::WaitLimit;
+use crate::stream;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -56,8 +56,7 @@ struct Target<'a> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let input = io::stdin().as_fd().try_clone_to_owned();
-    let input = File::from(input.context("no standard input; redirect it from a file")?);
+    let input = stream::input()?;
     let sender = arguments.open()?;
     let mut target = Target {
         sender: &sender,

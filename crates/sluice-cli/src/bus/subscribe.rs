@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::fs::File;
-use std::io::{self, ErrorKind, Write as _};
-use std::os::fd::AsFd;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use clap::Args;
 use sluice::bus::{Message, RecvError, Subscriber};
 
@@ -15,6 +14,7 @@ use super::summary::Stats;
 use crate::args;
 use crate::ring::codec::Framing;
 use crate::signals::FinalReport;
+use crate::stream;
 
 #[derive(Args)]
 pub struct Arguments {
@@ -74,8 +74,7 @@ struct Received {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let output = io::stdout().as_fd().try_clone_to_owned();
-    let output = File::from(output.context("no standard output; redirect it to a file")?);
+    let output = stream::output()?;
     let mut subscriber = arguments.open()?;
     let stats = Arc::new(Stats::start());
     let (id, json, reported) = (subscriber.id(), arguments.json, Arc::clone(&stats));
@@ -140,7 +139,9 @@ impl Received {
             };
             received.map_err(|error| self.explain(error))?;
             let written = output.write_all(&self.buffer);
-            written.map_err(|error| self.explain_output(error))?;
+            written.map_err(|error| {
+                stream::explain_output(self.stats.messages(), "messages", error)
+            })?;
             self.buffer.clear();
         }
         Ok(())
@@ -166,18 +167,6 @@ impl Received {
         match error {
             RecvError::Destroyed => anyhow!("the bus was destroyed after {messages} messages"),
             _ => Error::new(error).context(format!("receiving ended after {messages} messages")),
-        }
-    }
-
-    fn explain_output(&self, error: io::Error) -> Error {
-        let messages = self.stats.messages();
-        match error.kind() {
-            ErrorKind::BrokenPipe => anyhow!(
-                "the reader of standard output closed it after up to {messages} messages; start again"
-            ),
-            _ => Error::new(error).context(format!(
-                "cannot write to standard output after up to {messages} messages; check the free space"
-            )),
         }
     }
 }

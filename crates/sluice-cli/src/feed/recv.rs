@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fs::File;
-use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -16,6 +14,7 @@ use super::FeedArgs;
 use crate::ring::codec::Framing;
 use crate::ring::output::OutputBuffer;
 use crate::signals::FinalReport;
+use crate::stream;
 
 /// The number of bytes after which a write starts.
 const CHUNK: usize = 128 << 10;
@@ -66,8 +65,7 @@ struct Received {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let output = io::stdout().as_fd().try_clone_to_owned();
-    let output = File::from(output.context("no standard output; redirect it to a file")?);
+    let output = stream::output()?;
     let mut consumer = arguments.feed.open()?.map()?;
     let stats = Arc::new(Stats::start(consumer.capacity()));
     let (json, reported) = (arguments.json, Arc::clone(&stats));

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -16,6 +16,7 @@ use sluice_abi::map::EVENTS_MAX;
 use super::durable::DurableArgs;
 use super::escape::unescape;
 use crate::args::{self, ChannelArgs, OpenChannelArgs};
+use crate::stream::file_path;
 
 /// The limits of a new map.
 pub fn new_map(capacity: Option<u64>, entries: Option<u64>, events: Option<u32>) -> Options {
@@ -151,11 +152,6 @@ impl ValueArgs {
     }
 }
 
-/// The path in the argument FILE; none if it stands for a standard stream.
-pub fn file_path(argument: &Option<PathBuf>) -> Option<&Path> {
-    argument.as_deref().filter(|path| *path != Path::new("-"))
-}
-
 fn read_value(input: impl Read, failed: impl FnOnce() -> String) -> Result<Vec<u8>> {
     let mut value = Vec::new();
     let mut limited = input.take(VALUE_MAX as u64 + 1);
@@ -179,13 +175,6 @@ mod tests {
         }
         let error = read(u64::MAX).unwrap_err().to_string();
         assert!(error.contains("more than 1048576 bytes"), "{error}");
-    }
-
-    #[test]
-    fn only_a_dash_is_a_standard_stream() {
-        assert_eq!(file_path(&None), None);
-        assert_eq!(file_path(&Some("-".into())), None);
-        assert_eq!(file_path(&Some("./-".into())), Some(Path::new("./-")));
     }
 
     #[test]

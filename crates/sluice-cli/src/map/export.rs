@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
 use sluice::map::{Entry, Map};
 
-use super::args::{file_path, open_reader};
+use super::args::open_reader;
 use super::object::EntryObject;
 use crate::args::ChannelArgs;
 use crate::progress::Progress;
+use crate::stream;
 
 /// The number of bytes after which a write starts.
 const CHUNK: usize = 128 << 10;
@@ -28,25 +27,13 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     // Open the map first, so that an error does not truncate the file.
     let map = open_reader(&arguments.channel)?;
-    let output = create(file_path(&arguments.file))?;
+    let output = stream::create(&arguments.file)?;
     let progress = match output.is_terminal() {
         true => Progress::hidden(),
         false => Progress::of_entries(map.info()?.entries),
     };
     let mut output = BufWriter::with_capacity(CHUNK, output);
     write_all(&map, &mut output, &progress)
-}
-
-fn create(file: Option<&Path>) -> Result<File> {
-    match file {
-        Some(path) => File::create(path)
-            .with_context(|| format!("cannot write {}; give a writable file", path.display())),
-        None => {
-            let output = io::stdout().as_fd().try_clone_to_owned();
-            let output = output.context("no standard output; give a file to write")?;
-            Ok(output.into())
-        }
-    }
 }
 
 fn write_all(map: &Map, output: &mut impl Write, progress: &Progress) -> Result<()> {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read as _};
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::io::{BufRead, BufReader, Read as _};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Error, Result, ensure};
@@ -10,9 +8,10 @@ use clap::Args;
 use serde::Serialize;
 use sluice::map::{Map, Outcome, SetOptions, WriteError};
 
-use super::args::{OpenMapArgs, file_path};
+use super::args::OpenMapArgs;
 use super::object::{EntryObject, ImportedEntry};
 use crate::progress::Progress;
+use crate::stream;
 
 /// Each byte of the longest key and value as an escape of JSON, and the members.
 const LINE_MAX: usize = 8 << 20;
@@ -65,7 +64,7 @@ struct Import<'a> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let input = open(file_path(&arguments.file))?;
+    let input = stream::open(&arguments.file, "import")?;
     let map = arguments.map.open_writer()?;
     let start = Instant::now();
     let progress = Progress::new(Progress::file_length(&input));
@@ -77,18 +76,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     match arguments.json {
         true => import.print_summary(start),
         false => Ok(()),
-    }
-}
-
-fn open(file: Option<&Path>) -> Result<File> {
-    match file {
-        Some(path) => File::open(path)
-            .with_context(|| format!("cannot open {}; give a readable file", path.display())),
-        None => {
-            let input = io::stdin().as_fd().try_clone_to_owned();
-            let input = input.context("no standard input; give a file to import")?;
-            Ok(input.into())
-        }
     }
 }
 

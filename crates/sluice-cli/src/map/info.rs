@@ -4,92 +4,44 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 use sluice::map::{DurableInfo, MapInfo, StoreError};
-use sluice::{Channel, Error, Kind, Name, Scope};
+use sluice::{Channel, Kind, Name, Scope};
 
 use crate::args::InfoArgs;
 use crate::channel_row::ChannelRow;
-use crate::output;
 use crate::table::{Column, Columns, Row, Value, table};
+use crate::{ls, output};
 
 /// sluice-map(1) describes them, for the table and for JSON, and `tests/src/suite/map_cli.rs` compares them.
 impl Columns for MapInfo {
     const COLUMNS: &'static [Column<Self>] = &[
-        Column {
-            heading: "ENTRIES",
-            json_key: "entries",
-            value: |map| Value::Number(map.entries),
-        },
-        Column {
-            heading: "LIMIT",
-            json_key: "entries_max",
-            value: |map| Value::Limit(map.entries_max),
-        },
-        Column {
-            heading: "SEQUENCE",
-            json_key: "sequence",
-            value: |map| Value::Number(map.sequence),
-        },
-        Column {
-            heading: "EXPIRED",
-            json_key: "expired",
-            value: |map| Value::Number(map.expired),
-        },
-        Column {
-            heading: "WATCHERS",
-            json_key: "watchers",
-            value: |map| Value::Number(map.watchers.into()),
-        },
-        Column {
-            heading: "EVENTS",
-            json_key: "events",
-            value: |map| Value::Number(map.events.into()),
-        },
-        Column {
-            heading: "MISSED",
-            json_key: "missed",
-            value: |map| Value::Number(map.missed),
-        },
+        Column::new("ENTRIES", "entries", |map| Value::Number(map.entries)),
+        Column::new("LIMIT", "entries_max", |map| Value::Limit(map.entries_max)),
+        Column::new("SEQUENCE", "sequence", |map| Value::Number(map.sequence)),
+        Column::new("EXPIRED", "expired", |map| Value::Number(map.expired)),
+        Column::new("WATCHERS", "watchers", |map| {
+            Value::Number(map.watchers.into())
+        }),
+        Column::new("EVENTS", "events", |map| Value::Number(map.events.into())),
+        Column::new("MISSED", "missed", |map| Value::Number(map.missed)),
     ];
 }
 
 /// As above.
 impl Columns for DurableInfo {
     const COLUMNS: &'static [Column<Self>] = &[
-        Column {
-            heading: "SYNC",
-            json_key: "sync",
-            value: |map| Value::Text(sync(map).to_owned()),
-        },
-        Column {
-            heading: "INTERVAL",
-            json_key: "interval_ms",
-            value: |map| Value::Limit(map.interval.map(milliseconds)),
-        },
-        Column {
-            heading: "DEADLINE",
-            json_key: "deadline_ms",
-            value: |map| Value::Number(milliseconds(map.deadline)),
-        },
-        Column {
-            heading: "REFUSE",
-            json_key: "refuse",
-            value: |map| Value::Flag(map.refuse),
-        },
-        Column {
-            heading: "STORED",
-            json_key: "stored",
-            value: |map| Value::Number(map.stored),
-        },
-        Column {
-            heading: "PENDING",
-            json_key: "pending",
-            value: |map| Value::Number(map.pending),
-        },
-        Column {
-            heading: "ERROR",
-            json_key: "error",
-            value: |map| Value::Note(map.store_error.map(error_name)),
-        },
+        Column::new("SYNC", "sync", |map| Value::Text(sync(map).to_owned())),
+        Column::new("INTERVAL", "interval_ms", |map| {
+            Value::Limit(map.interval.map(milliseconds))
+        }),
+        Column::new("DEADLINE", "deadline_ms", |map| {
+            Value::Number(milliseconds(map.deadline))
+        }),
+        Column::new("REFUSE", "refuse", |map| Value::Flag(map.refuse)),
+        Column::new("STORED", "stored", |map| Value::Number(map.stored)),
+        Column::new("PENDING", "pending", |map| Value::Number(map.pending)),
+        Column::new("ERROR", "error", |map| {
+            Value::Note(map.store_error.map(error_name))
+        }),
     ];
 }
 
@@ -123,41 +75,21 @@ struct ListedMap {
 
 impl Columns for ListedMap {
     const COLUMNS: &'static [Column<Self>] = &[
-        Column {
-            heading: "ENTRIES",
-            json_key: "entries",
-            value: |map| Value::Number(map.info.entries),
-        },
-        Column {
-            heading: "BYTES",
-            json_key: "bytes",
-            value: |map| Value::Number(map.info.bytes),
-        },
-        Column {
-            heading: "CAPACITY",
-            json_key: "capacity",
-            value: |map| Value::Number(map.info.capacity),
-        },
-        Column {
-            heading: "SEQUENCE",
-            json_key: "sequence",
-            value: |map| Value::Number(map.info.sequence),
-        },
-        Column {
-            heading: "WATCHERS",
-            json_key: "watchers",
-            value: |map| Value::Number(map.info.watchers.into()),
-        },
-        Column {
-            heading: "DURABLE",
-            json_key: "durable",
-            value: |map| Value::Text(map.info.durable.as_ref().map_or("no", sync).to_owned()),
-        },
-        Column {
-            heading: "NAME",
-            json_key: "name",
-            value: |map| Value::Text(map.name.to_string()),
-        },
+        Column::new("ENTRIES", "entries", |map| Value::Number(map.info.entries)),
+        Column::new("BYTES", "bytes", |map| Value::Number(map.info.bytes)),
+        Column::new("CAPACITY", "capacity", |map| {
+            Value::Number(map.info.capacity)
+        }),
+        Column::new("SEQUENCE", "sequence", |map| {
+            Value::Number(map.info.sequence)
+        }),
+        Column::new("WATCHERS", "watchers", |map| {
+            Value::Number(map.info.watchers.into())
+        }),
+        Column::new("DURABLE", "durable", |map| {
+            Value::Text(map.info.durable.as_ref().map_or("no", sync).to_owned())
+        }),
+        Column::new("NAME", "name", |map| Value::Text(map.name.to_string())),
     ];
 }
 
@@ -201,27 +133,12 @@ pub fn run(arguments: &InfoArgs) -> Result<()> {
 
 /// Lists the maps of this scope.
 pub fn list(scope: &Scope, json: bool) -> Result<()> {
-    let (mut rows, mut objects) = (Vec::new(), Vec::new());
-    for listed in sluice::list(scope)? {
-        let name = match listed? {
-            listed if listed.kind == Kind::Map => listed.name,
-            _ => continue,
-        };
+    ls::print_kind(scope, Kind::Map, json, |name| {
         let channel = Channel::map(name.as_bytes())?.in_scope(scope.clone());
-        match (channel.map_info(), MapObject::query(&channel)) {
-            // Removed since.
-            (Err(Error::NotFound { .. }), _) | (_, Err(Error::NotFound { .. })) => {}
-            (info, object) => {
-                let info = info?;
-                rows.push(Row::from(&ListedMap { name, info }));
-                objects.push(object?);
-            }
-        }
-    }
-    match json {
-        true => output::print_json(&objects),
-        false => output::print(&table(&rows, true)),
-    }
+        let info = channel.map_info()?;
+        let object = MapObject::query(&channel)?;
+        Ok((Row::from(&ListedMap { name, info }), object))
+    })
 }
 
 #[cfg(test)]

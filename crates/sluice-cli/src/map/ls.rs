@@ -48,56 +48,24 @@ struct EntryRow {
 /// sluice-map(1) describes the columns.
 impl Columns for KeyRow {
     const COLUMNS: &'static [Column<Self>] = &[
-        Column {
-            heading: "VERSION",
-            json_key: "version",
-            value: |row| Value::Number(row.info.version),
-        },
-        Column {
-            heading: "TTL",
-            json_key: "ttl",
-            value: |row| time_to_live(row.info.time_to_live),
-        },
-        Column {
-            heading: "LENGTH",
-            json_key: "length",
-            value: |row| Value::Number(row.info.len as u64),
-        },
-        Column {
-            heading: "KEY",
-            json_key: "key",
-            value: |row| Value::Text(escape(&row.key)),
-        },
+        Column::new("VERSION", "version", |row| Value::Number(row.info.version)),
+        Column::new("TTL", "ttl", |row| time_to_live(row.info.time_to_live)),
+        Column::new("LENGTH", "length", |row| Value::Number(row.info.len as u64)),
+        Column::new("KEY", "key", |row| Value::Text(escape(&row.key))),
     ];
 }
 
 impl Columns for EntryRow {
     const COLUMNS: &'static [Column<Self>] = &[
-        Column {
-            heading: "VERSION",
-            json_key: "version",
-            value: |row| Value::Number(row.entry.version),
-        },
-        Column {
-            heading: "TTL",
-            json_key: "ttl",
-            value: |row| time_to_live(row.entry.time_to_live),
-        },
-        Column {
-            heading: "LENGTH",
-            json_key: "length",
-            value: |row| Value::Number(row.entry.value.len() as u64),
-        },
-        Column {
-            heading: "KEY",
-            json_key: "key",
-            value: |row| Value::Text(escape(&row.key)),
-        },
-        Column {
-            heading: "VALUE",
-            json_key: "value",
-            value: |row| Value::Text(escape(&row.entry.value)),
-        },
+        Column::new("VERSION", "version", |row| Value::Number(row.entry.version)),
+        Column::new("TTL", "ttl", |row| time_to_live(row.entry.time_to_live)),
+        Column::new("LENGTH", "length", |row| {
+            Value::Number(row.entry.value.len() as u64)
+        }),
+        Column::new("KEY", "key", |row| Value::Text(escape(&row.key))),
+        Column::new("VALUE", "value", |row| {
+            Value::Text(escape(&row.entry.value))
+        }),
     ];
 }
 

@@ -122,46 +122,18 @@ impl std::error::Error for DaemonError {}
 /// sluice-map(1) describes them.
 impl Columns for MapStatus {
     const COLUMNS: &'static [Column<Self>] = &[
-        Column {
-            heading: "USER",
-            json_key: "uid",
-            value: |map| Value::User(map.uid),
-        },
-        Column {
-            heading: "STATE",
-            json_key: "state",
-            value: |map| Value::Text(map.state.as_str().to_owned()),
-        },
-        Column {
-            heading: "ENTRIES",
-            json_key: "entries",
-            value: |map| Value::Number(map.entries),
-        },
-        Column {
-            heading: "BYTES",
-            json_key: "bytes",
-            value: |map| Value::Number(map.bytes),
-        },
-        Column {
-            heading: "STORED",
-            json_key: "stored",
-            value: |map| Value::Number(map.stored),
-        },
-        Column {
-            heading: "SYNC",
-            json_key: "sync",
-            value: |map| Value::Text(sync_mode(map)),
-        },
-        Column {
-            heading: "CGROUP",
-            json_key: "path",
-            value: |map| Value::Text(map.map.path.to_string()),
-        },
-        Column {
-            heading: "NAME",
-            json_key: "name",
-            value: |map| Value::Text(map.map.name.to_string()),
-        },
+        Column::new("USER", "uid", |map| Value::User(map.uid)),
+        Column::new("STATE", "state", |map| {
+            Value::Text(map.state.as_str().to_owned())
+        }),
+        Column::new("ENTRIES", "entries", |map| Value::Number(map.entries)),
+        Column::new("BYTES", "bytes", |map| Value::Number(map.bytes)),
+        Column::new("STORED", "stored", |map| Value::Number(map.stored)),
+        Column::new("SYNC", "sync", |map| Value::Text(sync_mode(map))),
+        Column::new("CGROUP", "path", |map| {
+            Value::Text(map.map.path.to_string())
+        }),
+        Column::new("NAME", "name", |map| Value::Text(map.map.name.to_string())),
     ];
 }
 

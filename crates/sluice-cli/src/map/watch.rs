@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::fs::File;
-use std::io::{self, ErrorKind, Write as _};
-use std::os::fd::AsFd;
+use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,6 +14,7 @@ use super::args::OpenMapArgs;
 use super::escape::escape;
 use super::object::encode;
 use crate::signals::FinalReport;
+use crate::stream;
 
 /// The number of bytes after which a write starts.
 const CHUNK: usize = 128 << 10;
@@ -65,8 +65,7 @@ struct Received {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let output = io::stdout().as_fd().try_clone_to_owned();
-    let output = File::from(output.context("no standard output; redirect it to a file")?);
+    let output = stream::output()?;
     let map = arguments.map.open_reader()?;
     let mut watcher = map.watch(arguments.after.map_or(WatchFrom::Now, WatchFrom::After))?;
     let missed = Arc::new(AtomicU64::new(0));
@@ -108,7 +107,7 @@ impl Received {
                 .map_err(Error::new)
                 .and_then(|event| self.collect(event, watcher, limit));
             let written = output.write_all(&self.buffer);
-            written.map_err(|error| self.explain_output(error))?;
+            written.map_err(|error| stream::explain_output(self.changes, "changes", error))?;
             self.buffer.clear();
             collected.map_err(|error| self.explain(error))?;
         }
@@ -140,18 +139,6 @@ impl Received {
         match error.downcast_ref() {
             Some(WatchError::Destroyed) => anyhow!("the map was destroyed after {changes} changes"),
             _ => error.context(format!("watching ended after {changes} changes")),
-        }
-    }
-
-    fn explain_output(&self, error: io::Error) -> Error {
-        let changes = self.changes;
-        match error.kind() {
-            ErrorKind::BrokenPipe => anyhow!(
-                "the reader of standard output closed it after up to {changes} changes; start again"
-            ),
-            _ => Error::new(error).context(format!(
-                "cannot write to standard output after up to {changes} changes; check the free space"
-            )),
         }
     }
 }

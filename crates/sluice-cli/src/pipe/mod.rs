@@ -9,7 +9,6 @@ mod send;
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result, anyhow};
 use clap::Subcommand;
@@ -58,9 +57,4 @@ fn destroyed(copied: u64) -> Error {
     anyhow!(
         "the pipe was destroyed after {copied} bytes, some perhaps undelivered; create it and send again"
     )
-}
-
-/// The path in the argument FILE; none if it stands for a standard stream.
-fn file_path(argument: &Option<PathBuf>) -> Option<&Path> {
-    argument.as_deref().filter(|path| *path != Path::new("-"))
 }

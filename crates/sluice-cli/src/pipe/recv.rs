@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal};
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use clap::Args;
 
 use super::open::OpenArgs;
-use super::{destroyed, file_path, is_destroyed};
-use crate::copy;
+use super::{destroyed, is_destroyed};
 use crate::progress::Progress;
+use crate::{copy, stream};
 
 #[derive(Args)]
 pub struct Arguments {
@@ -24,7 +24,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     // Open the pipe first, so that an error does not truncate the file.
     let reader = arguments.open.open_reader()?;
-    let output = create(file_path(&arguments.file))?;
+    let output = stream::create(&arguments.file)?;
     let progress = match output.is_terminal() {
         true => Progress::hidden(),
         false => Progress::new(None),
@@ -35,18 +35,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         ErrorKind::BrokenPipe if is_destroyed(pipe) => destroyed(copied),
         _ => explain(copied, error),
     })
-}
-
-fn create(file: Option<&Path>) -> Result<File> {
-    match file {
-        Some(path) => File::create(path)
-            .with_context(|| format!("cannot write {}; give a writable file", path.display())),
-        None => {
-            let output = io::stdout().as_fd().try_clone_to_owned();
-            let output = output.context("no standard output; give a file to write")?;
-            Ok(output.into())
-        }
-    }
 }
 
 fn explain(copied: u64, error: io::Error) -> Error {

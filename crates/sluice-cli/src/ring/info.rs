@@ -12,31 +12,17 @@ use crate::table::{Column, Columns, Row, Value, table};
 /// sluice(1) describes them, for the table and for JSON, and `tests/src/suite/ring_cli.rs` compares them.
 impl Columns for RingInfo {
     const COLUMNS: &'static [Column<Self>] = &[
-        Column {
-            heading: "PRODUCER",
-            json_key: "producer",
-            value: |ring| Value::Text(ring.producer.to_string()),
-        },
-        Column {
-            heading: "CONSUMER",
-            json_key: "consumer",
-            value: |ring| Value::Text(ring.consumer.to_string()),
-        },
-        Column {
-            heading: "NODE",
-            json_key: "node",
-            value: |ring| Value::Node(ring.numa_node),
-        },
-        Column {
-            heading: "PUBLISHED",
-            json_key: "published",
-            value: |ring| Value::Number(ring.published),
-        },
-        Column {
-            heading: "RELEASED",
-            json_key: "released",
-            value: |ring| Value::Number(ring.released),
-        },
+        Column::new("PRODUCER", "producer", |ring| {
+            Value::Text(ring.producer.to_string())
+        }),
+        Column::new("CONSUMER", "consumer", |ring| {
+            Value::Text(ring.consumer.to_string())
+        }),
+        Column::new("NODE", "node", |ring| Value::Node(ring.numa_node)),
+        Column::new("PUBLISHED", "published", |ring| {
+            Value::Number(ring.published)
+        }),
+        Column::new("RELEASED", "released", |ring| Value::Number(ring.released)),
     ];
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal};
-use std::os::fd::AsFd;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use clap::Args;
 use sluice::ring::{Consumer, Options, ReadBatch, RecvError};
 
@@ -14,6 +13,7 @@ use super::side::Role;
 use super::stats::Stats;
 use crate::args;
 use crate::progress::Progress;
+use crate::stream;
 
 /// The number of bytes after which a write starts.
 const CHUNK: usize = 128 << 10;
@@ -39,8 +39,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let output = io::stdout().as_fd().try_clone_to_owned();
-    let output = File::from(output.context("no standard output; redirect it to a file")?);
+    let output = stream::output()?;
     let setup = &arguments.setup;
     let mut options = Options::new();
     if let Some(bytes) = arguments.capacity {

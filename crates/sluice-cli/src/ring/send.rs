@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use std::fs::File;
-use std::io::{self, IsTerminal};
-use std::os::fd::AsFd;
+use std::io::IsTerminal;
 
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
@@ -13,6 +12,7 @@ use super::side::Role;
 use super::stats::Stats;
 use crate::args;
 use crate::progress::Progress;
+use crate::stream;
 
 #[derive(Args)]
 #[command(override_usage = "sluice ring send [OPTIONS] <PATH>
@@ -37,8 +37,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let input = io::stdin().as_fd().try_clone_to_owned();
-    let input = File::from(input.context("no standard input; redirect it from a file")?);
+    let input = stream::input()?;
     let mut options = Options::new().huge_pages(arguments.huge_pages);
     if let Some(capacity) = arguments.capacity {
         options = options.capacity(capacity);
