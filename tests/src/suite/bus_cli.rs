@@ -8,7 +8,7 @@ use crate::registry::{Context, topic};
 use crate::support::bus::longest;
 use crate::support::check::expect;
 use crate::support::cli::{
-    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, Run, expect_table, shell, sluice,
+    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, expect_output, expect_table, script, shell, sluice,
 };
 
 topic!(
@@ -30,22 +30,6 @@ topic!(
         failures_have_their_status,
     ],
 );
-
-/// Waits until the bus `frames` has a number of subscribers: `await 2`.
-const AWAIT: &str = r#"
-    await() {
-        until sluice bus info frames --json 2> /dev/null | grep -q "\"readers\": $1,"; do sleep 0.05; done
-    }"#;
-
-/// Runs a script that can use `await`.
-fn script(context: &Context, text: &str) -> Result<Run> {
-    shell(context, &format!("{AWAIT}\n{text}"))
-}
-
-fn expect_output(context: &Context, text: &str, expected: &str) -> Result<()> {
-    let printed = script(context, text)?.stdout()?;
-    expect("the output", printed, expected.to_owned())
-}
 
 fn new_bus() -> Value {
     json!({
@@ -95,7 +79,7 @@ fn every_subscriber_prints_all_messages(context: &Context) -> Result<()> {
     let text = r#"
         sluice bus sub frames --create --count 3 > first &
         sluice bus sub frames --create --count 3 > second &
-        await 2
+        await bus frames readers 2
         printf 'one\n\nthree' | sluice bus pub frames
         wait
         cat first second"#;
@@ -109,7 +93,7 @@ fn each_job_is_printed_once(context: &Context) -> Result<()> {
             sluice bus create frames --mode {mode}
             sluice bus sub frames > first &
             sluice bus sub frames > second &
-            await 2
+            await bus frames readers 2
             seq 1000 | sluice bus pub frames
             until sluice bus info frames --json | grep -q '"lag": 0,'; do sleep 0.05; done
             sluice bus rm --destroy frames
@@ -134,7 +118,7 @@ fn messages_of_any_bytes_arrive_in_frames_and_as_a_whole(context: &Context) -> R
         head -c $length "$BASH" > whole
         sluice bus sub frames --create --count 4 --framing length > received &
         sluice bus sub frames --create --count 5 --raw > raw &
-        await 2
+        await bus frames readers 2
         sluice bus pub frames --framing length < sent
         sluice bus pub frames --raw < whole
         wait
@@ -148,7 +132,7 @@ fn messages_of_any_bytes_arrive_in_frames_and_as_a_whole(context: &Context) -> R
 fn a_line_tells_sender_sequence_and_losses(context: &Context) -> Result<()> {
     let text = r#"
         sluice bus sub frames --create --count 2 --framed > received &
-        await 1
+        await bus frames readers 1
         printf 'one\ntwo\n' | sluice bus pub frames &
         echo "pid $!"
         wait
@@ -179,9 +163,9 @@ fn a_message_is_sent_to_one_subscriber(context: &Context) -> Result<()> {
     let text = r#"
         sluice bus create frames
         sluice bus sub frames --count 1 > first &
-        await 1
+        await bus frames readers 1
         sluice bus sub frames --count 2 > second &
-        await 2
+        await bus frames readers 2
         sluice bus info frames --subscribers --json > info
         id=$(grep -o '"id": [0-9]*' info | tail -n 1 | grep -o '[0-9]*')
         sluice bus pub frames --to "$id" <<< private
@@ -195,7 +179,7 @@ fn a_message_is_sent_to_one_subscriber(context: &Context) -> Result<()> {
 fn both_sides_print_a_summary(context: &Context) -> Result<()> {
     let text = r#"
         sluice bus sub frames --create --count 2 --json > messages 2> received &
-        await 1
+        await bus frames readers 1
         printf 'one\ntwo\n' | sluice bus pub frames --json 2> sent
         wait $!
         cat sent received"#;
@@ -217,7 +201,7 @@ fn a_signal_ends_a_subscriber_after_its_summary(context: &Context) -> Result<()>
     let text = r#"
         sluice bus sub frames --create --json > messages 2> summary &
         subscriber=$!
-        await 1
+        await bus frames readers 1
         printf 'one\ntwo\n' | sluice bus pub frames
         until grep -q two messages; do sleep 0.05; done
         kill $subscriber
@@ -248,7 +232,7 @@ fn a_destroyed_bus_ends_its_subscribers(context: &Context) -> Result<()> {
     let text = r#"
         sluice bus sub frames --create > received &
         subscriber=$!
-        await 1
+        await bus frames readers 1
         sluice bus pub frames <<< hello
         until grep -q hello received; do sleep 0.05; done
         sluice bus rm --destroy frames
@@ -265,9 +249,9 @@ fn an_evicted_subscriber_fails(context: &Context) -> Result<()> {
         sluice bus sub frames --policy evict > output &
         subscriber=$!
         exec 3< output
-        await 1
+        await bus frames readers 1
         seq 100000 | sluice bus pub frames
-        await 0
+        await bus frames readers 0
         cat <&3 > /dev/null &
         wait $subscriber"#;
     script(context, text)?.expect_failure(1, &["evicted", "receive faster"])

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 use nix::unistd::{read, write};
-use sluice_abi::Unlink;
 
 use crate::registry::{Context, topic};
 use crate::support::bus::{
@@ -20,7 +19,6 @@ use crate::support::credentials::become_user;
 use crate::support::ctl::{
     CREATE, EXCL, NONBLOCK, OWN, Open, PERSIST, READ, UNLINK, WRITE, expect_no_channel,
 };
-use crate::support::ioctl::raw;
 use crate::support::kernel::expect_no_page_leak;
 use crate::support::memcg::{Accounts, SLACK, lock_memory, memory_current, set_memory_max};
 use crate::support::parameter::{Parameter, scope_limit};
@@ -138,11 +136,8 @@ fn open_created(accounts: &Accounts, flags: u32, params: Params) -> Result<Owned
 
 fn unlink(accounts: &Accounts) -> Result<()> {
     let directory = accounts.creator.directory()?;
-    let mut request = Unlink {
-        kind: KIND_BUS,
-        ..Unlink::new(directory.as_raw_fd(), NAME)
-    };
-    let unlinked = raw(&Buses::new()?.0, UNLINK, &mut request);
+    let buses = Buses::new()?;
+    let unlinked = (buses.0).remove(UNLINK, KIND_BUS, directory.as_raw_fd(), NAME);
     unlinked.context("unlinking")
 }
 

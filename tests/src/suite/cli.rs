@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::registry::{Context, topic};
 use crate::support::check::{expect, expect_bytes};
 use crate::support::cli::{
-    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, NOT_SET_UP, expect_table, shell, sluice,
+    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, NOT_SET_UP, expect_destroyed, expect_table, shell,
+    sluice,
 };
 
 topic!(
@@ -148,31 +149,8 @@ fn a_persistent_pipe_outlives_its_endpoints(context: &Context) -> Result<()> {
 }
 
 fn a_destroyed_pipe_ends_its_transfers(context: &Context) -> Result<()> {
-    let script = r#"
-        mkfifo stdin
-        sluice pipe create frames
-        sluice pipe recv frames > received 2> log.recv &
-        receiver=$!
-        sluice pipe send frames < stdin 2> log.send &
-        sender=$!
-        exec 3> stdin
-        echo hello >&3
-        until grep -q hello received; do sleep 0.1; done
-        sluice pipe rm --destroy frames
-        echo again >&3
-        wait $receiver || echo $?
-        wait $sender || echo $?
-        cat log.*"#;
-    let printed = shell(context, script)?.stdout()?;
-    let mut lines = printed.lines();
-    for whose in ["the receiver's", "the sender's"] {
-        expect(&format!("{whose} status"), lines.next(), Some("1"))?;
-    }
-    for line in lines {
-        let words = "the pipe was destroyed after 6 bytes";
-        ensure!(line.contains(words), "'{words}' is not in: {line}");
-    }
-    sluice(context, "pipe rm --destroy frames")?.expect_failure(NO_CHANNEL, &[])
+    let error = "the pipe was destroyed after 6 bytes";
+    expect_destroyed(context, "pipe", "frames", error)
 }
 
 fn a_blocked_open_prints_what_it_waits_for(context: &Context) -> Result<()> {

@@ -21,8 +21,7 @@ use crate::support::credentials::{
     NOBODY, become_user, become_user_with_groups, enter_cgroup_namespace,
 };
 use crate::support::ctl::{
-    BOTH, CREATE, Ctl, DESTROY, EXCL, OWN, Open, PERSIST, READ, UNLINK, Unlink, WRITE,
-    expect_no_channel,
+    BOTH, CREATE, Ctl, DESTROY, EXCL, OWN, Open, PERSIST, READ, UNLINK, WRITE, expect_no_channel,
 };
 use crate::support::feed::{
     self, CONSUMER_MAPS, CONSUMER_NONE, CONSUMER_READS, CPU_ANY, Consumer, Info, NAME, NODE,
@@ -146,12 +145,8 @@ fn unlinking_or_destroying_a_feed_is_eperm(context: &Context) -> Result<()> {
     let end = open(NAME)?;
     claim_by_read(&end)?;
     let remove = || -> Result<()> {
-        let mut unlink = Unlink {
-            kind: KIND_FEED,
-            ..Unlink::new(SCOPE_ROOT, NAME)
-        };
         for (what, command) in [("unlinking", UNLINK), ("destroying", DESTROY)] {
-            let removed = raw(&Ctl::new()?, command, &mut unlink);
+            let removed = Ctl::new()?.remove(command, KIND_FEED, SCOPE_ROOT, NAME);
             expect(what, removed, Err(Errno::EPERM))?;
         }
         Ok(())

@@ -21,8 +21,8 @@ use crate::support::child::spawn;
 use crate::support::credentials::become_user;
 use crate::support::ctl::{
     BOTH, CREATE, ChannelInfo, Ctl, DESTROY, EXCL, FEATURES, Features, INFO, Info, KIND_PIPE,
-    KINDS, LIST, List, OWN, Open, PERSIST, PERSISTENT, READ, UNLINK, Unlink, WRITE,
-    expect_no_channel, padded,
+    KINDS, LIST, List, OWN, Open, PERSIST, PERSISTENT, READ, UNLINK, WRITE, expect_no_channel,
+    padded,
 };
 use crate::support::ioctl::{raw, size_error};
 use crate::support::kernel::expect_no_objects;
@@ -123,11 +123,7 @@ fn page_of(params: Params) -> Vec<u8> {
 }
 
 fn remove(ctl: &Ctl, command: u64, name: &str) -> nix::Result<()> {
-    let mut unlink = Unlink {
-        kind: KIND_STUB,
-        ..Unlink::new(OWN, name)
-    };
-    raw(ctl, command, &mut unlink)
+    ctl.remove(command, KIND_STUB, OWN, name)
 }
 
 fn unlink(ctl: &Ctl, name: &str) -> nix::Result<()> {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
 use crate::support::cli::{
-    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, Run, expect_table, shell, sluice,
+    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, expect_output, expect_table, script, shell, sluice,
 };
 
 topic!(
@@ -36,22 +36,6 @@ topic!(
         failures_have_their_status,
     ],
 );
-
-/// Waits until the map `entries` has a number of watchers: `await 2`.
-const AWAIT: &str = r#"
-    await() {
-        until sluice map info entries --json 2> /dev/null | grep -q "\"watchers\": $1,"; do sleep 0.05; done
-    }"#;
-
-/// Runs a script that can use `await`.
-fn script(context: &Context, text: &str) -> Result<Run> {
-    shell(context, &format!("{AWAIT}\n{text}"))
-}
-
-fn expect_output(context: &Context, text: &str, expected: &str) -> Result<()> {
-    let printed = script(context, text)?.stdout()?;
-    expect("the output", printed, expected.to_owned())
-}
 
 fn create(context: &Context) -> Result<()> {
     sluice(context, "map create entries")?.stdout().map(drop)
@@ -280,7 +264,7 @@ fn an_entry_expires(context: &Context) -> Result<()> {
     create(context)?;
     let text = r#"
         sluice map watch entries --count 2 > changes &
-        await 1
+        await map entries watchers 1
         sluice map set entries key value --ttl 50ms
         wait
         cat changes
@@ -292,9 +276,9 @@ fn an_entry_expires(context: &Context) -> Result<()> {
 fn each_change_is_printed(context: &Context) -> Result<()> {
     let text = r#"
         sluice map watch entries --create --count 4 > text &
-        await 1
+        await map entries watchers 1
         sluice map watch entries --count 4 --timeout 60 --json > json &
-        await 2
+        await map entries watchers 2
         sluice map set entries key one
         sluice map set entries key two
         sluice map del entries key
@@ -339,7 +323,7 @@ fn a_destroyed_map_ends_its_watchers(context: &Context) -> Result<()> {
     let text = r#"
         sluice map watch entries --create > changes &
         watcher=$!
-        await 1
+        await map entries watchers 1
         sluice map set entries key value
         until grep -q key changes; do sleep 0.05; done
         sluice map rm --destroy entries

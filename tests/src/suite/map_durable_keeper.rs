@@ -15,7 +15,7 @@ use crate::support::child::{Child, spawn};
 use crate::support::credentials::{
     NOBODY, become_user, become_user_namespace_root, drop_capabilities,
 };
-use crate::support::ctl::{Ctl, KIND_MAP, OWN, UNLINK as CTL_UNLINK, Unlink, expect_no_channel};
+use crate::support::ctl::{Ctl, KIND_MAP, OWN, UNLINK as CTL_UNLINK, expect_no_channel};
 use crate::support::durable::{
     Changed, Durable, INTERVAL, NEW, NOWAIT, blocked, blocked_set, create_in, delete_with, durable,
     failed, interrupted, limit_for, open, open_result, post, set_with, short, sync, sync_result,
@@ -719,11 +719,7 @@ fn an_unlink_without_a_keeper_outlives_the_cgroup(context: &Context) -> Result<(
     let (end, stream) = map_with(short(0), &cgroup, &keeper, LIMIT)?;
     keeper.stop();
     let directory = cgroup.directory()?;
-    let mut unlink = Unlink {
-        kind: KIND_MAP,
-        ..Unlink::new(directory.as_raw_fd(), NAME)
-    };
-    let unlinked = raw(&Ctl::new()?, CTL_UNLINK, &mut unlink);
+    let unlinked = Ctl::new()?.remove(CTL_UNLINK, KIND_MAP, directory.as_raw_fd(), NAME);
     expect("the unlink", unlinked, Err(Errno::ETIMEDOUT))?;
     drop((end, directory));
     cgroup.remove()?;

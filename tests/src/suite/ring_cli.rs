@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::registry::{Context, topic};
 use crate::support::check::expect;
 use crate::support::cli::{
-    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, Run, expect_table, shell, sluice,
+    NAME_TAKEN, NO_CHANNEL, NO_PERMISSION, expect_destroyed, expect_output, expect_table, script,
+    shell, sluice,
 };
 use crate::support::memcg::{MemoryController, set_memory_max};
 use crate::support::ring::{Rings, Role};
@@ -45,24 +46,6 @@ topic!(
         a_ring_over_a_path_that_does_not_fit_in_the_cgroup_is_refused,
     ],
 );
-
-/// Waits until a role of the ring `frames` is in a state: `await producer taken`.
-const AWAIT: &str = r#"
-    await() {
-        until sluice ring info frames --json 2> /dev/null | grep -q "\"$1\": \"$2\""; do
-            sleep 0.05
-        done
-    }"#;
-
-/// Runs a script that can use `await`.
-fn script(context: &Context, text: &str) -> Result<Run> {
-    shell(context, &format!("{AWAIT}\n{text}"))
-}
-
-fn expect_output(context: &Context, text: &str, expected: &str) -> Result<()> {
-    let printed = script(context, text)?.stdout()?;
-    expect("the output", printed, expected.to_owned())
-}
 
 fn expect_no_channels(context: &Context) -> Result<()> {
     let left = sluice(context, "ls --json")?.json()?;
@@ -131,13 +114,13 @@ fn records_arrive_whichever_side_starts_first(context: &Context) -> Result<()> {
     let sender_first = r#"
         sluice ring create frames
         printf 'one\n\nthree' | sluice ring send --channel frames &
-        await producer taken
+        await ring frames producer taken
         sluice ring recv --channel frames
         wait $!"#;
     let receiver_first = r#"
         sluice ring create frames
         sluice ring recv --channel frames &
-        await consumer taken
+        await ring frames consumer taken
         printf 'one\n\nthree' | sluice ring send --channel frames
         wait $!"#;
     for order in [sender_first, receiver_first] {
@@ -206,7 +189,7 @@ fn records_of_a_killed_sender_wait_in_a_persistent_ring(context: &Context) -> Re
         until sluice ring info frames --json 2> /dev/null | grep -q '"published": 16'; do sleep 0.05; done
         kill -KILL $!
         wait $! || true
-        await producer died
+        await ring frames producer died
         sluice ring recv --channel frames 2> log || echo $?
         cat log"#;
     let printed = script(context, text)?.stdout()?;
@@ -289,9 +272,9 @@ fn an_idle_sender_is_not_reported_as_missing(context: &Context) -> Result<()> {
         sluice ring create frames
         sluice ring send --channel frames < stdin 2> log.send &
         exec 3> stdin
-        await producer taken
+        await ring frames producer taken
         sluice ring recv --channel frames 2> log.recv 3>&- &
-        await consumer taken
+        await ring frames consumer taken
         sleep 1.5
         echo hello >&3
         exec 3>&-
@@ -375,33 +358,8 @@ fn a_killed_sender_fails_the_receiver_after_its_records(context: &Context) -> Re
 }
 
 fn a_destroyed_ring_ends_both_sides(context: &Context) -> Result<()> {
-    let text = r#"
-        mkfifo stdin
-        sluice ring create frames
-        sluice ring recv --channel frames > received 2> log.recv &
-        receiver=$!
-        sluice ring send --channel frames < stdin 2> log.send &
-        sender=$!
-        exec 3> stdin
-        echo hello >&3
-        until grep -q hello received; do sleep 0.05; done
-        sluice ring rm --destroy frames
-        echo again >&3
-        wait $receiver || echo $?
-        wait $sender || echo $?
-        cat log.*"#;
-    let printed = script(context, text)?.stdout()?;
-    let mut lines = printed.lines();
-    for whose in ["the receiver's", "the sender's"] {
-        expect(&format!("{whose} status"), lines.next(), Some("1"))?;
-    }
-    let logs: Vec<&str> = lines.collect();
-    expect("the number of messages", logs.len(), 2)?;
-    for line in logs {
-        let words = "the ring was destroyed after 1 records";
-        ensure!(line.contains(words), "'{words}' is not in: {line}");
-    }
-    sluice(context, "ring rm --destroy frames")?.expect_failure(NO_CHANNEL, &[])
+    let error = "the ring was destroyed after 1 records";
+    expect_destroyed(context, "ring", "--channel frames", error)
 }
 
 fn both_sides_print_a_summary(context: &Context) -> Result<()> {

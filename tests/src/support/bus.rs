@@ -8,11 +8,10 @@ use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 use nix::sys::utsname::uname;
 use nix::unistd::write;
-use sluice_abi::{CTL_DESTROY, CTL_INFO, CTL_UNLINK, Info as InfoRequest, Unlink};
 
 use super::channel::read_some;
 use super::check::skip;
-use super::ctl::{CREATE, ChannelInfo, Ctl, NONBLOCK, OWN, Open, READ, WRITE};
+use super::ctl::{CREATE, ChannelInfo, Ctl, DESTROY, NONBLOCK, OWN, Open, READ, UNLINK, WRITE};
 use super::ioctl::{self, raw};
 use super::random::stream_bytes;
 
@@ -158,38 +157,22 @@ impl Buses {
     }
 
     pub fn unlink(&self) -> nix::Result<()> {
-        raw(&self.0, CTL_UNLINK, &mut unlink_request())
+        self.0.remove(UNLINK, KIND_BUS, OWN, NAME)
     }
 
     pub fn destroy(&self) -> nix::Result<()> {
-        raw(&self.0, CTL_DESTROY, &mut unlink_request())
+        self.0.remove(DESTROY, KIND_BUS, OWN, NAME)
     }
 
     pub fn info(&self) -> nix::Result<(ChannelInfo, Info)> {
-        let (mut info, mut state) = (ChannelInfo::EMPTY, Info::default());
-        let mut request = InfoRequest {
-            kind: KIND_BUS,
-            state: ptr::from_mut(&mut state) as u64,
-            ..InfoRequest::new(OWN, NAME, &mut info)
-        };
-        raw(&self.0, CTL_INFO, &mut request)?;
-        Ok((info, state))
-    }
-}
-
-fn unlink_request() -> Unlink {
-    Unlink {
-        kind: KIND_BUS,
-        ..Unlink::new(OWN, NAME)
+        self.0.state(KIND_BUS, OWN, NAME)
     }
 }
 
 // ---- calls of an endpoint ----
 
 pub fn info(end: &impl AsFd) -> nix::Result<Info> {
-    let mut info = Info::default();
-    raw(end, INFO, &mut info)?;
-    Ok(info)
+    ioctl::get(end, INFO)
 }
 
 pub fn state(end: &impl AsFd) -> Result<Info> {

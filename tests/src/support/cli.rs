@@ -41,6 +41,54 @@ pub fn shell(context: &Context, script: &str) -> Result<Run> {
     run(context, script, &mut command)
 }
 
+/// `await bus frames readers 2` waits until the JSON object of the bus `frames` has that number of readers.
+const AWAIT: &str = r#"
+    await() {
+        until sluice "$1" info "$2" --json 2> /dev/null | grep -Eq "\"$3\": \"?$4\"?,"; do sleep 0.05; done
+    }"#;
+
+/// As `shell`, of a script that can use `await`.
+pub fn script(context: &Context, text: &str) -> Result<Run> {
+    shell(context, &format!("{AWAIT}\n{text}"))
+}
+
+pub fn expect_output(context: &Context, text: &str, expected: &str) -> Result<()> {
+    let printed = script(context, text)?.stdout()?;
+    expect("the output", printed, expected.to_owned())
+}
+
+/// Destroys the channel `frames` of this kind during a transfer. Both sides, which have the channel as `argument`, end with this error.
+pub fn expect_destroyed(context: &Context, kind: &str, argument: &str, error: &str) -> Result<()> {
+    let text = format!(
+        r#"
+        mkfifo stdin
+        sluice {kind} create frames
+        sluice {kind} recv {argument} > received 2> log.recv &
+        receiver=$!
+        sluice {kind} send {argument} < stdin 2> log.send &
+        sender=$!
+        exec 3> stdin
+        echo hello >&3
+        until grep -q hello received; do sleep 0.05; done
+        sluice {kind} rm --destroy frames
+        echo again >&3
+        wait $receiver || echo $?
+        wait $sender || echo $?
+        cat log.*"#
+    );
+    let printed = shell(context, &text)?.stdout()?;
+    let mut lines = printed.lines();
+    for whose in ["the receiver's", "the sender's"] {
+        expect(&format!("{whose} status"), lines.next(), Some("1"))?;
+    }
+    let logs: Vec<&str> = lines.collect();
+    expect("the number of messages", logs.len(), 2)?;
+    for line in logs {
+        ensure!(line.contains(error), "'{error}' is not in: {line}");
+    }
+    sluice(context, &format!("{kind} rm --destroy frames"))?.expect_failure(NO_CHANNEL, &[])
+}
+
 /// The directory of the programs.
 pub fn tools() -> Result<PathBuf> {
     let own = env::current_exe().context("the path of the tests")?;

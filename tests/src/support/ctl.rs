@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
 
 use anyhow::{Context, Result};
 
@@ -24,7 +25,7 @@ pub const KINDS: u64 =
 use super::cgroup::Cgroup;
 use super::check::expect;
 use super::credentials::become_user_with_groups;
-use super::ioctl::{raw, raw_with_result};
+use super::ioctl::{get, raw, raw_with_result};
 use super::kernel::expect_no_objects;
 
 pub const NODE: &str = "/dev/sluice/ctl";
@@ -87,6 +88,38 @@ impl Ctl {
 
     pub fn destroy(&self, scope_fd: RawFd, name: impl AsRef<[u8]>) -> nix::Result<()> {
         raw(self, DESTROY, &mut Unlink::new(scope_fd, name))
+    }
+
+    /// Calls UNLINK or DESTROY for a channel of this kind.
+    pub fn remove(
+        &self,
+        command: u64,
+        kind: u32,
+        scope_fd: RawFd,
+        name: impl AsRef<[u8]>,
+    ) -> nix::Result<()> {
+        let mut request = Unlink {
+            kind,
+            ..Unlink::new(scope_fd, name)
+        };
+        raw(self, command, &mut request)
+    }
+
+    /// Common information, and the state of a channel of this kind.
+    pub fn state<S: Default>(
+        &self,
+        kind: u32,
+        scope_fd: RawFd,
+        name: impl AsRef<[u8]>,
+    ) -> nix::Result<(ChannelInfo, S)> {
+        let (mut info, mut state) = (ChannelInfo::EMPTY, S::default());
+        let mut request = Info {
+            kind,
+            state: ptr::from_mut(&mut state) as u64,
+            ..Info::new(scope_fd, name, &mut info)
+        };
+        raw(self, INFO, &mut request)?;
+        Ok((info, state))
     }
 
     pub fn info(&self, scope_fd: RawFd, name: impl AsRef<[u8]>) -> nix::Result<ChannelInfo> {
@@ -166,7 +199,5 @@ pub fn persist_inside_as(cgroup: &Cgroup, uid: u32, gid: u32, name: &str) -> Res
 
 /// The state of the channel of an endpoint of any kind.
 pub fn endpoint_info(end: &impl AsFd) -> nix::Result<ChannelInfo> {
-    let mut info = ChannelInfo::EMPTY;
-    raw(end, ENDPOINT_INFO, &mut info)?;
-    Ok(info)
+    get(end, ENDPOINT_INFO)
 }

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open as open_path};
 use nix::sys::stat::Mode;
-use sluice_abi::{CTL_INFO, Info as InfoRequest, KIND_FEED, SCOPE_ROOT};
+use sluice_abi::{Info as InfoRequest, KIND_FEED, SCOPE_ROOT};
 
 use sluice_abi::feed::{CLAIM, INFO, SET_SPIN};
 pub use sluice_abi::feed::{
@@ -27,7 +27,7 @@ use super::channel::{read_nowait, read_some};
 use super::check::{expect, skip};
 use super::child::{Child, spawn};
 use super::ctl::{ChannelInfo, Ctl, Open, READ};
-use super::ioctl::{raw, set};
+use super::ioctl::{get, raw, set};
 use super::kernel::LoadedModule;
 use super::proc::{self, Call};
 use super::ring::{Ctrl, MMAP_DATA, READ_ONLY, READ_WRITE, Region, Role, wait};
@@ -119,9 +119,7 @@ pub fn open_node() -> Result<OwnedFd> {
 }
 
 pub fn info(end: &impl AsFd) -> nix::Result<Info> {
-    let mut info = Info::default();
-    raw(end, INFO, &mut info)?;
-    Ok(info)
+    get(end, INFO)
 }
 
 /// The info of an endpoint, read into a structure of which only `size` bytes are known.
@@ -140,14 +138,8 @@ pub fn info_request(name: &str, info: &mut ChannelInfo) -> InfoRequest {
 
 /// Common information and the state, by the name.
 pub fn info_by_name(name: &str) -> nix::Result<(ChannelInfo, Info)> {
-    let (mut info, mut state) = (ChannelInfo::EMPTY, Info::default());
-    let mut request = InfoRequest {
-        state: ptr::from_mut(&mut state) as u64,
-        ..info_request(name, &mut info)
-    };
     let ctl = Ctl::new().map_err(|_| Errno::ENODEV)?;
-    raw(&ctl, CTL_INFO, &mut request)?;
-    Ok((info, state))
+    ctl.state(KIND_FEED, SCOPE_ROOT, name)
 }
 
 pub fn start(end: &impl AsFd, mut start: Start) -> nix::Result<()> {

@@ -35,10 +35,15 @@ pub fn set(fd: &impl AsFd, command: u64, value: u64) -> nix::Result<u64> {
     Ok(setting.value)
 }
 
+/// The structure that a command fills in.
+pub fn get<T: Default>(fd: &impl AsFd, command: u64) -> nix::Result<T> {
+    let mut result = T::default();
+    raw(fd, command, &mut result)?;
+    Ok(result)
+}
+
 pub fn info(fd: &impl AsFd) -> nix::Result<Info> {
-    let mut info = Info::default();
-    raw(fd, INFO, &mut info)?;
-    Ok(info)
+    get(fd, INFO)
 }
 
 /// FIONREAD.

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
-use sluice_abi::{CTL_DESTROY, CTL_INFO, CTL_UNLINK, Info as InfoRequest, Unlink};
 
 use super::channel::read_some;
-use super::ctl::{BOTH, CREATE, ChannelInfo, Ctl, NONBLOCK, OWN, Open, PERSIST};
+use super::ctl::{BOTH, CREATE, ChannelInfo, Ctl, DESTROY, NONBLOCK, OWN, Open, PERSIST, UNLINK};
 use super::ioctl::{self, raw, raw_with_result};
 
 pub use sluice_abi::KIND_MAP;
@@ -76,38 +75,22 @@ impl Maps {
     }
 
     pub fn unlink(&self) -> nix::Result<()> {
-        raw(&self.0, CTL_UNLINK, &mut unlink_request())
+        self.0.remove(UNLINK, KIND_MAP, OWN, NAME)
     }
 
     pub fn destroy(&self) -> nix::Result<()> {
-        raw(&self.0, CTL_DESTROY, &mut unlink_request())
+        self.0.remove(DESTROY, KIND_MAP, OWN, NAME)
     }
 
     pub fn info(&self) -> nix::Result<(ChannelInfo, Info)> {
-        let (mut info, mut state) = (ChannelInfo::EMPTY, Info::default());
-        let mut request = InfoRequest {
-            kind: KIND_MAP,
-            state: ptr::from_mut(&mut state) as u64,
-            ..InfoRequest::new(OWN, NAME, &mut info)
-        };
-        raw(&self.0, CTL_INFO, &mut request)?;
-        Ok((info, state))
-    }
-}
-
-fn unlink_request() -> Unlink {
-    Unlink {
-        kind: KIND_MAP,
-        ..Unlink::new(OWN, NAME)
+        self.0.state(KIND_MAP, OWN, NAME)
     }
 }
 
 // ---- operations ----
 
 pub fn info(end: &impl AsFd) -> nix::Result<Info> {
-    let mut info = Info::default();
-    raw(end, INFO, &mut info)?;
-    Ok(info)
+    ioctl::get(end, INFO)
 }
 
 pub fn state(end: &impl AsFd) -> Result<Info> {

@@ -10,7 +10,6 @@ use anyhow::{Context, Result, ensure};
 use nix::errno::Errno;
 use serde::{Serialize, de::DeserializeOwned};
 use sluice_abi::ring::{self, Ctrl as CtrlLayout};
-use sluice_abi::{CTL_DESTROY, CTL_INFO, CTL_UNLINK, Info, Unlink};
 
 pub use sluice_abi::ring::{
     CAPACITY_MAX, CLOSED, DESTROYED, DIED, Header, MMAP_CONSUMER, MMAP_DATA, MMAP_PRODUCER,
@@ -22,9 +21,11 @@ pub use sluice_abi::{
 };
 
 use super::child::{Child, spawn_keeping};
-use super::ctl::{CREATE, ChannelInfo, Ctl, EXCL, OWN, Open, PERSIST, READ, WRITE};
+use super::ctl::{
+    CREATE, ChannelInfo, Ctl, DESTROY, EXCL, OWN, Open, PERSIST, READ, UNLINK, WRITE,
+};
 use super::event::Event;
-use super::ioctl::raw;
+use super::ioctl::{get, raw};
 use super::memory::PAGE;
 
 pub const READ_ONLY: libc::c_int = libc::PROT_READ;
@@ -139,29 +140,15 @@ impl Rings {
     }
 
     pub fn unlink_in(&self, scope_fd: RawFd, name: impl AsRef<[u8]>) -> nix::Result<()> {
-        raw(&self.0, CTL_UNLINK, &mut unlink_request(scope_fd, name))
+        self.0.remove(UNLINK, KIND_RING, scope_fd, name)
     }
 
     pub fn destroy(&self, name: impl AsRef<[u8]>) -> nix::Result<()> {
-        raw(&self.0, CTL_DESTROY, &mut unlink_request(OWN, name))
+        self.0.remove(DESTROY, KIND_RING, OWN, name)
     }
 
     pub fn info(&self, name: impl AsRef<[u8]>) -> nix::Result<(ChannelInfo, RingInfo)> {
-        let (mut info, mut state) = (ChannelInfo::EMPTY, RingInfo::default());
-        let mut request = Info {
-            kind: KIND_RING,
-            state: ptr::from_mut(&mut state) as u64,
-            ..Info::new(OWN, name, &mut info)
-        };
-        raw(&self.0, CTL_INFO, &mut request)?;
-        Ok((info, state))
-    }
-}
-
-fn unlink_request(scope_fd: RawFd, name: impl AsRef<[u8]>) -> Unlink {
-    Unlink {
-        kind: KIND_RING,
-        ..Unlink::new(scope_fd, name)
+        self.0.state(KIND_RING, OWN, name)
     }
 }
 
@@ -178,9 +165,7 @@ pub fn detach(end: &impl AsFd) -> nix::Result<()> {
 }
 
 pub fn info(end: &impl AsFd) -> nix::Result<RingInfo> {
-    let mut info = RingInfo::default();
-    raw(end, RING_INFO, &mut info)?;
-    Ok(info)
+    get(end, RING_INFO)
 }
 
 /// A mapping of an endpoint.
