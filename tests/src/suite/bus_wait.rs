@@ -736,10 +736,8 @@ fn io_uring_read_completes_with_a_message(_: &Context) -> Result<()> {
 
 fn io_uring_read_can_be_cancelled_and_receives_nothing(_: &Context) -> Result<()> {
     let (sender, subscriber) = blocking_pair(&Buses::new()?)?;
-    let mut ring = Ring::new()?;
     let mut buffer = [0; 100];
-    ring.submit(read_into(&subscriber, &mut buffer), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(read_into(&subscriber, &mut buffer))?;
     ring.cancel()?;
     send(&sender, b"mine").context("sending")?;
     expect(
@@ -762,9 +760,7 @@ fn io_uring_write_is_delivered(_: &Context) -> Result<()> {
 
 fn io_uring_write_completes_with_room(_: &Context) -> Result<()> {
     let (sender, subscriber, sent) = full_pair(&Buses::new()?)?;
-    let mut ring = Ring::new()?;
-    ring.submit(write_from(&sender, b"last"), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(write_from(&sender, b"last"))?;
     receive_count(&subscriber, sent)?;
     expect("result", ring.result(REQUEST)?, Ok(4))?;
     expect("the message", receive(&subscriber), Ok(b"last".to_vec()))
@@ -772,9 +768,7 @@ fn io_uring_write_completes_with_room(_: &Context) -> Result<()> {
 
 fn io_uring_write_can_be_cancelled_and_sends_nothing(_: &Context) -> Result<()> {
     let (sender, subscriber, sent) = full_pair(&Buses::new()?)?;
-    let mut ring = Ring::new()?;
-    ring.submit(write_from(&sender, b"never"), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(write_from(&sender, b"never"))?;
     ring.cancel()?;
     receive_count(&subscriber, sent)?;
     send(&sender, b"mine").context("sending")?;
@@ -787,27 +781,21 @@ fn io_uring_write_can_be_cancelled_and_sends_nothing(_: &Context) -> Result<()> 
 
 fn io_uring_poll_completes_with_a_message(_: &Context) -> Result<()> {
     let (sender, subscriber) = blocking_pair(&Buses::new()?)?;
-    let mut ring = Ring::new()?;
-    ring.submit(poll_for(&subscriber, libc::POLLIN), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(poll_for(&subscriber, libc::POLLIN))?;
     send(&sender, b"x").context("sending")?;
     expect("result", ring.result(REQUEST)?, Ok(libc::POLLIN.into()))
 }
 
 fn io_uring_poll_completes_with_room(_: &Context) -> Result<()> {
     let (sender, subscriber, sent) = full_pair(&Buses::new()?)?;
-    let mut ring = Ring::new()?;
-    ring.submit(poll_for(&sender, libc::POLLOUT), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(poll_for(&sender, libc::POLLOUT))?;
     receive_count(&subscriber, sent)?;
     expect("result", ring.result(REQUEST)?, Ok(libc::POLLOUT.into()))
 }
 
 fn io_uring_poll_can_be_cancelled(_: &Context) -> Result<()> {
     let (_sender, subscriber) = blocking_pair(&Buses::new()?)?;
-    let mut ring = Ring::new()?;
-    ring.submit(poll_for(&subscriber, libc::POLLIN), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(poll_for(&subscriber, libc::POLLIN))?;
     ring.cancel()
 }
 
@@ -850,9 +838,7 @@ fn pending_requests_fail_at_an_eviction(_: &Context) -> Result<()> {
         ..with_policy(EVICT)
     };
     let subscriber = buses.subscribe(limited)?;
-    let mut polling = Ring::new()?;
-    polling.submit(poll_for(&subscriber, libc::POLLPRI), REQUEST)?;
-    polling.expect_pending()?;
+    let mut polling = Ring::pending(poll_for(&subscriber, libc::POLLPRI))?;
     let to = id(&subscriber)?;
     send_to(&framer, to, b"xx").context("sending")?;
     polling.expect_pending()?;

@@ -494,19 +494,15 @@ fn a_read_of_uring_completes_with_a_packet(context: &Context) -> Result<()> {
 
 fn a_poll_of_uring_completes_with_a_packet(context: &Context) -> Result<()> {
     let (publisher, end) = small(context)?;
-    let mut ring = Ring::new()?;
-    ring.submit(poll_for(&end, libc::POLLIN), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(poll_for(&end, libc::POLLIN))?;
     publisher.publish("irq", 1, 16)?;
     expect("result", ring.result(REQUEST)?, Ok(libc::POLLIN.into()))
 }
 
 fn a_pending_read_of_uring_can_be_cancelled(context: &Context) -> Result<()> {
     let (publisher, end) = small(context)?;
-    let mut ring = Ring::new()?;
     let mut buffer = vec![0; LARGEST];
-    ring.submit(read_into(&end, &mut buffer), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(read_into(&end, &mut buffer))?;
     ring.cancel()?;
     publisher.publish("task", 1, 16)?;
     expect("its number", read_present(&end)?.origin()?.number, 0)

@@ -194,9 +194,7 @@ fn io_uring_poll_completes_at_a_wake_up(_: &Context) -> Result<()> {
 
 fn io_uring_poll_can_be_cancelled(_: &Context) -> Result<()> {
     let (producer, consumer) = Rings::new()?.sides(NAME)?;
-    let mut uring = Uring::new()?;
-    uring.submit(poll_for(&consumer, libc::POLLIN), REQUEST)?;
-    uring.expect_pending()?;
+    let mut uring = Uring::pending(poll_for(&consumer, libc::POLLIN))?;
     uring.cancel()?;
     producer.notify().context("waking")?;
     expect_events("events", &consumer, "IN")

@@ -55,10 +55,8 @@ fn a_read_returns_available_bytes(context: &Context) -> Result<()> {
 
 fn a_read_of_an_empty_pipe_completes_with_data(context: &Context) -> Result<()> {
     let both = context.channel.open_read_write()?;
-    let mut ring = Ring::new()?;
     let mut buffer = [0; 100];
-    ring.submit(read_into(&both, &mut buffer), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(read_into(&both, &mut buffer))?;
     write_all(&both, b"later")?;
     expect("result", ring.result(REQUEST)?, Ok(5))?;
     expect_bytes("bytes", &buffer[..5], b"later")
@@ -66,20 +64,16 @@ fn a_read_of_an_empty_pipe_completes_with_data(context: &Context) -> Result<()> 
 
 fn a_pending_read_completes_at_eof(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
-    let mut ring = Ring::new()?;
     let mut buffer = [0; 100];
-    ring.submit(read_into(&reader, &mut buffer), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(read_into(&reader, &mut buffer))?;
     drop(writer);
     expect("result", ring.result(REQUEST)?, Ok(0))
 }
 
 fn a_pending_read_can_be_cancelled_and_reads_nothing(context: &Context) -> Result<()> {
     let both = context.channel.open_read_write()?;
-    let mut ring = Ring::new()?;
     let mut buffer = [0; 100];
-    ring.submit(read_into(&both, &mut buffer), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(read_into(&both, &mut buffer))?;
     ring.cancel()?;
     write_all(&both, b"mine")?;
     expect_bytes("bytes read afterwards", &read_all(&both, 4)?, b"mine")
@@ -105,9 +99,7 @@ fn full(context: &Context) -> Result<(OwnedFd, usize)> {
 
 fn a_write_to_a_full_pipe_completes_with_room(context: &Context) -> Result<()> {
     let (both, filled) = full(context)?;
-    let mut ring = Ring::new()?;
-    ring.submit(write_from(&both, b"last"), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(write_from(&both, b"last"))?;
     read_all(&both, filled)?;
     expect("result", ring.result(REQUEST)?, Ok(4))?;
     expect_bytes("bytes", &read_all(&both, 4)?, b"last")
@@ -115,9 +107,7 @@ fn a_write_to_a_full_pipe_completes_with_room(context: &Context) -> Result<()> {
 
 fn a_pending_write_can_be_cancelled_and_writes_nothing(context: &Context) -> Result<()> {
     let (both, filled) = full(context)?;
-    let mut ring = Ring::new()?;
-    ring.submit(write_from(&both, b"never"), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(write_from(&both, b"never"))?;
     ring.cancel()?;
     read_all(&both, filled)?;
     write_all(&both, b"mine")?;
@@ -135,27 +125,21 @@ fn a_write_without_a_reader_is_epipe(context: &Context) -> Result<()> {
 
 fn a_poll_completes_with_data(context: &Context) -> Result<()> {
     let both = context.channel.open_read_write()?;
-    let mut ring = Ring::new()?;
-    ring.submit(poll_for(&both, libc::POLLIN), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(poll_for(&both, libc::POLLIN))?;
     write_all(&both, b"x")?;
     expect("result", ring.result(REQUEST)?, Ok(libc::POLLIN.into()))
 }
 
 fn a_poll_for_room_completes_with_room(context: &Context) -> Result<()> {
     let (both, _) = full(context)?;
-    let mut ring = Ring::new()?;
-    ring.submit(poll_for(&both, libc::POLLOUT), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(poll_for(&both, libc::POLLOUT))?;
     read_all(&both, PIPE_BUF)?;
     expect("result", ring.result(REQUEST)?, Ok(libc::POLLOUT.into()))
 }
 
 fn a_pending_poll_can_be_cancelled(context: &Context) -> Result<()> {
     let both = context.channel.open_read_write()?;
-    let mut ring = Ring::new()?;
-    ring.submit(poll_for(&both, libc::POLLIN), REQUEST)?;
-    ring.expect_pending()?;
+    let mut ring = Ring::pending(poll_for(&both, libc::POLLIN))?;
     ring.cancel()
 }
 
@@ -188,10 +172,8 @@ fn pending_requests_fail_when_the_pipe_is_destroyed(_: &Context) -> Result<()> {
 /// A closed ring must not keep the endpoint open.
 fn closing_the_ring_ends_its_pending_requests(context: &Context) -> Result<()> {
     let (reader, writer) = context.channel.open_ends()?;
-    let mut ring = Ring::new()?;
     let mut buffer = [0; 100];
-    ring.submit(read_into(&reader, &mut buffer), REQUEST)?;
-    ring.expect_pending()?;
+    let ring = Ring::pending(read_into(&reader, &mut buffer))?;
     drop(ring);
     drop(reader);
     signals::ignore_sigpipe()?;

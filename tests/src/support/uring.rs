@@ -29,6 +29,14 @@ impl Ring {
         }
     }
 
+    /// A ring whose request `REQUEST` waits.
+    pub fn pending(entry: squeue::Entry) -> Result<Self> {
+        let mut ring = Ring::new()?;
+        ring.submit(entry, REQUEST)?;
+        ring.expect_pending()?;
+        Ok(ring)
+    }
+
     /// Registers this memory as the only buffer; the kernel holds its pages.
     pub fn register(&self, start: *mut u8, len: usize) -> nix::Result<()> {
         let buffer = libc::iovec {

@@ -7,7 +7,7 @@ use super::kernel::Sleep;
 use super::sides::sides;
 use super::{SMALL, TINY, explore, explore_with_sleepers};
 
-fn a_consumer_is_woken(sleep: Sleep, registered: bool) {
+pub fn a_consumer_is_woken(sleep: Sleep, registered: bool) {
     explore_with_sleepers(move || {
         let (mut sender, mut receiver) = sides(SMALL, sleep, registered);
         let sending = thread::spawn(move || {
@@ -20,7 +20,7 @@ fn a_consumer_is_woken(sleep: Sleep, registered: bool) {
     });
 }
 
-fn a_producer_is_woken(sleep: Sleep, registered: bool) {
+pub fn a_producer_is_woken(sleep: Sleep, registered: bool) {
     explore_with_sleepers(move || {
         let (mut sender, mut receiver) = sides(TINY, sleep, registered);
         sender.send(1);
@@ -33,7 +33,7 @@ fn a_producer_is_woken(sleep: Sleep, registered: bool) {
     });
 }
 
-fn both_sides_may_sleep(sleep: Sleep) {
+pub fn both_sides_may_sleep(sleep: Sleep) {
     explore_with_sleepers(move || {
         let (mut sender, mut receiver) = sides(TINY, sleep, false);
         let sending = thread::spawn(move || {

@@ -11,7 +11,9 @@ use sluice::Channel;
 use sluice::ring::{
     AsyncConsumer, AsyncProducer, Consumer, Producer, ProtocolViolation, RecvError, SendError,
 };
-use sluice_hostile::{CLOSED, FEATURES, POS, WAIT_FLAGS, WAKE_ACK, WAKE_SEQ, destroy, unused_name};
+use sluice_hostile::{
+    CLOSED, FEATURES, Memory, POS, WAIT_FLAGS, WAKE_ACK, WAKE_SEQ, destroy, unused_name,
+};
 
 use super::carrier::{MaliciousConsumer, MaliciousProducer};
 use super::support::{
@@ -305,19 +307,16 @@ fn a_wake_up_that_is_taken_back_is_a_timeout_or_a_violation() {
 #[test]
 fn wake_ack_and_features_of_the_peer_have_no_effect() {
     const RECORDS: u8 = 200;
-    let values = |round: u32| round.wrapping_mul(0x9e37_79b9);
+    fn attack(memory: &Memory) -> impl Fn(u32) {
+        |round| {
+            let value = round.wrapping_mul(0x9e37_79b9);
+            memory.word(WAKE_ACK).store(value, Ordering::Relaxed);
+            memory.word(FEATURES).store(value, Ordering::Relaxed);
+        }
+    }
     for spin in SPINS {
         let (malicious, mut consumer) = malicious_producer_with(&small().spin(spin));
-        let attack = |round| {
-            let memory = &malicious.memory;
-            memory
-                .word(WAKE_ACK)
-                .store(values(round), Ordering::Relaxed);
-            memory
-                .word(FEATURES)
-                .store(values(round), Ordering::Relaxed);
-        };
-        run_against(attack, || {
+        run_against(attack(&malicious.memory), || {
             let mut next = 0;
             for number in 0..RECORDS {
                 next = malicious.send(next, &[number; 8]);
@@ -330,16 +329,7 @@ fn wake_ack_and_features_of_the_peer_have_no_effect() {
 
         let (malicious, mut producer) = malicious_consumer_with(&small().spin(spin));
         let producer_memory = malicious.map_producer(CAPACITY);
-        let attack = |round| {
-            let memory = &malicious.memory;
-            memory
-                .word(WAKE_ACK)
-                .store(values(round), Ordering::Relaxed);
-            memory
-                .word(FEATURES)
-                .store(values(round), Ordering::Relaxed);
-        };
-        run_against(attack, || {
+        run_against(attack(&malicious.memory), || {
             for number in 0..RECORDS {
                 producer.send_timeout(&[number; 8], LONG).expect("not sent");
                 let published = producer_memory.long(POS).load(Ordering::Acquire);

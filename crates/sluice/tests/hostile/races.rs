@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use sluice::ring::{ProtocolViolation, RecvError, SendError};
-use sluice_hostile::{CLOSED, POS, WAIT_FLAGS, WAKE_SEQ, max_record_len};
+use sluice_hostile::{CLOSED, Memory, POS, WAIT_FLAGS, WAKE_SEQ, max_record_len};
 
 use super::carrier::{CLOSES, FAILURES};
 use super::support::{
@@ -33,6 +33,15 @@ fn changing_closed(round: u32) -> u32 {
         0 => *values.nth(round as usize / 16 % 8).unwrap_or(&0),
         _ => 0,
     }
+}
+
+/// Changes what does not depend on the side.
+fn change(memory: &Memory, round: u32) {
+    let flags = pseudo_random(round) as u32;
+    memory.word(WAIT_FLAGS).store(flags, Ordering::Relaxed);
+    memory.word(WAKE_SEQ).store(round, Ordering::Relaxed);
+    let closed = changing_closed(round);
+    memory.word(CLOSED).store(closed, Ordering::Release);
 }
 
 #[test]
@@ -153,19 +162,7 @@ fn all_memory_of_the_producer_changes_continuously() {
             let length = [8, 0, 2040, 2041, u32::MAX][(number >> 8) as usize % 5];
             malicious.write_header(position, length, (number >> 40) as u32 % 8 / 3);
             malicious.memory.long(POS).store(number, Ordering::Relaxed);
-            malicious
-                .memory
-                .word(WAIT_FLAGS)
-                .store(number as u32, Ordering::Relaxed);
-            malicious
-                .memory
-                .word(WAKE_SEQ)
-                .store(round, Ordering::Relaxed);
-            let closed = changing_closed(round);
-            malicious
-                .memory
-                .word(CLOSED)
-                .store(closed, Ordering::Release);
+            change(&malicious.memory, round);
         };
         run_against(attack, || {
             let mut buffer = vec![0; CAPACITY];
@@ -211,19 +208,7 @@ fn all_memory_of_the_consumer_changes_continuously() {
                 _ => published,
             };
             malicious.memory.long(POS).store(pos, Ordering::Relaxed);
-            malicious
-                .memory
-                .word(WAIT_FLAGS)
-                .store(number as u32, Ordering::Relaxed);
-            malicious
-                .memory
-                .word(WAKE_SEQ)
-                .store(round, Ordering::Relaxed);
-            let closed = changing_closed(round);
-            malicious
-                .memory
-                .word(CLOSED)
-                .store(closed, Ordering::Release);
+            change(&malicious.memory, round);
         };
         run_against(attack, || {
             for _ in 0..1000 {
@@ -248,39 +233,35 @@ fn all_memory_of_the_consumer_changes_continuously() {
     assert!(outcomes.len() >= 3, "{outcomes:?}");
 }
 
+/// The call waits for SHORT, however often wake_seq changes.
+fn expect_timeouts(memory: &Memory, mut call: impl FnMut()) {
+    let wake_seq = memory.word(WAKE_SEQ);
+    run_against(
+        |round| wake_seq.store(round, Ordering::Release),
+        || {
+            for _ in 0..10 {
+                let began = Instant::now();
+                call();
+                assert!(began.elapsed() >= SHORT && began.elapsed() < LONG);
+            }
+        },
+    );
+}
+
 #[test]
 fn a_changing_wake_seq_does_not_extend_a_timeout() {
     let (malicious, mut consumer) = malicious_producer();
-    let wake_seq = malicious.memory.word(WAKE_SEQ);
-    run_against(
-        |round| wake_seq.store(round, Ordering::Release),
-        || {
-            for _ in 0..10 {
-                let began = Instant::now();
-                let timeout = consumer.recv_timeout(&mut [0; 8], SHORT);
-                assert!(
-                    matches!(timeout, Err(RecvError::TimedOut(_))),
-                    "{timeout:?}"
-                );
-                assert!(began.elapsed() >= SHORT && began.elapsed() < LONG);
-            }
-        },
-    );
+    expect_timeouts(&malicious.memory, || {
+        let received = consumer.recv_timeout(&mut [0; 8], SHORT);
+        assert!(
+            matches!(received, Err(RecvError::TimedOut(_))),
+            "{received:?}"
+        );
+    });
     let (malicious, mut producer) = malicious_consumer();
     while producer.try_send(&[0; 500]).is_ok() {}
-    let wake_seq = malicious.memory.word(WAKE_SEQ);
-    run_against(
-        |round| wake_seq.store(round, Ordering::Release),
-        || {
-            for _ in 0..10 {
-                let began = Instant::now();
-                let timeout = producer.send_timeout(&[0; 500], SHORT);
-                assert!(
-                    matches!(timeout, Err(SendError::TimedOut(_))),
-                    "{timeout:?}"
-                );
-                assert!(began.elapsed() >= SHORT && began.elapsed() < LONG);
-            }
-        },
-    );
+    expect_timeouts(&malicious.memory, || {
+        let sent = producer.send_timeout(&[0; 500], SHORT);
+        assert!(matches!(sent, Err(SendError::TimedOut(_))), "{sent:?}");
+    });
 }
