@@ -7,15 +7,15 @@ use std::time::Duration;
 use arbitrary::{Arbitrary, Unstructured};
 use sluice::ring::{Options, Producer, ProtocolViolation, SendError, Socket};
 
-use super::{CAPACITY, Length, decode_steps, pattern};
+use super::{BatchStep, CAPACITY, Completion, Length, Steps, pattern};
 use crate::consumer::MaliciousConsumer;
 use crate::memory::Memory;
 use crate::{CLOSED, DATA, POS, WAIT_FLAGS, WAKE_SEQ, max_record_len, next_pos};
 
 /// Writes of a malicious consumer to its memory, interleaved with calls of the library's producer.
-#[derive(Debug)]
+#[derive(Arbitrary, Debug)]
 pub struct ConsumerInput {
-    steps: Vec<Step>,
+    steps: Steps<Step>,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -55,31 +55,10 @@ impl<'a> Arbitrary<'a> for Distance {
     }
 }
 
-#[derive(Arbitrary, Clone, Copy, Debug)]
-enum Completion {
-    Commit,
-    CommitLen(Length),
-    Drop,
-}
-
-#[derive(Arbitrary, Debug)]
-enum BatchStep {
-    Send(Length),
-    Reserve(Length, Completion),
-}
-
-impl<'a> Arbitrary<'a> for ConsumerInput {
-    fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
-        Ok(Self {
-            steps: decode_steps(bytes)?,
-        })
-    }
-}
-
 impl super::FuzzInput for ConsumerInput {
     fn run(self) {
         let (mut producer, mut model) = Model::new();
-        for step in self.steps {
+        for step in self.steps.0 {
             model.step(&mut producer, step);
             model.assert_nothing_overwritten();
         }

@@ -3,18 +3,18 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use arbitrary::{Arbitrary, Unstructured};
+use arbitrary::Arbitrary;
 use sluice::ring::{Consumer, Options, ProtocolViolation, RecvError, Socket};
 
-use super::{CAPACITY, Length, decode_steps, pattern};
+use super::{CAPACITY, Length, Steps, pattern};
 use crate::memory::Memory;
 use crate::producer::MaliciousProducer;
 use crate::{CLOSED, DATA, POS, WAIT_FLAGS, WAKE_SEQ, max_record_len, next_pos};
 
 /// Writes of a malicious producer to its memory, interleaved with calls of the library's consumer.
-#[derive(Debug)]
+#[derive(Arbitrary, Debug)]
 pub struct ProducerInput {
-    steps: Vec<Step>,
+    steps: Steps<Step>,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -72,18 +72,10 @@ enum StateField {
     Any(u32),
 }
 
-impl<'a> Arbitrary<'a> for ProducerInput {
-    fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
-        Ok(Self {
-            steps: decode_steps(bytes)?,
-        })
-    }
-}
-
 impl super::FuzzInput for ProducerInput {
     fn run(self) {
         let mut model = Model::new();
-        for step in self.steps {
+        for step in self.steps.0 {
             model.step(step);
         }
     }

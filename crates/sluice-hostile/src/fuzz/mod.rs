@@ -24,13 +24,18 @@ const CAPACITY: usize = 4096;
 /// The maximum number of steps in one input.
 const MAX_STEPS: usize = 200;
 
-/// Decodes steps until the input has no bytes left.
-fn decode_steps<'a, T: Arbitrary<'a>>(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Vec<T>> {
-    let mut steps = Vec::new();
-    while !bytes.is_empty() && steps.len() < MAX_STEPS {
-        steps.push(T::arbitrary(bytes)?);
+/// Steps that are decoded until the input has no bytes left.
+#[derive(Debug)]
+struct Steps<T>(Vec<T>);
+
+impl<'a, T: Arbitrary<'a>> Arbitrary<'a> for Steps<T> {
+    fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
+        let mut steps = Vec::new();
+        while !bytes.is_empty() && steps.len() < MAX_STEPS {
+            steps.push(T::arbitrary(bytes)?);
+        }
+        Ok(Self(steps))
     }
-    Ok(steps)
 }
 
 /// The length of a record or of a buffer. Uniformly distributed numbers would mostly exceed the maximum, and seldom fill the ring
@@ -49,6 +54,20 @@ impl<'a> Arbitrary<'a> for Length {
             _ => bytes.int_in_range(max..=max + 9)?,
         }))
     }
+}
+
+/// How a reservation ends.
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Completion {
+    Commit,
+    CommitLen(Length),
+    Drop,
+}
+
+#[derive(Arbitrary, Debug)]
+enum BatchStep {
+    Send(Length),
+    Reserve(Length, Completion),
 }
 
 type Target = fn(&[u8]);

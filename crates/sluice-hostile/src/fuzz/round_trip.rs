@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::Duration;
 
-use arbitrary::{Arbitrary, Unstructured};
+use arbitrary::Arbitrary;
 use sluice::ring::{Consumer, Options, Producer, RecvError, SendError, Socket};
 
-use super::{CAPACITY, Length, decode_steps, pattern};
+use super::{BatchStep, CAPACITY, Completion, Length, Steps, pattern};
 use crate::{max_record_len, next_pos};
 
 /// Calls of a producer and a consumer, checked against a queue of the expected records.
-#[derive(Debug)]
+#[derive(Arbitrary, Debug)]
 pub struct RoundTripInput {
-    steps: Vec<Step>,
+    steps: Steps<Step>,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -27,38 +27,17 @@ enum Step {
     Pending,
 }
 
-#[derive(Arbitrary, Clone, Copy, Debug)]
-enum Completion {
-    Commit,
-    CommitLen(Length),
-    Drop,
-}
-
-#[derive(Arbitrary, Debug)]
-enum BatchStep {
-    Send(Length),
-    Reserve(Length, Completion),
-}
-
 #[derive(Arbitrary, Debug)]
 enum BatchRecv {
     Take,
     Recv(Length),
 }
 
-impl<'a> Arbitrary<'a> for RoundTripInput {
-    fn arbitrary(bytes: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
-        Ok(Self {
-            steps: decode_steps(bytes)?,
-        })
-    }
-}
-
 impl super::FuzzInput for RoundTripInput {
     fn run(self) {
         let (mut producer, mut consumer) = ring();
         let mut model = Model::default();
-        for step in self.steps {
+        for step in self.steps.0 {
             model.step(&mut producer, &mut consumer, step);
         }
         drop(producer);
